@@ -1,1 +1,36 @@
-//! devnet
+//! A development chain that speaks Ethereum JSON-RPC, for the demo and for tests.
+//!
+//! Reads: transfers, mining and reorg commands, from [`Chain`] or as JSON-RPC control methods.
+//! Writes: nothing; everything lives in memory and is gone at shutdown.
+//!
+//! Invariants:
+//! - Equal configuration and equal commands give equal hashes: there is no clock and no randomness.
+//! - A transaction keeps its hash when a reorg includes it again; a block never does.
+//! - The genesis block is never replaced, and a reorg always leaves a longer chain.
+//!
+//! Deliberately not here: an EVM, signatures, accounts with gas, state roots that verify, and any
+//! knowledge of the other crates. A token is an address, decimals and a symbol; its balances are
+//! the sums of its transfers, and a sender may send what it does not have.
+//!
+//! The pure model is `chain.rs`; `filter.rs` and `view.rs` translate from and to JSON, `rpc.rs` is
+//! the list of methods, and `server.rs` alone knows HTTP and tasks.
+
+mod block;
+mod chain;
+mod config;
+mod error;
+mod fault;
+mod filter;
+mod handle;
+mod param;
+mod rpc;
+mod server;
+mod view;
+
+pub use block::{BlockId, TransferCall};
+pub use chain::{MINE_COUNT_MAX, PENDING_COUNT_MAX, Reorg, Reorged, TRANSACTION_CALLS_MAX};
+pub use config::{Config, Token};
+pub use error::Error;
+pub use fault::Fault;
+pub use handle::Chain;
+pub use server::Devnet;

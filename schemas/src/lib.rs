@@ -1,1 +1,49 @@
-//! schemas
+//! What travels between the stages and to the outside: topics, Avro records, ids, addresses,
+//! amounts and signatures.
+//!
+//! Reads and writes nothing. **Invariants:** every value that can be built here is valid (an
+//! [`Address`] has the right length and checksum, an [`Amount`] fits `decimal(38,18)`), encoding is a
+//! function of the value alone, and nothing rounds.
+//!
+//! Deliberately not here: I/O, clocks, configuration, and any rule about which order is paid.
+
+mod address;
+mod amount;
+mod chain;
+mod cloudevent;
+mod codec;
+mod event;
+mod identity;
+mod partition;
+pub mod record;
+mod secret;
+mod signature;
+mod time;
+mod topic;
+mod vocabulary;
+
+pub use address::{Address, AddressError, AddressFamily};
+pub use amount::{Amount, AmountError};
+pub use chain::{
+    Blockchain, Stablecoin, TokenContract, UnknownName, token_contract, token_contracts,
+};
+pub use cloudevent::{CloudEvent, HEADER_TRACEPARENT};
+pub use codec::{CodecError, Schema, SchemaName, decode, encode};
+pub use event::{OrderStatusChanged, UnknownTransfer};
+pub use identity::{
+    BlockHash, CommandId, DepositId, Epoch, FulfillmentId, Hash, Inclusion, OrderId, PaymentKey,
+    SEQUENCE_BITS, TransferId, TxHash,
+};
+pub use partition::{Layout, Partition, lane, murmur2};
+pub use secret::Secret;
+pub use signature::{
+    CheckoutSignature, SIGNATURE_AGE_MAX, SignatureError, sign_checkout, sign_service,
+    verify_checkout, verify_service,
+};
+pub use time::{UnixMicros, UnixSeconds};
+pub use topic::{Cleanup, KeyKind, RETRY_DELAYS_SECONDS, Topic, TopicSpec};
+pub use vocabulary::{
+    AlertKind, AttemptOutcome, ChainRecordKind, CloseReason, DeliveryKind, DepositCommandKind,
+    DepositState, EntryKind, OrderCause, OrderCommandKind, OrderStatus, RefusalReason,
+    TransferStatus, UnknownReason,
+};

@@ -1,0 +1,60 @@
+//! What a development chain is made of.
+
+use alloy_primitives::Address;
+
+use crate::Error;
+
+/// The last timestamp a block may carry: the end of the year 9999, so that arithmetic on
+/// timestamps cannot overflow.
+pub(crate) const TIMESTAMP_MAX: u64 = 253_402_300_799;
+
+/// A token contract that the chain pretends to have deployed in its genesis block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Token {
+    /// The contract address.
+    pub address: Address,
+    /// What `decimals()` answers.
+    pub decimals: u8,
+    /// What `symbol()` answers.
+    pub symbol: String,
+}
+
+/// The constants of one development chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// What `eth_chainId` and `net_version` answer.
+    pub chain_id: u64,
+    /// Timestamp of block 0, in Unix seconds.
+    pub genesis_timestamp: u64,
+    /// Seconds between the timestamps of two blocks, at least 1.
+    pub block_interval_secs: u64,
+    /// How many blocks the `finalized` tag lies behind the head.
+    pub finalized_depth: u64,
+    /// How many blocks the `safe` tag lies behind the head; at most `finalized_depth`.
+    pub safe_depth: u64,
+    /// The contracts with code. Transfers of other addresses are allowed: a counterfeit token.
+    pub tokens: Vec<Token>,
+    /// Mixed into every hash, so that two chains differ from their genesis on.
+    pub seed: u64,
+}
+
+impl Config {
+    /// Refuses values that no chain can have.
+    pub(crate) fn validate(&self) -> Result<(), Error> {
+        if self.block_interval_secs == 0 || self.block_interval_secs > TIMESTAMP_MAX {
+            return Err(Error::Config("block_interval_secs is zero or too large"));
+        }
+        if self.genesis_timestamp > TIMESTAMP_MAX {
+            return Err(Error::Config("genesis_timestamp is too large"));
+        }
+        if self.safe_depth > self.finalized_depth {
+            return Err(Error::Config("safe_depth is greater than finalized_depth"));
+        }
+        Ok(())
+    }
+
+    /// The token deployed at an address.
+    pub(crate) fn token(&self, address: Address) -> Option<&Token> {
+        self.tokens.iter().find(|token| token.address == address)
+    }
+}

@@ -1,0 +1,78 @@
+//! Faults a test can switch on, and the counters of what was asked.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How a request fails.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// An HTTP status with a short text as body, such as 429.
+    HttpStatus(u16),
+    /// Every call in the request is answered by this JSON-RPC error.
+    RpcError {
+        /// The JSON-RPC error code.
+        code: i64,
+        /// The JSON-RPC error message.
+        message: String,
+    },
+    /// HTTP 200 with a body that breaks off in the middle of the JSON.
+    Malformed,
+    /// The answer is right but comes this much later.
+    Hang(Duration),
+}
+
+/// How `eth_getLogs` falls short.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct LogLimits {
+    /// Most blocks of one range.
+    pub(crate) range_blocks_max: Option<u64>,
+    /// How many blocks the logs trail the head.
+    pub(crate) lag_blocks: u64,
+}
+
+/// The state of all switches.
+#[derive(Debug, Default)]
+pub(crate) struct Switches {
+    /// How many more requests fail, and how.
+    armed: Option<(u32, Fault)>,
+    pub(crate) log_limits: LogLimits,
+    /// Calls by method. The keys are from the list of methods, so the map is bounded.
+    pub(crate) counts: BTreeMap<&'static str, u64>,
+}
+
+impl Switches {
+    pub(crate) fn arm(&mut self, count: u32, fault: Fault) {
+        self.armed = (count > 0).then_some((count, fault));
+    }
+
+    /// The fault of the request at hand.
+    pub(crate) fn take_fault(&mut self) -> Option<Fault> {
+        let (count, fault) = self.armed.take()?;
+        self.arm(count - 1, fault.clone());
+        Some(fault)
+    }
+
+    /// Switches every fault off; the counters stay.
+    pub(crate) fn clear(&mut self) {
+        let counts = std::mem::take(&mut self.counts);
+        *self = Self { counts, ..Self::default() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_lasts_as_long_as_told() {
+        let mut switches = Switches::default();
+        assert_eq!(switches.take_fault(), None);
+        switches.arm(2, Fault::Malformed);
+        assert_eq!(switches.take_fault(), Some(Fault::Malformed));
+        assert_eq!(switches.take_fault(), Some(Fault::Malformed));
+        assert_eq!(switches.take_fault(), None);
+        switches.arm(1, Fault::HttpStatus(429));
+        switches.arm(0, Fault::HttpStatus(429));
+        assert_eq!(switches.take_fault(), None);
+    }
+}

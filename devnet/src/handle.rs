@@ -1,0 +1,144 @@
+//! The cloneable handle of a chain: every clone commands the same chain.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use alloy_primitives::{Address, BlockHash, TxHash, U256};
+
+use crate::chain::Ledger;
+use crate::fault::Switches;
+use crate::{BlockId, Config, Error, Fault, Reorg, Reorged, TransferCall};
+
+/// A handle of one development chain. Its methods never wait for anything but each other.
+#[derive(Debug, Clone)]
+pub struct Chain {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    ledger: Mutex<Ledger>,
+    switches: Mutex<Switches>,
+}
+
+impl Chain {
+    /// A chain with its genesis block, not served to anyone.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for constants that make no sense.
+    pub fn new(config: Config) -> Result<Self, Error> {
+        let ledger = Mutex::new(Ledger::new(config)?);
+        let switches = Mutex::new(Switches::default());
+        Ok(Self { shared: Arc::new(Shared { ledger, switches }) })
+    }
+
+    /// Queues a transaction with one transfer; `value` is in the smallest units of the token.
+    ///
+    /// # Errors
+    /// [`Error::PoolFull`] when nothing was mined for too long.
+    pub fn transfer(
+        &self,
+        token: Address,
+        from: Address,
+        to: Address,
+        value: U256,
+    ) -> Result<TxHash, Error> {
+        self.batch(vec![TransferCall { token, from, to, value }])
+    }
+
+    /// Queues one transaction with several transfers, in this order.
+    ///
+    /// # Errors
+    /// [`Error::CallCount`] for none or too many transfers; [`Error::PoolFull`].
+    pub fn batch(&self, calls: Vec<TransferCall>) -> Result<TxHash, Error> {
+        self.ledger().queue(calls)
+    }
+
+    /// How many transactions wait for a block.
+    #[must_use]
+    pub fn pending_count(&self) -> usize {
+        self.ledger().pending_count()
+    }
+
+    /// Mines `count` blocks; the first takes every pending transaction.
+    ///
+    /// # Errors
+    /// [`Error::MineCount`] and [`Error::ChainFull`] at the bounds.
+    pub fn mine(&self, count: u64) -> Result<Vec<BlockHash>, Error> {
+        self.ledger().mine(count)
+    }
+
+    /// Mines one block at `timestamp`, in Unix seconds.
+    ///
+    /// # Errors
+    /// [`Error::Timestamp`] unless it is after the head; [`Error::ChainFull`].
+    pub fn mine_at(&self, timestamp: u64) -> Result<BlockId, Error> {
+        self.ledger().mine_at(timestamp)
+    }
+
+    /// Sets the timestamp of the next block, in Unix seconds; later blocks step on from it.
+    ///
+    /// # Errors
+    /// [`Error::Timestamp`] unless it is after the head.
+    pub fn set_next_timestamp(&self, timestamp: u64) -> Result<(), Error> {
+        self.ledger().set_next_timestamp(timestamp)
+    }
+
+    /// The last block.
+    #[must_use]
+    pub fn head(&self) -> BlockId {
+        self.ledger().head().id
+    }
+
+    /// The canonical block of a number.
+    #[must_use]
+    pub fn block(&self, number: u64) -> Option<BlockId> {
+        self.ledger().block(number).map(|block| block.id)
+    }
+
+    /// Replaces the last `depth` blocks by new ones and adds one more, as [`Reorg`] says. The new
+    /// blocks keep the timestamps of the old; the pending pool stays as it is.
+    ///
+    /// # Errors
+    /// [`Error::ReorgDepth`], [`Error::UnknownTransaction`], [`Error::Offset`],
+    /// [`Error::ChainFull`].
+    pub fn reorg(&self, depth: u64, reorg: Reorg) -> Result<Reorged, Error> {
+        self.ledger().reorg(depth, reorg)
+    }
+
+    /// Lets the next `count` HTTP requests fail, instead of what was set before. A JSON-RPC batch
+    /// is one request, and so is a control call.
+    pub fn fail_next(&self, count: u32, fault: Fault) {
+        self.switches().arm(count, fault);
+    }
+
+    /// Refuses `eth_getLogs` over more than `blocks_max` blocks with code -32005; `None` allows all.
+    pub fn limit_range(&self, blocks_max: Option<u64>) {
+        self.switches().log_limits.range_blocks_max = blocks_max;
+    }
+
+    /// Lets `eth_getLogs` leave out the last `blocks` blocks without an error, as a node does
+    /// whose logs trail its head.
+    pub fn lag_logs(&self, blocks: u64) {
+        self.switches().log_limits.lag_blocks = blocks;
+    }
+
+    /// Switches all faults off. The counters stay.
+    pub fn clear_faults(&self) {
+        self.switches().clear();
+    }
+
+    /// How often a method was called since the start, failed calls included. A method
+    /// that the chain does not have counts as `"unknown"`.
+    #[must_use]
+    pub fn request_count(&self, method: &str) -> u64 {
+        self.switches().counts.get(method).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.shared.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn switches(&self) -> MutexGuard<'_, Switches> {
+        self.shared.switches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

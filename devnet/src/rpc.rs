@@ -1,0 +1,369 @@
+//! The JSON-RPC methods: one request in, one answer out.
+
+use alloy_primitives::{Address, U256};
+use serde_json::{Value, json};
+
+use crate::block::{Block, hex_of};
+use crate::filter::Filter;
+use crate::param::{
+    BlockTag, Params, RpcError, parse_address, parse_bytes, parse_count, parse_hash, parse_value,
+};
+use crate::{Chain, Reorg, Token, TransferCall, view};
+
+/// Most calls in one JSON-RPC batch.
+const BATCH_COUNT_MAX: usize = 1_000;
+/// The counter of all methods that the chain does not have.
+const UNKNOWN: &str = "unknown";
+
+type Method = fn(&Chain, Params<'_>) -> Result<Value, RpcError>;
+
+/// Every method that the chain answers.
+const METHODS: [(&str, Method); 16] = [
+    ("eth_chainId", |chain, _| Ok(json!(view::quantity(chain.ledger().config().chain_id)))),
+    ("net_version", |chain, _| Ok(json!(chain.ledger().config().chain_id.to_string()))),
+    ("web3_clientVersion", |_, _| {
+        Ok(json!(concat!("tidemark-devnet/", env!("CARGO_PKG_VERSION"))))
+    }),
+    ("eth_syncing", |_, _| Ok(json!(false))),
+    ("eth_blockNumber", |chain, _| Ok(json!(view::quantity(chain.head().number)))),
+    ("eth_getBlockByNumber", block_by_number),
+    ("eth_getBlockByHash", block_by_hash),
+    ("eth_getLogs", logs),
+    ("eth_getTransactionReceipt", transaction_receipt),
+    ("eth_getBlockReceipts", block_receipts),
+    ("eth_getCode", code),
+    ("eth_call", call),
+    ("devnet_transfer", transfer),
+    ("devnet_mine", mine),
+    ("devnet_reorg", reorg),
+    ("evm_setNextBlockTimestamp", set_next_timestamp),
+];
+
+/// Counts every call of a request body, whatever its answer will be.
+pub(crate) fn count(chain: &Chain, body: &Value) {
+    let mut switches = chain.switches();
+    let mut count_one = |request: &Value| {
+        let known = request.get("method").and_then(Value::as_str).and_then(find_method);
+        *switches.counts.entry(known.map_or(UNKNOWN, |(name, _)| name)).or_default() += 1;
+    };
+    match body {
+        Value::Array(requests) => requests.iter().take(BATCH_COUNT_MAX).for_each(count_one),
+        request => count_one(request),
+    }
+}
+
+/// Answers a single request or a batch; `refusal` is the answer to every call if there is one.
+pub(crate) fn answer(chain: &Chain, body: &Value, refusal: Option<&RpcError>) -> Value {
+    match body {
+        Value::Array(requests) if requests.is_empty() => {
+            envelope(&Value::Null, Err(RpcError::new(-32600, "empty batch")))
+        }
+        Value::Array(requests) if requests.len() > BATCH_COUNT_MAX => {
+            envelope(&Value::Null, Err(RpcError::new(-32600, "batch too large")))
+        }
+        Value::Array(requests) => {
+            requests.iter().map(|request| answer_one(chain, request, refusal)).collect()
+        }
+        request => answer_one(chain, request, refusal),
+    }
+}
+
+/// The answer to a body that is not JSON.
+pub(crate) fn parse_error() -> Value {
+    envelope(&Value::Null, Err(RpcError::new(-32700, "parse error")))
+}
+
+/// A request without id is answered too, with id null.
+fn answer_one(chain: &Chain, request: &Value, refusal: Option<&RpcError>) -> Value {
+    let id = request.get("id").unwrap_or(&Value::Null);
+    let outcome = match refusal {
+        Some(refusal) => Err(refusal.clone()),
+        None => call_method(chain, request),
+    };
+    envelope(id, outcome)
+}
+
+fn envelope(id: &Value, outcome: Result<Value, RpcError>) -> Value {
+    match outcome {
+        Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
+        Err(error) => json!({ "jsonrpc": "2.0", "id": id, "error": error.to_json() }),
+    }
+}
+
+fn find_method(name: &str) -> Option<&'static (&'static str, Method)> {
+    METHODS.iter().find(|(known, _)| *known == name)
+}
+
+fn call_method(chain: &Chain, request: &Value) -> Result<Value, RpcError> {
+    let name = request.get("method").and_then(Value::as_str);
+    let name = name.ok_or_else(|| RpcError::new(-32600, "invalid request"))?;
+    let (_, method) = find_method(name).ok_or_else(|| {
+        let message = format!("the method {name} does not exist/is not available");
+        RpcError::new(-32601, message)
+    })?;
+    method(chain, Params::parse(request.get("params"))?)
+}
+
+fn block_by_number(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> {
+    let tag = BlockTag::parse(params.required(0)?)?;
+    let ledger = chain.ledger();
+    if tag == BlockTag::Pending {
+        return Ok(view::pending_block(&ledger.pending_block()));
+    }
+    Ok(ledger.block(tag.number(&ledger)).map_or(Value::Null, view::block))
+}
+
+fn block_by_hash(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> {
+    let hash = parse_hash(params.required(0)?)?;
+    Ok(chain.ledger().block_by_hash(hash).map_or(Value::Null, view::block))
+}
+
+fn logs(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> {
+    let filter = Filter::parse(params.required(0)?)?;
+    let limits = chain.switches().log_limits;
+    let ledger = chain.ledger();
+    let logs = filter.select(&ledger, limits)?;
+    Ok(logs.iter().map(view::log).collect())
+}
+
+fn transaction_receipt(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> {
+    let hash = parse_hash(params.required(0)?)?;
+    let ledger = chain.ledger();
+    let receipt = ledger.place(hash).and_then(|(block, index)| view::receipt(block, index));
+    Ok(receipt.unwrap_or(Value::Null))
+}
+
+/// Takes a number, a tag or a block hash.
+fn block_receipts(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> {
+    let which = params.required(0)?;
+    let ledger = chain.ledger();
+    let block: Option<&Block> = match parse_hash(which) {
+        Ok(hash) => ledger.block_by_hash(hash),
+        Err(_) => ledger.block(BlockTag::parse(which)?.number(&ledger)),
+    };
+    Ok(block.map_or(Value::Null, |block| Value::Array(view::receipts(block))))
+}
+
+/// Only whether there is code means anything: the bytes are `PUSH0 PUSH0 REVERT`.
+fn code(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> {
+    let address = parse_address(params.required(0)?)?;
+    let is_token = chain.ledger().config().token(address).is_some();
+    Ok(json!(if is_token { "0x5f5ffd" } else { "0x" }))
+}
+
+/// The three read methods of a token, at the head whatever block is asked for.
+fn call(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> {
+    let request = params.required(0)?;
+    let member = |name| request.get(name).filter(|value: &&Value| !value.is_null());
+    let missing = |name: &str| RpcError::invalid_params(format!("missing {name} in the call"));
+    let to = parse_address(member("to").ok_or_else(|| missing("to"))?)?;
+    let input = member("input").or(member("data")).ok_or_else(|| missing("input"))?;
+    let input = parse_bytes(input)?;
+    let ledger = chain.ledger();
+    let Some(token) = ledger.config().token(to) else { return Ok(json!("0x")) };
+    let output = match (input.get(..4), input.get(16..36)) {
+        (Some([0x31, 0x3c, 0xe5, 0x67]), _) => word(U256::from(token.decimals)),
+        (Some([0x95, 0xd8, 0x9b, 0x41]), _) => symbol_output(token),
+        (Some([0x70, 0xa0, 0x82, 0x31]), Some(owner)) => {
+            word(ledger.balance(to, Address::from_slice(owner)))
+        }
+        _ => return Err(RpcError::new(3, "execution reverted")),
+    };
+    Ok(json!(hex_of(output)))
+}
+
+fn word(value: U256) -> Vec<u8> {
+    value.to_be_bytes::<32>().to_vec()
+}
+
+/// An ABI string: offset, length, bytes padded to whole words.
+fn symbol_output(token: &Token) -> Vec<u8> {
+    let text = token.symbol.as_bytes();
+    let mut output = word(U256::from(32));
+    output.extend(word(U256::from(text.len())));
+    output.extend(text);
+    output.resize(64 + text.len().next_multiple_of(32), 0);
+    output
+}
+
+/// `[{token, from, to, value}]`, the value in the smallest units.
+fn transfer(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> {
+    let request = params.required(0)?;
+    let member = |name: &str| {
+        let member = request.get(name);
+        member.ok_or_else(|| RpcError::invalid_params(format!("missing {name} in the transfer")))
+    };
+    let call = TransferCall {
+        token: parse_address(member("token")?)?,
+        from: parse_address(member("from")?)?,
+        to: parse_address(member("to")?)?,
+        value: parse_value(member("value")?)?,
+    };
+    Ok(json!(hex_of(chain.batch(vec![call])?)))
+}
+
+/// `[count]`, 1 if absent.
+fn mine(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> {
+    let count = params.optional(0).map_or(Ok(1), parse_count)?;
+    Ok(chain.mine(count)?.into_iter().map(hex_of).collect())
+}
+
+/// `[depth]`; every transaction is kept. Answers the hashes of the new blocks.
+fn reorg(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> {
+    let depth = parse_count(params.required(0)?)?;
+    let added = chain.reorg(depth, Reorg::Keep)?.added;
+    Ok(added.into_iter().map(|block| hex_of(block.hash)).collect())
+}
+
+/// `[timestamp]` in Unix seconds.
+fn set_next_timestamp(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> {
+    chain.set_next_timestamp(parse_count(params.required(0)?)?)?;
+    Ok(Value::Null)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    const USDC: &str = "0xa0b86991c6218b36c1d19d4a2e9eb0ce3606eb48";
+    const OWNER: &str = "0x00000000000000000000000000000000000000ee";
+    const OTHER: &str = "0x00000000000000000000000000000000000000ff";
+
+    fn chain() -> Chain {
+        let token =
+            Token { address: USDC.parse().unwrap(), decimals: 6, symbol: "USDC".to_owned() };
+        Chain::new(Config {
+            chain_id: 137,
+            genesis_timestamp: 1_000,
+            block_interval_secs: 2,
+            finalized_depth: 4,
+            safe_depth: 2,
+            tokens: vec![token],
+            seed: 7,
+        })
+        .unwrap()
+    }
+
+    /// The result, or the error code.
+    fn ask(chain: &Chain, method: &str, params: Value) -> Result<Value, i64> {
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        let mut answer = answer(chain, &body, None);
+        assert_eq!(answer["id"], 1);
+        match answer["error"]["code"].as_i64() {
+            Some(code) => Err(code),
+            None => Ok(answer["result"].take()),
+        }
+    }
+
+    fn transfer_params(value: Value) -> Value {
+        json!([{ "token": USDC, "from": OWNER, "to": OTHER, "value": value }])
+    }
+
+    #[test]
+    fn a_fresh_chain_describes_itself() {
+        let chain = chain();
+        assert_eq!(ask(&chain, "eth_chainId", json!([])), Ok(json!("0x89")));
+        assert_eq!(ask(&chain, "net_version", Value::Null), Ok(json!("137")));
+        assert_eq!(ask(&chain, "eth_syncing", json!([])), Ok(json!(false)));
+        assert_eq!(ask(&chain, "eth_blockNumber", json!([])), Ok(json!("0x0")));
+        assert_eq!(ask(&chain, "eth_nothing", json!([])), Err(-32601));
+        assert_eq!(ask(&chain, "eth_chainId", json!({})), Err(-32602));
+    }
+
+    #[test]
+    fn blocks_are_found_by_number_tag_and_hash() {
+        let chain = chain();
+        chain.mine(5).unwrap();
+        let number = |tag: &str| {
+            ask(&chain, "eth_getBlockByNumber", json!([tag, false])).unwrap()["number"].take()
+        };
+        let tags = ["earliest", "finalized", "safe", "latest", "pending", "0x4"];
+        assert_eq!(tags.map(number), ["0x0", "0x1", "0x3", "0x5", "0x6", "0x4"].map(Value::from));
+        assert_eq!(ask(&chain, "eth_getBlockByNumber", json!(["0x6", false])), Ok(Value::Null));
+        assert_eq!(ask(&chain, "eth_getBlockByNumber", json!([])), Err(-32602));
+        let block = ask(&chain, "eth_getBlockByNumber", json!(["0x4", true])).unwrap();
+        assert_eq!(block["timestamp"], "0x3f0");
+        let by_hash = ask(&chain, "eth_getBlockByHash", json!([block["hash"], false]));
+        assert_eq!(by_hash, Ok(block.clone()));
+        chain.reorg(2, Reorg::Keep).unwrap();
+        let gone = ask(&chain, "eth_getBlockByHash", json!([block["hash"], false]));
+        assert_eq!(gone, Ok(Value::Null));
+        let pending = ask(&chain, "eth_getBlockByNumber", json!(["pending", false])).unwrap();
+        assert_eq!(pending["hash"], Value::Null);
+    }
+
+    #[test]
+    fn control_methods_make_a_transfer_with_log_and_receipt() {
+        let chain = chain();
+        assert_eq!(ask(&chain, "evm_setNextBlockTimestamp", json!([2_000])), Ok(Value::Null));
+        assert_eq!(ask(&chain, "evm_setNextBlockTimestamp", json!([5])), Err(-32000));
+        let tx = ask(&chain, "devnet_transfer", transfer_params(json!("0x10"))).unwrap();
+        assert_eq!(ask(&chain, "eth_getTransactionReceipt", json!([tx])), Ok(Value::Null));
+        let mined = ask(&chain, "devnet_mine", json!([])).unwrap();
+        assert_eq!(mined.as_array().unwrap().len(), 1);
+        let receipt = ask(&chain, "eth_getTransactionReceipt", json!([tx])).unwrap();
+        let logs = ask(&chain, "eth_getLogs", json!([{ "address": USDC }])).unwrap();
+        assert_eq!(receipt["status"], "0x1");
+        assert_eq!(receipt["logs"], logs);
+        assert_eq!(logs[0]["blockHash"], mined[0]);
+        assert_eq!(logs[0]["blockTimestamp"], "0x7d0");
+        assert_eq!(logs[0]["transactionHash"], tx);
+        assert_eq!(logs[0]["data"], hex_of(word(U256::from(16))));
+        assert_eq!(logs[0]["removed"], false);
+        for which in [json!("latest"), json!("0x1"), mined[0].clone()] {
+            let receipts = ask(&chain, "eth_getBlockReceipts", json!([which]));
+            assert_eq!(receipts, Ok(json!([receipt])));
+        }
+        let added = ask(&chain, "devnet_reorg", json!(["0x1"])).unwrap();
+        assert_eq!(added.as_array().unwrap().len(), 2);
+        let moved = ask(&chain, "eth_getTransactionReceipt", json!([tx])).unwrap();
+        assert_eq!(moved["blockHash"], added[0]);
+        assert_eq!(ask(&chain, "devnet_reorg", json!([9])), Err(-32000));
+        assert_eq!(ask(&chain, "devnet_transfer", json!([{ "token": USDC }])), Err(-32602));
+    }
+
+    #[test]
+    fn tokens_answer_their_read_methods() {
+        let chain = chain();
+        ask(&chain, "devnet_transfer", transfer_params(json!(25))).unwrap();
+        chain.mine(1).unwrap();
+        let call = |to: &str, name: &str, input: String| {
+            ask(&chain, "eth_call", json!([{ "to": to, name: input }, "latest"]))
+        };
+        let number = |number: u64| Ok(json!(hex_of(word(U256::from(number)))));
+        assert_eq!(call(USDC, "data", "0x313ce567".to_owned()), number(6));
+        let symbol = call(USDC, "input", "0x95d89b41".to_owned()).unwrap();
+        let expected = format!("0x{:064x}{:064x}{:0<64}", 32, 4, "55534443");
+        assert_eq!(symbol, json!(expected));
+        let balance = |owner: &str| format!("0x70a08231{:0>64}", &owner[2..]);
+        assert_eq!(call(USDC, "data", balance(OTHER)), number(25));
+        assert_eq!(call(USDC, "data", balance(OWNER)), number(0));
+        assert_eq!(call(USDC, "data", "0x70a08231".to_owned()), Err(3));
+        assert_eq!(call(USDC, "data", "0x12345678".to_owned()), Err(3));
+        assert_eq!(call(OWNER, "data", "0x313ce567".to_owned()), Ok(json!("0x")));
+        assert_eq!(ask(&chain, "eth_getCode", json!([USDC, "latest"])), Ok(json!("0x5f5ffd")));
+        assert_eq!(ask(&chain, "eth_getCode", json!([OWNER, "latest"])), Ok(json!("0x")));
+    }
+
+    #[test]
+    fn a_batch_is_answered_in_order_within_its_bound() {
+        let chain = chain();
+        let request = |id, method: &str| json!({ "jsonrpc": "2.0", "id": id, "method": method });
+        let body = json!([request(1, "eth_blockNumber"), request(2, "nothing"), 3]);
+        count(&chain, &body);
+        let answers = answer(&chain, &body, None);
+        assert_eq!(answers[0]["result"], "0x0");
+        assert_eq!((&answers[1]["id"], &answers[1]["error"]["code"]), (&json!(2), &json!(-32601)));
+        assert_eq!(answers[2]["error"]["code"], -32600);
+        assert_eq!(chain.request_count("eth_blockNumber"), 1);
+        assert_eq!(chain.request_count(UNKNOWN), 2);
+        assert_eq!(answer(&chain, &json!([]), None)["error"]["code"], -32600);
+        let large = Value::from(vec![request(1, "eth_chainId"); BATCH_COUNT_MAX + 1]);
+        assert_eq!(answer(&chain, &large, None)["error"]["code"], -32600);
+        let refusal = RpcError::new(-32005, "slow down");
+        let refused = answer(&chain, &body, Some(&refusal));
+        assert_eq!(refused[0]["error"], json!({ "code": -32005, "message": "slow down" }));
+        assert_eq!(refused.as_array().unwrap().len(), 3);
+    }
+}

@@ -1,0 +1,185 @@
+//! The HTTP edge and the background tasks of a served chain.
+
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Json, Router};
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::param::RpcError;
+use crate::{Chain, Config, Error, Fault, rpc};
+
+/// Most bytes of a request body.
+const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// How long a shutdown waits for requests under way.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
+
+/// A chain that is served over HTTP, at every path, until [`Devnet::shutdown`] or drop.
+#[derive(Debug)]
+pub struct Devnet {
+    chain: Chain,
+    address: SocketAddr,
+    url: String,
+    /// Ends the server when the value is dropped.
+    cancel: DropGuard,
+    server: JoinHandle<()>,
+    miner: Mutex<Miner>,
+}
+
+/// The task that mines, aborted on drop.
+#[derive(Debug, Default)]
+struct Miner(Option<JoinHandle<()>>);
+
+impl Drop for Miner {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
+    }
+}
+
+impl Devnet {
+    /// Binds `listen`, port 0 for any free one, and serves a new chain there.
+    ///
+    /// # Errors
+    /// [`Error::Config`]; [`Error::Listen`] if the address is not free.
+    pub async fn start(config: Config, listen: SocketAddr) -> Result<Self, Error> {
+        Self::serve(Chain::new(config)?, listen).await
+    }
+
+    /// Binds `listen` and serves a chain there. Several servers may serve the same chain.
+    ///
+    /// # Errors
+    /// [`Error::Listen`] if the address is not free.
+    pub async fn serve(chain: Chain, listen: SocketAddr) -> Result<Self, Error> {
+        let failed = |source| Error::Listen { address: listen, source };
+        let listener = TcpListener::bind(listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let token = CancellationToken::new();
+        let router = router(Served { chain: chain.clone(), token: token.clone() });
+        let stopped = token.clone().cancelled_owned();
+        let server = tokio::spawn(async move {
+            // Never an error: axum retries a failed accept.
+            drop(axum::serve(listener, router).with_graceful_shutdown(stopped).await);
+        });
+        let (cancel, url) = (token.drop_guard(), format!("http://{address}"));
+        Ok(Self { chain, address, url, cancel, server, miner: Mutex::default() })
+    }
+
+    /// Where JSON-RPC is answered, such as `http://127.0.0.1:8545`.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The address in [`Devnet::url`].
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A handle of the chain.
+    #[must_use]
+    pub fn chain(&self) -> Chain {
+        self.chain.clone()
+    }
+
+    /// Mines one block now and one every `period` from now on, instead of a period set before.
+    /// Timestamps step by the configured interval, whatever the period is. Missed blocks are made
+    /// up, so that equal period and interval keep pace. Ends when the chain is full.
+    ///
+    /// # Errors
+    /// [`Error::Period`] if the period is zero.
+    pub fn mine_every(&self, period: Duration) -> Result<(), Error> {
+        if period.is_zero() {
+            return Err(Error::Period);
+        }
+        let chain = self.chain();
+        let task = tokio::spawn(async move {
+            let mut ticks = tokio::time::interval(period);
+            loop {
+                ticks.tick().await;
+                if chain.mine(1).is_err() {
+                    return;
+                }
+            }
+        });
+        self.set_miner(Miner(Some(task)));
+        Ok(())
+    }
+
+    /// Ends automatic mining.
+    pub fn stop_mining(&self) {
+        self.set_miner(Miner(None));
+    }
+
+    /// Refuses new requests, gives those under way a few seconds, and ends all tasks.
+    pub async fn shutdown(self) {
+        self.stop_mining();
+        self.cancel.disarm().cancel();
+        let mut server = self.server;
+        if tokio::time::timeout(SHUTDOWN_GRACE, &mut server).await.is_err() {
+            server.abort();
+        }
+    }
+
+    fn set_miner(&self, miner: Miner) {
+        *self.miner.lock().unwrap_or_else(PoisonError::into_inner) = miner;
+    }
+}
+
+/// What a request needs.
+#[derive(Clone)]
+struct Served {
+    chain: Chain,
+    token: CancellationToken,
+}
+
+fn router(served: Served) -> Router {
+    Router::new()
+        .fallback(post(handle))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(served)
+}
+
+async fn handle(State(served): State<Served>, body: Bytes) -> Response {
+    let Served { chain, token } = served;
+    let body: Option<Value> = serde_json::from_slice(&body).ok();
+    if let Some(body) = &body {
+        rpc::count(&chain, body);
+    }
+    let fault = chain.switches().take_fault();
+    match fault {
+        None => answer(&chain, body.as_ref(), None),
+        Some(Fault::HttpStatus(status)) => {
+            let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            (status, "fault injected").into_response()
+        }
+        Some(Fault::RpcError { code, message }) => {
+            answer(&chain, body.as_ref(), Some(&RpcError { code, message }))
+        }
+        Some(Fault::Malformed) => {
+            let json = [(header::CONTENT_TYPE, "application/json")];
+            (json, r#"{"jsonrpc":"2.0","id":1,"result":["#).into_response()
+        }
+        Some(Fault::Hang(duration)) => {
+            // Cut short by a shutdown, which must not wait for it.
+            drop(tokio::time::timeout(duration, token.cancelled()).await);
+            answer(&chain, body.as_ref(), None)
+        }
+    }
+}
+
+fn answer(chain: &Chain, body: Option<&Value>, refusal: Option<&RpcError>) -> Response {
+    let answer = body.map_or_else(rpc::parse_error, |body| rpc::answer(chain, body, refusal));
+    Json(answer).into_response()
+}

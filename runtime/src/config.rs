@@ -1,0 +1,455 @@
+//! Configuration: one TOML file over compiled-in defaults, with `TIDEMARK__SECTION__KEY` on top.
+//!
+//! Each crate reads its own section through a [`Reader`] into ready types. Readers note every problem
+//! and go on, so that an operator sees all of them at once.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::str::FromStr;
+use std::time::Duration;
+
+use schemas::{Layout, Secret};
+use toml::{Table, Value};
+
+/// The documented defaults. Every key that is not required is in it.
+pub const DEFAULT: &str = include_str!("config/default.toml");
+/// Variables with this prefix override keys: `TIDEMARK__ORDERS__TTL=10m`.
+const ENV_PREFIX: &str = "TIDEMARK__";
+
+/// Everything wrong with a configuration, one line each.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.join("\n"))]
+pub struct Problems(pub Vec<String>);
+
+/// A configuration being read.
+#[derive(Debug)]
+pub struct Source {
+    root: Table,
+    problems: Rc<RefCell<Vec<String>>>,
+}
+
+impl Source {
+    /// Reads the file, if any, over the defaults, then applies the process's environment.
+    #[must_use]
+    pub fn load(file: Option<&Path>) -> Self {
+        #[expect(clippy::disallowed_methods, reason = "this is the one place that reads variables")]
+        let variables: Vec<_> = std::env::vars().collect();
+        let mut problem = None;
+        let text = file.map_or_else(String::new, |path| {
+            std::fs::read_to_string(path).unwrap_or_else(|error| {
+                problem = Some(format!("{}: {error}", path.display()));
+                String::new()
+            })
+        });
+        let source = Self::parse(&text, variables);
+        source.problems.borrow_mut().extend(problem);
+        source
+    }
+
+    /// Reads `text` over the defaults, then applies `variables`.
+    #[must_use]
+    pub fn parse(text: &str, variables: impl IntoIterator<Item = (String, String)>) -> Self {
+        let problems = Rc::new(RefCell::new(Vec::new()));
+        let mut table = |what: &str, text: &str| {
+            text.parse::<Table>().unwrap_or_else(|error| {
+                problems.borrow_mut().push(format!("{what}: {error}"));
+                Table::new()
+            })
+        };
+        let mut root = table("defaults", DEFAULT);
+        merge(&mut root, table("configuration file", text));
+        for (name, value) in variables {
+            if let Some(path) = name.strip_prefix(ENV_PREFIX) {
+                let keys: Vec<_> = path.split("__").map(str::to_lowercase).collect();
+                set(&mut root, &keys, &value);
+            }
+        }
+        Self { root, problems }
+    }
+
+    /// Takes a section; an absent one is empty.
+    pub fn section(&mut self, name: &str) -> Reader {
+        let table = match self.root.remove(name) {
+            Some(Value::Table(table)) => table,
+            None => Table::new(),
+            Some(_) => {
+                self.problems.borrow_mut().push(format!("{name}: must be a section"));
+                Table::new()
+            }
+        };
+        Reader { path: name.to_owned(), table, problems: self.problems.clone() }
+    }
+
+    /// Takes a list of sections (`[[name]]`).
+    pub fn sections(&mut self, name: &str) -> Vec<Reader> {
+        let list = match self.root.remove(name) {
+            Some(Value::Array(list)) => list,
+            None => Vec::new(),
+            Some(_) => {
+                self.problems.borrow_mut().push(format!("{name}: must be written [[{name}]]"));
+                Vec::new()
+            }
+        };
+        let reader = |(position, value)| {
+            let path = format!("{name}[{position}]");
+            match value {
+                Value::Table(table) => {
+                    Some(Reader { path, table, problems: self.problems.clone() })
+                }
+                _ => {
+                    self.problems.borrow_mut().push(format!("{path}: must be a section"));
+                    None
+                }
+            }
+        };
+        list.into_iter().enumerate().filter_map(reader).collect()
+    }
+
+    /// Ends the reading.
+    ///
+    /// # Errors
+    /// [`Problems`] with everything the readers noted, and sections nobody read.
+    pub fn finish(self) -> Result<(), Problems> {
+        let mut problems = self.problems.take();
+        problems.extend(self.root.keys().map(|key| format!("{key}: unknown section")));
+        if problems.is_empty() { Ok(()) } else { Err(Problems(problems)) }
+    }
+}
+
+fn merge(base: &mut Table, over: Table) {
+    for (key, value) in over {
+        match (base.get_mut(&key), value) {
+            (Some(Value::Table(base)), Value::Table(over)) => merge(base, over),
+            (_, value) => {
+                base.insert(key, value);
+            }
+        }
+    }
+}
+
+/// A variable's text is TOML where it can be (`12`, `true`, `["a"]`), and otherwise a string.
+fn set(table: &mut Table, keys: &[String], text: &str) {
+    let Some((first, rest)) = keys.split_first() else { return };
+    if !rest.is_empty() {
+        let inner = table.entry(first.clone()).or_insert_with(|| Value::Table(Table::new()));
+        if let Value::Table(inner) = inner {
+            set(inner, rest, text);
+        }
+        return;
+    }
+    let parsed = format!("v = {text}").parse::<Table>().ok().and_then(|mut t| t.remove("v"));
+    table.insert(first.clone(), parsed.unwrap_or_else(|| Value::String(text.to_owned())));
+}
+
+/// One section. Take its keys, then [`Reader::finish`] it: what was not taken is unknown.
+#[derive(Debug)]
+pub struct Reader {
+    path: String,
+    table: Table,
+    problems: Rc<RefCell<Vec<String>>>,
+}
+
+impl Reader {
+    /// Notes what is wrong with a key.
+    pub fn problem(&self, key: &str, what: &str) {
+        self.problems.borrow_mut().push(format!("{}.{key}: {what}", self.path));
+    }
+
+    /// The names of the keys that were not taken yet.
+    #[must_use]
+    pub fn keys(&self) -> Vec<String> {
+        self.table.keys().cloned().collect()
+    }
+
+    fn take<T>(
+        &mut self,
+        key: &str,
+        what: &str,
+        read: impl FnOnce(Value) -> Option<T>,
+    ) -> Option<T> {
+        let value = self.table.remove(key)?;
+        let read = read(value);
+        if read.is_none() {
+            self.problem(key, &format!("must be {what}"));
+        }
+        read
+    }
+
+    /// A text, or none if the key is absent.
+    pub fn optional_text(&mut self, key: &str) -> Option<String> {
+        self.take(key, "a text", |value| match value {
+            Value::String(text) => Some(text),
+            Value::Integer(number) => Some(number.to_string()),
+            _ => None,
+        })
+    }
+
+    /// A text; its absence is a problem.
+    pub fn text(&mut self, key: &str) -> String {
+        let known = self.table.contains_key(key);
+        let text = self.optional_text(key);
+        if !known {
+            self.problem(key, "is missing");
+        }
+        let text = text.unwrap_or_default();
+        // Kept so that `parsed` can read the same key after a look at it.
+        self.table.insert(TAKEN.to_owned() + key, Value::String(text.clone()));
+        text
+    }
+
+    /// A text that is a `T`; its absence is a problem.
+    pub fn parsed<T: FromStr<Err: std::fmt::Display>>(&mut self, key: &str) -> Option<T> {
+        let text = match self.table.remove(&(TAKEN.to_owned() + key)) {
+            Some(Value::String(text)) => text,
+            _ => self.text(key),
+        };
+        if text.is_empty() {
+            return None;
+        }
+        text.parse().map_err(|e: T::Err| self.problem(key, &e.to_string())).ok()
+    }
+
+    /// A list of texts, or none if the key is absent.
+    pub fn texts(&mut self, key: &str) -> Option<Vec<String>> {
+        self.take(key, "a list of texts", |value| match value {
+            Value::Array(list) => list.into_iter().map(|v| v.as_str().map(str::to_owned)).collect(),
+            Value::String(text) => Some(text.split(',').map(|t| t.trim().to_owned()).collect()),
+            _ => None,
+        })
+    }
+
+    /// A whole number within bounds; its absence is a problem, answered by the lower bound.
+    pub fn integer(&mut self, key: &str, bounds: RangeInclusive<u64>) -> u64 {
+        if !self.table.contains_key(key) {
+            self.problem(key, "is missing");
+        }
+        self.optional_integer(key, bounds.clone()).unwrap_or(*bounds.start())
+    }
+
+    /// A whole number within bounds, or none if the key is absent.
+    pub fn optional_integer(&mut self, key: &str, bounds: RangeInclusive<u64>) -> Option<u64> {
+        let what = format!("a whole number from {} to {}", bounds.start(), bounds.end());
+        self.take(key, &what, |value| {
+            value.as_integer().and_then(|n| u64::try_from(n).ok()).filter(|n| bounds.contains(n))
+        })
+    }
+
+    /// A duration such as `"90s"`, `"250ms"`, `"24h"`; its absence is a problem, answered by zero.
+    pub fn duration(&mut self, key: &str) -> Duration {
+        if !self.table.contains_key(key) {
+            self.problem(key, "is missing");
+        }
+        self.optional_duration(key).unwrap_or_default()
+    }
+
+    /// A duration, or none if the key is absent.
+    pub fn optional_duration(&mut self, key: &str) -> Option<Duration> {
+        self.take(key, "a duration such as \"90s\" or \"24h\"", |v| parse_duration(v.as_str()?))
+    }
+
+    /// `true` or `false`; its absence is a problem, answered by `false`.
+    pub fn flag(&mut self, key: &str) -> bool {
+        if !self.table.contains_key(key) {
+            self.problem(key, "is missing");
+        }
+        self.take(key, "true or false", |v| v.as_bool()).unwrap_or_default()
+    }
+
+    /// A secret, from `key` or from the file named by `<key>_file` (its last line end is dropped).
+    pub fn secret(&mut self, key: &str) -> Option<Secret> {
+        let inline = self.take(key, "a text", |v| v.as_str().map(str::to_owned));
+        let file = self.take(&format!("{key}_file"), "a path", |v| v.as_str().map(PathBuf::from));
+        let text = match (inline.filter(|text| !text.is_empty()), file) {
+            (Some(_), Some(_)) => {
+                self.problem(key, &format!("give either {key} or {key}_file"));
+                None
+            }
+            (Some(text), None) => Some(text),
+            (None, Some(path)) => match std::fs::read_to_string(&path) {
+                Ok(text) => Some(text.trim_end_matches(['\r', '\n']).to_owned()),
+                Err(error) => {
+                    self.problem(key, &format!("{}: {error}", path.display()));
+                    None
+                }
+            },
+            (None, None) => None,
+        };
+        text.filter(|text| !text.is_empty()).map(Secret::new)
+    }
+
+    /// A secret whose absence is a problem.
+    pub fn required_secret(&mut self, key: &str) -> Secret {
+        let noted = self.problems.borrow().len();
+        self.secret(key).unwrap_or_else(|| {
+            if self.problems.borrow().len() == noted {
+                self.problem(key, &format!("is missing: give {key}, {key}_file, or its variable"));
+            }
+            Secret::new("")
+        })
+    }
+
+    /// A section inside this one; an absent one is empty.
+    pub fn section(&mut self, key: &str) -> Self {
+        let table = self
+            .take(key, "a section", |value| match value {
+                Value::Table(table) => Some(table),
+                _ => None,
+            })
+            .unwrap_or_default();
+        Self { path: format!("{}.{key}", self.path), table, problems: self.problems.clone() }
+    }
+
+    /// The value of a key that may have several forms; the caller notes problems.
+    pub fn value(&mut self, key: &str) -> Option<Value> {
+        self.table.remove(key)
+    }
+
+    /// A reader for a table found by [`Reader::value`].
+    #[must_use]
+    pub fn nested(&self, key: &str, table: Table) -> Self {
+        Self { path: format!("{}.{key}", self.path), table, problems: self.problems.clone() }
+    }
+
+    /// Notes every key that nobody took.
+    pub fn finish(self) {
+        for key in self.table.keys().filter(|key| !key.starts_with(TAKEN)) {
+            self.problem(key, "unknown key");
+        }
+    }
+}
+
+/// Marks a key that was read once; no key of a TOML file that we document starts with a space.
+const TAKEN: &str = " ";
+
+/// Reads `"90s"`: a whole number and ms, s, m, h or d.
+fn parse_duration(text: &str) -> Option<Duration> {
+    let split = text.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = text.split_at(split);
+    let number: u64 = number.parse().ok()?;
+    let millis = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    number.checked_mul(millis).map(Duration::from_millis)
+}
+
+/// `[server]`, `[data]` and `[log]`: what the process itself needs.
+#[derive(Debug, Clone)]
+pub struct Process {
+    /// Where the API listens.
+    pub listen: Option<SocketAddr>,
+    /// Folder of the embedded back ends.
+    pub data_dir: PathBuf,
+    /// Partition counts.
+    pub layout: Layout,
+    /// How long stopping may take.
+    pub stop_deadline: Duration,
+}
+
+impl Process {
+    /// Reads the sections.
+    #[must_use]
+    pub fn read(source: &mut Source) -> Self {
+        let mut server = source.section("server");
+        let listen = server.parsed("listen");
+        let stop_deadline = server.duration("stop_deadline");
+        server.finish();
+        let mut data = source.section("data");
+        let data_dir = PathBuf::from(data.text("dir"));
+        data.finish();
+        let mut log = source.section("log");
+        if log.text("backend") != "embedded" {
+            log.problem("backend", "must be \"embedded\"");
+        }
+        let mut count = |key: &str| u32::try_from(log.integer(key, 1..=256)).unwrap_or(1);
+        let layout = Layout {
+            lanes: count("lanes"),
+            orders: count("order_partitions"),
+            webhooks: count("webhook_partitions"),
+        };
+        log.finish();
+        let mut store = source.section("store");
+        if store.text("backend") != "embedded" {
+            store.problem("backend", "must be \"embedded\"");
+        }
+        store.finish();
+        Self { listen, data_dir, layout, stop_deadline }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(text: &str, variables: &[(&str, &str)]) -> Source {
+        Source::parse(text, variables.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())))
+    }
+
+    #[test]
+    fn file_overrides_defaults_and_variables_override_both() {
+        let mut source = source(
+            "[server]\nlisten = \"127.0.0.1:1\"\n[log]\nlanes = 2\n",
+            &[("TIDEMARK__LOG__LANES", "3"), ("OTHER__LOG__LANES", "9")],
+        );
+        let process = Process::read(&mut source);
+        assert_eq!(process.listen, Some("127.0.0.1:1".parse().unwrap()));
+        assert_eq!(process.layout.lanes, 3);
+    }
+
+    #[test]
+    fn all_problems_are_told_at_once() {
+        let mut source = source(
+            "[server]\nlisten = \"nowhere\"\nstop_deadline = \"soon\"\ncolour = 1\n[log]\nlanes = 0\n[tabel]\n",
+            &[],
+        );
+        let mut unread = source.root.clone();
+        let _ = Process::read(&mut source);
+        for section in ["server", "data", "log", "store", "tabel"] {
+            unread.remove(section);
+        }
+        for section in unread.keys() {
+            source.root.remove(section);
+        }
+        let Problems(lines) = source.finish().unwrap_err();
+        let found = |start: &str| lines.iter().any(|line| line.starts_with(start));
+        assert!(found("server.listen: "), "{lines:?}");
+        assert!(found("server.stop_deadline: must be a duration"), "{lines:?}");
+        assert!(found("server.colour: unknown key"), "{lines:?}");
+        assert!(found("log.lanes: must be a whole number"), "{lines:?}");
+        assert!(found("tabel: unknown section"), "{lines:?}");
+        assert_eq!(lines.len(), 5, "{lines:?}");
+    }
+
+    #[test]
+    fn a_broken_file_is_a_problem() {
+        let source = source("[server\n", &[]);
+        assert!(source.finish().unwrap_err().0[0].starts_with("configuration file: "));
+    }
+
+    #[test]
+    fn secrets_come_from_variables_and_are_masked() {
+        let mut source = source("", &[("TIDEMARK__ADMIN__SECRET", "s3cret")]);
+        let mut admin = source.section("admin");
+        let secret = admin.required_secret("secret");
+        assert_eq!(secret.expose(), b"s3cret");
+        assert!(!format!("{secret:?}").contains("s3cret"));
+    }
+
+    #[test]
+    fn durations() {
+        for (text, seconds) in [("90s", 90), ("2m", 120), ("24h", 86_400), ("1d", 86_400)] {
+            assert_eq!(parse_duration(text), Some(Duration::from_secs(seconds)));
+        }
+        assert_eq!(parse_duration("250ms"), Some(Duration::from_millis(250)));
+        for text in ["", "s", "1", "-1s", "1.5s", "1w", "99999999999999999999s"] {
+            assert_eq!(parse_duration(text), None, "{text:?}");
+        }
+    }
+}

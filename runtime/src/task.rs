@@ -1,0 +1,192 @@
+//! Starts the parts of the process and stops them in order, under one deadline.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Any error that ends a part.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// When a part stops. Earlier phases have ended, or run out of time, before later ones are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// Takes requests and follows chains: stops first.
+    Intake,
+    /// Turns what came in into results.
+    Process,
+    /// Tells the results: tables and webhooks.
+    Deliver,
+    /// Serves what the others need until they have stopped.
+    Support,
+}
+
+const PHASES: [Phase; 4] = [Phase::Intake, Phase::Process, Phase::Deliver, Phase::Support];
+
+/// How a process ended badly.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A part gave up; the others were stopped in order.
+    #[error("{part} failed: {cause}")]
+    Failed {
+        /// The part's name.
+        part: String,
+        /// What it said.
+        cause: BoxError,
+    },
+    /// A part did not stop in time.
+    #[error("{0} did not stop in time")]
+    Stuck(String),
+}
+
+/// The running parts of a process.
+#[derive(Debug)]
+pub struct Tasks {
+    tokens: [CancellationToken; 4],
+    sets: [JoinSet<(String, Result<(), BoxError>)>; 4],
+    names: [Vec<String>; 4],
+    deadline: Duration,
+}
+
+impl Tasks {
+    /// No parts yet. All of them together get `deadline` to stop.
+    #[must_use]
+    pub fn new(deadline: Duration) -> Self {
+        Self {
+            tokens: std::array::from_fn(|_| CancellationToken::new()),
+            sets: std::array::from_fn(|_| JoinSet::new()),
+            names: Default::default(),
+            deadline,
+        }
+    }
+
+    /// Starts an asynchronous part. It returns soon after its token is cancelled; returning before, or
+    /// an error, stops the process.
+    pub fn future<F, R>(&mut self, phase: Phase, name: impl Into<String>, part: F)
+    where
+        F: FnOnce(CancellationToken) -> R,
+        R: Future<Output = Result<(), BoxError>> + Send + 'static,
+    {
+        let name = name.into();
+        let work = part(self.tokens[phase as usize].clone());
+        self.names[phase as usize].push(name.clone());
+        self.sets[phase as usize].spawn(async move { (name, work.await) });
+    }
+
+    /// Starts a part on a thread of its own, for work that blocks.
+    ///
+    /// # Errors
+    /// Whatever the system says when it cannot make a thread.
+    pub fn thread<F>(
+        &mut self,
+        phase: Phase,
+        name: impl Into<String>,
+        part: F,
+    ) -> std::io::Result<()>
+    where
+        F: FnOnce(CancellationToken) -> Result<(), BoxError> + Send + 'static,
+    {
+        let name = name.into();
+        let token = self.tokens[phase as usize].clone();
+        let (done, ended) = tokio::sync::oneshot::channel();
+        std::thread::Builder::new().name(name.clone()).spawn(move || {
+            // The receiver is gone only when nobody waits any more.
+            drop(done.send(part(token)));
+        })?;
+        self.names[phase as usize].push(name.clone());
+        self.sets[phase as usize].spawn(async move {
+            let result = ended.await.unwrap_or_else(|_| Err("panicked".into()));
+            (name, result)
+        });
+        Ok(())
+    }
+
+    /// Runs until `stop` completes or a part ends, then stops all parts, phase by phase.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] with the first part that failed or ended early, [`Error::Stuck`] with one that
+    /// did not stop.
+    pub async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), Error> {
+        let [intake, process, deliver, support] = &mut self.sets;
+        let early = tokio::select! {
+            () = stop => None,
+            Some(ended) = intake.join_next() => Some(ended),
+            Some(ended) = process.join_next() => Some(ended),
+            Some(ended) = deliver.join_next() => Some(ended),
+            Some(ended) = support.join_next() => Some(ended),
+        };
+        let mut first = early.and_then(|ended| {
+            failure(ended).or_else(|| {
+                Some(Error::Failed { part: "a part".into(), cause: "ended early".into() })
+            })
+        });
+        let deadline = tokio::time::Instant::now() + self.deadline;
+        for phase in PHASES {
+            self.tokens[phase as usize].cancel();
+            let set = &mut self.sets[phase as usize];
+            let drained = tokio::time::timeout_at(deadline, async {
+                let mut worst = None;
+                while let Some(ended) = set.join_next().await {
+                    worst = worst.or(failure(ended));
+                }
+                worst
+            })
+            .await;
+            let problem = drained
+                .unwrap_or_else(|_| Some(Error::Stuck(self.names[phase as usize].join(", "))));
+            first = first.or(problem);
+        }
+        first.map_or(Ok(()), Err)
+    }
+}
+
+fn failure(ended: Result<(String, Result<(), BoxError>), tokio::task::JoinError>) -> Option<Error> {
+    match ended {
+        Ok((_, Ok(()))) => None,
+        Ok((part, Err(cause))) => Some(Error::Failed { part, cause }),
+        Err(join) => Some(Error::Failed { part: "a part".into(), cause: Box::new(join) }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+
+    #[tokio::test]
+    async fn phases_stop_in_order() {
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = Tasks::new(Duration::from_secs(5));
+        for phase in [Phase::Deliver, Phase::Intake, Phase::Support, Phase::Process] {
+            let order = order.clone();
+            tasks.future(phase, format!("{phase:?}"), move |stop| async move {
+                stop.cancelled().await;
+                order.lock().unwrap().push(phase);
+                Ok(())
+            });
+        }
+        tasks.run(async {}).await.unwrap();
+        assert_eq!(*order.lock().unwrap(), PHASES);
+    }
+
+    #[tokio::test]
+    async fn a_failing_part_stops_the_others_and_is_named() {
+        let mut tasks = Tasks::new(Duration::from_secs(5));
+        tasks.future(Phase::Deliver, "waits", |stop| async move {
+            stop.cancelled().await;
+            Ok(())
+        });
+        tasks.thread(Phase::Process, "breaks", |_| Err("disk full".into())).unwrap();
+        let error = tasks.run(std::future::pending()).await.unwrap_err();
+        assert_eq!(error.to_string(), "breaks failed: disk full");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stuck_part_is_named_after_the_deadline() {
+        let mut tasks = Tasks::new(Duration::from_secs(5));
+        tasks.future(Phase::Process, "hangs", |_| std::future::pending());
+        let error = tasks.run(async {}).await.unwrap_err();
+        assert_eq!(error.to_string(), "hangs did not stop in time");
+    }
+}

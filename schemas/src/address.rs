@@ -1,0 +1,194 @@
+//! Account addresses: 20 bytes, written as EIP-55 hex on EVM chains and base58check on Tron.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// Tron's address version byte, before the 20 bytes of the account.
+const TRON_VERSION: u8 = 0x41;
+
+/// How an address is written. Seven of the chains share one way; Tron has its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AddressFamily {
+    /// `0x` and 40 hex digits, upper and lower case by EIP-55.
+    Evm,
+    /// base58check of `0x41` and 20 bytes: 34 characters that start with `T`.
+    Tron,
+}
+
+/// An account or contract address, always valid: right length, right checksum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address {
+    family: AddressFamily,
+    bytes: [u8; 20],
+}
+
+/// Why a text is not an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    /// Neither `0x` with 40 hex digits nor a base58 text that starts with `T`.
+    #[error("must be 0x followed by 40 hex digits, or a Tron address that starts with T")]
+    Syntax,
+    /// Upper and lower case are mixed, but not as EIP-55 asks: a digit is probably wrong.
+    #[error("has a wrong EIP-55 checksum")]
+    Eip55,
+    /// The last four bytes are not the checksum of the first 21: a character is probably wrong.
+    #[error("has a wrong base58check checksum")]
+    Base58Check,
+}
+
+impl Address {
+    /// An address of the given family.
+    #[must_use]
+    pub const fn new(family: AddressFamily, bytes: [u8; 20]) -> Self {
+        Self { family, bytes }
+    }
+
+    /// How this address is written.
+    #[must_use]
+    pub fn family(&self) -> AddressFamily {
+        self.family
+    }
+
+    /// The 20 bytes that identify the account, as Transfer topics carry them.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8; 20] {
+        &self.bytes
+    }
+
+    /// Reads an address that a person or a merchant wrote. All-lower and all-upper hex carry no
+    /// checksum and are accepted, as EIP-55 allows; mixed case must be right.
+    ///
+    /// # Errors
+    /// [`AddressError`] says whether the form or the checksum is wrong.
+    pub fn parse(text: &str) -> Result<Self, AddressError> {
+        let address = Self::parse_own(text)?;
+        let digits = text.get(2..).unwrap_or_default();
+        let mixed = digits.bytes().any(|b| b.is_ascii_lowercase())
+            && digits.bytes().any(|b| b.is_ascii_uppercase());
+        if address.family == AddressFamily::Evm && mixed && address.to_string() != text {
+            return Err(AddressError::Eip55);
+        }
+        Ok(address)
+    }
+
+    /// Reads an address that this project wrote: EIP-55 case is not checked again, because a hash for
+    /// each address of each record would cost more than the rest of decoding.
+    fn parse_own(text: &str) -> Result<Self, AddressError> {
+        if let Some(digits) = text.strip_prefix("0x") {
+            let mut bytes = [0; 20];
+            alloy_primitives::hex::decode_to_slice(digits, &mut bytes)
+                .map_err(|_| AddressError::Syntax)?;
+            return Ok(Self::new(AddressFamily::Evm, bytes));
+        }
+        if !text.starts_with('T') || text.len() != 34 {
+            return Err(AddressError::Syntax);
+        }
+        let decoded =
+            bs58::decode(text).with_check(Some(TRON_VERSION)).into_vec().map_err(|e| match e {
+                bs58::decode::Error::InvalidChecksum { .. }
+                | bs58::decode::Error::InvalidVersion { .. } => AddressError::Base58Check,
+                _ => AddressError::Syntax,
+            })?;
+        let bytes = decoded.get(1..).and_then(|b| b.try_into().ok()).ok_or(AddressError::Syntax)?;
+        Ok(Self::new(AddressFamily::Tron, bytes))
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.family {
+            AddressFamily::Evm => {
+                let mut buffer = [0; 42];
+                f.write_str(
+                    alloy_primitives::Address::new(self.bytes).to_checksum_raw(&mut buffer, None),
+                )
+            }
+            AddressFamily::Tron => f.write_str(
+                &bs58::encode(self.bytes).with_check_version(TRON_VERSION).into_string(),
+            ),
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = AddressError;
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        Self::parse(text)
+    }
+}
+
+impl Serialize for Address {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Address {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse_own(&text).map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eip55_vectors_of_the_standard() {
+        for text in [
+            "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed",
+            "0xfB6916095ca1df60bB79Ce92cE3Ea74c37c5d359",
+            "0xdbF03B407c01E7cD3CBea99509d93f8DDDC8C6FB",
+            "0xD1220A0cf47c7B9Be7A2E6BA89F429762e7b9aDb",
+        ] {
+            let address = Address::parse(text).unwrap();
+            assert_eq!(address.to_string(), text);
+            assert_eq!(Address::parse(&text.to_lowercase()), Ok(address));
+        }
+        assert_eq!(
+            Address::parse("0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAeD"),
+            Err(AddressError::Eip55)
+        );
+    }
+
+    #[test]
+    fn tron_vectors() {
+        let usdt = Address::parse("TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6t").unwrap();
+        assert_eq!(
+            alloy_primitives::hex::encode(usdt.bytes()),
+            "a614f803b6fd780986a42c78ec9c7f77e6ded13c"
+        );
+        assert_eq!(usdt.to_string(), "TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6t");
+        assert_eq!(
+            Address::parse("TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6u"),
+            Err(AddressError::Base58Check)
+        );
+    }
+
+    #[test]
+    fn forms_that_are_not_addresses() {
+        for text in [
+            "",
+            "0x",
+            "0x123",
+            "5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed",
+            "T",
+            "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAez",
+            "é0x",
+        ] {
+            assert_eq!(Address::parse(text), Err(AddressError::Syntax), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_same_account_on_two_families_is_two_addresses() {
+        let bytes = [7; 20];
+        assert_ne!(
+            Address::new(AddressFamily::Evm, bytes),
+            Address::new(AddressFamily::Tron, bytes)
+        );
+    }
+}

@@ -1,0 +1,109 @@
+//! The bodies of webhooks (spec 6.1, 6.2), written once and sent byte for byte.
+
+use serde::Serialize;
+
+use crate::{Blockchain, DeliveryKind, OrderId, OrderStatus, TransferId, UnixSeconds};
+
+/// Body of `order_status_changed` (spec 6.1).
+#[derive(Debug, Clone, Copy)]
+pub struct OrderStatusChanged<'a> {
+    /// The order.
+    pub order_id: OrderId,
+    /// The merchant's own reference.
+    pub merchant_order_id: &'a str,
+    /// The new status.
+    pub status: OrderStatus,
+    /// The amount as the merchant sent it.
+    pub amount: &'a str,
+    /// When the event was emitted.
+    pub timestamp: UnixSeconds,
+}
+
+/// Body of `unknown_transfer` (spec 6.2).
+#[derive(Debug, Clone, Copy)]
+pub struct UnknownTransfer {
+    /// The transfer.
+    pub transfer_id: TransferId,
+    /// Its chain.
+    pub blockchain: Blockchain,
+    /// When the event was emitted.
+    pub timestamp: UnixSeconds,
+}
+
+impl OrderStatusChanged<'_> {
+    /// The JSON to sign and send.
+    #[must_use]
+    pub fn body(&self) -> String {
+        #[derive(Serialize)]
+        struct Body<'a> {
+            event_type: DeliveryKind,
+            order_id: OrderId,
+            merchant_order_id: &'a str,
+            status: OrderStatus,
+            amount: &'a str,
+            timestamp: UnixSeconds,
+        }
+        json(&Body {
+            event_type: DeliveryKind::OrderStatusChanged,
+            order_id: self.order_id,
+            merchant_order_id: self.merchant_order_id,
+            status: self.status,
+            amount: self.amount,
+            timestamp: self.timestamp,
+        })
+    }
+}
+
+impl UnknownTransfer {
+    /// The JSON to sign and send.
+    #[must_use]
+    pub fn body(&self) -> String {
+        #[derive(Serialize)]
+        struct Body {
+            event_type: DeliveryKind,
+            transfer_id: TransferId,
+            blockchain: Blockchain,
+            timestamp: UnixSeconds,
+        }
+        json(&Body {
+            event_type: DeliveryKind::UnknownTransfer,
+            transfer_id: self.transfer_id,
+            blockchain: self.blockchain,
+            timestamp: self.timestamp,
+        })
+    }
+}
+
+fn json<T: Serialize>(body: &T) -> String {
+    // Strings and integers only: writing them to memory cannot fail.
+    serde_json::to_string(body).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_have_the_fields_of_the_interface() {
+        let order = OrderStatusChanged {
+            order_id: OrderId(uuid::Uuid::from_u128(7)),
+            merchant_order_id: "A \"1\"",
+            status: OrderStatus::Paid,
+            amount: "10.50",
+            timestamp: UnixSeconds(5),
+        };
+        assert_eq!(
+            order.body(),
+            r#"{"event_type":"order_status_changed","order_id":"00000000-0000-0000-0000-000000000007","merchant_order_id":"A \"1\"","status":"paid","amount":"10.50","timestamp":5}"#
+        );
+        let unknown = UnknownTransfer {
+            transfer_id: TransferId(9),
+            blockchain: Blockchain::Avaxc,
+            timestamp: UnixSeconds(6),
+        };
+        assert_eq!(
+            unknown.body(),
+            r#"{"event_type":"unknown_transfer","transfer_id":9,"blockchain":"avaxc","timestamp":6}"#
+        );
+    }
+}

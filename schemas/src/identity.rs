@@ -1,0 +1,190 @@
+//! What makes an order, a deposit, a transfer the same one twice (design: identity).
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use uuid::Uuid;
+
+use crate::{Address, Amount, Partition, Stablecoin};
+
+/// Low bits of an integer id that count; the partition stands above them. 2^13 partitions stay below
+/// 2^53, so JSON keeps every id exactly.
+pub const SEQUENCE_BITS: u32 = 40;
+
+macro_rules! text_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub Uuid);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = uuid::Error;
+            fn from_str(text: &str) -> Result<Self, uuid::Error> {
+                Uuid::try_parse(text).map(Self)
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.0.hyphenated().encode_lower(&mut Uuid::encode_buffer()))
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+            }
+        }
+    };
+}
+
+text_id! {
+    /// The service's own id of an order (spec 2.2): UUIDv7, or UUIDv5 of an idempotency key.
+    OrderId
+}
+text_id! {
+    /// One command to the processor; the record that answers it carries the same id.
+    CommandId
+}
+
+macro_rules! integer_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub i64);
+
+        impl $name {
+            /// The id numbered `sequence` by the machine that owns `partition`.
+            #[must_use]
+            pub fn from_parts(partition: Partition, sequence: u64) -> Self {
+                debug_assert!(sequence < 1 << SEQUENCE_BITS, "sequence overflows its bits");
+                Self((i64::from(partition.0) << SEQUENCE_BITS) | sequence.cast_signed())
+            }
+
+            /// The partition whose machine gave this id.
+            #[must_use]
+            pub fn partition(self) -> Partition {
+                Partition(u32::try_from(self.0 >> SEQUENCE_BITS).unwrap_or(u32::MAX))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+integer_id! {
+    /// Internal deposit id (spec 2.4).
+    DepositId
+}
+integer_id! {
+    /// Internal transfer id (spec 2.5).
+    TransferId
+}
+integer_id! {
+    /// Id of the fulfillment record that joins a transfer with a deposit (spec 2.5).
+    FulfillmentId
+}
+
+/// 32 bytes that name a block or a transaction, written as `0x` and 64 lower-case hex digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Hash(pub [u8; 32]);
+
+/// The hash of a block: the only thing that identifies one, a number does not.
+pub type BlockHash = Hash;
+/// The hash of a transaction: survives re-inclusion in another block.
+pub type TxHash = Hash;
+
+impl fmt::Display for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut digits = [0_u8; 64];
+        alloy_primitives::hex::encode_to_slice(self.0, &mut digits).map_err(|_| fmt::Error)?;
+        f.write_str("0x")?;
+        f.write_str(std::str::from_utf8(&digits).map_err(|_| fmt::Error)?)
+    }
+}
+
+impl FromStr for Hash {
+    type Err = alloy_primitives::hex::FromHexError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut bytes = [0; 32];
+        alloy_primitives::hex::decode_to_slice(text, &mut bytes).map(|()| Self(bytes))
+    }
+}
+
+impl Serialize for Hash {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.to_string())
+    }
+}
+
+impl<'de> Deserialize<'de> for Hash {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+/// How often the chain was rewound when something was observed: later epochs correct earlier ones.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Epoch(pub i64);
+
+/// One observation of a transfer (the chain is implied): immutable, the key of de-duplication.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Inclusion {
+    /// The block that holds the event.
+    pub block_hash: BlockHash,
+    /// Position of the event in its block.
+    pub log_index: u32,
+}
+
+/// One payment (the chain is implied): what stays the same when its transaction is included again in
+/// another block. Two equal transfers in one transaction differ in `ordinal`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PaymentKey {
+    /// The transaction.
+    pub tx_hash: TxHash,
+    /// The coin.
+    pub token: Stablecoin,
+    /// Sender.
+    pub from: Address,
+    /// Receiving wallet.
+    pub to: Address,
+    /// Amount.
+    pub value: Amount,
+    /// Position among the equal transfers of the transaction, from 0.
+    pub ordinal: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integer_ids_carry_their_partition_and_fit_json() {
+        let id = TransferId::from_parts(Partition(8191), (1 << SEQUENCE_BITS) - 1);
+        assert_eq!(id.partition(), Partition(8191));
+        assert!(id.0 < 1 << 53);
+        assert_eq!(TransferId::from_parts(Partition(0), 1).0, 1);
+    }
+
+    #[test]
+    fn hashes_read_back() {
+        let hash = Hash([0xab; 32]);
+        assert_eq!(hash.to_string().parse::<Hash>().unwrap(), hash);
+        assert!("0x12".parse::<Hash>().is_err());
+    }
+}

@@ -1,0 +1,67 @@
+//! The records of the topics: what a reader of the log sees, as Rust types.
+//!
+//! Records with several kinds are enums here and, on the wire, a `kind` with one nullable part for each
+//! kind: that form can grow without breaking old readers.
+
+mod chain;
+mod command;
+mod deposit;
+pub mod example;
+mod ops;
+mod order;
+mod state;
+mod transfer;
+mod webhook;
+
+pub use chain::{Block, ChainBody, ChainProgress, ChainRecord, ConfirmedTier, Head, Observation};
+pub use command::{
+    CreateOrder, DepositCommand, DepositCommandBody, OpenDeposit, OrderCommand, OrderCommandBody,
+    PaymentRequest, Settle,
+};
+pub use deposit::Deposit;
+pub use ops::{Alert, DeadLetter};
+pub use order::{Order, OrderDeposit};
+pub use state::{
+    DepositEntry, LaneEntry, MatchingEntry, OrdersEntry, PendingChoice, TransferEntry,
+};
+pub use transfer::Transfer;
+pub use webhook::{Attempt, Delivery};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::SchemaName;
+
+/// A value of some topic.
+pub trait Record: Sized {
+    /// Its schema.
+    const SCHEMA: SchemaName;
+    /// The shape of the schema in serde's terms.
+    type Wire: Serialize + DeserializeOwned;
+
+    /// This record as the schema has it.
+    fn to_wire(&self) -> Self::Wire;
+
+    /// The record that a decoded value is.
+    ///
+    /// # Errors
+    /// What contradicts, in a few words.
+    fn from_wire(wire: Self::Wire) -> Result<Self, &'static str>;
+}
+
+/// Records whose Rust type has the shape of the schema already.
+macro_rules! plain_record {
+    ($name:ident) => {
+        impl crate::record::Record for $name {
+            const SCHEMA: crate::SchemaName = crate::SchemaName::$name;
+            type Wire = Self;
+            fn to_wire(&self) -> Self {
+                self.clone()
+            }
+            fn from_wire(wire: Self) -> Result<Self, &'static str> {
+                Ok(wire)
+            }
+        }
+    };
+}
+use plain_record;

@@ -1,0 +1,206 @@
+//! What ingest tells: transfers, retracts, heads; and each chain's progress.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Record, plain_record};
+use crate::{
+    Address, Amount, BlockHash, Blockchain, ChainRecordKind, Epoch, Inclusion, PaymentKey,
+    SchemaName, Stablecoin, TxHash, UnixMicros, UnixSeconds,
+};
+
+/// A block, by everything that orders and identifies it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Block {
+    /// Height. Orders blocks; does not identify one.
+    pub number: i64,
+    /// Hash. Identifies it.
+    pub hash: BlockHash,
+    /// Its time, by the chain.
+    pub timestamp: UnixSeconds,
+}
+
+/// A record of `transfers.raw`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChainRecord {
+    /// The chain.
+    pub blockchain: Blockchain,
+    /// How often the chain had been rewound.
+    pub epoch: Epoch,
+    /// The transfer's block, or the head.
+    pub block: Block,
+    /// When ingest saw it.
+    pub observed_at: UnixMicros,
+    /// What it tells.
+    pub body: ChainBody,
+}
+
+/// The kinds of [`ChainRecord`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ChainBody {
+    /// A Transfer event to a configured wallet.
+    Transfer(Observation),
+    /// The same event, now orphaned: a full copy, so that a reader needs no memory.
+    Retract(Observation),
+    /// All blocks up to this one are scanned.
+    Head(Head),
+}
+
+/// A Transfer event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observation {
+    /// Coin.
+    pub token: Stablecoin,
+    /// The contract that emitted it.
+    pub contract: Address,
+    /// Sender.
+    pub from_address: Address,
+    /// The configured wallet.
+    pub to_address: Address,
+    /// Transaction.
+    pub tx_hash: TxHash,
+    /// Position of the event in its block.
+    pub log_index: i32,
+    /// Position among the equal transfers of its transaction.
+    pub ordinal: i32,
+    /// Amount.
+    pub value: Amount,
+}
+
+impl Observation {
+    /// The identity that survives re-inclusion.
+    #[must_use]
+    pub fn payment(&self) -> PaymentKey {
+        PaymentKey {
+            tx_hash: self.tx_hash,
+            token: self.token,
+            from: self.from_address,
+            to: self.to_address,
+            value: self.value,
+            ordinal: self.ordinal.unsigned_abs(),
+        }
+    }
+
+    /// The identity of this observation in `block`.
+    #[must_use]
+    pub fn inclusion(&self, block: &Block) -> Inclusion {
+        Inclusion { block_hash: block.hash, log_index: self.log_index.unsigned_abs() }
+    }
+}
+
+/// What a head says beside its block. Everything that depends on configuration is in here, so that a
+/// replay under another configuration repeats history.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// Heights confirmed by policy, for each amount tier; the first tier that fits counts.
+    pub confirmed: Vec<ConfirmedTier>,
+    /// The chain does not go back below this height.
+    pub finalized: i64,
+    /// Seconds of chain time that a confirmed transfer waits for its deposit.
+    pub match_window_seconds: i64,
+}
+
+/// The confirmed height for one amount tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfirmedTier {
+    /// The tier holds amounts below this; none for the last one, which holds all.
+    pub below: Option<Amount>,
+    /// Transfers up to this height are confirmed; -1 for none yet.
+    pub number: i64,
+}
+
+impl Head {
+    /// The height up to which a transfer of this amount is confirmed.
+    #[must_use]
+    pub fn confirmed_number(&self, value: Amount) -> i64 {
+        self.confirmed
+            .iter()
+            .find(|tier| tier.below.is_none_or(|below| value < below))
+            .map_or(-1, |tier| tier.number)
+    }
+
+    /// The greatest height confirmed for any amount.
+    #[must_use]
+    pub fn confirmed_max(&self) -> i64 {
+        self.confirmed.iter().map(|tier| tier.number).max().unwrap_or(-1)
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename = "ChainRecord")]
+#[doc(hidden)]
+pub struct ChainRecordWire {
+    kind: ChainRecordKind,
+    blockchain: Blockchain,
+    epoch: Epoch,
+    block: Block,
+    observed_at: UnixMicros,
+    transfer: Option<Observation>,
+    value_text: Option<String>,
+    head: Option<Head>,
+}
+
+impl Record for ChainRecord {
+    const SCHEMA: SchemaName = SchemaName::ChainRecord;
+    type Wire = ChainRecordWire;
+
+    fn to_wire(&self) -> ChainRecordWire {
+        let (kind, transfer, head) = match &self.body {
+            ChainBody::Transfer(seen) => (ChainRecordKind::Transfer, Some(*seen), None),
+            ChainBody::Retract(seen) => (ChainRecordKind::Retract, Some(*seen), None),
+            ChainBody::Head(head) => (ChainRecordKind::Head, None, Some(head.clone())),
+        };
+        ChainRecordWire {
+            kind,
+            blockchain: self.blockchain,
+            epoch: self.epoch,
+            block: self.block,
+            observed_at: self.observed_at,
+            value_text: transfer.map(|seen| seen.value.to_string()),
+            transfer,
+            head,
+        }
+    }
+
+    fn from_wire(wire: ChainRecordWire) -> Result<Self, &'static str> {
+        let body = match (wire.kind, wire.transfer, wire.head) {
+            (ChainRecordKind::Transfer, Some(seen), None) => ChainBody::Transfer(seen),
+            (ChainRecordKind::Retract, Some(seen), None) => ChainBody::Retract(seen),
+            (ChainRecordKind::Head, None, Some(head)) => ChainBody::Head(head),
+            _ => return Err("kind and parts do not agree"),
+        };
+        if let ChainBody::Transfer(seen) | ChainBody::Retract(seen) = &body {
+            let family = wire.blockchain.address_family();
+            if seen.to_address.family() != family || seen.from_address.family() != family {
+                return Err("addresses are not of the chain");
+            }
+            if seen.log_index < 0 || seen.ordinal < 0 {
+                return Err("log_index and ordinal are not negative");
+            }
+        }
+        Ok(Self {
+            blockchain: wire.blockchain,
+            epoch: wire.epoch,
+            block: wire.block,
+            observed_at: wire.observed_at,
+            body,
+        })
+    }
+}
+
+/// A record of `chains`: how far a chain is scanned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChainProgress {
+    /// The chain.
+    pub blockchain: Blockchain,
+    /// How often it was rewound.
+    pub epoch: Epoch,
+    /// The last scanned block.
+    pub head: Block,
+    /// Height confirmed for the smallest amounts; -1 for none yet.
+    pub confirmed: i64,
+    /// Height below which the chain does not go back.
+    pub finalized: i64,
+    /// Version clock.
+    pub updated_at: UnixMicros,
+}
+plain_record!(ChainProgress);

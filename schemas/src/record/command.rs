@@ -1,0 +1,393 @@
+//! Commands to the two machines of the processor.
+
+use serde::{Deserialize, Serialize};
+
+use super::Record;
+use crate::{
+    Address, Amount, Blockchain, CloseReason, CommandId, DepositCommandKind, DepositId,
+    OrderCommandKind, OrderId, RefusalReason, SchemaName, Stablecoin, TransferId, UnixMicros,
+    UnixSeconds, UnknownReason,
+};
+
+/// A record of `orders.commands`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OrderCommand {
+    /// The order.
+    pub order_id: OrderId,
+    /// Names the command, so that its sender finds the answer; none from the processor itself.
+    pub command_id: Option<CommandId>,
+    /// When it was given.
+    pub issued_at: UnixMicros,
+    /// What is to be done.
+    pub body: OrderCommandBody,
+}
+
+/// The kinds of [`OrderCommand`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OrderCommandBody {
+    /// A merchant's new order.
+    Create(CreateOrder),
+    /// The customer's choice of chain and coin.
+    ChoosePayment(PaymentRequest),
+    /// The customer gives up.
+    Cancel,
+    /// An operator forces paid.
+    MarkPaid,
+    /// A deposit is reserved.
+    DepositOpened {
+        /// Which of the order's deposits.
+        slot: i32,
+        /// Its id.
+        deposit_id: DepositId,
+        /// What the customer pays.
+        value: Amount,
+    },
+    /// No amount is free at the wallet asked.
+    DepositRefused {
+        /// Which of the order's deposits.
+        slot: i32,
+        /// Why.
+        reason: RefusalReason,
+    },
+    /// A deposit stopped waiting.
+    DepositClosed {
+        /// Which of the order's deposits.
+        slot: i32,
+        /// Why.
+        reason: CloseReason,
+    },
+    /// A transfer that fits was seen.
+    CandidateSeen {
+        /// The transfer.
+        transfer_id: TransferId,
+    },
+    /// It will not pay.
+    CandidateGone {
+        /// The transfer.
+        transfer_id: TransferId,
+    },
+    /// A confirmed transfer asks to pay the order.
+    Settle(Settle),
+    /// The order's own timer is due.
+    Tick,
+}
+
+/// A merchant's new order (spec 4.1), validated.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreateOrder {
+    /// The merchant's own reference, as given.
+    pub merchant_order_id: String,
+    /// What the order asks for.
+    pub amount: Amount,
+    /// The same as the merchant wrote it.
+    pub amount_text: String,
+    /// Where its webhooks go.
+    pub webhook_url: String,
+    /// Only transfers from this sender count, if set.
+    pub expecting_wallet_address: Option<Address>,
+    /// Chain fixed by the merchant.
+    pub blockchain: Option<Blockchain>,
+    /// Coin fixed by the merchant.
+    pub stablecoin: Option<Stablecoin>,
+    /// Transfers in blocks after this do not pay it.
+    pub expires_at: UnixSeconds,
+    /// The deposit to open at once, when both chain and coin are fixed.
+    pub payment: Option<PaymentRequest>,
+}
+
+/// A choice of chain and coin, with what configuration adds to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PaymentRequest {
+    /// Chain.
+    pub blockchain: Blockchain,
+    /// Coin.
+    pub token: Stablecoin,
+    /// Wallets that take it, in the order to try.
+    pub wallets: Vec<Address>,
+    /// When the amount is reserved already: by how much to go up.
+    pub nudge_step: Amount,
+    /// How far to go up at most.
+    pub nudge_limit: Amount,
+    /// How long, in seconds, a closed deposit keeps its amount for a late payer.
+    pub late_window_seconds: i64,
+    /// By how many seconds a block's time may lie before the deposit's start.
+    pub skew_seconds: i64,
+}
+
+/// A confirmed transfer and the deposit it fits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settle {
+    /// The transfer.
+    pub transfer_id: TransferId,
+    /// Which of the order's deposits it fits.
+    pub slot: i32,
+    /// That deposit's id.
+    pub deposit_id: DepositId,
+    /// Where the answer goes: the chain of the lane.
+    pub blockchain: Blockchain,
+    /// Where the answer goes: the wallet of the lane.
+    pub wallet_address: Address,
+}
+
+/// A record of `deposits.commands`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DepositCommand {
+    /// The order.
+    pub order_id: OrderId,
+    /// Which of the order's deposits.
+    pub slot: i32,
+    /// Chain of the lane.
+    pub blockchain: Blockchain,
+    /// Wallet of the lane.
+    pub wallet_address: Address,
+    /// When it was given.
+    pub issued_at: UnixMicros,
+    /// What is to be done.
+    pub body: DepositCommandBody,
+}
+
+/// The kinds of [`DepositCommand`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DepositCommandBody {
+    /// Reserve an amount and wait for it.
+    Open(OpenDeposit),
+    /// Stop waiting.
+    Close {
+        /// Why.
+        reason: CloseReason,
+    },
+    /// The transfer paid the order.
+    Settled {
+        /// The transfer.
+        transfer_id: TransferId,
+    },
+    /// The transfer may not pay the order.
+    Refused {
+        /// The transfer.
+        transfer_id: TransferId,
+        /// Why.
+        reason: UnknownReason,
+    },
+}
+
+/// What to reserve.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenDeposit {
+    /// Coin.
+    pub token: Stablecoin,
+    /// The order's amount: the least to reserve.
+    pub value: Amount,
+    /// The only sender that counts, if restricted.
+    pub user_address: Option<Address>,
+    /// Transfers in blocks from here on count.
+    pub started_at: UnixSeconds,
+    /// Transfers in blocks up to here count.
+    pub expires_at: UnixSeconds,
+    /// See [`PaymentRequest`].
+    pub nudge_step: Amount,
+    /// See [`PaymentRequest`].
+    pub nudge_limit: Amount,
+    /// See [`PaymentRequest`].
+    pub late_window_seconds: i64,
+    /// See [`PaymentRequest`].
+    pub skew_seconds: i64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct DepositAnswer {
+    slot: i32,
+    deposit_id: Option<DepositId>,
+    value: Option<Amount>,
+    refusal_reason: Option<RefusalReason>,
+    close_reason: Option<CloseReason>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename = "OrderCommand")]
+#[doc(hidden)]
+pub struct OrderCommandWire {
+    kind: OrderCommandKind,
+    order_id: OrderId,
+    command_id: Option<CommandId>,
+    issued_at: UnixMicros,
+    create: Option<CreateOrder>,
+    payment: Option<PaymentRequest>,
+    deposit: Option<DepositAnswer>,
+    candidate_transfer_id: Option<TransferId>,
+    settle: Option<Settle>,
+}
+
+impl Record for OrderCommand {
+    const SCHEMA: SchemaName = SchemaName::OrderCommand;
+    type Wire = OrderCommandWire;
+
+    fn to_wire(&self) -> OrderCommandWire {
+        use OrderCommandBody as Body;
+        use OrderCommandKind as Kind;
+        let mut wire = OrderCommandWire {
+            kind: Kind::Tick,
+            order_id: self.order_id,
+            command_id: self.command_id,
+            issued_at: self.issued_at,
+            create: None,
+            payment: None,
+            deposit: None,
+            candidate_transfer_id: None,
+            settle: None,
+        };
+        let answer = |slot| DepositAnswer {
+            slot,
+            deposit_id: None,
+            value: None,
+            refusal_reason: None,
+            close_reason: None,
+        };
+        match &self.body {
+            Body::Create(create) => {
+                wire.kind = Kind::Create;
+                wire.create = Some(create.clone());
+            }
+            Body::ChoosePayment(payment) => {
+                wire.kind = Kind::ChoosePayment;
+                wire.payment = Some(payment.clone());
+            }
+            Body::Cancel => wire.kind = Kind::Cancel,
+            Body::MarkPaid => wire.kind = Kind::MarkPaid,
+            Body::DepositOpened { slot, deposit_id, value } => {
+                wire.kind = Kind::DepositOpened;
+                wire.deposit = Some(DepositAnswer {
+                    deposit_id: Some(*deposit_id),
+                    value: Some(*value),
+                    ..answer(*slot)
+                });
+            }
+            Body::DepositRefused { slot, reason } => {
+                wire.kind = Kind::DepositRefused;
+                wire.deposit =
+                    Some(DepositAnswer { refusal_reason: Some(*reason), ..answer(*slot) });
+            }
+            Body::DepositClosed { slot, reason } => {
+                wire.kind = Kind::DepositClosed;
+                wire.deposit = Some(DepositAnswer { close_reason: Some(*reason), ..answer(*slot) });
+            }
+            Body::CandidateSeen { transfer_id } => {
+                wire.kind = Kind::CandidateSeen;
+                wire.candidate_transfer_id = Some(*transfer_id);
+            }
+            Body::CandidateGone { transfer_id } => {
+                wire.kind = Kind::CandidateGone;
+                wire.candidate_transfer_id = Some(*transfer_id);
+            }
+            Body::Settle(settle) => {
+                wire.kind = Kind::Settle;
+                wire.settle = Some(*settle);
+            }
+            Body::Tick => {}
+        }
+        wire
+    }
+
+    fn from_wire(wire: OrderCommandWire) -> Result<Self, &'static str> {
+        use OrderCommandBody as Body;
+        use OrderCommandKind as Kind;
+        const INCOMPLETE: &str = "the part that its kind needs is missing";
+        let candidate = wire.candidate_transfer_id;
+        let answer = wire.deposit;
+        let body = match wire.kind {
+            Kind::Create => wire.create.map(Body::Create),
+            Kind::ChoosePayment => wire.payment.map(Body::ChoosePayment),
+            Kind::Cancel => Some(Body::Cancel),
+            Kind::MarkPaid => Some(Body::MarkPaid),
+            Kind::DepositOpened => answer.and_then(|a| {
+                let (deposit_id, value) = a.deposit_id.zip(a.value)?;
+                Some(Body::DepositOpened { slot: a.slot, deposit_id, value })
+            }),
+            Kind::DepositRefused => answer.and_then(|a| {
+                Some(Body::DepositRefused { slot: a.slot, reason: a.refusal_reason? })
+            }),
+            Kind::DepositClosed => answer
+                .and_then(|a| Some(Body::DepositClosed { slot: a.slot, reason: a.close_reason? })),
+            Kind::CandidateSeen => candidate.map(|transfer_id| Body::CandidateSeen { transfer_id }),
+            Kind::CandidateGone => candidate.map(|transfer_id| Body::CandidateGone { transfer_id }),
+            Kind::Settle => wire.settle.map(Body::Settle),
+            Kind::Tick => Some(Body::Tick),
+        };
+        Ok(Self {
+            order_id: wire.order_id,
+            command_id: wire.command_id,
+            issued_at: wire.issued_at,
+            body: body.ok_or(INCOMPLETE)?,
+        })
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename = "DepositCommand")]
+#[doc(hidden)]
+pub struct DepositCommandWire {
+    kind: DepositCommandKind,
+    order_id: OrderId,
+    slot: i32,
+    blockchain: Blockchain,
+    wallet_address: Address,
+    issued_at: UnixMicros,
+    open: Option<OpenDeposit>,
+    close_reason: Option<CloseReason>,
+    transfer_id: Option<TransferId>,
+    refused_reason: Option<UnknownReason>,
+}
+
+impl Record for DepositCommand {
+    const SCHEMA: SchemaName = SchemaName::DepositCommand;
+    type Wire = DepositCommandWire;
+
+    fn to_wire(&self) -> DepositCommandWire {
+        use DepositCommandBody as Body;
+        use DepositCommandKind as Kind;
+        let (kind, open, close_reason, transfer_id, refused_reason) = match &self.body {
+            Body::Open(open) => (Kind::Open, Some(open.clone()), None, None, None),
+            Body::Close { reason } => (Kind::Close, None, Some(*reason), None, None),
+            Body::Settled { transfer_id } => (Kind::Settled, None, None, Some(*transfer_id), None),
+            Body::Refused { transfer_id, reason } => {
+                (Kind::Refused, None, None, Some(*transfer_id), Some(*reason))
+            }
+        };
+        DepositCommandWire {
+            kind,
+            order_id: self.order_id,
+            slot: self.slot,
+            blockchain: self.blockchain,
+            wallet_address: self.wallet_address,
+            issued_at: self.issued_at,
+            open,
+            close_reason,
+            transfer_id,
+            refused_reason,
+        }
+    }
+
+    fn from_wire(wire: DepositCommandWire) -> Result<Self, &'static str> {
+        use DepositCommandBody as Body;
+        use DepositCommandKind as Kind;
+        let body = match wire.kind {
+            Kind::Open => wire.open.map(Body::Open),
+            Kind::Close => wire.close_reason.map(|reason| Body::Close { reason }),
+            Kind::Settled => wire.transfer_id.map(|transfer_id| Body::Settled { transfer_id }),
+            Kind::Refused => wire
+                .transfer_id
+                .zip(wire.refused_reason)
+                .map(|(transfer_id, reason)| Body::Refused { transfer_id, reason }),
+        };
+        if wire.wallet_address.family() != wire.blockchain.address_family() {
+            return Err("the wallet is not of the chain");
+        }
+        Ok(Self {
+            order_id: wire.order_id,
+            slot: wire.slot,
+            blockchain: wire.blockchain,
+            wallet_address: wire.wallet_address,
+            issued_at: wire.issued_at,
+            body: body.ok_or("the part that its kind needs is missing")?,
+        })
+    }
+}

@@ -1,0 +1,413 @@
+//! One example of every record: what the golden files hold, and what documents show.
+
+use uuid::Uuid;
+
+use super::*;
+use crate::{
+    Address, AddressFamily, AlertKind, Amount, AttemptOutcome, Blockchain, CommandId, DeliveryKind,
+    DepositId, DepositState, Epoch, FulfillmentId, Hash, OrderCause, OrderId, OrderStatus,
+    Stablecoin, TransferId, TransferStatus, UnixMicros, UnixSeconds,
+};
+
+const SEEN: UnixMicros = UnixMicros(1_790_000_012_345_678);
+
+fn order_id() -> OrderId {
+    OrderId(Uuid::from_u128(0x0199_6d3c_5b00_7abc_8def_0123_4567_89ab))
+}
+
+fn wallet() -> Address {
+    Address::new(AddressFamily::Evm, [0x11; 20])
+}
+
+fn amount(cents: u128) -> Amount {
+    Amount::from_parts(cents * 10_u128.pow(16)).unwrap_or(Amount::ZERO)
+}
+
+fn block() -> Block {
+    Block { number: 21_000_000, hash: Hash([0xaa; 32]), timestamp: UnixSeconds(1_790_000_011) }
+}
+
+fn observation() -> Observation {
+    Observation {
+        token: Stablecoin::Usdt,
+        contract: Address::new(AddressFamily::Evm, [0xda; 20]),
+        from_address: Address::new(AddressFamily::Evm, [0x22; 20]),
+        to_address: wallet(),
+        tx_hash: Hash([0xbb; 32]),
+        log_index: 42,
+        ordinal: 0,
+        value: amount(1050),
+    }
+}
+
+/// An example [`ChainRecord`].
+#[must_use]
+pub fn chain_record() -> ChainRecord {
+    ChainRecord {
+        blockchain: Blockchain::Eth,
+        epoch: Epoch(3),
+        block: block(),
+        observed_at: SEEN,
+        body: ChainBody::Transfer(observation()),
+    }
+}
+
+/// An example head.
+#[must_use]
+pub fn chain_head() -> ChainRecord {
+    let confirmed = vec![
+        ConfirmedTier { below: Some(amount(100_000)), number: 20_999_988 },
+        ConfirmedTier { below: None, number: 20_999_936 },
+    ];
+    let head = Head { confirmed, finalized: 20_999_936, match_window_seconds: 3600 };
+    ChainRecord { body: ChainBody::Head(head), ..chain_record() }
+}
+
+fn payment() -> PaymentRequest {
+    PaymentRequest {
+        blockchain: Blockchain::Eth,
+        token: Stablecoin::Usdt,
+        wallets: vec![wallet()],
+        nudge_step: amount(1),
+        nudge_limit: amount(100),
+        late_window_seconds: 86_400,
+        skew_seconds: 60,
+    }
+}
+
+/// An example [`OrderCommand`].
+#[must_use]
+pub fn order_command() -> OrderCommand {
+    OrderCommand {
+        order_id: order_id(),
+        command_id: Some(CommandId(Uuid::from_u128(5))),
+        issued_at: SEEN,
+        body: OrderCommandBody::Create(CreateOrder {
+            merchant_order_id: "A-1001".into(),
+            amount: amount(1050),
+            amount_text: "10.50".into(),
+            webhook_url: "https://shop.example/hooks".into(),
+            expecting_wallet_address: None,
+            blockchain: Some(Blockchain::Eth),
+            stablecoin: Some(Stablecoin::Usdt),
+            expires_at: UnixSeconds(1_790_001_812),
+            payment: Some(payment()),
+        }),
+    }
+}
+
+/// An example [`DepositCommand`].
+#[must_use]
+pub fn deposit_command() -> DepositCommand {
+    DepositCommand {
+        order_id: order_id(),
+        slot: 0,
+        blockchain: Blockchain::Eth,
+        wallet_address: wallet(),
+        issued_at: SEEN,
+        body: DepositCommandBody::Open(OpenDeposit {
+            token: Stablecoin::Usdt,
+            value: amount(1050),
+            user_address: None,
+            started_at: UnixSeconds(1_790_000_012),
+            expires_at: UnixSeconds(1_790_001_812),
+            nudge_step: amount(1),
+            nudge_limit: amount(100),
+            late_window_seconds: 86_400,
+            skew_seconds: 60,
+        }),
+    }
+}
+
+/// An example [`Order`].
+#[must_use]
+pub fn order() -> Order {
+    Order {
+        order_id: order_id(),
+        version: 2,
+        updated_at: SEEN,
+        cause: OrderCause::DepositOpened,
+        command_id: Some(CommandId(Uuid::from_u128(5))),
+        status: OrderStatus::Pending,
+        status_changed: false,
+        merchant_order_id: "A-1001".into(),
+        amount: amount(1050),
+        amount_text: "10.50".into(),
+        webhook_url: "https://shop.example/hooks".into(),
+        expecting_wallet_address: Some(Address::new(AddressFamily::Evm, [0x22; 20])),
+        blockchain: Some(Blockchain::Eth),
+        stablecoin: Some(Stablecoin::Usdt),
+        created_at: UnixSeconds(1_790_000_012),
+        expires_at: UnixSeconds(1_790_001_812),
+        paid_by: None,
+        candidates: vec![TransferId(7)],
+        deposits: vec![OrderDeposit {
+            slot: 0,
+            blockchain: Blockchain::Eth,
+            token: Stablecoin::Usdt,
+            state: DepositState::Open,
+            deposit_id: Some(DepositId(1)),
+            wallet_address: wallet(),
+            value: Some(amount(1050)),
+            started_at: UnixSeconds(1_790_000_012),
+        }],
+    }
+}
+
+/// An example [`Deposit`].
+#[must_use]
+pub fn deposit() -> Deposit {
+    Deposit {
+        deposit_id: DepositId(1),
+        updated_at: SEEN,
+        order_id: order_id(),
+        slot: 0,
+        state: DepositState::Open,
+        close_reason: None,
+        blockchain: Blockchain::Eth,
+        token: Stablecoin::Usdt,
+        user_address: None,
+        wallet_address: wallet(),
+        value: amount(1050),
+        value_text: "10.50".into(),
+        started_at: UnixSeconds(1_790_000_012),
+        expires_at: UnixSeconds(1_790_001_812),
+    }
+}
+
+/// An example [`Transfer`].
+#[must_use]
+pub fn transfer() -> Transfer {
+    Transfer {
+        transfer_id: TransferId(7),
+        updated_at: SEEN,
+        blockchain: Blockchain::Eth,
+        block: block(),
+        observation: observation(),
+        value_text: "10.50".into(),
+        blockchain_confirmed: true,
+        created_at: UnixSeconds(1_790_000_012),
+        status: TransferStatus::Matched,
+        fulfillment_id: Some(FulfillmentId(9)),
+        order_id: Some(order_id()),
+        deposit_id: Some(DepositId(1)),
+        reason: None,
+        candidate_order_id: None,
+    }
+}
+
+/// An example [`MatchingEntry`].
+#[must_use]
+pub fn matching_entry() -> MatchingEntry {
+    MatchingEntry::Transfer(TransferEntry {
+        transfer: transfer(),
+        epoch: Epoch(3),
+        included: true,
+        settling: false,
+        match_deadline: None,
+        forget_at: Some(UnixSeconds(1_790_086_412)),
+    })
+}
+
+/// An example [`OrdersEntry`].
+#[must_use]
+pub fn orders_entry() -> OrdersEntry {
+    OrdersEntry {
+        order: order(),
+        pending: vec![PendingChoice { slot: 1, command_id: None, payment: payment() }],
+    }
+}
+
+/// An example [`Delivery`].
+#[must_use]
+pub fn delivery() -> Delivery {
+    Delivery {
+        event_id: "orders/3/128".into(),
+        kind: DeliveryKind::OrderStatusChanged,
+        order_id: Some(order_id()),
+        transfer_id: None,
+        url: "https://shop.example/hooks".into(),
+        body: r#"{"event_type":"order_status_changed"}"#.into(),
+        attempt: 2,
+        manual: false,
+        emitted_at: SEEN,
+    }
+}
+
+/// An example [`Attempt`].
+#[must_use]
+pub fn attempt() -> Attempt {
+    Attempt {
+        event_id: "orders/3/128".into(),
+        kind: DeliveryKind::OrderStatusChanged,
+        order_id: Some(order_id()),
+        transfer_id: None,
+        attempt: 1,
+        manual: false,
+        attempted_at: SEEN,
+        outcome: AttemptOutcome::Status,
+        http_status: Some(503),
+        duration_ms: 41,
+    }
+}
+
+/// An example [`ChainProgress`].
+#[must_use]
+pub fn chain_progress() -> ChainProgress {
+    ChainProgress {
+        blockchain: Blockchain::Eth,
+        epoch: Epoch(3),
+        head: block(),
+        confirmed: 20_999_988,
+        finalized: 20_999_936,
+        updated_at: SEEN,
+    }
+}
+
+/// An example [`Alert`].
+#[must_use]
+pub fn alert() -> Alert {
+    Alert {
+        kind: AlertKind::ConfirmedTransferRetracted,
+        blockchain: Blockchain::Eth,
+        transfer_id: Some(TransferId(7)),
+        order_id: Some(order_id()),
+        message: "transfer 7 was confirmed and its block is no longer in the chain".into(),
+        raised_at: SEEN,
+    }
+}
+
+/// An example [`DeadLetter`].
+#[must_use]
+pub fn dead_letter() -> DeadLetter {
+    DeadLetter {
+        topic: "transfers.raw".into(),
+        partition: 2,
+        offset: 77,
+        group: "processor.matching".into(),
+        reason: "not in the Confluent wire format".into(),
+        key: b"key".to_vec(),
+        value: b"garbage".to_vec(),
+        failed_at: SEEN,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::{decode, encode};
+
+    /// The bytes of each example are a file, so that a change of the wire format cannot go unnoticed.
+    /// `UPDATE_GOLDEN=1` is not read on purpose: delete the file to make a new one, and say why.
+    fn check<R: Record + PartialEq + std::fmt::Debug>(name: &str, record: &R) {
+        let bytes = encode(record).unwrap();
+        assert_eq!(&decode::<R>(&bytes).unwrap(), record, "{name} reads back");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(format!("{name}.hex"));
+        let text = alloy_primitives::hex::encode(&bytes);
+        match std::fs::read_to_string(&path) {
+            Ok(golden) => assert_eq!(golden.trim(), text, "{name} differs from {}", path.display()),
+            Err(_) => {
+                std::fs::write(&path, format!("{text}\n")).unwrap();
+                panic!("wrote a new golden file {}: commit it", path.display());
+            }
+        }
+    }
+
+    #[test]
+    fn golden_chain_record() {
+        check("chain_record", &chain_record());
+    }
+    #[test]
+    fn golden_chain_head() {
+        check("chain_head", &chain_head());
+    }
+    #[test]
+    fn golden_order_command() {
+        check("order_command", &order_command());
+    }
+    #[test]
+    fn golden_deposit_command() {
+        check("deposit_command", &deposit_command());
+    }
+    #[test]
+    fn golden_order() {
+        check("order", &order());
+    }
+    #[test]
+    fn golden_deposit() {
+        check("deposit", &deposit());
+    }
+    #[test]
+    fn golden_transfer() {
+        check("transfer", &transfer());
+    }
+    #[test]
+    fn golden_matching_entry() {
+        check("matching_entry", &matching_entry());
+    }
+    #[test]
+    fn golden_orders_entry() {
+        check("orders_entry", &orders_entry());
+    }
+    #[test]
+    fn golden_delivery() {
+        check("delivery", &delivery());
+    }
+    #[test]
+    fn golden_attempt() {
+        check("attempt", &attempt());
+    }
+    #[test]
+    fn golden_chain_progress() {
+        check("chain_progress", &chain_progress());
+    }
+    #[test]
+    fn golden_alert() {
+        check("alert", &alert());
+    }
+    #[test]
+    fn golden_dead_letter() {
+        check("dead_letter", &dead_letter());
+    }
+
+    /// Every kind of command goes through its schema unchanged.
+    #[test]
+    fn all_kinds_of_commands_read_back() {
+        use crate::{CloseReason, RefusalReason, UnknownReason};
+        let settle = Settle {
+            transfer_id: TransferId(7),
+            slot: 0,
+            deposit_id: DepositId(1),
+            blockchain: Blockchain::Eth,
+            wallet_address: wallet(),
+        };
+        for body in [
+            OrderCommandBody::ChoosePayment(payment()),
+            OrderCommandBody::Cancel,
+            OrderCommandBody::MarkPaid,
+            OrderCommandBody::DepositOpened { slot: 1, deposit_id: DepositId(4), value: amount(7) },
+            OrderCommandBody::DepositRefused { slot: 1, reason: RefusalReason::AmountsTaken },
+            OrderCommandBody::DepositClosed { slot: 1, reason: CloseReason::Expired },
+            OrderCommandBody::CandidateSeen { transfer_id: TransferId(3) },
+            OrderCommandBody::CandidateGone { transfer_id: TransferId(3) },
+            OrderCommandBody::Settle(settle),
+            OrderCommandBody::Tick,
+        ] {
+            let command = OrderCommand { body, command_id: None, ..order_command() };
+            assert_eq!(decode::<OrderCommand>(&encode(&command).unwrap()).unwrap(), command);
+        }
+        for body in [
+            DepositCommandBody::Close { reason: CloseReason::OrderPaid },
+            DepositCommandBody::Settled { transfer_id: TransferId(3) },
+            DepositCommandBody::Refused {
+                transfer_id: TransferId(3),
+                reason: UnknownReason::AlreadyPaid,
+            },
+        ] {
+            let command = DepositCommand { body, ..deposit_command() };
+            assert_eq!(decode::<DepositCommand>(&encode(&command).unwrap()).unwrap(), command);
+        }
+    }
+}

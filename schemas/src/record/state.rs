@@ -1,0 +1,118 @@
+//! Entries of the processor's changelogs: its state, one entity each.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Block, ConfirmedTier, Deposit, Order, PaymentRequest, Record, Transfer, plain_record};
+use crate::{CommandId, EntryKind, Epoch, SchemaName, UnixSeconds};
+
+/// A value of `processor.matching.changelog`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MatchingEntry {
+    /// The lane itself.
+    Lane(LaneEntry),
+    /// One deposit, live or in its late window.
+    Deposit(DepositEntry),
+    /// One transfer that may still change.
+    Transfer(TransferEntry),
+}
+
+/// The lane's head and counters.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaneEntry {
+    /// How often the chain was rewound.
+    pub epoch: Epoch,
+    /// The last head; none before the first.
+    pub head: Option<Block>,
+    /// Confirmed heights of the last head.
+    pub confirmed: Vec<ConfirmedTier>,
+    /// The chain does not go back below this height.
+    pub finalized: i64,
+    /// Match window of the last head.
+    pub match_window_seconds: i64,
+    /// Ids given so far, one count for all three kinds.
+    pub sequence: i64,
+}
+
+/// A deposit with what its record does not show.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DepositEntry {
+    /// Its public part.
+    pub deposit: Deposit,
+    /// See [`PaymentRequest`].
+    pub skew_seconds: i64,
+    /// See [`PaymentRequest`].
+    pub late_window_seconds: i64,
+    /// When closed: until which chain time its amount stays reserved.
+    pub release_at: Option<UnixSeconds>,
+}
+
+/// A transfer with what its record does not show.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransferEntry {
+    /// Its public part.
+    pub transfer: Transfer,
+    /// Epoch of its current inclusion.
+    pub epoch: Epoch,
+    /// Whether its block is still in the chain.
+    pub included: bool,
+    /// Whether the order was asked and has not answered.
+    pub settling: bool,
+    /// Chain time at which it stops waiting for a deposit.
+    pub match_deadline: Option<UnixSeconds>,
+    /// Chain time from which it is forgotten.
+    pub forget_at: Option<UnixSeconds>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename = "MatchingEntry")]
+#[doc(hidden)]
+pub struct MatchingEntryWire {
+    kind: EntryKind,
+    lane: Option<LaneEntry>,
+    deposit: Option<DepositEntry>,
+    transfer: Option<TransferEntry>,
+}
+
+impl Record for MatchingEntry {
+    const SCHEMA: SchemaName = SchemaName::MatchingEntry;
+    type Wire = MatchingEntryWire;
+
+    fn to_wire(&self) -> MatchingEntryWire {
+        let (kind, lane, deposit, transfer) = match self.clone() {
+            Self::Lane(lane) => (EntryKind::Lane, Some(lane), None, None),
+            Self::Deposit(deposit) => (EntryKind::Deposit, None, Some(deposit), None),
+            Self::Transfer(transfer) => (EntryKind::Transfer, None, None, Some(transfer)),
+        };
+        MatchingEntryWire { kind, lane, deposit, transfer }
+    }
+
+    fn from_wire(wire: MatchingEntryWire) -> Result<Self, &'static str> {
+        match wire.kind {
+            EntryKind::Lane => wire.lane.map(Self::Lane),
+            EntryKind::Deposit => wire.deposit.map(Self::Deposit),
+            EntryKind::Transfer => wire.transfer.map(Self::Transfer),
+        }
+        .ok_or("the part that its kind needs is missing")
+    }
+}
+
+/// A value of `processor.orders.changelog`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrdersEntry {
+    /// Its public part.
+    pub order: Order,
+    /// Choices that are not answered yet.
+    pub pending: Vec<PendingChoice>,
+}
+plain_record!(OrdersEntry);
+
+/// A choice of chain and coin on its way through the wallets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingChoice {
+    /// Which of the order's deposits.
+    pub slot: i32,
+    /// The command to answer.
+    pub command_id: Option<CommandId>,
+    /// The choice, with the wallets that are still to be tried.
+    pub payment: PaymentRequest,
+}

@@ -1,0 +1,43 @@
+//! A transfer after a change.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Block, Observation, plain_record};
+use crate::{
+    Blockchain, DepositId, FulfillmentId, OrderId, TransferId, TransferStatus, UnixMicros,
+    UnixSeconds, UnknownReason,
+};
+
+/// A record of the `transfers.*` topics behind `transfers.raw`: the whole transfer (spec 2.5).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transfer {
+    /// Its id: stays the same when its transaction moves to another block.
+    pub transfer_id: TransferId,
+    /// Version clock: strictly increasing per transfer.
+    pub updated_at: UnixMicros,
+    /// Chain.
+    pub blockchain: Blockchain,
+    /// The block that holds it, or held it last.
+    pub block: Block,
+    /// The event.
+    pub observation: Observation,
+    /// Its amount as text.
+    pub value_text: String,
+    /// Whether the required confirmations were reached.
+    pub blockchain_confirmed: bool,
+    /// When it was first seen.
+    pub created_at: UnixSeconds,
+    /// Status (spec 3.2).
+    pub status: TransferStatus,
+    /// The fulfillment, when matched.
+    pub fulfillment_id: Option<FulfillmentId>,
+    /// The order it paid, when matched.
+    pub order_id: Option<OrderId>,
+    /// The deposit it fits.
+    pub deposit_id: Option<DepositId>,
+    /// Why it pays nothing, when unknown.
+    pub reason: Option<UnknownReason>,
+    /// The order it was most likely meant for, when unknown.
+    pub candidate_order_id: Option<OrderId>,
+}
+plain_record!(Transfer);

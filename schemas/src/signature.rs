@@ -1,0 +1,174 @@
+//! Service-Signature (spec 5.1, 5.3) and the signature of checkout links: make and verify.
+
+use base64::Engine;
+use base64::engine::general_purpose::{
+    GeneralPurpose, GeneralPurposeConfig, STANDARD, URL_SAFE_NO_PAD,
+};
+use base64::{alphabet, engine::DecodePaddingMode};
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use crate::{OrderId, Secret, UnixSeconds};
+
+/// How far, in seconds, a timestamp may lie in the past or in the future.
+pub const SIGNATURE_AGE_MAX: i64 = 300;
+
+/// Reads padded and unpadded base64: both are in use among merchants.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// Why a signature does not count. The cause is for the log; the caller is told one text for all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SignatureError {
+    /// Not `<timestamp>.<base64>`.
+    #[error("signature header is not <timestamp>.<base64>")]
+    Malformed,
+    /// More than [`SIGNATURE_AGE_MAX`] away from now, or a link past its time.
+    #[error("signature timestamp is out of range")]
+    Expired,
+    /// Made over something else, or with another key.
+    #[error("signature does not match")]
+    Mismatch,
+}
+
+/// A signature of a checkout link, from its query: `exp` and `sig`.
+#[derive(Debug, Clone, Copy)]
+pub struct CheckoutSignature<'a> {
+    /// Until when the link holds.
+    pub expires_at: UnixSeconds,
+    /// Unpadded base64url of the MAC.
+    pub signature: &'a str,
+}
+
+fn mac(secret: &Secret, parts: &[&[u8]]) -> Option<Hmac<Sha256>> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret.expose()).ok()?;
+    parts.iter().for_each(|part| mac.update(part));
+    Some(mac)
+}
+
+fn digest(secret: &Secret, parts: &[&[u8]]) -> Vec<u8> {
+    // HMAC takes keys of any length, so there is always a MAC.
+    mac(secret, parts).map(|mac| mac.finalize().into_bytes().to_vec()).unwrap_or_default()
+}
+
+/// `hmac` compares in constant time; every secret is tried, so that timing does not tell which fits.
+fn verify(secrets: &[Secret], parts: &[&[u8]], signature: &[u8]) -> Result<(), SignatureError> {
+    let fits = secrets
+        .iter()
+        .filter(|secret| mac(secret, parts).is_some_and(|mac| mac.verify_slice(signature).is_ok()))
+        .count();
+    if fits > 0 { Ok(()) } else { Err(SignatureError::Mismatch) }
+}
+
+/// The value of `Service-Signature` for a body: `<timestamp>.<padded base64>` (spec 5.1.2).
+#[must_use]
+pub fn sign_service(secret: &Secret, timestamp: UnixSeconds, body: &[u8]) -> String {
+    let time = timestamp.to_string();
+    let digest = digest(secret, &[time.as_bytes(), b".", body]);
+    format!("{time}.{}", STANDARD.encode(digest))
+}
+
+/// Checks `Service-Signature` against the exact bytes of a body, with any of the given secrets (two
+/// during rotation).
+///
+/// # Errors
+/// [`SignatureError`]; all of them answer as a mismatch (spec 7.1).
+pub fn verify_service(
+    secrets: &[Secret],
+    header: &str,
+    body: &[u8],
+    now: UnixSeconds,
+) -> Result<(), SignatureError> {
+    let (time, encoded) = header.split_once('.').ok_or(SignatureError::Malformed)?;
+    if time.is_empty() || !time.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(SignatureError::Malformed);
+    }
+    let timestamp: i64 = time.parse().map_err(|_| SignatureError::Malformed)?;
+    let signature = LENIENT.decode(encoded).map_err(|_| SignatureError::Malformed)?;
+    verify(secrets, &[time.as_bytes(), b".", body], &signature)?;
+    if now.0.abs_diff(timestamp) > SIGNATURE_AGE_MAX.unsigned_abs() {
+        return Err(SignatureError::Expired);
+    }
+    Ok(())
+}
+
+fn checkout_text(order: OrderId, expires_at: UnixSeconds) -> String {
+    format!("checkout.v1.{order}.{expires_at}")
+}
+
+/// The `sig` of a checkout link: binds it to one order and an end, and to nothing else.
+#[must_use]
+pub fn sign_checkout(secret: &Secret, order: OrderId, expires_at: UnixSeconds) -> String {
+    URL_SAFE_NO_PAD.encode(digest(secret, &[checkout_text(order, expires_at).as_bytes()]))
+}
+
+/// Checks that a checkout link was made for this order and still holds.
+///
+/// # Errors
+/// [`SignatureError`].
+pub fn verify_checkout(
+    secrets: &[Secret],
+    order: OrderId,
+    given: CheckoutSignature<'_>,
+    now: UnixSeconds,
+) -> Result<(), SignatureError> {
+    let signature =
+        URL_SAFE_NO_PAD.decode(given.signature).map_err(|_| SignatureError::Malformed)?;
+    verify(secrets, &[checkout_text(order, given.expires_at).as_bytes()], &signature)?;
+    if now > given.expires_at { Err(SignatureError::Expired) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: UnixSeconds = UnixSeconds(1_700_000_000);
+
+    /// `printf '1700000000.{"a":1}' | openssl dgst -sha256 -hmac whsec -binary | base64`
+    const VECTOR: &str = "1700000000.itN7oVYEiuDgpVM8dc3yb+6IsH+Ty1fuTICtsFMBIDI=";
+
+    fn secrets() -> [Secret; 2] {
+        [Secret::new("new"), Secret::new("whsec")]
+    }
+
+    #[test]
+    fn vector_made_by_openssl() {
+        assert_eq!(sign_service(&Secret::new("whsec"), NOW, b"{\"a\":1}"), VECTOR);
+        assert_eq!(verify_service(&secrets(), VECTOR, b"{\"a\":1}", NOW), Ok(()));
+        let unpadded = VECTOR.trim_end_matches('=');
+        assert_eq!(verify_service(&secrets(), unpadded, b"{\"a\":1}", NOW), Ok(()));
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        use SignatureError::{Expired, Malformed, Mismatch};
+        let check = |header: &str, body: &[u8], now| verify_service(&secrets(), header, body, now);
+        assert_eq!(check(VECTOR, b"{\"a\":2}", NOW), Err(Mismatch));
+        assert_eq!(check(VECTOR, b"{\"a\":1}", NOW.plus(300)), Ok(()));
+        assert_eq!(check(VECTOR, b"{\"a\":1}", NOW.plus(301)), Err(Expired));
+        assert_eq!(check(VECTOR, b"{\"a\":1}", NOW.plus(-301)), Err(Expired));
+        assert_eq!(check("1700000000.", b"", NOW), Err(Mismatch));
+        for header in ["", ".", "1700000000", "-1.AAAA", "+1.AAAA", "1700000000.!", "x.AAAA"] {
+            assert_eq!(check(header, b"", NOW), Err(Malformed), "{header:?}");
+        }
+        assert_eq!(verify_service(&[], VECTOR, b"{\"a\":1}", NOW), Err(Mismatch));
+    }
+
+    #[test]
+    fn a_checkout_link_opens_its_own_order_only() {
+        let [secret, other] = secrets();
+        let (mine, theirs) = (OrderId(uuid::Uuid::from_u128(1)), OrderId(uuid::Uuid::from_u128(2)));
+        let sig = sign_checkout(&secret, mine, NOW);
+        let given = CheckoutSignature { expires_at: NOW, signature: &sig };
+        let check =
+            |order, given, now| verify_checkout(std::slice::from_ref(&secret), order, given, now);
+        assert_eq!(check(mine, given, NOW), Ok(()));
+        assert_eq!(check(theirs, given, NOW), Err(SignatureError::Mismatch));
+        assert_eq!(check(mine, given, NOW.plus(1)), Err(SignatureError::Expired));
+        let longer = CheckoutSignature { expires_at: NOW.plus(9), ..given };
+        assert_eq!(check(mine, longer, NOW), Err(SignatureError::Mismatch));
+        assert_eq!(verify_checkout(&[other], mine, given, NOW), Err(SignatureError::Mismatch));
+    }
+}
