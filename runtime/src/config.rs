@@ -3,6 +3,10 @@
 //! Each crate reads its own section through a [`Reader`] into ready types. Readers note every problem
 //! and go on, so that an operator sees all of them at once.
 
+mod shop;
+
+pub use shop::{Matching, Merchant, Orders, Shop, Wallet};
+
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -53,7 +57,7 @@ impl Source {
     #[must_use]
     pub fn parse(text: &str, variables: impl IntoIterator<Item = (String, String)>) -> Self {
         let problems = Rc::new(RefCell::new(Vec::new()));
-        let mut table = |what: &str, text: &str| {
+        let table = |what: &str, text: &str| {
             text.parse::<Table>().unwrap_or_else(|error| {
                 problems.borrow_mut().push(format!("{what}: {error}"));
                 Table::new()

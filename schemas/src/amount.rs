@@ -107,7 +107,7 @@ impl Amount {
     #[must_use]
     pub fn to_units(self, decimals: u8) -> Option<u128> {
         let factor = 10_u128.pow(SCALE.checked_sub(u32::from(decimals))?);
-        (self.0 % factor == 0).then(|| self.0 / factor)
+        self.0.is_multiple_of(factor).then(|| self.0 / factor)
     }
 
     /// Sum, or none beyond `decimal(38,18)`.

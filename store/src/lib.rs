@@ -1,1 +1,111 @@
-//! store
+//! The tables that the API reads, and the projector that writes them from the log.
+//!
+//! Reads the topics `orders`, `deposits`, `transfers.*`, `webhooks.attempts` and `chains`; writes the
+//! tables. **Invariants:** every row carries the version clock of the record it came from; applying a
+//! change twice, or after a later one, changes nothing; the tables can be thrown away and made again
+//! from the log.
+//!
+//! Deliberately not here: any decision. What a row says was decided by the processor.
+
+pub mod embedded;
+mod error;
+pub mod projector;
+mod row;
+
+pub use error::Error;
+pub use row::{ChainRow, Change, DepositRow, OrderRow, TransferRow};
+
+use async_trait::async_trait;
+use schemas::{Address, Blockchain, OrderId, OrderStatus, Stablecoin, TransferId, TransferStatus};
+
+/// A part of a list: spec 8 bounds both numbers, the api checks them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Page {
+    /// How many rows at most.
+    pub limit: u32,
+    /// How many rows to skip.
+    pub offset: u32,
+}
+
+/// Which orders to list (spec 4.2).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OrderFilter {
+    /// Only this status.
+    pub status: Option<OrderStatus>,
+    /// Only this merchant reference, exactly.
+    pub merchant_order_id: Option<String>,
+}
+
+/// Which deposits to list (spec 4.2). Only open ones are ever listed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DepositFilter {
+    /// Only of this order.
+    pub order_id: Option<OrderId>,
+    /// Only on this chain.
+    pub blockchain: Option<Blockchain>,
+    /// Only of this coin.
+    pub token: Option<Stablecoin>,
+}
+
+/// Which transfers of a wallet to list (spec 4.2).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TransferFilter {
+    /// Only this status.
+    pub status: Option<TransferStatus>,
+    /// Only on this chain.
+    pub blockchain: Option<Blockchain>,
+    /// Only of this coin.
+    pub token: Option<Stablecoin>,
+}
+
+/// The tables. Lists are newest first: by creation time, then id, both descending.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Applies changes and returns when they are durable. Each change is applied by its own version
+    /// clock; there is no order between them and no atomicity across them.
+    ///
+    /// # Errors
+    /// [`Error::Transient`]: some may have been applied; apply all of them again.
+    async fn apply(&self, changes: Vec<Change>) -> Result<(), Error>;
+
+    /// One order with its delivery state (spec 2.3).
+    ///
+    /// # Errors
+    /// [`Error`] if the tables cannot be read.
+    async fn order(&self, id: OrderId) -> Result<Option<OrderRow>, Error>;
+
+    /// Orders, newest first.
+    ///
+    /// # Errors
+    /// [`Error`] if the tables cannot be read.
+    async fn orders(&self, filter: OrderFilter, page: Page) -> Result<Vec<OrderRow>, Error>;
+
+    /// Open deposits, newest first.
+    ///
+    /// # Errors
+    /// [`Error`] if the tables cannot be read.
+    async fn deposits(&self, filter: DepositFilter, page: Page) -> Result<Vec<DepositRow>, Error>;
+
+    /// One transfer.
+    ///
+    /// # Errors
+    /// [`Error`] if the tables cannot be read.
+    async fn transfer(&self, id: TransferId) -> Result<Option<TransferRow>, Error>;
+
+    /// Transfers to a wallet, newest first.
+    ///
+    /// # Errors
+    /// [`Error`] if the tables cannot be read.
+    async fn transfers(
+        &self,
+        wallet: Address,
+        filter: TransferFilter,
+        page: Page,
+    ) -> Result<Vec<TransferRow>, Error>;
+
+    /// How far each chain is scanned.
+    ///
+    /// # Errors
+    /// [`Error`] if the tables cannot be read.
+    async fn chains(&self) -> Result<Vec<ChainRow>, Error>;
+}

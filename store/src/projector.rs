@@ -1,0 +1,1 @@
+//! From the log to the tables.

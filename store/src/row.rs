@@ -1,0 +1,48 @@
+//! Rows as the queries give them, and the changes that make them.
+
+use schemas::UnixSeconds;
+use schemas::record::{Attempt, ChainProgress, Deposit, Order, Transfer};
+
+/// One record of the log, to be applied to the tables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "records pass through once, in vectors")]
+pub enum Change {
+    /// From `orders`. Its version clock is `updated_at`.
+    Order(Order),
+    /// From `deposits`. Its version clock is `updated_at`; closed deposits leave the list.
+    Deposit(Deposit),
+    /// From `transfers.*`. Its version clock is `updated_at`.
+    Transfer(Transfer),
+    /// From `webhooks.attempts`. Identified by event, attempt and manual; immutable.
+    Attempt(Attempt),
+    /// From `chains`. Its version clock is `updated_at`.
+    Chain(ChainProgress),
+}
+
+/// An order with its delivery state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OrderRow {
+    /// The order as its last record has it.
+    pub order: Order,
+    /// Number of webhook attempts made for it (spec 2.3).
+    pub webhook_retry_count: i64,
+    /// When the first successful one began.
+    pub webhook_success_at: Option<UnixSeconds>,
+    /// When the last one began.
+    pub webhook_last_tried_at: Option<UnixSeconds>,
+}
+
+/// An open deposit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DepositRow {
+    /// The deposit as its last record has it.
+    pub deposit: Deposit,
+    /// Time of the last scan of its chain by ingest (spec 2.4); none before the first.
+    pub last_scanned_at: Option<UnixSeconds>,
+}
+
+/// A transfer as its last record has it.
+pub type TransferRow = Transfer;
+
+/// A chain as its last record has it.
+pub type ChainRow = ChainProgress;
