@@ -1,1 +1,16 @@
-//! processor
+//! The processor: matching joins transfers with deposits, orders decide who is paid.
+//!
+//! Reads `transfers.raw`, `deposits.commands` (matching) and `orders.commands` (orders). Writes
+//! `transfers.*`, `deposits`, `orders`, the two command topics, `alerts` and its changelogs.
+//! **Invariants:** everything it writes is a function of what it read, committed in one step with how far
+//! it read; a state restored from the changelog equals the state that was lost.
+//!
+//! Deliberately not here: configuration and time (both arrive in records), tables, webhooks, chains.
+
+mod error;
+pub mod machine;
+mod metrics;
+mod runner;
+
+pub use error::Error;
+pub use runner::{run_matching, run_orders};

@@ -39,6 +39,7 @@ impl Source {
     /// Reads the file, if any, over the defaults, then applies the process's environment.
     #[must_use]
     pub fn load(file: Option<&Path>) -> Self {
+        // This is the one place that reads variables.
         #[expect(clippy::disallowed_methods, reason = "this is the one place that reads variables")]
         let variables: Vec<_> = std::env::vars().collect();
         let mut problem = None;

@@ -141,6 +141,19 @@ impl Tasks {
     }
 }
 
+/// Waits on a thread of its own for `time`, or until `stop`.
+pub fn wait(stop: &CancellationToken, time: Duration) {
+    /// How late a stop may be noticed.
+    const STEP: Duration = Duration::from_millis(20);
+    let started = std::time::Instant::now();
+    while !stop.is_cancelled() {
+        let Some(left) = time.checked_sub(started.elapsed()).filter(|left| !left.is_zero()) else {
+            return;
+        };
+        std::thread::park_timeout(left.min(STEP));
+    }
+}
+
 fn failure(ended: Result<(String, Result<(), BoxError>), tokio::task::JoinError>) -> Option<Error> {
     match ended {
         Ok((_, Ok(()))) => None,

@@ -1,0 +1,62 @@
+//! Rows that remember what they were before the step, so that it can be undone or written down.
+
+use std::hash::Hash;
+
+use hashbrown::HashMap;
+
+/// A keyed table with the old values of what the current step touched.
+#[derive(Debug, Clone)]
+pub(crate) struct Journal<K, V> {
+    rows: HashMap<K, V>,
+    before: HashMap<K, Option<V>>,
+}
+
+impl<K, V> Default for Journal<K, V> {
+    fn default() -> Self {
+        Self { rows: HashMap::new(), before: HashMap::new() }
+    }
+}
+
+impl<K: Hash + Eq + Ord + Copy, V: Clone> Journal<K, V> {
+    pub(crate) fn get(&self, key: &K) -> Option<&V> {
+        self.rows.get(key)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Sets or removes a row and returns what it was. The first change in a step is remembered.
+    pub(crate) fn set(&mut self, key: K, value: Option<V>) -> Option<V> {
+        let old = match value {
+            Some(value) => self.rows.insert(key, value),
+            None => self.rows.remove(&key),
+        };
+        self.before.entry(key).or_insert_with(|| old.clone());
+        old
+    }
+
+    /// The keys that the step touched, in order, so that outputs do not depend on hashing.
+    pub(crate) fn touched(&self) -> Vec<K> {
+        let mut keys: Vec<K> = self.before.keys().copied().collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    /// The step is committed: there is no way back.
+    pub(crate) fn commit(&mut self) {
+        self.before.clear();
+    }
+
+    /// The rows as they were before the step, for the owner to set again before [`Self::commit`].
+    pub(crate) fn take_before(&mut self) -> Vec<(K, Option<V>)> {
+        self.before.drain().collect()
+    }
+
+    /// All rows, in the order of their keys.
+    pub(crate) fn sorted(&self) -> Vec<(&K, &V)> {
+        let mut rows: Vec<_> = self.rows.iter().collect();
+        rows.sort_unstable_by_key(|(key, _)| **key);
+        rows
+    }
+}

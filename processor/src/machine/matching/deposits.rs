@@ -1,0 +1,183 @@
+//! Deposits of a lane, with their reservations and deadlines.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hashbrown::HashMap;
+use schemas::{
+    Address, Amount, CloseReason, DepositId, DepositState, OrderId, Stablecoin, UnixMicros,
+    UnixSeconds,
+};
+
+use crate::machine::journal::Journal;
+
+/// One deposit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct DepositRow {
+    pub(super) order: OrderId,
+    pub(super) slot: i32,
+    pub(super) token: Stablecoin,
+    pub(super) wallet: Address,
+    pub(super) user_address: Option<Address>,
+    pub(super) value: Amount,
+    pub(super) started_at: UnixSeconds,
+    pub(super) expires_at: UnixSeconds,
+    pub(super) updated_at: UnixMicros,
+    pub(super) skew_seconds: u32,
+    pub(super) late_window_seconds: u32,
+    pub(super) closed: Option<Closed>,
+}
+
+/// How a deposit ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Closed {
+    pub(super) reason: CloseReason,
+    /// Chain time until which the amount stays reserved.
+    pub(super) release_at: UnixSeconds,
+}
+
+impl DepositRow {
+    pub(super) fn is_open(&self) -> bool {
+        self.closed.is_none()
+    }
+
+    pub(super) fn state(&self) -> DepositState {
+        if self.is_open() { DepositState::Open } else { DepositState::Closed }
+    }
+
+    /// The chain time at which something is due: expiry while open, release once closed.
+    fn due_at(&self) -> UnixSeconds {
+        self.closed.map_or(self.expires_at, |closed| closed.release_at)
+    }
+}
+
+/// The rows and what follows from them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Deposits {
+    rows: Journal<DepositId, DepositRow>,
+    /// Reservations, open and late, ordered by amount: one deposit each.
+    reserved: HashMap<(Address, Stablecoin), BTreeMap<Amount, DepositId>>,
+    by_slot: HashMap<(OrderId, i32), DepositId>,
+    due: BTreeSet<(UnixSeconds, DepositId)>,
+}
+
+impl Deposits {
+    pub(super) fn get(&self, id: DepositId) -> Option<&DepositRow> {
+        self.rows.get(&id)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub(super) fn by_slot(&self, order: OrderId, slot: i32) -> Option<DepositId> {
+        self.by_slot.get(&(order, slot)).copied()
+    }
+
+    /// The deposit that holds exactly this amount.
+    pub(super) fn reserved_by(
+        &self,
+        wallet: Address,
+        token: Stablecoin,
+        value: Amount,
+    ) -> Option<(DepositId, &DepositRow)> {
+        let id = *self.reserved.get(&(wallet, token))?.get(&value)?;
+        Some((id, self.rows.get(&id)?))
+    }
+
+    /// The open deposit at this wallet for this coin whose amount is nearest; the lower one of two.
+    pub(super) fn nearest_open(
+        &self,
+        wallet: Address,
+        token: Stablecoin,
+        value: Amount,
+    ) -> Option<&DepositRow> {
+        let amounts = self.reserved.get(&(wallet, token))?;
+        let open = |(_, id): (&Amount, &DepositId)| self.rows.get(id).filter(|row| row.is_open());
+        let below = amounts.range(..value).rev().take(NEAREST_SCAN_MAX).find_map(open);
+        let above = amounts.range(value..).take(NEAREST_SCAN_MAX).find_map(open);
+        let distance = |row: &&DepositRow| row.value.parts().abs_diff(value.parts());
+        [below, above].into_iter().flatten().min_by_key(distance)
+    }
+
+    /// The least free amount that is `value` or some steps above it, within the limit.
+    pub(super) fn free_amount(
+        &self,
+        wallet: Address,
+        token: Stablecoin,
+        value: Amount,
+        step: Amount,
+        limit: Amount,
+    ) -> Option<Amount> {
+        let last = value.checked_add(limit)?;
+        let mut candidate = value;
+        let taken = self.reserved.get(&(wallet, token));
+        for amount in taken.into_iter().flat_map(|amounts| amounts.range(value..=last)) {
+            if *amount.0 == candidate {
+                if step == Amount::ZERO {
+                    return None;
+                }
+                candidate = candidate.checked_add(step)?;
+            } else if *amount.0 > candidate {
+                break;
+            }
+        }
+        (candidate <= last).then_some(candidate)
+    }
+
+    /// The deposits whose time is before `now`, in order.
+    pub(super) fn due_before(&self, now: UnixSeconds) -> Vec<DepositId> {
+        self.due.iter().take_while(|(due, _)| *due < now).map(|(_, id)| *id).collect()
+    }
+
+    pub(super) fn set(&mut self, id: DepositId, row: Option<DepositRow>) {
+        let old = self.rows.set(id, row);
+        self.reindex(id, old.as_ref(), row.as_ref());
+    }
+
+    fn reindex(&mut self, id: DepositId, old: Option<&DepositRow>, new: Option<&DepositRow>) {
+        if let Some(old) = old {
+            if let Some(amounts) = self.reserved.get_mut(&(old.wallet, old.token)) {
+                amounts.remove(&old.value);
+                if amounts.is_empty() {
+                    self.reserved.remove(&(old.wallet, old.token));
+                }
+            }
+            self.by_slot.remove(&(old.order, old.slot));
+            self.due.remove(&(old.due_at(), id));
+        }
+        if let Some(new) = new {
+            let amounts = self.reserved.entry((new.wallet, new.token)).or_default();
+            let other = amounts.insert(new.value, id);
+            debug_assert!(other.is_none(), "invariant 10: one reservation for an amount");
+            self.by_slot.insert((new.order, new.slot), id);
+            self.due.insert((new.due_at(), id));
+        }
+    }
+
+    pub(super) fn touched(&self) -> Vec<DepositId> {
+        self.rows.touched()
+    }
+
+    pub(super) fn sorted(&self) -> Vec<(&DepositId, &DepositRow)> {
+        self.rows.sorted()
+    }
+
+    pub(super) fn commit(&mut self) {
+        self.rows.commit();
+    }
+
+    pub(super) fn undo(&mut self) {
+        let before = self.rows.take_before();
+        // First all that the step added, then all that it took: no reservation is held twice meanwhile.
+        for (id, _) in &before {
+            self.set(*id, None);
+        }
+        for (id, row) in before {
+            self.set(id, row);
+        }
+        self.rows.commit();
+    }
+}
+
+/// How many closed neighbours are looked past for a nearest open deposit: only a hint depends on it.
+const NEAREST_SCAN_MAX: usize = 64;

@@ -1,0 +1,123 @@
+//! What becomes of a confirmed transfer: it asks the order it fits, waits, or is unknown.
+
+use schemas::record::{OrderCommandBody, Settle};
+use schemas::{
+    CloseReason, DepositId, OrderId, TransferId, TransferStatus, UnixMicros, UnknownReason,
+};
+
+use super::deposits::DepositRow;
+use super::transfers::TransferRow;
+use super::{Effect, FORGET_SECONDS, State, TransferStage};
+
+impl DepositRow {
+    /// Why a transfer of the right amount does not fit this deposit, if it does not.
+    pub(super) fn misfit(&self, row: &TransferRow) -> Option<UnknownReason> {
+        let time = row.block.timestamp;
+        if self.user_address.is_some_and(|sender| sender != row.seen.from_address) {
+            Some(UnknownReason::SenderMismatch)
+        } else if time < self.started_at.plus(-i64::from(self.skew_seconds)) {
+            Some(UnknownReason::BeforeDeposit)
+        } else if time > self.expires_at {
+            Some(UnknownReason::Late)
+        } else {
+            None
+        }
+    }
+
+    /// Why a transfer that fits comes too late for this deposit, if it is closed.
+    fn closed_reason(&self) -> Option<UnknownReason> {
+        self.closed.map(|closed| match closed.reason {
+            CloseReason::Settled | CloseReason::OrderPaid => UnknownReason::AlreadyPaid,
+            CloseReason::Expired | CloseReason::OrderExpired => UnknownReason::Late,
+            CloseReason::OrderCancelled => UnknownReason::OrderCancelled,
+        })
+    }
+}
+
+impl State {
+    /// Decides about a confirmed transfer as far as that is possible now.
+    pub(super) fn match_or_wait(
+        &mut self,
+        id: TransferId,
+        now: UnixMicros,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(mut row) = self.transfers.get(id).copied() else { return };
+        let seen = &row.seen;
+        let holder = self.deposits.reserved_by(seen.to_address, seen.token, seen.value);
+        // While a deposit holds this amount no other can open for it, so waiting would change nothing.
+        let Some((deposit_id, deposit)) = holder.map(|(id, deposit)| (id, *deposit)) else {
+            if row.deposit.is_some() {
+                self.untie(&mut row, now, effects);
+                self.transfers.set(id, Some(row));
+            }
+            return;
+        };
+        if row.deposit.is_some_and(|tied| tied != deposit_id) {
+            self.untie(&mut row, now, effects);
+        }
+        match deposit.misfit(&row).or(deposit.closed_reason()) {
+            Some(reason) => self.reject(row, reason, Some(deposit.order), now, effects),
+            None => self.ask(row, deposit_id, &deposit, now, effects),
+        }
+    }
+
+    /// Asks the order; its answer comes as a command.
+    fn ask(
+        &mut self,
+        mut row: TransferRow,
+        deposit_id: DepositId,
+        deposit: &DepositRow,
+        now: UnixMicros,
+        effects: &mut Vec<Effect>,
+    ) {
+        row.settling = true;
+        row.deposit = Some(deposit_id);
+        self.transfers.set(row.id, Some(row));
+        let settle = OrderCommandBody::Settle(Settle {
+            transfer_id: row.id,
+            slot: deposit.slot,
+            deposit_id,
+            blockchain: self.blockchain,
+            wallet_address: deposit.wallet,
+        });
+        Self::tell_order(effects, deposit.order, now, settle);
+    }
+
+    /// Nobody came for it within the match window.
+    pub(super) fn give_up(&mut self, id: TransferId, now: UnixMicros, effects: &mut Vec<Effect>) {
+        let Some(row) = self.transfers.get(id).copied() else { return };
+        let seen = &row.seen;
+        let near = self.deposits.nearest_open(seen.to_address, seen.token, seen.value);
+        let (reason, order) = match near {
+            Some(deposit) => (UnknownReason::AmountMismatch, Some(deposit.order)),
+            None => (UnknownReason::NoDeposit, None),
+        };
+        self.reject(row, reason, order, now, effects);
+    }
+
+    /// Ends a confirmed transfer that pays nothing.
+    pub(super) fn reject(
+        &mut self,
+        mut row: TransferRow,
+        reason: UnknownReason,
+        candidate_order: Option<OrderId>,
+        now: UnixMicros,
+        effects: &mut Vec<Effect>,
+    ) {
+        if row.settling {
+            // The order itself refused: it does not count on this transfer any more.
+            row.deposit = None;
+        } else {
+            self.untie(&mut row, now, effects);
+        }
+        row.status = TransferStatus::NoMatchedDeposit;
+        row.settling = false;
+        row.match_deadline = None;
+        row.reason = Some(reason);
+        row.candidate_order = candidate_order;
+        row.updated_at = row.updated_at.next(now);
+        row.forget_at = Some(self.time_or(now).plus(FORGET_SECONDS));
+        self.publish(TransferStage::Unknown, row, effects);
+    }
+}

@@ -1,0 +1,158 @@
+//! The customer's choice of chain and coin, on its way through the wallets.
+
+use schemas::record::{
+    DepositCommand, DepositCommandBody, OpenDeposit, OrderCommand, OrderDeposit, PaymentRequest,
+    PendingChoice,
+};
+use schemas::{CommandId, DepositState, OrderCause, RefusalReason};
+
+use super::{DEPOSITS_MAX, Effect, OrderRow, State};
+
+impl State {
+    /// Asks for a deposit, or answers with the one that stands.
+    pub(super) fn choose(
+        &mut self,
+        mut row: OrderRow,
+        command: &OrderCommand,
+        payment: &PaymentRequest,
+        effects: &mut Vec<Effect>,
+    ) {
+        if !row.is_pending() || command.issued_at.seconds() > row.order.expires_at {
+            self.publish(row, command, OrderCause::NotPending, command.command_id, effects);
+            return;
+        }
+        let same = row.order.deposits.iter().find(|d| {
+            d.blockchain == payment.blockchain
+                && d.token == payment.token
+                && matches!(d.state, DepositState::Requested | DepositState::Open)
+        });
+        match same.map(|deposit| (deposit.slot, deposit.state)) {
+            Some((_, DepositState::Open)) => {
+                let cause = OrderCause::PaymentRepeated;
+                self.publish(row, command, cause, command.command_id, effects);
+            }
+            Some((slot, _)) => {
+                // Asked for and not answered: this choice gets the same answer. It is not on the way
+                // to a wallet itself, so it keeps none to try.
+                let payment = PaymentRequest { wallets: Vec::new(), ..payment.clone() };
+                row.pending.push(PendingChoice { slot, command_id: command.command_id, payment });
+                self.store(row);
+            }
+            None => self.ask_first_wallet(row, command, payment, effects),
+        }
+    }
+
+    fn ask_first_wallet(
+        &mut self,
+        mut row: OrderRow,
+        command: &OrderCommand,
+        payment: &PaymentRequest,
+        effects: &mut Vec<Effect>,
+    ) {
+        let slot = i32::try_from(row.order.deposits.len()).unwrap_or(i32::MAX);
+        let first = payment.wallets.first().filter(|_| row.order.deposits.len() < DEPOSITS_MAX);
+        let Some(wallet) = first else {
+            self.publish(row, command, OrderCause::PaymentRefused, command.command_id, effects);
+            return;
+        };
+        row.order.deposits.push(OrderDeposit {
+            slot,
+            blockchain: payment.blockchain,
+            token: payment.token,
+            state: DepositState::Requested,
+            deposit_id: None,
+            wallet_address: *wallet,
+            value: None,
+            started_at: command.issued_at.seconds(),
+        });
+        let rest = payment.wallets.iter().skip(1).copied().collect();
+        let payment = PaymentRequest { wallets: rest, ..payment.clone() };
+        effects.extend(row.open(command, slot, &payment));
+        row.pending.push(PendingChoice { slot, command_id: command.command_id, payment });
+        self.publish(row, command, OrderCause::PaymentChosen, command.command_id, effects);
+    }
+
+    /// The wallet asked has no free amount: try the next one, or give the choice up.
+    pub(super) fn deposit_refused(
+        &mut self,
+        mut row: OrderRow,
+        command: &OrderCommand,
+        slot: i32,
+        reason: RefusalReason,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(deposit) = row.deposit_mut(slot) else { return };
+        if deposit.state != DepositState::Requested {
+            return;
+        }
+        if row.is_pending() && reason == RefusalReason::AmountsTaken {
+            let next =
+                row.pending.iter_mut().find(|choice| choice.slot == slot).and_then(|choice| {
+                    let wallets = &mut choice.payment.wallets;
+                    let wallet = (!wallets.is_empty()).then(|| wallets.remove(0))?;
+                    Some((wallet, choice.payment.clone()))
+                });
+            if let Some((wallet, payment)) = next {
+                if let Some(deposit) = row.deposit_mut(slot) {
+                    deposit.wallet_address = wallet;
+                }
+                effects.extend(row.open(command, slot, &payment));
+                return self.store(row);
+            }
+        }
+        if let Some(deposit) = row.deposit_mut(slot) {
+            deposit.state = DepositState::Refused;
+        }
+        self.answer_choices(row, command, slot, OrderCause::PaymentRefused, effects);
+    }
+
+    /// Publishes one record for each choice that waited for this deposit.
+    pub(super) fn answer_choices(
+        &mut self,
+        mut row: OrderRow,
+        command: &OrderCommand,
+        slot: i32,
+        cause: OrderCause,
+        effects: &mut Vec<Effect>,
+    ) -> OrderRow {
+        let waiting: Vec<Option<CommandId>> =
+            row.pending.iter().filter(|c| c.slot == slot).map(|c| c.command_id).collect();
+        row.pending.retain(|choice| choice.slot != slot);
+        let mut answers = waiting.into_iter();
+        let first = answers.next().flatten();
+        let mut row = self.publish(row, command, cause, first, effects);
+        for command_id in answers {
+            row = self.publish(row, command, cause, command_id, effects);
+        }
+        row
+    }
+}
+
+impl OrderRow {
+    pub(super) fn deposit_mut(&mut self, slot: i32) -> Option<&mut OrderDeposit> {
+        self.order.deposits.iter_mut().find(|deposit| deposit.slot == slot)
+    }
+
+    /// The command that asks the deposit's present wallet.
+    fn open(&self, command: &OrderCommand, slot: i32, payment: &PaymentRequest) -> Option<Effect> {
+        let deposit = self.order.deposits.iter().find(|deposit| deposit.slot == slot)?;
+        Some(Effect::Command(DepositCommand {
+            order_id: self.order.order_id,
+            slot,
+            blockchain: deposit.blockchain,
+            wallet_address: deposit.wallet_address,
+            issued_at: command.issued_at,
+            body: DepositCommandBody::Open(OpenDeposit {
+                token: deposit.token,
+                value: self.order.amount,
+                user_address: self.order.expecting_wallet_address,
+                started_at: deposit.started_at,
+                expires_at: self.order.expires_at,
+                nudge_step: payment.nudge_step,
+                nudge_limit: payment.nudge_limit,
+                late_window_seconds: payment.late_window_seconds,
+                skew_seconds: payment.skew_seconds,
+            }),
+        }))
+    }
+}

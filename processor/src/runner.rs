@@ -1,0 +1,263 @@
+//! Runs a machine on the log: restore, decide, commit one step, undo where the log asks for it.
+
+mod matching;
+mod orders;
+mod plan;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use runtime::log::{Event, Log, NewRecord, Step, StepError, TopicPartition, Worker, WorkerSpec};
+use runtime::{Clock, task};
+use schemas::{CodecError, Layout, Partition, Topic, UnixSeconds};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Error, metrics};
+use plan::Plan;
+
+/// How long one poll waits: also how late a timer or a stop may be noticed.
+const POLL_TIMEOUT: Duration = Duration::from_millis(50);
+/// How many records one step takes at most.
+const BATCH_MAX: usize = 4096;
+/// How long to wait before an aborted step is tried again.
+const ABORT_PAUSE: Duration = Duration::from_millis(200);
+
+/// An entry of a changelog: its key, and its value or none where it is gone.
+type Change = (String, Option<Vec<u8>>);
+
+/// What differs between the two machines.
+trait Machine: Sized {
+    /// Consumer group, also the name in metrics and logs.
+    const GROUP: &'static str;
+    /// Input topics.
+    const INPUTS: &'static [Topic];
+    /// Changelog.
+    const CHANGELOG: Topic;
+
+    /// A partition that has seen nothing.
+    fn new(partition: Partition, layout: &Layout) -> Self;
+
+    /// Takes one input and adds the records that follow.
+    ///
+    /// # Errors
+    /// [`Rejected::Poison`] if the input is not a record of its topic; [`Rejected::Defect`] if an output
+    /// cannot be encoded.
+    fn take(
+        &mut self,
+        input: &runtime::log::Record,
+        layout: &Layout,
+        outputs: &mut Vec<NewRecord>,
+    ) -> Result<(), Rejected>;
+
+    /// Inputs that the machine owes itself at `now`.
+    fn timers(
+        &mut self,
+        now: UnixSeconds,
+        outputs: &mut Vec<NewRecord>,
+        clock: &dyn Clock,
+    ) -> Result<(), CodecError>;
+
+    /// What the step changed.
+    fn changes(&self) -> Result<Vec<Change>, CodecError>;
+
+    /// Takes an entry of the changelog.
+    fn restore(&mut self, key: &str, value: Option<&[u8]>) -> Result<(), String>;
+
+    /// The step is committed.
+    fn commit(&mut self);
+
+    /// The step did not happen.
+    fn undo(&mut self);
+
+    /// How many rows it holds.
+    fn rows(&self) -> usize;
+}
+
+/// Why an input was not taken.
+#[derive(Debug)]
+enum Rejected {
+    /// Reading it again would give the same: it goes to the dead letters.
+    Poison(String),
+    /// An output does not fit its schema: this program is wrong.
+    Defect(CodecError),
+}
+
+impl From<CodecError> for Rejected {
+    fn from(error: CodecError) -> Self {
+        Self::Defect(error)
+    }
+}
+
+/// Runs the matching machine until `stop`. Blocks.
+///
+/// # Errors
+/// [`Error`]: the process must stop.
+pub fn run_matching(
+    log: &Arc<dyn Log>,
+    clock: &Arc<dyn Clock>,
+    member: &str,
+    stop: &CancellationToken,
+) -> Result<(), Error> {
+    Runner::<matching::Lane>::start(log, clock, member)?.run(stop)
+}
+
+/// Runs the orders machine until `stop`. Blocks.
+///
+/// # Errors
+/// [`Error`]: the process must stop.
+pub fn run_orders(
+    log: &Arc<dyn Log>,
+    clock: &Arc<dyn Clock>,
+    member: &str,
+    stop: &CancellationToken,
+) -> Result<(), Error> {
+    Runner::<orders::Orders>::start(log, clock, member)?.run(stop)
+}
+
+struct Runner<M> {
+    worker: Box<dyn Worker>,
+    clock: Arc<dyn Clock>,
+    layout: Layout,
+    machines: HashMap<Partition, M>,
+}
+
+impl<M: Machine> Runner<M> {
+    fn start(log: &Arc<dyn Log>, clock: &Arc<dyn Clock>, member: &str) -> Result<Self, Error> {
+        metrics::describe();
+        let worker = log.worker(WorkerSpec {
+            group: M::GROUP,
+            member: member.to_owned(),
+            topics: M::INPUTS.to_vec(),
+            batch_max: BATCH_MAX,
+        })?;
+        let layout = log.layout();
+        Ok(Self { worker, clock: clock.clone(), layout, machines: HashMap::new() })
+    }
+
+    fn run(mut self, stop: &CancellationToken) -> Result<(), Error> {
+        while !stop.is_cancelled() {
+            match self.worker.poll(POLL_TIMEOUT) {
+                Ok(Event::Assigned(assigned)) => {
+                    for assigned in assigned {
+                        self.restore(assigned.partition.partition)?;
+                    }
+                }
+                Ok(Event::Revoked(lost)) => {
+                    for partition in lost {
+                        self.machines.remove(&partition.partition);
+                    }
+                }
+                Ok(Event::Records(records)) => self.step(&records, stop)?,
+                Ok(Event::Idle) => self.step(&[], stop)?,
+                Err(runtime::log::Error::Transient(cause)) => {
+                    tracing::warn!(cause, "{} waits for the log", M::GROUP);
+                    task::wait(stop, ABORT_PAUSE);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Builds the state of a newly owned partition. Both inputs of a lane announce it; one state serves.
+    fn restore(&mut self, partition: Partition) -> Result<(), Error> {
+        if self.machines.contains_key(&partition) {
+            return Ok(());
+        }
+        let from = TopicPartition { topic: M::CHANGELOG, partition };
+        let mut machine = M::new(partition, &self.layout);
+        let mut failure = None;
+        self.worker.restore(from, &mut |record| {
+            let key = String::from_utf8_lossy(&record.key);
+            if let Err(cause) = machine.restore(&key, record.value.as_deref()) {
+                failure.get_or_insert(cause);
+            }
+        })?;
+        if let Some(cause) = failure {
+            return Err(Error::Changelog { partition: from, cause });
+        }
+        tracing::debug!(rows = machine.rows(), "{} restored {from}", M::GROUP);
+        self.machines.insert(partition, machine);
+        Ok(())
+    }
+
+    /// One step: all inputs, all that follows from them, the changelog and the offsets.
+    fn step(
+        &mut self,
+        inputs: &[runtime::log::Record],
+        stop: &CancellationToken,
+    ) -> Result<(), Error> {
+        let started = self.clock.now();
+        let mut plan = Plan::default();
+        for input in inputs {
+            let Some(machine) = self.machines.get_mut(&input.from.partition) else { continue };
+            match machine.take(input, &self.layout, &mut plan.outputs) {
+                Ok(()) => {}
+                Err(Rejected::Poison(reason)) => {
+                    plan.outputs.push(runtime::dead_letter(input, M::GROUP, &reason)?);
+                }
+                Err(Rejected::Defect(error)) => return Err(error.into()),
+            }
+            plan.taken(input);
+        }
+        for machine in self.machines.values_mut() {
+            machine.timers(started.seconds(), &mut plan.outputs, &*self.clock)?;
+        }
+        for (partition, machine) in &self.machines {
+            plan.changelog(M::CHANGELOG, *partition, machine.changes()?);
+        }
+        if plan.is_empty() {
+            return Ok(());
+        }
+        let step = plan.into_step();
+        let topics = count_by_topic(&step);
+        match self.worker.commit(step) {
+            Ok(()) => {
+                self.machines.values_mut().for_each(M::commit);
+                self.measure(inputs.len(), &topics, started);
+                Ok(())
+            }
+            Err(StepError::Aborted(cause)) => {
+                tracing::warn!(cause, "{} does a step again", M::GROUP);
+                ::metrics::counter!(metrics::ABORTS_TOTAL, "machine" => M::GROUP).increment(1);
+                self.machines.values_mut().for_each(M::undo);
+                task::wait(stop, ABORT_PAUSE);
+                Ok(())
+            }
+            Err(StepError::Fenced(cause)) => {
+                tracing::warn!(cause, "{} lost its partitions", M::GROUP);
+                self.machines.clear();
+                Ok(())
+            }
+            Err(StepError::Fatal(cause)) => Err(Error::Step(cause)),
+        }
+    }
+
+    fn measure(
+        &self,
+        inputs: usize,
+        topics: &HashMap<&'static str, u64>,
+        started: schemas::UnixMicros,
+    ) {
+        ::metrics::counter!(metrics::INPUTS_TOTAL, "machine" => M::GROUP).increment(inputs as u64);
+        for (topic, count) in topics {
+            ::metrics::counter!(metrics::OUTPUTS_TOTAL, "topic" => *topic).increment(*count);
+        }
+        let micros = self.clock.now().0.saturating_sub(started.0);
+        let taken = Duration::from_micros(micros.unsigned_abs());
+        ::metrics::histogram!(metrics::STEP_SECONDS, "machine" => M::GROUP).record(taken);
+        let rows: usize = self.machines.values().map(M::rows).sum();
+        #[expect(clippy::cast_precision_loss, reason = "a gauge is a float; 2^52 rows are enough")]
+        ::metrics::gauge!(metrics::ROWS, "machine" => M::GROUP).set(rows as f64);
+    }
+}
+
+fn count_by_topic(step: &Step) -> HashMap<&'static str, u64> {
+    let mut counts: HashMap<&'static str, u64> = HashMap::new();
+    for record in &step.records {
+        let count = counts.entry(record.to.topic.name()).or_default();
+        *count = count.saturating_add(1);
+    }
+    counts
+}
