@@ -1,0 +1,172 @@
+//! `tidemark demo`: every stage, two development chains, a merchant and a buyer, in one process.
+
+mod merchant;
+mod narrator;
+mod script;
+mod shop;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use devnet::Devnet;
+use runtime::config::Source;
+use runtime::{Clock, SystemClock, telemetry};
+use schemas::{Blockchain, Secret, Stablecoin, token_contract};
+
+use crate::process;
+use crate::settings::Settings;
+use merchant::Merchant;
+use narrator::Narrator;
+use script::Script;
+use shop::ShopClient;
+
+/// `tidemark demo`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Exit after the script: 0 if every step happened.
+    #[arg(long)]
+    once: bool,
+    /// Where the API listens.
+    #[arg(long, default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    /// Show log lines too, for example "info" or "ingest=debug".
+    #[arg(long, default_value = "error")]
+    log: String,
+}
+
+const MERCHANT_SECRET: &str = "demo-merchant-secret";
+const ADMIN_SECRET: &str = "demo-admin-secret";
+/// The demo shop's wallet: nobody has its key, as nobody needs one.
+const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
+/// Time between two blocks, and between their timestamps.
+const BLOCK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Runs the demonstration.
+pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
+    let narrator = Narrator::start();
+    narrator.title("Tidemark demo: stablecoin payments from the chain to a signed webhook");
+    let dir = DataDir::make()?;
+    let merchant = Merchant::start(Secret::new(MERCHANT_SECRET)).await?;
+    let ethereum = start_chain(Blockchain::Eth).await?;
+    let polygon = start_chain(Blockchain::Polygon).await?;
+    let settings = settings(&options, &dir, &merchant, &ethereum, &polygon)?;
+    telemetry::init_log(&settings.telemetry)?;
+    let node = process::start(settings, &[]).await?;
+    let address = node.address.context("the api did not start")?;
+    narrator.say(&format!("all stages run in this process; the API listens on http://{address}"));
+    narrator.say(&format!("two development chains make blocks: {} and {}", ethereum.url(), polygon.url()));
+    ethereum.mine_every(BLOCK_INTERVAL)?;
+
+    let shop = ShopClient::new(address, MERCHANT_SECRET, ADMIN_SECRET, merchant.url())?;
+    let story = Script { narrator: &narrator, shop: &shop, merchant: &merchant, ethereum: &ethereum, polygon: &polygon, log: node.log.clone() };
+    let result = tokio::select! {
+        result = story.play() => result,
+        () = process::stop_signal() => Err(anyhow::anyhow!("stopped before the script ended")),
+    };
+    if result.is_ok() && !options.once {
+        polygon.mine_every(BLOCK_INTERVAL)?;
+        narrator.invitation(&shop, &merchant, ethereum.url());
+        node.tasks.run(process::stop_signal()).await?;
+    } else {
+        node.tasks.run(std::future::ready(())).await?;
+    }
+    ethereum.shutdown().await;
+    polygon.shutdown().await;
+    result.inspect(|()| narrator.say("the end"))
+}
+
+async fn start_chain(blockchain: Blockchain) -> anyhow::Result<Devnet> {
+    let now = u64::try_from(SystemClock.now().seconds().0)?;
+    let token = |coin| {
+        let token = token_contract(blockchain, coin).context("every demo chain has this coin")?;
+        anyhow::Ok(devnet::Token {
+            address: (*token.contract.bytes()).into(),
+            decimals: token.decimals,
+            symbol: coin.to_string(),
+        })
+    };
+    let config = devnet::Config {
+        chain_id: blockchain.chain_id(),
+        genesis_timestamp: now,
+        block_interval_secs: BLOCK_INTERVAL.as_secs(),
+        finalized_depth: 12,
+        safe_depth: 6,
+        tokens: vec![token(Stablecoin::Usdt)?, token(Stablecoin::Usdc)?],
+        seed: u64::from(blockchain.index()),
+    };
+    Ok(Devnet::start(config, (Ipv4Addr::LOCALHOST, 0).into()).await?)
+}
+
+fn settings(
+    options: &Options,
+    dir: &DataDir,
+    merchant: &Merchant,
+    ethereum: &Devnet,
+    polygon: &Devnet,
+) -> anyhow::Result<Settings> {
+    let text = format!(
+        r#"
+        [server]
+        listen = "{listen}"
+        [data]
+        dir = "{dir}"
+        [telemetry]
+        listen = ""
+        filter = "{filter}"
+        [admin]
+        secret = "{ADMIN_SECRET}"
+        [merchant]
+        name = "Demo shop"
+        secret = "{MERCHANT_SECRET}"
+        unknown_transfer_webhook_url = "{url}"
+        [[wallets]]
+        blockchain = "eth"
+        address = "{WALLET}"
+        enabled_coins = ["USDT", "USDC"]
+        [[wallets]]
+        blockchain = "polygon"
+        address = "{WALLET}"
+        enabled_coins = ["USDT", "USDC"]
+        [chains.eth]
+        rpc = ["{ethereum}"]
+        confirmations = 3
+        poll_interval = "200ms"
+        [chains.polygon]
+        rpc = ["{polygon}"]
+        confirmations = 3
+        poll_interval = "200ms"
+        [matching]
+        match_window = "10m"
+        [webhooks]
+        allow_private_addresses = true
+        "#,
+        listen = options.listen,
+        dir = dir.0.display(),
+        filter = options.log,
+        url = merchant.url(),
+        ethereum = ethereum.url(),
+        polygon = polygon.url(),
+    );
+    Ok(Settings::read(Source::parse(&text, []))?)
+}
+
+/// A folder that goes when the demo ends.
+struct DataDir(PathBuf);
+
+impl DataDir {
+    fn make() -> anyhow::Result<Self> {
+        let name = format!("tidemark-demo-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for DataDir {
+    fn drop(&mut self) {
+        // Nothing depends on it; the system clears its temporary folder as well.
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}

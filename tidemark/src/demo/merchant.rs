@@ -1,0 +1,108 @@
+//! A sample merchant: takes webhooks and believes only those whose signature verifies.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::post;
+use runtime::{Clock, SystemClock};
+use schemas::{Secret, verify_service};
+use serde_json::Value;
+use tokio::sync::{Mutex, mpsc};
+
+/// How many webhooks may wait to be looked at.
+const INBOX_MAX: usize = 1024;
+/// How long the script waits for a webhook.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// The merchant and what it received.
+pub(super) struct Merchant {
+    url: String,
+    inbox: Mutex<Inbox>,
+}
+
+struct Inbox {
+    incoming: mpsc::Receiver<Value>,
+    /// Received while something else was waited for.
+    kept: Vec<Value>,
+}
+
+#[derive(Clone)]
+struct Receiver {
+    secret: Secret,
+    inbox: mpsc::Sender<Value>,
+}
+
+impl Merchant {
+    /// Starts the merchant's server on a free port.
+    pub(super) async fn start(secret: Secret) -> anyhow::Result<Self> {
+        let (sender, incoming) = mpsc::channel(INBOX_MAX);
+        let receiver = Arc::new(Receiver { secret, inbox: sender });
+        let routes = Router::new().route("/webhooks", post(receive)).with_state(receiver);
+        let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let url = format!("http://{}/webhooks", listener.local_addr()?);
+        // It ends with the process: nobody waits for a sample.
+        drop(tokio::spawn(async move { axum::serve(listener, routes).await }));
+        Ok(Self { url, inbox: Mutex::new(Inbox { incoming, kept: Vec::new() }) })
+    }
+
+    /// Where its webhooks go.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Waits for a verified webhook whose `field` is `value`.
+    pub(super) async fn wait_for(&self, field: &str, value: &Value) -> anyhow::Result<Value> {
+        let mut inbox = self.inbox.lock().await;
+        if let Some(found) = inbox.kept.iter().position(|event| &event[field] == value) {
+            return Ok(inbox.kept.remove(found));
+        }
+        let search = async {
+            while let Some(event) = inbox.incoming.recv().await {
+                if &event[field] == value {
+                    return Some(event);
+                }
+                inbox.kept.push(event);
+            }
+            None
+        };
+        tokio::time::timeout(WAIT_MAX, search)
+            .await
+            .ok()
+            .flatten()
+            .with_context(|| format!("no webhook with {field} {value} came"))
+    }
+
+    /// How many further webhooks there are for an order.
+    pub(super) async fn further(&self, order_id: &str) -> usize {
+        let mut inbox = self.inbox.lock().await;
+        while let Ok(event) = inbox.incoming.try_recv() {
+            inbox.kept.push(event);
+        }
+        inbox.kept.iter().filter(|event| event["order_id"] == order_id).count()
+    }
+}
+
+async fn receive(
+    State(receiver): State<Arc<Receiver>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> StatusCode {
+    let header = headers.get("Service-Signature").and_then(|value| value.to_str().ok());
+    let secrets = std::slice::from_ref(&receiver.secret);
+    let verified = header
+        .is_some_and(|h| verify_service(secrets, h, &body, SystemClock.now().seconds()).is_ok());
+    if !verified {
+        return StatusCode::UNAUTHORIZED;
+    }
+    match serde_json::from_slice(&body) {
+        Ok(event) if receiver.inbox.try_send(event).is_ok() => StatusCode::OK,
+        Ok(_) => StatusCode::SERVICE_UNAVAILABLE,
+        Err(_) => StatusCode::BAD_REQUEST,
+    }
+}

@@ -1,0 +1,70 @@
+//! Tells what happens, in plain words with times.
+
+use std::time::Instant;
+
+use super::merchant::Merchant;
+use super::shop::ShopClient;
+
+/// Writes the story to standard output.
+#[derive(Debug)]
+pub(super) struct Narrator {
+    started: Instant,
+}
+
+impl Narrator {
+    pub(super) fn start() -> Self {
+        Self { started: Instant::now() }
+    }
+
+    pub(super) fn title(&self, text: &str) {
+        print(&format!("{text}\n"));
+    }
+
+    /// Begins a chapter.
+    pub(super) fn chapter(&self, number: u32, text: &str) {
+        print(&format!("\n{number}. {text}"));
+    }
+
+    /// One thing that happened just now.
+    pub(super) fn say(&self, text: &str) {
+        let elapsed = self.started.elapsed();
+        let tenths = elapsed.subsec_millis() / 100;
+        print(&format!("  [{:>3}.{tenths} s] {text}", elapsed.as_secs()));
+    }
+
+    /// What a person can try now.
+    pub(super) fn invitation(&self, shop: &ShopClient, merchant: &Merchant, chain: &str) {
+        print(&format!(
+            r#"
+It stays up until Ctrl-C. Things to try in another terminal (bash, curl, openssl):
+
+  # a signed order of 12.34 USDT on Ethereum
+  BODY='{{"order_id":"try-1","amount":"12.34","webhook_url":"{webhook}","blockchain":"eth","stablecoin":"USDT"}}'
+  TS=$(date +%s)
+  SIG=$(printf '%s.%s' "$TS" "$BODY" | openssl dgst -sha256 -hmac {merchant_secret} -binary | base64)
+  curl -s {base}/api/v1/service/orders -H 'Content-Type: application/json' -H "Service-Signature: $TS.$SIG" -d "$BODY"
+
+  # what it waits for
+  curl -s {base}/api/v1/admin/deposits -H 'Service-Admin-Authorization: {admin_secret}'
+
+  # pay it on the development chain: 12.34 USDT is 12340000 base units (use the deposit's exact value)
+  curl -s {chain} -H 'Content-Type: application/json' -d '{{"jsonrpc":"2.0","id":1,"method":"devnet_transfer","params":[{{"token":"{token}","from":"0x2222222222222222222222222222222222222222","to":"{wallet}","value":"12340000"}}]}}'
+
+  # a few seconds later
+  curl -s '{base}/api/v1/admin/orders?limit=3' -H 'Service-Admin-Authorization: {admin_secret}'
+  curl -s {base}/api/v1/admin/wallets/{wallet}/transfers -H 'Service-Admin-Authorization: {admin_secret}'
+"#,
+            webhook = merchant.url(),
+            merchant_secret = super::MERCHANT_SECRET,
+            admin_secret = super::ADMIN_SECRET,
+            base = shop.base(),
+            token = "0xdAC17F958D2ee523a2206206994597C13D831ec7",
+            wallet = super::WALLET,
+        ));
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "the demo talks to a person")]
+fn print(text: &str) {
+    println!("{text}");
+}

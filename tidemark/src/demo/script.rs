@@ -1,0 +1,199 @@
+//! The scripted story: five things that happen to payments.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use devnet::{Chain, Devnet, Reorg};
+use runtime::log::{Log, Offset, TopicPartition};
+use runtime::{Clock, SystemClock};
+use schemas::record::Transfer;
+use schemas::{Amount, Blockchain, Stablecoin, Topic, token_contract};
+use serde_json::{Value, json};
+
+use super::merchant::Merchant;
+use super::narrator::Narrator;
+use super::shop::{Due, ShopClient};
+
+/// How long the script waits for something to be seen.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+/// How long it waits between two looks.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// More than an order's time to live and the match window.
+const JUMP_SECONDS: i64 = 31 * 60;
+
+/// Everything the story needs.
+pub(super) struct Script<'a> {
+    pub(super) narrator: &'a Narrator,
+    pub(super) shop: &'a ShopClient,
+    pub(super) merchant: &'a Merchant,
+    pub(super) ethereum: &'a Devnet,
+    pub(super) polygon: &'a Devnet,
+    pub(super) log: Arc<dyn Log>,
+}
+
+impl Script<'_> {
+    /// Plays all of it.
+    ///
+    /// # Errors
+    /// The first step that did not happen.
+    pub(super) async fn play(&self) -> anyhow::Result<()> {
+        self.simple_payment().await.context("chapter 1")?;
+        self.same_amount_twice().await.context("chapter 2")?;
+        self.reorganisation().await.context("chapter 3")?;
+        self.underpayment_and_expiry().await.context("chapters 4 and 5")
+    }
+
+    async fn simple_payment(&self) -> anyhow::Result<()> {
+        self.narrator.chapter(1, "An order is created, chosen, paid and confirmed");
+        let order = self.create("A-1", "10.00").await?;
+        let due = self.choose(&order, "eth").await?;
+        self.pay(self.ethereum, Blockchain::Eth, &due, &due.value)?;
+        self.paid(&order).await
+    }
+
+    async fn same_amount_twice(&self) -> anyhow::Result<()> {
+        self.narrator.chapter(2, "Two orders for the same amount at the same moment");
+        let (first, second) =
+            tokio::try_join!(self.create("B-1", "25.00"), self.create("B-2", "25.00"))?;
+        let (due1, due2) = tokio::try_join!(self.choose(&first, "eth"), self.choose(&second, "eth"))?;
+        ensure!(due1.value != due2.value, "both orders got {}", due1.value);
+        self.narrator.say("each has its own payable amount, so the payments cannot be mixed up");
+        self.pay(self.ethereum, Blockchain::Eth, &due2, &due2.value)?;
+        self.pay(self.ethereum, Blockchain::Eth, &due1, &due1.value)?;
+        self.paid(&first).await?;
+        self.paid(&second).await
+    }
+
+    async fn reorganisation(&self) -> anyhow::Result<()> {
+        self.narrator.chapter(3, "A reorganisation moves a payment to another block");
+        let order = self.create("C-1", "30.00").await?;
+        let due = self.choose(&order, "eth").await?;
+        self.ethereum.stop_mining();
+        let chain = self.ethereum.chain();
+        let tx = self.pay(self.ethereum, Blockchain::Eth, &due, &due.value)?;
+        chain.mine(1)?;
+        let query = "blockchain=eth&status=waiting_for_confirmation";
+        let seen = self.transfer(&due, query, |t| t["txn_hash"] == tx).await?;
+        let block = chain.head();
+        self.narrator.say(&format!("the payment is in block {} and waits for confirmation", seen["block_number"]));
+        chain.reorg(1, Reorg::Move { tx: tx.parse()?, to_offset: 1 })?;
+        self.narrator.say(&format!("block {} is orphaned; the payment is now in another block", block.number));
+        self.ethereum.mine_every(super::BLOCK_INTERVAL)?;
+        self.paid(&order).await?;
+        let moved = self.transfer(&due, "blockchain=eth&status=matched", |t| t["txn_hash"] == tx).await?;
+        ensure!(moved["id"] == seen["id"], "the payment changed its id");
+        ensure!(moved["block_number"] != seen["block_number"], "the payment did not move");
+        ensure!(self.merchant.further(&order).await == 0, "the order was told twice");
+        self.narrator.say(&format!("same transfer, now in block {}: the order is paid once", moved["block_number"]));
+        Ok(())
+    }
+
+    async fn underpayment_and_expiry(&self) -> anyhow::Result<()> {
+        self.narrator.chapter(4, "An underpayment");
+        let order = self.create("D-1", "40.00").await?;
+        let due = self.choose(&order, "polygon").await?;
+        let chain = self.polygon.chain();
+        let tx = self.pay(self.polygon, Blockchain::Polygon, &due, "39.00")?;
+        let forgotten = self.create("E-1", "50.00").await?;
+        self.choose(&forgotten, "polygon").await?;
+        chain.mine(4)?;
+        let query = "blockchain=polygon&status=waiting_for_match";
+        self.transfer(&due, query, |t| t["txn_hash"] == tx).await?;
+        self.narrator.say("39.00 came where 40.00 was due: it pays nothing by itself");
+        self.narrator.say("half an hour passes on the polygon chain (its blocks carry the time)");
+        chain.set_next_timestamp(u64::try_from(SystemClock.now().seconds().plus(JUMP_SECONDS).0)?)?;
+        chain.mine(4)?;
+        let event = self.merchant.wait_for("event_type", &json!("unknown_transfer")).await?;
+        let unknown = self.unknown_transfer(&event)?;
+        let reason = unknown.reason.context("the transfer has no reason")?;
+        ensure!(reason.as_str() == "amount_mismatch", "the reason is {reason}");
+        ensure!(
+            unknown.candidate_order_id.is_some_and(|id| id.to_string() == order),
+            "the candidate is not the order"
+        );
+        self.narrator.say(&format!(
+            "webhook unknown_transfer, signature verified: transfer {}, reason {reason}, probably meant for D-1",
+            event["transfer_id"]
+        ));
+        self.narrator.chapter(5, "An order that nobody pays");
+        for (reference, id) in [("D-1", &order), ("E-1", &forgotten)] {
+            self.ended(id, "expired").await?;
+            self.narrator.say(&format!("webhook: order {reference} expired, signature verified"));
+        }
+        Ok(())
+    }
+
+    async fn create(&self, reference: &str, amount: &str) -> anyhow::Result<String> {
+        let id = self.shop.create(reference, amount).await?;
+        self.narrator.say(&format!("order {reference} over {amount} created: {id}"));
+        Ok(id)
+    }
+
+    async fn choose(&self, order: &str, chain: &str) -> anyhow::Result<Due> {
+        let due = self.shop.choose(order, chain, "USDT").await?;
+        self.narrator.say(&format!("the customer chose USDT on {chain}: pay {} to {}", due.value, due.wallet));
+        Ok(due)
+    }
+
+    /// The buyer's wallet sends an amount; the next block takes it.
+    fn pay(&self, net: &Devnet, chain: Blockchain, due: &Due, amount: &str) -> anyhow::Result<String> {
+        let token = token_contract(chain, Stablecoin::Usdt).context("the chain has USDT")?;
+        let units = Amount::parse(amount)?.to_units(token.decimals).context("finer than the coin")?;
+        let buyer = [0x22; 20].into();
+        let ledger: Chain = net.chain();
+        let tx = ledger.transfer((*token.contract.bytes()).into(), buyer, due.wallet.parse()?, units.try_into()?)?;
+        self.narrator.say(&format!("the buyer sends {amount} USDT in transaction {tx}"));
+        Ok(tx.to_string())
+    }
+
+    async fn paid(&self, order: &str) -> anyhow::Result<()> {
+        let event = self.ended(order, "paid").await?;
+        self.narrator.say(&format!(
+            "confirmed; webhook: order {} paid, {} received, signature verified",
+            event["merchant_order_id"].as_str().unwrap_or_default(),
+            event["amount"].as_str().unwrap_or_default()
+        ));
+        Ok(())
+    }
+
+    async fn ended(&self, order: &str, status: &str) -> anyhow::Result<Value> {
+        let event = self.merchant.wait_for("order_id", &json!(order)).await?;
+        ensure!(event["status"] == status, "order {order} is {}, not {status}", event["status"]);
+        Ok(event)
+    }
+
+    /// Waits until the operator's list shows a transfer like this.
+    async fn transfer(
+        &self,
+        due: &Due,
+        query: &str,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> anyhow::Result<Value> {
+        let look = async {
+            loop {
+                let list = self.shop.transfers(&due.wallet, query).await?;
+                if let Some(found) = list.into_iter().find(&wanted) {
+                    return anyhow::Ok(found);
+                }
+                tokio::time::sleep(LOOK_INTERVAL).await;
+            }
+        };
+        tokio::time::timeout(WAIT_MAX, look).await.with_context(|| format!("no transfer with {query}"))?
+    }
+
+    /// The record behind an unknown_transfer webhook, read from the topic as an operator would.
+    fn unknown_transfer(&self, event: &Value) -> anyhow::Result<Transfer> {
+        let topic = Topic::TransfersUnknown;
+        for partition in topic.all_partitions(&self.log.layout()) {
+            let from = TopicPartition { topic, partition };
+            for record in self.log.read(from, Offset(0), 100)? {
+                let transfer: Transfer = schemas::decode(&record.value.unwrap_or_default())?;
+                if json!(transfer.transfer_id.0) == event["transfer_id"] {
+                    return Ok(transfer);
+                }
+            }
+        }
+        anyhow::bail!("the transfer is not on {topic}")
+    }
+}

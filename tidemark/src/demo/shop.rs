@@ -1,0 +1,112 @@
+//! What a merchant's backend and its customer do over HTTP.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, ensure};
+use reqwest::{Client, Response, StatusCode};
+use runtime::{Clock, SystemClock};
+use schemas::{OrderId, Secret, sign_checkout, sign_service};
+use serde_json::{Value, json};
+
+/// How long a checkout link of the demo holds, in seconds.
+const LINK_SECONDS: i64 = 3600;
+
+/// A client of the API.
+pub(super) struct ShopClient {
+    base: String,
+    secret: Secret,
+    admin_secret: &'static str,
+    webhook_url: String,
+    http: Client,
+}
+
+/// What a customer has to pay.
+#[derive(Debug, Clone)]
+pub(super) struct Due {
+    pub(super) value: String,
+    pub(super) wallet: String,
+}
+
+impl ShopClient {
+    pub(super) fn new(
+        address: SocketAddr,
+        secret: &str,
+        admin_secret: &'static str,
+        webhook_url: &str,
+    ) -> anyhow::Result<Self> {
+        // The provider is process-wide; another part may have installed it already.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        Ok(Self {
+            base: format!("http://{address}"),
+            secret: Secret::new(secret),
+            admin_secret,
+            webhook_url: webhook_url.to_owned(),
+            http: Client::builder().no_proxy().build()?,
+        })
+    }
+
+    pub(super) fn base(&self) -> &str {
+        &self.base
+    }
+
+    /// The merchant creates an order and gets its id.
+    pub(super) async fn create(&self, reference: &str, amount: &str) -> anyhow::Result<String> {
+        let body = json!({
+            "order_id": reference, "amount": amount, "webhook_url": self.webhook_url,
+        })
+        .to_string();
+        let signature = sign_service(&self.secret, SystemClock.now().seconds(), body.as_bytes());
+        let response = self
+            .http
+            .post(format!("{}/api/v1/service/orders", self.base))
+            .header("Content-Type", "application/json")
+            .header("Service-Signature", signature)
+            .body(body)
+            .send()
+            .await?;
+        let order = expect(response, StatusCode::CREATED).await?;
+        Ok(order["order_id"].as_str().context("order_id is missing")?.to_owned())
+    }
+
+    /// The customer chooses chain and coin and learns what to pay.
+    pub(super) async fn choose(
+        &self,
+        order_id: &str,
+        blockchain: &str,
+        stablecoin: &str,
+    ) -> anyhow::Result<Due> {
+        let order: OrderId = order_id.parse()?;
+        let expires = SystemClock.now().seconds().plus(LINK_SECONDS);
+        let signature = sign_checkout(&self.secret, order, expires);
+        let response = self
+            .http
+            .post(format!("{}/api/v1/user/orders/{order_id}/payment", self.base))
+            .query(&[("exp", expires.to_string()), ("sig", signature)])
+            .json(&json!({ "blockchain": blockchain, "stablecoin": stablecoin }))
+            .send()
+            .await?;
+        let deposit = expect(response, StatusCode::CREATED).await?;
+        let field = |name: &str| {
+            deposit[name].as_str().map(str::to_owned).with_context(|| format!("{name} is missing"))
+        };
+        Ok(Due { value: field("value")?, wallet: field("wallet_address")? })
+    }
+
+    /// The operator looks at the transfers of a wallet.
+    pub(super) async fn transfers(&self, wallet: &str, query: &str) -> anyhow::Result<Vec<Value>> {
+        let response = self
+            .http
+            .get(format!("{}/api/v1/admin/wallets/{wallet}/transfers?{query}", self.base))
+            .header("Service-Admin-Authorization", self.admin_secret)
+            .send()
+            .await?;
+        let list = expect(response, StatusCode::OK).await?;
+        Ok(list.as_array().context("not a list")?.clone())
+    }
+}
+
+async fn expect(response: Response, status: StatusCode) -> anyhow::Result<Value> {
+    let (got, text) = (response.status(), response.text().await?);
+    ensure!(got == status, "expected {status}, got {got}: {text}");
+    Ok(serde_json::from_str(&text)?)
+}

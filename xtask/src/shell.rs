@@ -1,0 +1,46 @@
+//! Runs other programs and tells what is going on.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+/// The folder of the workspace.
+pub(crate) fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The cargo that runs us.
+pub(crate) fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    command
+}
+
+/// Runs a program to its end.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    say(&format!("$ {}", text(command)));
+    let status = command.status().with_context(|| format!("cannot run {}", text(command)))?;
+    ensure!(status.success(), "{} ended with {status}", text(command));
+    Ok(())
+}
+
+/// Runs a program and gives what it printed.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("cannot run {}", text(command)))?;
+    ensure!(output.status.success(), "{} ended with {}", text(command), output.status);
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn text(command: &Command) -> String {
+    let program = PathBuf::from(command.get_program());
+    let name = program.file_name().unwrap_or(program.as_os_str());
+    let words = std::iter::once(name).chain(command.get_args());
+    words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
+}
+
+#[expect(clippy::print_stderr, reason = "a command line tool")]
+pub(crate) fn say(line: &str) {
+    eprintln!("{line}");
+}
