@@ -1,1 +1,32 @@
-//! api
+//! HTTP: what merchants (`/api/v1/service`), operators (`/api/v1/admin`) and customers
+//! (`/api/v1/user`) may ask and order.
+//!
+//! **Reads** the tables through `store::Store`, and the topic `orders` from its end ([`feed`]).
+//! **Writes** commands to `orders.commands`, manual deliveries to `webhooks.dispatch`, and rows
+//! that are already on the log: the pending row of a new order, the record that answered a command.
+//! Both carry the version clock that the projector writes too, so nothing depends on who is first.
+//!
+//! **Invariants:** a request is authenticated before anything else is done with it; 201 for a new
+//! order means that its command is durable; a row is never visible before its command is; a
+//! checkout link reaches the one order it was signed for; errors are the short texts of
+//! `error::Refusal`, and causes go to the log.
+//!
+//! Deliberately not here: any decision about an order's status (the processor's), the POST of a
+//! webhook (webhooks'), the checkout page, TLS.
+
+mod admin;
+mod config;
+mod error;
+pub mod feed;
+mod machine;
+mod metrics;
+mod router;
+mod runner;
+mod service;
+mod user;
+mod view;
+
+pub use config::Config;
+pub use error::Error;
+pub use feed::Feed;
+pub use router::serve;

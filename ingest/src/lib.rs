@@ -1,1 +1,37 @@
-//! ingest
+//! Follows chains block by block and tells the log what came to the configured wallets.
+//!
+//! Reads: one JSON-RPC endpoint for each chain, and its own past records on `transfers.raw`.
+//! Writes: `transfers.raw` (transfers, retracts, heads) and `chains` (progress).
+//!
+//! **Invariants**
+//! - The log is the cursor: there is no other state. What a restart knows is what was published.
+//! - A head is published in one atomic step with every transfer up to it, so "scanned to here" is
+//!   never said of a range that was not fully told.
+//! - A range starts where the last one ended and ends at or below the endpoint's own head; a step
+//!   counts only if the last scanned block is still there before and after it.
+//! - On a reorganisation one atomic step retracts exactly the orphaned transfers and begins a new
+//!   epoch at a block that both chains have. Below the published finalized height nothing is ever
+//!   taken back: a chain that would need it is halted with an alarm.
+//!
+//! **What one endpoint cannot catch.** An endpoint that leaves logs out of `eth_getLogs` and says
+//! the same when asked again by block hash is believed. Nodes whose logs trail their headers by a
+//! moment are covered by `lag`; permanent omission is not (it needs a second endpoint).
+//!
+//! Deliberately not here: which order a transfer pays, when it counts as confirmed for an order, and
+//! Tron's own HTTP API (a Tron node's JSON-RPC is followed like any other).
+
+mod config;
+mod error;
+mod machine;
+pub mod metrics;
+mod publish;
+mod restore;
+mod rpc;
+mod runner;
+#[cfg(test)]
+mod simulation;
+
+pub use config::{ChainConfig, Config, RpcUrl};
+pub use error::Error;
+pub use machine::{Policy, Tag, Tier};
+pub use runner::run;

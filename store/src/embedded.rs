@@ -1,1 +1,212 @@
-//! SQLite tables.
+//! The tables in one SQLite file: `tables.sqlite`, in WAL mode, flushed on every commit.
+//!
+//! One thread writes and commits in groups; a few connections read. Rows keep the whole record next
+//! to the columns that queries need, so that what is read is exactly what was written.
+
+mod fault;
+mod migration;
+mod query;
+mod reader;
+mod upsert;
+mod writer;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use async_trait::async_trait;
+use rusqlite::Connection;
+use schemas::{Address, OrderId, TransferId};
+use tokio::sync::{mpsc, oneshot};
+
+use self::fault::classify;
+use self::reader::Readers;
+use self::upsert::Upsert;
+use self::writer::Job;
+use crate::{
+    ChainRow, Change, DepositFilter, DepositRow, Error, OrderFilter, OrderRow, Page, Store,
+    TransferFilter, TransferRow,
+};
+
+/// Name of the file.
+const FILE: &str = "tables.sqlite";
+
+/// The tables in a folder of this machine. Clones are the same store; when the last one goes, what
+/// was handed over is written and the file is closed.
+#[derive(Debug, Clone)]
+pub struct EmbeddedStore {
+    readers: Arc<Readers>,
+    writer: Arc<Writer>,
+}
+
+#[derive(Debug)]
+struct Writer {
+    /// Taken when the store closes: the thread ends when there is no sender any more.
+    queue: Option<mpsc::Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        drop(self.queue.take());
+        if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
+            tracing::error!("the thread that writes the tables panicked");
+        }
+    }
+}
+
+impl EmbeddedStore {
+    /// Opens the tables in `dir`, making both if needed, and brings them to this program's form.
+    /// Blocks.
+    ///
+    /// # Errors
+    /// [`Error::Transient`] if the file cannot be opened now; [`Error::Fatal`] if it is damaged, no
+    /// SQLite file, or made by a newer program.
+    pub fn open(dir: &Path) -> Result<Self, Error> {
+        let failed = |cause: std::io::Error| {
+            Error::Transient(format!("cannot open the tables in {}: {cause}", dir.display()))
+        };
+        std::fs::create_dir_all(dir).map_err(failed)?;
+        let path = dir.join(FILE);
+        let connection = open_writer(&path)?;
+        let (queue, jobs) = mpsc::channel(writer::QUEUE_MAX);
+        let thread = std::thread::Builder::new()
+            .name("store-writer".into())
+            .spawn(move || writer::run(connection, jobs))
+            .map_err(failed)?;
+        let writer = Arc::new(Writer { queue: Some(queue), thread: Some(thread) });
+        Ok(Self { readers: Readers::new(path), writer })
+    }
+}
+
+/// The connection of the writer, with the tables ready.
+fn open_writer(path: &Path) -> Result<Connection, Error> {
+    let fail = |cause: rusqlite::Error| match classify(&cause) {
+        Error::Transient(cause) => Error::Transient(format!("{}: {cause}", path.display())),
+        Error::Fatal(cause) => Error::Fatal(format!("{}: {cause}", path.display())),
+    };
+    let mut connection = Connection::open(path).map_err(fail)?;
+    connection.busy_timeout(reader::BUSY_MAX).map_err(fail)?;
+    let mode: String =
+        connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(fail)?;
+    if mode != "wal" {
+        let text = format!("{}: the file system cannot hold a write-ahead log", path.display());
+        return Err(Error::Fatal(text));
+    }
+    connection.execute_batch("PRAGMA synchronous = FULL").map_err(fail)?;
+    migration::migrate(&mut connection)?;
+    Ok(connection)
+}
+
+#[async_trait]
+impl Store for EmbeddedStore {
+    async fn apply(&self, changes: Vec<Change>) -> Result<(), Error> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let upserts = changes.iter().map(Upsert::of).collect::<Result<_, _>>()?;
+        let (done, written) = oneshot::channel();
+        let stopped = || Error::Fatal("the thread that writes the tables has stopped".into());
+        let queue = self.writer.queue.as_ref().ok_or_else(stopped)?;
+        queue.send(Job { upserts, done }).await.map_err(|_| stopped())?;
+        written.await.map_err(|_| stopped())?
+    }
+
+    async fn order(&self, id: OrderId) -> Result<Option<OrderRow>, Error> {
+        self.readers.run(move |connection| query::order(connection, id)).await
+    }
+
+    async fn orders(&self, filter: OrderFilter, page: Page) -> Result<Vec<OrderRow>, Error> {
+        self.readers.run(move |connection| query::orders(connection, filter, page)).await
+    }
+
+    async fn deposits(&self, filter: DepositFilter, page: Page) -> Result<Vec<DepositRow>, Error> {
+        self.readers.run(move |connection| query::deposits(connection, filter, page)).await
+    }
+
+    async fn transfer(&self, id: TransferId) -> Result<Option<TransferRow>, Error> {
+        self.readers.run(move |connection| query::transfer(connection, id)).await
+    }
+
+    async fn transfers(
+        &self,
+        wallet: Address,
+        filter: TransferFilter,
+        page: Page,
+    ) -> Result<Vec<TransferRow>, Error> {
+        self.readers.run(move |connection| query::transfers(connection, wallet, filter, page)).await
+    }
+
+    async fn chains(&self) -> Result<Vec<ChainRow>, Error> {
+        self.readers.run(query::chains).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{Just, Strategy};
+    use proptest::test_runner::{Config, TestRunner};
+    use rusqlite::types::Value;
+
+    use super::*;
+    use crate::sample;
+
+    /// Every row of every table, tombstones too, byte for byte.
+    fn dump(dir: &Path) -> Vec<(&'static str, Vec<Value>)> {
+        let connection = Connection::open(dir.join(FILE)).unwrap();
+        let mut all = Vec::new();
+        for table in ["orders", "deposits", "transfers", "attempts", "chains"] {
+            let sql = format!("SELECT * FROM {table} ORDER BY 1, 2, 3");
+            let mut statement = connection.prepare(&sql).unwrap();
+            let columns = statement.column_count();
+            let mut rows = statement.query([]).unwrap();
+            while let Some(row) = rows.next().unwrap() {
+                all.push((table, (0..columns).map(|column| row.get(column).unwrap()).collect()));
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn the_same_changes_in_any_order_leave_the_same_bytes() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let strategy = sample::changes().prop_flat_map(|changes| {
+            let twice = [changes.clone(), changes.clone()].concat();
+            (Just(changes), Just(twice).prop_shuffle())
+        });
+        let config = Config { cases: 24, failure_persistence: None, ..Config::default() };
+        let result = TestRunner::new(config).run(&strategy, |(once, twice)| {
+            let [first, second] = [once, twice].map(|changes| {
+                let dir = tempfile::tempdir().unwrap();
+                let store = EmbeddedStore::open(dir.path()).unwrap();
+                runtime.block_on(async {
+                    for part in changes.chunks(7) {
+                        store.apply(part.to_vec()).await.unwrap();
+                    }
+                });
+                dump(dir.path())
+            });
+            assert_eq!(first, second);
+            Ok(())
+        });
+        result.unwrap();
+    }
+
+    #[test]
+    fn every_commit_is_flushed() {
+        let dir = tempfile::tempdir().unwrap();
+        let connection = open_writer(&dir.path().join(FILE)).unwrap();
+        let setting = |name: &str| -> Value {
+            connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get(0)).unwrap()
+        };
+        assert_eq!(setting("journal_mode"), Value::Text("wal".into()));
+        assert_eq!(setting("synchronous"), Value::Integer(2), "FULL");
+    }
+
+    #[test]
+    fn a_file_that_is_not_ours_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(FILE), [7; 8192]).unwrap();
+        assert!(matches!(EmbeddedStore::open(dir.path()), Err(Error::Fatal(_))));
+    }
+}

@@ -5,7 +5,6 @@ use schemas::record::{Attempt, ChainProgress, Deposit, Order, Transfer};
 
 /// One record of the log, to be applied to the tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "records pass through once, in vectors")]
 pub enum Change {
     /// From `orders`. Its version clock is `updated_at`.
     Order(Order),

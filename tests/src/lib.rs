@@ -1,1 +1,6 @@
-//! tests
+//! What the tests above crate level share: harness, conformance suites, models, measurements.
+
+pub mod harness;
+pub mod log_suite;
+pub mod measure;
+pub mod store_suite;

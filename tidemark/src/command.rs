@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use runtime::config::{DEFAULT, Source};
 
+use crate::demo;
 use crate::process::{self, Stage};
 use crate::settings::Settings;
-use crate::demo;
 
 /// Exit code of a wrong configuration or command line use (BSD's EX_USAGE).
 const EXIT_USAGE: u8 = 64;

@@ -56,11 +56,22 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     let node = process::start(settings, &[]).await?;
     let address = node.address.context("the api did not start")?;
     narrator.say(&format!("all stages run in this process; the API listens on http://{address}"));
-    narrator.say(&format!("two development chains make blocks: {} and {}", ethereum.url(), polygon.url()));
+    narrator.say(&format!(
+        "two development chains make blocks: {} and {}",
+        ethereum.url(),
+        polygon.url()
+    ));
     ethereum.mine_every(BLOCK_INTERVAL)?;
 
     let shop = ShopClient::new(address, MERCHANT_SECRET, ADMIN_SECRET, merchant.url())?;
-    let story = Script { narrator: &narrator, shop: &shop, merchant: &merchant, ethereum: &ethereum, polygon: &polygon, log: node.log.clone() };
+    let story = Script {
+        narrator: &narrator,
+        shop: &shop,
+        merchant: &merchant,
+        ethereum: &ethereum,
+        polygon: &polygon,
+        log: node.log.clone(),
+    };
     let result = tokio::select! {
         result = story.play() => result,
         () = process::stop_signal() => Err(anyhow::anyhow!("stopped before the script ended")),

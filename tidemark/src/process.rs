@@ -140,6 +140,7 @@ fn start_api(
     listener: TcpListener,
 ) -> anyhow::Result<()> {
     let config = api::Config {
+        listen: listener.local_addr()?,
         merchant: settings.shop.merchant.clone(),
         admin_secret: settings.shop.admin_secret.clone(),
         wallets: settings.shop.wallets.clone(),
@@ -148,9 +149,11 @@ fn start_api(
         tokens: settings.ingest.tokens(),
         version: env!("CARGO_PKG_VERSION"),
     };
-    let feed = api::Feed::open(log)?;
-    let follower = feed.clone();
-    tasks.thread(Phase::Support, "api.feed", move |stop| follower.run(&stop).map_err(Into::into))?;
+    let feed = api::Feed::new();
+    let (tailed, follower) = (log.clone(), feed.clone());
+    tasks.thread(Phase::Support, "api.feed", move |stop| {
+        api::feed::run(tailed, follower, stop).map_err(Into::into)
+    })?;
     let (log, tables, clock) = (log.clone(), tables.clone(), clock.clone());
     tasks.future(Phase::Intake, "api", move |stop| async move {
         api::serve(config, log, tables, clock, feed, listener, stop).await.map_err(Into::into)
@@ -167,10 +170,10 @@ fn start_webhooks(
     let (log, clock, dispatch) = (log.clone(), clock.clone(), config.clone());
     let (log2, handle) = (log.clone(), tokio::runtime::Handle::current());
     tasks.thread(Phase::Deliver, "webhooks.dispatcher", move |stop| {
-        webhooks::run_dispatcher(log, dispatch, stop).map_err(Into::into)
+        webhooks::run_dispatcher(&*log, &dispatch, &stop).map_err(Into::into)
     })?;
     tasks.thread(Phase::Deliver, "webhooks.deliverer", move |stop| {
-        webhooks::run_deliverer(log2, config, clock, handle, stop).map_err(Into::into)
+        webhooks::run_deliverer(&*log2, &config, clock, handle, &stop).map_err(Into::into)
     })?;
     Ok(())
 }

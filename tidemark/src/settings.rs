@@ -23,7 +23,7 @@ impl Settings {
         let shop = Shop::read(&mut source);
         let settings = Self {
             ingest: ingest::Config::read(&mut source, &shop),
-            webhooks: webhooks::Config::read(&mut source, &shop),
+            webhooks: webhooks::Config::read(source.section("webhooks"), &shop.merchant),
             telemetry: telemetry::Config::read(source.section("telemetry")),
             process,
             shop,

@@ -1,1 +1,32 @@
-//! webhooks
+//! Tells merchants what happened: signed POSTs, repeated until one is answered with 200 (spec 6).
+//!
+//! **Reads** `orders` and `transfers.unknown` (the dispatcher), `webhooks.dispatch`,
+//! `webhooks.retry.*` and `webhooks.defer.*` (the deliverer). **Writes** `webhooks.dispatch`;
+//! `webhooks.attempts`, `webhooks.retry.*`, `webhooks.defer.*`, `webhooks.dead`, `dead-letters`.
+//!
+//! The schedule (spec 6.3.3, whose table can be read in two ways): at most 12 POSTs. The first goes
+//! out at once; after failed attempt n (1 to 11) the next one follows 2^(n-1) seconds later,
+//! through the retry topic of that delay; after failed attempt 12 the event is in `webhooks.dead`
+//! and an operator can send it again (spec 6.3.4). A manual resend is one attempt and never
+//! repeated.
+//!
+//! **Invariants** (design 11.9): each event is attempted at least once, at most 12 times on its
+//! own, never before it is due; exactly HTTP 200 is success (spec 6.3.1); an offset is committed
+//! only in one step with the records that its attempt led to; a receiver that is slow delays its
+//! own events alone; no address inside the operator's network is called unless that is switched on.
+//!
+//! Deliberately not here: who is told and when something has happened (the processor), the counters
+//! of spec 2.3 (the projector), manual resends (the api writes them to `webhooks.dispatch`),
+//! `Retry-After` (the schedule is the interface's, not the receiver's).
+
+mod config;
+mod error;
+mod guard;
+mod machine;
+pub mod metrics;
+mod runner;
+mod sender;
+
+pub use config::Config;
+pub use error::Error;
+pub use runner::{run_deliverer, run_dispatcher};

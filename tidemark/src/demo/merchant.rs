@@ -100,9 +100,9 @@ async fn receive(
     if !verified {
         return StatusCode::UNAUTHORIZED;
     }
-    match serde_json::from_slice(&body) {
-        Ok(event) if receiver.inbox.try_send(event).is_ok() => StatusCode::OK,
-        Ok(_) => StatusCode::SERVICE_UNAVAILABLE,
-        Err(_) => StatusCode::BAD_REQUEST,
+    let Ok(event) = serde_json::from_slice(&body) else { return StatusCode::BAD_REQUEST };
+    match receiver.inbox.try_send(event) {
+        Ok(()) => StatusCode::OK,
+        Err(_) => StatusCode::SERVICE_UNAVAILABLE,
     }
 }

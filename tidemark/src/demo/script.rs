@@ -56,7 +56,8 @@ impl Script<'_> {
         self.narrator.chapter(2, "Two orders for the same amount at the same moment");
         let (first, second) =
             tokio::try_join!(self.create("B-1", "25.00"), self.create("B-2", "25.00"))?;
-        let (due1, due2) = tokio::try_join!(self.choose(&first, "eth"), self.choose(&second, "eth"))?;
+        let (due1, due2) =
+            tokio::try_join!(self.choose(&first, "eth"), self.choose(&second, "eth"))?;
         ensure!(due1.value != due2.value, "both orders got {}", due1.value);
         self.narrator.say("each has its own payable amount, so the payments cannot be mixed up");
         self.pay(self.ethereum, Blockchain::Eth, &due2, &due2.value)?;
@@ -76,16 +77,26 @@ impl Script<'_> {
         let query = "blockchain=eth&status=waiting_for_confirmation";
         let seen = self.transfer(&due, query, |t| t["txn_hash"] == tx).await?;
         let block = chain.head();
-        self.narrator.say(&format!("the payment is in block {} and waits for confirmation", seen["block_number"]));
+        self.narrator.say(&format!(
+            "the payment is in block {} and waits for confirmation",
+            seen["block_number"]
+        ));
         chain.reorg(1, Reorg::Move { tx: tx.parse()?, to_offset: 1 })?;
-        self.narrator.say(&format!("block {} is orphaned; the payment is now in another block", block.number));
+        self.narrator.say(&format!(
+            "block {} is orphaned; the payment is now in another block",
+            block.number
+        ));
         self.ethereum.mine_every(super::BLOCK_INTERVAL)?;
         self.paid(&order).await?;
-        let moved = self.transfer(&due, "blockchain=eth&status=matched", |t| t["txn_hash"] == tx).await?;
+        let moved =
+            self.transfer(&due, "blockchain=eth&status=matched", |t| t["txn_hash"] == tx).await?;
         ensure!(moved["id"] == seen["id"], "the payment changed its id");
         ensure!(moved["block_number"] != seen["block_number"], "the payment did not move");
         ensure!(self.merchant.further(&order).await == 0, "the order was told twice");
-        self.narrator.say(&format!("same transfer, now in block {}: the order is paid once", moved["block_number"]));
+        self.narrator.say(&format!(
+            "same transfer, now in block {}: the order is paid once",
+            moved["block_number"]
+        ));
         Ok(())
     }
 
@@ -102,7 +113,8 @@ impl Script<'_> {
         self.transfer(&due, query, |t| t["txn_hash"] == tx).await?;
         self.narrator.say("39.00 came where 40.00 was due: it pays nothing by itself");
         self.narrator.say("half an hour passes on the polygon chain (its blocks carry the time)");
-        chain.set_next_timestamp(u64::try_from(SystemClock.now().seconds().plus(JUMP_SECONDS).0)?)?;
+        chain
+            .set_next_timestamp(u64::try_from(SystemClock.now().seconds().plus(JUMP_SECONDS).0)?)?;
         chain.mine(4)?;
         let event = self.merchant.wait_for("event_type", &json!("unknown_transfer")).await?;
         let unknown = self.unknown_transfer(&event)?;
@@ -132,17 +144,32 @@ impl Script<'_> {
 
     async fn choose(&self, order: &str, chain: &str) -> anyhow::Result<Due> {
         let due = self.shop.choose(order, chain, "USDT").await?;
-        self.narrator.say(&format!("the customer chose USDT on {chain}: pay {} to {}", due.value, due.wallet));
+        self.narrator.say(&format!(
+            "the customer chose USDT on {chain}: pay {} to {}",
+            due.value, due.wallet
+        ));
         Ok(due)
     }
 
     /// The buyer's wallet sends an amount; the next block takes it.
-    fn pay(&self, net: &Devnet, chain: Blockchain, due: &Due, amount: &str) -> anyhow::Result<String> {
+    fn pay(
+        &self,
+        net: &Devnet,
+        chain: Blockchain,
+        due: &Due,
+        amount: &str,
+    ) -> anyhow::Result<String> {
         let token = token_contract(chain, Stablecoin::Usdt).context("the chain has USDT")?;
-        let units = Amount::parse(amount)?.to_units(token.decimals).context("finer than the coin")?;
+        let units =
+            Amount::parse(amount)?.to_units(token.decimals).context("finer than the coin")?;
         let buyer = [0x22; 20].into();
         let ledger: Chain = net.chain();
-        let tx = ledger.transfer((*token.contract.bytes()).into(), buyer, due.wallet.parse()?, units.try_into()?)?;
+        let tx = ledger.transfer(
+            (*token.contract.bytes()).into(),
+            buyer,
+            due.wallet.parse()?,
+            units.try_into()?,
+        )?;
         self.narrator.say(&format!("the buyer sends {amount} USDT in transaction {tx}"));
         Ok(tx.to_string())
     }
@@ -179,7 +206,9 @@ impl Script<'_> {
                 tokio::time::sleep(LOOK_INTERVAL).await;
             }
         };
-        tokio::time::timeout(WAIT_MAX, look).await.with_context(|| format!("no transfer with {query}"))?
+        tokio::time::timeout(WAIT_MAX, look)
+            .await
+            .with_context(|| format!("no transfer with {query}"))?
     }
 
     /// The record behind an unknown_transfer webhook, read from the topic as an operator would.

@@ -80,8 +80,10 @@ impl ShopClient {
         let signature = sign_checkout(&self.secret, order, expires);
         let response = self
             .http
-            .post(format!("{}/api/v1/user/orders/{order_id}/payment", self.base))
-            .query(&[("exp", expires.to_string()), ("sig", signature)])
+            .post(format!(
+                "{}/api/v1/user/orders/{order_id}/payment?exp={expires}&sig={signature}",
+                self.base
+            ))
             .json(&json!({ "blockchain": blockchain, "stablecoin": stablecoin }))
             .send()
             .await?;

@@ -5,7 +5,7 @@ use schemas::{
     AlertKind, CloseReason, DepositId, TransferId, TransferStatus, UnixMicros, UnixSeconds,
 };
 
-use super::deposits::Closed;
+use super::deposits::{Closed, DepositRow};
 use super::transfers::TransferRow;
 use super::{Effect, FORGET_SECONDS, State, TransferStage};
 
@@ -63,7 +63,8 @@ impl State {
         effects: &mut Vec<Effect>,
     ) {
         let Some(old) = self.transfers.get(id).copied() else { return };
-        if old.included && record.epoch <= old.epoch {
+        // A duplicate, or one from before the rewind that took the transfer back.
+        if record.epoch < old.epoch || (old.included && record.epoch == old.epoch) {
             return;
         }
         let same_place = old.seen.inclusion(&old.block) == seen.inclusion(&record.block);
@@ -141,7 +142,7 @@ impl State {
             return;
         }
         let updated_at = old.updated_at.next(record.observed_at);
-        let mut row = TransferRow { included: false, updated_at, ..old };
+        let mut row = TransferRow { included: false, epoch: record.epoch, updated_at, ..old };
         if row.is_confirmed() {
             let message = format!(
                 "transfer {id} was confirmed ({}) and its block {} is no longer in the chain",
@@ -188,7 +189,12 @@ impl State {
         }
         for id in self.transfers.forgettable_before(chain_time) {
             let finalized = self.lane.finalized;
-            if self.transfers.get(id).is_some_and(|row| row.block.number <= finalized) {
+            let is_past = |row: &TransferRow| {
+                // Also by its block: what is forgotten must be too old to be taken for new.
+                let age_from = row.block.timestamp.plus(FORGET_SECONDS);
+                row.block.number <= finalized && age_from < chain_time
+            };
+            if self.transfers.get(id).is_some_and(is_past) {
                 self.transfers.set(id, None);
             }
         }
@@ -241,11 +247,13 @@ impl State {
         now: UnixMicros,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(row) = self.deposits.get(id).copied() else { return };
-        if !row.is_open() {
-            self.deposits.set(id, None);
-        } else if !self.transfers.holds(id) {
+        if self.transfers.holds(id) {
+            return; // Neither expired nor given to another while a transfer for it waits.
+        }
+        if self.deposits.get(id).is_some_and(DepositRow::is_open) {
             self.close_deposit(id, CloseReason::Expired, chain_time, now, effects);
+        } else {
+            self.deposits.set(id, None);
         }
     }
 

@@ -84,17 +84,19 @@ impl Deposits {
         Some((id, self.rows.get(&id)?))
     }
 
-    /// The open deposit at this wallet for this coin whose amount is nearest; the lower one of two.
-    pub(super) fn nearest_open(
+    /// The deposit of this kind at this wallet for this coin whose amount is nearest; the lower one of
+    /// two.
+    pub(super) fn nearest(
         &self,
         wallet: Address,
         token: Stablecoin,
         value: Amount,
+        is: &dyn Fn(&DepositRow) -> bool,
     ) -> Option<&DepositRow> {
         let amounts = self.reserved.get(&(wallet, token))?;
-        let open = |(_, id): (&Amount, &DepositId)| self.rows.get(id).filter(|row| row.is_open());
-        let below = amounts.range(..value).rev().take(NEAREST_SCAN_MAX).find_map(open);
-        let above = amounts.range(value..).take(NEAREST_SCAN_MAX).find_map(open);
+        let find = |(_, id): (&Amount, &DepositId)| self.rows.get(id).filter(|row| is(row));
+        let below = amounts.range(..value).rev().take(NEAREST_SCAN_MAX).find_map(find);
+        let above = amounts.range(value..).take(NEAREST_SCAN_MAX).find_map(find);
         let distance = |row: &&DepositRow| row.value.parts().abs_diff(value.parts());
         [below, above].into_iter().flatten().min_by_key(distance)
     }
@@ -179,5 +181,5 @@ impl Deposits {
     }
 }
 
-/// How many closed neighbours are looked past for a nearest open deposit: only a hint depends on it.
+/// How many neighbours are looked at on each side for the nearest deposit: only a hint depends on it.
 const NEAREST_SCAN_MAX: usize = 64;

@@ -26,7 +26,7 @@ pub(super) struct TransferRow {
     pub(super) deposit: Option<DepositId>,
     pub(super) reason: Option<UnknownReason>,
     pub(super) candidate_order: Option<OrderId>,
-    /// Epoch of the current inclusion.
+    /// Epoch of the current inclusion, or of the retract that ended it.
     pub(super) epoch: Epoch,
     /// Whether its block is still in the chain.
     pub(super) included: bool,

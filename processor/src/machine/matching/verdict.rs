@@ -42,20 +42,17 @@ impl State {
         now: UnixMicros,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(mut row) = self.transfers.get(id).copied() else { return };
+        let Some(row) = self.transfers.get(id).copied() else { return };
         let seen = &row.seen;
         let holder = self.deposits.reserved_by(seen.to_address, seen.token, seen.value);
         // While a deposit holds this amount no other can open for it, so waiting would change nothing.
         let Some((deposit_id, deposit)) = holder.map(|(id, deposit)| (id, *deposit)) else {
-            if row.deposit.is_some() {
-                self.untie(&mut row, now, effects);
-                self.transfers.set(id, Some(row));
-            }
             return;
         };
-        if row.deposit.is_some_and(|tied| tied != deposit_id) {
-            self.untie(&mut row, now, effects);
-        }
+        debug_assert!(
+            row.deposit.is_none_or(|tied| tied == deposit_id),
+            "the deposit a transfer is tied to keeps its amount"
+        );
         match deposit.misfit(&row).or(deposit.closed_reason()) {
             Some(reason) => self.reject(row, reason, Some(deposit.order), now, effects),
             None => self.ask(row, deposit_id, &deposit, now, effects),
@@ -88,7 +85,17 @@ impl State {
     pub(super) fn give_up(&mut self, id: TransferId, now: UnixMicros, effects: &mut Vec<Effect>) {
         let Some(row) = self.transfers.get(id).copied() else { return };
         let seen = &row.seen;
-        let near = self.deposits.nearest_open(seen.to_address, seen.token, seen.value);
+        let (wallet, token, value) = (seen.to_address, seen.token, seen.value);
+        if let Some((_, deposit)) = self.deposits.reserved_by(wallet, token, value)
+            && let Some(reason) = deposit.misfit(&row).or(deposit.closed_reason())
+        {
+            let order = deposit.order;
+            return self.reject(row, reason, Some(order), now, effects);
+        }
+        // Most likely meant for one that waited when it was paid, though it may be closed by now.
+        let nearest = |is| self.deposits.nearest(wallet, token, value, is);
+        let near =
+            nearest(&|deposit| deposit.misfit(&row).is_none()).or_else(|| nearest(&|_| true));
         let (reason, order) = match near {
             Some(deposit) => (UnknownReason::AmountMismatch, Some(deposit.order)),
             None => (UnknownReason::NoDeposit, None),

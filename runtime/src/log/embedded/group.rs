@@ -176,20 +176,22 @@ impl Groups {
         Ok(())
     }
 
-    /// Ends a hold. Its time does not count as silence.
+    /// Ends a hold. Its time does not count as silence. Tells whether that set partitions free.
     pub(super) fn release(
         &mut self,
         group: &'static str,
         name: &str,
         id: MemberId,
         now: Instant,
-    ) {
-        let Some(released) = self.groups.get_mut(group) else { return };
+    ) -> bool {
+        let Some(released) = self.groups.get_mut(group) else { return false };
         if let Ok(member) = released.member(name, id) {
             member.busy = false;
             member.seen_at = now;
         }
+        let leaving = released.leaving.len();
         released.leaving.retain(|member| member.id != id);
+        released.leaving.len() < leaving
     }
 }
 
@@ -361,7 +363,7 @@ mod tests {
         ) {
             let names = ["a", "b", "c", "d", "e"];
             let mut bench = Bench::new();
-            let mut believed: HashMap<(usize, MemberId), BTreeSet<TopicPartition>> = HashMap::new();
+            let mut believed: BTreeMap<_, BTreeSet<TopicPartition>> = BTreeMap::new();
             let mut present: BTreeMap<usize, MemberId> = BTreeMap::new();
             let mut busy: BTreeSet<(usize, MemberId)> = BTreeSet::new();
             for (who, act, seconds) in acts {

@@ -237,11 +237,7 @@ mod tests {
     fn append(count: usize) -> Work {
         let to = TopicPartition { topic: Topic::Alerts, partition: Partition(0) };
         let record = NewRecord { to, key: vec![], value: None, headers: vec![] };
-        Work::Append {
-            records: vec![record; count],
-            offsets: vec![],
-            author: Author::Producer,
-        }
+        Work::Append { records: vec![record; count], offsets: vec![], author: Author::Producer }
     }
 
     fn push(queue: &Queue, work: Work) {

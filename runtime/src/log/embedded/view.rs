@@ -124,7 +124,8 @@ impl View {
         places: impl Iterator<Item = (TopicPartition, Offset)>,
     ) -> Vec<(TopicPartition, Offset)> {
         let state = self.state();
-        let end = |of| state.partitions.get(of).map(|kept| kept.standing.bounds.end);
+        let end =
+            |of: &TopicPartition| state.partitions.get(of).map(|kept| kept.standing.bounds.end);
         places.filter(|(of, next)| end(of).is_some_and(|end| *next < end)).collect()
     }
 
@@ -266,9 +267,7 @@ mod tests {
 
     fn offsets(view: &View, from: i64, max: usize) -> (Vec<i64>, i64) {
         match view.find(of(0), Offset(from), max).unwrap() {
-            Found::Recent(page) => {
-                (page.records.iter().map(|r| r.offset.0).collect(), page.next.0)
-            }
+            Found::Recent(page) => (page.records.iter().map(|r| r.offset.0).collect(), page.next.0),
             Found::Stored(..) => panic!("not in memory"),
         }
     }

@@ -1,0 +1,27 @@
+//! What the api needs to know. It has no section of its own: the executable hands it the shop.
+
+use std::net::SocketAddr;
+
+use runtime::config::{Matching, Merchant, Orders, Wallet};
+use schemas::{Secret, TokenContract};
+
+/// Configuration of the api.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where the listener that [`serve`](crate::serve) is given should be bound.
+    pub listen: SocketAddr,
+    /// Whose orders these are.
+    pub merchant: Merchant,
+    /// Value of `Service-Admin-Authorization` (spec 5.2).
+    pub admin_secret: Secret,
+    /// Wallets that take payments, in the order they are listed (spec 2.6).
+    pub wallets: Vec<Wallet>,
+    /// How long orders wait.
+    pub orders: Orders,
+    /// How deposits reserve their amounts.
+    pub matching: Matching,
+    /// The contracts of the configured chains: which coin exists where, and how finely it divides.
+    pub tokens: Vec<TokenContract>,
+    /// What the health check tells (spec 4.2).
+    pub version: &'static str,
+}

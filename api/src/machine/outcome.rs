@@ -1,0 +1,148 @@
+//! Whether a record of `orders` answers a command.
+
+use schemas::record::{Order, OrderDeposit};
+use schemas::{CommandId, DepositState, OrderCause};
+
+use super::catalog::Choice;
+use crate::error::Refusal;
+
+/// What was asked of an order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// A deposit for a choice of chain and coin.
+    Payment,
+    /// The order's end.
+    Cancel,
+    /// Paid, whatever the chain says.
+    MarkPaid,
+}
+
+impl Asked {
+    /// Its name in metrics.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Payment => "choose_payment",
+            Self::Cancel => "cancel",
+            Self::MarkPaid => "mark_paid",
+        }
+    }
+}
+
+/// What a record means for a command.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing yet.
+    Wait,
+    /// It was done; the record shows the result.
+    Done,
+    /// It was not done.
+    Refused(Refusal),
+}
+
+/// Considers the next record of an order for one of its commands.
+pub(crate) fn consider(asked: Asked, command_id: CommandId, record: &Order) -> Verdict {
+    use OrderCause as Cause;
+    if record.command_id != Some(command_id) {
+        return Verdict::Wait;
+    }
+    match (asked, record.cause) {
+        (Asked::Payment, Cause::DepositOpened | Cause::PaymentRepeated)
+        | (Asked::Cancel, Cause::Cancelled)
+        | (Asked::MarkPaid, Cause::MarkedPaid | Cause::MarkPaidRepeated) => Verdict::Done,
+        (Asked::Payment, Cause::PaymentRefused) => Verdict::Refused(Refusal::NoFreeAmount),
+        (Asked::Payment | Asked::Cancel, Cause::NotPending) => {
+            Verdict::Refused(Refusal::NotPending)
+        }
+        (Asked::Cancel, Cause::CancelRefused) => Verdict::Refused(Refusal::PaymentSeen),
+        // A step on the way: a wallet was asked and has not answered.
+        _ => Verdict::Wait,
+    }
+}
+
+/// The deposit that waits for the customer's transfer.
+pub(crate) fn open_deposit(order: &Order, choice: Choice) -> Option<&OrderDeposit> {
+    order.deposits.iter().find(|deposit| {
+        deposit.blockchain == choice.blockchain
+            && deposit.token == choice.stablecoin
+            && deposit.state == DepositState::Open
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schemas::record::example;
+    use schemas::{Blockchain, Stablecoin};
+
+    const OURS: CommandId = CommandId(uuid::Uuid::from_u128(1));
+    const OTHER: CommandId = CommandId(uuid::Uuid::from_u128(2));
+
+    #[test]
+    fn every_cause_means_one_thing_to_each_command() {
+        use OrderCause as C;
+        use Refusal as R;
+        for cause in OrderCause::ALL {
+            let record = |command_id| Order { command_id, cause: *cause, ..example::order() };
+            for (asked, expected) in [
+                (
+                    Asked::Payment,
+                    match cause {
+                        C::DepositOpened | C::PaymentRepeated => Verdict::Done,
+                        C::PaymentRefused => Verdict::Refused(R::NoFreeAmount),
+                        C::NotPending => Verdict::Refused(R::NotPending),
+                        _ => Verdict::Wait,
+                    },
+                ),
+                (
+                    Asked::Cancel,
+                    match cause {
+                        C::Cancelled => Verdict::Done,
+                        C::CancelRefused => Verdict::Refused(R::PaymentSeen),
+                        C::NotPending => Verdict::Refused(R::NotPending),
+                        _ => Verdict::Wait,
+                    },
+                ),
+                (
+                    Asked::MarkPaid,
+                    match cause {
+                        C::MarkedPaid | C::MarkPaidRepeated => Verdict::Done,
+                        _ => Verdict::Wait,
+                    },
+                ),
+            ] {
+                assert_eq!(
+                    consider(asked, OURS, &record(Some(OURS))),
+                    expected,
+                    "{asked:?} {cause}"
+                );
+                for stranger in [Some(OTHER), None] {
+                    let verdict = consider(asked, OURS, &record(stranger));
+                    assert_eq!(verdict, Verdict::Wait, "{asked:?} {cause}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn only_an_open_deposit_of_the_choice_can_be_paid() {
+        use DepositState::{Closed, Open, Refused, Requested};
+        let (blockchain, token) = (Blockchain::Eth, Stablecoin::Usdt);
+        let example = example::order();
+        let deposit = example.deposits[0].clone();
+        let order = |states: &[DepositState]| Order {
+            deposits: states
+                .iter()
+                .map(|state| OrderDeposit { state: *state, blockchain, token, ..deposit.clone() })
+                .collect(),
+            ..example.clone()
+        };
+        let choice = Choice { blockchain, stablecoin: token };
+        let found = |states: &[DepositState], choice| {
+            open_deposit(&order(states), choice).map(|deposit| deposit.state)
+        };
+        assert_eq!(found(&[Refused, Closed, Open], choice), Some(Open));
+        assert_eq!(found(&[Refused, Closed, Requested], choice), None);
+        assert_eq!(found(&[Open], Choice { stablecoin: Stablecoin::Dai, ..choice }), None);
+        assert_eq!(found(&[Open], Choice { blockchain: Blockchain::Tron, ..choice }), None);
+    }
+}

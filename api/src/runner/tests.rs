@@ -1,0 +1,171 @@
+//! Waiting: what happens when no answer comes, under a clock that the test owns.
+
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use runtime::ManualClock;
+use runtime::config::{Matching, Merchant, Orders};
+use runtime::log::{Bounds, Error, Offset, Record, Tail, TopicPartition};
+use runtime::log::{Worker, WorkerSpec, Writer};
+use schemas::record::example;
+use schemas::{Address, Amount, Layout, Secret};
+use store::{ChainRow, DepositFilter, DepositRow, OrderFilter, Page, TransferFilter, TransferRow};
+
+use super::*;
+
+const NOW: UnixMicros = UnixMicros(1_790_000_000_123_456);
+
+/// A log that takes everything and answers nothing.
+struct Silent;
+
+#[async_trait]
+impl Log for Silent {
+    fn layout(&self) -> Layout {
+        Layout { lanes: 1, orders: 1, webhooks: 1 }
+    }
+    async fn produce(&self, _: Vec<NewRecord>) -> Result<(), Error> {
+        Ok(())
+    }
+    fn writer(&self, _: &str) -> Result<Box<dyn Writer>, Error> {
+        Err(Error::Fatal("silent".into()))
+    }
+    fn worker(&self, _: WorkerSpec) -> Result<Box<dyn Worker>, Error> {
+        Err(Error::Fatal("silent".into()))
+    }
+    fn tail(&self, _: &[Topic]) -> Result<Box<dyn Tail>, Error> {
+        Err(Error::Fatal("silent".into()))
+    }
+    fn read(&self, _: TopicPartition, _: Offset, _: usize) -> Result<Vec<Record>, Error> {
+        Ok(Vec::new())
+    }
+    fn bounds(&self, _: TopicPartition) -> Result<Bounds, Error> {
+        Ok(Bounds { start: Offset(0), end: Offset(0) })
+    }
+}
+
+/// A store whose only order can be seen from the n-th look on.
+struct Later {
+    order: Order,
+    looks_left: Mutex<u32>,
+}
+
+#[async_trait]
+impl Store for Later {
+    async fn apply(&self, _: Vec<Change>) -> Result<(), store::Error> {
+        Ok(())
+    }
+    async fn order(&self, _: OrderId) -> Result<Option<OrderRow>, store::Error> {
+        let mut left = self.looks_left.lock().unwrap();
+        *left = left.saturating_sub(1);
+        let row = OrderRow {
+            order: self.order.clone(),
+            webhook_retry_count: 0,
+            webhook_success_at: None,
+            webhook_last_tried_at: None,
+        };
+        Ok((*left == 0).then_some(row))
+    }
+    async fn orders(&self, _: OrderFilter, _: Page) -> Result<Vec<OrderRow>, store::Error> {
+        Ok(Vec::new())
+    }
+    async fn deposits(&self, _: DepositFilter, _: Page) -> Result<Vec<DepositRow>, store::Error> {
+        Ok(Vec::new())
+    }
+    async fn transfer(&self, _: TransferId) -> Result<Option<TransferRow>, store::Error> {
+        Ok(None)
+    }
+    async fn transfers(
+        &self,
+        _: Address,
+        _: TransferFilter,
+        _: Page,
+    ) -> Result<Vec<TransferRow>, store::Error> {
+        Ok(Vec::new())
+    }
+    async fn chains(&self) -> Result<Vec<ChainRow>, store::Error> {
+        Ok(Vec::new())
+    }
+}
+
+fn runner(looks: u32) -> Runner {
+    let config = Config {
+        listen: ([127, 0, 0, 1], 0).into(),
+        merchant: Merchant {
+            name: "Shop".into(),
+            secret: Secret::new("m"),
+            previous_secret: None,
+            allowed_origins: Vec::new(),
+            unknown_transfer_webhook_url: None,
+        },
+        admin_secret: Secret::new("a"),
+        wallets: Vec::new(),
+        orders: Orders { ttl: Duration::from_secs(1), late_window: Duration::from_secs(1) },
+        matching: Matching {
+            nudge_step: Amount::ZERO,
+            nudge_limit: Amount::ZERO,
+            match_window: Duration::from_secs(1),
+            skew: Duration::from_secs(1),
+        },
+        tokens: Vec::new(),
+        version: "0",
+    };
+    let store = Later { order: example::order(), looks_left: Mutex::new(looks) };
+    let clock = Arc::new(ManualClock::new(NOW));
+    Runner::new(&config, Arc::new(Silent), Arc::new(store), clock, Feed::new())
+}
+
+/// The request that the example order was made from.
+fn request() -> NewOrder {
+    let order = example::order();
+    NewOrder {
+        merchant_order_id: order.merchant_order_id,
+        amount: order.amount,
+        amount_text: order.amount_text,
+        webhook_url: order.webhook_url,
+        expecting_wallet_address: order.expecting_wallet_address,
+        blockchain: None,
+        stablecoin: None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_without_an_answer_ends_as_busy() {
+    let runner = runner(1);
+    let order_id = example::order().order_id;
+    let begun = Instant::now();
+    assert_eq!(runner.cancel(order_id, None).await, Err(Refusal::Busy));
+    assert_eq!(begun.elapsed(), ANSWER_TIMEOUT);
+    assert_eq!(runner.mark_paid(order_id, None).await, Err(Refusal::Busy));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_create_with_a_key_and_without_an_answer_ends_as_busy() {
+    let runner = runner(u32::MAX);
+    let begun = Instant::now();
+    assert_eq!(runner.create_once(request(), "k", None).await, Err(Refusal::Busy));
+    assert_eq!(begun.elapsed(), ANSWER_TIMEOUT);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_create_whose_record_was_missed_finds_the_order_in_the_store() {
+    let begun = Instant::now();
+    // Seen at the third look: one before the command, two while waiting. Made from another body.
+    assert_eq!(runner(3).create_once(request(), "k", None).await, Err(Refusal::KeyReused));
+    assert_eq!(begun.elapsed(), 2 * LOOK_PERIOD);
+}
+
+#[test]
+fn the_ids_of_keyed_orders_are_fixed_for_ever() {
+    let id = |key: &str| Uuid::new_v5(&runner(1).key_space, key.as_bytes()).to_string();
+    // uuid.uuid5(uuid.uuid5(KEY_SPACE, "Shop"), "k") in Python.
+    assert_eq!(id("k"), "86cb70d3-d8d8-54d6-8be4-40128cfafa9a");
+    assert_ne!(id("l"), id("k"));
+}
+
+#[test]
+fn ids_carry_their_moment() {
+    let id = fresh_id(NOW);
+    assert_ne!(id, fresh_id(NOW));
+    let (seconds, nanos) = id.get_timestamp().unwrap().to_unix();
+    assert_eq!((seconds, nanos / 1_000_000), (1_790_000_000, 123));
+}

@@ -1,0 +1,420 @@
+//! The admin API (spec 4.2, 5.2, 7.2, 8).
+
+use reqwest::Method;
+use schemas::record::{Attempt, ChainProgress, Deposit, Order, Transfer, example};
+use schemas::{
+    AttemptOutcome, Blockchain, DeliveryKind, DepositId, DepositState, OrderStatus, Stablecoin,
+    TransferId, TransferStatus, UnixMicros, UnixSeconds,
+};
+use serde_json::{Value, json};
+use store::Change;
+
+use crate::world::{
+    ADMIN_SECRET, Answer, NOW, UNKNOWN_URL, World, config, fields, new_order, order, wallet,
+};
+
+const UNKNOWN_ORDER: &str = "01996d3c-5b00-7abc-8def-0123456789ab";
+
+fn routes() -> Vec<(Method, String)> {
+    vec![
+        (Method::GET, "/orders".into()),
+        (Method::POST, format!("/orders/{UNKNOWN_ORDER}/mark-paid")),
+        (Method::POST, format!("/orders/{UNKNOWN_ORDER}/resend-webhook")),
+        (Method::GET, "/deposits".into()),
+        (Method::GET, "/wallets".into()),
+        (Method::GET, format!("/wallets/{}/transfers", wallet(0xab))),
+        (Method::POST, "/transfers/7/resend-webhook".into()),
+    ]
+}
+
+#[tokio::test]
+async fn spec_5_2_every_route_but_health_needs_the_secret() {
+    let world = World::alone().await;
+    for (method, path) in routes() {
+        for (header, status, text) in [
+            (None, 401, "missing Service-Admin-Authorization header"),
+            (Some(&b"wrong"[..]), 401, "invalid admin secret"),
+            (Some(b""), 401, "invalid admin secret"),
+            (Some(b"admin-secret2"), 401, "invalid admin secret"),
+            (Some("schlüssel".as_bytes()), 401, "invalid admin secret"),
+            (Some(b"\xff\xfe"), 400, "invalid authorization header"),
+        ] {
+            let mut request = world.request(method.clone(), &format!("/api/v1/admin{path}"));
+            if let Some(value) = header {
+                request = request.header("Service-Admin-Authorization", value);
+            }
+            Answer::of(request.send().await.unwrap()).await.refused(status, text);
+        }
+        let answer = world.admin(method, &path).await;
+        assert!(matches!(answer.status, 200 | 404), "{path}: {answer:?}");
+        assert!(!answer.body.contains(ADMIN_SECRET));
+    }
+}
+
+#[tokio::test]
+async fn spec_7_2_a_broken_store_is_500() {
+    let world = World::alone().await;
+    world.store_reads.set(true);
+    for (method, path) in routes() {
+        if path != "/wallets" {
+            world.admin(method, &path).await.refused(500, "internal server error");
+        }
+    }
+}
+
+#[tokio::test]
+async fn spec_8_bounds_of_every_list() {
+    let world = World::alone().await;
+    let limit = "limit: must be a whole number from 1 to 200";
+    let offset = "offset: must be a whole number from 0 to 100000";
+    let transfers = format!("/wallets/{}/transfers", wallet(0xab));
+    for list in ["/orders", "/deposits", &transfers] {
+        for (query, text) in [
+            ("limit=0", limit),
+            ("limit=201", limit),
+            ("limit=x", limit),
+            ("offset=100001", offset),
+            ("offset=-1", offset),
+        ] {
+            world.admin(Method::GET, &format!("{list}?{query}")).await.refused(400, text);
+        }
+        let answer = world.admin(Method::GET, &format!("{list}?limit=200&offset=100000")).await;
+        assert_eq!((answer.status, answer.json()), (200, json!([])));
+    }
+}
+
+#[tokio::test]
+async fn filters_outside_the_vocabulary_name_their_field() {
+    let world = World::alone().await;
+    let transfers = format!("/wallets/{}/transfers", wallet(0xab));
+    for (list, query, text) in [
+        (
+            "/orders",
+            "status=open",
+            "status: \"open\" is not one of pending, paid, expired, cancelled",
+        ),
+        ("/deposits", "order_id=7", "order_id: must be a UUID"),
+        ("/deposits", "token=EUR", "token: \"EUR\" is not one of USDT, USDC, DAI"),
+        (
+            &transfers,
+            "status=paid",
+            "status: \"paid\" is not one of waiting_for_confirmation, failed_to_confirm, \
+             waiting_for_match, no_matched_deposit, matched",
+        ),
+        (
+            &transfers,
+            "blockchain=bsc",
+            "blockchain: \"bsc\" is not one of eth, polygon, base, arb, op, linea, avaxc, tron",
+        ),
+    ] {
+        world.admin(Method::GET, &format!("{list}?{query}")).await.refused(400, text);
+    }
+}
+
+async fn ids(world: &World, path: &str, field: &str) -> Vec<Value> {
+    let answer = world.admin(Method::GET, path).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    answer.json().as_array().unwrap().iter().map(|object| object[field].clone()).collect()
+}
+
+#[tokio::test]
+async fn spec_4_2_orders_newest_first_in_the_representation_of_2_3() {
+    let world = World::alone().await;
+    let mut made = Vec::new();
+    for (number, status) in (1..=25_i64).zip(OrderStatus::ALL.iter().cycle()) {
+        let created_at = UnixSeconds(NOW + number);
+        let merchant_order_id = format!("A-{}", number % 5);
+        let id = u128::from(number.unsigned_abs());
+        made.push(Order { status: *status, created_at, merchant_order_id, ..order(id) });
+    }
+    world.apply(made.iter().cloned().map(Change::Order).collect()).await;
+    made.reverse();
+    let newest: Vec<_> = made.iter().map(|order| json!(order.order_id)).collect();
+    assert_eq!(ids(&world, "/orders", "order_id").await, newest[..20]);
+    assert_eq!(ids(&world, "/orders?limit=3&offset=20", "order_id").await, newest[20..23]);
+    let paid = made.iter().filter(|order| order.status == OrderStatus::Paid);
+    let paid: Vec<_> = paid.map(|order| json!(order.order_id)).collect();
+    assert_eq!(ids(&world, "/orders?status=paid", "order_id").await, paid);
+    let same = made.iter().filter(|order| order.merchant_order_id == "A-3");
+    let same: Vec<_> = same.map(|order| json!(order.order_id)).collect();
+    assert_eq!(ids(&world, "/orders?merchant_order_id=A-3", "order_id").await, same);
+    assert_eq!(ids(&world, "/orders?merchant_order_id=A", "order_id").await, [] as [Value; 0]);
+}
+
+#[tokio::test]
+async fn spec_2_3_and_6_3_an_order_shows_its_delivery_state() {
+    let world = World::alone().await;
+    let order = order(1);
+    let attempt = |number: i32, second: i64, outcome| Attempt {
+        attempt: number,
+        order_id: Some(order.order_id),
+        attempted_at: UnixSeconds(NOW + second).micros(),
+        outcome,
+        ..example::attempt()
+    };
+    world.apply(vec![Change::Order(order.clone())]).await;
+    let answer = world.admin(Method::GET, "/orders").await.json();
+    assert_eq!(answer[0]["webhook_retry_count"], 0);
+    assert_eq!(answer[0]["webhook_success_at"], Value::Null);
+    assert_eq!(answer[0]["webhook_last_tried_at"], Value::Null);
+    let attempts = [
+        attempt(1, 1, AttemptOutcome::Timeout),
+        attempt(2, 3, AttemptOutcome::Delivered),
+        attempt(3, 9, AttemptOutcome::Delivered),
+    ];
+    world.apply(attempts.map(Change::Attempt).to_vec()).await;
+    let answer = world.admin(Method::GET, "/orders").await.json();
+    let expected = json!([{
+        "order_id": order.order_id,
+        "merchant_order_id": "A-1001",
+        "amount": "10.50",
+        "status": "pending",
+        "created_at": order.created_at,
+        "webhook_url": "https://shop.example/hooks",
+        "webhook_retry_count": 3,
+        "webhook_success_at": NOW + 3,
+        "webhook_last_tried_at": NOW + 9,
+    }]);
+    assert_eq!(answer, expected);
+}
+
+#[tokio::test]
+async fn spec_4_2_mark_paid_from_any_state_and_again() {
+    let world = World::start().await;
+    let pending = world.create(&new_order()).await;
+    let cancelled = world.create(&new_order()).await;
+    world.user(Method::POST, &format!("/orders/{cancelled}/cancel"), &cancelled, &json!({})).await;
+    for id in [&pending, &cancelled, &pending] {
+        let answer = world.admin(Method::POST, &format!("/orders/{id}/mark-paid")).await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let object = answer.json();
+        assert_eq!((&object["order_id"], &object["status"]), (&json!(id), &json!("paid")));
+        let listed = world.admin(Method::GET, "/orders?status=paid").await.json();
+        let listed = listed.as_array().unwrap().iter().find(|o| o["order_id"] == json!(id));
+        assert_eq!(listed, Some(&object), "the operator reads their own write");
+    }
+}
+
+#[tokio::test]
+async fn spec_4_2_what_does_not_exist_is_404() {
+    let world = World::start().await;
+    for path in [
+        format!("/orders/{UNKNOWN_ORDER}/mark-paid"),
+        format!("/orders/{UNKNOWN_ORDER}/resend-webhook"),
+        "/orders/A-1/mark-paid".into(),
+        "/orders/%FF/resend-webhook".into(),
+        "/transfers/7/resend-webhook".into(),
+        "/transfers/x/resend-webhook".into(),
+        "/transfers/99999999999999999999/resend-webhook".into(),
+    ] {
+        world.admin(Method::POST, &path).await.refused(404, "resource not found");
+    }
+    for address in [wallet(0x77).to_string(), "x".into(), "0x".into(), "%FF".into()] {
+        let path = format!("/wallets/{address}/transfers");
+        world.admin(Method::GET, &path).await.refused(404, "resource not found");
+    }
+    assert_eq!(world.commands(), []);
+}
+
+#[tokio::test]
+async fn spec_4_2_resend_sends_the_status_of_now_once() {
+    let world = World::alone().await;
+    let paid = Order { status: OrderStatus::Paid, ..order(1) };
+    world.apply(vec![Change::Order(paid.clone()), Change::Order(order(2))]).await;
+    let path = format!("/orders/{}/resend-webhook", paid.order_id);
+    let answer = world.admin(Method::POST, &path).await;
+    assert_eq!((answer.status, answer.json()), (200, json!({})));
+    let [delivery] = world.deliveries().try_into().unwrap();
+    assert_eq!((delivery.attempt, delivery.manual), (1, true));
+    assert_eq!(delivery.kind, DeliveryKind::OrderStatusChanged);
+    assert_eq!((delivery.order_id, delivery.transfer_id), (Some(paid.order_id), None));
+    assert_eq!(delivery.url, paid.webhook_url);
+    assert!(delivery.event_id.starts_with("manual/"), "{}", delivery.event_id);
+    let body: Value = serde_json::from_str(&delivery.body).unwrap();
+    let expected = json!({
+        "event_type": "order_status_changed",
+        "order_id": paid.order_id,
+        "merchant_order_id": "A-1001",
+        "status": "paid",
+        "amount": "10.50",
+        "timestamp": NOW,
+    });
+    assert_eq!(body, expected);
+
+    let path = format!("/orders/{}/resend-webhook", order(2).order_id);
+    let text = "order is pending: there is no status change to send";
+    world.admin(Method::POST, &path).await.refused(409, text);
+    assert_eq!(world.deliveries().len(), 1);
+}
+
+#[tokio::test]
+async fn spec_7_2_an_event_channel_that_fails_is_500() {
+    let world = World::alone().await;
+    let paid = Order { status: OrderStatus::Paid, ..order(1) };
+    world.apply(vec![Change::Order(paid.clone())]).await;
+    world.log_writes.set(true);
+    for action in ["resend-webhook", "mark-paid"] {
+        let path = format!("/orders/{}/{action}", paid.order_id);
+        world.admin(Method::POST, &path).await.refused(500, "internal server error");
+    }
+}
+
+#[tokio::test]
+async fn spec_4_2_open_deposits_in_the_representation_of_2_4() {
+    let world = World::alone().await;
+    let deposit = |number: i64, blockchain, token, state| Deposit {
+        deposit_id: DepositId(number),
+        order_id: order(u128::from(number.unsigned_abs())).order_id,
+        started_at: UnixSeconds(NOW + number),
+        blockchain,
+        token,
+        state,
+        ..example::deposit()
+    };
+    use DepositState::{Closed, Open};
+    let changes = [
+        deposit(1, Blockchain::Eth, Stablecoin::Usdt, Open),
+        deposit(2, Blockchain::Eth, Stablecoin::Dai, Open),
+        deposit(3, Blockchain::Polygon, Stablecoin::Usdc, Open),
+        deposit(4, Blockchain::Eth, Stablecoin::Usdt, Closed),
+    ];
+    world.apply(changes.clone().map(Change::Deposit).to_vec()).await;
+    assert_eq!(ids(&world, "/deposits", "id").await, [3, 2, 1]);
+    assert_eq!(ids(&world, "/deposits?blockchain=eth", "id").await, [2, 1]);
+    assert_eq!(ids(&world, "/deposits?token=USDC", "id").await, [3]);
+    assert_eq!(ids(&world, "/deposits?limit=1&offset=1", "id").await, [2]);
+    let path = format!("/deposits?order_id={}", changes[0].order_id);
+    let expected = |last_scanned_at: i64| {
+        json!([{
+            "id": 1,
+            "order_id": changes[0].order_id,
+            "blockchain": "eth",
+            "token": "USDT",
+            "user_address": null,
+            "wallet_address": "0x1111111111111111111111111111111111111111",
+            "value": "10.50",
+            "started_at": NOW + 1,
+            "last_scanned_at": last_scanned_at,
+        }])
+    };
+    let answer = world.admin(Method::GET, &path).await;
+    assert_eq!(answer.json(), expected(NOW + 1), "before the first scan");
+    let updated_at = UnixMicros((NOW + 99) * 1_000_000);
+    let scan = ChainProgress { updated_at, ..example::chain_progress() };
+    world.apply(vec![Change::Chain(scan)]).await;
+    assert_eq!(world.admin(Method::GET, &path).await.json(), expected(NOW + 99));
+}
+
+#[tokio::test]
+async fn spec_4_2_wallets_as_configured() {
+    let world = World::alone().await;
+    let answer = world.admin(Method::GET, "/wallets").await.json();
+    assert_eq!(answer.as_array().unwrap().len(), config().wallets.len());
+    let first = json!({
+        "blockchain": "eth",
+        "address": wallet(0xab).to_string(),
+        "enabled_coins": ["USDT", "DAI"],
+    });
+    assert_eq!(answer[0], first);
+    assert_eq!(answer[3]["blockchain"], "tron");
+    assert!(answer[3]["address"].as_str().unwrap().starts_with('T'));
+}
+
+fn transfer(number: i64, blockchain: Blockchain, status: TransferStatus) -> Transfer {
+    let example = example::transfer();
+    let mut observation = example.observation;
+    observation.to_address = wallet(0xab);
+    Transfer {
+        transfer_id: TransferId(number),
+        blockchain,
+        status,
+        observation,
+        created_at: UnixSeconds(NOW + number),
+        ..example
+    }
+}
+
+#[tokio::test]
+async fn spec_4_2_transfers_of_a_wallet_in_the_representation_of_2_5() {
+    use TransferStatus::{Matched, NoMatchedDeposit};
+    let world = World::alone().await;
+    let unmatched =
+        Transfer { fulfillment_id: None, ..transfer(2, Blockchain::Polygon, NoMatchedDeposit) };
+    let changes = vec![
+        Change::Transfer(transfer(1, Blockchain::Eth, Matched)),
+        Change::Transfer(unmatched.clone()),
+    ];
+    world.apply(changes).await;
+    let address = wallet(0xab).to_string();
+    for written in [address.clone(), address.to_lowercase(), address.to_uppercase()] {
+        let path = format!("/wallets/{written}/transfers");
+        assert_eq!(ids(&world, &path, "id").await, [2, 1], "{written}");
+    }
+    let path = format!("/wallets/{address}/transfers");
+    assert_eq!(ids(&world, &format!("{path}?status=matched"), "id").await, [1]);
+    assert_eq!(ids(&world, &format!("{path}?blockchain=polygon"), "id").await, [2]);
+    assert_eq!(ids(&world, &format!("{path}?token=DAI"), "id").await, [] as [Value; 0]);
+    assert_eq!(ids(&world, &format!("{path}?limit=1&offset=1"), "id").await, [1]);
+    let expected = json!({
+        "id": 1,
+        "blockchain": "eth",
+        "token": "USDT",
+        "from_address": "0x2222222222222222222222222222222222222222",
+        "to_address": address,
+        "txn_hash": format!("0x{}", "bb".repeat(32)),
+        "value": "10.50",
+        "block_number": 21_000_000,
+        "block_timestamp": example::transfer().block.timestamp,
+        "blockchain_confirmed": true,
+        "created_at": NOW + 1,
+        "status": "matched",
+        "fulfillment_id": 9,
+    });
+    let answer = world.admin(Method::GET, &path).await.json();
+    assert_eq!(answer[1], expected);
+    assert_eq!(fields(&answer[0]), fields(&expected));
+    assert_eq!(answer[0]["fulfillment_id"], Value::Null);
+}
+
+#[tokio::test]
+async fn spec_4_2_resend_tells_of_an_unknown_transfer_once() {
+    let world = World::alone().await;
+    let changes = TransferStatus::ALL.iter().zip(1..);
+    let changes: Vec<_> = changes
+        .map(|(status, n)| Change::Transfer(transfer(n, Blockchain::Eth, *status)))
+        .collect();
+    world.apply(changes).await;
+    for (status, number) in TransferStatus::ALL.iter().zip(1..) {
+        let answer =
+            world.admin(Method::POST, &format!("/transfers/{number}/resend-webhook")).await;
+        if *status != TransferStatus::NoMatchedDeposit {
+            let text = format!("transfer is {status}: there is no unknown-transfer event to send");
+            answer.refused(409, &text);
+            continue;
+        }
+        assert_eq!((answer.status, answer.json()), (200, json!({})));
+        let [delivery] = world.deliveries().try_into().unwrap();
+        assert_eq!((delivery.attempt, delivery.manual), (1, true));
+        assert_eq!(delivery.transfer_id, Some(TransferId(number)));
+        assert_eq!(delivery.url, UNKNOWN_URL);
+        let body: Value = serde_json::from_str(&delivery.body).unwrap();
+        let expected = json!({
+            "event_type": "unknown_transfer",
+            "transfer_id": number,
+            "blockchain": "eth",
+            "timestamp": NOW,
+        });
+        assert_eq!(body, expected);
+    }
+}
+
+#[tokio::test]
+async fn without_a_url_unknown_transfers_cannot_be_resent() {
+    let mut config = config();
+    config.merchant.unknown_transfer_webhook_url = None;
+    let world = World::with(config, false).await;
+    let status = TransferStatus::NoMatchedDeposit;
+    world.apply(vec![Change::Transfer(transfer(1, Blockchain::Eth, status))]).await;
+    let answer = world.admin(Method::POST, "/transfers/1/resend-webhook").await;
+    answer.refused(409, "merchant.unknown_transfer_webhook_url is not configured");
+}

@@ -1,0 +1,13 @@
+//! The api as a caller sees it: real sockets, real log and store, and a scripted processor that
+//! answers commands. One test for each row of the interface that the api carries.
+
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![expect(clippy::panic, reason = "a test stops at the first surprise")]
+
+mod admin;
+mod create;
+mod fault;
+mod processor;
+mod service;
+mod user;
+mod world;

@@ -1,0 +1,361 @@
+//! `[chains.*]`: which chains to follow, where, and when their blocks count as confirmed.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use runtime::config::{Reader, Shop, Source};
+use schemas::{Address, Amount, Blockchain, TokenContract, token_contracts};
+
+use crate::machine::{Policy, Rules, Tag, Tier, Watch};
+
+/// `[chains]`.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The chains that have a section, in the order of the interface.
+    pub chains: Vec<ChainConfig>,
+}
+
+/// One section of `[chains]`, with what the shop has on that chain. A chain without wallets is followed
+/// too, so that deposits at a wallet that was removed still run out.
+#[derive(Debug, Clone)]
+pub struct ChainConfig {
+    /// The chain.
+    pub blockchain: Blockchain,
+    /// What `eth_chainId` must answer; another than the chain's own only for development chains.
+    pub chain_id: u64,
+    /// The endpoint.
+    pub rpc_url: RpcUrl,
+    /// How long one request may take.
+    pub request_timeout: Duration,
+    /// The contracts that count as coins.
+    pub tokens: Vec<TokenContract>,
+    /// Where payments may arrive.
+    pub wallets: Vec<Address>,
+    /// When blocks count as confirmed.
+    pub policy: Policy,
+    /// The first block to scan on the first start; none begins after the endpoint's head.
+    pub start_block: Option<i64>,
+    /// How long to wait when everything is scanned.
+    pub poll_interval: Duration,
+    /// Most blocks of one `eth_getLogs`.
+    pub range_max: i64,
+    /// Blocks that a reorganisation may replace; a deeper one halts the chain.
+    pub reorg_window: i64,
+    /// Blocks to stay behind the endpoint's head, for nodes whose logs trail their headers.
+    pub lag: i64,
+    /// How long, in chain time, a confirmed transfer waits for its deposit.
+    pub match_window: Duration,
+}
+
+/// Address of an endpoint. Providers put keys into path, query and host credentials: it shows scheme,
+/// host and port only.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RpcUrl(reqwest::Url);
+
+impl RpcUrl {
+    /// Reads an `http` or `https` URL; none for anything else.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let url = reqwest::Url::parse(text).ok()?;
+        (matches!(url.scheme(), "http" | "https") && url.has_host()).then_some(Self(url))
+    }
+
+    /// The whole of it, for the client.
+    pub(crate) fn url(&self) -> &reqwest::Url {
+        &self.0
+    }
+
+    /// The parts that may be keys.
+    pub(crate) fn secrets(&self) -> Vec<String> {
+        let path = self.0.path_segments().into_iter().flatten().map(str::to_owned);
+        let query = self.0.query_pairs().map(|(_, value)| value.into_owned());
+        let login = [self.0.username(), self.0.password().unwrap_or_default()];
+        path.chain(query).chain(login.map(str::to_owned)).filter(|part| part.len() > 5).collect()
+    }
+}
+
+impl std::fmt::Display for RpcUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}://{}", self.0.scheme(), self.0.host_str().unwrap_or_default())?;
+        self.0.port().map_or(Ok(()), |port| write!(f, ":{port}"))
+    }
+}
+
+impl std::fmt::Debug for RpcUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// What a chain's section need not say.
+struct Defaults {
+    policy: Policy,
+    poll_interval: Duration,
+    reorg_window: u64,
+}
+
+/// Most blocks of one `eth_getLogs`; endpoints that serve less say so and are asked for less.
+const RANGE_MAX: u64 = 2000;
+/// How long one request may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// From this amount on, chains with slow finality wait for it.
+const LARGE: &str = "10000";
+
+/// Defaults by chain: the chain's own finality where it is quick, otherwise depth or `safe` for everyday
+/// amounts and finality for large ones. Windows cover the deepest reorganisations seen and the time to
+/// finality; polls come about once a block.
+fn defaults(blockchain: Blockchain) -> Defaults {
+    let small = |depth, tag| Tier { below: Amount::parse(LARGE).ok(), depth, tag };
+    let large = Tier { below: None, depth: None, tag: Some(Tag::Finalized) };
+    let tiers = |first| Policy { tiers: vec![first, large] };
+    let (policy, poll_millis, reorg_window) = match blockchain {
+        Blockchain::Eth => (tiers(small(Some(12), None)), 12_000, 128),
+        // Finality by milestones has been wrong before: hence a depth as well.
+        Blockchain::Polygon => (Policy::flat(Some(32), Some(Tag::Finalized)), 2000, 512),
+        Blockchain::Base | Blockchain::Op => (tiers(small(None, Some(Tag::Safe))), 2000, 2048),
+        Blockchain::Arb => (tiers(small(None, Some(Tag::Safe))), 2000, 8192),
+        // Proven on Ethereum only after hours.
+        Blockchain::Linea => (Policy::flat(Some(60), None), 2000, 4096),
+        Blockchain::Avaxc => (Policy::flat(Some(2), None), 2000, 64),
+        Blockchain::Tron => (Policy::flat(None, Some(Tag::Finalized)), 3000, 64),
+    };
+    Defaults { policy, poll_interval: Duration::from_millis(poll_millis), reorg_window }
+}
+
+impl Config {
+    /// Reads the section. Every chain with a wallet needs one inside it, and a contract for each coin
+    /// that its wallets take; what is wrong is noted in `source`.
+    #[must_use]
+    pub fn read(source: &mut Source, shop: &Shop) -> Self {
+        let mut section = source.section("chains");
+        let (mut chains, mut known) = (Vec::new(), HashSet::new());
+        for name in section.keys() {
+            let inner = section.section(&name);
+            match name.parse::<Blockchain>() {
+                Ok(blockchain) => {
+                    known.insert(blockchain);
+                    chains.extend(ChainConfig::read(blockchain, inner, shop));
+                }
+                Err(error) => section.problem(&name, &error.to_string()),
+            }
+        }
+        for blockchain in Blockchain::ALL {
+            let has_wallet = shop.wallets.iter().any(|wallet| wallet.blockchain == *blockchain);
+            if has_wallet && !known.contains(blockchain) {
+                section.problem(blockchain.as_str(), "is missing: a wallet is on this chain");
+            }
+        }
+        section.finish();
+        chains.sort_by_key(|chain| chain.blockchain.index());
+        Self { chains }
+    }
+
+    /// The contracts of all chains.
+    #[must_use]
+    pub fn tokens(&self) -> Vec<TokenContract> {
+        self.chains.iter().flat_map(|chain| chain.tokens.iter().copied()).collect()
+    }
+}
+
+impl ChainConfig {
+    fn read(blockchain: Blockchain, mut section: Reader, shop: &Shop) -> Option<Self> {
+        let defaults = defaults(blockchain);
+        let rpc_url = read_rpc(&mut section);
+        let tokens = read_tokens(blockchain, &mut section);
+        check_coins(blockchain, &section, shop, &tokens);
+        let policy = read_policy(blockchain, &mut section).unwrap_or(defaults.policy);
+        let mut whole = |key, bounds, default| {
+            let value = section.optional_integer(key, bounds).unwrap_or(default);
+            i64::try_from(value).unwrap_or(i64::MAX)
+        };
+        let range_max = whole("range_max", 1..=1_000_000, RANGE_MAX);
+        let reorg_window = whole("reorg_window", 1..=1_000_000, defaults.reorg_window);
+        let lag = whole("lag", 0..=2, 0);
+        let start_block = section
+            .optional_integer("start_block", 0..=u64::from(u32::MAX))
+            .and_then(|number| i64::try_from(number).ok());
+        let chain_id = section.optional_integer("chain_id", 1..=u64::MAX);
+        let mut duration = |key, default| {
+            let value = section.optional_duration(key).unwrap_or(default);
+            if value.is_zero() {
+                section.problem(key, "must be longer than zero");
+            }
+            value
+        };
+        let poll_interval = duration("poll_interval", defaults.poll_interval);
+        let request_timeout = duration("request_timeout", REQUEST_TIMEOUT);
+        section.finish();
+        let wallets = shop.wallets.iter().filter(|wallet| wallet.blockchain == blockchain);
+        Some(Self {
+            blockchain,
+            chain_id: chain_id.unwrap_or_else(|| blockchain.chain_id()),
+            rpc_url: rpc_url?,
+            request_timeout,
+            tokens,
+            wallets: wallets.map(|wallet| wallet.address).collect(),
+            policy,
+            start_block,
+            poll_interval,
+            range_max,
+            reorg_window,
+            lag,
+            match_window: shop.matching.match_window,
+        })
+    }
+
+    /// What the cursor of this chain goes by.
+    pub(crate) fn rules(&self) -> Rules {
+        Rules {
+            blockchain: self.blockchain,
+            watch: Watch::new(self.blockchain, self.tokens.clone(), &self.wallets),
+            policy: self.policy.clone(),
+            reorg_window: self.reorg_window,
+            lag: self.lag,
+            range_max: self.range_max,
+            start_block: self.start_block,
+            match_window_seconds: i64::try_from(self.match_window.as_secs()).unwrap_or(i64::MAX),
+        }
+    }
+}
+
+fn read_rpc(section: &mut Reader) -> Option<RpcUrl> {
+    let texts = section.texts("rpc");
+    let urls: Vec<_> = texts.iter().flatten().map(|text| RpcUrl::parse(text)).collect();
+    // The text itself may hold a key and is not repeated.
+    if urls.iter().any(Option::is_none) {
+        section.problem("rpc", "must be a list of http or https URLs");
+    } else if urls.is_empty() {
+        section.problem("rpc", "must name at least one endpoint");
+    }
+    urls.into_iter().flatten().next()
+}
+
+fn read_tokens(blockchain: Blockchain, section: &mut Reader) -> Vec<TokenContract> {
+    let Some(value) = section.value("tokens") else {
+        return token_contracts(blockchain).copied().collect();
+    };
+    let mut tokens: Vec<TokenContract> = Vec::new();
+    for (position, item) in value.as_array().into_iter().flatten().enumerate() {
+        let key = format!("tokens[{position}]");
+        let Some(table) = item.as_table() else {
+            section.problem(&key, "must be { coin, contract, decimals }");
+            continue;
+        };
+        let mut reader = section.nested(&key, table.clone());
+        let stablecoin = reader.parsed("coin");
+        let contract = reader.parsed::<Address>("contract");
+        let decimals = u8::try_from(reader.integer("decimals", 0..=18)).unwrap_or_default();
+        if let (Some(stablecoin), Some(contract)) = (stablecoin, contract) {
+            let token = TokenContract { blockchain, stablecoin, contract, decimals };
+            let same_coin = |t: &TokenContract| t.stablecoin == stablecoin;
+            if contract.family() != blockchain.address_family() {
+                reader.problem("contract", &format!("is not an address of {blockchain}"));
+            } else if tokens.iter().any(|token| token.contract == contract) {
+                reader.problem("contract", "is listed twice");
+            } else if tokens.iter().any(|t| same_coin(t) && t.decimals != decimals) {
+                reader.problem("decimals", "must be the same for all contracts of a coin");
+            } else {
+                tokens.push(token);
+            }
+        }
+        reader.finish();
+    }
+    if value.as_array().is_none_or(Vec::is_empty) {
+        section.problem("tokens", "must be a list of { coin, contract, decimals }");
+    }
+    tokens
+}
+
+fn check_coins(blockchain: Blockchain, section: &Reader, shop: &Shop, tokens: &[TokenContract]) {
+    let mut told = HashSet::new();
+    for wallet in shop.wallets.iter().filter(|wallet| wallet.blockchain == blockchain) {
+        for coin in &wallet.enabled_coins {
+            if !tokens.iter().any(|token| token.stablecoin == *coin) && told.insert(*coin) {
+                let what = format!("names no contract for {coin}, which a wallet takes");
+                section.problem("tokens", &what);
+            }
+        }
+    }
+}
+
+/// Depths beyond this are typing errors.
+const DEPTH_MAX: u64 = 100_000;
+
+fn read_policy(blockchain: Blockchain, section: &mut Reader) -> Option<Policy> {
+    let value = section.value("confirmations")?;
+    let wrong = |section: &Reader| {
+        let what = "must be a depth from 1 to 100000, \"finalized\", \"safe\", or \
+                    { depth, tag, tiers }";
+        section.problem("confirmations", what);
+    };
+    if let Some(depth) = value.as_integer() {
+        let depth = Some(depth).filter(|depth| (1..=DEPTH_MAX.cast_signed()).contains(depth));
+        if depth.is_none() {
+            wrong(section);
+        }
+        return depth.map(|depth| Policy::flat(Some(depth), None));
+    }
+    if let Some(text) = value.as_str() {
+        let tag = parse_tag(blockchain, text, section, "confirmations");
+        return tag.map(|tag| Policy::flat(None, Some(tag)));
+    }
+    let Some(table) = value.as_table() else {
+        wrong(section);
+        return None;
+    };
+    let mut reader = section.nested("confirmations", table.clone());
+    let tiers = reader.value("tiers");
+    let last = read_tier(blockchain, &mut reader);
+    let mut policy = Policy { tiers: Vec::new() };
+    for (position, item) in
+        tiers.iter().flat_map(|tiers| tiers.as_array()).flatten().enumerate()
+    {
+        let Some(table) = item.as_table() else {
+            reader.problem("tiers", "must be a list of { below, depth, tag }");
+            continue;
+        };
+        let mut tier = reader.nested(&format!("tiers[{position}]"), table.clone());
+        let below = tier.parsed::<Amount>("below");
+        if policy.tiers.last().is_some_and(|before| below <= before.below) {
+            tier.problem("below", "must be greater than in the tier before");
+        }
+        let read = read_tier(blockchain, &mut tier);
+        policy.tiers.extend(read.map(|read| Tier { below, ..read }));
+        tier.finish();
+    }
+    if tiers.is_some_and(|tiers| !tiers.is_array()) {
+        reader.problem("tiers", "must be a list of { below, depth, tag }");
+    }
+    reader.finish();
+    policy.tiers.push(last?);
+    Some(policy)
+}
+
+fn read_tier(blockchain: Blockchain, reader: &mut Reader) -> Option<Tier> {
+    let depth = reader.optional_integer("depth", 1..=DEPTH_MAX);
+    let name = reader.optional_text("tag");
+    let tag = name.as_ref().and_then(|name| parse_tag(blockchain, name, reader, "tag"));
+    if depth.is_none() && name.is_none() {
+        reader.problem("depth", "is missing: give depth, tag, or both");
+    }
+    let depth = depth.and_then(|depth| i64::try_from(depth).ok());
+    (depth.is_some() || tag.is_some()).then_some(Tier { below: None, depth, tag })
+}
+
+fn parse_tag(blockchain: Blockchain, name: &str, reader: &Reader, key: &str) -> Option<Tag> {
+    match name {
+        "finalized" => Some(Tag::Finalized),
+        "safe" if blockchain == Blockchain::Tron => {
+            reader.problem(key, "\"safe\" is not known to Tron nodes; use \"finalized\"");
+            None
+        }
+        "safe" => Some(Tag::Safe),
+        _ => {
+            reader.problem(key, "must be \"finalized\" or \"safe\"");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,212 @@
+//! Reading `[chains.*]`: what is accepted, what is refused, what is hidden.
+
+use runtime::config::Problems;
+use schemas::{AddressFamily, Stablecoin};
+
+use super::*;
+
+const SHOP: &str = r#"
+    [admin]
+    secret = "a"
+    [merchant]
+    secret = "m"
+    [[wallets]]
+    blockchain = "eth"
+    address = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed"
+    enabled_coins = ["USDT", "DAI"]
+"#;
+
+fn read(text: &str) -> (Config, Vec<String>) {
+    let mut source = Source::parse(&format!("{SHOP}{text}"), []);
+    let shop = Shop::read(&mut source);
+    let config = Config::read(&mut source, &shop);
+    for section in ["server", "data", "log", "store", "telemetry", "webhooks"] {
+        drop(source.section(section));
+    }
+    let problems = source.finish().err().map_or_else(Vec::new, |Problems(lines)| lines);
+    (config, problems)
+}
+
+#[track_caller]
+fn good(text: &str) -> ChainConfig {
+    let (mut config, problems) = read(text);
+    assert_eq!(problems, Vec::<String>::new());
+    config.chains.remove(0)
+}
+
+#[track_caller]
+fn bad(text: &str, expected: &[&str]) {
+    let (_, problems) = read(text);
+    for line in expected {
+        assert!(problems.iter().any(|problem| problem == line), "{line} not in {problems:#?}");
+    }
+    assert_eq!(problems.len(), expected.len(), "{problems:#?}");
+}
+
+fn policy(text: &str) -> Policy {
+    good(&format!("[chains.eth]\nrpc = [\"http://a\"]\nconfirmations = {text}")).policy
+}
+
+#[test]
+fn an_endpoint_is_enough() {
+    let (config, problems) = read("[chains.eth]\nrpc = [\"https://a.example/v3/k\", \"http://b\"]");
+    assert_eq!(problems, Vec::<String>::new());
+    let chain = &config.chains[0];
+    assert_eq!((chain.blockchain, chain.chain_id), (Blockchain::Eth, 1));
+    assert_eq!(chain.rpc_url.to_string(), "https://a.example");
+    assert_eq!((chain.reorg_window, chain.range_max, chain.lag), (128, 2000, 0));
+    assert_eq!(chain.poll_interval, Duration::from_secs(12));
+    assert_eq!(chain.wallets.len(), 1);
+    assert_eq!(chain.tokens.len(), 3);
+    assert_eq!(chain.start_block, None);
+    assert_eq!(chain.match_window, Duration::from_secs(3600));
+    assert_eq!(config.tokens(), chain.tokens);
+}
+
+#[test]
+fn every_key_overrides() {
+    let chain = good(
+        r#"[chains.eth]
+        rpc = ["http://127.0.0.1:8545"]
+        chain_id = 31337
+        confirmations = 3
+        start_block = 7
+        poll_interval = "250ms"
+        request_timeout = "2s"
+        range_max = 10
+        reorg_window = 20
+        lag = 2
+        tokens = [
+            { coin = "USDT", contract = "0x00000000000000000000000000000000000000aa", decimals = 6 },
+            { coin = "DAI", contract = "0x00000000000000000000000000000000000000bb", decimals = 18 },
+        ]"#,
+    );
+    assert_eq!((chain.chain_id, chain.start_block, chain.lag), (31_337, Some(7), 2));
+    assert_eq!((chain.range_max, chain.reorg_window), (10, 20));
+    assert_eq!(chain.poll_interval, Duration::from_millis(250));
+    assert_eq!(chain.request_timeout, Duration::from_secs(2));
+    assert_eq!(chain.policy, Policy::flat(Some(3), None));
+    let mut bytes = [0; 20];
+    bytes[19] = 0xbb;
+    let dai = chain.tokens[1];
+    assert_eq!(dai.contract, Address::new(AddressFamily::Evm, bytes));
+    assert_eq!((dai.stablecoin, dai.decimals), (Stablecoin::Dai, 18));
+}
+
+#[test]
+fn confirmations_have_four_forms() {
+    assert_eq!(policy("12"), Policy::flat(Some(12), None));
+    assert_eq!(policy("\"finalized\""), Policy::flat(None, Some(Tag::Finalized)));
+    assert_eq!(policy("\"safe\""), Policy::flat(None, Some(Tag::Safe)));
+    let both = policy("{ depth = 32, tag = \"finalized\" }");
+    assert_eq!(both, Policy::flat(Some(32), Some(Tag::Finalized)));
+    let tiered = policy(
+        "{ tag = \"finalized\", tiers = [{ below = \"1000\", depth = 3 }, \
+         { below = \"5000\", depth = 12, tag = \"safe\" }] }",
+    );
+    let below = |text| Amount::parse(text).ok();
+    assert_eq!(
+        tiered.tiers,
+        [
+            Tier { below: below("1000"), depth: Some(3), tag: None },
+            Tier { below: below("5000"), depth: Some(12), tag: Some(Tag::Safe) },
+            Tier { below: None, depth: None, tag: Some(Tag::Finalized) },
+        ]
+    );
+}
+
+#[test]
+fn each_default_policy_ends_with_a_tier_for_all_amounts() {
+    for blockchain in Blockchain::ALL {
+        let defaults = defaults(*blockchain);
+        let (last, others) = defaults.policy.tiers.split_last().unwrap();
+        assert_eq!(last.below, None, "{blockchain}");
+        assert!(others.iter().all(|tier| tier.below.is_some()), "{blockchain}");
+        assert!(*blockchain != Blockchain::Tron || !defaults.policy.uses(Tag::Safe));
+    }
+}
+
+#[test]
+fn problems_are_all_told() {
+    bad("", &["chains.eth: is missing: a wallet is on this chain"]);
+    bad("[chains.eth]\n", &["chains.eth.rpc: must name at least one endpoint"]);
+    bad(
+        r#"[chains.eth]
+        rpc = ["ftp://secret-key"]
+        confirmations = 0
+        poll_interval = "0s"
+        lag = 3
+        range_max = 0
+        speed = 9
+        tokens = [{ coin = "USDT", contract = "TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6t", decimals = 6 }]
+        [chains.bsc]
+        rpc = ["http://b"]"#,
+        &[
+            "chains.bsc: \"bsc\" is not one of eth, polygon, base, arb, op, linea, avaxc, tron",
+            "chains.eth.rpc: must be a list of http or https URLs",
+            "chains.eth.tokens[0].contract: is not an address of eth",
+            "chains.eth.tokens: names no contract for USDT, which a wallet takes",
+            "chains.eth.tokens: names no contract for DAI, which a wallet takes",
+            "chains.eth.confirmations: must be a depth from 1 to 100000, \"finalized\", \"safe\", \
+             or { depth, tag, tiers }",
+            "chains.eth.range_max: must be a whole number from 1 to 1000000",
+            "chains.eth.lag: must be a whole number from 0 to 2",
+            "chains.eth.poll_interval: must be longer than zero",
+            "chains.eth.speed: unknown key",
+        ],
+    );
+}
+
+#[test]
+fn policies_and_tokens_that_make_no_sense() {
+    bad(
+        r#"[chains.eth]
+        rpc = ["http://a"]
+        confirmations = { tiers = [{ below = "5", depth = 1 }, { below = "5", depth = 2 }] }
+        [chains.tron]
+        rpc = ["http://b"]
+        confirmations = "safe"
+        tokens = []
+        [chains.op]
+        rpc = ["http://b"]
+        confirmations = { tag = "latest" }
+        tokens = [
+            { coin = "USDC", contract = "0x00000000000000000000000000000000000000aa", decimals = 6 },
+            { coin = "USDC", contract = "0x00000000000000000000000000000000000000aa", decimals = 6 },
+            { coin = "USDC", contract = "0x00000000000000000000000000000000000000bb", decimals = 18 },
+        ]"#,
+        &[
+            "chains.eth.confirmations.depth: is missing: give depth, tag, or both",
+            "chains.eth.confirmations.tiers[1].below: must be greater than in the tier before",
+            "chains.tron.confirmations: \"safe\" is not known to Tron nodes; use \"finalized\"",
+            "chains.tron.tokens: must be a list of { coin, contract, decimals }",
+            "chains.op.confirmations.tag: must be \"finalized\" or \"safe\"",
+            "chains.op.tokens[1].contract: is listed twice",
+            "chains.op.tokens[2].decimals: must be the same for all contracts of a coin",
+        ],
+    );
+}
+
+#[test]
+fn a_chain_without_wallets_is_followed_all_the_same() {
+    let (config, problems) =
+        read("[chains.eth]\nrpc = [\"http://a\"]\n[chains.tron]\nrpc = [\"http://b\"]");
+    assert_eq!(problems, Vec::<String>::new());
+    assert_eq!(config.chains.len(), 2);
+    assert_eq!(config.chains[1].blockchain, Blockchain::Tron);
+    assert_eq!(config.chains[1].wallets, []);
+}
+
+#[test]
+fn urls_hide_their_keys() {
+    let text = "https://user:passw0rd@node.example:8443/v3/0123456789abcdef?apikey=zyxwvu";
+    let url = RpcUrl::parse(text).unwrap();
+    assert_eq!(url.to_string(), "https://node.example:8443");
+    assert_eq!(format!("{url:?}"), "https://node.example:8443");
+    for secret in ["passw0rd", "0123456789abcdef", "zyxwvu"] {
+        assert!(url.secrets().iter().any(|found| found == secret), "{secret}");
+    }
+    for text in ["", "node.example", "ws://node.example", "http://"] {
+        assert!(RpcUrl::parse(text).is_none(), "{text:?}");
+    }
+}

@@ -1,0 +1,43 @@
+//! Why following a chain ended. Everything that may pass is retried and never gets here.
+
+use schemas::Blockchain;
+
+/// Fatal: the process must stop.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The endpoint serves another chain than the configuration says.
+    #[error("the endpoint of {blockchain} serves chain id {found}, not {expected}")]
+    ChainId {
+        /// The configured chain.
+        blockchain: Blockchain,
+        /// Its id.
+        expected: u64,
+        /// What `eth_chainId` answered.
+        found: u64,
+    },
+    /// No HTTP client could be made, for example because the system has no root certificates.
+    #[error("cannot make an HTTP client: {0}")]
+    Client(String),
+    /// The log refused for good, or another ingest of the same chain took over.
+    #[error(transparent)]
+    Log(#[from] runtime::log::Error),
+    /// A step neither happened nor can be tried again.
+    #[error(transparent)]
+    Step(#[from] runtime::log::StepError),
+    /// A record does not fit its schema: a defect of this program.
+    #[error("cannot encode a record: {0}")]
+    Encode(#[source] schemas::CodecError),
+    /// The past records cannot be read back. Guessing where to go on could lose a payment.
+    #[error("cannot restore {blockchain} from {place}: {cause}")]
+    Restore {
+        /// The chain.
+        blockchain: Blockchain,
+        /// Topic, partition and offset.
+        place: String,
+        /// What is wrong there.
+        cause: String,
+    },
+    /// A thread of this process ended without an answer.
+    #[error("a blocking task ended early: {0}")]
+    Task(#[from] tokio::task::JoinError),
+}

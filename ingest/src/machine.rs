@@ -1,0 +1,99 @@
+//! The cursor of one chain: which question comes next, and what an answer makes known.
+//!
+//! Pure: no I/O, no clock, no configuration file. A step is three questions, each one request:
+//!
+//! 1. *tip*: the endpoint's head, our last block, the tags. Is there more, and is ours still there?
+//! 2. *scan*: the end of the range, our last block again, the logs of the range.
+//! 3. *verify*: our last block once more, and each block with hits, and the end, looked up by number
+//!    with its logs searched again by hash. Only if all of it agrees is the step published.
+//!
+//! Our last block was there before and after the end of the range was read, so the one descends from
+//! the other; if the chain changes later, the next tip says so. A last block that is gone leads to
+//! *search*: anchors from the newest down, until one still stands.
+
+mod cursor;
+mod history;
+mod policy;
+mod question;
+mod range;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use schemas::Blockchain;
+use schemas::record::{Block, ChainRecord};
+
+pub(crate) use cursor::Cursor;
+pub(crate) use history::History;
+pub use policy::{Policy, Tag, Tier};
+pub(crate) use question::{Answer, Ask, Header, Log, Point, Refusal, Span};
+pub(crate) use watch::{Skipped, TRANSFER_TOPIC, Watch, topic};
+
+/// What the cursor of a chain goes by.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    /// The chain.
+    pub(crate) blockchain: Blockchain,
+    /// Its tokens and wallets.
+    pub(crate) watch: Watch,
+    /// When blocks count as confirmed.
+    pub(crate) policy: Policy,
+    /// How far back a reorganisation may reach.
+    pub(crate) reorg_window: i64,
+    /// How far to stay behind the endpoint's head.
+    pub(crate) lag: i64,
+    /// Most blocks of one range.
+    pub(crate) range_max: i64,
+    /// The first block to scan when nothing was published yet; none begins after the head.
+    pub(crate) start_block: Option<i64>,
+    /// Told to the processor with each head.
+    pub(crate) match_window_seconds: i64,
+}
+
+/// What an answer leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Decision {
+    /// One atomic step to publish before anything else; empty for none.
+    pub(crate) publish: Vec<ChainRecord>,
+    /// What an operator should know.
+    pub(crate) notes: Vec<Note>,
+    /// What then.
+    pub(crate) next: Next,
+}
+
+/// Something to log and count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Note {
+    /// An event of a trusted contract was left out.
+    Skipped(Skipped),
+    /// The chain was reorganised.
+    Rewound {
+        /// The last scanned block, now orphaned.
+        from: Block,
+        /// The newest block that still stands.
+        to: Block,
+        /// How many transfers were retracted.
+        retracted: usize,
+    },
+}
+
+/// When to ask again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// At once.
+    Ask,
+    /// After the poll interval: everything is scanned.
+    AtTip,
+    /// After the poll interval: the endpoint does not have what was scanned already.
+    Behind,
+    /// After backing off: the answers contradict each other.
+    Retry(&'static str),
+    /// Never: an operator must decide.
+    Halt(String),
+}
+
+impl From<Next> for Decision {
+    fn from(next: Next) -> Self {
+        Self { publish: Vec::new(), notes: Vec::new(), next }
+    }
+}

@@ -1,0 +1,454 @@
+//! The cursor: the open question, and what each answer does to it.
+
+use schemas::record::{Block, ChainBody, ChainRecord, Head, Observation};
+use schemas::{Epoch, UnixMicros};
+
+use super::policy::Tags;
+use super::range::RangeSize;
+use super::{
+    Answer, Ask, Decision, Header, History, Log, Next, Note, Point, Refusal, Rules, Span, Tag,
+};
+
+/// Most blocks with hits in one step: bounds the records of a step and the requests to verify it.
+const HIT_BLOCKS_MAX: usize = 200;
+/// Anchors looked up in one request when searching for the common ancestor.
+const SEARCH_MAX: usize = 32;
+/// A chain is halted when so many searches in a row found no block that still stands.
+const FRUITLESS_MAX: u32 = 5;
+
+/// Which question is open.
+#[derive(Debug)]
+enum Phase {
+    /// The head, to know where to begin.
+    Begin,
+    /// The block before the first one to scan, and some below it.
+    Base { number: i64 },
+    /// Is there more?
+    Tip,
+    /// The logs of a range; `again` if there is more to ask at once after it.
+    Scan { from: i64, to: i64, again: bool },
+    /// Does it all still hold?
+    Verify { to: Block, again: bool, logs: Vec<Log>, blocks: Vec<Block> },
+    /// Which anchor below this height still stands?
+    Search { below: i64 },
+}
+
+/// Follows one chain.
+#[derive(Debug)]
+pub(crate) struct Cursor {
+    rules: Rules,
+    /// None until the first head.
+    history: Option<History>,
+    tags: Tags,
+    range: RangeSize,
+    phase: Phase,
+    /// Searches in a row that found no common ancestor.
+    fruitless: u32,
+}
+
+impl Cursor {
+    /// Goes on where the published records end.
+    pub(crate) fn new(rules: Rules, mut history: Option<History>) -> Self {
+        if let Some(history) = &mut history {
+            history.prune(rules.reorg_window);
+        }
+        let phase = if history.is_some() { Phase::Tip } else { Phase::Begin };
+        let range = RangeSize::new(rules.range_max);
+        Self { rules, history, tags: Tags::default(), range, phase, fruitless: 0 }
+    }
+
+    /// What is known of the chain; none before the first head.
+    pub(crate) fn history(&self) -> Option<&History> {
+        self.history.as_ref()
+    }
+
+    /// Most blocks of the next range.
+    pub(crate) fn range_blocks(&self) -> i64 {
+        self.range.blocks()
+    }
+
+    /// The open question.
+    pub(crate) fn ask(&self) -> Ask {
+        let last = self.history.as_ref().map(|history| Point::Number(history.last().number));
+        let (blocks, logs) = match &self.phase {
+            Phase::Begin => (vec![Point::Latest], Vec::new()),
+            Phase::Base { number } => {
+                let numbers = self.base_numbers(*number).into_iter();
+                (numbers.map(Point::Number).collect(), Vec::new())
+            }
+            Phase::Tip => {
+                let mut blocks = vec![Point::Latest];
+                blocks.extend(last);
+                if self.rules.policy.uses_tags() {
+                    blocks.push(Point::Finalized);
+                }
+                if self.rules.policy.uses(Tag::Safe) {
+                    blocks.push(Point::Safe);
+                }
+                (blocks, Vec::new())
+            }
+            Phase::Scan { from, to, .. } => {
+                let blocks = std::iter::once(Point::Number(*to)).chain(last).collect();
+                (blocks, vec![Span::Range { from: *from, to: *to }])
+            }
+            Phase::Verify { blocks, .. } => {
+                let logs = blocks.iter().map(|block| Span::Block(block.hash)).collect();
+                let points = blocks.iter().map(|block| Point::Number(block.number));
+                (last.into_iter().chain(points).collect(), logs)
+            }
+            Phase::Search { below } => {
+                let page = self.search_page(*below);
+                (page.iter().map(|block| Point::Number(block.number)).collect(), Vec::new())
+            }
+        };
+        Ask { blocks, logs }
+    }
+
+    /// Takes the answer to [`Cursor::ask`]. What is to be published counts as published: it must be,
+    /// before the cursor is asked again.
+    pub(crate) fn answer(&mut self, answer: Answer, now: UnixMicros) -> Decision {
+        let start = if self.history.is_some() { Phase::Tip } else { Phase::Begin };
+        let phase = std::mem::replace(&mut self.phase, start);
+        let Answer { blocks, logs } = answer;
+        let mut blocks = blocks.into_iter();
+        match phase {
+            Phase::Begin => self.begin(blocks.next().flatten()).into(),
+            Phase::Base { number } => self.base(number, blocks.collect(), now),
+            Phase::Tip => self.tip(blocks.collect(), now),
+            Phase::Scan { from, to, again } => {
+                let (end, last) = (blocks.next().flatten(), blocks.next().flatten());
+                self.scan((from, to, again), end, last, logs).into()
+            }
+            Phase::Verify { to, again, logs: scanned, blocks: wanted } => {
+                match self.verify(&scanned, &wanted, blocks.collect(), logs) {
+                    Ok(blocks) => self.publish_step((to, again), &scanned, &blocks, now),
+                    Err(next) => next.into(),
+                }
+            }
+            Phase::Search { below } => self.search(below, &blocks.collect::<Vec<_>>(), now),
+        }
+    }
+
+    /// Takes note that there is no answer, and begins the step again.
+    pub(crate) fn fail(&mut self, refusal: Refusal) -> Next {
+        let start = if self.history.is_some() { Phase::Tip } else { Phase::Begin };
+        let phase = std::mem::replace(&mut self.phase, start);
+        let scanned = match phase {
+            Phase::Scan { from, to, .. } => Some((from, to)),
+            _ => None,
+        };
+        match (refusal, scanned) {
+            (Refusal::Behind, _) => Next::Behind,
+            (Refusal::Size { hint }, Some((from, to))) => {
+                let blocks = |(a, b): (i64, i64)| (a == from).then(|| b.saturating_sub(a) + 1);
+                if self.range.shrink(to - from + 1, hint.and_then(blocks)) {
+                    Next::Ask
+                } else {
+                    Next::Retry("a single block is too large for the endpoint")
+                }
+            }
+            (Refusal::Timeout, Some((from, to))) => {
+                // The range may be what takes so long; if it is not, it grows back.
+                self.range.shrink(to - from + 1, None);
+                Next::Retry("the endpoint does not answer in time")
+            }
+            _ => Next::Retry("the endpoint refuses"),
+        }
+    }
+
+    fn begin(&mut self, latest: Option<Header>) -> Next {
+        let Some(latest) = latest else { return Next::Retry("the endpoint has no head") };
+        let target = latest.block.number - self.rules.lag;
+        // Block 0 holds no transactions, so scanning from it is scanning after it.
+        let number = self.rules.start_block.map_or(target, |start| start - 1).max(0);
+        if number > target {
+            return Next::Behind;
+        }
+        self.phase = Phase::Base { number };
+        Next::Ask
+    }
+
+    /// The first step: a head at the block before the first one to scan, after heads at some blocks
+    /// below it. Those say nothing about transfers; they are there for a reorganisation that takes
+    /// the beginning itself away.
+    fn base(&mut self, number: i64, blocks: Vec<Option<Header>>, now: UnixMicros) -> Decision {
+        let mut records = Vec::new();
+        let wanted = self.base_numbers(number);
+        for (wanted, header) in wanted.iter().zip(blocks) {
+            match header {
+                Some(header) if header.block.number != *wanted => {
+                    return Next::Retry("the endpoint answered with another block").into();
+                }
+                Some(Header { block, .. }) => records.push(block),
+                // A node that keeps little may lack an older block, but not the one to begin at.
+                None if *wanted == number => return Next::Behind.into(),
+                None => {}
+            }
+        }
+        let anchors: Vec<i64> = records.iter().map(|block| block.number).collect();
+        let record = |block: Block| {
+            let below = anchors.partition_point(|anchor| *anchor <= block.number);
+            let head = self.head(block.number, anchors.get(..below).unwrap_or_default());
+            self.record(Epoch::default(), block, now, ChainBody::Head(head))
+        };
+        let records = records.into_iter().map(record).collect();
+        self.publish(records, Next::Ask)
+    }
+
+    /// `number`, and at growing distances below it blocks as far as the window, from the lowest up.
+    fn base_numbers(&self, number: i64) -> Vec<i64> {
+        let window = self.rules.reorg_window;
+        let distances = (0..62).map(|power| 1_i64 << power).take_while(|d| *d < window);
+        let mut numbers: Vec<i64> = distances
+            .chain([window, 0])
+            .map(|distance| number.saturating_sub(distance))
+            .filter(|number| *number >= 0)
+            .collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    fn tip(&mut self, blocks: Vec<Option<Header>>, now: UnixMicros) -> Decision {
+        let mut blocks = blocks.into_iter();
+        let (latest, last) = (blocks.next().flatten(), blocks.next().flatten());
+        let Some(history) = &self.history else { return Next::Ask.into() };
+        let Some(latest) = latest else { return Next::Retry("the endpoint has no head").into() };
+        let ours = history.last();
+        if latest.block.number < ours.number {
+            return Next::Behind.into();
+        }
+        match last {
+            None => return Next::Behind.into(),
+            Some(header) if header.block.number != ours.number => {
+                return Next::Retry("the endpoint answered with another block").into();
+            }
+            Some(header) if header.block.hash != ours.hash => {
+                self.phase = Phase::Search { below: ours.number.saturating_add(1) };
+                return Next::Ask.into();
+            }
+            Some(_) => self.fruitless = 0,
+        }
+        // Asked in this order: finalized, then safe. A policy without tags asks neither.
+        let mut tag = || blocks.next().flatten().map(|header| header.block.number);
+        let tags = Tags { finalized: tag(), safe: tag() };
+        // A tag is about this endpoint's chain, which is ours up to our last block: what it says of
+        // later blocks may not hold for the ones that another node will show us.
+        let ahead = tags.finalized.max(tags.safe) > Some(ours.number);
+        self.tags.merge(tags.up_to(ours.number));
+        let target = latest.block.number - self.rules.lag;
+        if target <= ours.number {
+            return self.publish_tags(now);
+        }
+        let from = ours.number + 1;
+        let to = target.min(ours.number.saturating_add(self.range.blocks()));
+        self.phase = Phase::Scan { from, to, again: ahead || to < target };
+        Next::Ask.into()
+    }
+
+    /// Nothing new was mined, but the tags may confirm more.
+    fn publish_tags(&mut self, now: UnixMicros) -> Decision {
+        let Some(history) = &self.history else { return Next::Ask.into() };
+        let (last, epoch) = (history.last(), history.epoch());
+        let head = self.head(last.number, &[]);
+        if head == *history.head() {
+            return Next::AtTip.into();
+        }
+        let record = self.record(epoch, last, now, ChainBody::Head(head));
+        self.publish(vec![record], Next::AtTip)
+    }
+
+    fn scan(
+        &mut self,
+        (from, to, again): (i64, i64, bool),
+        end: Option<Header>,
+        last: Option<Header>,
+        logs: Vec<Vec<Log>>,
+    ) -> Next {
+        let Some(history) = &self.history else { return Next::Ask };
+        let (Some(end), Some(last)) = (end, last) else { return Next::Behind };
+        if last.block.hash != history.last().hash {
+            return Next::Retry("the last scanned block changed during the step");
+        }
+        if end.block.number != to {
+            return Next::Retry("the endpoint answered with another block");
+        }
+        if from == to && end.parent != last.block.hash {
+            return Next::Retry("the next block has another parent");
+        }
+        let logs = match self.rules.watch.sift(logs.into_iter().flatten(), from, to) {
+            Ok(logs) => logs,
+            Err(reason) => return Next::Retry(reason),
+        };
+        let mut blocks: Vec<Block> = Vec::new();
+        for log in &logs {
+            if blocks.last().is_none_or(|block| block.number != log.block_number) {
+                // The time is known once the block is looked up.
+                let (number, hash) = (log.block_number, log.block_hash);
+                blocks.push(Block { number, hash, timestamp: end.block.timestamp });
+            }
+        }
+        if blocks.last().is_some_and(|block| block.number == to && block.hash != end.block.hash) {
+            return Next::Retry("logs and headers are of two forks");
+        }
+        if blocks.len() > HIT_BLOCKS_MAX && self.range.shrink(to - from + 1, None) {
+            return Next::Ask;
+        }
+        if blocks.last().is_none_or(|block| block.number != to) {
+            blocks.push(end.block);
+        }
+        self.phase = Phase::Verify { to: end.block, again, logs, blocks };
+        Next::Ask
+    }
+
+    /// The blocks of a step with their times, if everything is as it was when scanned.
+    fn verify(
+        &self,
+        scanned: &[Log],
+        wanted: &[Block],
+        headers: Vec<Option<Header>>,
+        logs: Vec<Vec<Log>>,
+    ) -> Result<Vec<Block>, Next> {
+        let Some(history) = &self.history else { return Err(Next::Ask) };
+        let mut headers = headers.into_iter();
+        let Some(last) = headers.next().flatten() else { return Err(Next::Behind) };
+        if last.block.hash != history.last().hash {
+            return Err(Next::Retry("the last scanned block changed during the step"));
+        }
+        let mut blocks = Vec::with_capacity(wanted.len());
+        for ((block, header), logs) in wanted.iter().zip(headers).zip(logs) {
+            let Some(header) = header else { return Err(Next::Behind) };
+            if (header.block.number, header.block.hash) != (block.number, block.hash) {
+                return Err(Next::Retry("a block changed during the step"));
+            }
+            let again = self.rules.watch.sift(logs, block.number, block.number);
+            let before = scanned.iter().filter(|log| log.block_number == block.number);
+            if !before.eq(&again.map_err(Next::Retry)?) {
+                return Err(Next::Retry("the logs of a block differ between two answers"));
+            }
+            blocks.push(header.block);
+        }
+        if blocks.len() == wanted.len() {
+            Ok(blocks)
+        } else {
+            Err(Next::Retry("the answer is incomplete"))
+        }
+    }
+
+    fn publish_step(
+        &mut self,
+        (to, again): (Block, bool),
+        scanned: &[Log],
+        blocks: &[Block],
+        now: UnixMicros,
+    ) -> Decision {
+        let Some(history) = &self.history else { return Next::Ask.into() };
+        let epoch = history.epoch();
+        let used = to.number - history.last().number;
+        let (mut records, mut notes) = (Vec::new(), Vec::new());
+        for block in blocks {
+            let start = scanned.partition_point(|log| log.block_number < block.number);
+            let end = scanned.partition_point(|log| log.block_number <= block.number);
+            let (seen, skipped) =
+                self.rules.watch.observe(scanned.get(start..end).unwrap_or_default());
+            notes.extend(skipped.into_iter().map(Note::Skipped));
+            let transfers = seen.into_iter().map(ChainBody::Transfer);
+            records.extend(transfers.map(|body| self.record(epoch, *block, now, body)));
+        }
+        let mut anchors: Vec<i64> = records.iter().map(|record| record.block.number).collect();
+        anchors.push(to.number);
+        let head = ChainBody::Head(self.head(to.number, &anchors));
+        records.push(self.record(epoch, to, now, head));
+        self.range.grow(used);
+        let next = if again { Next::Ask } else { Next::AtTip };
+        Decision { notes, ..self.publish(records, next) }
+    }
+
+    fn search_page(&self, below: i64) -> Vec<Block> {
+        self.history.as_ref().map_or_else(Vec::new, |h| h.anchors_below(below, SEARCH_MAX))
+    }
+
+    fn search(&mut self, below: i64, headers: &[Option<Header>], now: UnixMicros) -> Decision {
+        let page = self.search_page(below);
+        let Some(oldest) = page.last() else { return self.give_up() };
+        for (anchor, header) in page.iter().zip(headers) {
+            let Some(header) = header else { return Next::Behind.into() };
+            if header.block.number != anchor.number {
+                return Next::Retry("the endpoint answered with another block").into();
+            }
+            if header.block.hash == anchor.hash {
+                return self.rewind(*anchor, now);
+            }
+        }
+        self.phase = Phase::Search { below: oldest.number };
+        Next::Ask.into()
+    }
+
+    fn rewind(&mut self, ancestor: Block, now: UnixMicros) -> Decision {
+        let Some(history) = &self.history else { return Next::Ask.into() };
+        let from = history.last();
+        if ancestor == from {
+            // The second look that a rewind needs: some other node of the endpoint had answered.
+            return Next::Retry("the endpoint wavers about the last scanned block").into();
+        }
+        if ancestor.number < history.head().finalized {
+            return self.give_up();
+        }
+        let epoch = Epoch(history.epoch().0.saturating_add(1));
+        let orphaned: Vec<(Block, Observation)> = history.above(ancestor.number).collect();
+        let retracted = orphaned.len();
+        self.tags = self.tags.up_to(ancestor.number);
+        let mut records: Vec<ChainRecord> = orphaned
+            .into_iter()
+            .map(|(block, seen)| self.record(epoch, block, now, ChainBody::Retract(seen)))
+            .collect();
+        let head = ChainBody::Head(self.head(ancestor.number, &[]));
+        records.push(self.record(epoch, ancestor, now, head));
+        let notes = vec![Note::Rewound { from, to: ancestor, retracted }];
+        Decision { notes, ..self.publish(records, Next::Ask) }
+    }
+
+    /// No block that may be gone back to still stands. One node that is stuck on a dead fork says so
+    /// too: it must be said a few times in a row, with waits between.
+    fn give_up(&mut self) -> Decision {
+        self.fruitless = self.fruitless.saturating_add(1);
+        let Some(history) = self.history.as_ref().filter(|_| self.fruitless >= FRUITLESS_MAX) else {
+            return Next::Retry("the endpoint is on a chain that leaves ours below finality").into();
+        };
+        let (floor, last) = (history.floor(self.rules.reorg_window), history.last().number);
+        Next::Halt(format!("scanned up to {last}, but no block from {floor} on still stands"))
+            .into()
+    }
+
+    /// What a head at `number` says. `fresh` are the heights of the anchors that the same step adds.
+    ///
+    /// Finalized is a promise never to go back below it, and a rewind ends at an anchor: so it is the
+    /// height of one, or below all of them.
+    fn head(&self, number: i64, fresh: &[i64]) -> Head {
+        let window = number.saturating_sub(self.rules.reorg_window);
+        let limit = self.tags.finalized.unwrap_or(window).min(number);
+        let anchor = || self.history.as_ref()?.anchor_at_or_below(limit).map(|b| b.number);
+        let fresh = fresh.iter().copied().filter(|number| *number <= limit).max();
+        let before = self.history.as_ref().map_or(-1, |history| history.head().finalized);
+        Head {
+            confirmed: self.rules.policy.confirmed(number, self.tags),
+            finalized: fresh.or_else(anchor).unwrap_or(limit).max(-1).max(before),
+            match_window_seconds: self.rules.match_window_seconds,
+        }
+    }
+
+    fn record(&self, epoch: Epoch, block: Block, now: UnixMicros, body: ChainBody) -> ChainRecord {
+        let observed_at = self.history.as_ref().map_or(now, |h| h.observed_at().next(now));
+        ChainRecord { blockchain: self.rules.blockchain, epoch, block, observed_at, body }
+    }
+
+    fn publish(&mut self, records: Vec<ChainRecord>, next: Next) -> Decision {
+        for record in &records {
+            self.history = History::fold(self.history.take(), record);
+        }
+        if let Some(history) = &mut self.history {
+            history.prune(self.rules.reorg_window);
+        }
+        self.phase = Phase::Tip;
+        Decision { publish: records, notes: Vec::new(), next }
+    }
+}

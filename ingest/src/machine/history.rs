@@ -1,0 +1,240 @@
+//! What was published about a chain, as far back as it may still be taken back.
+//!
+//! The published records are the only source: a running cursor applies each step it publishes, and a
+//! restart applies the same records read back from the log. So both know the same.
+
+use std::collections::BTreeMap;
+
+use schemas::record::{Block, ChainBody, ChainRecord, Head, Observation};
+use schemas::{Epoch, UnixMicros};
+
+/// The fold of a lane's, or a chain's, records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct History {
+    /// How often the chain was rewound.
+    epoch: Epoch,
+    /// The last scanned block.
+    last: Block,
+    /// What the last head said.
+    head: Head,
+    /// When that was.
+    observed_at: UnixMicros,
+    /// Blocks that were on the chain when scanned: every head and every block with a transfer, so that
+    /// a rewind to the newest one that still stands takes back no transfer that still stands.
+    anchors: BTreeMap<i64, Block>,
+    /// Transfers that were not retracted, by place.
+    live: BTreeMap<(i64, i32), (Block, Observation)>,
+}
+
+impl History {
+    /// Takes the next record of a lane or chain. What comes before the first head is below it, and so
+    /// beyond taking back.
+    pub(crate) fn fold(history: Option<Self>, record: &ChainRecord) -> Option<Self> {
+        match (history, &record.body) {
+            (Some(mut history), _) => {
+                history.apply(record);
+                Some(history)
+            }
+            (None, ChainBody::Head(head)) => Some(Self {
+                epoch: record.epoch,
+                last: record.block,
+                head: head.clone(),
+                observed_at: record.observed_at,
+                anchors: BTreeMap::from([(record.block.number, record.block)]),
+                live: BTreeMap::new(),
+            }),
+            (None, ChainBody::Transfer(_) | ChainBody::Retract(_)) => None,
+        }
+    }
+
+    /// Takes the next published record.
+    pub(crate) fn apply(&mut self, record: &ChainRecord) {
+        let (block, number) = (record.block, record.block.number);
+        match &record.body {
+            ChainBody::Transfer(seen) => {
+                self.anchors.insert(number, block);
+                self.live.insert((number, seen.log_index), (block, *seen));
+            }
+            ChainBody::Retract(seen) => {
+                self.live.remove(&(number, seen.log_index));
+            }
+            ChainBody::Head(head) => {
+                if record.epoch > self.epoch {
+                    self.anchors.split_off(&number.saturating_add(1));
+                }
+                self.epoch = record.epoch;
+                self.last = block;
+                self.head = head.clone();
+                self.observed_at = record.observed_at;
+                self.anchors.insert(number, block);
+            }
+        }
+    }
+
+    /// Forgets what no rewind reaches any more: all below the newest anchor that is at or below both
+    /// the reorganisation window and the finalized height.
+    pub(crate) fn prune(&mut self, window: i64) {
+        let Some(keep) = self.anchor_at_or_below(self.floor(window)).map(|b| b.number) else {
+            return;
+        };
+        self.anchors = self.anchors.split_off(&keep);
+        self.live = self.live.split_off(&(keep.saturating_add(1), i32::MIN));
+    }
+
+    /// The height that a rewind must be able to reach.
+    pub(crate) fn floor(&self, window: i64) -> i64 {
+        self.head.finalized.max(self.last.number.saturating_sub(window))
+    }
+
+    /// Adds what another lane of the same chain knows.
+    ///
+    /// # Errors
+    /// The lanes do not end at the same head.
+    pub(crate) fn absorb(&mut self, lane: Self) -> Result<(), &'static str> {
+        if (lane.epoch, lane.last) != (self.epoch, self.last) {
+            return Err("the lanes of the chain end at different heads");
+        }
+        self.anchors.extend(lane.anchors);
+        self.live.extend(lane.live);
+        Ok(())
+    }
+
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    pub(crate) fn last(&self) -> Block {
+        self.last
+    }
+
+    pub(crate) fn head(&self) -> &Head {
+        &self.head
+    }
+
+    pub(crate) fn observed_at(&self) -> UnixMicros {
+        self.observed_at
+    }
+
+    /// The newest anchor at or below a height.
+    pub(crate) fn anchor_at_or_below(&self, number: i64) -> Option<Block> {
+        self.anchors.range(..=number).next_back().map(|(_, block)| *block)
+    }
+
+    /// The newest anchors below a height, newest first.
+    pub(crate) fn anchors_below(&self, number: i64, count_max: usize) -> Vec<Block> {
+        self.anchors.range(..number).rev().take(count_max).map(|(_, block)| *block).collect()
+    }
+
+    /// The transfers above a height, in order.
+    pub(crate) fn above(&self, number: i64) -> impl Iterator<Item = (Block, Observation)> + '_ {
+        self.live.range((number.saturating_add(1), i32::MIN)..).map(|(_, seen)| *seen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::record::example;
+    use schemas::{BlockHash, Hash, UnixSeconds};
+
+    use super::*;
+
+    fn block(number: i64, fork: u8) -> Block {
+        let hash: BlockHash = Hash([fork; 32]);
+        Block { number, hash, timestamp: UnixSeconds(number) }
+    }
+
+    fn record(epoch: i64, block: Block, body: ChainBody) -> ChainRecord {
+        let observed_at = UnixMicros(epoch * 1000 + block.number);
+        ChainRecord { epoch: Epoch(epoch), block, observed_at, body, ..example::chain_record() }
+    }
+
+    fn head(epoch: i64, number: i64, fork: u8, finalized: i64) -> ChainRecord {
+        let head = Head { confirmed: Vec::new(), finalized, match_window_seconds: 1 };
+        record(epoch, block(number, fork), ChainBody::Head(head))
+    }
+
+    fn transfer(number: i64, fork: u8, log_index: i32) -> ChainRecord {
+        let ChainBody::Transfer(seen) = example::chain_record().body else { panic!() };
+        record(0, block(number, fork), ChainBody::Transfer(Observation { log_index, ..seen }))
+    }
+
+    fn retract(of: &ChainRecord, epoch: i64) -> ChainRecord {
+        let ChainBody::Transfer(seen) = of.body else { panic!() };
+        record(epoch, of.block, ChainBody::Retract(seen))
+    }
+
+    fn fold(records: &[ChainRecord]) -> History {
+        records.iter().fold(None, History::fold).unwrap()
+    }
+
+    fn live(history: &History) -> Vec<(i64, i32)> {
+        history.above(i64::MIN).map(|(block, seen)| (block.number, seen.log_index)).collect()
+    }
+
+    #[test]
+    fn heads_and_blocks_with_transfers_are_anchors() {
+        let history = fold(&[head(0, 10, 1, 0), transfer(12, 1, 3), head(0, 15, 1, 0)]);
+        assert_eq!(history.last(), block(15, 1));
+        assert_eq!(history.anchors_below(16, 9), [15, 12, 10].map(|n| block(n, 1)));
+        assert_eq!(history.anchors_below(15, 1), [block(12, 1)]);
+        assert_eq!(live(&history), [(12, 3)]);
+    }
+
+    #[test]
+    fn a_rewind_takes_back_anchors_and_retracted_transfers() {
+        let kept = transfer(12, 1, 3);
+        let gone = transfer(14, 1, 0);
+        let history = fold(&[
+            head(0, 10, 1, 0),
+            kept,
+            gone.clone(),
+            head(0, 15, 1, 0),
+            retract(&gone, 1),
+            head(1, 12, 1, 0),
+        ]);
+        assert_eq!(history.epoch(), Epoch(1));
+        assert_eq!(history.anchors_below(99, 9), [12, 10].map(|n| block(n, 1)));
+        assert_eq!(live(&history), [(12, 3)]);
+    }
+
+    #[test]
+    fn pruning_keeps_one_anchor_at_or_below_the_floor() {
+        let mut history = fold(&[
+            head(0, 10, 1, 0),
+            transfer(12, 1, 3),
+            head(0, 20, 1, 0),
+            transfer(25, 1, 1),
+            head(0, 30, 1, 5),
+        ]);
+        // The floor is 18: a rewind may have to reach it, and 12 is the newest anchor that does.
+        history.prune(12);
+        assert_eq!(history.anchors_below(99, 9), [30, 25, 20, 12].map(|n| block(n, 1)));
+        assert_eq!(live(&history), [(25, 1)]);
+        history.apply(&head(0, 31, 1, 26));
+        history.prune(12);
+        assert_eq!(history.anchors_below(99, 9), [31, 30, 25].map(|n| block(n, 1)));
+        assert_eq!(live(&history), []);
+        history.apply(&head(0, 60, 1, 26));
+        history.prune(12);
+        assert_eq!(history.anchors_below(99, 9), [60, 31].map(|n| block(n, 1)));
+    }
+
+    #[test]
+    fn what_comes_before_the_first_head_is_beyond_taking_back() {
+        let history = fold(&[transfer(9, 1, 0), head(0, 10, 1, 0), head(0, 11, 1, 0)]);
+        assert_eq!(live(&history), []);
+        assert_eq!([transfer(9, 1, 0)].iter().fold(None, History::fold), None);
+    }
+
+    #[test]
+    fn lanes_add_up_only_at_the_same_head() {
+        let a = fold(&[head(0, 10, 1, 0), transfer(12, 1, 3), head(0, 15, 1, 0)]);
+        let b = fold(&[head(0, 10, 1, 0), transfer(13, 1, 0), head(0, 15, 1, 0)]);
+        let mut both = a.clone();
+        both.absorb(b).unwrap();
+        assert_eq!(live(&both), [(12, 3), (13, 0)]);
+        assert_eq!(both.anchors_below(99, 9).len(), 4);
+        assert!(both.absorb(fold(&[head(0, 15, 2, 0)])).is_err());
+        assert!(both.absorb(fold(&[head(1, 15, 1, 0)])).is_err());
+    }
+}

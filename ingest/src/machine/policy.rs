@@ -1,0 +1,156 @@
+//! When a block counts as confirmed: by depth, by the node's tags, or both, for each amount tier.
+
+use schemas::Amount;
+use schemas::record::ConfirmedTier;
+
+/// A block tag of the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tag {
+    /// Unlikely to be taken back; on a rollup, written to its parent chain.
+    Safe,
+    /// Not taken back short of a catastrophe.
+    Finalized,
+}
+
+/// What one amount tier asks of a block. With both depth and tag, both must hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tier {
+    /// Holds amounts below this; none for the last tier, which holds all.
+    pub below: Option<Amount>,
+    /// Confirmations, the block itself counted as the first.
+    pub depth: Option<i64>,
+    /// The tag must have reached the block.
+    pub tag: Option<Tag>,
+}
+
+/// The confirmation policy of a chain: tiers by rising amount, the last without a bound.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    /// The tiers.
+    pub tiers: Vec<Tier>,
+}
+
+/// The greatest heights that the node's tags have had on our chain.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Tags {
+    pub(crate) safe: Option<i64>,
+    pub(crate) finalized: Option<i64>,
+}
+
+impl Tags {
+    /// Takes later answers. Tags of one endpoint go backwards or vanish at times: the greatest counts.
+    pub(crate) fn merge(&mut self, later: Self) {
+        self.safe = self.safe.max(later.safe);
+        self.finalized = self.finalized.max(later.finalized);
+    }
+
+    /// Only what is said of blocks up to a height: what is above is, or was, another chain.
+    pub(crate) fn up_to(self, number: i64) -> Self {
+        Self {
+            safe: self.safe.map(|safe| safe.min(number)),
+            finalized: self.finalized.map(|finalized| finalized.min(number)),
+        }
+    }
+
+    fn of(self, tag: Tag) -> Option<i64> {
+        match tag {
+            // What is final is safe, whatever the endpoint says of `safe`.
+            Tag::Safe => self.safe.max(self.finalized),
+            Tag::Finalized => self.finalized,
+        }
+    }
+}
+
+impl Tier {
+    /// The height confirmed when the chain is scanned up to `head`; -1 for none yet. Depth n means n
+    /// confirmations with the including block as the first: `head - (n - 1)`.
+    fn confirmed(self, head: i64, tags: Tags) -> i64 {
+        let depth = self.depth.map_or(head, |depth| head.saturating_sub(depth - 1));
+        let tag = self.tag.map_or(head, |tag| tags.of(tag).unwrap_or(-1));
+        depth.min(tag).min(head).max(-1)
+    }
+}
+
+impl Policy {
+    /// One tier for all amounts.
+    #[must_use]
+    pub fn flat(depth: Option<i64>, tag: Option<Tag>) -> Self {
+        Self { tiers: vec![Tier { below: None, depth, tag }] }
+    }
+
+    /// Whether any tier asks for a tag.
+    pub(crate) fn uses_tags(&self) -> bool {
+        self.tiers.iter().any(|tier| tier.tag.is_some())
+    }
+
+    /// Whether any tier asks for this tag.
+    pub(crate) fn uses(&self, tag: Tag) -> bool {
+        self.tiers.iter().any(|tier| tier.tag == Some(tag))
+    }
+
+    /// The heights confirmed when the chain is scanned up to `head`.
+    pub(crate) fn confirmed(&self, head: i64, tags: Tags) -> Vec<ConfirmedTier> {
+        let tier = |tier: &Tier| ConfirmedTier {
+            below: tier.below,
+            number: tier.confirmed(head, tags),
+        };
+        self.tiers.iter().map(tier).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(policy: &Policy, head: i64, tags: (Option<i64>, Option<i64>), expected: &[i64]) {
+        let tags = Tags { safe: tags.0, finalized: tags.1 };
+        let numbers: Vec<_> = policy.confirmed(head, tags).iter().map(|t| t.number).collect();
+        assert_eq!(numbers, expected);
+    }
+
+    #[test]
+    fn depth_counts_the_including_block_as_one() {
+        let depth = |n| Policy::flat(Some(n), None);
+        check(&depth(1), 100, (None, None), &[100]);
+        check(&depth(12), 100, (None, None), &[89]);
+        check(&depth(12), 11, (None, None), &[0]);
+        check(&depth(12), 10, (None, None), &[-1]);
+        check(&depth(12), 3, (None, None), &[-1]);
+    }
+
+    #[test]
+    fn tags_confirm_up_to_themselves_but_never_beyond_the_scan() {
+        let finalized = Policy::flat(None, Some(Tag::Finalized));
+        check(&finalized, 100, (Some(99), Some(64)), &[64]);
+        check(&finalized, 50, (None, Some(64)), &[50]);
+        check(&finalized, 100, (Some(99), None), &[-1]);
+        let safe = Policy::flat(None, Some(Tag::Safe));
+        check(&safe, 100, (Some(96), Some(64)), &[96]);
+        check(&safe, 100, (None, Some(64)), &[64]);
+    }
+
+    #[test]
+    fn both_is_the_lower_and_tiers_keep_their_order() {
+        check(&Policy::flat(Some(32), Some(Tag::Finalized)), 100, (None, Some(98)), &[69]);
+        check(&Policy::flat(Some(32), Some(Tag::Finalized)), 100, (None, Some(60)), &[60]);
+        let below = Amount::parse("1000").ok();
+        let policy = Policy {
+            tiers: vec![
+                Tier { below, depth: Some(3), tag: None },
+                Tier { below: None, depth: Some(12), tag: Some(Tag::Finalized) },
+            ],
+        };
+        check(&policy, 100, (None, Some(64)), &[98, 64]);
+        let tiers = policy.confirmed(100, Tags::default());
+        assert_eq!((tiers[0].below, tiers[1].below), (below, None));
+    }
+
+    #[test]
+    fn tags_never_go_back_except_to_a_common_ancestor() {
+        let mut tags = Tags { safe: Some(96), finalized: Some(64) };
+        tags.merge(Tags { safe: None, finalized: Some(60) });
+        assert_eq!(tags, Tags { safe: Some(96), finalized: Some(64) });
+        assert_eq!(tags.up_to(90), Tags { safe: Some(90), finalized: Some(64) });
+    }
+}

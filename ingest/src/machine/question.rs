@@ -1,0 +1,113 @@
+//! What the cursor asks an endpoint, what it is answered, and how it is refused.
+
+use schemas::record::Block;
+use schemas::{BlockHash, TxHash};
+
+/// A block to look up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Point {
+    /// The endpoint's head.
+    Latest,
+    /// The `safe` tag; an endpoint without it answers none.
+    Safe,
+    /// The `finalized` tag; an endpoint without it answers none.
+    Finalized,
+    /// The block at a height of the endpoint's chain.
+    Number(i64),
+}
+
+/// Where to look for Transfer events to our wallets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Span {
+    /// All blocks from one height to another, both included.
+    Range {
+        /// First.
+        from: i64,
+        /// Last.
+        to: i64,
+    },
+    /// One block: an endpoint that does not have it says so instead of finding nothing.
+    Block(BlockHash),
+}
+
+/// One request: blocks are looked up before logs, in this order where the endpoint keeps an order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Ask {
+    /// Blocks to look up.
+    pub(crate) blocks: Vec<Point>,
+    /// Logs to search for.
+    pub(crate) logs: Vec<Span>,
+}
+
+/// What an [`Ask`] brought, position by position.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// The blocks; none where the endpoint has none.
+    pub(crate) blocks: Vec<Option<Header>>,
+    /// The logs, as the endpoint gave them.
+    pub(crate) logs: Vec<Vec<Log>>,
+}
+
+/// The part of a block header that is looked at. Other fields differ between chains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// The block.
+    pub(crate) block: Block,
+    /// Hash of its parent.
+    pub(crate) parent: BlockHash,
+}
+
+/// An event as the endpoint gave it, unchecked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Log {
+    /// The contract.
+    pub(crate) address: [u8; 20],
+    /// Signature and indexed arguments.
+    pub(crate) topics: Vec<[u8; 32]>,
+    /// The other arguments.
+    pub(crate) data: Vec<u8>,
+    /// Height of its block.
+    pub(crate) block_number: i64,
+    /// Hash of its block.
+    pub(crate) block_hash: BlockHash,
+    /// Its transaction.
+    pub(crate) tx_hash: TxHash,
+    /// Position in its block.
+    pub(crate) log_index: i32,
+    /// The endpoint says that the block is orphaned.
+    pub(crate) removed: bool,
+}
+
+/// Why there is no answer. Endpoints share no error codes; `rpc` sorts their words into these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The range or its result is too large; the endpoint may name a range that would do.
+    Size {
+        /// First and last block of that range.
+        hint: Option<(i64, i64)>,
+    },
+    /// Too many requests.
+    Rate,
+    /// The endpoint does not have the block yet, or not any more.
+    Behind,
+    /// No answer in time.
+    Timeout,
+    /// Anything that may pass: connection, 5xx, nonsense.
+    Transient,
+    /// The endpoint will not serve this: an operator must act.
+    Fatal,
+}
+
+impl Refusal {
+    /// The value of the metric label `class`.
+    pub(crate) const fn class(self) -> &'static str {
+        match self {
+            Self::Size { .. } => "size",
+            Self::Rate => "rate",
+            Self::Behind => "behind",
+            Self::Timeout => "timeout",
+            Self::Transient => "transient",
+            Self::Fatal => "fatal",
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Which events are payments to us: checks every log again, whatever the endpoint was asked for.
+
+use std::collections::{BTreeSet, HashMap};
+
+use alloy_primitives::B256;
+use alloy_sol_types::SolEvent as _;
+use schemas::record::Observation;
+use schemas::{Address, Amount, Blockchain, PaymentKey, TokenContract, TxHash};
+
+use super::question::Log;
+
+mod abi {
+    //! The one event that is read.
+    alloy_sol_types::sol! {
+        event Transfer(address indexed from, address indexed to, uint256 value);
+    }
+}
+
+/// First topic of every Transfer event.
+pub(crate) const TRANSFER_TOPIC: [u8; 32] = abi::Transfer::SIGNATURE_HASH.0;
+
+/// An event of a trusted contract to one of our wallets that no record can carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Skipped {
+    pub(crate) contract: Address,
+    pub(crate) tx_hash: TxHash,
+    pub(crate) log_index: i32,
+}
+
+/// The tokens and wallets of one chain.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    blockchain: Blockchain,
+    tokens: Vec<TokenContract>,
+    wallets: BTreeSet<[u8; 32]>,
+}
+
+/// An address as an indexed argument.
+pub(crate) fn topic(address: &Address) -> [u8; 32] {
+    alloy_primitives::Address::new(*address.bytes()).into_word().0
+}
+
+impl Watch {
+    pub(crate) fn new(
+        blockchain: Blockchain,
+        tokens: Vec<TokenContract>,
+        wallets: &[Address],
+    ) -> Self {
+        Self { blockchain, tokens, wallets: wallets.iter().map(topic).collect() }
+    }
+
+    /// The logs that are Transfer events of our tokens to our wallets, in order, each once. Foreign
+    /// ones are ignored: the endpoint answered more than was asked.
+    ///
+    /// # Errors
+    /// What contradicts the question or itself: nothing of such an answer can be used.
+    pub(crate) fn sift(
+        &self,
+        logs: impl IntoIterator<Item = Log>,
+        from: i64,
+        to: i64,
+    ) -> Result<Vec<Log>, &'static str> {
+        let mut ours = Vec::new();
+        for log in logs {
+            if log.removed {
+                return Err("a log is marked removed");
+            }
+            if !self.is_ours(&log) {
+                continue;
+            }
+            if log.block_number < from || log.block_number > to {
+                return Err("a log lies outside the range");
+            }
+            ours.push(log);
+        }
+        ours.sort_by_key(|log| (log.block_number, log.log_index));
+        // The same log twice is a stutter; two logs in one place are two forks in one answer.
+        ours.dedup();
+        let mut neighbours = ours.iter().zip(ours.iter().skip(1));
+        if neighbours.any(|(a, b)| {
+            a.block_number == b.block_number
+                && (a.block_hash != b.block_hash || a.log_index == b.log_index)
+        }) {
+            return Err("logs of two forks are in one answer");
+        }
+        Ok(ours)
+    }
+
+    /// The payments among the sifted logs of one block, and what could not be read. Zero values are
+    /// dropped: anyone can emit them for free in anyone's name.
+    pub(crate) fn observe(&self, logs: &[Log]) -> (Vec<Observation>, Vec<Skipped>) {
+        let (mut seen, mut skipped) = (Vec::new(), Vec::new());
+        let mut equal: HashMap<PaymentKey, i32> = HashMap::new();
+        for log in logs {
+            let Some(mut observation) = self.read(log) else {
+                skipped.push(Skipped {
+                    contract: self.address(log.address),
+                    tx_hash: log.tx_hash,
+                    log_index: log.log_index,
+                });
+                continue;
+            };
+            if observation.value == Amount::ZERO {
+                continue;
+            }
+            let count = equal.entry(observation.payment()).or_default();
+            observation.ordinal = *count;
+            *count = count.saturating_add(1);
+            seen.push(observation);
+        }
+        (seen, skipped)
+    }
+
+    fn is_ours(&self, log: &Log) -> bool {
+        let [signature, _, to] = log.topics.as_slice() else { return false };
+        *signature == TRANSFER_TOPIC
+            && self.token(log.address).is_some()
+            && self.wallets.contains(to)
+    }
+
+    fn read(&self, log: &Log) -> Option<Observation> {
+        let token = self.token(log.address)?;
+        let topics = log.topics.iter().copied().map(B256::new);
+        let event = abi::Transfer::decode_raw_log(topics, &log.data).ok()?;
+        Some(Observation {
+            token: token.stablecoin,
+            contract: token.contract,
+            from_address: self.address(event.from.0.0),
+            to_address: self.address(event.to.0.0),
+            tx_hash: log.tx_hash,
+            log_index: log.log_index,
+            ordinal: 0,
+            value: Amount::from_units(event.value, token.decimals)?,
+        })
+    }
+
+    fn token(&self, contract: [u8; 20]) -> Option<&TokenContract> {
+        self.tokens.iter().find(|token| *token.contract.bytes() == contract)
+    }
+
+    fn address(&self, bytes: [u8; 20]) -> Address {
+        Address::new(self.blockchain.address_family(), bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloy_primitives::U256;
+    use schemas::{AddressFamily, Hash, Stablecoin};
+
+    use super::*;
+
+    const TOKEN: [u8; 20] = [0xaa; 20];
+    const WALLET: Address = Address::new(AddressFamily::Evm, [0x11; 20]);
+    const PAYER: Address = Address::new(AddressFamily::Evm, [0x22; 20]);
+
+    fn watch() -> Watch {
+        let token = TokenContract {
+            blockchain: Blockchain::Eth,
+            stablecoin: Stablecoin::Usdc,
+            contract: Address::new(AddressFamily::Evm, TOKEN),
+            decimals: 6,
+        };
+        Watch::new(Blockchain::Eth, vec![token], &[WALLET])
+    }
+
+    fn log(number: i64, index: i32, value: U256) -> Log {
+        Log {
+            address: TOKEN,
+            topics: vec![TRANSFER_TOPIC, topic(&PAYER), topic(&WALLET)],
+            data: value.to_be_bytes::<32>().to_vec(),
+            block_number: number,
+            block_hash: Hash([number.to_be_bytes()[7]; 32]),
+            tx_hash: Hash([7; 32]),
+            log_index: index,
+            removed: false,
+        }
+    }
+
+    fn one(number: i64, index: i32) -> Log {
+        log(number, index, U256::from(1_500_000))
+    }
+
+    #[test]
+    fn the_signature_is_the_one_of_erc20() {
+        let text = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef";
+        assert_eq!(Hash(TRANSFER_TOPIC).to_string(), text);
+    }
+
+    #[test]
+    fn foreign_logs_are_ignored_and_ours_sorted_and_counted_once() {
+        let other_contract = Log { address: [0xbb; 20], ..one(5, 7) };
+        let other_wallet =
+            Log { topics: vec![TRANSFER_TOPIC, topic(&PAYER), topic(&PAYER)], ..one(5, 8) };
+        let other_event = Log { topics: vec![[9; 32], topic(&PAYER), topic(&WALLET)], ..one(5, 9) };
+        let nft = Log {
+            topics: vec![TRANSFER_TOPIC, topic(&PAYER), topic(&WALLET), [1; 32]],
+            ..one(5, 10)
+        };
+        let mut dirty = topic(&WALLET);
+        dirty[0] = 1;
+        let dirty = Log { topics: vec![TRANSFER_TOPIC, topic(&PAYER), dirty], ..one(5, 11) };
+        let logs = [
+            one(6, 0),
+            other_contract,
+            one(5, 3),
+            other_wallet,
+            one(5, 2),
+            other_event,
+            nft,
+            dirty,
+            one(6, 0),
+        ];
+        let ours = watch().sift(logs, 5, 6).unwrap();
+        assert_eq!(ours, [one(5, 2), one(5, 3), one(6, 0)]);
+    }
+
+    #[test]
+    fn answers_that_contradict_are_refused() {
+        let fork = Log { block_hash: Hash([0xff; 32]), ..one(5, 4) };
+        let twice = Log { tx_hash: Hash([8; 32]), ..one(5, 3) };
+        let removed = Log { removed: true, ..one(5, 4) };
+        for (logs, reason) in [
+            (vec![one(5, 3), fork], "logs of two forks are in one answer"),
+            (vec![one(5, 3), twice], "logs of two forks are in one answer"),
+            (vec![one(5, 3), removed], "a log is marked removed"),
+            (vec![one(4, 3)], "a log lies outside the range"),
+            (vec![one(7, 3)], "a log lies outside the range"),
+        ] {
+            assert_eq!(watch().sift(logs, 5, 6), Err(reason));
+        }
+    }
+
+    #[test]
+    fn equal_transfers_of_a_transaction_are_numbered_in_log_order() {
+        let other_amount = log(5, 3, U256::from(2));
+        let other_tx = Log { tx_hash: Hash([8; 32]), ..one(5, 4) };
+        let (seen, skipped) =
+            watch().observe(&[one(5, 1), one(5, 2), other_amount, other_tx, one(5, 9)]);
+        let told: Vec<_> = seen.iter().map(|o| (o.log_index, o.ordinal)).collect();
+        assert_eq!(told, [(1, 0), (2, 1), (3, 0), (4, 0), (9, 2)]);
+        assert_eq!(skipped, []);
+        assert_eq!(seen[0].value, Amount::parse("1.5").unwrap());
+        assert_eq!((seen[0].from_address, seen[0].to_address), (PAYER, WALLET));
+        assert_eq!(seen[0].token, Stablecoin::Usdc);
+    }
+
+    #[test]
+    fn zero_is_dropped_and_the_unreadable_is_reported() {
+        let broken = Log { data: vec![1, 2], ..one(5, 2) };
+        let (seen, skipped) = watch().observe(&[
+            log(5, 0, U256::ZERO),
+            log(5, 1, U256::MAX),
+            broken,
+            log(5, 3, U256::from(1)),
+        ]);
+        assert_eq!(seen.iter().map(|o| o.log_index).collect::<Vec<_>>(), [3]);
+        assert_eq!(skipped.iter().map(|s| s.log_index).collect::<Vec<_>>(), [1, 2]);
+    }
+}

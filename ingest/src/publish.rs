@@ -1,0 +1,82 @@
+//! Where the records of a step go: transfers to their wallet's lane, heads to every lane, and the
+//! chain's progress beside them.
+
+use runtime::Envelope;
+use runtime::log::NewRecord;
+use schemas::record::{ChainBody, ChainProgress, ChainRecord};
+use schemas::{CodecError, Layout, Partition, Topic};
+
+/// The atomic step of some records, in their order.
+///
+/// # Errors
+/// [`CodecError`] if a record does not fit its schema, which is a defect of this program.
+pub(crate) fn step(records: &[ChainRecord], layout: &Layout) -> Result<Vec<NewRecord>, CodecError> {
+    let Some(last) = records.last() else { return Ok(Vec::new()) };
+    // Unique, and the same when the step is tried again: `observed_at` grows with each step.
+    let origin = format!("ingest/{}/{}/{}", last.blockchain, last.epoch.0, last.observed_at.0);
+    let mut envelope = Envelope::from_outside(origin, last.observed_at, None);
+    let mut step = Vec::with_capacity(records.len() + layout.lanes as usize + 1);
+    for record in records {
+        let chain = record.blockchain;
+        match &record.body {
+            ChainBody::Transfer(seen) | ChainBody::Retract(seen) => {
+                let key = format!("{chain}/{}/{}", record.block.hash, seen.log_index);
+                let lane = layout.lane(chain, &seen.to_address);
+                step.push(envelope.wrap(Topic::TransfersRaw, lane, key, record)?);
+            }
+            ChainBody::Head(_) => {
+                for lane in layout.lanes_of(chain) {
+                    step.push(envelope.wrap(Topic::TransfersRaw, lane, chain.as_str(), record)?);
+                }
+            }
+        }
+    }
+    if let Some(progress) = progress(last) {
+        let chain = last.blockchain;
+        let partition = Partition(chain.index());
+        step.push(envelope.wrap(Topic::Chains, partition, chain.as_str(), &progress)?);
+    }
+    Ok(step)
+}
+
+/// Every step ends with a head; its first tier holds the smallest amounts.
+fn progress(last: &ChainRecord) -> Option<ChainProgress> {
+    let ChainBody::Head(head) = &last.body else { return None };
+    Some(ChainProgress {
+        blockchain: last.blockchain,
+        epoch: last.epoch,
+        head: last.block,
+        confirmed: head.confirmed.first().map_or(-1, |tier| tier.number),
+        finalized: head.finalized,
+        updated_at: last.observed_at,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use runtime::log::TopicPartition;
+    use schemas::record::example;
+
+    use super::*;
+
+    #[test]
+    fn transfers_go_to_one_lane_heads_to_all_and_progress_beside_them() {
+        let layout = Layout { lanes: 3, orders: 1, webhooks: 1 };
+        let (transfer, head) = (example::chain_record(), example::chain_head());
+        let ChainBody::Transfer(seen) = transfer.body else { panic!() };
+        let step = step(&[transfer.clone(), head.clone()], &layout).unwrap();
+        let raw = |partition| TopicPartition { topic: Topic::TransfersRaw, partition };
+        let to: Vec<_> = step.iter().map(|record| record.to).collect();
+        let lanes: Vec<_> = layout.lanes_of(head.blockchain).map(raw).collect();
+        assert_eq!(to[0], raw(layout.lane(transfer.blockchain, &seen.to_address)));
+        assert_eq!(to[1..4], lanes);
+        assert_eq!(to[4], TopicPartition { topic: Topic::Chains, partition: Partition(0) });
+        assert_eq!(step[4].key, b"eth");
+        let decoded: ChainProgress = schemas::decode(step[4].value.as_deref().unwrap()).unwrap();
+        assert_eq!(decoded.confirmed, 20_999_988);
+        let mut ids: Vec<_> = step.iter().map(|r| r.headers[1].1.clone()).collect();
+        ids.dedup();
+        assert_eq!(ids.len(), 5);
+        assert_eq!(super::step(&[], &layout).unwrap(), []);
+    }
+}

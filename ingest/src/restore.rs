@@ -1,0 +1,121 @@
+//! Reads back what was published about a chain: the log is the cursor.
+//!
+//! Each lane is read backwards in pages until a head at or below the floor, the height that a rewind
+//! must be able to reach. Everything before that head in the lane is at or below it, so nothing that
+//! matters is missed.
+
+use runtime::log::{self, Log, Offset, TopicPartition};
+use schemas::record::{ChainBody, ChainRecord};
+use schemas::{Partition, Topic};
+
+use crate::machine::History;
+use crate::{ChainConfig, Error};
+
+/// Records of one read.
+const PAGE: i64 = 1000;
+
+/// What the log says of the chain; none if nothing was ever published. Blocks.
+///
+/// # Errors
+/// [`Error::Log`], transient or not; [`Error::Restore`] if the records are not what ingest writes.
+pub(crate) fn restore(log: &dyn Log, chain: &ChainConfig) -> Result<Option<History>, Error> {
+    restore_by(PAGE, log, chain)
+}
+
+/// The same with pages of another size.
+pub(crate) fn restore_by(
+    page: i64,
+    log: &dyn Log,
+    chain: &ChainConfig,
+) -> Result<Option<History>, Error> {
+    let mut whole: Option<History> = None;
+    for (position, lane) in log.layout().lanes_of(chain.blockchain).enumerate() {
+        let history = restore_lane(page, log, chain, lane)?;
+        match (&mut whole, history) {
+            (Some(whole), Some(history)) => {
+                whole.absorb(history).map_err(|cause| broken(chain, lane, None, cause))?;
+            }
+            (None, history) if position == 0 => whole = history,
+            (None, None) => {}
+            (Some(_), None) | (None, Some(_)) => {
+                return Err(broken(chain, lane, None, "some lanes of the chain are empty"));
+            }
+        }
+    }
+    Ok(whole)
+}
+
+fn restore_lane(
+    page: i64,
+    log: &dyn Log,
+    chain: &ChainConfig,
+    lane: Partition,
+) -> Result<Option<History>, Error> {
+    let of = TopicPartition { topic: Topic::TransfersRaw, partition: lane };
+    let bounds = log.bounds(of)?;
+    let mut end = bounds.end;
+    let mut floor = None;
+    // Pages from the newest to the oldest, each in the order of the log.
+    let mut pages: Vec<Vec<ChainRecord>> = Vec::new();
+    while end > bounds.start {
+        let start = Offset(end.0.saturating_sub(page)).max(bounds.start);
+        let records = read_page(log, chain, of, start, end)?;
+        if floor.is_none() {
+            floor = records.iter().rev().find_map(|record| floor_of(record, chain.reorg_window));
+        }
+        let is_low = |record: &ChainRecord| {
+            matches!(record.body, ChainBody::Head(_))
+                && floor.is_some_and(|floor| record.block.number <= floor)
+        };
+        let reached = records.iter().any(is_low);
+        pages.push(records);
+        end = start;
+        if reached {
+            break;
+        }
+    }
+    Ok(pages.into_iter().rev().flatten().fold(None, |history, r| History::fold(history, &r)))
+}
+
+/// The floor after a head.
+fn floor_of(record: &ChainRecord, window: i64) -> Option<i64> {
+    History::fold(None, record).map(|history| history.floor(window))
+}
+
+fn read_page(
+    log: &dyn Log,
+    chain: &ChainConfig,
+    of: TopicPartition,
+    start: Offset,
+    end: Offset,
+) -> Result<Vec<ChainRecord>, Error> {
+    let mut page = Vec::new();
+    let mut from = start;
+    while from < end {
+        let count = usize::try_from(end.0.saturating_sub(from.0)).unwrap_or(usize::MAX);
+        let records = log.read(of, from, count)?;
+        let Some(last) = records.last() else { break };
+        from = last.offset.next();
+        for record in records.iter().filter(|record| record.offset < end) {
+            page.push(decode(chain, record)?);
+        }
+    }
+    Ok(page)
+}
+
+fn decode(chain: &ChainConfig, record: &log::Record) -> Result<ChainRecord, Error> {
+    let wrong = |cause: &str| broken(chain, record.from.partition, Some(record.offset), cause);
+    let value = record.value.as_deref().ok_or_else(|| wrong("a tombstone"))?;
+    let decoded: ChainRecord = schemas::decode(value).map_err(|e| wrong(&e.to_string()))?;
+    if decoded.blockchain == chain.blockchain {
+        Ok(decoded)
+    } else {
+        Err(wrong("a record of another chain"))
+    }
+}
+
+fn broken(chain: &ChainConfig, lane: Partition, offset: Option<Offset>, cause: &str) -> Error {
+    let place = TopicPartition { topic: Topic::TransfersRaw, partition: lane };
+    let place = offset.map_or_else(|| place.to_string(), |offset| format!("{place}/{offset}"));
+    Error::Restore { blockchain: chain.blockchain, place, cause: cause.to_owned() }
+}

@@ -1,0 +1,173 @@
+//! The JSON-RPC client of one endpoint: every question of the cursor is one batch.
+//!
+//! An answer is whole or a [`Failure`]; nothing is tried again here. Only what the cursor looks at is
+//! read, so that chains with other headers are served by the same code.
+
+mod failure;
+mod wire;
+
+use alloy_primitives::hex;
+pub(crate) use failure::Failure;
+use schemas::Hash;
+use serde_json::{Value, json};
+use wire::Call;
+
+use crate::machine::{Answer, Ask, Point, Refusal, Span, TRANSFER_TOPIC, topic};
+use crate::{ChainConfig, Error, RpcUrl};
+
+/// Calls in one request. Providers bound batches at 100 and more; some count each call.
+const BATCH_CALLS_MAX: usize = 50;
+/// Wallets in one filter: nodes take 1,000 topics in a position.
+const FILTER_WALLETS_MAX: usize = 500;
+/// Longest body that is read. With our filters, answers are small; more is a size error.
+const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// One endpoint.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    client: reqwest::Client,
+    url: RpcUrl,
+    /// Masked in messages.
+    secrets: Vec<String>,
+    /// The contracts, as a filter has them.
+    contracts: Value,
+    /// The topics, one list for each filter.
+    topics: Vec<Value>,
+}
+
+impl Endpoint {
+    /// A client for the chain's endpoint; connects when first asked.
+    ///
+    /// # Errors
+    /// [`Error::Client`] if the system cannot do TLS.
+    pub(crate) fn new(chain: &ChainConfig) -> Result<Self, Error> {
+        // The error only says that another part of the process was first.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let client = reqwest::Client::builder()
+            .timeout(chain.request_timeout)
+            .redirect(reqwest::redirect::Policy::none())
+            .user_agent("tidemark")
+            .build()
+            .map_err(|error| Error::Client(describe(error)))?;
+        let contracts =
+            chain.tokens.iter().map(|token| json!(hex::encode_prefixed(token.contract.bytes())));
+        let topics = chain.wallets.chunks(FILTER_WALLETS_MAX).map(|wallets| {
+            let wallets: Vec<_> =
+                wallets.iter().map(|wallet| Hash(topic(wallet)).to_string()).collect();
+            json!([Hash(TRANSFER_TOPIC).to_string(), null, wallets])
+        });
+        Ok(Self {
+            client,
+            url: chain.rpc_url.clone(),
+            secrets: chain.rpc_url.secrets(),
+            contracts: contracts.collect(),
+            topics: topics.collect(),
+        })
+    }
+
+    /// What `eth_chainId` answers.
+    ///
+    /// # Errors
+    /// [`Failure`] if it does not.
+    pub(crate) async fn fetch_chain_id(&self) -> Result<u64, Failure> {
+        let call = Call { method: "eth_chainId", params: json!([]) };
+        let mut results = self.call(&[call]).await?.into_iter();
+        match results.next() {
+            Some(result) => wire::chain_id(&result?),
+            None => Err(Failure::new(Refusal::Transient, "no answer")),
+        }
+    }
+
+    /// Asks a question of the cursor.
+    ///
+    /// # Errors
+    /// [`Failure`] if any part of it has no answer; a tag that the endpoint does not have is none.
+    pub(crate) async fn fetch(&self, ask: &Ask) -> Result<Answer, Failure> {
+        let blocks = ask.blocks.iter().map(|point| Call::block(*point));
+        let logs = ask.logs.iter().flat_map(|span| self.log_calls(*span));
+        let calls: Vec<Call> = blocks.chain(logs).collect();
+        let mut results = Vec::with_capacity(calls.len());
+        for calls in calls.chunks(BATCH_CALLS_MAX) {
+            results.extend(self.call(calls).await?);
+        }
+        self.read(ask, results)
+    }
+
+    fn read(&self, ask: &Ask, results: Vec<Result<Value, Failure>>) -> Result<Answer, Failure> {
+        let missing = || Failure::new(Refusal::Transient, "no answer");
+        let mut results = results.into_iter();
+        let mut answer = Answer::default();
+        for point in &ask.blocks {
+            let result = results.next().ok_or_else(missing)?;
+            answer.blocks.push(match (point, result) {
+                (_, Ok(value)) => wire::header(value)?,
+                (Point::Safe | Point::Finalized, Err(_)) => None,
+                (Point::Latest | Point::Number(_), Err(failure)) => return Err(failure),
+            });
+        }
+        for _ in &ask.logs {
+            let mut found = Vec::new();
+            for _ in &self.topics {
+                found.extend(wire::logs(results.next().ok_or_else(missing)??)?);
+            }
+            answer.logs.push(found);
+        }
+        Ok(answer)
+    }
+
+    fn log_calls(&self, span: Span) -> impl Iterator<Item = Call> + '_ {
+        self.topics.iter().map(move |topics| {
+            let mut filter = match span {
+                Span::Range { from, to } => {
+                    json!({ "fromBlock": wire::quantity(from), "toBlock": wire::quantity(to) })
+                }
+                Span::Block(hash) => json!({ "blockHash": hash }),
+            };
+            filter["address"] = self.contracts.clone();
+            filter["topics"] = topics.clone();
+            Call { method: "eth_getLogs", params: json!([filter]) }
+        })
+    }
+
+    /// Sends one batch. What comes back has no part of the URL in it.
+    async fn call(&self, calls: &[Call]) -> Result<Vec<Result<Value, Failure>>, Failure> {
+        let masked = |failure: Failure| failure.masked(&self.secrets);
+        let (status, body) = self.post(calls).await.map_err(masked)?;
+        if !status.is_success() {
+            let start = String::from_utf8_lossy(body.get(..400).unwrap_or(&body));
+            return Err(masked(Failure::from_status(status.as_u16(), &start)));
+        }
+        let results = wire::results(&body, calls.len()).map_err(masked)?;
+        Ok(results.into_iter().map(|result| result.map_err(masked)).collect())
+    }
+
+    async fn post(&self, calls: &[Call]) -> Result<(reqwest::StatusCode, Vec<u8>), Failure> {
+        let request = self.client.post(self.url.url().clone()).json(&wire::batch(calls));
+        let mut response = request.send().await.map_err(broken)?;
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(broken)? {
+            if body.len() + chunk.len() > BODY_BYTES_MAX {
+                return Err(Failure::new(Refusal::Size { hint: None }, "the answer is too long"));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok((response.status(), body))
+    }
+}
+
+fn broken(error: reqwest::Error) -> Failure {
+    let refusal = if error.is_timeout() { Refusal::Timeout } else { Refusal::Transient };
+    Failure::new(refusal, describe(error))
+}
+
+/// The error with its causes and without the URL.
+fn describe(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(source) = cause {
+        text = format!("{text}: {source}");
+        cause = source.source();
+    }
+    text
+}

@@ -1,0 +1,269 @@
+//! JSON-RPC as it travels: calls out, replies in. Every field from outside is checked here.
+
+use schemas::record::Block;
+use schemas::{BlockHash, Hash, TxHash, UnixSeconds};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::failure::Failure;
+use crate::machine::{Header, Log, Point, Refusal};
+
+/// One call of a batch.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Call {
+    pub(super) method: &'static str,
+    pub(super) params: Value,
+}
+
+impl Call {
+    /// Looks a block up.
+    pub(super) fn block(point: Point) -> Self {
+        let which = match point {
+            Point::Latest => json!("latest"),
+            Point::Safe => json!("safe"),
+            Point::Finalized => json!("finalized"),
+            Point::Number(number) => json!(quantity(number)),
+        };
+        Self { method: "eth_getBlockByNumber", params: json!([which, false]) }
+    }
+}
+
+/// A number as JSON-RPC writes it.
+pub(super) fn quantity(number: i64) -> String {
+    format!("{number:#x}")
+}
+
+/// The body of a batch; ids are positions.
+pub(super) fn batch(calls: &[Call]) -> Value {
+    let call = |(id, call): (usize, &Call)| {
+        json!({ "jsonrpc": "2.0", "id": id, "method": call.method, "params": call.params })
+    };
+    calls.iter().enumerate().map(call).collect()
+}
+
+/// The results of a batch of `count` calls, in the order of the calls.
+///
+/// # Errors
+/// [`Failure`] if the batch as a whole was refused, or is not answered call by call.
+pub(super) fn results(
+    body: &[u8],
+    count: usize,
+) -> Result<Vec<Result<Value, Failure>>, Failure> {
+    let text = || String::from_utf8_lossy(body.get(..400).unwrap_or(body)).into_owned();
+    let replies = match serde_json::from_slice(body) {
+        Ok(Value::Array(replies)) => replies,
+        // One error for the whole batch.
+        Ok(Value::Object(reply)) if reply.contains_key("error") => {
+            return Err(error(reply.get("error").unwrap_or(&Value::Null)));
+        }
+        _ => return Err(Failure::from_body(&text())),
+    };
+    let mut results: Vec<Option<Result<Value, Failure>>> = vec![None; count];
+    for mut reply in replies {
+        let id = reply.get("id").and_then(Value::as_u64).and_then(|id| usize::try_from(id).ok());
+        let refused = reply.get("error").filter(|error| !error.is_null()).map(error);
+        let result = reply.get_mut("result").map(Value::take);
+        match (id.and_then(|id| results.get_mut(id)), refused, result) {
+            (Some(place), Some(failure), _) => *place = Some(Err(failure)),
+            (Some(place), None, Some(result)) => *place = Some(Ok(result)),
+            // Refused before its calls were looked at.
+            (None, Some(failure), _) => return Err(failure),
+            _ => return Err(Failure::from_body(&text())),
+        }
+    }
+    let all: Option<Vec<_>> = results.into_iter().collect();
+    all.ok_or_else(|| Failure::new(Refusal::Transient, "a call of the batch was not answered"))
+}
+
+fn error(error: &Value) -> Failure {
+    let code = error.get("code").and_then(Value::as_i64).unwrap_or_default();
+    let message = error.get("message").and_then(Value::as_str).unwrap_or_default();
+    // Some put the words that tell range from rate into `data`.
+    let data = error.get("data").and_then(Value::as_str).unwrap_or_default();
+    Failure::from_rpc(code, format!("{message} {data}").trim())
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireBlock {
+    number: String,
+    hash: Hash,
+    parent_hash: Hash,
+    timestamp: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireLog {
+    address: String,
+    topics: Vec<Hash>,
+    data: String,
+    block_number: String,
+    block_hash: BlockHash,
+    transaction_hash: TxHash,
+    log_index: String,
+    #[serde(default)]
+    removed: bool,
+}
+
+/// A block, or none for `null`.
+pub(super) fn header(value: Value) -> Result<Option<Header>, Failure> {
+    if value.is_null() {
+        return Ok(None);
+    }
+    let wire: WireBlock = serde_json::from_value(value).map_err(|e| malformed("block", &e))?;
+    let (number, timestamp) = (parse_quantity(&wire.number), parse_quantity(&wire.timestamp));
+    let (Some(number), Some(timestamp)) = (number, timestamp) else {
+        return Err(malformed("block", &"a number is not a quantity"));
+    };
+    let block = Block { number, hash: wire.hash, timestamp: UnixSeconds(timestamp) };
+    Ok(Some(Header { block, parent: wire.parent_hash }))
+}
+
+/// A list of logs.
+pub(super) fn logs(value: Value) -> Result<Vec<Log>, Failure> {
+    let list: Vec<WireLog> = serde_json::from_value(value).map_err(|e| malformed("logs", &e))?;
+    let log = |wire: WireLog| {
+        Some(Log {
+            address: bytes(&wire.address)?.try_into().ok()?,
+            topics: wire.topics.into_iter().map(|topic| topic.0).collect(),
+            data: bytes(&wire.data)?,
+            block_number: parse_quantity(&wire.block_number)?,
+            block_hash: wire.block_hash,
+            tx_hash: wire.transaction_hash,
+            log_index: parse_quantity(&wire.log_index)?.try_into().ok()?,
+            removed: wire.removed,
+        })
+    };
+    let logs: Option<Vec<_>> = list.into_iter().map(log).collect();
+    logs.ok_or_else(|| malformed("logs", &"a field does not parse"))
+}
+
+/// A chain id.
+pub(super) fn chain_id(value: &Value) -> Result<u64, Failure> {
+    let number = value.as_str().and_then(parse_quantity);
+    number
+        .and_then(|number| u64::try_from(number).ok())
+        .ok_or_else(|| malformed("chain id", &"not a quantity"))
+}
+
+fn malformed(what: &str, cause: &dyn std::fmt::Display) -> Failure {
+    Failure::new(Refusal::Transient, format!("malformed {what}: {cause}"))
+}
+
+fn bytes(text: &str) -> Option<Vec<u8>> {
+    text.strip_prefix("0x").and_then(|digits| alloy_primitives::hex::decode(digits).ok())
+}
+
+fn parse_quantity(text: &str) -> Option<i64> {
+    let digits = text.strip_prefix("0x")?;
+    // The parser of the standard library would take a sign.
+    let plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    i64::from_str_radix(digits, 16).ok().filter(|_| plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HASH: &str = "0xabababababababababababababababababababababababababababababababab";
+
+    fn block_json() -> Value {
+        json!({
+            "number": "0x10", "hash": HASH, "parentHash": HASH, "timestamp": "0x6553f100",
+            "stateRoot": "0x", "gasLimit": 5,
+        })
+    }
+
+    fn log_json() -> Value {
+        json!({
+            "address": "0x00000000000000000000000000000000000000AA", "topics": [HASH],
+            "data": "0x0102", "blockNumber": "0x10", "blockHash": HASH, "transactionHash": HASH,
+            "transactionIndex": "0x0", "logIndex": "0x7", "removed": false,
+        })
+    }
+
+    #[test]
+    fn blocks_need_four_fields_and_tolerate_the_rest() {
+        let header = header(block_json()).unwrap().unwrap();
+        assert_eq!((header.block.number, header.block.timestamp.0), (16, 1_700_000_000));
+        assert_eq!(header.block.hash, Hash([0xab; 32]));
+        assert_eq!(super::header(Value::Null), Ok(None));
+        for (field, value) in [
+            ("number", json!(16)),
+            ("number", json!("16")),
+            ("number", json!("0x")),
+            ("number", json!("0x+1")),
+            ("number", json!("0xffffffffffffffff")),
+            ("hash", json!("0x12")),
+            ("hash", Value::Null),
+            ("parentHash", json!(5)),
+        ] {
+            let mut broken = block_json();
+            broken[field] = value;
+            let failure = super::header(broken.clone()).unwrap_err();
+            assert_eq!(failure.refusal, Refusal::Transient, "{broken}");
+        }
+    }
+
+    #[test]
+    fn logs_parse_whole_or_not_at_all() {
+        let logs = logs(json!([log_json(), log_json()])).unwrap();
+        assert_eq!(logs.len(), 2);
+        assert_eq!((logs[0].log_index, &logs[0].data[..]), (7, &[1, 2][..]));
+        assert_eq!(logs[0].address[19], 0xaa);
+        for (field, value) in [
+            ("address", json!("0xaa")),
+            ("data", json!("0x1")),
+            ("logIndex", json!("0x80000000")),
+            ("blockNumber", Value::Null),
+            ("topics", json!(["0x1"])),
+            ("removed", json!("no")),
+        ] {
+            let mut broken = log_json();
+            broken[field] = value;
+            assert!(super::logs(json!([log_json(), broken])).is_err(), "{field}");
+        }
+        assert!(super::logs(Value::Null).is_err());
+    }
+
+    #[test]
+    fn replies_are_matched_by_id() {
+        let body = json!([
+            { "id": 1, "result": "b" },
+            { "id": 0, "error": { "code": -32000, "message": "unknown block" } },
+            { "id": 2, "result": null },
+        ]);
+        let results = results(body.to_string().as_bytes(), 3).unwrap();
+        assert_eq!(results[0].as_ref().unwrap_err().refusal, Refusal::Behind);
+        assert_eq!(results[1], Ok(json!("b")));
+        assert_eq!(results[2], Ok(Value::Null));
+    }
+
+    #[test]
+    fn batches_that_are_not_answered_as_such() {
+        let whole = json!({ "id": null, "error": { "code": -32005, "message": "slow down" } });
+        let first = json!([{ "id": null, "error": { "code": -32005, "message": "slow down" } }]);
+        for (body, refusal) in [
+            (whole.to_string(), Refusal::Rate),
+            (first.to_string(), Refusal::Rate),
+            (r#"{"Error":"lack of computing resources"}"#.to_owned(), Refusal::Rate),
+            (r#"[{"id":0,"result":1}]"#.to_owned(), Refusal::Transient),
+            (r#"[{"id":0,"result":1},{"id":9,"result":1}]"#.to_owned(), Refusal::Transient),
+            (r#"[{"id":0,"result":1},{"id":1}]"#.to_owned(), Refusal::Transient),
+            ("[{\"id\":0".to_owned(), Refusal::Transient),
+            (String::new(), Refusal::Transient),
+        ] {
+            assert_eq!(results(body.as_bytes(), 2).unwrap_err().refusal, refusal, "{body}");
+        }
+    }
+
+    #[test]
+    fn calls_have_the_shape_of_the_standard() {
+        let calls = [Call::block(Point::Latest), Call::block(Point::Number(255))];
+        assert_eq!(
+            batch(&calls).to_string(),
+            r#"[{"id":0,"jsonrpc":"2.0","method":"eth_getBlockByNumber","params":["latest",false]},{"id":1,"jsonrpc":"2.0","method":"eth_getBlockByNumber","params":["0xff",false]}]"#
+        );
+    }
+}

@@ -1,0 +1,328 @@
+//! Random histories of a chain, played against the cursor through a simulated endpoint and log.
+
+mod node;
+mod shelf;
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use schemas::record::{Block, ChainBody, ChainRecord, Observation};
+use schemas::{Address, AddressFamily, Blockchain, Epoch, Stablecoin, TokenContract, UnixMicros};
+
+pub(crate) use node::{Node, Payment};
+use shelf::Shelf;
+
+use crate::machine::{Cursor, Decision, Next, Policy, Refusal, Tag};
+use crate::{ChainConfig, RpcUrl, publish, restore};
+
+/// Reorganisations are not deeper.
+const DEPTH_MAX: usize = 6;
+/// Just above that, so that what is forgotten too early is missed.
+const WINDOW: i64 = 8;
+
+pub(crate) fn wallet(position: u8) -> Address {
+    Address::new(AddressFamily::Evm, [0x10 + position; 20])
+}
+
+/// A chain with one coin of six decimals and three wallets in two lanes.
+pub(crate) fn chain(policy: Policy) -> ChainConfig {
+    let contract = Address::new(AddressFamily::Evm, node::TOKEN);
+    let blockchain = Blockchain::Eth;
+    let token =
+        TokenContract { blockchain, stablecoin: Stablecoin::Usdc, contract, decimals: 6 };
+    ChainConfig {
+        blockchain,
+        chain_id: 1,
+        rpc_url: RpcUrl::parse("http://127.0.0.1").unwrap(),
+        request_timeout: std::time::Duration::from_secs(1),
+        tokens: vec![token],
+        wallets: (0..3).map(wallet).collect(),
+        policy,
+        start_block: None,
+        poll_interval: std::time::Duration::from_secs(1),
+        range_max: 5,
+        reorg_window: WINDOW,
+        lag: 0,
+        match_window: std::time::Duration::from_secs(3600),
+    }
+}
+
+/// What happens next.
+#[derive(Debug, Clone)]
+enum Action {
+    Mine(Vec<Vec<Payment>>),
+    /// Replaces the last blocks; each of their transactions moves by some places, or goes for good.
+    Reorg {
+        depth: usize,
+        moves: Vec<Option<usize>>,
+    },
+    /// The cursor gets this many answers.
+    Poll(usize),
+    /// So many answers come from a node that lacks the last blocks.
+    Behind {
+        answers: usize,
+        blocks: usize,
+    },
+    /// So many answers come from a node that is still on the chain before the last reorganisation.
+    Stale(usize),
+    /// Longer ranges are refused, with or without a hint.
+    Limit {
+        blocks: i64,
+        hint: bool,
+    },
+    Refuse(Refusal),
+    /// The process dies: only the log remains.
+    Restart {
+        page: i64,
+    },
+}
+
+fn payment() -> impl Strategy<Value = Payment> {
+    // Few values, so that equal ones meet; 3 is no wallet of ours, 0 no payment.
+    (0..4_u8, 0..3_u128).prop_map(|(wallet, value)| Payment { wallet, value })
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let transactions = prop::collection::vec(prop::collection::vec(payment(), 1..4), 0..3);
+    let moves = prop::collection::vec(prop::option::weighted(0.8, 0..3_usize), 0..6);
+    let refusal = prop_oneof![
+        Just(Refusal::Rate),
+        Just(Refusal::Behind),
+        Just(Refusal::Timeout),
+        Just(Refusal::Transient),
+        Just(Refusal::Size { hint: None }),
+        Just(Refusal::Size { hint: Some((0, 3)) }),
+    ];
+    prop_oneof![
+        6 => transactions.prop_map(Action::Mine),
+        2 => (1..=DEPTH_MAX, moves).prop_map(|(depth, moves)| Action::Reorg { depth, moves }),
+        6 => (1..8_usize).prop_map(Action::Poll),
+        1 => (1..5_usize, 1..5_usize)
+            .prop_map(|(answers, blocks)| Action::Behind { answers, blocks }),
+        1 => (1..5_usize).prop_map(Action::Stale),
+        1 => (1..6_i64, any::<bool>()).prop_map(|(blocks, hint)| Action::Limit { blocks, hint }),
+        1 => refusal.prop_map(Action::Refuse),
+        1 => (1..9_i64).prop_map(|page| Action::Restart { page }),
+    ]
+}
+
+/// What a reader of the records holds to be true; checks each step against what was promised.
+#[derive(Debug, Default)]
+struct Reader {
+    head: Option<(Epoch, Block)>,
+    finalized: i64,
+    live: BTreeMap<(i64, i32), (Block, Observation)>,
+}
+
+impl Reader {
+    fn step(&mut self, records: &[ChainRecord], policy_depth: Option<i64>) {
+        let before = self.live.clone();
+        let mut retracted = Vec::new();
+        for record in records {
+            let key = |seen: &Observation| (record.block.number, seen.log_index);
+            match &record.body {
+                ChainBody::Transfer(seen) => {
+                    let (epoch, head) = self.head.expect("a head comes first");
+                    assert_eq!(record.epoch, epoch);
+                    assert!(record.block.number > head.number, "below what was scanned");
+                    assert!(self.live.insert(key(seen), (record.block, *seen)).is_none());
+                }
+                ChainBody::Retract(seen) => {
+                    let (epoch, _) = self.head.expect("a head comes first");
+                    assert_eq!(record.epoch, Epoch(epoch.0 + 1));
+                    // The same inclusion, and not retracted before.
+                    assert_eq!(self.live.remove(&key(seen)), Some((record.block, *seen)));
+                    retracted.push(key(seen));
+                }
+                ChainBody::Head(head) => {
+                    let number = record.block.number;
+                    match self.head {
+                        Some((epoch, last)) if record.epoch == epoch => {
+                            assert!(number >= last.number);
+                            assert!(number > last.number || record.block == last);
+                            assert!(number - last.number <= 8, "a gap");
+                            assert_eq!(retracted, []);
+                        }
+                        Some((epoch, last)) => {
+                            assert_eq!(record.epoch, Epoch(epoch.0 + 1));
+                            assert!(number < last.number && number >= self.finalized);
+                            let above: Vec<_> =
+                                before.keys().filter(|key| key.0 > number).copied().collect();
+                            assert_eq!(retracted, above, "not exactly what was above");
+                        }
+                        None => assert_eq!(record.epoch, Epoch(0)),
+                    }
+                    assert!(head.finalized >= self.finalized && head.finalized <= number);
+                    for tier in &head.confirmed {
+                        assert!(tier.number <= number);
+                        if let Some(depth) = policy_depth {
+                            assert_eq!(tier.number, (number - depth + 1).max(-1));
+                        }
+                    }
+                    self.finalized = head.finalized;
+                    self.head = Some((record.epoch, record.block));
+                }
+            }
+        }
+        let last = records.last().expect("a step holds something");
+        assert!(matches!(last.body, ChainBody::Head(_)), "a step ends with its head");
+        let (_, head) = self.head.expect("just read");
+        assert!(self.live.keys().all(|key| key.0 <= head.number), "told before it is scanned");
+    }
+}
+
+/// Everything there is.
+struct World {
+    chain: ChainConfig,
+    depth: Option<i64>,
+    node: Node,
+    before_reorg: Node,
+    cursor: Cursor,
+    shelf: Shelf,
+    reader: Reader,
+    base: Option<i64>,
+    now: UnixMicros,
+    /// Whose answers come next, and how many.
+    other: Option<(usize, Other)>,
+    /// After that, so many answers are right: nobody lies for ever.
+    right: usize,
+    refusal: Option<Refusal>,
+}
+
+#[derive(Clone, Copy)]
+enum Other {
+    Behind(usize),
+    Stale,
+}
+
+impl World {
+    fn new(tags: bool) -> Self {
+        let depth = if tags { None } else { Some(3) };
+        let policy = match depth {
+            Some(depth) => Policy::flat(Some(depth), None),
+            None => Policy::flat(Some(2), Some(Tag::Safe)),
+        };
+        let chain = chain(policy);
+        let node = Node::new(12);
+        Self {
+            cursor: Cursor::new(chain.rules(), None),
+            depth,
+            before_reorg: node.clone(),
+            node,
+            shelf: Shelf::new(),
+            reader: Reader { finalized: -1, ..Reader::default() },
+            base: None,
+            now: UnixMicros(1),
+            other: None,
+            right: 0,
+            refusal: None,
+            chain,
+        }
+    }
+
+    fn act(&mut self, action: &Action) {
+        match action {
+            Action::Mine(transactions) => self.node.mine(transactions),
+            Action::Reorg { depth, moves } => {
+                self.before_reorg = self.node.clone();
+                self.node.reorg(*depth, moves);
+            }
+            Action::Poll(answers) => {
+                for _ in 0..*answers {
+                    self.poll();
+                }
+            }
+            Action::Behind { answers, blocks } => self.other(*answers, Other::Behind(*blocks)),
+            Action::Stale(answers) => self.other(*answers, Other::Stale),
+            Action::Limit { blocks, hint } => self.node.limit = Some((*blocks, *hint)),
+            Action::Refuse(refusal) => self.refusal = Some(*refusal),
+            Action::Restart { page } => self.restart(*page),
+        }
+    }
+
+    fn other(&mut self, answers: usize, other: Other) {
+        if self.other.is_none() && self.right == 0 {
+            self.other = Some((answers, other));
+            self.right = 4;
+        }
+    }
+
+    /// One question, one answer, one decision.
+    fn poll(&mut self) -> Next {
+        let ask = self.cursor.ask();
+        let answered = match (self.refusal.take(), &mut self.other) {
+            (Some(refusal), _) => Err(refusal),
+            (None, Some((answers, other))) => {
+                let other = *other;
+                *answers -= 1;
+                if *answers == 0 {
+                    self.other = None;
+                }
+                match other {
+                    Other::Behind(blocks) => self.node.without(blocks).answer(&ask),
+                    Other::Stale => self.before_reorg.answer(&ask),
+                }
+            }
+            (None, None) => {
+                self.right = self.right.saturating_sub(1);
+                self.node.answer(&ask)
+            }
+        };
+        self.now = UnixMicros(self.now.0 + 5);
+        let decision: Decision = match answered {
+            Ok(answer) => self.cursor.answer(answer, self.now),
+            Err(refusal) => self.cursor.fail(refusal).into(),
+        };
+        if !decision.publish.is_empty() {
+            self.reader.step(&decision.publish, self.depth);
+            let head = decision.publish.last().map(|record| record.block.number);
+            self.base = self.base.or(head);
+            self.shelf.commit(publish::step(&decision.publish, &self.shelf.layout).unwrap());
+        }
+        assert!(!matches!(decision.next, Next::Halt(_)), "{:?}", decision.next);
+        decision.next
+    }
+
+    fn restart(&mut self, page: i64) {
+        let history = restore::restore_by(page, &self.shelf, &self.chain).unwrap();
+        let cursor = Cursor::new(self.chain.rules(), history);
+        assert_eq!(cursor.history(), self.cursor.history(), "a restart knows something else");
+        self.cursor = cursor;
+    }
+
+    /// Faults end; then the records tell the canonical chain.
+    fn settle(&mut self) {
+        self.other = None;
+        self.refusal = None;
+        for _ in 0..500 {
+            // A step that was open may end at what was the tip.
+            let head = self.node.head();
+            if self.poll() == Next::AtTip && self.reader.head.is_some_and(|(_, h)| h == head) {
+                let base = self.base.unwrap();
+                // Transfers below the beginning are told if a reorganisation took it away.
+                let told = self.reader.live.values().filter(|(block, _)| block.number > base);
+                assert_eq!(told.copied().collect::<Vec<_>>(), self.node.transfers_after(base));
+                return;
+            }
+        }
+        panic!("the cursor does not come to rest");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_told_is_the_canonical_chain(
+        tags in any::<bool>(),
+        actions in prop::collection::vec(action(), 1..60),
+    ) {
+        let mut world = World::new(tags);
+        for action in &actions {
+            world.act(action);
+        }
+        world.settle();
+        world.restart(3);
+        world.settle();
+    }
+}

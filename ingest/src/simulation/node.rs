@@ -1,0 +1,224 @@
+//! A chain that answers the cursor's questions.
+
+use std::collections::HashMap;
+
+use schemas::record::{Block, Observation};
+use schemas::{Address, AddressFamily, Amount, BlockHash, Hash, Stablecoin, TxHash, UnixSeconds};
+
+use super::wallet;
+use crate::machine::{Answer, Ask, Header, Log, Point, Refusal, Span, TRANSFER_TOPIC, topic};
+
+pub(crate) const TOKEN: [u8; 20] = [0xaa; 20];
+const PAYER: Address = Address::new(AddressFamily::Evm, [0x77; 20]);
+/// Not below any reorganisation.
+const FINALIZED_DEPTH: usize = 7;
+const SAFE_DEPTH: usize = 2;
+
+/// One transfer of a transaction, to a wallet by number, in base units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Payment {
+    pub(crate) wallet: u8,
+    pub(crate) value: u128,
+}
+
+#[derive(Debug, Clone)]
+struct Transaction {
+    hash: TxHash,
+    payments: Vec<Payment>,
+}
+
+#[derive(Debug, Clone)]
+struct Mined {
+    header: Header,
+    transactions: Vec<Transaction>,
+}
+
+/// One endpoint.
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    blocks: Vec<Mined>,
+    fork: u64,
+    count: u64,
+    /// Longest range that is answered, and whether a refusal says so.
+    pub(crate) limit: Option<(i64, bool)>,
+    /// Whether the node knows tags.
+    pub(crate) tags: bool,
+    /// How many of the last blocks are missing in the answers about logs, without a word.
+    pub(crate) logs_lag: i64,
+}
+
+fn hash(kind: u8, a: u64, b: u64) -> Hash {
+    let mut bytes = [kind; 32];
+    bytes[8..16].copy_from_slice(&a.to_be_bytes());
+    bytes[16..24].copy_from_slice(&b.to_be_bytes());
+    Hash(bytes)
+}
+
+impl Node {
+    /// A chain of empty blocks, `height` above its genesis.
+    pub(crate) fn new(height: usize) -> Self {
+        let mut node = Self {
+            blocks: Vec::new(),
+            fork: 0,
+            count: 0,
+            limit: None,
+            tags: true,
+            logs_lag: 0,
+        };
+        for _ in 0..=height {
+            node.append(Vec::new());
+        }
+        node
+    }
+
+    pub(crate) fn head(&self) -> Block {
+        self.blocks.last().unwrap().header.block
+    }
+
+    pub(crate) fn block(&self, number: usize) -> Block {
+        self.blocks[number].header.block
+    }
+
+    pub(crate) fn mine(&mut self, transactions: &[Vec<Payment>]) {
+        let transactions = transactions
+            .iter()
+            .map(|payments| {
+                self.count += 1;
+                Transaction { hash: hash(2, self.count, 0), payments: payments.clone() }
+            })
+            .collect();
+        self.append(transactions);
+    }
+
+    /// Replaces the last `depth` blocks and adds one. Transactions move up by some blocks, as `moves`
+    /// says for each in turn, or go.
+    pub(crate) fn reorg(&mut self, depth: usize, moves: &[Option<usize>]) {
+        let depth = depth.min(self.blocks.len() - 1);
+        let old = self.blocks.split_off(self.blocks.len() - depth);
+        self.fork += 1;
+        let mut contents: Vec<Vec<Transaction>> = vec![Vec::new(); depth + 1];
+        let mut moves = moves.iter().chain(std::iter::repeat(&Some(0)));
+        for (offset, mined) in old.into_iter().enumerate() {
+            for transaction in mined.transactions {
+                if let Some(Some(by)) = moves.next() {
+                    contents[(offset + by).min(depth)].push(transaction);
+                }
+            }
+        }
+        for transactions in contents {
+            self.append(transactions);
+        }
+    }
+
+    /// The same chain before its last blocks were known.
+    pub(crate) fn without(&self, blocks: usize) -> Self {
+        let mut node = self.clone();
+        node.blocks.truncate(node.blocks.len().saturating_sub(blocks).max(1));
+        node
+    }
+
+    fn append(&mut self, transactions: Vec<Transaction>) {
+        let number = self.blocks.len();
+        let parent =
+            self.blocks.last().map_or(hash(0, 0, 0), |mined| mined.header.block.hash);
+        let block = Block {
+            number: i64::try_from(number).unwrap(),
+            hash: hash(1, number as u64, self.fork),
+            timestamp: UnixSeconds(1000 + 12 * i64::try_from(number).unwrap()),
+        };
+        self.blocks.push(Mined { header: Header { block, parent }, transactions });
+    }
+
+    /// What a reader should know of the canonical chain above a height.
+    pub(crate) fn transfers_after(&self, number: i64) -> Vec<(Block, Observation)> {
+        let mut transfers = Vec::new();
+        for mined in self.blocks.iter().filter(|mined| mined.header.block.number > number) {
+            let mut log_index = 0;
+            for transaction in &mined.transactions {
+                let mut equal: HashMap<Payment, i32> = HashMap::new();
+                for payment in &transaction.payments {
+                    let ordinal = equal.entry(*payment).or_default();
+                    if payment.value > 0 && payment.wallet < 3 {
+                        let seen = Observation {
+                            token: Stablecoin::Usdc,
+                            contract: Address::new(AddressFamily::Evm, TOKEN),
+                            from_address: PAYER,
+                            to_address: wallet(payment.wallet),
+                            tx_hash: transaction.hash,
+                            log_index,
+                            ordinal: *ordinal,
+                            value: Amount::from_parts(payment.value * 10_u128.pow(12)).unwrap(),
+                        };
+                        transfers.push((mined.header.block, seen));
+                    }
+                    *ordinal += 1;
+                    log_index += 1;
+                }
+            }
+        }
+        transfers
+    }
+
+    pub(crate) fn answer(&self, ask: &Ask) -> Result<Answer, Refusal> {
+        let header = |number: usize| self.blocks.get(number).map(|mined| mined.header);
+        let trailing = |depth: usize| {
+            self.blocks.len().checked_sub(1 + depth).filter(|_| self.tags).and_then(header)
+        };
+        let blocks = ask.blocks.iter().map(|point| match point {
+            Point::Latest => self.blocks.last().map(|mined| mined.header),
+            Point::Safe => trailing(SAFE_DEPTH),
+            Point::Finalized => trailing(FINALIZED_DEPTH),
+            Point::Number(number) => usize::try_from(*number).ok().and_then(header),
+        });
+        let logs: Result<_, Refusal> = ask.logs.iter().map(|span| self.logs(*span)).collect();
+        Ok(Answer { blocks: blocks.collect(), logs: logs? })
+    }
+
+    fn logs(&self, span: Span) -> Result<Vec<Log>, Refusal> {
+        let (from, to) = match span {
+            Span::Block(hash) => {
+                let mined = self.blocks.iter().find(|mined| mined.header.block.hash == hash);
+                let number = mined.ok_or(Refusal::Behind)?.header.block.number;
+                (number, number)
+            }
+            Span::Range { from, to } => {
+                if to > self.head().number {
+                    return Err(Refusal::Behind);
+                }
+                match self.limit {
+                    Some((blocks, hint)) if to - from >= blocks => {
+                        let hint = hint.then_some((from, from + blocks - 1));
+                        return Err(Refusal::Size { hint });
+                    }
+                    _ => (from, to),
+                }
+            }
+        };
+        let to = to.min(self.head().number - self.logs_lag);
+        let inside = self.blocks.iter().filter(|mined| {
+            let number = mined.header.block.number;
+            number >= from && number <= to
+        });
+        Ok(inside.flat_map(block_logs).collect())
+    }
+}
+
+fn block_logs(mined: &Mined) -> Vec<Log> {
+    let log = |hash: BlockHash, tx_hash, payment: &Payment, log_index| Log {
+        address: TOKEN,
+        topics: vec![TRANSFER_TOPIC, topic(&PAYER), topic(&wallet(payment.wallet))],
+        data: [[0; 16], payment.value.to_be_bytes()].concat(),
+        block_number: mined.header.block.number,
+        block_hash: hash,
+        tx_hash,
+        log_index,
+        removed: false,
+    };
+    let payments = mined.transactions.iter().flat_map(|transaction| {
+        transaction.payments.iter().map(|payment| (transaction.hash, payment))
+    });
+    (0..)
+        .zip(payments)
+        .map(|(index, (tx_hash, payment))| log(mined.header.block.hash, tx_hash, payment, index))
+        .collect()
+}

@@ -1,0 +1,159 @@
+//! The matching machine as the stories tell it.
+
+use processor::machine::matching::{Effect, Input, State};
+use schemas::record::{
+    ChainBody, ChainRecord, Deposit, DepositCommandBody, MatchingEntry, OrderCommand,
+    OrderCommandBody, Transfer,
+};
+use schemas::{AlertKind, Blockchain, Epoch, Partition, TransferStatus, UnixMicros};
+
+use crate::chain::letter;
+use crate::story::{Machine, Story};
+
+/// A story of one lane of Ethereum.
+pub(crate) type Lane = Story<State>;
+
+impl Machine for State {
+    type Input = Input;
+    type Effect = Effect;
+    type Entry = MatchingEntry;
+
+    fn fresh() -> Self {
+        Self::new(Blockchain::Eth, Partition(0))
+    }
+    fn decide(&mut self, input: &Input, effects: &mut Vec<Effect>) {
+        self.decide(input, effects);
+    }
+    fn changes(&self) -> Vec<(String, Option<MatchingEntry>)> {
+        self.changes()
+    }
+    fn commit(&mut self) {
+        self.commit();
+    }
+    fn undo(&mut self) {
+        self.undo();
+    }
+    fn restore(&mut self, key: &str, entry: Option<&MatchingEntry>) -> Result<(), String> {
+        self.restore(key, entry)
+    }
+    fn snapshot(&self) -> Vec<(String, MatchingEntry)> {
+        self.snapshot()
+    }
+
+    fn line(effect: &Effect) -> String {
+        match effect {
+            Effect::Transfer(stage, transfer) => {
+                let stage = format!("{stage:?}").to_lowercase();
+                format!("{stage} {}", transfer_words(transfer))
+            }
+            Effect::Deposit(deposit) => deposit_words(deposit),
+            Effect::Command(command) => command_words(command),
+            Effect::Alert(alert) => {
+                let transfer = alert.transfer_id.map_or(String::new(), |id| format!(" #{id}"));
+                let order = alert.order_id.map_or(String::new(), |id| format!(" {}", letter(id)));
+                format!("alert {}{transfer}{order}", alert.kind)
+            }
+        }
+    }
+
+    /// A refused open leaves no trace, and a stale transfer none but its alert.
+    fn may_repeat(duplicate: &Input, effect: &Effect) -> bool {
+        match effect {
+            Effect::Command(command) => {
+                matches!(command.body, OrderCommandBody::DepositRefused { .. })
+                    && matches!(duplicate, Input::Command(open)
+                        if matches!(open.body, DepositCommandBody::Open(_)))
+            }
+            Effect::Alert(alert) => alert.kind == AlertKind::StaleTransfer,
+            Effect::Transfer(..) | Effect::Deposit(_) => false,
+        }
+    }
+
+    /// Ingest may write again what it wrote before: everything but the last head, which says the same
+    /// about things that may have come after it.
+    fn old_news(told: &[Input]) -> Vec<Input> {
+        let place = |record: &ChainRecord| (record.epoch, record.block.number);
+        let mut last = (Epoch(-1), -1);
+        for input in told {
+            if let Input::Chain(record) = input
+                && matches!(record.body, ChainBody::Head(_))
+            {
+                last = last.max(place(record));
+            }
+        }
+        let is_old = |input: &&Input| match input {
+            Input::Chain(record) => match record.body {
+                ChainBody::Head(_) => place(record) < last,
+                ChainBody::Transfer(_) | ChainBody::Retract(_) => true,
+            },
+            Input::Command(_) => false,
+        };
+        told.iter().filter(is_old).cloned().collect()
+    }
+
+    fn version(effect: &Effect) -> Option<(String, UnixMicros)> {
+        match effect {
+            Effect::Transfer(_, transfer) => {
+                Some((format!("transfer {}", transfer.transfer_id), transfer.updated_at))
+            }
+            Effect::Deposit(deposit) => {
+                Some((format!("deposit {}", deposit.deposit_id), deposit.updated_at))
+            }
+            Effect::Command(_) | Effect::Alert(_) => None,
+        }
+    }
+}
+
+fn transfer_words(transfer: &Transfer) -> String {
+    let confirmed = !matches!(
+        transfer.status,
+        TransferStatus::WaitingForConfirmation | TransferStatus::FailedToConfirm
+    );
+    assert_eq!(transfer.blockchain_confirmed, confirmed, "confirmed or not, in both fields");
+    assert_eq!(transfer.value_text, transfer.observation.value.to_string());
+    assert_eq!(transfer.blockchain, Blockchain::Eth);
+    let mut words =
+        format!("#{} {} @{}", transfer.transfer_id, transfer.status, transfer.block.number);
+    if let Some(deposit) = transfer.deposit_id {
+        words.push_str(&format!(" for #{deposit}"));
+    }
+    if let Some(order) = transfer.order_id {
+        words.push_str(&format!(" paid {}", letter(order)));
+    }
+    if let Some(fulfillment) = transfer.fulfillment_id {
+        words.push_str(&format!(" by #{fulfillment}"));
+    }
+    if let Some(reason) = transfer.reason {
+        words.push_str(&format!(" {reason}"));
+    }
+    if let Some(order) = transfer.candidate_order_id {
+        words.push_str(&format!(" maybe {}", letter(order)));
+    }
+    words
+}
+
+fn deposit_words(deposit: &Deposit) -> String {
+    assert_eq!(deposit.value_text, deposit.value.to_string());
+    let what = deposit.close_reason.map_or(deposit.value_text.clone(), |why| why.to_string());
+    let (id, state) = (deposit.deposit_id, deposit.state);
+    format!("deposit #{id} {state} {what} for {}/{}", letter(deposit.order_id), deposit.slot)
+}
+
+fn command_words(command: &OrderCommand) -> String {
+    use OrderCommandBody as Body;
+    assert_eq!(command.command_id, None, "no command of the api's is answered from here");
+    let what = match &command.body {
+        Body::DepositOpened { slot, deposit_id, value } => {
+            format!("opened /{slot} #{deposit_id} {value}")
+        }
+        Body::DepositRefused { slot, reason } => format!("refused /{slot} {reason}"),
+        Body::DepositClosed { slot, reason } => format!("closed /{slot} {reason}"),
+        Body::CandidateSeen { transfer_id } => format!("seen #{transfer_id}"),
+        Body::CandidateGone { transfer_id } => format!("gone #{transfer_id}"),
+        Body::Settle(settle) => {
+            format!("settle #{} /{} #{}", settle.transfer_id, settle.slot, settle.deposit_id)
+        }
+        other => format!("{other:?}"),
+    };
+    format!("tell {} {what}", letter(command.order_id))
+}

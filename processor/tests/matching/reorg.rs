@@ -1,0 +1,354 @@
+//! Reorganisations: a rewind takes transfers back, then the new branch brings them, moves them, or does
+//! not.
+
+use processor::machine::matching::FORGET_SECONDS;
+use schemas::{CloseReason, UnknownReason};
+
+use crate::chain::{head, open, pay, refused, settled};
+use crate::lane::Lane;
+
+const OPEN_A: &str = "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00";
+const SEEN_A: &str = "tell A seen #2; detected #2 waiting_for_confirmation @110 for #1";
+
+/// A deposit of order A and, in block 110, an unconfirmed transfer for it.
+fn candidate() -> Lane {
+    let mut lane = Lane::new();
+    lane.then(open('A', "10.00"), OPEN_A).then(pay(1, "10.00"), SEEN_A).then(head(112), "");
+    lane
+}
+
+/// The same, confirmed; the order was asked.
+fn asked() -> Lane {
+    let mut lane = candidate();
+    lane.then(head(120), "confirmed #2 waiting_for_match @110 for #1; tell A settle #2 /0 #1");
+    lane
+}
+
+#[test]
+fn what_never_comes_back_fails_at_finality_and_its_deposit_can_expire() {
+    candidate()
+        .then(pay(1, "10.00").retracted(1), "")
+        .then(head(109).epoch(1), "")
+        // Held although overdue: the transaction may still come back.
+        .then(head(205).epoch(1).finalized(109), "")
+        .then(
+            head(206).epoch(1).finalized(110),
+            "tell A gone #2; failed #2 failed_to_confirm @110
+             deposit #1 closed expired for A/0; tell A closed /0 expired",
+        );
+}
+
+#[test]
+fn nothing_retracted_is_confirmed() {
+    candidate()
+        .then(pay(1, "10.00").retracted(1), "")
+        .then(head(109).epoch(1), "")
+        .then(head(125).epoch(1).finalized(109), "")
+        .then(head(126).epoch(1).tiers(&[], 126).finalized(109), "");
+}
+
+#[test]
+fn in_another_block_it_is_the_same_transfer_and_still_pays() {
+    candidate()
+        .then(pay(1, "10.00").retracted(1), "")
+        .then(head(109).epoch(1), "")
+        .then(pay(1, "10.00").at(113).fork(1), "detected #2 waiting_for_confirmation @113 for #1")
+        .then(head(122).epoch(1), "")
+        .then(
+            head(123).epoch(1),
+            "confirmed #2 waiting_for_match @113 for #1; tell A settle #2 /0 #1",
+        )
+        .then(
+            settled('A', 2),
+            "matched #2 matched @113 for #1 paid A by #3; deposit #1 closed settled for A/0",
+        );
+}
+
+#[test]
+fn at_another_place_in_its_block_it_is_the_same_transfer() {
+    let mut lane = candidate();
+    // Same block, another log index: a different inclusion, which the retract does not mean.
+    lane.ignores(pay(2, "10.00").retracted(1));
+    let moved = pay(1, "10.00").fork(1).log(9);
+    lane.then(pay(1, "10.00").retracted(1), "")
+        .then(head(109).epoch(1), "")
+        .then(moved, "detected #2 waiting_for_confirmation @110 for #1")
+        .ignores(moved)
+        .ignores(pay(1, "10.00").retracted(2));
+}
+
+#[test]
+fn moved_beyond_the_deadline_it_no_longer_fits() {
+    candidate()
+        .then(head(195).tiers(&[], 100).finalized(90), "")
+        .then(pay(1, "10.00").retracted(1), "")
+        .then(head(109).epoch(1), "")
+        .then(
+            pay(1, "10.00").at(201).fork(1),
+            "tell A gone #2; detected #2 waiting_for_confirmation @201",
+        )
+        .then(head(201).epoch(1), "deposit #1 closed expired for A/0; tell A closed /0 expired")
+        .then(
+            head(211).epoch(1),
+            "confirmed #2 waiting_for_match @201; unknown #2 no_matched_deposit @201 late maybe A",
+        );
+}
+
+#[test]
+fn moved_into_the_time_of_a_deposit_it_fits_from_then_on() {
+    Lane::new()
+        .then(pay(1, "10.00").at(95), "detected #1 waiting_for_confirmation @95")
+        .then(open('A', "10.00"), "deposit #2 open 10.00 for A/0; tell A opened /0 #2 10.00")
+        .then(head(100), "")
+        .then(pay(1, "10.00").at(95).retracted(1), "")
+        .then(head(94).epoch(1), "")
+        .then(
+            pay(1, "10.00").at(98).fork(1),
+            "tell A seen #1; detected #1 waiting_for_confirmation @98 for #2",
+        );
+}
+
+#[test]
+fn transfers_of_an_older_epoch_are_ignored() {
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(head(112), "")
+        .then(head(105).epoch(1), "")
+        .ignores(pay(1, "10.00"))
+        .then(
+            pay(1, "10.00").at(106).fork(1),
+            "tell A seen #2; detected #2 waiting_for_confirmation @106 for #1",
+        );
+}
+
+#[test]
+fn a_branch_that_comes_back_brings_its_transfers_back() {
+    candidate()
+        .then(pay(1, "10.00").retracted(1), "")
+        .then(head(109).epoch(1), "")
+        .then(head(111).epoch(1), "")
+        // Back on the first branch: the very same inclusion, observed in epoch 2.
+        .then(head(109).epoch(2), "")
+        .then(pay(1, "10.00").epoch(2), "detected #2 waiting_for_confirmation @110 for #1")
+        .ignores(pay(1, "10.00").retracted(1))
+        .ignores(pay(1, "10.00").epoch(2))
+        .then(
+            head(120).epoch(2),
+            "confirmed #2 waiting_for_match @110 for #1; tell A settle #2 /0 #1",
+        );
+}
+
+#[test]
+fn there_and_back_through_another_block() {
+    let here = pay(1, "10.00");
+    let there = here.at(111).fork(1);
+    candidate()
+        .then(here.retracted(1), "")
+        .then(head(109).epoch(1), "")
+        .then(there, "detected #2 waiting_for_confirmation @111 for #1")
+        .then(there.retracted(2), "")
+        .then(head(109).epoch(2), "")
+        .then(here.epoch(2), "detected #2 waiting_for_confirmation @110 for #1")
+        .ignores(there.retracted(2))
+        .ignores(here.retracted(1))
+        .ignores(there)
+        .then(
+            head(120).epoch(2),
+            "confirmed #2 waiting_for_match @110 for #1; tell A settle #2 /0 #1",
+        );
+}
+
+/// An ingest that repeats its last records repeats the transfer before it repeats the retract.
+#[test]
+fn a_duplicate_before_the_rewind_does_not_revive_an_orphan() {
+    candidate()
+        .then(pay(1, "10.00").retracted(1), "")
+        .ignores(pay(1, "10.00"))
+        .ignores(pay(1, "10.00").retracted(1))
+        .then(head(109).epoch(1), "")
+        .then(head(125).epoch(1).finalized(109), "");
+}
+
+#[test]
+fn an_orphan_that_may_come_back_is_adopted_too() {
+    Lane::new()
+        .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
+        .then(pay(1, "10.00").retracted(1), "")
+        .then(head(109).epoch(1), "")
+        .then(
+            open('A', "10.00"),
+            "deposit #2 open 10.00 for A/0; tell A opened /0 #2 10.00
+             tell A seen #1; detected #1 waiting_for_confirmation @110 for #2",
+        )
+        .then(head(130).epoch(1), "tell A gone #1; failed #1 failed_to_confirm @110");
+}
+
+#[test]
+fn a_retract_of_an_unknown_payment_is_ignored() {
+    candidate().ignores(pay(9, "10.00").retracted(1));
+}
+
+#[test]
+fn a_transfer_below_the_common_ancestor_stays() {
+    candidate().then(head(110).epoch(1), "").ignores(pay(1, "10.00").epoch(1)).then(
+        head(120).epoch(1),
+        "confirmed #2 waiting_for_match @110 for #1; tell A settle #2 /0 #1",
+    );
+}
+
+#[test]
+fn a_rewind_lowers_the_head_and_with_it_the_time() {
+    Lane::new()
+        .then(head(205), "")
+        .then(open('A', "10.00"), "tell A refused /0 expired")
+        .then(head(190).epoch(1), "")
+        .then(open('B', "10.00"), "deposit #1 open 10.00 for B/0; tell B opened /0 #1 10.00")
+        .ignores(head(206))
+        .ignores(head(189).epoch(1))
+        .then(head(200).epoch(1), "")
+        .then(head(201).epoch(1), "deposit #1 closed expired for B/0; tell B closed /0 expired");
+}
+
+#[test]
+fn finality_never_goes_back() {
+    candidate()
+        .then(head(118).finalized(110), "")
+        .then(pay(1, "10.00").retracted(1), "")
+        // Below what was final: it will not come back there.
+        .then(head(109).epoch(1).finalized(89), "tell A gone #2; failed #2 failed_to_confirm @110");
+}
+
+#[test]
+fn a_confirmed_transfer_that_waits_for_a_deposit_goes_back_to_waiting() {
+    Lane::new()
+        .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
+        .then(head(120), "confirmed #1 waiting_for_match @110")
+        .then(
+            pay(1, "10.00").retracted(1),
+            "alert confirmed_transfer_retracted #1; detected #1 waiting_for_confirmation @110",
+        )
+        .then(head(109).epoch(1), "")
+        // Its match window does not run while it is out of the chain.
+        .then(head(129).epoch(1).finalized(109), "")
+        .then(pay(1, "10.00").at(130).fork(1), "detected #1 waiting_for_confirmation @130")
+        .then(head(140).epoch(1), "confirmed #1 waiting_for_match @130")
+        .then(head(150).epoch(1), "")
+        .then(head(151).epoch(1), "unknown #1 no_matched_deposit @130 no_deposit");
+}
+
+#[test]
+fn an_asked_transfer_is_never_unpaid() {
+    asked()
+        .then(pay(1, "10.00").retracted(1), "alert confirmed_transfer_retracted #2")
+        .then(head(109).epoch(1), "")
+        .then(
+            settled('A', 2),
+            "matched #2 matched @110 for #1 paid A by #3; deposit #1 closed settled for A/0",
+        )
+        .then(pay(1, "10.00").at(112).fork(1), "detected #2 matched @112 for #1 paid A by #3")
+        .then(head(125).epoch(1), "");
+}
+
+#[test]
+fn an_asked_transfer_that_was_retracted_can_be_refused() {
+    asked().then(pay(1, "10.00").retracted(1), "alert confirmed_transfer_retracted #2").then(
+        refused('A', 2, UnknownReason::OrderCancelled),
+        "unknown #2 no_matched_deposit @110 order_cancelled maybe A",
+    );
+}
+
+#[test]
+fn a_matched_transfer_that_is_retracted_stays_matched() {
+    asked()
+        .then(
+            settled('A', 2),
+            "matched #2 matched @110 for #1 paid A by #3; deposit #1 closed settled for A/0",
+        )
+        .then(pay(1, "10.00").retracted(1), "alert confirmed_transfer_retracted #2 A")
+        .ignores(pay(1, "10.00").retracted(1))
+        .then(head(109).epoch(1), "")
+        .then(head(150).epoch(1), "");
+}
+
+#[test]
+fn an_unknown_transfer_that_is_retracted_stays_unknown() {
+    Lane::new()
+        .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
+        .then(head(120), "confirmed #1 waiting_for_match @110")
+        .then(head(131), "unknown #1 no_matched_deposit @110 no_deposit")
+        .then(pay(1, "10.00").retracted(1), "alert confirmed_transfer_retracted #1")
+        .then(head(109).epoch(1), "")
+        .then(pay(1, "10.00").at(111).fork(1), "detected #1 no_matched_deposit @111 no_deposit")
+        .then(head(140).epoch(1), "");
+}
+
+#[test]
+fn a_failed_transfer_that_comes_back_lives_again() {
+    candidate()
+        .then(pay(1, "10.00").retracted(1), "")
+        .then(head(109).epoch(1), "")
+        .then(head(131).epoch(1), "tell A gone #2; failed #2 failed_to_confirm @110")
+        .then(
+            pay(1, "10.00").at(132).fork(1),
+            "tell A seen #2; detected #2 waiting_for_confirmation @132 for #1",
+        )
+        .then(
+            head(142).epoch(1),
+            "confirmed #2 waiting_for_match @132 for #1; tell A settle #2 /0 #1",
+        );
+}
+
+#[test]
+fn a_failed_transfer_is_forgotten_after_a_day() {
+    let mut lane = candidate();
+    lane.then(pay(1, "10.00").retracted(1), "")
+        .then(head(109).epoch(1), "")
+        .then(head(130).epoch(1), "tell A gone #2; failed #2 failed_to_confirm @110")
+        .then(
+            head(130 + FORGET_SECONDS / 10).epoch(1),
+            "deposit #1 closed expired for A/0; tell A closed /0 expired",
+        );
+    assert_eq!(lane.machine().transfer_count(), 1);
+    lane.then(head(131 + FORGET_SECONDS / 10).epoch(1), "");
+    assert_eq!(lane.machine().transfer_count(), 0);
+}
+
+/// An answer that comes while the head is rewound counts its day from an earlier time. The transfer must
+/// still be known for as long as it would be taken for a new one.
+#[test]
+fn what_is_forgotten_is_always_stale() {
+    let day = FORGET_SECONDS / 10;
+    asked()
+        .then(pay(1, "10.00").retracted(1), "alert confirmed_transfer_retracted #2")
+        .then(head(105).epoch(1), "")
+        .then(
+            settled('A', 2),
+            "matched #2 matched @110 for #1 paid A by #3; deposit #1 closed settled for A/0",
+        )
+        .then(pay(1, "10.00").at(112).fork(1), "detected #2 matched @112 for #1 paid A by #3")
+        .then(head(106 + day).epoch(1), "")
+        .ignores(pay(1, "10.00").at(112).fork(1))
+        .then(head(113 + day).epoch(1), "")
+        .then(pay(1, "10.00").at(112).fork(1), "alert stale_transfer");
+}
+
+/// The candidate of a closed deposit is let go of when its transaction moves.
+#[test]
+fn a_candidate_of_a_closed_deposit_is_gone_when_it_moves() {
+    candidate()
+        .then(
+            crate::chain::close('A', CloseReason::OrderPaid),
+            "deposit #1 closed order_paid for A/0; tell A closed /0 order_paid",
+        )
+        .then(pay(1, "10.00").retracted(1), "")
+        .then(head(109).epoch(1), "")
+        .then(
+            pay(1, "10.00").at(111).fork(1),
+            "tell A gone #2; detected #2 waiting_for_confirmation @111",
+        )
+        .then(
+            head(121).epoch(1),
+            "confirmed #2 waiting_for_match @111
+             unknown #2 no_matched_deposit @111 already_paid maybe A",
+        );
+}

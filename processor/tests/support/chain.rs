@@ -1,0 +1,264 @@
+//! A small chain and the commands around it. Block n has time 10 n and is confirmed by the head ten
+//! blocks above it; wallets, senders and transactions are numbers, orders are letters.
+
+use processor::machine::matching::Input;
+use schemas::record::{
+    Block, ChainBody, ChainRecord, ConfirmedTier, DepositCommand, DepositCommandBody, Head,
+    Observation, OpenDeposit,
+};
+use schemas::{
+    Address, AddressFamily, Amount, Blockchain, CloseReason, Epoch, Hash, OrderId, Stablecoin,
+    TransferId, UnixMicros, UnixSeconds, UnknownReason,
+};
+use uuid::Uuid;
+
+/// The order of a letter.
+pub(crate) fn order(letter: char) -> OrderId {
+    OrderId(Uuid::from_u128(u128::from(u32::from(letter))))
+}
+
+/// The letter of an order.
+pub(crate) fn letter(order: OrderId) -> char {
+    u32::try_from(order.0.as_u128()).ok().and_then(char::from_u32).unwrap_or('?')
+}
+
+pub(crate) fn wallet(number: u8) -> Address {
+    Address::new(AddressFamily::Evm, [number; 20])
+}
+
+pub(crate) fn amount(text: &str) -> Amount {
+    let parsed = Amount::parse(text);
+    assert!(parsed.is_ok(), "{text} is an amount");
+    parsed.unwrap_or_default()
+}
+
+fn block(number: i64, fork: u8) -> Block {
+    let mut hash = [fork; 32];
+    hash.iter_mut().zip(number.to_be_bytes()).for_each(|(byte, digit)| *byte = digit);
+    Block { number, hash: Hash(hash), timestamp: UnixSeconds(number * 10) }
+}
+
+fn record(epoch: i64, block: Block, body: ChainBody) -> ChainRecord {
+    // Ingest sees a block two seconds after its time.
+    let observed_at = block.timestamp.plus(2).micros();
+    ChainRecord { blockchain: Blockchain::Eth, epoch: Epoch(epoch), block, observed_at, body }
+}
+
+/// A payment on its way into a block: by default from sender 7 to wallet 1 in block 110.
+#[derive(Clone, Copy)]
+pub(crate) struct Pay {
+    number: i64,
+    fork: u8,
+    epoch: i64,
+    seen: Observation,
+}
+
+/// A payment of transaction `tx`.
+pub(crate) fn pay(tx: u8, value: &str) -> Pay {
+    let seen = Observation {
+        token: Stablecoin::Usdt,
+        contract: wallet(0xda),
+        from_address: wallet(7),
+        to_address: wallet(1),
+        tx_hash: Hash([tx; 32]),
+        log_index: i32::from(tx),
+        ordinal: 0,
+        value: amount(value),
+    };
+    Pay { number: 110, fork: 0, epoch: 0, seen }
+}
+
+impl Pay {
+    pub(crate) fn at(self, number: i64) -> Self {
+        Self { number, ..self }
+    }
+    /// In the block of another branch, observed after the rewind to it.
+    pub(crate) fn fork(self, fork: u8) -> Self {
+        Self { fork, epoch: i64::from(fork), ..self }
+    }
+    pub(crate) fn epoch(self, epoch: i64) -> Self {
+        Self { epoch, ..self }
+    }
+    pub(crate) fn from(mut self, sender: u8) -> Self {
+        self.seen.from_address = wallet(sender);
+        self
+    }
+    pub(crate) fn to(mut self, number: u8) -> Self {
+        self.seen.to_address = wallet(number);
+        self
+    }
+    pub(crate) fn coin(mut self, token: Stablecoin) -> Self {
+        self.seen.token = token;
+        self
+    }
+    pub(crate) fn ordinal(mut self, ordinal: i32) -> Self {
+        self.seen.ordinal = ordinal;
+        self.seen.log_index += ordinal;
+        self
+    }
+    /// At another position in its block.
+    pub(crate) fn log(mut self, log_index: i32) -> Self {
+        self.seen.log_index = log_index;
+        self
+    }
+    pub(crate) fn record(self) -> ChainRecord {
+        record(self.epoch, block(self.number, self.fork), ChainBody::Transfer(self.seen))
+    }
+    /// The same event taken back by a rewind into `epoch`.
+    pub(crate) fn retracted(self, epoch: i64) -> Input {
+        let body = ChainBody::Retract(self.seen);
+        Input::Chain(record(epoch, block(self.number, self.fork), body))
+    }
+}
+
+impl From<Pay> for Input {
+    fn from(pay: Pay) -> Self {
+        Self::Chain(pay.record())
+    }
+}
+
+/// A head.
+#[derive(Clone)]
+pub(crate) struct HeadAt {
+    number: i64,
+    epoch: i64,
+    head: Head,
+}
+
+/// The chain is scanned up to here; ten blocks below are confirmed, twenty below are final.
+pub(crate) fn head(number: i64) -> HeadAt {
+    let confirmed = vec![ConfirmedTier { below: None, number: number - 10 }];
+    HeadAt {
+        number,
+        epoch: 0,
+        head: Head { confirmed, finalized: number - 20, match_window_seconds: 100 },
+    }
+}
+
+impl HeadAt {
+    pub(crate) fn epoch(self, epoch: i64) -> Self {
+        Self { epoch, ..self }
+    }
+    /// Amounts below the texts are confirmed up to the heights; everything else up to `rest`.
+    pub(crate) fn tiers(mut self, tiers: &[(&str, i64)], rest: i64) -> Self {
+        let tier = |(below, number): &(&str, i64)| ConfirmedTier {
+            below: Some(amount(below)),
+            number: *number,
+        };
+        self.head.confirmed = tiers.iter().map(tier).collect();
+        self.head.confirmed.push(ConfirmedTier { below: None, number: rest });
+        self
+    }
+    pub(crate) fn finalized(mut self, number: i64) -> Self {
+        self.head.finalized = number;
+        self
+    }
+    pub(crate) fn record(self) -> ChainRecord {
+        let fork = u8::try_from(self.epoch).unwrap_or(u8::MAX);
+        record(self.epoch, block(self.number, fork), ChainBody::Head(self.head))
+    }
+}
+
+impl From<HeadAt> for Input {
+    fn from(head: HeadAt) -> Self {
+        Self::Chain(head.record())
+    }
+}
+
+/// The command to open a deposit: by default slot 0 at wallet 1, from block 100 to block 200, up to three
+/// steps of 0.01 above, 30 s of skew, 500 s of late window.
+#[derive(Clone)]
+pub(crate) struct Open {
+    order: OrderId,
+    slot: i32,
+    wallet: u8,
+    issued_at: UnixMicros,
+    open: OpenDeposit,
+}
+
+pub(crate) fn open(order_letter: char, value: &str) -> Open {
+    let open = OpenDeposit {
+        token: Stablecoin::Usdt,
+        value: amount(value),
+        user_address: None,
+        started_at: UnixSeconds(1000),
+        expires_at: UnixSeconds(2000),
+        nudge_step: amount("0.01"),
+        nudge_limit: amount("0.03"),
+        late_window_seconds: 500,
+        skew_seconds: 30,
+    };
+    let issued_at = UnixSeconds(1000).micros();
+    Open { order: order(order_letter), slot: 0, wallet: 1, issued_at, open }
+}
+
+impl Open {
+    pub(crate) fn slot(self, slot: i32) -> Self {
+        Self { slot, ..self }
+    }
+    pub(crate) fn wallet(self, wallet: u8) -> Self {
+        Self { wallet, ..self }
+    }
+    pub(crate) fn coin(mut self, token: Stablecoin) -> Self {
+        self.open.token = token;
+        self
+    }
+    /// Only from this sender.
+    pub(crate) fn only_from(mut self, sender: u8) -> Self {
+        self.open.user_address = Some(wallet(sender));
+        self
+    }
+    /// From the time of one block to that of another.
+    pub(crate) fn between(mut self, first: i64, last: i64) -> Self {
+        self.open.started_at = UnixSeconds(first * 10);
+        self.open.expires_at = UnixSeconds(last * 10);
+        self.issued_at = self.open.started_at.micros();
+        self
+    }
+    pub(crate) fn nudge(mut self, step: &str, limit: &str) -> Self {
+        (self.open.nudge_step, self.open.nudge_limit) = (amount(step), amount(limit));
+        self
+    }
+    pub(crate) fn late_window(mut self, seconds: i64) -> Self {
+        self.open.late_window_seconds = seconds;
+        self
+    }
+    pub(crate) fn command(self) -> DepositCommand {
+        DepositCommand {
+            order_id: self.order,
+            slot: self.slot,
+            blockchain: Blockchain::Eth,
+            wallet_address: wallet(self.wallet),
+            issued_at: self.issued_at,
+            body: DepositCommandBody::Open(self.open),
+        }
+    }
+}
+
+impl From<Open> for Input {
+    fn from(open: Open) -> Self {
+        Self::Command(open.command())
+    }
+}
+
+fn command(order_letter: char, body: DepositCommandBody) -> Input {
+    let command = open(order_letter, "1").command();
+    Input::Command(DepositCommand { body, ..command })
+}
+
+/// The order lets go of its deposit in slot 0.
+pub(crate) fn close(order_letter: char, reason: CloseReason) -> Input {
+    command(order_letter, DepositCommandBody::Close { reason })
+}
+
+/// The order is paid by this transfer.
+pub(crate) fn settled(order_letter: char, transfer: i64) -> Input {
+    let transfer_id = TransferId(transfer);
+    command(order_letter, DepositCommandBody::Settled { transfer_id })
+}
+
+/// The order does not take this transfer.
+pub(crate) fn refused(order_letter: char, transfer: i64, reason: UnknownReason) -> Input {
+    let transfer_id = TransferId(transfer);
+    command(order_letter, DepositCommandBody::Refused { transfer_id, reason })
+}

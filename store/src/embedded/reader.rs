@@ -1,0 +1,65 @@
+//! A few connections that only read. In WAL mode they neither block the writer nor wait for it.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+use tokio::sync::Semaphore;
+
+use super::fault::classify;
+use crate::Error;
+
+/// Queries that run at once; the others wait.
+const READERS_MAX: usize = 4;
+/// How long a query waits when the file is being recovered.
+pub(super) const BUSY_MAX: Duration = Duration::from_secs(5);
+/// Every form of every query stays prepared.
+pub(super) const STATEMENTS_MAX: usize = 64;
+
+#[derive(Debug)]
+pub(super) struct Readers {
+    path: PathBuf,
+    permits: Arc<Semaphore>,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl Readers {
+    pub(super) fn new(path: PathBuf) -> Arc<Self> {
+        let permits = Arc::new(Semaphore::new(READERS_MAX));
+        Arc::new(Self { path, permits, idle: Mutex::default() })
+    }
+
+    /// Runs a query on a thread that may block.
+    pub(super) async fn run<T: Send + 'static>(
+        self: &Arc<Self>,
+        query: impl FnOnce(&Connection) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let stopped = |what: &str| Error::Fatal(format!("a reader stopped: {what}"));
+        let permit =
+            self.permits.clone().acquire_owned().await.map_err(|e| stopped(&e.to_string()))?;
+        let readers = self.clone();
+        let work = move || {
+            let connection = readers.take()?;
+            let answer = query(&connection)?;
+            // After a failure the connection is dropped instead: the next query opens a fresh one.
+            readers.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+            drop(permit);
+            Ok(answer)
+        };
+        tokio::task::spawn_blocking(work).await.map_err(|e| stopped(&e.to_string()))?
+    }
+
+    fn take(&self) -> Result<Connection, Error> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        idle.map_or_else(|| self.open().map_err(|cause| classify(&cause)), Ok)
+    }
+
+    fn open(&self) -> rusqlite::Result<Connection> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&self.path, flags)?;
+        connection.busy_timeout(BUSY_MAX)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+        Ok(connection)
+    }
+}

@@ -1,0 +1,153 @@
+//! The one thread that writes. Calls that wait while it is busy share its next transaction, and so
+//! one flush of the disk.
+
+use rusqlite::{Connection, Transaction, TransactionBehavior, params_from_iter};
+use tokio::sync::{mpsc, oneshot};
+
+use super::fault::classify;
+use super::upsert::Upsert;
+use crate::Error;
+
+/// Calls that may wait; the next one waits for a place.
+pub(super) const QUEUE_MAX: usize = 256;
+/// Rows after which a group takes no more calls, so that none waits for a transaction without end.
+const GROUP_ROWS_MAX: usize = 4_096;
+
+/// One call of [`crate::Store::apply`].
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) upserts: Vec<Upsert>,
+    pub(super) done: oneshot::Sender<Result<(), Error>>,
+}
+
+/// Writes until every sender is gone.
+pub(super) fn run(mut connection: Connection, mut queue: mpsc::Receiver<Job>) {
+    while let Some(first) = queue.blocking_recv() {
+        let mut rows = first.upserts.len();
+        let mut group = vec![first];
+        while rows < GROUP_ROWS_MAX
+            && let Ok(job) = queue.try_recv()
+        {
+            rows = rows.saturating_add(job.upserts.len());
+            group.push(job);
+        }
+        let results = commit(&mut connection, group.iter().map(|job| job.upserts.as_slice()));
+        for (job, result) in group.into_iter().zip(results) {
+            // A caller that no longer waits has lost nothing.
+            drop(job.done.send(result));
+        }
+    }
+}
+
+/// Writes each call's rows in one transaction and answers for each call. A call that fails is
+/// undone alone; if the transaction itself fails, so do all of them.
+fn commit<'a>(
+    connection: &mut Connection,
+    calls: impl ExactSizeIterator<Item = &'a [Upsert]>,
+) -> Vec<Result<(), Error>> {
+    let count = calls.len();
+    let all = |error: Error| vec![Err(error); count];
+    let mut group = match connection.transaction_with_behavior(TransactionBehavior::Immediate) {
+        Ok(group) => group,
+        Err(cause) => return all(classify(&cause)),
+    };
+    let mut results = Vec::with_capacity(count);
+    for upserts in calls {
+        let result = write(&mut group, upserts);
+        // SQLite ends the whole transaction on some failures (a full disk, for one): what earlier
+        // calls wrote is gone too, and going on would write outside of a transaction.
+        if group.is_autocommit() {
+            let ended = || Error::Transient("the transaction was rolled back".into());
+            return all(result.err().unwrap_or_else(ended));
+        }
+        results.push(result);
+    }
+    match group.commit() {
+        Ok(()) => results,
+        Err(cause) => all(classify(&cause)),
+    }
+}
+
+fn write(group: &mut Transaction<'_>, upserts: &[Upsert]) -> Result<(), Error> {
+    let fail = |cause: rusqlite::Error| classify(&cause);
+    let call = group.savepoint().map_err(fail)?;
+    for upsert in upserts {
+        let mut statement = call.prepare_cached(upsert.sql).map_err(fail)?;
+        statement.execute(params_from_iter(&upsert.values)).map_err(fail)?;
+    }
+    call.commit().map_err(fail)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use schemas::UnixMicros;
+    use schemas::record::example;
+
+    use super::*;
+    use crate::Change;
+    use crate::embedded::open_writer;
+
+    fn transfers(numbers: std::ops::Range<i64>) -> Vec<Upsert> {
+        numbers
+            .map(|number| {
+                let mut transfer = example::transfer();
+                transfer.transfer_id = schemas::TransferId(number);
+                transfer.updated_at = UnixMicros(number);
+                Upsert::of(&Change::Transfer(transfer)).unwrap()
+            })
+            .collect()
+    }
+
+    fn count(connection: &Connection) -> i64 {
+        connection.query_row("SELECT count(*) FROM transfers", [], |row| row.get(0)).unwrap()
+    }
+
+    fn write_all(connection: &mut Connection, calls: &[Vec<Upsert>]) -> Vec<Result<(), Error>> {
+        commit(connection, calls.iter().map(Vec::as_slice))
+    }
+
+    fn open(dir: &Path) -> Connection {
+        open_writer(&dir.join("tables.sqlite")).unwrap()
+    }
+
+    #[test]
+    fn a_call_that_fails_is_undone_alone_and_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut connection = open(dir.path());
+        let mut broken = transfers(10..12);
+        broken.push(Upsert {
+            sql: "INSERT INTO chains (blockchain, updated_at, record) VALUES (?, NULL, NULL)",
+            values: vec![rusqlite::types::Value::Text("eth".into())],
+        });
+        let results = write_all(&mut connection, &[transfers(0..2), broken, transfers(2..4)]);
+        assert_eq!(results[0], Ok(()));
+        assert!(matches!(&results[1], Err(Error::Fatal(cause)) if cause.contains("NOT NULL")));
+        assert_eq!(results[2], Ok(()));
+        assert_eq!(count(&connection), 4);
+    }
+
+    #[test]
+    fn a_full_disk_is_transient_and_everything_works_when_there_is_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut connection = open(dir.path());
+        assert_eq!(write_all(&mut connection, &[transfers(0..10)]), [Ok(())]);
+        // As many pages as there are now and no more: SQLite reports it exactly as a full disk.
+        let pages: i64 = connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+        let limit = |connection: &Connection, pages: i64| {
+            connection
+                .query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))
+                .unwrap();
+        };
+        limit(&connection, pages);
+        let results = write_all(&mut connection, &[transfers(10..2000), transfers(10..2000)]);
+        for result in results {
+            assert!(matches!(result, Err(Error::Transient(_))), "{result:?}");
+        }
+        assert_eq!(count(&connection), 10, "nothing is half written");
+        limit(&connection, 1_000_000);
+        assert_eq!(write_all(&mut connection, &[transfers(10..2000)]), [Ok(())]);
+        assert_eq!(count(&connection), 2000);
+    }
+}

@@ -1,0 +1,89 @@
+//! The matching machine alone, on one core: inputs a second beside a million open deposits, and what
+//! each of them costs in memory.
+
+use std::time::Instant;
+
+use processor::machine::matching::{Effect, Input, State};
+use schemas::record::{DepositCommand, DepositCommandBody, OrderCommandBody};
+use schemas::{Blockchain, Partition, UnixMicros};
+use tests::measure::{TIME, head, open, order, rate, resident_bytes, transfer, wallet};
+
+const OPEN: usize = 1_000_000;
+/// Transfers measured: each pays one of the open deposits.
+const PAID: usize = 500_000;
+/// Transfers in a block.
+const BLOCK: usize = 100;
+/// Inputs in a step: how often the journal is committed.
+const STEP: usize = 4096;
+
+/// The answer that orders gives to a settle.
+fn answer(effect: &Effect) -> Option<Input> {
+    let Effect::Command(command) = effect else { return None };
+    let OrderCommandBody::Settle(settle) = &command.body else { return None };
+    Some(Input::Command(DepositCommand {
+        order_id: command.order_id,
+        slot: settle.slot,
+        blockchain: settle.blockchain,
+        wallet_address: wallet(),
+        issued_at: UnixMicros(TIME.0 * 1_000_000),
+        body: DepositCommandBody::Settled { transfer_id: settle.transfer_id },
+    }))
+}
+
+fn main() {
+    let pid = std::process::id();
+    let before = resident_bytes(pid);
+    let mut state = State::new(Blockchain::Eth, Partition(0));
+    let mut effects = Vec::new();
+    let started = Instant::now();
+    for number in 0..OPEN {
+        state.decide(&Input::Command(open(number)), &mut effects);
+        effects.clear();
+        if number % STEP == 0 {
+            state.commit();
+        }
+    }
+    state.commit();
+    let opened = started.elapsed();
+    assert_eq!(state.deposit_count(), OPEN, "every deposit is open");
+    let bytes = (resident_bytes(pid) - before) / OPEN as u64;
+
+    let mut inputs: Vec<Input> = Vec::new();
+    for number in 0..PAID {
+        // Spread over all deposits, as buyers are.
+        inputs.push(Input::Chain(transfer(number * 7919 % OPEN, number / BLOCK)));
+        if number % BLOCK == BLOCK - 1 {
+            inputs.push(Input::Chain(head(number / BLOCK)));
+        }
+    }
+    let mut answers = Vec::new();
+    let mut taken = 0;
+    let mut matched = 0;
+    let started = Instant::now();
+    for chunk in inputs.chunks(STEP) {
+        for input in chunk {
+            state.decide(input, &mut effects);
+            answers.extend(effects.iter().filter_map(answer));
+            effects.clear();
+        }
+        for input in &answers {
+            state.decide(input, &mut effects);
+            matched += effects.iter().filter(|e| matches!(e, Effect::Transfer(..))).count();
+            effects.clear();
+        }
+        taken += chunk.len() + answers.len();
+        answers.clear();
+        state.commit();
+    }
+    let time = started.elapsed();
+    assert_eq!(matched, PAID, "every transfer pays");
+    assert_ne!(order(0), order(1));
+    println!("matching machine, one core, no log");
+    println!("  open deposits         {OPEN}");
+    println!("  bytes an open deposit {bytes}   (aim 400)");
+    println!("  opens a second        {}", rate(OPEN, opened));
+    println!(
+        "  inputs a second       {}   (aim 1000000; {PAID} transfers, their heads and settles)",
+        rate(taken, time)
+    );
+}

@@ -1,0 +1,138 @@
+//! The embedded pipeline in one process: transfers a second from the raw topic to visible rows.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use runtime::log::embedded::EmbeddedLog;
+use runtime::log::{Log, NewRecord};
+use runtime::{Clock, Envelope, SystemClock};
+use schemas::record::{CreateOrder, OrderCommand, OrderCommandBody, PaymentRequest};
+use schemas::{Amount, Blockchain, Layout, Stablecoin, Topic, TransferStatus, UnixMicros};
+use store::embedded::EmbeddedStore;
+use store::{DepositFilter, Page, Store, TransferFilter};
+use tests::measure::{TIME, amount, head, order, rate, transfer, wallet};
+use tokio_util::sync::CancellationToken;
+
+const TRANSFERS: usize = 50_000;
+/// Transfers in a block.
+const BLOCK: usize = 500;
+const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
+
+fn create(number: usize) -> NewRecord {
+    let issued_at = UnixMicros(TIME.0 * 1_000_000);
+    let payment = PaymentRequest {
+        blockchain: Blockchain::Eth,
+        token: Stablecoin::Usdt,
+        wallets: vec![wallet()],
+        nudge_step: Amount::ZERO,
+        nudge_limit: Amount::ZERO,
+        late_window_seconds: 86_400,
+        skew_seconds: 120,
+    };
+    let command = OrderCommand {
+        order_id: order(number),
+        command_id: None,
+        issued_at,
+        body: OrderCommandBody::Create(CreateOrder {
+            merchant_order_id: format!("bench-{number}"),
+            amount: amount(number),
+            amount_text: amount(number).to_string(),
+            webhook_url: "http://127.0.0.1:1/webhooks".into(),
+            expecting_wallet_address: None,
+            blockchain: None,
+            stablecoin: None,
+            // Its own timer must not end it: the wall clock is behind the measurement's time.
+            expires_at: TIME.plus(1800),
+            payment: Some(payment),
+        }),
+    };
+    let key = command.order_id.to_string();
+    let mut envelope = Envelope::from_outside(format!("bench/{number}"), issued_at, None);
+    let partition = LAYOUT.order(&key);
+    envelope.wrap(Topic::OrdersCommands, partition, key, &command).unwrap()
+}
+
+fn raw(record: &schemas::record::ChainRecord, number: usize) -> NewRecord {
+    let lane = LAYOUT.lane(Blockchain::Eth, &wallet());
+    let mut envelope =
+        Envelope::from_outside(format!("bench/raw/{number}"), record.observed_at, None);
+    envelope.wrap(Topic::TransfersRaw, lane, wallet().to_string(), record).unwrap()
+}
+
+/// Waits until a list shows `count` rows, by looking whether there is a row at `count - 1`.
+async fn until_listed(store: &dyn Store, what: &str, count: usize) {
+    let last = Page { limit: 1, offset: u32::try_from(count - 1).unwrap() };
+    let mut ticks = tokio::time::interval(std::time::Duration::from_millis(10));
+    loop {
+        ticks.tick().await;
+        let rows = match what {
+            "deposits" => store.deposits(DepositFilter::default(), last).await.unwrap().len(),
+            _ => {
+                let status = Some(TransferStatus::Matched);
+                let filter = TransferFilter { status, ..TransferFilter::default() };
+                store.transfers(wallet(), filter, last).await.unwrap().len()
+            }
+        };
+        if rows > 0 {
+            return;
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let log: Arc<dyn Log> = Arc::new(EmbeddedLog::open(dir.path(), LAYOUT, clock.clone()).unwrap());
+    let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(dir.path()).unwrap());
+    let stop = CancellationToken::new();
+    let mut threads = Vec::new();
+    {
+        let (log, clock, stop) = (log.clone(), clock.clone(), stop.clone());
+        threads.push(std::thread::spawn(move || {
+            processor::run_orders(&log, &clock, "bench", &stop).unwrap();
+        }));
+    }
+    {
+        let (log, clock, stop) = (log.clone(), clock.clone(), stop.clone());
+        threads.push(std::thread::spawn(move || {
+            processor::run_matching(&log, &clock, "bench", &stop).unwrap();
+        }));
+    }
+    {
+        let (log, store, stop) = (log.clone(), store.clone(), stop.clone());
+        let handle = tokio::runtime::Handle::current();
+        threads.push(std::thread::spawn(move || {
+            store::projector::run(log, store, handle, "bench".to_owned(), stop).unwrap();
+        }));
+    }
+
+    let started = Instant::now();
+    for chunk in (0..TRANSFERS).collect::<Vec<_>>().chunks(2000) {
+        log.produce(chunk.iter().map(|number| create(*number)).collect()).await.unwrap();
+    }
+    until_listed(&*store, "deposits", TRANSFERS).await;
+    let opened = started.elapsed();
+
+    let started = Instant::now();
+    let numbers: Vec<usize> = (0..TRANSFERS).collect();
+    for (height, chunk) in numbers.chunks(BLOCK).enumerate() {
+        let mut records: Vec<NewRecord> =
+            chunk.iter().map(|number| raw(&transfer(*number, height + 1), *number)).collect();
+        records.push(raw(&head(height + 1), TRANSFERS + height));
+        log.produce(records).await.unwrap();
+    }
+    until_listed(&*store, "transfers", TRANSFERS).await;
+    let time = started.elapsed();
+    stop.cancel();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    println!("embedded pipeline, one process, every stage but HTTP and webhooks");
+    println!(
+        "  creates a second, command to open deposit row {}   ({TRANSFERS} orders)",
+        rate(TRANSFERS, opened)
+    );
+    println!(
+        "  transfers a second, raw topic to matched row  {}   (aim 20000; {TRANSFERS} transfers)",
+        rate(TRANSFERS, time)
+    );
+}

@@ -1,0 +1,54 @@
+//! What the black-box tests share: the built executable as a process, a real EVM node, a merchant that
+//! receives, a client that signs with code that is not ours.
+
+mod anvil;
+mod client;
+mod independent;
+mod merchant;
+mod tidemark;
+
+use std::future::Future;
+use std::time::Duration;
+
+pub use anvil::Anvil;
+pub use client::{Client, now};
+pub use independent::{sign_checkout, sign_service, signature_holds};
+pub use merchant::{Merchant, Received};
+pub use tidemark::{ADMIN_SECRET, Chain, MERCHANT_SECRET, Tidemark};
+
+/// How often a condition is looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Waits until `look` finds something.
+///
+/// # Panics
+/// With `what`, after `patience`.
+pub async fn eventually<T, F: Future<Output = Option<T>>>(
+    what: &str,
+    patience: Duration,
+    mut look: impl FnMut() -> F,
+) -> T {
+    let search = async {
+        let mut ticks = tokio::time::interval(LOOK_INTERVAL);
+        loop {
+            ticks.tick().await;
+            if let Some(found) = look().await {
+                return found;
+            }
+        }
+    };
+    match tokio::time::timeout(patience, search).await {
+        Ok(found) => found,
+        Err(_) => panic!("waited {patience:?} in vain for {what}"),
+    }
+}
+
+/// A port that is free now.
+///
+/// # Panics
+/// If the system has none.
+#[must_use]
+pub fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    listener.local_addr().expect("an address").port()
+}

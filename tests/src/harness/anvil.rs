@@ -1,0 +1,124 @@
+//! A real EVM node, with a contract that emits the standard Transfer event at USDT's address.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{eventually, free_port};
+
+/// USDT on Ethereum.
+pub const USDT: &str = "0xdAC17F958D2ee523a2206206994597C13D831ec7";
+/// The first of the accounts that anvil unlocks.
+pub const BUYER: &str = "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266";
+
+/// For each pair (to, amount) of the call data behind the selector: LOG3 of Transfer(caller, to, amount).
+/// A loop over 64-byte steps, then `return 1`. With one pair it is ERC-20's `transfer`; with more it is
+/// a batch payout in one transaction.
+const EMITTER: &str = concat!(
+    "0x6004",                                                             // i = 4
+    "5b80361115604157",                                                   // while i < calldatasize
+    "8060200135600052", // memory = amount at i + 32
+    "8035",             // to
+    "33",               // caller
+    "7fddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef", // Transfer
+    "60206000a3",       // log
+    "604001600256",     // i += 64, again
+    "5b600160005260206000f3"  // return true
+);
+
+/// A running anvil that mines only when asked to.
+#[derive(Debug)]
+pub struct Anvil {
+    child: Child,
+    url: String,
+    http: reqwest::Client,
+}
+
+impl Anvil {
+    /// Starts it as Ethereum.
+    ///
+    /// # Panics
+    /// If it cannot be started: `cargo xtask test` fetches it and tells its path.
+    pub async fn start() -> Self {
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let port = free_port();
+        let child = Command::new(program())
+            .args(["--port", &port.to_string(), "--chain-id", "1", "--no-mining", "--silent"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("anvil starts");
+        let http = reqwest::Client::builder().no_proxy().build().expect("an HTTP client");
+        let anvil = Self { child, url: format!("http://127.0.0.1:{port}"), http };
+        eventually("anvil to answer", Duration::from_secs(20), || async {
+            anvil.try_call("eth_chainId", json!([])).await.ok()
+        })
+        .await;
+        anvil.call("anvil_setCode", json!([USDT, EMITTER])).await;
+        anvil
+    }
+
+    /// Its endpoint.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Sends transfers in one transaction, into the pool, and gives its hash.
+    ///
+    /// # Panics
+    /// If anvil refuses.
+    pub async fn transfer(&self, pairs: &[(&str, u128)]) -> String {
+        let mut data = String::from("0xa9059cbb");
+        for (to, units) in pairs {
+            let to = to.trim_start_matches("0x").to_lowercase();
+            data.push_str(&format!("{to:0>64}{units:064x}"));
+        }
+        let call = json!([{ "from": BUYER, "to": USDT, "data": data, "gas": "0x200000" }]);
+        let hash = self.call("eth_sendTransaction", call).await;
+        hash.as_str().expect("a hash").to_owned()
+    }
+
+    /// Mines blocks.
+    ///
+    /// # Panics
+    /// If anvil refuses.
+    pub async fn mine(&self, count: u64) {
+        self.call("anvil_mine", json!([format!("{count:#x}")])).await;
+    }
+
+    /// Any JSON-RPC call.
+    ///
+    /// # Panics
+    /// If anvil answers with an error.
+    pub async fn call(&self, method: &str, params: Value) -> Value {
+        self.try_call(method, params).await.unwrap_or_else(|error| panic!("{method}: {error}"))
+    }
+
+    async fn try_call(&self, method: &str, params: Value) -> Result<Value, String> {
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        let response =
+            self.http.post(&self.url).json(&body).send().await.map_err(|e| e.to_string())?;
+        let answer: Value = response.json().await.map_err(|e| e.to_string())?;
+        match answer.get("error") {
+            Some(error) => Err(error.to_string()),
+            None => Ok(answer["result"].clone()),
+        }
+    }
+}
+
+impl Drop for Anvil {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn program() -> PathBuf {
+    std::env::var_os("TIDEMARK_TEST_ANVIL")
+        .map(PathBuf::from)
+        .expect("TIDEMARK_TEST_ANVIL is not set: run the tests by `cargo xtask test`")
+}

@@ -1,0 +1,184 @@
+//! A merchant's backend, its customer and its operator, over HTTP.
+
+use std::time::Duration;
+
+use reqwest::{Method, StatusCode};
+use runtime::{Clock, SystemClock};
+use serde_json::{Value, json};
+
+use super::{ADMIN_SECRET, MERCHANT_SECRET, eventually, sign_checkout, sign_service};
+
+/// How long any condition may take to come true.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A client of one running service.
+#[derive(Debug, Clone)]
+pub struct Client {
+    base: String,
+    http: reqwest::Client,
+}
+
+/// Unix time in seconds.
+#[must_use]
+pub fn now() -> i64 {
+    SystemClock.now().seconds().0
+}
+
+impl Client {
+    /// For the service at `base`.
+    ///
+    /// # Panics
+    /// If no HTTP client can be made.
+    #[must_use]
+    pub fn new(base: &str) -> Self {
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .timeout(Duration::from_secs(15))
+            .build()
+            .expect("an HTTP client");
+        Self { base: base.to_owned(), http }
+    }
+
+    /// Whether the health check answers.
+    pub async fn is_healthy(&self) -> bool {
+        let answer = self.http.get(format!("{}/health", self.base)).send().await;
+        answer.is_ok_and(|answer| answer.status() == StatusCode::OK)
+    }
+
+    /// Any request; an error is a connection that broke.
+    ///
+    /// # Errors
+    /// What the HTTP client says.
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<String>,
+    ) -> reqwest::Result<(StatusCode, String)> {
+        let mut request = self.http.request(method, format!("{}{path}", self.base));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        if let Some(body) = body {
+            request = request.header("Content-Type", "application/json").body(body);
+        }
+        let response = request.send().await?;
+        Ok((response.status(), response.text().await?))
+    }
+
+    /// A signed request of the Service API.
+    ///
+    /// # Errors
+    /// What the HTTP client says.
+    pub async fn service(
+        &self,
+        path: &str,
+        body: &Value,
+        headers: &[(&str, &str)],
+    ) -> reqwest::Result<(StatusCode, String)> {
+        let body = body.to_string();
+        let signature = sign_service(MERCHANT_SECRET, now(), &body);
+        let mut all = vec![("Service-Signature", signature.as_str())];
+        all.extend_from_slice(headers);
+        self.send(Method::POST, &format!("/api/v1/service{path}"), &all, Some(body)).await
+    }
+
+    /// Creates an order that is to be paid in USDT on a chain.
+    ///
+    /// # Panics
+    /// If it is not created.
+    pub async fn create(&self, reference: &str, amount: &str, chain: &str, webhook: &str) -> Value {
+        let body = json!({
+            "order_id": reference, "amount": amount, "webhook_url": webhook,
+            "blockchain": chain, "stablecoin": "USDT",
+        });
+        let (status, text) = self.service("/orders", &body, &[]).await.expect("an answer");
+        assert_eq!(status, StatusCode::CREATED, "{text}");
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    /// A GET of the Admin API.
+    ///
+    /// # Errors
+    /// What the HTTP client says.
+    ///
+    /// # Panics
+    /// If the answer is not JSON with status 200.
+    pub async fn admin(&self, path: &str) -> reqwest::Result<Value> {
+        let headers = [("Service-Admin-Authorization", ADMIN_SECRET)];
+        let path = format!("/api/v1/admin{path}");
+        let (status, text) = self.send(Method::GET, &path, &headers, None).await?;
+        assert_eq!(status, StatusCode::OK, "{path}: {text}");
+        Ok(serde_json::from_str(&text).expect("JSON"))
+    }
+
+    /// A POST of the Admin API.
+    ///
+    /// # Panics
+    /// If there is no answer.
+    pub async fn admin_post(&self, path: &str) -> (StatusCode, String) {
+        let headers = [("Service-Admin-Authorization", ADMIN_SECRET)];
+        let path = format!("/api/v1/admin{path}");
+        self.send(Method::POST, &path, &headers, None).await.expect("an answer")
+    }
+
+    /// A request of the checkout, by its signed link.
+    ///
+    /// # Panics
+    /// If there is no answer.
+    pub async fn user(
+        &self,
+        method: Method,
+        order_id: &str,
+        action: &str,
+        body: Option<Value>,
+    ) -> (StatusCode, String) {
+        let expires = now() + 3600;
+        let signature = sign_checkout(MERCHANT_SECRET, order_id, expires);
+        let path = format!("/api/v1/user/orders/{order_id}/{action}?exp={expires}&sig={signature}");
+        self.send(method, &path, &[], body.map(|b| b.to_string())).await.expect("an answer")
+    }
+
+    /// Waits until an order's deposit is open.
+    ///
+    /// # Panics
+    /// If it does not open in time.
+    pub async fn deposit(&self, order_id: &str) -> Value {
+        eventually(&format!("the deposit of {order_id}"), PATIENCE, || async {
+            let list = self.admin(&format!("/deposits?order_id={order_id}")).await.ok()?;
+            list.as_array()?.first().cloned()
+        })
+        .await
+    }
+
+    /// Waits until an order has a status.
+    ///
+    /// # Panics
+    /// If it does not get it in time.
+    pub async fn order_with_status(&self, order_id: &str, status: &str) -> Value {
+        let what = format!("order {order_id} to be {status}");
+        eventually(&what, PATIENCE, || async {
+            let body = json!({ "order_id": order_id });
+            let (code, text) = self.service("/orders/status", &body, &[]).await.ok()?;
+            let order: Value = serde_json::from_str(&text).ok().filter(|_| code.is_success())?;
+            (order["status"] == status).then_some(order)
+        })
+        .await
+    }
+
+    /// Waits until a transaction's transfer at a wallet has a status.
+    ///
+    /// # Panics
+    /// If it does not get it in time.
+    pub async fn transfer_with_status(&self, wallet: &str, tx: &str, status: &str) -> Value {
+        let what = format!("transfer {tx} to be {status}");
+        eventually(&what, PATIENCE, || async {
+            let path = format!("/wallets/{wallet}/transfers?status={status}&limit=200");
+            let list = self.admin(&path).await.ok()?;
+            list.as_array()?.iter().find(|transfer| transfer["txn_hash"] == tx).cloned()
+        })
+        .await
+    }
+}

@@ -1,0 +1,71 @@
+//! A merchant's receiver: keeps everything that is POSTed to it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::post;
+use serde_json::Value;
+
+/// One webhook as it came.
+#[derive(Debug, Clone)]
+pub struct Received {
+    /// `Service-Signature`.
+    pub signature: String,
+    /// The exact bytes.
+    pub body: Vec<u8>,
+    /// The same as JSON.
+    pub event: Value,
+}
+
+/// The receiver.
+#[derive(Debug, Clone)]
+pub struct Merchant {
+    url: String,
+    received: Arc<Mutex<Vec<Received>>>,
+}
+
+impl Merchant {
+    /// Starts on a free port; it ends with the test's runtime.
+    ///
+    /// # Panics
+    /// If it cannot listen.
+    pub async fn start() -> Self {
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let keep = received.clone();
+        let receive = move |headers: HeaderMap, body: Bytes| async move {
+            let signature = headers.get("Service-Signature").and_then(|v| v.to_str().ok());
+            let (Some(signature), Ok(event)) = (signature, serde_json::from_slice(&body)) else {
+                return StatusCode::BAD_REQUEST;
+            };
+            let signature = signature.to_owned();
+            let webhook = Received { signature, body: body.to_vec(), event };
+            keep.lock().unwrap_or_else(PoisonError::into_inner).push(webhook);
+            StatusCode::OK
+        };
+        let routes = Router::new().route("/webhooks", post(receive));
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.expect("listen");
+        let url = format!("http://{}/webhooks", listener.local_addr().expect("an address"));
+        drop(tokio::spawn(async move { axum::serve(listener, routes).await }));
+        Self { url, received }
+    }
+
+    /// Where to POST.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Everything so far.
+    #[must_use]
+    pub fn received(&self) -> Vec<Received> {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Everything so far whose field has this value.
+    #[must_use]
+    pub fn with(&self, field: &str, value: &Value) -> Vec<Received> {
+        self.received().into_iter().filter(|webhook| &webhook.event[field] == value).collect()
+    }
+}

@@ -1,0 +1,295 @@
+//! Several members of a group: who owns what, and who may commit.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use runtime::log::{Error, Event, Log, Offset, StepError, TopicPartition, Worker, WorkerSpec};
+use schemas::Topic;
+
+use super::member::{assigned, up_to};
+use super::{
+    Fixture, LAYOUT, POLL, at, numbers, produce_numbers, read_all, record, text, texts, until,
+    worker,
+};
+
+const PAIR: [Topic; 2] = [Topic::TransfersRaw, Topic::DepositsCommands];
+const ONLY: [Topic; 1] = [Topic::Orders];
+
+/// A member that notes what it was told.
+struct Noted {
+    worker: Box<dyn Worker>,
+    owned: BTreeSet<TopicPartition>,
+    events: Vec<Event>,
+}
+
+impl Noted {
+    fn join(log: &Arc<dyn Log>, name: &str, topics: &[Topic]) -> Self {
+        Self { worker: worker(log, name, topics), owned: BTreeSet::new(), events: Vec::new() }
+    }
+
+    fn poll(&mut self) {
+        let event = self.worker.poll(POLL).unwrap();
+        match &event {
+            Event::Assigned(gained) => {
+                for assigned in gained {
+                    assert!(self.owned.insert(assigned.partition), "assigned twice");
+                }
+            }
+            Event::Revoked(lost) => {
+                for partition in lost {
+                    assert!(self.owned.remove(partition), "revoked what was not assigned");
+                }
+            }
+            Event::Records(_) | Event::Idle => return,
+        }
+        self.events.push(event);
+    }
+
+    fn partitions(&self, topic: Topic) -> Vec<u32> {
+        self.owned.iter().filter(|p| p.topic == topic).map(|p| p.partition.0).collect()
+    }
+}
+
+fn all_of(topics: &[Topic]) -> usize {
+    topics.iter().map(|topic| topic.partitions(&LAYOUT) as usize).sum()
+}
+
+/// Polls all members until each has its share, checking that no partition has two owners.
+fn settle(members: &mut [&mut Noted], topics: &[Topic]) {
+    let share = all_of(topics) / members.len();
+    until("the partitions are shared", || {
+        members.iter_mut().for_each(|member| member.poll());
+        let mut owned = HashSet::new();
+        for member in members.iter() {
+            assert!(member.owned.iter().all(|p| owned.insert(*p)), "a partition has two owners");
+        }
+        let even = members.iter().all(|member| member.owned.len().abs_diff(share) <= topics.len());
+        owned.len() == all_of(topics) && even
+    });
+}
+
+pub(super) fn members_share_partitions_alike(fixture: &dyn Fixture) {
+    let log = fixture.open();
+    let mut members: Vec<_> = ["a", "b", "c"].map(|n| Noted::join(&log, n, &PAIR)).into();
+    let mut all: Vec<&mut Noted> = members.iter_mut().collect();
+    settle(&mut all, &PAIR);
+    for member in &members {
+        assert!(!member.owned.is_empty());
+        let lanes = member.partitions(Topic::TransfersRaw);
+        assert_eq!(lanes, member.partitions(Topic::DepositsCommands));
+    }
+}
+
+pub(super) fn partitions_move_without_a_gap(fixture: &dyn Fixture) {
+    let log = fixture.open();
+    let mut a = Noted::join(&log, "a", &PAIR);
+    settle(&mut [&mut a], &PAIR);
+    let mut b = Noted::join(&log, "b", &PAIR);
+    for _ in 0..3 {
+        b.poll();
+    }
+    assert!(b.owned.is_empty(), "assigned before the old owner was told");
+    settle(&mut [&mut a, &mut b], &PAIR);
+    assert_eq!(a.owned.len(), b.owned.len());
+    drop(a);
+    settle(&mut [&mut b], &PAIR);
+    let mut c = Noted::join(&log, "c", &PAIR);
+    settle(&mut [&mut b, &mut c], &PAIR);
+    drop(b);
+    settle(&mut [&mut c], &PAIR);
+}
+
+pub(super) fn kept_partitions_give_no_events(fixture: &dyn Fixture) {
+    let log = fixture.open();
+    let mut a = Noted::join(&log, "a", &ONLY);
+    let mut b = Noted::join(&log, "b", &ONLY);
+    settle(&mut [&mut a, &mut b], &ONLY);
+    a.events.clear();
+    b.events.clear();
+    let kept = (a.owned.clone(), b.owned.clone());
+    // A third one takes from some; what the others keep, they are not told about.
+    let mut c = Noted::join(&log, "c", &ONLY);
+    settle(&mut [&mut a, &mut b, &mut c], &ONLY);
+    for (member, before) in [(&a, &kept.0), (&b, &kept.1)] {
+        let told: BTreeSet<TopicPartition> = member.events.iter().flat_map(partitions_of).collect();
+        let changed: BTreeSet<_> = before.symmetric_difference(&member.owned).copied().collect();
+        assert_eq!(told, changed);
+    }
+    assert!(kept.0.intersection(&a.owned).count() + kept.1.intersection(&b.owned).count() > 0);
+}
+
+fn partitions_of(event: &Event) -> Vec<TopicPartition> {
+    match event {
+        Event::Assigned(gained) => gained.iter().map(|assigned| assigned.partition).collect(),
+        Event::Revoked(lost) => lost.clone(),
+        Event::Records(_) | Event::Idle => Vec::new(),
+    }
+}
+
+pub(super) fn a_successor_waits_for_the_last_one(fixture: &dyn Fixture) {
+    let log = fixture.open();
+    let of = at(Topic::Orders, 3);
+    produce_numbers(&log, of, 0..5);
+    let mut a = worker(&log, "a", &ONLY);
+    assigned(a.as_mut());
+    let mut b = worker(&log, "b", &ONLY);
+    for n in 1..=2 {
+        assert_eq!(b.poll(POLL).unwrap(), Event::Idle);
+        a.commit(up_to(of, Offset(n), "by a")).unwrap();
+    }
+    let Event::Revoked(lost) = a.poll(POLL).unwrap() else { panic!("a keeps everything") };
+    assert!(lost.contains(&of));
+    let gained = assigned(b.as_mut());
+    let place = gained.into_iter().find(|a| a.partition == of).unwrap().committed.unwrap();
+    assert_eq!((place.offset, place.metadata.as_str()), (Offset(2), "by a"));
+    let mut seen = Vec::new();
+    until("b goes on", || {
+        if let Event::Records(records) = b.poll(POLL).unwrap() {
+            seen.extend(records);
+        }
+        seen.len() == 3
+    });
+    assert_eq!(texts(&seen), numbers(2..5));
+}
+
+pub(super) fn a_silent_member_is_fenced(fixture: &dyn Fixture) {
+    fixture.set_session_timeout(Duration::from_millis(300));
+    let log = fixture.open();
+    let (of, output) = (at(Topic::Orders, 0), at(Topic::OrdersChangelog, 0));
+    let mut silent = worker(&log, "a", &ONLY);
+    assigned(silent.as_mut());
+    let mut other = Noted::join(&log, "b", &ONLY);
+    // Its poll may last longer than the others may be silent, and loses it nothing.
+    until("everything moved", || {
+        other.poll();
+        other.owned.len() == 4
+    });
+    other.worker.commit(up_to(of, Offset(0), "new")).unwrap();
+    let mut zombie = up_to(of, Offset(0), "zombie");
+    zombie.records = vec![record(output, "zombie")];
+    let outcome = silent.commit(zombie);
+    assert!(matches!(outcome, Err(StepError::Fenced(_))), "{outcome:?}");
+    assert_eq!(read_all(&log, output), []);
+    // Polling joins again.
+    let again = std::thread::scope(|scope| {
+        let rejoined = scope.spawn(|| assigned(silent.as_mut()));
+        until("the partitions come back", || {
+            other.poll();
+            rejoined.is_finished()
+        });
+        rejoined.join().unwrap()
+    });
+    let place = again.into_iter().find(|a| a.partition == of).unwrap().committed.unwrap();
+    assert_eq!(place.metadata, "new");
+    silent.commit(up_to(of, Offset(0), "again")).unwrap();
+}
+
+pub(super) fn a_name_has_one_member(fixture: &dyn Fixture) {
+    let log = fixture.open();
+    let of = at(Topic::Orders, 0);
+    let mut old = worker(&log, "a", &ONLY);
+    assigned(old.as_mut());
+    old.commit(up_to(of, Offset(0), "old")).unwrap();
+    let mut new = worker(&log, "a", &ONLY);
+    assert_eq!(assigned(new.as_mut()).len(), 4);
+    let outcome = old.commit(up_to(of, Offset(0), "zombie"));
+    assert!(matches!(outcome, Err(StepError::Fenced(_))), "{outcome:?}");
+    assert!(matches!(old.poll(POLL), Err(Error::Fenced(_))));
+    drop(old);
+    new.commit(up_to(of, Offset(0), "new")).unwrap();
+    assert_eq!(new.poll(POLL).unwrap(), Event::Idle);
+}
+
+pub(super) fn a_lost_partition_cannot_be_committed(fixture: &dyn Fixture) {
+    let log = fixture.open();
+    let output = at(Topic::OrdersChangelog, 0);
+    let mut a = Noted::join(&log, "a", &ONLY);
+    settle(&mut [&mut a], &ONLY);
+    let mut b = Noted::join(&log, "b", &ONLY);
+    settle(&mut [&mut a, &mut b], &ONLY);
+    let (own, foreign) = (*a.owned.first().unwrap(), *b.owned.first().unwrap());
+    let mut step = up_to(own, Offset(0), "");
+    step.offsets.extend(up_to(foreign, Offset(0), "").offsets);
+    step.records = vec![record(output, "zombie")];
+    let outcome = a.worker.commit(step);
+    assert!(matches!(outcome, Err(StepError::Fenced(_))), "{outcome:?}");
+    assert_eq!(read_all(&log, output), []);
+    // All of its partitions are lost with that, and come back by polling.
+    a.owned.clear();
+    settle(&mut [&mut a, &mut b], &ONLY);
+    b.worker.commit(up_to(*b.owned.first().unwrap(), Offset(0), "")).unwrap();
+}
+
+pub(super) fn groups_do_not_disturb_each_other(fixture: &dyn Fixture) {
+    let log = fixture.open();
+    let of = at(Topic::Orders, 0);
+    produce_numbers(&log, of, 0..3);
+    let join = |group| {
+        let topics = ONLY.to_vec();
+        let spec = WorkerSpec { group, member: "a".to_owned(), topics, batch_max: 10 };
+        let mut worker = log.worker(spec).unwrap();
+        assert_eq!(assigned(worker.as_mut()).len(), 4);
+        worker
+    };
+    let (mut one, mut two) = (join("one"), join("two"));
+    one.commit(up_to(of, Offset(3), "")).unwrap();
+    for worker in [&mut one, &mut two] {
+        let Event::Records(seen) = worker.poll(POLL).unwrap() else { panic!("no records") };
+        assert_eq!(texts(&seen), numbers(0..3));
+    }
+    drop((one, two));
+    let two = log.worker(WorkerSpec {
+        group: "two",
+        member: "a".to_owned(),
+        topics: ONLY.to_vec(),
+        batch_max: 10,
+    });
+    assert!(assigned(two.unwrap().as_mut()).iter().all(|a| a.committed.is_none()));
+}
+
+/// Members come and go while records are copied step by step; each arrives once.
+pub(super) fn a_crowd_reads_everything_once(fixture: &dyn Fixture) {
+    const COUNT: u32 = 300;
+    let log = fixture.open();
+    for partition in 0..4 {
+        produce_numbers(&log, at(Topic::Orders, partition), 0..COUNT);
+    }
+    let copied = || {
+        let of = |p| read_all(&log, at(Topic::OrdersChangelog, p)).len();
+        (0..4).map(of).sum::<usize>()
+    };
+    std::thread::scope(|scope| {
+        for (name, steps) in [("a", 20), ("b", 9), ("c", usize::MAX), ("d", 31)] {
+            let (log, copied) = (log.clone(), &copied);
+            scope.spawn(move || {
+                let mut worker = worker(&log, name, &ONLY);
+                let mut left = steps;
+                until("all is copied", || {
+                    if let Event::Records(records) = worker.poll(POLL).unwrap() {
+                        copy(worker.as_mut(), &records);
+                        left -= 1;
+                    }
+                    left == 0 || copied() == 4 * COUNT as usize
+                });
+            });
+        }
+    });
+    for partition in 0..4 {
+        let copies = read_all(&log, at(Topic::OrdersChangelog, partition));
+        assert_eq!(texts(&copies), numbers(0..COUNT));
+    }
+}
+
+fn copy(worker: &mut dyn Worker, records: &[runtime::log::Record]) {
+    let mut places = BTreeMap::new();
+    let mut step = runtime::log::Step::default();
+    for read in records {
+        let to = TopicPartition { topic: Topic::OrdersChangelog, ..read.from };
+        step.records.push(record(to, text(read)));
+        places.insert(read.from, read.offset.next());
+    }
+    let places = places.into_iter().flat_map(|(of, next)| up_to(of, next, "").offsets);
+    step.offsets.extend(places);
+    worker.commit(step).unwrap();
+}

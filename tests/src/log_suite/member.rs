@@ -1,0 +1,242 @@
+//! One member of a group: what it reads, commits, and reads again.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use runtime::log::{
+    Assigned, Committed, Event, Log, Offset, Record, Step, StepError, TopicPartition, Worker,
+};
+use schemas::Topic;
+
+use super::{
+    Fixture, PATIENCE, POLL, at, numbers, produce, produce_numbers, read_all, record, text, texts,
+    until, worker,
+};
+
+const ONLY: [Topic; 1] = [Topic::Orders];
+
+/// Polls until the member owns partitions, and tells where the group was in them.
+pub(super) fn assigned(worker: &mut dyn Worker) -> Vec<Assigned> {
+    let mut all = Vec::new();
+    until("partitions are assigned", || {
+        if let Event::Assigned(assigned) = worker.poll(POLL).unwrap() {
+            all.extend(assigned);
+        }
+        !all.is_empty()
+    });
+    all
+}
+
+/// Polls until `count` records came; none of another kind of event may come meanwhile.
+pub(super) fn records(worker: &mut dyn Worker, count: usize) -> Vec<Record> {
+    let mut all = Vec::new();
+    until("the records are there", || {
+        match worker.poll(POLL).unwrap() {
+            Event::Records(records) => all.extend(records),
+            Event::Idle => {}
+            other => panic!("{other:?} came instead of records"),
+        }
+        all.len() >= count
+    });
+    assert_eq!(all.len(), count);
+    all
+}
+
+/// A step that says where the group goes on.
+pub(super) fn up_to(of: TopicPartition, offset: Offset, metadata: &str) -> Step {
+    let committed = Committed { offset, metadata: metadata.to_owned() };
+    Step { records: vec![], offsets: vec![(of, committed)] }
+}
+
+fn of_partition(records: &[Record], of: TopicPartition) -> Vec<String> {
+    records.iter().filter(|record| record.from == of).map(text).collect()
+}
+
+pub(super) fn the_first_read_starts_at_the_beginning(fixture: &dyn Fixture) {
+    let log = fixture.open();
+    let (first, second) = (at(Topic::Orders, 0), at(Topic::Orders, 1));
+    produce_numbers(&log, first, 0..25);
+    produce_numbers(&log, second, 50..53);
+    let mut worker = worker(&log, "a", &ONLY);
+    let assigned = assigned(worker.as_mut());
+    assert_eq!(assigned.len(), 4);
+    assert!(assigned.iter().all(|a| a.committed.is_none()));
+    let seen = records(worker.as_mut(), 28);
+    assert_eq!(of_partition(&seen, first), numbers(0..25));
+    assert_eq!(of_partition(&seen, second), numbers(50..53));
+    assert_eq!(worker.poll(POLL).unwrap(), Event::Idle);
+}
+
+pub(super) fn a_group_goes_on_where_it_committed(fixture: &dyn Fixture) {
+    let log = fixture.open();
+    let (first, second) = (at(Topic::Orders, 0), at(Topic::Orders, 1));
+    produce_numbers(&log, first, 0..10);
+    produce_numbers(&log, second, 50..53);
+    let mut member = worker(&log, "a", &ONLY);
+    assigned(member.as_mut());
+    let seen = records(member.as_mut(), 13);
+    let fourth = seen.iter().filter(|r| r.from == first).nth(3).unwrap();
+    let place = fourth.offset.next();
+    member.commit(up_to(first, place, "{\"done\":[7]} ä")).unwrap();
+    drop(member);
+    let check = |log: Arc<dyn Log>| {
+        let mut member = worker(&log, "b", &ONLY);
+        for Assigned { partition, committed } in assigned(member.as_mut()) {
+            let metadata = "{\"done\":[7]} ä".to_owned();
+            let expected = Committed { offset: place, metadata };
+            assert_eq!(committed, (partition == first).then_some(expected));
+        }
+        let seen = records(member.as_mut(), 9);
+        assert_eq!(of_partition(&seen, first), numbers(4..10));
+        assert_eq!(of_partition(&seen, second), numbers(50..53));
+    };
+    check(log);
+    check(fixture.open());
+}
+
+pub(super) fn a_step_is_outputs_and_offsets(fixture: &dyn Fixture) {
+    let log = fixture.open();
+    let (input, output) = (at(Topic::Orders, 0), at(Topic::OrdersChangelog, 0));
+    produce_numbers(&log, input, 0..3);
+    let mut member = worker(&log, "a", &ONLY);
+    assigned(member.as_mut());
+    for input_record in records(member.as_mut(), 3) {
+        let mut step = up_to(input, input_record.offset.next(), "");
+        step.records = vec![record(output, format!("out {}", text(&input_record)))];
+        member.commit(step).unwrap();
+    }
+    drop((member, log));
+    let log = fixture.open();
+    assert_eq!(texts(&read_all(&log, output)), ["out 0", "out 1", "out 2"]);
+    let mut member = worker(&log, "a", &ONLY);
+    let committed = assigned(member.as_mut()).into_iter().find_map(|a| a.committed).unwrap();
+    assert_eq!(committed.offset, log.bounds(input).unwrap().end);
+    assert_eq!(member.poll(POLL).unwrap(), Event::Idle);
+    let mut restored = Vec::new();
+    member.restore(output, &mut |record| restored.push(text(&record))).unwrap();
+    assert_eq!(restored, ["out 0", "out 1", "out 2"]);
+}
+
+pub(super) fn an_aborted_step_is_read_again(fixture: &dyn Fixture) {
+    let log = fixture.open();
+    let (first, second) = (at(Topic::Orders, 0), at(Topic::Orders, 1));
+    let output = at(Topic::OrdersChangelog, 0);
+    produce_numbers(&log, first, 0..4);
+    produce_numbers(&log, second, 50..54);
+    let mut member = worker(&log, "a", &ONLY);
+    assigned(member.as_mut());
+    let seen = records(member.as_mut(), 8);
+    let place = seen.iter().find(|r| r.from == first).unwrap().offset.next();
+    member.commit(up_to(first, place, "kept")).unwrap();
+    let end = log.bounds(second).unwrap().end;
+    let step = Step { records: vec![record(output, "out")], ..up_to(second, end, "") };
+    fixture.fail_next_commit();
+    let outcome = member.commit(step.clone());
+    assert!(matches!(outcome, Err(StepError::Aborted(_))), "{outcome:?}");
+    assert_eq!(read_all(&log, output), []);
+    let again = records(member.as_mut(), 7);
+    assert_eq!(of_partition(&again, first), numbers(1..4));
+    assert_eq!(of_partition(&again, second), numbers(50..54));
+    member.commit(step).unwrap();
+    assert_eq!(texts(&read_all(&log, output)), ["out"]);
+    assert_eq!(member.poll(POLL).unwrap(), Event::Idle);
+}
+
+pub(super) fn a_paused_partition_stays_paused(fixture: &dyn Fixture) {
+    let log = fixture.open();
+    let (first, second) = (at(Topic::Orders, 0), at(Topic::Orders, 1));
+    produce_numbers(&log, first, 0..3);
+    produce_numbers(&log, second, 50..53);
+    let mut member = worker(&log, "a", &ONLY);
+    assigned(member.as_mut());
+    records(member.as_mut(), 6);
+    member.pause(first);
+    fixture.fail_next_commit();
+    member.commit(up_to(second, Offset(2), "")).unwrap_err();
+    let again = records(member.as_mut(), 3);
+    assert_eq!(of_partition(&again, second), numbers(50..53));
+    assert_eq!(member.poll(POLL).unwrap(), Event::Idle);
+    member.resume(first);
+    assert_eq!(texts(&records(member.as_mut(), 3)), numbers(0..3));
+}
+
+pub(super) fn pausing_loses_nothing(fixture: &dyn Fixture) {
+    let log = fixture.open();
+    let (first, second) = (at(Topic::Orders, 0), at(Topic::Orders, 1));
+    produce_numbers(&log, first, 0..25);
+    produce_numbers(&log, second, 50..75);
+    let mut member = worker(&log, "a", &ONLY);
+    assigned(member.as_mut());
+    let mut seen = match member.poll(PATIENCE).unwrap() {
+        Event::Records(records) => records,
+        other => panic!("{other:?} came instead of records"),
+    };
+    assert!(seen.len() <= 10, "more than the batch");
+    member.pause(first);
+    let had = of_partition(&seen, first).len();
+    seen.extend(records(member.as_mut(), 25 - of_partition(&seen, second).len()));
+    assert_eq!(of_partition(&seen, first).len(), had);
+    assert_eq!(member.poll(POLL).unwrap(), Event::Idle);
+    produce_numbers(&log, first, 25..30);
+    member.resume(first);
+    seen.extend(records(member.as_mut(), 30 - had));
+    assert_eq!(of_partition(&seen, first), numbers(0..30));
+    assert_eq!(of_partition(&seen, second), numbers(50..75));
+}
+
+pub(super) fn a_busy_partition_starves_none(fixture: &dyn Fixture) {
+    let log = fixture.open();
+    for (partition, count) in [(0, 500), (1, 1), (2, 200), (3, 1)] {
+        produce_numbers(&log, at(Topic::Orders, partition), 0..count);
+    }
+    let mut member = worker(&log, "a", &ONLY);
+    assigned(member.as_mut());
+    let seen = match (member.poll(PATIENCE).unwrap(), member.poll(PATIENCE).unwrap()) {
+        (Event::Records(one), Event::Records(two)) => [one, two].concat(),
+        other => panic!("{other:?} came instead of records"),
+    };
+    for partition in 0..4 {
+        let of = at(Topic::Orders, partition);
+        assert!(seen.iter().any(|record| record.from == of), "nothing from {of}");
+    }
+}
+
+pub(super) fn an_idle_poll_wakes_for_a_record(fixture: &dyn Fixture) {
+    let log = fixture.open();
+    let mut member = worker(&log, "a", &ONLY);
+    assigned(member.as_mut());
+    let started = Instant::now();
+    assert_eq!(member.poll(Duration::from_millis(50)).unwrap(), Event::Idle);
+    assert!(started.elapsed() >= Duration::from_millis(50), "came back too early");
+    let waiting = std::thread::spawn(move || member.poll(PATIENCE * 2).unwrap());
+    produce(&log, vec![record(at(Topic::Orders, 2), "0")]).unwrap();
+    let Event::Records(seen) = waiting.join().unwrap() else { panic!("no records") };
+    assert_eq!(texts(&seen), ["0"]);
+    assert!(started.elapsed() < PATIENCE, "woke up too late");
+}
+
+pub(super) fn metadata_has_a_bound(fixture: &dyn Fixture) {
+    let log = fixture.open();
+    let of = at(Topic::Orders, 0);
+    let mut member = worker(&log, "a", &ONLY);
+    assigned(member.as_mut());
+    let outcome = member.commit(up_to(of, Offset(0), &"x".repeat(4001)));
+    assert!(matches!(outcome, Err(StepError::Fatal(_))), "{outcome:?}");
+    member.commit(up_to(of, Offset(0), &"x".repeat(4000))).unwrap();
+    drop(member);
+    let mut member = worker(&log, "a", &ONLY);
+    let committed = assigned(member.as_mut()).into_iter().find_map(|a| a.committed).unwrap();
+    assert_eq!(committed.metadata.len(), 4000);
+}
+
+pub(super) fn an_empty_step_is_nothing(fixture: &dyn Fixture) {
+    let log = fixture.open();
+    let mut member = worker(&log, "a", &ONLY);
+    assigned(member.as_mut());
+    // Were it written, it would fail.
+    fixture.fail_next_commit();
+    member.commit(Step::default()).unwrap();
+    log.writer("steps").unwrap().commit(vec![]).unwrap();
+    produce(&log, vec![]).unwrap();
+    produce(&log, vec![record(at(Topic::Orders, 0), "0")]).unwrap_err();
+}

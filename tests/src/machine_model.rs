@@ -1,0 +1,468 @@
+//! An independent model of the processor, and a world to compare it in.
+//!
+//! [`predict`] is the design's text as a slow, synchronous function over everything that happened
+//! outside: no queues, no answers that are still under way, no state that must survive. It shares
+//! nothing with the machines but the vocabulary. Beside it: [`chain`], a chain with
+//! reorganisations as ingest tells of it; [`pipeline`], the two machines with their queues and an
+//! adversary; [`check`], the numbered invariants of design 11 over what came out.
+
+pub mod chain;
+pub mod check;
+pub mod pipeline;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemas::record::{Block, Head, PaymentRequest};
+use schemas::{
+    Address, Amount, CloseReason, OrderId, OrderStatus, PaymentKey, Stablecoin, TransferStatus,
+    UnixSeconds, UnknownReason,
+};
+
+/// One thing that happened outside the processor, in the order in which it counted.
+#[derive(Debug, Clone)]
+pub enum Fact {
+    /// A merchant created an order.
+    Created {
+        /// The order.
+        order: OrderId,
+        /// What it asks for.
+        amount: Amount,
+        /// The only sender that counts, if restricted.
+        sender: Option<Address>,
+        /// Its deadline.
+        expires_at: UnixSeconds,
+    },
+    /// Its customer chose how to pay.
+    Chosen {
+        /// The order.
+        order: OrderId,
+        /// The choice.
+        request: PaymentRequest,
+        /// When.
+        at: UnixSeconds,
+    },
+    /// Its customer gave up.
+    Cancelled {
+        /// The order.
+        order: OrderId,
+    },
+    /// An operator forced it to paid.
+    MarkedPaid {
+        /// The order.
+        order: OrderId,
+    },
+    /// Every order's own timer was looked at.
+    TimersDue {
+        /// When.
+        now: UnixSeconds,
+    },
+    /// A transfer was seen in a block.
+    Included {
+        /// The transfer.
+        payment: PaymentKey,
+        /// The block.
+        block: Block,
+        /// Where in it.
+        log_index: i32,
+    },
+    /// That block left the chain.
+    Orphaned {
+        /// The transfer.
+        payment: PaymentKey,
+    },
+    /// The chain was scanned up to here.
+    Scanned {
+        /// The block.
+        block: Block,
+        /// What is confirmed and final.
+        head: Head,
+    },
+}
+
+/// How everything must have ended.
+#[derive(Debug, Default)]
+pub struct Prediction {
+    /// Each order.
+    pub orders: BTreeMap<OrderId, OrderOutcome>,
+    /// Each transfer.
+    pub transfers: BTreeMap<PaymentKey, TransferOutcome>,
+}
+
+/// How an order must have ended.
+#[derive(Debug, PartialEq, Eq)]
+pub struct OrderOutcome {
+    /// Its status.
+    pub status: OrderStatus,
+    /// The transfer that paid it.
+    pub payer: Option<PaymentKey>,
+    /// What was reserved for it: coin, wallet, amount.
+    pub reserved: Vec<(Stablecoin, Address, Amount)>,
+}
+
+/// How a transfer must have ended.
+#[derive(Debug, PartialEq, Eq)]
+pub struct TransferOutcome {
+    /// Its status.
+    pub status: TransferStatus,
+    /// The order it paid.
+    pub order: Option<OrderId>,
+    /// The reasons that were true at some moment at which it may have been given up.
+    pub reasons: BTreeSet<UnknownReason>,
+}
+
+/// What follows from `history`.
+#[must_use]
+pub fn predict(history: &[Fact]) -> Prediction {
+    let mut shop = Shop::default();
+    for fact in history {
+        shop.take(fact);
+        shop.pay_what_fits();
+        if let Fact::Scanned { .. } = fact {
+            shop.let_time_pass();
+        }
+    }
+    shop.prediction()
+}
+
+#[derive(Debug)]
+struct ModelOrder {
+    id: OrderId,
+    amount: Amount,
+    sender: Option<Address>,
+    expires_at: UnixSeconds,
+    status: OrderStatus,
+    payer: Option<PaymentKey>,
+}
+
+#[derive(Debug)]
+struct ModelDeposit {
+    order: OrderId,
+    token: Stablecoin,
+    wallet: Address,
+    value: Amount,
+    sender: Option<Address>,
+    from: UnixSeconds,
+    until: UnixSeconds,
+    late_window_seconds: i64,
+    /// Why and at which chain time it closed.
+    closed: Option<(CloseReason, UnixSeconds)>,
+    /// Its amount may be reserved again.
+    released: bool,
+}
+
+#[derive(Debug)]
+struct ModelTransfer {
+    payment: PaymentKey,
+    block: Block,
+    log_index: i32,
+    on_chain: bool,
+    status: TransferStatus,
+    /// Chain time at which it stops waiting for a deposit.
+    deadline: UnixSeconds,
+    order: Option<OrderId>,
+    reasons: BTreeSet<UnknownReason>,
+}
+
+impl ModelTransfer {
+    fn is_waiting(&self) -> bool {
+        matches!(
+            self.status,
+            TransferStatus::WaitingForConfirmation | TransferStatus::WaitingForMatch
+        )
+    }
+}
+
+impl ModelDeposit {
+    fn is_open(&self) -> bool {
+        self.closed.is_none()
+    }
+
+    fn has_amount_of(&self, payment: &PaymentKey) -> bool {
+        self.wallet == payment.to && self.token == payment.token && self.value == payment.value
+    }
+
+    fn fits(&self, transfer: &ModelTransfer) -> bool {
+        let time = transfer.block.timestamp;
+        self.has_amount_of(&transfer.payment)
+            && self.sender.is_none_or(|sender| sender == transfer.payment.from)
+            && self.from <= time
+            && time <= self.until
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shop {
+    orders: Vec<ModelOrder>,
+    deposits: Vec<ModelDeposit>,
+    transfers: Vec<ModelTransfer>,
+    time: UnixSeconds,
+}
+
+impl Shop {
+    fn take(&mut self, fact: &Fact) {
+        match fact {
+            Fact::Created { order, amount, sender, expires_at } => self.orders.push(ModelOrder {
+                id: *order,
+                amount: *amount,
+                sender: *sender,
+                expires_at: *expires_at,
+                status: OrderStatus::Pending,
+                payer: None,
+            }),
+            Fact::Chosen { order, request, at } => self.open_deposit(*order, request, *at),
+            Fact::Cancelled { order } => {
+                if !self.has_candidate(*order) {
+                    self.end_pending(*order, OrderStatus::Cancelled, CloseReason::OrderCancelled);
+                }
+            }
+            Fact::MarkedPaid { order } => {
+                self.close_deposits(*order, CloseReason::OrderPaid);
+                self.orders
+                    .iter_mut()
+                    .filter(|o| o.id == *order)
+                    .for_each(|o| o.status = OrderStatus::Paid);
+            }
+            Fact::TimersDue { now } => {
+                let due = |o: &&ModelOrder| o.expires_at < *now && !self.has_open_deposit(o.id);
+                let due: Vec<_> = self.orders.iter().filter(due).map(|o| o.id).collect();
+                for order in due {
+                    self.end_pending(order, OrderStatus::Expired, CloseReason::OrderExpired);
+                }
+            }
+            Fact::Included { payment, block, log_index } => {
+                self.include(*payment, *block, *log_index);
+            }
+            Fact::Orphaned { payment } => {
+                let orphaned = self.transfers.iter_mut().filter(|t| t.payment == *payment);
+                orphaned.for_each(|t| t.on_chain = false);
+            }
+            Fact::Scanned { block, head } => self.scan(*block, head),
+        }
+    }
+
+    /// The least free amount from the order's own upwards, at the first wallet that has one.
+    fn open_deposit(&mut self, order: OrderId, request: &PaymentRequest, at: UnixSeconds) {
+        let Some(order) = self.orders.iter().find(|o| o.id == order) else { return };
+        let of_order = |d: &&ModelDeposit| d.order == order.id && d.token == request.token;
+        let chosen_before = self.deposits.iter().filter(of_order).any(ModelDeposit::is_open);
+        if order.status != OrderStatus::Pending || chosen_before || self.time > order.expires_at {
+            return;
+        }
+        let steps = request.nudge_limit.parts() / request.nudge_step.parts();
+        for wallet in &request.wallets {
+            for step in 0..=steps {
+                let parts = order.amount.parts() + step * request.nudge_step.parts();
+                let value = Amount::from_parts(parts).unwrap();
+                let holds = |d: &ModelDeposit| {
+                    !d.released && d.wallet == *wallet && d.token == request.token
+                };
+                if self.deposits.iter().any(|d| holds(d) && d.value == value) {
+                    continue;
+                }
+                self.deposits.push(ModelDeposit {
+                    order: order.id,
+                    token: request.token,
+                    wallet: *wallet,
+                    value,
+                    sender: order.sender,
+                    from: at.plus(-request.skew_seconds),
+                    until: order.expires_at,
+                    late_window_seconds: request.late_window_seconds,
+                    closed: None,
+                    released: false,
+                });
+                return;
+            }
+        }
+    }
+
+    fn include(&mut self, payment: PaymentKey, block: Block, log_index: i32) {
+        if !self.transfers.iter().any(|t| t.payment == payment) {
+            self.transfers.push(ModelTransfer {
+                payment,
+                block,
+                log_index,
+                on_chain: true,
+                status: TransferStatus::WaitingForConfirmation,
+                deadline: UnixSeconds(i64::MAX),
+                order: None,
+                reasons: BTreeSet::new(),
+            });
+        }
+        for transfer in self.transfers.iter_mut().filter(|t| t.payment == payment) {
+            (transfer.block, transfer.log_index, transfer.on_chain) = (block, log_index, true);
+            if transfer.status == TransferStatus::FailedToConfirm {
+                transfer.status = TransferStatus::WaitingForConfirmation;
+            }
+        }
+    }
+
+    fn scan(&mut self, block: Block, head: &Head) {
+        self.time = block.timestamp;
+        self.transfers.sort_by_key(|t| (t.block.number, t.log_index));
+        let unconfirmed = |t: &&mut ModelTransfer| {
+            t.status == TransferStatus::WaitingForConfirmation
+        };
+        for transfer in self.transfers.iter_mut().filter(unconfirmed) {
+            let tier = head
+                .confirmed
+                .iter()
+                .find(|tier| tier.below.is_none_or(|below| transfer.payment.value < below));
+            let confirmed = tier.is_some_and(|tier| transfer.block.number <= tier.number);
+            if transfer.on_chain && confirmed {
+                transfer.status = TransferStatus::WaitingForMatch;
+                transfer.deadline = self.time.plus(head.match_window_seconds);
+            } else if !transfer.on_chain && transfer.block.number <= head.finalized {
+                transfer.status = TransferStatus::FailedToConfirm;
+            }
+        }
+    }
+
+    /// Confirmed transfers pay what they fit: the one that was confirmed first comes first.
+    fn pay_what_fits(&mut self) {
+        let mut waiting: Vec<usize> = (0..self.transfers.len())
+            .filter(|i| self.transfers[*i].status == TransferStatus::WaitingForMatch)
+            .collect();
+        waiting.sort_by_key(|i| {
+            let transfer = &self.transfers[*i];
+            (transfer.deadline, transfer.block.number, transfer.log_index)
+        });
+        for i in waiting {
+            let transfer = &self.transfers[i];
+            let payment = transfer.payment;
+            let fits = |d: &&ModelDeposit| d.is_open() && d.fits(transfer);
+            if let Some(order) = self.deposits.iter().find(fits).map(|d| d.order) {
+                self.transfers[i].status = TransferStatus::Matched;
+                self.transfers[i].order = Some(order);
+                self.end_pending(order, OrderStatus::Paid, CloseReason::OrderPaid);
+                let paid = self.orders.iter_mut().filter(|o| o.id == order);
+                paid.for_each(|o| o.payer = Some(payment));
+            }
+        }
+        for i in 0..self.transfers.len() {
+            if self.transfers[i].status == TransferStatus::WaitingForMatch {
+                self.note_reasons(i);
+            }
+        }
+    }
+
+    /// What deadlines do at a head. Reasons are noted before and after: which of two deadlines that
+    /// one head passes counts first is not laid down.
+    fn let_time_pass(&mut self) {
+        let overdue: Vec<usize> = (0..self.transfers.len())
+            .filter(|i| self.transfers[*i].status == TransferStatus::WaitingForMatch)
+            .filter(|i| self.transfers[*i].deadline < self.time)
+            .collect();
+        for i in &overdue {
+            self.transfers[*i].status = TransferStatus::NoMatchedDeposit;
+        }
+        self.expire_deposits();
+        for deposit in &mut self.deposits {
+            let release = |(_, at): (CloseReason, UnixSeconds)| {
+                at.plus(deposit.late_window_seconds) < self.time
+            };
+            deposit.released |= deposit.closed.is_some_and(release);
+        }
+        overdue.into_iter().for_each(|i| self.note_reasons(i));
+    }
+
+    fn expire_deposits(&mut self) {
+        let awaited = |d: &ModelDeposit| self.transfers.iter().any(|t| t.is_waiting() && d.fits(t));
+        let expired = |d: &ModelDeposit| d.is_open() && d.until < self.time && !awaited(d);
+        let expired: Vec<bool> = self.deposits.iter().map(expired).collect();
+        for (i, _) in expired.into_iter().enumerate().filter(|(_, expired)| *expired) {
+            self.deposits[i].closed = Some((CloseReason::Expired, self.time));
+            let order = self.deposits[i].order;
+            if !self.has_open_deposit(order) {
+                self.end_pending(order, OrderStatus::Expired, CloseReason::OrderExpired);
+            }
+        }
+    }
+
+    /// Why a transfer pays nothing, as things stand.
+    fn note_reasons(&mut self, transfer: usize) {
+        let transfer = &mut self.transfers[transfer];
+        let payment = transfer.payment;
+        let kept = |d: &&ModelDeposit| {
+            !d.released && d.wallet == payment.to && d.token == payment.token
+        };
+        let Some(deposit) =
+            self.deposits.iter().filter(kept).find(|d| d.has_amount_of(&payment))
+        else {
+            let other_amount = self.deposits.iter().any(|d| kept(&d));
+            transfer.reasons.insert(if other_amount {
+                UnknownReason::AmountMismatch
+            } else {
+                UnknownReason::NoDeposit
+            });
+            return;
+        };
+        let time = transfer.block.timestamp;
+        if deposit.sender.is_some_and(|sender| sender != payment.from) {
+            transfer.reasons.insert(UnknownReason::SenderMismatch);
+        }
+        if time < deposit.from {
+            transfer.reasons.insert(UnknownReason::BeforeDeposit);
+        }
+        if time > deposit.until {
+            transfer.reasons.insert(UnknownReason::Late);
+        }
+        match deposit.closed {
+            Some((CloseReason::Settled | CloseReason::OrderPaid, _)) => {
+                transfer.reasons.insert(UnknownReason::AlreadyPaid);
+            }
+            Some((CloseReason::OrderCancelled, _)) => {
+                transfer.reasons.insert(UnknownReason::OrderCancelled);
+            }
+            Some((CloseReason::Expired | CloseReason::OrderExpired, _))
+                if deposit.fits(transfer) =>
+            {
+                transfer.reasons.insert(UnknownReason::Late);
+            }
+            _ => {}
+        }
+    }
+
+    fn has_open_deposit(&self, order: OrderId) -> bool {
+        self.deposits.iter().any(|d| d.order == order && d.is_open())
+    }
+
+    fn has_candidate(&self, order: OrderId) -> bool {
+        let of_order = |d: &&ModelDeposit| d.order == order && d.is_open();
+        let awaited =
+            |d: &ModelDeposit| self.transfers.iter().any(|t| t.is_waiting() && d.fits(t));
+        self.deposits.iter().filter(of_order).any(awaited)
+    }
+
+    fn end_pending(&mut self, order: OrderId, status: OrderStatus, reason: CloseReason) {
+        let pending = |o: &&mut ModelOrder| o.id == order && o.status == OrderStatus::Pending;
+        if let Some(order) = self.orders.iter_mut().find(pending) {
+            order.status = status;
+        }
+        self.close_deposits(order, reason);
+    }
+
+    fn close_deposits(&mut self, order: OrderId, reason: CloseReason) {
+        for deposit in self.deposits.iter_mut().filter(|d| d.order == order && d.is_open()) {
+            deposit.closed = Some((reason, self.time));
+        }
+    }
+
+    fn prediction(self) -> Prediction {
+        let reserved = |order: OrderId| {
+            let deposits = self.deposits.iter().filter(|d| d.order == order);
+            deposits.map(|d| (d.token, d.wallet, d.value)).collect()
+        };
+        let orders = self.orders.iter().map(|order| {
+            let (status, payer) = (order.status, order.payer);
+            (order.id, OrderOutcome { status, payer, reserved: reserved(order.id) })
+        });
+        let transfers = self.transfers.iter().map(|transfer| {
+            let (status, order) = (transfer.status, transfer.order);
+            let unknown = status == TransferStatus::NoMatchedDeposit;
+            let reasons = if unknown { transfer.reasons.clone() } else { BTreeSet::new() };
+            (transfer.payment, TransferOutcome { status, order, reasons })
+        });
+        Prediction { orders: orders.collect(), transfers: transfers.collect() }
+    }
+}

@@ -1,0 +1,270 @@
+//! A chain with reorganisations, and what ingest writes about it to `transfers.raw`.
+
+use std::collections::HashMap;
+
+use schemas::record::{Block, ChainBody, ChainRecord, ConfirmedTier, Head, Observation};
+use schemas::{
+    Address, AddressFamily, Amount, BlockHash, Blockchain, Epoch, Hash, PaymentKey, Stablecoin,
+    UnixMicros, UnixSeconds,
+};
+
+use super::Fact;
+
+/// Amounts from here on need the deeper confirmation.
+pub const LARGE: Amount = cents(5_000);
+
+/// When this chain's blocks count as confirmed and as final.
+#[derive(Debug, Clone, Copy)]
+pub struct Policy {
+    /// Confirmations that an amount below [`LARGE`] needs, its own block counted.
+    pub depth: i64,
+    /// Confirmations that the others need.
+    pub depth_large: i64,
+    /// How far the final height is behind the head.
+    pub finality: i64,
+    /// How many scanned blocks ingest takes back at most.
+    pub rewind_max: i64,
+    /// Chain time that a confirmed transfer waits for its deposit.
+    pub match_window_seconds: i64,
+}
+
+impl Policy {
+    /// Confirmations that `value` needs.
+    #[must_use]
+    pub fn depth_of(&self, value: Amount) -> i64 {
+        if value < LARGE { self.depth } else { self.depth_large }
+    }
+}
+
+/// An amount.
+#[must_use]
+pub const fn cents(cents: u128) -> Amount {
+    match Amount::from_parts(cents * 10_u128.pow(16)) {
+        Some(amount) => amount,
+        None => Amount::ZERO,
+    }
+}
+
+/// An account.
+#[must_use]
+pub const fn account(byte: u8) -> Address {
+    Address::new(AddressFamily::Evm, [byte; 20])
+}
+
+/// What a transaction moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Movement {
+    /// Coin.
+    pub token: Stablecoin,
+    /// Sender.
+    pub from: Address,
+    /// Receiver.
+    pub to: Address,
+    /// Amount.
+    pub value: Amount,
+}
+
+/// A transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transaction {
+    /// Its name.
+    pub hash: Hash,
+    /// Its Transfer events.
+    pub movements: Vec<Movement>,
+}
+
+#[derive(Debug, Clone)]
+struct Mined {
+    block: Block,
+    transactions: Vec<Transaction>,
+}
+
+/// The chain and ingest's account of it.
+#[derive(Debug)]
+pub struct Chain {
+    /// Its policy.
+    pub policy: Policy,
+    /// Everything written to `transfers.raw`.
+    pub records: Vec<ChainRecord>,
+    /// The same for the model.
+    pub facts: Vec<Fact>,
+    blocks: Vec<Mined>,
+    parents: HashMap<BlockHash, BlockHash>,
+    abandoned: Vec<Mined>,
+    epoch: i64,
+    scanned: usize,
+    finalized: i64,
+    hashes: u64,
+}
+
+impl Chain {
+    /// A chain of one empty block, scanned.
+    #[must_use]
+    pub fn new(policy: Policy, time: UnixSeconds) -> Self {
+        let mut chain = Self {
+            policy,
+            records: Vec::new(),
+            facts: Vec::new(),
+            blocks: Vec::new(),
+            parents: HashMap::new(),
+            abandoned: Vec::new(),
+            epoch: 0,
+            scanned: 0,
+            finalized: -1,
+            hashes: 0,
+        };
+        chain.mine(Vec::new(), time);
+        chain.write_head();
+        chain
+    }
+
+    /// A hash that nothing else has.
+    pub fn fresh_hash(&mut self) -> Hash {
+        self.hashes += 1;
+        let mut bytes = [0xc5; 32];
+        bytes[..8].copy_from_slice(&self.hashes.to_be_bytes());
+        Hash(bytes)
+    }
+
+    /// The time of the last block.
+    #[must_use]
+    pub fn time(&self) -> UnixSeconds {
+        self.blocks[self.blocks.len() - 1].block.timestamp
+    }
+
+    /// Adds a block; ingest has not seen it yet.
+    pub fn mine(&mut self, transactions: Vec<Transaction>, time: UnixSeconds) {
+        let hash = self.fresh_hash();
+        let number = i64::try_from(self.blocks.len()).unwrap();
+        if let Some(parent) = self.blocks.last() {
+            self.parents.insert(hash, parent.block.hash);
+        }
+        self.blocks.push(Mined { block: Block { number, hash, timestamp: time }, transactions });
+    }
+
+    /// Ingest scans to the tip: all transfers, then one head.
+    pub fn scan(&mut self) {
+        let tip = self.blocks.len() - 1;
+        if tip == self.scanned {
+            return;
+        }
+        for number in self.scanned + 1..=tip {
+            for (block, seen) in self.transfers_of(number) {
+                self.write(block, ChainBody::Transfer(seen));
+                let (payment, log_index) = (seen.payment(), seen.log_index);
+                self.facts.push(Fact::Included { payment, block, log_index });
+            }
+        }
+        self.scanned = tip;
+        let tip = i64::try_from(tip).unwrap();
+        self.finalized = self.finalized.max(tip - self.policy.finality);
+        self.write_head();
+    }
+
+    /// The last `depth` blocks leave the chain, as far as they are not final. Ingest goes back to the
+    /// fork or, as its anchors are sparse, up to `further` blocks before it.
+    ///
+    /// Returns the transactions that are in no block now, by the block they were in.
+    pub fn fork(&mut self, depth: usize, further: usize) -> Vec<Vec<Transaction>> {
+        let scanned = i64::try_from(self.scanned).unwrap();
+        let floor = self.finalized.max(scanned - self.policy.rewind_max).max(0);
+        let floor = usize::try_from(floor).unwrap();
+        let tip = self.blocks.len() - 1;
+        let ancestor = tip.saturating_sub(depth).max(floor);
+        if ancestor < self.scanned {
+            let anchor = ancestor.saturating_sub(further).max(floor);
+            self.rewind_to(anchor);
+        }
+        self.abandoned = self.blocks.split_off(ancestor + 1);
+        self.abandoned.iter().map(|mined| mined.transactions.clone()).collect()
+    }
+
+    /// The branch left last is the chain again, the same blocks as before. Returns whether it could:
+    /// its first block must build on the present tip.
+    pub fn take_back_fork(&mut self) -> bool {
+        let Some(first) = self.abandoned.first() else { return false };
+        let tip = self.blocks[self.blocks.len() - 1].block.hash;
+        if self.parents.get(&first.block.hash) != Some(&tip) {
+            return false;
+        }
+        self.blocks.append(&mut self.abandoned);
+        true
+    }
+
+    /// How many confirmations `block` has on the chain that ends in `head`, itself counted; none if
+    /// it is not on it.
+    #[must_use]
+    pub fn confirmations(&self, block: BlockHash, head: BlockHash) -> Option<i64> {
+        let mut at = head;
+        let mut count = 1;
+        while at != block {
+            at = *self.parents.get(&at)?;
+            count += 1;
+        }
+        Some(count)
+    }
+
+    /// Every payment on the chain.
+    pub fn payments(&self) -> impl Iterator<Item = PaymentKey> {
+        (0..self.blocks.len()).flat_map(|n| self.transfers_of(n)).map(|(_, seen)| seen.payment())
+    }
+
+    fn rewind_to(&mut self, anchor: usize) {
+        self.epoch += 1;
+        for number in anchor + 1..=self.scanned {
+            for (block, seen) in self.transfers_of(number) {
+                self.write(block, ChainBody::Retract(seen));
+                self.facts.push(Fact::Orphaned { payment: seen.payment() });
+            }
+        }
+        self.scanned = anchor;
+        self.write_head();
+    }
+
+    fn transfers_of(&self, number: usize) -> Vec<(Block, Observation)> {
+        let mined = &self.blocks[number];
+        let mut seen = Vec::new();
+        for transaction in &mined.transactions {
+            for (i, movement) in transaction.movements.iter().enumerate() {
+                let equal = transaction.movements[..i].iter().filter(|m| *m == movement).count();
+                seen.push(Observation {
+                    token: movement.token,
+                    contract: account(0xee),
+                    from_address: movement.from,
+                    to_address: movement.to,
+                    tx_hash: transaction.hash,
+                    log_index: i32::try_from(seen.len()).unwrap() * 3,
+                    ordinal: i32::try_from(equal).unwrap(),
+                    value: movement.value,
+                });
+            }
+        }
+        seen.into_iter().map(|seen| (mined.block, seen)).collect()
+    }
+
+    fn write_head(&mut self) {
+        let block = self.blocks[self.scanned].block;
+        let tier = |below, depth| ConfirmedTier { below, number: (block.number - depth + 1).max(-1) };
+        let head = Head {
+            confirmed: vec![
+                tier(Some(LARGE), self.policy.depth),
+                tier(None, self.policy.depth_large),
+            ],
+            finalized: self.finalized,
+            match_window_seconds: self.policy.match_window_seconds,
+        };
+        self.facts.push(Fact::Scanned { block, head: head.clone() });
+        self.write(block, ChainBody::Head(head));
+    }
+
+    fn write(&mut self, block: Block, body: ChainBody) {
+        let seen = i64::try_from(self.records.len()).unwrap();
+        self.records.push(ChainRecord {
+            blockchain: Blockchain::Eth,
+            epoch: Epoch(self.epoch),
+            block,
+            observed_at: UnixMicros(block.timestamp.micros().0 + seen),
+            body,
+        });
+    }
+}

@@ -1,0 +1,386 @@
+//! The numbered invariants of design 11, over the records that the two machines wrote.
+//!
+//! Nothing here looks into a machine: every check starts from the inputs as delivered, the records
+//! written, and the true chain.
+
+use std::collections::{HashMap, HashSet};
+
+use processor::machine::matching::{self, TransferStage};
+use processor::machine::orders;
+use schemas::record::{
+    Block, ChainBody, ChainRecord, Deposit, DepositCommand, DepositCommandBody, Order, OrderCommand,
+    OrderCommandBody, Transfer,
+};
+use schemas::{
+    Address, AlertKind, Amount, CloseReason, DepositId, DepositState, OrderCause, OrderId,
+    OrderStatus, PaymentKey, Stablecoin, TransferId, TransferStatus, UnixSeconds,
+};
+
+use super::chain::Chain;
+use super::pipeline::Delivered;
+
+/// An invariant that did not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Its number in design 11.
+    pub invariant: u8,
+    /// What was seen.
+    pub text: String,
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "invariant {} of design 11: {}", self.invariant, self.text)
+    }
+}
+
+/// Fails with the text if the condition does not hold.
+macro_rules! holds {
+    ($invariant:literal, $condition:expr, $($text:tt)+) => {
+        if !$condition {
+            return Err(Violation { invariant: $invariant, text: format!($($text)+) });
+        }
+    };
+}
+
+/// What the records written so far say.
+pub struct Ledger<'a> {
+    chain: &'a Chain,
+    head: Option<Block>,
+    time_max: UnixSeconds,
+    /// Where the records delivered so far have each payment, if in the chain.
+    included: HashMap<PaymentKey, Option<Block>>,
+    /// The newest record of each transfer.
+    pub transfers: HashMap<PaymentKey, Transfer>,
+    payments: HashMap<TransferId, PaymentKey>,
+    stages: HashMap<PaymentKey, HashMap<TransferStage, usize>>,
+    /// The newest record of each deposit.
+    pub deposits: HashMap<DepositId, Deposit>,
+    opened: HashMap<(OrderId, i32), i64>,
+    reserved: HashMap<(Address, Stablecoin, Amount), DepositId>,
+    /// The newest record of each order.
+    pub orders: HashMap<OrderId, Order>,
+    matched: HashMap<OrderId, TransferId>,
+    forced: HashSet<OrderId>,
+    alerts: HashSet<TransferId>,
+    alerts_due: HashSet<TransferId>,
+}
+
+impl<'a> Ledger<'a> {
+    /// Checks every record as it was written.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn of(chain: &'a Chain, delivered: &[Delivered]) -> Result<Self, Violation> {
+        let mut ledger = Self {
+            chain,
+            head: None,
+            time_max: UnixSeconds(0),
+            included: HashMap::new(),
+            transfers: HashMap::new(),
+            payments: HashMap::new(),
+            stages: HashMap::new(),
+            deposits: HashMap::new(),
+            opened: HashMap::new(),
+            reserved: HashMap::new(),
+            orders: HashMap::new(),
+            matched: HashMap::new(),
+            forced: HashSet::new(),
+            alerts: HashSet::new(),
+            alerts_due: HashSet::new(),
+        };
+        for delivered in delivered {
+            match delivered {
+                Delivered::Lane(input, effects) => {
+                    match input {
+                        matching::Input::Chain(record) => ledger.hear_of_chain(record),
+                        matching::Input::Command(command) => ledger.hear_of_open(command),
+                    }
+                    for effect in effects {
+                        ledger.check_effect(effect)?;
+                    }
+                }
+                Delivered::Orders(command, effects) => ledger.check_orders(command, effects)?,
+            }
+        }
+        Ok(ledger)
+    }
+
+    fn hear_of_chain(&mut self, record: &ChainRecord) {
+        match &record.body {
+            ChainBody::Transfer(seen) => {
+                self.included.insert(seen.payment(), Some(record.block));
+            }
+            ChainBody::Retract(seen) => {
+                let payment = seen.payment();
+                self.included.insert(payment, None);
+                if let Some(transfer) = self.transfers.get(&payment)
+                    && transfer.blockchain_confirmed
+                {
+                    self.alerts_due.insert(transfer.transfer_id);
+                }
+            }
+            ChainBody::Head(_) => {
+                self.head = Some(record.block);
+                self.time_max = self.time_max.max(record.block.timestamp);
+            }
+        }
+    }
+
+    fn hear_of_open(&mut self, command: &DepositCommand) {
+        if let DepositCommandBody::Open(open) = &command.body {
+            self.opened.insert((command.order_id, command.slot), open.skew_seconds);
+        }
+    }
+
+    fn check_effect(&mut self, effect: &matching::Effect) -> Result<(), Violation> {
+        match effect {
+            matching::Effect::Transfer(stage, transfer) => self.check_transfer(*stage, transfer),
+            matching::Effect::Deposit(deposit) => self.check_deposit(deposit),
+            matching::Effect::Command(command) => self.check_settle(command),
+            matching::Effect::Alert(alert) => {
+                if alert.kind == AlertKind::ConfirmedTransferRetracted {
+                    self.alerts.extend(alert.transfer_id);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn check_transfer(
+        &mut self,
+        stage: TransferStage,
+        transfer: &Transfer,
+    ) -> Result<(), Violation> {
+        let payment = transfer.observation.payment();
+        let status = transfer.status;
+        let expected = match stage {
+            TransferStage::Detected => TransferStatus::WaitingForConfirmation,
+            TransferStage::Confirmed => TransferStatus::WaitingForMatch,
+            TransferStage::Matched => TransferStatus::Matched,
+            TransferStage::Unknown => TransferStatus::NoMatchedDeposit,
+            TransferStage::Failed => TransferStatus::FailedToConfirm,
+        };
+        holds!(1, status == expected, "{stage:?} tells {transfer:?}");
+        let named = *self.payments.entry(transfer.transfer_id).or_insert(payment);
+        holds!(2, named == payment, "one id for {named:?} and {payment:?}");
+        if let Some(last) = self.transfers.get(&payment) {
+            holds!(2, last.transfer_id == transfer.transfer_id, "two ids for {payment:?}");
+            let later = last.updated_at < transfer.updated_at;
+            holds!(5, later, "the version clock stands: {last:?} then {transfer:?}");
+        }
+        let ended = |stages: &HashMap<TransferStage, usize>| {
+            stages.contains_key(&TransferStage::Matched)
+                || stages.contains_key(&TransferStage::Unknown)
+        };
+        let stages = self.stages.entry(payment).or_default();
+        holds!(1, !ended(stages), "{payment:?} ended and is now {stage:?}");
+        *stages.entry(stage).or_default() += 1;
+        let confirmed = stages.get(&TransferStage::Confirmed).copied().unwrap_or_default();
+        match stage {
+            TransferStage::Detected | TransferStage::Failed => {
+                holds!(1, confirmed == 0, "{payment:?} is {stage:?} after it was confirmed");
+            }
+            TransferStage::Confirmed => self.check_confirmed(transfer)?,
+            TransferStage::Matched => self.check_matched(transfer)?,
+            TransferStage::Unknown => {
+                holds!(1, confirmed == 1, "{payment:?} is unknown, confirmed {confirmed} times");
+                holds!(1, transfer.reason.is_some(), "unknown without a reason: {transfer:?}");
+                let tells_none = transfer.order_id.is_none() && transfer.fulfillment_id.is_none();
+                holds!(2, tells_none, "unknown, and yet of an order: {transfer:?}");
+            }
+        }
+        self.transfers.insert(payment, transfer.clone());
+        Ok(())
+    }
+
+    /// 3: in the chain of the head that confirmed it, as deep as its amount needs.
+    fn check_confirmed(&self, transfer: &Transfer) -> Result<(), Violation> {
+        let confirmed = self.stages[&transfer.observation.payment()][&TransferStage::Confirmed];
+        holds!(3, confirmed == 1, "confirmed {confirmed} times: {transfer:?}");
+        holds!(3, transfer.blockchain_confirmed, "confirmed and not: {transfer:?}");
+        let head = self.head;
+        let depth = self.chain.policy.depth_of(transfer.observation.value);
+        let confirmations =
+            head.and_then(|head| self.chain.confirmations(transfer.block.hash, head.hash));
+        holds!(
+            3,
+            confirmations.is_some_and(|count| count >= depth),
+            "confirmed with {confirmations:?} of {depth} blocks at {head:?}: {transfer:?}"
+        );
+        Ok(())
+    }
+
+    /// 2: one order, one transfer, the same units, from the right sender, in time.
+    fn check_matched(&mut self, transfer: &Transfer) -> Result<(), Violation> {
+        let seen = &transfer.observation;
+        let stages = &self.stages[&seen.payment()];
+        holds!(1, stages.contains_key(&TransferStage::Confirmed), "unconfirmed {transfer:?}");
+        let (Some(order), Some(deposit)) = (transfer.order_id, transfer.deposit_id) else {
+            holds!(2, false, "matched with nothing: {transfer:?}");
+            return Ok(());
+        };
+        holds!(2, transfer.fulfillment_id.is_some(), "no fulfillment: {transfer:?}");
+        if let Some(other) = self.matched.insert(order, transfer.transfer_id) {
+            holds!(2, false, "order {order} is paid by {other} and {}", transfer.transfer_id);
+        }
+        let Some(deposit) = self.deposits.get(&deposit) else {
+            holds!(2, false, "matched with an unknown deposit: {transfer:?}");
+            return Ok(());
+        };
+        let fits = self.fits(transfer, deposit) && deposit.order_id == order;
+        holds!(2, fits, "{transfer:?} does not fit {deposit:?}");
+        let paid_by = self.orders.get(&order).and_then(|order| order.paid_by);
+        holds!(2, paid_by == Some(transfer.transfer_id), "{order} is paid by {paid_by:?}");
+        Ok(())
+    }
+
+    fn fits(&self, transfer: &Transfer, deposit: &Deposit) -> bool {
+        let seen = &transfer.observation;
+        let skew = self.opened.get(&(deposit.order_id, deposit.slot)).copied().unwrap_or_default();
+        let time = transfer.block.timestamp;
+        seen.to_address == deposit.wallet_address
+            && seen.token == deposit.token
+            && seen.value == deposit.value
+            && deposit.user_address.is_none_or(|sender| sender == seen.from_address)
+            && deposit.started_at.plus(-skew) <= time
+            && time <= deposit.expires_at
+    }
+
+    /// 10: no two open deposits share an amount. 8: none expires early, or with a payment under way.
+    fn check_deposit(&mut self, deposit: &Deposit) -> Result<(), Violation> {
+        let id = deposit.deposit_id;
+        let key = (deposit.wallet_address, deposit.token, deposit.value);
+        if let Some(last) = self.deposits.get(&id) {
+            holds!(10, last.state == DepositState::Open, "opened or closed again: {deposit:?}");
+            let later = last.updated_at < deposit.updated_at;
+            holds!(5, later, "the version clock stands: {last:?} then {deposit:?}");
+        }
+        if deposit.state == DepositState::Open {
+            if let Some(other) = self.reserved.insert(key, id) {
+                holds!(10, other == id, "deposits {other} and {id} share {key:?}");
+            }
+        } else {
+            let holder = self.reserved.remove(&key);
+            holds!(10, holder == Some(id), "{holder:?} held the amount of {deposit:?}");
+        }
+        if deposit.close_reason == Some(CloseReason::Expired) {
+            let time = self.head.map(|head| head.timestamp);
+            let passed = time.is_some_and(|time| time > deposit.expires_at);
+            holds!(8, passed, "expired at chain time {time:?}: {deposit:?}");
+            let waits = |transfer: &&Transfer| {
+                let (confirmation, matching) =
+                    (TransferStatus::WaitingForConfirmation, TransferStatus::WaitingForMatch);
+                [confirmation, matching].contains(&transfer.status) && self.fits(transfer, deposit)
+            };
+            let waiting = self.transfers.values().find(waits);
+            holds!(8, waiting.is_none(), "{deposit:?} expired before {waiting:?} was settled");
+        }
+        self.deposits.insert(id, deposit.clone());
+        Ok(())
+    }
+
+    /// 3: nothing that left the chain asks to pay.
+    fn check_settle(&mut self, command: &OrderCommand) -> Result<(), Violation> {
+        if let OrderCommandBody::Settle(settle) = &command.body {
+            let payment = self.payments.get(&settle.transfer_id);
+            let block = payment.and_then(|payment| self.included.get(payment).copied().flatten());
+            holds!(3, block.is_some(), "{settle:?} asks to pay, and is in no block");
+        }
+        Ok(())
+    }
+
+    fn check_orders(
+        &mut self,
+        command: &OrderCommand,
+        effects: &[orders::Effect],
+    ) -> Result<(), Violation> {
+        if command.body == OrderCommandBody::MarkPaid {
+            self.forced.insert(command.order_id);
+        }
+        for effect in effects {
+            if let orders::Effect::Order(order) = effect {
+                self.check_order(order, command)?;
+                self.orders.insert(order.order_id, order.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// 4: the history of an order. 8: it expires only when its time has passed everywhere.
+    fn check_order(&self, order: &Order, command: &OrderCommand) -> Result<(), Violation> {
+        let id = order.order_id;
+        let last = self.orders.get(&id);
+        let before = last.map_or(OrderStatus::Pending, |last| last.status);
+        // Repetitions are not in the records checked, but their versions are counted.
+        let version = last.map_or(0, |last| last.version);
+        holds!(4, order.version > version, "{id} has version {} twice", order.version);
+        holds!(4, last.is_some() || order.cause == OrderCause::Created, "{order:?} came first");
+        if let Some(last) = last {
+            let later = last.updated_at < order.updated_at;
+            holds!(5, later, "the version clock stands: {last:?} then {order:?}");
+        }
+        let allowed = match (before, order.status) {
+            (before, after) if before == after => true,
+            (OrderStatus::Pending, OrderStatus::Paid) => {
+                [OrderCause::Paid, OrderCause::MarkedPaid].contains(&order.cause)
+            }
+            (OrderStatus::Pending, OrderStatus::Expired) => order.cause == OrderCause::Expired,
+            (OrderStatus::Pending, OrderStatus::Cancelled) => order.cause == OrderCause::Cancelled,
+            (_, OrderStatus::Paid) => order.cause == OrderCause::MarkedPaid,
+            _ => false,
+        };
+        holds!(4, allowed, "{before} became {} by {}", order.status, order.cause);
+        let changed = before != order.status;
+        holds!(4, order.status_changed == changed, "status_changed after {before}: {order:?}");
+        let payer = last.and_then(|last| last.paid_by);
+        let kept = payer.is_none() || payer == order.paid_by;
+        holds!(2, kept, "the payer was {payer:?}: {order:?}");
+        if changed && order.status == OrderStatus::Expired {
+            let time = self.time_max.max(command.issued_at.seconds());
+            holds!(8, order.expires_at < time, "expired at {time}: {order:?}");
+            let open = |d: &&Deposit| d.order_id == id && d.state == DepositState::Open;
+            let open = self.deposits.values().find(open);
+            holds!(8, open.is_none(), "{id} expired with {open:?}");
+        }
+        Ok(())
+    }
+
+    /// What must hold once everything is read and every window has passed.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn check_end(&self) -> Result<(), Violation> {
+        let canonical: HashSet<PaymentKey> = self.chain.payments().collect();
+        for payment in &canonical {
+            // 1: a transfer on the chain ends matched or unknown.
+            let status = self.transfers.get(payment).map(|transfer| transfer.status);
+            let ended = [Some(TransferStatus::Matched), Some(TransferStatus::NoMatchedDeposit)];
+            holds!(1, ended.contains(&status), "{payment:?} ended as {status:?}");
+        }
+        for (payment, transfer) in &self.transfers {
+            let confirmed = self.stages[payment].contains_key(&TransferStage::Confirmed);
+            let failed = transfer.status == TransferStatus::FailedToConfirm;
+            let on_chain = canonical.contains(payment);
+            holds!(1, on_chain || confirmed || failed, "gone from the chain: {transfer:?}");
+            let order = transfer.order_id.and_then(|order| self.orders.get(&order));
+            if transfer.status == TransferStatus::Matched {
+                let paid_by = order.and_then(|order| order.paid_by);
+                holds!(2, paid_by == Some(transfer.transfer_id), "{order:?} by {transfer:?}");
+            }
+        }
+        for order in self.orders.values() {
+            holds!(8, order.status != OrderStatus::Pending, "waits for ever: {order:?}");
+            let paid_by = self.matched.get(&order.order_id).copied();
+            holds!(2, paid_by == order.paid_by, "{paid_by:?} paid {order:?}");
+            let reason = paid_by.is_some() || self.forced.contains(&order.order_id);
+            holds!(2, (order.status == OrderStatus::Paid) == reason, "not paid: {order:?}");
+        }
+        let open = self.deposits.values().find(|d| d.state == DepositState::Open);
+        holds!(8, open.is_none(), "waits for ever: {open:?}");
+        // 3: whoever trusted a confirmation that was taken back is told.
+        let untold: Vec<_> = self.alerts_due.difference(&self.alerts).collect();
+        holds!(3, untold.is_empty(), "retracted after they were confirmed: {untold:?}");
+        Ok(())
+    }
+}

@@ -1,0 +1,636 @@
+//! The two machines joined by their command queues, run as the processor's runner does, with an
+//! adversary that chooses the interleaving, batches, aborts, crashes and repeats.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::Debug;
+
+use processor::machine::{matching, orders};
+use schemas::record::{
+    ChainBody, ChainRecord, DepositCommandBody, MatchingEntry, OrderCommand, OrderCommandBody,
+    OrdersEntry,
+};
+use schemas::{
+    Blockchain, OrderCause, OrderId, OrderStatus, Partition, UnixMicros, UnixSeconds, UnknownReason,
+};
+
+use super::check::Violation;
+
+/// A machine whose steps can be undone and whose state can be rebuilt.
+trait Machine: Sized {
+    type Input: Clone + Debug;
+    type Effect: Clone + PartialEq + Debug;
+    type Entry: Clone + PartialEq + Debug;
+
+    fn fresh(sabotage: Sabotage) -> Self;
+    fn decide(&mut self, input: &Self::Input) -> Vec<Self::Effect>;
+    fn changes(&self) -> Vec<(String, Option<Self::Entry>)>;
+    fn commit(&mut self);
+    fn undo(&mut self);
+    fn restore(&mut self, key: &str, entry: Option<&Self::Entry>);
+    fn snapshot(&self) -> Vec<(String, Self::Entry)>;
+}
+
+/// A defect put into a machine from outside, to see that the checks find it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sabotage {
+    /// The machines as they are.
+    None,
+    /// Matching never hears of a retract.
+    SwallowRetracts,
+    /// Matching hears of one more confirmed block.
+    ConfirmEarly,
+    /// Matching believes the chain's time to be later.
+    ExpireEarly,
+    /// Confirmed transfers never stop waiting for a deposit.
+    WaitForEver,
+    /// An aborted step of matching stays.
+    ForgetUndo,
+    /// Matching is rebuilt without what was removed being removed.
+    KeepRemoved,
+    /// A second payer of an order is told that it paid.
+    SettleTwice,
+    /// A cancel ends orders that had ended.
+    CancelAlways,
+    /// Deposits are announced with the amount that was asked for, reserved or not.
+    AnnounceAsked,
+    /// The last input of every step of matching is lost if it had others before it.
+    LoseInBatch,
+}
+
+/// Matching on the one lane.
+struct Lane {
+    state: matching::State,
+    sabotage: Sabotage,
+    in_step: usize,
+}
+
+impl Lane {
+    fn altered(&self, input: &matching::Input) -> Option<matching::Input> {
+        let mut input = input.clone();
+        if let matching::Input::Chain(record) = &mut input {
+            match (&mut record.body, self.sabotage) {
+                (ChainBody::Retract(_), Sabotage::SwallowRetracts) => return None,
+                (ChainBody::Head(head), Sabotage::ConfirmEarly) => {
+                    head.confirmed.iter_mut().for_each(|tier| tier.number += 1);
+                }
+                (ChainBody::Head(_), Sabotage::ExpireEarly) => {
+                    record.block.timestamp = record.block.timestamp.plus(2_000);
+                }
+                (ChainBody::Head(head), Sabotage::WaitForEver) => {
+                    head.match_window_seconds = i64::from(u32::MAX);
+                }
+                _ => {}
+            }
+        }
+        let lost = self.sabotage == Sabotage::LoseInBatch && self.in_step == 5;
+        (!lost).then_some(input)
+    }
+}
+
+impl Machine for Lane {
+    type Input = matching::Input;
+    type Effect = matching::Effect;
+    type Entry = MatchingEntry;
+
+    fn fresh(sabotage: Sabotage) -> Self {
+        let state = matching::State::new(Blockchain::Eth, Partition(0));
+        Self { state, sabotage, in_step: 0 }
+    }
+
+    fn decide(&mut self, input: &matching::Input) -> Vec<matching::Effect> {
+        let mut effects = Vec::new();
+        self.in_step += 1;
+        if let Some(input) = self.altered(input) {
+            self.state.decide(&input, &mut effects);
+        }
+        if self.sabotage == Sabotage::AnnounceAsked
+            && let matching::Input::Command(command) = input
+            && let DepositCommandBody::Open(open) = &command.body
+        {
+            for effect in &mut effects {
+                if let matching::Effect::Deposit(deposit) = effect {
+                    deposit.value = open.value;
+                }
+            }
+        }
+        effects
+    }
+
+    fn changes(&self) -> Vec<(String, Option<MatchingEntry>)> {
+        let mut changes = self.state.changes();
+        if self.sabotage == Sabotage::KeepRemoved {
+            changes.retain(|(_, entry)| entry.is_some());
+        }
+        changes
+    }
+
+    fn commit(&mut self) {
+        self.in_step = 0;
+        self.state.commit();
+    }
+
+    fn undo(&mut self) {
+        self.in_step = 0;
+        match self.sabotage {
+            Sabotage::ForgetUndo => self.state.commit(),
+            _ => self.state.undo(),
+        }
+    }
+
+    fn restore(&mut self, key: &str, entry: Option<&MatchingEntry>) {
+        self.state.restore(key, entry).unwrap();
+    }
+
+    fn snapshot(&self) -> Vec<(String, MatchingEntry)> {
+        self.state.snapshot()
+    }
+}
+
+/// The one partition of orders.
+struct Orders {
+    state: orders::State,
+    sabotage: Sabotage,
+}
+
+impl Machine for Orders {
+    type Input = OrderCommand;
+    type Effect = orders::Effect;
+    type Entry = OrdersEntry;
+
+    fn fresh(sabotage: Sabotage) -> Self {
+        Self { state: orders::State::new(), sabotage }
+    }
+
+    fn decide(&mut self, command: &OrderCommand) -> Vec<orders::Effect> {
+        let mut effects = Vec::new();
+        self.state.decide(command, &mut effects);
+        for effect in &mut effects {
+            match (effect, self.sabotage) {
+                (orders::Effect::Command(command), Sabotage::SettleTwice) => {
+                    if let DepositCommandBody::Refused { transfer_id, reason } = command.body
+                        && reason == UnknownReason::AlreadyPaid
+                    {
+                        command.body = DepositCommandBody::Settled { transfer_id };
+                    }
+                }
+                (orders::Effect::Order(order), Sabotage::CancelAlways)
+                    if order.cause == OrderCause::NotPending =>
+                {
+                    order.status = OrderStatus::Cancelled;
+                }
+                _ => {}
+            }
+        }
+        effects
+    }
+
+    fn changes(&self) -> Vec<(String, Option<OrdersEntry>)> {
+        self.state.changes()
+    }
+
+    fn commit(&mut self) {
+        self.state.commit();
+    }
+
+    fn undo(&mut self) {
+        self.state.undo();
+    }
+
+    fn restore(&mut self, key: &str, entry: Option<&OrdersEntry>) {
+        self.state.restore(key, entry).unwrap();
+    }
+
+    fn snapshot(&self) -> Vec<(String, OrdersEntry)> {
+        self.state.snapshot()
+    }
+}
+
+/// What becomes of a step before it is committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Commit,
+    /// The log refuses it; it is undone and done again.
+    Abort,
+    /// The process dies; another restores the changelog and does it.
+    Crash,
+}
+
+/// A machine with its changelog.
+struct Station<M: Machine> {
+    machine: M,
+    sabotage: Sabotage,
+    changelog: Vec<(String, Option<M::Entry>)>,
+    compacted: BTreeMap<String, Option<M::Entry>>,
+}
+
+impl<M: Machine> Station<M> {
+    fn new(sabotage: Sabotage) -> Self {
+        let machine = M::fresh(sabotage);
+        Self { machine, sabotage, changelog: Vec::new(), compacted: BTreeMap::new() }
+    }
+
+    /// One step: the effects of each input.
+    fn step(
+        &mut self,
+        inputs: &[M::Input],
+        fate: Fate,
+    ) -> Result<Vec<Vec<M::Effect>>, Violation> {
+        let mut lost = None;
+        if fate != Fate::Commit {
+            let before = self.machine.snapshot();
+            lost = Some(self.decide(inputs));
+            match fate {
+                Fate::Abort => self.machine.undo(),
+                _ => self.machine = self.rebuilt(&before)?,
+            }
+            same(6, "the state after a lost step", &before, &self.machine.snapshot())?;
+        }
+        let effects = self.decide(inputs);
+        if let Some(lost) = lost {
+            same(5, "the effects of a step done again", &lost, &effects)?;
+        }
+        for (key, entry) in self.machine.changes() {
+            self.changelog.push((key.clone(), entry.clone()));
+            self.compacted.insert(key, entry);
+        }
+        self.machine.commit();
+        Ok(effects)
+    }
+
+    fn decide(&mut self, inputs: &[M::Input]) -> Vec<Vec<M::Effect>> {
+        inputs.iter().map(|input| self.machine.decide(input)).collect()
+    }
+
+    /// The machine as two other processes restore it: from the whole changelog, and from what
+    /// compaction leaves of it, in another order.
+    fn rebuilt(&self, before: &[(String, M::Entry)]) -> Result<M, Violation> {
+        let mut whole = M::fresh(self.sabotage);
+        self.changelog.iter().for_each(|(key, entry)| whole.restore(key, entry.as_ref()));
+        same(6, "the state of the whole changelog", before, &whole.snapshot())?;
+        let mut machine = M::fresh(self.sabotage);
+        let newest = self.compacted.iter().rev();
+        newest.for_each(|(key, entry)| machine.restore(key, entry.as_ref()));
+        Ok(machine)
+    }
+}
+
+fn same<T: PartialEq + Debug + ?Sized>(
+    invariant: u8,
+    what: &str,
+    left: &T,
+    right: &T,
+) -> Result<(), Violation> {
+    if left == right {
+        return Ok(());
+    }
+    Err(Violation { invariant, text: format!("{what} differs:\n{left:?}\n{right:?}") })
+}
+
+/// A topic as its one consumer reads it. Records that repeat others are marked.
+struct Queue<T> {
+    records: Vec<(T, bool)>,
+    next: usize,
+}
+
+impl<T: Clone> Queue<T> {
+    fn new() -> Self {
+        Self { records: Vec::new(), next: 0 }
+    }
+
+    fn push(&mut self, record: T, again: bool) {
+        self.records.push((record, again));
+    }
+
+    fn is_read(&self) -> bool {
+        self.next == self.records.len()
+    }
+
+    /// The next record if it is no repetition.
+    fn take_new(&mut self) -> Option<T> {
+        let (record, again) = self.records.get(self.next)?;
+        (!again).then(|| {
+            self.next += 1;
+            record.clone()
+        })
+    }
+
+    /// The next record if it is a repetition.
+    fn take_again(&mut self) -> Option<T> {
+        let (record, again) = self.records.get(self.next)?;
+        again.then(|| {
+            self.next += 1;
+            record.clone()
+        })
+    }
+}
+
+/// An input that was delivered and what came of it, in the order of commits.
+#[derive(Debug, Clone)]
+pub enum Delivered {
+    /// To matching.
+    Lane(matching::Input, Vec<matching::Effect>),
+    /// To orders.
+    Orders(OrderCommand, Vec<orders::Effect>),
+}
+
+/// What the adversary may do beside choosing the interleaving.
+#[derive(Debug, Clone, Copy)]
+pub struct Tricks {
+    /// Steps of many inputs.
+    pub batches: bool,
+    /// Steps that are lost and done again.
+    pub losses: bool,
+    /// Records that come again.
+    pub repeats: bool,
+}
+
+/// A source of choices: splitmix64.
+#[derive(Debug, Clone, Copy)]
+pub struct Dice(pub u64);
+
+impl Dice {
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((z ^ (z >> 31)) % (bound as u64)).unwrap()
+    }
+}
+
+/// Both machines, their queues, and what was delivered.
+pub struct Pipeline {
+    /// What was delivered first, without repetitions.
+    pub delivered: Vec<Delivered>,
+    tricks: Tricks,
+    lane: Station<Lane>,
+    orders: Station<Orders>,
+    raw: Queue<ChainRecord>,
+    deposit_commands: Queue<matching::Input>,
+    order_commands: Queue<OrderCommand>,
+    /// How many commands matching read since the last head.
+    commands_since_head: usize,
+    ticking: HashSet<OrderId>,
+    repeated_to_orders: bool,
+}
+
+impl Pipeline {
+    /// Two machines that have seen nothing.
+    #[must_use]
+    pub fn new(tricks: Tricks, sabotage: Sabotage) -> Self {
+        Self {
+            delivered: Vec::new(),
+            tricks,
+            lane: Station::new(sabotage),
+            orders: Station::new(sabotage),
+            raw: Queue::new(),
+            deposit_commands: Queue::new(),
+            order_commands: Queue::new(),
+            commands_since_head: 0,
+            ticking: HashSet::new(),
+            repeated_to_orders: false,
+        }
+    }
+
+    /// Appends what is new of everything that ingest wrote.
+    pub fn write_raw(&mut self, all: &[ChainRecord]) {
+        let known = self.raw.records.len();
+        all.iter().skip(known).for_each(|record| self.raw.push(record.clone(), false));
+    }
+
+    /// Appends a command of the api.
+    pub fn write_command(&mut self, command: OrderCommand) {
+        self.order_commands.push(command, false);
+    }
+
+    /// Appends a tick for each order whose timer is past, as the runner does.
+    pub fn write_ticks(&mut self, now: UnixMicros) {
+        for order_id in self.orders.machine.state.due(now.seconds(), 100) {
+            if self.ticking.insert(order_id) {
+                let body = OrderCommandBody::Tick;
+                self.write_command(OrderCommand {
+                    order_id,
+                    command_id: None,
+                    issued_at: now,
+                    body,
+                });
+            }
+        }
+    }
+
+    /// How many deposits, transfers and orders the machines hold.
+    #[must_use]
+    pub fn rows(&self) -> (usize, usize, usize) {
+        let lane = &self.lane.machine.state;
+        (lane.deposit_count(), lane.transfer_count(), self.orders.machine.state.len())
+    }
+
+    /// The adversary goes on until nothing is left to read.
+    ///
+    /// # Errors
+    /// What was wrong in a step.
+    pub fn drain(&mut self, dice: &mut Dice) -> Result<(), Violation> {
+        while !(self.raw.is_read() && self.deposit_commands.is_read()) || !self.order_commands.is_read()
+        {
+            self.disturb(dice)?;
+        }
+        Ok(())
+    }
+
+    /// The adversary does one thing.
+    ///
+    /// # Errors
+    /// What was wrong in the step.
+    pub fn disturb(&mut self, dice: &mut Dice) -> Result<(), Violation> {
+        let fate = match dice.below(8) {
+            0 if self.tricks.losses => Fate::Abort,
+            1 if self.tricks.losses => Fate::Crash,
+            _ => Fate::Commit,
+        };
+        let count = if self.tricks.batches { 1 + dice.below(6) } else { 1 };
+        match dice.below(10) {
+            0 if self.tricks.repeats => self.repeat(dice),
+            0..5 => self.step_lane(count, fate, dice),
+            _ => self.step_orders(count, fate),
+        }
+    }
+
+    fn step_lane(&mut self, count: usize, fate: Fate, dice: &mut Dice) -> Result<(), Violation> {
+        if let Some(input) = self.deposit_commands.take_again() {
+            return self.lane_again(&[input]);
+        }
+        let mut inputs = Vec::new();
+        for _ in 0..count {
+            let raw = |queue: &mut Queue<_>| queue.take_new().map(matching::Input::Chain);
+            let input = match dice.below(2) {
+                0 => raw(&mut self.raw).or_else(|| self.deposit_commands.take_new()),
+                _ => self.deposit_commands.take_new().or_else(|| raw(&mut self.raw)),
+            };
+            let Some(input) = input else { break };
+            match &input {
+                matching::Input::Chain(_) => self.commands_since_head = 0,
+                matching::Input::Command(_) => self.commands_since_head += 1,
+            }
+            inputs.push(input);
+        }
+        let effects = self.lane.step(&inputs, fate)?;
+        for (input, effects) in inputs.into_iter().zip(effects) {
+            self.send_to_orders(&effects, false);
+            self.delivered.push(Delivered::Lane(input, effects));
+        }
+        Ok(())
+    }
+
+    fn step_orders(&mut self, count: usize, fate: Fate) -> Result<(), Violation> {
+        if let Some(command) = self.order_commands.take_again() {
+            return self.orders_again(command);
+        }
+        let commands: Vec<_> =
+            std::iter::from_fn(|| self.order_commands.take_new()).take(count).collect();
+        let effects = self.orders.step(&commands, fate)?;
+        if fate != Fate::Commit {
+            self.ticking.clear();
+        }
+        for (command, effects) in commands.into_iter().zip(effects) {
+            if command.body == OrderCommandBody::Tick {
+                self.ticking.remove(&command.order_id);
+            }
+            self.send_to_lane(&effects, false);
+            self.delivered.push(Delivered::Orders(command, effects));
+        }
+        Ok(())
+    }
+
+    fn send_to_orders(&mut self, effects: &[matching::Effect], again: bool) {
+        for effect in effects {
+            if let matching::Effect::Command(command) = effect {
+                self.order_commands.push(command.clone(), again);
+            }
+        }
+    }
+
+    fn send_to_lane(&mut self, effects: &[orders::Effect], again: bool) {
+        for effect in effects {
+            if let orders::Effect::Command(command) = effect {
+                self.deposit_commands.push(matching::Input::Command(command.clone()), again);
+            }
+        }
+    }
+
+    /// The last few records of a topic come again.
+    fn repeat(&mut self, dice: &mut Dice) -> Result<(), Violation> {
+        match dice.below(3) {
+            0 => {
+                let count = (1 + dice.below(12)).min(self.raw.next);
+                let time = |record: &ChainRecord| record.block.timestamp;
+                let newest = self.raw.records[..self.raw.next].iter().map(|(r, _)| time(r)).max();
+                let recent = |record: &ChainRecord| {
+                    newest.is_none_or(|newest| time(record) > newest.plus(-REPEAT_SECONDS))
+                };
+                let records: Vec<_> = self.raw.records[self.raw.next - count..self.raw.next]
+                    .iter()
+                    .map(|(record, _)| record.clone())
+                    .filter(recent)
+                    .map(matching::Input::Chain)
+                    .collect();
+                self.lane_again(&records)
+            }
+            1 => {
+                let queue = &self.deposit_commands;
+                let count = (1 + dice.below(6)).min(self.commands_since_head).min(queue.next);
+                let records = &queue.records[queue.next - count..queue.next];
+                let records: Vec<_> = records.iter().map(|(input, _)| input.clone()).collect();
+                self.lane_again(&records)
+            }
+            _ => {
+                let last = self.order_commands.next.checked_sub(1);
+                let Some(last) = last else { return Ok(()) };
+                let command = self.order_commands.records[last].0.clone();
+                self.orders_again(command)
+            }
+        }
+    }
+
+    /// A repetition leaves matching as it is and publishes nothing; an answer may come again.
+    fn lane_again(&mut self, inputs: &[matching::Input]) -> Result<(), Violation> {
+        let before = self.lane.machine.snapshot();
+        let effects = self.lane.step(inputs, Fate::Commit)?.concat();
+        let after = self.lane.machine.snapshot();
+        same(5, &format!("the lane after the repetition of {inputs:?}"), &before, &after)?;
+        let is_answer = |effect: &matching::Effect| matches!(effect, matching::Effect::Command(_));
+        if !effects.iter().all(is_answer) {
+            let text = format!("the repetition of {inputs:?} published {effects:?}");
+            return Err(Violation { invariant: 5, text });
+        }
+        self.send_to_orders(&effects, true);
+        Ok(())
+    }
+
+    /// A repetition leaves of an order what matters: its status, payer, candidates and deposits. The
+    /// order may tell it once more, which counts as a version.
+    fn orders_again(&mut self, command: OrderCommand) -> Result<(), Violation> {
+        self.repeated_to_orders = true;
+        let essence = |snapshot: Vec<(String, OrdersEntry)>| -> Vec<_> {
+            let essence = |(id, entry): (String, OrdersEntry)| {
+                let order = entry.order;
+                (id, order.status, order.paid_by, order.candidates, order.deposits)
+            };
+            snapshot.into_iter().map(essence).collect()
+        };
+        let before = essence(self.orders.machine.snapshot());
+        let effects = self.orders.step(std::slice::from_ref(&command), Fate::Commit)?.concat();
+        let after = essence(self.orders.machine.snapshot());
+        same(5, &format!("the orders after the repetition of {command:?}"), &before, &after)?;
+        self.send_to_lane(&effects, true);
+        Ok(())
+    }
+
+    /// Invariant 5: two fresh machines that read the same records, one by one, each once, write the
+    /// same, record by record.
+    ///
+    /// # Errors
+    /// The first record that differs.
+    pub fn compare_with_undisturbed(&self) -> Result<(), Violation> {
+        let mut lane = Lane::fresh(self.lane.sabotage);
+        let mut orders = Orders::fresh(self.orders.sabotage);
+        for delivered in &self.delivered {
+            match delivered {
+                Delivered::Lane(input, effects) => {
+                    let undisturbed = lane.decide(input);
+                    lane.commit();
+                    same(5, &format!("what came of {input:?}"), &undisturbed, effects)?;
+                }
+                Delivered::Orders(command, effects) => {
+                    let mut undisturbed = orders.decide(command);
+                    orders.commit();
+                    let mut effects = effects.clone();
+                    if self.repeated_to_orders {
+                        forget_versions(&mut undisturbed);
+                        forget_versions(&mut effects);
+                    }
+                    same(5, &format!("what came of {command:?}"), &undisturbed, &effects)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Repetitions are recent: nothing that a machine may have forgotten by intent comes again.
+const REPEAT_SECONDS: i64 = 12 * 3600;
+
+fn forget_versions(effects: &mut [orders::Effect]) {
+    for effect in effects {
+        if let orders::Effect::Order(order) = effect {
+            order.version = 0;
+            order.updated_at = UnixMicros(0);
+        }
+    }
+}
+
+/// The second that a command was given in.
+#[must_use]
+pub fn second_of(command: &OrderCommand) -> UnixSeconds {
+    command.issued_at.seconds()
+}

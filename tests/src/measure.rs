@@ -1,0 +1,124 @@
+//! What the measurements share.
+
+use std::time::Duration;
+
+use schemas::record::{
+    Block, ChainBody, ChainRecord, ConfirmedTier, DepositCommand, DepositCommandBody, Head,
+    Observation, OpenDeposit,
+};
+use schemas::{
+    Address, AddressFamily, Amount, Blockchain, Epoch, Hash, OrderId, Stablecoin, UnixMicros,
+    UnixSeconds,
+};
+use uuid::Uuid;
+
+/// Chain time of everything measured.
+pub const TIME: UnixSeconds = UnixSeconds(1_800_000_000);
+
+/// Resident memory of a process in bytes, as the kernel counts it.
+///
+/// # Panics
+/// Where there is no `/proc`.
+#[must_use]
+pub fn resident_bytes(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("/proc");
+    let line = text.lines().find(|line| line.starts_with("VmRSS:")).expect("VmRSS");
+    let kib: u64 = line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number");
+    kib * 1024
+}
+
+/// How many a second.
+#[must_use]
+pub fn rate(count: usize, time: Duration) -> u64 {
+    let nanos = time.as_nanos().max(1);
+    u64::try_from(count as u128 * 1_000_000_000 / nanos).unwrap_or(u64::MAX)
+}
+
+/// The wallet that everything is paid to.
+#[must_use]
+pub fn wallet() -> Address {
+    Address::new(AddressFamily::Evm, [0x11; 20])
+}
+
+/// An amount of its own for each number.
+#[must_use]
+pub fn amount(number: usize) -> Amount {
+    Amount::from_parts((number as u128 + 1) * 1_000_000_000_000).expect("small")
+}
+
+/// The order with this number.
+#[must_use]
+pub fn order(number: usize) -> OrderId {
+    OrderId(Uuid::from_u128(number as u128 + 1))
+}
+
+fn hash(number: usize, kind: u8) -> Hash {
+    let mut bytes = [kind; 32];
+    bytes[..8].copy_from_slice(&(number as u64).to_be_bytes());
+    Hash(bytes)
+}
+
+/// The block with this height.
+#[must_use]
+pub fn block(height: usize) -> Block {
+    Block { number: height as i64, hash: hash(height, 0xb0), timestamp: TIME }
+}
+
+fn record(height: usize, body: ChainBody) -> ChainRecord {
+    ChainRecord {
+        blockchain: Blockchain::Eth,
+        epoch: Epoch(0),
+        block: block(height),
+        observed_at: UnixMicros(TIME.0 * 1_000_000),
+        body,
+    }
+}
+
+/// A transfer of the amount with this number.
+#[must_use]
+pub fn transfer(number: usize, height: usize) -> ChainRecord {
+    record(
+        height,
+        ChainBody::Transfer(Observation {
+            token: Stablecoin::Usdt,
+            contract: Address::new(AddressFamily::Evm, [0xda; 20]),
+            from_address: Address::new(AddressFamily::Evm, [0x22; 20]),
+            to_address: wallet(),
+            tx_hash: hash(number, 0x7a),
+            log_index: i32::try_from(number % 1000).expect("small"),
+            ordinal: 0,
+            value: amount(number),
+        }),
+    )
+}
+
+/// A head under a policy of one confirmation.
+#[must_use]
+pub fn head(height: usize) -> ChainRecord {
+    let confirmed = vec![ConfirmedTier { below: None, number: height as i64 }];
+    let head = Head { confirmed, finalized: height as i64 - 10, match_window_seconds: 3600 };
+    record(height, ChainBody::Head(head))
+}
+
+/// Opens a deposit of the amount with this number.
+#[must_use]
+pub fn open(number: usize) -> DepositCommand {
+    DepositCommand {
+        order_id: order(number),
+        slot: 0,
+        blockchain: Blockchain::Eth,
+        wallet_address: wallet(),
+        issued_at: UnixMicros(TIME.0 * 1_000_000),
+        body: DepositCommandBody::Open(OpenDeposit {
+            token: Stablecoin::Usdt,
+            value: amount(number),
+            user_address: None,
+            started_at: TIME,
+            expires_at: TIME.plus(1800),
+            nudge_step: Amount::ZERO,
+            nudge_limit: Amount::ZERO,
+            late_window_seconds: 86_400,
+            skew_seconds: 120,
+        }),
+    }
+}

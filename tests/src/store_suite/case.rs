@@ -1,0 +1,344 @@
+//! The cases.
+
+#![expect(clippy::unwrap_used, reason = "a case fails by panicking")]
+
+use std::future::Future;
+use std::io::Write;
+use std::sync::Arc;
+
+use proptest::prelude::{Just, Strategy};
+use proptest::test_runner::{Config, TestRunner};
+use schemas::record::{Attempt, ChainProgress, Deposit, Order, Transfer, example};
+use schemas::{
+    AttemptOutcome, Blockchain, DepositId, DepositState, OrderStatus, Stablecoin, TransferId,
+    TransferStatus, UnixMicros, UnixSeconds,
+};
+use store::{Change, DepositFilter, Error, OrderFilter, Page, Store, TransferFilter};
+
+use super::reference::{Reference, Snapshot};
+use super::{Tables, sample};
+
+const ALL: Page = Page { limit: 200, offset: 0 };
+
+fn runner(cases: u32) -> TestRunner {
+    TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() })
+}
+
+/// Reads a list page by page until there is no more.
+async fn read_pages<T, F: Future<Output = Result<Vec<T>, Error>>>(
+    limit: u32,
+    list: impl Fn(Page) -> F,
+) -> Vec<T> {
+    let mut rows = Vec::new();
+    loop {
+        let offset = u32::try_from(rows.len()).unwrap();
+        let page = list(Page { limit, offset }).await.unwrap();
+        assert!(page.len() <= limit as usize, "a page of {} rows", page.len());
+        if page.is_empty() {
+            return rows;
+        }
+        rows.extend(page);
+    }
+}
+
+/// Random rows, random filters, random page sizes: each list has the reference's rows in the
+/// reference's order, and its pages have no gaps and no repeats.
+pub fn lists_are_those_of_the_reference(tables: &Tables, runtime: &tokio::runtime::Runtime) {
+    let filters = proptest::collection::vec(sample::filters(), 8);
+    let strategy = (sample::changes(), filters, 1..9_u32);
+    let result = runner(48).run(&strategy, |(changes, filters, limit)| {
+        let tables = tables.others();
+        let store = tables.open();
+        let mut reference = Reference::default();
+        changes.iter().for_each(|change| reference.apply(change));
+        runtime.block_on(async {
+            store.apply(changes).await.unwrap();
+            assert_eq!(Snapshot::of(&*store).await, reference.snapshot());
+            for (orders, deposits, wallet, transfers) in filters {
+                let rows = read_pages(limit, |page| store.orders(orders.clone(), page)).await;
+                assert_eq!(rows, reference.orders(&orders), "{orders:?}");
+                let rows = read_pages(limit, |page| store.deposits(deposits, page)).await;
+                assert_eq!(rows, reference.deposits(&deposits), "{deposits:?}");
+                let rows = read_pages(limit, |page| store.transfers(wallet, transfers, page)).await;
+                assert_eq!(rows, reference.transfers(wallet, &transfers), "{transfers:?}");
+            }
+        });
+        Ok(())
+    });
+    result.unwrap();
+}
+
+/// All changes once and in one call, or each one twice, shuffled, and in many calls: the same rows.
+pub fn the_order_of_changes_does_not_matter(tables: &Tables, runtime: &tokio::runtime::Runtime) {
+    let strategy = sample::changes().prop_flat_map(|changes| {
+        let twice = [changes.clone(), changes.clone()].concat();
+        (Just(changes), Just(twice).prop_shuffle(), 1..20_usize)
+    });
+    let result = runner(32).run(&strategy, |(changes, shuffled, size)| {
+        let (once, twice) = (tables.others(), tables.others());
+        let (once, twice) = (once.open(), twice.open());
+        runtime.block_on(async {
+            once.apply(changes).await.unwrap();
+            for part in shuffled.chunks(size) {
+                twice.apply(part.to_vec()).await.unwrap();
+            }
+            assert_eq!(Snapshot::of(&*once).await, Snapshot::of(&*twice).await);
+        });
+        Ok(())
+    });
+    result.unwrap();
+}
+
+/// What is read is what was written, to the last byte of any text.
+pub async fn rows_read_back_exactly(tables: &Tables) {
+    let store = tables.open();
+    let texts = ["", "A-1001", "a\0b", "'; DROP TABLE orders; --", "ключ 鍵 🔑", "%_\\"];
+    for (number, text) in texts.iter().enumerate() {
+        let order = Order {
+            order_id: sample::order_id(number as u64),
+            merchant_order_id: (*text).to_owned(),
+            ..example::order()
+        };
+        store.apply(vec![Change::Order(order.clone())]).await.unwrap();
+        let row = store.order(order.order_id).await.unwrap().unwrap();
+        assert_eq!(row.order, order);
+        assert_eq!(row.webhook_retry_count, 0);
+        assert_eq!((row.webhook_success_at, row.webhook_last_tried_at), (None, None));
+        let filter = OrderFilter { status: None, merchant_order_id: Some((*text).to_owned()) };
+        assert_eq!(store.orders(filter, ALL).await.unwrap(), [row], "{text:?}");
+    }
+    let largest = TransferId((1 << 53) - 1);
+    let transfer = Transfer { transfer_id: largest, ..example::transfer() };
+    let chain = example::chain_progress();
+    let changes = vec![Change::Transfer(transfer.clone()), Change::Chain(chain.clone())];
+    store.apply(changes).await.unwrap();
+    assert_eq!(store.transfer(largest).await.unwrap(), Some(transfer));
+    assert_eq!(store.chains().await.unwrap(), [chain]);
+    assert_eq!(store.transfer(TransferId(1)).await.unwrap(), None);
+    assert_eq!(store.order(sample::order_id(99)).await.unwrap(), None);
+    store.apply(Vec::new()).await.unwrap();
+}
+
+/// Each filter of spec 4.2, on rows that differ in that one thing.
+pub async fn each_filter_gives_its_rows(tables: &Tables) {
+    let store = tables.open();
+    let mut changes = Vec::new();
+    for (number, status) in OrderStatus::ALL.iter().enumerate() {
+        changes.push(Change::Order(Order {
+            order_id: sample::order_id(number as u64),
+            status: *status,
+            created_at: UnixSeconds(1),
+            merchant_order_id: if number < 2 { "first" } else { "second" }.into(),
+            ..example::order()
+        }));
+    }
+    for (number, coin) in (0_i64..).zip(Stablecoin::ALL) {
+        let mut transfer = example::transfer();
+        transfer.transfer_id = TransferId(number);
+        transfer.observation.token = *coin;
+        transfer.blockchain = if number == 0 { Blockchain::Op } else { Blockchain::Eth };
+        changes.push(Change::Transfer(transfer.clone()));
+        changes.push(Change::Deposit(Deposit {
+            deposit_id: DepositId(number),
+            order_id: sample::order_id(number.cast_unsigned()),
+            token: *coin,
+            blockchain: transfer.blockchain,
+            ..example::deposit()
+        }));
+    }
+    store.apply(changes).await.unwrap();
+    for (status, reference, expected) in [
+        (None, None, vec![3, 2, 1, 0]),
+        (Some(OrderStatus::Expired), None, vec![2]),
+        (None, Some("first"), vec![1, 0]),
+        (Some(OrderStatus::Pending), Some("first"), vec![0]),
+        (Some(OrderStatus::Pending), Some("second"), vec![]),
+        (None, Some("First"), vec![]),
+    ] {
+        let merchant_order_id = reference.map(str::to_owned);
+        let rows = store.orders(OrderFilter { status, merchant_order_id }, ALL).await.unwrap();
+        let ids: Vec<_> = rows.iter().map(|row| row.order.order_id).collect();
+        let expected: Vec<_> = expected.into_iter().map(sample::order_id).collect();
+        assert_eq!(ids, expected, "{status:?} {reference:?}");
+    }
+    for (blockchain, token, expected) in [
+        (None, None, vec![2, 1, 0]),
+        (Some(Blockchain::Eth), None, vec![2, 1]),
+        (None, Some(Stablecoin::Usdc), vec![1]),
+        (Some(Blockchain::Op), Some(Stablecoin::Usdc), vec![]),
+    ] {
+        let filter = TransferFilter { status: None, blockchain, token };
+        let wallet = example::transfer().observation.to_address;
+        let rows = store.transfers(wallet, filter, ALL).await.unwrap();
+        let ids: Vec<_> = rows.iter().map(|row| row.transfer_id.0).collect();
+        assert_eq!(ids, expected, "{filter:?}");
+        let filter = TransferFilter { status: Some(TransferStatus::FailedToConfirm), ..filter };
+        assert_eq!(store.transfers(wallet, filter, ALL).await.unwrap(), [], "{filter:?}");
+        let filter = DepositFilter { order_id: None, blockchain, token };
+        let rows = store.deposits(filter, ALL).await.unwrap();
+        let ids: Vec<_> = rows.iter().map(|row| row.deposit.deposit_id.0).collect();
+        assert_eq!(ids, expected, "{filter:?}");
+        let filter = DepositFilter { order_id: Some(sample::order_id(1)), ..filter };
+        let rows = store.deposits(filter, ALL).await.unwrap();
+        assert_eq!(rows.len(), expected.iter().filter(|id| **id == 1).count(), "{filter:?}");
+    }
+}
+
+/// Older versions never overwrite newer ones, in whichever order they come; a deposit whose closing
+/// was seen before its opening never shows.
+pub async fn newer_versions_win_in_any_order(tables: &Tables) {
+    let store = tables.open();
+    let order = |version: i64, status| {
+        let updated_at = UnixMicros(version);
+        Change::Order(Order { version, updated_at, status, ..example::order() })
+    };
+    let deposit = |version: i64, state| {
+        let updated_at = UnixMicros(version);
+        Change::Deposit(Deposit { updated_at, state, ..example::deposit() })
+    };
+    let id = example::order().order_id;
+    let changes = [
+        order(5, OrderStatus::Paid),
+        order(4, OrderStatus::Pending),
+        deposit(7, DepositState::Closed),
+        deposit(6, DepositState::Open),
+    ];
+    // One by one, then all in one call.
+    for part in [&changes[..1], &changes[1..2], &changes[2..3], &changes[3..], &changes] {
+        store.apply(part.to_vec()).await.unwrap();
+        let row = store.order(id).await.unwrap().unwrap();
+        assert_eq!((row.order.version, row.order.status), (5, OrderStatus::Paid));
+        assert_eq!(store.deposits(DepositFilter::default(), ALL).await.unwrap(), []);
+    }
+    store.apply(vec![order(6, OrderStatus::Expired)]).await.unwrap();
+    assert_eq!(store.order(id).await.unwrap().unwrap().order.status, OrderStatus::Expired);
+    let filter = OrderFilter { status: Some(OrderStatus::Paid), merchant_order_id: None };
+    assert_eq!(store.orders(filter, ALL).await.unwrap(), [], "it left the list of paid orders");
+}
+
+/// The counters of spec 2.3, whichever comes first, the order or its attempts.
+pub async fn attempts_are_counted_once(tables: &Tables) {
+    let store = tables.open();
+    let attempt = |number: i32, manual, second: i64, outcome| {
+        Change::Attempt(Attempt {
+            attempt: number,
+            manual,
+            attempted_at: UnixMicros(second * 1_000_000 + 999_999),
+            outcome,
+            ..example::attempt()
+        })
+    };
+    let id = example::order().order_id;
+    let third = attempt(3, false, 40, AttemptOutcome::Delivered);
+    let first = attempt(1, false, 10, AttemptOutcome::Status);
+    let second = attempt(2, false, 20, AttemptOutcome::Timeout);
+    let by_hand = attempt(1, true, 90, AttemptOutcome::Delivered);
+    let about_a_transfer = Change::Attempt(Attempt {
+        event_id: "transfers.unknown/0/1".into(),
+        order_id: None,
+        transfer_id: Some(TransferId(7)),
+        ..example::attempt()
+    });
+    store.apply(vec![third.clone(), about_a_transfer]).await.unwrap();
+    assert_eq!(store.order(id).await.unwrap(), None);
+    for (changes, count, success, last) in [
+        (vec![Change::Order(example::order())], 1, Some(40), 40),
+        (vec![first.clone(), first], 2, Some(40), 40),
+        (vec![second, third], 3, Some(40), 40),
+        (vec![by_hand], 4, Some(40), 90),
+    ] {
+        store.apply(changes).await.unwrap();
+        let row = store.order(id).await.unwrap().unwrap();
+        assert_eq!(row.webhook_retry_count, count);
+        assert_eq!(row.webhook_success_at, success.map(UnixSeconds));
+        assert_eq!(row.webhook_last_tried_at, Some(UnixSeconds(last)));
+        assert_eq!(store.orders(OrderFilter::default(), ALL).await.unwrap(), [row]);
+    }
+}
+
+/// `last_scanned_at` (spec 2.4) is the time of the chain's progress, in whole seconds.
+pub async fn deposits_show_the_last_scan_of_their_chain(tables: &Tables) {
+    let store = tables.open();
+    let scanned = |blockchain, micros| {
+        let updated_at = UnixMicros(micros);
+        Change::Chain(ChainProgress { blockchain, updated_at, ..example::chain_progress() })
+    };
+    store.apply(vec![Change::Deposit(example::deposit())]).await.unwrap();
+    for (change, expected) in [
+        (scanned(Blockchain::Base, 9_000_000), None),
+        (scanned(Blockchain::Eth, 5_999_999), Some(UnixSeconds(5))),
+        (scanned(Blockchain::Eth, 4_000_000), Some(UnixSeconds(5))),
+        (scanned(Blockchain::Eth, 7_000_001), Some(UnixSeconds(7))),
+    ] {
+        store.apply(vec![change]).await.unwrap();
+        let rows = store.deposits(DepositFilter::default(), ALL).await.unwrap();
+        assert_eq!(rows.iter().map(|row| row.last_scanned_at).collect::<Vec<_>>(), [expected]);
+    }
+    let chains = store.chains().await.unwrap();
+    let names: Vec<_> = chains.iter().map(|chain| chain.blockchain).collect();
+    assert_eq!(names, [Blockchain::Eth, Blockchain::Base], "in the order of spec 2.1");
+}
+
+/// What was applied is there after the store was closed and opened again, twice.
+pub async fn rows_survive_a_restart(tables: &Tables) {
+    let changes: Vec<_> = (0..5_u8)
+        .flat_map(|table| (0..12).map(move |row| sample::change(7, table, row, 1)))
+        .collect();
+    let mut reference = Reference::default();
+    changes.iter().for_each(|change| reference.apply(change));
+    tables.open().apply(changes).await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(Snapshot::of(&*tables.open()).await, reference.snapshot());
+    }
+}
+
+/// Many callers at once, on rows of their own and on the same rows: none is lost, the newest stays.
+pub async fn concurrent_calls_all_count(tables: &Tables) {
+    const CALLERS: u64 = 16;
+    const CALLS: u64 = 12;
+    let store = tables.open();
+    let mut callers = tokio::task::JoinSet::new();
+    let mut reference = Reference::default();
+    for caller in 0..CALLERS {
+        let calls: Vec<Vec<Change>> = (0..CALLS)
+            .map(|call| {
+                let own = sample::change(1, 2, 100 + caller * CALLS + call, 1);
+                // Odd callers go from the newest version to the oldest.
+                let version = if caller % 2 == 0 { call } else { CALLS - call };
+                vec![own, sample::change(1, 0, call % 3, version)]
+            })
+            .collect();
+        calls.iter().flatten().for_each(|change| reference.apply(change));
+        let store: Arc<dyn Store> = store.clone();
+        callers.spawn(async move {
+            for changes in calls {
+                store.apply(changes).await.unwrap();
+            }
+        });
+    }
+    while let Some(ended) = callers.join_next().await {
+        ended.unwrap();
+    }
+    assert_eq!(Snapshot::of(&*store).await, reference.snapshot());
+}
+
+/// Writes transfers from several callers and prints the id of each row that is durable, until it is
+/// killed or nobody listens any more.
+pub async fn write_until_killed(store: Arc<dyn Store>, round: i64) {
+    let mut callers = tokio::task::JoinSet::new();
+    for caller in 0..4_i64 {
+        let store = store.clone();
+        callers.spawn(async move {
+            for number in 0..i64::from(u16::MAX) {
+                let id = TransferId((round << 32) | (caller << 16) | number);
+                let transfer = Transfer { transfer_id: id, ..example::transfer() };
+                store.apply(vec![Change::Transfer(transfer)]).await.unwrap();
+                let mut out = std::io::stdout().lock();
+                if writeln!(out, "durable {id}").and_then(|()| out.flush()).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    while callers.join_next().await.is_some() {}
+}

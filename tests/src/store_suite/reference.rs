@@ -1,0 +1,146 @@
+//! The tables as plain maps: what the back ends are compared with.
+
+#![expect(clippy::unwrap_used, reason = "a case fails by panicking")]
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use schemas::record::{Attempt, ChainProgress, Deposit, Order, Transfer};
+use schemas::{
+    Address, AttemptOutcome, Blockchain, DepositId, DepositState, OrderId, TransferId, UnixMicros,
+};
+use store::{
+    ChainRow, Change, DepositFilter, DepositRow, OrderFilter, OrderRow, Page, Store,
+    TransferFilter, TransferRow,
+};
+
+use super::sample;
+
+/// The tables in memory.
+#[derive(Debug, Default)]
+pub(super) struct Reference {
+    orders: BTreeMap<OrderId, Order>,
+    deposits: BTreeMap<DepositId, Deposit>,
+    transfers: BTreeMap<TransferId, Transfer>,
+    attempts: BTreeMap<(String, i32, bool), Attempt>,
+    chains: BTreeMap<Blockchain, ChainProgress>,
+}
+
+impl Reference {
+    pub(super) fn apply(&mut self, change: &Change) {
+        match change.clone() {
+            Change::Order(row) => keep(&mut self.orders, row.order_id, row, |r| r.updated_at),
+            Change::Deposit(row) => keep(&mut self.deposits, row.deposit_id, row, |r| r.updated_at),
+            Change::Transfer(row) => {
+                keep(&mut self.transfers, row.transfer_id, row, |r| r.updated_at);
+            }
+            Change::Chain(row) => keep(&mut self.chains, row.blockchain, row, |r| r.updated_at),
+            Change::Attempt(row) => {
+                let key = (row.event_id.clone(), row.attempt, row.manual);
+                self.attempts.entry(key).or_insert(row);
+            }
+        }
+    }
+
+    fn order_row(&self, order: &Order) -> OrderRow {
+        let attempts: Vec<_> =
+            self.attempts.values().filter(|a| a.order_id == Some(order.order_id)).collect();
+        let delivered = attempts.iter().filter(|a| a.outcome == AttemptOutcome::Delivered);
+        OrderRow {
+            order: order.clone(),
+            webhook_retry_count: i64::try_from(attempts.len()).unwrap(),
+            webhook_success_at: delivered.map(|a| a.attempted_at.seconds()).min(),
+            webhook_last_tried_at: attempts.iter().map(|a| a.attempted_at.seconds()).max(),
+        }
+    }
+
+    pub(super) fn orders(&self, filter: &OrderFilter) -> Vec<OrderRow> {
+        let wanted = |order: &&Order| {
+            filter.status.is_none_or(|status| order.status == status)
+                && filter.merchant_order_id.as_ref().is_none_or(|r| *r == order.merchant_order_id)
+        };
+        let mut rows: Vec<_> = self.orders.values().filter(wanted).collect();
+        rows.sort_by_key(|order| Reverse((order.created_at, order.order_id)));
+        rows.into_iter().map(|order| self.order_row(order)).collect()
+    }
+
+    pub(super) fn deposits(&self, filter: &DepositFilter) -> Vec<DepositRow> {
+        let wanted = |deposit: &&Deposit| {
+            deposit.state == DepositState::Open
+                && filter.order_id.is_none_or(|order| deposit.order_id == order)
+                && filter.blockchain.is_none_or(|chain| deposit.blockchain == chain)
+                && filter.token.is_none_or(|token| deposit.token == token)
+        };
+        let mut rows: Vec<_> = self.deposits.values().filter(wanted).collect();
+        rows.sort_by_key(|deposit| Reverse((deposit.started_at, deposit.deposit_id)));
+        let scanned = |chain| self.chains.get(chain).map(|chain| chain.updated_at.seconds());
+        rows.into_iter()
+            .map(|deposit| DepositRow {
+                deposit: deposit.clone(),
+                last_scanned_at: scanned(&deposit.blockchain),
+            })
+            .collect()
+    }
+
+    pub(super) fn transfers(&self, wallet: Address, filter: &TransferFilter) -> Vec<TransferRow> {
+        let wanted = |transfer: &&Transfer| {
+            transfer.observation.to_address == wallet
+                && filter.status.is_none_or(|status| transfer.status == status)
+                && filter.blockchain.is_none_or(|chain| transfer.blockchain == chain)
+                && filter.token.is_none_or(|token| transfer.observation.token == token)
+        };
+        let mut rows: Vec<_> = self.transfers.values().filter(wanted).cloned().collect();
+        rows.sort_by_key(|transfer| Reverse((transfer.created_at, transfer.transfer_id)));
+        rows
+    }
+
+    /// Everything that the queries give.
+    pub(super) fn snapshot(&self) -> Snapshot {
+        let all = TransferFilter::default();
+        let mut chains: Vec<_> = self.chains.values().cloned().collect();
+        chains.sort_by_key(|chain| chain.blockchain.index());
+        Snapshot {
+            orders: self.orders(&OrderFilter::default()),
+            deposits: self.deposits(&DepositFilter::default()),
+            transfers: sample::WALLETS.iter().flat_map(|w| self.transfers(*w, &all)).collect(),
+            chains,
+        }
+    }
+}
+
+fn keep<K: Ord, R>(rows: &mut BTreeMap<K, R>, key: K, row: R, version: impl Fn(&R) -> UnixMicros) {
+    if rows.get(&key).is_none_or(|kept| version(kept) < version(&row)) {
+        rows.insert(key, row);
+    }
+}
+
+/// Everything that the queries of a store give.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// All orders.
+    pub orders: Vec<OrderRow>,
+    /// All open deposits.
+    pub deposits: Vec<DepositRow>,
+    /// The transfers of each sample wallet.
+    pub transfers: Vec<TransferRow>,
+    /// All chains.
+    pub chains: Vec<ChainRow>,
+}
+
+impl Snapshot {
+    /// Takes one of a store whose rows are samples.
+    pub async fn of(store: &dyn Store) -> Self {
+        let page = Page { limit: 10_000, offset: 0 };
+        let mut transfers = Vec::new();
+        for wallet in sample::WALLETS {
+            let filter = TransferFilter::default();
+            transfers.extend(store.transfers(wallet, filter, page).await.unwrap());
+        }
+        Self {
+            orders: store.orders(OrderFilter::default(), page).await.unwrap(),
+            deposits: store.deposits(DepositFilter::default(), page).await.unwrap(),
+            transfers,
+            chains: store.chains().await.unwrap(),
+        }
+    }
+}

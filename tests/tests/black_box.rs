@@ -1,0 +1,178 @@
+//! The built executable against a real EVM node, over HTTP alone.
+
+use std::time::Duration;
+
+use reqwest::{Method, StatusCode};
+use serde_json::json;
+use tests::harness::{
+    Anvil, Chain, Client, MERCHANT_SECRET, Merchant, Tidemark, eventually, signature_holds,
+};
+
+const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
+const PATIENCE: Duration = Duration::from_secs(30);
+const CONFIRMATIONS: u64 = 4;
+
+struct World {
+    anvil: Anvil,
+    merchant: Merchant,
+    tidemark: Tidemark,
+    client: Client,
+    _dir: tempfile::TempDir,
+}
+
+async fn world() -> World {
+    let anvil = Anvil::start().await;
+    let merchant = Merchant::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let chain = Chain {
+        blockchain: "eth",
+        rpc: anvil.url().to_owned(),
+        wallet: WALLET,
+        more: format!("confirmations = {CONFIRMATIONS}"),
+    };
+    let tidemark = Tidemark::start(dir.path(), &[chain], merchant.url(), "").await;
+    let client = tidemark.client();
+    World { anvil, merchant, tidemark, client, _dir: dir }
+}
+
+impl World {
+    async fn order(&self, reference: &str, amount: &str) -> String {
+        let order = self.client.create(reference, amount, "eth", self.merchant.url()).await;
+        assert_eq!(order["status"], "pending");
+        assert_eq!(order["amount"], amount, "echoed as sent");
+        order["order_id"].as_str().unwrap().to_owned()
+    }
+
+    async fn assert_told_once(&self, order: &str, status: &str) {
+        let told = eventually("the webhook", PATIENCE, || async {
+            let told = self.merchant.with("order_id", &json!(order));
+            (!told.is_empty()).then_some(told)
+        })
+        .await;
+        for webhook in &told {
+            assert!(signature_holds(MERCHANT_SECRET, &webhook.signature, &webhook.body));
+            assert_eq!(webhook.event["status"], status);
+            assert_eq!(webhook.event["event_type"], "order_status_changed");
+        }
+        assert_eq!(told.len(), 1, "{told:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_from_a_real_node_becomes_a_signed_webhook() {
+    let world = world().await;
+    let order = world.order("A-1", "12.50").await;
+    let deposit = world.client.deposit(&order).await;
+    assert_eq!(deposit["value"], "12.50");
+
+    let tx = world.anvil.transfer(&[(WALLET, 12_500_000)]).await;
+    world.anvil.mine(1).await;
+    let seen = world.client.transfer_with_status(WALLET, &tx, "waiting_for_confirmation").await;
+    assert_eq!(seen["blockchain_confirmed"], false);
+    // One block short of the policy: another transfer in that block shows that it was scanned.
+    world.anvil.mine(CONFIRMATIONS - 3).await;
+    let dust = world.anvil.transfer(&[(WALLET, 1)]).await;
+    world.anvil.mine(1).await;
+    world.client.transfer_with_status(WALLET, &dust, "waiting_for_confirmation").await;
+    let still = world.client.transfer_with_status(WALLET, &tx, "waiting_for_confirmation").await;
+    assert_eq!(still["id"], seen["id"]);
+    world.anvil.mine(1).await;
+    world.client.order_with_status(&order, "paid").await;
+    world.assert_told_once(&order, "paid").await;
+    let paid = world.client.transfer_with_status(WALLET, &tx, "matched").await;
+    assert_eq!(paid["id"], seen["id"]);
+    assert!(paid["fulfillment_id"].is_i64());
+    assert_eq!(paid["value"], "12.50");
+    assert!(world.tidemark.stop().await.success(), "an orderly stop ends with 0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reorganisation_under_the_payment_pays_once() {
+    let world = world().await;
+    let order = world.order("R-1", "30.00").await;
+    world.client.deposit(&order).await;
+    let tx = world.anvil.transfer(&[(WALLET, 30_000_000)]).await;
+    world.anvil.mine(2).await;
+    let seen = world.client.transfer_with_status(WALLET, &tx, "waiting_for_confirmation").await;
+    // anvil drops the two blocks and mines others; the transaction is put into the second of them.
+    let raw = world.anvil.call("eth_getRawTransactionByHash", json!([tx])).await;
+    world.anvil.call("anvil_reorg", json!([2, [[raw, 1]]])).await;
+    world.anvil.mine(1).await;
+    let moved = eventually("the transfer to move", PATIENCE, || async {
+        let path = format!("/wallets/{WALLET}/transfers");
+        let list = world.client.admin(&path).await.ok()?;
+        let moved = list.as_array()?.iter().find(|t| t["txn_hash"] == tx)?.clone();
+        (moved["block_number"] != seen["block_number"]).then_some(moved)
+    })
+    .await;
+    assert_eq!(moved["id"], seen["id"], "the same payment keeps its id");
+    world.anvil.mine(CONFIRMATIONS).await;
+    world.client.order_with_status(&order, "paid").await;
+    world.assert_told_once(&order, "paid").await;
+    let list = world.client.admin(&format!("/wallets/{WALLET}/transfers")).await.unwrap();
+    assert_eq!(list.as_array().unwrap().len(), 1, "{list}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_payout_pays_two_orders_and_a_wrong_amount_is_told() {
+    let world = world().await;
+    let first = world.order("B-1", "10.00").await;
+    let second = world.order("B-2", "10.00").await;
+    let one = world.client.deposit(&first).await;
+    let two = world.client.deposit(&second).await;
+    assert_eq!(one["value"], "10.00");
+    assert_eq!(two["value"], "10.01", "the second order gets its own payable amount");
+    world.anvil.transfer(&[(WALLET, 10_010_000), (WALLET, 10_000_000)]).await;
+    world.anvil.mine(CONFIRMATIONS).await;
+    for order in [&first, &second] {
+        world.client.order_with_status(order, "paid").await;
+        world.assert_told_once(order, "paid").await;
+    }
+    // A second payment of a paid order is unknown at once: its amount is still kept for it.
+    let tx = world.anvil.transfer(&[(WALLET, 10_000_000)]).await;
+    world.anvil.mine(CONFIRMATIONS).await;
+    let unknown = world.client.transfer_with_status(WALLET, &tx, "no_matched_deposit").await;
+    let told = eventually("the unknown_transfer webhook", PATIENCE, || async {
+        world.merchant.with("event_type", &json!("unknown_transfer")).into_iter().next()
+    })
+    .await;
+    assert_eq!(told.event["transfer_id"], unknown["id"]);
+    assert_eq!(told.event["blockchain"], "eth");
+    assert!(signature_holds(MERCHANT_SECRET, &told.signature, &told.body));
+    // Resent by hand, it comes again.
+    let path = format!("/transfers/{}/resend-webhook", unknown["id"]);
+    assert_eq!(world.client.admin_post(&path).await.0, StatusCode::OK);
+    eventually("the resent webhook", PATIENCE, || async {
+        (world.merchant.with("transfer_id", &unknown["id"]).len() == 2).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn customers_choose_and_cancel_and_operators_mark_paid() {
+    let world = world().await;
+    let body = json!({ "order_id": "C-1", "amount": "5", "webhook_url": world.merchant.url() });
+    let (status, text) = world.client.service("/orders", &body, &[]).await.unwrap();
+    assert_eq!(status, StatusCode::CREATED);
+    let order: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let id = order["order_id"].as_str().unwrap();
+    let choice = json!({ "blockchain": "eth", "stablecoin": "USDT" });
+    let (status, first) =
+        world.client.user(Method::POST, id, "payment", Some(choice.clone())).await;
+    assert_eq!(status, StatusCode::CREATED, "{first}");
+    let (_, again) = world.client.user(Method::POST, id, "payment", Some(choice)).await;
+    assert_eq!(first, again, "chosen twice, the same choice gives the same deposit");
+    let (status, text) = world.client.user(Method::POST, id, "cancel", None).await;
+    assert_eq!(status, StatusCode::OK, "{text}");
+    world.assert_told_once(id, "cancelled").await;
+    let (status, text) = world.client.user(Method::POST, id, "cancel", None).await;
+    assert_eq!((status, text.as_str()), (StatusCode::CONFLICT, "order is not pending"));
+    let (status, text) = world.client.admin_post(&format!("/orders/{id}/mark-paid")).await;
+    assert_eq!(status, StatusCode::OK, "{text}");
+    world.client.order_with_status(id, "paid").await;
+    eventually("the second webhook", PATIENCE, || async {
+        let told = world.merchant.with("order_id", &json!(id));
+        told.iter().any(|webhook| webhook.event["status"] == "paid").then_some(())
+    })
+    .await;
+}

@@ -1,0 +1,246 @@
+//! Rules of this code base that a compiler does not check.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Crates in the order of dependence: each may use only those before it, and stages not each other.
+const STAGES: [&str; 4] = ["ingest", "processor", "api", "webhooks"];
+const FILE_LINES_MAX: usize = 500;
+const TEST_FILE_LINES_MAX: usize = 800;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The direct dependencies of each crate of the workspace, without those of its tests.
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let of = |package: &Value| {
+        let all = package["dependencies"].as_array().unwrap();
+        all.iter().filter(|d| d["kind"].is_null()).map(|d| text(&d["name"])).collect()
+    };
+    let packages = metadata["packages"].as_array().unwrap();
+    packages.iter().map(|package| (text(&package["name"]), of(package))).collect()
+}
+
+fn files(extension: &str) -> Vec<PathBuf> {
+    let output = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "git ls-files");
+    let listed = String::from_utf8(output.stdout).unwrap();
+    let found: Vec<_> = listed
+        .lines()
+        .filter(|path| Path::new(path).extension().is_some_and(|e| e == extension))
+        .map(PathBuf::from)
+        .filter(|path| root().join(path).exists())
+        .collect();
+    assert!(!found.is_empty(), "no .{extension} files");
+    found
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap()
+}
+
+fn is_test(path: &Path) -> bool {
+    path.components().any(|part| part.as_os_str() == "tests")
+}
+
+/// The lines of a file before its unit tests.
+fn production(text: &str) -> &str {
+    text.split("#[cfg(test)]").next().unwrap_or_default()
+}
+
+#[test]
+fn crates_depend_in_one_direction() {
+    let allowed = |name: &str| -> Vec<&str> {
+        match name {
+            "schemas" | "devnet" | "xtask" => vec![],
+            "runtime" => vec!["schemas"],
+            "store" => vec!["schemas", "runtime"],
+            "ingest" | "processor" | "webhooks" => vec!["schemas", "runtime"],
+            "api" => vec!["schemas", "runtime", "store"],
+            "tidemark" => {
+                let mut all = vec!["schemas", "runtime", "store", "devnet"];
+                all.extend(STAGES);
+                all
+            }
+            "tests" => vec!["schemas", "runtime", "store", "processor", "devnet"],
+            other => panic!("{other} is not in design section 2"),
+        }
+    };
+    let all = dependencies();
+    for (name, uses) in &all {
+        for used in uses.iter().filter(|used| all.contains_key(*used)) {
+            assert!(allowed(name).contains(&used.as_str()), "{name} must not use {used}");
+        }
+    }
+}
+
+#[test]
+fn each_outside_system_has_one_user() {
+    let owners: [(&str, &[&str]); 7] = [
+        ("apache-avro", &["schemas"]),
+        ("rusqlite", &["runtime", "store"]),
+        ("rdkafka", &["runtime"]),
+        ("scylla", &["store"]),
+        ("alloy-sol-types", &["ingest"]),
+        ("alloy-primitives", &["schemas", "ingest", "devnet", "tests"]),
+        // The executable's is for the demo's buyer, the tests' for everything they call.
+        ("reqwest", &["ingest", "webhooks", "tidemark", "tests"]),
+    ];
+    for (name, uses) in dependencies() {
+        for (external, users) in owners {
+            assert!(
+                !uses.contains(external) || users.contains(&name.as_str()),
+                "{name} must not use {external}: {users:?} do"
+            );
+        }
+    }
+}
+
+#[test]
+fn machines_are_pure() {
+    let banned = [
+        "async ",
+        ".await",
+        "tokio",
+        "std::time",
+        "std::env",
+        "std::fs",
+        "std::net",
+        "std::thread",
+        "SystemTime",
+        "Instant",
+        "reqwest",
+        "rusqlite",
+        "dyn Clock",
+        "rand::",
+        "metrics::",
+        "tracing::",
+    ];
+    let machines: Vec<_> = files("rs")
+        .into_iter()
+        .filter(|path| {
+            let parts: Vec<_> = path.iter().map(|part| part.to_string_lossy()).collect();
+            parts.iter().any(|part| part == "machine" || part == "machine.rs")
+        })
+        .collect();
+    assert!(machines.len() >= 4, "{machines:?}");
+    for path in machines {
+        for (number, line) in production(&read(&path)).lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            for word in banned {
+                assert!(!code.contains(word), "{}:{}: {word}", path.display(), number + 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_file_says_what_it_is_and_is_not_too_long() {
+    for path in files("rs") {
+        let text = read(&path);
+        let first = text.lines().find(|line| !line.starts_with("#![")).unwrap_or_default();
+        assert!(first.starts_with("//!"), "{} does not open with //!", path.display());
+        let (lines, max) = if is_test(&path) {
+            (text.lines().count(), TEST_FILE_LINES_MAX)
+        } else {
+            (text.lines().count(), FILE_LINES_MAX)
+        };
+        assert!(lines <= max, "{} has {lines} lines: it holds two ideas", path.display());
+    }
+}
+
+#[test]
+fn nothing_is_left_behind() {
+    // Spelled apart, so that this file does not find itself.
+    let banned = [
+        concat!("TO", "DO"),
+        concat!("FIX", "ME"),
+        concat!("XX", "X"),
+        concat!("#[ign", "ore"),
+        concat!("to", "do!("),
+        concat!("unimple", "mented!("),
+        concat!("db", "g!("),
+        concat!("should_", "panic"),
+    ];
+    for path in files("rs") {
+        for (number, line) in read(&path).lines().enumerate() {
+            for word in banned {
+                assert!(!line.contains(word), "{}:{}: {word}", path.display(), number + 1);
+            }
+        }
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        for vague in ["mod", "util", "utils", "common", "helper", "helpers", "misc", "types"] {
+            assert!(name != vague, "{}: a file's name is a noun of the domain", path.display());
+        }
+    }
+}
+
+#[test]
+fn tests_wait_for_conditions_not_for_time() {
+    let banned = [concat!("thread::", "sleep"), concat!("time::", "sleep(")];
+    for path in files("rs").into_iter().filter(|path| is_test(path)) {
+        for (number, line) in read(&path).lines().enumerate() {
+            for word in banned {
+                assert!(!line.contains(word), "{}:{}: {word}", path.display(), number + 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn architecture_names_files_that_exist() {
+    let text = read(Path::new("ARCHITECTURE.md"));
+    let mut checked = 0;
+    for part in text.split('`').skip(1).step_by(2) {
+        let is_path = part.contains('/') && !part.contains([' ', '<', '*', '{', ':', '(']);
+        if is_path && !part.starts_with('/') {
+            assert!(root().join(part).exists(), "ARCHITECTURE.md names {part}, which is not there");
+            checked += 1;
+        }
+    }
+    assert!(checked >= 20, "only {checked} paths were checked");
+}
+
+#[test]
+fn every_schema_is_a_file_with_a_golden_example() {
+    for name in schemas::SchemaName::ALL {
+        let snake = format!("{name:?}").chars().fold(String::new(), |mut text, c| {
+            if c.is_uppercase() && !text.is_empty() {
+                text.push('_');
+            }
+            text.extend(c.to_lowercase());
+            text
+        });
+        for file in [format!("schemas/avro/{snake}.avsc"), format!("schemas/golden/{snake}.hex")] {
+            assert!(root().join(&file).exists(), "{file} is missing");
+        }
+    }
+}
+
+#[test]
+fn the_executable_starts_in_thirty_lines() {
+    let lines = read(Path::new("tidemark/src/main.rs")).lines().count();
+    assert!(lines <= 30, "tidemark/src/main.rs has {lines} lines");
+}
+
+#[test]
+fn ci_runs_one_command() {
+    let text = read(Path::new(".ci/run"));
+    assert!(text.contains("exec cargo xtask test"), "{text}");
+}

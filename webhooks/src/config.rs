@@ -1,0 +1,122 @@
+//! `[webhooks]`, and what the deliverer needs of `[merchant]`.
+
+use std::time::Duration;
+
+use runtime::config::{Merchant, Reader};
+use schemas::Secret;
+
+/// The interface's limit of automatic attempts (spec 8), which the retry topics are made for.
+pub(crate) const ATTEMPTS_MAX: i32 = 12;
+/// The longest first delay: its eleventh doubling still lies within the retention of the retry
+/// topics.
+const FIRST_DELAY_MAX: Duration = Duration::from_secs(300);
+/// The longest time for one attempt (spec 6.3.2 says a few seconds).
+const TIMEOUT_MAX: Duration = Duration::from_secs(60);
+
+/// How webhooks are delivered.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Automatic attempts for each event, from 1 to 12.
+    pub max_attempts: i32,
+    /// The delay after the first failed attempt. All delayed topics wait in proportion: their own
+    /// delay for each second of this one.
+    pub first_delay: Duration,
+    /// How long one attempt may take, from the look-up of the name to the end of the answer.
+    pub timeout: Duration,
+    /// Whether loopback, private and link-local addresses may be called.
+    pub allow_private_addresses: bool,
+    /// Requests under way at once.
+    pub concurrency: usize,
+    /// Requests under way at once to one host and port.
+    pub concurrency_per_host: usize,
+    /// Signs every request (spec 5.3).
+    pub secret: Secret,
+    /// Where `unknown_transfer` goes (spec 6.2); none sends none.
+    pub unknown_transfer_webhook_url: Option<String>,
+}
+
+impl Config {
+    /// Reads the section `webhooks`. Problems are noted in it.
+    #[must_use]
+    pub fn read(mut section: Reader, merchant: &Merchant) -> Self {
+        let attempts_max = u64::from(ATTEMPTS_MAX.unsigned_abs());
+        let max_attempts = section.integer("max_attempts", 1..=attempts_max);
+        let first_delay = section.duration("first_delay");
+        if first_delay.is_zero() || first_delay > FIRST_DELAY_MAX {
+            section.problem("first_delay", "must be from \"1ms\" to \"5m\"");
+        }
+        let timeout = section.duration("timeout");
+        if timeout.is_zero() || timeout > TIMEOUT_MAX {
+            section.problem("timeout", "must be from \"1ms\" to \"60s\"");
+        }
+        let mut count =
+            |key: &str| usize::try_from(section.integer(key, 1..=10_000)).unwrap_or(usize::MAX);
+        let (concurrency, concurrency_per_host) =
+            (count("concurrency"), count("concurrency_per_host"));
+        let config = Self {
+            max_attempts: i32::try_from(max_attempts).unwrap_or(ATTEMPTS_MAX),
+            first_delay,
+            timeout,
+            allow_private_addresses: section.flag("allow_private_addresses"),
+            concurrency,
+            concurrency_per_host,
+            secret: merchant.secret.clone(),
+            unknown_transfer_webhook_url: merchant.unknown_transfer_webhook_url.clone(),
+        };
+        section.finish();
+        config
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use runtime::config::{Problems, Shop, Source};
+
+    pub(crate) const SHOP: &str = r#"
+        [admin]
+        secret = "a"
+        [merchant]
+        secret = "whsec"
+        unknown_transfer_webhook_url = "https://shop.example/unknown"
+    "#;
+
+    fn read(text: &str) -> (Config, Vec<String>) {
+        let mut source = Source::parse(&format!("{SHOP}\n{text}"), []);
+        let shop = Shop::read(&mut source);
+        let config = Config::read(source.section("webhooks"), &shop.merchant);
+        let Err(Problems(lines)) = source.finish() else { return (config, Vec::new()) };
+        (config, lines.into_iter().filter(|l| l.starts_with("webhooks.")).collect())
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_interface() {
+        let (config, problems) = read("");
+        assert_eq!(problems, [""; 0]);
+        assert_eq!(config.max_attempts, 12, "spec 8");
+        assert_eq!(config.first_delay, Duration::from_secs(1), "spec 6.3.3");
+        assert_eq!(config.timeout, Duration::from_secs(5), "spec 6.3.2");
+        assert!(!config.allow_private_addresses);
+        assert_eq!((config.concurrency, config.concurrency_per_host), (256, 32));
+        assert_eq!(config.secret.expose(), b"whsec");
+        let url = config.unknown_transfer_webhook_url;
+        assert_eq!(url.as_deref(), Some("https://shop.example/unknown"));
+    }
+
+    #[test]
+    fn what_would_break_the_schedule_is_refused() {
+        let (_, problems) = read(
+            "[webhooks]\nmax_attempts = 13\nfirst_delay = \"0s\"\ntimeout = \"2m\"\nconcurrency = 0\nretries = 3\n",
+        );
+        for line in [
+            "webhooks.max_attempts: must be a whole number from 1 to 12",
+            "webhooks.first_delay: must be from \"1ms\" to \"5m\"",
+            "webhooks.timeout: must be from \"1ms\" to \"60s\"",
+            "webhooks.concurrency: must be a whole number from 1 to 10000",
+            "webhooks.retries: unknown key",
+        ] {
+            assert!(problems.iter().any(|p| p == line), "{line} is not in {problems:#?}");
+        }
+        assert_eq!(problems.len(), 5);
+    }
+}

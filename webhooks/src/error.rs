@@ -1,0 +1,24 @@
+//! Why a part of this stage stops. Receivers that fail are no errors: they are outcomes.
+
+use runtime::log;
+use schemas::CodecError;
+
+/// What the process must stop for.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The log cannot go on.
+    #[error("webhooks cannot read the log")]
+    Log(#[from] log::Error),
+    /// It is not known whether a step was written.
+    #[error("webhooks cannot commit")]
+    Step(#[from] log::StepError),
+    /// A record of ours does not fit its schema: a defect of this program.
+    #[error("webhooks made a record that cannot be encoded")]
+    Codec(#[from] CodecError),
+    /// The HTTP client cannot be made, for example because the system has no trusted certificates.
+    #[error("webhooks cannot make the HTTP client")]
+    Client(#[from] reqwest::Error),
+    /// The code of an attempt panicked: a defect of this program.
+    #[error("a webhook attempt broke off")]
+    Attempt(#[from] tokio::task::JoinError),
+}

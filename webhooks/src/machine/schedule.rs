@@ -1,0 +1,175 @@
+//! What follows from an attempt: its record, and when the next one is (spec 6.3.3, as `lib.rs`
+//! counts).
+
+use std::time::Duration;
+
+use schemas::record::{Attempt, Delivery};
+use schemas::{AttemptOutcome, Topic, UnixMicros};
+
+use crate::config::ATTEMPTS_MAX;
+
+/// How an attempt went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) outcome: AttemptOutcome,
+    pub(crate) http_status: Option<u16>,
+    pub(crate) attempted_at: UnixMicros,
+    pub(crate) took: Duration,
+}
+
+/// What an attempt leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    /// For `webhooks.attempts`.
+    pub(crate) attempt: Attempt,
+    /// The delivery again, for a retry topic or `webhooks.dead`.
+    pub(crate) next: Option<(Topic, Delivery)>,
+}
+
+/// Whether a delivery can be worked with.
+///
+/// # Errors
+/// What is wrong with it; it was not made by this program then.
+pub(crate) fn check(delivery: &Delivery) -> Result<(), &'static str> {
+    if !(1..=ATTEMPTS_MAX).contains(&delivery.attempt) {
+        return Err("the attempt is not one of 1 to 12");
+    }
+    // It is sent as a header.
+    let id = &delivery.event_id;
+    if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err("the event id is not visible ASCII");
+    }
+    Ok(())
+}
+
+/// What follows from `answer` to an attempt at `delivery`. A dead delivery keeps the number of its
+/// last attempt.
+pub(crate) fn decide(delivery: &Delivery, answer: &Answer, max_attempts: i32) -> Verdict {
+    let attempt = Attempt {
+        event_id: delivery.event_id.clone(),
+        kind: delivery.kind,
+        order_id: delivery.order_id,
+        transfer_id: delivery.transfer_id,
+        attempt: delivery.attempt,
+        manual: delivery.manual,
+        attempted_at: answer.attempted_at,
+        outcome: answer.outcome,
+        http_status: answer.http_status.map(i32::from),
+        duration_ms: i64::try_from(answer.took.as_millis()).unwrap_or(i64::MAX),
+    };
+    let failed = answer.outcome != AttemptOutcome::Delivered;
+    let next = (failed && !delivery.manual).then(|| decide_next(delivery, max_attempts));
+    Verdict { attempt, next }
+}
+
+fn decide_next(delivery: &Delivery, max_attempts: i32) -> (Topic, Delivery) {
+    let failed = delivery.attempt;
+    match u8::try_from(failed - 1) {
+        Ok(level) if failed < max_attempts => {
+            let next = Delivery { attempt: failed + 1, ..delivery.clone() };
+            (Topic::WebhooksRetry(level), next)
+        }
+        _ => (Topic::WebhooksDead, delivery.clone()),
+    }
+}
+
+/// When a record of `topic` that the log took at `appended_at` is due: its topic's delay later, in
+/// seconds that are as long as `first_delay`.
+pub(crate) fn due_at(topic: Topic, appended_at: UnixMicros, first_delay: Duration) -> UnixMicros {
+    let unit = i64::try_from(first_delay.as_micros()).unwrap_or(i64::MAX);
+    let delay = i64::from(topic.spec().delay_seconds).saturating_mul(unit);
+    UnixMicros(appended_at.0.saturating_add(delay))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schemas::record::example;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn answer(outcome: AttemptOutcome) -> Answer {
+        Answer {
+            outcome,
+            http_status: None,
+            attempted_at: UnixMicros(5),
+            took: Duration::from_millis(31),
+        }
+    }
+
+    fn delivery(attempt: i32, manual: bool) -> Delivery {
+        Delivery { attempt, manual, ..example::delivery() }
+    }
+
+    #[test]
+    fn only_delivered_ends_it_and_each_failure_goes_one_level_on() {
+        for outcome in AttemptOutcome::ALL {
+            for attempt in 1..=12 {
+                let given = delivery(attempt, false);
+                let verdict = decide(&given, &answer(*outcome), 12);
+                assert_eq!(verdict.attempt.attempt, attempt);
+                assert_eq!(verdict.attempt.outcome, *outcome);
+                let Some((topic, next)) = verdict.next else {
+                    assert_eq!(*outcome, AttemptOutcome::Delivered, "spec 6.3.1");
+                    continue;
+                };
+                assert_ne!(*outcome, AttemptOutcome::Delivered, "spec 6.3.1");
+                if attempt == 12 {
+                    assert_eq!((topic, next), (Topic::WebhooksDead, given), "spec 6.3.4");
+                } else {
+                    let wait = due_at(topic, UnixMicros(0), SECOND);
+                    assert_eq!(wait.0, 1_000_000 << (attempt - 1), "spec 6.3.3");
+                    assert_eq!(next, delivery(attempt + 1, false));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn fewer_attempts_end_earlier_also_for_what_is_already_under_way() {
+        for (attempt, max, dead) in [(1, 1, true), (2, 3, false), (3, 3, true), (9, 3, true)] {
+            let verdict = decide(&delivery(attempt, false), &answer(AttemptOutcome::Timeout), max);
+            let (topic, _) = verdict.next.unwrap();
+            assert_eq!(topic == Topic::WebhooksDead, dead, "{attempt} of {max}");
+        }
+    }
+
+    #[test]
+    fn a_manual_resend_is_one_attempt() {
+        for outcome in AttemptOutcome::ALL {
+            let verdict = decide(&delivery(1, true), &answer(*outcome), 12);
+            assert!(verdict.attempt.manual);
+            assert_eq!(verdict.next, None, "{outcome}");
+        }
+    }
+
+    #[test]
+    fn the_attempt_tells_what_happened() {
+        let given = Answer { http_status: Some(503), ..answer(AttemptOutcome::Status) };
+        let from = delivery(2, false);
+        let attempt = decide(&from, &given, 12).attempt;
+        assert_eq!(attempt.event_id, from.event_id);
+        assert_eq!((attempt.order_id, attempt.transfer_id), (from.order_id, from.transfer_id));
+        assert_eq!((attempt.attempted_at, attempt.duration_ms), (UnixMicros(5), 31));
+        assert_eq!(attempt.http_status, Some(503));
+    }
+
+    #[test]
+    fn the_first_delay_scales_every_wait() {
+        let ten = Duration::from_millis(10);
+        assert_eq!(due_at(Topic::WebhooksDispatch, UnixMicros(7), ten), UnixMicros(7));
+        assert_eq!(due_at(Topic::WebhooksRetry(10), UnixMicros(7), ten), UnixMicros(10_240_007));
+        assert_eq!(due_at(Topic::WebhooksDefer, UnixMicros(7), SECOND), UnixMicros(5_000_007));
+    }
+
+    #[test]
+    fn deliveries_nobody_here_made_are_refused() {
+        assert_eq!(check(&delivery(12, false)), Ok(()));
+        assert!(check(&delivery(0, false)).is_err());
+        assert!(check(&delivery(13, false)).is_err());
+        for event_id in ["", "a b", "a\nb", "\u{e9}"] {
+            let wrong = Delivery { event_id: event_id.into(), ..example::delivery() };
+            assert!(check(&wrong).is_err(), "{event_id:?}");
+        }
+    }
+}

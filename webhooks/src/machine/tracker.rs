@@ -1,0 +1,230 @@
+//! Which records of one partition are complete, when they complete in any order.
+//!
+//! What is committed is the low watermark, and beside it a bitset of the completions above it, so
+//! that after a crash nothing complete is done again. The bitset reaches [`WINDOW`] offsets:
+//! whoever asks [`Tracker::fits`] before starting never completes a record that it cannot hold.
+
+use std::collections::BTreeSet;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use runtime::log::{Committed, Offset};
+
+/// How far above the watermark a record may be started. The bitset takes 342 bytes of text at most.
+pub(crate) const WINDOW: i64 = 2048;
+
+/// The state of one partition. Offsets that the log skips (expired, or markers of Kafka's
+/// transactions) count as complete.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Tracker {
+    /// The first offset that was not received.
+    next: i64,
+    /// Received and not complete.
+    open: BTreeSet<i64>,
+    /// Complete before this owner took over, not received again yet.
+    complete: BTreeSet<i64>,
+}
+
+impl Tracker {
+    /// Goes on where the group was. A bitset that cannot be read counts as empty: that repeats
+    /// webhooks, which is allowed, and loses none.
+    pub(crate) fn restore(committed: Option<&Committed>) -> Self {
+        let Some(committed) = committed else { return Self::default() };
+        let bytes = STANDARD_NO_PAD.decode(&committed.metadata).unwrap_or_default();
+        let first = committed.offset.0;
+        let bits = bytes.iter().flat_map(|byte| (0..8).map(move |bit| byte & (1 << bit) != 0));
+        let complete = (first..).zip(bits).filter(|(_, bit)| *bit).map(|(o, _)| o).collect();
+        Self { next: first, open: BTreeSet::new(), complete }
+    }
+
+    /// Takes note of a record that was read. Says whether it is to be worked on: false if it was
+    /// received before or is complete already.
+    pub(crate) fn receive(&mut self, offset: Offset) -> bool {
+        if offset.0 < self.next {
+            return false;
+        }
+        self.next = offset.0.saturating_add(1);
+        let done = self.complete.contains(&offset.0);
+        self.complete = self.complete.split_off(&self.next);
+        if !done {
+            self.open.insert(offset.0);
+        }
+        !done
+    }
+
+    /// Whether a received record may be started.
+    pub(crate) fn fits(&self, offset: Offset) -> bool {
+        offset.0.saturating_sub(self.watermark()) < WINDOW
+    }
+
+    /// Marks a received record as complete.
+    pub(crate) fn complete(&mut self, offset: Offset) {
+        self.open.remove(&offset.0);
+    }
+
+    fn watermark(&self) -> i64 {
+        self.open.first().copied().unwrap_or(self.next)
+    }
+
+    /// What to commit.
+    pub(crate) fn committed(&self) -> Committed {
+        let watermark = self.watermark();
+        let end = watermark.saturating_add(WINDOW);
+        let received = (watermark..self.next.min(end)).filter(|o| !self.open.contains(o));
+        let mut bytes: Vec<u8> = Vec::new();
+        for offset in received.chain(self.complete.range(..end).copied()) {
+            let position = usize::try_from(offset.saturating_sub(watermark)).unwrap_or_default();
+            bytes.resize(bytes.len().max(position / 8 + 1), 0);
+            if let Some(byte) = bytes.last_mut() {
+                // Offsets come in increasing order, so the last byte is the one.
+                *byte |= 1 << (position % 8);
+            }
+        }
+        Committed { offset: Offset(watermark), metadata: STANDARD_NO_PAD.encode(bytes) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    fn at(offset: i64, metadata: &str) -> Committed {
+        Committed { offset: Offset(offset), metadata: metadata.to_owned() }
+    }
+
+    #[test]
+    fn the_watermark_waits_for_the_slowest() {
+        let mut tracker = Tracker::restore(Some(&at(5, "")));
+        for offset in 5..9 {
+            assert!(tracker.receive(Offset(offset)));
+        }
+        tracker.complete(Offset(6));
+        tracker.complete(Offset(8));
+        let committed = tracker.committed();
+        assert_eq!(committed, at(5, &STANDARD_NO_PAD.encode([0b1010])));
+        let mut restored = Tracker::restore(Some(&committed));
+        let again: Vec<_> = (5..10).filter(|o| restored.receive(Offset(*o))).collect();
+        assert_eq!(again, [5, 7, 9]);
+        tracker.complete(Offset(5));
+        assert_eq!(tracker.committed().offset, Offset(7));
+        tracker.complete(Offset(7));
+        assert_eq!(tracker.committed(), at(9, ""));
+    }
+
+    #[test]
+    fn a_rewind_brings_nothing_twice() {
+        let mut tracker = Tracker::restore(None);
+        assert!((0..4).all(|o| tracker.receive(Offset(o))));
+        tracker.complete(Offset(2));
+        assert!((0..4).all(|o| !tracker.receive(Offset(o))));
+        assert!(tracker.receive(Offset(4)));
+    }
+
+    #[test]
+    fn the_window_bounds_the_metadata() {
+        let mut tracker = Tracker::restore(None);
+        assert!((0..WINDOW + 10).all(|o| tracker.receive(Offset(o))));
+        assert!(tracker.fits(Offset(WINDOW - 1)));
+        assert!(!tracker.fits(Offset(WINDOW)));
+        (1..WINDOW).for_each(|o| tracker.complete(Offset(o)));
+        let committed = tracker.committed();
+        assert_eq!(committed.offset, Offset(0));
+        assert_eq!(committed.metadata.len(), 342);
+        tracker.complete(Offset(0));
+        assert!(tracker.fits(Offset(WINDOW)));
+        assert_eq!(tracker.committed(), at(WINDOW, ""));
+    }
+
+    #[test]
+    fn a_gap_wider_than_the_window_does_not_stop_it() {
+        let mut tracker = Tracker::restore(None);
+        assert!(tracker.receive(Offset(3)));
+        assert!(tracker.receive(Offset(50_000)));
+        assert!(!tracker.fits(Offset(50_000)));
+        tracker.complete(Offset(3));
+        assert!(tracker.fits(Offset(50_000)));
+        assert_eq!(tracker.committed().offset, Offset(50_000));
+    }
+
+    #[test]
+    fn unreadable_metadata_repeats_and_loses_nothing() {
+        let mut tracker = Tracker::restore(Some(&at(7, "!not base64")));
+        assert!(!tracker.receive(Offset(6)));
+        assert!(tracker.receive(Offset(7)));
+    }
+
+    /// What happens to a partition, by numbers that are cut to what exists.
+    #[derive(Debug, Clone)]
+    enum Move {
+        Read(usize),
+        Complete(usize),
+        Commit,
+        Crash,
+    }
+
+    fn moves() -> impl Strategy<Value = Vec<Move>> {
+        let one = prop_oneof![
+            (1_usize..40).prop_map(Move::Read),
+            (0_usize..4000).prop_map(Move::Complete),
+            (0_usize..4000).prop_map(Move::Complete),
+            Just(Move::Commit),
+            Just(Move::Crash),
+        ];
+        vec(one, 1..300)
+    }
+
+    proptest! {
+        /// Against plain sets: nothing incomplete lies below the watermark, and after a crash
+        /// exactly what was not complete at the last commit is worked on again.
+        #[test]
+        fn agrees_with_plain_sets(gaps in vec(1_i64..4, 400), moves in moves()) {
+            let log: Vec<i64> = gaps.iter().scan(0, |at, gap| { *at += gap; Some(*at) }).collect();
+            let mut tracker = Tracker::restore(None);
+            let mut stored: Option<Committed> = None;
+            let mut durable: BTreeSet<i64> = BTreeSet::new();
+            let mut done: BTreeSet<i64> = BTreeSet::new();
+            let mut working: BTreeSet<i64> = BTreeSet::new();
+            let mut position = 0_i64;
+            for step in moves {
+                match step {
+                    Move::Read(count) => {
+                        let read: Vec<_> =
+                            log.iter().copied().filter(|o| *o >= position).take(count).collect();
+                        for offset in read {
+                            position = offset + 1;
+                            let fresh = tracker.receive(Offset(offset));
+                            prop_assert_eq!(fresh, !done.contains(&offset));
+                            if fresh { working.insert(offset); }
+                        }
+                    }
+                    Move::Complete(which) if !working.is_empty() => {
+                        let offset = *working.iter().nth(which % working.len()).unwrap();
+                        if tracker.fits(Offset(offset)) {
+                            tracker.complete(Offset(offset));
+                            working.remove(&offset);
+                            done.insert(offset);
+                        }
+                    }
+                    Move::Complete(_) => {}
+                    Move::Commit => {
+                        let committed = tracker.committed();
+                        prop_assert!(
+                            log.iter().all(|o| *o >= committed.offset.0 || done.contains(o))
+                        );
+                        prop_assert!(committed.metadata.len() <= 342);
+                        durable.clone_from(&done);
+                        stored = Some(committed);
+                    }
+                    Move::Crash => {
+                        tracker = Tracker::restore(stored.as_ref());
+                        done.clone_from(&durable);
+                        working.clear();
+                        position = stored.as_ref().map_or(0, |c| c.offset.0);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Both loops on their threads over the embedded log: the schedule, restarts, fairness.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use runtime::log::embedded::EmbeddedLog;
+use runtime::log::{Log, Offset, TopicPartition};
+use runtime::{Clock, ManualClock, SystemClock};
+use schemas::record::{Attempt, Delivery, Order, Record, example};
+use schemas::{AttemptOutcome, OrderId, OrderStatus, Topic};
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::receiver::{Call, Receiver};
+use super::scripted::{LAYOUT, START, at, config, delivery, put};
+use super::{run_deliverer, run_dispatcher};
+use crate::config::Config;
+use crate::error::Error;
+
+/// Both loops, on their threads.
+struct Running {
+    stop: CancellationToken,
+    threads: Vec<JoinHandle<Result<(), Error>>>,
+}
+
+impl Running {
+    fn start(log: &EmbeddedLog, config: &Config, clock: Arc<dyn Clock>) -> Self {
+        let stop = CancellationToken::new();
+        let (log_a, config_a, stop_a) = (log.clone(), config.clone(), stop.clone());
+        let dispatcher = std::thread::spawn(move || run_dispatcher(&log_a, &config_a, &stop_a));
+        let (log_b, config_b, stop_b) = (log.clone(), config.clone(), stop.clone());
+        let handle = Handle::current();
+        let deliverer =
+            std::thread::spawn(move || run_deliverer(&log_b, &config_b, clock, handle, &stop_b));
+        Self { stop, threads: vec![dispatcher, deliverer] }
+    }
+
+    /// Ends both as the process does.
+    fn stop(self) {
+        self.stop.cancel();
+        self.threads.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
+    }
+}
+
+fn open(dir: &Path, clock: Arc<dyn Clock>) -> EmbeddedLog {
+    EmbeddedLog::open(dir, LAYOUT, clock).unwrap()
+}
+
+fn read<R: Record>(log: &EmbeddedLog, topic: Topic) -> Vec<R> {
+    let of: TopicPartition = at(topic);
+    let records = log.read(of, Offset(0), 100_000).unwrap();
+    records.iter().map(|r| schemas::decode(r.value.as_deref().unwrap()).unwrap()).collect()
+}
+
+fn attempts(log: &EmbeddedLog) -> Vec<Attempt> {
+    read(log, Topic::WebhooksAttempts)
+}
+
+/// Looks again and again until `done`.
+async fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut tick = tokio::time::interval(Duration::from_millis(2));
+    while !done() {
+        assert!(Instant::now() < deadline, "{what} did not happen");
+        tick.tick().await;
+    }
+}
+
+fn paid(number: u128, url: &str) -> Order {
+    Order {
+        order_id: OrderId(Uuid::from_u128(number)),
+        status: OrderStatus::Paid,
+        status_changed: true,
+        webhook_url: url.to_owned(),
+        updated_at: START,
+        ..example::order()
+    }
+}
+
+async fn change(log: &EmbeddedLog, order: &Order) {
+    log.produce(vec![put(Topic::Orders, &order.order_id.to_string(), order)]).await.unwrap();
+}
+
+fn numbers(calls: &[Call]) -> Vec<i32> {
+    calls.iter().map(|call| call.attempt).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn invariant_9_twelve_attempts_at_exactly_their_times_then_dead_spec_6_3_3() {
+    let clock = Arc::new(ManualClock::new(START));
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path(), clock.clone());
+    let failing = Receiver::start(500, clock.clone()).await;
+    let quick = Receiver::start(200, clock.clone()).await;
+    let running = Running::start(&log, &config(), clock.clone());
+    change(&log, &paid(1, &failing.url())).await;
+    let mut canaries = 0;
+    let milli = Duration::from_millis(1);
+    for failed in 1..=11 {
+        let count = || attempts(&log).iter().filter(|a| a.order_id.is_some()).count();
+        until("the attempt", || count() == failed).await;
+        clock.advance(Duration::from_secs(1 << (failed - 1)) - milli);
+        // A delivery that is due now shows that the deliverer has seen this moment.
+        canaries += 1;
+        let name = format!("canary-{canaries}");
+        let canary = put(Topic::WebhooksDispatch, &name, &delivery(&name, &quick.url()));
+        log.produce(vec![canary]).await.unwrap();
+        until("the canary", || quick.calls().len() == canaries).await;
+        assert_eq!(failing.calls().len(), failed, "not before it is due");
+        clock.advance(milli);
+        until("the next attempt", || failing.calls().len() == failed + 1).await;
+    }
+    until("death", || read::<Delivery>(&log, Topic::WebhooksDead).len() == 1).await;
+    running.stop();
+    let calls = failing.calls();
+    assert_eq!(numbers(&calls), (1..=12).collect::<Vec<_>>());
+    let seconds: Vec<_> =
+        calls.windows(2).map(|pair| (pair[1].at.0 - pair[0].at.0) / 1_000_000).collect();
+    assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]);
+    assert!(calls.iter().all(|call| call.event_id == "orders/0/0" && call.body == calls[0].body));
+    let dead: Vec<Delivery> = read(&log, Topic::WebhooksDead);
+    assert_eq!((dead[0].event_id.as_str(), dead[0].attempt), ("orders/0/0", 12));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_between_attempts_goes_on_with_the_same_number() {
+    let clock = Arc::new(ManualClock::new(START));
+    let dir = tempfile::tempdir().unwrap();
+    let failing = Receiver::start(503, clock.clone()).await;
+    let mut made = 0;
+    for _ in 0..3 {
+        let log = open(dir.path(), clock.clone());
+        let running = Running::start(&log, &config(), clock.clone());
+        if made == 0 {
+            change(&log, &paid(1, &failing.url())).await;
+        }
+        for _ in 0..2 {
+            clock.advance(Duration::from_secs(if made == 0 { 0 } else { 1 << (made - 1) }));
+            made += 1;
+            until("the attempt", || attempts(&log).len() == made).await;
+        }
+        running.stop();
+    }
+    let calls = failing.calls();
+    assert_eq!(numbers(&calls), (1..=6).collect::<Vec<_>>());
+    assert!(calls.iter().all(|call| call.event_id == "orders/0/0"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_receiver_delays_nobody_else() {
+    let clock = Arc::new(SystemClock);
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path(), clock.clone());
+    let silent = Receiver::silent(clock.clone()).await;
+    let quick = Receiver::start(200, clock.clone()).await;
+    let config = Config { concurrency_per_host: 2, ..config() };
+    let running = Running::start(&log, &config, clock);
+    for number in 0..40 {
+        let url = if number % 2 == 0 { silent.url() } else { quick.url() };
+        change(&log, &paid(number, &url)).await;
+    }
+    until("delivery to the quick one", || quick.calls().len() == 20).await;
+    until("its attempts", || attempts(&log).len() == 20).await;
+    assert!(silent.calls().len() <= 2);
+    assert!(attempts(&log).iter().all(|a| a.outcome == AttemptOutcome::Delivered));
+    silent.open();
+    // Those put off are due five seconds later: a silent receiver pays with its own time.
+    until("delivery to the other one", || attempts(&log).len() == 40).await;
+    running.stop();
+    assert_eq!(silent.calls().len(), 20);
+}
+
+/// How often an event's POST fails before it is acknowledged; 9 is more than there are attempts.
+fn failures(event_id: &str) -> i32 {
+    let number: i32 = event_id.rsplit('/').next().unwrap().parse().unwrap();
+    if number % 7 == 6 { 9 } else { number % 4 }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn invariant_9_every_event_is_attempted_through_restarts_and_never_early() {
+    const EVENTS: usize = 120;
+    let clock = Arc::new(SystemClock);
+    let dir = tempfile::tempdir().unwrap();
+    let status = |event: &str, attempt| if attempt > failures(event) { 200 } else { 500 };
+    let receiver = Receiver::deciding(clock.clone(), status).await;
+    let config = Config { max_attempts: 5, first_delay: Duration::from_millis(10), ..config() };
+    let wanted = |event: &str| (failures(event) + 1).min(5);
+    let total: i32 = (0..EVENTS).map(|n| wanted(&format!("orders/0/{n}"))).sum();
+    let total = usize::try_from(total).unwrap();
+    for round in 0..4 {
+        let log = open(dir.path(), clock.clone());
+        let running = Running::start(&log, &config, clock.clone());
+        for number in 0..EVENTS / 4 {
+            change(&log, &paid((round * EVENTS + number) as u128, &receiver.url())).await;
+        }
+        let enough = if round == 3 { total } else { (round + 1) * EVENTS / 4 };
+        until("attempts", || attempts(&log).len() >= enough).await;
+        running.stop();
+    }
+    let log = open(dir.path(), clock);
+    let mut by_event: BTreeMap<String, Vec<Call>> = BTreeMap::new();
+    for call in receiver.calls() {
+        by_event.entry(call.event_id.clone()).or_default().push(call);
+    }
+    assert_eq!(by_event.len(), EVENTS);
+    for (event, calls) in &by_event {
+        assert_eq!(numbers(calls), (1..=wanted(event)).collect::<Vec<_>>(), "{event}");
+        for (pair, failed) in calls.windows(2).zip(0..) {
+            let waited = pair[1].at.0 - pair[0].at.0;
+            assert!(waited >= 10_000 << failed, "{event}: {waited} us after {:?}", pair[0]);
+        }
+    }
+    let recorded = attempts(&log).len();
+    assert_eq!(recorded, total, "each POST is a record");
+    let dead: Vec<Delivery> = read(&log, Topic::WebhooksDead);
+    let hopeless = by_event.keys().filter(|event| failures(event) == 9).count();
+    assert_eq!(dead.len(), hopeless);
+}

@@ -1,0 +1,98 @@
+//! A merchant's receiver for tests: notes what comes and answers as it is told.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::post;
+use runtime::Clock;
+use schemas::UnixMicros;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+/// One POST.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Call {
+    pub(super) event_id: String,
+    pub(super) attempt: i32,
+    pub(super) at: UnixMicros,
+    pub(super) body: String,
+}
+
+/// The status for an event and the number of its attempt.
+type Decide = Box<dyn Fn(&str, i32) -> u16 + Send + Sync>;
+
+struct Shared {
+    calls: Mutex<Vec<Call>>,
+    status: Decide,
+    /// While false, nobody is answered.
+    open: watch::Sender<bool>,
+    clock: Arc<dyn Clock>,
+}
+
+#[derive(Clone)]
+pub(super) struct Receiver {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+impl Receiver {
+    /// Answers every POST with `status`.
+    pub(super) async fn start(status: u16, clock: Arc<dyn Clock>) -> Self {
+        Self::deciding(clock, move |_, _| status).await
+    }
+
+    /// Answers with the status that `status` gives for an event and the number of its attempt.
+    pub(super) async fn deciding(
+        clock: Arc<dyn Clock>,
+        status: impl Fn(&str, i32) -> u16 + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared {
+            calls: Mutex::default(),
+            status: Box::new(status),
+            open: watch::channel(true).0,
+            clock,
+        });
+        let state = shared.clone();
+        let handler = move |headers: HeaderMap, body: String| answer(state.clone(), headers, body);
+        let routes = Router::new().route("/hooks", post(handler));
+        tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
+        Self { address, shared }
+    }
+
+    /// Answers nobody until [`Receiver::open`].
+    pub(super) async fn silent(clock: Arc<dyn Clock>) -> Self {
+        let receiver = Self::start(200, clock).await;
+        receiver.shared.open.send_replace(false);
+        receiver
+    }
+
+    pub(super) fn open(&self) {
+        self.shared.open.send_replace(true);
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("http://{}/hooks", self.address)
+    }
+
+    pub(super) fn calls(&self) -> Vec<Call> {
+        self.shared.calls.lock().unwrap().clone()
+    }
+
+    pub(super) fn called(&self) -> Vec<(String, i32)> {
+        self.calls().into_iter().map(|call| (call.event_id, call.attempt)).collect()
+    }
+}
+
+async fn answer(shared: Arc<Shared>, headers: HeaderMap, body: String) -> StatusCode {
+    let text = |name: &str| headers[name].to_str().unwrap().to_owned();
+    let event_id = text("webhook-id");
+    let attempt = text("webhook-attempt").parse().unwrap();
+    let call = Call { event_id: event_id.clone(), attempt, at: shared.clock.now(), body };
+    shared.calls.lock().unwrap().push(call);
+    shared.open.subscribe().wait_for(|open| *open).await.unwrap();
+    StatusCode::from_u16((shared.status)(&event_id, attempt)).unwrap()
+}

@@ -1,0 +1,271 @@
+//! Both loops, turn by turn, on a log that aborts, fences and takes partitions away.
+
+use std::time::{Duration, Instant};
+
+use runtime::log::{NewRecord, Offset, StepError};
+use schemas::record::{DeadLetter, Delivery, Order, example};
+use schemas::{OrderStatus, Topic};
+use tokio::runtime::Handle;
+
+use super::deliverer::{self, Deliverer};
+use super::dispatcher::{self, Dispatcher};
+use super::receiver::Receiver;
+use super::scripted::{LAYOUT, Scripted, config, delivery, put};
+use crate::config::Config;
+
+const DISPATCH: Topic = Topic::WebhooksDispatch;
+const TOPICS: [Topic; 3] = [DISPATCH, Topic::WebhooksRetry(0), Topic::WebhooksDefer];
+
+fn deliverer(log: &Scripted, config: &Config) -> Deliverer {
+    let worker = log.worker(&TOPICS);
+    Deliverer::new(worker, LAYOUT, config, log.clock(), Handle::current()).unwrap()
+}
+
+fn dispatch(log: &Scripted, names: &[&str], url: &str) {
+    let records = names.iter().map(|name| put(DISPATCH, name, &delivery(name, url)));
+    log.append(records.collect());
+}
+
+/// Turns until `done`.
+#[track_caller]
+fn turn_until(deliverer: &mut Deliverer, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !done() {
+        assert!(Instant::now() < deadline, "it did not happen");
+        assert_eq!(deliverer.turn().unwrap(), deliverer::Turn::Done);
+    }
+}
+
+fn names(of: &[(&str, i32)]) -> Vec<(String, i32)> {
+    of.iter().map(|(name, attempt)| ((*name).to_owned(), *attempt)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_aborted_step_is_committed_later_without_another_post() {
+    let log = Scripted::new();
+    let status = |event: &str, _| if event == "b" { 500 } else { 200 };
+    let receiver = Receiver::deciding(log.clock(), status).await;
+    log.fail_commits([StepError::Aborted("disk full".into())]);
+    dispatch(&log, &["a", "b"], &receiver.url());
+    let mut deliverer = deliverer(&log, &config());
+    turn_until(&mut deliverer, || log.attempts().len() == 2);
+    let mut called = receiver.called();
+    called.sort();
+    assert_eq!(called, names(&[("a", 1), ("b", 1)]));
+    let retries: Vec<Delivery> = log.read(Topic::WebhooksRetry(0));
+    assert_eq!(retries, [Delivery { attempt: 2, ..delivery("b", &receiver.url()) }]);
+    assert_eq!(log.committed(DISPATCH).unwrap().offset, Offset(2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_started_while_results_cannot_be_kept() {
+    let log = Scripted::new();
+    let receiver = Receiver::start(200, log.clock()).await;
+    log.fail_commits([StepError::Aborted("disk full".into())]);
+    dispatch(&log, &["a"], &receiver.url());
+    let mut deliverer = deliverer(&log, &config());
+    turn_until(&mut deliverer, || receiver.calls().len() == 1);
+    turn_until(&mut deliverer, || log.failures_left() == 0);
+    dispatch(&log, &["b"], &receiver.url());
+    turn_until(&mut deliverer, || {
+        let calls = receiver.calls().len();
+        assert!(calls < 2 || !log.attempts().is_empty(), "b was sent before a was kept");
+        calls == 2
+    });
+    turn_until(&mut deliverer, || log.attempts().len() == 2);
+    assert_eq!(receiver.called(), names(&[("a", 1), ("b", 1)]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_fence_the_new_owner_makes_its_own_attempt() {
+    let log = Scripted::new();
+    let receiver = Receiver::start(200, log.clock()).await;
+    log.fail_commits([StepError::Fenced("another member".into())]);
+    dispatch(&log, &["a"], &receiver.url());
+    let mut deliverer = deliverer(&log, &config());
+    turn_until(&mut deliverer, || log.failures_left() == 0);
+    assert_eq!(log.attempts(), []);
+    log.assign(&TOPICS);
+    turn_until(&mut deliverer, || log.attempts().len() == 1);
+    assert_eq!(receiver.called(), names(&[("a", 1), ("a", 1)]));
+    assert_eq!(log.committed(DISPATCH).unwrap().offset, Offset(1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn results_for_a_partition_that_was_taken_away_are_dropped() {
+    let log = Scripted::new();
+    let receiver = Receiver::silent(log.clock()).await;
+    let config = Config { concurrency_per_host: 1, ..config() };
+    dispatch(&log, &["a", "b"], &receiver.url());
+    let mut deliverer = deliverer(&log, &config);
+    turn_until(&mut deliverer, || receiver.calls().len() == 1);
+    log.revoke(DISPATCH);
+    turn_until(&mut deliverer, || !log.has_events());
+    receiver.open();
+    deliverer.drain(Duration::from_secs(20)).unwrap();
+    assert_eq!(receiver.called(), names(&[("a", 1)]), "b waited and was forgotten");
+    assert_eq!(log.attempts(), []);
+    assert_eq!(log.committed(DISPATCH), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_repeats_only_what_was_not_complete() {
+    let log = Scripted::new();
+    let silent = Receiver::silent(log.clock()).await;
+    let quick = Receiver::start(200, log.clock()).await;
+    dispatch(&log, &["slow"], &silent.url());
+    dispatch(&log, &["a", "b", "c"], &quick.url());
+    let mut first = deliverer(&log, &config());
+    turn_until(&mut first, || log.attempts().len() == 3 && silent.calls().len() == 1);
+    let committed = log.committed(DISPATCH).unwrap();
+    assert_eq!(committed.offset, Offset(0), "the slow one is not complete");
+    drop(first);
+    silent.open();
+    let mut second = deliverer(&log, &config());
+    turn_until(&mut second, || log.attempts().len() == 4);
+    assert_eq!(silent.called(), names(&[("slow", 1), ("slow", 1)]));
+    assert_eq!(quick.calls().len(), 3);
+    assert_eq!(log.committed(DISPATCH).unwrap().offset, Offset(4));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn poison_becomes_a_dead_letter_and_the_rest_goes_on() {
+    let log = Scripted::new();
+    let receiver = Receiver::start(200, log.clock()).await;
+    let no_value = NewRecord { value: None, ..put(DISPATCH, "x", &delivery("x", "")) };
+    let garbage = NewRecord { value: Some(vec![9; 9]), ..no_value.clone() };
+    let numberless = put(DISPATCH, "y", &Delivery { attempt: 13, ..delivery("y", "http://a/") });
+    log.append(vec![no_value, garbage, numberless]);
+    dispatch(&log, &["a"], &receiver.url());
+    let mut deliverer = deliverer(&log, &config());
+    turn_until(&mut deliverer, || log.attempts().len() == 1);
+    let letters: Vec<DeadLetter> = log.read(Topic::DeadLetters);
+    let places: Vec<_> = letters.iter().map(|l| (l.topic.as_str(), l.offset)).collect();
+    assert_eq!(
+        places,
+        [("webhooks.dispatch", 0), ("webhooks.dispatch", 1), ("webhooks.dispatch", 2)]
+    );
+    assert!(letters.iter().all(|letter| letter.group == "webhooks.deliverer"));
+    assert_eq!(log.committed(DISPATCH).unwrap().offset, Offset(4));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stopping_waits_for_what_is_under_way_and_starts_nothing() {
+    let log = Scripted::new();
+    let receiver = Receiver::silent(log.clock()).await;
+    let config = Config { concurrency: 1, ..config() };
+    dispatch(&log, &["a", "b"], &receiver.url());
+    let mut deliverer = deliverer(&log, &config);
+    turn_until(&mut deliverer, || receiver.calls().len() == 1);
+    receiver.open();
+    deliverer.drain(Duration::from_secs(20)).unwrap();
+    assert_eq!(receiver.called(), names(&[("a", 1)]));
+    assert_eq!(log.attempts(), names(&[("a", 1)]));
+    assert_eq!(log.committed(DISPATCH).unwrap().offset, Offset(1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_receiver_is_put_off_which_is_no_attempt_and_others_are_not() {
+    let log = Scripted::new();
+    let silent = Receiver::silent(log.clock()).await;
+    let quick = Receiver::start(200, log.clock()).await;
+    let config = Config { concurrency_per_host: 1, ..config() };
+    let events: Vec<String> = (0..12).map(|n| format!("slow-{n}")).collect();
+    dispatch(&log, &events.iter().map(String::as_str).collect::<Vec<_>>(), &silent.url());
+    dispatch(&log, &["quick"], &quick.url());
+    let mut deliverer = deliverer(&log, &config);
+    // One is under way, eleven wait for a moment, then they are put off.
+    let deferred = || log.read::<Delivery>(Topic::WebhooksDefer);
+    turn_until(&mut deliverer, || log.attempts().len() == 1);
+    assert_eq!((quick.calls().len(), deferred().len()), (1, 0));
+    log.clock().advance(Duration::from_secs(1));
+    turn_until(&mut deliverer, || deferred().len() == 11);
+    assert_eq!(silent.calls().len(), 1);
+    assert!(deferred().iter().all(|delivery| delivery.attempt == 1));
+    silent.open();
+    turn_until(&mut deliverer, || log.attempts().len() == 2);
+    log.clock().advance(Duration::from_secs(5));
+    turn_until(&mut deliverer, || log.attempts().len() == 13);
+    let mut called = silent.called();
+    called.sort();
+    called.dedup();
+    assert_eq!(called.len(), 12);
+    assert_eq!(silent.calls().len(), 12, "each exactly once");
+    assert!(called.iter().all(|(_, attempt)| *attempt == 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_for_a_quick_receiver_is_not_put_off() {
+    let log = Scripted::new();
+    let receiver = Receiver::start(200, log.clock()).await;
+    let events: Vec<String> = (0..600).map(|n| format!("burst-{n}")).collect();
+    dispatch(&log, &events.iter().map(String::as_str).collect::<Vec<_>>(), &receiver.url());
+    let mut deliverer = deliverer(&log, &config());
+    turn_until(&mut deliverer, || log.attempts().len() == 600);
+    assert_eq!(log.read::<Delivery>(Topic::WebhooksDefer), []);
+    assert_eq!(receiver.calls().len(), 600);
+}
+
+fn dispatcher(log: &Scripted, url: Option<&str>) -> Dispatcher {
+    let worker = log.worker(&[Topic::Orders, Topic::TransfersUnknown]);
+    Dispatcher { worker, layout: LAYOUT, url: url.map(str::to_owned) }
+}
+
+fn dispatch_until(dispatcher: &mut Dispatcher, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !done() {
+        assert!(Instant::now() < deadline, "it did not happen");
+        dispatcher.turn().unwrap();
+    }
+}
+
+fn paid() -> Order {
+    Order { status: OrderStatus::Paid, status_changed: true, ..example::order() }
+}
+
+#[test]
+fn changes_become_deliveries_in_one_step_with_their_offsets() {
+    let log = Scripted::new();
+    let garbage = NewRecord { value: Some(vec![1]), ..put(Topic::Orders, "x", &paid()) };
+    log.append(vec![
+        put(Topic::Orders, "a", &example::order()),
+        garbage,
+        put(Topic::Orders, "a", &paid()),
+        put(Topic::TransfersUnknown, "t", &example::transfer()),
+    ]);
+    log.fail_commits([StepError::Aborted("disk full".into())]);
+    let mut dispatcher = dispatcher(&log, Some("https://shop.example/unknown"));
+    dispatch_until(&mut dispatcher, || log.committed(Topic::TransfersUnknown).is_some());
+    assert_eq!(log.committed(Topic::Orders).unwrap().offset, Offset(3));
+    let mut deliveries: Vec<Delivery> = log.read(DISPATCH);
+    deliveries.sort_by(|a, b| a.event_id.cmp(&b.event_id));
+    let ids: Vec<_> = deliveries.iter().map(|d| d.event_id.as_str()).collect();
+    assert_eq!(ids, ["orders/0/2", "transfers.unknown/0/0"]);
+    assert_eq!(deliveries[1].url, "https://shop.example/unknown");
+    let letters: Vec<DeadLetter> = log.read(Topic::DeadLetters);
+    assert_eq!(letters.len(), 1);
+    assert_eq!((letters[0].topic.as_str(), letters[0].offset), ("orders", 1));
+    assert_eq!(letters[0].group, "webhooks.dispatcher");
+}
+
+#[test]
+fn unknown_transfers_without_an_address_to_tell_are_passed_over() {
+    let log = Scripted::new();
+    log.append(vec![put(Topic::TransfersUnknown, "t", &example::transfer())]);
+    let mut dispatcher = dispatcher(&log, None);
+    dispatch_until(&mut dispatcher, || log.committed(Topic::TransfersUnknown).is_some());
+    assert_eq!(log.read::<Delivery>(DISPATCH), []);
+}
+
+#[test]
+fn the_dispatcher_tells_when_the_log_is_away_and_stops_on_doubt() {
+    let log = Scripted::new();
+    log.append(vec![put(Topic::Orders, "a", &paid())]);
+    let errors = [StepError::Aborted("disk full".into()), StepError::Fatal("unknown".into())];
+    log.fail_commits(errors);
+    let mut dispatcher = dispatcher(&log, None);
+    assert_eq!(dispatcher.turn().unwrap(), dispatcher::Turn::Done);
+    assert_eq!(dispatcher.turn().unwrap(), dispatcher::Turn::LogAway);
+    assert!(dispatcher.turn().is_err());
+    assert_eq!(log.read::<Delivery>(DISPATCH), []);
+}

@@ -1,0 +1,198 @@
+//! One attempt: a signed POST (spec 5.3, 6), bounded in time and in what is read of the answer.
+
+use std::error::Error as StdError;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use reqwest::header::{CONTENT_TYPE, HeaderName};
+use reqwest::redirect::Policy;
+use reqwest::{Client, Response};
+use runtime::Clock;
+use schemas::record::Delivery;
+use schemas::{AttemptOutcome, Secret, sign_service};
+
+use crate::config::Config;
+use crate::error::Error;
+use crate::guard::{GuardedResolver, Refusal, check_url, host_key};
+use crate::machine::schedule::Answer;
+
+const SIGNATURE: HeaderName = HeaderName::from_static("service-signature");
+/// Names the event, the same on every attempt: what a receiver can tell duplicates by.
+const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
+const WEBHOOK_ATTEMPT: HeaderName = HeaderName::from_static("webhook-attempt");
+const USER_AGENT: &str = concat!("tidemark/", env!("CARGO_PKG_VERSION"));
+/// So much of an answer is read, so that its connection can serve again. What is longer is cut off.
+const BODY_BYTES_MAX: usize = 16 * 1024;
+/// How long an idle connection is kept.
+const IDLE_MAX: Duration = Duration::from_secs(30);
+
+/// Makes attempts. All of them share one client, so connections and TLS sessions serve again.
+pub(crate) struct Sender {
+    client: Client,
+    secret: Secret,
+    clock: Arc<dyn Clock>,
+    timeout: Duration,
+    allow_private_addresses: bool,
+}
+
+/// An attempt that brought no complete answer.
+struct Failure {
+    outcome: AttemptOutcome,
+    cause: String,
+}
+
+impl Sender {
+    /// Makes the client.
+    ///
+    /// # Errors
+    /// [`Error::Client`], for example on a system without trusted certificates.
+    pub(crate) fn new(config: &Config, clock: Arc<dyn Clock>) -> Result<Self, Error> {
+        // An error says that another part of the process installed one before, which serves as
+        // well.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let client = Client::builder()
+            .user_agent(USER_AGENT)
+            .redirect(Policy::none())
+            .no_proxy()
+            .referer(false)
+            // One POST is one attempt: the client repeats nothing by itself.
+            .retry(reqwest::retry::never())
+            // Leaves time to dial another address of the same name.
+            .connect_timeout(config.timeout.mul_f32(0.6))
+            .pool_idle_timeout(IDLE_MAX)
+            .pool_max_idle_per_host(config.concurrency_per_host)
+            .dns_resolver(Arc::new(GuardedResolver {
+                allow_private_addresses: config.allow_private_addresses,
+            }))
+            .build()?;
+        Ok(Self {
+            client,
+            secret: config.secret.clone(),
+            clock,
+            timeout: config.timeout,
+            allow_private_addresses: config.allow_private_addresses,
+        })
+    }
+
+    /// Makes the next attempt of `delivery`.
+    pub(crate) async fn send(&self, delivery: &Delivery) -> Answer {
+        let attempted_at = self.clock.now();
+        let begun = Instant::now();
+        let mut http_status = None;
+        let post = self.post(delivery, &mut http_status);
+        let result = tokio::time::timeout(self.timeout, post).await.unwrap_or_else(|_| {
+            let cause = "no complete answer in time".to_owned();
+            Err(Failure { outcome: AttemptOutcome::Timeout, cause })
+        });
+        let outcome = match result {
+            // Exactly 200 acknowledges (spec 6.3.1).
+            Ok(()) if http_status == Some(200) => AttemptOutcome::Delivered,
+            Ok(()) => AttemptOutcome::Status,
+            Err(Failure { outcome, .. }) => outcome,
+        };
+        let answer = Answer { outcome, http_status, attempted_at, took: begun.elapsed() };
+        log_attempt(delivery, &answer, result.err().map(|failure| failure.cause).as_deref());
+        answer
+    }
+
+    /// Sends and reads; the status is noted as soon as it is known.
+    async fn post(&self, delivery: &Delivery, status: &mut Option<u16>) -> Result<(), Failure> {
+        let url = check_url(&delivery.url, self.allow_private_addresses).map_err(|refusal| {
+            Failure { outcome: AttemptOutcome::Forbidden, cause: refusal.to_string() }
+        })?;
+        let body = delivery.body.clone();
+        // Fresh each time: receivers refuse old timestamps (spec 5.3).
+        let signature = sign_service(&self.secret, self.clock.now().seconds(), body.as_bytes());
+        let response = self
+            .client
+            .post(url)
+            .header(CONTENT_TYPE, "application/json")
+            .header(SIGNATURE, signature)
+            .header(WEBHOOK_ID, &delivery.event_id)
+            .header(WEBHOOK_ATTEMPT, delivery.attempt)
+            .body(body)
+            .send()
+            .await
+            .map_err(failure)?;
+        *status = Some(response.status().as_u16());
+        read_body(response).await.map_err(failure)
+    }
+}
+
+/// Reads an answer's body to its end, or to [`BODY_BYTES_MAX`]; dropping the rest closes the
+/// connection.
+async fn read_body(mut response: Response) -> Result<(), reqwest::Error> {
+    let mut read = 0_usize;
+    while let Some(chunk) = response.chunk().await? {
+        read = read.saturating_add(chunk.len());
+        if read >= BODY_BYTES_MAX {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn failure(error: reqwest::Error) -> Failure {
+    let outcome = if refusal(&error).is_some() {
+        AttemptOutcome::Forbidden
+    } else if error.is_connect() {
+        AttemptOutcome::Connect
+    } else if error.is_timeout() {
+        AttemptOutcome::Timeout
+    } else {
+        AttemptOutcome::Protocol
+    };
+    // The URL may hold what the merchant keeps to itself; the causes behind it do not.
+    let error = error.without_url();
+    let mut cause = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        cause = format!("{cause}: {inner}");
+        source = inner.source();
+    }
+    Failure { outcome, cause }
+}
+
+/// What the resolver said, if it refused the name.
+fn refusal(error: &reqwest::Error) -> Option<&Refusal> {
+    let mut source = error.source();
+    while let Some(inner) = source {
+        if let Some(refusal) = inner.downcast_ref::<Refusal>() {
+            return Some(refusal);
+        }
+        source = inner.source();
+    }
+    None
+}
+
+fn log_attempt(delivery: &Delivery, answer: &Answer, cause: Option<&str>) {
+    let order = delivery.order_id.map(tracing::field::display);
+    let transfer = delivery.transfer_id.map(tracing::field::display);
+    let duration_ms = u64::try_from(answer.took.as_millis()).unwrap_or(u64::MAX);
+    let (number, outcome) = (delivery.attempt, answer.outcome);
+    if outcome == AttemptOutcome::Delivered {
+        tracing::debug!(
+            order.id = order,
+            transfer.id = transfer,
+            webhook.id = delivery.event_id,
+            webhook.attempt = number,
+            duration_ms,
+            "attempt {number} of a webhook was acknowledged"
+        );
+        return;
+    }
+    tracing::info!(
+        order.id = order,
+        transfer.id = transfer,
+        webhook.id = delivery.event_id,
+        webhook.attempt = number,
+        webhook.host = host_key(&delivery.url),
+        http.status = answer.http_status,
+        duration_ms,
+        cause,
+        "attempt {number} of a webhook failed: {outcome}"
+    );
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,270 @@
+//! The sender against receivers of every kind on loopback.
+
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::http::{HeaderMap, StatusCode, header::LOCATION};
+use axum::routing::post;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hmac::{Hmac, KeyInit, Mac};
+use runtime::ManualClock;
+use schemas::UnixMicros;
+use schemas::record::example;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+
+const NOW: UnixMicros = UnixMicros(1_790_000_012_345_678);
+
+fn config(timeout: Duration, allow_private_addresses: bool) -> Config {
+    Config {
+        max_attempts: 12,
+        first_delay: Duration::from_secs(1),
+        timeout,
+        allow_private_addresses,
+        concurrency: 8,
+        concurrency_per_host: 8,
+        secret: Secret::new("whsec"),
+        unknown_transfer_webhook_url: None,
+    }
+}
+
+fn sender(timeout: Duration, allow_private_addresses: bool) -> Sender {
+    let config = config(timeout, allow_private_addresses);
+    Sender::new(&config, Arc::new(ManualClock::new(NOW))).unwrap()
+}
+
+async fn send(url: impl Into<String>) -> Answer {
+    let delivery = Delivery { url: url.into(), ..example::delivery() };
+    sender(Duration::from_secs(10), true).send(&delivery).await
+}
+
+async fn serve(routes: Router) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
+    address
+}
+
+/// A receiver that speaks bytes: `answer` gets each connection once its request's head was read.
+async fn serve_raw<F, R>(answer: F) -> SocketAddr
+where
+    F: Fn(TcpStream) -> R + Send + 'static,
+    R: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut head = [0; 4096];
+            if stream.read(&mut head).await.is_ok() {
+                tokio::spawn(answer(stream));
+            }
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn exactly_200_is_success_spec_6_3_1() {
+    for code in [200, 201, 202, 204, 301, 302, 307, 400, 404, 410, 429, 500, 503] {
+        let status = StatusCode::from_u16(code).unwrap();
+        let address =
+            serve(Router::new().route("/hooks", post(move || async move { status }))).await;
+        let answer = send(format!("http://{address}/hooks")).await;
+        let wanted = if code == 200 { AttemptOutcome::Delivered } else { AttemptOutcome::Status };
+        assert_eq!((answer.outcome, answer.http_status), (wanted, Some(code)));
+        assert_eq!(answer.attempted_at, NOW);
+    }
+}
+
+#[tokio::test]
+async fn redirects_are_not_followed() {
+    let followed = Arc::new(AtomicUsize::new(0));
+    let count = followed.clone();
+    let target = serve(Router::new().fallback(move || async move {
+        count.fetch_add(1, Ordering::SeqCst);
+    }))
+    .await;
+    for code in [301, 302, 303, 307, 308] {
+        let status = StatusCode::from_u16(code).unwrap();
+        let location = format!("http://{target}/");
+        let routes =
+            Router::new().route("/", post(move || async move { (status, [(LOCATION, location)]) }));
+        let answer = send(format!("http://{}/", serve(routes).await)).await;
+        assert_eq!((answer.outcome, answer.http_status), (AttemptOutcome::Status, Some(code)));
+    }
+    assert_eq!(followed.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_request_is_signed_over_its_exact_bytes_and_named_spec_5_3() {
+    let seen = Arc::new(Mutex::new(None));
+    let note = seen.clone();
+    let routes = Router::new().route(
+        "/hooks",
+        post(move |headers: HeaderMap, body: axum::body::Bytes| async move {
+            *note.lock().unwrap() = Some((headers, body.to_vec()));
+        }),
+    );
+    let answer = send(format!("http://{}/hooks", serve(routes).await)).await;
+    assert_eq!(answer.outcome, AttemptOutcome::Delivered);
+    let (headers, body) = seen.lock().unwrap().take().unwrap();
+    let delivery = example::delivery();
+    assert_eq!(body, delivery.body.as_bytes());
+    let (time, signature) = headers["service-signature"].to_str().unwrap().split_once('.').unwrap();
+    assert_eq!(time, "1790000012", "the time of sending, not of the event");
+    let mut mac = Hmac::<sha2::Sha256>::new_from_slice(b"whsec").unwrap();
+    mac.update(format!("{time}.{}", delivery.body).as_bytes());
+    assert_eq!(signature, STANDARD.encode(mac.finalize().into_bytes()));
+    assert_eq!(headers["content-type"], "application/json");
+    assert_eq!(headers["webhook-id"], delivery.event_id.as_str());
+    assert_eq!(headers["webhook-attempt"], "2");
+    assert_eq!(headers["user-agent"], concat!("tidemark/", env!("CARGO_PKG_VERSION")));
+}
+
+#[tokio::test]
+async fn receivers_that_give_no_complete_answer_run_out_of_time() {
+    let silent = serve_raw(|stream| async move {
+        std::future::pending::<()>().await;
+        drop(stream);
+    })
+    .await;
+    let header_drip = serve_raw(|stream| drip(stream, b"HTTP/1.1 200 OK\r\nX: ", b"x")).await;
+    let body_drip =
+        serve_raw(|stream| drip(stream, b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n", b"x"))
+            .await;
+    let sender = sender(Duration::from_millis(150), true);
+    for (address, status) in [(silent, None), (header_drip, None), (body_drip, Some(200))] {
+        let url = format!("http://{address}/");
+        let answer = sender.send(&Delivery { url, ..example::delivery() }).await;
+        assert_eq!((answer.outcome, answer.http_status), (AttemptOutcome::Timeout, status));
+        assert!(answer.took >= Duration::from_millis(150));
+        assert!(answer.took < Duration::from_secs(5), "{:?}", answer.took);
+    }
+}
+
+async fn drip(mut stream: TcpStream, first: &'static [u8], rest: &'static [u8]) {
+    let mut next = first;
+    let mut tick = tokio::time::interval(Duration::from_millis(20));
+    while stream.write_all(next).await.is_ok() {
+        next = rest;
+        tick.tick().await;
+    }
+}
+
+#[tokio::test]
+async fn a_huge_body_is_cut_off_and_counts_by_its_status() {
+    let sent = Arc::new(AtomicUsize::new(0));
+    let (ended_tx, ended) = tokio::sync::watch::channel(false);
+    let count = sent.clone();
+    let address = serve_raw(move |mut stream| {
+        let (count, ended_tx) = (count.clone(), ended_tx.clone());
+        async move {
+            let head = b"HTTP/1.1 200 OK\r\nContent-Length: 104857600\r\n\r\n";
+            stream.write_all(head).await.unwrap();
+            let chunk = vec![b'x'; 64 * 1024];
+            while count.load(Ordering::SeqCst) < 100 * 1024 * 1024 {
+                if stream.write_all(&chunk).await.is_err() {
+                    break;
+                }
+                count.fetch_add(chunk.len(), Ordering::SeqCst);
+            }
+            ended_tx.send_replace(true);
+        }
+    })
+    .await;
+    let sender = sender(Duration::from_secs(10), true);
+    let delivery = Delivery { url: format!("http://{address}/"), ..example::delivery() };
+    let answer = sender.send(&delivery).await;
+    assert_eq!((answer.outcome, answer.http_status), (AttemptOutcome::Delivered, Some(200)));
+    let mut ended = ended;
+    ended.wait_for(|ended| *ended).await.unwrap();
+    let sent = sent.load(Ordering::SeqCst);
+    assert!(sent < 50 * 1024 * 1024, "{sent} bytes were taken");
+}
+
+#[tokio::test]
+async fn broken_answers_and_missing_receivers_are_told_apart() {
+    let garbage = serve_raw(|mut stream| async move {
+        let _ = stream.write_all(b"SSH-2.0-OpenSSH_9.6\r\n\r\n").await;
+    })
+    .await;
+    let closing = serve_raw(|stream| async move { drop(stream) }).await;
+    let truncated = serve_raw(|mut stream| async move {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc").await;
+    })
+    .await;
+    let refused = {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        listener.local_addr().unwrap()
+    };
+    for (url, outcome, status) in [
+        (format!("http://{garbage}/"), AttemptOutcome::Protocol, None),
+        (format!("http://{closing}/"), AttemptOutcome::Protocol, None),
+        (format!("http://{truncated}/"), AttemptOutcome::Protocol, Some(200)),
+        (format!("http://{refused}/"), AttemptOutcome::Connect, None),
+        (format!("https://{garbage}/"), AttemptOutcome::Connect, None),
+        ("http://does-not-exist.invalid/".to_owned(), AttemptOutcome::Connect, None),
+        ("not a url".to_owned(), AttemptOutcome::Forbidden, None),
+        ("gopher://127.0.0.1/".to_owned(), AttemptOutcome::Forbidden, None),
+        ("http://user:pw@127.0.0.1/".to_owned(), AttemptOutcome::Forbidden, None),
+    ] {
+        let answer = send(url.clone()).await;
+        assert_eq!((answer.outcome, answer.http_status), (outcome, status), "{url}");
+    }
+}
+
+#[tokio::test]
+async fn addresses_of_the_own_network_are_not_called() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = calls.clone();
+    let address = serve(Router::new().fallback(move || async move {
+        count.fetch_add(1, Ordering::SeqCst);
+    }))
+    .await;
+    let port = address.port();
+    let guarded = sender(Duration::from_secs(10), false);
+    for url in [
+        format!("http://127.0.0.1:{port}/"),
+        format!("http://[::ffff:127.0.0.1]:{port}/"),
+        format!("http://2130706433:{port}/"),
+        // A name: refused by the resolver, after the look-up.
+        format!("http://localhost:{port}/"),
+    ] {
+        let answer = guarded.send(&Delivery { url: url.clone(), ..example::delivery() }).await;
+        assert_eq!(answer.outcome, AttemptOutcome::Forbidden, "{url}");
+    }
+    assert_eq!(calls.load(Ordering::SeqCst), 0);
+    let open = sender(Duration::from_secs(10), true);
+    let url = format!("http://localhost:{port}/");
+    let answer = open.send(&Delivery { url, ..example::delivery() }).await;
+    assert_eq!(answer.outcome, AttemptOutcome::Delivered);
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn connections_serve_again() {
+    let peers: Arc<Mutex<std::collections::HashSet<SocketAddr>>> = Arc::default();
+    let note = peers.clone();
+    let routes = Router::new().route(
+        "/",
+        post(move |peer: axum::extract::ConnectInfo<SocketAddr>| async move {
+            note.lock().unwrap().insert(peer.0);
+        }),
+    );
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let service = routes.into_make_service_with_connect_info::<SocketAddr>();
+    tokio::spawn(async move { axum::serve(listener, service).await.unwrap() });
+    let sender = sender(Duration::from_secs(10), true);
+    let delivery = Delivery { url, ..example::delivery() };
+    for _ in 0..5 {
+        assert_eq!(sender.send(&delivery).await.outcome, AttemptOutcome::Delivered);
+    }
+    assert_eq!(peers.lock().unwrap().len(), 1);
+}
