@@ -1,34 +1,42 @@
 //! Matching, told as stories: which transfer fits which deposit, when it is confirmed, what becomes of
-//! it (spec 3.2, `design` 5). Reorganisations have their own file, `matching/reorg.rs`.
+//! it (spec 3.2, `design` 5). How waiting ends is in `matching/ending.rs`, reorganisations are in
+//! `matching/reorg.rs`.
 
 #[path = "support/chain.rs"]
 mod chain;
+#[path = "matching/ending.rs"]
+mod ending;
 #[path = "matching/lane.rs"]
 mod lane;
+#[path = "support/name.rs"]
+mod name;
 #[path = "matching/reorg.rs"]
 mod reorg;
 #[path = "support/story.rs"]
 mod story;
 
-use chain::{amount, close, head, open, order, pay, refused, settled, wallet};
+use chain::{close, head, open, pay, refused, settled};
 use lane::Lane;
+use name::{amount, order, wallet};
 use processor::machine::matching::{Effect, FORGET_SECONDS, Input, State};
 use schemas::record::MatchingEntry;
 use schemas::{CloseReason, Stablecoin, TransferStatus, UnknownReason};
+
+/// The first deposit of most stories, opened.
+const OPEN_A: &str = "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00";
 
 mod opening {
     use super::*;
 
     #[test]
     fn open_reserves_the_amount_asked() {
-        Lane::new()
-            .then(open('A', "10.00"), "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00");
+        Lane::new().then(open('A', "10.00"), OPEN_A);
     }
 
     #[test]
     fn a_taken_amount_is_nudged_to_the_nearest_free_step_above() {
         Lane::new()
-            .then(open('A', "10.00"), "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00")
+            .then(open('A', "10.00"), OPEN_A)
             .then(open('B', "10.00"), "deposit #2 open 10.01 for B/0; tell B opened /0 #2 10.01")
             .then(open('C', "10.02"), "deposit #3 open 10.02 for C/0; tell C opened /0 #3 10.02")
             // 10.01 and 10.02 are gone, 10.03 is the limit.
@@ -44,10 +52,7 @@ mod opening {
     #[test]
     fn no_step_means_no_nudge() {
         Lane::new()
-            .then(
-                open('A', "10.00").nudge("0", "0"),
-                "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00",
-            )
+            .then(open('A', "10.00").nudge("0", "0"), OPEN_A)
             .then(open('B', "10.00").nudge("0", "0"), "tell B refused /0 amounts_taken")
             .then(open('C', "10.00").nudge("0", "5"), "tell C refused /0 amounts_taken")
             .then(open('D', "10.00").nudge("0.02", "0.01"), "tell D refused /0 amounts_taken");
@@ -56,7 +61,7 @@ mod opening {
     #[test]
     fn amounts_at_another_wallet_or_in_another_coin_are_free() {
         Lane::new()
-            .then(open('A', "10.00"), "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00")
+            .then(open('A', "10.00"), OPEN_A)
             .then(
                 open('B', "10.00").wallet(2),
                 "deposit #2 open 10.00 for B/0; tell B opened /0 #2 10.00",
@@ -80,7 +85,7 @@ mod opening {
     fn the_late_window_keeps_an_amount_and_then_lets_it_go() {
         Lane::new()
             .then(head(120), "")
-            .then(open('A', "10.00"), "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00")
+            .then(open('A', "10.00"), OPEN_A)
             .then(
                 close('A', CloseReason::OrderCancelled),
                 "deposit #1 closed order_cancelled for A/0; tell A closed /0 order_cancelled",
@@ -96,7 +101,7 @@ mod opening {
     #[test]
     fn without_a_head_the_late_window_counts_from_the_command() {
         Lane::new()
-            .then(open('A', "10.00"), "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00")
+            .then(open('A', "10.00"), OPEN_A)
             .then(
                 close('A', CloseReason::OrderPaid),
                 "deposit #1 closed order_paid for A/0; tell A closed /0 order_paid",
@@ -111,7 +116,7 @@ mod opening {
     fn when_the_chain_has_passed_the_deadline_nothing_opens() {
         Lane::new()
             .then(head(200), "")
-            .then(open('A', "10.00"), "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00")
+            .then(open('A', "10.00"), OPEN_A)
             .then(head(201), "deposit #1 closed expired for A/0; tell A closed /0 expired")
             .then(open('B', "20.00"), "tell B refused /0 expired");
     }
@@ -119,7 +124,7 @@ mod opening {
     #[test]
     fn a_duplicate_open_is_ignored_even_after_the_deposit_closed() {
         Lane::new()
-            .then(open('A', "10.00"), "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00")
+            .then(open('A', "10.00"), OPEN_A)
             .ignores(open('A', "10.00"))
             .then(
                 close('A', CloseReason::OrderCancelled),
@@ -146,7 +151,7 @@ mod paying {
     fn a_transfer_is_a_candidate_then_confirmed_then_settled_then_matched() {
         Lane::new()
             .then(head(100), "")
-            .then(open('A', "10.00"), "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00")
+            .then(open('A', "10.00"), OPEN_A)
             .then(
                 pay(1, "10.00"),
                 "tell A seen #2; detected #2 waiting_for_confirmation @110 for #1",
@@ -211,6 +216,28 @@ mod paying {
     }
 
     #[test]
+    fn a_transfer_in_the_very_block_of_its_deposit_pays_whichever_comes_first() {
+        Lane::new()
+            .then(pay(1, "10.00").at(100), "detected #1 waiting_for_confirmation @100")
+            .then(head(100), "")
+            .then(
+                open('A', "10.00"),
+                "deposit #2 open 10.00 for A/0; tell A opened /0 #2 10.00
+                 tell A seen #1; detected #1 waiting_for_confirmation @100 for #2",
+            );
+        Lane::new()
+            .then(open('A', "10.00"), OPEN_A)
+            .then(
+                pay(1, "10.00").at(100),
+                "tell A seen #2; detected #2 waiting_for_confirmation @100 for #1",
+            )
+            .then(
+                head(100).tiers(&[], 100),
+                "confirmed #2 waiting_for_match @100 for #1; tell A settle #2 /0 #1",
+            );
+    }
+
+    #[test]
     fn two_that_wait_for_the_same_amount_both_ask_and_the_order_takes_one() {
         Lane::new()
             .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
@@ -236,7 +263,7 @@ mod paying {
     fn two_transfers_of_one_transaction_are_two_payments() {
         let second = pay(1, "10.00").ordinal(1);
         Lane::new()
-            .then(open('A', "10.00"), "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00")
+            .then(open('A', "10.00"), OPEN_A)
             .then(open('B', "12.00"), "deposit #2 open 12.00 for B/0; tell B opened /0 #2 12.00")
             .then(
                 pay(1, "10.00"),
@@ -271,10 +298,7 @@ mod paying {
     fn every_refusal_of_the_order_is_the_reason_of_the_transfer() {
         for reason in UnknownReason::ALL {
             Lane::new()
-                .then(
-                    open('A', "10.00"),
-                    "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00",
-                )
+                .then(open('A', "10.00"), OPEN_A)
                 .then(
                     pay(1, "10.00"),
                     "tell A seen #2; detected #2 waiting_for_confirmation @110 for #1",
@@ -297,7 +321,7 @@ mod paying {
     fn an_answer_nobody_waits_for_is_ignored() {
         Lane::new()
             .ignores(settled('A', 7))
-            .then(open('A', "10.00"), "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00")
+            .then(open('A', "10.00"), OPEN_A)
             .then(
                 pay(1, "10.00"),
                 "tell A seen #2; detected #2 waiting_for_confirmation @110 for #1",
@@ -340,7 +364,7 @@ mod confirming {
     #[test]
     fn a_transfer_found_below_the_confirmed_height_waits_for_the_next_head() {
         Lane::new()
-            .then(open('A', "10.00"), "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00")
+            .then(open('A', "10.00"), OPEN_A)
             .then(head(130), "")
             .then(
                 pay(1, "10.00"),
@@ -375,10 +399,7 @@ mod refusing {
     #[test]
     fn a_transfer_from_another_sender_names_the_order_it_was_meant_for() {
         Lane::new()
-            .then(
-                open('A', "10.00").only_from(7),
-                "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00",
-            )
+            .then(open('A', "10.00").only_from(7), OPEN_A)
             .then(pay(1, "10.00").from(8), "detected #2 waiting_for_confirmation @110")
             .then(
                 pay(2, "10.00").from(7),
@@ -395,7 +416,7 @@ mod refusing {
     #[test]
     fn a_block_may_be_older_than_its_deposit_by_the_skew_and_no_more() {
         Lane::new()
-            .then(open('A', "10.00"), "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00")
+            .then(open('A', "10.00"), OPEN_A)
             .then(open('B', "20.00"), "deposit #2 open 20.00 for B/0; tell B opened /0 #2 20.00")
             .then(pay(1, "10.00").at(96), "detected #3 waiting_for_confirmation @96")
             .then(
@@ -413,15 +434,19 @@ mod refusing {
     #[test]
     fn the_block_at_the_deadline_pays_and_the_next_is_late() {
         Lane::new()
-            .then(open('A', "10.00"), "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00")
+            .then(open('A', "10.00"), OPEN_A)
             .then(open('B', "20.00"), "deposit #2 open 20.00 for B/0; tell B opened /0 #2 20.00")
-            .then(pay(1, "10.00").at(200), "tell A seen #3; detected #3 waiting_for_confirmation @200 for #1")
+            .then(
+                pay(1, "10.00").at(200),
+                "tell A seen #3; detected #3 waiting_for_confirmation @200 for #1",
+            )
             .then(pay(2, "20.00").at(201), "detected #4 waiting_for_confirmation @201")
             .then(head(201), "deposit #2 closed expired for B/0; tell B closed /0 expired")
             .then(head(210), "confirmed #3 waiting_for_match @200 for #1; tell A settle #3 /0 #1")
             .then(
                 head(211),
-                "confirmed #4 waiting_for_match @201; unknown #4 no_matched_deposit @201 late maybe B",
+                "confirmed #4 waiting_for_match @201
+                 unknown #4 no_matched_deposit @201 late maybe B",
             )
             .then(
                 settled('A', 3),
@@ -433,11 +458,12 @@ mod refusing {
     fn late_is_told_even_where_the_deposit_is_still_open() {
         // Confirmed in its own block: the same head that confirms it also ends the deposit.
         Lane::new()
-            .then(open('A', "10.00"), "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00")
+            .then(open('A', "10.00"), OPEN_A)
             .then(pay(1, "10.00").at(201), "detected #2 waiting_for_confirmation @201")
             .then(
                 head(201).tiers(&[], 201),
-                "confirmed #2 waiting_for_match @201; unknown #2 no_matched_deposit @201 late maybe A
+                "confirmed #2 waiting_for_match @201
+                 unknown #2 no_matched_deposit @201 late maybe A
                  deposit #1 closed expired for A/0; tell A closed /0 expired",
             );
     }
@@ -445,7 +471,7 @@ mod refusing {
     #[test]
     fn a_second_payment_is_already_paid() {
         Lane::new()
-            .then(open('A', "10.00"), "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00")
+            .then(open('A', "10.00"), OPEN_A)
             .then(
                 pay(1, "10.00"),
                 "tell A seen #2; detected #2 waiting_for_confirmation @110 for #1",
@@ -471,10 +497,7 @@ mod refusing {
             (CloseReason::OrderExpired, UnknownReason::Late),
         ] {
             Lane::new()
-                .then(
-                    open('A', "10.00"),
-                    "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00",
-                )
+                .then(open('A', "10.00"), OPEN_A)
                 .then(
                     pay(1, "10.00"),
                     "tell A seen #2; detected #2 waiting_for_confirmation @110 for #1",
@@ -499,7 +522,7 @@ mod refusing {
     #[test]
     fn a_wrong_amount_waits_for_the_match_window_and_then_names_the_nearest_order() {
         Lane::new()
-            .then(open('A', "10.00"), "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00")
+            .then(open('A', "10.00"), OPEN_A)
             .then(open('B', "12.00"), "deposit #2 open 12.00 for B/0; tell B opened /0 #2 12.00")
             .then(pay(1, "10.90"), "detected #3 waiting_for_confirmation @110")
             .then(pay(2, "11.10"), "detected #4 waiting_for_confirmation @110")
@@ -562,224 +585,6 @@ mod refusing {
     }
 }
 
-mod defects {
-    use super::*;
-
-    /// The amount fits, so "another amount" would send the operator the wrong way.
-    #[test]
-    fn a_misfit_found_by_a_later_deposit_keeps_its_own_reason() {
-        for (deposit, reason) in [
-            (open('A', "10.00").only_from(8), "sender_mismatch"),
-            (open('A', "10.00").between(114, 200), "before_deposit"),
-        ] {
-            Lane::new()
-                .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
-                .then(head(120), "confirmed #1 waiting_for_match @110")
-                .then(deposit, "deposit #2 open 10.00 for A/0; tell A opened /0 #2 10.00")
-                .then(head(131), &format!("unknown #1 no_matched_deposit @110 {reason} maybe A"));
-        }
-    }
-
-    /// With an hour to match and half an hour to pay, the deposit is always gone when the wrong amount is
-    /// given up. The order is named all the same.
-    #[test]
-    fn a_wrong_amount_names_the_order_that_waited_when_it_was_paid() {
-        Lane::new()
-            .then(
-                open('A', "10.00").between(100, 115),
-                "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00",
-            )
-            .then(pay(1, "9.99"), "detected #2 waiting_for_confirmation @110")
-            .then(
-                head(120),
-                "confirmed #2 waiting_for_match @110
-                 deposit #1 closed expired for A/0; tell A closed /0 expired",
-            )
-            // Nearer by amount, but it was not there to be paid.
-            .then(
-                open('B', "9.98").between(121, 220),
-                "deposit #3 open 9.98 for B/0; tell B opened /0 #3 9.98",
-            )
-            .then(head(131), "unknown #2 no_matched_deposit @110 amount_mismatch maybe A");
-    }
-
-    /// While a second payment waits for its confirmation, its amount must not go to somebody else.
-    #[test]
-    fn an_amount_is_not_released_while_a_transfer_for_it_waits() {
-        Lane::new()
-            .then(head(100), "")
-            .then(
-                open('A', "10.00").late_window(20),
-                "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00",
-            )
-            .then(
-                pay(1, "10.00"),
-                "tell A seen #2; detected #2 waiting_for_confirmation @110 for #1",
-            )
-            .then(
-                close('A', CloseReason::OrderPaid),
-                "deposit #1 closed order_paid for A/0; tell A closed /0 order_paid",
-            )
-            // The late window is over at block 102.
-            .then(head(111), "")
-            .then(open('B', "10.00"), "deposit #3 open 10.01 for B/0; tell B opened /0 #3 10.01")
-            .then(
-                head(120),
-                "confirmed #2 waiting_for_match @110 for #1; tell A gone #2
-                 unknown #2 no_matched_deposit @110 already_paid maybe A",
-            )
-            .then(head(121), "")
-            .then(open('C', "10.00"), "deposit #4 open 10.00 for C/0; tell C opened /0 #4 10.00");
-    }
-}
-
-mod expiring {
-    use super::*;
-
-    #[test]
-    fn a_deposit_expires_when_the_chain_is_past_its_deadline_and_others_go_on() {
-        Lane::new()
-            .then(open('A', "10.00"), "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00")
-            .then(
-                open('B', "20.00").between(100, 300),
-                "deposit #2 open 20.00 for B/0; tell B opened /0 #2 20.00",
-            )
-            .then(open('C', "30.00"), "deposit #3 open 30.00 for C/0; tell C opened /0 #3 30.00")
-            .then(head(200), "")
-            .then(
-                head(201),
-                "deposit #1 closed expired for A/0; tell A closed /0 expired
-                 deposit #3 closed expired for C/0; tell C closed /0 expired",
-            )
-            .then(
-                pay(1, "20.00").at(202),
-                "tell B seen #4; detected #4 waiting_for_confirmation @202 for #2",
-            );
-    }
-
-    #[test]
-    fn a_deposit_does_not_expire_while_a_candidate_waits_for_its_confirmation() {
-        Lane::new()
-            .then(open('A', "10.00"), "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00")
-            .then(
-                pay(1, "10.00").at(199),
-                "tell A seen #2; detected #2 waiting_for_confirmation @199 for #1",
-            )
-            .then(head(205), "")
-            .then(head(209), "confirmed #2 waiting_for_match @199 for #1; tell A settle #2 /0 #1")
-            // Nor while the order has not answered.
-            .then(head(220), "")
-            .then(
-                settled('A', 2),
-                "matched #2 matched @199 for #1 paid A by #3; deposit #1 closed settled for A/0",
-            );
-    }
-
-    #[test]
-    fn an_overdue_deposit_expires_when_its_last_candidate_is_gone() {
-        Lane::new()
-            .then(open('A', "10.00"), "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00")
-            .then(
-                pay(1, "10.00").at(195),
-                "tell A seen #2; detected #2 waiting_for_confirmation @195 for #1",
-            )
-            .then(
-                pay(2, "10.00").at(199),
-                "tell A seen #3; detected #3 waiting_for_confirmation @199 for #1",
-            )
-            .then(head(205), "confirmed #2 waiting_for_match @195 for #1; tell A settle #2 /0 #1")
-            .then(
-                refused('A', 2, UnknownReason::Late),
-                "unknown #2 no_matched_deposit @195 late maybe A",
-            )
-            .then(head(208), "")
-            .then(head(209), "confirmed #3 waiting_for_match @199 for #1; tell A settle #3 /0 #1")
-            .then(
-                refused('A', 3, UnknownReason::Late),
-                "unknown #3 no_matched_deposit @199 late maybe A",
-            )
-            .then(head(210), "deposit #1 closed expired for A/0; tell A closed /0 expired");
-    }
-
-    #[test]
-    fn an_outage_of_the_chain_expires_nobody() {
-        Lane::new()
-            .then(head(150), "")
-            .then(open('A', "10.00"), "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00")
-            // A command much later by the wall clock.
-            .then(
-                open('B', "10.00").between(5000, 6000),
-                "deposit #2 open 10.01 for B/0; tell B opened /0 #2 10.01",
-            )
-            .then(head(151), "")
-            .then(
-                pay(1, "10.00").at(152),
-                "tell A seen #3; detected #3 waiting_for_confirmation @152 for #1",
-            );
-    }
-}
-
-mod forgetting {
-    use super::*;
-
-    const DAY: i64 = FORGET_SECONDS / 10;
-
-    #[test]
-    fn a_settled_transfer_is_forgotten_a_day_later_and_then_stale() {
-        let mut lane = Lane::new();
-        lane.then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
-            .then(head(120), "confirmed #1 waiting_for_match @110")
-            .then(head(131), "unknown #1 no_matched_deposit @110 no_deposit")
-            .then(head(131 + DAY), "")
-            .ignores(pay(1, "10.00"));
-        assert_eq!(lane.machine().transfer_count(), 1);
-        lane.then(head(132 + DAY), "").then(pay(1, "10.00"), "alert stale_transfer");
-        assert_eq!(lane.machine().transfer_count(), 0);
-    }
-
-    #[test]
-    fn what_is_not_final_is_not_forgotten() {
-        let mut lane = Lane::new();
-        lane.then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
-            .then(head(120).finalized(90), "confirmed #1 waiting_for_match @110")
-            .then(head(131).finalized(90), "unknown #1 no_matched_deposit @110 no_deposit")
-            .then(head(500 + DAY).finalized(109), "");
-        assert_eq!(lane.machine().transfer_count(), 1);
-        lane.then(head(501 + DAY).finalized(110), "");
-        assert_eq!(lane.machine().transfer_count(), 0);
-    }
-
-    #[test]
-    fn a_transfer_that_surfaces_a_day_late_is_for_a_person() {
-        Lane::new()
-            .then(
-                open('A', "10.00").between(100, 9999),
-                "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00",
-            )
-            .then(
-                open('B', "20.00").between(100, 9999),
-                "deposit #2 open 20.00 for B/0; tell B opened /0 #2 20.00",
-            )
-            .then(head(110 + DAY), "")
-            .then(
-                pay(1, "10.00").at(110),
-                "tell A seen #3; detected #3 waiting_for_confirmation @110 for #1",
-            )
-            .then(pay(2, "20.00").at(109), "alert stale_transfer");
-    }
-
-    #[test]
-    fn deposits_are_forgotten_after_their_late_window() {
-        let mut lane = Lane::new();
-        lane.then(open('A', "10.00"), "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00")
-            .then(head(201), "deposit #1 closed expired for A/0; tell A closed /0 expired")
-            .then(head(251), "");
-        assert_eq!(lane.machine().deposit_count(), 1);
-        lane.then(head(252), "");
-        assert_eq!(lane.machine().deposit_count(), 0);
-    }
-}
-
 mod entries {
     use super::*;
 
@@ -794,7 +599,7 @@ mod entries {
     #[test]
     fn a_removed_entry_is_gone_after_restore() {
         let mut lane = Lane::new();
-        lane.then(open('A', "10.00"), "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00")
+        lane.then(open('A', "10.00"), OPEN_A)
             .then(pay(1, "5.00"), "detected #2 waiting_for_confirmation @110");
         let mut state: State = lane.machine().clone();
         assert_eq!((state.deposit_count(), state.transfer_count()), (1, 1));
@@ -809,10 +614,7 @@ mod entries {
     #[test]
     fn records_carry_everything_a_reader_needs() {
         let mut lane = Lane::new();
-        lane.then(
-            open('A', "10.00").only_from(7),
-            "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00",
-        );
+        lane.then(open('A', "10.00").only_from(7), OPEN_A);
         let entries = lane.machine().snapshot();
         let deposit = entries.iter().find_map(|(_, entry)| match entry {
             MatchingEntry::Deposit(entry) => Some(entry.deposit.clone()),

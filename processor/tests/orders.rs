@@ -2,13 +2,19 @@
 
 #[path = "orders/book.rs"]
 mod book;
+#[path = "support/command.rs"]
+mod command;
+#[path = "support/name.rs"]
+mod name;
 #[path = "support/story.rs"]
 mod story;
 
-use book::{
-    Book, amount, at, cancel, choose, closed, create, gone, mark_paid, opened, order, refused,
-    seen, settle, tell, tick, usdt, wallet,
+use book::Book;
+use command::{
+    at, cancel, choose, closed, create, gone, mark_paid, opened, refused, seen, settle, tell, tick,
+    usdt,
 };
+use name::{amount, order, wallet};
 use processor::machine::orders::{DEPOSITS_MAX, Effect, State};
 use schemas::record::{OrderCommand, OrderCommandBody};
 use schemas::{
@@ -22,12 +28,13 @@ fn waiting() -> Book {
     let mut book = Book::new();
     book.then(
         create('A', Some(usdt(Blockchain::Eth, &[1]))),
-        &format!("A v1 pending created answers 1; {OPEN_A}; A v2 pending payment_chosen answers 1 [requested w1]"),
+        &format!(
+            "A v1 pending created answers 1
+         {OPEN_A}
+         A v2 pending payment_chosen answers 1 [requested w1]"
+        ),
     )
-    .then(
-        opened('A', 0, 9, "10.01"),
-        "A v3 pending deposit_opened answers 1 [open w1 #9 10.01]",
-    );
+    .then(opened('A', 0, 9, "10.01"), "A v3 pending deposit_opened answers 1 [open w1 #9 10.01]");
     book
 }
 
@@ -45,7 +52,8 @@ fn ended(status: OrderStatus) -> Book {
         ),
         OrderStatus::Cancelled => book.then(
             cancel('A', 2),
-            "eth w1: A/0 close order_cancelled; A v4 cancelled! cancelled answers 2 [open w1 #9 10.01]",
+            "eth w1: A/0 close order_cancelled
+             A v4 cancelled! cancelled answers 2 [open w1 #9 10.01]",
         ),
         OrderStatus::Pending => &mut book,
     };

@@ -2,5 +2,6 @@
 
 pub mod harness;
 pub mod log_suite;
+pub mod machine_model;
 pub mod measure;
 pub mod store_suite;

@@ -118,7 +118,6 @@ fn machines_are_pure() {
         "async ",
         ".await",
         "tokio",
-        "std::time",
         "std::env",
         "std::fs",
         "std::net",

@@ -7,7 +7,7 @@ use schemas::record::{
 };
 use schemas::{AlertKind, Blockchain, Epoch, Partition, TransferStatus, UnixMicros};
 
-use crate::chain::letter;
+use crate::name::letter;
 use crate::story::{Machine, Story};
 
 /// A story of one lane of Ethereum.

@@ -4,10 +4,10 @@
 use processor::machine::matching::FORGET_SECONDS;
 use schemas::{CloseReason, UnknownReason};
 
+use crate::OPEN_A;
 use crate::chain::{head, open, pay, refused, settled};
 use crate::lane::Lane;
 
-const OPEN_A: &str = "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00";
 const SEEN_A: &str = "tell A seen #2; detected #2 waiting_for_confirmation @110 for #1";
 
 /// A deposit of order A and, in block 110, an unconfirmed transfer for it.

@@ -1,5 +1,5 @@
-//! A small chain and the commands around it. Block n has time 10 n and is confirmed by the head ten
-//! blocks above it; wallets, senders and transactions are numbers, orders are letters.
+//! A small chain, and the commands to its lane. Block n has time 10 n and is confirmed by the head ten
+//! blocks above it.
 
 use processor::machine::matching::Input;
 use schemas::record::{
@@ -7,30 +7,11 @@ use schemas::record::{
     Observation, OpenDeposit,
 };
 use schemas::{
-    Address, AddressFamily, Amount, Blockchain, CloseReason, Epoch, Hash, OrderId, Stablecoin,
-    TransferId, UnixMicros, UnixSeconds, UnknownReason,
+    Blockchain, CloseReason, Epoch, Hash, OrderId, Stablecoin, TransferId, UnixMicros, UnixSeconds,
+    UnknownReason,
 };
-use uuid::Uuid;
 
-/// The order of a letter.
-pub(crate) fn order(letter: char) -> OrderId {
-    OrderId(Uuid::from_u128(u128::from(u32::from(letter))))
-}
-
-/// The letter of an order.
-pub(crate) fn letter(order: OrderId) -> char {
-    u32::try_from(order.0.as_u128()).ok().and_then(char::from_u32).unwrap_or('?')
-}
-
-pub(crate) fn wallet(number: u8) -> Address {
-    Address::new(AddressFamily::Evm, [number; 20])
-}
-
-pub(crate) fn amount(text: &str) -> Amount {
-    let parsed = Amount::parse(text);
-    assert!(parsed.is_ok(), "{text} is an amount");
-    parsed.unwrap_or_default()
-}
+use crate::name::{amount, order, wallet};
 
 fn block(number: i64, fork: u8) -> Block {
     let mut hash = [fork; 32];

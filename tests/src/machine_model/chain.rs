@@ -10,13 +10,13 @@ use schemas::{
 
 use super::Fact;
 
-/// Amounts from here on need the deeper confirmation.
-pub const LARGE: Amount = cents(5_000);
+/// Amounts from this many cents on need the deeper confirmation.
+const LARGE_CENTS: u128 = 5_000;
 
 /// When this chain's blocks count as confirmed and as final.
 #[derive(Debug, Clone, Copy)]
 pub struct Policy {
-    /// Confirmations that an amount below [`LARGE`] needs, its own block counted.
+    /// Confirmations that a small amount needs, its own block counted.
     pub depth: i64,
     /// Confirmations that the others need.
     pub depth_large: i64,
@@ -32,17 +32,14 @@ impl Policy {
     /// Confirmations that `value` needs.
     #[must_use]
     pub fn depth_of(&self, value: Amount) -> i64 {
-        if value < LARGE { self.depth } else { self.depth_large }
+        if value < cents(LARGE_CENTS) { self.depth } else { self.depth_large }
     }
 }
 
 /// An amount.
 #[must_use]
-pub const fn cents(cents: u128) -> Amount {
-    match Amount::from_parts(cents * 10_u128.pow(16)) {
-        Some(amount) => amount,
-        None => Amount::ZERO,
-    }
+pub fn cents(cents: u128) -> Amount {
+    Amount::from_parts(cents * 10_u128.pow(16)).unwrap()
 }
 
 /// An account.
@@ -244,10 +241,13 @@ impl Chain {
 
     fn write_head(&mut self) {
         let block = self.blocks[self.scanned].block;
-        let tier = |below, depth| ConfirmedTier { below, number: (block.number - depth + 1).max(-1) };
+        let tier = |below, depth: i64| {
+            let number = (block.number - depth + 1).max(-1);
+            ConfirmedTier { below, number }
+        };
         let head = Head {
             confirmed: vec![
-                tier(Some(LARGE), self.policy.depth),
+                tier(Some(cents(LARGE_CENTS)), self.policy.depth),
                 tier(None, self.policy.depth_large),
             ],
             finalized: self.finalized,

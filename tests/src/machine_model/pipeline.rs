@@ -6,11 +6,11 @@ use std::fmt::Debug;
 
 use processor::machine::{matching, orders};
 use schemas::record::{
-    ChainBody, ChainRecord, DepositCommandBody, MatchingEntry, OrderCommand, OrderCommandBody,
+    ChainBody, ChainRecord, Deposit, DepositCommandBody, MatchingEntry, OrderCommand, OrderCommandBody,
     OrdersEntry,
 };
 use schemas::{
-    Blockchain, OrderCause, OrderId, OrderStatus, Partition, UnixMicros, UnixSeconds, UnknownReason,
+    Blockchain, DepositState, OrderCause, OrderId, OrderStatus, Partition, UnixMicros, UnknownReason,
 };
 
 use super::check::Violation;
@@ -419,6 +419,22 @@ impl Pipeline {
         }
     }
 
+    /// The open deposit that an order's customer was told of last.
+    #[must_use]
+    pub fn deposit_of(&self, order: OrderId) -> Option<Deposit> {
+        self.delivered.iter().rev().find_map(|delivered| match delivered {
+            Delivered::Lane(_, effects) => effects.iter().find_map(|effect| match effect {
+                matching::Effect::Deposit(deposit)
+                    if deposit.order_id == order && deposit.state == DepositState::Open =>
+                {
+                    Some(deposit.clone())
+                }
+                _ => None,
+            }),
+            Delivered::Orders(..) => None,
+        })
+    }
+
     /// How many deposits, transfers and orders the machines hold.
     #[must_use]
     pub fn rows(&self) -> (usize, usize, usize) {
@@ -627,10 +643,4 @@ fn forget_versions(effects: &mut [orders::Effect]) {
             order.updated_at = UnixMicros(0);
         }
     }
-}
-
-/// The second that a command was given in.
-#[must_use]
-pub fn second_of(command: &OrderCommand) -> UnixSeconds {
-    command.issued_at.seconds()
 }

@@ -1,0 +1,422 @@
+//! Both runners on the embedded log: from a created order to a paid one, through poison, restarts and
+//! aborted steps.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "what fails here is the test")]
+
+#[path = "support/chain.rs"]
+#[expect(dead_code, reason = "the stories of matching use more of it")]
+mod chain;
+#[path = "support/command.rs"]
+#[expect(dead_code, reason = "the stories of orders use more of it")]
+mod command;
+#[path = "support/name.rs"]
+mod name;
+#[path = "runner/unlucky.rs"]
+mod unlucky;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use chain::{head, pay};
+use command::{cancel, choose, create, mark_paid, usdt};
+use name::letter;
+use processor::machine::matching::Input;
+use runtime::log::embedded::EmbeddedLog;
+use runtime::log::{Log, NewRecord, Offset, Record, TopicPartition};
+use runtime::{Envelope, ManualClock};
+use schemas::record::{ChainRecord, DeadLetter, Order, OrderCommand, OrderCommandBody, Transfer};
+use schemas::{Blockchain, Layout, Partition, Topic, UnixMicros, UnixSeconds};
+use tokio_util::sync::CancellationToken;
+use unlucky::{Unlucky, Watch};
+
+const LAYOUT: Layout = Layout { lanes: 1, orders: 2, webhooks: 1 };
+const INPUTS: [Topic; 3] = [Topic::TransfersRaw, Topic::DepositsCommands, Topic::OrdersCommands];
+const OUTPUTS: [Topic; 9] = [
+    Topic::Orders,
+    Topic::Deposits,
+    Topic::TransfersDetected,
+    Topic::TransfersConfirmed,
+    Topic::TransfersMatched,
+    Topic::TransfersUnknown,
+    Topic::TransfersFailed,
+    Topic::Alerts,
+    Topic::DeadLetters,
+];
+/// Far more than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How the runners are treated.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Treatment {
+    Kind,
+    /// Stopped and started again, the log closed and opened, after every input.
+    Restarts,
+    /// Every step is aborted once.
+    Aborts,
+}
+
+/// A processor on a log in a folder of its own.
+struct Site {
+    dir: tempfile::TempDir,
+    clock: Arc<ManualClock>,
+    tokio: tokio::runtime::Runtime,
+    watch: Arc<Watch>,
+    treatment: Treatment,
+    running: Option<Running>,
+}
+
+struct Running {
+    log: EmbeddedLog,
+    stop: CancellationToken,
+    threads: Vec<JoinHandle<Result<(), processor::Error>>>,
+}
+
+impl Running {
+    fn start(dir: &Path, clock: &Arc<ManualClock>, watch: &Arc<Watch>, fails: bool) -> Self {
+        let embedded = EmbeddedLog::open(dir, LAYOUT, clock.clone()).unwrap();
+        let log: Arc<dyn Log> = Arc::new(Unlucky::new(embedded.clone(), watch.clone(), fails));
+        let clock: Arc<dyn runtime::Clock> = clock.clone();
+        let stop = CancellationToken::new();
+        let mut threads = Vec::new();
+        for run in [processor::run_matching, processor::run_orders] {
+            let (log, clock, stop) = (log.clone(), clock.clone(), stop.clone());
+            threads.push(std::thread::spawn(move || run(&log, &clock, "one", &stop)));
+        }
+        Self { log: embedded, stop, threads }
+    }
+
+    fn stop(self) {
+        self.stop.cancel();
+        for thread in self.threads {
+            thread.join().unwrap().unwrap();
+        }
+        self.log.close();
+    }
+}
+
+impl Site {
+    fn new(treatment: Treatment) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::new(UnixSeconds(1000).micros()));
+        let watch = Arc::new(Watch::default());
+        let fails = treatment == Treatment::Aborts;
+        let running = Some(Running::start(dir.path(), &clock, &watch, fails));
+        let tokio = tokio::runtime::Runtime::new().unwrap();
+        Self { dir, clock, tokio, watch, treatment, running }
+    }
+
+    fn log(&self) -> &EmbeddedLog {
+        &self.running.as_ref().unwrap().log
+    }
+
+    fn restart(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.stop();
+        }
+        let fails = self.treatment == Treatment::Aborts;
+        self.running = Some(Running::start(self.dir.path(), &self.clock, &self.watch, fails));
+    }
+
+    /// Appends a record and waits until all that follows from it is done.
+    fn tell(&mut self, record: NewRecord) -> &mut Self {
+        // A failure meant for a runner may hit this append: then nothing was written.
+        while self.tokio.block_on(self.log().produce(vec![record.clone()])).is_err() {}
+        self.settle()
+    }
+
+    fn settle(&mut self) -> &mut Self {
+        if self.treatment == Treatment::Restarts {
+            self.restart();
+        }
+        self.wait_until("everything is worked off", Self::is_quiet);
+        self
+    }
+
+    #[track_caller]
+    fn wait_until(&self, what: &str, is: impl Fn(&Self) -> bool) {
+        let started = Instant::now();
+        let mut tail = self.log().tail(&OUTPUTS).unwrap();
+        while !is(self) {
+            assert!(started.elapsed() < PATIENCE, "waited too long until {what}");
+            tail.poll(Duration::from_millis(20)).unwrap();
+        }
+    }
+
+    /// Whether every input is committed. Outputs that are inputs again come with the commit.
+    fn is_quiet(&self) -> bool {
+        let committed = self.watch.committed();
+        INPUTS.iter().flat_map(|topic| partitions(*topic)).all(|of| {
+            let end = self.log().bounds(of).unwrap().end;
+            end == Offset(0) || committed.get(&of) == Some(&end)
+        })
+    }
+
+    fn records(&self, topic: Topic) -> Vec<Record> {
+        let all = |of| self.log().read(of, Offset(0), 100_000).unwrap();
+        partitions(topic).into_iter().flat_map(all).collect()
+    }
+
+    fn decoded<R: schemas::record::Record>(&self, topic: Topic) -> Vec<R> {
+        let value = |record: &Record| schemas::decode(record.value.as_ref().unwrap()).unwrap();
+        self.records(topic).iter().map(value).collect()
+    }
+
+    /// Everything that readers see: places, keys, values, headers, times.
+    fn outputs(&self) -> Vec<Record> {
+        OUTPUTS.into_iter().chain(INPUTS).flat_map(|topic| self.records(topic)).collect()
+    }
+
+    /// What the changelogs come to: the last value of each key.
+    fn state(&self) -> BTreeMap<(TopicPartition, Vec<u8>), Vec<u8>> {
+        let mut state = BTreeMap::new();
+        for topic in [Topic::MatchingChangelog, Topic::OrdersChangelog] {
+            for record in self.records(topic) {
+                match record.value {
+                    Some(value) => state.insert((record.from, record.key), value),
+                    None => state.remove(&(record.from, record.key)),
+                };
+            }
+        }
+        state
+    }
+
+    /// Versions of an order, as `status cause`.
+    fn history(&self, of: char) -> Vec<String> {
+        let orders: Vec<Order> = self.decoded(Topic::Orders);
+        let of: Vec<&Order> = orders.iter().filter(|order| letter(order.order_id) == of).collect();
+        for (order, version) in of.iter().zip(1..) {
+            assert_eq!(order.version, version, "no version is missing or twice");
+        }
+        of.iter().map(|order| format!("{} {}", order.status, order.cause)).collect()
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.stop.cancel();
+            for thread in running.threads {
+                drop(thread.join());
+            }
+        }
+    }
+}
+
+fn partitions(topic: Topic) -> Vec<TopicPartition> {
+    let count = topic.partitions(&LAYOUT);
+    (0..count).map(|partition| TopicPartition { topic, partition: Partition(partition) }).collect()
+}
+
+fn chain_record(input: impl Into<Input>) -> NewRecord {
+    let Input::Chain(record) = input.into() else { panic!("not of the chain") };
+    raw(&record)
+}
+
+fn raw(record: &ChainRecord) -> NewRecord {
+    wrap(Topic::TransfersRaw, Partition(Blockchain::Eth.index()), "wallet", record)
+}
+
+fn order_command(command: &OrderCommand) -> NewRecord {
+    let key = command.order_id.to_string();
+    wrap(Topic::OrdersCommands, LAYOUT.order(&key), &key, command)
+}
+
+fn wrap<R: schemas::record::Record>(
+    topic: Topic,
+    partition: Partition,
+    key: &str,
+    record: &R,
+) -> NewRecord {
+    let mut envelope = Envelope::from_outside("test".to_owned(), UnixMicros(0), None);
+    envelope.wrap(topic, partition, key, record).unwrap()
+}
+
+/// An order that is paid after its transfer moved to another block; an order that an operator marks
+/// paid; an order that expires; a payment that nobody needs.
+fn play(site: &mut Site) {
+    let eth = || usdt(Blockchain::Eth, &[1]);
+    site.tell(order_command(&create('A', Some(eth()))))
+        .tell(chain_record(head(105)))
+        .tell(chain_record(pay(1, "10.00")))
+        .tell(order_command(&cancel('A', 2)))
+        .tell(order_command(&create('B', None)))
+        .tell(order_command(&choose('B', 3, usdt(Blockchain::Base, &[2]))))
+        .tell(chain_record(head(112)))
+        .tell(chain_record(pay(1, "10.00").retracted(1)))
+        .tell(chain_record(head(109).epoch(1)))
+        .tell(chain_record(pay(1, "10.00").at(113).fork(1)))
+        .tell(chain_record(head(123).epoch(1)))
+        .tell(chain_record(pay(2, "10.00").at(124).fork(1)))
+        .tell(chain_record(head(134).epoch(1)))
+        .tell(order_command(&mark_paid('B', 4)))
+        .tell(order_command(&create('C', None)));
+    site.clock.advance(Duration::from_secs(1001));
+    site.wait_until("order C has expired", |site| site.history('C').len() == 2);
+    site.settle();
+}
+
+#[test]
+fn orders_are_paid_marked_and_expired_end_to_end() {
+    let mut site = Site::new(Treatment::Kind);
+    play(&mut site);
+    assert_eq!(
+        site.history('A'),
+        [
+            "pending created",
+            "pending payment_chosen",
+            "pending deposit_opened",
+            "pending candidate_seen",
+            "pending cancel_refused",
+            "paid paid",
+        ]
+    );
+    assert_eq!(
+        site.history('B'),
+        [
+            "pending created",
+            "pending payment_chosen",
+            "pending deposit_opened",
+            "paid marked_paid",
+            "paid deposit_closed",
+        ]
+    );
+    assert_eq!(site.history('C'), ["pending created", "expired expired"]);
+
+    let transfers = |topic| -> Vec<String> {
+        let words = |transfer: &Transfer| {
+            let order = transfer.order_id.or(transfer.candidate_order_id).map(letter);
+            format!("@{} {} {order:?}", transfer.block.number, transfer.status)
+        };
+        site.decoded(topic).iter().map(words).collect()
+    };
+    assert_eq!(
+        transfers(Topic::TransfersDetected),
+        [
+            "@110 waiting_for_confirmation None",
+            "@113 waiting_for_confirmation None",
+            "@124 waiting_for_confirmation None",
+        ]
+    );
+    assert_eq!(
+        transfers(Topic::TransfersConfirmed),
+        ["@113 waiting_for_match None", "@124 waiting_for_match None"]
+    );
+    assert_eq!(transfers(Topic::TransfersMatched), ["@113 matched Some('A')"]);
+    assert_eq!(transfers(Topic::TransfersUnknown), ["@124 no_matched_deposit Some('A')"]);
+    assert!(site.records(Topic::TransfersFailed).is_empty());
+    assert!(site.records(Topic::Alerts).is_empty());
+    assert!(site.records(Topic::DeadLetters).is_empty());
+    assert_eq!(site.watch.aborts(), 0);
+
+    // Effects name their cause: a reader can tell a repeated record from a new one.
+    let mut ids: Vec<_> = site
+        .outputs()
+        .iter()
+        .filter_map(|record| record.header("ce_id").map(<[u8]>::to_vec))
+        .filter(|id| !id.starts_with(b"test/"))
+        .collect();
+    let count = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), count, "no two effects have the same id");
+}
+
+/// `design` 11.5 and 11.6: the same records at the same places, and the same state.
+#[test]
+fn restarts_and_aborted_steps_change_nothing() {
+    let mut kind = Site::new(Treatment::Kind);
+    play(&mut kind);
+    for treatment in [Treatment::Restarts, Treatment::Aborts] {
+        let mut other = Site::new(treatment);
+        play(&mut other);
+        assert_eq!(other.watch.aborts() > 10, treatment == Treatment::Aborts);
+        let (expected, found) = (kind.outputs(), other.outputs());
+        for (expected, found) in expected.iter().zip(&found) {
+            assert_eq!(expected, found);
+        }
+        assert_eq!(expected.len(), found.len());
+        assert_eq!(kind.state(), other.state());
+    }
+}
+
+#[test]
+fn poison_goes_to_the_dead_letters_and_the_next_record_is_processed() {
+    let mut site = Site::new(Treatment::Kind);
+    let key = name::order('A').to_string();
+    let broken = |mut record: NewRecord, value: Option<&[u8]>| {
+        record.value = value.map(<[u8]>::to_vec);
+        record
+    };
+    let good = order_command(&create('A', Some(usdt(Blockchain::Eth, &[1]))));
+    let mut stranger = pay(1, "10.00").record();
+    stranger.blockchain = Blockchain::Base;
+    let whole = good.value.clone().unwrap();
+    let poison = [
+        broken(good.clone(), Some(b"{}")),
+        broken(good.clone(), None),
+        broken(good.clone(), Some(&whole[..whole.len() - 1])),
+        broken(chain_record(head(100)), Some(&whole)),
+        raw(&stranger),
+    ];
+    for record in &poison {
+        site.tell(record.clone());
+    }
+    site.tell(good).tell(chain_record(pay(1, "10.00"))).tell(chain_record(head(120)));
+    assert_eq!(site.history('A').last().map(String::as_str), Some("paid paid"));
+
+    let letters: Vec<DeadLetter> = site.decoded(Topic::DeadLetters);
+    assert_eq!(letters.len(), poison.len());
+    let partition = i32::try_from(LAYOUT.order(&key).0).unwrap();
+    for (letter, offset) in letters.iter().take(3).zip(0..) {
+        assert_eq!((letter.topic.as_str(), letter.partition), ("orders.commands", partition));
+        assert_eq!((letter.offset, letter.group.as_str()), (offset, "processor.orders"));
+        assert_eq!(letter.key, key.as_bytes());
+        assert!(!letter.reason.is_empty());
+    }
+    for (letter, record) in letters.iter().zip(&poison) {
+        assert_eq!(letter.value, record.value.clone().unwrap_or_default());
+    }
+    let last = letters.last().unwrap();
+    assert_eq!((last.topic.as_str(), last.group.as_str()), ("transfers.raw", "processor.matching"));
+    assert_eq!(last.reason, "a record of base in a lane of eth");
+}
+
+#[test]
+fn a_timer_is_a_command_on_the_log_written_once() {
+    for treatment in [Treatment::Kind, Treatment::Aborts] {
+        let mut site = Site::new(treatment);
+        site.tell(order_command(&create('A', None)));
+        site.clock.advance(Duration::from_secs(1000));
+        // At the deadline itself it is not due: a choice of this second still counts.
+        site.tell(order_command(&choose('A', 2, usdt(Blockchain::Eth, &[]))));
+        assert_eq!(site.history('A'), ["pending created", "pending payment_refused"]);
+        site.clock.advance(Duration::from_secs(1));
+        site.wait_until("the order has expired", |site| site.history('A').len() == 3);
+        site.settle();
+        assert_eq!(site.history('A').last().map(String::as_str), Some("expired expired"));
+        let commands: Vec<OrderCommand> = site.decoded(Topic::OrdersCommands);
+        let is_tick = |command: &&OrderCommand| command.body == OrderCommandBody::Tick;
+        let ticks: Vec<_> = commands.iter().filter(is_tick).collect();
+        assert_eq!(ticks.len(), 1);
+        assert_eq!(ticks[0].issued_at.seconds(), UnixSeconds(2001));
+    }
+}
+
+/// What the changelog says is not what this version can read: better to stop than to guess.
+#[test]
+fn a_changelog_that_cannot_be_read_stops_the_runner() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::new(UnixSeconds(1000).micros()));
+    let log = EmbeddedLog::open(dir.path(), LAYOUT, clock.clone()).unwrap();
+    let to = TopicPartition { topic: Topic::OrdersChangelog, partition: Partition(1) };
+    let strange = NewRecord { to, key: b"x".to_vec(), value: Some(vec![1]), headers: vec![] };
+    let tokio = tokio::runtime::Runtime::new().unwrap();
+    tokio.block_on(log.produce(vec![strange])).unwrap();
+    let (log, clock): (Arc<dyn Log>, Arc<dyn runtime::Clock>) = (Arc::new(log), clock);
+    let error = processor::run_orders(&log, &clock, "one", &CancellationToken::new()).unwrap_err();
+    let expected = "the changelog processor.orders.changelog/1 cannot be restored: ";
+    assert!(error.to_string().starts_with(expected), "{error}");
+}

@@ -1,0 +1,109 @@
+//! Commands to orders: from merchant, customer and operator, from the lanes, from the timer.
+
+use schemas::record::{CreateOrder, OrderCommand, OrderCommandBody, PaymentRequest, Settle};
+use schemas::{
+    Blockchain, CloseReason, CommandId, DepositId, RefusalReason, Stablecoin, TransferId,
+    UnixSeconds,
+};
+use uuid::Uuid;
+
+use crate::name::{amount, order, wallet};
+
+/// A command of somebody outside at a second, named by a number.
+pub(crate) fn at(
+    second: i64,
+    order_letter: char,
+    id: u128,
+    body: OrderCommandBody,
+) -> OrderCommand {
+    OrderCommand {
+        order_id: order(order_letter),
+        command_id: Some(CommandId(Uuid::from_u128(id))),
+        issued_at: UnixSeconds(second).micros(),
+        body,
+    }
+}
+
+/// What a lane, or the runner's timer, tells an order.
+pub(crate) fn tell(order_letter: char, body: OrderCommandBody) -> OrderCommand {
+    OrderCommand { command_id: None, ..at(1100, order_letter, 0, body) }
+}
+
+/// The timer at this second.
+pub(crate) fn tick(second: i64, order_letter: char) -> OrderCommand {
+    OrderCommand { command_id: None, ..at(second, order_letter, 0, OrderCommandBody::Tick) }
+}
+
+/// An order of 10.00 that expires at second 2000, created at 1000 by command 1.
+pub(crate) fn create(order_letter: char, payment: Option<PaymentRequest>) -> OrderCommand {
+    let body = OrderCommandBody::Create(CreateOrder {
+        merchant_order_id: format!("shop-{order_letter}"),
+        amount: amount("10.00"),
+        amount_text: "10.00".to_owned(),
+        webhook_url: "https://shop.example/hooks".to_owned(),
+        expecting_wallet_address: None,
+        blockchain: payment.as_ref().map(|payment| payment.blockchain),
+        stablecoin: payment.as_ref().map(|payment| payment.token),
+        expires_at: UnixSeconds(2000),
+        payment,
+    });
+    at(1000, order_letter, 1, body)
+}
+
+/// USDT on this chain at one of these wallets.
+pub(crate) fn usdt(blockchain: Blockchain, wallets: &[u8]) -> PaymentRequest {
+    PaymentRequest {
+        blockchain,
+        token: Stablecoin::Usdt,
+        wallets: wallets.iter().map(|number| wallet(*number)).collect(),
+        nudge_step: amount("0.01"),
+        nudge_limit: amount("0.03"),
+        late_window_seconds: 500,
+        skew_seconds: 30,
+    }
+}
+
+pub(crate) fn choose(order_letter: char, id: u128, payment: PaymentRequest) -> OrderCommand {
+    at(1050, order_letter, id, OrderCommandBody::ChoosePayment(payment))
+}
+
+pub(crate) fn cancel(order_letter: char, id: u128) -> OrderCommand {
+    at(1060, order_letter, id, OrderCommandBody::Cancel)
+}
+
+pub(crate) fn mark_paid(order_letter: char, id: u128) -> OrderCommand {
+    at(1070, order_letter, id, OrderCommandBody::MarkPaid)
+}
+
+pub(crate) fn opened(order_letter: char, slot: i32, deposit: i64, value: &str) -> OrderCommand {
+    let (deposit_id, value) = (DepositId(deposit), amount(value));
+    tell(order_letter, OrderCommandBody::DepositOpened { slot, deposit_id, value })
+}
+
+pub(crate) fn refused(order_letter: char, slot: i32, reason: RefusalReason) -> OrderCommand {
+    tell(order_letter, OrderCommandBody::DepositRefused { slot, reason })
+}
+
+pub(crate) fn closed(order_letter: char, slot: i32, reason: CloseReason) -> OrderCommand {
+    tell(order_letter, OrderCommandBody::DepositClosed { slot, reason })
+}
+
+pub(crate) fn seen(order_letter: char, transfer: i64) -> OrderCommand {
+    tell(order_letter, OrderCommandBody::CandidateSeen { transfer_id: TransferId(transfer) })
+}
+
+pub(crate) fn gone(order_letter: char, transfer: i64) -> OrderCommand {
+    tell(order_letter, OrderCommandBody::CandidateGone { transfer_id: TransferId(transfer) })
+}
+
+/// A confirmed transfer at wallet 1 of Ethereum asks to pay.
+pub(crate) fn settle(order_letter: char, slot: i32, transfer: i64) -> OrderCommand {
+    let settle = Settle {
+        transfer_id: TransferId(transfer),
+        slot,
+        deposit_id: DepositId(9),
+        blockchain: Blockchain::Eth,
+        wallet_address: wallet(1),
+    };
+    tell(order_letter, OrderCommandBody::Settle(settle))
+}

@@ -1,0 +1,26 @@
+//! Short names for things: orders are letters; wallets, senders, commands and transfers are numbers.
+
+use schemas::{Address, AddressFamily, Amount, OrderId};
+use uuid::Uuid;
+
+/// The order of a letter.
+pub(crate) fn order(letter: char) -> OrderId {
+    OrderId(Uuid::from_u128(u128::from(u32::from(letter))))
+}
+
+/// The letter of an order.
+pub(crate) fn letter(order: OrderId) -> char {
+    u32::try_from(order.0.as_u128()).ok().and_then(char::from_u32).unwrap_or('?')
+}
+
+/// The address of a number.
+pub(crate) fn wallet(number: u8) -> Address {
+    Address::new(AddressFamily::Evm, [number; 20])
+}
+
+/// The amount of a text.
+pub(crate) fn amount(text: &str) -> Amount {
+    let parsed = Amount::parse(text);
+    assert!(parsed.is_ok(), "{text} is an amount");
+    parsed.unwrap_or_default()
+}
