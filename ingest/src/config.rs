@@ -15,8 +15,8 @@ pub struct Config {
     pub chains: Vec<ChainConfig>,
 }
 
-/// One section of `[chains]`, with what the shop has on that chain. A chain without wallets is followed
-/// too, so that deposits at a wallet that was removed still run out.
+/// One section of `[chains]`, with what the shop has on that chain. A chain without wallets is
+/// followed too, so that deposits at a wallet that was removed still run out.
 #[derive(Debug, Clone)]
 pub struct ChainConfig {
     /// The chain.
@@ -47,8 +47,8 @@ pub struct ChainConfig {
     pub match_window: Duration,
 }
 
-/// Address of an endpoint. Providers put keys into path, query and host credentials: it shows scheme,
-/// host and port only.
+/// Address of an endpoint. Providers put keys into path, query and host credentials: it shows
+/// scheme, host and port only.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RpcUrl(reqwest::Url);
 
@@ -101,9 +101,9 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// From this amount on, chains with slow finality wait for it.
 const LARGE: &str = "10000";
 
-/// Defaults by chain: the chain's own finality where it is quick, otherwise depth or `safe` for everyday
-/// amounts and finality for large ones. Windows cover the deepest reorganisations seen and the time to
-/// finality; polls come about once a block.
+/// Defaults by chain: the chain's own finality where it is quick, otherwise depth or `safe` for
+/// everyday amounts and finality for large ones. Windows cover the deepest reorganisations seen and
+/// the time to finality; polls come about once a block.
 fn defaults(blockchain: Blockchain) -> Defaults {
     let small = |depth, tag| Tier { below: Amount::parse(LARGE).ok(), depth, tag };
     let large = Tier { below: None, depth: None, tag: Some(Tag::Finalized) };
@@ -123,8 +123,8 @@ fn defaults(blockchain: Blockchain) -> Defaults {
 }
 
 impl Config {
-    /// Reads the section. Every chain with a wallet needs one inside it, and a contract for each coin
-    /// that its wallets take; what is wrong is noted in `source`.
+    /// Reads the section. Every chain with a wallet needs one inside it, and a contract for each
+    /// coin that its wallets take; what is wrong is noted in `source`.
     #[must_use]
     pub fn read(source: &mut Source, shop: &Shop) -> Self {
         let mut section = source.section("chains");
@@ -213,6 +213,8 @@ impl ChainConfig {
             lag: self.lag,
             range_max: self.range_max,
             start_block: self.start_block,
+            // EVM nodes drop the logs of failed transactions; java-tron keeps some of them.
+            needs_receipts: self.blockchain == Blockchain::Tron,
             match_window_seconds: i64::try_from(self.match_window.as_secs()).unwrap_or(i64::MAX),
         }
     }
@@ -307,9 +309,7 @@ fn read_policy(blockchain: Blockchain, section: &mut Reader) -> Option<Policy> {
     let tiers = reader.value("tiers");
     let last = read_tier(blockchain, &mut reader);
     let mut policy = Policy { tiers: Vec::new() };
-    for (position, item) in
-        tiers.iter().flat_map(|tiers| tiers.as_array()).flatten().enumerate()
-    {
+    for (position, item) in tiers.iter().flat_map(|tiers| tiers.as_array()).flatten().enumerate() {
         let Some(table) = item.as_table() else {
             reader.problem("tiers", "must be a list of { below, depth, tag }");
             continue;

@@ -17,8 +17,10 @@
 //! the same when asked again by block hash is believed. Nodes whose logs trail their headers by a
 //! moment are covered by `lag`; permanent omission is not (it needs a second endpoint).
 //!
-//! Deliberately not here: which order a transfer pays, when it counts as confirmed for an order, and
-//! Tron's own HTTP API (a Tron node's JSON-RPC is followed like any other).
+//! On Tron, whose nodes keep some logs of failed transactions, each hit's receipt is looked up too.
+//!
+//! Deliberately not here: which order a transfer pays, when it counts as confirmed for an order,
+//! and Tron's own HTTP API (a Tron node's JSON-RPC is followed like any other).
 
 mod config;
 mod error;

@@ -4,12 +4,13 @@
 //!
 //! 1. *tip*: the endpoint's head, our last block, the tags. Is there more, and is ours still there?
 //! 2. *scan*: the end of the range, our last block again, the logs of the range.
-//! 3. *verify*: our last block once more, and each block with hits, and the end, looked up by number
-//!    with its logs searched again by hash. Only if all of it agrees is the step published.
+//! 3. *verify*: our last block once more, and each block with hits, and the end, looked up by
+//!    number with its logs searched again by hash; on Tron, the outcome of each transaction. Only
+//!    if all of it agrees is the step published.
 //!
-//! Our last block was there before and after the end of the range was read, so the one descends from
-//! the other; if the chain changes later, the next tip says so. A last block that is gone leads to
-//! *search*: anchors from the newest down, until one still stands.
+//! Our last block was there before and after the end of the range was read, so the one descends
+//! from the other; if the chain changes later, the next tip says so. A last block that is gone
+//! leads to *search*: anchors from the newest down, until one still stands.
 
 mod cursor;
 mod history;
@@ -26,7 +27,7 @@ use schemas::record::{Block, ChainRecord};
 pub(crate) use cursor::Cursor;
 pub(crate) use history::History;
 pub use policy::{Policy, Tag, Tier};
-pub(crate) use question::{Answer, Ask, Header, Log, Point, Refusal, Span};
+pub(crate) use question::{Answer, Ask, Header, Log, Point, Receipt, Refusal, Span};
 pub(crate) use watch::{Skipped, TRANSFER_TOPIC, Watch, topic};
 
 /// What the cursor of a chain goes by.
@@ -46,6 +47,8 @@ pub(crate) struct Rules {
     pub(crate) range_max: i64,
     /// The first block to scan when nothing was published yet; none begins after the head.
     pub(crate) start_block: Option<i64>,
+    /// Whether failed transactions may keep their logs, so that each hit needs its receipt.
+    pub(crate) needs_receipts: bool,
     /// Told to the processor with each head.
     pub(crate) match_window_seconds: i64,
 }
@@ -84,7 +87,7 @@ pub(crate) enum Next {
     Ask,
     /// After the poll interval: everything is scanned.
     AtTip,
-    /// After the poll interval: the endpoint does not have what was scanned already.
+    /// After a short wait: the endpoint does not have what was scanned already.
     Behind,
     /// After backing off: the answers contradict each other.
     Retry(&'static str),

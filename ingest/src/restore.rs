@@ -1,8 +1,8 @@
 //! Reads back what was published about a chain: the log is the cursor.
 //!
-//! Each lane is read backwards in pages until a head at or below the floor, the height that a rewind
-//! must be able to reach. Everything before that head in the lane is at or below it, so nothing that
-//! matters is missed.
+//! Each lane is read backwards in pages until a head at or below the floor, the height that a
+//! rewind must be able to reach. Everything before that head in the lane is at or below it, so
+//! nothing that matters is missed.
 
 use runtime::log::{self, Log, Offset, TopicPartition};
 use schemas::record::{ChainBody, ChainRecord};
@@ -118,4 +118,80 @@ fn broken(chain: &ChainConfig, lane: Partition, offset: Option<Offset>, cause: &
     let place = TopicPartition { topic: Topic::TransfersRaw, partition: lane };
     let place = offset.map_or_else(|| place.to_string(), |offset| format!("{place}/{offset}"));
     Error::Restore { blockchain: chain.blockchain, place, cause: cause.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::{Cursor, Next, Policy};
+    use crate::publish;
+    use crate::simulation::{Node, Payment, Shelf, chain};
+
+    /// A shelf with a chain that was followed for some blocks, and what the cursor knows of it.
+    fn followed() -> (ChainConfig, Shelf, History) {
+        let chain = chain(Policy::flat(Some(3), None));
+        let (mut node, mut shelf) = (Node::new(12), Shelf::new());
+        let mut cursor = Cursor::new(chain.rules(), None);
+        for height in 0..40 {
+            loop {
+                let answer = node.answer(&cursor.ask()).unwrap();
+                let decision = cursor.answer(answer, schemas::UnixMicros(height));
+                shelf.commit(publish::step(&decision.publish, &shelf.layout).unwrap());
+                if decision.next == Next::AtTip {
+                    break;
+                }
+            }
+            if height % 9 == 8 {
+                node.reorg(4, &[]);
+            }
+            let wallet = u8::try_from(height % 3).unwrap();
+            node.mine(&[vec![Payment { wallet, value: 5 }]]);
+        }
+        let history = cursor.history().unwrap().clone();
+        (chain, shelf, history)
+    }
+
+    #[test]
+    fn pages_of_any_size_give_what_was_known() {
+        let (chain, shelf, known) = followed();
+        for page in [1, 2, 3, 7, 50, 1000] {
+            let mut history = restore_by(page, &shelf, &chain).unwrap().unwrap();
+            history.prune(chain.reorg_window);
+            assert_eq!(history, known, "pages of {page}");
+        }
+    }
+
+    #[test]
+    fn only_the_end_of_the_log_is_read() {
+        let (chain, mut shelf, known) = followed();
+        // What lies far enough back may have expired.
+        shelf.expire(40);
+        let mut history = restore_by(5, &shelf, &chain).unwrap().unwrap();
+        history.prune(chain.reorg_window);
+        assert_eq!(history, known);
+    }
+
+    #[test]
+    fn an_empty_log_is_a_first_start() {
+        let chain = chain(Policy::flat(Some(3), None));
+        assert!(restore(&Shelf::new(), &chain).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_ingest_did_not_write_stops_it() {
+        let (chain, mut shelf, _) = followed();
+        let lanes = shelf.lanes();
+        let cause = |shelf: &Shelf| match restore(shelf, &chain).unwrap_err() {
+            Error::Restore { cause, .. } => cause,
+            other => panic!("{other}"),
+        };
+        let mut spoiled = shelf.clone();
+        spoiled.spoil(lanes[1]);
+        assert_eq!(cause(&spoiled), "not in the Confluent wire format");
+        shelf.clear(lanes[1]);
+        assert_eq!(cause(&shelf), "some lanes of the chain are empty");
+        let (_, mut shelf, _) = followed();
+        shelf.clear(lanes[0]);
+        assert_eq!(cause(&shelf), "some lanes of the chain are empty");
+    }
 }

@@ -1,7 +1,7 @@
 //! The JSON-RPC client of one endpoint: every question of the cursor is one batch.
 //!
-//! An answer is whole or a [`Failure`]; nothing is tried again here. Only what the cursor looks at is
-//! read, so that chains with other headers are served by the same code.
+//! An answer is whole or a [`Failure`]; nothing is tried again here. Only what the cursor looks at
+//! is read, so that chains with other headers are served by the same code.
 
 mod failure;
 mod wire;
@@ -85,7 +85,8 @@ impl Endpoint {
     pub(crate) async fn fetch(&self, ask: &Ask) -> Result<Answer, Failure> {
         let blocks = ask.blocks.iter().map(|point| Call::block(*point));
         let logs = ask.logs.iter().flat_map(|span| self.log_calls(*span));
-        let calls: Vec<Call> = blocks.chain(logs).collect();
+        let receipts = ask.receipts.iter().map(|transaction| Call::receipt(*transaction));
+        let calls: Vec<Call> = blocks.chain(logs).chain(receipts).collect();
         let mut results = Vec::with_capacity(calls.len());
         for calls in calls.chunks(BATCH_CALLS_MAX) {
             results.extend(self.call(calls).await?);
@@ -111,6 +112,9 @@ impl Endpoint {
                 found.extend(wire::logs(results.next().ok_or_else(missing)??)?);
             }
             answer.logs.push(found);
+        }
+        for _ in &ask.receipts {
+            answer.receipts.push(wire::receipt(results.next().ok_or_else(missing)??)?);
         }
         Ok(answer)
     }

@@ -20,8 +20,8 @@ const BACKOFF_MIN: Duration = Duration::from_millis(500);
 /// Longest wait.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
-/// Follows the chain until `stop`. Whatever may pass is waited out; a chain that was reorganised too
-/// deeply is halted with an alarm and does nothing more, so that other chains go on.
+/// Follows the chain until `stop`. Whatever may pass is waited out; a chain that was reorganised
+/// too deeply is halted with an alarm and does nothing more, so that other chains go on.
 ///
 /// # Errors
 /// [`Error`] if the endpoint serves another chain, another ingest took over, or the log failed.
@@ -100,7 +100,7 @@ impl Runner {
                 (Next::Behind, _) => {
                     counter!(names::BEHIND_TOTAL, "blockchain" => name).increment(1);
                     backoff.behind();
-                    self.wait(self.chain.poll_interval).await?;
+                    self.wait(self.chain.poll_interval.min(BEHIND_WAIT_MAX)).await?;
                 }
                 (Next::Retry(_), Some(failure)) => self.wait(backoff.failed(&failure)).await?,
                 (Next::Retry(reason), None) => {
@@ -290,7 +290,8 @@ impl Runner {
                 }
                 Note::Rewound { from, to, retracted } => {
                     let depth = from.number.saturating_sub(to.number);
-                    histogram!(names::REORG_DEPTH_BLOCKS, "blockchain" => name).record(depth as f64);
+                    histogram!(names::REORG_DEPTH_BLOCKS, "blockchain" => name)
+                        .record(depth as f64);
                     tracing::warn!(
                         blockchain = name,
                         from.number = from.number,
@@ -306,6 +307,8 @@ impl Runner {
     }
 }
 
+/// An endpoint is mostly behind for a moment only, even where blocks are rare.
+const BEHIND_WAIT_MAX: Duration = Duration::from_secs(2);
 /// An endpoint that is behind for this many polls in a row is worth a line in the log.
 const BEHIND_MAX: u32 = 10;
 

@@ -10,7 +10,7 @@ use schemas::record::{Block, ChainBody, ChainRecord, Observation};
 use schemas::{Address, AddressFamily, Blockchain, Epoch, Stablecoin, TokenContract, UnixMicros};
 
 pub(crate) use node::{Node, Payment};
-use shelf::Shelf;
+pub(crate) use shelf::Shelf;
 
 use crate::machine::{Cursor, Decision, Next, Policy, Refusal, Tag};
 use crate::{ChainConfig, RpcUrl, publish, restore};
@@ -28,8 +28,7 @@ pub(crate) fn wallet(position: u8) -> Address {
 pub(crate) fn chain(policy: Policy) -> ChainConfig {
     let contract = Address::new(AddressFamily::Evm, node::TOKEN);
     let blockchain = Blockchain::Eth;
-    let token =
-        TokenContract { blockchain, stablecoin: Stablecoin::Usdc, contract, decimals: 6 };
+    let token = TokenContract { blockchain, stablecoin: Stablecoin::Usdc, contract, decimals: 6 };
     ChainConfig {
         blockchain,
         chain_id: 1,
@@ -310,7 +309,11 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 1000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn what_is_told_is_the_canonical_chain(

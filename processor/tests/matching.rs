@@ -18,7 +18,7 @@ mod story;
 use chain::{close, head, open, pay, refused, settled};
 use lane::Lane;
 use name::{amount, order, wallet};
-use processor::machine::matching::{Effect, FORGET_SECONDS, Input, State};
+use processor::machine::matching::{Effect, Input, State};
 use schemas::record::MatchingEntry;
 use schemas::{CloseReason, Stablecoin, TransferStatus, UnknownReason};
 
@@ -47,6 +47,15 @@ mod opening {
                 open('F', "10.005"),
                 "deposit #5 open 10.005 for F/0; tell F opened /0 #5 10.005",
             );
+    }
+
+    #[test]
+    fn an_amount_between_the_steps_does_not_end_the_search() {
+        Lane::new()
+            .then(open('A', "10.00"), OPEN_A)
+            .then(open('B', "10.01"), "deposit #2 open 10.01 for B/0; tell B opened /0 #2 10.01")
+            .then(open('C', "10.005"), "deposit #3 open 10.005 for C/0; tell C opened /0 #3 10.005")
+            .then(open('D', "10.00"), "deposit #4 open 10.02 for D/0; tell D opened /0 #4 10.02");
     }
 
     #[test]
@@ -256,6 +265,23 @@ mod paying {
             .then(
                 refused('A', 2, UnknownReason::AlreadyPaid),
                 "unknown #2 no_matched_deposit @111 already_paid maybe A",
+            );
+    }
+
+    /// Found late, by a second look at the chain, it is still the earlier one.
+    #[test]
+    fn adoption_asks_in_the_order_of_the_chain_not_of_discovery() {
+        Lane::new()
+            .then(pay(1, "10.00").at(112), "detected #1 waiting_for_confirmation @112")
+            .then(pay(2, "10.00").at(111), "detected #2 waiting_for_confirmation @111")
+            .then(
+                head(122),
+                "confirmed #2 waiting_for_match @111; confirmed #1 waiting_for_match @112",
+            )
+            .then(
+                open('A', "10.00"),
+                "deposit #3 open 10.00 for A/0; tell A opened /0 #3 10.00
+                 tell A settle #2 /0 #3; tell A settle #1 /0 #3",
             );
     }
 

@@ -16,9 +16,10 @@ use command::{
 };
 use name::{amount, order, wallet};
 use processor::machine::orders::{DEPOSITS_MAX, Effect, State};
-use schemas::record::{OrderCommand, OrderCommandBody};
+use schemas::record::{OrderCommand, OrderCommandBody, PaymentRequest};
 use schemas::{
-    Blockchain, CloseReason, OrderCause, OrderStatus, RefusalReason, UnixSeconds, UnknownReason,
+    Blockchain, CloseReason, OrderCause, OrderStatus, RefusalReason, Stablecoin, UnixSeconds,
+    UnknownReason,
 };
 
 const OPEN_A: &str = "eth w1: A/0 open 10.00 USDT from 1000 to 2000";
@@ -204,6 +205,33 @@ mod choosing {
                 opened('A', 1, 12, "10.00"),
                 "A v5 pending deposit_opened answers 2 [open w1 #9 10.01] [open w2 #12 10.00]",
             );
+    }
+
+    #[test]
+    fn another_coin_is_another_deposit() {
+        let usdc = PaymentRequest { token: Stablecoin::Usdc, ..usdt(Blockchain::Eth, &[1]) };
+        waiting().then(
+            choose('A', 2, usdc),
+            "eth w1: A/1 open 10.00 USDC from 1050 to 2000
+             A v4 pending payment_chosen answers 2 [open w1 #9 10.01] [requested w1]",
+        );
+    }
+
+    #[test]
+    fn an_answered_choice_is_forgotten() {
+        let pending = |book: &Book| book.machine().snapshot()[0].1.pending.len();
+        let mut book = Book::new();
+        book.then(create('A', None), "A v1 pending created answers 1").then(
+            choose('A', 2, usdt(Blockchain::Eth, &[1])),
+            "eth w1: A/0 open 10.00 USDT from 1050 to 2000
+             A v2 pending payment_chosen answers 2 [requested w1]",
+        );
+        assert_eq!(pending(&book), 1);
+        book.then(
+            opened('A', 0, 9, "10.00"),
+            "A v3 pending deposit_opened answers 2 [open w1 #9 10.00]",
+        );
+        assert_eq!(pending(&book), 0);
     }
 
     #[test]
@@ -393,7 +421,8 @@ mod paying {
             .then(
                 choose('A', 3, usdt(Blockchain::Op, &[3])),
                 "op w3: A/2 open 10.00 USDT from 1050 to 2000
-                 A v6 pending payment_chosen answers 3 [open w1 #9 10.01] [open w2 #12 10.00] [requested w3]",
+                 A v6 pending payment_chosen answers 3 \
+                 [open w1 #9 10.01] [open w2 #12 10.00] [requested w3]",
             )
             .then(
                 settle('A', 0, 7),
@@ -402,12 +431,14 @@ mod paying {
             )
             .then(
                 closed('A', 1, CloseReason::OrderPaid),
-                "A v8 paid deposit_closed by #7 [closed w1 #9 10.01] [closed w2 #12 10.00] [requested w3]",
+                "A v8 paid deposit_closed by #7 \
+                 [closed w1 #9 10.01] [closed w2 #12 10.00] [requested w3]",
             )
             .then(
                 opened('A', 2, 15, "10.00"),
                 "op w3: A/2 close order_paid
-                 A v9 paid not_pending by #7 answers 3 [closed w1 #9 10.01] [closed w2 #12 10.00] [open w3 #15 10.00]",
+                 A v9 paid not_pending by #7 answers 3 \
+                 [closed w1 #9 10.01] [closed w2 #12 10.00] [open w3 #15 10.00]",
             );
     }
 
@@ -455,6 +486,13 @@ mod cancelling {
             .ignores(gone('A', 8))
             .then(gone('A', 7), "A v5 pending candidate_gone [open w1 #9 10.01]")
             .ignores(gone('A', 7));
+    }
+
+    #[test]
+    fn after_the_end_candidates_do_not_count() {
+        for status in [OrderStatus::Paid, OrderStatus::Expired, OrderStatus::Cancelled] {
+            ended(status).ignores(seen('A', 8)).ignores(gone('A', 8)).ignores(gone('A', 7));
+        }
     }
 
     #[test]
@@ -515,6 +553,16 @@ mod expiring {
                 closed('A', 0, CloseReason::Expired),
                 "A v4 expired! expired [closed w1 #9 10.00]",
             );
+    }
+
+    #[test]
+    fn a_deposit_that_closed_for_another_reason_does_not_end_the_order() {
+        waiting()
+            .then(
+                closed('A', 0, CloseReason::OrderExpired),
+                "A v4 pending deposit_closed [closed w1 #9 10.01]",
+            )
+            .then(tick(2001, 'A'), "A v5 expired! expired [closed w1 #9 10.01]");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use schemas::record::{DeadLetter, Record};
 use schemas::{CloudEvent, CodecError, HEADER_TRACEPARENT, Partition, Topic, UnixMicros};
 
 use crate::log::{self, NewRecord, TopicPartition};
+use crate::metrics::DEAD_LETTERS_TOTAL;
 
 /// What the outputs of one input have in common. Their ids are the input's place and a count, so a
 /// replay gives the same ids.
@@ -76,8 +77,7 @@ pub fn dead_letter(
         value: poison.value.clone().unwrap_or_default(),
         failed_at: poison.appended_at,
     };
-    metrics::counter!("tidemark_runtime_dead_letters_total", "topic" => poison.from.topic.name())
-        .increment(1);
+    metrics::counter!(DEAD_LETTERS_TOTAL, "topic" => poison.from.topic.name()).increment(1);
     tracing::error!(
         kafka.topic = poison.from.topic.name(),
         kafka.partition = poison.from.partition.0,

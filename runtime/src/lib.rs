@@ -10,7 +10,7 @@ pub mod clock;
 pub mod config;
 mod envelope;
 pub mod log;
-pub mod metrics;
+mod metrics;
 pub mod task;
 pub mod telemetry;
 

@@ -152,7 +152,8 @@ pub enum StepError {
     /// did in memory, then poll.
     #[error("step aborted: {0}")]
     Aborted(String),
-    /// Nothing was written and the partitions are lost: drop their state; polling joins again.
+    /// Nothing was written and all partitions of the worker are lost: drop their state, no
+    /// [`Event::Revoked`] follows. Polling joins again, unless another worker took the name.
     #[error("step fenced: {0}")]
     Fenced(String),
     /// It is not known whether anything was written: the process must stop.

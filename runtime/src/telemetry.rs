@@ -69,7 +69,10 @@ pub fn init_log(config: &Config) -> Result<(), Error> {
 /// # Errors
 /// [`Error::Installed`] on a second call.
 pub fn init_metrics() -> Result<PrometheusHandle, Error> {
-    PrometheusBuilder::new().install_recorder().map_err(|e| Error::Installed(e.to_string()))
+    let handle =
+        PrometheusBuilder::new().install_recorder().map_err(|e| Error::Installed(e.to_string()))?;
+    crate::metrics::describe();
+    Ok(handle)
 }
 
 /// Serves `/metrics` until `stop`.

@@ -74,6 +74,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("kept partitions give no events", group::kept_partitions_give_no_events),
     ("a successor waits for the last one", group::a_successor_waits_for_the_last_one),
     ("a silent member is fenced", group::a_silent_member_is_fenced),
+    ("waiting is not silence", group::waiting_is_not_silence),
     ("a name has one member", group::a_name_has_one_member),
     ("a lost partition cannot be committed", group::a_lost_partition_cannot_be_committed),
     ("groups do not disturb each other", group::groups_do_not_disturb_each_other),

@@ -3,12 +3,13 @@
 //! [`predict`] is the design's text as a slow, synchronous function over everything that happened
 //! outside: no queues, no answers that are still under way, no state that must survive. It shares
 //! nothing with the machines but the vocabulary. Beside it: [`chain`], a chain with
-//! reorganisations as ingest tells of it; [`pipeline`], the two machines with their queues and an
-//! adversary; [`check`], the numbered invariants of design 11 over what came out.
+//! reorganisations as ingest tells of it; [`station`] and [`pipeline`], the two machines with their
+//! queues and an adversary; [`check`], the numbered invariants of design 11 over what came out.
 
 pub mod chain;
 pub mod check;
 pub mod pipeline;
+pub mod station;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,8 +63,6 @@ pub enum Fact {
         payment: PaymentKey,
         /// The block.
         block: Block,
-        /// Where in it.
-        log_index: i32,
     },
     /// That block left the chain.
     Orphaned {
@@ -154,9 +153,10 @@ struct ModelDeposit {
 struct ModelTransfer {
     payment: PaymentKey,
     block: Block,
-    log_index: i32,
     on_chain: bool,
     status: TransferStatus,
+    /// Which head confirmed it.
+    confirmed_by: usize,
     /// Chain time at which it stops waiting for a deposit.
     deadline: UnixSeconds,
     order: Option<OrderId>,
@@ -194,8 +194,10 @@ impl ModelDeposit {
 struct Shop {
     orders: Vec<ModelOrder>,
     deposits: Vec<ModelDeposit>,
+    /// In the order in which they were first seen.
     transfers: Vec<ModelTransfer>,
     time: UnixSeconds,
+    heads: usize,
 }
 
 impl Shop {
@@ -229,9 +231,7 @@ impl Shop {
                     self.end_pending(order, OrderStatus::Expired, CloseReason::OrderExpired);
                 }
             }
-            Fact::Included { payment, block, log_index } => {
-                self.include(*payment, *block, *log_index);
-            }
+            Fact::Included { payment, block } => self.include(*payment, *block),
             Fact::Orphaned { payment } => {
                 let orphaned = self.transfers.iter_mut().filter(|t| t.payment == *payment);
                 orphaned.for_each(|t| t.on_chain = false);
@@ -245,7 +245,8 @@ impl Shop {
         let Some(order) = self.orders.iter().find(|o| o.id == order) else { return };
         let of_order = |d: &&ModelDeposit| d.order == order.id && d.token == request.token;
         let chosen_before = self.deposits.iter().filter(of_order).any(ModelDeposit::is_open);
-        if order.status != OrderStatus::Pending || chosen_before || self.time > order.expires_at {
+        let in_time = self.time <= order.expires_at && at <= order.expires_at;
+        if order.status != OrderStatus::Pending || chosen_before || !in_time {
             return;
         }
         let steps = request.nudge_limit.parts() / request.nudge_step.parts();
@@ -276,13 +277,13 @@ impl Shop {
         }
     }
 
-    fn include(&mut self, payment: PaymentKey, block: Block, log_index: i32) {
+    fn include(&mut self, payment: PaymentKey, block: Block) {
         if !self.transfers.iter().any(|t| t.payment == payment) {
             self.transfers.push(ModelTransfer {
                 payment,
                 block,
-                log_index,
                 on_chain: true,
+                confirmed_by: 0,
                 status: TransferStatus::WaitingForConfirmation,
                 deadline: UnixSeconds(i64::MAX),
                 order: None,
@@ -290,7 +291,7 @@ impl Shop {
             });
         }
         for transfer in self.transfers.iter_mut().filter(|t| t.payment == payment) {
-            (transfer.block, transfer.log_index, transfer.on_chain) = (block, log_index, true);
+            (transfer.block, transfer.on_chain) = (block, true);
             if transfer.status == TransferStatus::FailedToConfirm {
                 transfer.status = TransferStatus::WaitingForConfirmation;
             }
@@ -299,10 +300,9 @@ impl Shop {
 
     fn scan(&mut self, block: Block, head: &Head) {
         self.time = block.timestamp;
-        self.transfers.sort_by_key(|t| (t.block.number, t.log_index));
-        let unconfirmed = |t: &&mut ModelTransfer| {
-            t.status == TransferStatus::WaitingForConfirmation
-        };
+        self.heads += 1;
+        let unconfirmed =
+            |t: &&mut ModelTransfer| t.status == TransferStatus::WaitingForConfirmation;
         for transfer in self.transfers.iter_mut().filter(unconfirmed) {
             let tier = head
                 .confirmed
@@ -311,6 +311,7 @@ impl Shop {
             let confirmed = tier.is_some_and(|tier| transfer.block.number <= tier.number);
             if transfer.on_chain && confirmed {
                 transfer.status = TransferStatus::WaitingForMatch;
+                transfer.confirmed_by = self.heads;
                 transfer.deadline = self.time.plus(head.match_window_seconds);
             } else if !transfer.on_chain && transfer.block.number <= head.finalized {
                 transfer.status = TransferStatus::FailedToConfirm;
@@ -318,14 +319,15 @@ impl Shop {
         }
     }
 
-    /// Confirmed transfers pay what they fit: the one that was confirmed first comes first.
+    /// Confirmed transfers pay what they fit: the one that was confirmed first comes first; of those
+    /// that one head confirms, the one in the lower block; of those in one block, the one seen first.
     fn pay_what_fits(&mut self) {
         let mut waiting: Vec<usize> = (0..self.transfers.len())
             .filter(|i| self.transfers[*i].status == TransferStatus::WaitingForMatch)
             .collect();
         waiting.sort_by_key(|i| {
             let transfer = &self.transfers[*i];
-            (transfer.deadline, transfer.block.number, transfer.log_index)
+            (transfer.confirmed_by, transfer.block.number, *i)
         });
         for i in waiting {
             let transfer = &self.transfers[i];
@@ -383,11 +385,9 @@ impl Shop {
     fn note_reasons(&mut self, transfer: usize) {
         let transfer = &mut self.transfers[transfer];
         let payment = transfer.payment;
-        let kept = |d: &&ModelDeposit| {
-            !d.released && d.wallet == payment.to && d.token == payment.token
-        };
-        let Some(deposit) =
-            self.deposits.iter().filter(kept).find(|d| d.has_amount_of(&payment))
+        let kept =
+            |d: &&ModelDeposit| !d.released && d.wallet == payment.to && d.token == payment.token;
+        let Some(deposit) = self.deposits.iter().filter(kept).find(|d| d.has_amount_of(&payment))
         else {
             let other_amount = self.deposits.iter().any(|d| kept(&d));
             transfer.reasons.insert(if other_amount {
@@ -407,19 +407,19 @@ impl Shop {
         if time > deposit.until {
             transfer.reasons.insert(UnknownReason::Late);
         }
-        match deposit.closed {
-            Some((CloseReason::Settled | CloseReason::OrderPaid, _)) => {
+        let Some((reason, at)) = deposit.closed else { return };
+        // One that is let go of at the head that passes its deadline may as well have expired.
+        if deposit.fits(transfer) && at > deposit.until {
+            transfer.reasons.insert(UnknownReason::Late);
+        }
+        match reason {
+            CloseReason::Settled | CloseReason::OrderPaid => {
                 transfer.reasons.insert(UnknownReason::AlreadyPaid);
             }
-            Some((CloseReason::OrderCancelled, _)) => {
+            CloseReason::OrderCancelled => {
                 transfer.reasons.insert(UnknownReason::OrderCancelled);
             }
-            Some((CloseReason::Expired | CloseReason::OrderExpired, _))
-                if deposit.fits(transfer) =>
-            {
-                transfer.reasons.insert(UnknownReason::Late);
-            }
-            _ => {}
+            CloseReason::Expired | CloseReason::OrderExpired => {}
         }
     }
 
@@ -429,8 +429,7 @@ impl Shop {
 
     fn has_candidate(&self, order: OrderId) -> bool {
         let of_order = |d: &&ModelDeposit| d.order == order && d.is_open();
-        let awaited =
-            |d: &ModelDeposit| self.transfers.iter().any(|t| t.is_waiting() && d.fits(t));
+        let awaited = |d: &ModelDeposit| self.transfers.iter().any(|t| t.is_waiting() && d.fits(t));
         self.deposits.iter().filter(of_order).any(awaited)
     }
 

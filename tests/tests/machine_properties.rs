@@ -4,15 +4,21 @@
 //! A case is a list of things that happen outside, each with dice for what the adversary does next. A
 //! failing case is shrunk and printed, and its seed kept in `machine_properties.regressions`.
 
+use std::collections::BTreeMap;
+
+use processor::machine::{matching, orders};
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, FileFailurePersistence, TestRunner};
 use schemas::record::{CreateOrder, OrderCommand, OrderCommandBody, PaymentRequest};
 use schemas::{
-    Address, Amount, Blockchain, OrderId, Stablecoin, TransferStatus, UnixMicros, UnixSeconds,
+    Address, Amount, Blockchain, CloseReason, OrderCause, OrderId, Stablecoin, TransferStatus,
+    UnixMicros, UnixSeconds, UnknownReason,
 };
 use tests::machine_model::chain::{Chain, Movement, Policy, Transaction, account, cents};
 use tests::machine_model::check::{Ledger, Violation};
-use tests::machine_model::pipeline::{Dice, Pipeline, Sabotage, Tricks};
+use tests::machine_model::pipeline::{Delivered, Dice, Pipeline, Tricks};
+use tests::machine_model::station::Sabotage;
 use tests::machine_model::{Fact, predict};
 use uuid::Uuid;
 
@@ -29,20 +35,59 @@ const SKEW_SECONDS: i64 = 60;
 /// What happens outside.
 #[derive(Debug, Clone)]
 enum Happening {
-    Create { price: usize, sender: usize, long: bool, choice: Option<(usize, usize)> },
-    Choose { order: usize, token: usize, wallets: usize },
-    Cancel { order: usize },
-    MarkPaid { order: usize },
-    /// A customer sends the amount that the order's deposit names, more or less.
-    Pay { order: usize, cents_off: usize, sender: usize, joined: bool, twice: bool },
+    Create {
+        price: usize,
+        sender: usize,
+        long: bool,
+        choice: Option<(usize, usize)>,
+    },
+    Choose {
+        order: usize,
+        token: usize,
+        wallets: usize,
+    },
+    Cancel {
+        order: usize,
+    },
+    MarkPaid {
+        order: usize,
+    },
+    /// A customer sends the amount that the order's deposit names, more or less, from the account
+    /// that the order expects or from nobody's.
+    Pay {
+        order: usize,
+        cents_off: usize,
+        sender: usize,
+        joined: bool,
+        twice: bool,
+    },
     /// Somebody sends an amount to a wallet.
-    Send { price: usize, cents_off: usize, token: usize, wallet: usize, sender: usize },
-    Mine { blocks: usize, seconds: i64, transactions: usize, each: bool },
+    Send {
+        price: usize,
+        cents_off: usize,
+        token: usize,
+        wallet: usize,
+        sender: usize,
+    },
+    Mine {
+        blocks: usize,
+        seconds: i64,
+        transactions: usize,
+        each: bool,
+    },
     /// The last blocks are replaced. For each of their transactions two bits of `fates`: kept in its
     /// place, moved to the last new block, back to the mempool, lost.
-    Fork { depth: usize, further: usize, fates: u16, seconds: i64, back: bool },
-    /// Nothing on the chain for a while.
-    Wait { seconds: i64 },
+    Fork {
+        depth: usize,
+        further: usize,
+        fates: u16,
+        seconds: i64,
+        back: bool,
+    },
+    /// No block for a while, and ingest says so.
+    Wait {
+        seconds: i64,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -103,6 +148,7 @@ impl World {
 struct Sold {
     id: OrderId,
     amount: Amount,
+    sender: Option<Address>,
     choices: usize,
 }
 
@@ -231,6 +277,7 @@ impl Play {
             }
             Happening::Wait { seconds } => {
                 self.now = UnixMicros(self.now.0 + seconds * 1_000_000);
+                self.chain.beat();
                 self.tick();
             }
         }
@@ -266,7 +313,7 @@ impl Play {
         if let Some(request) = payment.clone() {
             self.chain.facts.push(Fact::Chosen { order: id, request, at: self.now.seconds() });
         }
-        self.sold.push(Sold { id, amount, choices: usize::from(payment.is_some()) });
+        self.sold.push(Sold { id, amount, sender, choices: usize::from(payment.is_some()) });
         self.command(
             id,
             OrderCommandBody::Create(CreateOrder {
@@ -308,6 +355,7 @@ impl Play {
     fn pay(&mut self, order: usize, cents_off: usize, from: Address, joined: bool, twice: bool) {
         let Some(sold) = self.pick(order) else { return };
         let deposit = self.pipeline.deposit_of(sold.id);
+        let from = sold.sender.filter(|_| from != SENDERS[2]).unwrap_or(from);
         let (token, to, value) = deposit
             .map_or((TOKENS[0], WALLETS[0], sold.amount), |d| (d.token, d.wallet_address, d.value));
         let value = off(value, cents_off);
@@ -433,19 +481,23 @@ fn off(value: Amount, cents_off: usize) -> Amount {
 
 fn happening(world: World) -> impl Strategy<Value = Happening> {
     let seconds = match world {
-        World::Wild => prop_oneof![4 => Just(1_i64), 4 => Just(12), 2 => Just(120), 1 => Just(1000)],
-        World::Settled => prop_oneof![8 => Just(1_i64), 0 => Just(1), 0 => Just(1), 2 => Just(LEAP)],
+        World::Wild => {
+            prop_oneof![4 => Just(1_i64), 4 => Just(12), 2 => Just(120), 1 => Just(1000)]
+        }
+        World::Settled => {
+            prop_oneof![8 => Just(1_i64), 0 => Just(1), 0 => Just(1), 2 => Just(LEAP)]
+        }
     };
     let fork_seconds = if world == World::Wild { 1..30_i64 } else { 1..2 };
-    let wait_weight = u32::from(world == World::Wild);
+    let wait_seconds = if world == World::Wild { 200 } else { 1 };
     prop_oneof![
-        6 => (0..3_usize, 0..6_usize, any::<bool>(), proptest::option::of((0..2_usize, 0..2_usize)))
+        6 => (0..3_usize, 0..6_usize, any::<bool>(), proptest::option::weighted(0.7, (0..2_usize, 0..2_usize)))
             .prop_map(|(price, sender, long, choice)| {
                 Happening::Create { price, sender, long, choice }
             }),
         4 => (0..4_usize, 0..2_usize, 0..3_usize)
             .prop_map(|(order, token, wallets)| Happening::Choose { order, token, wallets }),
-        1 => (0..4_usize).prop_map(|order| Happening::Cancel { order }),
+        2 => (0..4_usize).prop_map(|order| Happening::Cancel { order }),
         1 => (0..4_usize).prop_map(|order| Happening::MarkPaid { order }),
         7 => (0..4_usize, 0..8_usize, 0..3_usize, any::<bool>(), 0..6_u8).prop_map(
             |(order, cents_off, sender, joined, twice)| {
@@ -458,7 +510,8 @@ fn happening(world: World) -> impl Strategy<Value = Happening> {
             }
         ),
         9 => (1..4_usize, seconds, 0..4_usize, any::<bool>()).prop_map(
-            |(blocks, seconds, transactions, each)| {
+            move |(blocks, seconds, transactions, each)| {
+                let blocks = if world == World::Settled && seconds > 1 { 1 } else { blocks };
                 Happening::Mine { blocks, seconds, transactions, each }
             }
         ),
@@ -467,12 +520,12 @@ fn happening(world: World) -> impl Strategy<Value = Happening> {
                 Happening::Fork { depth, further, fates, seconds, back: back == 0 }
             }
         ),
-        wait_weight => Just(Happening::Wait { seconds: 200 }),
+        1 => Just(Happening::Wait { seconds: wait_seconds }),
     ]
 }
 
 fn case(world: World) -> impl Strategy<Value = Case> {
-    let happenings = proptest::collection::vec((happening(world), any::<u64>()), 5..40);
+    let happenings = proptest::collection::vec((happening(world), any::<u64>()), 6..48);
     (happenings, any::<[bool; 3]>()).prop_map(|(happenings, [batches, losses, repeats])| Case {
         happenings,
         tricks: Tricks { batches, losses, repeats },
@@ -508,4 +561,94 @@ fn outcomes_equal_the_model() {
         play.run(case).and_then(|()| play.check()).map_err(|violation| violation.to_string())?;
         play.compare_with_model()
     });
+}
+
+/// Cases from a fixed seed, for tests that look for something rather than at everything.
+fn fixed_cases(world: World, count: usize) -> impl Iterator<Item = Case> {
+    let mut runner = TestRunner::deterministic();
+    std::iter::repeat_with(move || case(world).new_tree(&mut runner).unwrap().current()).take(count)
+}
+
+/// The checks can fail: each defect, put in from outside, is found as what it is.
+#[test]
+fn sabotage_is_found() {
+    for (sabotage, invariants) in [
+        (Sabotage::WaitForEver, &[1][..]),
+        (Sabotage::SettleTwice, &[2]),
+        (Sabotage::SwallowRetracts, &[1, 3]),
+        (Sabotage::ConfirmEarly, &[3]),
+        (Sabotage::CancelAlways, &[4]),
+        (Sabotage::LoseInBatch, &[5]),
+        (Sabotage::ForgetUndo, &[6]),
+        (Sabotage::KeepRemoved, &[6]),
+        (Sabotage::ExpireEarly, &[8]),
+        (Sabotage::AnnounceAsked, &[10]),
+    ] {
+        let violation = fixed_cases(World::Wild, 400).find_map(|case| {
+            let tricks = Tricks { batches: true, losses: true, repeats: false };
+            let mut play = Play::new(World::Wild, tricks, sabotage);
+            play.run(&case).and_then(|()| play.check()).err()
+        });
+        let found = violation.as_ref().map(|violation| violation.invariant);
+        assert!(
+            found.is_some_and(|number| invariants.contains(&number)),
+            "{sabotage:?} is found as {violation:?}"
+        );
+    }
+}
+
+/// The comparison with the model can fail, too.
+#[test]
+fn the_model_finds_what_breaks_no_invariant() {
+    for sabotage in [Sabotage::SwallowRetracts, Sabotage::ConfirmEarly, Sabotage::WaitForEver] {
+        let tricks = Tricks { batches: true, losses: false, repeats: false };
+        let found = fixed_cases(World::Settled, 400).any(|case| {
+            let mut play = Play::new(World::Settled, tricks, sabotage);
+            play.run(&case).is_ok() && play.compare_with_model().is_err()
+        });
+        assert!(found, "{sabotage:?}");
+    }
+}
+
+/// The cases are worth their time: every way in which an order or a transfer can end is among them.
+#[test]
+fn cases_reach_every_outcome() {
+    for world in [World::Wild, World::Settled] {
+        let mut reached: BTreeMap<&str, usize> = BTreeMap::new();
+        for case in fixed_cases(world, 400) {
+            let mut play = Play::new(world, case.tricks, Sabotage::None);
+            play.run(&case).unwrap_or_else(|violation| panic!("{violation}"));
+            let mut reach = |what| *reached.entry(what).or_default() += 1;
+            for delivered in &play.pipeline.delivered {
+                match delivered {
+                    Delivered::Lane(_, effects) => effects.iter().for_each(|effect| match effect {
+                        matching::Effect::Transfer(_, transfer) => {
+                            reach(transfer.status.as_str());
+                            transfer.reason.into_iter().for_each(|r| reach(r.as_str()));
+                        }
+                        matching::Effect::Deposit(deposit) => {
+                            reach(deposit.close_reason.map_or("open", |reason| reason.as_str()));
+                        }
+                        matching::Effect::Alert(alert) => reach(alert.kind.as_str()),
+                        matching::Effect::Command(_) => {}
+                    }),
+                    Delivered::Orders(_, effects) => effects.iter().for_each(|effect| {
+                        if let orders::Effect::Order(order) = effect {
+                            reach(order.cause.as_str());
+                        }
+                    }),
+                }
+            }
+        }
+        let statuses = TransferStatus::ALL.iter().map(|status| status.as_str());
+        let reasons = UnknownReason::ALL.iter().map(|reason| reason.as_str());
+        let causes = OrderCause::ALL.iter().map(|cause| cause.as_str());
+        // A deposit never outlives its order's expiry: the order waits for it.
+        let closes = CloseReason::ALL.iter().filter(|r| **r != CloseReason::OrderExpired);
+        let closes = closes.map(|reason| reason.as_str());
+        let all = statuses.chain(reasons).chain(causes).chain(closes);
+        let missed: Vec<_> = all.filter(|what| !reached.contains_key(what)).collect();
+        eprintln!("{world:?} {reached:?}");
+        assert!(missed.is_empty(), "{world:?} misses {missed:?}, reaches {reached:?}");
+    }
 }

@@ -76,10 +76,14 @@ fn every_key_overrides() {
         range_max = 10
         reorg_window = 20
         lag = 2
-        tokens = [
-            { coin = "USDT", contract = "0x00000000000000000000000000000000000000aa", decimals = 6 },
-            { coin = "DAI", contract = "0x00000000000000000000000000000000000000bb", decimals = 18 },
-        ]"#,
+        [[chains.eth.tokens]]
+        coin = "USDT"
+        contract = "0x00000000000000000000000000000000000000aa"
+        decimals = 6
+        [[chains.eth.tokens]]
+        coin = "DAI"
+        contract = "0x00000000000000000000000000000000000000bb"
+        decimals = 18"#,
     );
     assert_eq!((chain.chain_id, chain.start_block, chain.lag), (31_337, Some(7), 2));
     assert_eq!((chain.range_max, chain.reorg_window), (10, 20));
@@ -170,11 +174,18 @@ fn policies_and_tokens_that_make_no_sense() {
         [chains.op]
         rpc = ["http://b"]
         confirmations = { tag = "latest" }
-        tokens = [
-            { coin = "USDC", contract = "0x00000000000000000000000000000000000000aa", decimals = 6 },
-            { coin = "USDC", contract = "0x00000000000000000000000000000000000000aa", decimals = 6 },
-            { coin = "USDC", contract = "0x00000000000000000000000000000000000000bb", decimals = 18 },
-        ]"#,
+        [[chains.op.tokens]]
+        coin = "USDC"
+        contract = "0x00000000000000000000000000000000000000aa"
+        decimals = 6
+        [[chains.op.tokens]]
+        coin = "USDC"
+        contract = "0x00000000000000000000000000000000000000aa"
+        decimals = 6
+        [[chains.op.tokens]]
+        coin = "USDC"
+        contract = "0x00000000000000000000000000000000000000bb"
+        decimals = 18"#,
         &[
             "chains.eth.confirmations.depth: is missing: give depth, tag, or both",
             "chains.eth.confirmations.tiers[1].below: must be greater than in the tier before",

@@ -1,7 +1,7 @@
 //! The cursor: the open question, and what each answer does to it.
 
 use schemas::record::{Block, ChainBody, ChainRecord, Head, Observation};
-use schemas::{Epoch, UnixMicros};
+use schemas::{Epoch, TxHash, UnixMicros};
 
 use super::policy::Tags;
 use super::range::RangeSize;
@@ -28,9 +28,24 @@ enum Phase {
     /// The logs of a range; `again` if there is more to ask at once after it.
     Scan { from: i64, to: i64, again: bool },
     /// Does it all still hold?
-    Verify { to: Block, again: bool, logs: Vec<Log>, blocks: Vec<Block> },
+    Verify(Scanned),
     /// Which anchor below this height still stands?
     Search { below: i64 },
+}
+
+/// A range as it was scanned.
+#[derive(Debug)]
+struct Scanned {
+    /// Its end.
+    to: Block,
+    /// Whether there is more to ask at once after it.
+    again: bool,
+    /// The logs that are ours.
+    logs: Vec<Log>,
+    /// Their blocks and the end; the times are not known yet.
+    blocks: Vec<Block>,
+    /// The transactions to look up.
+    transactions: Vec<TxHash>,
 }
 
 /// Follows one chain.
@@ -91,41 +106,35 @@ impl Cursor {
                 let blocks = std::iter::once(Point::Number(*to)).chain(last).collect();
                 (blocks, vec![Span::Range { from: *from, to: *to }])
             }
-            Phase::Verify { blocks, .. } => {
-                let logs = blocks.iter().map(|block| Span::Block(block.hash)).collect();
-                let points = blocks.iter().map(|block| Point::Number(block.number));
-                (last.into_iter().chain(points).collect(), logs)
+            Phase::Verify(scanned) => {
+                let logs = scanned.blocks.iter().map(|block| Span::Block(block.hash)).collect();
+                let points = scanned.blocks.iter().map(|block| Point::Number(block.number));
+                let blocks = last.into_iter().chain(points).collect();
+                return Ask { blocks, logs, receipts: scanned.transactions.clone() };
             }
             Phase::Search { below } => {
                 let page = self.search_page(*below);
                 (page.iter().map(|block| Point::Number(block.number)).collect(), Vec::new())
             }
         };
-        Ask { blocks, logs }
+        Ask { blocks, logs, receipts: Vec::new() }
     }
 
-    /// Takes the answer to [`Cursor::ask`]. What is to be published counts as published: it must be,
-    /// before the cursor is asked again.
+    /// Takes the answer to [`Cursor::ask`]. What is to be published counts as published: it must
+    /// be, before the cursor is asked again.
     pub(crate) fn answer(&mut self, answer: Answer, now: UnixMicros) -> Decision {
         let start = if self.history.is_some() { Phase::Tip } else { Phase::Begin };
         let phase = std::mem::replace(&mut self.phase, start);
-        let Answer { blocks, logs } = answer;
-        let mut blocks = blocks.into_iter();
         match phase {
-            Phase::Begin => self.begin(blocks.next().flatten()).into(),
-            Phase::Base { number } => self.base(number, blocks.collect(), now),
-            Phase::Tip => self.tip(blocks.collect(), now),
-            Phase::Scan { from, to, again } => {
-                let (end, last) = (blocks.next().flatten(), blocks.next().flatten());
-                self.scan((from, to, again), end, last, logs).into()
-            }
-            Phase::Verify { to, again, logs: scanned, blocks: wanted } => {
-                match self.verify(&scanned, &wanted, blocks.collect(), logs) {
-                    Ok(blocks) => self.publish_step((to, again), &scanned, &blocks, now),
-                    Err(next) => next.into(),
-                }
-            }
-            Phase::Search { below } => self.search(below, &blocks.collect::<Vec<_>>(), now),
+            Phase::Begin => self.begin(answer.blocks.first().copied().flatten()).into(),
+            Phase::Base { number } => self.base(number, answer.blocks, now),
+            Phase::Tip => self.tip(answer.blocks, now),
+            Phase::Scan { from, to, again } => self.scan((from, to, again), answer).into(),
+            Phase::Verify(scanned) => match self.verify(scanned, answer) {
+                Ok(verified) => self.publish_step(&verified, now),
+                Err(next) => next.into(),
+            },
+            Phase::Search { below } => self.search(below, &answer.blocks, now),
         }
     }
 
@@ -135,6 +144,9 @@ impl Cursor {
         let phase = std::mem::replace(&mut self.phase, start);
         let scanned = match phase {
             Phase::Scan { from, to, .. } => Some((from, to)),
+            Phase::Verify(Scanned { to, .. }) => {
+                self.history.as_ref().map(|history| (history.last().number + 1, to.number))
+            }
             _ => None,
         };
         match (refusal, scanned) {
@@ -257,14 +269,10 @@ impl Cursor {
         self.publish(vec![record], Next::AtTip)
     }
 
-    fn scan(
-        &mut self,
-        (from, to, again): (i64, i64, bool),
-        end: Option<Header>,
-        last: Option<Header>,
-        logs: Vec<Vec<Log>>,
-    ) -> Next {
+    fn scan(&mut self, (from, to, again): (i64, i64, bool), answer: Answer) -> Next {
         let Some(history) = &self.history else { return Next::Ask };
+        let mut headers = answer.blocks.into_iter();
+        let (end, last) = (headers.next().flatten(), headers.next().flatten());
         let (Some(end), Some(last)) = (end, last) else { return Next::Behind };
         if last.block.hash != history.last().hash {
             return Next::Retry("the last scanned block changed during the step");
@@ -275,7 +283,7 @@ impl Cursor {
         if from == to && end.parent != last.block.hash {
             return Next::Retry("the next block has another parent");
         }
-        let logs = match self.rules.watch.sift(logs.into_iter().flatten(), from, to) {
+        let logs = match self.rules.watch.sift(answer.logs.into_iter().flatten(), from, to) {
             Ok(logs) => logs,
             Err(reason) => return Next::Retry(reason),
         };
@@ -296,60 +304,65 @@ impl Cursor {
         if blocks.last().is_none_or(|block| block.number != to) {
             blocks.push(end.block);
         }
-        self.phase = Phase::Verify { to: end.block, again, logs, blocks };
+        let mut transactions = Vec::new();
+        if self.rules.needs_receipts {
+            transactions.extend(logs.iter().map(|log| log.tx_hash));
+            // Logs are in order, so those of a transaction follow each other.
+            transactions.dedup();
+        }
+        self.phase = Phase::Verify(Scanned { to: end.block, again, logs, blocks, transactions });
         Next::Ask
     }
 
-    /// The blocks of a step with their times, if everything is as it was when scanned.
-    fn verify(
-        &self,
-        scanned: &[Log],
-        wanted: &[Block],
-        headers: Vec<Option<Header>>,
-        logs: Vec<Vec<Log>>,
-    ) -> Result<Vec<Block>, Next> {
+    /// The range with the times of its blocks and without failed transactions, if everything is as
+    /// it was when scanned.
+    fn verify(&self, mut scanned: Scanned, answer: Answer) -> Result<Scanned, Next> {
         let Some(history) = &self.history else { return Err(Next::Ask) };
-        let mut headers = headers.into_iter();
+        let mut headers = answer.blocks.into_iter();
         let Some(last) = headers.next().flatten() else { return Err(Next::Behind) };
         if last.block.hash != history.last().hash {
             return Err(Next::Retry("the last scanned block changed during the step"));
         }
-        let mut blocks = Vec::with_capacity(wanted.len());
-        for ((block, header), logs) in wanted.iter().zip(headers).zip(logs) {
+        let mut blocks = Vec::with_capacity(scanned.blocks.len());
+        for ((block, header), logs) in scanned.blocks.iter().zip(headers).zip(answer.logs) {
             let Some(header) = header else { return Err(Next::Behind) };
             if (header.block.number, header.block.hash) != (block.number, block.hash) {
                 return Err(Next::Retry("a block changed during the step"));
             }
             let again = self.rules.watch.sift(logs, block.number, block.number);
-            let before = scanned.iter().filter(|log| log.block_number == block.number);
+            let before = scanned.logs.iter().filter(|log| log.block_number == block.number);
             if !before.eq(&again.map_err(Next::Retry)?) {
                 return Err(Next::Retry("the logs of a block differ between two answers"));
             }
             blocks.push(header.block);
         }
-        if blocks.len() == wanted.len() {
-            Ok(blocks)
-        } else {
-            Err(Next::Retry("the answer is incomplete"))
+        let receipts = answer.receipts;
+        if blocks.len() < scanned.blocks.len() || receipts.len() < scanned.transactions.len() {
+            return Err(Next::Retry("the answer is incomplete"));
         }
+        for (transaction, receipt) in scanned.transactions.iter().zip(receipts) {
+            let Some(receipt) = receipt else { return Err(Next::Behind) };
+            let mut logs = scanned.logs.iter().filter(|log| log.tx_hash == *transaction);
+            if logs.any(|log| log.block_hash != receipt.block_hash) {
+                return Err(Next::Retry("a transaction moved during the step"));
+            }
+            if !receipt.succeeded {
+                scanned.logs.retain(|log| log.tx_hash != *transaction);
+            }
+        }
+        Ok(Scanned { blocks, ..scanned })
     }
 
-    fn publish_step(
-        &mut self,
-        (to, again): (Block, bool),
-        scanned: &[Log],
-        blocks: &[Block],
-        now: UnixMicros,
-    ) -> Decision {
+    fn publish_step(&mut self, step: &Scanned, now: UnixMicros) -> Decision {
         let Some(history) = &self.history else { return Next::Ask.into() };
-        let epoch = history.epoch();
+        let (epoch, to) = (history.epoch(), step.to);
         let used = to.number - history.last().number;
         let (mut records, mut notes) = (Vec::new(), Vec::new());
-        for block in blocks {
-            let start = scanned.partition_point(|log| log.block_number < block.number);
-            let end = scanned.partition_point(|log| log.block_number <= block.number);
-            let (seen, skipped) =
-                self.rules.watch.observe(scanned.get(start..end).unwrap_or_default());
+        for block in &step.blocks {
+            let start = step.logs.partition_point(|log| log.block_number < block.number);
+            let end = step.logs.partition_point(|log| log.block_number <= block.number);
+            let logs = step.logs.get(start..end).unwrap_or_default();
+            let (seen, skipped) = self.rules.watch.observe(logs);
             notes.extend(skipped.into_iter().map(Note::Skipped));
             let transfers = seen.into_iter().map(ChainBody::Transfer);
             records.extend(transfers.map(|body| self.record(epoch, *block, now, body)));
@@ -359,7 +372,7 @@ impl Cursor {
         let head = ChainBody::Head(self.head(to.number, &anchors));
         records.push(self.record(epoch, to, now, head));
         self.range.grow(used);
-        let next = if again { Next::Ask } else { Next::AtTip };
+        let next = if step.again { Next::Ask } else { Next::AtTip };
         Decision { notes, ..self.publish(records, next) }
     }
 
@@ -407,22 +420,25 @@ impl Cursor {
         Decision { notes, ..self.publish(records, Next::Ask) }
     }
 
-    /// No block that may be gone back to still stands. One node that is stuck on a dead fork says so
-    /// too: it must be said a few times in a row, with waits between.
+    /// No block that may be gone back to still stands. One node that is stuck on a dead fork says
+    /// so too: it must be said a few times in a row, with waits between.
     fn give_up(&mut self) -> Decision {
         self.fruitless = self.fruitless.saturating_add(1);
-        let Some(history) = self.history.as_ref().filter(|_| self.fruitless >= FRUITLESS_MAX) else {
-            return Next::Retry("the endpoint is on a chain that leaves ours below finality").into();
+        let Some(history) = self.history.as_ref().filter(|_| self.fruitless >= FRUITLESS_MAX)
+        else {
+            return Next::Retry("the endpoint is on a chain that leaves ours below finality")
+                .into();
         };
         let (floor, last) = (history.floor(self.rules.reorg_window), history.last().number);
         Next::Halt(format!("scanned up to {last}, but no block from {floor} on still stands"))
             .into()
     }
 
-    /// What a head at `number` says. `fresh` are the heights of the anchors that the same step adds.
+    /// What a head at `number` says. `fresh` are the heights of the anchors that the same step
+    /// adds.
     ///
-    /// Finalized is a promise never to go back below it, and a rewind ends at an anchor: so it is the
-    /// height of one, or below all of them.
+    /// Finalized is a promise never to go back below it, and a rewind ends at an anchor: so it is
+    /// the height of one, or below all of them.
     fn head(&self, number: i64, fresh: &[i64]) -> Head {
         let window = number.saturating_sub(self.rules.reorg_window);
         let limit = self.tags.finalized.unwrap_or(window).min(number);

@@ -1,7 +1,7 @@
 //! What was published about a chain, as far back as it may still be taken back.
 //!
-//! The published records are the only source: a running cursor applies each step it publishes, and a
-//! restart applies the same records read back from the log. So both know the same.
+//! The published records are the only source: a running cursor applies each step it publishes, and
+//! a restart applies the same records read back from the log. So both know the same.
 
 use std::collections::BTreeMap;
 
@@ -19,16 +19,16 @@ pub(crate) struct History {
     head: Head,
     /// When that was.
     observed_at: UnixMicros,
-    /// Blocks that were on the chain when scanned: every head and every block with a transfer, so that
-    /// a rewind to the newest one that still stands takes back no transfer that still stands.
+    /// Blocks that were on the chain when scanned: every head and every block with a transfer, so
+    /// that a rewind to the newest one that still stands takes back no transfer that still stands.
     anchors: BTreeMap<i64, Block>,
     /// Transfers that were not retracted, by place.
     live: BTreeMap<(i64, i32), (Block, Observation)>,
 }
 
 impl History {
-    /// Takes the next record of a lane or chain. What comes before the first head is below it, and so
-    /// beyond taking back.
+    /// Takes the next record of a lane or chain. What comes before the first head is below it, and
+    /// so beyond taking back.
     pub(crate) fn fold(history: Option<Self>, record: &ChainRecord) -> Option<Self> {
         match (history, &record.body) {
             (Some(mut history), _) => {
@@ -71,8 +71,8 @@ impl History {
         }
     }
 
-    /// Forgets what no rewind reaches any more: all below the newest anchor that is at or below both
-    /// the reorganisation window and the finalized height.
+    /// Forgets what no rewind reaches any more: all below the newest anchor that is at or below
+    /// both the reorganisation window and the finalized height.
     pub(crate) fn prune(&mut self, window: i64) {
         let Some(keep) = self.anchor_at_or_below(self.floor(window)).map(|b| b.number) else {
             return;

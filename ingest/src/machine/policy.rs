@@ -38,7 +38,8 @@ pub(crate) struct Tags {
 }
 
 impl Tags {
-    /// Takes later answers. Tags of one endpoint go backwards or vanish at times: the greatest counts.
+    /// Takes later answers. Tags of one endpoint go backwards or vanish at times: the greatest
+    /// counts.
     pub(crate) fn merge(&mut self, later: Self) {
         self.safe = self.safe.max(later.safe);
         self.finalized = self.finalized.max(later.finalized);
@@ -62,8 +63,8 @@ impl Tags {
 }
 
 impl Tier {
-    /// The height confirmed when the chain is scanned up to `head`; -1 for none yet. Depth n means n
-    /// confirmations with the including block as the first: `head - (n - 1)`.
+    /// The height confirmed when the chain is scanned up to `head`; -1 for none yet. Depth n means
+    /// n confirmations with the including block as the first: `head - (n - 1)`.
     fn confirmed(self, head: i64, tags: Tags) -> i64 {
         let depth = self.depth.map_or(head, |depth| head.saturating_sub(depth - 1));
         let tag = self.tag.map_or(head, |tag| tags.of(tag).unwrap_or(-1));
@@ -90,10 +91,8 @@ impl Policy {
 
     /// The heights confirmed when the chain is scanned up to `head`.
     pub(crate) fn confirmed(&self, head: i64, tags: Tags) -> Vec<ConfirmedTier> {
-        let tier = |tier: &Tier| ConfirmedTier {
-            below: tier.below,
-            number: tier.confirmed(head, tags),
-        };
+        let tier =
+            |tier: &Tier| ConfirmedTier { below: tier.below, number: tier.confirmed(head, tags) };
         self.tiers.iter().map(tier).collect()
     }
 }

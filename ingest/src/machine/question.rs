@@ -37,6 +37,8 @@ pub(crate) struct Ask {
     pub(crate) blocks: Vec<Point>,
     /// Logs to search for.
     pub(crate) logs: Vec<Span>,
+    /// Transactions whose outcome to look up.
+    pub(crate) receipts: Vec<TxHash>,
 }
 
 /// What an [`Ask`] brought, position by position.
@@ -46,6 +48,17 @@ pub(crate) struct Answer {
     pub(crate) blocks: Vec<Option<Header>>,
     /// The logs, as the endpoint gave them.
     pub(crate) logs: Vec<Vec<Log>>,
+    /// The outcomes; none where the endpoint does not have the transaction.
+    pub(crate) receipts: Vec<Option<Receipt>>,
+}
+
+/// The outcome of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Receipt {
+    /// The block that holds it.
+    pub(crate) block_hash: BlockHash,
+    /// Whether it succeeded: a failed one has moved nothing, whatever its logs say.
+    pub(crate) succeeded: bool,
 }
 
 /// The part of a block header that is looked at. Other fields differ between chains.

@@ -1,4 +1,5 @@
-//! Sorts what endpoints say into a few classes, by one table: there is no standard for these errors.
+//! Sorts what endpoints say into a few classes, by one table: there is no standard for these
+//! errors.
 
 use crate::machine::Refusal;
 
@@ -62,8 +63,8 @@ enum Class {
     Fatal,
 }
 
-/// Words in the error messages of nodes and providers, in lower case; the first that fits counts, so
-/// the more special ones come first. Sources: geth, erigon, reth, coreth and java-tron, and what
+/// Words in the error messages of nodes and providers, in lower case; the first that fits counts,
+/// so the more special ones come first. Sources: geth, erigon, reth, coreth and java-tron, and what
 /// Alchemy, Infura, QuickNode, Ankr, dRPC and the public endpoints are reported to say.
 const WORDS: &[(Class, &str)] = &[
     (Class::Behind, "beyond current head"),
@@ -108,13 +109,13 @@ const WORDS: &[(Class, &str)] = &[
 ];
 
 /// `-32005` is "limit exceeded"; where the words do not say which limit, it is the rate.
-const CODES: &[(Class, i64)] = &[(Class::Rate, -32_005), (Class::Rate, 429), (Class::Fatal, -32_601)];
+const CODES: &[(Class, i64)] =
+    &[(Class::Rate, -32_005), (Class::Rate, 429), (Class::Fatal, -32_601)];
 
 fn classify(code: Option<i64>, message: &str) -> Refusal {
     let message = message.to_lowercase();
     let by_words = WORDS.iter().find(|(_, words)| message.contains(words)).map(|(class, _)| *class);
-    let by_code =
-        || CODES.iter().find(|(_, known)| Some(*known) == code).map(|(class, _)| *class);
+    let by_code = || CODES.iter().find(|(_, known)| Some(*known) == code).map(|(class, _)| *class);
     match by_words.or_else(by_code) {
         Some(Class::Behind) => Refusal::Behind,
         Some(Class::Rate) => Refusal::Rate,

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
-use crate::machine::{Header, Log, Point, Refusal};
+use crate::machine::{Header, Log, Point, Receipt, Refusal};
 
 /// One call of a batch.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,6 +16,11 @@ pub(super) struct Call {
 }
 
 impl Call {
+    /// Looks the outcome of a transaction up.
+    pub(super) fn receipt(transaction: TxHash) -> Self {
+        Self { method: "eth_getTransactionReceipt", params: json!([transaction]) }
+    }
+
     /// Looks a block up.
     pub(super) fn block(point: Point) -> Self {
         let which = match point {
@@ -35,20 +40,18 @@ pub(super) fn quantity(number: i64) -> String {
 
 /// The body of a batch; ids are positions.
 pub(super) fn batch(calls: &[Call]) -> Value {
-    let call = |(id, call): (usize, &Call)| {
-        json!({ "jsonrpc": "2.0", "id": id, "method": call.method, "params": call.params })
-    };
-    calls.iter().enumerate().map(call).collect()
+    let mut list = Vec::with_capacity(calls.len());
+    for (id, Call { method, params }) in calls.iter().enumerate() {
+        list.push(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
+    }
+    Value::Array(list)
 }
 
 /// The results of a batch of `count` calls, in the order of the calls.
 ///
 /// # Errors
 /// [`Failure`] if the batch as a whole was refused, or is not answered call by call.
-pub(super) fn results(
-    body: &[u8],
-    count: usize,
-) -> Result<Vec<Result<Value, Failure>>, Failure> {
+pub(super) fn results(body: &[u8], count: usize) -> Result<Vec<Result<Value, Failure>>, Failure> {
     let text = || String::from_utf8_lossy(body.get(..400).unwrap_or(body)).into_owned();
     let replies = match serde_json::from_slice(body) {
         Ok(Value::Array(replies)) => replies,
@@ -106,6 +109,13 @@ struct WireLog {
     removed: bool,
 }
 
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireReceipt {
+    block_hash: BlockHash,
+    status: String,
+}
+
 /// A block, or none for `null`.
 pub(super) fn header(value: Value) -> Result<Option<Header>, Failure> {
     if value.is_null() {
@@ -137,6 +147,20 @@ pub(super) fn logs(value: Value) -> Result<Vec<Log>, Failure> {
     };
     let logs: Option<Vec<_>> = list.into_iter().map(log).collect();
     logs.ok_or_else(|| malformed("logs", &"a field does not parse"))
+}
+
+/// The outcome of a transaction, or none for `null`.
+pub(super) fn receipt(value: Value) -> Result<Option<Receipt>, Failure> {
+    if value.is_null() {
+        return Ok(None);
+    }
+    let wire: WireReceipt = serde_json::from_value(value).map_err(|e| malformed("receipt", &e))?;
+    let succeeded = match parse_quantity(&wire.status) {
+        Some(1) => true,
+        Some(0) => false,
+        _ => return Err(malformed("receipt", &"the status is neither 0 nor 1")),
+    };
+    Ok(Some(Receipt { block_hash: wire.block_hash, succeeded }))
 }
 
 /// A chain id.
@@ -228,6 +252,18 @@ mod tests {
     }
 
     #[test]
+    fn receipts_succeeded_or_not() {
+        let json = |status: Value| json!({ "blockHash": HASH, "status": status, "logs": [] });
+        let receipt = |succeeded| Some(Receipt { block_hash: Hash([0xab; 32]), succeeded });
+        assert_eq!(super::receipt(json(json!("0x1"))), Ok(receipt(true)));
+        assert_eq!(super::receipt(json(json!("0x0"))), Ok(receipt(false)));
+        assert_eq!(super::receipt(Value::Null), Ok(None));
+        for status in [json!("0x2"), Value::Null, json!(1)] {
+            assert!(super::receipt(json(status)).is_err());
+        }
+    }
+
+    #[test]
     fn replies_are_matched_by_id() {
         let body = json!([
             { "id": 1, "result": "b" },
@@ -261,9 +297,10 @@ mod tests {
     #[test]
     fn calls_have_the_shape_of_the_standard() {
         let calls = [Call::block(Point::Latest), Call::block(Point::Number(255))];
-        assert_eq!(
-            batch(&calls).to_string(),
-            r#"[{"id":0,"jsonrpc":"2.0","method":"eth_getBlockByNumber","params":["latest",false]},{"id":1,"jsonrpc":"2.0","method":"eth_getBlockByNumber","params":["0xff",false]}]"#
-        );
+        let block = |id, which| {
+            let method = "eth_getBlockByNumber";
+            json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": [which, false] })
+        };
+        assert_eq!(batch(&calls), json!([block(0, "latest"), block(1, "0xff")]));
     }
 }

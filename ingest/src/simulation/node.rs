@@ -6,7 +6,9 @@ use schemas::record::{Block, Observation};
 use schemas::{Address, AddressFamily, Amount, BlockHash, Hash, Stablecoin, TxHash, UnixSeconds};
 
 use super::wallet;
-use crate::machine::{Answer, Ask, Header, Log, Point, Refusal, Span, TRANSFER_TOPIC, topic};
+use crate::machine::{
+    Answer, Ask, Header, Log, Point, Receipt, Refusal, Span, TRANSFER_TOPIC, topic,
+};
 
 pub(crate) const TOKEN: [u8; 20] = [0xaa; 20];
 const PAYER: Address = Address::new(AddressFamily::Evm, [0x77; 20]);
@@ -45,6 +47,8 @@ pub(crate) struct Node {
     pub(crate) tags: bool,
     /// How many of the last blocks are missing in the answers about logs, without a word.
     pub(crate) logs_lag: i64,
+    /// Transactions that failed and left their logs behind.
+    pub(crate) failed: Vec<TxHash>,
 }
 
 fn hash(kind: u8, a: u64, b: u64) -> Hash {
@@ -64,6 +68,7 @@ impl Node {
             limit: None,
             tags: true,
             logs_lag: 0,
+            failed: Vec::new(),
         };
         for _ in 0..=height {
             node.append(Vec::new());
@@ -73,10 +78,6 @@ impl Node {
 
     pub(crate) fn head(&self) -> Block {
         self.blocks.last().unwrap().header.block
-    }
-
-    pub(crate) fn block(&self, number: usize) -> Block {
-        self.blocks[number].header.block
     }
 
     pub(crate) fn mine(&mut self, transactions: &[Vec<Payment>]) {
@@ -90,8 +91,8 @@ impl Node {
         self.append(transactions);
     }
 
-    /// Replaces the last `depth` blocks and adds one. Transactions move up by some blocks, as `moves`
-    /// says for each in turn, or go.
+    /// Replaces the last `depth` blocks and adds one. Transactions move up by some blocks, as
+    /// `moves` says for each in turn, or go.
     pub(crate) fn reorg(&mut self, depth: usize, moves: &[Option<usize>]) {
         let depth = depth.min(self.blocks.len() - 1);
         let old = self.blocks.split_off(self.blocks.len() - depth);
@@ -119,8 +120,7 @@ impl Node {
 
     fn append(&mut self, transactions: Vec<Transaction>) {
         let number = self.blocks.len();
-        let parent =
-            self.blocks.last().map_or(hash(0, 0, 0), |mined| mined.header.block.hash);
+        let parent = self.blocks.last().map_or(hash(0, 0, 0), |mined| mined.header.block.hash);
         let block = Block {
             number: i64::try_from(number).unwrap(),
             hash: hash(1, number as u64, self.fork),
@@ -171,7 +171,12 @@ impl Node {
             Point::Number(number) => usize::try_from(*number).ok().and_then(header),
         });
         let logs: Result<_, Refusal> = ask.logs.iter().map(|span| self.logs(*span)).collect();
-        Ok(Answer { blocks: blocks.collect(), logs: logs? })
+        let receipts = ask.receipts.iter().map(|transaction| {
+            let holds = |mined: &&Mined| mined.transactions.iter().any(|t| t.hash == *transaction);
+            let block_hash = self.blocks.iter().find(holds)?.header.block.hash;
+            Some(Receipt { block_hash, succeeded: !self.failed.contains(transaction) })
+        });
+        Ok(Answer { blocks: blocks.collect(), logs: logs?, receipts: receipts.collect() })
     }
 
     fn logs(&self, span: Span) -> Result<Vec<Log>, Refusal> {

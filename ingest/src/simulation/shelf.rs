@@ -9,6 +9,7 @@ use runtime::log::{
 use schemas::{Layout, Topic, UnixMicros};
 
 /// Records by partition. Offsets have holes, as Kafka's have where a transaction ended.
+#[derive(Clone)]
 pub(crate) struct Shelf {
     pub(crate) layout: Layout,
     records: BTreeMap<TopicPartition, Vec<Record>>,
@@ -42,6 +43,13 @@ impl Shelf {
         let record =
             NewRecord { to, key: Vec::new(), value: Some(vec![9; 9]), headers: Vec::new() };
         self.commit(vec![record]);
+    }
+
+    /// Forgets all but the last records of each partition.
+    pub(crate) fn expire(&mut self, kept: usize) {
+        for records in self.records.values_mut() {
+            records.drain(..records.len().saturating_sub(kept));
+        }
     }
 
     /// Empties a partition.

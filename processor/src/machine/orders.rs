@@ -226,7 +226,6 @@ impl State {
         let reason = match row.order.status {
             OrderStatus::Pending => {
                 row.order.paid_by = Some(settle.transfer_id);
-                row.order.candidates.retain(|id| *id != settle.transfer_id);
                 if let Some(deposit) = row.deposit_mut(settle.slot) {
                     deposit.state = DepositState::Closed;
                 }

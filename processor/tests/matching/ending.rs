@@ -45,6 +45,19 @@ mod guarding {
             .then(head(131), "unknown #2 no_matched_deposit @110 amount_mismatch maybe A");
     }
 
+    /// A deposit that was not there to be paid is a poor guess, but better than none.
+    #[test]
+    fn a_wrong_amount_names_any_order_before_it_names_none() {
+        Lane::new()
+            .then(pay(1, "9.99"), "detected #1 waiting_for_confirmation @110")
+            .then(head(120), "confirmed #1 waiting_for_match @110")
+            .then(
+                open('B', "9.98").between(121, 220),
+                "deposit #2 open 9.98 for B/0; tell B opened /0 #2 9.98",
+            )
+            .then(head(131), "unknown #1 no_matched_deposit @110 amount_mismatch maybe B");
+    }
+
     /// While a second payment waits for its confirmation, its amount must not go to somebody else.
     #[test]
     fn an_amount_is_not_released_while_a_transfer_for_it_waits() {

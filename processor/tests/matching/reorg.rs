@@ -183,6 +183,12 @@ fn an_orphan_that_may_come_back_is_adopted_too() {
         .then(head(130).epoch(1), "tell A gone #1; failed #1 failed_to_confirm @110");
 }
 
+/// No chain holds a transaction twice: a move within one epoch is a lie of the endpoint.
+#[test]
+fn within_one_epoch_a_transfer_does_not_move() {
+    candidate().ignores(pay(1, "10.00").at(111)).ignores(pay(1, "10.00").log(9));
+}
+
 #[test]
 fn a_retract_of_an_unknown_payment_is_ignored() {
     candidate().ignores(pay(9, "10.00").retracted(1));
@@ -267,7 +273,9 @@ fn a_matched_transfer_that_is_retracted_stays_matched() {
         .then(pay(1, "10.00").retracted(1), "alert confirmed_transfer_retracted #2 A")
         .ignores(pay(1, "10.00").retracted(1))
         .then(head(109).epoch(1), "")
-        .then(head(150).epoch(1), "");
+        .then(head(150).epoch(1), "")
+        // Taken back already: a later rewind has nothing to add.
+        .ignores(pay(1, "10.00").retracted(2));
 }
 
 #[test]
@@ -292,8 +300,10 @@ fn a_failed_transfer_that_comes_back_lives_again() {
             pay(1, "10.00").at(132).fork(1),
             "tell A seen #2; detected #2 waiting_for_confirmation @132 for #1",
         )
+        // A day after the failure it is not forgotten: it lives.
+        .then(head(200 + FORGET_SECONDS / 10).epoch(1).tiers(&[], 131), "")
         .then(
-            head(142).epoch(1),
+            head(201 + FORGET_SECONDS / 10).epoch(1),
             "confirmed #2 waiting_for_match @132 for #1; tell A settle #2 /0 #1",
         );
 }

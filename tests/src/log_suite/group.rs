@@ -154,13 +154,12 @@ pub(super) fn a_successor_waits_for_the_last_one(fixture: &dyn Fixture) {
 }
 
 pub(super) fn a_silent_member_is_fenced(fixture: &dyn Fixture) {
-    fixture.set_session_timeout(Duration::from_millis(300));
+    fixture.set_session_timeout(Duration::from_secs(1));
     let log = fixture.open();
     let (of, output) = (at(Topic::Orders, 0), at(Topic::OrdersChangelog, 0));
     let mut silent = worker(&log, "a", &ONLY);
     assigned(silent.as_mut());
     let mut other = Noted::join(&log, "b", &ONLY);
-    // Its poll may last longer than the others may be silent, and loses it nothing.
     until("everything moved", || {
         other.poll();
         other.owned.len() == 4
@@ -183,6 +182,24 @@ pub(super) fn a_silent_member_is_fenced(fixture: &dyn Fixture) {
     let place = again.into_iter().find(|a| a.partition == of).unwrap().committed.unwrap();
     assert_eq!(place.metadata, "new");
     silent.commit(up_to(of, Offset(0), "again")).unwrap();
+}
+
+pub(super) fn waiting_is_not_silence(fixture: &dyn Fixture) {
+    let session = Duration::from_secs(1);
+    fixture.set_session_timeout(session);
+    let log = fixture.open();
+    let (mut a, mut b) = (Noted::join(&log, "a", &ONLY), Noted::join(&log, "b", &ONLY));
+    settle(&mut [&mut a, &mut b], &ONLY);
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| a.worker.poll(session * 2).unwrap());
+        until("the poll ends", || {
+            b.poll();
+            waits.is_finished()
+        });
+        assert_eq!(waits.join().unwrap(), Event::Idle);
+    });
+    a.worker.commit(up_to(*a.owned.first().unwrap(), Offset(0), "")).unwrap();
+    assert_eq!(b.owned.len(), 2);
 }
 
 pub(super) fn a_name_has_one_member(fixture: &dyn Fixture) {

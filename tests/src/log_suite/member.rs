@@ -1,10 +1,12 @@
 //! One member of a group: what it reads, commits, and reads again.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use runtime::log::{
     Assigned, Committed, Event, Log, Offset, Record, Step, StepError, TopicPartition, Worker,
+    WorkerSpec,
 };
 use schemas::Topic;
 
@@ -189,15 +191,25 @@ pub(super) fn a_busy_partition_starves_none(fixture: &dyn Fixture) {
     for (partition, count) in [(0, 500), (1, 1), (2, 200), (3, 1)] {
         produce_numbers(&log, at(Topic::Orders, partition), 0..count);
     }
-    let mut member = worker(&log, "a", &ONLY);
-    assigned(member.as_mut());
-    let seen = match (member.poll(PATIENCE).unwrap(), member.poll(PATIENCE).unwrap()) {
-        (Event::Records(one), Event::Records(two)) => [one, two].concat(),
-        other => panic!("{other:?} came instead of records"),
-    };
-    for partition in 0..4 {
-        let of = at(Topic::Orders, partition);
-        assert!(seen.iter().any(|record| record.from == of), "nothing from {of}");
+    // Many to a batch, and then more partitions than a batch has records.
+    for (batch_max, batches_max) in [(10, 2), (2, 20)] {
+        let spec = WorkerSpec {
+            group: "checks",
+            member: "a".to_owned(),
+            topics: ONLY.to_vec(),
+            batch_max,
+        };
+        let mut member = log.worker(spec).unwrap();
+        assigned(member.as_mut());
+        let mut seen = HashSet::new();
+        for _ in 0..batches_max {
+            let Event::Records(records) = member.poll(PATIENCE).unwrap() else {
+                panic!("no records")
+            };
+            assert!(records.len() <= batch_max);
+            seen.extend(records.into_iter().map(|record| record.from.partition.0));
+        }
+        assert_eq!(seen.len(), 4, "with {batch_max} a batch: only {seen:?}");
     }
 }
 

@@ -22,7 +22,7 @@ pub struct Policy {
     pub depth_large: i64,
     /// How far the final height is behind the head.
     pub finality: i64,
-    /// How many scanned blocks ingest takes back at most.
+    /// How far below the highest head a fork goes at most.
     pub rewind_max: i64,
     /// Chain time that a confirmed transfer waits for its deposit.
     pub match_window_seconds: i64,
@@ -90,6 +90,7 @@ pub struct Chain {
     abandoned: Vec<Mined>,
     epoch: i64,
     scanned: usize,
+    scanned_max: usize,
     finalized: i64,
     hashes: u64,
 }
@@ -107,6 +108,7 @@ impl Chain {
             abandoned: Vec::new(),
             epoch: 0,
             scanned: 0,
+            scanned_max: 0,
             finalized: -1,
             hashes: 0,
         };
@@ -148,13 +150,18 @@ impl Chain {
         for number in self.scanned + 1..=tip {
             for (block, seen) in self.transfers_of(number) {
                 self.write(block, ChainBody::Transfer(seen));
-                let (payment, log_index) = (seen.payment(), seen.log_index);
-                self.facts.push(Fact::Included { payment, block, log_index });
+                self.facts.push(Fact::Included { payment: seen.payment(), block });
             }
         }
         self.scanned = tip;
+        self.scanned_max = self.scanned_max.max(tip);
         let tip = i64::try_from(tip).unwrap();
         self.finalized = self.finalized.max(tip - self.policy.finality);
+        self.write_head();
+    }
+
+    /// Ingest tells the head again: its node had no later block.
+    pub fn beat(&mut self) {
         self.write_head();
     }
 
@@ -163,8 +170,8 @@ impl Chain {
     ///
     /// Returns the transactions that are in no block now, by the block they were in.
     pub fn fork(&mut self, depth: usize, further: usize) -> Vec<Vec<Transaction>> {
-        let scanned = i64::try_from(self.scanned).unwrap();
-        let floor = self.finalized.max(scanned - self.policy.rewind_max).max(0);
+        let highest = i64::try_from(self.scanned_max).unwrap();
+        let floor = self.finalized.max(highest - self.policy.rewind_max).max(0);
         let floor = usize::try_from(floor).unwrap();
         let tip = self.blocks.len() - 1;
         let ancestor = tip.saturating_sub(depth).max(floor);

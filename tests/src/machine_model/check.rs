@@ -8,12 +8,12 @@ use std::collections::{HashMap, HashSet};
 use processor::machine::matching::{self, TransferStage};
 use processor::machine::orders;
 use schemas::record::{
-    Block, ChainBody, ChainRecord, Deposit, DepositCommand, DepositCommandBody, Order, OrderCommand,
-    OrderCommandBody, Transfer,
+    Block, ChainBody, ChainRecord, Deposit, DepositCommand, DepositCommandBody, Order,
+    OrderCommand, OrderCommandBody, Transfer,
 };
 use schemas::{
     Address, AlertKind, Amount, CloseReason, DepositId, DepositState, OrderCause, OrderId,
-    OrderStatus, PaymentKey, Stablecoin, TransferId, TransferStatus, UnixSeconds,
+    OrderStatus, PaymentKey, Stablecoin, TransferId, TransferStatus, UnixSeconds, UnknownReason,
 };
 
 use super::chain::Chain;
@@ -62,6 +62,8 @@ pub struct Ledger<'a> {
     pub orders: HashMap<OrderId, Order>,
     matched: HashMap<OrderId, TransferId>,
     forced: HashSet<OrderId>,
+    /// The order and deposit that a transfer asked to pay.
+    asked: HashMap<TransferId, (OrderId, DepositId)>,
     alerts: HashSet<TransferId>,
     alerts_due: HashSet<TransferId>,
 }
@@ -86,6 +88,7 @@ impl<'a> Ledger<'a> {
             orders: HashMap::new(),
             matched: HashMap::new(),
             forced: HashSet::new(),
+            asked: HashMap::new(),
             alerts: HashSet::new(),
             alerts_due: HashSet::new(),
         };
@@ -153,39 +156,25 @@ impl<'a> Ledger<'a> {
         transfer: &Transfer,
     ) -> Result<(), Violation> {
         let payment = transfer.observation.payment();
-        let status = transfer.status;
-        let expected = match stage {
-            TransferStage::Detected => TransferStatus::WaitingForConfirmation,
-            TransferStage::Confirmed => TransferStatus::WaitingForMatch,
-            TransferStage::Matched => TransferStatus::Matched,
-            TransferStage::Unknown => TransferStatus::NoMatchedDeposit,
-            TransferStage::Failed => TransferStatus::FailedToConfirm,
-        };
-        holds!(1, status == expected, "{stage:?} tells {transfer:?}");
         let named = *self.payments.entry(transfer.transfer_id).or_insert(payment);
         holds!(2, named == payment, "one id for {named:?} and {payment:?}");
-        if let Some(last) = self.transfers.get(&payment) {
+        let last = self.transfers.get(&payment);
+        if let Some(last) = last {
             holds!(2, last.transfer_id == transfer.transfer_id, "two ids for {payment:?}");
             let later = last.updated_at < transfer.updated_at;
             holds!(5, later, "the version clock stands: {last:?} then {transfer:?}");
         }
-        let ended = |stages: &HashMap<TransferStage, usize>| {
-            stages.contains_key(&TransferStage::Matched)
-                || stages.contains_key(&TransferStage::Unknown)
-        };
-        let stages = self.stages.entry(payment).or_default();
-        holds!(1, !ended(stages), "{payment:?} ended and is now {stage:?}");
-        *stages.entry(stage).or_default() += 1;
-        let confirmed = stages.get(&TransferStage::Confirmed).copied().unwrap_or_default();
+        let before = last.map(|last| last.status);
+        let allowed = self.is_allowed(stage, before, transfer);
+        holds!(1, allowed, "{before:?} became {} by {stage:?}: {transfer:?}", transfer.status);
+        *self.stages.entry(payment).or_default().entry(stage).or_default() += 1;
         match stage {
-            TransferStage::Detected | TransferStage::Failed => {
-                holds!(1, confirmed == 0, "{payment:?} is {stage:?} after it was confirmed");
-            }
+            TransferStage::Detected | TransferStage::Failed => {}
             TransferStage::Confirmed => self.check_confirmed(transfer)?,
             TransferStage::Matched => self.check_matched(transfer)?,
             TransferStage::Unknown => {
-                holds!(1, confirmed == 1, "{payment:?} is unknown, confirmed {confirmed} times");
-                holds!(1, transfer.reason.is_some(), "unknown without a reason: {transfer:?}");
+                let reason = self.is_true_reason(transfer);
+                holds!(1, reason, "unknown without a true reason: {transfer:?}");
                 let tells_none = transfer.order_id.is_none() && transfer.fulfillment_id.is_none();
                 holds!(2, tells_none, "unknown, and yet of an order: {transfer:?}");
             }
@@ -194,10 +183,42 @@ impl<'a> Ledger<'a> {
         Ok(())
     }
 
+    /// 1: how a transfer may go on. Matched and unknown are ends, reached once, by way of confirmed.
+    fn is_allowed(
+        &self,
+        stage: TransferStage,
+        before: Option<TransferStatus>,
+        transfer: &Transfer,
+    ) -> bool {
+        use TransferStatus::{
+            FailedToConfirm, Matched, NoMatchedDeposit, WaitingForConfirmation, WaitingForMatch,
+        };
+        match (stage, before, transfer.status) {
+            (
+                TransferStage::Detected,
+                None | Some(WaitingForConfirmation | FailedToConfirm),
+                WaitingForConfirmation,
+            )
+            | (TransferStage::Confirmed, Some(WaitingForConfirmation), WaitingForMatch)
+            | (TransferStage::Failed, Some(WaitingForConfirmation), FailedToConfirm)
+            | (TransferStage::Matched, Some(WaitingForMatch), Matched)
+            | (TransferStage::Unknown, Some(WaitingForMatch), NoMatchedDeposit) => true,
+            // Nothing was paid with it, and its block is gone: it waits for confirmation again.
+            (TransferStage::Detected, Some(WaitingForMatch), WaitingForConfirmation) => {
+                self.included.get(&transfer.observation.payment()) == Some(&None)
+            }
+            // In another block. What was decided stays.
+            (
+                TransferStage::Detected,
+                Some(WaitingForMatch | Matched | NoMatchedDeposit),
+                status,
+            ) => before == Some(status),
+            _ => false,
+        }
+    }
+
     /// 3: in the chain of the head that confirmed it, as deep as its amount needs.
     fn check_confirmed(&self, transfer: &Transfer) -> Result<(), Violation> {
-        let confirmed = self.stages[&transfer.observation.payment()][&TransferStage::Confirmed];
-        holds!(3, confirmed == 1, "confirmed {confirmed} times: {transfer:?}");
         holds!(3, transfer.blockchain_confirmed, "confirmed and not: {transfer:?}");
         let head = self.head;
         let depth = self.chain.policy.depth_of(transfer.observation.value);
@@ -211,39 +232,70 @@ impl<'a> Ledger<'a> {
         Ok(())
     }
 
-    /// 2: one order, one transfer, the same units, from the right sender, in time.
+    /// 2: one order, one transfer; the order that was asked, with the deposit that it fits.
     fn check_matched(&mut self, transfer: &Transfer) -> Result<(), Violation> {
-        let seen = &transfer.observation;
-        let stages = &self.stages[&seen.payment()];
-        holds!(1, stages.contains_key(&TransferStage::Confirmed), "unconfirmed {transfer:?}");
-        let (Some(order), Some(deposit)) = (transfer.order_id, transfer.deposit_id) else {
-            holds!(2, false, "matched with nothing: {transfer:?}");
-            return Ok(());
-        };
+        let id = transfer.transfer_id;
+        let pays = transfer.order_id.zip(transfer.deposit_id);
+        let asked = self.asked.get(&id).copied();
+        holds!(2, pays.is_some() && pays == asked, "asked {asked:?}: {transfer:?}");
         holds!(2, transfer.fulfillment_id.is_some(), "no fulfillment: {transfer:?}");
-        if let Some(other) = self.matched.insert(order, transfer.transfer_id) {
-            holds!(2, false, "order {order} is paid by {other} and {}", transfer.transfer_id);
+        if let Some((order, _)) = pays {
+            let other = self.matched.insert(order, id);
+            holds!(2, other.is_none(), "order {order} is paid by {other:?} and {id}");
+            let paid_by = self.orders.get(&order).and_then(|order| order.paid_by);
+            holds!(2, paid_by == Some(id), "{order} is paid by {paid_by:?}, not by {id}");
         }
-        let Some(deposit) = self.deposits.get(&deposit) else {
-            holds!(2, false, "matched with an unknown deposit: {transfer:?}");
-            return Ok(());
-        };
-        let fits = self.fits(transfer, deposit) && deposit.order_id == order;
-        holds!(2, fits, "{transfer:?} does not fit {deposit:?}");
-        let paid_by = self.orders.get(&order).and_then(|order| order.paid_by);
-        holds!(2, paid_by == Some(transfer.transfer_id), "{order} is paid by {paid_by:?}");
         Ok(())
+    }
+
+    /// Whether the reason to give the transfer up is true now: of a deposit of its amount, or that
+    /// there is none. No deposit that it fits may wait, unless its order refused.
+    fn is_true_reason(&self, transfer: &Transfer) -> bool {
+        let seen = &transfer.observation;
+        let time = transfer.block.timestamp;
+        let at_wallet = |d: &&Deposit| d.wallet_address == seen.to_address && d.token == seen.token;
+        let same_amount = |d: &&Deposit| at_wallet(d) && d.value == seen.value;
+        let is_open = |d: &Deposit| d.state == DepositState::Open;
+        let status = |d: &Deposit| self.orders.get(&d.order_id).map(|order| order.status);
+        let is_true = |d: &Deposit, reason| match reason {
+            UnknownReason::SenderMismatch => d.user_address.is_some_and(|a| a != seen.from_address),
+            UnknownReason::BeforeDeposit => time < d.started_at.plus(-self.skew(d)),
+            UnknownReason::Late => {
+                time > d.expires_at || d.close_reason == Some(CloseReason::Expired)
+            }
+            UnknownReason::AlreadyPaid => status(d) == Some(OrderStatus::Paid),
+            UnknownReason::OrderCancelled => {
+                status(d) == Some(OrderStatus::Cancelled)
+                    || d.close_reason == Some(CloseReason::OrderCancelled)
+            }
+            UnknownReason::NoDeposit | UnknownReason::AmountMismatch => false,
+        };
+        let waits = |d: &Deposit| {
+            is_open(d) && self.fits(transfer, d) && status(d) == Some(OrderStatus::Pending)
+        };
+        let mut deposits = self.deposits.values();
+        let wanted = deposits.clone().any(waits);
+        !wanted
+            && match transfer.reason {
+                None => false,
+                Some(UnknownReason::NoDeposit) => !deposits.any(|d| at_wallet(&d) && is_open(d)),
+                Some(UnknownReason::AmountMismatch) => deposits.any(|d| at_wallet(&d)),
+                Some(reason) => deposits.filter(same_amount).any(|d| is_true(d, reason)),
+            }
+    }
+
+    fn skew(&self, deposit: &Deposit) -> i64 {
+        self.opened.get(&(deposit.order_id, deposit.slot)).copied().unwrap_or_default()
     }
 
     fn fits(&self, transfer: &Transfer, deposit: &Deposit) -> bool {
         let seen = &transfer.observation;
-        let skew = self.opened.get(&(deposit.order_id, deposit.slot)).copied().unwrap_or_default();
         let time = transfer.block.timestamp;
         seen.to_address == deposit.wallet_address
             && seen.token == deposit.token
             && seen.value == deposit.value
             && deposit.user_address.is_none_or(|sender| sender == seen.from_address)
-            && deposit.started_at.plus(-skew) <= time
+            && deposit.started_at.plus(-self.skew(deposit)) <= time
             && time <= deposit.expires_at
     }
 
@@ -280,13 +332,21 @@ impl<'a> Ledger<'a> {
         Ok(())
     }
 
-    /// 3: nothing that left the chain asks to pay.
+    /// 3: nothing that left the chain asks to pay. 2: what asks fits, where it stands then.
     fn check_settle(&mut self, command: &OrderCommand) -> Result<(), Violation> {
-        if let OrderCommandBody::Settle(settle) = &command.body {
-            let payment = self.payments.get(&settle.transfer_id);
-            let block = payment.and_then(|payment| self.included.get(payment).copied().flatten());
-            holds!(3, block.is_some(), "{settle:?} asks to pay, and is in no block");
-        }
+        let OrderCommandBody::Settle(settle) = &command.body else { return Ok(()) };
+        let payment = self.payments.get(&settle.transfer_id);
+        let block = payment.and_then(|payment| self.included.get(payment).copied().flatten());
+        holds!(3, block.is_some(), "{settle:?} asks to pay, and is in no block");
+        let transfer = payment.and_then(|payment| self.transfers.get(payment));
+        let deposit = self.deposits.get(&settle.deposit_id);
+        let fits = transfer.zip(deposit).is_some_and(|(transfer, deposit)| {
+            transfer.status == TransferStatus::WaitingForMatch
+                && (deposit.order_id, deposit.slot) == (command.order_id, settle.slot)
+                && self.fits(transfer, deposit)
+        });
+        holds!(2, fits, "{transfer:?} does not fit {deposit:?}");
+        self.asked.insert(settle.transfer_id, (command.order_id, settle.deposit_id));
         Ok(())
     }
 

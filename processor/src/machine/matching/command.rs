@@ -67,7 +67,10 @@ impl State {
         now: UnixMicros,
         effects: &mut Vec<Effect>,
     ) {
-        for transfer_id in self.transfers.loose(deposit.wallet, deposit.token, deposit.value) {
+        let mut waiting = self.transfers.loose(deposit.wallet, deposit.token, deposit.value);
+        // As the chain has them: the one pays that would have, had the deposit come before them.
+        waiting.sort_by_key(|id| (self.transfers.get(*id).map(|row| row.block.number), *id));
+        for transfer_id in waiting {
             let Some(row) = self.transfers.get(transfer_id).copied() else { continue };
             if row.status == TransferStatus::WaitingForMatch {
                 // One that does not fit is not told at once, as it might fit a deposit after this one.

@@ -134,7 +134,9 @@ impl Committer {
         Ok(())
     }
 
-    /// Writes the plan in one transaction. On an error nothing of it remains.
+    /// Writes the plan in one transaction. On an error nothing of it remains: even frames that reached
+    /// the WAL before a failed fsync are overwritten by the next transaction. Only a crash before that
+    /// one could make them count, whole, and then nobody has acted on the error but the dead process.
     fn write(&mut self, plan: &Plan) -> Result<(), Failure> {
         if plan.is_empty() {
             return Ok(());

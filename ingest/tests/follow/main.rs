@@ -1,0 +1,298 @@
+//! Ingest over real HTTP and the embedded log: what reaches `transfers.raw` and `chains`, whatever
+//! the endpoint does.
+
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod cut;
+mod world;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use alloy_primitives::U256;
+use cut::CutAfterRetract;
+use devnet::{Fault, Reorg, TransferCall};
+use ingest::{Error, Policy, Tag};
+use runtime::log::{Log, StepError};
+use schemas::record::{ChainBody, ChainRecord};
+use schemas::{Address, Amount, Blockchain, Hash};
+use tokio_util::sync::CancellationToken;
+use world::{PAYER, TOKEN, World, config, devnet, pay, wallet};
+
+const ETH: Blockchain = Blockchain::Eth;
+
+fn tx(hash: Hash) -> alloy_primitives::B256 {
+    alloy_primitives::B256::new(hash.0)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn dust_stops_nothing_and_equal_transfers_of_a_transaction_are_two_payments() {
+    let devnet = devnet(20).await;
+    let (chain, mut world) = (devnet.chain(), World::new());
+    let run = world.run(config(ETH, devnet.url()));
+    world.until_head(ETH, &chain);
+    let mut sent = Vec::new();
+    for round in 0..10 {
+        sent.extend((0..30).map(|dust| pay(&chain, round % 2, 1 + dust % 3)));
+        chain.mine(1).unwrap();
+    }
+    let call =
+        |value| TransferCall { token: TOKEN, from: PAYER, to: wallet(0), value: U256::from(value) };
+    let foreign = TransferCall { token: wallet(9), ..call(7) };
+    let other = TransferCall { to: wallet(9), ..call(7) };
+    let twice = chain.batch(vec![call(7), foreign, other, call(0), call(7)]).unwrap();
+    sent.extend([Hash(twice.0); 2]);
+    chain.mine(1).unwrap();
+    world.until_head(ETH, &chain);
+    run.stop().await;
+    let told = world.told(ETH);
+    assert_eq!(told.transactions(), sent);
+    let last: Vec<_> =
+        told.live.values().rev().take(2).map(|(block, seen)| (block, seen)).collect();
+    let [(block, second), (_, first)] = last.as_slice() else { panic!() };
+    assert_eq!((first.log_index, first.ordinal, second.log_index, second.ordinal), (0, 0, 4, 1));
+    assert_eq!(first.value, Amount::parse("0.000007").unwrap());
+    assert_eq!(block.timestamp.0, i64::try_from(chain.head().timestamp).unwrap());
+    let progress = told.progress.clone().unwrap();
+    assert_eq!((progress.confirmed, progress.head.number), (29, 31));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_reorganisation_moves_a_transaction() {
+    let devnet = devnet(20).await;
+    let (chain, mut world) = (devnet.chain(), World::new());
+    let run = world.run(config(ETH, devnet.url()));
+    world.until_head(ETH, &chain);
+    let moved = pay(&chain, 0, 5);
+    let kept = pay(&chain, 1, 6);
+    chain.mine(1).unwrap();
+    world.until_head(ETH, &chain);
+    chain.reorg(1, Reorg::Move { tx: tx(moved), to_offset: 1 }).unwrap();
+    world.until_head(ETH, &chain);
+    run.stop().await;
+    let told = world.told(ETH);
+    assert_eq!(told.transactions(), [kept, moved]);
+    let retracts = |record: &&ChainRecord| matches!(record.body, ChainBody::Retract(_));
+    assert_eq!(told.records.iter().filter(retracts).count(), 2);
+    let payments: Vec<_> = told
+        .records
+        .iter()
+        .filter_map(|record| match &record.body {
+            ChainBody::Transfer(seen) if seen.tx_hash == moved => {
+                Some((seen.payment(), record.block.number))
+            }
+            _ => None,
+        })
+        .collect();
+    let [(before, 21), (after, 22)] = payments.as_slice() else { panic!("{payments:?}") };
+    assert_eq!(before, after);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_restart_in_the_middle_of_a_reorganisation_goes_on_there() {
+    let devnet = devnet(20).await;
+    let (chain, mut world) = (devnet.chain(), World::new());
+    let stop = CancellationToken::new();
+    let log = CutAfterRetract { log: world.log.clone(), stop: stop.clone() };
+    let run = world.run_on(Arc::new(log), config(ETH, devnet.url()), stop);
+    world.until_head(ETH, &chain);
+    let kept = pay(&chain, 0, 5);
+    chain.mine(1).unwrap();
+    let (moved, dropped) = (pay(&chain, 0, 6), pay(&chain, 1, 7));
+    chain.mine(2).unwrap();
+    world.until_head(ETH, &chain);
+    chain.reorg(2, Reorg::Drop(tx(dropped))).unwrap();
+    // It ends by itself, right after the step that retracts.
+    run.task.await.unwrap().unwrap();
+    world.until("retracted", |world| world.told(ETH).transactions() == [kept]);
+    assert_eq!(world.told(ETH).head().map(|head| head.number), Some(21));
+    // While nobody looks, the chain is reorganised again.
+    chain.reorg(2, Reorg::Keep).unwrap();
+    let run = world.run(config(ETH, devnet.url()));
+    world.until_head(ETH, &chain);
+    run.stop().await;
+    assert_eq!(world.told(ETH).transactions(), [kept, moved]);
+    assert_eq!(world.told(ETH).progress.as_ref().unwrap().epoch.0, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn faults_of_the_endpoint_lose_nothing() {
+    let devnet = devnet(20).await;
+    let (chain, mut world) = (devnet.chain(), World::new());
+    let mut chain_config = config(ETH, devnet.url());
+    chain_config.request_timeout = Duration::from_millis(300);
+    let run = world.run(chain_config);
+    world.until_head(ETH, &chain);
+    let error = |code, message: &str| Fault::RpcError { code, message: message.to_owned() };
+    let mut sent = Vec::new();
+    for fault in [
+        Fault::HttpStatus(429),
+        Fault::HttpStatus(503),
+        Fault::Malformed,
+        Fault::Hang(Duration::from_secs(2)),
+        error(-32_005, "daily request count exceeded, request rate limited"),
+        error(-32_000, "unknown block"),
+    ] {
+        chain.fail_next(1, fault);
+        sent.push(pay(&chain, 0, 5));
+        chain.mine(1).unwrap();
+        world.until_head(ETH, &chain);
+    }
+    run.stop().await;
+    assert_eq!(world.told(ETH).transactions(), sent);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn catching_up_adapts_to_the_range_that_the_endpoint_serves() {
+    let devnet = devnet(20).await;
+    let (chain, mut world) = (devnet.chain(), World::new());
+    chain.limit_range(Some(7));
+    let mut sent = Vec::new();
+    for _ in 0..60 {
+        sent.push(pay(&chain, 1, 5));
+        chain.mine(3).unwrap();
+    }
+    let mut chain_config = config(ETH, devnet.url());
+    chain_config.start_block = Some(21);
+    let run = world.run(chain_config);
+    world.until_head(ETH, &chain);
+    run.stop().await;
+    assert_eq!(world.told(ETH).transactions(), sent);
+    // 180 blocks in steps of at most 7, each with one request for the range and some by hash.
+    assert!(chain.request_count("eth_getLogs") < 220);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn logs_that_trail_their_headers_are_caught_by_a_lag() {
+    let devnet = devnet(20).await;
+    let (chain, mut world) = (devnet.chain(), World::new());
+    chain.lag_logs(1);
+    let mut chain_config = config(ETH, devnet.url());
+    chain_config.lag = 1;
+    let run = world.run(chain_config);
+    world.until("begun", |world| world.told.contains_key(&ETH));
+    let mut sent = Vec::new();
+    for _ in 0..5 {
+        sent.push(pay(&chain, 0, 5));
+        chain.mine(1).unwrap();
+        let before_head = i64::try_from(chain.head().number).unwrap() - 1;
+        world.until("scanned up to the block before the head", |world| {
+            world.told(ETH).head().is_some_and(|head| head.number == before_head)
+        });
+    }
+    chain.mine(1).unwrap();
+    world.until("all told", |world| world.told(ETH).transactions() == sent);
+    run.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn another_chain_behind_the_endpoint_is_refused() {
+    let devnet = devnet(1).await;
+    let world = World::new();
+    let mut chain_config = config(ETH, devnet.url());
+    chain_config.chain_id = 1;
+    let error = world.run(chain_config).task.await.unwrap().unwrap_err();
+    assert_eq!(error.to_string(), "the endpoint of eth serves chain id 31337, not 1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_second_ingest_of_a_chain_ends_the_first() {
+    let devnet = devnet(20).await;
+    let (chain, mut world) = (devnet.chain(), World::new());
+    let first = world.run(config(ETH, devnet.url()));
+    world.until_head(ETH, &chain);
+    let fence = world.log.writer("ingest-eth").unwrap();
+    chain.mine(1).unwrap();
+    let error = first.task.await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Step(StepError::Fenced(_))), "{error}");
+    drop(fence);
+    let second = world.run(config(ETH, devnet.url()));
+    world.until_head(ETH, &chain);
+    second.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn an_aborted_step_is_tried_again_unchanged() {
+    let devnet = devnet(20).await;
+    let (chain, mut world) = (devnet.chain(), World::new());
+    let run = world.run(config(ETH, devnet.url()));
+    world.until_head(ETH, &chain);
+    world.log.fail_next_commit();
+    let sent = pay(&chain, 0, 5);
+    chain.mine(1).unwrap();
+    world.until_head(ETH, &chain);
+    run.stop().await;
+    assert_eq!(world.told(ETH).transactions(), [sent]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_halted_chain_raises_an_alarm_and_stops_no_other() {
+    // The recorder serves the whole test process: no other test follows this chain.
+    const HALTED: Blockchain = Blockchain::Avaxc;
+    let metrics = runtime::telemetry::init_metrics().unwrap();
+    ingest::metrics::describe();
+    let (broken, polygon) = (devnet(60).await, devnet(60).await);
+    let mut world = World::new();
+    let chains = [config(HALTED, broken.url()), config(Blockchain::Polygon, polygon.url())];
+    let runs = chains.map(|chain_config| world.run(chain_config));
+    world.until_head(HALTED, &broken.chain());
+    world.until_head(Blockchain::Polygon, &polygon.chain());
+    broken.chain().reorg(40, Reorg::Keep).unwrap();
+    world.until("halted", |_| {
+        metrics.render().contains("tidemark_ingest_halted{blockchain=\"avaxc\"} 1")
+    });
+    let sent = pay(&polygon.chain(), 0, 5);
+    polygon.chain().mine(1).unwrap();
+    world.until_head(Blockchain::Polygon, &polygon.chain());
+    assert_eq!(world.told(Blockchain::Polygon).transactions(), [sent]);
+    assert_eq!(world.told(HALTED).progress.as_ref().unwrap().head.number, 60);
+    for run in runs {
+        assert!(!run.task.is_finished());
+        run.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn tron_is_followed_with_its_own_addresses() {
+    let devnet = devnet(20).await;
+    let (chain, mut world) = (devnet.chain(), World::new());
+    let mut chain_config = config(Blockchain::Tron, devnet.url());
+    chain_config.policy = Policy::flat(None, Some(Tag::Finalized));
+    let run = world.run(chain_config);
+    world.until_head(Blockchain::Tron, &chain);
+    pay(&chain, 0, 5);
+    chain.mine(1).unwrap();
+    world.until_head(Blockchain::Tron, &chain);
+    chain.mine(6).unwrap();
+    world.until("confirmed by the tag", |world| {
+        world.told(Blockchain::Tron).progress.as_ref().is_some_and(|p| p.confirmed == 21)
+    });
+    run.stop().await;
+    let (_, seen) = world.told(Blockchain::Tron).live.values().next().unwrap();
+    let expected = Address::new(Blockchain::Tron.address_family(), wallet(0).0.0);
+    assert_eq!(seen.to_address, expected);
+    assert!(seen.to_address.to_string().starts_with('T'));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn more_wallets_than_a_filter_takes_and_none_at_all() {
+    let devnet = devnet(20).await;
+    let (chain, mut world) = (devnet.chain(), World::new());
+    let mut many = config(ETH, devnet.url());
+    let family = ETH.address_family();
+    many.wallets = (0..1200).map(|number| Address::new(family, wallet(number).0.0)).collect();
+    let mut none = config(Blockchain::Base, devnet.url());
+    none.wallets = Vec::new();
+    let runs = [many, none].map(|chain_config| world.run(chain_config));
+    world.until_head(ETH, &chain);
+    world.until_head(Blockchain::Base, &chain);
+    let sent = [0, 499, 500, 1199].map(|number| pay(&chain, number, 5));
+    chain.mine(1).unwrap();
+    world.until_head(ETH, &chain);
+    world.until_head(Blockchain::Base, &chain);
+    for run in runs {
+        run.stop().await;
+    }
+    assert_eq!(world.told(ETH).transactions(), sent);
+    assert_eq!(world.told(Blockchain::Base).transactions(), []);
+}

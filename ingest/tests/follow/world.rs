@@ -1,0 +1,205 @@
+//! A development chain, the embedded log, and a reader of what ingest tells.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use alloy_primitives::U256;
+use devnet::{Chain, Devnet};
+use ingest::{ChainConfig, Error, Policy, RpcUrl};
+use runtime::SystemClock;
+use runtime::log::embedded::EmbeddedLog;
+use runtime::log::{Log, Tail};
+use schemas::record::{Block, ChainBody, ChainProgress, ChainRecord, Observation};
+use schemas::{Address, Blockchain, Hash, Layout, Stablecoin, TokenContract, Topic};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) const LAYOUT: Layout = Layout { lanes: 2, orders: 1, webhooks: 1 };
+pub(crate) const TOKEN: alloy_primitives::Address = alloy_primitives::Address::repeat_byte(0xaa);
+pub(crate) const PAYER: alloy_primitives::Address = alloy_primitives::Address::repeat_byte(0x77);
+/// Nothing here takes longer unless it is broken.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The wallet of a number.
+pub(crate) fn wallet(number: u16) -> alloy_primitives::Address {
+    let mut bytes = [0x10; 20];
+    bytes[18..].copy_from_slice(&number.to_be_bytes());
+    alloy_primitives::Address::new(bytes)
+}
+
+/// A chain with two wallets, followed in milliseconds.
+pub(crate) fn config(blockchain: Blockchain, url: &str) -> ChainConfig {
+    let address = |a: alloy_primitives::Address| Address::new(blockchain.address_family(), a.0.0);
+    let token = TokenContract {
+        blockchain,
+        stablecoin: Stablecoin::Usdc,
+        contract: address(TOKEN),
+        decimals: 6,
+    };
+    ChainConfig {
+        blockchain,
+        chain_id: 31_337,
+        rpc_url: RpcUrl::parse(url).unwrap(),
+        request_timeout: Duration::from_secs(5),
+        tokens: vec![token],
+        wallets: (0..2).map(|number| address(wallet(number))).collect(),
+        policy: Policy::flat(Some(3), None),
+        start_block: None,
+        poll_interval: Duration::from_millis(10),
+        range_max: 50,
+        reorg_window: 16,
+        lag: 0,
+        match_window: Duration::from_secs(3600),
+    }
+}
+
+/// A served chain of some height.
+pub(crate) async fn devnet(height: u64) -> Devnet {
+    let config = devnet::Config {
+        chain_id: 31_337,
+        genesis_timestamp: 1_700_000_000,
+        block_interval_secs: 12,
+        finalized_depth: 6,
+        safe_depth: 2,
+        tokens: vec![devnet::Token { address: TOKEN, decimals: 6, symbol: "USDC".to_owned() }],
+        seed: 1,
+    };
+    let devnet = Devnet::start(config, SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+    devnet.chain().mine(height).unwrap();
+    devnet
+}
+
+/// Queues a payment of some base units.
+pub(crate) fn pay(chain: &Chain, to: u16, units: u64) -> Hash {
+    Hash(chain.transfer(TOKEN, PAYER, wallet(to), U256::from(units)).unwrap().0)
+}
+
+/// One run of ingest.
+pub(crate) struct Run {
+    pub(crate) stop: CancellationToken,
+    pub(crate) task: JoinHandle<Result<(), Error>>,
+}
+
+impl Run {
+    pub(crate) async fn stop(self) {
+        self.stop.cancel();
+        tokio::time::timeout(PATIENCE, self.task).await.unwrap().unwrap().unwrap();
+    }
+}
+
+/// The log, and everything read from it since it was opened.
+pub(crate) struct World {
+    pub(crate) log: EmbeddedLog,
+    tail: Box<dyn Tail>,
+    _dir: tempfile::TempDir,
+    pub(crate) told: BTreeMap<Blockchain, Told>,
+}
+
+/// What a reader of one chain holds to be true.
+#[derive(Default)]
+pub(crate) struct Told {
+    pub(crate) records: Vec<ChainRecord>,
+    pub(crate) live: BTreeMap<(i64, i32), (Block, Observation)>,
+    /// The last head of each lane.
+    heads: BTreeMap<u32, ChainRecord>,
+    pub(crate) progress: Option<ChainProgress>,
+}
+
+impl Told {
+    /// The head, once every lane and the progress have it.
+    pub(crate) fn head(&self) -> Option<Block> {
+        let mut heads = self.heads.values().map(|record| (record.epoch, record.block));
+        let first = heads.next()?;
+        let progress = self.progress.as_ref()?;
+        let agree = heads.all(|head| head == first)
+            && self.heads.len() == LAYOUT.lanes as usize
+            && (progress.epoch, progress.head) == first;
+        agree.then_some(first.1)
+    }
+
+    /// The hashes of the live transfers' transactions, in the order of the chain.
+    pub(crate) fn transactions(&self) -> Vec<Hash> {
+        self.live.values().map(|(_, seen)| seen.tx_hash).collect()
+    }
+
+    fn apply(&mut self, lane: u32, record: ChainRecord) {
+        match &record.body {
+            ChainBody::Transfer(seen) => {
+                let place = (record.block.number, seen.log_index);
+                assert!(self.live.insert(place, (record.block, *seen)).is_none(), "told twice");
+            }
+            ChainBody::Retract(seen) => {
+                let place = (record.block.number, seen.log_index);
+                assert_eq!(self.live.remove(&place), Some((record.block, *seen)));
+            }
+            ChainBody::Head(_) => {
+                self.heads.insert(lane, record.clone());
+            }
+        }
+        self.records.push(record);
+    }
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let log = EmbeddedLog::open(dir.path(), LAYOUT, Arc::new(SystemClock)).unwrap();
+        let tail = log.tail(&[Topic::TransfersRaw, Topic::Chains]).unwrap();
+        Self { log, tail, _dir: dir, told: BTreeMap::new() }
+    }
+
+    pub(crate) fn run(&self, chain: ChainConfig) -> Run {
+        self.run_on(Arc::new(self.log.clone()), chain, CancellationToken::new())
+    }
+
+    pub(crate) fn run_on(
+        &self,
+        log: Arc<dyn Log>,
+        chain: ChainConfig,
+        stop: CancellationToken,
+    ) -> Run {
+        let task = tokio::spawn(ingest::run(chain, log, Arc::new(SystemClock), stop.clone()));
+        Run { stop, task }
+    }
+
+    pub(crate) fn told(&self, blockchain: Blockchain) -> &Told {
+        &self.told[&blockchain]
+    }
+
+    /// Reads on until a condition holds.
+    pub(crate) fn until(&mut self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so(self) {
+            assert!(Instant::now() < deadline, "not in time: {what}");
+            self.read();
+        }
+    }
+
+    /// Reads on until the chain is scanned up to its head.
+    pub(crate) fn until_head(&mut self, blockchain: Blockchain, chain: &Chain) {
+        self.until("scanned up to the head", |world| {
+            let head = world.told.get(&blockchain).and_then(Told::head);
+            head.is_some_and(|head| head.hash.0 == chain.head().hash.0)
+        });
+    }
+
+    fn read(&mut self) {
+        let records =
+            tokio::task::block_in_place(|| self.tail.poll(Duration::from_millis(50))).unwrap();
+        for record in records {
+            let value = record.value.as_deref().unwrap();
+            if record.from.topic == Topic::Chains {
+                let progress: ChainProgress = schemas::decode(value).unwrap();
+                let told = self.told.entry(progress.blockchain).or_default();
+                let before = told.progress.replace(progress).map(|progress| progress.updated_at);
+                assert!(before < told.progress.as_ref().map(|progress| progress.updated_at));
+            } else {
+                let decoded: ChainRecord = schemas::decode(value).unwrap();
+                let told = self.told.entry(decoded.blockchain).or_default();
+                told.apply(record.from.partition.0, decoded);
+            }
+        }
+    }
+}
