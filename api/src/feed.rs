@@ -189,7 +189,7 @@ mod tests {
             appended_at: UnixMicros(0),
             key: order.order_id.to_string().into_bytes(),
             value: Some(schemas::encode(order).unwrap()),
-            headers: Vec::new(),
+            headers: schemas::Headers::default(),
         }
     }
 

@@ -74,7 +74,8 @@ mod tests {
         assert_eq!(step[4].key, b"eth");
         let decoded: ChainProgress = schemas::decode(step[4].value.as_deref().unwrap()).unwrap();
         assert_eq!(decoded.confirmed, 20_999_988);
-        let mut ids: Vec<_> = step.iter().map(|r| r.headers[1].1.clone()).collect();
+        let mut ids: Vec<_> =
+            step.iter().map(|r| r.headers.get("ce_id").unwrap().to_vec()).collect();
         ids.dedup();
         assert_eq!(ids.len(), 5);
         assert_eq!(super::step(&[], &layout).unwrap(), []);

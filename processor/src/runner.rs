@@ -185,7 +185,7 @@ impl<M: Machine> Runner<M> {
     /// One step: all inputs, all that follows from them, the changelog and the offsets.
     fn step(
         &mut self,
-        inputs: &[runtime::log::Record],
+        inputs: &[Arc<runtime::log::Record>],
         stop: &CancellationToken,
     ) -> Result<(), Error> {
         let started = self.clock.now();

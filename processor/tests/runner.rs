@@ -154,18 +154,18 @@ impl Site {
         })
     }
 
-    fn records(&self, topic: Topic) -> Vec<Record> {
+    fn records(&self, topic: Topic) -> Vec<Arc<Record>> {
         let all = |of| self.log().read(of, Offset(0), 100_000).unwrap();
         partitions(topic).into_iter().flat_map(all).collect()
     }
 
     fn decoded<R: schemas::record::Record>(&self, topic: Topic) -> Vec<R> {
-        let value = |record: &Record| schemas::decode(record.value.as_ref().unwrap()).unwrap();
+        let value = |record: &Arc<Record>| schemas::decode(record.value.as_ref().unwrap()).unwrap();
         self.records(topic).iter().map(value).collect()
     }
 
     /// Everything that readers see: places, keys, values, headers, times.
-    fn outputs(&self) -> Vec<Record> {
+    fn outputs(&self) -> Vec<Arc<Record>> {
         OUTPUTS.into_iter().chain(INPUTS).flat_map(|topic| self.records(topic)).collect()
     }
 
@@ -174,9 +174,10 @@ impl Site {
         let mut state = BTreeMap::new();
         for topic in [Topic::MatchingChangelog, Topic::OrdersChangelog] {
             for record in self.records(topic) {
-                match record.value {
-                    Some(value) => state.insert((record.from, record.key), value),
-                    None => state.remove(&(record.from, record.key)),
+                let Record { from, key, value, .. } = Arc::unwrap_or_clone(record);
+                match value {
+                    Some(value) => state.insert((from, key), value),
+                    None => state.remove(&(from, key)),
                 };
             }
         }
@@ -412,7 +413,12 @@ fn a_changelog_that_cannot_be_read_stops_the_runner() {
     let clock = Arc::new(ManualClock::new(UnixSeconds(1000).micros()));
     let log = EmbeddedLog::open(dir.path(), LAYOUT, clock.clone()).unwrap();
     let to = TopicPartition { topic: Topic::OrdersChangelog, partition: Partition(1) };
-    let strange = NewRecord { to, key: b"x".to_vec(), value: Some(vec![1]), headers: vec![] };
+    let strange = NewRecord {
+        to,
+        key: b"x".to_vec(),
+        value: Some(vec![1]),
+        headers: schemas::Headers::default(),
+    };
     let tokio = tokio::runtime::Runtime::new().unwrap();
     tokio.block_on(log.produce(vec![strange])).unwrap();
     let (log, clock): (Arc<dyn Log>, Arc<dyn runtime::Clock>) = (Arc::new(log), clock);

@@ -13,6 +13,8 @@ pub struct Envelope<'a> {
     origin: String,
     time: UnixMicros,
     traceparent: Option<&'a [u8]>,
+    /// The time as text, once it is needed.
+    time_text: Option<String>,
     count: u32,
 }
 
@@ -24,6 +26,7 @@ impl<'a> Envelope<'a> {
             origin: format!("{}/{}", input.from, input.offset),
             time: input.appended_at,
             traceparent: input.header(HEADER_TRACEPARENT),
+            time_text: None,
             count: 0,
         }
     }
@@ -31,7 +34,7 @@ impl<'a> Envelope<'a> {
     /// For records with a cause outside the log, named by `origin`.
     #[must_use]
     pub fn from_outside(origin: String, time: UnixMicros, traceparent: Option<&'a [u8]>) -> Self {
-        Self { origin, time, traceparent, count: 0 }
+        Self { origin, time, traceparent, time_text: None, count: 0 }
     }
 
     /// A record of `topic`.
@@ -48,7 +51,8 @@ impl<'a> Envelope<'a> {
         debug_assert_eq!(topic.spec().schema, R::SCHEMA, "{topic} carries another record");
         let id = format!("{}/{}", self.origin, self.count);
         self.count = self.count.saturating_add(1);
-        let event = CloudEvent { id: &id, time: self.time, traceparent: self.traceparent };
+        let time = self.time_text.get_or_insert_with(|| self.time.to_rfc3339());
+        let event = CloudEvent { id: &id, time, traceparent: self.traceparent };
         Ok(NewRecord {
             to: TopicPartition { topic, partition },
             key: key.into(),

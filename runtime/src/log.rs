@@ -9,10 +9,11 @@
 //! seen by readers only after its step is committed; records of a partition have increasing offsets and
 //! non-decreasing append times; a worker that lost a partition cannot commit for it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use schemas::{Layout, Partition, Topic, UnixMicros};
+use schemas::{Headers, Layout, Partition, Topic, UnixMicros};
 
 pub mod embedded;
 
@@ -49,9 +50,6 @@ impl std::fmt::Display for TopicPartition {
     }
 }
 
-/// Name and value of one header.
-pub type Header = (String, Vec<u8>);
-
 /// A record to append.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewRecord {
@@ -62,7 +60,7 @@ pub struct NewRecord {
     /// Value; none is a tombstone, for compacted topics.
     pub value: Option<Vec<u8>>,
     /// Headers.
-    pub headers: Vec<Header>,
+    pub headers: Headers,
 }
 
 /// A record as read.
@@ -79,14 +77,14 @@ pub struct Record {
     /// Value; none is a tombstone.
     pub value: Option<Vec<u8>>,
     /// Headers.
-    pub headers: Vec<Header>,
+    pub headers: Headers,
 }
 
 impl Record {
     /// The value of a header, if it is there.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&[u8]> {
-        self.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_slice())
+        self.headers.get(name)
     }
 }
 
@@ -117,7 +115,7 @@ pub enum Event {
     /// The worker lost partitions: their state is to be dropped. Nothing for them can be committed.
     Revoked(Vec<TopicPartition>),
     /// Records, in order within each partition.
-    Records(Vec<Record>),
+    Records(Vec<Arc<Record>>),
     /// Nothing within the time given.
     Idle,
 }
@@ -219,7 +217,8 @@ pub trait Log: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`Error`] if the log cannot be reached.
-    fn read(&self, of: TopicPartition, from: Offset, max: usize) -> Result<Vec<Record>, Error>;
+    fn read(&self, of: TopicPartition, from: Offset, max: usize)
+    -> Result<Vec<Arc<Record>>, Error>;
 
     /// First and next offset. Blocks.
     ///
@@ -277,5 +276,5 @@ pub trait Tail: Send {
     ///
     /// # Errors
     /// [`Error`] if the log cannot be reached.
-    fn poll(&mut self, timeout: Duration) -> Result<Vec<Record>, Error>;
+    fn poll(&mut self, timeout: Duration) -> Result<Vec<Arc<Record>>, Error>;
 }

@@ -13,6 +13,7 @@ mod chain;
 mod cloudevent;
 mod codec;
 mod event;
+mod header;
 mod identity;
 mod partition;
 pub mod record;
@@ -30,6 +31,7 @@ pub use chain::{
 pub use cloudevent::{CloudEvent, HEADER_TRACEPARENT};
 pub use codec::{CodecError, Schema, SchemaName, decode, encode};
 pub use event::{OrderStatusChanged, UnknownTransfer};
+pub use header::Headers;
 pub use identity::{
     BlockHash, CommandId, DepositId, Epoch, FulfillmentId, Hash, Inclusion, OrderId, PaymentKey,
     SEQUENCE_BITS, TransferId, TxHash,

@@ -29,6 +29,25 @@ impl UnixMicros {
     pub fn next(self, event: Self) -> Self {
         Self(self.0.saturating_add(1).max(event.0))
     }
+
+    /// RFC 3339 in UTC with microseconds, by the civil-from-days method (proleptic Gregorian).
+    #[must_use]
+    pub fn to_rfc3339(self) -> String {
+        let (seconds, micros) = (self.0.div_euclid(1_000_000), self.0.rem_euclid(1_000_000));
+        let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+        let shifted = days + 719_468;
+        let era = shifted.div_euclid(146_097);
+        let day_of_era = shifted.rem_euclid(146_097);
+        let year_of_era =
+            (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let month_shifted = (5 * day_of_year + 2) / 153;
+        let day = day_of_year - (153 * month_shifted + 2) / 5 + 1;
+        let month = if month_shifted < 10 { month_shifted + 3 } else { month_shifted - 9 };
+        let year = year_of_era + era * 400 + i64::from(month <= 2);
+        let (h, m, s) = (second / 3600, second / 60 % 60, second % 60);
+        format!("{year:04}-{month:02}-{day:02}T{h:02}:{m:02}:{s:02}.{micros:06}Z")
+    }
 }
 
 impl UnixSeconds {
@@ -66,5 +85,16 @@ mod tests {
     fn seconds_round_towards_the_past() {
         assert_eq!(UnixMicros(1_999_999).seconds(), UnixSeconds(1));
         assert_eq!(UnixMicros(-1).seconds(), UnixSeconds(-1));
+    }
+
+    #[test]
+    fn times_are_rfc3339() {
+        for (micros, text) in [
+            (0, "1970-01-01T00:00:00.000000Z"),
+            (951_827_696_123_456, "2000-02-29T12:34:56.123456Z"),
+            (1_767_225_599_999_999, "2025-12-31T23:59:59.999999Z"),
+        ] {
+            assert_eq!(UnixMicros(micros).to_rfc3339(), text);
+        }
     }
 }

@@ -73,7 +73,7 @@ impl Shop {
         self.runtime.block_on(self.store.order(example::order().order_id)).unwrap()
     }
 
-    fn letters(&self) -> Vec<Record> {
+    fn letters(&self) -> Vec<Arc<Record>> {
         let of = TopicPartition { topic: Topic::DeadLetters, partition: Partition(0) };
         self.log.read(of, Offset(0), 100).unwrap()
     }

@@ -94,7 +94,7 @@ fn record(to: TopicPartition, value: impl Into<String>) -> NewRecord {
         to,
         key: b"key".to_vec(),
         value: Some(value.into().into_bytes()),
-        headers: vec![("ce_id".to_owned(), b"1".to_vec())],
+        headers: [("ce_id", b"1".as_slice())].into_iter().collect(),
     }
 }
 
@@ -102,8 +102,8 @@ fn text(record: &Record) -> String {
     String::from_utf8(record.value.clone().unwrap()).unwrap()
 }
 
-fn texts(records: &[Record]) -> Vec<String> {
-    records.iter().map(text).collect()
+fn texts(records: &[Arc<Record>]) -> Vec<String> {
+    records.iter().map(|r| text(r)).collect()
 }
 
 fn produce(log: &Arc<dyn Log>, records: Vec<NewRecord>) -> Result<(), Error> {
@@ -121,8 +121,8 @@ fn numbers(range: std::ops::Range<u32>) -> Vec<String> {
 }
 
 /// Reads a partition from a place to its end, a few records at a time.
-fn read_from(log: &Arc<dyn Log>, of: TopicPartition, mut from: Offset) -> Vec<Record> {
-    let mut all: Vec<Record> = Vec::new();
+fn read_from(log: &Arc<dyn Log>, of: TopicPartition, mut from: Offset) -> Vec<Arc<Record>> {
+    let mut all: Vec<Arc<Record>> = Vec::new();
     loop {
         let page = log.read(of, from, 7).unwrap();
         let Some(last) = page.last() else { return all };
@@ -132,7 +132,7 @@ fn read_from(log: &Arc<dyn Log>, of: TopicPartition, mut from: Offset) -> Vec<Re
     }
 }
 
-fn read_all(log: &Arc<dyn Log>, of: TopicPartition) -> Vec<Record> {
+fn read_all(log: &Arc<dyn Log>, of: TopicPartition) -> Vec<Arc<Record>> {
     read_from(log, of, Offset(0))
 }
 

@@ -128,7 +128,12 @@ fn open(dir: &Path) -> EmbeddedLog {
 fn number(to: TopicPartition, n: usize) -> NewRecord {
     // Some records are longer than a page of the file.
     let value = format!("{n} {}", "x".repeat(n % 13 * 1000)).into_bytes();
-    NewRecord { to, key: n.to_string().into_bytes(), value: Some(value), headers: vec![] }
+    NewRecord {
+        to,
+        key: n.to_string().into_bytes(),
+        value: Some(value),
+        headers: schemas::Headers::default(),
+    }
 }
 
 /// All numbers of a partition; each must be whole and follow its predecessor.
@@ -141,7 +146,7 @@ fn numbers(log: &EmbeddedLog, of: TopicPartition) -> usize {
         next = last.offset.next();
         for record in page {
             let expected = number(of, count);
-            assert_eq!((record.key, record.value), (expected.key, expected.value), "in {of}");
+            assert_eq!((&record.key, &record.value), (&expected.key, &expected.value), "in {of}");
             count += 1;
         }
     }
@@ -190,8 +195,12 @@ fn copy_forever(log: &EmbeddedLog) {
         };
         for record in records {
             let committed = Committed { offset: record.offset.next(), metadata: String::new() };
-            let copy =
-                NewRecord { to: OUTPUT, key: record.key, value: record.value, headers: vec![] };
+            let copy = NewRecord {
+                to: OUTPUT,
+                key: record.key.clone(),
+                value: record.value.clone(),
+                headers: schemas::Headers::default(),
+            };
             let copied = usize::try_from(record.offset.0).unwrap();
             worker.commit(Step { records: vec![copy], offsets: vec![(INPUT, committed)] }).unwrap();
             acknowledge("copied", copied);

@@ -35,7 +35,7 @@ impl Log for Silent {
     fn tail(&self, _: &[Topic]) -> Result<Box<dyn Tail>, Error> {
         Err(Error::Fatal("silent".into()))
     }
-    fn read(&self, _: TopicPartition, _: Offset, _: usize) -> Result<Vec<Record>, Error> {
+    fn read(&self, _: TopicPartition, _: Offset, _: usize) -> Result<Vec<Arc<Record>>, Error> {
         Ok(Vec::new())
     }
     fn bounds(&self, _: TopicPartition) -> Result<Bounds, Error> {

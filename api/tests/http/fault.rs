@@ -53,7 +53,12 @@ impl Log for FaultyLog {
     fn tail(&self, topics: &[Topic]) -> Result<Box<dyn Tail>, Error> {
         self.inner.tail(topics)
     }
-    fn read(&self, of: TopicPartition, from: Offset, max: usize) -> Result<Vec<Record>, Error> {
+    fn read(
+        &self,
+        of: TopicPartition,
+        from: Offset,
+        max: usize,
+    ) -> Result<Vec<Arc<Record>>, Error> {
         self.inner.read(of, from, max)
     }
     fn bounds(&self, of: TopicPartition) -> Result<Bounds, Error> {

@@ -249,7 +249,7 @@ impl World {
             let of = TopicPartition { topic, partition };
             self.log.read(of, Offset(0), 10_000).unwrap()
         };
-        let decode = |record: runtime::log::Record| {
+        let decode = |record: Arc<runtime::log::Record>| {
             schemas::decode(record.value.as_deref().unwrap()).unwrap()
         };
         topic.all_partitions(&layout).flat_map(read).map(decode).collect()

@@ -1,12 +1,13 @@
 //! A log that keeps records and nothing else.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use runtime::log::{
     Bounds, Error, Log, NewRecord, Offset, Record, Tail, TopicPartition, Worker, WorkerSpec, Writer,
 };
-use schemas::{Layout, Topic, UnixMicros};
+use schemas::{Headers, Layout, Topic, UnixMicros};
 
 /// Records by partition. Offsets have holes, as Kafka's have where a transaction ended.
 #[derive(Clone)]
@@ -41,7 +42,7 @@ impl Shelf {
     /// Puts bytes that are no record into a partition.
     pub(crate) fn spoil(&mut self, to: TopicPartition) {
         let record =
-            NewRecord { to, key: Vec::new(), value: Some(vec![9; 9]), headers: Vec::new() };
+            NewRecord { to, key: Vec::new(), value: Some(vec![9; 9]), headers: Headers::default() };
         self.commit(vec![record]);
     }
 
@@ -68,9 +69,19 @@ impl Log for Shelf {
         self.layout
     }
 
-    fn read(&self, of: TopicPartition, from: Offset, max: usize) -> Result<Vec<Record>, Error> {
+    fn read(
+        &self,
+        of: TopicPartition,
+        from: Offset,
+        max: usize,
+    ) -> Result<Vec<Arc<Record>>, Error> {
         let records = self.records.get(&of).into_iter().flatten();
-        Ok(records.filter(|record| record.offset >= from).take(max).cloned().collect())
+        Ok(records
+            .filter(|record| record.offset >= from)
+            .take(max)
+            .cloned()
+            .map(Arc::new)
+            .collect())
     }
 
     fn bounds(&self, of: TopicPartition) -> Result<Bounds, Error> {

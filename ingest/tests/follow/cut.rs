@@ -1,5 +1,7 @@
 //! A log that stops ingest right after a step that retracts.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use runtime::log::embedded::EmbeddedLog;
 use runtime::log::{
@@ -59,7 +61,12 @@ impl Log for CutAfterRetract {
         self.log.tail(topics)
     }
 
-    fn read(&self, of: TopicPartition, from: Offset, max: usize) -> Result<Vec<Record>, Error> {
+    fn read(
+        &self,
+        of: TopicPartition,
+        from: Offset,
+        max: usize,
+    ) -> Result<Vec<Arc<Record>>, Error> {
         self.log.read(of, from, max)
     }
 

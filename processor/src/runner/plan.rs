@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use runtime::log::{Committed, NewRecord, Offset, Record, Step, TopicPartition};
-use schemas::{Partition, Topic};
+use schemas::{Headers, Partition, Topic};
 
 use super::Change;
 
@@ -26,7 +26,7 @@ impl Plan {
             to: TopicPartition { topic, partition },
             key: key.into_bytes(),
             value,
-            headers: Vec::new(),
+            headers: Headers::default(),
         }));
     }
 

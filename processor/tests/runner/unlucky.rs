@@ -124,7 +124,12 @@ impl Log for Unlucky {
         self.log.tail(topics)
     }
 
-    fn read(&self, of: TopicPartition, from: Offset, max: usize) -> Result<Vec<Record>, Error> {
+    fn read(
+        &self,
+        of: TopicPartition,
+        from: Offset,
+        max: usize,
+    ) -> Result<Vec<Arc<Record>>, Error> {
         self.log.read(of, from, max)
     }
 

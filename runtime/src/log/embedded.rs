@@ -11,7 +11,6 @@ mod assignment;
 mod committer;
 mod cursor;
 mod group;
-mod header;
 mod maintenance;
 mod queue;
 mod signal;
@@ -270,7 +269,12 @@ impl Log for EmbeddedLog {
         Ok(Box::new(EmbeddedTail::new(self.site.clone(), topics)))
     }
 
-    fn read(&self, of: TopicPartition, from: Offset, max: usize) -> Result<Vec<Record>, Error> {
+    fn read(
+        &self,
+        of: TopicPartition,
+        from: Offset,
+        max: usize,
+    ) -> Result<Vec<Arc<Record>>, Error> {
         self.site.shared.check_open()?;
         Ok(cursor::page(&self.site.shared, of, from, max)?.records)
     }

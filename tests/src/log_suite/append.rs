@@ -48,7 +48,7 @@ pub(super) fn what_was_produced_survives_a_restart(fixture: &dyn Fixture) {
     let of = at(Topic::Orders, 0);
     let log = fixture.open();
     let tombstone = NewRecord { value: None, ..record(of, "") };
-    let empty = NewRecord { key: vec![], headers: vec![], ..record(of, "") };
+    let empty = NewRecord { key: vec![], headers: schemas::Headers::default(), ..record(of, "") };
     produce(&log, vec![record(of, "one"), tombstone, empty]).unwrap();
     let before = read_all(&log, of);
     assert_eq!(before[1].value, None);
@@ -220,7 +220,7 @@ pub(super) fn a_tail_sees_only_what_is_new(fixture: &dyn Fixture) {
         seen.len() >= 3
     });
     assert_eq!(tail.poll(POLL).unwrap(), []);
-    let of = |place| seen.iter().filter(|r| r.from == place).map(text).collect::<Vec<_>>();
+    let of = |place| seen.iter().filter(|r| r.from == place).map(|r| text(r)).collect::<Vec<_>>();
     assert_eq!(of(orders), ["5", "7"]);
     assert_eq!(of(deposits), ["6"]);
     assert_eq!(seen.len(), 3);

@@ -25,12 +25,13 @@ fn keyed(partition: u32, key: u32, value: Option<u32>) -> NewRecord {
 }
 
 /// What is left of a changelog once all of it is applied.
-fn state(records: Vec<Record>) -> BTreeMap<Vec<u8>, Vec<u8>> {
+fn state(records: Vec<Arc<Record>>) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut state = BTreeMap::new();
     for record in records {
-        match record.value {
-            Some(value) => state.insert(record.key, value),
-            None => state.remove(&record.key),
+        let Record { key, value, .. } = Arc::unwrap_or_clone(record);
+        match value {
+            Some(value) => state.insert(key, value),
+            None => state.remove(&key),
         };
     }
     state
@@ -62,7 +63,7 @@ pub(super) fn compaction_keeps_the_last_of_each_key(fixture: &dyn Fixture) {
         assert_eq!(state(left), expected);
         let mut restored = Vec::new();
         let mut worker = worker(&log, "a", &[Topic::OrdersCommands]);
-        worker.restore(of, &mut |record| restored.push(record)).unwrap();
+        worker.restore(of, &mut |record| restored.push(Arc::new(record))).unwrap();
         assert_eq!(state(restored), expected);
         assert_eq!(log.bounds(of).unwrap().end, end);
         assert_eq!(texts(&read_all(&log, at(Topic::OrdersChangelog, 2))), ["2"]);
@@ -95,7 +96,7 @@ pub(super) fn a_restore_reads_one_moment(fixture: &dyn Fixture) {
             if restored.is_empty() {
                 fixture.maintain();
             }
-            restored.push(record);
+            restored.push(Arc::new(record));
         })
         .unwrap();
     assert_eq!(expected.len(), 1500);

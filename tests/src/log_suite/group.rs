@@ -298,7 +298,7 @@ pub(super) fn a_crowd_reads_everything_once(fixture: &dyn Fixture) {
     }
 }
 
-fn copy(worker: &mut dyn Worker, records: &[runtime::log::Record]) {
+fn copy(worker: &mut dyn Worker, records: &[Arc<runtime::log::Record>]) {
     let mut places = BTreeMap::new();
     let mut step = runtime::log::Step::default();
     for read in records {

@@ -30,7 +30,7 @@ pub(super) fn assigned(worker: &mut dyn Worker) -> Vec<Assigned> {
 }
 
 /// Polls until `count` records came; none of another kind of event may come meanwhile.
-pub(super) fn records(worker: &mut dyn Worker, count: usize) -> Vec<Record> {
+pub(super) fn records(worker: &mut dyn Worker, count: usize) -> Vec<Arc<Record>> {
     let mut all = Vec::new();
     until("the records are there", || {
         match worker.poll(POLL).unwrap() {
@@ -50,8 +50,8 @@ pub(super) fn up_to(of: TopicPartition, offset: Offset, metadata: &str) -> Step 
     Step { records: vec![], offsets: vec![(of, committed)] }
 }
 
-fn of_partition(records: &[Record], of: TopicPartition) -> Vec<String> {
-    records.iter().filter(|record| record.from == of).map(text).collect()
+fn of_partition(records: &[Arc<Record>], of: TopicPartition) -> Vec<String> {
+    records.iter().filter(|record| record.from == of).map(|r| text(r)).collect()
 }
 
 pub(super) fn the_first_read_starts_at_the_beginning(fixture: &dyn Fixture) {

@@ -173,8 +173,9 @@ impl Pipeline {
     /// # Errors
     /// What was wrong in a step.
     pub fn drain(&mut self, dice: &mut Dice) -> Result<(), Violation> {
-        while !(self.raw.is_read() && self.deposit_commands.is_read())
-            || !self.order_commands.is_read()
+        while !(self.raw.is_read()
+            && self.deposit_commands.is_read()
+            && self.order_commands.is_read())
         {
             self.disturb(dice)?;
         }
@@ -247,10 +248,10 @@ impl Pipeline {
 
     fn send_to_orders(&mut self, effects: &[matching::Effect], again: bool) {
         for effect in effects {
-            if let matching::Effect::Command(command) = effect {
-                if !again || is_repeatable(command) {
-                    self.order_commands.push(command.clone(), again);
-                }
+            if let matching::Effect::Command(command) = effect
+                && (!again || is_repeatable(command))
+            {
+                self.order_commands.push(command.clone(), again);
             }
         }
     }

@@ -48,7 +48,7 @@ pub enum Sabotage {
     CancelAlways,
     /// Deposits are announced with the amount that was asked for, reserved or not.
     AnnounceAsked,
-    /// The last input of every step of matching is lost if it had others before it.
+    /// The fifth input of a step of matching is lost.
     LoseInBatch,
 }
 

@@ -217,7 +217,8 @@ impl Script<'_> {
         for partition in topic.all_partitions(&self.log.layout()) {
             let from = TopicPartition { topic, partition };
             for record in self.log.read(from, Offset(0), 100)? {
-                let transfer: Transfer = schemas::decode(&record.value.unwrap_or_default())?;
+                let transfer: Transfer =
+                    schemas::decode(record.value.as_deref().unwrap_or_default())?;
                 if json!(transfer.transfer_id.0) == event["transfer_id"] {
                     return Ok(transfer);
                 }

@@ -4,6 +4,7 @@
 //! partition is the first that is due: nothing due ever waits behind something later.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use runtime::log::{Assigned, Committed, Offset, Record, TopicPartition};
@@ -29,7 +30,7 @@ pub(crate) struct Place {
 struct Lane {
     tenure: Tenure,
     tracker: Tracker,
-    held: VecDeque<Record>,
+    held: VecDeque<Arc<Record>>,
     paused: bool,
 }
 
@@ -79,7 +80,7 @@ impl Lanes {
     }
 
     /// Holds a record, unless it is known already or its partition is not ours.
-    pub(crate) fn receive(&mut self, record: Record) {
+    pub(crate) fn receive(&mut self, record: Arc<Record>) {
         let Some(lane) = self.lanes.get_mut(&record.from) else { return };
         if !lane.tracker.receive(record.offset) {
             return;
@@ -94,7 +95,7 @@ impl Lanes {
     }
 
     /// The longest-due record that may be started at `now`.
-    pub(crate) fn take_due(&mut self, now: UnixMicros) -> Option<(Place, Record)> {
+    pub(crate) fn take_due(&mut self, now: UnixMicros) -> Option<(Place, Arc<Record>)> {
         let lanes = &mut self.lanes;
         let fits = |partition: &TopicPartition| {
             let lane = lanes.get(partition)?;
@@ -172,15 +173,15 @@ mod tests {
         TopicPartition { topic, partition: Partition(0) }
     }
 
-    fn record(topic: Topic, offset: i64, seconds: i64) -> Record {
-        Record {
+    fn record(topic: Topic, offset: i64, seconds: i64) -> Arc<Record> {
+        Arc::new(Record {
             from: of(topic),
             offset: Offset(offset),
             appended_at: UnixMicros(seconds * 1_000_000),
             key: Vec::new(),
             value: None,
-            headers: Vec::new(),
-        }
+            headers: schemas::Headers::default(),
+        })
     }
 
     fn owning(topics: &[Topic]) -> Lanes {

@@ -81,7 +81,7 @@ pub(super) enum Turn {
 /// A delivery on its way through the gate.
 struct Job {
     place: Place,
-    record: Record,
+    record: Arc<Record>,
     delivery: Delivery,
     host: String,
 }
@@ -250,7 +250,7 @@ impl Deliverer {
     fn admit(
         &mut self,
         place: Place,
-        record: Record,
+        record: Arc<Record>,
         delivery: Delivery,
         now: UnixMicros,
     ) -> Result<(), Error> {

@@ -54,7 +54,7 @@ pub(super) fn put<R: schemas::record::Record>(topic: Topic, key: &str, record: &
 
 #[derive(Default)]
 struct State {
-    records: BTreeMap<TopicPartition, Vec<Record>>,
+    records: BTreeMap<TopicPartition, Vec<Arc<Record>>>,
     committed: BTreeMap<TopicPartition, Committed>,
     positions: HashMap<TopicPartition, usize>,
     paused: BTreeSet<TopicPartition>,
@@ -146,14 +146,14 @@ impl State {
     fn append(&mut self, records: Vec<NewRecord>, appended_at: UnixMicros) {
         for new in records {
             let list = self.records.entry(new.to).or_default();
-            list.push(Record {
+            list.push(Arc::new(Record {
                 from: new.to,
                 offset: Offset(i64::try_from(list.len()).unwrap()),
                 appended_at,
                 key: new.key,
                 value: new.value,
                 headers: new.headers,
-            });
+            }));
         }
     }
 

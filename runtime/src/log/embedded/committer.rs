@@ -125,7 +125,7 @@ impl Committer {
             return Err(Failure::Fenced(format!("another writer took the name {name}")));
         }
         for record in records {
-            let headers: usize = record.headers.iter().map(|(n, v)| n.len() + v.len()).sum();
+            let headers = record.headers.as_bytes().len();
             let value = record.value.as_ref().map_or(0, Vec::len);
             if record.key.len() + value + headers > RECORD_BYTES_MAX {
                 return Err(Failure::Fatal(format!("a record for {} is too large", record.to)));

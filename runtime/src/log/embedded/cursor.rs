@@ -1,9 +1,10 @@
 //! Where a reader stands in its partitions, and its next records: from memory, else from the file.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use super::Shared;
 use super::view::{Found, PAGE_BYTES_MAX, Page, size};
+use super::{Shared, storage};
 use crate::log::{Error, Offset, Record, TopicPartition};
 
 /// The places of one reader.
@@ -52,7 +53,11 @@ impl Cursors {
 
     /// The next records, at most `max`. All partitions that have some get an equal share; when there are
     /// more of them than `max`, each gets its turn. On an error nothing has moved.
-    pub(super) fn gather(&mut self, shared: &Shared, max: usize) -> Result<Vec<Record>, Error> {
+    pub(super) fn gather(
+        &mut self,
+        shared: &Shared,
+        max: usize,
+    ) -> Result<Vec<Arc<Record>>, Error> {
         let max = max.max(1);
         let active = self.places.iter().filter(|(_, cursor)| !cursor.paused);
         let mut ready = shared.view.ready(active.map(|(of, cursor)| (*of, cursor.next)));
@@ -72,7 +77,8 @@ impl Cursors {
             }
             let page = page(shared, of, next, room)?;
             moved.push((of, page.next));
-            bytes = page.records.iter().map(size).fold(bytes, usize::saturating_add);
+            bytes =
+                page.records.iter().map(|record| size(record)).fold(bytes, usize::saturating_add);
             records.extend(page.records);
         }
         for (of, next) in moved {
@@ -91,15 +97,16 @@ pub(super) fn page(
     of: TopicPartition,
     from: Offset,
     max: usize,
-) -> Result<Page<Record>, Error> {
+) -> Result<Page<Arc<Record>>, Error> {
     match shared.view.find(of, from, max) {
-        Some(Found::Recent(page)) => {
-            let records = page.records.iter().map(|record| Record::clone(record)).collect();
+        Some(Found::Recent(page)) => Ok(page),
+        Some(Found::Stored(slot, end)) => {
+            let page = shared
+                .readers
+                .with(|connection| storage::page(connection, of, slot, from, end, max))?;
+            let records = page.records.into_iter().map(Arc::new).collect();
             Ok(Page { records, next: page.next })
         }
-        Some(Found::Stored(slot, end)) => shared
-            .readers
-            .with(|connection| super::storage::page(connection, of, slot, from, end, max)),
         None => Err(Error::Fatal(format!("there is no partition {of}"))),
     }
 }

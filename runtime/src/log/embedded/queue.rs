@@ -232,11 +232,11 @@ fn lost() -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use schemas::{Partition, Topic};
+    use schemas::{Headers, Partition, Topic};
 
     fn append(count: usize) -> Work {
         let to = TopicPartition { topic: Topic::Alerts, partition: Partition(0) };
-        let record = NewRecord { to, key: vec![], value: None, headers: vec![] };
+        let record = NewRecord { to, key: vec![], value: None, headers: Headers::default() };
         Work::Append { records: vec![record; count], offsets: vec![], author: Author::Producer }
     }
 

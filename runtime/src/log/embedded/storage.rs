@@ -9,9 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, params};
-use schemas::{Layout, Partition, Topic, UnixMicros};
+use schemas::{Headers, Layout, Partition, Topic, UnixMicros};
 
-use super::header;
 use super::queue::Failure;
 use super::view::{PAGE_BYTES_MAX, Page, Slot, Standing, size};
 use crate::log::{Bounds, Committed, Error, Offset, Record, TopicPartition};
@@ -255,7 +254,7 @@ pub(super) fn insert(connection: &Connection, slot: Slot, record: &Record) -> ru
             record.appended_at.0,
             record.key,
             record.value,
-            header::encode(&record.headers)
+            record.headers.as_bytes()
         ])
         .map(drop)
 }
@@ -338,14 +337,13 @@ pub(super) fn page(
     let mut bytes = 0_usize;
     while let Some(row) = rows.next()? {
         let id: i64 = row.get(0)?;
-        let blob = row.get_ref(4)?.as_blob().map_err(rusqlite::Error::from)?;
         let record = Record {
             from: of,
             offset: offset_of(id),
             appended_at: UnixMicros(row.get(1)?),
             key: row.get(2)?,
             value: row.get(3)?,
-            headers: header::decode(blob).ok_or(StorageError::Damaged(id))?,
+            headers: Headers::from_bytes(row.get(4)?).ok_or(StorageError::Damaged(id))?,
         };
         bytes = bytes.saturating_add(size(&record));
         let next = record.offset.next();

@@ -5,7 +5,7 @@ use super::*;
 use crate::log::StepError;
 use crate::log::embedded::queue::Failure;
 use crate::{ManualClock, SystemClock};
-use schemas::{Partition, UnixMicros};
+use schemas::{Headers, Partition, UnixMicros};
 
 const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
 const OF: TopicPartition = TopicPartition { topic: Topic::Orders, partition: Partition(0) };
@@ -15,7 +15,7 @@ fn open(dir: &Path) -> Result<EmbeddedLog, Error> {
 }
 
 fn record(value: Vec<u8>) -> NewRecord {
-    NewRecord { to: OF, key: b"key".to_vec(), value: Some(value), headers: vec![] }
+    NewRecord { to: OF, key: b"key".to_vec(), value: Some(value), headers: Headers::default() }
 }
 
 fn append(log: &EmbeddedLog, records: Vec<NewRecord>) -> Result<(), Error> {
@@ -152,7 +152,8 @@ fn a_full_disk_aborts_and_the_log_goes_on_when_there_is_room() {
     assert_eq!(view.standing(OF).unwrap().bounds.end, Offset(2));
     drop(committer);
     let log = open(dir.path()).unwrap();
-    let values: Vec<_> = log.read(OF, Offset(0), 9).unwrap().into_iter().map(|r| r.value).collect();
+    let values: Vec<_> =
+        log.read(OF, Offset(0), 9).unwrap().iter().map(|r| r.value.clone()).collect();
     assert_eq!(values, [Some(b"before".to_vec()), Some(b"small".to_vec())]);
 }
 
@@ -165,11 +166,11 @@ fn memory_and_file_give_the_same_records() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path()).unwrap();
     for n in 0..50_u8 {
-        let headers = vec![("n".to_owned(), vec![n])];
+        let headers: Headers = [("n", [n].as_slice())].into_iter().collect();
         let records = (0..n % 4).map(|_| NewRecord { headers: headers.clone(), ..record(vec![n]) });
         append(&log, records.collect()).unwrap();
     }
-    let pages = |log: &EmbeddedLog| -> Vec<Vec<Record>> {
+    let pages = |log: &EmbeddedLog| -> Vec<Vec<Arc<Record>>> {
         (0..80).map(|from| log.read(OF, Offset(from), 3).unwrap()).collect()
     };
     let live = pages(&log);

@@ -228,14 +228,14 @@ impl State {
 
 /// What a record takes in memory, roughly.
 pub(super) fn size(record: &Record) -> usize {
-    let headers: usize = record.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+    let headers = record.headers.as_bytes().len();
     record.key.len() + record.value.as_ref().map_or(0, Vec::len) + headers + size_of::<Record>()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use schemas::{Partition, Topic};
+    use schemas::{Headers, Partition, Topic};
 
     fn of(partition: u32) -> TopicPartition {
         TopicPartition { topic: Topic::Orders, partition: Partition(partition) }
@@ -248,7 +248,7 @@ mod tests {
             appended_at: UnixMicros(offset),
             key: vec![],
             value: Some(value),
-            headers: vec![],
+            headers: Headers::default(),
         })
     }
 

@@ -293,7 +293,7 @@ impl EmbeddedTail {
 }
 
 impl Tail for EmbeddedTail {
-    fn poll(&mut self, timeout: Duration) -> Result<Vec<Record>, Error> {
+    fn poll(&mut self, timeout: Duration) -> Result<Vec<Arc<Record>>, Error> {
         let deadline = Instant::now() + timeout.min(WAIT_MAX);
         let shared = &self.site.shared;
         loop {
