@@ -1,5 +1,6 @@
 //! Rows that remember what they were before the step, so that it can be undone or written down.
 
+use std::collections::BTreeSet;
 use std::hash::Hash;
 
 use hashbrown::HashMap;
@@ -58,5 +59,18 @@ impl<K: Hash + Eq + Ord + Copy, V: Clone> Journal<K, V> {
         let mut rows: Vec<_> = self.rows.iter().collect();
         rows.sort_unstable_by_key(|(key, _)| **key);
         rows
+    }
+}
+
+/// Moves an index entry that follows from a row, if the row's change moves it.
+pub(crate) fn move_entry<T: Ord>(index: &mut BTreeSet<T>, from: Option<T>, to: Option<T>) {
+    if from == to {
+        return;
+    }
+    if let Some(from) = from {
+        index.remove(&from);
+    }
+    if let Some(to) = to {
+        index.insert(to);
     }
 }

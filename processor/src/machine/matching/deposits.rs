@@ -1,14 +1,15 @@
 //! Deposits of a lane, with their reservations and deadlines.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::BuildHasher;
 
-use hashbrown::HashMap;
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use schemas::{
     Address, Amount, CloseReason, DepositId, DepositState, OrderId, Stablecoin, UnixMicros,
     UnixSeconds,
 };
 
-use crate::machine::journal::Journal;
+use crate::machine::journal::{Journal, move_entry};
 
 /// One deposit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +45,11 @@ impl DepositRow {
         if self.is_open() { DepositState::Open } else { DepositState::Closed }
     }
 
+    /// What its reservation and its name follow from; fixed once it is open.
+    fn place(&self) -> (Address, Stablecoin, Amount, OrderId, i32) {
+        (self.wallet, self.token, self.value, self.order, self.slot)
+    }
+
     /// The chain time at which something is due: expiry while open, release once closed.
     fn due_at(&self) -> UnixSeconds {
         self.closed.map_or(self.expires_at, |closed| closed.release_at)
@@ -56,7 +62,9 @@ pub(super) struct Deposits {
     rows: Journal<DepositId, DepositRow>,
     /// Reservations, open and late, ordered by amount: one deposit each.
     reserved: HashMap<(Address, Stablecoin), BTreeMap<Amount, DepositId>>,
-    by_slot: HashMap<(OrderId, i32), DepositId>,
+    /// By order and slot, which are in the row: with a million open deposits a second copy is felt.
+    by_slot: HashTable<DepositId>,
+    hasher: DefaultHashBuilder,
     due: BTreeSet<(UnixSeconds, DepositId)>,
 }
 
@@ -70,7 +78,10 @@ impl Deposits {
     }
 
     pub(super) fn by_slot(&self, order: OrderId, slot: i32) -> Option<DepositId> {
-        self.by_slot.get(&(order, slot)).copied()
+        let same = |id: &DepositId| {
+            self.rows.get(id).is_some_and(|row| (row.order, row.slot) == (order, slot))
+        };
+        self.by_slot.find(self.hasher.hash_one((order, slot)), same).copied()
     }
 
     /// The deposit that holds exactly this amount.
@@ -137,6 +148,11 @@ impl Deposits {
     }
 
     fn reindex(&mut self, id: DepositId, old: Option<&DepositRow>, new: Option<&DepositRow>) {
+        let due = |row: Option<&DepositRow>| row.map(|row| (row.due_at(), id));
+        move_entry(&mut self.due, due(old), due(new));
+        if old.map(DepositRow::place) == new.map(DepositRow::place) {
+            return; // Most changes close a deposit, which keeps its place.
+        }
         if let Some(old) = old {
             if let Some(amounts) = self.reserved.get_mut(&(old.wallet, old.token)) {
                 amounts.remove(&old.value);
@@ -144,15 +160,19 @@ impl Deposits {
                     self.reserved.remove(&(old.wallet, old.token));
                 }
             }
-            self.by_slot.remove(&(old.order, old.slot));
-            self.due.remove(&(old.due_at(), id));
+            let hash = self.hasher.hash_one((old.order, old.slot));
+            if let Ok(entry) = self.by_slot.find_entry(hash, |other| *other == id) {
+                entry.remove();
+            }
         }
         if let Some(new) = new {
             let amounts = self.reserved.entry((new.wallet, new.token)).or_default();
             let other = amounts.insert(new.value, id);
             debug_assert!(other.is_none(), "invariant 10: one reservation for an amount");
-            self.by_slot.insert((new.order, new.slot), id);
-            self.due.insert((new.due_at(), id));
+            let (rows, hasher) = (&self.rows, &self.hasher);
+            let hash_of = |row: &DepositRow| hasher.hash_one((row.order, row.slot));
+            let rehash = |id: &DepositId| rows.get(id).map_or(0, hash_of);
+            self.by_slot.insert_unique(hash_of(new), id, rehash);
         }
     }
 

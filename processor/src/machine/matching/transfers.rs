@@ -1,15 +1,16 @@
 //! Transfers of a lane, with everything they wait for.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::BuildHasher;
 
-use hashbrown::HashMap;
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use schemas::record::{Block, Observation};
 use schemas::{
     Address, Amount, DepositId, Epoch, FulfillmentId, OrderId, PaymentKey, Stablecoin, TransferId,
     TransferStatus, UnixMicros, UnixSeconds, UnknownReason,
 };
 
-use crate::machine::journal::Journal;
+use crate::machine::journal::{Journal, move_entry};
 
 /// One transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +65,7 @@ impl TransferRow {
         self.status == TransferStatus::WaitingForConfirmation
     }
 
-    fn key(&self) -> (Address, Stablecoin, Amount) {
+    fn key(&self) -> LooseKey {
         (self.seen.to_address, self.seen.token, self.seen.value)
     }
 
@@ -75,17 +76,41 @@ impl TransferRow {
     }
 }
 
+/// What a deposit would have to be to fit a transfer.
+type LooseKey = (Address, Stablecoin, Amount);
+
+/// A place in an index by height.
+type Height = (i64, TransferId);
+
+fn unconfirmed(row: &TransferRow) -> Option<Height> {
+    (row.is_unconfirmed() && row.included).then_some((row.block.number, row.id))
+}
+
+fn orphaned(row: &TransferRow) -> Option<Height> {
+    (row.is_unconfirmed() && !row.included).then_some((row.block.number, row.id))
+}
+
+fn deadline(row: &TransferRow) -> Option<(UnixSeconds, TransferId)> {
+    row.deadline().map(|at| (at, row.id))
+}
+
+fn forget(row: &TransferRow) -> Option<(UnixSeconds, TransferId)> {
+    row.forget_at.map(|at| (at, row.id))
+}
+
 /// The rows and what follows from them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Transfers {
     rows: Journal<TransferId, TransferRow>,
-    by_payment: HashMap<PaymentKey, TransferId>,
+    /// By payment, which is in the row.
+    by_payment: HashTable<TransferId>,
+    hasher: DefaultHashBuilder,
     /// In the chain, not confirmed, by height.
     unconfirmed: BTreeSet<(i64, TransferId)>,
     /// Orphaned before confirmation, by the height they had.
     orphaned: BTreeSet<(i64, TransferId)>,
     /// Waiting without a deposit, by what a deposit would have to be.
-    loose: BTreeMap<(Address, Stablecoin, Amount), BTreeSet<TransferId>>,
+    loose: BTreeMap<LooseKey, BTreeSet<TransferId>>,
     deadlines: BTreeSet<(UnixSeconds, TransferId)>,
     forget: BTreeSet<(UnixSeconds, TransferId)>,
     /// How many waiting transfers each deposit must not expire before.
@@ -102,7 +127,9 @@ impl Transfers {
     }
 
     pub(super) fn by_payment(&self, key: &PaymentKey) -> Option<TransferId> {
-        self.by_payment.get(key).copied()
+        let same =
+            |id: &TransferId| self.rows.get(id).is_some_and(|row| row.seen.payment() == *key);
+        self.by_payment.find(self.hasher.hash_one(*key), same).copied()
     }
 
     pub(super) fn holds(&self, deposit: DepositId) -> bool {
@@ -143,40 +170,59 @@ impl Transfers {
 
     pub(super) fn set(&mut self, id: TransferId, row: Option<TransferRow>) {
         let old = self.rows.set(id, row);
-        if let Some(old) = old {
-            self.remove_index(&old);
-        }
-        if let Some(new) = row {
-            self.add_index(&new);
+        let (old, new) = (old.as_ref(), row.as_ref());
+        move_entry(&mut self.unconfirmed, old.and_then(unconfirmed), new.and_then(unconfirmed));
+        move_entry(&mut self.orphaned, old.and_then(orphaned), new.and_then(orphaned));
+        move_entry(&mut self.deadlines, old.and_then(deadline), new.and_then(deadline));
+        move_entry(&mut self.forget, old.and_then(forget), new.and_then(forget));
+        let loose = |row: &TransferRow| row.is_loose().then(|| row.key());
+        self.move_loose(id, old.and_then(loose), new.and_then(loose));
+        let hold = |row: &TransferRow| row.deposit.filter(|_| row.is_waiting());
+        self.move_hold(old.and_then(hold), new.and_then(hold));
+        self.name(id, old, new);
+    }
+
+    /// Keeps the index of payments. A row's payment never changes.
+    fn name(&mut self, id: TransferId, old: Option<&TransferRow>, new: Option<&TransferRow>) {
+        match (old, new) {
+            (Some(old), None) => {
+                let hash = self.hasher.hash_one(old.seen.payment());
+                if let Ok(entry) = self.by_payment.find_entry(hash, |other| *other == id) {
+                    entry.remove();
+                }
+            }
+            (None, Some(new)) => {
+                let (rows, hasher) = (&self.rows, &self.hasher);
+                let hash_of = |row: &TransferRow| hasher.hash_one(row.seen.payment());
+                let rehash = |id: &TransferId| rows.get(id).map_or(0, hash_of);
+                self.by_payment.insert_unique(hash_of(new), id, rehash);
+            }
+            _ => {}
         }
     }
 
-    fn remove_index(&mut self, old: &TransferRow) {
-        self.by_payment.remove(&old.seen.payment());
-        if old.is_unconfirmed() {
-            let place = (old.block.number, old.id);
-            if old.included {
-                self.unconfirmed.remove(&place)
-            } else {
-                self.orphaned.remove(&place)
-            };
+    fn move_loose(&mut self, id: TransferId, from: Option<LooseKey>, to: Option<LooseKey>) {
+        if from == to {
+            return;
         }
-        if old.is_loose() {
-            let key = old.key();
-            if let Some(ids) = self.loose.get_mut(&key) {
-                ids.remove(&old.id);
-                if ids.is_empty() {
-                    self.loose.remove(&key);
-                }
+        if let Some(key) = from
+            && let Some(ids) = self.loose.get_mut(&key)
+        {
+            ids.remove(&id);
+            if ids.is_empty() {
+                self.loose.remove(&key);
             }
         }
-        if let Some(at) = old.deadline() {
-            self.deadlines.remove(&(at, old.id));
+        if let Some(key) = to {
+            self.loose.entry(key).or_default().insert(id);
         }
-        if let Some(at) = old.forget_at {
-            self.forget.remove(&(at, old.id));
+    }
+
+    fn move_hold(&mut self, from: Option<DepositId>, to: Option<DepositId>) {
+        if from == to {
+            return;
         }
-        if let Some(deposit) = old.deposit.filter(|_| old.is_waiting())
+        if let Some(deposit) = from
             && let Some(count) = self.holds.get_mut(&deposit)
         {
             *count = count.saturating_sub(1);
@@ -184,28 +230,7 @@ impl Transfers {
                 self.holds.remove(&deposit);
             }
         }
-    }
-
-    fn add_index(&mut self, new: &TransferRow) {
-        self.by_payment.insert(new.seen.payment(), new.id);
-        if new.is_unconfirmed() {
-            let place = (new.block.number, new.id);
-            if new.included {
-                self.unconfirmed.insert(place)
-            } else {
-                self.orphaned.insert(place)
-            };
-        }
-        if new.is_loose() {
-            self.loose.entry(new.key()).or_default().insert(new.id);
-        }
-        if let Some(at) = new.deadline() {
-            self.deadlines.insert((at, new.id));
-        }
-        if let Some(at) = new.forget_at {
-            self.forget.insert((at, new.id));
-        }
-        if let Some(deposit) = new.deposit.filter(|_| new.is_waiting()) {
+        if let Some(deposit) = to {
             let count = self.holds.entry(deposit).or_default();
             *count = count.saturating_add(1);
         }
