@@ -1,6 +1,6 @@
 //! Deposits of a lane, with their reservations and deadlines.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
@@ -9,7 +9,7 @@ use schemas::{
     UnixSeconds,
 };
 
-use crate::machine::journal::{Journal, move_entry};
+use crate::machine::journal::Journal;
 
 /// One deposit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +65,9 @@ pub(super) struct Deposits {
     /// By order and slot, which are in the row: with a million open deposits a second copy is felt.
     by_slot: HashTable<DepositId>,
     hasher: DefaultHashBuilder,
-    due: BTreeSet<(UnixSeconds, DepositId)>,
+    /// By the second at which something is due. Entries are not taken out when a row moves on: whoever
+    /// reads them checks them against the row.
+    due: BTreeMap<UnixSeconds, Vec<DepositId>>,
 }
 
 impl Deposits {
@@ -138,8 +140,22 @@ impl Deposits {
     }
 
     /// The deposits whose time is before `now`, in order.
-    pub(super) fn due_before(&self, now: UnixSeconds) -> Vec<DepositId> {
-        self.due.iter().take_while(|(due, _)| *due < now).map(|(_, id)| *id).collect()
+    pub(super) fn due_before(&mut self, now: UnixSeconds) -> Vec<DepositId> {
+        let rows = &self.rows;
+        let (mut all, mut passed) = (Vec::new(), Vec::new());
+        for (at, ids) in self.due.range_mut(..now) {
+            ids.retain(|id| rows.get(id).is_some_and(|row| row.due_at() == *at));
+            ids.sort_unstable();
+            ids.dedup();
+            all.extend_from_slice(ids);
+            if ids.is_empty() {
+                passed.push(*at);
+            }
+        }
+        for at in passed {
+            self.due.remove(&at);
+        }
+        all
     }
 
     pub(super) fn set(&mut self, id: DepositId, row: Option<DepositRow>) {
@@ -148,8 +164,11 @@ impl Deposits {
     }
 
     fn reindex(&mut self, id: DepositId, old: Option<&DepositRow>, new: Option<&DepositRow>) {
-        let due = |row: Option<&DepositRow>| row.map(|row| (row.due_at(), id));
-        move_entry(&mut self.due, due(old), due(new));
+        if let Some(at) =
+            new.map(DepositRow::due_at).filter(|at| old.is_none_or(|o| o.due_at() != *at))
+        {
+            self.due.entry(at).or_default().push(id);
+        }
         if old.map(DepositRow::place) == new.map(DepositRow::place) {
             return; // Most changes close a deposit, which keeps its place.
         }

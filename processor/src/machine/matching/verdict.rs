@@ -44,15 +44,15 @@ impl State {
     ) {
         let Some(row) = self.transfers.get(id).copied() else { return };
         let seen = &row.seen;
-        let holder = self.deposits.reserved_by(seen.to_address, seen.token, seen.value);
+        // The deposit that a transfer is tied to keeps its amount.
+        let tied = row.deposit.and_then(|id| Some((id, self.deposits.get(id)?)));
+        let holder =
+            tied.or_else(|| self.deposits.reserved_by(seen.to_address, seen.token, seen.value));
         // While a deposit holds this amount no other can open for it, so waiting would change nothing.
         let Some((deposit_id, deposit)) = holder.map(|(id, deposit)| (id, *deposit)) else {
             return;
         };
-        debug_assert!(
-            row.deposit.is_none_or(|tied| tied == deposit_id),
-            "the deposit a transfer is tied to keeps its amount"
-        );
+        debug_assert_eq!((deposit.wallet, deposit.value), (seen.to_address, seen.value));
         match deposit.misfit(&row).or(deposit.closed_reason()) {
             Some(reason) => self.reject(row, reason, Some(deposit.order), now, effects),
             None => self.ask(row, deposit_id, &deposit, now, effects),
