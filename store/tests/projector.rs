@@ -63,9 +63,11 @@ impl Shop {
     /// Waits until the tables or the log are as they should be.
     fn until(&self, what: &str, mut reached: impl FnMut() -> bool) {
         let deadline = Instant::now() + Duration::from_secs(30);
+        let _context = self.runtime.enter();
+        let mut looks = tokio::time::interval(Duration::from_millis(5));
         while !reached() {
             assert!(Instant::now() < deadline, "waited too long until {what}");
-            self.runtime.block_on(async { tokio::time::sleep(Duration::from_millis(5)).await });
+            self.runtime.block_on(looks.tick());
         }
     }
 
