@@ -10,11 +10,11 @@ mod tidemark;
 use std::future::Future;
 use std::time::Duration;
 
-pub use anvil::Anvil;
+pub use anvil::{Anvil, BUYER};
 pub use client::{Client, now};
 pub use independent::{sign_checkout, sign_service, signature_holds};
 pub use merchant::{Merchant, Received};
-pub use tidemark::{ADMIN_SECRET, Chain, MERCHANT_SECRET, Tidemark};
+pub use tidemark::{ADMIN_SECRET, Chain, MERCHANT_SECRET, Tidemark, executable};
 
 /// How often a condition is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 use tests::harness::{
-    Anvil, Chain, Client, MERCHANT_SECRET, Merchant, Tidemark, eventually, signature_holds,
+    Anvil, BUYER, Chain, Client, MERCHANT_SECRET, Merchant, Tidemark, eventually, signature_holds,
 };
 
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
@@ -175,4 +175,45 @@ async fn customers_choose_and_cancel_and_operators_mark_paid() {
         told.iter().any(|webhook| webhook.event["status"] == "paid").then_some(())
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_merchant_fixed_is_kept() {
+    let world = world().await;
+    let create = |reference: &str, sender: &str| {
+        let body = json!({
+            "order_id": reference, "amount": "8.00", "webhook_url": world.merchant.url(),
+            "blockchain": "eth", "stablecoin": "USDT", "expecting_wallet_address": sender,
+        });
+        let client = world.client.clone();
+        async move {
+            let (status, text) = client.service("/orders", &body, &[]).await.unwrap();
+            assert_eq!(status, StatusCode::CREATED, "{text}");
+            let order: serde_json::Value = serde_json::from_str(&text).unwrap();
+            order["order_id"].as_str().unwrap().to_owned()
+        }
+    };
+    let stranger = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
+    let theirs = create("S-1", stranger).await;
+    let deposit = world.client.deposit(&theirs).await;
+    assert_eq!(deposit["user_address"], stranger);
+    assert_eq!(deposit["blockchain"], "eth");
+    assert_eq!(deposit["token"], "USDT");
+    // The customer cannot change what the merchant fixed.
+    let other = json!({ "blockchain": "polygon", "stablecoin": "USDT" });
+    let (status, _) = world.client.user(Method::POST, &theirs, "payment", Some(other)).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    // The right amount from somebody else pays nothing.
+    let tx = world.anvil.transfer(&[(WALLET, 8_000_000)]).await;
+    world.anvil.mine(CONFIRMATIONS).await;
+    world.client.transfer_with_status(WALLET, &tx, "no_matched_deposit").await;
+    world.client.order_with_status(&theirs, "pending").await;
+    // From the expected sender it pays.
+    let ours = create("S-2", BUYER).await;
+    let value = world.client.deposit(&ours).await["value"].clone();
+    assert_eq!(value, "8.01", "8.00 is kept for the other order");
+    world.anvil.transfer(&[(WALLET, 8_010_000)]).await;
+    world.anvil.mine(CONFIRMATIONS).await;
+    world.client.order_with_status(&ours, "paid").await;
+    world.assert_told_once(&ours, "paid").await;
 }

@@ -255,6 +255,21 @@ fn every_schema_is_a_file_with_a_golden_example() {
 }
 
 #[test]
+fn every_peer_defect_has_its_test() {
+    let text = read(Path::new("docs/peer-defects.md"));
+    let mut numbers = BTreeSet::new();
+    for row in text.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<_> = row.split('|').map(|cell| cell.trim().trim_matches('`')).collect();
+        let [_, number, _, test, file, _] = cells[..] else { panic!("{row}") };
+        let Ok(number) = number.parse::<u32>() else { continue };
+        numbers.insert(number);
+        let wanted = format!("fn {test}(");
+        assert!(read(Path::new(file)).contains(&wanted), "{file} has no test {test}");
+    }
+    assert_eq!(numbers, (1..=10).collect());
+}
+
+#[test]
 fn the_executable_starts_in_thirty_lines() {
     let lines = read(Path::new("tidemark/src/main.rs")).lines().count();
     assert!(lines <= 30, "tidemark/src/main.rs has {lines} lines");

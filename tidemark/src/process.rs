@@ -45,6 +45,8 @@ pub(crate) struct Node {
 pub(crate) async fn run(settings: Settings, stages: &[Stage]) -> anyhow::Result<()> {
     telemetry::init_log(&settings.telemetry)?;
     let metrics = telemetry::init_metrics()?;
+    ingest::metrics::describe();
+    webhooks::metrics::describe();
     let listen = settings.telemetry.listen;
     let mut node = start(settings, stages).await?;
     if let Some(listen) = listen {
