@@ -1,5 +1,6 @@
 //! Account addresses: 20 bytes, written as EIP-55 hex on EVM chains and base58check on Tron.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::str::FromStr;
 
@@ -96,15 +97,27 @@ impl Address {
     }
 }
 
+/// How many texts are remembered, each at the place that its last byte gives.
+const RECENT_COUNT: usize = 64;
+
+thread_local! {
+    /// EIP-55 takes a hash for each text, and a stage writes the same few wallets and contracts into
+    /// every record.
+    static RECENT: RefCell<[([u8; 20], [u8; 42]); RECENT_COUNT]> =
+        const { RefCell::new([([0; 20], [0; 42]); RECENT_COUNT]) };
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.family {
-            AddressFamily::Evm => {
-                let mut buffer = [0; 42];
-                f.write_str(
-                    alloy_primitives::Address::new(self.bytes).to_checksum_raw(&mut buffer, None),
-                )
-            }
+            AddressFamily::Evm => RECENT.with_borrow_mut(|recent| {
+                let (bytes, text) = &mut recent[usize::from(self.bytes[19]) % RECENT_COUNT];
+                if *bytes == self.bytes && text[0] != 0 {
+                    return f.write_str(std::str::from_utf8(text).map_err(|_| fmt::Error)?);
+                }
+                *bytes = self.bytes;
+                f.write_str(alloy_primitives::Address::new(self.bytes).to_checksum_raw(text, None))
+            }),
             AddressFamily::Tron => f.write_str(
                 &bs58::encode(self.bytes).with_check_version(TRON_VERSION).into_string(),
             ),
@@ -152,6 +165,19 @@ mod tests {
             Address::parse("0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAeD"),
             Err(AddressError::Eip55)
         );
+    }
+
+    #[test]
+    fn addresses_that_share_a_remembered_place_keep_their_own_text() {
+        let (mut one, mut other) = ([0; 20], [0xff; 20]);
+        (one[19], other[19]) = (7, 7 + 64);
+        let texts = |bytes| Address::new(AddressFamily::Evm, bytes).to_string();
+        let expected = |bytes| alloy_primitives::Address::new(bytes).to_checksum(None);
+        for _ in 0..2 {
+            assert_eq!(texts(one), expected(one));
+            assert_eq!(texts(other), expected(other));
+            assert_eq!(texts([0; 20]), expected([0; 20]));
+        }
     }
 
     #[test]

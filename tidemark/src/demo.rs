@@ -79,13 +79,23 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     if result.is_ok() && !options.once {
         polygon.mine_every(BLOCK_INTERVAL)?;
         narrator.invitation(&shop, &merchant, ethereum.url());
-        node.tasks.run(process::stop_signal()).await?;
+        tokio::select! {
+            stopped = node.tasks.run(process::stop_signal()) => stopped?,
+            () = tell_webhooks(&narrator, &merchant) => {}
+        }
     } else {
         node.tasks.run(std::future::ready(())).await?;
     }
     ethereum.shutdown().await;
     polygon.shutdown().await;
     result.inspect(|()| narrator.say("the end"))
+}
+
+/// Tells of every webhook that what a person tries makes come.
+async fn tell_webhooks(narrator: &Narrator, merchant: &Merchant) {
+    while let Some(event) = merchant.next().await {
+        narrator.say(&format!("webhook, signature verified: {event}"));
+    }
 }
 
 async fn start_chain(blockchain: Blockchain) -> anyhow::Result<Devnet> {

@@ -78,6 +78,11 @@ impl Merchant {
             .with_context(|| format!("no webhook with {field} {value} came"))
     }
 
+    /// The next verified webhook, whatever it tells; none once the server is gone.
+    pub(super) async fn next(&self) -> Option<Value> {
+        self.inbox.lock().await.incoming.recv().await
+    }
+
     /// How many further webhooks there are for an order.
     pub(super) async fn further(&self, order_id: &str) -> usize {
         let mut inbox = self.inbox.lock().await;

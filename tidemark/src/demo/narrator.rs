@@ -42,17 +42,17 @@ It stays up until Ctrl-C. Things to try in another terminal (bash, curl, openssl
   BODY='{{"order_id":"try-1","amount":"12.34","webhook_url":"{webhook}","blockchain":"eth","stablecoin":"USDT"}}'
   TS=$(date +%s)
   SIG=$(printf '%s.%s' "$TS" "$BODY" | openssl dgst -sha256 -hmac {merchant_secret} -binary | base64)
-  curl -s {base}/api/v1/service/orders -H 'Content-Type: application/json' -H "Service-Signature: $TS.$SIG" -d "$BODY"
+  curl -s {base}/api/v1/service/orders -H 'Content-Type: application/json' -H "Service-Signature: $TS.$SIG" -d "$BODY"; echo
 
   # what it waits for
-  curl -s {base}/api/v1/admin/deposits -H 'Service-Admin-Authorization: {admin_secret}'
+  curl -s {base}/api/v1/admin/deposits -H 'Service-Admin-Authorization: {admin_secret}'; echo
 
   # pay it on the development chain: 12.34 USDT is 12340000 base units (use the deposit's exact value)
-  curl -s {chain} -H 'Content-Type: application/json' -d '{{"jsonrpc":"2.0","id":1,"method":"devnet_transfer","params":[{{"token":"{token}","from":"0x2222222222222222222222222222222222222222","to":"{wallet}","value":"12340000"}}]}}'
+  curl -s {chain} -H 'Content-Type: application/json' -d '{{"jsonrpc":"2.0","id":1,"method":"devnet_transfer","params":[{{"token":"{token}","from":"0x2222222222222222222222222222222222222222","to":"{wallet}","value":"12340000"}}]}}'; echo
 
   # a few seconds later
-  curl -s '{base}/api/v1/admin/orders?limit=3' -H 'Service-Admin-Authorization: {admin_secret}'
-  curl -s {base}/api/v1/admin/wallets/{wallet}/transfers -H 'Service-Admin-Authorization: {admin_secret}'
+  curl -s '{base}/api/v1/admin/orders?limit=3' -H 'Service-Admin-Authorization: {admin_secret}'; echo
+  curl -s {base}/api/v1/admin/wallets/{wallet}/transfers -H 'Service-Admin-Authorization: {admin_secret}'; echo
 "#,
             webhook = merchant.url(),
             merchant_secret = super::MERCHANT_SECRET,
