@@ -140,7 +140,7 @@ impl<M: Machine> Runner<M> {
             match self.worker.poll(POLL_TIMEOUT) {
                 Ok(Event::Assigned(assigned)) => {
                     for assigned in assigned {
-                        self.restore(assigned.partition.partition)?;
+                        self.restore(assigned.partition.partition, stop)?;
                     }
                 }
                 Ok(Event::Revoked(lost)) => {
@@ -161,10 +161,21 @@ impl<M: Machine> Runner<M> {
     }
 
     /// Builds the state of a newly owned partition. Both inputs of a lane announce it; one state serves.
-    fn restore(&mut self, partition: Partition) -> Result<(), Error> {
-        if self.machines.contains_key(&partition) {
-            return Ok(());
+    fn restore(&mut self, partition: Partition, stop: &CancellationToken) -> Result<(), Error> {
+        while !self.machines.contains_key(&partition) && !stop.is_cancelled() {
+            match self.restored(partition) {
+                Ok(machine) => drop(self.machines.insert(partition, machine)),
+                Err(Error::Log(runtime::log::Error::Transient(cause))) => {
+                    tracing::warn!(cause, "{} waits for its changelog", M::GROUP);
+                    task::wait(stop, ABORT_PAUSE);
+                }
+                Err(error) => return Err(error),
+            }
         }
+        Ok(())
+    }
+
+    fn restored(&mut self, partition: Partition) -> Result<M, Error> {
         let from = TopicPartition { topic: M::CHANGELOG, partition };
         let mut machine = M::new(partition, &self.layout);
         let mut failure = None;
@@ -178,8 +189,7 @@ impl<M: Machine> Runner<M> {
             return Err(Error::Changelog { partition: from, cause });
         }
         tracing::debug!(rows = machine.rows(), "{} restored {from}", M::GROUP);
-        self.machines.insert(partition, machine);
-        Ok(())
+        Ok(machine)
     }
 
     /// One step: all inputs, all that follows from them, the changelog and the offsets.

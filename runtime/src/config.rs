@@ -60,7 +60,7 @@ impl Source {
         let problems = Rc::new(RefCell::new(Vec::new()));
         let table = |what: &str, text: &str| {
             text.parse::<Table>().unwrap_or_else(|error| {
-                problems.borrow_mut().push(format!("{what}: {error}"));
+                problems.borrow_mut().push(format!("{what}: {}", syntax_problem(text, &error)));
                 Table::new()
             })
         };
@@ -122,6 +122,13 @@ impl Source {
         problems.extend(self.root.keys().map(|key| format!("{key}: unknown section")));
         if problems.is_empty() { Ok(()) } else { Err(Problems(problems)) }
     }
+}
+
+/// Where a file is not TOML, and why. Not the line itself: it may be the one with a secret in it.
+fn syntax_problem(text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let line = before.matches('\n').count().saturating_add(1);
+    format!("line {line}: {}", error.message())
 }
 
 fn merge(base: &mut Table, over: Table) {
@@ -433,9 +440,11 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_file_is_a_problem() {
-        let source = source("[server\n", &[]);
-        assert!(source.finish().unwrap_err().0[0].starts_with("configuration file: "));
+    fn a_broken_file_is_told_by_line_and_without_what_is_on_it() {
+        let source = source("[merchant]\nsecret = whsec_abc\n", &[]);
+        let Problems(lines) = source.finish().unwrap_err();
+        assert!(lines[0].starts_with("configuration file: line 2: "), "{lines:?}");
+        assert!(!lines[0].contains("whsec_abc"), "{lines:?}");
     }
 
     #[test]

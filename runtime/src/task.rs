@@ -116,28 +116,49 @@ impl Tasks {
             Some(ended) = deliver.join_next() => Some(ended),
             Some(ended) = support.join_next() => Some(ended),
         };
-        let mut first = early.and_then(|ended| {
-            failure(ended).or_else(|| {
-                Some(Error::Failed { part: "a part".into(), cause: "ended early".into() })
-            })
+        let mut first = early.map(|ended| {
+            let (part, problem) = self.ended(ended);
+            problem.unwrap_or_else(|| Error::Failed { part, cause: "ended early".into() })
         });
         let deadline = tokio::time::Instant::now() + self.deadline;
         for phase in PHASES {
             self.tokens[phase as usize].cancel();
-            let set = &mut self.sets[phase as usize];
-            let drained = tokio::time::timeout_at(deadline, async {
-                let mut worst = None;
-                while let Some(ended) = set.join_next().await {
-                    worst = worst.or(failure(ended));
+            // Half of what is left for each: a part that hangs must not cost later ones all their time.
+            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+            let share = tokio::time::Instant::now() + left / 2;
+            loop {
+                let next = self.sets[phase as usize].join_next();
+                let problem = match tokio::time::timeout_at(share, next).await {
+                    Ok(Some(ended)) => self.ended(ended).1,
+                    Ok(None) => break,
+                    Err(_) => Some(Error::Stuck(self.names[phase as usize].join(", "))),
+                };
+                let is_stuck = matches!(problem, Some(Error::Stuck(_)));
+                first = first.or(problem);
+                if is_stuck {
+                    break;
                 }
-                worst
-            })
-            .await;
-            let problem = drained
-                .unwrap_or_else(|_| Some(Error::Stuck(self.names[phase as usize].join(", "))));
-            first = first.or(problem);
+            }
         }
         first.map_or(Ok(()), Err)
+    }
+
+    /// Takes note of a part that ended: its name, and what went wrong.
+    fn ended(
+        &mut self,
+        ended: Result<(String, Result<(), BoxError>), tokio::task::JoinError>,
+    ) -> (String, Option<Error>) {
+        match ended {
+            Ok((part, result)) => {
+                self.names.iter_mut().for_each(|names| names.retain(|name| *name != part));
+                let problem = result.err().map(|cause| Error::Failed { part: part.clone(), cause });
+                (part, problem)
+            }
+            Err(join) => {
+                let part = "a part".to_owned();
+                (part.clone(), Some(Error::Failed { part, cause: Box::new(join) }))
+            }
+        }
     }
 }
 
@@ -151,14 +172,6 @@ pub fn wait(stop: &CancellationToken, time: Duration) {
             return;
         };
         std::thread::park_timeout(left.min(STEP));
-    }
-}
-
-fn failure(ended: Result<(String, Result<(), BoxError>), tokio::task::JoinError>) -> Option<Error> {
-    match ended {
-        Ok((_, Ok(()))) => None,
-        Ok((part, Err(cause))) => Some(Error::Failed { part, cause }),
-        Err(join) => Some(Error::Failed { part: "a part".into(), cause: Box::new(join) }),
     }
 }
 
@@ -193,6 +206,32 @@ mod tests {
         tasks.thread(Phase::Process, "breaks", |_| Err("disk full".into())).unwrap();
         let error = tasks.run(std::future::pending()).await.unwrap_err();
         assert_eq!(error.to_string(), "breaks failed: disk full");
+    }
+
+    #[tokio::test]
+    async fn a_part_that_ends_early_is_named() {
+        let mut tasks = Tasks::new(Duration::from_secs(5));
+        tasks.future(Phase::Process, "gives up", |_| std::future::ready(Ok(())));
+        let error = tasks.run(std::future::pending()).await.unwrap_err();
+        assert_eq!(error.to_string(), "gives up failed: ended early");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stuck_part_leaves_time_for_later_phases() {
+        let mut tasks = Tasks::new(Duration::from_secs(20));
+        tasks.future(Phase::Intake, "hangs", |_| std::future::pending());
+        tasks.future(Phase::Intake, "stops", |_| std::future::ready(Ok(())));
+        let drained = Arc::new(Mutex::new(false));
+        let done = drained.clone();
+        tasks.future(Phase::Deliver, "drains", |stop| async move {
+            stop.cancelled().await;
+            tokio::time::timeout(Duration::from_secs(2), std::future::pending::<()>()).await.ok();
+            *done.lock().unwrap() = true;
+            Ok(())
+        });
+        let error = tasks.run(std::future::pending()).await.unwrap_err();
+        assert_eq!(error.to_string(), "stops failed: ended early");
+        assert!(*drained.lock().unwrap(), "a later phase had time to finish");
     }
 
     #[tokio::test(start_paused = true)]

@@ -13,10 +13,6 @@ use store::{DepositFilter, Page, Store, TransferFilter};
 use tests::measure::{TIME, amount, head, order, rate, transfer, wallet};
 use tokio_util::sync::CancellationToken;
 
-/// The same as the executable's.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 const TRANSFERS: usize = 50_000;
 /// Transfers in a block.
 const BLOCK: usize = 500;

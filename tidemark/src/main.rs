@@ -9,10 +9,6 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Records travel between threads: an allocator made for that halves the cost of a step.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     command::Arguments::parse().run()
 }
