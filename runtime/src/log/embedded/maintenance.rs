@@ -105,7 +105,8 @@ impl Stop {
 
 /// Runs in the background until it is told to end.
 pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
-    let mut compacted_at = compacted_appends(shared);
+    // From nothing: a process that is often restarted must compact as well.
+    let mut compacted_at = 0;
     let mut expired_at = Instant::now();
     while !stop.wait(LOOK_INTERVAL) {
         let appends = compacted_appends(shared);
