@@ -4,11 +4,10 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use devnet::Devnet;
 use runtime::{Clock, SystemClock};
 use schemas::{Secret, sign_service};
-use tests::harness::{Chain, MERCHANT_SECRET, Merchant, Tidemark};
-use tests::measure::rate;
+use tests::harness::{MERCHANT_SECRET, Merchant, Tidemark};
+use tests::measure::{idle_chain, rate};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -78,19 +77,8 @@ async fn load(address: SocketAddr, connections: usize, round: &str) {
 
 #[tokio::main]
 async fn main() {
-    let config = devnet::Config {
-        chain_id: 1,
-        genesis_timestamp: 1_800_000_000,
-        block_interval_secs: 1,
-        finalized_depth: 20,
-        safe_depth: 10,
-        tokens: Vec::new(),
-        seed: 1,
-    };
-    let net = Devnet::start(config, ([127, 0, 0, 1], 0).into()).await.unwrap();
+    let (_net, chain) = idle_chain().await;
     let merchant = Merchant::start().await;
-    let wallet = "0x00000000000000000000000000000000DeaDBeef";
-    let chain = Chain { blockchain: "eth", rpc: net.url().into(), wallet, more: String::new() };
     let dir = tempfile::tempdir().unwrap();
     let node = Tidemark::start(dir.path(), &[chain], merchant.url(), "").await;
     println!("create order over HTTP, durable, all stages running, load on the same cores");

@@ -1,28 +1,14 @@
 //! The built executable at rest: how soon it is healthy, how much memory it holds.
 
-use std::net::Ipv4Addr;
-
-use devnet::Devnet;
-use tests::harness::{Chain, Merchant, Tidemark, eventually};
-use tests::measure::resident_bytes;
+use tests::harness::{Merchant, Tidemark, eventually};
+use tests::measure::{idle_chain, resident_bytes};
 
 const STARTS: usize = 5;
 
 #[tokio::main]
 async fn main() {
-    let config = devnet::Config {
-        chain_id: 1,
-        genesis_timestamp: 1_800_000_000,
-        block_interval_secs: 1,
-        finalized_depth: 20,
-        safe_depth: 10,
-        tokens: Vec::new(),
-        seed: 1,
-    };
-    let net = Devnet::start(config, (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+    let (net, chain) = idle_chain().await;
     let merchant = Merchant::start().await;
-    let wallet = "0x00000000000000000000000000000000DeaDBeef";
-    let chain = Chain { blockchain: "eth", rpc: net.url().into(), wallet, more: String::new() };
     let dir = tempfile::tempdir().unwrap();
     let mut starts = Vec::new();
     let mut resident = 0;

@@ -1,7 +1,9 @@
 //! What the measurements share.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use devnet::Devnet;
 use schemas::record::{
     Block, ChainBody, ChainRecord, ConfirmedTier, DepositCommand, DepositCommandBody, Head,
     Observation, OpenDeposit,
@@ -11,6 +13,8 @@ use schemas::{
     UnixSeconds,
 };
 use uuid::Uuid;
+
+use crate::harness::Chain;
 
 /// Chain time of everything measured.
 pub const TIME: UnixSeconds = UnixSeconds(1_800_000_000);
@@ -25,6 +29,26 @@ pub fn resident_bytes(pid: u32) -> u64 {
     let line = text.lines().find(|line| line.starts_with("VmRSS:")).expect("VmRSS");
     let kib: u64 = line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number");
     kib * 1024
+}
+
+/// A chain on which nothing happens, and how to follow it.
+///
+/// # Panics
+/// If it cannot be started.
+pub async fn idle_chain() -> (Devnet, Chain) {
+    let config = devnet::Config {
+        chain_id: 1,
+        genesis_timestamp: TIME.0.unsigned_abs(),
+        block_interval_secs: 1,
+        finalized_depth: 20,
+        safe_depth: 10,
+        tokens: Vec::new(),
+        seed: 1,
+    };
+    let net = Devnet::start(config, (Ipv4Addr::LOCALHOST, 0).into()).await.expect("a chain");
+    let wallet = "0x00000000000000000000000000000000DeaDBeef";
+    let chain = Chain { blockchain: "eth", rpc: net.url().into(), wallet, more: String::new() };
+    (net, chain)
 }
 
 /// How many a second.
