@@ -25,6 +25,8 @@ pub struct ChainConfig {
     pub chain_id: u64,
     /// The endpoint.
     pub rpc_url: RpcUrl,
+    /// How many endpoints are named after it; for now they are not used.
+    pub rpc_unused: usize,
     /// How long one request may take.
     pub request_timeout: Duration,
     /// The contracts that count as coins.
@@ -160,7 +162,7 @@ impl Config {
 impl ChainConfig {
     fn read(blockchain: Blockchain, mut section: Reader, shop: &Shop) -> Option<Self> {
         let defaults = defaults(blockchain);
-        let rpc_url = read_rpc(&mut section);
+        let rpc_urls = read_rpc(&mut section);
         let tokens = read_tokens(blockchain, &mut section);
         check_coins(blockchain, &section, shop, &tokens);
         let policy = read_policy(blockchain, &mut section).unwrap_or(defaults.policy);
@@ -186,10 +188,12 @@ impl ChainConfig {
         let request_timeout = duration("request_timeout", REQUEST_TIMEOUT);
         section.finish();
         let wallets = shop.wallets.iter().filter(|wallet| wallet.blockchain == blockchain);
+        let rpc_unused = rpc_urls.len().saturating_sub(1);
         Some(Self {
             blockchain,
             chain_id: chain_id.unwrap_or_else(|| blockchain.chain_id()),
-            rpc_url: rpc_url?,
+            rpc_url: rpc_urls.into_iter().next()?,
+            rpc_unused,
             request_timeout,
             tokens,
             wallets: wallets.map(|wallet| wallet.address).collect(),
@@ -220,7 +224,7 @@ impl ChainConfig {
     }
 }
 
-fn read_rpc(section: &mut Reader) -> Option<RpcUrl> {
+fn read_rpc(section: &mut Reader) -> Vec<RpcUrl> {
     let texts = section.texts("rpc");
     let urls: Vec<_> = texts.iter().flatten().map(|text| RpcUrl::parse(text)).collect();
     // The text itself may hold a key and is not repeated.
@@ -229,7 +233,7 @@ fn read_rpc(section: &mut Reader) -> Option<RpcUrl> {
     } else if urls.is_empty() {
         section.problem("rpc", "must name at least one endpoint");
     }
-    urls.into_iter().flatten().next()
+    urls.into_iter().flatten().collect()
 }
 
 fn read_tokens(blockchain: Blockchain, section: &mut Reader) -> Vec<TokenContract> {

@@ -1,8 +1,9 @@
-//! Why following a chain ended. Everything that may pass is retried and never gets here.
+//! Why following a chain stopped. Everything that may pass is retried and never gets here.
 
 use schemas::Blockchain;
 
-/// Fatal: the process must stop.
+/// Fatal: the process must stop. Only [`Error::ChainId`] and [`Error::Restore`] are about one chain
+/// alone: they halt it with an alarm that repeats their text, and [`crate::run`] does not end.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The endpoint serves another chain than the configuration says.

@@ -13,9 +13,19 @@
 //!   epoch at a block that both chains have. Below the published finalized height nothing is ever
 //!   taken back: a chain that would need it is halted with an alarm.
 //!
-//! **What one endpoint cannot catch.** An endpoint that leaves logs out of `eth_getLogs` and says
-//! the same when asked again by block hash is believed. Nodes whose logs trail their headers by a
-//! moment are covered by `lag`; permanent omission is not (it needs a second endpoint).
+//! **What one endpoint can hide.** The logs of a range are believed only where a second look agrees:
+//! - In a range of at most 16 blocks, as at the tip, every block is looked up again by number and
+//!   its logs by hash. Logs that the answer about the range left out, or added, make the two looks
+//!   differ; the step is retried, for as long as they do.
+//! - In a longer range, as when catching up, only the blocks in which the range had logs, and its
+//!   end, are looked at again. All logs of another block may be missing there without a trace.
+//! - Logs that are missing both by range and by hash are missed at any length. Nodes whose logs
+//!   trail their headers by a moment are covered by `lag`; permanent omission is not (it needs a
+//!   second endpoint).
+//!
+//! **When a chain needs an operator** it is halted with an alarm, and other chains go on: after a
+//! reorganisation that is too deep, when its past records cannot be read back, and while its
+//! endpoint serves another chain, which is looked at again from time to time.
 //!
 //! On Tron, whose nodes keep some logs of failed transactions, each hit's receipt is looked up too.
 //!

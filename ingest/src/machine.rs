@@ -3,15 +3,17 @@
 //! Pure: no I/O, no clock, no configuration file. A step is three questions, each one request:
 //!
 //! 1. *tip*: the endpoint's head, our last block, the tags. Is there more, and is ours still there?
-//! 2. *scan*: the end of the range, our last block again, the logs of the range.
-//! 3. *verify*: our last block once more, and each block with hits, and the end, looked up by
-//!    number with its logs searched again by hash; on Tron, the outcome of each transaction. Only
-//!    if all of it agrees is the step published.
+//! 2. *scan*: the end of the range, our last block again, the logs of the range; in a range of at
+//!    most 16 blocks each of the others too.
+//! 3. *verify*: our last block once more, and each block of such a short range, or of a longer one
+//!    each with hits and the end, looked up by number with its logs searched again by hash; on
+//!    Tron, the outcome of each transaction. Only if all of it agrees is the step published.
 //!
 //! Our last block was there before and after the end of the range was read, so the one descends
 //! from the other; if the chain changes later, the next tip says so. A last block that is gone
 //! leads to *search*: anchors from the newest down, until one still stands.
 
+mod blocks;
 mod cursor;
 mod history;
 mod policy;

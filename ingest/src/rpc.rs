@@ -1,10 +1,15 @@
 //! The JSON-RPC client of one endpoint: every question of the cursor is one batch.
 //!
-//! An answer is whole or a [`Failure`]; nothing is tried again here. Only what the cursor looks at
+//! An answer is whole or a [`Failure`]. The one thing that is tried again here is a batch that the
+//! endpoint refuses as such: in smaller ones. Only what the cursor looks at
 //! is read, so that chains with other headers are served by the same code.
 
 mod failure;
+#[cfg(test)]
+mod tests;
 mod wire;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use alloy_primitives::hex;
 pub(crate) use failure::Failure;
@@ -29,6 +34,8 @@ pub(crate) struct Endpoint {
     url: RpcUrl,
     /// Masked in messages.
     secrets: Vec<String>,
+    /// Most calls in one request, as far as is known; only shrinks.
+    batch_calls: AtomicUsize,
     /// The contracts, as a filter has them.
     contracts: Value,
     /// The topics, one list for each filter.
@@ -60,6 +67,7 @@ impl Endpoint {
             client,
             url: chain.rpc_url.clone(),
             secrets: chain.rpc_url.secrets(),
+            batch_calls: AtomicUsize::new(BATCH_CALLS_MAX),
             contracts: contracts.collect(),
             topics: topics.collect(),
         })
@@ -133,8 +141,45 @@ impl Endpoint {
         })
     }
 
-    /// Sends one batch. What comes back has no part of the URL in it.
+    /// Sends calls in as few requests as the endpoint takes, one after another. A batch that is
+    /// refused as such is halved until it is answered; only an answer makes the smaller size stay,
+    /// so that an outage does not.
     async fn call(&self, calls: &[Call]) -> Result<Vec<Result<Value, Failure>>, Failure> {
+        let first = self.batch_calls.load(Ordering::Relaxed).min(calls.len()).max(1);
+        let mut size = first;
+        loop {
+            match self.call_by(size, calls).await {
+                Err(failure) if failure.smaller_batch_may_do && size > 1 => size /= 2,
+                Ok(results) => {
+                    if size < first && results.iter().any(Result::is_ok) {
+                        self.batch_calls.fetch_min(size, Ordering::Relaxed);
+                        tracing::warn!(
+                            endpoint = %self.url,
+                            calls = size,
+                            "the endpoint refuses larger batches: it is asked in smaller ones"
+                        );
+                    }
+                    return Ok(results);
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+
+    async fn call_by(
+        &self,
+        size: usize,
+        calls: &[Call],
+    ) -> Result<Vec<Result<Value, Failure>>, Failure> {
+        let mut results = Vec::with_capacity(calls.len());
+        for batch in calls.chunks(size) {
+            results.extend(self.send(batch).await?);
+        }
+        Ok(results)
+    }
+
+    /// Sends one request. What comes back has no part of the URL in it.
+    async fn send(&self, calls: &[Call]) -> Result<Vec<Result<Value, Failure>>, Failure> {
         let masked = |failure: Failure| failure.masked(&self.secrets);
         let (status, body) = self.post(calls).await.map_err(masked)?;
         if !status.is_success() {
@@ -146,7 +191,7 @@ impl Endpoint {
     }
 
     async fn post(&self, calls: &[Call]) -> Result<(reqwest::StatusCode, Vec<u8>), Failure> {
-        let request = self.client.post(self.url.url().clone()).json(&wire::batch(calls));
+        let request = self.client.post(self.url.url().clone()).json(&wire::body(calls));
         let mut response = request.send().await.map_err(broken)?;
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(broken)? {

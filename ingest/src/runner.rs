@@ -20,11 +20,16 @@ const BACKOFF_MIN: Duration = Duration::from_millis(500);
 /// Longest wait.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
-/// Follows the chain until `stop`. Whatever may pass is waited out; a chain that was reorganised
-/// too deeply is halted with an alarm and does nothing more, so that other chains go on.
+/// How long to wait before a wrong endpoint is asked again which chain it serves.
+const CHAIN_ID_WAIT: Duration = Duration::from_secs(30);
+
+/// Follows the chain until `stop`. Whatever may pass is waited out. A chain that was reorganised
+/// too deeply, or whose past records cannot be read back, is halted with an alarm and does nothing
+/// more, so that other chains go on; so is one whose endpoint serves another chain, until it serves
+/// the right one.
 ///
 /// # Errors
-/// [`Error`] if the endpoint serves another chain, another ingest took over, or the log failed.
+/// [`Error`] if another ingest took over, or the log or this process failed.
 pub async fn run(
     chain: ChainConfig,
     log: Arc<dyn Log>,
@@ -32,7 +37,8 @@ pub async fn run(
     stop: CancellationToken,
 ) -> Result<(), Error> {
     let endpoint = Endpoint::new(&chain)?;
-    let mut runner = Runner { chain: Arc::new(chain), endpoint, log, clock, stop };
+    let chain = Arc::new(chain);
+    let mut runner = Runner { chain, endpoint, log, clock, stop, chain_id_wait: CHAIN_ID_WAIT };
     let stopped = runner.stop.clone();
     // Cancelled between questions only: a step under way is finished first.
     match runner.follow().await {
@@ -65,12 +71,14 @@ struct Runner {
     log: Arc<dyn Log>,
     clock: Arc<dyn Clock>,
     stop: CancellationToken,
+    chain_id_wait: Duration,
 }
 
 impl Runner {
     async fn follow(&mut self) -> Result<std::convert::Infallible, Ended> {
         let name = self.chain.blockchain.as_str();
         gauge!(names::HALTED, "blockchain" => name).set(0);
+        self.warn_of_unused();
         self.check_chain_id().await?;
         let (mut writer, history) = self.open().await?;
         self.tell_start(history.as_ref());
@@ -141,18 +149,38 @@ impl Runner {
         }
     }
 
+    /// Returns once the endpoint serves the configured chain.
     async fn check_chain_id(&self) -> Result<(), Ended> {
-        let mut backoff = Backoff::new(self.chain.blockchain);
+        let (blockchain, expected) = (self.chain.blockchain, self.chain.chain_id);
+        let halted = gauge!(names::HALTED, "blockchain" => blockchain.as_str());
+        let mut backoff = Backoff::new(blockchain);
+        let mut told = None;
         loop {
             let fetched = tokio::select! {
                 () = self.stop.cancelled() => return Err(Ended::Stopped),
                 fetched = self.endpoint.fetch_chain_id() => fetched,
             };
             match fetched {
-                Ok(found) if found == self.chain.chain_id => return Ok(()),
+                Ok(found) if found == expected => {
+                    halted.set(0);
+                    if told.is_some() {
+                        let name = blockchain.as_str();
+                        tracing::info!(blockchain = name, "the endpoint of {name} is right now");
+                    }
+                    return Ok(());
+                }
                 Ok(found) => {
-                    let (blockchain, expected) = (self.chain.blockchain, self.chain.chain_id);
-                    return Err(Error::ChainId { blockchain, expected, found }.into());
+                    halted.set(1);
+                    // Each wrong chain is told once, however often it is looked at.
+                    if told.replace(found) != Some(found) {
+                        let error = Error::ChainId { blockchain, expected, found };
+                        tracing::error!(
+                            blockchain = blockchain.as_str(),
+                            cause = %error,
+                            "the chain is halted: set its own endpoint, or the right chain_id"
+                        );
+                    }
+                    self.wait(self.chain_id_wait).await?;
                 }
                 Err(failure) => {
                     self.count_failure(&failure);
@@ -176,6 +204,17 @@ impl Runner {
                 Ok(opened) => return Ok(opened),
                 Err(Error::Log(log::Error::Transient(cause))) => {
                     self.wait(backoff.again(&cause)).await?;
+                }
+                Err(error @ Error::Restore { .. }) => {
+                    let name = self.chain.blockchain.as_str();
+                    gauge!(names::HALTED, "blockchain" => name).set(1);
+                    tracing::error!(
+                        blockchain = name,
+                        cause = %error,
+                        "the chain is halted, since going on by a guess could lose a payment: \
+                         repair its past records and restart"
+                    );
+                    return Err(Ended::Halted);
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -251,6 +290,19 @@ impl Runner {
             gauge!(names::HEAD_BLOCK, "blockchain" => name).set(history.last().number as f64);
             gauge!(names::FINALIZED_BLOCK, "blockchain" => name)
                 .set(history.head().finalized as f64);
+        }
+    }
+
+    fn warn_of_unused(&self) {
+        let unused = self.chain.rpc_unused;
+        if unused > 0 {
+            let name = self.chain.blockchain.as_str();
+            tracing::warn!(
+                blockchain = name,
+                endpoint = %self.chain.rpc_url,
+                unused,
+                "only the first endpoint of {name} is used for now"
+            );
         }
     }
 
@@ -384,7 +436,34 @@ impl Backoff {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::RpcUrl;
+    use crate::machine::Policy;
+    use crate::simulation::{Served, Shelf, chain};
+
+    #[tokio::test]
+    async fn a_wrong_endpoint_is_looked_at_again_until_it_is_right() {
+        let ids = std::sync::Mutex::new(vec!["0x1", "0x3", "0x2", "0x2"]);
+        let served = Served::start(Arc::new(move |_| {
+            let id = ids.lock().unwrap().pop();
+            (200, json!({ "jsonrpc": "2.0", "id": 0, "result": id }).to_string())
+        }))
+        .await;
+        let mut chain = chain(Policy::flat(Some(3), None));
+        chain.rpc_url = RpcUrl::parse(&served.url).unwrap();
+        let runner = Runner {
+            endpoint: Endpoint::new(&chain).unwrap(),
+            chain: Arc::new(chain),
+            log: Arc::new(Shelf::new()),
+            clock: Arc::new(runtime::SystemClock),
+            stop: CancellationToken::new(),
+            chain_id_wait: Duration::from_millis(1),
+        };
+        assert!(runner.check_chain_id().await.is_ok());
+        assert_eq!(served.sizes(), [1; 4]);
+    }
 
     #[test]
     fn backoff_doubles_to_its_maximum_and_starts_again_after_success() {

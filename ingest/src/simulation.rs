@@ -1,6 +1,7 @@
 //! Random histories of a chain, played against the cursor through a simulated endpoint and log.
 
 mod node;
+mod served;
 mod shelf;
 
 use std::collections::BTreeMap;
@@ -10,6 +11,7 @@ use schemas::record::{Block, ChainBody, ChainRecord, Observation};
 use schemas::{Address, AddressFamily, Blockchain, Epoch, Stablecoin, TokenContract, UnixMicros};
 
 pub(crate) use node::{Node, Payment};
+pub(crate) use served::{Answers, Served};
 pub(crate) use shelf::Shelf;
 
 use crate::machine::{Cursor, Decision, Next, Policy, Refusal, Tag};
@@ -33,6 +35,7 @@ pub(crate) fn chain(policy: Policy) -> ChainConfig {
         blockchain,
         chain_id: 1,
         rpc_url: RpcUrl::parse("http://127.0.0.1").unwrap(),
+        rpc_unused: 0,
         request_timeout: std::time::Duration::from_secs(1),
         tokens: vec![token],
         wallets: (0..3).map(wallet).collect(),

@@ -19,6 +19,11 @@ const RETRY_NAMES: [&str; 11] = [
     "webhooks.retry.1024s",
 ];
 
+/// Delays of the topics for webhooks whose receiver is busy, in seconds: the first time, and every
+/// further time.
+const DEFER_DELAYS_SECONDS: [u32; 2] = [5, 60];
+const DEFER_NAMES: [&str; 2] = ["webhooks.defer.5s", "webhooks.defer.60s"];
+
 /// A topic of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Topic {
@@ -50,8 +55,9 @@ pub enum Topic {
     WebhooksDispatch,
     /// Webhooks to attempt after a failed attempt; the index into [`RETRY_DELAYS_SECONDS`].
     WebhooksRetry(u8),
-    /// Webhooks put off for a few seconds because their receiver is busy; not an attempt.
-    WebhooksDefer,
+    /// Webhooks put off because their receiver is busy, which is not an attempt: 0 for the first
+    /// time (5 seconds), 1 for every further time (60 seconds).
+    WebhooksDefer(u8),
     /// Every attempt that was made.
     WebhooksAttempts,
     /// Webhooks whose automatic attempts are used up.
@@ -129,7 +135,7 @@ const QUARTER: Cleanup = Cleanup::Delete { hours: 91 * 24 };
 
 impl Topic {
     /// Every topic.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::TransfersRaw,
         Self::OrdersCommands,
         Self::DepositsCommands,
@@ -154,7 +160,8 @@ impl Topic {
         Self::WebhooksRetry(8),
         Self::WebhooksRetry(9),
         Self::WebhooksRetry(10),
-        Self::WebhooksDefer,
+        Self::WebhooksDefer(0),
+        Self::WebhooksDefer(1),
         Self::WebhooksAttempts,
         Self::WebhooksDead,
         Self::Chains,
@@ -226,10 +233,12 @@ impl Topic {
                     spec(RETRY_NAMES[level], Event, WEEK, S::Delivery, "tidemark.webhook.delivery");
                 delayed(row, RETRY_DELAYS_SECONDS[level])
             }
-            Self::WebhooksDefer => delayed(
-                spec("webhooks.defer.5s", Event, WEEK, S::Delivery, "tidemark.webhook.delivery"),
-                5,
-            ),
+            Self::WebhooksDefer(level) => {
+                let level = if level < 2 { level as usize } else { 1 };
+                let name = DEFER_NAMES[level];
+                let row = spec(name, Event, WEEK, S::Delivery, "tidemark.webhook.delivery");
+                delayed(row, DEFER_DELAYS_SECONDS[level])
+            }
             Self::WebhooksAttempts => {
                 spec("webhooks.attempts", Event, QUARTER, S::Attempt, "tidemark.webhook.attempt")
             }
@@ -309,6 +318,18 @@ mod tests {
             assert_eq!(spec.delay_seconds, *delay);
             assert_eq!(*delay, 1 << level);
             assert_eq!(spec.name, format!("webhooks.retry.{delay}s"));
+        }
+    }
+
+    #[test]
+    fn defer_topics_wait_five_seconds_then_a_minute_and_keep_two_days() {
+        for (level, delay) in [(0, 5), (1, 60)] {
+            let topic = Topic::WebhooksDefer(level);
+            let spec = topic.spec();
+            assert!(Topic::ALL.contains(&topic));
+            assert_eq!(spec.delay_seconds, delay);
+            assert_eq!(spec.name, format!("webhooks.defer.{delay}s"));
+            assert_eq!(spec.cleanup, Cleanup::Delete { hours: 7 * 24 });
         }
     }
 }

@@ -248,7 +248,7 @@ vocabulary! {
         Delivered = "delivered",
         /// Any other status.
         Status = "status",
-        /// No complete answer in time.
+        /// No status in time.
         Timeout = "timeout",
         /// No connection: name, TCP or TLS.
         Connect = "connect",

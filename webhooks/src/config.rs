@@ -21,7 +21,8 @@ pub struct Config {
     /// The delay after the first failed attempt. All delayed topics wait in proportion: their own
     /// delay for each second of this one.
     pub first_delay: Duration,
-    /// How long one attempt may take, from the look-up of the name to the end of the answer.
+    /// How long one attempt may take, from the look-up of the name to the end of the answer. A
+    /// status that came in time counts, even if the body behind it did not.
     pub timeout: Duration,
     /// Whether loopback, private and link-local addresses may be called.
     pub allow_private_addresses: bool,

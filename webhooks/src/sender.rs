@@ -1,4 +1,7 @@
 //! One attempt: a signed POST (spec 5.3, 6), bounded in time and in what is read of the answer.
+//!
+//! The status alone decides (spec 6.3.1). The body behind it is read only so that the connection
+//! can serve again.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -6,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use reqwest::header::{CONTENT_TYPE, HeaderName};
 use reqwest::redirect::Policy;
-use reqwest::{Client, Response};
+use reqwest::{Client, Response, StatusCode};
 use runtime::Clock;
 use schemas::record::Delivery;
 use schemas::{AttemptOutcome, Secret, sign_service};
+use tokio::time::timeout_at;
 
 use crate::config::Config;
 use crate::error::Error;
@@ -35,7 +39,7 @@ pub(crate) struct Sender {
     allow_private_addresses: bool,
 }
 
-/// An attempt that brought no complete answer.
+/// An attempt that brought no status.
 struct Failure {
     outcome: AttemptOutcome,
     cause: String,
@@ -78,33 +82,36 @@ impl Sender {
     pub(crate) async fn send(&self, delivery: &Delivery) -> Answer {
         let attempted_at = self.clock.now();
         let begun = Instant::now();
-        let mut http_status = None;
-        let post = self.post(delivery, &mut http_status);
-        let result = tokio::time::timeout(self.timeout, post).await.unwrap_or_else(|_| {
-            let cause = "no complete answer in time".to_owned();
+        let deadline = tokio::time::Instant::from_std(begun) + self.timeout;
+        let result = timeout_at(deadline, self.post(delivery)).await.unwrap_or_else(|_| {
+            let cause = "no answer in time".to_owned();
             Err(Failure { outcome: AttemptOutcome::Timeout, cause })
         });
-        let outcome = match result {
-            // Exactly 200 acknowledges (spec 6.3.1).
-            Ok(()) if http_status == Some(200) => AttemptOutcome::Delivered,
-            Ok(()) => AttemptOutcome::Status,
-            Err(Failure { outcome, .. }) => outcome,
+        // Until the status was here; reading the body is not part of it.
+        let took = begun.elapsed();
+        let (outcome, http_status, cause) = match result {
+            Ok(response) => {
+                let status = response.status();
+                // The outcome is certain already: what happens to the body changes nothing.
+                let _ = timeout_at(deadline, read_body(response)).await;
+                (outcome_of(status), Some(status.as_u16()), None)
+            }
+            Err(Failure { outcome, cause }) => (outcome, None, Some(cause)),
         };
-        let answer = Answer { outcome, http_status, attempted_at, took: begun.elapsed() };
-        log_attempt(delivery, &answer, result.err().map(|failure| failure.cause).as_deref());
+        let answer = Answer { outcome, http_status, attempted_at, took };
+        log_attempt(delivery, &answer, cause.as_deref());
         answer
     }
 
-    /// Sends and reads; the status is noted as soon as it is known.
-    async fn post(&self, delivery: &Delivery, status: &mut Option<u16>) -> Result<(), Failure> {
+    /// Sends, and waits for the head of the answer.
+    async fn post(&self, delivery: &Delivery) -> Result<Response, Failure> {
         let url = check_url(&delivery.url, self.allow_private_addresses).map_err(|refusal| {
             Failure { outcome: AttemptOutcome::Forbidden, cause: refusal.to_string() }
         })?;
         let body = delivery.body.clone();
         // Fresh each time: receivers refuse old timestamps (spec 5.3).
         let signature = sign_service(&self.secret, self.clock.now().seconds(), body.as_bytes());
-        let response = self
-            .client
+        self.client
             .post(url)
             .header(CONTENT_TYPE, "application/json")
             .header(SIGNATURE, signature)
@@ -113,23 +120,23 @@ impl Sender {
             .body(body)
             .send()
             .await
-            .map_err(failure)?;
-        *status = Some(response.status().as_u16());
-        read_body(response).await.map_err(failure)
+            .map_err(failure)
     }
 }
 
+/// Exactly 200 acknowledges (spec 6.3.1).
+fn outcome_of(status: StatusCode) -> AttemptOutcome {
+    if status == StatusCode::OK { AttemptOutcome::Delivered } else { AttemptOutcome::Status }
+}
+
 /// Reads an answer's body to its end, or to [`BODY_BYTES_MAX`]; dropping the rest closes the
-/// connection.
-async fn read_body(mut response: Response) -> Result<(), reqwest::Error> {
+/// connection, and so does an error.
+async fn read_body(mut response: Response) {
     let mut read = 0_usize;
-    while let Some(chunk) = response.chunk().await? {
+    while read < BODY_BYTES_MAX {
+        let Ok(Some(chunk)) = response.chunk().await else { return };
         read = read.saturating_add(chunk.len());
-        if read >= BODY_BYTES_MAX {
-            break;
-        }
     }
-    Ok(())
 }
 
 fn failure(error: reqwest::Error) -> Failure {

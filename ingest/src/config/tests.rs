@@ -54,6 +54,8 @@ fn an_endpoint_is_enough() {
     let chain = &config.chains[0];
     assert_eq!((chain.blockchain, chain.chain_id), (Blockchain::Eth, 1));
     assert_eq!(chain.rpc_url.to_string(), "https://a.example");
+    assert_eq!(chain.rpc_unused, 1);
+    assert_eq!(good("[chains.eth]\nrpc = [\"http://a\"]").rpc_unused, 0);
     assert_eq!((chain.reorg_window, chain.range_max, chain.lag), (128, 2000, 0));
     assert_eq!(chain.poll_interval, Duration::from_secs(12));
     assert_eq!(chain.wallets.len(), 1);

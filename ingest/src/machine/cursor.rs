@@ -3,13 +3,14 @@
 use schemas::record::{Block, ChainBody, ChainRecord, Head, Observation};
 use schemas::{Epoch, TxHash, UnixMicros};
 
+use super::blocks;
 use super::policy::Tags;
 use super::range::RangeSize;
 use super::{
     Answer, Ask, Decision, Header, History, Log, Next, Note, Point, Refusal, Rules, Span, Tag,
 };
 
-/// Most blocks with hits in one step: bounds the records of a step and the requests to verify it.
+/// Most blocks to look at in one step: bounds the records of a step and the requests to verify it.
 const HIT_BLOCKS_MAX: usize = 200;
 /// Anchors looked up in one request when searching for the common ancestor.
 const SEARCH_MAX: usize = 32;
@@ -42,7 +43,7 @@ struct Scanned {
     again: bool,
     /// The logs that are ours.
     logs: Vec<Log>,
-    /// Their blocks and the end; the times are not known yet.
+    /// The blocks to look at again: each with logs, the end, and in a short range all others too.
     blocks: Vec<Block>,
     /// The transactions to look up.
     transactions: Vec<TxHash>,
@@ -103,8 +104,12 @@ impl Cursor {
                 (blocks, Vec::new())
             }
             Phase::Scan { from, to, .. } => {
-                let blocks = std::iter::once(Point::Number(*to)).chain(last).collect();
-                (blocks, vec![Span::Range { from: *from, to: *to }])
+                let others = blocks::before_end(*from, *to).map(Point::Number);
+                let end = std::iter::once(Point::Number(*to));
+                (
+                    end.chain(last).chain(others).collect(),
+                    vec![Span::Range { from: *from, to: *to }],
+                )
             }
             Phase::Verify(scanned) => {
                 let logs = scanned.blocks.iter().map(|block| Span::Block(block.hash)).collect();
@@ -280,29 +285,19 @@ impl Cursor {
         if end.block.number != to {
             return Next::Retry("the endpoint answered with another block");
         }
-        if from == to && end.parent != last.block.hash {
-            return Next::Retry("the next block has another parent");
-        }
+        let others = blocks::before_end(from, to).map(|_| headers.next().flatten());
+        let headers: Option<Vec<Header>> = others.chain(std::iter::once(Some(end))).collect();
+        let Some(headers) = headers else { return Next::Behind };
         let logs = match self.rules.watch.sift(answer.logs.into_iter().flatten(), from, to) {
             Ok(logs) => logs,
             Err(reason) => return Next::Retry(reason),
         };
-        let mut blocks: Vec<Block> = Vec::new();
-        for log in &logs {
-            if blocks.last().is_none_or(|block| block.number != log.block_number) {
-                // The time is known once the block is looked up.
-                let (number, hash) = (log.block_number, log.block_hash);
-                blocks.push(Block { number, hash, timestamp: end.block.timestamp });
-            }
-        }
-        if blocks.last().is_some_and(|block| block.number == to && block.hash != end.block.hash) {
-            return Next::Retry("logs and headers are of two forks");
-        }
+        let blocks = match blocks::to_verify(from, last.block, &headers, end.block, &logs) {
+            Ok(blocks) => blocks,
+            Err(next) => return next,
+        };
         if blocks.len() > HIT_BLOCKS_MAX && self.range.shrink(to - from + 1, None) {
             return Next::Ask;
-        }
-        if blocks.last().is_none_or(|block| block.number != to) {
-            blocks.push(end.block);
         }
         let mut transactions = Vec::new();
         if self.rules.needs_receipts {

@@ -376,6 +376,95 @@ fn what_differs_between_two_answers_is_not_published() {
     assert_eq!(changed(&|answer| drop(answer.logs.pop())), Next::Retry("the answer is incomplete"));
 }
 
+/// A cursor with the scan of blocks 11 to the head open, and the node: payments in 12 and 14.
+fn scanning(blocks: usize) -> (Cursor, Node) {
+    let mut node = Node::new(11);
+    node.mine(&[pay(1)]);
+    node.mine(&[]);
+    node.mine(&[pay(2)]);
+    for _ in 4..blocks {
+        node.mine(&[]);
+    }
+    let mut cursor = cursor_with(|rules| {
+        rules.start_block = Some(11);
+        rules.range_max = 20;
+    });
+    while !matches!(cursor.ask().logs.first(), Some(Span::Range { .. })) {
+        turn(&mut cursor, &node);
+    }
+    (cursor, node)
+}
+
+#[test]
+fn each_block_of_a_short_range_is_looked_at_and_of_a_long_one_those_with_hits() {
+    let points = |numbers: &[i64]| numbers.iter().copied().map(Point::Number).collect::<Vec<_>>();
+    for (blocks, scan, verify) in [
+        (4, vec![14, 10, 11, 12, 13], vec![10, 11, 12, 13, 14]),
+        (16, [vec![26, 10], (11..26).collect()].concat(), (10..=26).collect()),
+        (17, vec![27, 10], vec![10, 12, 14, 27]),
+    ] {
+        let (mut cursor, node) = scanning(blocks);
+        assert_eq!(cursor.ask().blocks, points(&scan), "{blocks}");
+        turn(&mut cursor, &node);
+        assert_eq!(cursor.ask().blocks, points(&verify), "{blocks}");
+        assert_eq!(cursor.ask().logs.len(), verify.len() - 1, "{blocks}");
+        let end = node.head().number;
+        let told = short(&turn(&mut cursor, &node).publish);
+        assert_eq!(told, [('t', 0, 12), ('t', 0, 14), ('h', 0, end)], "{blocks}");
+    }
+}
+
+#[test]
+fn logs_left_out_of_a_short_range_are_found_by_hash() {
+    let retry = Next::Retry("the logs of a block differ between two answers");
+    for left_out in [&[12][..], &[14], &[12, 14]] {
+        for blocks in [4, 16] {
+            let (mut cursor, node) = scanning(blocks);
+            let mut answer = node.answer(&cursor.ask()).unwrap();
+            answer.logs[0].retain(|log| !left_out.contains(&log.block_number));
+            assert_eq!(cursor.answer(answer, NOW), Next::Ask.into());
+            assert_eq!(turn(&mut cursor, &node), retry.clone().into(), "{left_out:?} {blocks}");
+            // Nothing was lost: the same step is done again.
+            let told = short(&drive(&mut cursor, &node).0);
+            assert_eq!(told, [('t', 0, 12), ('t', 0, 14), ('h', 0, node.head().number)]);
+        }
+    }
+    // The limit that is told: in a longer range a block without any log is believed.
+    let (mut cursor, node) = scanning(17);
+    let mut answer = node.answer(&cursor.ask()).unwrap();
+    answer.logs[0].retain(|log| log.block_number != 12);
+    cursor.answer(answer, NOW);
+    assert_eq!(short(&turn(&mut cursor, &node).publish), [('t', 0, 14), ('h', 0, 27)]);
+}
+
+#[test]
+fn the_headers_of_a_short_range_are_one_chain() {
+    let changed = |change: &dyn Fn(&mut Answer)| {
+        let (mut cursor, node) = scanning(4);
+        let mut answer = node.answer(&cursor.ask()).unwrap();
+        change(&mut answer);
+        let decision = cursor.answer(answer, NOW);
+        assert_eq!(drive(&mut cursor, &node).0.len(), 3);
+        decision.next
+    };
+    assert_eq!(changed(&|_| {}), Next::Ask);
+    assert_eq!(changed(&|answer| answer.blocks[3] = None), Next::Behind);
+    assert_eq!(changed(&|answer| answer.blocks.truncate(4)), Next::Behind);
+    let other = Next::Retry("the endpoint answered with another block");
+    assert_eq!(changed(&|answer| answer.blocks.swap(2, 3)), other);
+    let mut fork = scanning(4).1;
+    fork.reorg(3, &[]);
+    let header = |number| {
+        let ask = Ask { blocks: vec![Point::Number(number)], ..Ask::default() };
+        fork.answer(&ask).unwrap().blocks[0]
+    };
+    let parent = Next::Retry("the next block has another parent");
+    assert_eq!(changed(&|answer| answer.blocks[3] = header(12)), parent);
+    let forks = Next::Retry("logs and headers are of two forks");
+    let hash = header(12).unwrap().block.hash;
+    assert_eq!(changed(&|answer| answer.logs[0][0].block_hash = hash), forks);
+}
+
 #[test]
 fn an_end_that_does_not_descend_from_our_last_block_is_refused() {
     let mut node = Node::new(10);

@@ -10,6 +10,9 @@ pub(crate) struct Failure {
     pub(crate) refusal: Refusal,
     /// What the endpoint or the network said; no URL in it.
     pub(crate) message: String,
+    /// The request as a whole was refused for no reason that is known: it may have been too many
+    /// calls.
+    pub(crate) smaller_batch_may_do: bool,
 }
 
 /// Longest message that is kept.
@@ -18,17 +21,28 @@ const MESSAGE_CHARS_MAX: usize = 200;
 impl Failure {
     pub(crate) fn new(refusal: Refusal, message: impl AsRef<str>) -> Self {
         let message = message.as_ref().chars().filter(|c| !c.is_control());
-        Self { refusal, message: message.take(MESSAGE_CHARS_MAX).collect() }
+        let message = message.take(MESSAGE_CHARS_MAX).collect();
+        Self { refusal, message, smaller_batch_may_do: false }
     }
 
     /// From a JSON-RPC error.
     pub(crate) fn from_rpc(code: i64, message: &str) -> Self {
-        Self::new(classify(Some(code), message), format!("error {code}: {message}"))
+        let refusal = classify(Some(code), message);
+        let smaller_batch_may_do = refusal == Refusal::Transient;
+        Self { smaller_batch_may_do, ..Self::new(refusal, format!("error {code}: {message}")) }
     }
 
     /// From an HTTP status other than success, with the start of its body.
     pub(crate) fn from_status(status: u16, body: &str) -> Self {
-        let refusal = match (status, classify(None, body)) {
+        let by_words = classify(None, body);
+        let is_unknown = by_words == Refusal::Transient;
+        let smaller_batch_may_do = match status {
+            // Credentials, rates and times have nothing to do with the size, nor has an outage.
+            401 | 403 | 404 | 408 | 429 => false,
+            500.. => is_unknown && names_batch(body),
+            _ => is_unknown,
+        };
+        let refusal = match (status, by_words) {
             // A gateway's words say more than its status: some send size errors as 400 or 500.
             (_, refusal) if refusal != Refusal::Transient => refusal,
             (401 | 404, _) => Refusal::Fatal,
@@ -37,12 +51,18 @@ impl Failure {
             (413, _) => Refusal::Size { hint: None },
             (_, other) => other,
         };
-        Self::new(refusal, format!("HTTP status {status}: {body}"))
+        Self { smaller_batch_may_do, ..Self::new(refusal, format!("HTTP status {status}: {body}")) }
     }
 
     /// From a body that is not JSON-RPC: some endpoints refuse in a form of their own.
     pub(crate) fn from_body(body: &str) -> Self {
-        Self::new(classify(None, body), format!("not a JSON-RPC answer: {body}"))
+        let refusal = classify(None, body);
+        // Other nonsense is a broken answer, not a refusal.
+        let smaller_batch_may_do = refusal == Refusal::Transient && names_batch(body);
+        Self {
+            smaller_batch_may_do,
+            ..Self::new(refusal, format!("not a JSON-RPC answer: {body}"))
+        }
     }
 
     /// Masks parts of the endpoint's URL, should the endpoint have repeated them.
@@ -59,8 +79,16 @@ impl Failure {
 enum Class {
     Behind,
     Rate,
+    Batch,
     Size,
     Fatal,
+}
+
+/// What a refusal of a batch as such says.
+const BATCH: &str = "batch";
+
+fn names_batch(message: &str) -> bool {
+    message.to_lowercase().contains(BATCH)
 }
 
 /// Words in the error messages of nodes and providers, in lower case; the first that fits counts,
@@ -86,6 +114,8 @@ const WORDS: &[(Class, &str)] = &[
     (Class::Rate, "computing resources"),
     (Class::Rate, "throughput"),
     (Class::Rate, "quota"),
+    // Not the range is too large then, so the words about sizes must not count.
+    (Class::Batch, BATCH),
     (Class::Size, "returned more than"),
     (Class::Size, "block range"),
     (Class::Size, "blocks range"),
@@ -121,7 +151,8 @@ fn classify(code: Option<i64>, message: &str) -> Refusal {
         Some(Class::Rate) => Refusal::Rate,
         Some(Class::Size) => Refusal::Size { hint: hint(&message) },
         Some(Class::Fatal) => Refusal::Fatal,
-        None => Refusal::Transient,
+        // The cursor can do nothing about a batch: `rpc` sends smaller ones.
+        Some(Class::Batch) | None => Refusal::Transient,
     }
 }
 
@@ -202,6 +233,37 @@ mod tests {
         let tron = r#"{"Error":"exceeds the user daily usage: lack of computing resources"}"#;
         assert_eq!(Failure::from_body(tron).refusal, Refusal::Rate);
         assert_eq!(Failure::from_body("this API is closed").refusal, Refusal::Transient);
+    }
+
+    #[test]
+    fn only_a_refusal_of_the_whole_for_an_unknown_reason_asks_for_smaller_batches() {
+        for (status, body, smaller) in [
+            (400, "", true),
+            (400, "block range is too wide", false),
+            (413, "<html>Request Entity Too Large</html>", true),
+            (415, "", true),
+            (401, "batch", false),
+            (429, "batch", false),
+            (504, "", false),
+            (502, "<html>", false),
+            (500, "Batch size exceeds limit of 10", true),
+        ] {
+            let failure = Failure::from_status(status, body);
+            assert_eq!(failure.smaller_batch_may_do, smaller, "{status} {body}");
+        }
+        for (code, message, smaller) in [
+            (-32_600, "invalid request", true),
+            (-32_005, "batch size exceeds limit", true),
+            (-32_005, "limit exceeded", false),
+            (-32_005, "too many requests in a batch", false),
+            (-32_000, "unknown block", false),
+            (-32_601, "method not found", false),
+        ] {
+            let failure = Failure::from_rpc(code, message);
+            assert_eq!(failure.smaller_batch_may_do, smaller, "{message}");
+        }
+        assert!(Failure::from_body("Batches are not supported").smaller_batch_may_do);
+        assert!(!Failure::from_body("[{").smaller_batch_may_do);
     }
 
     #[test]

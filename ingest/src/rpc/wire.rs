@@ -38,16 +38,16 @@ pub(super) fn quantity(number: i64) -> String {
     format!("{number:#x}")
 }
 
-/// The body of a batch; ids are positions.
-pub(super) fn batch(calls: &[Call]) -> Value {
+/// The body of a request; ids are positions. A single call is no batch: some endpoints take none.
+pub(super) fn body(calls: &[Call]) -> Value {
     let mut list = Vec::with_capacity(calls.len());
     for (id, Call { method, params }) in calls.iter().enumerate() {
         list.push(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
     }
-    Value::Array(list)
+    if list.len() == 1 { list.swap_remove(0) } else { Value::Array(list) }
 }
 
-/// The results of a batch of `count` calls, in the order of the calls.
+/// The results of a request of `count` calls, in the order of the calls.
 ///
 /// # Errors
 /// [`Failure`] if the batch as a whole was refused, or is not answered call by call.
@@ -55,6 +55,7 @@ pub(super) fn results(body: &[u8], count: usize) -> Result<Vec<Result<Value, Fai
     let text = || String::from_utf8_lossy(body.get(..400).unwrap_or(body)).into_owned();
     let replies = match serde_json::from_slice(body) {
         Ok(Value::Array(replies)) => replies,
+        Ok(reply @ Value::Object(_)) if count == 1 => vec![reply],
         // One error for the whole batch.
         Ok(Value::Object(reply)) if reply.contains_key("error") => {
             return Err(error(reply.get("error").unwrap_or(&Value::Null)));
@@ -277,6 +278,21 @@ mod tests {
     }
 
     #[test]
+    fn a_single_call_is_answered_without_a_batch() {
+        let one = |reply: Value| results(reply.to_string().as_bytes(), 1);
+        assert_eq!(one(json!({ "id": 0, "result": null })), Ok(vec![Ok(Value::Null)]));
+        assert_eq!(one(json!([{ "id": 0, "result": "a" }])), Ok(vec![Ok(json!("a"))]));
+        let error = json!({ "code": -32000, "message": "unknown block" });
+        let refused = one(json!({ "id": 0, "error": error })).unwrap();
+        assert_eq!(refused[0].as_ref().unwrap_err().refusal, Refusal::Behind);
+        // Refused before it was looked at.
+        let refused = one(json!({ "id": null, "error": error })).unwrap_err();
+        assert_eq!(refused.refusal, Refusal::Behind);
+        let tron = one(json!({ "Error": "lack of computing resources" })).unwrap_err();
+        assert_eq!(tron.refusal, Refusal::Rate);
+    }
+
+    #[test]
     fn batches_that_are_not_answered_as_such() {
         let whole = json!({ "id": null, "error": { "code": -32005, "message": "slow down" } });
         let first = json!([{ "id": null, "error": { "code": -32005, "message": "slow down" } }]);
@@ -301,6 +317,7 @@ mod tests {
             let method = "eth_getBlockByNumber";
             json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": [which, false] })
         };
-        assert_eq!(batch(&calls), json!([block(0, "latest"), block(1, "0xff")]));
+        assert_eq!(body(&calls), json!([block(0, "latest"), block(1, "0xff")]));
+        assert_eq!(body(&calls[..1]), block(0, "latest"));
     }
 }

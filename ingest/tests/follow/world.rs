@@ -42,6 +42,7 @@ pub(crate) fn config(blockchain: Blockchain, url: &str) -> ChainConfig {
         blockchain,
         chain_id: 31_337,
         rpc_url: RpcUrl::parse(url).unwrap(),
+        rpc_unused: 0,
         request_timeout: Duration::from_secs(5),
         tokens: vec![token],
         wallets: (0..2).map(|number| address(wallet(number))).collect(),

@@ -246,7 +246,7 @@ mod tests {
     fn records_of_partitions_that_are_not_ours_and_known_ones_are_not_held() {
         let topic = Topic::WebhooksDispatch;
         let mut lanes = owning(&[topic]);
-        lanes.receive(record(Topic::WebhooksDefer, 0, 0));
+        lanes.receive(record(Topic::WebhooksDefer(0), 0, 0));
         assert_eq!(lanes.next_due(), None);
         lanes.receive(record(topic, 0, 0));
         lanes.receive(record(topic, 0, 0));
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_full_window_holds_its_own_lane_back_alone() {
-        let (hot, other) = (Topic::WebhooksDispatch, Topic::WebhooksDefer);
+        let (hot, other) = (Topic::WebhooksDispatch, Topic::WebhooksDefer(0));
         let mut lanes = owning(&[hot, other]);
         for offset in 0..=super::super::tracker::WINDOW {
             lanes.receive(record(hot, offset, 0));

@@ -73,6 +73,16 @@ fn decide_next(delivery: &Delivery, max_attempts: i32) -> (Topic, Delivery) {
     }
 }
 
+/// Where a delivery goes that was read from `from` and finds its receiver busy. It waits a few
+/// seconds, but a minute when it has waited before: a receiver that stays busy for long costs few
+/// records.
+pub(crate) fn put_off_to(from: Topic) -> Topic {
+    match from {
+        Topic::WebhooksDefer(_) => Topic::WebhooksDefer(1),
+        _ => Topic::WebhooksDefer(0),
+    }
+}
+
 /// When a record of `topic` that the log took at `appended_at` is due: its topic's delay later, in
 /// seconds that are as long as `first_delay`.
 pub(crate) fn due_at(topic: Topic, appended_at: UnixMicros, first_delay: Duration) -> UnixMicros {
@@ -159,7 +169,21 @@ mod tests {
         let ten = Duration::from_millis(10);
         assert_eq!(due_at(Topic::WebhooksDispatch, UnixMicros(7), ten), UnixMicros(7));
         assert_eq!(due_at(Topic::WebhooksRetry(10), UnixMicros(7), ten), UnixMicros(10_240_007));
-        assert_eq!(due_at(Topic::WebhooksDefer, UnixMicros(7), SECOND), UnixMicros(5_000_007));
+        assert_eq!(due_at(Topic::WebhooksDefer(0), UnixMicros(7), SECOND), UnixMicros(5_000_007));
+        assert_eq!(due_at(Topic::WebhooksDefer(1), UnixMicros(7), ten), UnixMicros(600_007));
+    }
+
+    #[test]
+    fn who_is_put_off_again_waits_longer() {
+        for (from, level) in [
+            (Topic::WebhooksDispatch, 0),
+            (Topic::WebhooksRetry(0), 0),
+            (Topic::WebhooksRetry(10), 0),
+            (Topic::WebhooksDefer(0), 1),
+            (Topic::WebhooksDefer(1), 1),
+        ] {
+            assert_eq!(put_off_to(from), Topic::WebhooksDefer(level), "{from}");
+        }
     }
 
     #[test]

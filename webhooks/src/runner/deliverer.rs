@@ -68,7 +68,10 @@ pub fn run_deliverer(
 fn topics() -> Vec<Topic> {
     let levels = 0_u8..;
     let retries = levels.zip(RETRY_DELAYS_SECONDS).map(|(level, _)| Topic::WebhooksRetry(level));
-    [Topic::WebhooksDispatch, Topic::WebhooksDefer].into_iter().chain(retries).collect()
+    [Topic::WebhooksDispatch, Topic::WebhooksDefer(0), Topic::WebhooksDefer(1)]
+        .into_iter()
+        .chain(retries)
+        .collect()
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -274,13 +277,14 @@ impl Deliverer {
         self.flights.spawn_on(flight.instrument(span), &self.handle);
     }
 
-    /// Its host is busy: the same delivery again in a few seconds. Not an attempt.
+    /// Its host is busy: the same delivery again a little later. Not an attempt.
     fn put_off(&mut self, job: &Job) -> Result<(), Error> {
         metrics::deferred();
         let key = job.delivery.key();
         let partition = self.layout.webhook(&key);
         let mut envelope = Envelope::of(&job.record);
-        let again = envelope.wrap(Topic::WebhooksDefer, partition, key, &job.delivery)?;
+        let topic = schedule::put_off_to(job.place.from.topic);
+        let again = envelope.wrap(topic, partition, key, &job.delivery)?;
         self.finish(job.place, vec![again]);
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use runtime::Clock;
 use runtime::log::{NewRecord, Offset, StepError};
 use schemas::record::{DeadLetter, Delivery, Order, example};
 use schemas::{OrderStatus, Topic};
@@ -14,7 +15,8 @@ use super::scripted::{LAYOUT, Scripted, config, delivery, put};
 use crate::config::Config;
 
 const DISPATCH: Topic = Topic::WebhooksDispatch;
-const TOPICS: [Topic; 3] = [DISPATCH, Topic::WebhooksRetry(0), Topic::WebhooksDefer];
+const TOPICS: [Topic; 4] =
+    [DISPATCH, Topic::WebhooksRetry(0), Topic::WebhooksDefer(0), Topic::WebhooksDefer(1)];
 
 fn deliverer(log: &Scripted, config: &Config) -> Deliverer {
     let worker = log.worker(&TOPICS);
@@ -175,7 +177,7 @@ async fn a_busy_receiver_is_put_off_which_is_no_attempt_and_others_are_not() {
     dispatch(&log, &["quick"], &quick.url());
     let mut deliverer = deliverer(&log, &config);
     // One is under way, eleven wait for a moment, then they are put off.
-    let deferred = || log.read::<Delivery>(Topic::WebhooksDefer);
+    let deferred = || log.read::<Delivery>(Topic::WebhooksDefer(0));
     turn_until(&mut deliverer, || log.attempts().len() == 1);
     assert_eq!((quick.calls().len(), deferred().len()), (1, 0));
     log.clock().advance(Duration::from_secs(1));
@@ -195,6 +197,39 @@ async fn a_busy_receiver_is_put_off_which_is_no_attempt_and_others_are_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_is_put_off_again_waits_a_minute_each_time() {
+    let log = Scripted::new();
+    let receiver = Receiver::silent(log.clock()).await;
+    let config = Config { concurrency_per_host: 1, ..config() };
+    dispatch(&log, &["a", "b"], &receiver.url());
+    let mut deliverer = deliverer(&log, &config);
+    turn_until(&mut deliverer, || receiver.calls().len() == 1);
+    let (clock, tick) = (log.clock(), Duration::from_millis(100));
+    let deferred = |level| log.read::<Delivery>(Topic::WebhooksDefer(level));
+    // After the wait of its topic it waits for its host for a second.
+    for (seconds, counts) in [(1, (1, 0)), (6, (1, 1)), (61, (1, 2)), (61, (1, 3))] {
+        let begun = clock.now();
+        turn_until(&mut deliverer, || {
+            let is_there = (deferred(0).len(), deferred(1).len()) == counts;
+            if !is_there {
+                clock.advance(tick);
+            }
+            is_there
+        });
+        let waited = (clock.now().0 - begun.0) / 1_000_000;
+        assert_eq!(waited, seconds, "until {counts:?}");
+    }
+    let b = delivery("b", &receiver.url());
+    assert_eq!(deferred(1), [b.clone(), b.clone(), b], "the same, and no attempt");
+    assert_eq!(log.attempts(), []);
+    receiver.open();
+    turn_until(&mut deliverer, || log.attempts().len() == 1);
+    clock.advance(Duration::from_secs(60));
+    turn_until(&mut deliverer, || log.attempts().len() == 2);
+    assert_eq!(receiver.called(), names(&[("a", 1), ("b", 1)]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_burst_for_a_quick_receiver_is_not_put_off() {
     let log = Scripted::new();
     let receiver = Receiver::start(200, log.clock()).await;
@@ -202,7 +237,7 @@ async fn a_burst_for_a_quick_receiver_is_not_put_off() {
     dispatch(&log, &events.iter().map(String::as_str).collect::<Vec<_>>(), &receiver.url());
     let mut deliverer = deliverer(&log, &config());
     turn_until(&mut deliverer, || log.attempts().len() == 600);
-    assert_eq!(log.read::<Delivery>(Topic::WebhooksDefer), []);
+    assert_eq!(log.read::<Delivery>(Topic::WebhooksDefer(0)), []);
     assert_eq!(receiver.calls().len(), 600);
 }
 

@@ -1,0 +1,63 @@
+//! Which blocks of a range are looked at by themselves before its logs are believed.
+
+use schemas::record::Block;
+
+use super::{Header, Log, Next};
+
+/// Every block of a range of at most so many is looked at; of longer ones those with hits, and the
+/// end. At the tip ranges are this short, and there an endpoint's logs may still be incomplete.
+const EACH_MAX: i64 = 16;
+
+/// Whether each block of the range is looked at.
+fn is_short(from: i64, to: i64) -> bool {
+    to.saturating_sub(from) < EACH_MAX
+}
+
+/// The heights before the end of the range whose hashes must be known to look at each block.
+pub(super) fn before_end(from: i64, to: i64) -> std::ops::Range<i64> {
+    from..if is_short(from, to) { to } else { from }
+}
+
+/// The blocks to look at, in order; the times of those with hits in a long range are not known yet.
+/// `headers` are those of [`before_end`], then the end; `logs` are sorted.
+pub(super) fn to_verify(
+    from: i64,
+    last: Block,
+    headers: &[Header],
+    end: Block,
+    logs: &[Log],
+) -> Result<Vec<Block>, Next> {
+    let forks = Err(Next::Retry("logs and headers are of two forks"));
+    let mut blocks: Vec<Block> = Vec::new();
+    if is_short(from, end.number) {
+        let mut parent = last.hash;
+        for (number, header) in (from..).zip(headers) {
+            if header.block.number != number {
+                return Err(Next::Retry("the endpoint answered with another block"));
+            }
+            if header.parent != parent {
+                return Err(Next::Retry("the next block has another parent"));
+            }
+            parent = header.block.hash;
+            blocks.push(header.block);
+        }
+        let is_known = |log: &Log| {
+            let same =
+                |block: &Block| (block.number, block.hash) == (log.block_number, log.block_hash);
+            blocks.iter().any(same)
+        };
+        return if logs.iter().all(is_known) { Ok(blocks) } else { forks };
+    }
+    for log in logs {
+        if blocks.last().is_none_or(|block| block.number != log.block_number) {
+            let (number, hash) = (log.block_number, log.block_hash);
+            blocks.push(Block { number, hash, timestamp: end.timestamp });
+        }
+    }
+    match blocks.last() {
+        Some(block) if block.number == end.number && block.hash != end.hash => return forks,
+        Some(block) if block.number == end.number => {}
+        _ => blocks.push(end),
+    }
+    Ok(blocks)
+}
