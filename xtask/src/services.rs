@@ -1,6 +1,6 @@
 //! What the tests need from outside: fetched once from package registries, kept outside the repository.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -21,8 +21,7 @@ fn cache() -> Result<PathBuf> {
 /// The path of anvil, which is fetched if it is not there.
 pub(crate) fn anvil() -> Result<PathBuf> {
     let folder = cache()?.join(ANVIL.replace(['@', '/'], "-"));
-    let program = folder.join("node_modules").join(".bin").join("anvil");
-    if !program.exists() {
+    if binary(&folder).is_none() {
         std::fs::create_dir_all(&folder)?;
         shell::run(
             Command::new("npm")
@@ -32,9 +31,22 @@ pub(crate) fn anvil() -> Result<PathBuf> {
         )
         .context("anvil comes from npm: is Node.js installed?")?;
     }
+    let program = binary(&folder).context("the npm package has no binary for this machine")?;
     let version = shell::output(Command::new(&program).arg("--version"))?;
     ensure!(version.contains("anvil"), "{} is not anvil: {version}", program.display());
     Ok(program)
+}
+
+/// The program itself, from the package of this machine's kind. The launcher that npm puts into `.bin`
+/// starts it as a child, which would outlive a launcher that is killed.
+fn binary(folder: &Path) -> Option<PathBuf> {
+    let packages = std::fs::read_dir(folder.join("node_modules").join("@foundry-rs")).ok()?;
+    let programs = packages.flatten().map(|package| package.path().join("bin").join("anvil"));
+    programs.into_iter().find(|program| {
+        let is_launcher =
+            program.parent().and_then(Path::parent).is_some_and(|p| p.ends_with("anvil"));
+        !is_launcher && program.is_file()
+    })
 }
 
 /// Fetches everything and says where it is.
