@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use runtime::log::{Event, Log, NewRecord, Step, StepError, TopicPartition, Worker, WorkerSpec};
 use runtime::{Clock, task};
+use schemas::record::Record;
 use schemas::{CodecError, Layout, Partition, Topic, UnixSeconds};
 use tokio_util::sync::CancellationToken;
 
@@ -72,6 +73,19 @@ trait Machine: Sized {
 
     /// How many rows it holds.
     fn rows(&self) -> usize;
+}
+
+/// Changelog entries as the log takes them.
+fn encode_changes<R: Record>(changes: Vec<(String, Option<R>)>) -> Result<Vec<Change>, CodecError> {
+    let encode = |(key, entry): (String, Option<R>)| {
+        Ok((key, entry.as_ref().map(schemas::encode).transpose()?))
+    };
+    changes.into_iter().map(encode).collect()
+}
+
+/// A changelog entry as the log gave it.
+fn decode_entry<R: Record>(value: Option<&[u8]>) -> Result<Option<R>, String> {
+    value.map(schemas::decode).transpose().map_err(|error| error.to_string())
 }
 
 /// Why an input was not taken.

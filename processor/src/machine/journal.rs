@@ -49,9 +49,14 @@ impl<K: Hash + Eq + Ord + Copy, V: Clone> Journal<K, V> {
         self.before.clear();
     }
 
-    /// The rows as they were before the step, for the owner to set again before [`Self::commit`].
-    pub(crate) fn take_before(&mut self) -> Vec<(K, Option<V>)> {
-        self.before.drain().collect()
+    /// The changes that undo the step, for the owner to set in turn before [`Self::commit`]: first all
+    /// rows that it touched are gone, then those that were there come back. In between no two rows claim
+    /// the same place in an index.
+    pub(crate) fn way_back(&mut self) -> Vec<(K, Option<V>)> {
+        let before = std::mem::take(&mut self.before);
+        let mut changes: Vec<_> = before.keys().map(|key| (*key, None)).collect();
+        changes.extend(before.into_iter().filter(|(_, row)| row.is_some()));
+        changes
     }
 
     /// All rows, in the order of their keys.

@@ -313,7 +313,7 @@ impl State {
 
     /// The step did not happen: the state is as it was before it.
     pub fn undo(&mut self) {
-        for (id, row) in self.orders.take_before() {
+        for (id, row) in self.orders.way_back() {
             self.set(id, row);
         }
         self.orders.commit();

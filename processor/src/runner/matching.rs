@@ -2,10 +2,9 @@
 
 use runtime::log::{self, NewRecord};
 use runtime::{Clock, Envelope};
-use schemas::record::MatchingEntry;
 use schemas::{Blockchain, CodecError, Layout, Partition, Topic, UnixSeconds};
 
-use super::{Change, Machine, Rejected};
+use super::{Change, Machine, Rejected, decode_entry, encode_changes};
 use crate::machine::matching::{Effect, Input, State, TransferStage};
 
 /// One lane.
@@ -116,15 +115,11 @@ impl Machine for Lane {
     }
 
     fn changes(&self) -> Result<Vec<Change>, CodecError> {
-        let encode = |(key, entry): (String, Option<MatchingEntry>)| {
-            Ok((key, entry.as_ref().map(schemas::encode).transpose()?))
-        };
-        self.state.changes().into_iter().map(encode).collect()
+        encode_changes(self.state.changes())
     }
 
     fn restore(&mut self, key: &str, value: Option<&[u8]>) -> Result<(), String> {
-        let entry = value.map(schemas::decode::<MatchingEntry>).transpose();
-        self.state.restore(key, entry.map_err(|error| error.to_string())?.as_ref())
+        self.state.restore(key, decode_entry(value)?.as_ref())
     }
 
     fn commit(&mut self) {

@@ -4,10 +4,10 @@ use std::collections::HashSet;
 
 use runtime::log::{self, NewRecord};
 use runtime::{Clock, Envelope};
-use schemas::record::{OrderCommand, OrderCommandBody, OrdersEntry};
+use schemas::record::{OrderCommand, OrderCommandBody};
 use schemas::{CodecError, Layout, OrderId, Partition, Topic, UnixSeconds};
 
-use super::{Change, Machine, Rejected};
+use super::{Change, Machine, Rejected, decode_entry, encode_changes};
 use crate::machine::orders::{Effect, State};
 
 /// How many ticks one step writes at most.
@@ -86,15 +86,11 @@ impl Machine for Orders {
     }
 
     fn changes(&self) -> Result<Vec<Change>, CodecError> {
-        let encode = |(key, entry): (String, Option<OrdersEntry>)| {
-            Ok((key, entry.as_ref().map(schemas::encode).transpose()?))
-        };
-        self.state.changes().into_iter().map(encode).collect()
+        encode_changes(self.state.changes())
     }
 
     fn restore(&mut self, key: &str, value: Option<&[u8]>) -> Result<(), String> {
-        let entry = value.map(schemas::decode::<OrdersEntry>).transpose();
-        self.state.restore(key, entry.map_err(|error| error.to_string())?.as_ref())
+        self.state.restore(key, decode_entry(value)?.as_ref())
     }
 
     fn commit(&mut self) {

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use schemas::{Blockchain, Stablecoin, token_contract};
+
 use super::merchant::Merchant;
 use super::shop::ShopClient;
 
@@ -58,7 +60,8 @@ It stays up until Ctrl-C. Things to try in another terminal (bash, curl, openssl
             merchant_secret = super::MERCHANT_SECRET,
             admin_secret = super::ADMIN_SECRET,
             base = shop.base(),
-            token = "0xdAC17F958D2ee523a2206206994597C13D831ec7",
+            token = token_contract(Blockchain::Eth, Stablecoin::Usdt)
+                .map_or_else(String::new, |token| token.contract.to_string()),
             wallet = super::WALLET,
         ));
     }

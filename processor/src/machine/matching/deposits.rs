@@ -208,12 +208,7 @@ impl Deposits {
     }
 
     pub(super) fn undo(&mut self) {
-        let before = self.rows.take_before();
-        // First all that the step added, then all that it took: no reservation is held twice meanwhile.
-        for (id, _) in &before {
-            self.set(*id, None);
-        }
-        for (id, row) in before {
+        for (id, row) in self.rows.way_back() {
             self.set(id, row);
         }
         self.rows.commit();

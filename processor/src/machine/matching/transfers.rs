@@ -249,12 +249,7 @@ impl Transfers {
     }
 
     pub(super) fn undo(&mut self) {
-        let before = self.rows.take_before();
-        // First all that the step added, then all that it took: a payment has one row at any time.
-        for (id, _) in &before {
-            self.set(*id, None);
-        }
-        for (id, row) in before {
+        for (id, row) in self.rows.way_back() {
             self.set(id, row);
         }
         self.rows.commit();
