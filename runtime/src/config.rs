@@ -3,8 +3,12 @@
 //! Each crate reads its own section through a [`Reader`] into ready types. Readers note every problem
 //! and go on, so that an operator sees all of them at once.
 
+mod back_end;
 mod shop;
 
+pub use back_end::{
+    CqlConfig, KafkaConfig, KafkaSecurity, LogBackEnd, SecurityProtocol, StoreBackEnd,
+};
 pub use shop::{Matching, Merchant, Orders, Shop, Wallet};
 
 use std::cell::RefCell;
@@ -352,15 +356,23 @@ fn parse_duration(text: &str) -> Option<Duration> {
     number.checked_mul(millis).map(Duration::from_millis)
 }
 
-/// `[server]`, `[data]` and `[log]`: what the process itself needs.
+/// `[process]`, `[server]`, `[data]`, `[log]` and `[store]`: what the process itself needs.
 #[derive(Debug, Clone)]
 pub struct Process {
+    /// Names this process among those of its installation: its memberships and transactions.
+    pub name: String,
+    /// How many threads share the partitions of each stage in this process.
+    pub workers: u32,
     /// Where the API listens.
     pub listen: Option<SocketAddr>,
     /// Folder of the embedded back ends.
     pub data_dir: PathBuf,
     /// Partition counts.
     pub layout: Layout,
+    /// What the log is kept in.
+    pub log: LogBackEnd,
+    /// What the tables are kept in.
+    pub store: StoreBackEnd,
     /// How long stopping may take.
     pub stop_deadline: Duration,
 }
@@ -369,6 +381,14 @@ impl Process {
     /// Reads the sections.
     #[must_use]
     pub fn read(source: &mut Source) -> Self {
+        let mut process = source.section("process");
+        let name = process.text("name");
+        let legal = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        if name.is_empty() || name.len() > 100 || !name.chars().all(legal) {
+            process.problem("name", "must be 1 to 100 letters, digits, '.', '_' and '-'");
+        }
+        let workers = u32::try_from(process.integer("workers", 1..=64)).unwrap_or(1);
+        process.finish();
         let mut server = source.section("server");
         let listen = server.parsed("listen");
         let stop_deadline = server.duration("stop_deadline");
@@ -377,9 +397,7 @@ impl Process {
         let data_dir = PathBuf::from(data.text("dir"));
         data.finish();
         let mut log = source.section("log");
-        if log.text("backend") != "embedded" {
-            log.problem("backend", "must be \"embedded\"");
-        }
+        let log_back_end = LogBackEnd::read(&mut log);
         let mut count = |key: &str| u32::try_from(log.integer(key, 1..=256)).unwrap_or(1);
         let layout = Layout {
             lanes: count("lanes"),
@@ -388,11 +406,18 @@ impl Process {
         };
         log.finish();
         let mut store = source.section("store");
-        if store.text("backend") != "embedded" {
-            store.problem("backend", "must be \"embedded\"");
-        }
+        let store_back_end = StoreBackEnd::read(&mut store);
         store.finish();
-        Self { listen, data_dir, layout, stop_deadline }
+        Self {
+            name,
+            workers,
+            listen,
+            data_dir,
+            layout,
+            log: log_back_end,
+            store: store_back_end,
+            stop_deadline,
+        }
     }
 }
 
@@ -423,7 +448,7 @@ mod tests {
         );
         let mut unread = source.root.clone();
         let _ = Process::read(&mut source);
-        for section in ["server", "data", "log", "store", "tabel"] {
+        for section in ["process", "server", "data", "log", "store", "tabel"] {
             unread.remove(section);
         }
         for section in unread.keys() {
@@ -437,6 +462,42 @@ mod tests {
         assert!(found("log.lanes: must be a whole number"), "{lines:?}");
         assert!(found("tabel: unknown section"), "{lines:?}");
         assert_eq!(lines.len(), 5, "{lines:?}");
+    }
+
+    #[test]
+    fn back_ends_are_two_lines_each() {
+        let text = "[log]\nbackend = \"kafka\"\nbrokers = \"a:1,b:2\"\n\
+                    [store]\nbackend = \"cql\"\nnodes = [\"c:3\"]\n";
+        let mut source = source(text, &[]);
+        let process = Process::read(&mut source);
+        let LogBackEnd::Kafka(kafka) = process.log else { panic!("{:?}", process.log) };
+        assert_eq!(kafka.brokers, "a:1,b:2");
+        assert_eq!(kafka.security.protocol, SecurityProtocol::Plaintext);
+        let StoreBackEnd::Cql(cql) = process.store else { panic!("{:?}", process.store) };
+        assert_eq!(cql.nodes, ["c:3"]);
+        assert_eq!(cql.keyspace, "tidemark");
+        assert!(source.problems.borrow().is_empty(), "{:?}", source.problems);
+    }
+
+    #[test]
+    fn what_a_back_end_needs_is_asked_for() {
+        let text = "[log]\nbackend = \"kafka\"\nsecurity_protocol = \"sasl_ssl\"\n\
+                    transaction_timeout = \"1h\"\n[store]\nbackend = \"cql\"\nkeyspace = \"T-1\"\n";
+        let mut source = source(text, &[]);
+        let _ = Process::read(&mut source);
+        let lines = source.problems.take();
+        for start in [
+            "log.brokers: is missing",
+            "log.sasl_mechanism: must be",
+            "log.sasl_username: is missing",
+            "log.sasl_password: is missing",
+            "log.transaction_timeout: must be shorter",
+            "store.nodes: is missing",
+            "store.keyspace: must be",
+        ] {
+            assert!(lines.iter().any(|line| line.starts_with(start)), "{start}: {lines:?}");
+        }
+        assert_eq!(lines.len(), 7, "{lines:?}");
     }
 
     #[test]

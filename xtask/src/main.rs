@@ -12,7 +12,8 @@ const USAGE: &str = "cargo xtask <command>
 
   test [FILTER]   fetch what the tests need, run the checks, then every test; fails if one is skipped
   check           format, clippy and docs with warnings denied, the tidy test
-  services        fetch what the tests need and say where it is
+  services [run]  fetch what the tests need and say where it is; `run` starts Kafka and Cassandra too,
+                  until the end of standard input
   bench [NAME]    measure: machine, pipeline, api, process (default: all)";
 
 fn main() -> ExitCode {
@@ -22,7 +23,8 @@ fn main() -> ExitCode {
         ["test"] => test::run(None),
         ["test", filter] => test::run(Some(filter)),
         ["check"] => check::run(),
-        ["services"] => services::show(),
+        ["services"] => services::show(false),
+        ["services", "run"] => services::show(true),
         ["bench"] => bench::run(None),
         ["bench", name] => bench::run(Some(name)),
         _ => {

@@ -5,6 +5,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use xtask::{Cassandra, Kafka};
+
 use crate::shell;
 
 /// A real EVM node, as an npm package with a prebuilt binary.
@@ -19,7 +21,7 @@ fn cache() -> Result<PathBuf> {
 }
 
 /// The path of anvil, which is fetched if it is not there.
-pub(crate) fn anvil() -> Result<PathBuf> {
+fn anvil() -> Result<PathBuf> {
     let folder = cache()?.join(ANVIL.replace(['@', '/'], "-"));
     if binary(&folder).is_none() {
         std::fs::create_dir_all(&folder)?;
@@ -49,8 +51,173 @@ fn binary(folder: &Path) -> Option<PathBuf> {
     })
 }
 
+/// Kafka's jars with those of its tools and of Streams, as Maven has them.
+const KAFKA: Jars = Jars {
+    folder: "kafka-4.1.1",
+    group: "org.apache.kafka",
+    artifacts: &["kafka_2.13", "kafka-tools", "kafka-streams"],
+    version: "4.1.1",
+};
+/// Cassandra's jars.
+const CASSANDRA: Jars = Jars {
+    folder: "cassandra-5.0.6",
+    group: "org.apache.cassandra",
+    artifacts: &["cassandra-all"],
+    version: "5.0.6",
+};
+/// Clients of other languages: they must read what we write.
+const PYTHON: [&str; 4] = ["confluent-kafka==2.16.1", "fastavro==1.13.1", "attrs", "httpx"];
+const NODE: &str = "avsc@5.7.9";
+
+struct Jars {
+    folder: &'static str,
+    group: &'static str,
+    artifacts: &'static [&'static str],
+    version: &'static str,
+}
+
+/// Written into a folder when everything that belongs there is there.
+const COMPLETE: &str = "complete";
+
+impl Jars {
+    /// The folder of the jars, which are fetched if they are not there.
+    fn fetch(&self) -> Result<PathBuf> {
+        let folder = cache()?.join(self.folder);
+        let lib = folder.join("lib");
+        if !folder.join(COMPLETE).is_file() {
+            std::fs::create_dir_all(&lib)?;
+            std::fs::write(folder.join("pom.xml"), self.pom())?;
+            shell::run(
+                Command::new("mvn")
+                    .args(["--quiet", "--batch-mode", "dependency:copy-dependencies"])
+                    .arg(format!("-DoutputDirectory={}", lib.display()))
+                    .current_dir(&folder),
+            )
+            .context("the servers come from Maven: are Maven and a JDK 17 installed?")?;
+            std::fs::write(folder.join(COMPLETE), "")?;
+        }
+        Ok(lib)
+    }
+
+    fn pom(&self) -> String {
+        let dependency = |artifact: &&str| {
+            format!(
+                "<dependency><groupId>{}</groupId><artifactId>{artifact}</artifactId>\
+                 <version>{}</version></dependency>",
+                self.group, self.version
+            )
+        };
+        let all: String = self.artifacts.iter().map(dependency).collect();
+        format!(
+            "<project xmlns=\"http://maven.apache.org/POM/4.0.0\"><modelVersion>4.0.0</modelVersion>\
+             <groupId>tidemark</groupId><artifactId>services</artifactId><version>1</version>\
+             <dependencies>{all}</dependencies></project>"
+        )
+    }
+}
+
+/// A Python with the client libraries.
+fn python() -> Result<PathBuf> {
+    let folder = cache()?.join("python-clients");
+    let program = folder.join("bin").join("python");
+    if !folder.join(COMPLETE).is_file() {
+        shell::run(Command::new("python3").args(["-m", "venv"]).arg(&folder))
+            .context("is Python 3 with its venv module installed?")?;
+        shell::run(
+            Command::new(&program)
+                .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
+                .args(PYTHON),
+        )?;
+        std::fs::write(folder.join(COMPLETE), "")?;
+    }
+    Ok(program)
+}
+
+/// A folder of npm modules with the client library.
+fn node_modules() -> Result<PathBuf> {
+    let folder = cache()?.join(NODE.replace('@', "-"));
+    let modules = folder.join("node_modules");
+    if !modules.join("avsc").is_dir() {
+        std::fs::create_dir_all(&folder)?;
+        shell::run(
+            Command::new("npm")
+                .args(["install", "--no-audit", "--no-fund", "--prefix"])
+                .arg(&folder)
+                .arg(NODE),
+        )
+        .context("is Node.js installed?")?;
+    }
+    Ok(modules)
+}
+
+/// What tests find their servers and clients by: variables and their values.
+pub(crate) type Variables = Vec<(&'static str, String)>;
+
 /// Fetches everything and says where it is.
-pub(crate) fn show() -> Result<()> {
-    shell::say(&format!("anvil: {}", anvil()?.display()));
+pub(crate) fn fetch() -> Result<Variables> {
+    let path = |path: PathBuf| path.display().to_string();
+    Ok(vec![
+        ("TIDEMARK_TEST_ANVIL", path(anvil()?)),
+        ("TIDEMARK_TEST_KAFKA_LIB", path(KAFKA.fetch()?)),
+        ("TIDEMARK_TEST_CASSANDRA_LIB", path(CASSANDRA.fetch()?)),
+        ("TIDEMARK_TEST_PYTHON", path(python()?)),
+        ("TIDEMARK_TEST_NODE_MODULES", path(node_modules()?)),
+    ])
+}
+
+/// Servers that tests share, in a folder that goes with them.
+#[derive(Debug)]
+pub(crate) struct Running {
+    kafka: Kafka,
+    cassandra: Cassandra,
+    dir: PathBuf,
+}
+
+impl Running {
+    /// Starts them.
+    pub(crate) fn start(fetched: &Variables) -> Result<Self> {
+        let lib = |name: &str| {
+            let found = fetched.iter().find(|(variable, _)| *variable == name);
+            found.map(|(_, path)| PathBuf::from(path)).context("it was fetched")
+        };
+        let dir = std::env::temp_dir().join(format!("tidemark-services-{}", std::process::id()));
+        shell::say("$ starting Kafka and Cassandra");
+        let kafka = Kafka::start(&lib("TIDEMARK_TEST_KAFKA_LIB")?, &dir.join("kafka"), "")?;
+        let cassandra =
+            Cassandra::start(&lib("TIDEMARK_TEST_CASSANDRA_LIB")?, &dir.join("cassandra"))?;
+        Ok(Self { kafka, cassandra, dir })
+    }
+
+    /// Where they listen.
+    pub(crate) fn variables(&self) -> Variables {
+        vec![
+            ("TIDEMARK_TEST_KAFKA", self.kafka.brokers()),
+            ("TIDEMARK_TEST_CQL", self.cassandra.node()),
+        ]
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kafka.kill();
+        self.cassandra.kill();
+        // A left-over folder in the system's temporary one does no harm.
+        drop(std::fs::remove_dir_all(&self.dir));
+    }
+}
+
+/// Fetches everything, and with `run` starts the servers until standard input ends.
+#[expect(clippy::print_stdout, reason = "a command line tool")]
+pub(crate) fn show(run: bool) -> Result<()> {
+    let mut variables = fetch()?;
+    let running = if run { Some(Running::start(&variables)?) } else { None };
+    variables.extend(running.iter().flat_map(Running::variables));
+    for (name, value) in variables {
+        println!("export {name}={value}");
+    }
+    if running.is_some() {
+        shell::say("running until the end of standard input");
+        std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
+    }
     Ok(())
 }

@@ -5,8 +5,9 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::check;
+use crate::services::{self, Running};
 use crate::shell::{self, cargo};
-use crate::{check, services};
 
 /// What the test runners said in their closing lines.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -35,16 +36,17 @@ impl Counts {
 
 /// Runs the checks and then all tests, or with a filter those whose names contain it.
 pub(crate) fn run(filter: Option<&str>) -> Result<()> {
-    let anvil = services::anvil()?;
+    let fetched = services::fetch()?;
     if filter.is_none() {
         check::lints()?;
     }
+    let running = Running::start(&fetched)?;
     let mut command = cargo();
     command.args(["test", "--workspace", "--no-fail-fast"]);
     if let Some(filter) = filter {
         command.arg(filter);
     }
-    command.env("TIDEMARK_TEST_ANVIL", &anvil).stdout(Stdio::piped());
+    command.envs(fetched).envs(running.variables()).stdout(Stdio::piped());
     shell::say("$ cargo test --workspace --no-fail-fast");
     let mut child = command.spawn().context("cannot run cargo test")?;
     let mut counts = Counts::default();

@@ -1,0 +1,237 @@
+//! `[log]` and `[store]`: which back ends, and how to reach them.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use schemas::Secret;
+
+use super::Reader;
+
+/// What the log is kept in.
+#[derive(Debug, Clone)]
+pub enum LogBackEnd {
+    /// SQLite in `data.dir`.
+    Embedded,
+    /// Apache Kafka.
+    Kafka(KafkaConfig),
+}
+
+/// What the tables are kept in.
+#[derive(Debug, Clone)]
+pub enum StoreBackEnd {
+    /// SQLite in `data.dir`.
+    Embedded,
+    /// ScyllaDB or Cassandra.
+    Cql(CqlConfig),
+}
+
+/// How to reach Kafka.
+#[derive(Debug, Clone)]
+pub struct KafkaConfig {
+    /// `host:port`, separated by commas.
+    pub brokers: String,
+    /// Stands before the names of topics, groups and transactions, so that installations can share a
+    /// cluster.
+    pub prefix: String,
+    /// How many brokers keep each partition.
+    pub replication: u16,
+    /// After this silence a member of a group loses its partitions.
+    pub session_timeout: Duration,
+    /// After this time the broker aborts a transaction; shorter than the session.
+    pub transaction_timeout: Duration,
+    /// How connections are made.
+    pub security: KafkaSecurity,
+}
+
+/// Encryption and identity of connections to Kafka.
+#[derive(Debug, Clone, Default)]
+pub struct KafkaSecurity {
+    /// Whether connections are encrypted, and who says who we are.
+    pub protocol: SecurityProtocol,
+    /// SASL mechanism: `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`.
+    pub mechanism: Option<String>,
+    /// SASL user.
+    pub username: Option<String>,
+    /// SASL password.
+    pub password: Option<Secret>,
+    /// Certificates (PEM) that brokers may be signed by; none means those of the system.
+    pub ca_file: Option<PathBuf>,
+    /// Our own certificate (PEM).
+    pub certificate_file: Option<PathBuf>,
+    /// Its key (PEM).
+    pub key_file: Option<PathBuf>,
+    /// What the key is encrypted with.
+    pub key_password: Option<Secret>,
+}
+
+/// Kafka's `security.protocol`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SecurityProtocol {
+    /// Neither.
+    #[default]
+    Plaintext,
+    /// TLS.
+    Ssl,
+    /// SASL without TLS.
+    SaslPlaintext,
+    /// SASL over TLS.
+    SaslSsl,
+}
+
+impl SecurityProtocol {
+    /// The name that Kafka's clients use.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Plaintext => "plaintext",
+            Self::Ssl => "ssl",
+            Self::SaslPlaintext => "sasl_plaintext",
+            Self::SaslSsl => "sasl_ssl",
+        }
+    }
+
+    const fn has_sasl(self) -> bool {
+        matches!(self, Self::SaslPlaintext | Self::SaslSsl)
+    }
+}
+
+impl FromStr for SecurityProtocol {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        [Self::Plaintext, Self::Ssl, Self::SaslPlaintext, Self::SaslSsl]
+            .into_iter()
+            .find(|protocol| protocol.as_str() == text)
+            .ok_or("must be \"plaintext\", \"ssl\", \"sasl_plaintext\" or \"sasl_ssl\"")
+    }
+}
+
+/// How to reach ScyllaDB or Cassandra.
+#[derive(Debug, Clone)]
+pub struct CqlConfig {
+    /// `host:port` of some nodes; the others are found through them.
+    pub nodes: Vec<String>,
+    /// Keyspace of the tables.
+    pub keyspace: String,
+    /// How many nodes keep each row, for `tidemark schema migrate`.
+    pub replication: u16,
+    /// Data centre to prefer, and to keep rows in.
+    pub datacenter: Option<String>,
+    /// User.
+    pub username: Option<String>,
+    /// Password.
+    pub password: Option<Secret>,
+    /// Certificates (PEM) that nodes must be signed by; given, connections are encrypted.
+    pub ca_file: Option<PathBuf>,
+}
+
+impl LogBackEnd {
+    /// Takes the keys of `[log]` that are about the back end.
+    pub(super) fn read(log: &mut Reader) -> Self {
+        let backend = log.text("backend");
+        let kafka = KafkaConfig::read(log);
+        match backend.as_str() {
+            "kafka" => {
+                if kafka.brokers.is_empty() {
+                    log.problem("brokers", "is missing: Kafka needs host:port");
+                }
+                Self::Kafka(kafka)
+            }
+            "embedded" => Self::Embedded,
+            _ => {
+                log.problem("backend", "must be \"embedded\" or \"kafka\"");
+                Self::Embedded
+            }
+        }
+    }
+}
+
+impl KafkaConfig {
+    fn read(log: &mut Reader) -> Self {
+        let config = Self {
+            brokers: log.texts("brokers").unwrap_or_default().join(","),
+            prefix: log.text("prefix"),
+            replication: u16::try_from(log.integer("replication", 1..=99)).unwrap_or(1),
+            session_timeout: log.duration("session_timeout"),
+            transaction_timeout: log.duration("transaction_timeout"),
+            security: KafkaSecurity::read(log),
+        };
+        let legal = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        if config.prefix.len() > 100 || !config.prefix.chars().all(legal) {
+            log.problem("prefix", "must be at most 100 letters, digits, '.', '_' and '-'");
+        }
+        if config.transaction_timeout >= config.session_timeout {
+            log.problem("transaction_timeout", "must be shorter than log.session_timeout");
+        }
+        config
+    }
+}
+
+impl KafkaSecurity {
+    fn read(log: &mut Reader) -> Self {
+        let security = Self {
+            protocol: log.parsed("security_protocol").unwrap_or_default(),
+            mechanism: log.optional_text("sasl_mechanism"),
+            username: log.optional_text("sasl_username"),
+            password: log.secret("sasl_password"),
+            ca_file: log.optional_text("ca_file").map(PathBuf::from),
+            certificate_file: log.optional_text("certificate_file").map(PathBuf::from),
+            key_file: log.optional_text("key_file").map(PathBuf::from),
+            key_password: log.secret("key_password"),
+        };
+        if security.protocol.has_sasl() {
+            let known = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"];
+            if !security.mechanism.as_deref().is_some_and(|m| known.contains(&m)) {
+                log.problem("sasl_mechanism", &format!("must be one of {}", known.join(", ")));
+            }
+            if security.username.is_none() {
+                log.problem("sasl_username", "is missing");
+            }
+            if security.password.is_none() {
+                log.problem(
+                    "sasl_password",
+                    "is missing: give it, sasl_password_file, or its variable",
+                );
+            }
+        }
+        security
+    }
+}
+
+impl StoreBackEnd {
+    /// Takes the keys of `[store]`.
+    pub(super) fn read(store: &mut Reader) -> Self {
+        let backend = store.text("backend");
+        let cql = CqlConfig {
+            nodes: store.texts("nodes").unwrap_or_default(),
+            keyspace: store.text("keyspace"),
+            replication: u16::try_from(store.integer("replication", 1..=99)).unwrap_or(1),
+            datacenter: store.optional_text("datacenter"),
+            username: store.optional_text("username"),
+            password: store.secret("password"),
+            ca_file: store.optional_text("ca_file").map(PathBuf::from),
+        };
+        let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        let starts = cql.keyspace.starts_with(|c: char| c.is_ascii_lowercase());
+        if !starts || cql.keyspace.len() > 48 || !cql.keyspace.chars().all(legal) {
+            store.problem(
+                "keyspace",
+                "must be at most 48 lower-case letters, digits and '_', a letter first",
+            );
+        }
+        match backend.as_str() {
+            "cql" => {
+                if cql.nodes.iter().all(String::is_empty) {
+                    store.problem("nodes", "is missing: CQL needs [\"host:port\"]");
+                }
+                Self::Cql(cql)
+            }
+            "embedded" => Self::Embedded,
+            _ => {
+                store.problem("backend", "must be \"embedded\" or \"cql\"");
+                Self::Embedded
+            }
+        }
+    }
+}
