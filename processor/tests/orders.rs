@@ -187,7 +187,7 @@ mod choosing {
             // The second choice knows another wallet, but only the first is on its way.
             .then(choose('A', 3, usdt(Blockchain::Eth, &[1, 2])), "")
             .then(
-                refused('A', 0, RefusalReason::AmountsTaken),
+                refused('A', 0, 1, RefusalReason::AmountsTaken),
                 "A v3 pending payment_refused answers 2 [refused w1]
                  A v4 pending payment_refused answers 3 [refused w1]",
             );
@@ -243,12 +243,12 @@ mod choosing {
                 "eth w1: A/0 open 10.00 USDT from 1050 to 2000
                  A v2 pending payment_chosen answers 2 [requested w1]",
             )
-            .once(
-                refused('A', 0, RefusalReason::AmountsTaken),
+            .then(
+                refused('A', 0, 1, RefusalReason::AmountsTaken),
                 "eth w2: A/0 open 10.00 USDT from 1050 to 2000",
             )
-            .once(
-                refused('A', 0, RefusalReason::AmountsTaken),
+            .then(
+                refused('A', 0, 2, RefusalReason::AmountsTaken),
                 "eth w3: A/0 open 10.00 USDT from 1050 to 2000",
             )
             .then(
@@ -266,12 +266,12 @@ mod choosing {
                 "eth w1: A/0 open 10.00 USDT from 1050 to 2000
                  A v2 pending payment_chosen answers 2 [requested w1]",
             )
-            .once(
-                refused('A', 0, RefusalReason::AmountsTaken),
+            .then(
+                refused('A', 0, 1, RefusalReason::AmountsTaken),
                 "eth w2: A/0 open 10.00 USDT from 1050 to 2000",
             )
             .then(
-                refused('A', 0, RefusalReason::AmountsTaken),
+                refused('A', 0, 2, RefusalReason::AmountsTaken),
                 "A v3 pending payment_refused answers 2 [refused w2]",
             )
             .ignores(opened('A', 0, 9, "10.00"))
@@ -292,7 +292,7 @@ mod choosing {
                  A v2 pending payment_chosen answers 2 [requested w1]",
             )
             .then(
-                refused('A', 0, RefusalReason::Expired),
+                refused('A', 0, 1, RefusalReason::Expired),
                 "A v3 pending payment_refused answers 2 [refused w1]",
             )
             // No deposit can be paid any more: its own timer ends it.
@@ -348,7 +348,7 @@ mod choosing {
             )
             .then(mark_paid('A', 3), "A v3 paid! marked_paid answers 3 [requested w1]")
             .then(
-                refused('A', 0, RefusalReason::AmountsTaken),
+                refused('A', 0, 1, RefusalReason::AmountsTaken),
                 "A v4 paid payment_refused answers 2 [refused w1]",
             );
     }
@@ -362,7 +362,7 @@ mod choosing {
             let slot = i32::try_from(number).unwrap();
             let asked = story::decide(&mut state, &choose('A', 2, choice()));
             assert!(matches!(asked.as_slice(), [Effect::Command(open), _] if open.slot == slot));
-            story::decide(&mut state, &refused('A', slot, RefusalReason::AmountsTaken));
+            story::decide(&mut state, &refused('A', slot, 1, RefusalReason::AmountsTaken));
         }
         let effects = story::decide(&mut state, &choose('A', 3, choice()));
         let [Effect::Order(order)] = effects.as_slice() else { panic!("{effects:?}") };
@@ -601,7 +601,7 @@ mod expiring {
                 "A v5 pending deposit_closed [closed w1 #9 10.01] [requested w2]",
             )
             .then(
-                refused('A', 1, RefusalReason::Expired),
+                refused('A', 1, 2, RefusalReason::Expired),
                 "A v6 pending payment_refused answers 2 [closed w1 #9 10.01] [refused w2]",
             )
             .then(tick(2001, 'A'), "A v7 expired! expired [closed w1 #9 10.01] [refused w2]");
@@ -630,7 +630,7 @@ mod expiring {
         book.then(tick(2003, 'A'), "A v2 expired! expired")
             .then(cancel('B', 3), "B v2 cancelled! cancelled answers 3")
             .then(
-                refused('D', 0, RefusalReason::AmountsTaken),
+                refused('D', 0, 1, RefusalReason::AmountsTaken),
                 "D v3 pending payment_refused answers 2 [refused w1]",
             );
         assert_eq!(due(&book, 2003, 10), [order('D'), order('C')]);
@@ -649,8 +649,8 @@ fn every_command() -> Vec<OrderCommand> {
         mark_paid('A', 23),
         opened('A', 0, 30, "10.00"),
         opened('A', 1, 31, "10.00"),
-        refused('A', 0, RefusalReason::AmountsTaken),
-        refused('A', 0, RefusalReason::Expired),
+        refused('A', 0, 1, RefusalReason::AmountsTaken),
+        refused('A', 0, 1, RefusalReason::Expired),
         closed('A', 0, CloseReason::Expired),
         closed('A', 0, CloseReason::OrderPaid),
         closed('A', 5, CloseReason::Expired),

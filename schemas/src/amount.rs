@@ -127,7 +127,7 @@ impl Amount {
         kept
     }
 
-    fn from_decimal_bytes(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn from_decimal_bytes(bytes: &[u8]) -> Option<Self> {
         if bytes.is_empty() || bytes.first().is_some_and(|b| b & 0x80 != 0) {
             return None;
         }

@@ -9,14 +9,17 @@
 
 mod address;
 mod amount;
+pub mod asyncapi;
 mod chain;
 mod cloudevent;
 mod codec;
 mod event;
 mod header;
 mod identity;
+mod json;
 mod partition;
 pub mod record;
+mod schema;
 mod secret;
 mod signature;
 mod time;
@@ -29,21 +32,23 @@ pub use chain::{
     Blockchain, Stablecoin, TokenContract, UnknownName, token_contract, token_contracts,
 };
 pub use cloudevent::{CloudEvent, HEADER_TRACEPARENT};
-pub use codec::{CodecError, Schema, SchemaName, decode, encode};
+pub use codec::{CodecError, decode, encode};
 pub use event::{OrderStatusChanged, UnknownTransfer};
 pub use header::Headers;
 pub use identity::{
     BlockHash, CommandId, DepositId, Epoch, FulfillmentId, Hash, Inclusion, OrderId, PaymentKey,
     SEQUENCE_BITS, TransferId, TxHash,
 };
+pub use json::decode_json;
 pub use partition::{Layout, Partition, lane, murmur2};
+pub use schema::{Schema, SchemaName};
 pub use secret::Secret;
 pub use signature::{
     CheckoutSignature, SIGNATURE_AGE_MAX, SignatureError, sign_checkout, sign_service,
     verify_checkout, verify_service,
 };
-pub use time::{UnixMicros, UnixSeconds};
-pub use topic::{Cleanup, KeyKind, RETRY_DELAYS_SECONDS, Topic, TopicSpec};
+pub use time::{NotATime, UnixMicros, UnixSeconds};
+pub use topic::{Cleanup, Guide, KeyKind, RETRY_DELAYS_SECONDS, Topic, TopicSpec};
 pub use vocabulary::{
     AlertKind, AttemptOutcome, ChainRecordKind, CloseReason, DeliveryKind, DepositCommandKind,
     DepositState, EntryKind, OrderCause, OrderCommandKind, OrderStatus, RefusalReason,

@@ -1,5 +1,9 @@
 //! Every topic, in one table: name, key, partitions, what is kept, which record it carries.
 
+mod guide;
+
+pub use guide::Guide;
+
 use crate::{Layout, Partition, SchemaName};
 
 /// Delays of the webhook retry topics in seconds: after failed attempt n, the n-th one (spec 6.3.3,

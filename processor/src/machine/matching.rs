@@ -15,9 +15,9 @@ mod transfers;
 mod verdict;
 
 use schemas::record::{
-    Alert, Block, ChainBody, ChainRecord, ConfirmedTier, Deposit, DepositCommand,
-    DepositCommandBody, DepositEntry, LaneEntry, MatchingEntry, OrderCommand, OrderCommandBody,
-    Transfer, TransferEntry,
+    Alert, Block, ChainBody, ChainRecord, Deposit, DepositCommand, DepositCommandBody,
+    DepositEntry, LaneEntry, MatchingEntry, OrderCommand, OrderCommandBody, Transfer,
+    TransferEntry,
 };
 use schemas::{
     Blockchain, DepositId, Epoch, OrderId, Partition, TransferId, UnixMicros, UnixSeconds,
@@ -72,7 +72,6 @@ pub enum Effect {
 struct Lane {
     epoch: Epoch,
     head: Option<Block>,
-    confirmed: Vec<ConfirmedTier>,
     finalized: i64,
     match_window_seconds: i64,
     sequence: u64,
@@ -287,7 +286,6 @@ impl State {
         LaneEntry {
             epoch: self.lane.epoch,
             head: self.lane.head,
-            confirmed: self.lane.confirmed.clone(),
             finalized: self.lane.finalized,
             match_window_seconds: self.lane.match_window_seconds,
             sequence: self.lane.sequence.cast_signed(),
@@ -321,7 +319,6 @@ fn lane_row(entry: &LaneEntry) -> Lane {
     Lane {
         epoch: entry.epoch,
         head: entry.head,
-        confirmed: entry.confirmed.clone(),
         finalized: entry.finalized,
         match_window_seconds: entry.match_window_seconds,
         sequence: entry.sequence.unsigned_abs(),

@@ -114,8 +114,8 @@ impl State {
             Body::DepositOpened { slot, deposit_id, value } => {
                 self.deposit_opened(row, command, *slot, (*deposit_id, *value), effects);
             }
-            Body::DepositRefused { slot, reason } => {
-                self.deposit_refused(row, command, *slot, *reason, effects);
+            Body::DepositRefused { slot, wallet_address, reason } => {
+                self.deposit_refused(row, command, *slot, (*wallet_address, *reason), effects);
             }
             Body::DepositClosed { slot, reason } => {
                 self.deposit_closed(row, command, *slot, *reason, effects);

@@ -146,7 +146,7 @@ fn command_words(command: &OrderCommand) -> String {
         Body::DepositOpened { slot, deposit_id, value } => {
             format!("opened /{slot} #{deposit_id} {value}")
         }
-        Body::DepositRefused { slot, reason } => format!("refused /{slot} {reason}"),
+        Body::DepositRefused { slot, reason, .. } => format!("refused /{slot} {reason}"),
         Body::DepositClosed { slot, reason } => format!("closed /{slot} {reason}"),
         Body::CandidateSeen { transfer_id } => format!("seen #{transfer_id}"),
         Body::CandidateGone { transfer_id } => format!("gone #{transfer_id}"),

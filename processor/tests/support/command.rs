@@ -80,8 +80,15 @@ pub(crate) fn opened(order_letter: char, slot: i32, deposit: i64, value: &str) -
     tell(order_letter, OrderCommandBody::DepositOpened { slot, deposit_id, value })
 }
 
-pub(crate) fn refused(order_letter: char, slot: i32, reason: RefusalReason) -> OrderCommand {
-    tell(order_letter, OrderCommandBody::DepositRefused { slot, reason })
+/// The wallet of this number refuses.
+pub(crate) fn refused(
+    order_letter: char,
+    slot: i32,
+    number: u8,
+    reason: RefusalReason,
+) -> OrderCommand {
+    let wallet_address = wallet(number);
+    tell(order_letter, OrderCommandBody::DepositRefused { slot, wallet_address, reason })
 }
 
 pub(crate) fn closed(order_letter: char, slot: i32, reason: CloseReason) -> OrderCommand {

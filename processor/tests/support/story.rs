@@ -65,15 +65,6 @@ impl<M: Machine> Story<M> {
     #[track_caller]
     pub(crate) fn then(&mut self, input: impl Into<M::Input>, effects: &str) -> &mut Self {
         let input = input.into();
-        self.once(input.clone(), effects);
-        assert_no_news(&mut self.machine.clone(), &input);
-        self
-    }
-
-    /// The same for an input that would do more if it were given again.
-    #[track_caller]
-    pub(crate) fn once(&mut self, input: impl Into<M::Input>, effects: &str) -> &mut Self {
-        let input = input.into();
         let expected: Vec<&str> =
             effects.split([';', '\n']).map(str::trim).filter(|line| !line.is_empty()).collect();
         let found = self.step(&input);
@@ -95,6 +86,7 @@ impl<M: Machine> Story<M> {
         }
         assert_eq!(machine.snapshot(), self.machine.snapshot(), "old news left a trace");
         self.all_in_one_step();
+        assert_no_news(&mut self.machine.clone(), &input);
         self
     }
 

@@ -92,6 +92,7 @@ impl Observation {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     /// Heights confirmed by policy, for each amount tier; the first tier that fits counts.
+    #[serde(default)]
     pub confirmed: Vec<ConfirmedTier>,
     /// The chain does not go back below this height.
     pub finalized: i64,

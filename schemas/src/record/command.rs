@@ -42,10 +42,12 @@ pub enum OrderCommandBody {
         /// What the customer pays.
         value: Amount,
     },
-    /// No amount is free at the wallet asked.
+    /// The wallet asked takes no deposit.
     DepositRefused {
         /// Which of the order's deposits.
         slot: i32,
+        /// The wallet that refuses: a repeated refusal must not count for the next one asked.
+        wallet_address: Address,
         /// Why.
         reason: RefusalReason,
     },
@@ -103,6 +105,7 @@ pub struct PaymentRequest {
     /// Coin.
     pub token: Stablecoin,
     /// Wallets that take it, in the order to try.
+    #[serde(default)]
     pub wallets: Vec<Address>,
     /// When the amount is reserved already: by how much to go up.
     pub nudge_step: Amount,
@@ -198,6 +201,7 @@ struct DepositAnswer {
     slot: i32,
     deposit_id: Option<DepositId>,
     value: Option<Amount>,
+    wallet_address: Option<Address>,
     refusal_reason: Option<RefusalReason>,
     close_reason: Option<CloseReason>,
 }
@@ -239,6 +243,7 @@ impl Record for OrderCommand {
             slot,
             deposit_id: None,
             value: None,
+            wallet_address: None,
             refusal_reason: None,
             close_reason: None,
         };
@@ -261,10 +266,13 @@ impl Record for OrderCommand {
                     ..answer(*slot)
                 });
             }
-            Body::DepositRefused { slot, reason } => {
+            Body::DepositRefused { slot, wallet_address, reason } => {
                 wire.kind = Kind::DepositRefused;
-                wire.deposit =
-                    Some(DepositAnswer { refusal_reason: Some(*reason), ..answer(*slot) });
+                wire.deposit = Some(DepositAnswer {
+                    wallet_address: Some(*wallet_address),
+                    refusal_reason: Some(*reason),
+                    ..answer(*slot)
+                });
             }
             Body::DepositClosed { slot, reason } => {
                 wire.kind = Kind::DepositClosed;
@@ -303,7 +311,8 @@ impl Record for OrderCommand {
                 Some(Body::DepositOpened { slot: a.slot, deposit_id, value })
             }),
             Kind::DepositRefused => answer.and_then(|a| {
-                Some(Body::DepositRefused { slot: a.slot, reason: a.refusal_reason? })
+                let (wallet_address, reason) = a.wallet_address.zip(a.refusal_reason)?;
+                Some(Body::DepositRefused { slot: a.slot, wallet_address, reason })
             }),
             Kind::DepositClosed => answer
                 .and_then(|a| Some(Body::DepositClosed { slot: a.slot, reason: a.close_reason? })),

@@ -4,9 +4,10 @@ use uuid::Uuid;
 
 use super::*;
 use crate::{
-    Address, AddressFamily, AlertKind, Amount, AttemptOutcome, Blockchain, CommandId, DeliveryKind,
-    DepositId, DepositState, Epoch, FulfillmentId, Hash, OrderCause, OrderId, OrderStatus,
-    Stablecoin, TransferId, TransferStatus, UnixMicros, UnixSeconds,
+    Address, AddressFamily, AlertKind, Amount, AttemptOutcome, Blockchain, CodecError, CommandId,
+    DeliveryKind, DepositId, DepositState, Epoch, FulfillmentId, Hash, OrderCause, OrderId,
+    OrderStatus, SchemaName, Stablecoin, TransferId, TransferStatus, UnixMicros, UnixSeconds,
+    encode,
 };
 
 const SEEN: UnixMicros = UnixMicros(1_790_000_012_345_678);
@@ -292,12 +293,35 @@ pub fn dead_letter() -> DeadLetter {
     }
 }
 
+/// Every example as a value of a topic. A schema whose records have several kinds comes more than once.
+///
+/// # Errors
+/// As [`encode`], never in practice: every example fits its schema.
+pub fn values() -> Result<Vec<(SchemaName, Vec<u8>)>, CodecError> {
+    Ok(vec![
+        (SchemaName::ChainRecord, encode(&chain_record())?),
+        (SchemaName::ChainRecord, encode(&chain_head())?),
+        (SchemaName::OrderCommand, encode(&order_command())?),
+        (SchemaName::DepositCommand, encode(&deposit_command())?),
+        (SchemaName::Order, encode(&order())?),
+        (SchemaName::Deposit, encode(&deposit())?),
+        (SchemaName::Transfer, encode(&transfer())?),
+        (SchemaName::MatchingEntry, encode(&matching_entry())?),
+        (SchemaName::OrdersEntry, encode(&orders_entry())?),
+        (SchemaName::Delivery, encode(&delivery())?),
+        (SchemaName::Attempt, encode(&attempt())?),
+        (SchemaName::ChainProgress, encode(&chain_progress())?),
+        (SchemaName::Alert, encode(&alert())?),
+        (SchemaName::DeadLetter, encode(&dead_letter())?),
+    ])
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::{decode, encode};
+    use crate::decode;
 
     /// The bytes of each example are a file, so that a change of the wire format cannot go unnoticed.
     /// `UPDATE_GOLDEN=1` is not read on purpose: delete the file to make a new one, and say why.
@@ -388,7 +412,11 @@ mod tests {
             OrderCommandBody::Cancel,
             OrderCommandBody::MarkPaid,
             OrderCommandBody::DepositOpened { slot: 1, deposit_id: DepositId(4), value: amount(7) },
-            OrderCommandBody::DepositRefused { slot: 1, reason: RefusalReason::AmountsTaken },
+            OrderCommandBody::DepositRefused {
+                slot: 1,
+                wallet_address: wallet(),
+                reason: RefusalReason::AmountsTaken,
+            },
             OrderCommandBody::DepositClosed { slot: 1, reason: CloseReason::Expired },
             OrderCommandBody::CandidateSeen { transfer_id: TransferId(3) },
             OrderCommandBody::CandidateGone { transfer_id: TransferId(3) },

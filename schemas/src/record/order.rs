@@ -46,8 +46,10 @@ pub struct Order {
     /// The transfer that paid it; none if an operator did.
     pub paid_by: Option<TransferId>,
     /// Transfers that fit, seen and not yet settled.
+    #[serde(default)]
     pub candidates: Vec<TransferId>,
     /// Its deposits, in the order they were asked for.
+    #[serde(default)]
     pub deposits: Vec<OrderDeposit>,
 }
 plain_record!(Order);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Block, ConfirmedTier, Deposit, Order, PaymentRequest, Record, Transfer, plain_record};
+use super::{Block, Deposit, Order, PaymentRequest, Record, Transfer, plain_record};
 use crate::{CommandId, EntryKind, Epoch, SchemaName, UnixSeconds};
 
 /// A value of `processor.matching.changelog`.
@@ -23,8 +23,6 @@ pub struct LaneEntry {
     pub epoch: Epoch,
     /// The last head; none before the first.
     pub head: Option<Block>,
-    /// Confirmed heights of the last head.
-    pub confirmed: Vec<ConfirmedTier>,
     /// The chain does not go back below this height.
     pub finalized: i64,
     /// Match window of the last head.
@@ -102,6 +100,7 @@ pub struct OrdersEntry {
     /// Its public part.
     pub order: Order,
     /// Choices that are not answered yet.
+    #[serde(default)]
     pub pending: Vec<PendingChoice>,
 }
 plain_record!(OrdersEntry);

@@ -170,7 +170,6 @@ impl State {
         let lane = self.lane_mut();
         lane.epoch = record.epoch;
         lane.head = Some(record.block);
-        lane.confirmed.clone_from(&head.confirmed);
         lane.finalized = lane.finalized.max(head.finalized);
         lane.match_window_seconds = head.match_window_seconds;
         let (now, chain_time) = (record.observed_at, record.block.timestamp);

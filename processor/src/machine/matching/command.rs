@@ -27,11 +27,12 @@ impl State {
         if self.deposits.by_slot(order, slot).is_some() {
             return;
         }
-        let refuse = |reason| OrderCommandBody::DepositRefused { slot, reason };
+        let wallet_address = command.wallet_address;
+        let refuse = |reason| OrderCommandBody::DepositRefused { slot, wallet_address, reason };
         if self.chain_time().is_some_and(|time| time > open.expires_at) {
             return Self::tell_order(effects, order, now, refuse(RefusalReason::Expired));
         }
-        let wallet = command.wallet_address;
+        let wallet = wallet_address;
         let (step, limit) = (open.nudge_step, open.nudge_limit);
         let free = self.deposits.free_amount(wallet, open.token, open.value, step, limit);
         let Some(value) = free else {

@@ -4,7 +4,7 @@ use schemas::record::{
     DepositCommand, DepositCommandBody, OpenDeposit, OrderCommand, OrderDeposit, PaymentRequest,
     PendingChoice,
 };
-use schemas::{CommandId, DepositState, OrderCause, RefusalReason};
+use schemas::{Address, CommandId, DepositState, OrderCause, RefusalReason};
 
 use super::{DEPOSITS_MAX, Effect, OrderRow, State};
 
@@ -78,12 +78,12 @@ impl State {
         mut row: OrderRow,
         command: &OrderCommand,
         slot: i32,
-        reason: RefusalReason,
+        (wallet, reason): (Address, RefusalReason),
         effects: &mut Vec<Effect>,
     ) {
         let Some(deposit) = row.deposit_mut(slot) else { return };
-        if deposit.state != DepositState::Requested {
-            return;
+        if deposit.state != DepositState::Requested || deposit.wallet_address != wallet {
+            return; // Answered already, or another wallet is asked by now.
         }
         if row.is_pending() && reason == RefusalReason::AmountsTaken {
             let next =

@@ -1,0 +1,210 @@
+//! What is a record and what is not; and other versions of a schema.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value as Json, json};
+
+use super::*;
+use crate::record::{Alert, Order, example};
+
+#[test]
+fn bytes_that_are_not_the_record_are_told_apart() {
+    let good = encode(&example::alert()).unwrap();
+    assert!(matches!(decode::<Alert>(&good[..4]), Err(CodecError::Framing)));
+    let mut magic = good.clone();
+    magic[0] = 1;
+    assert!(matches!(decode::<Alert>(&magic), Err(CodecError::Framing)));
+    let mut id = good.clone();
+    id[1] ^= 1;
+    assert!(matches!(decode::<Alert>(&id), Err(CodecError::SchemaId { .. })));
+    assert!(matches!(decode::<Alert>(&good[..good.len() - 1]), Err(CodecError::Avro { .. })));
+    let mut long = good.clone();
+    long.push(0);
+    assert!(matches!(decode::<Alert>(&long), Err(CodecError::Trailing(1))));
+    assert_eq!(decode::<Alert>(&good).unwrap(), example::alert());
+}
+
+/// A codec of two versions of a record, the second one being `text`, that writes the first or the
+/// second.
+fn two_versions(name: SchemaName, text: String, is_second_written: bool) -> Codec {
+    let first = name.schema().text;
+    let second: &'static str = Box::leak(text.into_boxed_str());
+    let written = if is_second_written { second } else { first };
+    Codec::new(Box::leak(Box::new(Versions::new(name, &[first, second], written))))
+}
+
+/// The named types of a schema, by full name.
+fn named(schema: &Json, found: &mut BTreeMap<String, Json>) {
+    match schema {
+        Json::Array(all) => all.iter().for_each(|part| named(part, found)),
+        Json::Object(parts) => {
+            if schema["type"] == "record" {
+                found.insert(full_name(schema), schema.clone());
+            }
+            parts.values().for_each(|part| named(part, found));
+        }
+        _ => {}
+    }
+}
+
+/// A schema whose named types are known, and one of their fields that is to be left out.
+struct Cut {
+    named: BTreeMap<String, Json>,
+    record: String,
+    field: String,
+}
+
+impl Cut {
+    /// The fields of a record's schema that stay.
+    fn kept<'a>(&self, schema: &'a Json) -> impl Iterator<Item = &'a Json> {
+        let here = full_name(schema) == self.record;
+        let fields = schema["fields"].as_array().unwrap().iter();
+        fields.filter(move |field| !here || field["name"] != self.field.as_str())
+    }
+
+    fn schema(&self, schema: &Json, told: &mut BTreeSet<String>) -> Json {
+        match schema {
+            Json::String(name) if self.named.contains_key(name) && !told.contains(name) => {
+                self.schema(&self.named[name], told)
+            }
+            Json::Array(parts) => parts.iter().map(|part| self.schema(part, told)).collect(),
+            Json::Object(_) if schema["type"] == "record" => {
+                let name = full_name(schema);
+                if !told.insert(name.clone()) {
+                    return name.into();
+                }
+                let field = |field: &Json| json!({ "name": field["name"], "type": self.schema(&field["type"], told) });
+                let fields: Vec<_> = self.kept(schema).map(field).collect();
+                json!({ "type": "record", "name": name, "fields": fields })
+            }
+            Json::Object(_) if schema["type"] == "array" => {
+                json!({ "type": "array", "items": self.schema(&schema["items"], told) })
+            }
+            other => other.clone(),
+        }
+    }
+
+    fn value(&self, value: Value, schema: &Json) -> Value {
+        let schema = schema.as_str().and_then(|name| self.named.get(name)).unwrap_or(schema);
+        match value {
+            Value::Record(fields) => {
+                let mut fields: BTreeMap<_, _> = fields.into_iter().collect();
+                let field = |field: &Json| {
+                    let name = field["name"].as_str().unwrap();
+                    (name.to_owned(), self.value(fields.remove(name).unwrap(), &field["type"]))
+                };
+                Value::Record(self.kept(schema).map(field).collect())
+            }
+            Value::Union(branch, inner) => {
+                let inner = self.value(*inner, &schema[branch as usize]);
+                Value::Union(branch, Box::new(inner))
+            }
+            Value::Array(items) => {
+                let item = |item| self.value(item, &schema["items"]);
+                Value::Array(items.into_iter().map(item).collect())
+            }
+            other => other,
+        }
+    }
+}
+
+fn full_name(schema: &Json) -> String {
+    format!("tidemark.{}", schema["name"].as_str().unwrap())
+}
+
+/// A value with those of its fields that a schema has, and null for the others.
+fn fitted(value: Value, schema: &Json) -> Value {
+    let Value::Record(fields) = value else { panic!("{value:?}") };
+    let mut fields: BTreeMap<_, _> = fields.into_iter().collect();
+    let field = |field: &Json| {
+        let name = field["name"].as_str().unwrap();
+        let null = Value::Union(0, Box::new(Value::Null));
+        (name.to_owned(), fields.remove(name).unwrap_or(null))
+    };
+    Value::Record(schema["fields"].as_array().unwrap().iter().map(field).collect())
+}
+
+fn parse(text: &str) -> Json {
+    serde_json::from_str(text).unwrap()
+}
+
+#[test]
+fn old_bytes_are_read_with_a_new_schema_and_new_bytes_with_an_old_one() {
+    let mut schema = parse(SchemaName::Order.schema().text);
+    let fields = schema["fields"].as_array_mut().unwrap();
+    fields.retain(|field| field["name"] != "expecting_wallet_address");
+    let added = json!({ "name": "added", "type": ["null", "string"], "default": null });
+    fields.insert(1, added);
+    let old = two_versions(SchemaName::Order, schema.to_string(), false);
+    let new = two_versions(SchemaName::Order, schema.to_string(), true);
+    let (old_id, new_id) = (old.schema.id, new.schema.id);
+    assert_ne!(old_id, new_id);
+
+    let order = example::order();
+    assert!(order.expecting_wallet_address.is_some());
+    let first = old.encode(&order).unwrap();
+    let mut second = first[..1].to_vec();
+    second.extend_from_slice(&new_id.to_be_bytes());
+    let value = fitted(old.value(&first).unwrap(), &schema);
+    second.extend(new.writer.write_value_to_vec(value).unwrap());
+    assert_eq!(split(&first).unwrap().0, old_id);
+
+    for codec in [&old, &new] {
+        assert_eq!(codec.decode::<Order>(&first).unwrap(), order);
+        let reduced = Order { expecting_wallet_address: None, ..order.clone() };
+        assert_eq!(codec.decode::<Order>(&second).unwrap(), reduced);
+        let long = [second.as_slice(), &[0]].concat();
+        assert!(matches!(codec.decode::<Order>(&long), Err(CodecError::Trailing(1))));
+        let short = &second[..9];
+        assert!(matches!(codec.decode::<Order>(short), Err(CodecError::Avro { .. })));
+    }
+    assert!(matches!(decode::<Order>(&second), Err(CodecError::SchemaId { .. })));
+}
+
+/// Whatever field may be missing in a version: without it, the record is read all the same. So the Rust
+/// types have the defaults that the schemas promise.
+#[test]
+fn what_a_version_may_lack_gets_its_default() {
+    fn check<R: Record + PartialEq + std::fmt::Debug>(record: &R) -> usize {
+        let name = R::SCHEMA;
+        let schema = parse(name.schema().text);
+        let bytes = encode(record).unwrap();
+        let mut types = BTreeMap::new();
+        named(&schema, &mut types);
+        let mut count = 0;
+        for (record, field) in types.iter().flat_map(|(record, schema)| {
+            let fields = schema["fields"].as_array().unwrap().iter();
+            let optional = fields.filter(|field| field.get("default").is_some());
+            optional.map(move |field| (record, field["name"].as_str().unwrap()))
+        }) {
+            let cut = Cut { named: types.clone(), record: record.clone(), field: field.to_owned() };
+            let text = cut.schema(&schema, &mut BTreeSet::new()).to_string();
+            let new = two_versions(name, text, true);
+            let value = cut.value(codec(name).value(&bytes).unwrap(), &schema);
+            let mut short = bytes[..1].to_vec();
+            short.extend_from_slice(&new.schema.id.to_be_bytes());
+            short.extend(new.writer.write_value_to_vec(value).unwrap());
+            let read = new.decode::<R::Wire>(&short);
+            read.unwrap_or_else(|error| panic!("without {record}.{field}: {error}"));
+            count += 1;
+        }
+        count
+    }
+    let optional = [
+        check(&example::chain_record()),
+        check(&example::chain_head()),
+        check(&example::order_command()),
+        check(&example::deposit_command()),
+        check(&example::order()),
+        check(&example::deposit()),
+        check(&example::transfer()),
+        check(&example::matching_entry()),
+        check(&example::orders_entry()),
+        check(&example::delivery()),
+        check(&example::attempt()),
+        check(&example::chain_progress()),
+        check(&example::alert()),
+        check(&example::dead_letter()),
+    ];
+    assert!(optional.iter().sum::<usize>() > 50, "{optional:?}");
+}

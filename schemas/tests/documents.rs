@@ -1,0 +1,157 @@
+//! The documents for readers outside say what the topic table says.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use schemas::asyncapi::Installation;
+use schemas::{Cleanup, KeyKind, Layout, SchemaName, Topic};
+
+fn document(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name)
+}
+
+/// What `tidemark asyncapi` tells without a configuration.
+fn by_default() -> Installation {
+    Installation {
+        layout: Layout { lanes: 1, orders: 4, webhooks: 2 },
+        prefix: String::new(),
+        replicas: 1,
+        brokers: "localhost:9092".to_owned(),
+        is_secure: false,
+        registry: "http://127.0.0.1:8080/registry".to_owned(),
+    }
+}
+
+#[test]
+fn the_asyncapi_document_is_fresh() {
+    let fresh = by_default().asyncapi();
+    let path = document("asyncapi.yaml");
+    if std::fs::read_to_string(&path).unwrap_or_default() != fresh {
+        std::fs::write(&path, &fresh).unwrap();
+        panic!("docs/asyncapi.yaml was out of date; it is made anew: look at it and commit it");
+    }
+}
+
+/// Every reference leads somewhere, every topic is there, and no schema is left out.
+#[test]
+fn the_asyncapi_document_hangs_together() {
+    let installation = Installation { prefix: "shop.".to_owned(), ..by_default() };
+    let text = installation.asyncapi();
+    let mut defined = BTreeSet::new();
+    let mut path: Vec<(usize, String)> = Vec::new();
+    for line in text.lines().skip(1) {
+        let depth = line.len() - line.trim_start().len();
+        let Some((key, _)) = line.trim_start().split_once(':') else { continue };
+        if key.starts_with(['"', '-', '{', '}']) {
+            continue;
+        }
+        path.retain(|(outer, _)| *outer < depth);
+        path.push((depth, key.to_owned()));
+        let keys: Vec<_> = path.iter().map(|(_, key)| key.as_str()).collect();
+        defined.insert(format!("#/{}", keys.join("/")));
+    }
+    let references: BTreeSet<_> = text
+        .lines()
+        .filter_map(|line| line.trim_start().strip_prefix("\"$ref\": \"")?.strip_suffix('"'))
+        .map(str::to_owned)
+        .collect();
+    assert!(references.len() > SchemaName::ALL.len() + Topic::ALL.len(), "{}", references.len());
+    assert_eq!(references.difference(&defined).collect::<Vec<_>>(), Vec::<&String>::new());
+    for topic in Topic::ALL {
+        assert!(defined.contains(&format!("#/channels/{topic}/bindings/kafka")), "{topic}");
+        assert!(text.contains(&format!("    address: \"shop.{topic}\"\n")), "{topic}");
+    }
+    for name in SchemaName::ALL {
+        let part = format!("#/components/schemas/{name:?}");
+        assert!(references.contains(&part), "no message carries {part}");
+    }
+}
+
+/// One row for each topic, as `docs/TOPICS.md` has it.
+fn table() -> String {
+    let layout = by_default().layout;
+    let mut table = String::from(
+        "| topic | record | key | partition | partitions by default | kept | written by |\n\
+         |---|---|---|---|---|---|---|\n",
+    );
+    for is_public in [true, false] {
+        for topic in Topic::ALL.into_iter().filter(|topic| topic.guide().is_public == is_public) {
+            // One row for all delays.
+            let (name, is_further) = match topic {
+                Topic::WebhooksRetry(level) => ("webhooks.retry.1s … .1024s", level > 0),
+                Topic::WebhooksDefer(level) => ("webhooks.defer.5s, .60s", level > 0),
+                _ => (topic.name(), false),
+            };
+            if is_further {
+                continue;
+            }
+            let (spec, guide) = (topic.spec(), topic.guide());
+            let partition = match spec.key {
+                KeyKind::Lane => "lane of the wallet",
+                KeyKind::Order | KeyKind::Event => "hash of the key",
+                KeyKind::Chain => "index of the chain",
+                KeyKind::Single => "0",
+            };
+            let kept = match spec.cleanup {
+                Cleanup::Compact => "the last of each key".to_owned(),
+                Cleanup::Delete { hours } => format!("{} days", hours / 24),
+            };
+            table.push_str(&format!(
+                "| `{name}`{} | `{:?}` | {} | {partition} | {} | {kept} | {} |\n",
+                if is_public { "" } else { " (internal)" },
+                spec.schema,
+                guide.key,
+                topic.partitions(&layout),
+                guide.writers.join(", "),
+            ));
+        }
+    }
+    table
+}
+
+#[test]
+fn the_table_of_topics_is_fresh() {
+    let (begin, end) = ("<!-- topics: begin -->\n", "<!-- topics: end -->");
+    let path = document("TOPICS.md");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = text.split_once(begin).unwrap();
+    let (found, after) = rest.split_once(end).unwrap();
+    if found != table() {
+        std::fs::write(&path, format!("{before}{begin}{}{end}{after}", table())).unwrap();
+        panic!("the table in docs/TOPICS.md was out of date; it is made anew: commit it");
+    }
+}
+
+#[test]
+fn every_topic_is_explained() {
+    let text = std::fs::read_to_string(document("TOPICS.md")).unwrap();
+    for topic in Topic::ALL.into_iter().filter(|topic| topic.guide().is_public) {
+        let heading = format!("\n### {topic}\n");
+        assert!(text.contains(&heading), "docs/TOPICS.md has no chapter on {topic}");
+    }
+}
+
+/// The code that readers copy is the code that the tests run.
+#[test]
+fn recipes_are_the_code_that_is_tested() {
+    let text = std::fs::read_to_string(document("TOPICS.md")).unwrap();
+    let clients = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/clients");
+    for (language, file, comment) in [
+        ("python", "python/client.py", "#"),
+        ("js", "node/client.js", "//"),
+        ("java", "java/Client.java", "//"),
+    ] {
+        let code = std::fs::read_to_string(clients.join(file)).unwrap();
+        for name in ["read", "write"] {
+            let (begin, end) = (format!("{comment} recipe: {name}\n"), format!("{comment} end\n"));
+            let parts: Vec<_> = code
+                .split(&begin)
+                .skip(1)
+                .map(|part| part.split(&end).next().unwrap().trim_matches('\n'))
+                .collect();
+            assert!(!parts.is_empty(), "{file} has no recipe {name}");
+            let recipe = format!("```{language}\n{}\n```\n", parts.join("\n\n"));
+            assert!(text.contains(&recipe), "docs/TOPICS.md has another recipe {name} than {file}");
+        }
+    }
+}
