@@ -4,22 +4,23 @@
 //! and go on, so that an operator sees all of them at once.
 
 mod back_end;
+mod process;
 mod shop;
 
 pub use back_end::{
     CqlConfig, KafkaConfig, KafkaSecurity, LogBackEnd, SecurityProtocol, StoreBackEnd,
 };
+pub use process::Process;
 pub use shop::{Matching, Merchant, Orders, Shop, Wallet};
 
 use std::cell::RefCell;
-use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::str::FromStr;
 use std::time::Duration;
 
-use schemas::{Layout, Secret};
+use schemas::Secret;
 use toml::{Table, Value};
 
 /// The documented defaults. Every key that is not required is in it.
@@ -115,6 +116,12 @@ impl Source {
             }
         };
         list.into_iter().enumerate().filter_map(reader).collect()
+    }
+
+    /// Takes back that a key is missing: what this process does needs it not.
+    pub fn forgive(&mut self, key: &str) {
+        let missing = format!("{key}: is missing");
+        self.problems.borrow_mut().retain(|line| !line.starts_with(&missing));
     }
 
     /// Ends the reading.
@@ -354,71 +361,6 @@ fn parse_duration(text: &str) -> Option<Duration> {
         _ => return None,
     };
     number.checked_mul(millis).map(Duration::from_millis)
-}
-
-/// `[process]`, `[server]`, `[data]`, `[log]` and `[store]`: what the process itself needs.
-#[derive(Debug, Clone)]
-pub struct Process {
-    /// Names this process among those of its installation: its memberships and transactions.
-    pub name: String,
-    /// How many threads share the partitions of each stage in this process.
-    pub workers: u32,
-    /// Where the API listens.
-    pub listen: Option<SocketAddr>,
-    /// Folder of the embedded back ends.
-    pub data_dir: PathBuf,
-    /// Partition counts.
-    pub layout: Layout,
-    /// What the log is kept in.
-    pub log: LogBackEnd,
-    /// What the tables are kept in.
-    pub store: StoreBackEnd,
-    /// How long stopping may take.
-    pub stop_deadline: Duration,
-}
-
-impl Process {
-    /// Reads the sections.
-    #[must_use]
-    pub fn read(source: &mut Source) -> Self {
-        let mut process = source.section("process");
-        let name = process.text("name");
-        let legal = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        if name.is_empty() || name.len() > 100 || !name.chars().all(legal) {
-            process.problem("name", "must be 1 to 100 letters, digits, '.', '_' and '-'");
-        }
-        let workers = u32::try_from(process.integer("workers", 1..=64)).unwrap_or(1);
-        process.finish();
-        let mut server = source.section("server");
-        let listen = server.parsed("listen");
-        let stop_deadline = server.duration("stop_deadline");
-        server.finish();
-        let mut data = source.section("data");
-        let data_dir = PathBuf::from(data.text("dir"));
-        data.finish();
-        let mut log = source.section("log");
-        let log_back_end = LogBackEnd::read(&mut log);
-        let mut count = |key: &str| u32::try_from(log.integer(key, 1..=256)).unwrap_or(1);
-        let layout = Layout {
-            lanes: count("lanes"),
-            orders: count("order_partitions"),
-            webhooks: count("webhook_partitions"),
-        };
-        log.finish();
-        let mut store = source.section("store");
-        let store_back_end = StoreBackEnd::read(&mut store);
-        store.finish();
-        Self {
-            name,
-            workers,
-            listen,
-            data_dir,
-            layout,
-            log: log_back_end,
-            store: store_back_end,
-            stop_deadline,
-        }
-    }
 }
 
 #[cfg(test)]

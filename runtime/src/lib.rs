@@ -11,8 +11,10 @@ pub mod config;
 mod envelope;
 pub mod log;
 mod metrics;
+pub mod readiness;
 pub mod task;
 pub mod telemetry;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use envelope::{Envelope, dead_letter};
+pub use readiness::Readiness;

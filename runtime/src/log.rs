@@ -16,6 +16,7 @@ use async_trait::async_trait;
 use schemas::{Headers, Layout, Partition, Topic, UnixMicros};
 
 pub mod embedded;
+pub mod kafka;
 
 /// A place in a partition. The next offset of a reader is where it goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -1,19 +1,24 @@
-//! Logs to standard error, metrics at `/metrics`.
+//! Logs to standard error; metrics at `/metrics`, readiness at `/ready`, and `/live`.
 
 use std::future::Future;
 use std::net::SocketAddr;
 
-use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
 use axum::routing::get;
+use axum::{Json, Router};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use serde::Serialize;
+use tokio::net::TcpListener;
 use tracing_subscriber::EnvFilter;
 
+use crate::Readiness;
 use crate::config::Reader;
 
 /// `[telemetry]`.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where `/metrics` is served; none turns it off.
+    /// Where `/metrics`, `/ready` and `/live` are served; none turns them off.
     pub listen: Option<SocketAddr>,
     /// Which log lines are written, in `tracing`'s filter syntax.
     pub filter: String,
@@ -45,9 +50,9 @@ pub enum Error {
     /// Something else in the process took the global recorder or subscriber.
     #[error("telemetry is already installed: {0}")]
     Installed(String),
-    /// The port is taken.
+    /// The server could not go on accepting.
     #[error("cannot serve metrics: {0}")]
-    Listen(#[from] std::io::Error),
+    Serve(#[from] std::io::Error),
 }
 
 /// Installs the log subscriber.
@@ -75,17 +80,37 @@ pub fn init_metrics() -> Result<PrometheusHandle, Error> {
     Ok(handle)
 }
 
-/// Serves `/metrics` until `stop`.
+/// What `/ready` answers.
+#[derive(Debug, Serialize)]
+struct ReadyView {
+    ready: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    waiting_for: Vec<String>,
+}
+
+/// Serves `/metrics`, `/ready` and `/live` until `stop`. `/ready` answers 200 `{"ready":true}`, or 503
+/// with what is waited for; `/live` answers 200 as long as the process runs.
 ///
 /// # Errors
-/// [`Error::Listen`] if the address cannot be bound.
+/// [`Error::Serve`] if nothing can be accepted any more.
 pub async fn serve(
-    listen: SocketAddr,
-    handle: PrometheusHandle,
+    listener: TcpListener,
+    metrics: PrometheusHandle,
+    readiness: Readiness,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Error> {
-    let listener = tokio::net::TcpListener::bind(listen).await?;
-    let routes = Router::new().route("/metrics", get(move || std::future::ready(handle.render())));
+    let routes = Router::new()
+        .route("/metrics", get(move || std::future::ready(metrics.render())))
+        .route("/ready", get(ready))
+        .route("/live", get(|| async { "live" }))
+        .with_state(readiness);
     axum::serve(listener, routes).with_graceful_shutdown(stop).await?;
     Ok(())
+}
+
+async fn ready(State(readiness): State<Readiness>) -> (StatusCode, Json<ReadyView>) {
+    let waiting_for = readiness.waiting_for();
+    let ready = waiting_for.is_empty();
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(ReadyView { ready, waiting_for }))
 }

@@ -10,6 +10,7 @@ use super::Reader;
 
 /// What the log is kept in.
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "a process has one of them")]
 pub enum LogBackEnd {
     /// SQLite in `data.dir`.
     Embedded,
@@ -160,6 +161,9 @@ impl KafkaConfig {
         let legal = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         if config.prefix.len() > 100 || !config.prefix.chars().all(legal) {
             log.problem("prefix", "must be at most 100 letters, digits, '.', '_' and '-'");
+        }
+        if config.transaction_timeout < Duration::from_secs(1) {
+            log.problem("transaction_timeout", "must be at least 1s");
         }
         if config.transaction_timeout >= config.session_timeout {
             log.problem("transaction_timeout", "must be shorter than log.session_timeout");

@@ -12,6 +12,7 @@ mod committer;
 mod cursor;
 mod group;
 mod maintenance;
+mod onlooker;
 mod queue;
 mod signal;
 mod storage;
@@ -28,6 +29,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use schemas::{Layout, Topic};
+
+pub use self::onlooker::Onlooker;
 
 use self::committer::Committer;
 use self::group::Groups;

@@ -16,9 +16,9 @@ use super::view::{PAGE_BYTES_MAX, Page, Slot, Standing, size};
 use crate::log::{Bounds, Committed, Error, Offset, Record, TopicPartition};
 
 /// The database in the data folder.
-const FILE: &str = "log.sqlite";
+pub(super) const FILE: &str = "log.sqlite";
 /// The form of the tables; raised when they change.
-const FORMAT: i64 = 1;
+pub(super) const FORMAT: i64 = 1;
 /// Bits of a row id that are the offset.
 const OFFSET_BITS: u32 = 40;
 /// Connections for reading that are kept open while nobody reads.

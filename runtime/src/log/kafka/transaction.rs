@@ -1,0 +1,351 @@
+//! One producer of atomic steps, and one step of it: begin, send, offsets, drain, commit.
+//!
+//! A step is drained before it is committed: the binding's own wait takes 100 ms at least. Whatever is
+//! not known for certain, and whatever may still be under way on a connection that broke, is answered by
+//! another producer: its start settles what the last one left.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rdkafka::config::FromClientConfigAndContext;
+use rdkafka::consumer::ConsumerGroupMetadata;
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+use rdkafka::topic_partition_list::TopicPartitionList;
+use rdkafka::util::Timeout;
+
+use super::Site;
+use super::fault::{self, Class, Lost};
+use super::name::{Names, number};
+use super::observer::{Phase, StepObserver};
+use super::record::native_headers;
+use super::{context::StepContext, settings};
+use crate::log::{Error, NewRecord, Offset};
+use crate::metrics;
+
+/// How long one look at deliveries waits.
+const LOOK: Duration = Duration::from_millis(1);
+/// How long to wait before a call that asks for it is made again.
+const AGAIN: Duration = Duration::from_millis(20);
+/// A step whose commit takes longer than this gets a new producer after it: the library may have asked
+/// twice, and what is still under way must not meet the next transaction (KIP-890).
+const SLOW: Duration = Duration::from_secs(1);
+
+/// A producer with a name of its own.
+pub(super) struct Transaction {
+    producer: BaseProducer<StepContext>,
+    site: Arc<Site>,
+    observer: Option<Arc<dyn StepObserver>>,
+    timeout: Duration,
+    usable: bool,
+    /// Whether tests may make it fail.
+    may_fail: bool,
+}
+
+/// The part of a step that is about input.
+pub(super) struct Offsets<'a> {
+    /// Where the group goes on.
+    pub(super) places: &'a TopicPartitionList,
+    /// Who says so.
+    pub(super) member: &'a ConsumerGroupMetadata,
+}
+
+/// Why a step is not known to have happened.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// Nothing was written.
+    Aborted(String),
+    /// Nothing was written, and the group says why: the membership is lost.
+    Lost(Lost, String),
+    /// Nothing was written: another producer has the name, or the broker gave this one up.
+    Fenced(String),
+    /// It may have been written.
+    Unknown(String),
+}
+
+/// Where a step stopped.
+enum Stop {
+    Abort(String, Option<Lost>),
+    Fenced(String),
+    /// Nothing was committed, and this producer is of no more use.
+    Broken(String),
+    Unknown(String),
+}
+
+impl Transaction {
+    /// A producer under `id`. What an earlier one of this name left is settled when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] if yet another one came; [`Error::Transient`] if the log cannot be reached.
+    pub(super) fn open(
+        site: &Arc<Site>,
+        observer: Option<&Arc<dyn StepObserver>>,
+        id: &str,
+    ) -> Result<Self, Error> {
+        let settings = settings::transactional_producer(&site.config, id);
+        let producer = BaseProducer::from_config_and_context(&settings, StepContext::default());
+        let producer = producer.map_err(|error| fault::of_client(&error))?;
+        let timeout = site.config.transaction_timeout;
+        let deadline = Instant::now() + timeout;
+        let observer = observer.cloned();
+        let transaction =
+            Self { producer, site: site.clone(), observer, timeout, usable: true, may_fail: true };
+        let begun = transaction.insist("init_transactions", deadline, || {
+            transaction.producer.init_transactions(timeout)
+        });
+        match begun {
+            Ok(()) => Ok(transaction),
+            Err((class, error)) => {
+                transaction.producer.poll(Duration::ZERO);
+                let cause = transaction.explain(&error);
+                let code = error.rdkafka_error_code();
+                let fenced = matches!(
+                    code,
+                    Some(RDKafkaErrorCode::Fenced | RDKafkaErrorCode::ProducerFenced)
+                );
+                if class == Class::Fenced && fenced {
+                    Err(Error::Fenced(cause))
+                } else {
+                    Err(Error::Transient(cause))
+                }
+            }
+        }
+    }
+
+    /// Whether another step can be made with this one.
+    pub(super) const fn is_usable(&self) -> bool {
+        self.usable
+    }
+
+    /// Commits offsets that are no step: they are not observed, and not made to fail.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub(super) fn mark(&mut self, offsets: &Offsets<'_>) -> Result<(), Failure> {
+        let observer = self.observer.take();
+        self.may_fail = false;
+        let marked = self.run(&[], Some(offsets));
+        self.observer = observer;
+        self.may_fail = true;
+        marked
+    }
+
+    /// Where the first record of the last step was written.
+    pub(super) fn delivered(&self) -> Option<Offset> {
+        self.producer.context().delivered()
+    }
+
+    /// Lets the library tell what it has to tell.
+    pub(super) fn listen(&self) {
+        self.producer.poll(Duration::ZERO);
+    }
+
+    /// Makes a step.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub(super) fn run(
+        &mut self,
+        records: &[NewRecord],
+        offsets: Option<&Offsets<'_>>,
+    ) -> Result<(), Failure> {
+        let (outcome, result) = match self.attempt(records, offsets) {
+            Ok(()) => ("committed", Ok(())),
+            Err(Stop::Abort(cause, lost)) => {
+                self.usable &= self.abort();
+                let failure = match lost {
+                    Some(lost) => Failure::Lost(lost, cause),
+                    None => Failure::Aborted(cause),
+                };
+                ("aborted", Err(failure))
+            }
+            Err(Stop::Broken(cause)) => {
+                self.usable = false;
+                ("aborted", Err(Failure::Aborted(cause)))
+            }
+            Err(Stop::Fenced(cause)) => {
+                self.usable = false;
+                ("fenced", Err(Failure::Fenced(cause)))
+            }
+            Err(Stop::Unknown(cause)) => {
+                self.usable = false;
+                ("unknown", Err(Failure::Unknown(cause)))
+            }
+        };
+        ::metrics::counter!(metrics::LOG_STEPS_TOTAL, "outcome" => outcome).increment(1);
+        self.listen();
+        if self.producer.context().was_disturbed() {
+            self.usable = false;
+        }
+        result
+    }
+
+    fn attempt(
+        &mut self,
+        records: &[NewRecord],
+        offsets: Option<&Offsets<'_>>,
+    ) -> Result<(), Stop> {
+        let deadline = Instant::now() + self.timeout;
+        self.producer.context().begin();
+        self.phase(Phase::Begin, || {
+            self.producer
+                .begin_transaction()
+                .map_err(|error| self.stop(fault::class(&error), &error))
+        })?;
+        self.phase(Phase::Send, || self.send(records, deadline))?;
+        if let Some(Offsets { places, member }) = offsets {
+            self.phase(Phase::Offsets, || {
+                self.insist("send_offsets_to_transaction", deadline, || {
+                    self.producer.send_offsets_to_transaction(places, member, Timeout::Never)
+                })
+                .map_err(|(class, error)| self.stop(class, &error))
+            })?;
+        }
+        self.phase(Phase::Drain, || self.drain(deadline))?;
+        if self.may_fail && self.site.take_failure() {
+            return Err(Stop::Abort("it was made to fail".to_owned(), None));
+        }
+        let asked = Instant::now();
+        self.phase(Phase::Commit, || {
+            // Without a time of our own: the library allows what is left of the transaction's.
+            self.insist("commit_transaction", deadline, || {
+                self.producer.commit_transaction(Timeout::Never)
+            })
+            .map_err(|(class, error)| match self.stop(class, &error) {
+                Stop::Broken(cause) => Stop::Unknown(cause),
+                other => other,
+            })
+        })?;
+        if asked.elapsed() > SLOW {
+            self.usable = false;
+        }
+        Ok(())
+    }
+
+    /// What an error before the commit means.
+    fn stop(&self, class: Class, error: &KafkaError) -> Stop {
+        let cause = self.explain(error);
+        match class {
+            Class::Fenced => Stop::Fenced(cause),
+            Class::Abort => self.failed(cause, fault::lost(error)),
+            Class::Again | Class::Renew => Stop::Broken(cause),
+        }
+    }
+
+    /// What it means that a part of the step failed for good.
+    fn failed(&self, cause: String, lost: Option<Lost>) -> Stop {
+        // Being fenced may first show in the records, which are then thrown away.
+        match self.producer.client().fatal_error() {
+            Some((_, fatal)) => Stop::Fenced(format!("{cause}: {fatal}")),
+            None => Stop::Abort(cause, lost),
+        }
+    }
+
+    fn explain(&self, error: &KafkaError) -> String {
+        self.producer.context().last.explain(error)
+    }
+
+    fn send(&self, records: &[NewRecord], deadline: Instant) -> Result<(), Stop> {
+        let names: &Names = &self.site.names;
+        for (position, record) in records.iter().enumerate() {
+            let name = names.partition(record.to);
+            let name = name.map_err(|error| Stop::Abort(error.to_string(), None))?;
+            let mut native = BaseRecord::<[u8], [u8], usize>::with_opaque_to(
+                &name.full,
+                usize::from(position == 0),
+            )
+            .partition(number(record.to.partition))
+            .key(&record.key);
+            native.payload = record.value.as_deref();
+            native.headers = native_headers(&record.headers);
+            while let Err((error, returned)) = self.producer.send(native) {
+                let full = error.rdkafka_error_code() == Some(RDKafkaErrorCode::QueueFull);
+                if !full || Instant::now() > deadline {
+                    ::metrics::counter!(metrics::LOG_PRODUCE_ERRORS_TOTAL).increment(1);
+                    return Err(self.failed(self.explain(&error), None));
+                }
+                native = returned;
+                self.producer.poll(LOOK);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the broker has every record.
+    fn drain(&self, deadline: Instant) -> Result<(), Stop> {
+        let failed = || self.producer.context().failed();
+        while self.producer.in_flight_count() > 0 && failed().is_none() {
+            if Instant::now() > deadline {
+                return Err(Stop::Broken("the records were not written in time".to_owned()));
+            }
+            self.producer.poll(LOOK);
+        }
+        match failed() {
+            None => Ok(()),
+            Some(cause) => {
+                ::metrics::counter!(metrics::LOG_PRODUCE_ERRORS_TOTAL).increment(1);
+                Err(self.failed(self.producer.context().last.explain(cause), None))
+            }
+        }
+    }
+
+    /// Aborts the step under way. False: this producer is of no more use, and the broker aborts it.
+    fn abort(&self) -> bool {
+        let deadline = Instant::now() + self.timeout;
+        let aborted = self.phase(Phase::Abort, || {
+            std::thread::scope(|scope| {
+                let (over, is_over) = std::sync::mpsc::channel::<()>();
+                // The library waits until all deliveries were told, and tells them to who polls.
+                scope.spawn(move || {
+                    use std::sync::mpsc::TryRecvError;
+                    while is_over.try_recv() == Err(TryRecvError::Empty) {
+                        self.producer.poll(LOOK);
+                    }
+                });
+                let aborted = self.insist("abort_transaction", deadline, || {
+                    self.producer.abort_transaction(self.timeout)
+                });
+                drop(over);
+                aborted
+            })
+        });
+        aborted
+            .inspect_err(|(_, error)| tracing::warn!(%error, "a step could not be aborted"))
+            .is_ok()
+    }
+
+    /// Makes a call until it does not ask to be made again, or until the deadline.
+    fn insist(
+        &self,
+        name: &'static str,
+        deadline: Instant,
+        mut call: impl FnMut() -> KafkaResult<()>,
+    ) -> Result<(), (Class, KafkaError)> {
+        let _watched = self.site.watchdog.watch(name);
+        loop {
+            let Err(error) = call() else { return Ok(()) };
+            let class = fault::class(&error);
+            if class != Class::Again || Instant::now() > deadline {
+                return Err((class, error));
+            }
+            tracing::debug!(%error, kafka.call = name, "a call of a transaction is made again");
+            self.producer.poll(AGAIN);
+        }
+    }
+
+    /// Runs a part of a step, measured and observed.
+    fn phase<T, E>(&self, phase: Phase, part: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        let (before, after) = phase.points();
+        if let Some(observer) = &self.observer {
+            observer.reached(before);
+        }
+        let started = Instant::now();
+        let result = part()?;
+        ::metrics::histogram!(metrics::LOG_STEP_SECONDS, "phase" => phase.as_str())
+            .record(started.elapsed());
+        if let Some(observer) = &self.observer {
+            observer.reached(after);
+        }
+        Ok(result)
+    }
+}

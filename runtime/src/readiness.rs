@@ -1,0 +1,348 @@
+//! What a process waits for, in words: told at `/ready`, in the log, and as `tidemark_ready`.
+//!
+//! Every part of a process that may have to wait has a [`Part`] in the process's [`Readiness`]. The
+//! workers and tails of a stage get theirs by [`WatchedLog`], which looks at what the log answers; so no
+//! stage has to tell.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use schemas::{Layout, Topic};
+
+use crate::log::{
+    Bounds, Error, Event, Log, NewRecord, Offset, Record, Step, StepError, Tail, TopicPartition,
+    Worker, WorkerSpec, Writer,
+};
+use crate::metrics::READY;
+
+/// A worker without partitions for this long is a standby: the others have all of them. Longer than the
+/// partitions of a member that is gone are kept for it.
+const STANDBY_AFTER: Duration = Duration::from_secs(20);
+
+/// All parts of a process. Clones are the same registry.
+#[derive(Debug, Clone, Default)]
+pub struct Readiness(Arc<Mutex<Parts>>);
+
+#[derive(Debug, Default)]
+struct Parts {
+    last_number: u64,
+    /// In the order in which they were added.
+    all: BTreeMap<u64, Standing>,
+}
+
+#[derive(Debug)]
+struct Standing {
+    name: String,
+    /// None: it is ready.
+    waits_for: Option<String>,
+}
+
+impl Readiness {
+    /// Adds a part that waits. It counts until the [`Part`] is dropped.
+    #[must_use]
+    pub fn part(&self, name: impl Into<String>, waits_for: impl Into<String>) -> Part {
+        let mut parts = self.parts();
+        parts.last_number += 1;
+        let number = parts.last_number;
+        parts.all.insert(number, Standing { name: name.into(), waits_for: Some(waits_for.into()) });
+        parts.measure();
+        Part { readiness: self.clone(), number }
+    }
+
+    /// What is waited for, one line for each part that is not ready; empty: the process is ready.
+    #[must_use]
+    pub fn waiting_for(&self) -> Vec<String> {
+        let line = |standing: &Standing| {
+            standing.waits_for.as_ref().map(|reason| format!("{}: {reason}", standing.name))
+        };
+        self.parts().all.values().filter_map(line).collect()
+    }
+
+    fn parts(&self) -> MutexGuard<'_, Parts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Parts {
+    fn measure(&self) {
+        let is_ready = self.all.values().all(|standing| standing.waits_for.is_none());
+        metrics::gauge!(READY).set(f64::from(u8::from(is_ready)));
+    }
+}
+
+/// One thing that a process may have to wait for.
+#[derive(Debug)]
+pub struct Part {
+    readiness: Readiness,
+    number: u64,
+}
+
+impl Part {
+    /// It waits, for a reason that is logged when it is a new one.
+    pub fn waits(&self, reason: impl Into<String>) {
+        let reason = reason.into();
+        if let Some(name) = self.set(Some(reason.clone())) {
+            tracing::warn!(reason, "{name} waits");
+        }
+    }
+
+    /// It waits and gets on; the log is not told of every step.
+    pub fn gets_on(&self, reason: impl Into<String>) {
+        self.set(Some(reason.into()));
+    }
+
+    /// It is ready.
+    pub fn ready(&self) {
+        if let Some(name) = self.set(None) {
+            tracing::info!("{name} is ready");
+        }
+    }
+
+    /// Returns the part's name if that changed anything.
+    fn set(&self, waits_for: Option<String>) -> Option<String> {
+        let mut parts = self.readiness.parts();
+        let standing = parts.all.get_mut(&self.number)?;
+        if standing.waits_for == waits_for {
+            return None;
+        }
+        standing.waits_for = waits_for;
+        let name = standing.name.clone();
+        parts.measure();
+        Some(name)
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let mut parts = self.readiness.parts();
+        parts.all.remove(&self.number);
+        parts.measure();
+    }
+}
+
+/// A log whose workers and tails are parts of a process's readiness: a worker is ready once it has
+/// joined its group and restored what it was given, and while the log can be read.
+pub struct WatchedLog {
+    log: Arc<dyn Log>,
+    readiness: Readiness,
+}
+
+impl std::fmt::Debug for WatchedLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WatchedLog").finish_non_exhaustive()
+    }
+}
+
+impl WatchedLog {
+    /// Watches `log`.
+    #[must_use]
+    pub fn new(log: Arc<dyn Log>, readiness: Readiness) -> Self {
+        Self { log, readiness }
+    }
+}
+
+#[async_trait]
+impl Log for WatchedLog {
+    fn layout(&self) -> Layout {
+        self.log.layout()
+    }
+
+    async fn produce(&self, records: Vec<NewRecord>) -> Result<(), Error> {
+        self.log.produce(records).await
+    }
+
+    fn writer(&self, name: &str) -> Result<Box<dyn Writer>, Error> {
+        self.log.writer(name)
+    }
+
+    fn worker(&self, spec: WorkerSpec) -> Result<Box<dyn Worker>, Error> {
+        let name = format!("{} {}", spec.group, spec.member);
+        let worker = self.log.worker(spec)?;
+        let part = self.readiness.part(name, "joining its group");
+        Ok(Box::new(WatchedWorker {
+            worker,
+            part,
+            joining_since: Some(Instant::now()),
+            to: 0,
+            at: 0,
+        }))
+    }
+
+    fn tail(&self, topics: &[Topic]) -> Result<Box<dyn Tail>, Error> {
+        let tail = self.log.tail(topics)?;
+        let names: Vec<_> = topics.iter().map(|topic| topic.name()).collect();
+        let part = self.readiness.part(format!("tail of {}", names.join(", ")), "opening it");
+        Ok(Box::new(WatchedTail { tail, part }))
+    }
+
+    fn read(
+        &self,
+        of: TopicPartition,
+        from: Offset,
+        max: usize,
+    ) -> Result<Vec<Arc<Record>>, Error> {
+        self.log.read(of, from, max)
+    }
+
+    fn bounds(&self, of: TopicPartition) -> Result<Bounds, Error> {
+        self.log.bounds(of)
+    }
+}
+
+struct WatchedWorker {
+    worker: Box<dyn Worker>,
+    part: Part,
+    /// None once it was given partitions, or was told to be a standby.
+    joining_since: Option<Instant>,
+    /// How many partitions came last, and how many of them are restored.
+    to: usize,
+    at: usize,
+}
+
+impl Worker for WatchedWorker {
+    fn poll(&mut self, timeout: Duration) -> Result<Event, Error> {
+        let polled = self.worker.poll(timeout);
+        match &polled {
+            Ok(Event::Assigned(assigned)) => {
+                let mut partitions: Vec<_> =
+                    assigned.iter().map(|one| one.partition.partition).collect();
+                partitions.sort_unstable();
+                partitions.dedup();
+                // Ready is said by the next poll: until then what was assigned may be restored.
+                (self.joining_since, self.to, self.at) = (None, partitions.len(), 0);
+            }
+            Ok(_) => {
+                self.joining_since.take_if(|since| since.elapsed() > STANDBY_AFTER);
+                if self.joining_since.is_none() {
+                    self.part.ready();
+                }
+            }
+            Err(error) => self.part.waits(error.to_string()),
+        }
+        polled
+    }
+
+    fn commit(&mut self, step: Step) -> Result<(), StepError> {
+        self.worker.commit(step)
+    }
+
+    fn restore(
+        &mut self,
+        changelog: TopicPartition,
+        apply: &mut dyn FnMut(Record),
+    ) -> Result<(), Error> {
+        let (at, to) = (self.at, self.to);
+        self.part.gets_on(format!("restoring {changelog}, {at} of {to} done"));
+        let restored = self.worker.restore(changelog, apply);
+        match &restored {
+            Ok(()) => self.at = self.at.saturating_add(1),
+            Err(error) => self.part.waits(format!("cannot restore {changelog}: {error}")),
+        }
+        restored
+    }
+
+    fn pause(&mut self, partition: TopicPartition) {
+        self.worker.pause(partition);
+    }
+
+    fn resume(&mut self, partition: TopicPartition) {
+        self.worker.resume(partition);
+    }
+}
+
+struct WatchedTail {
+    tail: Box<dyn Tail>,
+    part: Part,
+}
+
+impl Tail for WatchedTail {
+    fn poll(&mut self, timeout: Duration) -> Result<Vec<Arc<Record>>, Error> {
+        let polled = self.tail.poll(timeout);
+        match &polled {
+            Ok(_) => self.part.ready(),
+            Err(error) => self.part.waits(error.to_string()),
+        }
+        polled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SystemClock;
+    use crate::log::embedded::EmbeddedLog;
+
+    const LAYOUT: Layout = Layout { lanes: 1, orders: 3, webhooks: 1 };
+    const SOON: Duration = Duration::from_millis(20);
+
+    #[test]
+    fn a_process_is_ready_when_nothing_waits() {
+        let readiness = Readiness::default();
+        let log = readiness.part("log", "the broker does not answer");
+        let tables = readiness.part("tables", "opening them");
+        assert_eq!(
+            readiness.waiting_for(),
+            ["log: the broker does not answer", "tables: opening them"]
+        );
+        log.ready();
+        tables.waits("the schema is missing");
+        assert_eq!(readiness.waiting_for(), ["tables: the schema is missing"]);
+        drop(tables);
+        assert!(readiness.waiting_for().is_empty());
+        log.waits("the broker does not answer");
+        assert_eq!(readiness.waiting_for(), ["log: the broker does not answer"]);
+    }
+
+    fn spec(member: &str) -> WorkerSpec {
+        WorkerSpec {
+            group: "g",
+            member: member.to_owned(),
+            topics: vec![Topic::OrdersCommands, Topic::Orders],
+            batch_max: 10,
+        }
+    }
+
+    fn watched(readiness: &Readiness) -> (WatchedLog, tempfile::TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let log = EmbeddedLog::open(dir.path(), LAYOUT, Arc::new(SystemClock)).unwrap();
+        (WatchedLog::new(Arc::new(log), readiness.clone()), dir)
+    }
+
+    #[test]
+    fn a_worker_is_ready_when_what_it_was_given_is_restored() {
+        let readiness = Readiness::default();
+        let (log, _dir) = watched(&readiness);
+        let mut worker = log.worker(spec("a.0")).unwrap();
+        assert_eq!(readiness.waiting_for(), ["g a.0: joining its group"]);
+        let Event::Assigned(assigned) = worker.poll(SOON).unwrap() else { panic!() };
+        assert_eq!(assigned.len(), 6);
+        for partition in (0..3).map(schemas::Partition) {
+            let changelog = TopicPartition { topic: Topic::OrdersChangelog, partition };
+            worker.restore(changelog, &mut |_| {}).unwrap();
+            let line = format!("g a.0: restoring {changelog}, {partition} of 3 done");
+            assert_eq!(readiness.waiting_for(), [line]);
+        }
+        assert_eq!(worker.poll(SOON).unwrap(), Event::Idle);
+        assert!(readiness.waiting_for().is_empty());
+        drop(worker);
+        assert!(readiness.waiting_for().is_empty());
+    }
+
+    #[test]
+    fn who_cannot_read_is_not_ready() {
+        let readiness = Readiness::default();
+        let (log, _dir) = watched(&readiness);
+        let mut tail = log.tail(&[Topic::Orders]).unwrap();
+        tail.poll(SOON).unwrap();
+        assert!(readiness.waiting_for().is_empty());
+        let mut first = log.worker(spec("a.0")).unwrap();
+        let mut second = log.worker(spec("a.0")).unwrap();
+        first.poll(SOON).unwrap_err();
+        second.poll(SOON).unwrap();
+        second.poll(SOON).unwrap();
+        let [line] = readiness.waiting_for().try_into().unwrap();
+        assert!(line.starts_with("g a.0: fenced: another a.0 joined"), "{line}");
+    }
+}
