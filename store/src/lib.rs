@@ -7,6 +7,7 @@
 //!
 //! Deliberately not here: any decision. What a row says was decided by the processor.
 
+pub mod cql;
 pub mod embedded;
 mod error;
 mod metrics;
@@ -14,9 +15,11 @@ pub mod projector;
 mod row;
 #[cfg(test)]
 mod sample;
+mod watched;
 
 pub use error::Error;
 pub use row::{ChainRow, Change, DepositRow, OrderRow, TransferRow};
+pub use watched::WatchedStore;
 
 use async_trait::async_trait;
 use schemas::{Address, Blockchain, OrderId, OrderStatus, Stablecoin, TransferId, TransferStatus};

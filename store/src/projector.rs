@@ -54,7 +54,8 @@ pub fn run(
     stop: CancellationToken,
 ) -> Result<(), Error> {
     crate::metrics::describe();
-    runner::Runner::start(log, store, handle, member, stop)?.run()
+    let runner = runner::Runner::start(log, store, handle, member, stop)?;
+    runner.map_or(Ok(()), runner::Runner::run)
 }
 
 /// Makes the tables again from all that the log still has, for tables that were lost or thrown

@@ -8,6 +8,7 @@ use runtime::log::{
     self, Committed, Event, Log, NewRecord, Offset, Record, Step, StepError, TopicPartition,
     Worker, WorkerSpec,
 };
+use runtime::task;
 use schemas::Topic;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -53,18 +54,20 @@ pub(super) struct Runner {
 }
 
 impl Runner {
-    /// Joins the group.
+    /// Joins the group; none if `stop` came first.
     pub(super) fn start(
         log: Arc<dyn Log>,
         store: Arc<dyn Store>,
         handle: Handle,
         member: String,
         stop: CancellationToken,
-    ) -> Result<Self, Error> {
+    ) -> Result<Option<Self>, Error> {
         let topics = TOPICS.to_vec();
-        let worker =
-            log.worker(WorkerSpec { group: GROUP, member, topics, batch_max: BATCH_MAX })?;
-        Ok(Self {
+        let spec = WorkerSpec { group: GROUP, member, topics, batch_max: BATCH_MAX };
+        let Some(worker) = task::insist(&stop, GROUP, || log.worker(spec.clone()))? else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
             log,
             store,
             handle,
@@ -75,7 +78,7 @@ impl Runner {
             paused: false,
             retry_delay: RETRY_DELAY,
             lag_measured: None,
-        })
+        }))
     }
 
     pub(super) fn run(mut self) -> Result<(), Error> {
@@ -83,7 +86,7 @@ impl Runner {
             match self.worker.poll(POLL) {
                 Ok(event) => self.take(event)?,
                 Err(log::Error::Transient(cause)) => {
-                    tracing::warn!(cause, "the projector cannot read the log now, and waits");
+                    tracing::debug!(cause, "the projector cannot read the log now, and waits");
                     self.wait();
                     continue;
                 }
@@ -220,7 +223,7 @@ impl Runner {
     fn wait(&mut self) {
         let delay = self.retry_delay;
         self.retry_delay = (delay * 2).min(RETRY_DELAY_MAX);
-        runtime::task::wait(&self.stop, delay);
+        task::wait(&self.stop, delay);
     }
 
     /// Counts what is appended and not committed, now and then: it costs a look at each partition.
@@ -237,7 +240,11 @@ impl Runner {
                     let lag = bounds.end.0.saturating_sub(position.0).max(0);
                     *lags.entry(partition.topic).or_default() += lag;
                 }
-                Err(error) => tracing::debug!(%error, "cannot measure the projector's lag"),
+                Err(error) => {
+                    // Each further look might wait as long, and the worker has to poll meanwhile.
+                    tracing::debug!(%error, "cannot measure the projector's lag");
+                    return;
+                }
             }
         }
         for (topic, lag) in lags {

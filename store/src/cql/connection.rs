@@ -1,0 +1,88 @@
+//! The session with the nodes.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use openssl::ssl::{SslConnector, SslMethod};
+use openssl::x509::X509;
+use openssl::x509::store::X509StoreBuilder;
+use runtime::config::CqlConfig;
+use schemas::Secret;
+use scylla::client::execution_profile::ExecutionProfile;
+use scylla::client::session::{Session, TlsContext};
+use scylla::client::session_builder::SessionBuilder;
+use scylla::statement::Consistency;
+
+use super::fault;
+use crate::Error;
+
+/// How long a connection may take to be made.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// What is asked once, of schema and versions; a change of the schema waits for all nodes.
+const SETUP_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Connects, without a keyspace yet.
+///
+/// # Errors
+/// [`Error::Transient`] if no node can be reached now; [`Error::Fatal`] if they refuse us, or the
+/// certificates cannot be read.
+pub(super) async fn connect(config: &CqlConfig) -> Result<Session, Error> {
+    let profile = ExecutionProfile::builder()
+        .consistency(Consistency::LocalQuorum)
+        .request_timeout(Some(SETUP_TIMEOUT))
+        .build();
+    let mut builder = SessionBuilder::new()
+        .known_nodes(config.nodes.iter().filter(|node| !node.is_empty()))
+        .connection_timeout(CONNECT_TIMEOUT)
+        .default_execution_profile_handle(profile.into_handle())
+        .keyspaces_to_fetch([&config.keyspace]);
+    if let Some(datacenter) = &config.datacenter {
+        builder = builder.prefer_datacenter(datacenter.clone());
+    }
+    if let Some(username) = &config.username {
+        let password = config.password.as_ref().map(Secret::expose).unwrap_or_default();
+        let password = str::from_utf8(password)
+            .map_err(|_| Error::Fatal("store.password is not UTF-8 text".into()))?;
+        builder = builder.user(username, password);
+    }
+    if let Some(path) = &config.ca_file {
+        builder = builder.tls_context(Some(trust(path)?));
+    }
+    builder.build().await.map_err(|cause| fault::of_connecting(&cause))
+}
+
+/// TLS with nodes whose certificates name their addresses and are signed by one of this file, and
+/// by nobody else.
+fn trust(path: &Path) -> Result<TlsContext, Error> {
+    let bad = |cause: &dyn std::error::Error| {
+        Error::Fatal(format!("cannot use store.ca_file {}: {cause}", path.display()))
+    };
+    let pem = fs::read(path).map_err(|cause| bad(&cause))?;
+    let certificates = X509::stack_from_pem(&pem).map_err(|cause| bad(&cause))?;
+    if certificates.is_empty() {
+        return Err(Error::Fatal(format!("store.ca_file {} has no certificate", path.display())));
+    }
+    let mut trusted = X509StoreBuilder::new().map_err(|cause| bad(&cause))?;
+    for certificate in certificates {
+        trusted.add_cert(certificate).map_err(|cause| bad(&cause))?;
+    }
+    let mut connector =
+        SslConnector::builder(SslMethod::tls_client()).map_err(|cause| bad(&cause))?;
+    connector.set_cert_store(trusted.build());
+    Ok(connector.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_without_certificates_is_refused_by_name() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let error = trust(file.path()).err().unwrap();
+        assert!(matches!(&error, Error::Fatal(text) if text.contains("store.ca_file")), "{error}");
+        let missing = file.path().with_extension("none");
+        assert!(matches!(trust(&missing), Err(Error::Fatal(_))));
+    }
+}

@@ -1,0 +1,182 @@
+//! Many partitions of a list as one list: newest first, each row once. Pure.
+
+use std::collections::{BinaryHeap, VecDeque};
+
+/// A row of a list: when it was created, and its id. In the order of lists, backwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Entry {
+    /// Unix seconds.
+    pub(super) at: i64,
+    /// An order's id as a number, big-endian; or a deposit's or transfer's.
+    pub(super) id: u128,
+}
+
+/// What a merge says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// The next row.
+    Row(Entry),
+    /// The next page of this source is needed first.
+    Page(usize),
+    /// No row is left down to the floor.
+    End,
+}
+
+#[derive(Debug)]
+struct Source {
+    rows: VecDeque<Entry>,
+    has_more: bool,
+}
+
+/// Sources that are in order themselves, and where each of them is.
+#[derive(Debug, Default)]
+pub(super) struct Merge {
+    sources: Vec<Source>,
+    /// The first row of each source that has one.
+    heads: BinaryHeap<(Entry, usize)>,
+    /// Sources that may have rows, none of them known.
+    dry: Vec<usize>,
+    last: Option<Entry>,
+}
+
+impl Merge {
+    /// One more source with its first page; its number.
+    pub(super) fn add(&mut self, rows: Vec<Entry>, has_more: bool) -> usize {
+        let number = self.sources.len();
+        self.sources.push(Source { rows: rows.into(), has_more });
+        self.advance(number);
+        number
+    }
+
+    /// The next page of a source, which may be empty.
+    pub(super) fn fill(&mut self, number: usize, rows: Vec<Entry>, has_more: bool) {
+        if let Some(source) = self.sources.get_mut(number) {
+            source.rows.extend(rows);
+            source.has_more = has_more;
+            self.advance(number);
+        }
+    }
+
+    /// The newest row that was not given yet, if it is not older than `floor`: sources that are not
+    /// added yet have no row from there on.
+    pub(super) fn next(&mut self, floor: i64) -> Next {
+        loop {
+            if let Some(number) = self.dry.pop() {
+                return Next::Page(number);
+            }
+            let Some((entry, number)) = self.heads.peek().copied() else { return Next::End };
+            if entry.at < floor {
+                return Next::End;
+            }
+            self.heads.pop();
+            self.advance(number);
+            // A row that is on its way from one partition to another is in both.
+            if self.last.replace(entry) != Some(entry) {
+                return Next::Row(entry);
+            }
+        }
+    }
+
+    fn advance(&mut self, number: usize) {
+        let Some(source) = self.sources.get_mut(number) else { return };
+        match source.rows.pop_front() {
+            Some(entry) => self.heads.push((entry, number)),
+            None if source.has_more => self.dry.push(number),
+            None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cmp::Reverse;
+
+    use proptest::prelude::Strategy;
+    use proptest::test_runner::{Config, TestRunner};
+
+    use super::*;
+
+    fn entry(at: i64, id: u128) -> Entry {
+        Entry { at, id }
+    }
+
+    /// Cuts a source into pages, some of them empty.
+    fn pages(mut rows: Vec<Entry>, cuts: &[usize]) -> VecDeque<Vec<Entry>> {
+        rows.sort_by_key(|row| Reverse(*row));
+        rows.dedup();
+        let mut pages = VecDeque::new();
+        let mut cuts = cuts.iter().cycle();
+        while !rows.is_empty() {
+            let cut = cuts.next().copied().unwrap_or(1).min(rows.len());
+            pages.push_back(rows.drain(..cut).collect());
+            if cut == 0 {
+                let row = rows.remove(0);
+                pages.push_back(vec![row]);
+            }
+        }
+        pages
+    }
+
+    #[test]
+    fn a_merge_is_the_sorted_union_whatever_the_pages() {
+        let source = proptest::collection::vec((0..6_i64, 0..8_u128), 0..30);
+        let strategy =
+            (proptest::collection::vec(source, 0..6), proptest::collection::vec(0..5_usize, 1..4))
+                .prop_map(|(sources, cuts)| {
+                    let rows = |source: Vec<(i64, u128)>| {
+                        source.into_iter().map(|(at, id)| entry(at, id)).collect::<Vec<_>>()
+                    };
+                    (sources.into_iter().map(rows).collect::<Vec<_>>(), cuts)
+                });
+        let config = Config { failure_persistence: None, ..Config::default() };
+        let result = TestRunner::new(config).run(&strategy, |(sources, cuts)| {
+            let mut expected: Vec<_> = sources.iter().flatten().copied().collect();
+            expected.sort_by_key(|row| Reverse(*row));
+            expected.dedup();
+            let mut unread: Vec<_> = sources.into_iter().map(|rows| pages(rows, &cuts)).collect();
+            let mut merge = Merge::default();
+            for source in &mut unread {
+                let first = source.pop_front().unwrap_or_default();
+                merge.add(first, !source.is_empty());
+            }
+            let mut found = Vec::new();
+            loop {
+                match merge.next(i64::MIN) {
+                    Next::Row(row) => found.push(row),
+                    Next::Page(number) => {
+                        let page = unread[number].pop_front().unwrap();
+                        merge.fill(number, page, !unread[number].is_empty());
+                    }
+                    Next::End => break,
+                }
+            }
+            assert_eq!(found, expected);
+            Ok(())
+        });
+        result.unwrap();
+    }
+
+    #[test]
+    fn rows_below_the_floor_wait_for_the_sources_that_are_to_come() {
+        let mut merge = Merge::default();
+        merge.add(vec![entry(9, 1), entry(3, 1)], false);
+        assert_eq!(merge.next(5), Next::Row(entry(9, 1)));
+        assert_eq!(merge.next(5), Next::End);
+        merge.add(vec![entry(4, 2)], false);
+        assert_eq!(merge.next(0), Next::Row(entry(4, 2)));
+        assert_eq!(merge.next(0), Next::Row(entry(3, 1)));
+        assert_eq!(merge.next(0), Next::End);
+    }
+
+    #[test]
+    fn an_empty_page_is_no_end() {
+        let mut merge = Merge::default();
+        let source = merge.add(Vec::new(), true);
+        assert_eq!(merge.next(0), Next::Page(source));
+        merge.fill(source, Vec::new(), true);
+        assert_eq!(merge.next(0), Next::Page(source));
+        merge.fill(source, vec![entry(1, 1)], false);
+        assert_eq!(merge.next(0), Next::Row(entry(1, 1)));
+        assert_eq!(merge.next(0), Next::End);
+    }
+}

@@ -1,0 +1,361 @@
+//! Walks a list: finds its partitions, newest first, reads them page by page, and merges them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use schemas::{Address, OrderId, TransferStatus};
+use scylla::response::PagingState;
+use scylla::response::query_result::QueryRowsResult;
+use scylla::value::CqlValue;
+
+use super::Tables;
+use super::merge::{Entry, Merge, Next};
+use super::place::{self, Filter, Place, Span};
+use super::statement::Statement;
+use crate::{DepositFilter, Error, OrderFilter, TransferFilter};
+
+/// Rows in one page of one partition at most.
+const ROWS_MAX: u32 = 2_000;
+/// Rows in one page of the directory.
+const DIRECTORY_ROWS: u32 = 1_000;
+/// How many partitions are opened together at most, beyond those of one bucket.
+const OPENED_MAX: usize = 64;
+/// Beyond this, a text cannot be part of a key.
+const KEY_BYTES_MAX: usize = 60_000;
+
+/// A list with its filters.
+#[derive(Debug, Clone)]
+pub(super) enum List {
+    Orders(OrderFilter),
+    Transfers(Address, TransferFilter),
+    Deposits(DepositFilter),
+}
+
+/// What to read of a partition.
+#[derive(Debug, Clone)]
+struct Partition {
+    statement: Statement,
+    values: Vec<CqlValue>,
+}
+
+impl List {
+    /// Its name in the directory, and how much time its buckets hold; none if its partitions are
+    /// known without one.
+    fn directory(&self) -> Option<(String, Span)> {
+        match self {
+            Self::Orders(OrderFilter { merchant_order_id: Some(_), .. }) => {
+                Some((place::REFERENCES.to_owned(), Span::ThirtyDays))
+            }
+            Self::Orders(_) => Some((place::ORDERS.to_owned(), Span::Day)),
+            Self::Transfers(wallet, _) => Some((place::wallet(*wallet), Span::Day)),
+            Self::Deposits(_) => None,
+        }
+    }
+
+    /// What partitions of the directory it reads.
+    fn filter(&self) -> Filter {
+        match self {
+            Self::Orders(OrderFilter { merchant_order_id: None, status }) => {
+                Filter { stage: status.map(|status| status.as_str()), ..Filter::default() }
+            }
+            Self::Transfers(_, filter) => Filter {
+                stage: filter.status.map(place::stage),
+                blockchain: filter.blockchain,
+                token: filter.token,
+            },
+            Self::Orders(_) | Self::Deposits(_) => Filter::default(),
+        }
+    }
+
+    /// The partitions of a list that needs no directory.
+    fn fixed_partitions(&self) -> Vec<Partition> {
+        match self {
+            Self::Deposits(DepositFilter { order_id: Some(OrderId(order)), .. }) => {
+                let values = vec![CqlValue::Uuid(*order)];
+                vec![Partition { statement: Statement::SelectDepositsByOrder, values }]
+            }
+            Self::Deposits(_) => (0..place::DEPOSIT_SHARDS)
+                .map(|shard| Partition {
+                    statement: Statement::SelectDepositsOpen,
+                    values: vec![CqlValue::Int(shard)],
+                })
+                .collect(),
+            Self::Orders(_) | Self::Transfers(..) => Vec::new(),
+        }
+    }
+
+    /// A partition of the directory.
+    fn partition(&self, place: Place) -> Partition {
+        let text = CqlValue::Text;
+        match self {
+            Self::Orders(OrderFilter { merchant_order_id: Some(reference), .. }) => Partition {
+                statement: Statement::SelectOrdersByReference,
+                values: vec![text(reference.clone()), CqlValue::Int(place.bucket)],
+            },
+            Self::Orders(_) => Partition {
+                statement: Statement::SelectOrdersListed,
+                values: vec![
+                    text(place.stage),
+                    CqlValue::Int(place.bucket),
+                    CqlValue::Int(place.shard),
+                ],
+            },
+            Self::Transfers(..) | Self::Deposits(_) => Partition {
+                statement: Statement::SelectTransfersListed,
+                values: vec![
+                    text(place.list),
+                    text(place.stage),
+                    text(place.blockchain),
+                    text(place.token),
+                    CqlValue::Int(place.bucket),
+                    CqlValue::Int(place.shard),
+                ],
+            },
+        }
+    }
+
+    /// Whether nothing can be in it: no row has such a key.
+    fn is_empty(&self) -> bool {
+        matches!(self, Self::Orders(OrderFilter { merchant_order_id: Some(text), .. })
+            if text.len() > KEY_BYTES_MAX)
+    }
+
+    /// The rows of a page that pass the filters which partitions do not go by.
+    fn entries(&self, rows: &QueryRowsResult) -> Result<Vec<Entry>, Error> {
+        let mut entries = Vec::with_capacity(rows.rows_num());
+        match self {
+            Self::Orders(OrderFilter { merchant_order_id: Some(_), status }) => {
+                for row in rows.rows::<(i64, &[u8], &str)>().map_err(|cause| bad_row(&cause))? {
+                    let (at, id, word) = row.map_err(|cause| bad_row(&cause))?;
+                    if status.is_none_or(|status| status.as_str() == word) {
+                        entries.push(Entry { at, id: order_id(id)? });
+                    }
+                }
+            }
+            Self::Orders(_) => {
+                for row in rows.rows::<(i64, &[u8])>().map_err(|cause| bad_row(&cause))? {
+                    let (at, id) = row.map_err(|cause| bad_row(&cause))?;
+                    entries.push(Entry { at, id: order_id(id)? });
+                }
+            }
+            Self::Transfers(_, filter) => {
+                let wanted = filter.status.map(TransferStatus::as_str);
+                for row in rows.rows::<(i64, i64, &str)>().map_err(|cause| bad_row(&cause))? {
+                    let (at, id, word) = row.map_err(|cause| bad_row(&cause))?;
+                    if wanted.is_none_or(|wanted| wanted == word) {
+                        entries.push(Entry { at, id: number(id) });
+                    }
+                }
+            }
+            Self::Deposits(filter) => {
+                let blockchain = filter.blockchain.map(|blockchain| blockchain.as_str());
+                let token = filter.token.map(|token| token.as_str());
+                for row in rows.rows::<(i64, i64, &str, &str)>().map_err(|cause| bad_row(&cause))? {
+                    let (at, id, chain, coin) = row.map_err(|cause| bad_row(&cause))?;
+                    if blockchain.is_none_or(|wanted| wanted == chain)
+                        && token.is_none_or(|wanted| wanted == coin)
+                    {
+                        entries.push(Entry { at, id: number(id) });
+                    }
+                }
+            }
+        }
+        Ok(entries)
+    }
+}
+
+/// An order's id as entries have it: its bytes and its number are in one order.
+fn order_id(bytes: &[u8]) -> Result<u128, Error> {
+    let bytes = bytes.try_into().map_err(|_| Error::Fatal("an order's id has 16 bytes".into()))?;
+    Ok(u128::from_be_bytes(bytes))
+}
+
+/// Another id as entries have it; none is negative.
+fn number(id: i64) -> u128 {
+    u128::from(id.cast_unsigned())
+}
+
+/// A row that does not have the form of its table.
+pub(super) fn bad_row(cause: &dyn std::error::Error) -> Error {
+    Error::Fatal(format!("a row does not read: {cause}"))
+}
+
+/// A page of a partition, and where the next one begins, if there is one.
+#[derive(Debug)]
+struct Page {
+    entries: Vec<Entry>,
+    next: Option<PagingState>,
+}
+
+/// The directory of a list, read from its newest bucket on.
+#[derive(Debug)]
+struct Directory {
+    list: String,
+    span: Span,
+    filter: Filter,
+    rows: VecDeque<Place>,
+    next: Option<PagingState>,
+}
+
+impl Directory {
+    /// All partitions of the next buckets, until there are `least` that the filter wants; and the
+    /// bucket that was the last. None at the end.
+    async fn buckets(
+        &mut self,
+        tables: &Tables,
+        least: usize,
+    ) -> Result<Option<(Vec<Place>, i32)>, Error> {
+        let mut wanted = Vec::new();
+        let mut last = None;
+        loop {
+            let Some(row) = self.rows.front() else {
+                match self.next.take() {
+                    Some(from) => self.read(tables, from).await?,
+                    None => return Ok(last.map(|bucket| (wanted, bucket))),
+                }
+                continue;
+            };
+            if let Some(bucket) = last
+                && row.bucket != bucket
+                && wanted.len() >= least
+            {
+                return Ok(Some((wanted, bucket)));
+            }
+            last = Some(row.bucket);
+            let row = self.rows.pop_front();
+            wanted.extend(row.filter(|row| row.is_of(&self.filter)));
+        }
+    }
+
+    async fn read(&mut self, tables: &Tables, from: PagingState) -> Result<(), Error> {
+        let values = vec![CqlValue::Text(self.list.clone())];
+        let (rows, next) =
+            tables.page(Statement::SelectListPartitions, &values, DIRECTORY_ROWS, from).await?;
+        let places =
+            rows.rows::<(i32, &str, &str, &str, i32)>().map_err(|cause| bad_row(&cause))?;
+        for place in places {
+            let (bucket, stage, blockchain, token, shard) =
+                place.map_err(|cause| bad_row(&cause))?;
+            self.rows.push_back(Place {
+                list: self.list.clone(),
+                bucket,
+                stage: stage.to_owned(),
+                blockchain: blockchain.to_owned(),
+                token: token.to_owned(),
+                shard,
+            });
+        }
+        self.next = next;
+        Ok(())
+    }
+}
+
+/// A list on the way from its newest row to its oldest.
+#[derive(Debug)]
+pub(super) struct Walk {
+    tables: Arc<Tables>,
+    list: Arc<List>,
+    directory: Option<Directory>,
+    merge: Merge,
+    /// Each source of the merge, and where its next page begins.
+    sources: Vec<(Partition, Option<PagingState>)>,
+    /// No partition that is not open yet has a row from this second on.
+    floor: i64,
+    /// How many partitions to open next: few first, since most readers want one page.
+    least: usize,
+    rows: u32,
+}
+
+impl Walk {
+    /// A walk that is expected to end after `rows` rows.
+    pub(super) async fn start(tables: Arc<Tables>, list: List, rows: u32) -> Result<Self, Error> {
+        let fixed = list.fixed_partitions();
+        let directory = list.directory().filter(|_| !list.is_empty());
+        let mut walk = Self {
+            tables,
+            floor: if directory.is_some() { i64::MAX } else { i64::MIN },
+            directory: directory.map(|(name, span)| Directory {
+                list: name,
+                span,
+                filter: list.filter(),
+                rows: VecDeque::new(),
+                next: Some(PagingState::start()),
+            }),
+            list: Arc::new(list),
+            merge: Merge::default(),
+            sources: Vec::new(),
+            least: 1,
+            rows: rows.clamp(1, ROWS_MAX),
+        };
+        walk.open(fixed).await?;
+        Ok(walk)
+    }
+
+    /// The next row; none at the end.
+    pub(super) async fn next(&mut self) -> Result<Option<Entry>, Error> {
+        loop {
+            match self.merge.next(self.floor) {
+                Next::Row(entry) => return Ok(Some(entry)),
+                Next::Page(number) => self.read_on(number).await?,
+                Next::End if self.floor == i64::MIN => return Ok(None),
+                Next::End => self.open_next().await?,
+            }
+        }
+    }
+
+    async fn read_on(&mut self, number: usize) -> Result<(), Error> {
+        let mut page = Page { entries: Vec::new(), next: None };
+        if let Some((partition, next)) = self.sources.get_mut(number)
+            && let Some(from) = next.take()
+        {
+            page = read(&self.tables, &self.list, partition, self.rows, from).await?;
+            *next = page.next.clone();
+        }
+        self.merge.fill(number, page.entries, page.next.is_some());
+        Ok(())
+    }
+
+    /// Opens the next partitions, or finds that there are no more.
+    async fn open_next(&mut self) -> Result<(), Error> {
+        let mut found = None;
+        if let Some(directory) = &mut self.directory {
+            found = directory.buckets(&self.tables, self.least).await?;
+            self.floor = match &found {
+                Some((_, bucket)) => directory.span.start(*bucket).min(0) - 1_000_000_000,
+                None => i64::MIN,
+            };
+        }
+        self.least = (self.least * 4).min(OPENED_MAX);
+        let places = found.map(|(places, _)| places).unwrap_or_default();
+        let partitions = places.into_iter().map(|place| self.list.partition(place)).collect();
+        self.open(partitions).await
+    }
+
+    /// Reads the first pages side by side.
+    async fn open(&mut self, partitions: Vec<Partition>) -> Result<(), Error> {
+        let (list, rows) = (self.list.clone(), self.rows);
+        let read_first = move |tables: Arc<Tables>, partition: Partition| {
+            let list = list.clone();
+            async move {
+                let page = read(&tables, &list, &partition, rows, PagingState::start()).await?;
+                Ok((partition, page))
+            }
+        };
+        for (partition, page) in self.tables.each(partitions, OPENED_MAX, read_first).await? {
+            self.merge.add(page.entries, page.next.is_some());
+            self.sources.push((partition, page.next));
+        }
+        Ok(())
+    }
+}
+
+async fn read(
+    tables: &Tables,
+    list: &List,
+    partition: &Partition,
+    rows: u32,
+    from: PagingState,
+) -> Result<Page, Error> {
+    let (rows, next) = tables.page(partition.statement, &partition.values, rows, from).await?;
+    Ok(Page { entries: list.entries(&rows)?, next })
+}
