@@ -22,6 +22,8 @@ pub struct Config {
     pub matching: Matching,
     /// The contracts of the configured chains: which coin exists where, and how finely it divides.
     pub tokens: Vec<TokenContract>,
+    /// Stands before the names of topics, and so of their schemas' subjects.
+    pub topic_prefix: String,
     /// What the health check tells (spec 4.2).
     pub version: &'static str,
 }

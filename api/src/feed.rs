@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use runtime::log::{self, Log};
+use runtime::task;
 use schemas::record::Order;
 use schemas::{OrderId, Topic};
 use tokio::sync::{mpsc, watch};
@@ -160,14 +161,15 @@ pub fn run(log: Arc<dyn Log>, feed: Feed, stop: CancellationToken) -> Result<(),
 }
 
 fn follow(log: &dyn Log, feed: &Feed, stop: &CancellationToken) -> Result<(), Error> {
-    let mut tail = log.tail(&[Topic::Orders])?;
+    let opened = task::insist(stop, "the feed of orders", || log.tail(&[Topic::Orders]))?;
+    let Some(mut tail) = opened else { return Ok(()) };
     feed.0.following.send_replace(true);
     while !stop.is_cancelled() {
         match tail.poll(POLL) {
             Ok(records) => records.iter().for_each(|record| feed.publish(record)),
             Err(log::Error::Transient(cause)) => {
-                tracing::warn!(cause, "the feed of orders is interrupted");
-                std::thread::park_timeout(BACK_OFF);
+                tracing::debug!(cause, "the feed of orders is interrupted");
+                task::wait(stop, BACK_OFF);
             }
             Err(error) => return Err(error.into()),
         }

@@ -1,12 +1,13 @@
 //! HTTP: what merchants (`/api/v1/service`), operators (`/api/v1/admin`) and customers
-//! (`/api/v1/user`) may ask and order.
+//! (`/api/v1/user`) may ask and order; and the schemas of the topics (`/registry`).
 //!
 //! **Reads** the tables through `store::Store`, and the topic `orders` from its end ([`feed`]).
 //! **Writes** commands to `orders.commands`, manual deliveries to `webhooks.dispatch`, and rows
 //! that are already on the log: the pending row of a new order, the record that answered a command.
 //! Both carry the version clock that the projector writes too, so nothing depends on who is first.
 //!
-//! **Invariants:** a request is authenticated before anything else is done with it; 201 for a new
+//! **Invariants:** a request is authenticated before anything else is done with it (health and schemas
+//! are for everybody); 201 for a new
 //! order means that its command is durable; a row is never visible before its command is; a
 //! checkout link reaches the one order it was signed for; errors are the short texts of
 //! `error::Refusal`, and causes go to the log.
@@ -20,6 +21,7 @@ mod error;
 pub mod feed;
 mod machine;
 mod metrics;
+mod registry;
 mod router;
 mod runner;
 mod service;

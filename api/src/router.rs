@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::error::Refusal;
 use crate::runner::{Runner, Trace};
 use crate::view::HealthView;
-use crate::{Config, Error, Feed, admin, metrics, service, user};
+use crate::{Config, Error, Feed, admin, metrics, registry, service, user};
 
 /// Most bytes of a body.
 const BODY_BYTES_MAX: usize = 1024 * 1024;
@@ -35,6 +35,8 @@ pub(crate) struct Api {
     /// Keys that signatures may be made with.
     pub(crate) secrets: Vec<Secret>,
     pub(crate) admin_secret: Secret,
+    /// Stands before the names of topics.
+    pub(crate) topic_prefix: String,
     allowed_origins: Vec<String>,
     version: &'static str,
 }
@@ -66,6 +68,7 @@ pub async fn serve(
         secrets: config.merchant.accepted_secrets(),
         admin_secret: config.admin_secret,
         allowed_origins: config.merchant.allowed_origins,
+        topic_prefix: config.topic_prefix,
         version: config.version,
     };
     tracing::info!(address = ?listener.local_addr(), "the api accepts requests");
@@ -103,6 +106,7 @@ fn routes(api: Arc<Api>) -> Router {
         .nest("/api/v1/service", service)
         .nest("/api/v1/admin", admin)
         .nest("/api/v1/user", user)
+        .nest(registry::BASE, registry::routes())
         .route("/health", get(health))
         .fallback(|| async { Refusal::ResourceNotFound })
         .method_not_allowed_fallback(|| async { Refusal::MethodNotAllowed })

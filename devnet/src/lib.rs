@@ -18,6 +18,7 @@
 mod block;
 mod chain;
 mod config;
+mod emitter;
 mod error;
 mod fault;
 mod filter;
@@ -30,6 +31,7 @@ mod view;
 pub use block::{BlockId, TransferCall};
 pub use chain::{MINE_COUNT_MAX, PENDING_COUNT_MAX, Reorg, Reorged, TRANSACTION_CALLS_MAX};
 pub use config::{Config, Token};
+pub use emitter::EMITTER;
 pub use error::Error;
 pub use fault::Fault;
 pub use handle::Chain;

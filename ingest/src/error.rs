@@ -2,8 +2,8 @@
 
 use schemas::Blockchain;
 
-/// Fatal: the process must stop. Only [`Error::ChainId`] and [`Error::Restore`] are about one chain
-/// alone: they halt it with an alarm that repeats their text, and [`crate::run`] does not end.
+/// Fatal: the process must stop, unless another one took the chain over ([`Error::is_fenced`]). Only [`Error::ChainId`] and [`Error::Restore`] are about one chain
+/// alone: they halt it with an alarm that repeats their text, and [`crate::follow`] does not end.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The endpoint serves another chain than the configuration says.
@@ -41,4 +41,13 @@ pub enum Error {
     /// A thread of this process ended without an answer.
     #[error("a blocking task ended early: {0}")]
     Task(#[from] tokio::task::JoinError),
+}
+
+impl Error {
+    /// Whether another process took the chain over. Nothing was lost or doubled.
+    #[must_use]
+    pub fn is_fenced(&self) -> bool {
+        use runtime::log::{Error as LogError, StepError};
+        matches!(self, Self::Log(LogError::Fenced(_)) | Self::Step(StepError::Fenced(_)))
+    }
 }

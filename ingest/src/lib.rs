@@ -1,10 +1,13 @@
 //! Follows chains block by block and tells the log what came to the configured wallets.
 //!
-//! Reads: one JSON-RPC endpoint for each chain, and its own past records on `transfers.raw`.
+//! Reads: one JSON-RPC endpoint for each chain, and its own past records on `transfers.raw`. Which
+//! chains a process follows comes from its membership in the group `ingest` over `chains`.
 //! Writes: `transfers.raw` (transfers, retracts, heads) and `chains` (progress).
 //!
 //! **Invariants**
 //! - The log is the cursor: there is no other state. What a restart knows is what was published.
+//! - A chain is followed by one process at a time: the group says which, and each chain's writer
+//!   fences the one before.
 //! - A head is published in one atomic step with every transfer up to it, so "scanned to here" is
 //!   never said of a range that was not fully told.
 //! - A range starts where the last one ended and ends at or below the endpoint's own head; a step
@@ -40,10 +43,12 @@ mod publish;
 mod restore;
 mod rpc;
 mod runner;
+mod share;
 #[cfg(test)]
 mod simulation;
 
 pub use config::{ChainConfig, Config, RpcUrl};
 pub use error::Error;
 pub use machine::{Policy, Tag, Tier};
-pub use runner::run;
+pub use runner::follow;
+pub use share::run;

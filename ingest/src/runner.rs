@@ -30,7 +30,7 @@ const CHAIN_ID_WAIT: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 /// [`Error`] if another ingest took over, or the log or this process failed.
-pub async fn run(
+pub async fn follow(
     chain: ChainConfig,
     log: Arc<dyn Log>,
     clock: Arc<dyn Clock>,

@@ -113,7 +113,7 @@ pub fn run_matching(
     member: &str,
     stop: &CancellationToken,
 ) -> Result<(), Error> {
-    Runner::<matching::Lane>::start(log, clock, member)?.run(stop)
+    run::<matching::Lane>(log, clock, member, stop)
 }
 
 /// Runs the orders machine until `stop`. Blocks.
@@ -126,7 +126,27 @@ pub fn run_orders(
     member: &str,
     stop: &CancellationToken,
 ) -> Result<(), Error> {
-    Runner::<orders::Orders>::start(log, clock, member)?.run(stop)
+    run::<orders::Orders>(log, clock, member, stop)
+}
+
+fn run<M: Machine>(
+    log: &Arc<dyn Log>,
+    clock: &Arc<dyn Clock>,
+    member: &str,
+    stop: &CancellationToken,
+) -> Result<(), Error> {
+    metrics::describe();
+    let spec = WorkerSpec {
+        group: M::GROUP,
+        member: member.to_owned(),
+        topics: M::INPUTS.to_vec(),
+        batch_max: BATCH_MAX,
+    };
+    let Some(worker) = task::insist(stop, M::GROUP, || log.worker(spec.clone()))? else {
+        return Ok(());
+    };
+    let (clock, layout) = (clock.clone(), log.layout());
+    Runner::<M> { worker, clock, layout, machines: HashMap::new() }.run(stop)
 }
 
 struct Runner<M> {
@@ -137,18 +157,6 @@ struct Runner<M> {
 }
 
 impl<M: Machine> Runner<M> {
-    fn start(log: &Arc<dyn Log>, clock: &Arc<dyn Clock>, member: &str) -> Result<Self, Error> {
-        metrics::describe();
-        let worker = log.worker(WorkerSpec {
-            group: M::GROUP,
-            member: member.to_owned(),
-            topics: M::INPUTS.to_vec(),
-            batch_max: BATCH_MAX,
-        })?;
-        let layout = log.layout();
-        Ok(Self { worker, clock: clock.clone(), layout, machines: HashMap::new() })
-    }
-
     fn run(mut self, stop: &CancellationToken) -> Result<(), Error> {
         while !stop.is_cancelled() {
             match self.worker.poll(POLL_TIMEOUT) {
@@ -165,7 +173,7 @@ impl<M: Machine> Runner<M> {
                 Ok(Event::Records(records)) => self.step(&records, stop)?,
                 Ok(Event::Idle) => self.step(&[], stop)?,
                 Err(runtime::log::Error::Transient(cause)) => {
-                    tracing::warn!(cause, "{} waits for the log", M::GROUP);
+                    tracing::debug!(cause, "{} waits for the log", M::GROUP);
                     task::wait(stop, ABORT_PAUSE);
                 }
                 Err(error) => return Err(error.into()),

@@ -26,9 +26,9 @@ pub struct Config {
     pub timeout: Duration,
     /// Whether loopback, private and link-local addresses may be called.
     pub allow_private_addresses: bool,
-    /// Requests under way at once.
+    /// Requests under way at once in one process.
     pub concurrency: usize,
-    /// Requests under way at once to one host and port.
+    /// Requests under way at once from one process to one host and port.
     pub concurrency_per_host: usize,
     /// Signs every request (spec 5.3).
     pub secret: Secret,
@@ -67,6 +67,18 @@ impl Config {
         section.finish();
         config
     }
+
+    /// What each of several workers of a process gets: its part of what may be under way at once.
+    #[must_use]
+    pub fn shared_by(self, workers: u32) -> Self {
+        let workers = usize::try_from(workers).unwrap_or(usize::MAX);
+        let part = |whole: usize| whole.checked_div(workers).unwrap_or(whole).max(1);
+        Self {
+            concurrency: part(self.concurrency),
+            concurrency_per_host: part(self.concurrency_per_host),
+            ..self
+        }
+    }
 }
 
 #[cfg(test)]
@@ -100,8 +112,12 @@ pub(crate) mod tests {
         assert!(!config.allow_private_addresses);
         assert_eq!((config.concurrency, config.concurrency_per_host), (256, 32));
         assert_eq!(config.secret.expose(), b"whsec");
-        let url = config.unknown_transfer_webhook_url;
+        let url = config.unknown_transfer_webhook_url.clone();
         assert_eq!(url.as_deref(), Some("https://shop.example/unknown"));
+        let each = config.clone().shared_by(3);
+        assert_eq!((each.concurrency, each.concurrency_per_host), (85, 10));
+        let each = config.shared_by(64);
+        assert_eq!((each.concurrency, each.concurrency_per_host), (4, 1));
     }
 
     #[test]

@@ -10,8 +10,6 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-/// Name of this process's member in the groups. There is one process.
-const MEMBER: &str = "webhooks";
 /// How many records one poll brings at most.
 const BATCH_MAX: usize = 500;
 /// How long a poll waits when nothing is expected.

@@ -107,6 +107,7 @@ fn runner(looks: u32) -> Runner {
             skew: Duration::from_secs(1),
         },
         tokens: Vec::new(),
+        topic_prefix: String::new(),
         version: "0",
     };
     let store = Later { order: example::order(), looks_left: Mutex::new(looks) };

@@ -8,6 +8,7 @@ mod admin;
 mod create;
 mod fault;
 mod processor;
+mod registry;
 mod service;
 mod user;
 mod world;

@@ -79,6 +79,7 @@ pub(crate) fn config() -> Config {
     let chains = [Blockchain::Eth, Blockchain::Polygon, Blockchain::Tron];
     Config {
         listen: ([127, 0, 0, 1], 0).into(),
+        topic_prefix: "shop.".into(),
         merchant: Merchant {
             name: "Shop".into(),
             secret: Secret::new(MERCHANT_SECRET),

@@ -20,10 +20,9 @@ fn read(text: &str) -> (Config, Vec<String>) {
     let mut source = Source::parse(&format!("{SHOP}{text}"), []);
     let shop = Shop::read(&mut source);
     let config = Config::read(&mut source, &shop);
-    for section in ["server", "data", "log", "store", "telemetry", "webhooks"] {
-        drop(source.section(section));
-    }
-    let problems = source.finish().err().map_or_else(Vec::new, |Problems(lines)| lines);
+    let mut problems = source.finish().err().map_or_else(Vec::new, |Problems(lines)| lines);
+    // Sections that are not ours.
+    problems.retain(|line| !line.ends_with(": unknown section"));
     (config, problems)
 }
 

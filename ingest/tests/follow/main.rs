@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod cut;
+mod share;
 mod world;
 
 use std::sync::{Arc, LazyLock};

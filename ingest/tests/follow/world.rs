@@ -161,7 +161,7 @@ impl World {
         chain: ChainConfig,
         stop: CancellationToken,
     ) -> Run {
-        let task = tokio::spawn(ingest::run(chain, log, Arc::new(SystemClock), stop.clone()));
+        let task = tokio::spawn(ingest::follow(chain, log, Arc::new(SystemClock), stop.clone()));
         Run { stop, task }
     }
 

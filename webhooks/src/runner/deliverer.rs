@@ -13,7 +13,7 @@ use runtime::log::{
     Error as LogError, Event, Log, NewRecord, Record, Step, StepError, TopicPartition, Worker,
     WorkerSpec,
 };
-use runtime::{Clock, Envelope, dead_letter};
+use runtime::{Clock, Envelope, dead_letter, task};
 use schemas::record::Delivery;
 use schemas::{AttemptOutcome, Layout, RETRY_DELAYS_SECONDS, Topic, UnixMicros};
 use tokio::runtime::Handle;
@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::{BACK_OFF, BATCH_MAX, MEMBER, POLL_IDLE, back_off};
+use super::{BACK_OFF, BATCH_MAX, POLL_IDLE, back_off};
 use crate::config::Config;
 use crate::error::Error;
 use crate::guard::host_key;
@@ -37,7 +37,7 @@ const POLL_BUSY: Duration = Duration::from_millis(5);
 /// What is left for the last commit, after the last attempt has run out of time.
 const DRAIN_MARGIN: Duration = Duration::from_secs(1);
 
-/// Delivers webhooks until `stop`; then it starts no more, waits for the attempts under way (each
+/// Delivers webhooks until `stop`, as `member` of the group; then it starts no more, waits for the attempts under way (each
 /// bounded by the time-out), commits, and returns. Attempts run as tasks of `handle`. Blocks: runs
 /// on a thread of its own.
 ///
@@ -48,14 +48,18 @@ pub fn run_deliverer(
     config: &Config,
     clock: Arc<dyn Clock>,
     handle: Handle,
+    member: &str,
     stop: &CancellationToken,
 ) -> Result<(), Error> {
-    let worker = log.worker(WorkerSpec {
+    let spec = WorkerSpec {
         group: GROUP,
-        member: MEMBER.to_owned(),
+        member: member.to_owned(),
         topics: topics(),
         batch_max: BATCH_MAX,
-    })?;
+    };
+    let Some(worker) = task::insist(stop, GROUP, || log.worker(spec.clone()))? else {
+        return Ok(());
+    };
     let mut deliverer = Deliverer::new(worker, log.layout(), config, clock, handle)?;
     while !stop.is_cancelled() {
         if deliverer.turn()? == Turn::LogAway {
@@ -171,7 +175,7 @@ impl Deliverer {
             }
             Ok(Event::Idle) => {}
             Err(LogError::Transient(cause)) => {
-                tracing::warn!(cause, "webhooks cannot read the log, trying again");
+                tracing::debug!(cause, "webhooks cannot read the log, trying again");
                 return Ok(Turn::LogAway);
             }
             Err(error) => return Err(error.into()),

@@ -6,33 +6,38 @@ use runtime::log::{
     Committed, Error as LogError, Event, Log, NewRecord, Offset, Record, Step, StepError,
     TopicPartition, Worker, WorkerSpec,
 };
-use runtime::{Envelope, dead_letter};
+use runtime::{Envelope, dead_letter, task};
 use schemas::record::{Delivery, Order, Transfer};
 use schemas::{Layout, Topic};
 use tokio_util::sync::CancellationToken;
 
-use super::{BATCH_MAX, MEMBER, POLL_IDLE, back_off};
+use super::{BATCH_MAX, POLL_IDLE, back_off};
 use crate::config::Config;
 use crate::error::Error;
 use crate::machine::announcement::{decide_order, decide_transfer};
 
 const GROUP: &str = "webhooks.dispatcher";
 
-/// Turns changes into webhooks until `stop`. Blocks: runs on a thread of its own.
+/// Turns changes into webhooks until `stop`, as `member` of the group. Blocks: runs on a thread of its
+/// own.
 ///
 /// # Errors
 /// [`Error`] if the log cannot go on; what was not committed is read again by the next run.
 pub fn run_dispatcher(
     log: &dyn Log,
     config: &Config,
+    member: &str,
     stop: &CancellationToken,
 ) -> Result<(), Error> {
-    let worker = log.worker(WorkerSpec {
+    let spec = WorkerSpec {
         group: GROUP,
-        member: MEMBER.to_owned(),
+        member: member.to_owned(),
         topics: vec![Topic::Orders, Topic::TransfersUnknown],
         batch_max: BATCH_MAX,
-    })?;
+    };
+    let Some(worker) = task::insist(stop, GROUP, || log.worker(spec.clone()))? else {
+        return Ok(());
+    };
     let url = config.unknown_transfer_webhook_url.clone();
     let mut dispatcher = Dispatcher { worker, layout: log.layout(), url };
     while !stop.is_cancelled() {
@@ -64,7 +69,7 @@ impl Dispatcher {
             // There is no state to take over or to drop.
             Ok(Event::Assigned(_) | Event::Revoked(_) | Event::Idle) => return Ok(Turn::Done),
             Err(LogError::Transient(cause)) => {
-                tracing::warn!(cause, "webhooks cannot read the log, trying again");
+                tracing::debug!(cause, "webhooks cannot read the log, trying again");
                 return Ok(Turn::LogAway);
             }
             Err(error) => return Err(error.into()),

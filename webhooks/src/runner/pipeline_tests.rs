@@ -21,6 +21,8 @@ use super::{run_deliverer, run_dispatcher};
 use crate::config::Config;
 use crate::error::Error;
 
+const MEMBER: &str = "webhooks.0";
+
 /// Both loops, on their threads.
 struct Running {
     stop: CancellationToken,
@@ -31,11 +33,13 @@ impl Running {
     fn start(log: &EmbeddedLog, config: &Config, clock: Arc<dyn Clock>) -> Self {
         let stop = CancellationToken::new();
         let (log_a, config_a, stop_a) = (log.clone(), config.clone(), stop.clone());
-        let dispatcher = std::thread::spawn(move || run_dispatcher(&log_a, &config_a, &stop_a));
+        let dispatcher =
+            std::thread::spawn(move || run_dispatcher(&log_a, &config_a, MEMBER, &stop_a));
         let (log_b, config_b, stop_b) = (log.clone(), config.clone(), stop.clone());
         let handle = Handle::current();
-        let deliverer =
-            std::thread::spawn(move || run_deliverer(&log_b, &config_b, clock, handle, &stop_b));
+        let deliverer = std::thread::spawn(move || {
+            run_deliverer(&log_b, &config_b, clock, handle, MEMBER, &stop_b)
+        });
         Self { stop, threads: vec![dispatcher, deliverer] }
     }
 

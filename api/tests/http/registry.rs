@@ -1,0 +1,132 @@
+//! The registry as its clients see it: paths, bodies, codes. Clients themselves read through it in
+//! `tests/tests/consumers.rs`.
+
+use reqwest::Method;
+use schemas::{SchemaName, Topic};
+use serde_json::{Value, json};
+
+use crate::world::{Answer, World};
+
+async fn ask(world: &World, method: Method, path: &str, body: &Value) -> (u16, Value) {
+    let request = world
+        .request(method, &format!("/registry{path}"))
+        .header("Content-Type", "application/vnd.schemaregistry.v1+json")
+        .body(if body.is_null() { String::new() } else { body.to_string() });
+    let answer = Answer::of(request.send().await.unwrap()).await;
+    let media_type = "application/vnd.schemaregistry.v1+json";
+    assert_eq!(answer.header("content-type"), media_type, "{path}: {}", answer.body);
+    (answer.status, serde_json::from_str(&answer.body).unwrap())
+}
+
+async fn get(world: &World, path: &str) -> (u16, Value) {
+    ask(world, Method::GET, path, &Value::Null).await
+}
+
+#[tokio::test]
+async fn every_topic_has_its_subject_with_the_id_that_its_records_carry() {
+    let world = World::alone().await;
+    let (_, subjects) = get(&world, "/subjects").await;
+    assert_eq!(subjects.as_array().unwrap().len(), Topic::ALL.len());
+    for (topic, subject) in Topic::ALL.into_iter().zip(subjects.as_array().unwrap()) {
+        let schema = topic.spec().schema.schema();
+        let expected = json!({
+            "subject": format!("shop.{topic}-value"),
+            "version": schema.version,
+            "id": schema.id,
+            "schema": schema.text,
+        });
+        let subject = subject.as_str().unwrap();
+        let path = format!("/subjects/{subject}/versions");
+        assert_eq!(get(&world, &path).await, (200, json!([1])));
+        assert_eq!(get(&world, &format!("{path}/latest")).await, (200, expected.clone()));
+        assert_eq!(get(&world, &format!("{path}/1")).await, (200, expected));
+    }
+    let (_, bytes) = schemas::record::example::values().unwrap().swap_remove(0);
+    let id = u32::from_be_bytes(bytes[1..5].try_into().unwrap());
+    let text = SchemaName::ChainRecord.schema().text;
+    let by_id = format!("/schemas/ids/{id}");
+    for path in
+        [by_id.clone(), format!("{by_id}?subject=shop.transfers.raw-value&fetchMaxId=false")]
+    {
+        assert_eq!(get(&world, &path).await, (200, json!({ "schema": text })));
+    }
+    let places = json!([{ "subject": "shop.transfers.raw-value", "version": 1 }]);
+    assert_eq!(get(&world, &format!("{by_id}/versions")).await, (200, places));
+    let subjects = json!(["shop.transfers.raw-value"]);
+    assert_eq!(get(&world, &format!("{by_id}/subjects")).await, (200, subjects));
+    assert_eq!(get(&world, "/schemas/types").await, (200, json!(["AVRO"])));
+}
+
+#[tokio::test]
+async fn clients_learn_that_schemas_only_grow_and_that_nothing_is_written_here() {
+    let world = World::alone().await;
+    let level = json!({ "compatibilityLevel": "FULL_TRANSITIVE" });
+    let mode = json!({ "mode": "READONLY" });
+    for path in ["/config", "/config/shop.orders-value"] {
+        assert_eq!(get(&world, path).await, (200, level.clone()));
+    }
+    for path in ["/mode", "/mode/shop.orders-value"] {
+        assert_eq!(get(&world, path).await, (200, mode.clone()));
+    }
+    let (status, _) = ask(&world, Method::PUT, "/config", &json!({})).await;
+    assert_eq!(status, 405);
+}
+
+#[tokio::test]
+async fn a_schema_is_looked_up_by_its_meaning_and_a_new_one_is_refused() {
+    let world = World::alone().await;
+    let order = SchemaName::Order.schema();
+    let compact = serde_json::from_str::<Value>(order.text).unwrap().to_string();
+    let ours = json!({ "schema": compact, "schemaType": "AVRO" });
+    let (lookup, register) =
+        ("/subjects/shop.orders-value", "/subjects/shop.orders-value/versions");
+    let (status, found) = ask(&world, Method::POST, lookup, &ours).await;
+    assert_eq!((status, &found["id"], &found["version"]), (200, &json!(order.id), &json!(1)));
+    let id = json!({ "id": order.id });
+    assert_eq!(ask(&world, Method::POST, register, &ours).await, (200, id));
+
+    let deposit = json!({ "schema": SchemaName::Deposit.schema().text });
+    let protobuf = json!({ "schema": "x", "schemaType": "PROTOBUF" });
+    for (path, body, status, code) in [
+        (lookup, &deposit, 404, 40_403),
+        (register, &deposit, 422, 42_205),
+        (lookup, &json!({ "schema": "{" }), 422, 42_201),
+        (lookup, &json!({ "schema": "{\"type\": \"recrod\"}" }), 422, 42_201),
+        (lookup, &protobuf, 422, 42_201),
+        (lookup, &json!({ "scheme": "x" }), 400, 400),
+        ("/subjects/orders-value", &ours, 404, 40_401),
+        ("/subjects/orders-value/versions", &ours, 404, 40_401),
+    ] {
+        let (found, error) = ask(&world, Method::POST, path, body).await;
+        assert_eq!((found, &error["error_code"]), (status, &json!(code)), "{path} {body}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_told_in_the_words_of_registries() {
+    let world = World::alone().await;
+    let long = "is not a valid version id. Allowed values are between [1, 2^31-1] and the string \"latest\"";
+    for (path, status, code, message) in [
+        ("/subjects/x/versions", 404, 40_401, "Subject 'x' not found."),
+        ("/subjects/x/versions/latest", 404, 40_401, "Subject 'x' not found."),
+        ("/config/x", 404, 40_401, "Subject 'x' not found."),
+        ("/subjects/shop.orders-value/versions/9", 404, 40_402, "Version 9 not found."),
+        (
+            "/subjects/shop.orders-value/versions/0",
+            422,
+            42_202,
+            &format!("The specified version '0' {long}"),
+        ),
+        ("/schemas/ids/7", 404, 40_403, "Schema 7 not found"),
+        ("/schemas/ids/x", 404, 40_403, "Schema x not found"),
+        ("/contexts", 404, 404, "HTTP 404 Not Found"),
+    ] {
+        let error = json!({ "error_code": code, "message": message });
+        assert_eq!(get(&world, path).await, (status, error), "{path}");
+    }
+    let order = SchemaName::Order.schema().id;
+    let (status, _) = get(&world, &format!("/schemas/ids/{order}?subject=shop.alerts-value")).await;
+    assert_eq!(status, 404);
+    let outside = Answer::of(world.request(Method::GET, "/nothing").send().await.unwrap()).await;
+    outside.refused(404, "resource not found");
+}

@@ -1,0 +1,176 @@
+//! Several ingest processes share the chains out among themselves.
+
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use async_trait::async_trait;
+use ingest::{ChainConfig, Config, Error};
+use runtime::SystemClock;
+use runtime::log::embedded::EmbeddedLog;
+use runtime::log::{
+    Bounds, Error as LogError, Log, NewRecord, Offset, Record, Tail, TopicPartition, Worker,
+    WorkerSpec, Writer,
+};
+use schemas::{Blockchain, Layout, Topic};
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+use crate::world::{World, config, devnet, pay};
+
+/// By the numbers of their partitions the first and the last chain: two members have one each.
+const FIRST: Blockchain = Blockchain::Eth;
+const LAST: Blockchain = Blockchain::Tron;
+
+/// Who has opened which writer, in order.
+type Takeovers = Arc<Mutex<Vec<(&'static str, String)>>>;
+
+/// One process's log: notes which chains it takes up.
+struct Noting {
+    member: &'static str,
+    log: EmbeddedLog,
+    takeovers: Takeovers,
+}
+
+#[async_trait]
+impl Log for Noting {
+    fn layout(&self) -> Layout {
+        self.log.layout()
+    }
+
+    async fn produce(&self, records: Vec<NewRecord>) -> Result<(), LogError> {
+        self.log.produce(records).await
+    }
+
+    fn writer(&self, name: &str) -> Result<Box<dyn Writer>, LogError> {
+        self.takeovers.lock().unwrap().push((self.member, name.to_owned()));
+        self.log.writer(name)
+    }
+
+    fn worker(&self, spec: WorkerSpec) -> Result<Box<dyn Worker>, LogError> {
+        self.log.worker(spec)
+    }
+
+    fn tail(&self, topics: &[Topic]) -> Result<Box<dyn Tail>, LogError> {
+        self.log.tail(topics)
+    }
+
+    fn read(
+        &self,
+        of: TopicPartition,
+        from: Offset,
+        max: usize,
+    ) -> Result<Vec<Arc<Record>>, LogError> {
+        self.log.read(of, from, max)
+    }
+
+    fn bounds(&self, of: TopicPartition) -> Result<Bounds, LogError> {
+        self.log.bounds(of)
+    }
+}
+
+/// A process that ingests.
+struct Process {
+    stop: CancellationToken,
+    thread: JoinHandle<Result<(), Error>>,
+}
+
+impl Process {
+    fn start(
+        world: &World,
+        takeovers: &Takeovers,
+        member: &'static str,
+        chains: Vec<ChainConfig>,
+    ) -> Self {
+        let (log, takeovers) = (world.log.clone(), takeovers.clone());
+        let log = Arc::new(Noting { member, log, takeovers });
+        let stop = CancellationToken::new();
+        let (token, handle, clock) = (stop.clone(), Handle::current(), Arc::new(SystemClock));
+        let thread = std::thread::spawn(move || {
+            ingest::run(Config { chains }, log, clock, member, handle, &token)
+        });
+        Self { stop, thread }
+    }
+
+    fn stop(self) {
+        self.stop.cancel();
+        self.thread.join().unwrap().unwrap();
+    }
+}
+
+fn seen(takeovers: &Takeovers) -> Vec<(&'static str, String)> {
+    takeovers.lock().unwrap().clone()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn chains_are_shared_out_and_taken_over_without_a_gap() {
+    let (first, last) = (devnet(20).await, devnet(20).await);
+    let mut world = World::new();
+    let takeovers = Takeovers::default();
+    let chains = || vec![config(FIRST, first.url()), config(LAST, last.url())];
+    let a = Process::start(&world, &takeovers, "a", chains());
+    world.until_head(FIRST, &first.chain());
+    world.until_head(LAST, &last.chain());
+    let b = Process::start(&world, &takeovers, "b", chains());
+    let taken = |member, chain| (member, format!("ingest-{chain}"));
+    world.until("b to take the last chain", |_| seen(&takeovers).len() == 3);
+    assert_eq!(seen(&takeovers)[2], taken("b", LAST));
+    let mut sent = Vec::new();
+    for units in 1..4 {
+        sent.push((pay(&first.chain(), 0, units), pay(&last.chain(), 0, units)));
+        first.chain().mine(1).unwrap();
+        last.chain().mine(1).unwrap();
+        world.until_head(FIRST, &first.chain());
+        world.until_head(LAST, &last.chain());
+    }
+    // What comes while nobody looks is found by the one that is left.
+    a.stop();
+    sent.push((pay(&first.chain(), 1, 9), pay(&last.chain(), 1, 9)));
+    first.chain().mine(2).unwrap();
+    last.chain().mine(2).unwrap();
+    world.until_head(FIRST, &first.chain());
+    world.until_head(LAST, &last.chain());
+    assert_eq!(seen(&takeovers).len(), 4, "{takeovers:?}");
+    assert_eq!(seen(&takeovers)[3], taken("b", FIRST));
+    b.stop();
+    let (of_first, of_last): (Vec<_>, Vec<_>) = sent.into_iter().unzip();
+    assert_eq!(world.told(FIRST).transactions(), of_first);
+    assert_eq!(world.told(LAST).transactions(), of_last);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_chain_that_was_fenced_and_is_still_ours_is_taken_up_again() {
+    let (first, last) = (devnet(20).await, devnet(20).await);
+    let mut world = World::new();
+    let takeovers = Takeovers::default();
+    let chains = vec![config(FIRST, first.url()), config(LAST, last.url())];
+    let process = Process::start(&world, &takeovers, "a", chains);
+    world.until_head(FIRST, &first.chain());
+    drop(world.log.writer(&format!("ingest-{FIRST}")).unwrap());
+    first.chain().mine(1).unwrap();
+    // The other chain does not notice.
+    let sent = pay(&last.chain(), 0, 5);
+    last.chain().mine(1).unwrap();
+    world.until_head(LAST, &last.chain());
+    assert_eq!(world.told(LAST).transactions(), [sent]);
+    world.until_head(FIRST, &first.chain());
+    assert_eq!(seen(&takeovers).len(), 3, "{takeovers:?}");
+    process.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_chain_that_is_not_configured_here_stops_nothing() {
+    let first = devnet(20).await;
+    let mut world = World::new();
+    let takeovers = Takeovers::default();
+    let a = Process::start(&world, &takeovers, "a", vec![config(FIRST, first.url())]);
+    let b = Process::start(&world, &takeovers, "b", Vec::new());
+    world.until_head(FIRST, &first.chain());
+    a.stop();
+    // Now the chain is b's, who does not know it.
+    let c = Process::start(&world, &takeovers, "c", vec![config(FIRST, first.url())]);
+    b.stop();
+    first.chain().mine(1).unwrap();
+    world.until_head(FIRST, &first.chain());
+    assert_eq!(seen(&takeovers).last().unwrap().0, "c");
+    c.stop();
+}
