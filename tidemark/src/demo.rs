@@ -1,7 +1,10 @@
-//! `tidemark demo`: every stage, two development chains, a merchant and a buyer, in one process.
+//! `tidemark demo`: every stage, two development chains, a merchant and a buyer, in one process; or the
+//! merchant and the buyer alone, against an installation that runs already.
 
+mod external;
 mod merchant;
 mod narrator;
+mod net;
 mod script;
 mod shop;
 
@@ -12,13 +15,16 @@ use std::time::Duration;
 use anyhow::Context;
 use devnet::Devnet;
 use runtime::config::Source;
-use runtime::{Clock, SystemClock, telemetry};
+use runtime::task::Tasks;
+use runtime::{Clock, Readiness, SystemClock, telemetry};
 use schemas::{Blockchain, Secret, Stablecoin, token_contract};
 
 use crate::process;
 use crate::settings::Settings;
+use crate::stage::Stage;
 use merchant::Merchant;
 use narrator::Narrator;
+use net::Net;
 use script::Script;
 use shop::ShopClient;
 
@@ -34,57 +40,77 @@ pub(crate) struct Options {
     /// Show log lines too, for example "info" or "ingest=debug".
     #[arg(long, default_value = "error")]
     log: String,
+    /// Play against the installation whose API is at this URL. Its configuration tells the rest: anvil
+    /// nodes as chains, and merchant.unknown_transfer_webhook_url as the place of the demo's merchant.
+    #[arg(long, requires = "config")]
+    against: Option<String>,
+    /// The configuration file of that installation.
+    #[arg(long, short, requires = "against")]
+    config: Option<PathBuf>,
 }
 
 const MERCHANT_SECRET: &str = "demo-merchant-secret";
 const ADMIN_SECRET: &str = "demo-admin-secret";
 /// The demo shop's wallet: nobody has its key, as nobody needs one.
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
-/// Time between two blocks, and between their timestamps.
-const BLOCK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long the script waits for a webhook.
+const WEBHOOK_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Runs the demonstration.
 pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     let narrator = Narrator::start();
     narrator.title("Tidemark demo: stablecoin payments from the chain to a signed webhook");
+    match &options.against {
+        Some(base) => external::run(base, options.config.as_deref(), &narrator).await,
+        None => run_alone(&options, &narrator).await,
+    }
+}
+
+async fn run_alone(options: &Options, narrator: &Narrator) -> anyhow::Result<()> {
     let dir = DataDir::make()?;
-    let merchant = Merchant::start(Secret::new(MERCHANT_SECRET)).await?;
+    let listen = (Ipv4Addr::LOCALHOST, 0).into();
+    let secret = Secret::new(MERCHANT_SECRET);
+    let merchant = Merchant::start(secret.clone(), listen, None, WEBHOOK_WAIT_MAX).await?;
     let ethereum = start_chain(Blockchain::Eth).await?;
     let polygon = start_chain(Blockchain::Polygon).await?;
-    let settings = settings(&options, &dir, &merchant, &ethereum, &polygon)?;
+    let settings = settings(options, &dir, &merchant, &ethereum, &polygon)?;
     telemetry::init_log(&settings.telemetry)?;
-    let node = process::start(settings, &[]).await?;
-    let address = node.address.context("the api did not start")?;
+    let mut tasks = Tasks::new(settings.process.stop_deadline);
+    let started = process::start(&mut tasks, &settings, &Stage::ALL, &Readiness::default()).await?;
+    let address = started.address.context("the api did not start")?;
     narrator.say(&format!("all stages run in this process; the API listens on http://{address}"));
     narrator.say(&format!(
         "two development chains make blocks: {} and {}",
         ethereum.url(),
         polygon.url()
     ));
-    ethereum.mine_every(BLOCK_INTERVAL)?;
+    let (ethereum, polygon) = (Net::BuiltIn(ethereum), Net::BuiltIn(polygon));
+    ethereum.keep_mining().await?;
 
-    let shop = ShopClient::new(address, MERCHANT_SECRET, ADMIN_SECRET, merchant.url())?;
+    let base = format!("http://{address}");
+    let shop = ShopClient::new(base, secret, Secret::new(ADMIN_SECRET), merchant.url())?;
     let story = Script {
-        narrator: &narrator,
+        narrator,
         shop: &shop,
         merchant: &merchant,
         ethereum: &ethereum,
         polygon: &polygon,
-        log: node.log.clone(),
+        log: started.log.clone(),
+        order_ttl: settings.shop.orders.ttl,
     };
     let result = tokio::select! {
         result = story.play() => result,
         () = process::stop_signal() => Err(anyhow::anyhow!("stopped before the script ended")),
     };
     if result.is_ok() && !options.once {
-        polygon.mine_every(BLOCK_INTERVAL)?;
-        narrator.invitation(&shop, &merchant, ethereum.url());
+        polygon.keep_mining().await?;
+        narrator.invitation(&shop, &merchant, &ethereum.url());
         tokio::select! {
-            stopped = node.tasks.run(process::stop_signal()) => stopped?,
-            () = tell_webhooks(&narrator, &merchant) => {}
+            stopped = tasks.run(process::stop_signal()) => stopped?,
+            () = tell_webhooks(narrator, &merchant) => {}
         }
     } else {
-        node.tasks.run(std::future::ready(())).await?;
+        tasks.run(std::future::ready(())).await?;
     }
     ethereum.shutdown().await;
     polygon.shutdown().await;
@@ -111,7 +137,7 @@ async fn start_chain(blockchain: Blockchain) -> anyhow::Result<Devnet> {
     let config = devnet::Config {
         chain_id: blockchain.chain_id(),
         genesis_timestamp: now,
-        block_interval_secs: BLOCK_INTERVAL.as_secs(),
+        block_interval_secs: net::BLOCK_INTERVAL.as_secs(),
         finalized_depth: 12,
         safe_depth: 6,
         tokens: vec![token(Stablecoin::Usdt)?, token(Stablecoin::Usdc)?],
@@ -170,7 +196,7 @@ fn settings(
         ethereum = ethereum.url(),
         polygon = polygon.url(),
     );
-    Ok(Settings::read(Source::parse(&text, []))?)
+    Ok(Settings::read(Source::parse(&text, []), &Stage::ALL)?)
 }
 
 /// A folder that goes when the demo ends.

@@ -1,7 +1,10 @@
 //! The whole configuration, read once.
 
-use runtime::config::{Problems, Process, Shop, Source};
+use runtime::config::{LogBackEnd, Problems, Process, Shop, Source, StoreBackEnd};
 use runtime::telemetry;
+
+use crate::registration;
+use crate::stage::Stage;
 
 /// Every section, in ready types.
 #[derive(Debug, Clone)]
@@ -11,24 +14,102 @@ pub(crate) struct Settings {
     pub(crate) ingest: ingest::Config,
     pub(crate) webhooks: webhooks::Config,
     pub(crate) telemetry: telemetry::Config,
+    pub(crate) schemas: registration::Config,
 }
 
 impl Settings {
-    /// Reads all sections.
+    /// Reads all sections, for a process that runs some stages, or none of them. Secrets that none of
+    /// the stages uses may be absent, so that they need not be where they are of no use.
     ///
     /// # Errors
     /// [`Problems`]: everything that is wrong, at once.
-    pub(crate) fn read(mut source: Source) -> Result<Self, Problems> {
+    pub(crate) fn read(mut source: Source, stages: &[Stage]) -> Result<Self, Problems> {
         let process = Process::read(&mut source);
         let shop = Shop::read(&mut source);
         let settings = Self {
             ingest: ingest::Config::read(&mut source, &shop),
             webhooks: webhooks::Config::read(source.section("webhooks"), &shop.merchant),
             telemetry: telemetry::Config::read(source.section("telemetry")),
+            schemas: registration::Config::read(&mut source),
             process,
             shop,
         };
-        source.finish()?;
-        Ok(settings)
+        if !stages.contains(&Stage::Api) {
+            source.forgive("admin.secret");
+        }
+        if !stages.contains(&Stage::Api) && !stages.contains(&Stage::Webhooks) {
+            source.forgive("merchant.secret");
+        }
+        let misfit = if stages.is_empty() { None } else { misfit(&settings.process, stages) };
+        let mut problems = source.finish().err().map_or_else(Vec::new, |Problems(lines)| lines);
+        problems.extend(misfit.map(str::to_owned));
+        if problems.is_empty() { Ok(settings) } else { Err(Problems(problems)) }
+    }
+}
+
+/// Why these stages cannot run on these back ends. What is embedded is a file of one process.
+fn misfit(process: &Process, stages: &[Stage]) -> Option<&'static str> {
+    let has_all = Stage::ALL.iter().all(|stage| stages.contains(stage));
+    let has_tables = stages.iter().any(|stage| stage.needs_tables());
+    match (&process.log, &process.store) {
+        (LogBackEnd::Embedded, _) if !has_all => Some(
+            "log.backend: \"embedded\" is one process with all stages: run without naming stages, or \
+             set \"kafka\"",
+        ),
+        (LogBackEnd::Kafka(_), StoreBackEnd::Embedded) if has_tables => Some(
+            "store.backend: \"embedded\" is one process's own, but with Kafka there may be others: set \
+             \"cql\"",
+        ),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRETS: &str = "[admin]\nsecret = \"a\"\n[merchant]\nsecret = \"m\"\n";
+    const KAFKA: &str = "[log]\nbackend = \"kafka\"\nbrokers = \"b:1\"\n";
+    const CQL: &str = "[store]\nbackend = \"cql\"\nnodes = [\"c:1\"]\n";
+
+    #[track_caller]
+    fn check(parts: &[&str], stages: &[Stage], expected: &[&str]) {
+        let text = parts.concat();
+        let problems = Settings::read(Source::parse(&text, []), stages)
+            .err()
+            .map_or_else(Vec::new, |Problems(lines)| lines);
+        assert_eq!(problems.len(), expected.len(), "{problems:#?}");
+        for (line, start) in problems.iter().zip(expected) {
+            assert!(line.starts_with(start), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_embedded_is_for_one_process() {
+        check(&[SECRETS], &Stage::ALL, &[]);
+        check(&[SECRETS, CQL], &Stage::ALL, &[]);
+        check(&[SECRETS, KAFKA, CQL], &Stage::ALL, &[]);
+        check(&[SECRETS], &[Stage::Ingest], &["log.backend: "]);
+        check(&[SECRETS, CQL], &[Stage::Api, Stage::Projector], &["log.backend: "]);
+        check(&[SECRETS, KAFKA], &Stage::ALL, &["store.backend: "]);
+        check(&[SECRETS, KAFKA], &[Stage::Projector], &["store.backend: "]);
+        for stage in [Stage::Ingest, Stage::Processor, Stage::Webhooks] {
+            check(&[SECRETS, KAFKA], &[stage], &[]);
+        }
+        check(&[], &[], &[]);
+    }
+
+    #[test]
+    fn secrets_are_wanted_where_they_are_used_only() {
+        let (admin, merchant) = ("admin.secret: is missing", "merchant.secret: is missing");
+        for (stage, expected) in [
+            (Stage::Ingest, &[][..]),
+            (Stage::Processor, &[]),
+            (Stage::Projector, &[]),
+            (Stage::Api, &[admin, merchant]),
+            (Stage::Webhooks, &[merchant]),
+        ] {
+            check(&[KAFKA, CQL], &[stage], expected);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! A sample merchant: takes webhooks and believes only those whose signature verifies.
 
-use std::net::Ipv4Addr;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,12 +17,14 @@ use tokio::sync::{Mutex, mpsc};
 
 /// How many webhooks may wait to be looked at.
 const INBOX_MAX: usize = 1024;
-/// How long the script waits for a webhook.
-const WAIT_MAX: Duration = Duration::from_secs(60);
+/// Where its webhooks go, at its address.
+const PATH: &str = "/webhooks";
 
 /// The merchant and what it received.
 pub(super) struct Merchant {
     url: String,
+    /// How long the script waits for a webhook.
+    patience: Duration,
     inbox: Mutex<Inbox>,
 }
 
@@ -39,16 +41,24 @@ struct Receiver {
 }
 
 impl Merchant {
-    /// Starts the merchant's server on a free port.
-    pub(super) async fn start(secret: Secret) -> anyhow::Result<Self> {
+    /// Starts the merchant's server. Its webhooks go to `url`, or to where it listens.
+    pub(super) async fn start(
+        secret: Secret,
+        listen: SocketAddr,
+        url: Option<String>,
+        patience: Duration,
+    ) -> anyhow::Result<Self> {
         let (sender, incoming) = mpsc::channel(INBOX_MAX);
         let receiver = Arc::new(Receiver { secret, inbox: sender });
-        let routes = Router::new().route("/webhooks", post(receive)).with_state(receiver);
-        let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        let url = format!("http://{}/webhooks", listener.local_addr()?);
+        let routes = Router::new().route(PATH, post(receive)).with_state(receiver);
+        let listener = tokio::net::TcpListener::bind(listen)
+            .await
+            .with_context(|| format!("the merchant cannot listen on {listen}"))?;
+        let here = listener.local_addr()?;
+        let url = url.unwrap_or_else(|| format!("http://{here}{PATH}"));
         // It ends with the process: nobody waits for a sample.
         drop(tokio::spawn(async move { axum::serve(listener, routes).await }));
-        Ok(Self { url, inbox: Mutex::new(Inbox { incoming, kept: Vec::new() }) })
+        Ok(Self { url, patience, inbox: Mutex::new(Inbox { incoming, kept: Vec::new() }) })
     }
 
     /// Where its webhooks go.
@@ -71,7 +81,7 @@ impl Merchant {
             }
             None
         };
-        tokio::time::timeout(WAIT_MAX, search)
+        tokio::time::timeout(self.patience, search)
             .await
             .ok()
             .flatten()

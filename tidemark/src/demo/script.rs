@@ -4,15 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use devnet::{Chain, Devnet, Reorg};
 use runtime::log::{Log, Offset, TopicPartition};
-use runtime::{Clock, SystemClock};
 use schemas::record::Transfer;
 use schemas::{Amount, Blockchain, Stablecoin, Topic, token_contract};
 use serde_json::{Value, json};
 
 use super::merchant::Merchant;
 use super::narrator::Narrator;
+use super::net::Net;
 use super::shop::{Due, ShopClient};
 
 /// How long the script waits for something to be seen.
@@ -27,9 +26,11 @@ pub(super) struct Script<'a> {
     pub(super) narrator: &'a Narrator,
     pub(super) shop: &'a ShopClient,
     pub(super) merchant: &'a Merchant,
-    pub(super) ethereum: &'a Devnet,
-    pub(super) polygon: &'a Devnet,
+    pub(super) ethereum: &'a Net,
+    pub(super) polygon: &'a Net,
     pub(super) log: Arc<dyn Log>,
+    /// How long an order waits for its payment, where the chain's time cannot be moved.
+    pub(super) order_ttl: Duration,
 }
 
 impl Script<'_> {
@@ -48,7 +49,7 @@ impl Script<'_> {
         self.narrator.chapter(1, "An order is created, chosen, paid and confirmed");
         let order = self.create("A-1", "10.00").await?;
         let due = self.choose(&order, "eth").await?;
-        self.pay(self.ethereum, Blockchain::Eth, &due, &due.value)?;
+        self.pay(self.ethereum, Blockchain::Eth, &due, &due.value).await?;
         self.paid(&order).await
     }
 
@@ -60,8 +61,8 @@ impl Script<'_> {
             tokio::try_join!(self.choose(&first, "eth"), self.choose(&second, "eth"))?;
         ensure!(due1.value != due2.value, "both orders got {}", due1.value);
         self.narrator.say("each has its own payable amount, so the payments cannot be mixed up");
-        self.pay(self.ethereum, Blockchain::Eth, &due2, &due2.value)?;
-        self.pay(self.ethereum, Blockchain::Eth, &due1, &due1.value)?;
+        self.pay(self.ethereum, Blockchain::Eth, &due2, &due2.value).await?;
+        self.pay(self.ethereum, Blockchain::Eth, &due1, &due1.value).await?;
         self.paid(&first).await?;
         self.paid(&second).await
     }
@@ -70,23 +71,21 @@ impl Script<'_> {
         self.narrator.chapter(3, "A reorganisation moves a payment to another block");
         let order = self.create("C-1", "30.00").await?;
         let due = self.choose(&order, "eth").await?;
-        self.ethereum.stop_mining();
-        let chain = self.ethereum.chain();
-        let tx = self.pay(self.ethereum, Blockchain::Eth, &due, &due.value)?;
-        chain.mine(1)?;
+        self.ethereum.pause_mining().await?;
+        let tx = self.pay(self.ethereum, Blockchain::Eth, &due, &due.value).await?;
+        self.ethereum.mine(2).await?;
         let query = "blockchain=eth&status=waiting_for_confirmation";
         let seen = self.transfer(&due, query, |t| t["txn_hash"] == tx).await?;
-        let block = chain.head();
         self.narrator.say(&format!(
             "the payment is in block {} and waits for confirmation",
             seen["block_number"]
         ));
-        chain.reorg(1, Reorg::Move { tx: tx.parse()?, to_offset: 1 })?;
+        self.ethereum.move_to_next_block(&tx).await?;
         self.narrator.say(&format!(
             "block {} is orphaned; the payment is now in another block",
-            block.number
+            seen["block_number"]
         ));
-        self.ethereum.mine_every(super::BLOCK_INTERVAL)?;
+        self.ethereum.keep_mining().await?;
         self.paid(&order).await?;
         let moved =
             self.transfer(&due, "blockchain=eth&status=matched", |t| t["txn_hash"] == tx).await?;
@@ -104,20 +103,22 @@ impl Script<'_> {
         self.narrator.chapter(4, "An underpayment");
         let order = self.create("D-1", "40.00").await?;
         let due = self.choose(&order, "polygon").await?;
-        let chain = self.polygon.chain();
-        let tx = self.pay(self.polygon, Blockchain::Polygon, &due, "39.00")?;
+        let tx = self.pay(self.polygon, Blockchain::Polygon, &due, "39.00").await?;
         let forgotten = self.create("E-1", "50.00").await?;
         self.choose(&forgotten, "polygon").await?;
-        chain.mine(4)?;
+        self.polygon.mine(4).await?;
         let query = "blockchain=polygon&status=waiting_for_match";
         self.transfer(&due, query, |t| t["txn_hash"] == tx).await?;
         self.narrator.say("39.00 came where 40.00 was due: it pays nothing by itself");
-        self.narrator.say("half an hour passes on the polygon chain (its blocks carry the time)");
-        chain
-            .set_next_timestamp(u64::try_from(SystemClock.now().seconds().plus(JUMP_SECONDS).0)?)?;
-        chain.mine(4)?;
+        if self.polygon.jump(JUMP_SECONDS).await? {
+            self.narrator
+                .say("half an hour passes on the polygon chain (its blocks carry the time)");
+        } else {
+            let seconds = self.order_ttl.as_secs();
+            self.narrator.say(&format!("the orders wait for their payment, {seconds} s in all"));
+        }
         let event = self.merchant.wait_for("event_type", &json!("unknown_transfer")).await?;
-        let unknown = self.unknown_transfer(&event)?;
+        let unknown = tokio::task::block_in_place(|| self.unknown_transfer(&event))?;
         let reason = unknown.reason.context("the transfer has no reason")?;
         ensure!(reason.as_str() == "amount_mismatch", "the reason is {reason}");
         ensure!(
@@ -152,9 +153,9 @@ impl Script<'_> {
     }
 
     /// The buyer's wallet sends an amount; the next block takes it.
-    fn pay(
+    async fn pay(
         &self,
-        net: &Devnet,
+        net: &Net,
         chain: Blockchain,
         due: &Due,
         amount: &str,
@@ -162,16 +163,9 @@ impl Script<'_> {
         let token = token_contract(chain, Stablecoin::Usdt).context("the chain has USDT")?;
         let units =
             Amount::parse(amount)?.to_units(token.decimals).context("finer than the coin")?;
-        let buyer = [0x22; 20].into();
-        let ledger: Chain = net.chain();
-        let tx = ledger.transfer(
-            (*token.contract.bytes()).into(),
-            buyer,
-            due.wallet.parse()?,
-            units.try_into()?,
-        )?;
+        let tx = net.pay(token, &due.wallet, units).await?;
         self.narrator.say(&format!("the buyer sends {amount} USDT in transaction {tx}"));
-        Ok(tx.to_string())
+        Ok(tx)
     }
 
     async fn paid(&self, order: &str) -> anyhow::Result<()> {

@@ -1,7 +1,5 @@
 //! What a merchant's backend and its customer do over HTTP.
 
-use std::net::SocketAddr;
-
 use anyhow::{Context, ensure};
 use reqwest::{Client, Response, StatusCode};
 use runtime::{Clock, SystemClock};
@@ -15,7 +13,7 @@ const LINK_SECONDS: i64 = 3600;
 pub(super) struct ShopClient {
     base: String,
     secret: Secret,
-    admin_secret: &'static str,
+    admin_secret: Secret,
     webhook_url: String,
     http: Client,
 }
@@ -29,16 +27,16 @@ pub(super) struct Due {
 
 impl ShopClient {
     pub(super) fn new(
-        address: SocketAddr,
-        secret: &str,
-        admin_secret: &'static str,
+        base: String,
+        secret: Secret,
+        admin_secret: Secret,
         webhook_url: &str,
     ) -> anyhow::Result<Self> {
         // The provider is process-wide; another part may have installed it already.
         drop(rustls::crypto::ring::default_provider().install_default());
         Ok(Self {
-            base: format!("http://{address}"),
-            secret: Secret::new(secret),
+            base,
+            secret,
             admin_secret,
             webhook_url: webhook_url.to_owned(),
             http: Client::builder().no_proxy().build()?,
@@ -99,7 +97,7 @@ impl ShopClient {
         let response = self
             .http
             .get(format!("{}/api/v1/admin/wallets/{wallet}/transfers?{query}", self.base))
-            .header("Service-Admin-Authorization", self.admin_secret)
+            .header("Service-Admin-Authorization", self.admin_secret.expose())
             .send()
             .await?;
         let list = expect(response, StatusCode::OK).await?;

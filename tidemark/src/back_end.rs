@@ -1,0 +1,208 @@
+//! Opens the back ends that the configuration names, and waits for what is not there yet.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use runtime::config::{CqlConfig, KafkaConfig, LogBackEnd, Process, StoreBackEnd};
+use runtime::log::Log;
+use runtime::log::embedded::EmbeddedLog;
+use runtime::log::kafka::{KafkaLog, admin};
+use runtime::readiness::{Part, Readiness, WatchedLog};
+use runtime::{Clock, log};
+use store::Store;
+use store::cql::CqlStore;
+use store::embedded::EmbeddedStore;
+
+/// First and longest wait before another look; it doubles each time.
+const WAIT: Duration = Duration::from_millis(250);
+const WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// What makes tables that are missing or old.
+const MIGRATE: &str = "`tidemark schema migrate`";
+
+/// What one look at a back end brought.
+#[derive(Debug)]
+enum Look<T> {
+    There(T),
+    /// It may come: why it is waited for.
+    NotYet(String),
+}
+
+/// Opens the log; on Kafka it returns once the broker answers and has the topics.
+///
+/// # Errors
+/// What will not pass: a damaged or used file, topics of another layout.
+pub(crate) async fn open_log(
+    process: &Process,
+    clock: &Arc<dyn Clock>,
+    readiness: &Readiness,
+) -> anyhow::Result<Arc<dyn Log>> {
+    let part = readiness.part("log", "opening it");
+    let log = match &process.log {
+        LogBackEnd::Embedded => {
+            let dir = &process.data_dir;
+            std::fs::create_dir_all(dir)
+                .with_context(|| format!("cannot make {}", dir.display()))?;
+            Arc::new(EmbeddedLog::open(dir, process.layout, clock.clone())?) as Arc<dyn Log>
+        }
+        LogBackEnd::Kafka(config) => open_kafka(config, process, &part).await?,
+    };
+    Ok(Arc::new(WatchedLog::new(log, readiness.clone())))
+}
+
+/// Opens the tables; on CQL it returns once the nodes answer and have the schema.
+///
+/// # Errors
+/// What will not pass: a damaged file, a schema of a later version.
+pub(crate) async fn open_tables(
+    process: &Process,
+    readiness: &Readiness,
+) -> anyhow::Result<Arc<dyn Store>> {
+    let part = readiness.part("tables", "opening them");
+    match &process.store {
+        StoreBackEnd::Embedded => {
+            let dir = &process.data_dir;
+            std::fs::create_dir_all(dir)
+                .with_context(|| format!("cannot make {}", dir.display()))?;
+            Ok(Arc::new(EmbeddedStore::open(dir)?))
+        }
+        StoreBackEnd::Cql(config) => open_cql(config, &part).await,
+    }
+}
+
+async fn open_kafka(
+    config: &KafkaConfig,
+    process: &Process,
+    part: &Part,
+) -> anyhow::Result<Arc<dyn Log>> {
+    let (layout, brokers) = (process.layout, &config.brokers);
+    part.gets_on(format!("asking {brokers}"));
+    wait_for(part, || async move {
+        let checked = config.clone();
+        let check = move || admin::check_topics(&checked, &layout);
+        match tokio::task::spawn_blocking(check).await? {
+            Ok(problems) => Verdict::of(problems).look(),
+            Err(log::Error::Transient(cause)) => Ok(Look::NotYet(format!("{brokers}: {cause}"))),
+            Err(error) => Err(error.into()),
+        }
+    })
+    .await?;
+    Ok(Arc::new(KafkaLog::open(config, layout)?))
+}
+
+/// What a process makes of the lines that `tidemark topics check` prints.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Verdict {
+    /// Nothing can be right on these: ids and the order of records depend on the number of partitions.
+    wrong: Vec<String>,
+    /// `tidemark topics create` makes these right.
+    lacking: Vec<String>,
+    /// An operator may have meant these.
+    odd: Vec<String>,
+}
+
+impl Verdict {
+    fn of(problems: Vec<String>) -> Self {
+        let mut verdict = Self::default();
+        for line in problems {
+            if line.contains(" partitions instead of ") {
+                verdict.wrong.push(line);
+            } else if line.starts_with("retention.") || line.contains(" is kept by ") {
+                verdict.odd.push(line);
+            } else {
+                verdict.lacking.push(line);
+            }
+        }
+        verdict
+    }
+
+    fn look(self) -> anyhow::Result<Look<()>> {
+        if !self.wrong.is_empty() {
+            bail!("the topics have another layout: {}", self.wrong.join(", "));
+        }
+        if let [first, more @ ..] = self.lacking.as_slice() {
+            let others = match more.len() {
+                0 => String::new(),
+                count => format!(" (and {count} more)"),
+            };
+            let reason = format!("the topics: {first}{others}: run `tidemark topics create`");
+            return Ok(Look::NotYet(reason));
+        }
+        for line in self.odd {
+            tracing::warn!("a topic is not as `tidemark topics create` makes it: {line}");
+        }
+        Ok(Look::There(()))
+    }
+}
+
+async fn open_cql(config: &CqlConfig, part: &Part) -> anyhow::Result<Arc<dyn Store>> {
+    let nodes = config.nodes.join(",");
+    part.gets_on(format!("asking {nodes}"));
+    let nodes = &nodes;
+    let tables = wait_for(part, || async move {
+        match CqlStore::open(config).await {
+            Ok(tables) => Ok(Look::There(tables)),
+            Err(store::Error::Transient(cause)) => Ok(Look::NotYet(format!("{nodes}: {cause}"))),
+            // What names its remedy waits for it.
+            Err(store::Error::Fatal(cause)) if cause.contains(MIGRATE) => Ok(Look::NotYet(cause)),
+            Err(error) => Err(error.into()),
+        }
+    });
+    Ok(Arc::new(tables.await?))
+}
+
+/// Looks until it is there. Only a stop of the whole process, which drops this, ends it earlier.
+async fn wait_for<T, F: Future<Output = anyhow::Result<Look<T>>>>(
+    part: &Part,
+    mut look: impl FnMut() -> F,
+) -> anyhow::Result<T> {
+    let mut wait = WAIT;
+    loop {
+        match look().await? {
+            Look::There(found) => {
+                part.ready();
+                return Ok(found);
+            }
+            Look::NotYet(reason) => part.waits(reason),
+        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(WAIT_MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reason(lines: &[&str]) -> Option<String> {
+        let lines = lines.iter().map(|line| (*line).to_owned()).collect();
+        match Verdict::of(lines).look() {
+            Ok(Look::There(())) => None,
+            Ok(Look::NotYet(reason)) => Some(reason),
+            Err(error) => Some(format!("error: {error}")),
+        }
+    }
+
+    #[test]
+    fn what_can_be_made_right_is_waited_for() {
+        assert_eq!(reason(&[]), None);
+        assert_eq!(reason(&["retention.ms of orders is 1 instead of 2"]), None);
+        assert_eq!(reason(&["orders is kept by 1 brokers instead of 3"]), None);
+        assert_eq!(
+            reason(&["retention.ms of a is 1 instead of 2", "orders is missing", "b is missing"]),
+            Some("the topics: orders is missing (and 1 more): run `tidemark topics create`".into())
+        );
+        let policy = "cleanup.policy of chains is delete instead of compact";
+        let expected = format!("the topics: {policy}: run `tidemark topics create`");
+        assert_eq!(reason(&[policy]), Some(expected));
+        assert_eq!(
+            reason(&["a is missing", "orders has 3 partitions instead of 4"]),
+            Some(
+                "error: the topics have another layout: orders has 3 partitions instead of 4"
+                    .into()
+            )
+        );
+    }
+}

@@ -1,0 +1,92 @@
+//! The same story against an installation that runs already, as processes or containers.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, bail, ensure};
+use reqwest::Url;
+use runtime::config::{LogBackEnd, Source};
+use runtime::{Clock, Readiness, SystemClock};
+use schemas::{Blockchain, Stablecoin};
+
+use super::WEBHOOK_WAIT_MAX;
+use super::merchant::Merchant;
+use super::narrator::Narrator;
+use super::net::{Anvil, Net};
+use super::script::Script;
+use super::shop::ShopClient;
+use crate::back_end::open_log;
+use crate::process;
+use crate::settings::Settings;
+use crate::stage::Stage;
+
+/// Plays the story against the API at `base`.
+///
+/// # Errors
+/// The first step that did not happen.
+pub(super) async fn run(
+    base: &str,
+    file: Option<&Path>,
+    narrator: &Narrator,
+) -> anyhow::Result<()> {
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let settings = Settings::read(Source::load(file), &[Stage::Api])?;
+    ensure!(
+        matches!(settings.process.log, LogBackEnd::Kafka(_)),
+        "log.backend is \"embedded\": only its own process can read it, run the demo without --against"
+    );
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let log = open_log(&settings.process, &clock, &Readiness::default()).await?;
+    let merchant = start_merchant(&settings).await?;
+    let ethereum = open_chain(&settings, Blockchain::Eth).await?;
+    let polygon = open_chain(&settings, Blockchain::Polygon).await?;
+    narrator.say(&format!("the installation answers at {base}"));
+    narrator.say(&format!(
+        "two development chains make blocks: {} and {}",
+        ethereum.url(),
+        polygon.url()
+    ));
+    let shop = ShopClient::new(
+        base.trim_end_matches('/').to_owned(),
+        settings.shop.merchant.secret.clone(),
+        settings.shop.admin_secret.clone(),
+        merchant.url(),
+    )?;
+    let story = Script {
+        narrator,
+        shop: &shop,
+        merchant: &merchant,
+        ethereum: &ethereum,
+        polygon: &polygon,
+        log,
+        order_ttl: settings.shop.orders.ttl,
+    };
+    tokio::select! {
+        result = story.play() => result?,
+        () = process::stop_signal() => bail!("stopped before the script ended"),
+    }
+    narrator.say("the end");
+    Ok(())
+}
+
+/// The merchant is where the installation sends its unknown transfers.
+async fn start_merchant(settings: &Settings) -> anyhow::Result<Merchant> {
+    let shop = &settings.shop;
+    let url = shop.merchant.unknown_transfer_webhook_url.clone();
+    let url = url.context("merchant.unknown_transfer_webhook_url is missing")?;
+    let port = Url::parse(&url)?.port_or_known_default().context("the URL has no port")?;
+    let listen = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+    let patience = WEBHOOK_WAIT_MAX.saturating_add(shop.orders.ttl);
+    Merchant::start(shop.merchant.secret.clone(), listen, Some(url), patience).await
+}
+
+async fn open_chain(settings: &Settings, blockchain: Blockchain) -> anyhow::Result<Net> {
+    let chain = settings.ingest.chains.iter().find(|chain| chain.blockchain == blockchain);
+    let chain = chain.with_context(|| format!("chains.{blockchain} is missing"))?;
+    let token = chain.tokens.iter().find(|token| token.stablecoin == Stablecoin::Usdt);
+    let token = token.with_context(|| format!("{blockchain} has no USDT"))?;
+    let net = Net::Anvil(Anvil::open(&chain.rpc_url.to_string(), token).await?);
+    net.keep_mining().await?;
+    Ok(net)
+}

@@ -1,0 +1,152 @@
+//! The chains of the story: built in, or anvil by its JSON-RPC.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use devnet::{Devnet, EMITTER, Reorg};
+use runtime::{Clock, SystemClock};
+use schemas::TokenContract;
+use serde_json::{Value, json};
+
+/// Time between two blocks, and between their timestamps.
+pub(super) const BLOCK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a node may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// `transfer(address,uint256)`.
+const TRANSFER: &str = "0xa9059cbb";
+
+/// A development chain.
+pub(super) enum Net {
+    /// In this process; it mines when told to.
+    BuiltIn(Devnet),
+    /// A node somewhere; it mines by itself.
+    Anvil(Anvil),
+}
+
+impl Net {
+    /// Where it answers.
+    pub(super) fn url(&self) -> String {
+        match self {
+            Self::BuiltIn(devnet) => devnet.url().to_owned(),
+            Self::Anvil(anvil) => anvil.url.clone(),
+        }
+    }
+
+    /// Mines a block each second from now on.
+    pub(super) async fn keep_mining(&self) -> anyhow::Result<()> {
+        match self {
+            Self::BuiltIn(devnet) => Ok(devnet.mine_every(BLOCK_INTERVAL)?),
+            Self::Anvil(anvil) => {
+                anvil.call("evm_setIntervalMining", json!([BLOCK_INTERVAL.as_secs()])).await?;
+                Ok(())
+            }
+        }
+    }
+
+    /// Mines no more blocks by itself.
+    pub(super) async fn pause_mining(&self) -> anyhow::Result<()> {
+        match self {
+            Self::BuiltIn(devnet) => devnet.stop_mining(),
+            Self::Anvil(anvil) => drop(anvil.call("evm_setIntervalMining", json!([0])).await?),
+        }
+        Ok(())
+    }
+
+    /// Mines some blocks now.
+    pub(super) async fn mine(&self, count: u64) -> anyhow::Result<()> {
+        match self {
+            Self::BuiltIn(devnet) => drop(devnet.chain().mine(count)?),
+            Self::Anvil(anvil) => {
+                drop(anvil.call("anvil_mine", json!([format!("{count:#x}")])).await?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The buyer's wallet sends base units of a coin; the next block takes it. Returns the transaction.
+    pub(super) async fn pay(
+        &self,
+        token: &TokenContract,
+        to: &str,
+        units: u128,
+    ) -> anyhow::Result<String> {
+        match self {
+            Self::BuiltIn(devnet) => {
+                let (contract, buyer) = ((*token.contract.bytes()).into(), [0x22; 20].into());
+                let value = units.try_into()?;
+                Ok(devnet.chain().transfer(contract, buyer, to.parse()?, value)?.to_string())
+            }
+            Self::Anvil(anvil) => anvil.pay(token, to, units).await,
+        }
+    }
+
+    /// Replaces the last two blocks: what the transaction did in the first of them, it does in the
+    /// second one of the new.
+    pub(super) async fn move_to_next_block(&self, tx: &str) -> anyhow::Result<()> {
+        match self {
+            Self::BuiltIn(devnet) => {
+                devnet.chain().reorg(2, Reorg::Move { tx: tx.parse()?, to_offset: 1 })?;
+            }
+            Self::Anvil(anvil) => {
+                let raw = anvil.call("eth_getRawTransactionByHash", json!([tx])).await?;
+                anvil.call("anvil_reorg", json!([2, [[raw, 1]]])).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets time pass on the chain, whose blocks carry it. False: this chain's time cannot be moved.
+    pub(super) async fn jump(&self, seconds: i64) -> anyhow::Result<bool> {
+        let Self::BuiltIn(devnet) = self else { return Ok(false) };
+        let then = u64::try_from(SystemClock.now().seconds().plus(seconds).0)?;
+        devnet.chain().set_next_timestamp(then)?;
+        self.mine(4).await?;
+        Ok(true)
+    }
+
+    /// Ends a chain of this process.
+    pub(super) async fn shutdown(self) {
+        if let Self::BuiltIn(devnet) = self {
+            devnet.shutdown().await;
+        }
+    }
+}
+
+/// A node that runs the EVM, with accounts that it signs for itself.
+pub(super) struct Anvil {
+    url: String,
+    http: reqwest::Client,
+    buyer: String,
+}
+
+impl Anvil {
+    /// Asks for an account, and puts a token that only emits where the coin's contract is.
+    pub(super) async fn open(url: &str, token: &TokenContract) -> anyhow::Result<Self> {
+        let http = reqwest::Client::builder().no_proxy().timeout(ANSWER_TIMEOUT).build()?;
+        let mut anvil = Self { url: url.to_owned(), http, buyer: String::new() };
+        let accounts = anvil.call("eth_accounts", json!([])).await?;
+        let first = accounts[0].as_str().context("the node signs for no account: is it anvil?")?;
+        anvil.buyer = first.to_owned();
+        anvil.call("anvil_setCode", json!([token.contract.to_string(), EMITTER])).await?;
+        Ok(anvil)
+    }
+
+    async fn pay(&self, token: &TokenContract, to: &str, units: u128) -> anyhow::Result<String> {
+        let to = to.trim_start_matches("0x").to_lowercase();
+        let data = format!("{TRANSFER}{to:0>64}{units:064x}");
+        let contract = token.contract.to_string();
+        let call = json!([{ "from": self.buyer, "to": contract, "data": data, "gas": "0x40000" }]);
+        let tx = self.call("eth_sendTransaction", call).await?;
+        Ok(tx.as_str().context("the node gave no hash")?.to_owned())
+    }
+
+    async fn call(&self, method: &str, params: Value) -> anyhow::Result<Value> {
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        let response = self.http.post(&self.url).json(&body).send().await?;
+        let mut answer: Value = response.json().await?;
+        match answer.get("error") {
+            Some(error) => bail!("{} refuses {method}: {error}", self.url),
+            None => Ok(answer["result"].take()),
+        }
+    }
+}

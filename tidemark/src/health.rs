@@ -1,0 +1,42 @@
+//! `tidemark health`: asks the process that runs by the same configuration whether it is ready. For
+//! container health checks, since the image has no other HTTP client.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use runtime::telemetry;
+use serde_json::Value;
+
+/// How long an answer may take: it is one from the same machine.
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Returns once the process said that it is ready.
+///
+/// # Errors
+/// It is not, with what it waits for; or it cannot be asked.
+pub(crate) async fn ask(config: &telemetry::Config) -> anyhow::Result<()> {
+    let listen = config.listen.context("telemetry.listen is \"\": nobody can be asked")?;
+    // The provider is process-wide; another part may have installed it already.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let http = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).build()?;
+    let url = format!("http://{}/ready", reachable(listen));
+    let response = http.get(&url).send().await.with_context(|| format!("{url} does not answer"))?;
+    let status = response.status();
+    if status.is_success() {
+        return Ok(());
+    }
+    let body: Value = response.json().await.with_context(|| format!("{url} answers {status}"))?;
+    let lines = body["waiting_for"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    bail!("not ready\n{}", lines.collect::<Vec<_>>().join("\n"))
+}
+
+/// An address that can be called, where one listens on all of them.
+fn reachable(listen: SocketAddr) -> SocketAddr {
+    let ip = match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    (ip, listen.port()).into()
+}

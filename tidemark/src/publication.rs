@@ -1,0 +1,64 @@
+//! `tidemark asyncapi`: this installation's topics as a document for others.
+
+use runtime::config::{LogBackEnd, SecurityProtocol};
+use schemas::asyncapi::Installation;
+
+use crate::settings::Settings;
+
+/// The AsyncAPI document of the installation that these settings are for.
+pub(crate) fn asyncapi(settings: &Settings) -> String {
+    let process = &settings.process;
+    // The embedded log has no server: the document then tells how it would be on Kafka.
+    let (brokers, replicas, protocol) = match &process.log {
+        LogBackEnd::Embedded => ("localhost:9092", 1, SecurityProtocol::Plaintext),
+        LogBackEnd::Kafka(kafka) => {
+            (kafka.brokers.as_str(), kafka.replication, kafka.security.protocol)
+        }
+    };
+    let own = || {
+        let listen = process.listen.map(|listen| listen.to_string()).unwrap_or_default();
+        format!("http://{listen}/registry")
+    };
+    let external = settings.schemas.registry.as_ref().map(ToString::to_string);
+    let installation = Installation {
+        layout: process.layout,
+        prefix: process.topic_prefix().to_owned(),
+        replicas,
+        brokers: brokers.to_owned(),
+        is_secure: matches!(protocol, SecurityProtocol::Ssl | SecurityProtocol::SaslSsl),
+        registry: external.unwrap_or_else(own),
+    };
+    installation.asyncapi()
+}
+
+#[cfg(test)]
+mod tests {
+    use runtime::config::Source;
+
+    use super::*;
+
+    #[test]
+    fn without_a_configuration_it_is_the_document_in_docs() {
+        let settings = Settings::read(Source::parse("", []), &[]).unwrap();
+        assert_eq!(asyncapi(&settings), include_str!("../../docs/asyncapi.yaml"));
+    }
+
+    #[test]
+    fn an_installation_has_its_own_names_and_places() {
+        let text = "[log]\nbackend = \"kafka\"\nbrokers = \"b1:9,b2:9\"\nprefix = \"shop.\"\n\
+                    replication = 3\nlanes = 2\nsecurity_protocol = \"ssl\"\n\
+                    [schemas]\nregistry = \"https://registry.example/\"\n";
+        let settings = Settings::read(Source::parse(text, []), &[]).unwrap();
+        let document = asyncapi(&settings);
+        for line in [
+            "    host: \"b1:9,b2:9\"",
+            "    protocol: \"kafka-secure\"",
+            "        schemaRegistryUrl: \"https://registry.example/\"",
+            "    address: \"shop.transfers.raw\"",
+            "        partitions: 16",
+            "        replicas: 3",
+        ] {
+            assert!(document.contains(&format!("\n{line}\n")), "{line}");
+        }
+    }
+}

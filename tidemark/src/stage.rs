@@ -1,0 +1,150 @@
+//! The stages, and how each is started on what it needs.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::ValueEnum;
+use runtime::log::Log;
+use runtime::task::{Phase, Tasks};
+use runtime::{Clock, Readiness};
+use store::{Store, WatchedStore};
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+
+use crate::settings::Settings;
+
+/// A stage that can be run by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Stage {
+    /// Chain blocks to transfers.raw.
+    Ingest,
+    /// Matching and orders.
+    Processor,
+    /// The log to the tables.
+    Projector,
+    /// HTTP.
+    Api,
+    /// Signed delivery.
+    Webhooks,
+}
+
+impl Stage {
+    /// Every stage.
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Ingest, Self::Processor, Self::Projector, Self::Api, Self::Webhooks];
+
+    /// Whether it reads or writes the tables.
+    pub(crate) const fn needs_tables(self) -> bool {
+        matches!(self, Self::Projector | Self::Api)
+    }
+}
+
+/// What stages are started with.
+pub(crate) struct Ground<'a> {
+    pub(crate) settings: &'a Settings,
+    pub(crate) log: Arc<dyn Log>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) readiness: &'a Readiness,
+}
+
+impl Ground<'_> {
+    /// The names of this process's workers in the groups of a stage.
+    fn members(&self) -> impl Iterator<Item = String> + use<> {
+        let name = self.settings.process.name.clone();
+        (0..self.settings.process.workers).map(move |number| format!("{name}.{number}"))
+    }
+
+    pub(crate) fn start_ingest(&self, tasks: &mut Tasks) -> anyhow::Result<()> {
+        // One worker: it shares out chains, which are followed side by side anyway.
+        let Some(member) = self.members().next() else { return Ok(()) };
+        let (config, handle) = (self.settings.ingest.clone(), Handle::current());
+        let (log, clock) = (self.log.clone(), self.clock.clone());
+        tasks.thread(Phase::Intake, "ingest", move |stop| {
+            ingest::run(config, log, clock, &member, handle, &stop).map_err(Into::into)
+        })?;
+        Ok(())
+    }
+
+    pub(crate) fn start_processor(&self, tasks: &mut Tasks) -> anyhow::Result<()> {
+        for member in self.members() {
+            let (log, clock, name) = (self.log.clone(), self.clock.clone(), member.clone());
+            tasks.thread(Phase::Process, format!("processor.orders {name}"), move |stop| {
+                processor::run_orders(&log, &clock, &name, &stop).map_err(Into::into)
+            })?;
+            let (log, clock) = (self.log.clone(), self.clock.clone());
+            tasks.thread(Phase::Process, format!("processor.matching {member}"), move |stop| {
+                processor::run_matching(&log, &clock, &member, &stop).map_err(Into::into)
+            })?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn start_projector(
+        &self,
+        tasks: &mut Tasks,
+        tables: &Arc<dyn Store>,
+    ) -> anyhow::Result<()> {
+        for member in self.members() {
+            let (log, handle, name) = (self.log.clone(), Handle::current(), member.clone());
+            let part = self.readiness.part(format!("tables of projector {member}"), "opening them");
+            let tables = Arc::new(WatchedStore::new(tables.clone(), part));
+            tasks.thread(Phase::Deliver, format!("projector {name}"), move |stop| {
+                store::projector::run(log, tables, handle, member, stop).map_err(Into::into)
+            })?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn start_webhooks(&self, tasks: &mut Tasks) -> anyhow::Result<()> {
+        let config = self.settings.webhooks.clone().shared_by(self.settings.process.workers);
+        for member in self.members() {
+            let (log, config2, name) = (self.log.clone(), config.clone(), member.clone());
+            tasks.thread(Phase::Deliver, format!("webhooks.dispatcher {name}"), move |stop| {
+                webhooks::run_dispatcher(&*log, &config2, &name, &stop).map_err(Into::into)
+            })?;
+            let (log, config, clock) = (self.log.clone(), config.clone(), self.clock.clone());
+            let handle = Handle::current();
+            tasks.thread(Phase::Deliver, format!("webhooks.deliverer {member}"), move |stop| {
+                webhooks::run_deliverer(&*log, &config, clock, handle, &member, &stop)
+                    .map_err(Into::into)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Returns where it listens.
+    pub(crate) async fn start_api(
+        &self,
+        tasks: &mut Tasks,
+        tables: Arc<dyn Store>,
+    ) -> anyhow::Result<SocketAddr> {
+        let listen = self.settings.process.listen.context("server.listen is missing")?;
+        let listener = TcpListener::bind(listen)
+            .await
+            .with_context(|| format!("cannot listen on {listen}"))?;
+        let address = listener.local_addr()?;
+        let shop = &self.settings.shop;
+        let config = api::Config {
+            listen: address,
+            merchant: shop.merchant.clone(),
+            admin_secret: shop.admin_secret.clone(),
+            wallets: shop.wallets.clone(),
+            orders: shop.orders,
+            matching: shop.matching,
+            tokens: self.settings.ingest.tokens(),
+            topic_prefix: self.settings.process.topic_prefix().to_owned(),
+            version: env!("CARGO_PKG_VERSION"),
+        };
+        let feed = api::Feed::new();
+        let (log, follower) = (self.log.clone(), feed.clone());
+        tasks.thread(Phase::Support, "api.feed", move |stop| {
+            api::feed::run(log, follower, stop).map_err(Into::into)
+        })?;
+        let (log, clock) = (self.log.clone(), self.clock.clone());
+        tasks.future(Phase::Intake, "api", move |stop| async move {
+            api::serve(config, log, tables, clock, feed, listener, stop).await.map_err(Into::into)
+        });
+        Ok(address)
+    }
+}

@@ -1,0 +1,79 @@
+//! Reads some partitions side by side, the oldest record first.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use runtime::log::{Error, Offset, Record, TopicPartition};
+use schemas::{Partition, Topic};
+
+use super::Source;
+use super::place::From;
+
+/// How many records one look at a partition brings at most.
+const PAGE_RECORDS: usize = 500;
+
+struct Lane {
+    of: TopicPartition,
+    next: Offset,
+    /// Records from here on are not wanted.
+    until: Option<Offset>,
+    read: VecDeque<Arc<Record>>,
+    /// Whether the last look brought nothing.
+    at_end: bool,
+}
+
+/// The reader.
+pub(super) struct Follower<'a> {
+    source: &'a Source,
+    lanes: Vec<Lane>,
+}
+
+impl<'a> Follower<'a> {
+    /// Begins at a place, and with `until_end` stops where the partitions end now.
+    pub(super) fn open(
+        source: &'a Source,
+        topic: Topic,
+        partitions: &[Partition],
+        from: From,
+        until_end: bool,
+    ) -> Result<Self, Error> {
+        let lane = |partition: &Partition| {
+            let of = TopicPartition { topic, partition: *partition };
+            let until = if until_end { Some(source.bounds(of)?.end) } else { None };
+            let next = from.find(source, of)?;
+            Ok(Lane { of, next, until, read: VecDeque::new(), at_end: false })
+        };
+        let lanes = partitions.iter().map(lane).collect::<Result<_, Error>>()?;
+        Ok(Self { source, lanes })
+    }
+
+    /// The next record; none if there is none now. Records that were appended before others come before
+    /// them, as far as they are there.
+    pub(super) fn next(&mut self) -> Result<Option<Arc<Record>>, Error> {
+        for lane in self.lanes.iter_mut().filter(|lane| lane.read.is_empty() && !lane.at_end) {
+            lane.look(self.source)?;
+        }
+        let time = |lane: &&mut Lane| lane.read.front().map(|record| record.appended_at);
+        let ready = self.lanes.iter_mut().filter(|lane| !lane.read.is_empty());
+        let oldest = ready.min_by_key(time).and_then(|lane| lane.read.pop_front());
+        if oldest.is_none() {
+            self.lanes.iter_mut().for_each(|lane| lane.at_end = false);
+        }
+        Ok(oldest)
+    }
+}
+
+impl Lane {
+    fn look(&mut self, source: &Source) -> Result<(), Error> {
+        if self.until.is_none_or(|until| self.next < until) {
+            let page = source.read(self.of, self.next, PAGE_RECORDS)?;
+            if let Some(last) = page.last() {
+                self.next = last.offset.next();
+            }
+            let is_wanted = |record: &Arc<Record>| self.until.is_none_or(|end| record.offset < end);
+            self.read = page.into_iter().filter(is_wanted).collect();
+        }
+        self.at_end = self.read.is_empty();
+        Ok(())
+    }
+}
