@@ -1,10 +1,12 @@
-//! What the black-box tests share: the built executable as a process, a real EVM node, a merchant that
-//! receives, a client that signs with code that is not ours.
+//! What the black-box tests share: the built executable as one process or as many, a real EVM node, a
+//! merchant that receives, a client that signs with code that is not ours.
 
 mod anvil;
 mod client;
+mod cluster;
 mod independent;
 mod merchant;
+mod process;
 mod tidemark;
 
 use std::future::Future;
@@ -12,9 +14,11 @@ use std::time::Duration;
 
 pub use anvil::{Anvil, BUYER};
 pub use client::{Client, now};
+pub use cluster::{Cluster, Installation, Member};
 pub use independent::{sign_checkout, sign_service, signature_holds};
 pub use merchant::{Merchant, Received};
-pub use tidemark::{ADMIN_SECRET, Chain, MERCHANT_SECRET, Tidemark, executable};
+pub use process::{Process, executable};
+pub use tidemark::{ADMIN_SECRET, Chain, MERCHANT_SECRET, Tidemark};
 
 /// How often a condition is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);

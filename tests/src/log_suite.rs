@@ -9,6 +9,9 @@ mod append;
 mod cleanup;
 mod group;
 mod member;
+pub mod on_kafka;
+
+pub use on_kafka::OnKafka;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,9 +41,13 @@ pub trait Fixture: Sync {
     /// Moves the clock of the log forward.
     fn advance(&self, by: Duration);
 
-    /// Deletes what is expired and compacts, now. Returns when it is done.
+    /// Deletes what is expired and compacts, now. Returns when it is done. It may append records of the
+    /// key [`FILLER`] to compacted topics: Kafka never compacts what was appended last.
     fn maintain(&self);
 }
+
+/// Key of the records that [`Fixture::maintain`] may add.
+pub const FILLER: &[u8] = b"filler";
 
 /// A check.
 pub type Check = fn(&dyn Fixture);

@@ -31,6 +31,20 @@ pub fn resident_bytes(pid: u32) -> u64 {
     kib * 1024
 }
 
+/// User and system time that a process has used, as the kernel counts it: in hundredths of a second.
+///
+/// # Panics
+/// Where there is no `/proc`.
+#[must_use]
+pub fn cpu_time(pid: u32) -> Duration {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("/proc");
+    // The name of the program, in brackets, may hold spaces.
+    let (_, fields) = text.rsplit_once(')').expect("a name");
+    let ticks = |field: &str| field.parse::<u64>().expect("a number");
+    let times = fields.split_whitespace().skip(11).take(2).map(ticks);
+    Duration::from_millis(times.sum::<u64>() * 10)
+}
+
 /// A chain on which nothing happens, and how to follow it.
 ///
 /// # Panics

@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a case fails by panicking")]
 
 mod case;
+mod history;
 mod reference;
 mod sample;
 
@@ -15,24 +16,35 @@ pub use case::{
     lists_are_those_of_the_reference, newer_versions_win_in_any_order, rows_read_back_exactly,
     rows_survive_a_restart, the_order_of_changes_does_not_matter, write_until_killed,
 };
+pub use history::history;
 pub use reference::Snapshot;
 
-use std::path::Path;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 
 use store::Store;
 use tempfile::TempDir;
+
+/// A store that is being opened.
+pub type Opening = Pin<Box<dyn Future<Output = Arc<dyn Store>> + Send>>;
 
 /// A store to test.
 #[derive(Debug, Clone, Copy)]
 pub struct BackEnd {
     /// Its name, to tell failures apart.
     pub name: &'static str,
-    /// Opens the tables in a folder; again, after they were closed, with what they held.
-    pub open: fn(&Path) -> Arc<dyn Store>,
+    /// How many random cases to try: where tables take seconds to make, few long ones.
+    pub cases: u32,
+    /// Opens the tables that belong to a folder, making them if there are none; again, after they were
+    /// closed, with what they held.
+    pub open: fn(PathBuf) -> Opening,
+    /// Removes what of them is not in the folder. Blocks.
+    pub remove: fn(&Path),
 }
 
-/// Tables of a back end in a folder of their own, which goes with this value.
+/// Tables of a back end that belong to a folder of their own, and go with this value.
 #[derive(Debug)]
 pub struct Tables {
     back_end: BackEnd,
@@ -52,21 +64,26 @@ impl Tables {
         self.back_end
     }
 
-    /// Where they are.
+    /// Where they are, or what names them.
     #[must_use]
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
     /// Opens them.
-    #[must_use]
-    pub fn open(&self) -> Arc<dyn Store> {
-        (self.back_end.open)(self.dir.path())
+    pub async fn open(&self) -> Arc<dyn Store> {
+        (self.back_end.open)(self.dir.path().to_owned()).await
     }
 
     /// Other tables of the same back end, empty.
     #[must_use]
     pub fn others(&self) -> Self {
         Self::new(self.back_end)
+    }
+}
+
+impl Drop for Tables {
+    fn drop(&mut self) {
+        (self.back_end.remove)(self.dir.path());
     }
 }

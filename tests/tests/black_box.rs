@@ -1,41 +1,77 @@
-//! The built executable against a real EVM node, over HTTP alone.
+//! The built executable against a real EVM node, over HTTP alone: as one process on the embedded back
+//! ends, and as nine on Kafka and CQL. The scenarios are the same.
 
+use std::path::Path;
 use std::time::Duration;
 
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 use tests::harness::{
-    Anvil, BUYER, Chain, Client, MERCHANT_SECRET, Merchant, Tidemark, eventually, signature_holds,
+    Anvil, BUYER, Chain, Client, Cluster, MERCHANT_SECRET, Merchant, Tidemark, eventually,
+    signature_holds,
 };
+use tokio::sync::{Mutex, MutexGuard};
 
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
 const PATIENCE: Duration = Duration::from_secs(30);
 const CONFIRMATIONS: u64 = 4;
 
+/// Two clusters at once would be more than a small machine runs in time.
+static ONE_CLUSTER: Mutex<()> = Mutex::const_new(());
+
+enum Running {
+    Embedded(Tidemark),
+    Distributed(Cluster, MutexGuard<'static, ()>),
+}
+
 struct World {
     anvil: Anvil,
     merchant: Merchant,
-    tidemark: Tidemark,
+    running: Running,
     client: Client,
     _dir: tempfile::TempDir,
 }
 
-async fn world() -> World {
-    let anvil = Anvil::start().await;
-    let merchant = Merchant::start().await;
-    let dir = tempfile::tempdir().unwrap();
-    let chain = Chain {
-        blockchain: "eth",
-        rpc: anvil.url().to_owned(),
-        wallet: WALLET,
-        more: format!("confirmations = {CONFIRMATIONS}"),
-    };
-    let tidemark = Tidemark::start(dir.path(), &[chain], merchant.url(), "").await;
-    let client = tidemark.client();
-    World { anvil, merchant, tidemark, client, _dir: dir }
-}
-
 impl World {
+    async fn embedded() -> Self {
+        Self::start(async |dir, chain, url| {
+            let tidemark = Tidemark::start(dir, &[chain], url, "").await;
+            (tidemark.client(), Running::Embedded(tidemark))
+        })
+        .await
+    }
+
+    async fn distributed() -> Self {
+        let guard = ONE_CLUSTER.lock().await;
+        Self::start(async |dir, chain, url| {
+            let cluster = Cluster::start(dir, &[chain], url, "").await;
+            (cluster.client(), Running::Distributed(cluster, guard))
+        })
+        .await
+    }
+
+    async fn start(run: impl AsyncFnOnce(&Path, Chain, &str) -> (Client, Running)) -> Self {
+        let anvil = Anvil::start().await;
+        let merchant = Merchant::start().await;
+        let dir = tempfile::tempdir().unwrap();
+        let chain = Chain {
+            blockchain: "eth",
+            rpc: anvil.url().to_owned(),
+            wallet: WALLET,
+            more: format!("confirmations = {CONFIRMATIONS}"),
+        };
+        let (client, running) = run(dir.path(), chain, merchant.url()).await;
+        Self { anvil, merchant, running, client, _dir: dir }
+    }
+
+    /// An orderly stop of every process ends with 0.
+    async fn stop(self) {
+        match self.running {
+            Running::Embedded(tidemark) => assert!(tidemark.stop().await.success()),
+            Running::Distributed(cluster, _guard) => cluster.stop().await,
+        }
+    }
+
     async fn order(&self, reference: &str, amount: &str) -> String {
         let order = self.client.create(reference, amount, "eth", self.merchant.url()).await;
         assert_eq!(order["status"], "pending");
@@ -58,9 +94,7 @@ impl World {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_payment_from_a_real_node_becomes_a_signed_webhook() {
-    let world = world().await;
+async fn a_payment_from_a_real_node_becomes_a_signed_webhook(world: World) {
     let order = world.order("A-1", "12.50").await;
     let deposit = world.client.deposit(&order).await;
     assert_eq!(deposit["value"], "12.50");
@@ -83,12 +117,10 @@ async fn a_payment_from_a_real_node_becomes_a_signed_webhook() {
     assert_eq!(paid["id"], seen["id"]);
     assert!(paid["fulfillment_id"].is_i64());
     assert_eq!(paid["value"], "12.50");
-    assert!(world.tidemark.stop().await.success(), "an orderly stop ends with 0");
+    world.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_reorganisation_under_the_payment_pays_once() {
-    let world = world().await;
+async fn a_reorganisation_under_the_payment_pays_once(world: World) {
     let order = world.order("R-1", "30.00").await;
     world.client.deposit(&order).await;
     let tx = world.anvil.transfer(&[(WALLET, 30_000_000)]).await;
@@ -113,9 +145,7 @@ async fn a_reorganisation_under_the_payment_pays_once() {
     assert_eq!(list.as_array().unwrap().len(), 1, "{list}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_batch_payout_pays_two_orders_and_a_wrong_amount_is_told() {
-    let world = world().await;
+async fn a_batch_payout_pays_two_orders_and_a_wrong_amount_is_told(world: World) {
     let first = world.order("B-1", "10.00").await;
     let second = world.order("B-2", "10.00").await;
     let one = world.client.deposit(&first).await;
@@ -148,9 +178,7 @@ async fn a_batch_payout_pays_two_orders_and_a_wrong_amount_is_told() {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn customers_choose_and_cancel_and_operators_mark_paid() {
-    let world = world().await;
+async fn customers_choose_and_cancel_and_operators_mark_paid(world: World) {
     let body = json!({ "order_id": "C-1", "amount": "5", "webhook_url": world.merchant.url() });
     let (status, text) = world.client.service("/orders", &body, &[]).await.unwrap();
     assert_eq!(status, StatusCode::CREATED);
@@ -177,9 +205,7 @@ async fn customers_choose_and_cancel_and_operators_mark_paid() {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_the_merchant_fixed_is_kept() {
-    let world = world().await;
+async fn what_the_merchant_fixed_is_kept(world: World) {
     let create = |reference: &str, sender: &str| {
         let body = json!({
             "order_id": reference, "amount": "8.00", "webhook_url": world.merchant.url(),
@@ -216,4 +242,68 @@ async fn what_the_merchant_fixed_is_kept() {
     world.anvil.mine(CONFIRMATIONS).await;
     world.client.order_with_status(&ours, "paid").await;
     world.assert_told_once(&ours, "paid").await;
+}
+
+mod embedded {
+    use super::World;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_payment_from_a_real_node_becomes_a_signed_webhook() {
+        super::a_payment_from_a_real_node_becomes_a_signed_webhook(World::embedded().await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_reorganisation_under_the_payment_pays_once() {
+        super::a_reorganisation_under_the_payment_pays_once(World::embedded().await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_batch_payout_pays_two_orders_and_a_wrong_amount_is_told() {
+        super::a_batch_payout_pays_two_orders_and_a_wrong_amount_is_told(World::embedded().await)
+            .await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn customers_choose_and_cancel_and_operators_mark_paid() {
+        super::customers_choose_and_cancel_and_operators_mark_paid(World::embedded().await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_the_merchant_fixed_is_kept() {
+        super::what_the_merchant_fixed_is_kept(World::embedded().await).await;
+    }
+}
+
+mod distributed {
+    use super::World;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_payment_from_a_real_node_becomes_a_signed_webhook() {
+        super::a_payment_from_a_real_node_becomes_a_signed_webhook(World::distributed().await)
+            .await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_reorganisation_under_the_payment_pays_once() {
+        super::a_reorganisation_under_the_payment_pays_once(World::distributed().await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_batch_payout_pays_two_orders_and_a_wrong_amount_is_told() {
+        super::a_batch_payout_pays_two_orders_and_a_wrong_amount_is_told(
+            World::distributed().await,
+        )
+        .await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn customers_choose_and_cancel_and_operators_mark_paid() {
+        super::customers_choose_and_cancel_and_operators_mark_paid(World::distributed().await)
+            .await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_the_merchant_fixed_is_kept() {
+        super::what_the_merchant_fixed_is_kept(World::distributed().await).await;
+    }
 }

@@ -12,20 +12,23 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{BufRead, BufReader, Write};
 use std::panic::AssertUnwindSafe;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use runtime::config::KafkaConfig;
 use runtime::log::embedded::EmbeddedLog;
+use runtime::log::kafka::KafkaLog;
 use runtime::log::{
     Committed, Event, Log, NewRecord, Offset, Step, TopicPartition, Worker, WorkerSpec,
 };
 use runtime::{ManualClock, SystemClock};
 use schemas::{Partition, Topic, UnixMicros};
 use tempfile::TempDir;
-use tests::log_suite::{CHECKS, Fixture, LAYOUT};
+use tests::log_suite::{CHECKS, Fixture, LAYOUT, OnKafka, on_kafka};
 
 /// An embedded log in a folder of its own.
 struct Embedded {
@@ -78,26 +81,37 @@ impl Fixture for Embedded {
     }
 }
 
-fn run_checks(fixture: impl Fn() -> Box<dyn Fixture>) {
-    let mut failed = Vec::new();
-    for (name, check) in CHECKS {
-        let started = Instant::now();
-        let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| check(fixture().as_ref())));
-        println!(
-            "{name}: {} in {:?}",
-            if outcome.is_ok() { "ok" } else { "FAILED" },
-            started.elapsed()
-        );
-        if outcome.is_err() {
-            failed.push(*name);
+/// Runs every check on storage of its own, some at a time.
+fn run_checks<F: Fixture>(fixture: impl Fn() -> F + Sync, at_a_time: usize) {
+    let next = AtomicUsize::new(0);
+    let failed = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..at_a_time {
+            scope.spawn(|| {
+                while let Some((name, check)) = CHECKS.get(next.fetch_add(1, Ordering::SeqCst)) {
+                    let started = Instant::now();
+                    let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| check(&fixture())));
+                    let told = if outcome.is_ok() { "ok" } else { "FAILED" };
+                    println!("{name}: {told} in {:?}", started.elapsed());
+                    if outcome.is_err() {
+                        failed.lock().unwrap().push(*name);
+                    }
+                }
+            });
         }
-    }
+    });
+    let failed = failed.into_inner().unwrap();
     assert!(failed.is_empty(), "failed: {failed:?}");
 }
 
 #[test]
 fn the_embedded_log_passes_every_check() {
-    run_checks(|| Box::new(Embedded::new()));
+    run_checks(Embedded::new, 1);
+}
+
+#[test]
+fn the_kafka_log_passes_every_check() {
+    run_checks(OnKafka::new, 6);
 }
 
 #[test]
@@ -106,10 +120,10 @@ fn checks_have_names_of_their_own() {
     assert_eq!(names.len(), CHECKS.len());
 }
 
-/// Tells the child process where its log is. In a process without it the child's test does nothing.
+/// Tells the child process where its log is: a folder, or a prefix on Kafka. In a process without either
+/// the child's test does nothing.
 const CHILD_DIR: &str = "TIDEMARK_TEST_LOG_DIR";
-/// How often the process is killed.
-const KILLS: u32 = 12;
+const CHILD_PREFIX: &str = "TIDEMARK_TEST_LOG_PREFIX";
 
 const NUMBERED: TopicPartition = at(Topic::Alerts, 0);
 const FIRST: TopicPartition = at(Topic::Orders, 0);
@@ -121,8 +135,42 @@ const fn at(topic: Topic, partition: u32) -> TopicPartition {
     TopicPartition { topic, partition: Partition(partition) }
 }
 
-fn open(dir: &Path) -> EmbeddedLog {
-    EmbeddedLog::open(dir, LAYOUT, Arc::new(SystemClock)).unwrap()
+/// Where a log is that a process is killed on.
+enum Site {
+    Dir(PathBuf),
+    Kafka(String),
+}
+
+impl Site {
+    fn of_child() -> Option<Self> {
+        let dir = std::env::var_os(CHILD_DIR).map(|dir| Self::Dir(dir.into()));
+        let prefix = std::env::var_os(CHILD_PREFIX);
+        dir.or_else(|| Some(Self::Kafka(prefix?.into_string().unwrap())))
+    }
+
+    fn tell(&self, child: &mut Command) {
+        match self {
+            Self::Dir(dir) => child.env(CHILD_DIR, dir),
+            Self::Kafka(prefix) => child.env(CHILD_PREFIX, prefix),
+        };
+    }
+
+    fn open(&self) -> Box<dyn Log> {
+        match self {
+            Self::Dir(dir) => {
+                Box::new(EmbeddedLog::open(dir, LAYOUT, Arc::new(SystemClock)).unwrap())
+            }
+            Self::Kafka(prefix) => {
+                let config = KafkaConfig {
+                    prefix: prefix.clone(),
+                    // What the killed process left open holds readers up for this long.
+                    transaction_timeout: Duration::from_secs(2),
+                    ..on_kafka::config(&on_kafka::brokers())
+                };
+                Box::new(KafkaLog::open(&config, LAYOUT).unwrap())
+            }
+        }
+    }
 }
 
 fn number(to: TopicPartition, n: usize) -> NewRecord {
@@ -137,7 +185,7 @@ fn number(to: TopicPartition, n: usize) -> NewRecord {
 }
 
 /// All numbers of a partition; each must be whole and follow its predecessor.
-fn numbers(log: &EmbeddedLog, of: TopicPartition) -> usize {
+fn numbers(log: &dyn Log, of: TopicPartition) -> usize {
     let mut count = 0;
     let mut next = log.bounds(of).unwrap().start;
     loop {
@@ -161,24 +209,26 @@ fn acknowledge(what: &str, n: usize) {
 /// The child of the next test: appends without end and tells what is safe.
 #[test]
 fn child_appends_until_killed() {
-    let Some(dir) = std::env::var_os(CHILD_DIR) else { return };
-    let log = open(Path::new(&dir));
+    let Some(site) = Site::of_child() else { return };
+    let log = site.open();
     std::thread::scope(|scope| {
-        scope.spawn(|| produce_forever(&log));
-        scope.spawn(|| write_steps_forever(&log));
-        scope.spawn(|| copy_forever(&log));
+        scope.spawn(|| produce_forever(&*log));
+        scope.spawn(|| write_steps_forever(&*log));
+        scope.spawn(|| copy_forever(&*log));
     });
 }
 
-fn produce_forever(log: &EmbeddedLog) {
+fn produce_forever(log: &dyn Log) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    for n in numbers(log, NUMBERED).. {
-        runtime.block_on(log.produce(vec![number(NUMBERED, n), number(INPUT, n)])).unwrap();
+    // One record at a time: what one call appends is no atomic step.
+    for (n, input) in (numbers(log, NUMBERED)..).zip(numbers(log, INPUT)..) {
+        runtime.block_on(log.produce(vec![number(NUMBERED, n)])).unwrap();
         acknowledge("produced", n);
+        runtime.block_on(log.produce(vec![number(INPUT, input)])).unwrap();
     }
 }
 
-fn write_steps_forever(log: &EmbeddedLog) {
+fn write_steps_forever(log: &dyn Log) {
     let mut writer = log.writer("steps").unwrap();
     for n in numbers(log, FIRST).. {
         writer.commit(vec![number(FIRST, n), number(SECOND, n)]).unwrap();
@@ -187,7 +237,7 @@ fn write_steps_forever(log: &EmbeddedLog) {
 }
 
 /// Copies the input one by one: the offset says how many copies there are.
-fn copy_forever(log: &EmbeddedLog) {
+fn copy_forever(log: &dyn Log) {
     let mut worker = join(log);
     loop {
         let Event::Records(records) = worker.poll(Duration::from_millis(50)).unwrap() else {
@@ -208,7 +258,7 @@ fn copy_forever(log: &EmbeddedLog) {
     }
 }
 
-fn join(log: &EmbeddedLog) -> Box<dyn Worker> {
+fn join(log: &dyn Log) -> Box<dyn Worker> {
     let topics = vec![Topic::OrdersCommands];
     let spec = WorkerSpec { group: "copies", member: "a".into(), topics, batch_max: 100 };
     log.worker(spec).unwrap()
@@ -217,11 +267,22 @@ fn join(log: &EmbeddedLog) -> Box<dyn Worker> {
 #[test]
 fn what_was_acknowledged_survives_sigkill() {
     let dir = tempfile::tempdir().unwrap();
+    kill_again_and_again(&Site::Dir(dir.path().to_owned()), 12);
+}
+
+#[test]
+fn what_kafka_acknowledged_survives_sigkill() {
+    let topics = OnKafka::new();
+    kill_again_and_again(&Site::Kafka(topics.config().prefix), 5);
+}
+
+fn kill_again_and_again(site: &Site, kills: u32) {
     let mut acknowledged = [0; 3];
-    for kill in 0..KILLS {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+    for kill in 0..kills {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        site.tell(&mut child);
+        let mut child = child
             .args(["--exact", "child_appends_until_killed", "--nocapture", "--test-threads=1"])
-            .env(CHILD_DIR, dir.path())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -238,7 +299,7 @@ fn what_was_acknowledged_survives_sigkill() {
         while let Ok(line) = lines.recv() {
             note(&line, &mut acknowledged);
         }
-        check_after_kill(dir.path(), acknowledged, kill);
+        check_after_kill(site, acknowledged, kill);
     }
     assert!(acknowledged.iter().all(|count| *count > 0), "{acknowledged:?}");
 }
@@ -267,17 +328,18 @@ fn note(line: &str, acknowledged: &mut [usize; 3]) -> bool {
     true
 }
 
-fn check_after_kill(dir: &Path, [produced, steps, copied]: [usize; 3], kill: u32) {
-    let log = open(dir);
-    let found = numbers(&log, NUMBERED);
+fn check_after_kill(site: &Site, [produced, steps, copied]: [usize; 3], kill: u32) {
+    let log = site.open();
+    let log = &*log;
+    let found = numbers(log, NUMBERED);
     assert!(found >= produced, "kill {kill}: {produced} acknowledged, {found} there");
-    let found = numbers(&log, FIRST);
+    let found = numbers(log, FIRST);
     assert!(found >= steps, "kill {kill}: {steps} steps acknowledged, {found} there");
-    assert_eq!(found, numbers(&log, SECOND), "kill {kill}: half a step");
-    let found = numbers(&log, OUTPUT);
+    assert_eq!(found, numbers(log, SECOND), "kill {kill}: half a step");
+    let found = numbers(log, OUTPUT);
     assert!(found >= copied, "kill {kill}: {copied} copies acknowledged, {found} there");
-    let mut worker = join(&log);
-    let Event::Assigned(assigned) = worker.poll(Duration::from_secs(10)).unwrap() else {
+    let mut worker = join(log);
+    let Event::Assigned(assigned) = worker.poll(Duration::from_secs(60)).unwrap() else {
         panic!("kill {kill}: no partitions")
     };
     let committed = assigned.into_iter().find(|a| a.partition == INPUT).unwrap().committed;

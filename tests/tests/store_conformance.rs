@@ -3,20 +3,29 @@
 #![expect(clippy::expect_used, clippy::print_stdout, reason = "this file is tests from end to end")]
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use schemas::TransferId;
 use store::Store;
 use store::embedded::EmbeddedStore;
-use tests::store_suite::{self as suite, BackEnd, Tables};
+use tests::store_suite::{self as suite, BackEnd, Opening, Tables};
 use tokio::runtime::Runtime;
 
-const BACK_ENDS: &[BackEnd] = &[BackEnd { name: "embedded", open: embedded }];
+#[path = "support/keyspace.rs"]
+mod keyspace;
 
-fn embedded(dir: &Path) -> Arc<dyn Store> {
-    Arc::new(EmbeddedStore::open(dir).expect("the tables open"))
+const EMBEDDED: BackEnd = BackEnd {
+    name: "embedded",
+    cases: 40,
+    open: |dir| -> Opening { Box::pin(async move { embedded(dir) }) },
+    remove: |_| {},
+};
+const BACK_ENDS: &[BackEnd] = &[EMBEDDED, keyspace::CQL];
+
+fn embedded(dir: PathBuf) -> Arc<dyn Store> {
+    Arc::new(EmbeddedStore::open(&dir).expect("the tables open"))
 }
 
 fn on_each(case: impl AsyncFn(&Tables)) {
@@ -123,7 +132,7 @@ fn acknowledged_rows_survive_sigkill() {
             }
             assert!(durable.len() >= before + DURABLE_MIN, "it ended by itself");
             drop(child);
-            let store = tables.open();
+            let store = tables.open().await;
             for id in &durable {
                 let row = store.transfer(*id).await.expect("the tables can be read");
                 assert!(row.is_some(), "{id} was durable in round {round} and is gone");
@@ -143,6 +152,8 @@ fn child_writes_until_killed() {
     let name = part();
     let back_end = BACK_ENDS.iter().find(|one| one.name == name).expect("a back end");
     let round = part().parse().expect("a number");
-    let store = (back_end.open)(Path::new(part()));
-    Runtime::new().expect("a runtime starts").block_on(suite::write_until_killed(store, round));
+    let dir = PathBuf::from(part());
+    Runtime::new().expect("a runtime starts").block_on(async {
+        suite::write_until_killed((back_end.open)(dir).await, round).await;
+    });
 }

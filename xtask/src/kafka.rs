@@ -55,7 +55,8 @@ impl Kafka {
         Self::start_formatted(lib, dir, more, &[])
     }
 
-    /// As [`Kafka::start`], with further arguments for the formatting of its storage.
+    /// As [`Kafka::start`], with further arguments for the formatting of its storage. `{port}` and
+    /// `{controller}` in `more` stand for the ports that were chosen, for other listeners beside them.
     ///
     /// # Errors
     /// As [`Kafka::start`].
@@ -63,6 +64,9 @@ impl Kafka {
         ensure!(lib.is_dir(), "no jars at {}: run `cargo xtask services`", lib.display());
         let [port, controller] = free_ports()?;
         let data = dir.join("data");
+        let more = more
+            .replace("{port}", &port.to_string())
+            .replace("{controller}", &controller.to_string());
         let text = format!(
             "{PROPERTIES}controller.quorum.voters=1@127.0.0.1:{controller}\n\
              listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n\

@@ -66,7 +66,22 @@ const CASSANDRA: Jars = Jars {
     version: "5.0.6",
 };
 /// Clients of other languages: they must read what we write.
-const PYTHON: [&str; 4] = ["confluent-kafka==2.16.1", "fastavro==1.13.1", "attrs", "httpx"];
+const AVRO: Jars = Jars {
+    folder: "avro-1.12.1",
+    group: "org.apache.avro",
+    artifacts: &["avro"],
+    version: "1.12.1",
+};
+/// The client's own list of extras for Avro cannot be had from every mirror: it wants the newest certificates.
+const PYTHON: [&str; 7] = [
+    "confluent-kafka==2.16.1",
+    "fastavro==1.13.1",
+    "attrs",
+    "authlib",
+    "cachetools",
+    "certifi",
+    "httpx",
+];
 const NODE: &str = "avsc@5.7.9";
 
 struct Jars {
@@ -118,7 +133,7 @@ impl Jars {
 
 /// A Python with the client libraries.
 fn python() -> Result<PathBuf> {
-    let folder = cache()?.join("python-clients");
+    let folder = cache()?.join("python-confluent-kafka-2.16.1");
     let program = folder.join("bin").join("python");
     if !folder.join(COMPLETE).is_file() {
         shell::run(Command::new("python3").args(["-m", "venv"]).arg(&folder))
@@ -160,6 +175,7 @@ pub(crate) fn fetch() -> Result<Variables> {
         ("TIDEMARK_TEST_ANVIL", path(anvil()?)),
         ("TIDEMARK_TEST_KAFKA_LIB", path(KAFKA.fetch()?)),
         ("TIDEMARK_TEST_CASSANDRA_LIB", path(CASSANDRA.fetch()?)),
+        ("TIDEMARK_TEST_AVRO_LIB", path(AVRO.fetch()?)),
         ("TIDEMARK_TEST_PYTHON", path(python()?)),
         ("TIDEMARK_TEST_NODE_MODULES", path(node_modules()?)),
     ])

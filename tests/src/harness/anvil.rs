@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use devnet::EMITTER;
 use serde_json::{Value, json};
 
 use super::{eventually, free_port};
@@ -12,21 +13,6 @@ use super::{eventually, free_port};
 pub const USDT: &str = "0xdAC17F958D2ee523a2206206994597C13D831ec7";
 /// The first of the accounts that anvil unlocks.
 pub const BUYER: &str = "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266";
-
-/// For each pair (to, amount) of the call data behind the selector: LOG3 of Transfer(caller, to, amount).
-/// A loop over 64-byte steps, then `return 1`. With one pair it is ERC-20's `transfer`; with more it is
-/// a batch payout in one transaction.
-const EMITTER: &str = concat!(
-    "0x6004",                                                             // i = 4
-    "5b80361115604157",                                                   // while i < calldatasize
-    "8060200135600052", // memory = amount at i + 32
-    "8035",             // to
-    "33",               // caller
-    "7fddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef", // Transfer
-    "60206000a3",       // log
-    "604001600256",     // i += 64, again
-    "5b600160005260206000f3"  // return true
-);
 
 /// A running anvil that mines only when asked to.
 #[derive(Debug)]
@@ -42,10 +28,21 @@ impl Anvil {
     /// # Panics
     /// If it cannot be started: `cargo xtask test` fetches it and tells its path.
     pub async fn start() -> Self {
+        let anvil = Self::start_as(1).await;
+        anvil.call("anvil_setCode", json!([USDT, EMITTER])).await;
+        anvil
+    }
+
+    /// Starts it as the chain with this id.
+    ///
+    /// # Panics
+    /// As [`Anvil::start`].
+    pub async fn start_as(chain_id: u64) -> Self {
         drop(rustls::crypto::ring::default_provider().install_default());
         let port = free_port();
         let child = Command::new(program())
-            .args(["--port", &port.to_string(), "--chain-id", "1", "--no-mining", "--silent"])
+            .args(["--port", &port.to_string(), "--chain-id", &chain_id.to_string()])
+            .args(["--no-mining", "--silent"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -57,7 +54,6 @@ impl Anvil {
             anvil.try_call("eth_chainId", json!([])).await.ok()
         })
         .await;
-        anvil.call("anvil_setCode", json!([USDT, EMITTER])).await;
         anvil
     }
 

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime::log::{Event, Log, NewRecord, Offset, Record};
+use runtime::log::{Event, Log, NewRecord, Record, TopicPartition};
 use schemas::{Cleanup, Topic};
 
 use super::member::assigned;
 use super::{
-    Fixture, LAYOUT, POLL, at, numbers, produce, produce_numbers, read_all, read_from, record,
-    texts, until, worker,
+    FILLER, Fixture, LAYOUT, POLL, at, numbers, produce, produce_numbers, read_all, read_from,
+    record, texts, until, worker,
 };
 
 /// Longer than any topic keeps its records.
@@ -24,12 +24,18 @@ fn keyed(partition: u32, key: u32, value: Option<u32>) -> NewRecord {
     }
 }
 
+/// What a changelog has besides fillers.
+fn kept(log: &Arc<dyn Log>, of: TopicPartition) -> Vec<Arc<Record>> {
+    read_all(log, of).into_iter().filter(|record| record.key != FILLER).collect()
+}
+
 /// What is left of a changelog once all of it is applied.
 fn state(records: Vec<Arc<Record>>) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut state = BTreeMap::new();
     for record in records {
         let Record { key, value, .. } = Arc::unwrap_or_clone(record);
         match value {
+            _ if key == FILLER => None,
             Some(value) => state.insert(key, value),
             None => state.remove(&key),
         };
@@ -58,15 +64,15 @@ pub(super) fn compaction_keeps_the_last_of_each_key(fixture: &dyn Fixture) {
     let end = log.bounds(of).unwrap().end;
     fixture.maintain();
     let check = |log: Arc<dyn Log>| {
-        let left = read_all(&log, of);
+        let left = kept(&log, of);
         assert_eq!(left.len(), expected.len());
         assert_eq!(state(left), expected);
         let mut restored = Vec::new();
         let mut worker = worker(&log, "a", &[Topic::OrdersCommands]);
         worker.restore(of, &mut |record| restored.push(Arc::new(record))).unwrap();
         assert_eq!(state(restored), expected);
-        assert_eq!(log.bounds(of).unwrap().end, end);
-        assert_eq!(texts(&read_all(&log, at(Topic::OrdersChangelog, 2))), ["2"]);
+        assert!(log.bounds(of).unwrap().end >= end, "it counts anew");
+        assert_eq!(texts(&kept(&log, at(Topic::OrdersChangelog, 2))), ["2"]);
     };
     check(log);
     let log = fixture.open();
@@ -77,8 +83,8 @@ pub(super) fn compaction_keeps_the_last_of_each_key(fixture: &dyn Fixture) {
     let removals = (0..50).map(|key| keyed(1, key, None)).collect();
     produce(&log, removals).unwrap();
     fixture.maintain();
-    assert_eq!(read_all(&log, of), []);
-    assert_eq!(log.bounds(of).unwrap().end, Offset(end.0 + 50));
+    assert_eq!(kept(&log, of), []);
+    assert!(log.bounds(of).unwrap().end.0 >= end.0 + 50, "it counts anew");
 }
 
 pub(super) fn a_restore_reads_one_moment(fixture: &dyn Fixture) {
@@ -106,10 +112,10 @@ pub(super) fn a_restore_reads_one_moment(fixture: &dyn Fixture) {
 
 pub(super) fn expired_records_go(fixture: &dyn Fixture) {
     let log = fixture.open();
-    let (orders, kept) = (at(Topic::Orders, 0), at(Topic::OrdersChangelog, 0));
+    let (orders, changelog) = (at(Topic::Orders, 0), at(Topic::OrdersChangelog, 0));
     assert!(matches!(Topic::Orders.spec().cleanup, Cleanup::Delete { .. }));
     produce_numbers(&log, orders, 0..2500);
-    produce_numbers(&log, kept, 0..1);
+    produce_numbers(&log, changelog, 0..1);
     fixture.maintain();
     assert_eq!(read_all(&log, orders).len(), 2500);
     fixture.advance(AGE);
@@ -123,7 +129,7 @@ pub(super) fn expired_records_go(fixture: &dyn Fixture) {
         assert_eq!(bounds.end, before.end);
         assert_eq!(bounds.start, young[0].offset);
         assert_eq!(read_from(&log, orders, bounds.start), young);
-        assert_eq!(texts(&read_all(&log, kept)), numbers(0..1));
+        assert_eq!(texts(&kept(&log, changelog)), numbers(0..1));
         // A group that never read starts with what is left.
         let mut worker = worker(&log, "a", &[Topic::Orders]);
         assigned(worker.as_mut());

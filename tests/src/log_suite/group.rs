@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use runtime::log::{Error, Event, Log, Offset, StepError, TopicPartition, Worker, WorkerSpec};
 use schemas::Topic;
 
-use super::member::{assigned, up_to};
+use super::member::{assigned, records, up_to};
 use super::{
     Fixture, LAYOUT, POLL, at, numbers, produce_numbers, read_all, record, text, texts, until,
     worker,
@@ -20,18 +21,22 @@ const ONLY: [Topic; 1] = [Topic::Orders];
 struct Noted {
     worker: Box<dyn Worker>,
     owned: BTreeSet<TopicPartition>,
+    gained_at: Instant,
     events: Vec<Event>,
 }
 
 impl Noted {
     fn join(log: &Arc<dyn Log>, name: &str, topics: &[Topic]) -> Self {
-        Self { worker: worker(log, name, topics), owned: BTreeSet::new(), events: Vec::new() }
+        let worker = worker(log, name, topics);
+        let owned = BTreeSet::new();
+        Self { worker, owned, gained_at: Instant::now(), events: Vec::new() }
     }
 
     fn poll(&mut self) {
         let event = self.worker.poll(POLL).unwrap();
         match &event {
             Event::Assigned(gained) => {
+                self.gained_at = Instant::now();
                 for assigned in gained {
                     assert!(self.owned.insert(assigned.partition), "assigned twice");
                 }
@@ -55,14 +60,22 @@ fn all_of(topics: &[Topic]) -> usize {
     topics.iter().map(|topic| topic.partitions(&LAYOUT) as usize).sum()
 }
 
-/// Polls all members until each has its share, checking that no partition has two owners.
+/// Polls all members until each has its share, checking that no partition has two owners who may commit.
 fn settle(members: &mut [&mut Noted], topics: &[Topic]) {
     let share = all_of(topics) / members.len();
     until("the partitions are shared", || {
         members.iter_mut().for_each(|member| member.poll());
+        // Whoever was told of something last is right; the others are about to be told.
+        members.sort_by_key(|member| std::cmp::Reverse(member.gained_at));
         let mut owned = HashSet::new();
-        for member in members.iter() {
-            assert!(member.owned.iter().all(|p| owned.insert(*p)), "a partition has two owners");
+        for member in members.iter_mut() {
+            let double = member.owned.iter().find(|of| owned.contains(*of)).copied();
+            if let Some(of) = double {
+                let outcome = member.worker.commit(up_to(of, Offset(0), "by two"));
+                assert!(outcome.is_err(), "{of} has two owners who may commit");
+                return false;
+            }
+            owned.extend(member.owned.iter().copied());
         }
         let even = members.iter().all(|member| member.owned.len().abs_diff(share) <= topics.len());
         owned.len() == all_of(topics) && even
@@ -138,9 +151,19 @@ pub(super) fn a_successor_waits_for_the_last_one(fixture: &dyn Fixture) {
         assert_eq!(b.poll(POLL).unwrap(), Event::Idle);
         a.commit(up_to(of, Offset(n), "by a")).unwrap();
     }
-    let Event::Revoked(lost) = a.poll(POLL).unwrap() else { panic!("a keeps everything") };
-    assert!(lost.contains(&of));
-    let gained = assigned(b.as_mut());
+    // Nobody is told at the same moment: on Kafka a learns of b by its next heartbeat.
+    let (mut lost, mut gained) = (Vec::new(), Vec::new());
+    until("the partition moved", || {
+        match a.poll(POLL).unwrap() {
+            Event::Revoked(partitions) => lost.extend(partitions),
+            other => assert!(lost.is_empty() || other == Event::Idle, "{other:?}"),
+        }
+        match b.poll(POLL).unwrap() {
+            Event::Assigned(assigned) => gained.extend(assigned),
+            other => assert_eq!(other, Event::Idle),
+        }
+        lost.contains(&of) && !gained.is_empty()
+    });
     let place = gained.into_iter().find(|a| a.partition == of).unwrap().committed.unwrap();
     assert_eq!((place.offset, place.metadata.as_str()), (Offset(2), "by a"));
     let mut seen = Vec::new();
@@ -198,7 +221,10 @@ pub(super) fn waiting_is_not_silence(fixture: &dyn Fixture) {
         });
         assert_eq!(waits.join().unwrap(), Event::Idle);
     });
-    a.worker.commit(up_to(*a.owned.first().unwrap(), Offset(0), "")).unwrap();
+    until("it commits", || {
+        a.poll();
+        a.worker.commit(up_to(*a.owned.first().unwrap(), Offset(0), "")).is_ok()
+    });
     assert_eq!(b.owned.len(), 2);
 }
 
@@ -235,7 +261,10 @@ pub(super) fn a_lost_partition_cannot_be_committed(fixture: &dyn Fixture) {
     // All of its partitions are lost with that, and come back by polling.
     a.owned.clear();
     settle(&mut [&mut a, &mut b], &ONLY);
-    b.worker.commit(up_to(*b.owned.first().unwrap(), Offset(0), "")).unwrap();
+    until("the other one commits", || {
+        b.poll();
+        b.worker.commit(up_to(*b.owned.first().unwrap(), Offset(0), "")).is_ok()
+    });
 }
 
 pub(super) fn groups_do_not_disturb_each_other(fixture: &dyn Fixture) {
@@ -252,8 +281,7 @@ pub(super) fn groups_do_not_disturb_each_other(fixture: &dyn Fixture) {
     let (mut one, mut two) = (join("one"), join("two"));
     one.commit(up_to(of, Offset(3), "")).unwrap();
     for worker in [&mut one, &mut two] {
-        let Event::Records(seen) = worker.poll(POLL).unwrap() else { panic!("no records") };
-        assert_eq!(texts(&seen), numbers(0..3));
+        assert_eq!(texts(&records(worker.as_mut(), 3)), numbers(0..3));
     }
     drop((one, two));
     let two = log.worker(WorkerSpec {
@@ -272,10 +300,7 @@ pub(super) fn a_crowd_reads_everything_once(fixture: &dyn Fixture) {
     for partition in 0..4 {
         produce_numbers(&log, at(Topic::Orders, partition), 0..COUNT);
     }
-    let copied = || {
-        let of = |p| read_all(&log, at(Topic::OrdersChangelog, p)).len();
-        (0..4).map(of).sum::<usize>()
-    };
+    let copied = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for (name, steps) in [("a", 20), ("b", 9), ("c", usize::MAX), ("d", 31)] {
             let (log, copied) = (log.clone(), &copied);
@@ -285,9 +310,10 @@ pub(super) fn a_crowd_reads_everything_once(fixture: &dyn Fixture) {
                 until("all is copied", || {
                     if let Event::Records(records) = worker.poll(POLL).unwrap() {
                         copy(worker.as_mut(), &records);
+                        copied.fetch_add(records.len(), Ordering::SeqCst);
                         left -= 1;
                     }
-                    left == 0 || copied() == 4 * COUNT as usize
+                    left == 0 || copied.load(Ordering::SeqCst) >= 4 * COUNT as usize
                 });
             });
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use runtime::log::{
-    Assigned, Committed, Event, Log, Offset, Record, Step, StepError, TopicPartition, Worker,
-    WorkerSpec,
+    Assigned, Committed, Event, Log, NewRecord, Offset, Record, Step, StepError, TopicPartition,
+    Worker, WorkerSpec,
 };
 use schemas::Topic;
 
@@ -187,12 +187,24 @@ pub(super) fn pausing_loses_nothing(fixture: &dyn Fixture) {
 }
 
 pub(super) fn a_busy_partition_starves_none(fixture: &dyn Fixture) {
+    const BUSY: usize = 20_000;
     let log = fixture.open();
-    for (partition, count) in [(0, 500), (1, 1), (2, 200), (3, 1)] {
+    // What cannot be compressed: a log may bring some bytes of a partition in one piece.
+    let mut seed = 1_u64;
+    let mut noise = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        seed.to_le_bytes()
+    };
+    let mut large = || NewRecord {
+        value: Some((0..128).flat_map(|_| noise()).collect()),
+        ..record(at(Topic::Orders, 0), "")
+    };
+    produce(&log, (0..BUSY).map(|_| large()).collect()).unwrap();
+    for (partition, count) in [(1, 1), (2, 200), (3, 1)] {
         produce_numbers(&log, at(Topic::Orders, partition), 0..count);
     }
     // Many to a batch, and then more partitions than a batch has records.
-    for (batch_max, batches_max) in [(10, 2), (2, 20)] {
+    for batch_max in [10, 2] {
         let spec = WorkerSpec {
             group: "checks",
             member: "a".to_owned(),
@@ -201,15 +213,18 @@ pub(super) fn a_busy_partition_starves_none(fixture: &dyn Fixture) {
         };
         let mut member = log.worker(spec).unwrap();
         assigned(member.as_mut());
-        let mut seen = HashSet::new();
-        for _ in 0..batches_max {
+        let (mut seen, mut of_the_busy_one) = (HashSet::new(), 0);
+        while seen.len() < 4 {
             let Event::Records(records) = member.poll(PATIENCE).unwrap() else {
                 panic!("no records")
             };
             assert!(records.len() <= batch_max);
-            seen.extend(records.into_iter().map(|record| record.from.partition.0));
+            let partitions = records.into_iter().map(|record| record.from.partition.0);
+            let partitions: Vec<u32> = partitions.collect();
+            of_the_busy_one += partitions.iter().filter(|p| **p == 0).count();
+            seen.extend(partitions);
         }
-        assert_eq!(seen.len(), 4, "with {batch_max} a batch: only {seen:?}");
+        assert!(of_the_busy_one < BUSY / 2, "{of_the_busy_one} came before one of each other");
     }
 }
 

@@ -248,9 +248,7 @@ impl Pipeline {
 
     fn send_to_orders(&mut self, effects: &[matching::Effect], again: bool) {
         for effect in effects {
-            if let matching::Effect::Command(command) = effect
-                && (!again || is_repeatable(command))
-            {
+            if let matching::Effect::Command(command) = effect {
                 self.order_commands.push(command.clone(), again);
             }
         }
@@ -298,7 +296,7 @@ impl Pipeline {
                 let last = self.order_commands.next.checked_sub(1);
                 let Some(last) = last else { return Ok(()) };
                 let command = self.order_commands.records[last].0.clone();
-                if is_repeatable(&command) { self.orders_again(command) } else { Ok(()) }
+                self.orders_again(command)
             }
         }
     }
@@ -370,12 +368,6 @@ impl Pipeline {
 
 /// Repetitions are recent: nothing that a machine may have forgotten by intent comes again.
 const REPEAT_SECONDS: i64 = 12 * 3600;
-
-/// A refusal does not name the wallet that refuses: repeated, it would count for the next one asked.
-/// The log's transactions keep the processor's own commands from being repeated at all.
-fn is_repeatable(command: &OrderCommand) -> bool {
-    !matches!(command.body, OrderCommandBody::DepositRefused { .. })
-}
 
 /// Leaves of what an order told what it tells once: a repeated choice is answered again.
 fn forget_versions(effects: &mut Vec<orders::Effect>) {

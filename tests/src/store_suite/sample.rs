@@ -18,6 +18,9 @@ pub(super) const WALLETS: [Address; 3] = [
 const REFERENCES: [&str; 3] = ["A-1", "a-1", ""];
 const CHAINS: [Blockchain; 3] = [Blockchain::Eth, Blockchain::Base, Blockchain::Tron];
 
+const DAY_SECONDS: i64 = 86_400;
+const MONTHS_SECONDS: i64 = 100 * DAY_SECONDS + 7;
+
 /// Numbers that follow from their seed alone (splitmix64).
 struct Dice(u64);
 
@@ -30,8 +33,9 @@ impl Dice {
         (z ^ (z >> 31)) % bound
     }
 
+    /// Few times, next to each other and days and months apart.
     fn time(&mut self) -> UnixSeconds {
-        UnixSeconds(self.below(4).cast_signed())
+        UnixSeconds(self.of(&[0, 1, DAY_SECONDS - 1, DAY_SECONDS, 3 * DAY_SECONDS, MONTHS_SECONDS]))
     }
 
     fn of<T: Copy>(&mut self, all: &[T]) -> T {
@@ -46,41 +50,35 @@ pub(super) fn order_id(number: u64) -> OrderId {
 }
 
 /// Version `version` of row `row` of one of the five tables: always the same one for the same
-/// numbers.
+/// numbers. What the log never changes of a row is the same in all its versions, and statuses go
+/// the ways that the log lets them go.
 pub(super) fn change(seed: u64, table: u8, row: u64, version: u64) -> Change {
     let place = (u64::from(table) << 32) ^ (row << 16);
-    // Attempts have no versions: the same attempt is the same record.
-    let unique = if table == 3 { place } else { place ^ version };
-    let mut dice = Dice(seed ^ unique.wrapping_mul(0xff51_afd7_ed55_8ccd));
+    let dice = |place: u64| Dice(seed ^ place.wrapping_mul(0xff51_afd7_ed55_8ccd));
+    // What stays, and what each version has anew.
+    let (mut fixed, mut dice) = (dice(place), dice(place ^ version));
     let updated_at = UnixMicros(version.cast_signed() * 1_500_000);
     match table {
-        0 => Change::Order(Order {
-            order_id: order_id(row),
-            updated_at,
-            version: version.cast_signed(),
-            status: dice.of(OrderStatus::ALL),
-            merchant_order_id: dice.of(&REFERENCES).to_owned(),
-            created_at: dice.time(),
-            ..example::order()
-        }),
+        0 => Change::Order(order(row, version, updated_at, &mut fixed)),
         1 => Change::Deposit(Deposit {
             deposit_id: DepositId(row.cast_signed()),
             updated_at,
-            order_id: order_id(dice.below(3)),
+            order_id: order_id(fixed.below(3)),
             state: dice.of(&[DepositState::Open, DepositState::Open, DepositState::Closed]),
-            blockchain: dice.of(&CHAINS),
-            token: dice.of(Stablecoin::ALL),
-            started_at: dice.time(),
+            blockchain: fixed.of(&CHAINS),
+            token: fixed.of(Stablecoin::ALL),
+            started_at: fixed.time(),
             ..example::deposit()
         }),
-        2 => Change::Transfer(transfer(row, updated_at, &mut dice)),
+        2 => Change::Transfer(transfer(row, version, updated_at, (&mut fixed, &mut dice))),
+        // Attempts have no versions: the same attempt is the same record.
         3 => Change::Attempt(Attempt {
             event_id: format!("event-{}", row / 3),
             attempt: i32::try_from(row % 3).unwrap_or(0) + 1,
             manual: row.is_multiple_of(5),
-            order_id: (dice.below(4) > 0).then(|| order_id(dice.below(4))),
-            attempted_at: UnixMicros(dice.below(9_000_000).cast_signed()),
-            outcome: dice.of(&[AttemptOutcome::Delivered, AttemptOutcome::Timeout]),
+            order_id: (fixed.below(4) > 0).then(|| order_id(fixed.below(4))),
+            attempted_at: UnixMicros(fixed.below(9_000_000).cast_signed()),
+            outcome: fixed.of(&[AttemptOutcome::Delivered, AttemptOutcome::Timeout]),
             ..example::attempt()
         }),
         _ => Change::Chain(ChainProgress {
@@ -92,28 +90,65 @@ pub(super) fn change(seed: u64, table: u8, row: u64, version: u64) -> Change {
     }
 }
 
-fn transfer(row: u64, updated_at: UnixMicros, dice: &mut Dice) -> Transfer {
+/// Pending, then what ends it; and perhaps an operator marks it as paid after that.
+fn order(row: u64, version: u64, updated_at: UnixMicros, fixed: &mut Dice) -> Order {
+    let end = fixed.of(&[OrderStatus::Paid, OrderStatus::Expired, OrderStatus::Cancelled]);
+    let (ended_at, marked_at) = (1 + fixed.below(6), 2 + fixed.below(9));
+    let payer = (fixed.below(3) > 0).then_some(TransferId(7));
+    let status = match (version < ended_at, version < marked_at) {
+        (true, true) => OrderStatus::Pending,
+        (false, true) => end,
+        (_, false) => OrderStatus::Paid,
+    };
+    let settled = end == OrderStatus::Paid && ended_at < marked_at;
+    Order {
+        order_id: order_id(row),
+        updated_at,
+        version: version.cast_signed(),
+        status,
+        paid_by: payer.filter(|_| settled && status == OrderStatus::Paid),
+        merchant_order_id: fixed.of(&REFERENCES).to_owned(),
+        created_at: fixed.time(),
+        ..example::order()
+    }
+}
+
+/// Unsettled, one way or another, and then matched or unknown for good.
+fn transfer(
+    row: u64,
+    version: u64,
+    updated_at: UnixMicros,
+    (fixed, dice): (&mut Dice, &mut Dice),
+) -> Transfer {
+    let settled_at = 1 + fixed.below(7);
+    let end = fixed.of(&[TransferStatus::Matched, TransferStatus::NoMatchedDeposit]);
+    let unsettled = dice.of(&[
+        TransferStatus::WaitingForConfirmation,
+        TransferStatus::WaitingForMatch,
+        TransferStatus::FailedToConfirm,
+    ]);
     let mut transfer = Transfer {
         transfer_id: TransferId(row.cast_signed()),
         updated_at,
-        blockchain: dice.of(&CHAINS),
-        status: dice.of(TransferStatus::ALL),
-        created_at: dice.time(),
+        blockchain: fixed.of(&CHAINS),
+        status: if version < settled_at { unsettled } else { end },
+        created_at: fixed.time(),
         ..example::transfer()
     };
-    transfer.observation.to_address = dice.of(&WALLETS);
-    transfer.observation.token = dice.of(Stablecoin::ALL);
+    transfer.observation.to_address = fixed.of(&WALLETS);
+    transfer.observation.token = fixed.of(Stablecoin::ALL);
     transfer
 }
 
-/// Random changes, each perhaps several times and in any order of versions.
-pub(super) fn changes() -> impl Strategy<Value = Vec<Change>> {
-    let places = proptest::collection::vec((0..5_u8, 0..12_u64, 1..5_u64), 0..120);
-    (any::<u64>(), places).prop_map(|(seed, places)| {
+/// Random changes in a few calls, each change perhaps several times and in any order of versions.
+pub(super) fn calls() -> impl Strategy<Value = Vec<Vec<Change>>> {
+    let places = proptest::collection::vec((0..5_u8, 0..12_u64, 1..8_u64), 0..80);
+    (any::<u64>(), proptest::collection::vec(places, 1..4)).prop_map(|(seed, calls)| {
         // The chain of row 4 is that of row 1: their numbers must not give two contents of one
         // version.
         let row = |table, row| if table == 4 { row % 3 } else { row };
-        places.into_iter().map(|(t, r, v)| change(seed, t, row(t, r), v)).collect()
+        let change = |(t, r, v): (u8, u64, u64)| change(seed, t, row(t, r), v);
+        calls.into_iter().map(|places| places.into_iter().map(change).collect()).collect()
     })
 }
 

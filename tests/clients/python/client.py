@@ -1,0 +1,144 @@
+"""Reads every topic and writes transfers.raw with confluent-kafka, as docs/TOPICS.md shows."""
+
+import datetime
+import decimal
+import json
+import sys
+
+# recipe: read
+from confluent_kafka import Consumer, KafkaError
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+
+def records(brokers, registry, topics, group):
+    """Every committed record of some topics, with its decoded value; None where a partition ends."""
+    decode = AvroDeserializer(SchemaRegistryClient({"url": registry}))
+    consumer = Consumer({
+        "bootstrap.servers": brokers,
+        "group.id": group,
+        # Without this you see records of steps that were taken back.
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "earliest",
+        "enable.partition.eof": True,
+    })
+    consumer.subscribe(topics)
+    while True:
+        message = consumer.poll(1.0)
+        if message is None:
+            continue
+        if message.error():
+            if message.error().code() != KafkaError._PARTITION_EOF:
+                raise RuntimeError(message.error())
+            yield message, None
+            continue
+        context = SerializationContext(message.topic(), MessageField.VALUE)
+        yield message, decode(message.value(), context)  # Amounts are Decimal, times datetime.
+# end
+
+# recipe: write
+from confluent_kafka import Producer
+from confluent_kafka.schema_registry.avro import AvroSerializer
+
+CHAINS = ["eth", "polygon", "base", "arb", "op", "linea", "avaxc", "tron"]
+
+
+def murmur2(data):
+    """Kafka's hash of a key; a wallet's 20 bytes have no odd ones at the end."""
+    m, h = 0x5BD1E995, 0x9747B28C ^ len(data)
+    for i in range(0, len(data), 4):
+        k = int.from_bytes(data[i:i + 4], "little") * m & 0xFFFFFFFF
+        h = (h * m ^ (k ^ k >> 24) * m) & 0xFFFFFFFF
+    h = (h ^ h >> 13) * m & 0xFFFFFFFF
+    return (h ^ h >> 15) & 0x7FFFFFFF
+
+
+def lane(chain, wallet, lanes):
+    """The partition of a wallet: its 20 bytes are hashed, not its text."""
+    return CHAINS.index(chain) * lanes + murmur2(wallet) % lanes
+
+
+def publish(brokers, registry, topic, transactional_id, lanes, transfer, head):
+    """One block: its transfer to the wallet's lane, its head to every lane of the chain, or nothing."""
+    client = SchemaRegistryClient({"url": registry})
+    schema = client.get_latest_version(topic + "-value").schema.schema_str
+    encode = AvroSerializer(client, schema, conf={"auto.register.schemas": False})
+    context = SerializationContext(topic, MessageField.VALUE)
+    producer = Producer({"bootstrap.servers": brokers, "transactional.id": transactional_id})
+    producer.init_transactions()
+    producer.begin_transaction()
+    chain, seen = transfer["blockchain"], transfer["transfer"]
+    wallet = bytes.fromhex(seen["to_address"][2:])
+    key = f"{chain}/{transfer['block']['hash']}/{seen['log_index']}"
+    producer.produce(topic, encode(transfer, context), key, lane(chain, wallet, lanes))
+    for number in range(lanes):
+        partition = CHAINS.index(chain) * lanes + number
+        producer.produce(topic, encode(head, context), chain, partition)
+    producer.commit_transaction()
+# end
+
+
+def plain(value):
+    """The value as `tidemark tail` prints it."""
+    if isinstance(value, dict):
+        return {name: plain(field) for name, field in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if isinstance(value, decimal.Decimal):
+        whole, _, fraction = f"{value:f}".partition(".")
+        return f"{whole}.{fraction.rstrip('0').ljust(2, '0')}"
+    if isinstance(value, datetime.datetime):
+        return value.astimezone(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    if isinstance(value, bytes):
+        return value.hex()
+    return value
+
+
+def read(brokers, registry, group, ends, *topics):
+    """Prints every record until as many partitions as there are have ended."""
+    ended = set()
+    for message, value in records(brokers, registry, list(topics), group):
+        if message.error():
+            ended.add((message.topic(), message.partition()))
+            if len(ended) == int(ends):
+                return
+            continue
+        place = {"topic": message.topic(), "partition": message.partition()}
+        place |= {"offset": message.offset(), "key": message.key().decode()}
+        print(json.dumps(place | {"value": plain(value)}))
+
+
+def write(brokers, registry, topic, transactional_id, lanes):
+    """A block of polygon with one transfer, confirmed at once."""
+    seen = datetime.datetime(2026, 9, 21, 14, 13, 32, 345678, datetime.timezone.utc)
+    record = {
+        "blockchain": "polygon",
+        "epoch": 0,
+        "block": {"number": 100, "hash": "0x" + "ab" * 32, "timestamp": 1_790_000_000},
+        "observed_at": seen,
+    }
+    transfer = {
+        "token": "USDT",
+        "contract": "0x" + "c0" * 20,
+        "from_address": "0x" + "f0" * 20,
+        "to_address": "0x" + "11" * 20,
+        "tx_hash": "0x" + "01" * 32,
+        "log_index": 3,
+        "ordinal": 0,
+        "value": decimal.Decimal("12.340000000000000000"),
+    }
+    tiers = [{"below": None, "number": 100}]
+    head = {"confirmed": tiers, "finalized": 90, "match_window_seconds": 3600}
+    transfer = record | {"kind": "transfer", "transfer": transfer, "value_text": "12.34"}
+    head = record | {"kind": "head", "head": head}
+    publish(brokers, registry, topic, transactional_id, int(lanes), transfer, head)
+
+
+def show_lane(chain, wallet, lanes):
+    """Prints the partition of a wallet."""
+    print(lane(chain, bytes.fromhex(wallet), int(lanes)))
+
+
+if __name__ == "__main__":
+    {"read": read, "write": write, "lane": show_lane}[sys.argv[1]](*sys.argv[2:])

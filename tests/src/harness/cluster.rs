@@ -1,0 +1,244 @@
+//! Every stage in processes of its own, on Kafka and CQL.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::process::{Process, executable};
+use super::tidemark::configuration;
+use super::{Chain, Client, eventually, free_port};
+
+/// Two of each stage that can share its work.
+const PROCESSES: [(&str, &str); 9] = [
+    ("ingest-1", "ingest"),
+    ("ingest-2", "ingest"),
+    ("processor-1", "processor"),
+    ("processor-2", "processor"),
+    ("projector-1", "projector"),
+    ("projector-2", "projector"),
+    ("webhooks-1", "webhooks"),
+    ("webhooks-2", "webhooks"),
+    ("api-1", "api"),
+];
+/// Gives each process its own port for `/ready`.
+const LISTEN: &str = "TIDEMARK__TELEMETRY__LISTEN";
+/// How long all of them together may take to be ready on a busy machine.
+const READY_PATIENCE: Duration = Duration::from_secs(120);
+
+/// Topics and tables of their own on the servers that the tests share, and the configuration for them.
+#[derive(Debug, Clone)]
+pub struct Installation {
+    dir: PathBuf,
+    file: PathBuf,
+    port: u16,
+}
+
+impl Installation {
+    /// Writes the configuration into `dir`. Topics and tables are not there yet. `more` is further TOML.
+    ///
+    /// # Panics
+    /// If the servers are not named: `cargo xtask test` does.
+    #[must_use]
+    pub fn new(dir: &Path, chains: &[Chain], webhook_url: &str, more: &str) -> Self {
+        let (kafka, cql) = (server("TIDEMARK_TEST_KAFKA"), server("TIDEMARK_TEST_CQL"));
+        let (port, id) = (free_port(), Uuid::now_v7().simple());
+        let back_ends = format!(
+            r#"
+[log]
+backend = "kafka"
+brokers = "{kafka}"
+prefix = "{id}."
+[store]
+backend = "cql"
+nodes = ["{cql}"]
+keyspace = "t_{id}"
+"#
+        );
+        let file = dir.join("tidemark.toml");
+        let text = configuration(port, chains, webhook_url) + &back_ends + more;
+        std::fs::write(&file, text).expect("config");
+        Self { dir: dir.to_owned(), file, port }
+    }
+
+    /// Its configuration file.
+    #[must_use]
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Where its API is.
+    #[must_use]
+    pub fn api(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Runs an errand, such as `topics create`, to its end.
+    ///
+    /// # Panics
+    /// If it cannot be run.
+    #[must_use]
+    pub fn errand(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(executable());
+        command.args(arguments).arg("--config").arg(&self.file);
+        command.output().expect("tidemark runs")
+    }
+
+    /// Makes topics and tables.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn provide(&self) {
+        for arguments in [["topics", "create"], ["schema", "migrate"]] {
+            let output = self.errand(&arguments);
+            let told = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{arguments:?}: {told}");
+        }
+    }
+
+    /// What `tidemark health` says about one of its processes.
+    ///
+    /// # Panics
+    /// If it cannot be run.
+    #[must_use]
+    pub fn is_healthy(&self, member: &Member) -> bool {
+        let mut command = Command::new(executable());
+        command.arg("health").arg("--config").arg(&self.file);
+        command.env(LISTEN, format!("127.0.0.1:{}", member.telemetry));
+        command.output().expect("tidemark runs").status.success()
+    }
+
+    /// Starts a process for one stage.
+    #[must_use]
+    pub fn start(&self, name: &str, stage: &str) -> Member {
+        let telemetry = free_port();
+        let variables = [
+            ("TIDEMARK__PROCESS__NAME", name.to_owned()),
+            (LISTEN, format!("127.0.0.1:{telemetry}")),
+        ];
+        let file = self.file.display().to_string();
+        let arguments = ["run", stage, "--config", &file];
+        Member { process: Process::start(name, &self.dir, &arguments, &variables), telemetry }
+    }
+}
+
+/// One process of an installation.
+#[derive(Debug)]
+pub struct Member {
+    /// The process.
+    pub process: Process,
+    /// Port of `/ready` and `/metrics`.
+    pub telemetry: u16,
+}
+
+impl Member {
+    /// Waits until it is ready.
+    ///
+    /// # Panics
+    /// If it ends, or is not ready in time; with what it waits for.
+    pub async fn ready(&mut self) {
+        self.waiting_for("nothing", |lines| lines.is_empty()).await;
+    }
+
+    /// Waits until what it waits for is as wanted, and returns it.
+    ///
+    /// # Panics
+    /// If it ends, or does not come to that in time.
+    pub async fn waiting_for(
+        &mut self,
+        what: &str,
+        is_wanted: impl Fn(&[String]) -> bool,
+    ) -> Vec<String> {
+        let what = format!("{} to wait for {what}", self.process.name());
+        let (telemetry, is_wanted) = (self.telemetry, &is_wanted);
+        eventually(&what, READY_PATIENCE, || {
+            self.process.assert_running();
+            async move { readiness(telemetry).await.filter(|lines| is_wanted(lines)) }
+        })
+        .await
+    }
+}
+
+/// All processes of an installation.
+#[derive(Debug)]
+pub struct Cluster {
+    installation: Installation,
+    members: Vec<Member>,
+}
+
+impl Cluster {
+    /// Makes topics and tables, starts every stage, and waits until all are ready.
+    ///
+    /// # Panics
+    /// If anything fails.
+    pub async fn start(dir: &Path, chains: &[Chain], webhook_url: &str, more: &str) -> Self {
+        let installation = Installation::new(dir, chains, webhook_url, more);
+        installation.provide();
+        let start = |(name, stage)| installation.start(name, stage);
+        let mut members: Vec<_> = PROCESSES.into_iter().map(start).collect();
+        for member in &mut members {
+            member.ready().await;
+        }
+        Self { installation, members }
+    }
+
+    /// What it runs on.
+    #[must_use]
+    pub fn installation(&self) -> &Installation {
+        &self.installation
+    }
+
+    /// A client of its API.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        Client::new(&self.installation.api())
+    }
+
+    /// SIGKILL for one of them.
+    ///
+    /// # Panics
+    /// If it is not there.
+    pub fn kill(&mut self, name: &str) {
+        let found = self.members.iter().position(|member| member.process.name() == name);
+        self.members.remove(found.expect("its name")).process.kill();
+    }
+
+    /// SIGTERM to all, and waits for their orderly ends.
+    ///
+    /// # Panics
+    /// If one does not end in time, or not with 0; with what it logged.
+    pub async fn stop(self) {
+        for member in &self.members {
+            member.process.signal("TERM");
+        }
+        for member in self.members {
+            let name = member.process.name().to_owned();
+            let log = self.installation.dir.join(format!("{name}.log"));
+            let status = member.process.end().await;
+            let told = || std::fs::read_to_string(&log).unwrap_or_default();
+            assert!(status.success(), "{name} ended with {status}:\n{}", told());
+        }
+    }
+}
+
+fn server(variable: &str) -> String {
+    std::env::var_os(variable)
+        .and_then(|value| value.into_string().ok())
+        .unwrap_or_else(|| panic!("{variable} is not set: run the tests by `cargo xtask test`"))
+}
+
+/// What `/ready` says at a port: what is waited for.
+async fn readiness(port: u16) -> Option<Vec<String>> {
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let http = reqwest::Client::builder().no_proxy().build().expect("an HTTP client");
+    let response = http.get(format!("http://127.0.0.1:{port}/ready")).send().await.ok()?;
+    let status = response.status();
+    let body: Value = response.json().await.ok()?;
+    let lines = body["waiting_for"].as_array().into_iter().flatten();
+    let lines: Vec<_> = lines.filter_map(Value::as_str).map(str::to_owned).collect();
+    let is_ready = lines.is_empty();
+    assert_eq!((&body["ready"], status.is_success()), (&Value::Bool(is_ready), is_ready), "{body}");
+    Some(lines)
+}

@@ -1,0 +1,148 @@
+//! A child process of the built executable, killed when the test lets go of it.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use super::eventually;
+
+/// Longer than `server.stop_deadline`.
+const STOP_PATIENCE: Duration = Duration::from_secs(25);
+
+/// The executable, built by the cargo that runs the tests: never a stale one.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn executable() -> &'static Path {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| {
+        let test = std::env::current_exe().expect("the test's path");
+        let folder = test.parent().and_then(Path::parent).expect("target/debug or /release");
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut build = Command::new(cargo);
+        build.args(["build", "--quiet", "--package", "tidemark"]);
+        if folder.ends_with("release") {
+            build.arg("--release");
+        }
+        build.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+        assert!(build.status().expect("cargo runs").success(), "tidemark is built");
+        folder.join("tidemark")
+    })
+}
+
+/// A running process.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts the executable with some arguments and variables. What it logs is added to
+    /// `dir/<name>.log`.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    #[must_use]
+    pub fn start(name: &str, dir: &Path, arguments: &[&str], variables: &[(&str, String)]) -> Self {
+        let log = dir.join(format!("{name}.log"));
+        let file = File::options().create(true).append(true).open(&log).expect("log file");
+        let child = Command::new(executable())
+            .args(arguments)
+            .envs(variables.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(file)
+            .spawn()
+            .expect("tidemark starts");
+        Self { name: name.to_owned(), child, log }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Everything it logged.
+    #[must_use]
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// How it ended, if it did.
+    ///
+    /// # Panics
+    /// If the system cannot tell.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("its state")
+    }
+
+    /// # Panics
+    /// If it is gone, with what it logged.
+    pub fn assert_running(&mut self) {
+        if let Some(status) = self.ended() {
+            panic!("{} ended with {status}:\n{}", self.name, self.log());
+        }
+    }
+
+    /// SIGKILL: no chance to tidy up.
+    ///
+    /// # Panics
+    /// If it was gone already.
+    pub fn kill(mut self) {
+        assert!(self.ended().is_none(), "{} ended before the kill:\n{}", self.name, self.log());
+        self.child.kill().expect("kill");
+        self.child.wait().expect("its end");
+    }
+
+    /// A signal, as `kill` names it.
+    ///
+    /// # Panics
+    /// If it cannot be sent.
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let status =
+            Command::new("kill").args([&format!("-{name}"), &pid]).status().expect("kill runs");
+        assert!(status.success());
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// If it does not end in time, with what it logged.
+    pub async fn end(mut self) -> ExitStatus {
+        let what = format!("{} to stop", self.name);
+        eventually(&what, STOP_PATIENCE, || {
+            let ended = self.child.try_wait().expect("its state");
+            async move { ended }
+        })
+        .await
+    }
+
+    /// SIGTERM, and waits for the orderly end.
+    ///
+    /// # Panics
+    /// If it does not end in time.
+    pub async fn stop(self) -> ExitStatus {
+        self.signal("TERM");
+        self.end().await
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Already gone is fine.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}

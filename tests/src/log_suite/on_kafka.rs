@@ -1,0 +1,227 @@
+//! Topics of one check on a real broker, and what only Kafka's administration can do to them.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use runtime::config::{KafkaConfig, KafkaSecurity};
+use runtime::log::kafka::{KafkaLog, admin};
+use runtime::log::{Log, NewRecord, Record, TopicPartition};
+use runtime::{Clock, SystemClock};
+use schemas::{Cleanup, Topic};
+
+use super::{FILLER, Fixture, LAYOUT, PATIENCE, produce, read_all};
+
+/// The topics that the checks use.
+const TOPICS: [Topic; 8] = [
+    Topic::TransfersRaw,
+    Topic::DepositsCommands,
+    Topic::Deposits,
+    Topic::Orders,
+    Topic::OrdersCommands,
+    Topic::OrdersChangelog,
+    Topic::WebhooksDispatch,
+    Topic::Alerts,
+];
+/// Steps of time that [`Fixture::advance`] stands for by making records old.
+const OLD: Duration = Duration::from_secs(24 * 3600);
+/// How much older than the next records the last ones become: enough for a broker on a busy machine to
+/// delete the ones before the others are due too.
+const GAP: Duration = Duration::from_secs(6);
+/// Where in the gap retention cuts at first.
+const CUT: Duration = Duration::from_millis(500);
+
+/// Topics with a prefix of their own, on the broker of the test run. Deleted when dropped.
+pub struct OnKafka {
+    config: Mutex<KafkaConfig>,
+    log: Mutex<Option<KafkaLog>>,
+    /// Records before this are old, in milliseconds.
+    old_before: AtomicI64,
+}
+
+impl OnKafka {
+    /// Makes the topics.
+    pub fn new() -> Self {
+        let config = config(&brokers());
+        admin::create_some(&config, &LAYOUT, &TOPICS).unwrap();
+        let old_before = AtomicI64::new(i64::MIN);
+        Self { config: Mutex::new(config), log: Mutex::default(), old_before }
+    }
+
+    /// Where the topics are.
+    pub fn config(&self) -> KafkaConfig {
+        self.config.lock().unwrap().clone()
+    }
+
+    fn log(&self) -> Arc<dyn Log> {
+        Arc::new(KafkaLog::open(&self.config(), LAYOUT).unwrap())
+    }
+
+    fn alter(&self, topic: Topic, settings: &[(&'static str, &str)]) {
+        let settings: Vec<_> = settings.iter().map(|(k, v)| (*k, (*v).to_owned())).collect();
+        admin::alter_topic(&self.config(), &LAYOUT, topic, &settings).unwrap();
+    }
+
+    /// Lets retention delete what is old, and nothing else.
+    fn expire(&self) {
+        let old_before = self.old_before.load(Ordering::SeqCst);
+        if old_before == i64::MIN {
+            return;
+        }
+        let log = self.log();
+        for topic in forgetting(|cleanup| matches!(cleanup, Cleanup::Delete { .. })) {
+            let has_old = || {
+                partitions(topic).any(|of| {
+                    let start = log.bounds(of).unwrap().start;
+                    let first = log.read(of, start, 1).unwrap();
+                    first.first().is_some_and(|r| r.appended_at.0 / 1000 < old_before)
+                })
+            };
+            if !has_old() {
+                continue;
+            }
+            let age = now_millis() - old_before;
+            self.alter(topic, &[("retention.ms", &age.to_string())]);
+            until("the old records are gone", || !has_old());
+            self.alter(topic, &[("retention.ms", &OLD.as_millis().to_string())]);
+        }
+    }
+
+    /// Lets the cleaner work until nothing is left to clean.
+    fn compact(&self) {
+        let log = self.log();
+        for topic in forgetting(|cleanup| cleanup == Cleanup::Compact) {
+            self.alter(
+                topic,
+                &[
+                    ("segment.ms", "1"),
+                    ("min.cleanable.dirty.ratio", "0.0"),
+                    ("min.compaction.lag.ms", "0"),
+                    ("delete.retention.ms", "0"),
+                ],
+            );
+            until("everything is compacted", || {
+                let dirty: Vec<_> =
+                    partitions(topic).filter(|of| !is_compact(&read_all(&log, *of))).collect();
+                if dirty.is_empty() {
+                    return true;
+                }
+                // A new segment ends the one before, which can then be cleaned.
+                let filler = |of: &TopicPartition| NewRecord {
+                    to: *of,
+                    key: FILLER.to_vec(),
+                    value: Some(vec![]),
+                    headers: schemas::Headers::default(),
+                };
+                produce(&log, dirty.iter().map(filler).collect()).unwrap();
+                std::thread::park_timeout(Duration::from_millis(200));
+                false
+            });
+        }
+    }
+}
+
+impl Default for OnKafka {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Fixture for OnKafka {
+    fn open(&self) -> Arc<dyn Log> {
+        let log = KafkaLog::open(&self.config(), LAYOUT).unwrap();
+        *self.log.lock().unwrap() = Some(log.clone());
+        Arc::new(log)
+    }
+
+    fn set_session_timeout(&self, timeout: Duration) {
+        let mut config = self.config.lock().unwrap();
+        config.session_timeout = timeout;
+        // The client library allows no less.
+        config.transaction_timeout = (timeout * 2 / 3).max(Duration::from_secs(1));
+    }
+
+    fn fail_next_commit(&self) {
+        self.log.lock().unwrap().as_ref().unwrap().fail_next_commit();
+    }
+
+    fn advance(&self, by: Duration) {
+        if by < OLD {
+            return;
+        }
+        for topic in forgetting(|cleanup| matches!(cleanup, Cleanup::Delete { .. })) {
+            self.alter(topic, &[("segment.ms", "100")]);
+        }
+        let cut = i64::try_from(CUT.as_millis()).unwrap();
+        self.old_before.store(now_millis() + cut, Ordering::SeqCst);
+        let started = Instant::now();
+        // Age is made of time alone: there is nothing else to wait for.
+        while let Some(left) = GAP.checked_sub(started.elapsed()) {
+            std::thread::park_timeout(left);
+        }
+    }
+
+    fn maintain(&self) {
+        self.expire();
+        self.compact();
+    }
+}
+
+impl Drop for OnKafka {
+    fn drop(&mut self) {
+        // The broker is gone after the tests anyway, and a check that failed has more to say.
+        drop(admin::delete_topics(&self.config(), &LAYOUT, &TOPICS));
+    }
+}
+
+/// The broker that the test run started.
+///
+/// # Panics
+/// If the tests were not run by `cargo xtask test`.
+pub fn brokers() -> String {
+    let set = std::env::var_os("TIDEMARK_TEST_KAFKA").map(PathBuf::from);
+    let set = set.unwrap_or_else(|| {
+        panic!("TIDEMARK_TEST_KAFKA is not set: run the tests by `cargo xtask test`")
+    });
+    set.to_string_lossy().into_owned()
+}
+
+/// A configuration with a prefix that nobody else has.
+pub fn config(brokers: &str) -> KafkaConfig {
+    KafkaConfig {
+        brokers: brokers.to_owned(),
+        prefix: format!("check-{}.", uuid::Uuid::now_v7().simple()),
+        replication: 1,
+        session_timeout: Duration::from_secs(10),
+        transaction_timeout: Duration::from_secs(8),
+        security: KafkaSecurity::default(),
+    }
+}
+
+fn forgetting(how: impl Fn(Cleanup) -> bool) -> impl Iterator<Item = Topic> {
+    TOPICS.into_iter().filter(move |topic| how(topic.spec().cleanup))
+}
+
+fn partitions(topic: Topic) -> impl Iterator<Item = TopicPartition> {
+    topic.all_partitions(&LAYOUT).map(move |partition| TopicPartition { topic, partition })
+}
+
+/// Whether no key comes twice and no tombstone is left.
+fn is_compact(records: &[Arc<Record>]) -> bool {
+    let mut keys = HashSet::new();
+    let others = records.iter().filter(|record| record.key != FILLER);
+    others.into_iter().all(|record| record.value.is_some() && keys.insert(&record.key))
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !done() {
+        assert!(started.elapsed() < PATIENCE * 2, "waited in vain until {what}");
+    }
+}
+
+fn now_millis() -> i64 {
+    SystemClock.now().0 / 1000
+}

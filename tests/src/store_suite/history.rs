@@ -1,0 +1,255 @@
+//! What a shop's day leaves on the output topics, by the real machines.
+
+use processor::machine::{matching, orders};
+use schemas::record::{
+    Attempt, ChainBody, ChainProgress, ChainRecord, CreateOrder, Order, OrderCommand,
+    OrderCommandBody, PaymentRequest, Transfer, example,
+};
+use schemas::{
+    Address, Amount, AttemptOutcome, Blockchain, DeliveryKind, OrderId, Stablecoin, UnixMicros,
+    UnixSeconds,
+};
+use store::Change;
+use uuid::Uuid;
+
+use crate::machine_model::chain::{Chain, Movement, Policy, Transaction, account, cents};
+use crate::machine_model::pipeline::{Delivered, Dice, Pipeline, Tricks};
+use crate::machine_model::station::Sabotage;
+
+const START: UnixSeconds = UnixSeconds(1_790_000_000);
+const TTL_SECONDS: i64 = 3_600;
+const TOKENS: [Stablecoin; 2] = [Stablecoin::Usdt, Stablecoin::Usdc];
+const WALLETS: [Address; 2] = [account(0x11), account(0x12)];
+const POLICY: Policy =
+    Policy { depth: 2, depth_large: 4, finality: 6, rewind_max: 6, match_window_seconds: 600 };
+
+struct Shop {
+    dice: Dice,
+    chain: Chain,
+    pipeline: Pipeline,
+    orders: Vec<(OrderId, Amount)>,
+    mempool: Vec<Transaction>,
+    now: UnixMicros,
+}
+
+/// Everything that a history of random happenings publishes for the tables, in the order in which
+/// it is committed.
+#[must_use]
+pub fn history(seed: u64, happenings: usize) -> Vec<Change> {
+    let tricks = Tricks { batches: true, losses: false, repeats: false };
+    let mut shop = Shop {
+        dice: Dice(seed),
+        chain: Chain::new(POLICY, START),
+        pipeline: Pipeline::new(tricks, Sabotage::None),
+        orders: Vec::new(),
+        mempool: Vec::new(),
+        now: START.micros(),
+    };
+    for _ in 0..happenings {
+        shop.happen();
+        shop.pipeline.write_raw(&shop.chain.records);
+        for _ in 0..shop.dice.below(6) {
+            shop.pipeline.disturb(&mut shop.dice).expect("the machines are right");
+        }
+    }
+    shop.pipeline.drain(&mut shop.dice).expect("the machines are right");
+    shop.changes()
+}
+
+impl Shop {
+    fn happen(&mut self) {
+        self.now = UnixMicros(self.now.0 + 1);
+        match self.dice.below(16) {
+            0..=4 => self.create(),
+            5..=8 => self.pay(),
+            9 => self.command(OrderCommandBody::Cancel),
+            10 if self.dice.below(3) == 0 => self.command(OrderCommandBody::MarkPaid),
+            10 | 11 => {
+                let payment = self.payment();
+                self.command(OrderCommandBody::ChoosePayment(payment));
+            }
+            12 => self.fork(),
+            _ => {
+                // Now and then hours pass: deadlines, windows and days do too.
+                let seconds = if self.dice.below(6) == 0 { 20_000 } else { 30 };
+                self.mine(seconds);
+            }
+        }
+    }
+
+    fn create(&mut self) {
+        let number = self.orders.len() as u128 + 1;
+        let id = OrderId(Uuid::from_u128(number));
+        // Few prices, so that orders compete for amounts.
+        let amount = cents([1_000, 1_001, 6_000][self.dice.below(3)]);
+        let payment = (self.dice.below(3) > 0).then(|| self.payment());
+        self.orders.push((id, amount));
+        let body = OrderCommandBody::Create(CreateOrder {
+            merchant_order_id: format!("A-{}", number % 5),
+            amount,
+            amount_text: amount.to_string(),
+            webhook_url: "https://shop.example/hooks".into(),
+            expecting_wallet_address: None,
+            blockchain: payment.is_some().then_some(Blockchain::Eth),
+            stablecoin: payment.as_ref().map(|payment| payment.token),
+            expires_at: self.now.seconds().plus(TTL_SECONDS),
+            payment,
+        });
+        self.command_about(id, body);
+    }
+
+    fn payment(&mut self) -> PaymentRequest {
+        PaymentRequest {
+            blockchain: Blockchain::Eth,
+            token: TOKENS[self.dice.below(2)],
+            wallets: WALLETS.to_vec(),
+            nudge_step: cents(1),
+            nudge_limit: cents(5),
+            late_window_seconds: 1_200,
+            skew_seconds: 60,
+        }
+    }
+
+    /// About one of the newest orders.
+    fn command(&mut self, body: OrderCommandBody) {
+        let place = self.dice.below(6);
+        if let Some((id, _)) = self.orders.iter().rev().nth(place).copied() {
+            self.command_about(id, body);
+        }
+    }
+
+    fn command_about(&mut self, order_id: OrderId, body: OrderCommandBody) {
+        let issued_at = self.now;
+        self.pipeline.write_command(OrderCommand { order_id, command_id: None, issued_at, body });
+    }
+
+    fn pay(&mut self) {
+        let place = self.dice.below(6);
+        let Some((id, amount)) = self.orders.iter().rev().nth(place).copied() else { return };
+        let deposit = self.pipeline.deposit_of(id);
+        let (token, to, value) = deposit
+            .map_or((TOKENS[0], WALLETS[0], amount), |d| (d.token, d.wallet_address, d.value));
+        // Now and then it is another amount, which nobody waits for.
+        let value = if self.dice.below(5) == 0 { cents(777) } else { value };
+        let movement = Movement { token, from: account(0x21), to, value };
+        let hash = self.chain.fresh_hash();
+        self.mempool.push(Transaction { hash, movements: vec![movement] });
+    }
+
+    fn mine(&mut self, seconds: i64) {
+        let transactions = std::mem::take(&mut self.mempool);
+        self.chain.mine(transactions, self.chain.time().plus(seconds));
+        self.chain.scan();
+        self.now = self.now.max(self.chain.time().micros());
+        self.pipeline.write_ticks(self.now);
+    }
+
+    /// The last blocks are replaced; some of their transactions come again, some never do.
+    fn fork(&mut self) {
+        let depth = 1 + self.dice.below(3);
+        for transaction in self.chain.fork(depth, 0).into_iter().flatten() {
+            if self.dice.below(2) == 0 {
+                self.mempool.push(transaction);
+            }
+        }
+        self.mine(13);
+    }
+
+    fn changes(&self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for delivered in &self.pipeline.delivered {
+            match delivered {
+                Delivered::Lane(input, effects) => {
+                    for effect in effects {
+                        match effect {
+                            matching::Effect::Transfer(_, transfer) => {
+                                changes.extend(attempts_about_transfer(transfer));
+                                changes.push(Change::Transfer(transfer.clone()));
+                            }
+                            matching::Effect::Deposit(deposit) => {
+                                changes.push(Change::Deposit(deposit.clone()));
+                            }
+                            matching::Effect::Command(_) | matching::Effect::Alert(_) => {}
+                        }
+                    }
+                    if let matching::Input::Chain(record) = input {
+                        changes.extend(progress(record));
+                    }
+                }
+                Delivered::Orders(_, effects) => {
+                    for effect in effects {
+                        if let orders::Effect::Order(order) = effect {
+                            changes.extend(attempts_about_order(order));
+                            changes.push(Change::Order(order.clone()));
+                        }
+                    }
+                }
+            }
+        }
+        // As ingest keeps it: the chain's time may go back, its version clock does not.
+        let mut clock = UnixMicros(0);
+        for change in &mut changes {
+            if let Change::Chain(chain) = change {
+                clock = clock.next(chain.updated_at);
+                chain.updated_at = clock;
+            }
+        }
+        changes
+    }
+}
+
+fn progress(record: &ChainRecord) -> Option<Change> {
+    let ChainBody::Head(head) = &record.body else { return None };
+    Some(Change::Chain(ChainProgress {
+        blockchain: record.blockchain,
+        epoch: record.epoch,
+        head: record.block,
+        confirmed: head.confirmed.first().map_or(-1, |tier| tier.number),
+        finalized: head.finalized,
+        updated_at: record.observed_at,
+    }))
+}
+
+/// What the webhook of a change of status leads to: some receivers fail, and some of those for
+/// good.
+fn attempts_about_order(order: &Order) -> Vec<Change> {
+    let failures = i32::try_from(order.created_at.0 % 4).unwrap_or(0);
+    let attempt = |number: i32, manual| {
+        Change::Attempt(Attempt {
+            event_id: format!("orders/{}/{}", order.order_id, order.version),
+            order_id: Some(order.order_id),
+            attempt: number,
+            manual,
+            attempted_at: UnixMicros(order.updated_at.0 + (1_000_000 << number)),
+            outcome: outcome(number > failures || manual),
+            ..example::attempt()
+        })
+    };
+    let mut attempts = Vec::new();
+    if order.status_changed {
+        attempts.extend((1..=failures + 1).map(|number| attempt(number, false)));
+        attempts.extend((failures == 3).then(|| attempt(1, true)));
+    }
+    attempts
+}
+
+fn attempts_about_transfer(transfer: &Transfer) -> Option<Change> {
+    transfer.reason.map(|_| {
+        Change::Attempt(Attempt {
+            event_id: format!(
+                "transfers.unknown/{}/{}",
+                transfer.transfer_id, transfer.updated_at.0
+            ),
+            kind: DeliveryKind::UnknownTransfer,
+            order_id: None,
+            transfer_id: Some(transfer.transfer_id),
+            attempted_at: transfer.updated_at,
+            outcome: outcome(true),
+            ..example::attempt()
+        })
+    })
+}
+
+const fn outcome(delivered: bool) -> AttemptOutcome {
+    if delivered { AttemptOutcome::Delivered } else { AttemptOutcome::Timeout }
+}
