@@ -13,8 +13,9 @@ mod sample;
 pub use case::{
     attempts_are_counted_once, concurrent_calls_all_count,
     deposits_show_the_last_scan_of_their_chain, each_filter_gives_its_rows,
-    lists_are_those_of_the_reference, newer_versions_win_in_any_order, rows_read_back_exactly,
-    rows_survive_a_restart, the_order_of_changes_does_not_matter, write_until_killed,
+    lists_are_those_of_the_reference, lists_go_by_time_across_statuses_and_days,
+    newer_versions_win_in_any_order, rows_read_back_exactly, rows_survive_a_restart,
+    the_order_of_changes_does_not_matter, write_until_killed,
 };
 pub use history::history;
 pub use reference::Snapshot;
@@ -40,6 +41,9 @@ pub struct BackEnd {
     /// Opens the tables that belong to a folder, making them if there are none; again, after they were
     /// closed, with what they held.
     pub open: fn(PathBuf) -> Opening,
+    /// Makes empty tables for the second folder, perhaps out of those of the first, which nobody
+    /// uses any more. Blocks.
+    pub renew: fn(&Path, &Path),
     /// Removes what of them is not in the folder. Blocks.
     pub remove: fn(&Path),
 }
@@ -73,6 +77,13 @@ impl Tables {
     /// Opens them.
     pub async fn open(&self) -> Arc<dyn Store> {
         (self.back_end.open)(self.dir.path().to_owned()).await
+    }
+
+    /// Empties them. Nobody may have them open.
+    pub fn renew(&mut self) {
+        let dir = tempfile::tempdir().unwrap();
+        (self.back_end.renew)(self.dir.path(), dir.path());
+        self.dir = dir;
     }
 
     /// Other tables of the same back end, empty.

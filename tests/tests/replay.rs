@@ -11,17 +11,17 @@ use std::path::Path;
 
 use schemas::record::{Attempt, Deposit, Order, Transfer};
 use schemas::{OrderStatus, TransferStatus, UnixMicros};
-use scylla::value::CqlValue;
 use store::embedded::EmbeddedStore;
 use store::{Change, DepositFilter, DepositRow, OrderFilter, OrderRow, Page, Store};
 use tests::machine_model::pipeline::Dice;
 use tests::store_suite::{Tables, history};
 
+#[path = "support/dump.rs"]
+mod dump;
 #[path = "support/keyspace.rs"]
 mod keyspace;
 
-/// Every row of every table, its write times too.
-type Dump = BTreeMap<String, Vec<String>>;
+use dump::{Dump, assert_same};
 
 /// Enough for every kind of row, in each status.
 const HAPPENINGS: usize = 250;
@@ -71,46 +71,7 @@ fn dump_embedded(dir: &Path) -> Dump {
 }
 
 async fn dump_cql(keyspace: &str) -> Dump {
-    let session = keyspace::session(&keyspace::node()).await;
-    let columns = "SELECT table_name, column_name, kind FROM system_schema.columns \
-                   WHERE keyspace_name = ?";
-    let answer = session.query_unpaged(columns, (keyspace,)).await.unwrap();
-    let answer = answer.into_rows_result().unwrap();
-    let mut tables: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for column in answer.rows::<(String, String, String)>().unwrap() {
-        let (table, column, kind) = column.unwrap();
-        let selected = tables.entry(table).or_default();
-        selected.push(column.clone());
-        if kind == "regular" {
-            selected.push(format!("writetime({column})"));
-        }
-    }
-    let mut dump = Dump::new();
-    // What it says is about the keyspace and not about the shop.
-    tables.remove("migrations").expect("it was migrated");
-    for (table, columns) in tables {
-        let query = format!("SELECT {} FROM {keyspace}.{table}", columns.join(", "));
-        let answer = session.query_unpaged(query, ()).await.unwrap().into_rows_result().unwrap();
-        let rows = answer.rows::<scylla::value::Row>().unwrap();
-        let row = |row: scylla::value::Row| -> String {
-            let values: Vec<Option<CqlValue>> = row.columns;
-            format!("{values:?}")
-        };
-        let mut rows: Vec<_> = rows.map(|found| row(found.unwrap())).collect();
-        rows.sort();
-        dump.insert(table, rows);
-    }
-    dump
-}
-
-fn assert_same(before: &Dump, after: &Dump, what: &str) {
-    assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>(), "{what}");
-    for (table, rows) in before {
-        let after = &after[table];
-        let differs = rows.iter().zip(after).find(|(before, after)| before != after);
-        assert_eq!(differs, None, "{what}: a row of {table}");
-        assert_eq!(rows.len(), after.len(), "{what}: rows of {table}");
-    }
+    dump::dump(&keyspace::node(), keyspace).await
 }
 
 /// A test of nothing proves nothing.

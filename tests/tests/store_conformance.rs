@@ -20,6 +20,7 @@ const EMBEDDED: BackEnd = BackEnd {
     name: "embedded",
     cases: 40,
     open: |dir| -> Opening { Box::pin(async move { embedded(dir) }) },
+    renew: |_, _| {},
     remove: |_| {},
 };
 const BACK_ENDS: &[BackEnd] = &[EMBEDDED, keyspace::CQL];
@@ -58,6 +59,11 @@ fn rows_read_back_exactly() {
 #[test]
 fn each_filter_gives_its_rows() {
     on_each(suite::each_filter_gives_its_rows);
+}
+
+#[test]
+fn lists_go_by_time_across_statuses_and_days() {
+    on_each(suite::lists_go_by_time_across_statuses_and_days);
 }
 
 #[test]

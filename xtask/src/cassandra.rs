@@ -55,12 +55,32 @@ const LOGGING: &str = r#"<configuration>
 </configuration>
 "#;
 
+/// As servers are set up when a write is on several of them: what was acknowledged may take so long
+/// to be on disk.
+const SYNC_PERIODIC: &str = "commitlog_sync: periodic\ncommitlog_sync_period: 1000ms\n";
+/// For a node that is alone: an acknowledgement waits for the disk.
+const SYNC_EACH: &str = "commitlog_sync: batch\n";
+
 impl Cassandra {
-    /// Starts a node with the jars in `lib` and its data in `dir`.
+    /// Starts a node with the jars in `lib` and its data in `dir`. It is fast, and forgets the last
+    /// writes when it is killed: of its commit log, only what lies before the last mark is read
+    /// again, and it makes a mark every 100 ms.
     ///
     /// # Errors
     /// If Java or the jars are missing, or it does not listen in time; with what it printed.
     pub fn start(lib: &Path, dir: &Path) -> Result<Self> {
+        Self::start_with(lib, dir, SYNC_PERIODIC)
+    }
+
+    /// As [`Cassandra::start`], but what it acknowledged is there after [`Cassandra::kill`].
+    ///
+    /// # Errors
+    /// As [`Cassandra::start`].
+    pub fn start_durable(lib: &Path, dir: &Path) -> Result<Self> {
+        Self::start_with(lib, dir, SYNC_EACH)
+    }
+
+    fn start_with(lib: &Path, dir: &Path, sync: &str) -> Result<Self> {
         ensure!(lib.is_dir(), "no jars at {}: run `cargo xtask services`", lib.display());
         let [port, storage] = free_ports()?;
         let conf = dir.join("conf");
@@ -75,8 +95,7 @@ impl Cassandra {
              native_transport_port: {port}\nstorage_port: {storage}\n\
              seed_provider:\n  - class_name: org.apache.cassandra.locator.SimpleSeedProvider\n    \
              parameters:\n      - seeds: \"127.0.0.1:{storage}\"\n\
-             commitlog_sync: periodic\ncommitlog_sync_period: 1000ms\n\
-             concurrent_reads: 8\nconcurrent_writes: 8\n",
+             {sync}auto_snapshot: false\nconcurrent_reads: 8\nconcurrent_writes: 8\n",
             at("rows"),
             at("commitlog"),
             at("hints"),
@@ -96,8 +115,7 @@ impl Cassandra {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// SIGKILL. Its data stay, and [`Cassandra::restart`] goes on with them: its commit log is mapped
-    /// memory, which outlives the process.
+    /// SIGKILL. Its data stay, and [`Cassandra::restart`] goes on with them.
     pub fn kill(&mut self) {
         self.server = None;
     }

@@ -128,6 +128,14 @@ pub(super) struct Filter {
     pub(super) token: Option<Stablecoin>,
 }
 
+impl Filter {
+    /// Whether it is for rows that will still move, and no other bucket has one.
+    pub(super) fn is_live(&self) -> bool {
+        let live = [UNSETTLED, OrderStatus::Pending.as_str()];
+        self.stage.is_some_and(|stage| live.contains(&stage))
+    }
+}
+
 /// Where an order was before it had this status. An order leaves `pending` once, and only an
 /// operator takes it from one final status to another: to `paid`, with no transfer that paid it.
 pub(super) fn places_left(order: &Order) -> Vec<Place> {
@@ -232,6 +240,21 @@ mod tests {
             assert_eq!(left.is_some(), settled, "{status}");
             assert!(left.is_none_or(|left| left.bucket == LIVE && left.shard == own.shard));
         }
+    }
+
+    /// Readers go by it when they stop at the live bucket.
+    #[test]
+    fn a_stage_is_live_if_its_rows_are_in_the_live_bucket() {
+        let is_live = |stage| Filter { stage: Some(stage), ..Filter::default() }.is_live();
+        for status in OrderStatus::ALL {
+            let place = Place::of_order(&example::order(), *status);
+            assert_eq!(is_live(status.as_str()), place.bucket == LIVE, "{status}");
+        }
+        for status in TransferStatus::ALL {
+            let place = Place::of_transfer(&example::transfer(), stage(*status));
+            assert_eq!(is_live(stage(*status)), place.bucket == LIVE, "{status}");
+        }
+        assert!(!Filter::default().is_live());
     }
 
     #[test]

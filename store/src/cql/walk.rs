@@ -215,6 +215,12 @@ impl Directory {
                 }
                 continue;
             };
+            if row.bucket != place::LIVE && self.filter.is_live() {
+                // Years of days would follow.
+                self.rows.clear();
+                self.next = None;
+                continue;
+            }
             if let Some(bucket) = last
                 && row.bucket != bucket
                 && wanted.len() >= least
@@ -321,7 +327,7 @@ impl Walk {
         if let Some(directory) = &mut self.directory {
             found = directory.buckets(&self.tables, self.least).await?;
             self.floor = match &found {
-                Some((_, bucket)) => directory.span.start(*bucket).min(0) - 1_000_000_000,
+                Some((_, bucket)) => directory.span.start(*bucket),
                 None => i64::MIN,
             };
         }

@@ -26,6 +26,8 @@ const POLL: Duration = Duration::from_millis(100);
 /// the time in which a worker must poll to keep its partitions.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(3);
+/// How long to wait before a log that is away is asked again.
+const LOG_AWAY: Duration = Duration::from_millis(500);
 /// How often lag is measured.
 const LAG_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -87,7 +89,7 @@ impl Runner {
                 Ok(event) => self.take(event)?,
                 Err(log::Error::Transient(cause)) => {
                     tracing::debug!(cause, "the projector cannot read the log now, and waits");
-                    self.wait();
+                    task::wait(&self.stop, LOG_AWAY);
                     continue;
                 }
                 Err(error) => return Err(error.into()),
@@ -157,7 +159,8 @@ impl Runner {
             Ok(()) => {}
             Err(crate::Error::Transient(cause)) => {
                 metrics::counter!(APPLY_RETRIES).increment(1);
-                tracing::warn!(cause, "the projector cannot write the tables now, and waits");
+                // Told once, by the readiness of the tables.
+                tracing::debug!(cause, "the projector cannot write the tables now, and waits");
                 self.pause();
                 self.wait();
                 return Ok(false);

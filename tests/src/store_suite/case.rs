@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a case fails by panicking")]
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::io::Write;
 use std::sync::Arc;
@@ -46,8 +47,10 @@ async fn read_pages<T, F: Future<Output = Result<Vec<T>, Error>>>(
 pub fn lists_are_those_of_the_reference(tables: &Tables, runtime: &tokio::runtime::Runtime) {
     let filters = proptest::collection::vec(sample::filters(), 8);
     let strategy = (sample::calls(), filters, 1..9_u32);
+    let emptied = RefCell::new(tables.others());
     let result = runner(tables.back_end().cases).run(&strategy, |(calls, filters, limit)| {
-        let tables = tables.others();
+        let mut tables = emptied.borrow_mut();
+        tables.renew();
         let mut reference = Reference::default();
         runtime.block_on(async {
             let store = tables.open().await;
@@ -71,22 +74,25 @@ pub fn lists_are_those_of_the_reference(tables: &Tables, runtime: &tokio::runtim
     result.unwrap();
 }
 
-/// All changes once and in one call, or each one twice, shuffled, and in many calls: the same rows.
+/// Each change twice, shuffled, and in many calls: the same rows as in order and once.
 pub fn the_order_of_changes_does_not_matter(tables: &Tables, runtime: &tokio::runtime::Runtime) {
     let strategy = sample::calls().prop_flat_map(|calls| {
         let changes = calls.concat();
         let twice = [changes.clone(), changes.clone()].concat();
         (Just(changes), Just(twice).prop_shuffle(), 1..20_usize)
     });
+    let emptied = RefCell::new(tables.others());
     let result = runner(tables.back_end().cases).run(&strategy, |(changes, shuffled, size)| {
-        let (once, twice) = (tables.others(), tables.others());
+        let mut tables = emptied.borrow_mut();
+        tables.renew();
+        let mut reference = Reference::default();
+        changes.iter().for_each(|change| reference.apply(change));
         runtime.block_on(async {
-            let (once, twice) = (once.open().await, twice.open().await);
-            once.apply(changes).await.unwrap();
+            let store = tables.open().await;
             for part in shuffled.chunks(size) {
-                twice.apply(part.to_vec()).await.unwrap();
+                store.apply(part.to_vec()).await.unwrap();
             }
-            assert_eq!(Snapshot::of(&*once).await, Snapshot::of(&*twice).await);
+            assert_eq!(Snapshot::of(&*store).await, reference.snapshot());
         });
         Ok(())
     });
@@ -185,6 +191,44 @@ pub async fn each_filter_gives_its_rows(tables: &Tables) {
         let filter = DepositFilter { order_id: Some(sample::order_id(1)), ..filter };
         let rows = store.deposits(filter, ALL).await.unwrap();
         assert_eq!(rows.len(), expected.iter().filter(|id| **id == 1).count(), "{filter:?}");
+    }
+}
+
+/// Lists go by time alone, wherever a store keeps the rows of a status or of a day: rows that still
+/// move are older than some that do not, and the other way round.
+pub async fn lists_go_by_time_across_statuses_and_days(tables: &Tables) {
+    const DAY_SECONDS: i64 = 86_400;
+    let store = tables.open().await;
+    let mut changes = Vec::new();
+    // Each status has the oldest row of some day, and no two next to each other have the same.
+    for number in 0..24_u8 {
+        let created_at = UnixSeconds(1_790_000_000 + i64::from(number) * DAY_SECONDS / 3);
+        let status = OrderStatus::ALL[usize::from(number) % OrderStatus::ALL.len()];
+        let order_id = sample::order_id(u64::from(number));
+        changes.push(Change::Order(Order { order_id, status, created_at, ..example::order() }));
+        let status = TransferStatus::ALL[usize::from(number) % TransferStatus::ALL.len()];
+        let transfer_id = TransferId(i64::from(number));
+        let transfer = Transfer { transfer_id, status, created_at, ..example::transfer() };
+        changes.push(Change::Transfer(transfer));
+    }
+    store.apply(changes).await.unwrap();
+    let wallet = example::transfer().observation.to_address;
+    for limit in [1, 7, 200] {
+        let statuses = std::iter::once(None).chain(OrderStatus::ALL.iter().copied().map(Some));
+        for (every, status) in statuses.enumerate() {
+            let filter = OrderFilter { status, merchant_order_id: None };
+            let rows = read_pages(limit, |page| store.orders(filter.clone(), page)).await;
+            let ids: Vec<_> = rows.iter().map(|row| row.order.order_id).collect();
+            let count = OrderStatus::ALL.len();
+            let is_listed = |number: &usize| every == 0 || number % count == every - 1;
+            let expected = (0..24_usize).rev().filter(is_listed);
+            let expected: Vec<_> = expected.map(|n| sample::order_id(n as u64)).collect();
+            assert_eq!(ids, expected, "{status:?} in pages of {limit}");
+        }
+        let list = |page| store.transfers(wallet, TransferFilter::default(), page);
+        let rows = read_pages(limit, list).await;
+        let ids: Vec<_> = rows.iter().map(|row| row.transfer_id.0).collect();
+        assert_eq!(ids, (0..24).rev().collect::<Vec<_>>(), "in pages of {limit}");
     }
 }
 

@@ -11,11 +11,17 @@ use scylla::client::session_builder::SessionBuilder;
 use store::cql::{CqlStore, migrate};
 use tests::store_suite::{BackEnd, Opening};
 use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
 use uuid::Uuid;
 
 /// The tables in CQL; the folder has the name of the keyspace.
-pub const CQL: BackEnd =
-    BackEnd { name: "cql", cases: 5, open: |dir| -> Opening { Box::pin(open(dir)) }, remove };
+pub const CQL: BackEnd = BackEnd {
+    name: "cql",
+    cases: 5,
+    open: |dir| -> Opening { Box::pin(open(dir)) },
+    renew,
+    remove,
+};
 
 /// Name of the file that has it.
 const FILE: &str = "keyspace";
@@ -66,17 +72,43 @@ async fn open(dir: PathBuf) -> Arc<dyn store::Store> {
     Arc::new(CqlStore::open(&config).await.expect("the tables open"))
 }
 
-/// On a thread of its own: whoever lets go of tables may be inside a runtime.
+/// To empty tables takes a tenth of the time that it takes to make them.
+fn renew(old: &Path, new: &Path) {
+    let Some(keyspace) = name(old) else { return };
+    fs::write(new.join(FILE), &keyspace).expect("the folder is ours");
+    let emptied = blocking(async move {
+        let session = session(&node()).await;
+        let names = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?";
+        let answer = session.query_unpaged(names, (&keyspace,)).await.expect("it is known");
+        let answer = answer.into_rows_result().expect("rows");
+        let session = Arc::new(session);
+        let mut running = JoinSet::new();
+        for row in answer.rows::<(String,)>().expect("names") {
+            let (table,) = row.expect("a name");
+            if table != "migrations" {
+                let (session, text) = (session.clone(), format!("TRUNCATE {keyspace}.{table}"));
+                running.spawn(async move { session.query_unpaged(text, ()).await });
+            }
+        }
+        for emptied in running.join_all().await {
+            emptied.expect("it is emptied");
+        }
+    });
+    assert!(emptied, "the tables of a test were not emptied");
+}
+
 fn remove(dir: &Path) {
     let Some(keyspace) = name(dir) else { return };
-    let removal = std::thread::spawn(move || {
-        Runtime::new().expect("a runtime starts").block_on(async {
-            let drop_all = format!("DROP KEYSPACE IF EXISTS {keyspace}");
-            session(&node()).await.query_unpaged(drop_all, ()).await.expect("it is dropped");
-        });
+    let removed = blocking(async move {
+        let drop_all = format!("DROP KEYSPACE IF EXISTS {keyspace}");
+        session(&node()).await.query_unpaged(drop_all, ()).await.expect("it is dropped");
     });
     // A test that failed already must not fail in another way.
-    if removal.join().is_err() && !std::thread::panicking() {
-        panic!("the keyspace of a test was not removed");
-    }
+    assert!(removed || std::thread::panicking(), "the keyspace of a test was not removed");
+}
+
+/// Whether it succeeded. On a thread of its own: who calls may be inside a runtime.
+fn blocking(work: impl Future<Output = ()> + Send + 'static) -> bool {
+    let run = || Runtime::new().expect("a runtime starts").block_on(work);
+    std::thread::spawn(run).join().is_ok()
 }
