@@ -15,7 +15,8 @@ pub enum Error {
     /// An output does not fit its schema.
     #[error("an output cannot be encoded: {0}")]
     Encode(#[from] schemas::CodecError),
-    /// The changelog holds something that this version did not write.
+    /// The changelog holds something that this version did not write, or that does not fit the places of
+    /// the group.
     #[error("the changelog {partition} cannot be restored: {cause}")]
     Changelog {
         /// Which changelog.

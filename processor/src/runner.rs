@@ -4,11 +4,13 @@ mod matching;
 mod orders;
 mod plan;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime::log::{Event, Log, NewRecord, Step, StepError, TopicPartition, Worker, WorkerSpec};
+use runtime::log::{
+    Assigned, Event, Log, NewRecord, Step, StepError, TopicPartition, Worker, WorkerSpec,
+};
 use runtime::{Clock, task};
 use schemas::record::Record;
 use schemas::{CodecError, Layout, Partition, Topic, UnixSeconds};
@@ -161,9 +163,10 @@ impl<M: Machine> Runner<M> {
         while !stop.is_cancelled() {
             match self.worker.poll(POLL_TIMEOUT) {
                 Ok(Event::Assigned(assigned)) => {
-                    for assigned in assigned {
+                    for assigned in &assigned {
                         self.restore(assigned.partition.partition, stop)?;
                     }
+                    self.check_places(&assigned)?;
                 }
                 Ok(Event::Revoked(lost)) => {
                     for partition in lost {
@@ -197,6 +200,27 @@ impl<M: Machine> Runner<M> {
         Ok(())
     }
 
+    /// A step that made state committed a place with it. State without any place means that the log has
+    /// forgotten the places, and reading everything again would tell everything again.
+    fn check_places(&self, assigned: &[Assigned]) -> Result<(), Error> {
+        let has_place = |of: Partition| {
+            let mut inputs = assigned.iter().filter(|input| input.partition.partition == of);
+            inputs.any(|input| input.committed.is_some())
+        };
+        for of in assigned.iter().map(|input| input.partition.partition) {
+            let rows = self.machines.get(&of).map_or(0, M::rows);
+            if rows > 0 && !has_place(of) {
+                let cause = format!(
+                    "it has {rows} rows, but the group {} has no place in its input any more",
+                    M::GROUP
+                );
+                let partition = TopicPartition { topic: M::CHANGELOG, partition: of };
+                return Err(Error::Changelog { partition, cause });
+            }
+        }
+        Ok(())
+    }
+
     fn restored(&mut self, partition: Partition) -> Result<M, Error> {
         let from = TopicPartition { topic: M::CHANGELOG, partition };
         let mut machine = M::new(partition, &self.layout);
@@ -221,7 +245,7 @@ impl<M: Machine> Runner<M> {
         stop: &CancellationToken,
     ) -> Result<(), Error> {
         let started = self.clock.now();
-        let mut plan = Plan::default();
+        let mut plan = Plan::for_inputs(inputs.len());
         for input in inputs {
             let Some(machine) = self.machines.get_mut(&input.from.partition) else { continue };
             match machine.take(input, &self.layout, &mut plan.outputs) {
@@ -266,15 +290,10 @@ impl<M: Machine> Runner<M> {
         }
     }
 
-    fn measure(
-        &self,
-        inputs: usize,
-        topics: &HashMap<&'static str, u64>,
-        started: schemas::UnixMicros,
-    ) {
+    fn measure(&self, inputs: usize, topics: &BTreeMap<Topic, u64>, started: schemas::UnixMicros) {
         ::metrics::counter!(metrics::INPUTS_TOTAL, "machine" => M::GROUP).increment(inputs as u64);
         for (topic, count) in topics {
-            ::metrics::counter!(metrics::OUTPUTS_TOTAL, "topic" => *topic).increment(*count);
+            ::metrics::counter!(metrics::OUTPUTS_TOTAL, "topic" => topic.name()).increment(*count);
         }
         let micros = self.clock.now().0.saturating_sub(started.0);
         let taken = Duration::from_micros(micros.unsigned_abs());
@@ -285,10 +304,10 @@ impl<M: Machine> Runner<M> {
     }
 }
 
-fn count_by_topic(step: &Step) -> HashMap<&'static str, u64> {
-    let mut counts: HashMap<&'static str, u64> = HashMap::new();
+fn count_by_topic(step: &Step) -> BTreeMap<Topic, u64> {
+    let mut counts = BTreeMap::<Topic, u64>::new();
     for record in &step.records {
-        let count = counts.entry(record.to.topic.name()).or_default();
+        let count = counts.entry(record.to.topic).or_default();
         *count = count.saturating_add(1);
     }
     counts

@@ -426,3 +426,35 @@ fn a_changelog_that_cannot_be_read_stops_the_runner() {
     let expected = "the changelog processor.orders.changelog/1 cannot be restored: ";
     assert!(error.to_string().starts_with(expected), "{error}");
 }
+
+/// A group whose places were forgotten would read everything again, and tell everything again.
+#[test]
+fn state_without_a_place_in_the_input_stops_the_runner() {
+    let mut site = Site::new(Treatment::Kind);
+    site.tell(order_command(&create('A', None)));
+    let partition = LAYOUT.order(&name::order('A').to_string());
+    let changelog = TopicPartition { topic: Topic::OrdersChangelog, partition };
+    let state = site.log().read(changelog, Offset(0), 100).unwrap();
+    assert!(!state.is_empty());
+
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::new(UnixSeconds(1000).micros()));
+    let log = EmbeddedLog::open(dir.path(), LAYOUT, clock.clone()).unwrap();
+    let copies = state.iter().map(|record| NewRecord {
+        to: changelog,
+        key: record.key.clone(),
+        value: record.value.clone(),
+        headers: record.headers.clone(),
+    });
+    site.tokio.block_on(log.produce(copies.collect())).unwrap();
+    let (log, clock): (Arc<dyn Log>, Arc<dyn runtime::Clock>) = (Arc::new(log), clock);
+    let stop = CancellationToken::new();
+    // A runner that does not notice would run for ever.
+    let (told, outcome) = std::sync::mpsc::channel();
+    let until = stop.clone();
+    std::thread::spawn(move || told.send(processor::run_orders(&log, &clock, "one", &until)));
+    let outcome = outcome.recv_timeout(PATIENCE);
+    stop.cancel();
+    let error = outcome.unwrap().unwrap_err();
+    assert!(error.to_string().contains("it has 1 rows, but the group"), "{error}");
+}

@@ -98,6 +98,32 @@ fn topics_are_made_corrected_and_checked() {
     admin::delete_topics(&config, &LAYOUT, &Topic::ALL).unwrap();
 }
 
+/// Trying again what can never be written would hold its partition up for ever.
+#[test]
+fn a_step_with_a_record_that_is_too_large_fails_for_good() {
+    let config = on_kafka::config(&on_kafka::brokers());
+    let topics = [Topic::OrdersCommands, Topic::Orders, Topic::TransfersRaw];
+    admin::create_some(&config, &LAYOUT, &topics).unwrap();
+    let log = KafkaLog::open(&config, LAYOUT).unwrap();
+    let (input, output) = (at(Topic::OrdersCommands, 0), at(Topic::Orders, 0));
+    let huge = NewRecord { value: Some(vec![7; 8 * 1024 * 1024]), ..record(output, 0) };
+    let is_fatal = |outcome: Result<(), StepError>| {
+        let told = outcome.unwrap_err().to_string();
+        assert!(told.contains("failed") && told.contains("too large"), "{told}");
+    };
+    assert!(matches!(produce(&log, vec![huge.clone()]), Err(Error::Fatal(_))));
+    is_fatal(log.writer("steps").unwrap().commit(vec![record(output, 0), huge.clone()]));
+    let mut worker = log.worker(member("a", vec![input.topic])).unwrap();
+    let started = Instant::now();
+    while !matches!(worker.poll(Duration::from_millis(50)), Ok(Event::Assigned(_))) {
+        assert!(started.elapsed() < PATIENCE);
+    }
+    is_fatal(worker.commit(Step { records: vec![record(output, 0), huge], offsets: vec![] }));
+    assert_eq!(numbers(&log, output), [0; 0]);
+    drop(worker);
+    admin::delete_topics(&config, &LAYOUT, &topics).unwrap();
+}
+
 fn member(name: &str, topics: Vec<Topic>) -> WorkerSpec {
     WorkerSpec { group: "checks", member: name.to_owned(), topics, batch_max: 20 }
 }

@@ -8,13 +8,22 @@ use schemas::{Headers, Partition, Topic};
 use super::Change;
 
 /// Outputs so far, and how far the inputs are taken.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Plan {
     pub(super) outputs: Vec<NewRecord>,
     next: BTreeMap<TopicPartition, Offset>,
 }
 
+/// As many records follow from an input, give or take: growing a long list copies it again and again.
+const OUTPUTS_PER_INPUT: usize = 5;
+
 impl Plan {
+    /// With room for what follows from so many inputs.
+    pub(super) fn for_inputs(count: usize) -> Self {
+        let outputs = Vec::with_capacity(count.saturating_mul(OUTPUTS_PER_INPUT));
+        Self { outputs, next: BTreeMap::new() }
+    }
+
     /// This input is part of the step.
     pub(super) fn taken(&mut self, input: &Record) {
         self.next.insert(input.from, input.offset.next());

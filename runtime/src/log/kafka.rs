@@ -173,10 +173,14 @@ impl Log for KafkaLog {
     ) -> Result<Vec<Arc<Record>>, Error> {
         self.site.check([of])?;
         let mut page = Vec::new();
-        if max == 0 || from >= self.site.query.settled_end(&self.site.config, of, &mut || {})? {
+        if max == 0 {
             return Ok(page);
         }
-        self.site.readers.scan(&self.site, of, from, &mut |record| {
+        let end = self.site.query.settled_end(&self.site.config, of, &mut || {})?;
+        if from >= end {
+            return Ok(page);
+        }
+        self.site.readers.scan(&self.site, of, from..end, &mut |record| {
             page.push(Arc::new(record));
             if page.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;

@@ -58,7 +58,8 @@ impl std::fmt::Display for TopicChange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Created { name, partitions } => {
-                write!(f, "created {name} with {partitions} partitions")
+                let ending = if *partitions == 1 { "" } else { "s" };
+                write!(f, "created {name} with {partitions} partition{ending}")
             }
             Self::Corrected { name, setting, value } => {
                 write!(f, "set {setting} of {name} to {value}")

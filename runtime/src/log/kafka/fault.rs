@@ -88,6 +88,12 @@ pub(super) fn of_poll(error: &KafkaError) -> Option<Error> {
         other => other.rdkafka_error_code()?,
     };
     match code {
+        // The library goes on behind what it cannot read; whoever counts money must not.
+        RDKafkaErrorCode::BadMessage
+        | RDKafkaErrorCode::BadCompression
+        | RDKafkaErrorCode::NotImplemented => {
+            Some(Error::Fatal(format!("records came damaged: {code}")))
+        }
         RDKafkaErrorCode::AllBrokersDown => {
             Some(Error::Transient("no broker can be reached".to_owned()))
         }
@@ -95,6 +101,10 @@ pub(super) fn of_poll(error: &KafkaError) -> Option<Error> {
         | RDKafkaErrorCode::SaslAuthenticationFailed
         | RDKafkaErrorCode::TopicAuthorizationFailed
         | RDKafkaErrorCode::GroupAuthorizationFailed
+        | RDKafkaErrorCode::InvalidGroupId
+        | RDKafkaErrorCode::InvalidSessionTimeout
+        | RDKafkaErrorCode::InconsistentGroupProtocol
+        | RDKafkaErrorCode::GroupMaxSizeReached
         | RDKafkaErrorCode::UnknownTopicOrPartition
         | RDKafkaErrorCode::UnknownTopic
         | RDKafkaErrorCode::UnknownPartition => Some(Error::Transient(code.to_string())),
@@ -150,10 +160,24 @@ mod tests {
         assert!(transient(RDKafkaErrorCode::AllBrokersDown));
         assert!(transient(RDKafkaErrorCode::Authentication));
         assert!(transient(RDKafkaErrorCode::UnknownTopicOrPartition));
+        assert!(transient(RDKafkaErrorCode::InvalidSessionTimeout));
         assert!(of(RDKafkaErrorCode::BrokerTransportFailure).is_none());
         assert!(of(RDKafkaErrorCode::PollExceeded).is_none());
         let fatal = KafkaError::MessageConsumptionFatal(RDKafkaErrorCode::FencedInstanceId);
         assert!(matches!(of_poll(&fatal), Some(Error::Fatal(_))));
+    }
+
+    /// Behind each of these the library leaves records out.
+    #[test]
+    fn damaged_records_end_the_reading() {
+        for code in [
+            RDKafkaErrorCode::BadMessage,
+            RDKafkaErrorCode::BadCompression,
+            RDKafkaErrorCode::NotImplemented,
+        ] {
+            let told = of_poll(&KafkaError::MessageConsumption(code));
+            assert!(matches!(told, Some(Error::Fatal(_))), "{code}");
+        }
     }
 
     #[test]

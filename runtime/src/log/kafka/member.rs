@@ -23,7 +23,8 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// What a look brought.
 pub(super) enum Polled {
-    /// A record, or a message of a topic that is not ours.
+    /// A record, or what needs no answer: a message of a topic that is not ours, trouble that the
+    /// library deals with.
     Record(Option<Record>),
     /// Reading cannot go on where it was to.
     OutOfRange,
@@ -31,7 +32,7 @@ pub(super) enum Polled {
     Superseded,
     /// Something to tell the caller.
     Failed(Error),
-    /// Something else happened, or nothing.
+    /// There is nothing more now.
     Nothing,
 }
 
@@ -81,7 +82,7 @@ impl Member {
             Some(error) => Polled::Failed(error),
             None => {
                 tracing::debug!(%error, "a member of a group goes on");
-                Polled::Nothing
+                Polled::Record(None)
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What topics are called on the broker, and whether they are there as the layout wants them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rdkafka::topic_partition_list::{Offset as Place, TopicPartitionList};
@@ -11,7 +11,7 @@ use crate::log::{Error, TopicPartition};
 /// Every topic by both of its names.
 #[derive(Debug)]
 pub(super) struct Names {
-    by_topic: HashMap<Topic, Name>,
+    by_topic: BTreeMap<Topic, Name>,
     by_name: HashMap<String, Topic>,
 }
 

@@ -1,6 +1,6 @@
 //! Readers of single partitions, from a place to the end.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,8 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    /// Reads from a place on. The caller has waited for the end that it wants to reach.
+    /// Reads from a place on, at least to the end of `range` unless `take` stops it. The caller has
+    /// waited until everything before that end was settled.
     ///
     /// # Errors
     /// [`Error::Transient`] if the broker cannot be reached.
@@ -43,12 +44,13 @@ impl Readers {
         &self,
         site: &Arc<Site>,
         of: TopicPartition,
-        from: Offset,
+        range: Range<Offset>,
         take: &mut Take<'_>,
     ) -> Result<(), Error> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let reader = idle.map_or_else(|| Reader::new(site, Appetite::Page), Ok)?;
-        reader.scan(site, of, Place::Offset(from.0), take, &mut || {})?;
+        let range = (Place::Offset(range.start.0), range.end);
+        reader.scan(site, of, range, take, &mut || {})?;
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < IDLE_MAX {
             idle.push(reader);
@@ -71,9 +73,12 @@ impl Reader {
         Ok(Self { consumer: consumer.map_err(|error| fault::of_client(&error))? })
     }
 
-    /// Brings every committed record from a place to the end to `take`. The end is where the reader
-    /// meets it: at or after whatever the caller saw as the committed end before. `alive` is called now
-    /// and then.
+    /// Brings every committed record from a place on to `take`, at least to the end that the caller saw
+    /// settled, and to wherever the reader meets the end. `alive` is called now and then.
+    ///
+    /// That the reader met the end is not enough: a broker that has just become the leader may show an
+    /// older end for a moment. So the place it came to counts, or, since holes may come before the end,
+    /// that it comes no further after the leader has shown the end.
     ///
     /// # Errors
     /// [`Error::Transient`] if the broker cannot be reached.
@@ -81,15 +86,38 @@ impl Reader {
         &self,
         site: &Site,
         of: TopicPartition,
-        from: Place,
+        (mut from, end): (Place, Offset),
         take: &mut Take<'_>,
         alive: &mut dyn FnMut(),
     ) -> Result<(), Error> {
-        let list = site.names.list([(of, from)])?;
-        self.consumer.assign(&list).map_err(|error| self.transient(error))?;
-        let scanned = self.follow(site, of, take, alive);
-        self.consumer.unassign().map_err(|error| self.transient(error))?;
-        scanned
+        let mut confirmed = false;
+        loop {
+            let list = site.names.list([(of, from)])?;
+            self.consumer.assign(&list).map_err(|error| self.transient(error))?;
+            let followed = self.follow(site, of, take, alive);
+            let came_to = self.position();
+            self.consumer.unassign().map_err(|error| self.transient(error))?;
+            if followed?.is_break() || came_to.is_some_and(|place| place >= end) {
+                return Ok(());
+            }
+            let place = came_to.map_or(from, |place| Place::Offset(place.0));
+            if confirmed && place == from {
+                return Ok(());
+            }
+            if site.query.bounds(of)?.end < end {
+                return Err(Error::Transient(format!("{of} ends before {end} for now")));
+            }
+            (from, confirmed) = (place, true);
+        }
+    }
+
+    /// The next place to read, once anything was read.
+    fn position(&self) -> Option<Offset> {
+        let places = self.consumer.position().ok()?;
+        places.elements().first().and_then(|place| match place.offset() {
+            Place::Offset(next) => Some(Offset(next)),
+            _ => None,
+        })
     }
 
     fn follow(
@@ -98,13 +126,15 @@ impl Reader {
         of: TopicPartition,
         take: &mut Take<'_>,
         alive: &mut dyn FnMut(),
-    ) -> Result<(), Error> {
-        let mut progressed_at = Instant::now();
+    ) -> Result<ControlFlow<()>, Error> {
+        // Since when nothing came.
+        let mut silent_since: Option<Instant> = None;
         let mut latest = UnixMicros(i64::MIN);
         let mut count: u64 = 0;
         loop {
             match self.consumer.poll(LOOK) {
                 Some(Ok(message)) => {
+                    silent_since = None;
                     let Some(mut record) = record::of_message(&site.names, &message) else {
                         continue;
                     };
@@ -115,16 +145,16 @@ impl Reader {
                     latest = latest.max(record.appended_at);
                     record.appended_at = latest;
                     if take(record).is_break() {
-                        return Ok(());
+                        return Ok(ControlFlow::Break(()));
                     }
                     count += 1;
                     if count.is_multiple_of(RECORDS_BETWEEN) {
-                        progressed_at = Instant::now();
                         alive();
                     }
+                    continue;
                 }
                 // The broker had nothing more when it was asked.
-                Some(Err(KafkaError::PartitionEOF(_))) => return Ok(()),
+                Some(Err(KafkaError::PartitionEOF(_))) => return Ok(ControlFlow::Continue(())),
                 Some(Err(error)) => {
                     if let Some(error @ Error::Fatal(_)) = fault::of_poll(&error) {
                         return Err(error);
@@ -133,7 +163,7 @@ impl Reader {
                 }
                 None => alive(),
             }
-            if progressed_at.elapsed() > PATIENCE {
+            if silent_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
                 return Err(self.transient(format!("nothing comes from {of}")));
             }
         }

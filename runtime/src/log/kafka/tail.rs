@@ -50,9 +50,11 @@ impl Tail for KafkaTail {
     fn poll(&mut self, timeout: Duration) -> Result<Vec<Arc<Record>>, Error> {
         let started = Instant::now();
         let mut records = Vec::new();
+        let mut trouble = None;
         while records.len() < RECORDS_MAX {
             let left = timeout.saturating_sub(started.elapsed());
-            let wait = if records.is_empty() { left } else { Duration::ZERO };
+            let is_done = !records.is_empty() || trouble.is_some();
+            let wait = if is_done { Duration::ZERO } else { left };
             match self.consumer.poll(wait) {
                 Some(Ok(message)) => {
                     let Some(mut record) = record::of_message(&self.site.names, &message) else {
@@ -64,21 +66,21 @@ impl Tail for KafkaTail {
                     records.push(Arc::new(record));
                 }
                 Some(Err(error)) => match fault::of_poll(&error) {
-                    Some(Error::Transient(cause)) => {
-                        // What was taken is not taken again.
-                        if records.is_empty() {
-                            let explained = self.consumer.context().last.explain(cause);
-                            return Err(Error::Transient(explained));
-                        }
-                        break;
-                    }
+                    // A broker that is away for long says so often: all of that is one answer.
+                    Some(Error::Transient(cause)) => trouble = Some(cause),
                     Some(error) => return Err(error),
                     None => {}
                 },
-                None if !records.is_empty() || left.is_zero() => break,
+                None if is_done || left.is_zero() => break,
                 None => {}
             }
         }
-        Ok(records)
+        match trouble {
+            // What was taken is not taken again.
+            Some(cause) if records.is_empty() => {
+                Err(Error::Transient(self.consumer.context().last.explain(cause)))
+            }
+            _ => Ok(records),
+        }
     }
 }

@@ -19,6 +19,7 @@ use super::fault::{self, Class, Lost};
 use super::name::{Names, number};
 use super::observer::{Phase, StepObserver};
 use super::record::native_headers;
+use super::settings::Reports;
 use super::{context::StepContext, settings};
 use crate::log::{Error, NewRecord, Offset};
 use crate::metrics;
@@ -59,6 +60,8 @@ pub(super) enum Failure {
     Lost(Lost, String),
     /// Nothing was written: another producer has the name, or the broker gave this one up.
     Fenced(String),
+    /// Nothing was written, and nothing of it ever can be: a record is too large.
+    Refused(String),
     /// It may have been written.
     Unknown(String),
 }
@@ -69,7 +72,20 @@ enum Stop {
     Fenced(String),
     /// Nothing was committed, and this producer is of no more use.
     Broken(String),
+    /// Nothing of it can ever be written.
+    Refused(String),
     Unknown(String),
+}
+
+impl Stop {
+    /// What it means where the broker may have been told to commit: it may have done so, also where the
+    /// library would abort now (it says so of any answer that it does not know).
+    fn once_asked_to_commit(self) -> Self {
+        match self {
+            Self::Abort(cause, _) | Self::Broken(cause) => Self::Unknown(cause),
+            other => other,
+        }
+    }
 }
 
 impl Transaction {
@@ -81,8 +97,9 @@ impl Transaction {
         site: &Arc<Site>,
         observer: Option<&Arc<dyn StepObserver>>,
         id: &str,
+        reports: Reports,
     ) -> Result<Self, Error> {
-        let settings = settings::transactional_producer(&site.config, id);
+        let settings = settings::transactional_producer(&site.config, id, reports);
         let producer = BaseProducer::from_config_and_context(&settings, StepContext::default());
         let producer = producer.map_err(|error| fault::of_client(&error))?;
         let timeout = site.config.transaction_timeout;
@@ -130,7 +147,7 @@ impl Transaction {
         marked
     }
 
-    /// Where the first record of the last step was written.
+    /// Where the first record of the last step was written, with [`Reports::All`].
     pub(super) fn delivered(&self) -> Option<Offset> {
         self.producer.context().delivered()
     }
@@ -158,6 +175,10 @@ impl Transaction {
                     None => Failure::Aborted(cause),
                 };
                 ("aborted", Err(failure))
+            }
+            Err(Stop::Refused(cause)) => {
+                self.usable &= self.abort();
+                ("aborted", Err(Failure::Refused(cause)))
             }
             Err(Stop::Broken(cause)) => {
                 self.usable = false;
@@ -211,10 +232,7 @@ impl Transaction {
             self.insist("commit_transaction", deadline, || {
                 self.producer.commit_transaction(Timeout::Never)
             })
-            .map_err(|(class, error)| match self.stop(class, &error) {
-                Stop::Broken(cause) => Stop::Unknown(cause),
-                other => other,
-            })
+            .map_err(|(class, error)| self.stop(class, &error).once_asked_to_commit())
         })?;
         if asked.elapsed() > SLOW {
             self.usable = false;
@@ -259,9 +277,14 @@ impl Transaction {
             native.payload = record.value.as_deref();
             native.headers = native_headers(&record.headers);
             while let Err((error, returned)) = self.producer.send(native) {
-                let full = error.rdkafka_error_code() == Some(RDKafkaErrorCode::QueueFull);
+                let code = error.rdkafka_error_code();
+                let full = code == Some(RDKafkaErrorCode::QueueFull);
                 if !full || Instant::now() > deadline {
                     ::metrics::counter!(metrics::LOG_PRODUCE_ERRORS_TOTAL).increment(1);
+                    if code == Some(RDKafkaErrorCode::MessageSizeTooLarge) {
+                        let cause = format!("a record for {} is too large", record.to);
+                        return Err(Stop::Refused(cause));
+                    }
                     return Err(self.failed(self.explain(&error), None));
                 }
                 native = returned;
@@ -347,5 +370,25 @@ impl Transaction {
             observer.reached(after);
         }
         Ok(result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn once_asked_to_commit_only_being_fenced_is_certain() {
+        let cause = || "why".to_owned();
+        let unknown = [
+            Stop::Abort(cause(), None),
+            Stop::Abort(cause(), Some(Lost::Evicted)),
+            Stop::Broken(cause()),
+            Stop::Unknown(cause()),
+        ];
+        for stop in unknown {
+            assert!(matches!(stop.once_asked_to_commit(), Stop::Unknown(_)));
+        }
+        assert!(matches!(Stop::Fenced(cause()).once_asked_to_commit(), Stop::Fenced(_)));
     }
 }

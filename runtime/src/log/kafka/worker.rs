@@ -16,7 +16,7 @@ use super::mark::Marks;
 use super::member::{Member, Polled};
 use super::observer::StepObserver;
 use super::reader::Reader;
-use super::settings::Appetite;
+use super::settings::{Appetite, Reports};
 use super::transaction::Transaction;
 use crate::log::{
     Assigned, Error, Event, Record, Step, StepError, TopicPartition, Worker, WorkerSpec,
@@ -31,6 +31,8 @@ const SETTLE: Duration = Duration::from_millis(5);
 const BATCHES_AHEAD: usize = 4;
 /// And how many records at least.
 const RECORDS_AHEAD: usize = 10_000;
+/// How many bytes of them one poll brings, about: a few large records are as much as many small ones.
+const BYTES_AHEAD: usize = 64 * 1024 * 1024;
 
 /// A member of a group.
 pub(super) struct KafkaWorker {
@@ -161,21 +163,24 @@ impl KafkaWorker {
                 Assigned { partition: *of, committed }
             })
             .collect();
-        member.stand(self.cursors.starts())?;
-        self.standing = Standing::Owner { reading: false };
-        tracing::debug!(
-            kafka.group = self.spec.group,
-            kafka.member = self.spec.member,
-            gained = gained.len(),
-            lost = change.lost.len(),
-            kept = self.cursors.partitions().len() - gained.len(),
-            "partitions of a consumer group are shared anew"
-        );
-        ::metrics::counter!(metrics::LOG_REBALANCES_TOTAL, "group" => self.spec.group).increment(1);
+        let stood = member.stand(self.cursors.starts());
+        // Told in any case: if the member cannot stand there, the next try sees no change any more.
+        let (lost, gained_count) = (change.lost.len(), gained.len());
         self.tell_lost(change.lost);
         if !gained.is_empty() {
             self.events.push_back(Event::Assigned(gained));
         }
+        stood?;
+        self.standing = Standing::Owner { reading: false };
+        tracing::debug!(
+            kafka.group = self.spec.group,
+            kafka.member = self.spec.member,
+            gained = gained_count,
+            lost,
+            kept = self.cursors.partitions().len() - gained_count,
+            "partitions of a consumer group are shared anew"
+        );
+        ::metrics::counter!(metrics::LOG_REBALANCES_TOTAL, "group" => self.spec.group).increment(1);
         Ok(())
     }
 
@@ -185,7 +190,8 @@ impl KafkaWorker {
             return Ok(());
         }
         self.transaction = None;
-        let opened = Transaction::open(&self.site, self.observer.as_ref(), &self.name);
+        let (observer, reports) = (self.observer.as_ref(), Reports::Failures);
+        let opened = Transaction::open(&self.site, observer, &self.name, reports);
         match opened {
             Ok(transaction) => self.transaction = Some(transaction),
             // Who is the right one is for the group to say.
@@ -216,6 +222,11 @@ impl KafkaWorker {
         self.standing = Standing::Owner { reading: false };
         let stood = self.member.as_ref().map(|member| member.stand(self.cursors.starts()));
         if let Some(Err(error)) = stood {
+            // Joining again would take the name back from the right one.
+            if self.member.as_ref().is_some_and(Member::is_superseded) {
+                self.supersede();
+                return;
+            }
             tracing::warn!(%error, "a member of a group joins again");
             // What nobody worked on meanwhile is kept.
             self.member = None;
@@ -228,10 +239,16 @@ impl KafkaWorker {
         let ahead = (self.spec.batch_max.saturating_mul(BATCHES_AHEAD)).max(RECORDS_AHEAD);
         let mut wait = if self.cursors.ready() > 0 { Duration::ZERO } else { wait };
         let mut ready = self.cursors.ready();
-        while ready < ahead {
+        let mut bytes = 0;
+        let mut trouble = None;
+        while ready < ahead && bytes < BYTES_AHEAD {
             let Some(member) = &self.member else { return Ok(Vec::new()) };
             match member.poll(wait) {
-                Polled::Record(Some(record)) => self.cursors.push(record),
+                Polled::Record(Some(record)) => {
+                    trouble = None;
+                    bytes += record.key.len() + record.value.as_ref().map_or(0, Vec::len);
+                    self.cursors.push(record);
+                }
                 Polled::Record(None) => {}
                 Polled::Nothing => break,
                 Polled::OutOfRange => self.find_range()?,
@@ -239,14 +256,18 @@ impl KafkaWorker {
                     self.supersede();
                     return Err(Error::Fenced(self.superseded()));
                 }
-                Polled::Failed(Error::Transient(cause)) if self.cursors.ready() > 0 => {
-                    tracing::debug!(cause, "a member of a group goes on with what it has");
-                    break;
-                }
+                // A broker that is away for long says so often. Who takes one of them at a time would
+                // hear of it long after it is back.
+                Polled::Failed(Error::Transient(cause)) => trouble = Some(cause),
                 Polled::Failed(error) => return Err(error),
             }
             wait = Duration::ZERO;
             ready += 1;
+        }
+        match trouble {
+            Some(cause) if self.cursors.ready() == 0 => return Err(Error::Transient(cause)),
+            Some(cause) => tracing::debug!(cause, "a member of a group goes on with what it has"),
+            None => {}
         }
         if self.member.as_ref().is_some_and(Member::has_notice) {
             // They may be somebody else's by now, and are read again if not.
@@ -258,6 +279,10 @@ impl KafkaWorker {
 
     /// Some place is not in the log: expired, or never there.
     fn find_range(&mut self) -> Result<(), Error> {
+        // The library says it once and stops reading there. Asked to read on, it says so again, and that
+        // is needed if the broker cannot be asked now.
+        self.cursors.forget_waiting();
+        self.stand();
         for of in self.cursors.partitions() {
             let Some(next) = self.cursors.next(of) else { continue };
             let bounds = self.site.query.written(of)?;
@@ -279,7 +304,6 @@ impl KafkaWorker {
                 self.cursors.skip_to(of, bounds.start);
             }
         }
-        self.cursors.forget_waiting();
         self.stand();
         self.read_on();
         Ok(())
@@ -296,6 +320,10 @@ impl Worker for KafkaWorker {
             }
             if let Some(event) = self.events.pop_front() {
                 return Ok(event);
+            }
+            if self.member.as_ref().is_some_and(Member::is_superseded) {
+                self.supersede();
+                return Err(Error::Fenced(self.superseded()));
             }
             self.join()?;
             self.take_notices();
@@ -330,36 +358,12 @@ impl Worker for KafkaWorker {
         apply: &mut dyn FnMut(Record),
     ) -> Result<(), Error> {
         self.site.check([changelog])?;
-        let Self { site, member, cursors, standing, restorer, .. } = self;
-        if *standing == (Standing::Owner { reading: true }) {
-            if let Some(member) = member {
-                member.pause(&cursors.partitions());
-            }
-            *standing = Standing::Owner { reading: false };
+        let mut troubled = false;
+        let restored = self.replay(changelog, apply, &mut troubled);
+        if troubled {
+            self.stand();
         }
-        // A long restore is not silence. What the group decides meanwhile is told by the next poll.
-        let mut alive = || {
-            if let Some(Polled::Record(Some(record))) =
-                member.as_ref().map(|member| member.poll(Duration::ZERO))
-            {
-                cursors.push(record);
-            }
-        };
-        let end = site.query.settled_end(&site.config, changelog, &mut alive)?;
-        if site.query.bounds(changelog)?.start >= end {
-            return Ok(());
-        }
-        let reader = match restorer.take() {
-            Some(reader) => reader,
-            None => Reader::new(site, Appetite::Whole)?,
-        };
-        let mut take = |record| {
-            apply(record);
-            std::ops::ControlFlow::Continue(())
-        };
-        reader.scan(site, changelog, Start::Beginning, &mut take, &mut alive)?;
-        *restorer = Some(reader);
-        Ok(())
+        restored
     }
 
     fn pause(&mut self, partition: TopicPartition) {
@@ -374,5 +378,45 @@ impl Worker for KafkaWorker {
         if let (Standing::Owner { reading: true }, Some(member)) = (&self.standing, &self.member) {
             member.resume(&[partition]);
         }
+    }
+}
+
+impl KafkaWorker {
+    /// Restores. `troubled` if something came for the member meanwhile that is to come again: it was not
+    /// answered.
+    fn replay(
+        &mut self,
+        changelog: TopicPartition,
+        apply: &mut dyn FnMut(Record),
+        troubled: &mut bool,
+    ) -> Result<(), Error> {
+        let Self { site, member, cursors, standing, restorer, .. } = self;
+        if *standing == (Standing::Owner { reading: true }) {
+            if let Some(member) = member {
+                member.pause(&cursors.partitions());
+            }
+            *standing = Standing::Owner { reading: false };
+        }
+        // A long restore is not silence. What the group decides meanwhile is told by the next poll.
+        let mut alive = || match member.as_ref().map(|member| member.poll(Duration::ZERO)) {
+            Some(Polled::Record(Some(record))) => cursors.push(record),
+            Some(Polled::Record(None) | Polled::Nothing) | None => {}
+            Some(Polled::OutOfRange | Polled::Superseded | Polled::Failed(_)) => *troubled = true,
+        };
+        let end = site.query.settled_end(&site.config, changelog, &mut alive)?;
+        if site.query.bounds(changelog)?.start >= end {
+            return Ok(());
+        }
+        let reader = match restorer.take() {
+            Some(reader) => reader,
+            None => Reader::new(site, Appetite::Whole)?,
+        };
+        let mut take = |record| {
+            apply(record);
+            std::ops::ControlFlow::Continue(())
+        };
+        reader.scan(site, changelog, (Start::Beginning, end), &mut take, &mut alive)?;
+        *restorer = Some(reader);
+        Ok(())
     }
 }

@@ -17,6 +17,7 @@ use super::context::PlainContext;
 use super::mark::Marks;
 use super::observer::StepObserver;
 use super::query::QUESTION_TIMEOUT;
+use super::settings::Reports;
 use super::transaction::{Failure, Offsets, Transaction};
 use super::{Site, fault, settings};
 use crate::log::{Error, NewRecord, Offset, StepError, TopicPartition, Writer};
@@ -58,7 +59,7 @@ impl KafkaWriter {
         site.check([CLAIMS])?;
         let name = format!("{}{name}", site.config.prefix);
         let claim = Claim { group: format!("{name}.claim"), mark: Marks::new().next() };
-        let mut transaction = Transaction::open(&site, observer.as_ref(), &name)?;
+        let mut transaction = Transaction::open(&site, observer.as_ref(), &name, Reports::All)?;
         claim.leave(&site, &mut transaction)?;
         Ok(Self { site, observer, name, claim, transaction: Some(transaction), fenced: false })
     }
@@ -70,7 +71,8 @@ impl KafkaWriter {
         }
         self.transaction = None;
         self.claim.check(&self.site)?;
-        let opened = Transaction::open(&self.site, self.observer.as_ref(), &self.name);
+        let opened =
+            Transaction::open(&self.site, self.observer.as_ref(), &self.name, Reports::All);
         let transaction = match opened {
             Ok(transaction) => transaction,
             Err(Error::Fenced(cause)) => return Err(Error::Transient(cause)),
@@ -112,14 +114,15 @@ impl KafkaWriter {
             }
             std::thread::park_timeout(ASK_AGAIN);
         }
-        Err(StepError::Fatal(cause))
+        // Whatever happened, the next writer of the name settles it, and who reads the log has it.
+        Err(self.fence(cause))
     }
 
     fn is_there(&self, of: TopicPartition, at: Offset) -> Result<bool, Error> {
         let end = self.site.query.settled_end(&self.site.config, of, &mut || {})?;
         let mut found = None;
         if at < end {
-            self.site.readers.scan(&self.site, of, at, &mut |record| {
+            self.site.readers.scan(&self.site, of, at..end, &mut |record| {
                 found = Some(record.offset);
                 ControlFlow::Break(())
             })?;
@@ -152,6 +155,7 @@ impl Writer for KafkaWriter {
             Err(Failure::Aborted(cause) | Failure::Lost(_, cause)) => {
                 Err(StepError::Aborted(cause))
             }
+            Err(Failure::Refused(cause)) => Err(StepError::Fatal(cause)),
             // The broker also gives up who takes too long, and that one may go on.
             Err(Failure::Fenced(cause) | Failure::Unknown(cause)) => {
                 let written = transaction.delivered();
@@ -186,6 +190,7 @@ impl Claim {
             Failure::Aborted(cause)
             | Failure::Lost(_, cause)
             | Failure::Fenced(cause)
+            | Failure::Refused(cause)
             | Failure::Unknown(cause) => Error::Transient(cause),
         })
     }

@@ -64,6 +64,7 @@ impl KafkaWorker {
             }
             Err(Failure::Lost(Lost::Evicted, cause)) => Err(self.leave(cause)),
             Err(Failure::Fenced(cause)) => Err(self.fenced(cause)),
+            Err(Failure::Refused(cause)) => Err(StepError::Fatal(cause)),
             Err(Failure::Unknown(cause)) => self.find_out(places, cause),
         }
     }
