@@ -1,6 +1,6 @@
 # The image of every stage: one executable. Build: docker build -t tidemark .
 # Three stages of the build, so that a change of our own code compiles our own code only.
-FROM rust:1.95-bookworm AS chef
+FROM rust:1.95.0-bookworm AS chef
 WORKDIR /src
 # The image's compiler is the one of rust-toolchain.toml, which would ask for more components.
 ENV RUSTUP_TOOLCHAIN=1.95.0

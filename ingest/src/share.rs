@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use metrics::gauge;
 use runtime::log::{Error as LogError, Event, Log, TopicPartition, Worker, WorkerSpec};
 use runtime::{Clock, task};
 use schemas::{Blockchain, Topic};
@@ -14,6 +15,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::metrics as names;
 use crate::{ChainConfig, Config, Error, follow};
 
 /// Consumer group of all ingest processes.
@@ -151,6 +153,9 @@ impl Share {
             }
             let name = blockchain.as_str();
             tracing::info!(blockchain = name, "{name} is not followed here any more");
+            // Whoever follows it now tells how it does.
+            gauge!(names::HALTED, "blockchain" => name).set(0);
+            gauge!(names::LAG_SECONDS, "blockchain" => name).set(0);
         }
         result
     }
@@ -162,13 +167,19 @@ impl Share {
             match following {
                 Following::Running { task, .. } if task.is_finished() => {
                     let ended = self.handle.block_on(task).map_err(Error::from).flatten();
-                    if !is_fenced(&ended) {
-                        ended?;
-                    }
+                    let cause = match ended {
+                        Err(error) if error.is_fenced() => error.to_string(),
+                        other => {
+                            other?;
+                            "it ended".to_owned()
+                        }
+                    };
                     let name = blockchain.as_str();
                     tracing::warn!(
                         blockchain = name,
-                        "another process published for {name}; here it stops, unless it stays ours"
+                        cause,
+                        "following {name} stops here, and begins anew if it stays ours: another \
+                         process may have published for it"
                     );
                     *following = Following::Fenced { until: Instant::now() + FENCED_PAUSE };
                 }

@@ -20,6 +20,9 @@ use crate::metrics::READY;
 /// A worker without partitions for this long is a standby: the others have all of them. Longer than the
 /// partitions of a member that is gone are kept for it.
 const STANDBY_AFTER: Duration = Duration::from_secs(20);
+/// Without records only time shows that trouble is over: a log that is away says so now and then, and in
+/// between it just brings nothing. Longer than from one of its attempts to connect to the next.
+const QUIET_AFTER: Duration = Duration::from_secs(10);
 
 /// All parts of a process. Clones are the same registry.
 #[derive(Debug, Clone, Default)]
@@ -122,6 +125,27 @@ impl Drop for Part {
     }
 }
 
+/// When a worker or a tail last had trouble.
+#[derive(Debug, Default)]
+struct Trouble(Option<Instant>);
+
+impl Trouble {
+    /// Tells why a part waits. The log hears the first reason: a log that is away gives several in turn.
+    fn came(&mut self, part: &Part, error: &Error) {
+        if self.0.replace(Instant::now()).is_none() {
+            part.waits(error.to_string());
+        } else {
+            part.gets_on(error.to_string());
+        }
+    }
+
+    /// Something was read, or is read no worse than before: whether all is well.
+    fn is_over(&mut self, has_brought: bool) -> bool {
+        self.0.take_if(|last| has_brought || last.elapsed() > QUIET_AFTER);
+        self.0.is_none()
+    }
+}
+
 /// A log whose workers and tails are parts of a process's readiness: a worker is ready once it has
 /// joined its group and restored what it was given, and while the log can be read.
 pub struct WatchedLog {
@@ -165,6 +189,7 @@ impl Log for WatchedLog {
             worker,
             part,
             joining_since: Some(Instant::now()),
+            trouble: Trouble::default(),
             to: 0,
             at: 0,
         }))
@@ -174,7 +199,7 @@ impl Log for WatchedLog {
         let tail = self.log.tail(topics)?;
         let names: Vec<_> = topics.iter().map(|topic| topic.name()).collect();
         let part = self.readiness.part(format!("tail of {}", names.join(", ")), "opening it");
-        Ok(Box::new(WatchedTail { tail, part }))
+        Ok(Box::new(WatchedTail { tail, part, trouble: Trouble::default() }))
     }
 
     fn read(
@@ -196,6 +221,7 @@ struct WatchedWorker {
     part: Part,
     /// None once it was given partitions, or was told to be a standby.
     joining_since: Option<Instant>,
+    trouble: Trouble,
     /// How many partitions came last, and how many of them are restored.
     to: usize,
     at: usize,
@@ -211,15 +237,17 @@ impl Worker for WatchedWorker {
                 partitions.sort_unstable();
                 partitions.dedup();
                 // Ready is said by the next poll: until then what was assigned may be restored.
+                self.trouble = Trouble::default();
                 (self.joining_since, self.to, self.at) = (None, partitions.len(), 0);
             }
-            Ok(_) => {
+            Ok(event) => {
+                let is_well = self.trouble.is_over(matches!(event, Event::Records(_)));
                 self.joining_since.take_if(|since| since.elapsed() > STANDBY_AFTER);
-                if self.joining_since.is_none() {
+                if is_well && self.joining_since.is_none() {
                     self.part.ready();
                 }
             }
-            Err(error) => self.part.waits(error.to_string()),
+            Err(error) => self.trouble.came(&self.part, error),
         }
         polled
     }
@@ -255,14 +283,19 @@ impl Worker for WatchedWorker {
 struct WatchedTail {
     tail: Box<dyn Tail>,
     part: Part,
+    trouble: Trouble,
 }
 
 impl Tail for WatchedTail {
     fn poll(&mut self, timeout: Duration) -> Result<Vec<Arc<Record>>, Error> {
         let polled = self.tail.poll(timeout);
         match &polled {
-            Ok(_) => self.part.ready(),
-            Err(error) => self.part.waits(error.to_string()),
+            Ok(records) => {
+                if self.trouble.is_over(!records.is_empty()) {
+                    self.part.ready();
+                }
+            }
+            Err(error) => self.trouble.came(&self.part, error),
         }
         polled
     }
@@ -328,6 +361,23 @@ mod tests {
         assert!(readiness.waiting_for().is_empty());
         drop(worker);
         assert!(readiness.waiting_for().is_empty());
+    }
+
+    #[test]
+    fn trouble_is_over_when_something_comes_or_after_a_while() {
+        let readiness = Readiness::default();
+        let part = readiness.part("g a.0", "joining its group");
+        let mut trouble = Trouble::default();
+        assert!(trouble.is_over(false));
+        for cause in ["refused", "down"] {
+            trouble.came(&part, &Error::Transient(cause.to_owned()));
+            let line = format!("g a.0: the log is not available: {cause}");
+            assert_eq!(readiness.waiting_for(), [line]);
+        }
+        assert!(!trouble.is_over(false), "an empty look shows nothing");
+        assert!(trouble.is_over(true));
+        trouble.0 = Instant::now().checked_sub(QUIET_AFTER + SOON);
+        assert!(trouble.is_over(false));
     }
 
     #[test]

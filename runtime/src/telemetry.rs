@@ -60,7 +60,8 @@ pub enum Error {
 /// # Errors
 /// [`Error::Installed`] on a second call.
 pub fn init_log(config: &Config) -> Result<(), Error> {
-    let filter = EnvFilter::new(&config.filter);
+    // What its driver cannot do now is told by who asked for it, once for each reason.
+    let filter = EnvFilter::new(format!("scylla=off,{}", config.filter));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

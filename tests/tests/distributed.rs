@@ -131,9 +131,7 @@ async fn who_is_killed_is_replaced_by_the_other_process_of_its_stage() {
     let merchant = Merchant::start().await;
     let dir = tempfile::tempdir().unwrap();
     let chains = [chain("eth", anvil.url())];
-    // Short, so that the others need not wait long for what a dead process had.
-    let short = "";
-    let mut cluster = Cluster::start(dir.path(), &chains, merchant.url(), short).await;
+    let mut cluster = Cluster::start(dir.path(), &chains, merchant.url(), "").await;
     let client = cluster.client();
     for (round, killed) in
         ["ingest-1", "processor-1", "projector-1", "webhooks-1"].iter().enumerate()

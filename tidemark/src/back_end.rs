@@ -1,6 +1,7 @@
 //! Opens the back ends that the configuration names, and waits for what is not there yet.
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,9 @@ use store::embedded::EmbeddedStore;
 /// First and longest wait before another look; it doubles each time.
 const WAIT: Duration = Duration::from_millis(250);
 const WAIT_MAX: Duration = Duration::from_secs(5);
+/// After this time without an answer to the first look it is told that there is none. The look goes on:
+/// it ends with a cause.
+const SILENCE: Duration = Duration::from_secs(3);
 
 /// What makes tables that are missing or old.
 const MIGRATE: &str = "`tidemark schema migrate`";
@@ -79,7 +83,7 @@ async fn open_kafka(
 ) -> anyhow::Result<Arc<dyn Log>> {
     let (layout, brokers) = (process.layout, &config.brokers);
     part.gets_on(format!("asking {brokers}"));
-    wait_for(part, || async move {
+    wait_for(part, brokers, || async move {
         let checked = config.clone();
         let check = move || admin::check_topics(&checked, &layout);
         match tokio::task::spawn_blocking(check).await? {
@@ -141,7 +145,7 @@ async fn open_cql(config: &CqlConfig, part: &Part) -> anyhow::Result<Arc<dyn Sto
     let nodes = config.nodes.join(",");
     part.gets_on(format!("asking {nodes}"));
     let nodes = &nodes;
-    let tables = wait_for(part, || async move {
+    let tables = wait_for(part, nodes, || async move {
         match CqlStore::open(config).await {
             Ok(tables) => Ok(Look::There(tables)),
             Err(store::Error::Transient(cause)) => Ok(Look::NotYet(format!("{nodes}: {cause}"))),
@@ -156,11 +160,20 @@ async fn open_cql(config: &CqlConfig, part: &Part) -> anyhow::Result<Arc<dyn Sto
 /// Looks until it is there. Only a stop of the whole process, which drops this, ends it earlier.
 async fn wait_for<T, F: Future<Output = anyhow::Result<Look<T>>>>(
     part: &Part,
+    who: &str,
     mut look: impl FnMut() -> F,
 ) -> anyhow::Result<T> {
     let mut wait = WAIT;
+    let mut first = pin!(look());
+    let mut answer = match tokio::time::timeout(SILENCE, &mut first).await {
+        Ok(answer) => answer?,
+        Err(_) => {
+            part.waits(format!("{who}: no answer yet"));
+            first.await?
+        }
+    };
     loop {
-        match look().await? {
+        match answer {
             Look::There(found) => {
                 part.ready();
                 return Ok(found);
@@ -169,6 +182,7 @@ async fn wait_for<T, F: Future<Output = anyhow::Result<Look<T>>>>(
         }
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(WAIT_MAX);
+        answer = look().await?;
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use runtime::config::{DEFAULT, Source};
+use runtime::config::{DEFAULT, Problems, Source};
 
 use crate::provision::Outcome;
 use crate::settings::Settings;
@@ -106,17 +106,23 @@ struct File {
 impl File {
     /// The settings for a process that runs some stages, or none.
     fn read(&self, stages: &[Stage]) -> Result<Settings, ExitCode> {
-        Settings::read(Source::load(self.config.as_deref()), stages).map_err(|problems| {
-            say(&format!("the configuration is wrong:\n{problems}"));
-            ExitCode::from(EXIT_USAGE)
-        })
+        Settings::read(Source::load(self.config.as_deref()), stages)
+            .map_err(|problems| refuse(&problems))
     }
 }
 
 impl Arguments {
     /// Does what the command line asks for.
-    pub(crate) fn run(self) -> ExitCode {
-        self.command.run().unwrap_or_else(|code| code)
+    pub(crate) fn run() -> ExitCode {
+        match Self::try_parse() {
+            Ok(arguments) => arguments.command.run().unwrap_or_else(|code| code),
+            Err(answer) => {
+                // Whoever closed the pipe has seen enough.
+                drop(answer.print());
+                // Help and version were asked for.
+                if answer.use_stderr() { ExitCode::from(EXIT_USAGE) } else { ExitCode::SUCCESS }
+            }
+        }
     }
 }
 
@@ -171,11 +177,19 @@ fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<
 fn finish(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            say(&format!("tidemark: {error:#}"));
-            ExitCode::FAILURE
-        }
+        Err(error) => match error.downcast_ref::<Problems>() {
+            Some(problems) => refuse(problems),
+            None => {
+                say(&format!("tidemark: {error:#}"));
+                ExitCode::FAILURE
+            }
+        },
     }
+}
+
+fn refuse(problems: &Problems) -> ExitCode {
+    say(&format!("the configuration is wrong:\n{problems}"));
+    ExitCode::from(EXIT_USAGE)
 }
 
 fn show(document: &str) {

@@ -14,8 +14,6 @@ mod tail;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    command::Arguments::parse().run()
+    command::Arguments::run()
 }

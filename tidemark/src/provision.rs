@@ -1,6 +1,7 @@
 //! `tidemark topics` and `tidemark schema`: what the back ends must have before any stage runs.
 
-use runtime::config::{LogBackEnd, Process, StoreBackEnd};
+use anyhow::Context;
+use runtime::config::{CqlConfig, KafkaConfig, LogBackEnd, Process, StoreBackEnd};
 use runtime::log::kafka::admin;
 
 use crate::registration;
@@ -32,8 +33,9 @@ pub(crate) async fn create_topics(process: Process) -> anyhow::Result<Outcome> {
     let LogBackEnd::Kafka(config) = process.log else {
         return Ok(Outcome::right(Vec::new(), EMBEDDED_LOG));
     };
+    let asked = asked_brokers(&config);
     let create = move || admin::create_topics(&config, &process.layout);
-    let changes = tokio::task::spawn_blocking(create).await??;
+    let changes = tokio::task::spawn_blocking(create).await?.context(asked)?;
     let lines = changes.iter().map(ToString::to_string).collect();
     Ok(Outcome::right(lines, "nothing to do: all topics are there"))
 }
@@ -46,8 +48,9 @@ pub(crate) async fn check_topics(process: Process) -> anyhow::Result<Outcome> {
     let LogBackEnd::Kafka(config) = process.log else {
         return Ok(Outcome::right(Vec::new(), EMBEDDED_LOG));
     };
+    let asked = asked_brokers(&config);
     let check = move || admin::check_topics(&config, &process.layout);
-    let problems = tokio::task::spawn_blocking(check).await??;
+    let problems = tokio::task::spawn_blocking(check).await?.context(asked)?;
     let is_right = problems.is_empty();
     Ok(Outcome { is_right, ..Outcome::right(problems, "the topics are right") })
 }
@@ -60,9 +63,17 @@ pub(crate) async fn migrate_schema(process: Process) -> anyhow::Result<Outcome> 
     let StoreBackEnd::Cql(config) = process.store else {
         return Ok(Outcome::right(Vec::new(), EMBEDDED_TABLES));
     };
-    let applied = store::cql::migrate(&config).await?;
+    let applied = store::cql::migrate(&config).await.with_context(|| asked_nodes(&config))?;
     let lines = applied.into_iter().map(|name| format!("applied {name}")).collect();
     Ok(Outcome::right(lines, "nothing to do: the schema is this version's"))
+}
+
+fn asked_brokers(config: &KafkaConfig) -> String {
+    format!("asked the brokers at {}", config.brokers)
+}
+
+fn asked_nodes(config: &CqlConfig) -> String {
+    format!("asked the nodes at {}", config.nodes.join(","))
 }
 
 /// Tells the external schema registry what it does not know yet.

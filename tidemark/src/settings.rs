@@ -42,7 +42,9 @@ impl Settings {
         }
         let misfit = if stages.is_empty() { None } else { misfit(&settings.process, stages) };
         let mut problems = source.finish().err().map_or_else(Vec::new, |Problems(lines)| lines);
-        problems.extend(misfit.map(str::to_owned));
+        // Where no back end is named rightly, it is not known which one is meant.
+        let is_known = !problems.iter().any(|line| line.contains(".backend: "));
+        problems.extend(misfit.filter(|_| is_known).map(str::to_owned));
         if problems.is_empty() { Ok(settings) } else { Err(Problems(problems)) }
     }
 }
@@ -97,6 +99,8 @@ mod tests {
             check(&[SECRETS, KAFKA], &[stage], &[]);
         }
         check(&[], &[], &[]);
+        let odd = "[store]\nbackend = \"scylla\"\n";
+        check(&[SECRETS, KAFKA, odd], &Stage::ALL, &["store.backend: must be"]);
     }
 
     #[test]

@@ -144,7 +144,9 @@ async fn a_chain_that_was_fenced_and_is_still_ours_is_taken_up_again() {
     let takeovers = Takeovers::default();
     let chains = vec![config(FIRST, first.url()), config(LAST, last.url())];
     let process = Process::start(&world, &takeovers, "a", chains);
+    // Both: a chain that is followed for the first time begins at its head, behind what was paid before.
     world.until_head(FIRST, &first.chain());
+    world.until_head(LAST, &last.chain());
     drop(world.log.writer(&format!("ingest-{FIRST}")).unwrap());
     first.chain().mine(1).unwrap();
     // The other chain does not notice.

@@ -144,7 +144,7 @@ impl Topic {
                 public("What an operator must look at.", "blockchain", &["processor"], &[])
             }
             Self::DeadLetters => public(
-                "Records that a stage could not process, whole, with reason and origin.",
+                "Records that a stage could not process, with reason and origin.",
                 "topic/partition of the record",
                 &["processor", "projector", "webhooks"],
                 &[],

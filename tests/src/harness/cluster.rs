@@ -44,6 +44,21 @@ impl Installation {
     #[must_use]
     pub fn new(dir: &Path, chains: &[Chain], webhook_url: &str, more: &str) -> Self {
         let (kafka, cql) = (server("TIDEMARK_TEST_KAFKA"), server("TIDEMARK_TEST_CQL"));
+        Self::on((&kafka, &cql), dir, chains, webhook_url, more)
+    }
+
+    /// As [`Installation::new`], on a broker and a node of the caller's.
+    ///
+    /// # Panics
+    /// If the configuration cannot be written.
+    #[must_use]
+    pub fn on(
+        (kafka, cql): (&str, &str),
+        dir: &Path,
+        chains: &[Chain],
+        webhook_url: &str,
+        more: &str,
+    ) -> Self {
         let (port, id) = (free_port(), Uuid::now_v7().simple());
         let back_ends = format!(
             r#"
@@ -174,14 +189,44 @@ impl Cluster {
     /// # Panics
     /// If anything fails.
     pub async fn start(dir: &Path, chains: &[Chain], webhook_url: &str, more: &str) -> Self {
-        let installation = Installation::new(dir, chains, webhook_url, more);
+        Self::run(Installation::new(dir, chains, webhook_url, more)).await
+    }
+
+    /// As [`Cluster::start`], for an installation that has no topics and tables yet.
+    ///
+    /// # Panics
+    /// If anything fails.
+    pub async fn run(installation: Installation) -> Self {
         installation.provide();
         let start = |(name, stage)| installation.start(name, stage);
-        let mut members: Vec<_> = PROCESSES.into_iter().map(start).collect();
-        for member in &mut members {
+        let members = PROCESSES.into_iter().map(start).collect();
+        let mut cluster = Self { installation, members };
+        cluster.ready().await;
+        cluster
+    }
+
+    /// Waits until all of them are ready.
+    ///
+    /// # Panics
+    /// If one ends, or is not ready in time.
+    pub async fn ready(&mut self) {
+        for member in &mut self.members {
             member.ready().await;
         }
-        Self { installation, members }
+    }
+
+    /// # Panics
+    /// If one of them ended, with what it logged.
+    pub fn assert_running(&mut self) {
+        for member in &mut self.members {
+            member.process.assert_running();
+        }
+    }
+
+    /// Its processes.
+    #[must_use]
+    pub fn members(&mut self) -> &mut [Member] {
+        &mut self.members
     }
 
     /// What it runs on.
