@@ -193,6 +193,8 @@ pub(super) fn transactional_producer(
     settings
         .set("transactional.id", id)
         .set("delivery.report.only.error", only_failures)
+        // Offsets are refused while the broker still writes the end of the last step: milliseconds.
+        .set("retry.backoff.ms", "10")
         .set("transaction.timeout.ms", millis(config.transaction_timeout));
     settings
 }

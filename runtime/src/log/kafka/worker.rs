@@ -237,8 +237,8 @@ impl KafkaWorker {
     /// Waits for records and sorts what is there.
     fn gather(&mut self, wait: Duration) -> Result<Vec<Arc<Record>>, Error> {
         let ahead = (self.spec.batch_max.saturating_mul(BATCHES_AHEAD)).max(RECORDS_AHEAD);
-        let mut wait = if self.cursors.ready() > 0 { Duration::ZERO } else { wait };
         let mut ready = self.cursors.ready();
+        let mut wait = if ready > 0 { Duration::ZERO } else { wait };
         let mut bytes = 0;
         let mut trouble = None;
         while ready < ahead && bytes < BYTES_AHEAD {
