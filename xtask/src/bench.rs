@@ -4,9 +4,12 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 
+use crate::services;
 use crate::shell::{self, cargo, output};
 
-const NAMES: [&str; 4] = ["machine", "pipeline", "api", "process"];
+/// Those that start servers of their own come last.
+const NAMES: [&str; 5] = ["machine", "pipeline", "api", "process", KAFKA];
+const KAFKA: &str = "kafka";
 
 /// Runs one measurement, or all.
 pub(crate) fn run(name: Option<&str>) -> Result<()> {
@@ -24,7 +27,12 @@ pub(crate) fn run(name: Option<&str>) -> Result<()> {
     shell::run(cargo().args(["build", "--release", "--package", "tidemark"]))?;
     println(&format!("commit  {commit}\nmachine {model}, {cores} cores"));
     for name in NAMES.iter().filter(|known| name.is_none_or(|name| name == **known)) {
-        shell::run(cargo().args(["bench", "--quiet", "--package", "tests", "--bench", name]))?;
+        let mut command = cargo();
+        command.args(["bench", "--quiet", "--package", "tests", "--bench", name]);
+        if *name == KAFKA {
+            command.envs(services::fetch()?);
+        }
+        shell::run(&mut command)?;
     }
     Ok(())
 }

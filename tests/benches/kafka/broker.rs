@@ -1,0 +1,40 @@
+//! The logs of the measurement, told apart by prefix, on a broker of its own.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use runtime::config::{KafkaConfig, KafkaSecurity};
+use runtime::log::kafka::{KafkaLog, admin};
+
+use crate::workload::LAYOUT;
+
+/// The folder that a variable names.
+pub(crate) fn folder(variable: &str) -> PathBuf {
+    match std::env::var_os(variable) {
+        Some(path) => PathBuf::from(path),
+        None => panic!("{variable} is not set: measure by `cargo xtask bench kafka`"),
+    }
+}
+
+fn config(brokers: &str, prefix: &str) -> KafkaConfig {
+    KafkaConfig {
+        brokers: brokers.to_owned(),
+        prefix: prefix.to_owned(),
+        replication: 1,
+        // Filling a log stops other things on these cores for seconds: nothing is given up for that.
+        session_timeout: Duration::from_secs(60),
+        transaction_timeout: Duration::from_secs(50),
+        security: KafkaSecurity::default(),
+    }
+}
+
+/// The log with a prefix.
+pub(crate) fn open(brokers: &str, prefix: &str) -> KafkaLog {
+    KafkaLog::open(&config(brokers, prefix), LAYOUT).expect("a log")
+}
+
+/// The log with a prefix, its topics made.
+pub(crate) fn create(brokers: &str, prefix: &str) -> KafkaLog {
+    admin::create_topics(&config(brokers, prefix), &LAYOUT).expect("topics");
+    open(brokers, prefix)
+}

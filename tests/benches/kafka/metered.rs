@@ -1,0 +1,282 @@
+//! A log that counts what goes through its workers, and how long each part of a step takes.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use runtime::log::kafka::{StepObserver, StepPoint};
+use runtime::log::{
+    Bounds, Error, Event, Log, NewRecord, Offset, Record, Step, StepError, Tail, TopicPartition,
+    Worker, WorkerSpec, Writer,
+};
+use schemas::{Layout, Topic};
+use serde::{Deserialize, Serialize};
+use tests::measure::{cpu_time, resident_bytes};
+use tokio_util::sync::CancellationToken;
+
+/// The first inputs are not counted: one in this many. The peer's compiler needs that time, and all are
+/// measured alike.
+const WARM_UP: u64 = 5;
+
+/// Records written to one topic.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Written {
+    pub(crate) records: u64,
+    /// Keys and values.
+    pub(crate) bytes: u64,
+    pub(crate) header_bytes: u64,
+}
+
+/// What the workers of a process did.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Report {
+    pub(crate) inputs: u64,
+    pub(crate) input_bytes: u64,
+    pub(crate) steps: u64,
+    pub(crate) nanos: u64,
+    /// User and system time of the whole process.
+    pub(crate) cpu_nanos: u64,
+    pub(crate) written: BTreeMap<String, Written>,
+    /// Time of all workers together, by part of the loop and of the commit.
+    pub(crate) phases: BTreeMap<String, u64>,
+    /// Changelog entries read, and how long the worker that took longest read.
+    pub(crate) restored: u64,
+    pub(crate) restore_nanos: u64,
+    pub(crate) restored_resident_bytes: u64,
+}
+
+impl Report {
+    pub(crate) fn records(&self) -> u64 {
+        self.written.values().map(|written| written.records).sum()
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.written.values().map(|written| written.bytes + written.header_bytes).sum()
+    }
+}
+
+#[derive(Debug)]
+struct Counts {
+    report: Report,
+    /// All inputs, those before the counted ones too.
+    taken: u64,
+    begun: Option<(Instant, Duration)>,
+    restore_begun: Option<Instant>,
+}
+
+/// Shared by the workers of a process.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    expected: u64,
+    counts: Mutex<Counts>,
+    /// Cancelled when all expected inputs are committed.
+    done: CancellationToken,
+}
+
+impl Tally {
+    pub(crate) fn new(expected: u64) -> Arc<Self> {
+        Self::begun(expected, None)
+    }
+
+    /// Counts from now on, and expects no end.
+    pub(crate) fn endless() -> Arc<Self> {
+        Self::begun(u64::MAX, Some((Instant::now(), cpu_time(std::process::id()))))
+    }
+
+    fn begun(expected: u64, begun: Option<(Instant, Duration)>) -> Arc<Self> {
+        let report = Report::default();
+        let counts = Mutex::new(Counts { report, taken: 0, begun, restore_begun: None });
+        Arc::new(Self { expected, counts, done: CancellationToken::new() })
+    }
+
+    pub(crate) fn done(&self) -> &CancellationToken {
+        &self.done
+    }
+
+    pub(crate) fn report(&self) -> Report {
+        self.counts().report.clone()
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn spent(&self, phase: &str, time: Duration) {
+        let mut counts = self.counts();
+        if counts.begun.is_some() {
+            let phases = &mut counts.report.phases;
+            *phases.entry(phase.to_owned()).or_default() += nanos(time);
+        }
+    }
+
+    /// A step is committed.
+    fn committed(&self, inputs: Taken, written: BTreeMap<Topic, Written>) {
+        let mut counts = self.counts();
+        counts.taken += inputs.records;
+        if let Some((started, cpu)) = counts.begun {
+            let report = &mut counts.report;
+            report.inputs += inputs.records;
+            report.input_bytes += inputs.bytes;
+            report.steps += 1;
+            for (topic, more) in written {
+                let all = report.written.entry(topic.name().to_owned()).or_default();
+                all.records += more.records;
+                all.bytes += more.bytes;
+                all.header_bytes += more.header_bytes;
+            }
+            report.nanos = nanos(started.elapsed());
+            report.cpu_nanos = nanos(cpu_time(std::process::id()).saturating_sub(cpu));
+        } else if counts.taken >= self.expected / WARM_UP {
+            counts.begun = Some((Instant::now(), cpu_time(std::process::id())));
+        }
+        if counts.taken >= self.expected {
+            self.done.cancel();
+        }
+    }
+}
+
+/// Measures the parts of a commit.
+impl StepObserver for Tally {
+    fn reached(&self, point: StepPoint) {
+        thread_local! {
+            static SINCE: Cell<Option<Instant>> = const { Cell::new(None) };
+        }
+        let phase = match point {
+            StepPoint::AfterBegin => "commit: begin",
+            StepPoint::AfterSend => "commit: send",
+            StepPoint::AfterOffsets => "commit: offsets",
+            StepPoint::AfterDrain => "commit: drain",
+            StepPoint::AfterCommit => "commit: commit",
+            StepPoint::AfterAbort => "abort",
+            _ => return SINCE.set(Some(Instant::now())),
+        };
+        if let Some(since) = SINCE.take() {
+            self.spent(phase, since.elapsed());
+        }
+    }
+}
+
+/// The log, counting into a tally.
+pub(crate) struct Metered {
+    pub(crate) log: Arc<dyn Log>,
+    pub(crate) tally: Arc<Tally>,
+}
+
+#[async_trait]
+impl Log for Metered {
+    fn layout(&self) -> Layout {
+        self.log.layout()
+    }
+
+    async fn produce(&self, records: Vec<NewRecord>) -> Result<(), Error> {
+        self.log.produce(records).await
+    }
+
+    fn writer(&self, name: &str) -> Result<Box<dyn Writer>, Error> {
+        self.log.writer(name)
+    }
+
+    fn worker(&self, spec: WorkerSpec) -> Result<Box<dyn Worker>, Error> {
+        let (worker, tally) = (self.log.worker(spec)?, self.tally.clone());
+        Ok(Box::new(MeteredWorker { worker, tally, read: Taken::default(), since: Instant::now() }))
+    }
+
+    fn tail(&self, topics: &[Topic]) -> Result<Box<dyn Tail>, Error> {
+        self.log.tail(topics)
+    }
+
+    fn read(
+        &self,
+        of: TopicPartition,
+        from: Offset,
+        max: usize,
+    ) -> Result<Vec<Arc<Record>>, Error> {
+        self.log.read(of, from, max)
+    }
+
+    fn bounds(&self, of: TopicPartition) -> Result<Bounds, Error> {
+        self.log.bounds(of)
+    }
+}
+
+/// Inputs of a step.
+#[derive(Debug, Clone, Copy, Default)]
+struct Taken {
+    records: u64,
+    bytes: u64,
+}
+
+struct MeteredWorker {
+    worker: Box<dyn Worker>,
+    tally: Arc<Tally>,
+    /// Read and not committed yet.
+    read: Taken,
+    /// When the last records came.
+    since: Instant,
+}
+
+impl Worker for MeteredWorker {
+    fn poll(&mut self, timeout: Duration) -> Result<Event, Error> {
+        let started = Instant::now();
+        let event = self.worker.poll(timeout)?;
+        self.since = Instant::now();
+        self.tally.spent("poll", self.since - started);
+        if let Event::Records(records) = &event {
+            self.read.records += records.len() as u64;
+            let bytes = |record: &Arc<Record>| {
+                let value = record.value.as_ref().map_or(0, Vec::len);
+                (record.key.len() + value + record.headers.as_bytes().len()) as u64
+            };
+            self.read.bytes += records.iter().map(bytes).sum::<u64>();
+        }
+        Ok(event)
+    }
+
+    fn commit(&mut self, step: Step) -> Result<(), StepError> {
+        self.tally.spent("decide and encode", self.since.elapsed());
+        let read = std::mem::take(&mut self.read);
+        let mut written: BTreeMap<Topic, Written> = BTreeMap::new();
+        for record in &step.records {
+            let topic = written.entry(record.to.topic).or_default();
+            topic.records += 1;
+            topic.bytes += (record.key.len() + record.value.as_ref().map_or(0, Vec::len)) as u64;
+            topic.header_bytes += record.headers.as_bytes().len() as u64;
+        }
+        self.worker.commit(step)?;
+        self.tally.committed(read, written);
+        Ok(())
+    }
+
+    fn restore(
+        &mut self,
+        changelog: TopicPartition,
+        apply: &mut dyn FnMut(Record),
+    ) -> Result<(), Error> {
+        let begun = *self.tally.counts().restore_begun.get_or_insert_with(Instant::now);
+        let mut entries = 0;
+        self.worker.restore(changelog, &mut |record| {
+            entries += 1;
+            apply(record);
+        })?;
+        let resident = resident_bytes(std::process::id());
+        let report = &mut self.tally.counts().report;
+        report.restored += entries;
+        report.restore_nanos = nanos(begun.elapsed());
+        report.restored_resident_bytes = resident;
+        Ok(())
+    }
+
+    fn pause(&mut self, partition: TopicPartition) {
+        self.worker.pause(partition);
+    }
+
+    fn resume(&mut self, partition: TopicPartition) {
+        self.worker.resume(partition);
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,22 @@
+//! The projector on both stores: rows a second from committed records.
+
+use std::sync::Arc;
+
+use runtime::log::Log;
+use runtime::log::kafka::KafkaLog;
+use store::Store;
+
+use crate::metered::{Metered, Report, Tally};
+
+/// Projects all `rows` records of a log, each a row of its own.
+pub(crate) async fn project(log: KafkaLog, store: Arc<dyn Store>, rows: u64) -> Report {
+    let tally = Tally::new(rows);
+    let kafka = log.with_observer(tally.clone());
+    let log: Arc<dyn Log> = Arc::new(Metered { log: Arc::new(kafka), tally: tally.clone() });
+    let (stop, handle) = (tally.done().clone(), tokio::runtime::Handle::current());
+    let run = move || store::projector::run(log, store, handle, "bench".to_owned(), stop);
+    let thread = std::thread::spawn(run);
+    tally.done().cancelled().await;
+    thread.join().expect("the projector").expect("ends well");
+    tally.report()
+}
