@@ -1,0 +1,211 @@
+//! Compares what the processor wrote with a pure fold of its machines over what it read.
+//!
+//! The log does not say in which order a lane took its two inputs, and a crash may lie between any two
+//! of them. But every output names its cause: `ce_id` is the place of the input and a count. [`explain`]
+//! looks for an order of the inputs in which the machines write exactly the records that are there, each
+//! one byte for byte, in the order in which they stand in their partitions, and in which the changelog
+//! has exactly what the steps changed. There is one if nothing is lost, nothing doubled and no id
+//! changed; if not, the [`Flaw`] says what the inputs taken so far lead to and what is there instead.
+//!
+//! Inputs without outputs have no place in that order by themselves: a head that confirms nothing, a
+//! duplicate. The fold shows that their place does not matter to any output, and the changelog tells
+//! where a head was taken whenever its time is in an entry. Changelogs must have been kept whole:
+//! compaction drops the entries that tell the steps apart.
+
+mod changelog;
+mod machine;
+mod output;
+mod reading;
+mod search;
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fmt;
+
+use runtime::log::{Offset, TopicPartition};
+use schemas::{OrderId, Partition, Topic};
+
+use crate::machine_model::pipeline::Delivered;
+use machine::Folded;
+pub use machine::{Lane, Orders};
+use output::Outputs;
+pub use reading::{Positions, Reading, committed};
+
+/// A place on the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// The partition.
+    pub of: TopicPartition,
+    /// The offset.
+    pub offset: Offset,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.of, self.offset)
+    }
+}
+
+/// What kind of flaw it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FlawKind {
+    /// Something that follows from the inputs is not there.
+    Lost,
+    /// Something is there twice.
+    Doubled,
+    /// Something is there in another form than follows from the inputs.
+    Changed,
+    /// Something is there that follows from no input.
+    Foreign,
+    /// An output is there whose input is not committed (invariant 7).
+    Uncommitted,
+    /// Outputs stand in an order that no order of the inputs gives.
+    Disordered,
+}
+
+/// Why what is on the log is not what follows from its inputs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Flaw {
+    /// Its kind.
+    pub kind: FlawKind,
+    /// What was expected, what is there, and where.
+    pub text: String,
+}
+
+impl Flaw {
+    fn new(kind: FlawKind, text: String) -> Self {
+        Self { kind, text }
+    }
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.kind, self.text)
+    }
+}
+
+/// An entry of a changelog: its key, and its encoded value or none where it is gone.
+pub type Change = (String, Option<Vec<u8>>);
+
+/// One input as its machine took it.
+#[derive(Debug)]
+pub struct Taken<M: Folded> {
+    /// Where it is.
+    pub from: Place,
+    /// The input that it comes from, if it was written by the processor.
+    pub cause: Option<Place>,
+    /// The input; none if it could not be read and went to the dead letters.
+    pub input: Option<M::Input>,
+    /// What followed.
+    pub effects: Vec<M::Effect>,
+}
+
+/// An order of all inputs that explains all outputs.
+#[derive(Debug)]
+pub struct Explanation {
+    /// What each lane took.
+    pub lanes: BTreeMap<Partition, Vec<Taken<Lane>>>,
+    /// What each partition of orders took.
+    pub orders: BTreeMap<Partition, Vec<Taken<Orders>>>,
+    /// How many outputs are explained.
+    pub outputs: usize,
+}
+
+/// Explains every output by the inputs below `committed`.
+///
+/// # Errors
+/// The first [`Flaw`].
+pub fn explain(reading: &Reading, committed: &Positions) -> Result<Explanation, Flaw> {
+    let outputs = Outputs::of(reading, committed)?;
+    Ok(Explanation {
+        lanes: fold_all(reading, committed, &outputs)?,
+        orders: fold_all(reading, committed, &outputs)?,
+        outputs: outputs.len(),
+    })
+}
+
+fn fold_all<M: Folded>(
+    reading: &Reading,
+    committed: &Positions,
+    outputs: &Outputs,
+) -> Result<BTreeMap<Partition, Vec<Taken<M>>>, Flaw> {
+    let layout = reading.layout();
+    let mut all = BTreeMap::new();
+    for partition in M::CHANGELOG.all_partitions(&layout) {
+        let entries = reading.records(TopicPartition { topic: M::CHANGELOG, partition });
+        let inputs = M::INPUTS
+            .iter()
+            .map(|topic| reading.below(TopicPartition { topic: *topic, partition }, committed));
+        let inputs: Vec<_> = inputs.collect();
+        let taken = search::order(partition, layout, &inputs, outputs, entries)?;
+        changelog::check_restored::<M>(partition, layout, entries, &taken)?;
+        all.insert(partition, taken);
+    }
+    Ok(all)
+}
+
+impl Explanation {
+    /// How many inputs were taken.
+    #[must_use]
+    pub fn inputs(&self) -> usize {
+        let lanes: usize = self.lanes.values().map(Vec::len).sum();
+        let orders: usize = self.orders.values().map(Vec::len).sum();
+        lanes + orders
+    }
+
+    /// What happened to a lane and to the orders that it has deposits of, causes before effects: what
+    /// [`crate::machine_model::check::Ledger`] checks the invariants on.
+    #[must_use]
+    pub fn delivered(&self, lane: Partition) -> Vec<Delivered> {
+        let lane_inputs = self.lanes.get(&lane).map_or(&[][..], Vec::as_slice);
+        let orders_of_lane: BTreeSet<OrderId> =
+            lane_inputs.iter().filter_map(Lane::order).collect();
+        let mut story = Story { told: HashSet::new(), delivered: Vec::new() };
+        let mut lane_inputs = lane_inputs.iter().peekable();
+        let mut orders: Vec<_> = self
+            .orders
+            .values()
+            .map(|taken| {
+                let of_lane = |t: &&Taken<Orders>| {
+                    t.input.as_ref().is_some_and(|c| orders_of_lane.contains(&c.order_id))
+                };
+                taken.iter().filter(of_lane).peekable()
+            })
+            .collect();
+        // The outputs of either side are inputs of the other; those from outside come of nothing.
+        let is_told = |story: &Story, cause: Option<Place>| {
+            cause.is_none_or(|cause| {
+                let elsewhere =
+                    cause.of.topic != Topic::OrdersCommands && cause.of.partition != lane;
+                elsewhere || story.told.contains(&cause)
+            })
+        };
+        loop {
+            let before = story.told.len();
+            while let Some(taken) = lane_inputs.next_if(|taken| is_told(&story, taken.cause)) {
+                story.told.insert(taken.from);
+                if let Some(input) = &taken.input {
+                    let delivered = Delivered::Lane(input.clone(), taken.effects.clone());
+                    story.delivered.push(delivered);
+                }
+            }
+            for orders in &mut orders {
+                while let Some(taken) = orders.next_if(|taken| is_told(&story, taken.cause)) {
+                    story.told.insert(taken.from);
+                    if let Some(input) = &taken.input {
+                        let delivered = Delivered::Orders(input.clone(), taken.effects.clone());
+                        story.delivered.push(delivered);
+                    }
+                }
+            }
+            if story.told.len() == before {
+                return story.delivered;
+            }
+        }
+    }
+}
+
+/// What was told so far.
+struct Story {
+    told: HashSet<Place>,
+    delivered: Vec<Delivered>,
+}

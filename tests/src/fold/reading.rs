@@ -1,0 +1,153 @@
+//! Everything that the two machines read and wrote, as a reader of committed records sees it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use runtime::log::{Error, Event, Log, Offset, Record, TopicPartition, WorkerSpec};
+use schemas::{Layout, Topic};
+
+use super::machine::{Folded, Lane, Orders};
+
+/// How many records one read takes.
+const PAGE: usize = 2000;
+
+/// What the machines write beside their changelogs.
+pub(super) const OUTPUTS: [Topic; 11] = [
+    Topic::Orders,
+    Topic::Deposits,
+    Topic::TransfersDetected,
+    Topic::TransfersConfirmed,
+    Topic::TransfersMatched,
+    Topic::TransfersUnknown,
+    Topic::TransfersFailed,
+    Topic::OrdersCommands,
+    Topic::DepositsCommands,
+    Topic::Alerts,
+    Topic::DeadLetters,
+];
+
+/// What is not an output as well.
+const OTHERS: [Topic; 3] = [Topic::TransfersRaw, Topic::MatchingChangelog, Topic::OrdersChangelog];
+
+/// Where a group goes on in each partition.
+pub type Positions = BTreeMap<TopicPartition, Offset>;
+
+/// The records of all topics of the processor.
+#[derive(Debug, Clone)]
+pub struct Reading {
+    layout: Layout,
+    partitions: BTreeMap<TopicPartition, Vec<Arc<Record>>>,
+}
+
+impl Reading {
+    /// Reads them. Blocks.
+    ///
+    /// # Errors
+    /// [`Error`] if the log cannot be reached.
+    pub fn of(log: &dyn Log) -> Result<Self, Error> {
+        let layout = log.layout();
+        let mut partitions = BTreeMap::new();
+        for topic in OUTPUTS.into_iter().chain(OTHERS) {
+            for partition in topic.all_partitions(&layout) {
+                let of = TopicPartition { topic, partition };
+                let mut records: Vec<Arc<Record>> = Vec::new();
+                loop {
+                    let next = records.last().map_or(Offset(0), |last| last.offset.next());
+                    let page = log.read(of, next, PAGE)?;
+                    if page.is_empty() {
+                        break;
+                    }
+                    records.extend(page);
+                }
+                partitions.insert(of, records);
+            }
+        }
+        Ok(Self { layout, partitions })
+    }
+
+    /// How many partitions the topics have.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The records of a partition.
+    #[must_use]
+    pub fn records(&self, of: TopicPartition) -> &[Arc<Record>] {
+        self.partitions.get(&of).map_or(&[], Vec::as_slice)
+    }
+
+    /// The records of a partition, to change them and see that it is found.
+    pub fn records_mut(&mut self, of: TopicPartition) -> &mut Vec<Arc<Record>> {
+        self.partitions.entry(of).or_default()
+    }
+
+    /// All partitions.
+    pub fn partitions(&self) -> impl Iterator<Item = TopicPartition> {
+        self.partitions.keys().copied()
+    }
+
+    /// The records of a partition that the group has taken.
+    pub(super) fn below(&self, of: TopicPartition, committed: &Positions) -> &[Arc<Record>] {
+        let all = self.records(of);
+        let end = committed.get(&of).copied().unwrap_or_default();
+        &all[..all.partition_point(|record| record.offset < end)]
+    }
+
+    /// Whether the groups have taken every input.
+    #[must_use]
+    pub fn is_taken(&self, committed: &Positions) -> bool {
+        self.untaken(committed).is_empty()
+    }
+
+    /// The inputs that are not taken, by partition.
+    #[must_use]
+    pub fn untaken(&self, committed: &Positions) -> BTreeMap<TopicPartition, usize> {
+        let inputs = Lane::INPUTS.iter().chain(Orders::INPUTS);
+        inputs
+            .flat_map(|topic| topic.all_partitions(&self.layout).map(|p| (*topic, p)))
+            .map(|(topic, partition)| TopicPartition { topic, partition })
+            .map(|of| (of, self.records(of).len() - self.below(of, committed).len()))
+            .filter(|(_, untaken)| *untaken > 0)
+            .collect()
+    }
+}
+
+/// Where both machines' groups are, learnt by joining them: whoever was a member must be gone, or lose
+/// its partitions within `patience`. Blocks.
+///
+/// # Errors
+/// What went wrong.
+pub fn committed(log: &dyn Log, patience: Duration) -> Result<Positions, String> {
+    let mut positions = join::<Lane>(log, patience)?;
+    positions.extend(join::<Orders>(log, patience)?);
+    Ok(positions)
+}
+
+fn join<M: Folded>(log: &dyn Log, patience: Duration) -> Result<Positions, String> {
+    let wanted = M::INPUTS.iter().map(|t| t.all_partitions(&log.layout()).count()).sum::<usize>();
+    let spec = WorkerSpec {
+        group: M::GROUP,
+        member: "auditor".to_owned(),
+        topics: M::INPUTS.to_vec(),
+        batch_max: 1,
+    };
+    let mut worker = log.worker(spec).map_err(|error| error.to_string())?;
+    let mut positions = Positions::new();
+    let begun = Instant::now();
+    while positions.len() < wanted {
+        if begun.elapsed() > patience {
+            return Err(format!("{}: {} of {wanted} partitions", M::GROUP, positions.len()));
+        }
+        match worker.poll(Duration::from_millis(100)) {
+            Ok(Event::Assigned(assigned)) => positions.extend(assigned.into_iter().map(|one| {
+                (one.partition, one.committed.map_or(Offset(0), |committed| committed.offset))
+            })),
+            Ok(Event::Revoked(lost)) => positions.retain(|of, _| !lost.contains(of)),
+            Ok(Event::Records(_) | Event::Idle) | Err(Error::Transient(_)) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    Ok(positions)
+}

@@ -1,0 +1,239 @@
+//! Looks for an order of a machine's inputs that explains its outputs.
+//!
+//! An input may come next if its outputs are the next ones in all their partitions, and exactly those
+//! that the machine writes in its present state, and if the next entries of the changelog have what it
+//! changes. Where inputs of two topics may both come next, one is taken, and if nothing fits later the
+//! other. Such a choice is over where a step ends: there the changelog has said what the state is.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use runtime::Envelope;
+use runtime::log::{NewRecord, Record};
+use schemas::{Layout, Partition};
+
+use super::changelog::Steps;
+use super::machine::Folded;
+use super::output::{Fronts, Output, Outputs, cause, difference, id, place};
+use super::{Change, Flaw, FlawKind, Taken};
+
+/// An order in which `machine` takes all `inputs` (one slice for each topic) and writes exactly what is
+/// there.
+///
+/// # Errors
+/// What is wrong where the search came furthest.
+pub(super) fn order<M: Folded>(
+    partition: Partition,
+    layout: Layout,
+    inputs: &[&[Arc<Record>]],
+    outputs: &Outputs,
+    changelog: &[Arc<Record>],
+) -> Result<Vec<Taken<M>>, Flaw> {
+    let machine = M::new(partition, layout);
+    let next = vec![0; inputs.len()];
+    let mut search = Search {
+        step: Step { machine: machine.clone(), fronts: Fronts::default(), next: next.clone() },
+        machine,
+        steps: Steps::new::<M>(partition, changelog),
+        inputs,
+        outputs,
+        next,
+        fronts: Fronts::default(),
+        taken: Vec::new(),
+        way: Vec::new(),
+        choices: Vec::new(),
+        seen: HashSet::new(),
+        furthest: None,
+    };
+    loop {
+        if search.is_at_end() && search.steps.rest().is_none() {
+            return Ok(search.taken);
+        }
+        if search.is_at_end() || !search.go_on() {
+            search.note_dead_end();
+            if !search.go_back() {
+                let (_, flaw) = search.furthest.expect("a dead end was noted");
+                return Err(flaw);
+            }
+        }
+    }
+}
+
+/// What follows from an input, if that is what is there.
+struct Fit<M: Folded> {
+    input: Option<M::Input>,
+    effects: Vec<M::Effect>,
+    changes: Vec<Change>,
+}
+
+/// Where the present step begins.
+struct Step<M> {
+    machine: M,
+    fronts: Fronts,
+    next: Vec<usize>,
+}
+
+struct Search<'a, M: Folded> {
+    machine: M,
+    step: Step<M>,
+    steps: Steps<'a>,
+    inputs: &'a [&'a [Arc<Record>]],
+    outputs: &'a Outputs,
+    /// How many inputs of each topic are taken.
+    next: Vec<usize>,
+    fronts: Fronts,
+    taken: Vec<Taken<M>>,
+    /// Of which topic each input of the present step was.
+    way: Vec<usize>,
+    /// How many inputs of the step were taken when there was a choice, and a topic not chosen.
+    choices: Vec<(usize, usize)>,
+    /// Where there was a choice in this step: what was taken, and what that had changed.
+    seen: HashSet<(Vec<usize>, u64)>,
+    furthest: Option<(usize, Flaw)>,
+}
+
+impl<'a, M: Folded> Search<'a, M> {
+    fn is_at_end(&self) -> bool {
+        self.next.iter().zip(self.inputs).all(|(next, all)| *next == all.len())
+    }
+
+    fn peek(&self, topic: usize) -> Option<&'a Arc<Record>> {
+        self.inputs[topic].get(self.next[topic])
+    }
+
+    fn there(&self, record: &Record) -> &'a [Output] {
+        self.outputs.of_input(place(record))
+    }
+
+    /// Takes the next input of some topic, if one fits.
+    fn go_on(&mut self) -> bool {
+        let mut fitting: Vec<usize> =
+            (0..self.inputs.len()).filter(|topic| self.is_next_in_line(*topic)).collect();
+        if let [only] = fitting[..] {
+            return self.take(only);
+        }
+        fitting.retain(|topic| self.fits(*topic));
+        let Some((first, others)) = fitting.split_first() else { return false };
+        if !others.is_empty() && !self.seen.insert((self.next.clone(), self.steps.fingerprint())) {
+            return false;
+        }
+        self.choices.extend(others.iter().map(|other| (self.way.len(), *other)));
+        self.take(*first)
+    }
+
+    /// Whether the outputs of a topic's next input are the next ones of their lines.
+    fn is_next_in_line(&self, topic: usize) -> bool {
+        self.peek(topic).is_some_and(|record| self.fronts.not_next(self.there(record)).is_none())
+    }
+
+    fn fits(&mut self, topic: usize) -> bool {
+        let Some(record) = self.peek(topic) else { return false };
+        let fit = self.attempt(record);
+        self.machine.undo();
+        fit.is_ok()
+    }
+
+    fn take(&mut self, topic: usize) -> bool {
+        let Some(record) = self.peek(topic) else { return false };
+        match self.attempt(record) {
+            Ok(Fit { input, effects, changes }) => {
+                self.machine.commit();
+                self.fronts.pass(self.there(record));
+                self.next[topic] += 1;
+                self.way.push(topic);
+                let cause = cause(record).map(|(cause, _)| cause);
+                self.taken.push(Taken { from: place(record), cause, input, effects });
+                if self.steps.take(&changes) {
+                    self.begin_step();
+                }
+                true
+            }
+            Err(_) => {
+                self.machine.undo();
+                false
+            }
+        }
+    }
+
+    /// What follows from an input now. The machine is left with the changes.
+    fn attempt(&mut self, record: &Record) -> Result<Fit<M>, Flaw> {
+        let there = self.there(record);
+        if let Some(early) = self.fronts.not_next(there) {
+            let (id, place) = (id(&early.record), place(&early.record));
+            let text = format!("{id} at {place} stands after outputs of inputs not taken yet");
+            return Err(Flaw::new(FlawKind::Disordered, text));
+        }
+        let (input, effects, expected) = self.decide(record);
+        if let Some(flaw) = difference(place(record), &expected, there) {
+            return Err(flaw);
+        }
+        let changes = self.machine.changes();
+        self.steps.admit::<M>(&changes)?;
+        Ok(Fit { input, effects, changes })
+    }
+
+    fn decide(&mut self, record: &Record) -> (Option<M::Input>, Vec<M::Effect>, Vec<NewRecord>) {
+        match self.machine.parse(record) {
+            Ok(input) => {
+                let effects = self.machine.decide(&input);
+                let mut envelope = Envelope::of(record);
+                let wrap = |effect| self.machine.wrap(effect, &mut envelope);
+                let expected = effects.iter().map(wrap).collect();
+                (Some(input), effects, expected)
+            }
+            Err(reason) => {
+                let letter = runtime::dead_letter(record, M::GROUP, &reason);
+                (None, Vec::new(), vec![letter.expect("dead letters fit their schema")])
+            }
+        }
+    }
+
+    fn note_dead_end(&mut self) {
+        let mut flaws: Vec<_> =
+            if self.is_at_end() { self.steps.rest().into_iter().collect() } else { Vec::new() };
+        for topic in 0..self.inputs.len() {
+            let Some(record) = self.peek(topic) else { continue };
+            let fit = self.attempt(record);
+            self.machine.undo();
+            flaws.extend(fit.err());
+        }
+        flaws.sort_by_key(|flaw| flaw.kind);
+        let kind = flaws.first().map_or(FlawKind::Disordered, |flaw| flaw.kind);
+        let last = self.taken.last().map(|taken| format!(" after {}", taken.from));
+        let texts: Vec<_> = flaws.into_iter().map(|flaw| flaw.text).collect();
+        let text = format!("{}{}", texts.join("\nor "), last.unwrap_or_default());
+        let depth = self.taken.len();
+        if self.furthest.as_ref().is_none_or(|(furthest, _)| *furthest < depth) {
+            self.furthest = Some((depth, Flaw::new(kind, text)));
+        }
+    }
+
+    /// A step has ended: what was taken until here stays.
+    fn begin_step(&mut self) {
+        self.way.clear();
+        self.choices.clear();
+        self.seen.clear();
+        // With one topic there is never a choice to come back to.
+        if self.inputs.len() > 1 {
+            self.step = Step {
+                machine: self.machine.clone(),
+                fronts: self.fronts.clone(),
+                next: self.next.clone(),
+            };
+        }
+    }
+
+    /// Goes back to the last choice and takes the other input there.
+    fn go_back(&mut self) -> bool {
+        let Some((at, other)) = self.choices.pop() else { return false };
+        self.taken.truncate(self.taken.len() - self.way.len());
+        self.machine = self.step.machine.clone();
+        self.fronts = self.step.fronts.clone();
+        self.next.clone_from(&self.step.next);
+        self.steps.begin_step_again();
+        let way = std::mem::take(&mut self.way);
+        let again = way[..at].iter().chain([&other]).all(|topic| self.take(*topic));
+        assert!(again, "what fitted once fits again");
+        true
+    }
+}
