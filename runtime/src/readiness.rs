@@ -151,6 +151,8 @@ impl Trouble {
 pub struct WatchedLog {
     log: Arc<dyn Log>,
     readiness: Readiness,
+    /// Until the first worker or tail is there: a process whose threads have not come so far is not ready.
+    starting: Mutex<Option<Part>>,
 }
 
 impl std::fmt::Debug for WatchedLog {
@@ -160,10 +162,18 @@ impl std::fmt::Debug for WatchedLog {
 }
 
 impl WatchedLog {
-    /// Watches `log`.
+    /// Watches `log` for `reader`, which will open a worker or a tail and is waited for until then.
     #[must_use]
-    pub fn new(log: Arc<dyn Log>, readiness: Readiness) -> Self {
-        Self { log, readiness }
+    pub fn new(log: Arc<dyn Log>, readiness: Readiness, reader: &str) -> Self {
+        let starting = Mutex::new(Some(readiness.part(reader, "starting")));
+        Self { log, readiness, starting }
+    }
+
+    /// The part of a new worker or tail.
+    fn part(&self, name: String, waits_for: &str) -> Part {
+        let part = self.readiness.part(name, waits_for);
+        self.starting.lock().unwrap_or_else(PoisonError::into_inner).take();
+        part
     }
 }
 
@@ -184,7 +194,7 @@ impl Log for WatchedLog {
     fn worker(&self, spec: WorkerSpec) -> Result<Box<dyn Worker>, Error> {
         let name = format!("{} {}", spec.group, spec.member);
         let worker = self.log.worker(spec)?;
-        let part = self.readiness.part(name, "joining its group");
+        let part = self.part(name, "joining its group");
         Ok(Box::new(WatchedWorker {
             worker,
             part,
@@ -198,7 +208,7 @@ impl Log for WatchedLog {
     fn tail(&self, topics: &[Topic]) -> Result<Box<dyn Tail>, Error> {
         let tail = self.log.tail(topics)?;
         let names: Vec<_> = topics.iter().map(|topic| topic.name()).collect();
-        let part = self.readiness.part(format!("tail of {}", names.join(", ")), "opening it");
+        let part = self.part(format!("tail of {}", names.join(", ")), "opening it");
         Ok(Box::new(WatchedTail { tail, part, trouble: Trouble::default() }))
     }
 
@@ -340,13 +350,14 @@ mod tests {
     fn watched(readiness: &Readiness) -> (WatchedLog, tempfile::TempDir) {
         let dir = tempfile::tempdir().unwrap();
         let log = EmbeddedLog::open(dir.path(), LAYOUT, Arc::new(SystemClock)).unwrap();
-        (WatchedLog::new(Arc::new(log), readiness.clone()), dir)
+        (WatchedLog::new(Arc::new(log), readiness.clone(), "g"), dir)
     }
 
     #[test]
     fn a_worker_is_ready_when_what_it_was_given_is_restored() {
         let readiness = Readiness::default();
         let (log, _dir) = watched(&readiness);
+        assert_eq!(readiness.waiting_for(), ["g: starting"]);
         let mut worker = log.worker(spec("a.0")).unwrap();
         assert_eq!(readiness.waiting_for(), ["g a.0: joining its group"]);
         let Event::Assigned(assigned) = worker.poll(SOON).unwrap() else { panic!() };

@@ -10,7 +10,7 @@ use runtime::config::{CqlConfig, KafkaConfig, LogBackEnd, Process, StoreBackEnd}
 use runtime::log::Log;
 use runtime::log::embedded::EmbeddedLog;
 use runtime::log::kafka::{KafkaLog, admin};
-use runtime::readiness::{Part, Readiness, WatchedLog};
+use runtime::readiness::{Part, Readiness};
 use runtime::{Clock, log};
 use store::Store;
 use store::cql::CqlStore;
@@ -53,7 +53,7 @@ pub(crate) async fn open_log(
         }
         LogBackEnd::Kafka(config) => open_kafka(config, process, &part).await?,
     };
-    Ok(Arc::new(WatchedLog::new(log, readiness.clone())))
+    Ok(log)
 }
 
 /// Opens the tables; on CQL it returns once the nodes answer and have the schema.

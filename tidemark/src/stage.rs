@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::ValueEnum;
 use runtime::log::Log;
+use runtime::readiness::WatchedLog;
 use runtime::task::{Phase, Tasks};
 use runtime::{Clock, Readiness};
 use store::{Store, WatchedStore};
@@ -55,11 +56,16 @@ impl Ground<'_> {
         (0..self.settings.process.workers).map(move |number| format!("{name}.{number}"))
     }
 
+    /// The log as one thread reads it: the process is not ready before it does.
+    fn log_of(&self, thread: &str) -> Arc<dyn Log> {
+        Arc::new(WatchedLog::new(self.log.clone(), self.readiness.clone(), thread))
+    }
+
     pub(crate) fn start_ingest(&self, tasks: &mut Tasks) -> anyhow::Result<()> {
         // One worker: it shares out chains, which are followed side by side anyway.
         let Some(member) = self.members().next() else { return Ok(()) };
         let (config, handle) = (self.settings.ingest.clone(), Handle::current());
-        let (log, clock) = (self.log.clone(), self.clock.clone());
+        let (log, clock) = (self.log_of("ingest"), self.clock.clone());
         tasks.thread(Phase::Intake, "ingest", move |stop| {
             ingest::run(config, log, clock, &member, handle, &stop).map_err(Into::into)
         })?;
@@ -68,12 +74,14 @@ impl Ground<'_> {
 
     pub(crate) fn start_processor(&self, tasks: &mut Tasks) -> anyhow::Result<()> {
         for member in self.members() {
-            let (log, clock, name) = (self.log.clone(), self.clock.clone(), member.clone());
-            tasks.thread(Phase::Process, format!("processor.orders {name}"), move |stop| {
+            let thread = format!("processor.orders {member}");
+            let (log, clock, name) = (self.log_of(&thread), self.clock.clone(), member.clone());
+            tasks.thread(Phase::Process, thread, move |stop| {
                 processor::run_orders(&log, &clock, &name, &stop).map_err(Into::into)
             })?;
-            let (log, clock) = (self.log.clone(), self.clock.clone());
-            tasks.thread(Phase::Process, format!("processor.matching {member}"), move |stop| {
+            let thread = format!("processor.matching {member}");
+            let (log, clock) = (self.log_of(&thread), self.clock.clone());
+            tasks.thread(Phase::Process, thread, move |stop| {
                 processor::run_matching(&log, &clock, &member, &stop).map_err(Into::into)
             })?;
         }
@@ -86,10 +94,11 @@ impl Ground<'_> {
         tables: &Arc<dyn Store>,
     ) -> anyhow::Result<()> {
         for member in self.members() {
-            let (log, handle, name) = (self.log.clone(), Handle::current(), member.clone());
+            let thread = format!("projector {member}");
+            let (log, handle) = (self.log_of(&thread), Handle::current());
             let part = self.readiness.part(format!("tables of projector {member}"), "opening them");
             let tables = Arc::new(WatchedStore::new(tables.clone(), part));
-            tasks.thread(Phase::Deliver, format!("projector {name}"), move |stop| {
+            tasks.thread(Phase::Deliver, thread, move |stop| {
                 store::projector::run(log, tables, handle, member, stop).map_err(Into::into)
             })?;
         }
@@ -99,13 +108,15 @@ impl Ground<'_> {
     pub(crate) fn start_webhooks(&self, tasks: &mut Tasks) -> anyhow::Result<()> {
         let config = self.settings.webhooks.clone().shared_by(self.settings.process.workers);
         for member in self.members() {
-            let (log, config2, name) = (self.log.clone(), config.clone(), member.clone());
-            tasks.thread(Phase::Deliver, format!("webhooks.dispatcher {name}"), move |stop| {
+            let thread = format!("webhooks.dispatcher {member}");
+            let (log, config2, name) = (self.log_of(&thread), config.clone(), member.clone());
+            tasks.thread(Phase::Deliver, thread, move |stop| {
                 webhooks::run_dispatcher(&*log, &config2, &name, &stop).map_err(Into::into)
             })?;
-            let (log, config, clock) = (self.log.clone(), config.clone(), self.clock.clone());
+            let thread = format!("webhooks.deliverer {member}");
+            let (log, config, clock) = (self.log_of(&thread), config.clone(), self.clock.clone());
             let handle = Handle::current();
-            tasks.thread(Phase::Deliver, format!("webhooks.deliverer {member}"), move |stop| {
+            tasks.thread(Phase::Deliver, thread, move |stop| {
                 webhooks::run_deliverer(&*log, &config, clock, handle, &member, &stop)
                     .map_err(Into::into)
             })?;
@@ -137,7 +148,7 @@ impl Ground<'_> {
             version: env!("CARGO_PKG_VERSION"),
         };
         let feed = api::Feed::new();
-        let (log, follower) = (self.log.clone(), feed.clone());
+        let (log, follower) = (self.log_of("api.feed"), feed.clone());
         tasks.thread(Phase::Support, "api.feed", move |stop| {
             api::feed::run(log, follower, stop).map_err(Into::into)
         })?;
