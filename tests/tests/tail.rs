@@ -129,10 +129,10 @@ async fn what_cannot_be_shown_is_told() {
     std::fs::write(dir.path().join("tidemark.toml"), config).unwrap();
     for (arguments, code, told) in [
         (&["orders", "--until-end"][..], 1, "there is no log at"),
-        (&["order"], 2, "there is no such topic; there are transfers.raw, orders.commands"),
-        (&["orders", "--from", "noon"], 2, "must be beginning, end, offset:N"),
-        (&["orders", "--where", "status"], 2, "must be FIELD=VALUE"),
-        (&["orders", "--text", "--json"], 2, "cannot be used with"),
+        (&["order"], 64, "there is no such topic; there are transfers.raw, orders.commands"),
+        (&["orders", "--from", "noon"], 64, "must be beginning, end, offset:N"),
+        (&["orders", "--where", "status"], 64, "must be FIELD=VALUE"),
+        (&["orders", "--text", "--json"], 64, "cannot be used with"),
     ] {
         let output = tail(dir.path(), arguments);
         let error = String::from_utf8(output.stderr).unwrap();

@@ -154,8 +154,27 @@ impl Installation {
         process.owned.clear();
     }
 
+    /// Stops every thread of a process where it is, and waits until all stand: the signal reaches them
+    /// one by one, and a thread that still runs could finish a step.
+    pub(crate) fn freeze(&mut self, id: ProcessId) {
+        self.signal(id, "STOP");
+        let tasks = format!("/proc/{}/task", self.process(id).child.id());
+        let stands = |task: std::fs::DirEntry| {
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            // The state comes after the name, which is in brackets and may hold anything.
+            stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+        };
+        self.wait_in_silence("a processor to stand still", |_| {
+            std::fs::read_dir(&tasks).unwrap().flatten().all(stands)
+        });
+    }
+
+    pub(crate) fn thaw(&mut self, id: ProcessId) {
+        self.signal(id, "CONT");
+    }
+
     /// Sends it a signal by name.
-    pub(crate) fn signal(&mut self, id: ProcessId, name: &str) {
+    fn signal(&mut self, id: ProcessId, name: &str) {
         let pid = self.process(id).child.id().to_string();
         let status = Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap();
         assert!(status.success(), "kill -{name}");

@@ -78,12 +78,12 @@ impl Town {
     fn freeze(&mut self, group: &str, point: &str) {
         let (frozen, heir) = (self.b, self.a);
         self.hold_at(frozen, group, point, 1);
-        self.place.signal(frozen, "STOP");
+        self.place.freeze(frozen);
         self.place.let_go(frozen);
         self.wait_for_heir(heir);
         self.wait_for_work(heir);
         let told = self.place.told_by(frozen);
-        self.place.signal(frozen, "CONT");
+        self.place.thaw(frozen);
         let has_told = |p: &Installation| first_of(p.told_since(frozen, told), group).is_some();
         self.place.wait(&mut self.shop, "the zombie's step to end", has_told);
         let first = first_of(self.place.told_since(frozen, told), group).cloned();
@@ -96,11 +96,11 @@ impl Town {
     fn freeze_and_replace(&mut self) {
         let old = self.a;
         self.hold_at(old, ORDERS, "AfterDrain", 1);
-        self.place.signal(old, "STOP");
+        self.place.freeze(old);
         self.place.let_go(old);
         self.a = self.start("a");
         let told = self.place.told_by(old);
-        self.place.signal(old, "CONT");
+        self.place.thaw(old);
         self.place.wait(&mut self.shop, "the old process to end", |p| p.is_gone(old));
         let since = self.place.told_since(old, told);
         for group in [MATCHING, ORDERS] {
