@@ -178,7 +178,7 @@ pub(super) fn plain_producer(config: &KafkaConfig) -> ClientConfig {
 pub(super) enum Reports {
     /// Where it was written, or why not.
     All,
-    /// Only why it was not written: a sixth of a step's time is saved.
+    /// Only why it was not written: that spares a call for each record.
     Failures,
 }
 
