@@ -192,7 +192,6 @@ impl<'a> Admin<'a> {
         if topics.is_empty() {
             return Ok(Vec::new());
         }
-        let replication = TopicReplication::Fixed(i32::from(self.replication));
         let settings: Vec<_> = topics.iter().map(|t| wanted(*t, self.replication)).collect();
         let mut requests = Vec::new();
         let mut changes = Vec::new();
@@ -200,14 +199,8 @@ impl<'a> Admin<'a> {
             let name = &self.names.topic(*topic)?.full;
             let partitions = topic.partitions(self.layout);
             let count = i32::try_from(partitions).unwrap_or(i32::MAX);
-            let request = match replication {
-                TopicReplication::Fixed(n) => {
-                    NewTopic::new(name, count, TopicReplication::Fixed(n))
-                }
-                TopicReplication::Variable(v) => {
-                    NewTopic::new(name, count, TopicReplication::Variable(v))
-                }
-            };
+            let replication = TopicReplication::Fixed(i32::from(self.replication));
+            let request = NewTopic::new(name, count, replication);
             requests.push(settings.iter().fold(request, |r, (key, value)| r.set(key, value)));
             changes.push(TopicChange::Created { name: name.clone(), partitions });
         }
@@ -223,11 +216,9 @@ impl<'a> Admin<'a> {
         Ok(changes)
     }
 
-    /// Waits until the brokers know of new topics: the one that made them tells the others a little
-    /// later.
+    /// Waits until the brokers have leaders for new topics.
     fn await_topics(&self, topics: &[Topic]) -> Result<(), Error> {
-        let started = Instant::now();
-        while started.elapsed() < REQUEST_TIMEOUT {
+        await_shown("the new topics", || {
             let metadata = self.client.inner().fetch_metadata(None, REQUEST_TIMEOUT);
             let metadata = metadata.map_err(|error| self.explain(error))?;
             let has_leaders = |topic: &&MetadataTopic| {
@@ -238,12 +229,8 @@ impl<'a> Admin<'a> {
             let is_ready = |topic: &Topic| {
                 self.names.topic(*topic).is_ok_and(|name| ready.contains(name.full.as_str()))
             };
-            if topics.iter().all(is_ready) {
-                return Ok(());
-            }
-            std::thread::park_timeout(LOOK);
-        }
-        Err(Error::Transient("the brokers do not show the new topics".to_owned()))
+            Ok(topics.iter().all(is_ready))
+        })
     }
 
     /// Gives a topic `own` settings, with `changes` over them. The request that the client library has
@@ -262,19 +249,13 @@ impl<'a> Admin<'a> {
         for result in results {
             result.map_err(|(_, code)| self.explain(format!("{name}: {code}")))?;
         }
-        // The brokers learn of it a little later, too.
-        let started = Instant::now();
-        while started.elapsed() < REQUEST_TIMEOUT {
+        await_shown(&format!("the new settings of {name}"), || {
             let found = self.found(&[topic])?;
             let is_set = |(key, value): &Setting| {
                 found.get(&topic).is_some_and(|found| found.settings.get(*key) == Some(value))
             };
-            if changes.iter().all(is_set) {
-                return Ok(());
-            }
-            std::thread::park_timeout(LOOK);
-        }
-        Err(Error::Transient(format!("the brokers do not show the new settings of {name}")))
+            Ok(changes.iter().all(is_set))
+        })
     }
 
     /// Which of these topics the brokers have, and how.
@@ -315,6 +296,19 @@ impl<'a> Admin<'a> {
         }
         Ok(found)
     }
+}
+
+/// Looks until the brokers show what was asked for: the one that took it tells the others a little
+/// later.
+fn await_shown(what: &str, mut is_shown: impl FnMut() -> Result<bool, Error>) -> Result<(), Error> {
+    let started = Instant::now();
+    while started.elapsed() < REQUEST_TIMEOUT {
+        if is_shown()? {
+            return Ok(());
+        }
+        std::thread::park_timeout(LOOK);
+    }
+    Err(Error::Transient(format!("the brokers do not show {what}")))
 }
 
 /// Waits for an answer of the administration client, which has a thread of its own.
