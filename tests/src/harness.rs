@@ -53,6 +53,5 @@ pub async fn eventually<T, F: Future<Output = Option<T>>>(
 /// If the system has none.
 #[must_use]
 pub fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-    listener.local_addr().expect("an address").port()
+    xtask::free_port().expect("a free port")
 }

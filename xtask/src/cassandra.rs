@@ -5,7 +5,8 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 
-use crate::process::{Server, class_path, free_ports};
+use crate::port::free_port;
+use crate::process::{Server, class_path};
 
 /// A running node with its data in a folder of the caller's.
 #[derive(Debug)]
@@ -82,7 +83,7 @@ impl Cassandra {
 
     fn start_with(lib: &Path, dir: &Path, sync: &str) -> Result<Self> {
         ensure!(lib.is_dir(), "no jars at {}: run `cargo xtask services`", lib.display());
-        let [port, storage] = free_ports()?;
+        let (port, storage) = (free_port()?, free_port()?);
         let conf = dir.join("conf");
         std::fs::create_dir_all(&conf)?;
         let at = |name: &str| dir.join("data").join(name).display().to_string();

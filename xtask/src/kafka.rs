@@ -5,7 +5,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::process::{Server, class_path, free_ports};
+use crate::port::free_port;
+use crate::process::{Server, class_path};
 
 /// A running broker with its data in a folder of the caller's.
 #[derive(Debug)]
@@ -62,7 +63,7 @@ impl Kafka {
     /// As [`Kafka::start`].
     pub fn start_formatted(lib: &Path, dir: &Path, more: &str, format: &[&str]) -> Result<Self> {
         ensure!(lib.is_dir(), "no jars at {}: run `cargo xtask services`", lib.display());
-        let [port, controller] = free_ports()?;
+        let (port, controller) = (free_port()?, free_port()?);
         let data = dir.join("data");
         let more = more
             .replace("{port}", &port.to_string())

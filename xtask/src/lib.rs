@@ -4,7 +4,9 @@
 
 mod cassandra;
 mod kafka;
+mod port;
 mod process;
 
 pub use cassandra::Cassandra;
 pub use kafka::Kafka;
+pub use port::free_port;

@@ -1,7 +1,7 @@
 //! A server as a child process.
 
 use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -64,18 +64,6 @@ impl Drop for Server {
         drop(self.child.kill());
         drop(self.child.wait());
     }
-}
-
-/// Ports that are free now.
-pub(crate) fn free_ports<const N: usize>() -> Result<[u16; N]> {
-    // All are held until all are chosen, or the same one might come twice.
-    let listeners: Vec<TcpListener> =
-        (0..N).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect::<Result<_, _>>()?;
-    let mut ports = [0; N];
-    for (port, listener) in ports.iter_mut().zip(&listeners) {
-        *port = listener.local_addr()?.port();
-    }
-    Ok(ports)
 }
 
 /// Every jar of a folder, as Java's class path has it.

@@ -63,13 +63,14 @@ pub(crate) fn flaws_are_found(reading: &Reading, committed: &Positions) {
         assert!(!places.is_empty(), "nothing is on {topic}");
         let at = places[places.len() * 2 / 3];
         let record = reading.records(longest)[at].clone();
-        let name = format!("{longest}/{}", record.offset);
-        let tell = |what: &str, change: &dyn Fn(&mut Vec<Arc<Record>>), kinds: &[FlawKind]| {
+        type Change<'a> = &'a dyn Fn(&mut Vec<Arc<Record>>);
+        let tell = |what: &str, at: usize, change: Change<'_>, kinds: &[FlawKind]| {
+            let what = format!("{what} at {longest}/{}", reading.records(longest)[at].offset);
             let mut altered = reading.clone();
             change(altered.records_mut(longest));
-            let flaw = explain(&altered, committed).expect_err(&format!("{what} at {name}"));
-            println!("{what} at {name}: {}", flaw.to_string().lines().next().unwrap_or_default());
-            assert!(kinds.contains(&flaw.kind), "{what} at {name} is found as {flaw}");
+            let Err(flaw) = explain(&altered, committed) else { panic!("{what}: not found") };
+            println!("{what}: {}", flaw.to_string().lines().next().unwrap_or_default());
+            assert!(kinds.contains(&flaw.kind), "{what} is found as {flaw}");
         };
         use FlawKind::{Changed, Disordered, Doubled, Foreign, Lost, Uncommitted};
         // A lost command is an input, too: what followed from it names nothing then. An entry that is
@@ -81,23 +82,26 @@ pub(crate) fn flaws_are_found(reading: &Reading, committed: &Positions) {
         };
         let counting: Vec<_> = places.iter().filter(counts).copied().collect();
         let gone = counting[counting.len() * 2 / 3];
-        tell("lost", &|all| drop(all.remove(gone)), &[Lost, Foreign, Changed]);
+        tell("lost", gone, &|all| drop(all.remove(gone)), &[Lost, Foreign, Changed]);
         let again = |all: &mut Vec<Arc<Record>>| {
             let last = all.last().map_or(Offset(0), |last| last.offset);
             all.push(Arc::new(Record { offset: last.next(), ..(*record).clone() }));
         };
-        tell("doubled", &again, &[Doubled, Foreign]);
+        tell("doubled", at, &again, &[Doubled, Foreign]);
         let renamed = |all: &mut Vec<Arc<Record>>| {
             all[at] = Arc::new(renamed(&record));
         };
-        tell("renamed", &renamed, &[Lost, Foreign, Changed, Doubled, Disordered, Uncommitted]);
+        tell("renamed", at, &renamed, &[Lost, Foreign, Changed, Doubled, Disordered, Uncommitted]);
+        // A tombstone has nothing to alter.
+        let full: Vec<_> = places.iter().filter(|at| all[**at].value.is_some()).copied().collect();
+        let full = full[full.len() * 2 / 3];
         let cut = |all: &mut Vec<Arc<Record>>| {
-            let mut value = record.value.clone().unwrap_or_default();
-            let Some(byte) = value.iter_mut().rev().find(|byte| **byte > 1) else { return };
-            *byte -= 1;
-            all[at] = Arc::new(Record { value: Some(value), ..(*record).clone() });
+            let mut value = all[full].value.clone().expect("it has one");
+            let mut bytes = value.iter_mut().rev();
+            *bytes.find(|byte| **byte > 1).expect("it says something") -= 1;
+            all[full] = Arc::new(Record { value: Some(value), ..(*all[full]).clone() });
         };
-        tell("altered", &cut, &[Changed, Lost, Foreign]);
+        tell("altered", full, &cut, &[Changed, Lost, Foreign]);
     }
 }
 
