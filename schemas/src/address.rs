@@ -4,7 +4,9 @@ use std::cell::RefCell;
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::text::from_text;
 
 /// Tron's address version byte, before the 20 bytes of the account.
 const TRON_VERSION: u8 = 0x41;
@@ -97,31 +99,61 @@ impl Address {
     }
 }
 
+/// An address as it is written.
+#[derive(Debug, Clone, Copy)]
+struct Text {
+    bytes: [u8; 42],
+    length: usize,
+}
+
+impl Text {
+    fn of(address: &Address) -> Self {
+        let mut text = Self { bytes: [0; 42], length: 0 };
+        match address.family {
+            AddressFamily::Evm => {
+                let bytes = alloy_primitives::Address::new(address.bytes);
+                text.length = bytes.to_checksum_raw(&mut text.bytes, None).len();
+            }
+            AddressFamily::Tron => {
+                let encoded = bs58::encode(address.bytes).with_check_version(TRON_VERSION);
+                // Base58 of 25 bytes has 35 characters at most: there is room.
+                text.length = encoded.onto(text.bytes.as_mut_slice()).unwrap_or_default();
+            }
+        }
+        text
+    }
+
+    fn as_str(&self) -> &str {
+        let bytes = self.bytes.get(..self.length).unwrap_or_default();
+        std::str::from_utf8(bytes).unwrap_or_default()
+    }
+}
+
 /// How many texts are remembered, each at the place that its last byte gives.
 const RECENT_COUNT: usize = 64;
 
 thread_local! {
-    /// EIP-55 takes a hash for each text, and a stage writes the same few wallets and contracts into
-    /// every record.
-    static RECENT: RefCell<[([u8; 20], [u8; 42]); RECENT_COUNT]> =
-        const { RefCell::new([([0; 20], [0; 42]); RECENT_COUNT]) };
+    /// Either form takes a hash for each text, and a stage writes the same few wallets and contracts
+    /// into every record.
+    static RECENT: RefCell<[Option<(Address, Text)>; RECENT_COUNT]> =
+        const { RefCell::new([None; RECENT_COUNT]) };
+}
+
+impl Address {
+    fn text(&self) -> Text {
+        RECENT.with_borrow_mut(|recent| {
+            let place = &mut recent[usize::from(self.bytes[19]) % RECENT_COUNT];
+            match place {
+                Some((address, text)) if address == self => *text,
+                _ => place.insert((*self, Text::of(self))).1,
+            }
+        })
+    }
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.family {
-            AddressFamily::Evm => RECENT.with_borrow_mut(|recent| {
-                let (bytes, text) = &mut recent[usize::from(self.bytes[19]) % RECENT_COUNT];
-                if *bytes == self.bytes && text[0] != 0 {
-                    return f.write_str(std::str::from_utf8(text).map_err(|_| fmt::Error)?);
-                }
-                *bytes = self.bytes;
-                f.write_str(alloy_primitives::Address::new(self.bytes).to_checksum_raw(text, None))
-            }),
-            AddressFamily::Tron => f.write_str(
-                &bs58::encode(self.bytes).with_check_version(TRON_VERSION).into_string(),
-            ),
-        }
+        f.write_str(self.text().as_str())
     }
 }
 
@@ -134,14 +166,13 @@ impl FromStr for Address {
 
 impl Serialize for Address {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        serializer.serialize_str(self.text().as_str())
     }
 }
 
 impl<'de> Deserialize<'de> for Address {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        Self::parse_own(&text).map_err(de::Error::custom)
+        from_text(deserializer, Self::parse_own)
     }
 }
 

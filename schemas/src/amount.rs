@@ -4,7 +4,9 @@ use std::str::FromStr;
 
 use alloy_primitives::U256;
 use rust_decimal::Decimal;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::text::from_bytes;
 
 /// Digits after the point that an amount can hold: `decimal(38,18)` in every schema.
 const SCALE: u32 = 18;
@@ -116,15 +118,10 @@ impl Amount {
         self.0.checked_add(other.0).and_then(Self::from_parts)
     }
 
-    /// Big-endian two's complement without superfluous bytes: Avro's `decimal` on `bytes`.
-    fn to_decimal_bytes(self) -> Vec<u8> {
-        let bytes = self.0.to_be_bytes();
-        let zeros = bytes.iter().take_while(|b| **b == 0).count().min(bytes.len() - 1);
-        let mut kept = bytes.get(zeros..).unwrap_or_default().to_vec();
-        if kept.first().is_some_and(|b| b & 0x80 != 0) {
-            kept.insert(0, 0);
-        }
-        kept
+    /// How many of its big-endian bytes Avro's `decimal` on `bytes` leaves out: two's complement has no
+    /// superfluous ones, and one bit for the sign. An amount has less than 127 bits.
+    fn superfluous_bytes(self) -> usize {
+        (self.0.leading_zeros().saturating_sub(1) / 8) as usize
     }
 
     pub(crate) fn from_decimal_bytes(bytes: &[u8]) -> Option<Self> {
@@ -161,15 +158,14 @@ impl FromStr for Amount {
 
 impl Serialize for Amount {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_bytes(&self.to_decimal_bytes())
+        let bytes = self.0.to_be_bytes();
+        serializer.serialize_bytes(bytes.get(self.superfluous_bytes()..).unwrap_or_default())
     }
 }
 
 impl<'de> Deserialize<'de> for Amount {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let bytes = serde_bytes::ByteBuf::deserialize(deserializer)?;
-        Self::from_decimal_bytes(&bytes)
-            .ok_or_else(|| de::Error::custom("not a non-negative decimal(38,18)"))
+        from_bytes(deserializer, "a non-negative decimal(38,18)", Self::from_decimal_bytes)
     }
 }
 
@@ -228,10 +224,10 @@ mod tests {
     #[test]
     fn decimal_bytes_are_minimal_twos_complement() {
         for (parts, bytes) in
-            [(0, vec![0]), (127, vec![127]), (128, vec![0, 128]), (256, vec![1, 0])]
+            [(0_u128, vec![0]), (127, vec![127]), (128, vec![0, 128]), (256, vec![1, 0])]
         {
             let amount = Amount::from_parts(parts).unwrap();
-            assert_eq!(amount.to_decimal_bytes(), bytes);
+            assert_eq!(parts.to_be_bytes()[amount.superfluous_bytes()..], bytes);
             assert_eq!(Amount::from_decimal_bytes(&bytes), Some(amount));
         }
         assert_eq!(Amount::from_decimal_bytes(&[0x80]), None, "negative");

@@ -22,6 +22,7 @@ pub mod record;
 mod schema;
 mod secret;
 mod signature;
+mod text;
 mod time;
 mod topic;
 mod vocabulary;

@@ -37,10 +37,10 @@ pub trait Record: Sized {
     /// Its schema.
     const SCHEMA: SchemaName;
     /// The shape of the schema in serde's terms.
-    type Wire: Serialize + DeserializeOwned;
+    type Wire: DeserializeOwned;
 
-    /// This record as the schema has it.
-    fn to_wire(&self) -> Self::Wire;
+    /// This record as the schema has it: a [`Record::Wire`], or what is serialized like one.
+    fn to_wire(&self) -> impl Serialize;
 
     /// The record that a decoded value is.
     ///
@@ -55,8 +55,8 @@ macro_rules! plain_record {
         impl crate::record::Record for $name {
             const SCHEMA: crate::SchemaName = crate::SchemaName::$name;
             type Wire = Self;
-            fn to_wire(&self) -> Self {
-                self.clone()
+            fn to_wire(&self) -> impl serde::Serialize {
+                self
             }
             fn from_wire(wire: Self) -> Result<Self, &'static str> {
                 Ok(wire)

@@ -126,7 +126,7 @@ impl SchemaName {
     /// [`CodecError::Avro`] if `text` is not a schema.
     pub fn find(self, text: &str) -> Result<Option<&'static Schema>, CodecError> {
         let parsed = apache_avro::Schema::parse_str(text)
-            .map_err(|cause| CodecError::Avro { name: self, cause: Box::new(cause) })?;
+            .map_err(|cause| CodecError::Avro { name: self, cause: cause.to_string() })?;
         let exact = self.schemas().iter().find(|schema| schema.text == text);
         let same = || self.schemas().iter().rev().find(|schema| schema.parsed == parsed);
         Ok(exact.or_else(same))

@@ -43,8 +43,7 @@ macro_rules! vocabulary {
 
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = String::deserialize(deserializer)?;
-                text.parse().map_err(serde::de::Error::custom)
+                crate::text::from_text(deserializer, str::parse)
             }
         }
     };

@@ -100,8 +100,9 @@ fn crates_depend_in_one_direction() {
 
 #[test]
 fn each_outside_system_has_one_user() {
-    let owners: [(&str, &[&str]); 7] = [
+    let owners: [(&str, &[&str]); 8] = [
         ("apache-avro", &["schemas"]),
+        ("serde_avro_fast", &["schemas"]),
         ("rusqlite", &["runtime", "store"]),
         ("rdkafka", &["runtime"]),
         ("scylla", &["store"]),

@@ -144,7 +144,7 @@ impl Record for ChainRecord {
     const SCHEMA: SchemaName = SchemaName::ChainRecord;
     type Wire = ChainRecordWire;
 
-    fn to_wire(&self) -> ChainRecordWire {
+    fn to_wire(&self) -> impl Serialize {
         let (kind, transfer, head) = match &self.body {
             ChainBody::Transfer(seen) => (ChainRecordKind::Transfer, Some(*seen), None),
             ChainBody::Retract(seen) => (ChainRecordKind::Retract, Some(*seen), None),

@@ -225,7 +225,7 @@ impl Record for OrderCommand {
     const SCHEMA: SchemaName = SchemaName::OrderCommand;
     type Wire = OrderCommandWire;
 
-    fn to_wire(&self) -> OrderCommandWire {
+    fn to_wire(&self) -> impl Serialize {
         use OrderCommandBody as Body;
         use OrderCommandKind as Kind;
         let mut wire = OrderCommandWire {
@@ -350,7 +350,7 @@ impl Record for DepositCommand {
     const SCHEMA: SchemaName = SchemaName::DepositCommand;
     type Wire = DepositCommandWire;
 
-    fn to_wire(&self) -> DepositCommandWire {
+    fn to_wire(&self) -> impl Serialize {
         use DepositCommandBody as Body;
         use DepositCommandKind as Kind;
         let (kind, open, close_reason, transfer_id, refused_reason) = match &self.body {

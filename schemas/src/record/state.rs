@@ -1,5 +1,7 @@
 //! Entries of the processor's changelogs: its state, one entity each.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Block, Deposit, Order, PaymentRequest, Record, Transfer, plain_record};
@@ -64,31 +66,37 @@ pub struct TransferEntry {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename = "MatchingEntry")]
 #[doc(hidden)]
-pub struct MatchingEntryWire {
+pub struct MatchingEntryWire<'a> {
     kind: EntryKind,
-    lane: Option<LaneEntry>,
-    deposit: Option<DepositEntry>,
-    transfer: Option<TransferEntry>,
+    lane: Option<Cow<'a, LaneEntry>>,
+    deposit: Option<Cow<'a, DepositEntry>>,
+    transfer: Option<Cow<'a, TransferEntry>>,
 }
 
 impl Record for MatchingEntry {
     const SCHEMA: SchemaName = SchemaName::MatchingEntry;
-    type Wire = MatchingEntryWire;
+    type Wire = MatchingEntryWire<'static>;
 
-    fn to_wire(&self) -> MatchingEntryWire {
-        let (kind, lane, deposit, transfer) = match self.clone() {
-            Self::Lane(lane) => (EntryKind::Lane, Some(lane), None, None),
-            Self::Deposit(deposit) => (EntryKind::Deposit, None, Some(deposit), None),
-            Self::Transfer(transfer) => (EntryKind::Transfer, None, None, Some(transfer)),
+    fn to_wire(&self) -> impl Serialize {
+        let (kind, lane, deposit, transfer) = match self {
+            Self::Lane(lane) => (EntryKind::Lane, Some(Cow::Borrowed(lane)), None, None),
+            Self::Deposit(deposit) => {
+                (EntryKind::Deposit, None, Some(Cow::Borrowed(deposit)), None)
+            }
+            Self::Transfer(transfer) => {
+                (EntryKind::Transfer, None, None, Some(Cow::Borrowed(transfer)))
+            }
         };
         MatchingEntryWire { kind, lane, deposit, transfer }
     }
 
-    fn from_wire(wire: MatchingEntryWire) -> Result<Self, &'static str> {
+    fn from_wire(wire: MatchingEntryWire<'static>) -> Result<Self, &'static str> {
         match wire.kind {
-            EntryKind::Lane => wire.lane.map(Self::Lane),
-            EntryKind::Deposit => wire.deposit.map(Self::Deposit),
-            EntryKind::Transfer => wire.transfer.map(Self::Transfer),
+            EntryKind::Lane => wire.lane.map(|lane| Self::Lane(lane.into_owned())),
+            EntryKind::Deposit => wire.deposit.map(|deposit| Self::Deposit(deposit.into_owned())),
+            EntryKind::Transfer => {
+                wire.transfer.map(|transfer| Self::Transfer(transfer.into_owned()))
+            }
         }
         .ok_or("the part that its kind needs is missing")
     }

@@ -1,0 +1,43 @@
+//! Values that travel as text or bytes, read where they lie: no copy is made to parse one.
+
+use std::fmt;
+
+use serde::Deserializer;
+use serde::de::{Error, Visitor};
+
+/// Reads a value from its text.
+pub(crate) fn from_text<'de, T, E: fmt::Display, D: Deserializer<'de>>(
+    deserializer: D,
+    parse: fn(&str) -> Result<T, E>,
+) -> Result<T, D::Error> {
+    struct Text<T, E>(fn(&str) -> Result<T, E>);
+    impl<T, E: fmt::Display> Visitor<'_> for Text<T, E> {
+        type Value = T;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a string")
+        }
+        fn visit_str<F: Error>(self, text: &str) -> Result<T, F> {
+            (self.0)(text).map_err(F::custom)
+        }
+    }
+    deserializer.deserialize_str(Text(parse))
+}
+
+/// Reads a value from its bytes; `what` they must be is told if they are not.
+pub(crate) fn from_bytes<'de, T, D: Deserializer<'de>>(
+    deserializer: D,
+    what: &'static str,
+    parse: fn(&[u8]) -> Option<T>,
+) -> Result<T, D::Error> {
+    struct Bytes<T>(&'static str, fn(&[u8]) -> Option<T>);
+    impl<T> Visitor<'_> for Bytes<T> {
+        type Value = T;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+        fn visit_bytes<F: Error>(self, bytes: &[u8]) -> Result<T, F> {
+            (self.1)(bytes).ok_or_else(|| F::custom(format_args!("not {}", self.0)))
+        }
+    }
+    deserializer.deserialize_bytes(Bytes(what, parse))
+}
