@@ -7,7 +7,6 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use rdkafka::topic_partition_list::Offset as Start;
-use schemas::UnixMicros;
 
 use super::assignment::Places;
 use super::mark::Place;
@@ -29,7 +28,6 @@ struct Cursor {
     next: Option<Offset>,
     place: Option<Place>,
     waiting: VecDeque<Arc<Record>>,
-    latest: UnixMicros,
     paused: bool,
 }
 
@@ -43,14 +41,7 @@ impl Cursor {
 impl Cursors {
     /// Adds a partition that stands at `place`.
     pub(super) fn add(&mut self, of: TopicPartition, place: Option<Place>) {
-        let mut cursor = Cursor {
-            of,
-            next: None,
-            place,
-            waiting: VecDeque::new(),
-            latest: UnixMicros(i64::MIN),
-            paused: false,
-        };
+        let mut cursor = Cursor { of, next: None, place, waiting: VecDeque::new(), paused: false };
         cursor.rewind();
         self.all.push(cursor);
         self.index();
@@ -156,15 +147,12 @@ impl Cursors {
     }
 
     /// A record came. What is not of these partitions, or was there before, is dropped.
-    pub(super) fn push(&mut self, mut record: Record) {
+    pub(super) fn push(&mut self, record: Record) {
         let Some(cursor) = self.get_mut(record.from) else { return };
         let last = cursor.waiting.back().map(|record| record.offset.next());
         if last.or(cursor.next).is_some_and(|next| record.offset < next) {
             return;
         }
-        // A broker's clock may step back, and the next broker's may be behind.
-        cursor.latest = cursor.latest.max(record.appended_at);
-        record.appended_at = cursor.latest;
         cursor.waiting.push_back(Arc::new(record));
     }
 
@@ -204,7 +192,7 @@ mod tests {
     use super::*;
     use crate::log::Committed;
     use proptest::prelude::*;
-    use schemas::{Headers, Partition, Topic};
+    use schemas::{Headers, Partition, Topic, UnixMicros};
 
     fn of(partition: u32) -> TopicPartition {
         TopicPartition { topic: Topic::Orders, partition: Partition(partition) }
@@ -268,16 +256,6 @@ mod tests {
         cursors.push(record(0, 2));
         cursors.push(record(0, 2));
         assert_eq!(taken(&mut cursors, 4), [(0, 2)]);
-    }
-
-    #[test]
-    fn append_times_never_step_back() {
-        let mut cursors = cursors(&[0]);
-        for (offset, at) in [(0, 10), (1, 5), (2, 12)] {
-            cursors.push(Record { appended_at: UnixMicros(at), ..record(0, offset) });
-        }
-        let times: Vec<i64> = cursors.take(3).iter().map(|r| r.appended_at.0).collect();
-        assert_eq!(times, [10, 10, 12]);
     }
 
     proptest! {

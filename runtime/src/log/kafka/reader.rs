@@ -9,7 +9,6 @@ use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
 use rdkafka::topic_partition_list::Offset as Place;
-use schemas::UnixMicros;
 
 use super::context::PlainContext;
 use super::settings::Appetite;
@@ -129,21 +128,18 @@ impl Reader {
     ) -> Result<ControlFlow<()>, Error> {
         // Since when nothing came.
         let mut silent_since: Option<Instant> = None;
-        let mut latest = UnixMicros(i64::MIN);
         let mut count: u64 = 0;
         loop {
             match self.consumer.poll(LOOK) {
                 Some(Ok(message)) => {
                     silent_since = None;
-                    let Some(mut record) = record::of_message(&site.names, &message) else {
+                    let Some(record) = record::of_message(&site.names, &message) else {
                         continue;
                     };
                     if record.from != of {
                         continue;
                     }
                     debug_assert!(message.offset() >= 0);
-                    latest = latest.max(record.appended_at);
-                    record.appended_at = latest;
                     if take(record).is_break() {
                         return Ok(ControlFlow::Break(()));
                     }

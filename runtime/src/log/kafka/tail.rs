@@ -1,13 +1,12 @@
 //! Follows topics from their end.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::topic_partition_list::Offset as Place;
-use schemas::{Topic, UnixMicros};
+use schemas::Topic;
 
 use super::context::PlainContext;
 use super::{Site, fault, record, settings};
@@ -20,7 +19,6 @@ const RECORDS_MAX: usize = 1000;
 pub(super) struct KafkaTail {
     site: Arc<Site>,
     consumer: BaseConsumer<PlainContext>,
-    latest: HashMap<TopicPartition, UnixMicros>,
 }
 
 impl KafkaTail {
@@ -42,7 +40,7 @@ impl KafkaTail {
         let consumer = consumer.map_err(|error| fault::of_client(&error))?;
         let list = site.names.list(places)?;
         consumer.assign(&list).map_err(|error| Error::Transient(error.to_string()))?;
-        Ok(Self { site, consumer, latest: HashMap::new() })
+        Ok(Self { site, consumer })
     }
 }
 
@@ -57,12 +55,9 @@ impl Tail for KafkaTail {
             let wait = if is_done { Duration::ZERO } else { left };
             match self.consumer.poll(wait) {
                 Some(Ok(message)) => {
-                    let Some(mut record) = record::of_message(&self.site.names, &message) else {
+                    let Some(record) = record::of_message(&self.site.names, &message) else {
                         continue;
                     };
-                    let latest = self.latest.entry(record.from).or_insert(record.appended_at);
-                    *latest = (*latest).max(record.appended_at);
-                    record.appended_at = *latest;
                     records.push(Arc::new(record));
                 }
                 Some(Err(error)) => match fault::of_poll(&error) {
