@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runtime::log::{
-    Assigned, Event, Log, NewRecord, Step, StepError, TopicPartition, Worker, WorkerSpec,
+    Assigned, Event, Log, NewRecord, StepError, TopicPartition, Worker, WorkerSpec,
 };
 use runtime::{Clock, task};
 use schemas::record::Record;
@@ -256,6 +256,7 @@ impl<M: Machine> Runner<M> {
                 Err(Rejected::Defect(error)) => return Err(error.into()),
             }
             plan.taken(input);
+            plan.write_ahead(&mut *self.worker);
         }
         for machine in self.machines.values_mut() {
             machine.timers(started.seconds(), &mut plan.outputs, &*self.clock)?;
@@ -266,8 +267,7 @@ impl<M: Machine> Runner<M> {
         if plan.is_empty() {
             return Ok(());
         }
-        let step = plan.into_step();
-        let topics = count_by_topic(&step);
+        let (step, topics) = plan.into_step();
         match self.worker.commit(step) {
             Ok(()) => {
                 self.machines.values_mut().for_each(M::commit);
@@ -302,13 +302,4 @@ impl<M: Machine> Runner<M> {
         #[expect(clippy::cast_precision_loss, reason = "a gauge is a float; 2^52 rows are enough")]
         ::metrics::gauge!(metrics::ROWS, "machine" => M::GROUP).set(rows as f64);
     }
-}
-
-fn count_by_topic(step: &Step) -> BTreeMap<Topic, u64> {
-    let mut counts = BTreeMap::<Topic, u64>::new();
-    for record in &step.records {
-        let count = counts.entry(record.to.topic).or_default();
-        *count = count.saturating_add(1);
-    }
-    counts
 }

@@ -71,7 +71,8 @@ pub struct Record {
     pub from: TopicPartition,
     /// Its place there.
     pub offset: Offset,
-    /// When the log took it. Never decreases within a partition.
+    /// When the log took it: the same for everyone who reads it, whenever. Does not decrease within a
+    /// partition while the clocks of Kafka's brokers do not step back.
     pub appended_at: UnixMicros,
     /// Key.
     pub key: Vec<u8>,
@@ -246,6 +247,12 @@ pub trait Worker: Send {
     /// # Errors
     /// [`Error::Transient`]: call again later. Others: stop.
     fn poll(&mut self, timeout: Duration) -> Result<Event, Error>;
+
+    /// Offers records of the next step, so that the log can write them while the caller decides the rest
+    /// of it. What the log takes is gone from `records`: it comes before all else of the step that
+    /// [`Worker::commit`] makes next, and happens with it or not at all. What is left is still the
+    /// caller's. If anything but `commit` is called next, what was taken never happens.
+    fn write_ahead(&mut self, _records: &mut Vec<NewRecord>) {}
 
     /// Commits a step.
     ///

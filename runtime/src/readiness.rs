@@ -262,6 +262,10 @@ impl Worker for WatchedWorker {
         polled
     }
 
+    fn write_ahead(&mut self, records: &mut Vec<NewRecord>) {
+        self.worker.write_ahead(records);
+    }
+
     fn commit(&mut self, step: Step) -> Result<(), StepError> {
         self.worker.commit(step)
     }

@@ -70,6 +70,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("a group goes on where it committed", member::a_group_goes_on_where_it_committed),
     ("a step is outputs and offsets", member::a_step_is_outputs_and_offsets),
     ("an aborted step is read again", member::an_aborted_step_is_read_again),
+    ("what is written ahead is part of a step", member::what_is_written_ahead_is_part_of_a_step),
     ("a paused partition stays paused", member::a_paused_partition_stays_paused),
     ("pausing loses nothing", member::pausing_loses_nothing),
     ("a busy partition starves none", member::a_busy_partition_starves_none),

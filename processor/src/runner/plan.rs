@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use runtime::log::{Committed, NewRecord, Offset, Record, Step, TopicPartition};
+use runtime::log::{Committed, NewRecord, Offset, Record, Step, TopicPartition, Worker};
 use schemas::{Headers, Partition, Topic};
 
 use super::Change;
@@ -12,7 +12,14 @@ use super::Change;
 pub(super) struct Plan {
     pub(super) outputs: Vec<NewRecord>,
     next: BTreeMap<TopicPartition, Offset>,
+    /// How many outputs each topic has, of those that the log has taken already.
+    counts: BTreeMap<Topic, u64>,
+    /// How many outputs there must be before the log is offered some.
+    offer_at: usize,
 }
+
+/// As many outputs are offered to the log at once: it writes them while the rest is decided.
+const OFFER: usize = 256;
 
 /// As many records follow from an input, give or take: growing a long list copies it again and again.
 const OUTPUTS_PER_INPUT: usize = 5;
@@ -21,7 +28,7 @@ impl Plan {
     /// With room for what follows from so many inputs.
     pub(super) fn for_inputs(count: usize) -> Self {
         let outputs = Vec::with_capacity(count.saturating_mul(OUTPUTS_PER_INPUT));
-        Self { outputs, next: BTreeMap::new() }
+        Self { outputs, next: BTreeMap::new(), counts: BTreeMap::new(), offer_at: OFFER }
     }
 
     /// This input is part of the step.
@@ -43,11 +50,35 @@ impl Plan {
         self.outputs.is_empty() && self.next.is_empty()
     }
 
-    pub(super) fn into_step(self) -> Step {
-        let committed = |offset| Committed { offset, metadata: String::new() };
-        Step {
-            records: self.outputs,
-            offsets: self.next.into_iter().map(|(tp, offset)| (tp, committed(offset))).collect(),
+    /// Offers the outputs so far to the log, if they are worth it.
+    pub(super) fn write_ahead(&mut self, worker: &mut dyn Worker) {
+        if self.outputs.len() < self.offer_at {
+            return;
         }
+        let mut counts = self.counts.clone();
+        count(&mut counts, &self.outputs);
+        worker.write_ahead(&mut self.outputs);
+        if self.outputs.is_empty() {
+            self.counts = counts;
+        } else {
+            // What it does not take now, it takes with the step.
+            self.offer_at = usize::MAX;
+        }
+    }
+
+    /// The step, and how many outputs each topic has.
+    pub(super) fn into_step(self) -> (Step, BTreeMap<Topic, u64>) {
+        let mut counts = self.counts;
+        count(&mut counts, &self.outputs);
+        let committed = |offset| Committed { offset, metadata: String::new() };
+        let offsets = self.next.into_iter().map(|(tp, offset)| (tp, committed(offset))).collect();
+        (Step { records: self.outputs, offsets }, counts)
+    }
+}
+
+fn count(counts: &mut BTreeMap<Topic, u64>, records: &[NewRecord]) {
+    for record in records {
+        let count = counts.entry(record.to.topic).or_default();
+        *count = count.saturating_add(1);
     }
 }

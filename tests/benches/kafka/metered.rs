@@ -180,7 +180,8 @@ impl Log for Metered {
 
     fn worker(&self, spec: WorkerSpec) -> Result<Box<dyn Worker>, Error> {
         let (worker, tally) = (self.log.worker(spec)?, self.tally.clone());
-        Ok(Box::new(MeteredWorker { worker, tally, read: Taken::default(), since: Instant::now() }))
+        let (read, written) = (Taken::default(), BTreeMap::new());
+        Ok(Box::new(MeteredWorker { worker, tally, read, written, since: Instant::now() }))
     }
 
     fn tail(&self, topics: &[Topic]) -> Result<Box<dyn Tail>, Error> {
@@ -213,8 +214,19 @@ struct MeteredWorker {
     tally: Arc<Tally>,
     /// Read and not committed yet.
     read: Taken,
-    /// When the last records came.
+    /// Written ahead of the step.
+    written: BTreeMap<Topic, Written>,
+    /// When the last records came, or the last ones were written ahead.
     since: Instant,
+}
+
+fn count(written: &mut BTreeMap<Topic, Written>, records: &[NewRecord]) {
+    for record in records {
+        let topic = written.entry(record.to.topic).or_default();
+        topic.records += 1;
+        topic.bytes += (record.key.len() + record.value.as_ref().map_or(0, Vec::len)) as u64;
+        topic.header_bytes += record.headers.as_bytes().len() as u64;
+    }
 }
 
 impl Worker for MeteredWorker {
@@ -234,16 +246,22 @@ impl Worker for MeteredWorker {
         Ok(event)
     }
 
+    fn write_ahead(&mut self, records: &mut Vec<NewRecord>) {
+        self.tally.spent("decide and encode", self.since.elapsed());
+        let mut written = self.written.clone();
+        count(&mut written, records);
+        self.worker.write_ahead(records);
+        if records.is_empty() {
+            self.written = written;
+        }
+        self.since = Instant::now();
+    }
+
     fn commit(&mut self, step: Step) -> Result<(), StepError> {
         self.tally.spent("decide and encode", self.since.elapsed());
         let read = std::mem::take(&mut self.read);
-        let mut written: BTreeMap<Topic, Written> = BTreeMap::new();
-        for record in &step.records {
-            let topic = written.entry(record.to.topic).or_default();
-            topic.records += 1;
-            topic.bytes += (record.key.len() + record.value.as_ref().map_or(0, Vec::len)) as u64;
-            topic.header_bytes += record.headers.as_bytes().len() as u64;
-        }
+        let mut written = std::mem::take(&mut self.written);
+        count(&mut written, &step.records);
         self.worker.commit(step)?;
         self.tally.committed(read, written);
         Ok(())

@@ -123,8 +123,12 @@ pub(super) fn an_aborted_step_is_read_again(fixture: &dyn Fixture) {
     let log = fixture.open();
     let (first, second) = (at(Topic::Orders, 0), at(Topic::Orders, 1));
     let output = at(Topic::OrdersChangelog, 0);
-    produce_numbers(&log, first, 0..4);
-    produce_numbers(&log, second, 50..54);
+    for n in 0..4 {
+        produce_numbers(&log, first, n..n + 1);
+        produce_numbers(&log, second, 50 + n..51 + n);
+        // Each record has a time of its own.
+        fixture.advance(Duration::from_millis(2));
+    }
     let mut member = worker(&log, "a", &ONLY);
     assigned(member.as_mut());
     let seen = records(member.as_mut(), 8);
@@ -139,9 +143,69 @@ pub(super) fn an_aborted_step_is_read_again(fixture: &dyn Fixture) {
     let again = records(member.as_mut(), 7);
     assert_eq!(of_partition(&again, first), numbers(1..4));
     assert_eq!(of_partition(&again, second), numbers(50..54));
+    assert!(again.iter().all(|record| seen.contains(record)), "{again:?} is not in {seen:?}");
     member.commit(step).unwrap();
     assert_eq!(texts(&read_all(&log, output)), ["out"]);
     assert_eq!(member.poll(POLL).unwrap(), Event::Idle);
+}
+
+pub(super) fn what_is_written_ahead_is_part_of_a_step(fixture: &dyn Fixture) {
+    let log = fixture.open();
+    let (input, output) = (at(Topic::Orders, 0), at(Topic::Deposits, 0));
+    let (state, other_state) = (at(Topic::OrdersChangelog, 0), at(Topic::OrdersChangelog, 1));
+    produce_numbers(&log, input, 0..3);
+    let mut member = worker(&log, "a", &ONLY);
+    assigned(member.as_mut());
+    records(member.as_mut(), 3);
+    let outputs = |texts: &[&str]| -> Vec<NewRecord> {
+        texts.iter().map(|text| record(output, *text)).collect()
+    };
+    // What the log does not take comes with the step.
+    let ahead = |member: &mut dyn Worker, left: &mut Vec<NewRecord>, more: Vec<NewRecord>| {
+        left.extend(more);
+        member.write_ahead(left);
+    };
+    let step = |mut records: Vec<NewRecord>, more: Vec<NewRecord>, next: i64| {
+        records.extend(more);
+        Step { records, ..up_to(input, Offset(next), "") }
+    };
+    let mut left = Vec::new();
+    ahead(member.as_mut(), &mut left, outputs(&["1", "2"]));
+    ahead(member.as_mut(), &mut left, vec![record(state, "s"), record(other_state, "t")]);
+    ahead(member.as_mut(), &mut left, outputs(&["3"]));
+    assert_eq!(read_all(&log, output), []);
+    member.commit(step(left, outputs(&["4"]), 1)).unwrap();
+    assert_eq!(texts(&read_all(&log, output)), ["1", "2", "3", "4"]);
+    assert_eq!(texts(&read_all(&log, other_state)), ["t"]);
+
+    // It fails with the step.
+    let mut left = Vec::new();
+    ahead(member.as_mut(), &mut left, outputs(&["failed"]));
+    fixture.fail_next_commit();
+    let outcome = member.commit(step(left, outputs(&["too"]), 2));
+    assert!(matches!(outcome, Err(StepError::Aborted(_))), "{outcome:?}");
+    let again = records(member.as_mut(), 2);
+    assert_eq!(texts(&again), ["1", "2"]);
+
+    // Without a step it never happens.
+    ahead(member.as_mut(), &mut Vec::new(), outputs(&["never"]));
+    assert_eq!(member.poll(POLL).unwrap(), Event::Idle);
+    member.commit(step(outputs(&["5"]), vec![record(state, "u")], 3)).unwrap();
+    assert_eq!(texts(&read_all(&log, output)), ["1", "2", "3", "4", "5"]);
+    assert_eq!(texts(&read_all(&log, state)), ["s", "u"]);
+
+    // A step may be nothing else.
+    let mut left = Vec::new();
+    ahead(member.as_mut(), &mut left, outputs(&["6"]));
+    member.commit(Step { records: left, offsets: Vec::new() }).unwrap();
+    assert_eq!(texts(&read_all(&log, output)).last().map(String::as_str), Some("6"));
+    ahead(member.as_mut(), &mut Vec::new(), outputs(&["never"]));
+    drop(member);
+    let mut next = worker(&log, "b", &ONLY);
+    let place = assigned(next.as_mut());
+    let place = place.iter().find(|assigned| assigned.partition == input).unwrap();
+    assert_eq!(place.committed.as_ref().map(|committed| committed.offset), Some(Offset(3)));
+    assert_eq!(read_all(&log, output).len(), 6);
 }
 
 pub(super) fn a_paused_partition_stays_paused(fixture: &dyn Fixture) {

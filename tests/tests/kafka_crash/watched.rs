@@ -233,6 +233,12 @@ impl Worker for WatchedWorker {
         Ok(event)
     }
 
+    fn write_ahead(&mut self, records: &mut Vec<NewRecord>) {
+        if self.bug == Bug::None {
+            self.worker.write_ahead(records);
+        }
+    }
+
     fn commit(&mut self, step: Step) -> Result<(), StepError> {
         let at = step.offsets.iter().map(|(of, committed)| (*of, committed.offset)).collect();
         let result = match self.bug {

@@ -7,9 +7,9 @@ pub enum StepPoint {
     BeforeBegin,
     /// The producer has begun a transaction; the broker knows nothing of it.
     AfterBegin,
-    /// Before the first record is handed over.
+    /// Before records are handed over: a long step does so in parts.
     BeforeSend,
-    /// All records are handed over; some may be on the broker.
+    /// They are handed over; some may be on the broker.
     AfterSend,
     /// Before the offsets are sent.
     BeforeOffsets,

@@ -1,4 +1,5 @@
-//! One producer of atomic steps, and one step of it: begin, send, offsets, drain, commit.
+//! One producer of atomic steps, and one step of it: begin, send, offsets, drain, commit. A long step is
+//! sent in parts while the rest of it is decided.
 //!
 //! A step is drained before it is committed: the binding's own wait takes 100 ms at least. Whatever is
 //! not known for certain, and whatever may still be under way on a connection that broke, is answered by
@@ -24,8 +25,9 @@ use super::{context::StepContext, settings};
 use crate::log::{Error, NewRecord, Offset};
 use crate::metrics;
 
-/// How long one look at deliveries waits.
-const LOOK: Duration = Duration::from_millis(1);
+/// How often deliveries are looked at. The binding cannot wait less than a millisecond without working all
+/// the while.
+const LOOK: Duration = Duration::from_micros(250);
 /// How long to wait before a call that asks for it is made again.
 const AGAIN: Duration = Duration::from_millis(20);
 /// A step whose commit takes longer than this gets a new producer after it: the library may have asked
@@ -38,9 +40,21 @@ pub(super) struct Transaction {
     site: Arc<Site>,
     observer: Option<Arc<dyn StepObserver>>,
     timeout: Duration,
+    /// The step under way.
+    begun: Option<Begun>,
     usable: bool,
     /// Whether tests may make it fail.
     may_fail: bool,
+}
+
+/// A step under way.
+struct Begun {
+    /// When it must have ended.
+    deadline: Instant,
+    /// How many of its records are handed over.
+    sent: usize,
+    /// Why it can only be aborted.
+    stopped: Option<Stop>,
 }
 
 /// The part of a step that is about input.
@@ -105,8 +119,15 @@ impl Transaction {
         let timeout = site.config.transaction_timeout;
         let deadline = Instant::now() + timeout;
         let observer = observer.cloned();
-        let transaction =
-            Self { producer, site: site.clone(), observer, timeout, usable: true, may_fail: true };
+        let transaction = Self {
+            producer,
+            site: site.clone(),
+            observer,
+            timeout,
+            begun: None,
+            usable: true,
+            may_fail: true,
+        };
         let begun = transaction.insist("init_transactions", deadline, || {
             transaction.producer.init_transactions(timeout)
         });
@@ -157,7 +178,33 @@ impl Transaction {
         self.producer.poll(Duration::ZERO);
     }
 
-    /// Makes a step.
+    /// Begins a step before all of it is known. Whatever goes wrong is told at its end.
+    pub(super) fn ahead(&mut self, records: &[NewRecord]) {
+        if self.begun.as_ref().is_some_and(|begun| begun.stopped.is_some()) {
+            return;
+        }
+        let sent = self.begin().and_then(|()| self.send(records));
+        if let Err(stop) = sent {
+            let now = Instant::now();
+            let begun = self.begun.get_or_insert(Begun { deadline: now, sent: 0, stopped: None });
+            begun.stopped = Some(stop);
+        }
+    }
+
+    /// Whether a step is begun.
+    pub(super) const fn is_begun(&self) -> bool {
+        self.begun.is_some()
+    }
+
+    /// Aborts what was begun and has no end.
+    pub(super) fn take_back(&mut self) {
+        if self.begun.take().is_some() {
+            self.usable &= self.abort();
+            ::metrics::counter!(metrics::LOG_STEPS_TOTAL, "outcome" => "aborted").increment(1);
+        }
+    }
+
+    /// Makes a step, or the rest of one that was begun ahead.
     ///
     /// # Errors
     /// [`Failure`].
@@ -166,7 +213,9 @@ impl Transaction {
         records: &[NewRecord],
         offsets: Option<&Offsets<'_>>,
     ) -> Result<(), Failure> {
-        let (outcome, result) = match self.attempt(records, offsets) {
+        let attempt = self.attempt(records, offsets);
+        self.begun = None;
+        let (outcome, result) = match attempt {
             Ok(()) => ("committed", Ok(())),
             Err(Stop::Abort(cause, lost)) => {
                 self.usable &= self.abort();
@@ -206,14 +255,12 @@ impl Transaction {
         records: &[NewRecord],
         offsets: Option<&Offsets<'_>>,
     ) -> Result<(), Stop> {
-        let deadline = Instant::now() + self.timeout;
-        self.producer.context().begin();
-        self.phase(Phase::Begin, || {
-            self.producer
-                .begin_transaction()
-                .map_err(|error| self.stop(fault::class(&error), &error))
-        })?;
-        self.phase(Phase::Send, || self.send(records, deadline))?;
+        if let Some(stop) = self.begun.as_mut().and_then(|begun| begun.stopped.take()) {
+            return Err(stop);
+        }
+        self.begin()?;
+        self.send(records)?;
+        let deadline = self.deadline();
         if let Some(Offsets { places, member }) = offsets {
             self.phase(Phase::Offsets, || {
                 self.insist("send_offsets_to_transaction", deadline, || {
@@ -263,9 +310,42 @@ impl Transaction {
         self.producer.context().last.explain(error)
     }
 
-    fn send(&self, records: &[NewRecord], deadline: Instant) -> Result<(), Stop> {
+    /// Begins a step, unless it is begun.
+    fn begin(&mut self) -> Result<(), Stop> {
+        if self.begun.is_some() {
+            return Ok(());
+        }
+        let deadline = Instant::now() + self.timeout;
+        self.producer.context().begin();
+        self.phase(Phase::Begin, || {
+            self.producer
+                .begin_transaction()
+                .map_err(|error| self.stop(fault::class(&error), &error))
+        })?;
+        self.begun = Some(Begun { deadline, sent: 0, stopped: None });
+        Ok(())
+    }
+
+    /// When the step under way must have ended.
+    fn deadline(&self) -> Instant {
+        self.begun.as_ref().map_or_else(Instant::now, |begun| begun.deadline)
+    }
+
+    /// Hands records over.
+    fn send(&mut self, records: &[NewRecord]) -> Result<(), Stop> {
+        let sent = self.begun.as_ref().map_or(0, |begun| begun.sent);
+        self.phase(Phase::Send, || self.send_after(sent, records))?;
+        if let Some(begun) = &mut self.begun {
+            begun.sent = sent.saturating_add(records.len());
+        }
+        Ok(())
+    }
+
+    /// Hands records over behind so many others.
+    fn send_after(&self, sent: usize, records: &[NewRecord]) -> Result<(), Stop> {
         let names: &Names = &self.site.names;
-        for (position, record) in records.iter().enumerate() {
+        let deadline = self.deadline();
+        for (position, record) in (sent..).zip(records) {
             let name = names.partition(record.to);
             let name = name.map_err(|error| Stop::Abort(error.to_string(), None))?;
             let mut native = BaseRecord::<[u8], [u8], usize>::with_opaque_to(
@@ -288,7 +368,7 @@ impl Transaction {
                     return Err(self.failed(self.explain(&error), None));
                 }
                 native = returned;
-                self.producer.poll(LOOK);
+                self.look();
             }
         }
         Ok(())
@@ -301,7 +381,7 @@ impl Transaction {
             if Instant::now() > deadline {
                 return Err(Stop::Broken("the records were not written in time".to_owned()));
             }
-            self.producer.poll(LOOK);
+            self.look();
         }
         match failed() {
             None => Ok(()),
@@ -309,6 +389,15 @@ impl Transaction {
                 ::metrics::counter!(metrics::LOG_PRODUCE_ERRORS_TOTAL).increment(1);
                 Err(self.failed(self.producer.context().last.explain(cause), None))
             }
+        }
+    }
+
+    /// Takes what the library has to tell of deliveries, and waits a little if that was nothing.
+    fn look(&self) {
+        let before = self.producer.in_flight_count();
+        self.producer.poll(Duration::ZERO);
+        if self.producer.in_flight_count() == before {
+            std::thread::park_timeout(LOOK);
         }
     }
 
@@ -322,7 +411,7 @@ impl Transaction {
                 scope.spawn(move || {
                     use std::sync::mpsc::TryRecvError;
                     while is_over.try_recv() == Err(TryRecvError::Empty) {
-                        self.producer.poll(LOOK);
+                        self.look();
                     }
                 });
                 let aborted = self.insist("abort_transaction", deadline, || {

@@ -2,11 +2,12 @@
 
 mod step;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rdkafka::topic_partition_list::Offset as Start;
+use schemas::Partition;
 
 use super::Site;
 use super::assignment;
@@ -19,7 +20,7 @@ use super::reader::Reader;
 use super::settings::{Appetite, Reports};
 use super::transaction::Transaction;
 use crate::log::{
-    Assigned, Error, Event, Record, Step, StepError, TopicPartition, Worker, WorkerSpec,
+    Assigned, Error, Event, NewRecord, Record, Step, StepError, TopicPartition, Worker, WorkerSpec,
 };
 use crate::metrics;
 
@@ -49,6 +50,8 @@ pub(super) struct KafkaWorker {
     cursors: Cursors,
     events: VecDeque<Event>,
     standing: Standing,
+    /// Whose changelogs were written ahead of the step.
+    ahead: BTreeSet<Partition>,
 }
 
 /// What a worker may do.
@@ -88,6 +91,7 @@ impl KafkaWorker {
             cursors: Cursors::default(),
             events: VecDeque::new(),
             standing: Standing::Between,
+            ahead: BTreeSet::new(),
         })
     }
 
@@ -312,6 +316,7 @@ impl KafkaWorker {
 
 impl Worker for KafkaWorker {
     fn poll(&mut self, timeout: Duration) -> Result<Event, Error> {
+        self.take_back();
         let started = Instant::now();
         let timeout = timeout.min(WAIT_MAX);
         loop {
@@ -348,8 +353,14 @@ impl Worker for KafkaWorker {
         }
     }
 
+    fn write_ahead(&mut self, records: &mut Vec<NewRecord>) {
+        self.begin_with(records);
+    }
+
     fn commit(&mut self, step: Step) -> Result<(), StepError> {
-        self.make(step)
+        let made = self.make(step);
+        self.take_back();
+        made
     }
 
     fn restore(
@@ -357,6 +368,7 @@ impl Worker for KafkaWorker {
         changelog: TopicPartition,
         apply: &mut dyn FnMut(Record),
     ) -> Result<(), Error> {
+        self.take_back();
         self.site.check([changelog])?;
         let mut troubled = false;
         let restored = self.replay(changelog, apply, &mut troubled);
@@ -378,6 +390,13 @@ impl Worker for KafkaWorker {
         if let (Standing::Owner { reading: true }, Some(member)) = (&self.standing, &self.member) {
             member.resume(&[partition]);
         }
+    }
+}
+
+impl Drop for KafkaWorker {
+    fn drop(&mut self) {
+        // Readers of committed records would wait for its end.
+        self.take_back();
     }
 }
 

@@ -12,8 +12,8 @@ use crate::log::kafka::mark::Place;
 use crate::log::kafka::member::Member;
 use crate::log::kafka::name::number;
 use crate::log::kafka::settings;
-use crate::log::kafka::transaction::{Failure, Offsets};
-use crate::log::{Error, Step, StepError, TopicPartition};
+use crate::log::kafka::transaction::{Failure, Offsets, Transaction};
+use crate::log::{Error, NewRecord, Step, StepError, TopicPartition};
 
 /// Bytes of the text that a group keeps with an offset.
 const METADATA_BYTES_MAX: usize = 4000;
@@ -24,10 +24,17 @@ const ASK_AGAIN: Duration = Duration::from_millis(200);
 
 type Places = BTreeMap<TopicPartition, Place>;
 
+/// The partitions of the changelogs that records are for.
+fn changelogs(records: &[NewRecord]) -> impl Iterator<Item = Partition> {
+    let is_state = |record: &&NewRecord| record.to.topic.spec().cleanup == Cleanup::Compact;
+    records.iter().filter(is_state).map(|record| record.to.partition)
+}
+
 impl KafkaWorker {
     /// Makes a step.
     pub(super) fn make(&mut self, step: Step) -> Result<(), StepError> {
-        if step.records.is_empty() && step.offsets.is_empty() {
+        let is_begun = self.transaction.as_ref().is_some_and(Transaction::is_begun);
+        if step.records.is_empty() && step.offsets.is_empty() && !is_begun {
             return Ok(());
         }
         if let Some((of, _)) =
@@ -69,6 +76,30 @@ impl KafkaWorker {
         }
     }
 
+    /// Begins the next step with these records, if there is nothing to be found out before.
+    pub(super) fn begin_with(&mut self, records: &mut Vec<NewRecord>) {
+        let Some(member) = &self.member else { return };
+        let stands = matches!(self.standing, Standing::Owner { .. });
+        if !stands || member.has_notice() || member.is_superseded() || member.is_lost() {
+            return;
+        }
+        if self.site.check(records.iter().map(|record| record.to)).is_err() {
+            return;
+        }
+        let Some(transaction) = self.transaction.as_mut().filter(|t| t.is_usable()) else { return };
+        self.ahead.extend(changelogs(records));
+        transaction.ahead(records);
+        records.clear();
+    }
+
+    /// What was written ahead and has no step never happens.
+    pub(super) fn take_back(&mut self) {
+        if let Some(transaction) = &mut self.transaction {
+            transaction.take_back();
+        }
+        self.ahead.clear();
+    }
+
     /// Whether the worker may make steps now.
     fn check_standing(&mut self) -> Result<(), StepError> {
         let has_notice = self.member.as_ref().is_some_and(Member::has_notice);
@@ -100,14 +131,12 @@ impl KafkaWorker {
         let places = step.offsets.iter().map(|(of, committed)| (*of, Place::new(committed, &mark)));
         let mut places: Places = places.collect();
         let mut covered: HashSet<Partition> = places.keys().map(|of| of.partition).collect();
-        for record in &step.records {
-            let is_state = record.to.topic.spec().cleanup == Cleanup::Compact;
-            if !is_state || !covered.insert(record.to.partition) {
+        for partition in self.ahead.iter().copied().chain(changelogs(&step.records)) {
+            if !covered.insert(partition) {
                 continue;
             }
             let inputs = self.spec.topics.iter();
-            let mut inputs = inputs
-                .map(|topic| TopicPartition { topic: *topic, partition: record.to.partition });
+            let mut inputs = inputs.map(|topic| TopicPartition { topic: *topic, partition });
             if let Some(of) = inputs.find(|of| self.cursors.has(*of)) {
                 places.insert(of, Place::again(self.cursors.place(of), &mark));
             }
@@ -154,6 +183,7 @@ impl KafkaWorker {
 
     /// Everything is lost. The next poll joins again.
     fn leave(&mut self, cause: String) -> StepError {
+        self.take_back();
         self.member = None;
         self.transaction = None;
         self.standing = Standing::Between;
