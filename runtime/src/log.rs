@@ -251,7 +251,7 @@ pub trait Worker: Send {
     /// Offers records of the next step, so that the log can write them while the caller decides the rest
     /// of it. What the log takes is gone from `records`: it comes before all else of the step that
     /// [`Worker::commit`] makes next, and happens with it or not at all. What is left is still the
-    /// caller's. If anything but `commit` is called next, what was taken never happens.
+    /// caller's. If the worker polls, restores or goes away before that, what was taken never happens.
     fn write_ahead(&mut self, _records: &mut Vec<NewRecord>) {}
 
     /// Commits a step.

@@ -37,7 +37,11 @@ pub(crate) fn describe() {
     describe_histogram!(LOG_COMMIT_RECORDS, "Records appended by one transaction");
     describe_counter!(LOG_RECORDS_TOTAL, "Records appended to the embedded log");
     describe_gauge!(LOG_QUEUE_REQUESTS, "Requests left waiting when a transaction began");
-    describe_histogram!(LOG_STEP_SECONDS, Unit::Seconds, "Time of a part of a step on Kafka");
+    describe_histogram!(
+        LOG_STEP_SECONDS,
+        Unit::Seconds,
+        "Time of a part of a step on Kafka; a long one is sent in several"
+    );
     describe_counter!(LOG_STEPS_TOTAL, "Steps on Kafka, by outcome");
     describe_counter!(LOG_REBALANCES_TOTAL, "Rebalances of a group on Kafka");
     describe_counter!(LOG_PRODUCE_ERRORS_TOTAL, "Records that Kafka did not take");

@@ -5,10 +5,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use runtime::config::{KafkaConfig, KafkaSecurity, SecurityProtocol};
-use runtime::log::kafka::{KafkaLog, admin};
+use runtime::log::kafka::{KafkaLog, StepObserver, StepPoint, admin};
 use runtime::log::{
     Committed, Error, Event, Log, NewRecord, Offset, Record, Step, StepError, TopicPartition,
     WorkerSpec,
@@ -121,6 +122,58 @@ fn a_step_with_a_record_that_is_too_large_fails_for_good() {
     is_fatal(worker.commit(Step { records: vec![record(output, 0), huge], offsets: vec![] }));
     assert_eq!(numbers(&log, output), [0; 0]);
     drop(worker);
+    admin::delete_topics(&config, &LAYOUT, &topics).unwrap();
+}
+
+/// Notes the points that steps pass.
+#[derive(Debug, Default)]
+struct Course(Mutex<Vec<StepPoint>>);
+
+impl StepObserver for Course {
+    fn reached(&self, point: StepPoint) {
+        self.0.lock().unwrap().push(point);
+    }
+}
+
+impl Course {
+    fn take(&self) -> Vec<StepPoint> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+#[test]
+fn a_long_step_is_on_its_way_before_its_end() {
+    use StepPoint::{AfterAbort, AfterBegin, AfterSend, BeforeAbort, BeforeBegin, BeforeSend};
+    let config = on_kafka::config(&on_kafka::brokers());
+    let topics = [Topic::OrdersCommands, Topic::Orders, Topic::TransfersRaw];
+    admin::create_some(&config, &LAYOUT, &topics).unwrap();
+    let course = Arc::new(Course::default());
+    let log = KafkaLog::open(&config, LAYOUT).unwrap().with_observer(course.clone());
+    let output = at(Topic::Orders, 0);
+    let mut worker = log.worker(member("a", vec![Topic::OrdersCommands])).unwrap();
+    let started = Instant::now();
+    while !matches!(worker.poll(Duration::from_millis(50)).unwrap(), Event::Assigned(_)) {
+        assert!(started.elapsed() < PATIENCE);
+    }
+    course.take();
+    let mut ahead = vec![record(output, 0)];
+    worker.write_ahead(&mut ahead);
+    assert_eq!(ahead, []);
+    assert_eq!(course.take(), [BeforeBegin, AfterBegin, BeforeSend, AfterSend]);
+    ahead.push(record(output, 1));
+    worker.write_ahead(&mut ahead);
+    assert_eq!(ahead, []);
+    assert_eq!(course.take(), [BeforeSend, AfterSend]);
+    worker.commit(Step { records: vec![record(output, 2)], offsets: Vec::new() }).unwrap();
+    assert!(!course.take().contains(&BeforeBegin), "the step is one transaction");
+    assert_eq!(numbers(&log, output), [0, 1, 2]);
+
+    // One that has no end is aborted at once: readers of what is committed would wait for it.
+    worker.write_ahead(&mut vec![record(output, 3)]);
+    drop(worker);
+    assert!(course.take().ends_with(&[BeforeAbort, AfterAbort]));
+    produce(&log, vec![record(output, 4)]).unwrap();
+    assert_eq!(numbers(&log, output), [0, 1, 2, 4]);
     admin::delete_topics(&config, &LAYOUT, &topics).unwrap();
 }
 

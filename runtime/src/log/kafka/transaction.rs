@@ -5,6 +5,8 @@
 //! not known for certain, and whatever may still be under way on a connection that broke, is answered by
 //! another producer: its start settles what the last one left.
 
+mod stop;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,6 +26,8 @@ use super::settings::Reports;
 use super::{context::StepContext, settings};
 use crate::log::{Error, NewRecord, Offset};
 use crate::metrics;
+pub(super) use stop::Failure;
+use stop::Stop;
 
 /// How often deliveries are looked at. The binding cannot wait less than a millisecond without working all
 /// the while.
@@ -63,43 +67,6 @@ pub(super) struct Offsets<'a> {
     pub(super) places: &'a TopicPartitionList,
     /// Who says so.
     pub(super) member: &'a ConsumerGroupMetadata,
-}
-
-/// Why a step is not known to have happened.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Failure {
-    /// Nothing was written.
-    Aborted(String),
-    /// Nothing was written, and the group says why: the membership is lost.
-    Lost(Lost, String),
-    /// Nothing was written: another producer has the name, or the broker gave this one up.
-    Fenced(String),
-    /// Nothing was written, and nothing of it ever can be: a record is too large.
-    Refused(String),
-    /// It may have been written.
-    Unknown(String),
-}
-
-/// Where a step stopped.
-enum Stop {
-    Abort(String, Option<Lost>),
-    Fenced(String),
-    /// Nothing was committed, and this producer is of no more use.
-    Broken(String),
-    /// Nothing of it can ever be written.
-    Refused(String),
-    Unknown(String),
-}
-
-impl Stop {
-    /// What it means where the broker may have been told to commit: it may have done so, also where the
-    /// library would abort now (it says so of any answer that it does not know).
-    fn once_asked_to_commit(self) -> Self {
-        match self {
-            Self::Abort(cause, _) | Self::Broken(cause) => Self::Unknown(cause),
-            other => other,
-        }
-    }
 }
 
 impl Transaction {
@@ -198,9 +165,20 @@ impl Transaction {
 
     /// Aborts what was begun and has no end.
     pub(super) fn take_back(&mut self) {
-        if self.begun.take().is_some() {
-            self.usable &= self.abort();
-            ::metrics::counter!(metrics::LOG_STEPS_TOTAL, "outcome" => "aborted").increment(1);
+        let Some(begun) = self.begun.take() else { return };
+        if let Some(stop) = begun.stopped {
+            tracing::debug!(cause = stop.cause(), "what was written of a step had failed");
+        }
+        self.usable &= self.abort();
+        self.end("aborted");
+    }
+
+    /// A step is over. What may still be under way of it must not meet the next one.
+    fn end(&mut self, outcome: &'static str) {
+        ::metrics::counter!(metrics::LOG_STEPS_TOTAL, "outcome" => outcome).increment(1);
+        self.listen();
+        if self.producer.context().was_disturbed() {
+            self.usable = false;
         }
     }
 
@@ -242,11 +220,7 @@ impl Transaction {
                 ("unknown", Err(Failure::Unknown(cause)))
             }
         };
-        ::metrics::counter!(metrics::LOG_STEPS_TOTAL, "outcome" => outcome).increment(1);
-        self.listen();
-        if self.producer.context().was_disturbed() {
-            self.usable = false;
-        }
+        self.end(outcome);
         result
     }
 
@@ -459,25 +433,5 @@ impl Transaction {
             observer.reached(after);
         }
         Ok(result)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn once_asked_to_commit_only_being_fenced_is_certain() {
-        let cause = || "why".to_owned();
-        let unknown = [
-            Stop::Abort(cause(), None),
-            Stop::Abort(cause(), Some(Lost::Evicted)),
-            Stop::Broken(cause()),
-            Stop::Unknown(cause()),
-        ];
-        for stop in unknown {
-            assert!(matches!(stop.once_asked_to_commit(), Stop::Unknown(_)));
-        }
-        assert!(matches!(Stop::Fenced(cause()).once_asked_to_commit(), Stop::Fenced(_)));
     }
 }

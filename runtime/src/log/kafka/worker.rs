@@ -110,6 +110,7 @@ impl KafkaWorker {
 
     /// Everything is lost, and another worker has the name.
     fn supersede(&mut self) {
+        self.take_back();
         self.standing = Standing::Superseded;
         self.transaction = None;
         self.cursors.clear();

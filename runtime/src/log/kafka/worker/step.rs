@@ -33,7 +33,7 @@ fn changelogs(records: &[NewRecord]) -> impl Iterator<Item = Partition> {
 impl KafkaWorker {
     /// Makes a step.
     pub(super) fn make(&mut self, step: Step) -> Result<(), StepError> {
-        let is_begun = self.transaction.as_ref().is_some_and(Transaction::is_begun);
+        let is_begun = self.is_begun();
         if step.records.is_empty() && step.offsets.is_empty() && !is_begun {
             return Ok(());
         }
@@ -58,6 +58,9 @@ impl KafkaWorker {
         }
         if let Err(error) = self.fence_predecessors() {
             return Err(self.abort(error.to_string()));
+        }
+        if is_begun && !self.is_begun() {
+            return Err(self.abort("another producer took the place of the step's".to_owned()));
         }
         match self.run(&step, &places) {
             Ok(()) => {
@@ -90,6 +93,10 @@ impl KafkaWorker {
         self.ahead.extend(changelogs(records));
         transaction.ahead(records);
         records.clear();
+    }
+
+    fn is_begun(&self) -> bool {
+        self.transaction.as_ref().is_some_and(Transaction::is_begun)
     }
 
     /// What was written ahead and has no step never happens.
