@@ -8,6 +8,28 @@ use serde_json::{Value as Json, json};
 use super::*;
 use crate::record::{Alert, Order, example};
 
+/// What a function says of each example, whatever its type.
+macro_rules! each_example {
+    ($check:ident) => {
+        [
+            $check(&example::chain_record()),
+            $check(&example::chain_head()),
+            $check(&example::order_command()),
+            $check(&example::deposit_command()),
+            $check(&example::order()),
+            $check(&example::deposit()),
+            $check(&example::transfer()),
+            $check(&example::matching_entry()),
+            $check(&example::orders_entry()),
+            $check(&example::delivery()),
+            $check(&example::attempt()),
+            $check(&example::chain_progress()),
+            $check(&example::alert()),
+            $check(&example::dead_letter()),
+        ]
+    };
+}
+
 #[test]
 fn bytes_that_are_not_the_record_are_told_apart() {
     let good = encode(&example::alert()).unwrap();
@@ -61,22 +83,7 @@ fn damaged_bytes_are_refused_or_another_record() {
         }
         refused
     }
-    let refused = [
-        check(&example::chain_record()),
-        check(&example::chain_head()),
-        check(&example::order_command()),
-        check(&example::deposit_command()),
-        check(&example::order()),
-        check(&example::deposit()),
-        check(&example::transfer()),
-        check(&example::matching_entry()),
-        check(&example::orders_entry()),
-        check(&example::delivery()),
-        check(&example::attempt()),
-        check(&example::chain_progress()),
-        check(&example::alert()),
-        check(&example::dead_letter()),
-    ];
+    let refused = each_example!(check);
     assert!(refused.iter().all(|count| *count > 50), "{refused:?}");
 }
 
@@ -252,21 +259,6 @@ fn what_a_version_may_lack_gets_its_default() {
         }
         count
     }
-    let optional = [
-        check(&example::chain_record()),
-        check(&example::chain_head()),
-        check(&example::order_command()),
-        check(&example::deposit_command()),
-        check(&example::order()),
-        check(&example::deposit()),
-        check(&example::transfer()),
-        check(&example::matching_entry()),
-        check(&example::orders_entry()),
-        check(&example::delivery()),
-        check(&example::attempt()),
-        check(&example::chain_progress()),
-        check(&example::alert()),
-        check(&example::dead_letter()),
-    ];
+    let optional = each_example!(check);
     assert!(optional.iter().sum::<usize>() > 50, "{optional:?}");
 }
