@@ -209,3 +209,6 @@ struct Story {
     told: HashSet<Place>,
     delivered: Vec<Delivered>,
 }
+
+#[cfg(test)]
+mod tests;

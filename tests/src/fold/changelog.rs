@@ -60,8 +60,14 @@ impl<'a> Steps<'a> {
         Self { of, entries, explained: 0, changed: BTreeMap::new() }
     }
 
-    /// Nothing of the present step is taken.
-    pub(super) fn begin_step_again(&mut self) {
+    /// How many entries are explained.
+    pub(super) fn explained(&self) -> usize {
+        self.explained
+    }
+
+    /// So many entries are explained, and nothing of the step after them is taken.
+    pub(super) fn go_back_to(&mut self, explained: usize) {
+        self.explained = explained;
         self.changed.clear();
     }
 

@@ -3,9 +3,11 @@
 //! An input may come next if its outputs are the next ones in all their partitions, and exactly those
 //! that the machine writes in its present state, and if the next entries of the changelog have what it
 //! changes. Where inputs of two topics may both come next, one is taken, and if nothing fits later the
-//! other. Such a choice is over where a step ends: there the changelog has said what the state is.
+//! other. Where a step ends the changelog has said what the state is. But what looks like the end may not
+//! be one: behind it, a head that was read twice may have come before the command that freed a deposit or
+//! after it, and only what is forgotten then tells. So the choices of the last steps stay open.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use runtime::Envelope;
@@ -16,6 +18,9 @@ use super::changelog::Steps;
 use super::machine::Folded;
 use super::output::{Fronts, Output, Outputs, cause, difference, id, place};
 use super::{Change, Flaw, FlawKind, Taken};
+
+/// How many steps with choices may be gone back to.
+const STEPS_BACK: usize = 64;
 
 /// An order in which `machine` takes all `inputs` (one slice for each topic) and writes exactly what is
 /// there.
@@ -31,8 +36,15 @@ pub(super) fn order<M: Folded>(
 ) -> Result<Vec<Taken<M>>, Flaw> {
     let machine = M::new(partition, layout);
     let next = vec![0; inputs.len()];
+    let step = Step {
+        machine: machine.clone(),
+        fronts: Fronts::default(),
+        next: next.clone(),
+        taken: 0,
+        explained: 0,
+    };
     let mut search = Search {
-        step: Step { machine: machine.clone(), fronts: Fronts::default(), next: next.clone() },
+        step,
         machine,
         steps: Steps::new::<M>(partition, changelog),
         inputs,
@@ -42,6 +54,7 @@ pub(super) fn order<M: Folded>(
         taken: Vec::new(),
         way: Vec::new(),
         choices: Vec::new(),
+        past: VecDeque::new(),
         seen: HashSet::new(),
         furthest: None,
     };
@@ -66,11 +79,21 @@ struct Fit<M: Folded> {
     changes: Vec<Change>,
 }
 
-/// Where the present step begins.
+/// Where a step begins.
 struct Step<M> {
     machine: M,
     fronts: Fronts,
     next: Vec<usize>,
+    /// How many inputs are taken, and how many entries explained.
+    taken: usize,
+    explained: usize,
+}
+
+/// A step that seemed to end, and might have been another one.
+struct Past<M> {
+    step: Step<M>,
+    way: Vec<usize>,
+    choices: Vec<(usize, usize)>,
 }
 
 struct Search<'a, M: Folded> {
@@ -87,8 +110,11 @@ struct Search<'a, M: Folded> {
     way: Vec<usize>,
     /// How many inputs of the step were taken when there was a choice, and a topic not chosen.
     choices: Vec<(usize, usize)>,
-    /// Where there was a choice in this step: what was taken, and what that had changed.
-    seen: HashSet<(Vec<usize>, u64)>,
+    /// Steps before it that had choices, the last one last.
+    past: VecDeque<Past<M>>,
+    /// Where there was a choice: what was taken, how many entries were explained, and what the step had
+    /// changed. That is all the state there is.
+    seen: HashSet<(Vec<usize>, usize, u64)>,
     furthest: Option<(usize, Flaw)>,
 }
 
@@ -114,7 +140,8 @@ impl<'a, M: Folded> Search<'a, M> {
         }
         fitting.retain(|topic| self.fits(*topic));
         let Some((first, others)) = fitting.split_first() else { return false };
-        if !others.is_empty() && !self.seen.insert((self.next.clone(), self.steps.fingerprint())) {
+        let here = || (self.next.clone(), self.steps.explained(), self.steps.fingerprint());
+        if !others.is_empty() && !self.seen.insert(here()) {
             return false;
         }
         self.choices.extend(others.iter().map(|other| (self.way.len(), *other)));
@@ -208,29 +235,42 @@ impl<'a, M: Folded> Search<'a, M> {
         }
     }
 
-    /// A step has ended: what was taken until here stays.
+    /// A step has ended.
     fn begin_step(&mut self) {
-        self.way.clear();
-        self.choices.clear();
-        self.seen.clear();
+        let way = std::mem::take(&mut self.way);
         // With one topic there is never a choice to come back to.
-        if self.inputs.len() > 1 {
-            self.step = Step {
-                machine: self.machine.clone(),
-                fronts: self.fronts.clone(),
-                next: self.next.clone(),
-            };
+        if self.inputs.len() == 1 {
+            return;
+        }
+        let next = Step {
+            machine: self.machine.clone(),
+            fronts: self.fronts.clone(),
+            next: self.next.clone(),
+            taken: self.taken.len(),
+            explained: self.steps.explained(),
+        };
+        let step = std::mem::replace(&mut self.step, next);
+        let choices = std::mem::take(&mut self.choices);
+        if !choices.is_empty() {
+            self.past.push_back(Past { step, way, choices });
+            if self.past.len() > STEPS_BACK {
+                self.past.pop_front();
+            }
         }
     }
 
     /// Goes back to the last choice and takes the other input there.
     fn go_back(&mut self) -> bool {
+        if self.choices.is_empty() {
+            let Some(Past { step, way, choices }) = self.past.pop_back() else { return false };
+            (self.step, self.way, self.choices) = (step, way, choices);
+        }
         let Some((at, other)) = self.choices.pop() else { return false };
-        self.taken.truncate(self.taken.len() - self.way.len());
+        self.taken.truncate(self.step.taken);
         self.machine = self.step.machine.clone();
         self.fronts = self.step.fronts.clone();
         self.next.clone_from(&self.step.next);
-        self.steps.begin_step_again();
+        self.steps.go_back_to(self.step.explained);
         let way = std::mem::take(&mut self.way);
         let again = way[..at].iter().chain([&other]).all(|topic| self.take(*topic));
         assert!(again, "what fitted once fits again");
