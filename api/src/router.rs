@@ -81,7 +81,7 @@ pub async fn serve(
     Ok(())
 }
 
-/// All routes (spec 4; those the spec does not show are in design section 7).
+/// All routes (spec 4; `docs/API.md` has those that the interface does not show).
 fn routes(api: Arc<Api>) -> Router {
     let service = Router::new()
         .route("/orders", post(service::create))

@@ -1,4 +1,4 @@
-//! The checkout's API (design section 7): what the holder of a signed link may ask and choose.
+//! The checkout's API (`docs/API.md`): what the holder of a signed link may ask and choose.
 
 use axum::Json;
 use axum::extract::{Path, RawQuery, State};

@@ -1,10 +1,10 @@
 //! An independent model of the processor, and a world to compare it in.
 //!
-//! [`predict`] is the design's text as a slow, synchronous function over everything that happened
-//! outside: no queues, no answers that are still under way, no state that must survive. It shares
+//! [`predict`] is what the processor promises, as a slow, synchronous function over everything that
+//! happened outside: no queues, no answers that are still under way, no state that must survive. It shares
 //! nothing with the machines but the vocabulary. Beside it: [`chain`], a chain with
 //! reorganisations as ingest tells of it; [`station`] and [`pipeline`], the two machines with their
-//! queues and an adversary; [`check`], the numbered invariants of design 11 over what came out.
+//! queues and an adversary; [`check`], the invariants of `docs/invariants.md` over what came out.
 
 pub mod chain;
 pub mod check;

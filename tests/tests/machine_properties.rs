@@ -1,5 +1,5 @@
-//! Properties of the processor's machines: the invariants of design 11 under an adversary, and the
-//! outcomes against an independent model.
+//! Properties of the processor's machines: the invariants of `docs/invariants.md` under an
+//! adversary, and the outcomes against an independent model.
 //!
 //! A case is a list of things that happen outside, each with dice for what the adversary does next. A
 //! failing case is shrunk and printed, and its seed kept in `machine_properties.regressions`.

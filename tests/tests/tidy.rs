@@ -87,7 +87,7 @@ fn crates_depend_in_one_direction() {
                 all
             }
             "tests" => vec!["schemas", "runtime", "store", "processor", "devnet", "xtask"],
-            other => panic!("{other} is not in design section 2"),
+            other => panic!("{other} has no row in this table"),
         }
     };
     let all = dependencies();
@@ -280,4 +280,124 @@ fn the_executable_starts_in_thirty_lines() {
 fn ci_runs_one_command() {
     let text = read(Path::new(".ci/run"));
     assert!(text.contains("exec cargo xtask test"), "{text}");
+}
+
+/// Text files that may cite the interface or an invariant: code, schemas, scripts and prose.
+fn citing_files() -> impl Iterator<Item = PathBuf> {
+    let extensions = ["rs", "md", "toml", "avsc", "sql", "cql", "py", "js", "java", "yml"];
+    let cites =
+        |path: &PathBuf| !["docs/interface.md", "docs/invariants.md"].contains(&path_text(path));
+    extensions.into_iter().flat_map(files).filter(cites)
+}
+
+fn path_text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Every number that follows `word` in a line: "spec 2.1, 2.2 and 3" has three. Test names write
+/// them with underscores.
+fn cited(line: &str, word: &str) -> Vec<String> {
+    let line = line.to_ascii_lowercase();
+    let mut found = Vec::new();
+    for (at, _) in line.match_indices(word) {
+        if line[..at].ends_with(|c: char| c.is_ascii_alphanumeric()) {
+            continue;
+        }
+        let mut rest = line[at + word.len()..].trim_start_matches('s').to_owned();
+        if rest.starts_with('_') {
+            rest = rest.replace('_', ".").replacen('.', " ", 1);
+        }
+        while let Some(next) = rest.strip_prefix(' ').map(str::to_owned) {
+            let end = next.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(next.len());
+            let number = next[..end].trim_end_matches('.');
+            if !number.starts_with(|c: char| c.is_ascii_digit()) {
+                break;
+            }
+            found.push(number.to_owned());
+            let after = &next[end..];
+            rest = after.strip_prefix(" and").or(after.strip_prefix(',')).unwrap_or("").to_owned();
+        }
+    }
+    found
+}
+
+/// The numbers of headings, and of the numbered rows below them: 6.3 and 6.3.1.
+fn numbered(text: &str) -> BTreeSet<String> {
+    let mut numbers = BTreeSet::new();
+    let mut heading = String::new();
+    for line in text.lines() {
+        let (title, is_heading) =
+            (line.trim_start_matches('#').trim_start(), line.starts_with('#'));
+        let first = title.split(' ').next().unwrap_or_default();
+        let number = first.trim_end_matches('.');
+        if number.is_empty() || !number.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
+            continue;
+        }
+        if is_heading {
+            number.clone_into(&mut heading);
+            numbers.insert(heading.clone());
+        } else if first.ends_with('.') {
+            numbers.insert(format!("{heading}.{number}"));
+        }
+    }
+    numbers
+}
+
+#[test]
+fn citations_resolve() {
+    let interface = numbered(&read(Path::new("docs/interface.md")));
+    let invariants = numbered(&read(Path::new("docs/invariants.md")));
+    assert!(interface.contains("6.3.5") && invariants.contains("10"), "nothing is numbered");
+    let (mut found, mut specs) = (Vec::new(), 0);
+    for path in citing_files() {
+        for (number, line) in read(&path).lines().enumerate() {
+            let mut missing = |word: &str, cited: &str| {
+                found.push(format!("{}:{}: no {word} {cited}", path.display(), number + 1));
+            };
+            for cited in cited(line, "spec") {
+                specs += 1;
+                if !interface.contains(&cited) {
+                    missing("spec", &cited);
+                }
+            }
+            for cited in cited(line, "invariant").iter().filter(|c| !invariants.contains(*c)) {
+                missing("invariant", cited);
+            }
+            // It is not in the repository: nobody could look it up.
+            for cited in [cited(line, "design"), cited(line, "design section")].concat() {
+                missing("design", &cited);
+            }
+        }
+    }
+    assert_none(&found);
+    assert!(specs >= 100, "only {specs} citations of the interface were found");
+}
+
+#[test]
+fn every_invariant_names_a_test() {
+    let text = read(Path::new("docs/invariants.md"));
+    let mut found = Vec::new();
+    for section in text.split("\n## ").skip(1) {
+        let title = section.lines().next().unwrap_or_default();
+        let tests: Vec<_> = section.split('`').filter_map(|part| part.split_once("::")).collect();
+        if tests.is_empty() {
+            found.push(format!("{title}: names no test"));
+        }
+        for (file, test) in tests {
+            if !root().join(file).exists() || !has_test(&read(Path::new(file)), test) {
+                found.push(format!("{title}: {file} has no test {test}"));
+            }
+        }
+    }
+    assert_none(&found);
+}
+
+/// Whether a file has a function of this name directly below an attribute that makes it a test.
+fn has_test(text: &str, name: &str) -> bool {
+    text.split("#[").skip(1).any(|part| {
+        let is_test = ["test]", "tokio::test"].iter().any(|start| part.starts_with(start));
+        let item = part.split_once('\n').map_or("", |(_, item)| item).trim_start();
+        let item = item.strip_prefix("async ").unwrap_or(item);
+        is_test && item.starts_with(&format!("fn {name}("))
+    })
 }

@@ -13,7 +13,7 @@
 //! An event whose receiver is busy is put off, which is not an attempt: the first time before an
 //! attempt through `webhooks.defer.5s`, and every further time through `webhooks.defer.60s`.
 //!
-//! **Invariants** (design 11.9): each event is attempted at least once, at most 12 times on its
+//! **Invariants** (invariant 9): each event is attempted at least once, at most 12 times on its
 //! own, never before it is due; exactly HTTP 200 is success, whatever its body (spec 6.3.1); an
 //! offset is committed only in one step with the records that its attempt led to; a receiver that
 //! is slow delays its own events alone; no address inside the operator's network is called unless

@@ -1,4 +1,4 @@
-//! The checkout's API (design section 7).
+//! The checkout's API, as `docs/API.md` describes it.
 
 use reqwest::Method;
 use schemas::record::{Order, OrderCommandBody};

@@ -1,4 +1,4 @@
-//! The numbered invariants of design 11, over the records that the two machines wrote.
+//! The invariants of `docs/invariants.md`, over the records that the two machines wrote.
 //!
 //! Nothing here looks into a machine: every check starts from the inputs as delivered, the records
 //! written, and the true chain.
@@ -22,7 +22,7 @@ use super::pipeline::Delivered;
 /// An invariant that did not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Its number in design 11.
+    /// Its number in `docs/invariants.md`.
     pub invariant: u8,
     /// What was seen.
     pub text: String,
@@ -30,7 +30,7 @@ pub struct Violation {
 
 impl std::fmt::Display for Violation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "invariant {} of design 11: {}", self.invariant, self.text)
+        write!(f, "invariant {}: {}", self.invariant, self.text)
     }
 }
 

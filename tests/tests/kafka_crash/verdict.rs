@@ -10,7 +10,7 @@ use tests::machine_model::check::Ledger;
 
 use crate::load::Shop;
 
-/// Every output is explained, and the invariants of design 11 hold on it.
+/// Every output is explained, and the invariants hold on it.
 pub(crate) fn judge(shop: &Shop, reading: &Reading, committed: &Positions) -> Explanation {
     let untaken = reading.untaken(committed);
     assert!(untaken.is_empty(), "inputs that nobody took: {untaken:?}");
