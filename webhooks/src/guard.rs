@@ -117,14 +117,21 @@ impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let allow_private_addresses = self.allow_private_addresses;
         Box::pin(async move {
-            let found: Vec<SocketAddr> =
-                tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            let forbidden = found.iter().map(SocketAddr::ip).find(|ip| !is_public(*ip));
-            match forbidden {
-                Some(address) if !allow_private_addresses => Err(Refusal::Address(address).into()),
-                _ => Ok(Box::new(found.into_iter()) as Addrs),
-            }
+            let found = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            let permitted = permit(found, allow_private_addresses)?;
+            Ok(Box::new(permitted.into_iter()) as Addrs)
         })
+    }
+}
+
+/// The addresses of a name, unless one of them may not be called.
+fn permit(
+    found: Vec<SocketAddr>,
+    allow_private_addresses: bool,
+) -> Result<Vec<SocketAddr>, Refusal> {
+    match found.iter().map(SocketAddr::ip).find(|ip| !is_public(*ip)) {
+        Some(address) if !allow_private_addresses => Err(Refusal::Address(address)),
+        _ => Ok(found),
     }
 }
 
@@ -209,6 +216,19 @@ mod tests {
             "2003::1",
         ] {
             assert!(is_public(text.parse().unwrap()), "{text}");
+        }
+    }
+
+    #[test]
+    fn one_forbidden_address_refuses_the_name() {
+        let of =
+            |ips: &[[u8; 4]]| -> Vec<SocketAddr> { ips.iter().map(|ip| (*ip, 0).into()).collect() };
+        let (public, own) = ([1, 1, 1, 1], [10, 0, 0, 1]);
+        let refused = Err(Refusal::Address(own.into()));
+        assert_eq!(permit(of(&[public, public]), false), Ok(of(&[public, public])));
+        for found in [of(&[own]), of(&[own, public]), of(&[public, own])] {
+            assert_eq!(permit(found.clone(), false), refused);
+            assert_eq!(permit(found.clone(), true), Ok(found));
         }
     }
 

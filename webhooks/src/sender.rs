@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use reqwest::header::{CONTENT_TYPE, HeaderName};
 use reqwest::redirect::Policy;
-use reqwest::{Client, Response, StatusCode};
+use reqwest::{Client, ClientBuilder, Response, StatusCode};
 use runtime::Clock;
 use schemas::record::Delivery;
 use schemas::{AttemptOutcome, Secret, sign_service};
@@ -54,21 +54,7 @@ impl Sender {
         // An error says that another part of the process installed one before, which serves as
         // well.
         drop(rustls::crypto::ring::default_provider().install_default());
-        let client = Client::builder()
-            .user_agent(USER_AGENT)
-            .redirect(Policy::none())
-            .no_proxy()
-            .referer(false)
-            // One POST is one attempt: the client repeats nothing by itself.
-            .retry(reqwest::retry::never())
-            // Leaves time to dial another address of the same name.
-            .connect_timeout(config.timeout.mul_f32(0.6))
-            .pool_idle_timeout(IDLE_MAX)
-            .pool_max_idle_per_host(config.concurrency_per_host)
-            .dns_resolver(Arc::new(GuardedResolver {
-                allow_private_addresses: config.allow_private_addresses,
-            }))
-            .build()?;
+        let client = client(config).build()?;
         Ok(Self {
             client,
             secret: config.secret.clone(),
@@ -122,6 +108,24 @@ impl Sender {
             .await
             .map_err(failure)
     }
+}
+
+fn client(config: &Config) -> ClientBuilder {
+    Client::builder()
+        .user_agent(USER_AGENT)
+        .redirect(Policy::none())
+        // A proxy would look names up itself, past the guard.
+        .no_proxy()
+        .referer(false)
+        // One POST is one attempt: the client repeats nothing by itself.
+        .retry(reqwest::retry::never())
+        // Leaves time to dial another address of the same name.
+        .connect_timeout(config.timeout.mul_f32(0.6))
+        .pool_idle_timeout(IDLE_MAX)
+        .pool_max_idle_per_host(config.concurrency_per_host)
+        .dns_resolver(Arc::new(GuardedResolver {
+            allow_private_addresses: config.allow_private_addresses,
+        }))
 }
 
 /// Exactly 200 acknowledges (spec 6.3.1).

@@ -1,6 +1,6 @@
 //! Both loops on their threads over the embedded log: the schedule, restarts, fairness.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use runtime::log::embedded::EmbeddedLog;
 use runtime::log::{Log, Offset, TopicPartition};
 use runtime::{Clock, ManualClock, SystemClock};
-use schemas::record::{Attempt, Delivery, Order, Record, example};
-use schemas::{AttemptOutcome, OrderId, OrderStatus, Topic};
+use schemas::record::{Attempt, Delivery, Order, Record, Transfer, example};
+use schemas::{AttemptOutcome, OrderId, OrderStatus, Topic, TransferId};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -89,24 +89,41 @@ async fn change(log: &EmbeddedLog, order: &Order) {
     log.produce(vec![put(Topic::Orders, &order.order_id.to_string(), order)]).await.unwrap();
 }
 
+async fn unknown(log: &EmbeddedLog, number: i64) {
+    let transfer = Transfer { transfer_id: TransferId(number), ..example::transfer() };
+    log.produce(vec![put(Topic::TransfersUnknown, "", &transfer)]).await.unwrap();
+}
+
+/// The calls of each event.
+fn by_event(receiver: &Receiver) -> BTreeMap<String, Vec<Call>> {
+    let mut events: BTreeMap<_, Vec<Call>> = BTreeMap::new();
+    for call in receiver.calls() {
+        events.entry(call.event_id.clone()).or_default().push(call);
+    }
+    events
+}
+
 fn numbers(calls: &[Call]) -> Vec<i32> {
     calls.iter().map(|call| call.attempt).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn invariant_9_twelve_attempts_at_exactly_their_times_then_dead_spec_6_3_3() {
+async fn invariant_9_twelve_attempts_in_time_then_dead_spec_6_3_3() {
     let clock = Arc::new(ManualClock::new(START));
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path(), clock.clone());
     let failing = Receiver::start(500, clock.clone()).await;
     let quick = Receiver::start(200, clock.clone()).await;
-    let running = Running::start(&log, &config(), clock.clone());
+    let config = Config { unknown_transfer_webhook_url: Some(failing.url()), ..config() };
+    let running = Running::start(&log, &config, clock.clone());
     change(&log, &paid(1, &failing.url())).await;
+    unknown(&log, 1).await;
     let mut canaries = 0;
     let milli = Duration::from_millis(1);
     for failed in 1..=11 {
-        let count = || attempts(&log).iter().filter(|a| a.order_id.is_some()).count();
-        until("the attempt", || count() == failed).await;
+        let is_ours = |attempt: &&Attempt| !attempt.event_id.starts_with("canary");
+        let count = || attempts(&log).iter().filter(is_ours).count();
+        until("both attempts", || count() == 2 * failed).await;
         clock.advance(Duration::from_secs(1 << (failed - 1)) - milli);
         // A delivery that is due now shows that the deliverer has seen this moment.
         canaries += 1;
@@ -114,20 +131,23 @@ async fn invariant_9_twelve_attempts_at_exactly_their_times_then_dead_spec_6_3_3
         let canary = put(Topic::WebhooksDispatch, &name, &delivery(&name, &quick.url()));
         log.produce(vec![canary]).await.unwrap();
         until("the canary", || quick.calls().len() == canaries).await;
-        assert_eq!(failing.calls().len(), failed, "not before it is due");
+        assert_eq!(failing.calls().len(), 2 * failed, "not before they are due");
         clock.advance(milli);
-        until("the next attempt", || failing.calls().len() == failed + 1).await;
+        until("the next attempts", || failing.calls().len() == 2 * (failed + 1)).await;
     }
-    until("death", || read::<Delivery>(&log, Topic::WebhooksDead).len() == 1).await;
+    until("death", || read::<Delivery>(&log, Topic::WebhooksDead).len() == 2).await;
     running.stop();
-    let calls = failing.calls();
-    assert_eq!(numbers(&calls), (1..=12).collect::<Vec<_>>());
-    let seconds: Vec<_> =
-        calls.windows(2).map(|pair| (pair[1].at.0 - pair[0].at.0) / 1_000_000).collect();
-    assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]);
-    assert!(calls.iter().all(|call| call.event_id == "orders/0/0" && call.body == calls[0].body));
+    let events = by_event(&failing);
+    assert_eq!(events.keys().collect::<Vec<_>>(), ["orders/0/0", "transfers.unknown/0/0"]);
+    for (event, calls) in events {
+        assert_eq!(numbers(&calls), (1..=12).collect::<Vec<_>>(), "{event}");
+        let seconds: Vec<_> =
+            calls.windows(2).map(|pair| (pair[1].at.0 - pair[0].at.0) / 1_000_000).collect();
+        assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024], "{event}");
+        assert!(calls.iter().all(|call| call.body == calls[0].body), "{event}");
+    }
     let dead: Vec<Delivery> = read(&log, Topic::WebhooksDead);
-    assert_eq!((dead[0].event_id.as_str(), dead[0].attempt), ("orders/0/0", 12));
+    assert!(dead.iter().all(|delivery| delivery.attempt == 12));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -156,23 +176,26 @@ async fn a_restart_between_attempts_goes_on_with_the_same_number() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_receiver_delays_nobody_else() {
-    let clock = Arc::new(SystemClock);
+    let clock = Arc::new(ManualClock::new(START));
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path(), clock.clone());
     let silent = Receiver::silent(clock.clone()).await;
     let quick = Receiver::start(200, clock.clone()).await;
     let config = Config { concurrency_per_host: 2, ..config() };
-    let running = Running::start(&log, &config, clock);
+    let running = Running::start(&log, &config, clock.clone());
     for number in 0..40 {
         let url = if number % 2 == 0 { silent.url() } else { quick.url() };
         change(&log, &paid(number, &url)).await;
     }
     until("delivery to the quick one", || quick.calls().len() == 20).await;
     until("its attempts", || attempts(&log).len() == 20).await;
-    assert!(silent.calls().len() <= 2);
     assert!(attempts(&log).iter().all(|a| a.outcome == AttemptOutcome::Delivered));
+    // Two wait for its answer. The others wait a second for their turn, then five more.
+    until("two calls", || silent.calls().len() == 2).await;
+    clock.advance(Duration::from_secs(1));
+    until("the deferral", || read::<Delivery>(&log, Topic::WebhooksDefer(0)).len() == 18).await;
     silent.open();
-    // Those put off are due five seconds later: a silent receiver pays with its own time.
+    clock.advance(Duration::from_secs(5));
     until("delivery to the other one", || attempts(&log).len() == 40).await;
     running.stop();
     assert_eq!(silent.calls().len(), 20);
@@ -185,33 +208,45 @@ fn failures(event_id: &str) -> i32 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn invariant_9_every_event_is_attempted_through_restarts_and_never_early() {
-    const EVENTS: usize = 120;
+async fn invariant_9_every_event_is_attempted_and_never_early() {
+    const ROUNDS: i64 = 4;
+    // Two orders for each unknown transfer.
+    const UNKNOWN: i64 = 10;
     let clock = Arc::new(SystemClock);
     let dir = tempfile::tempdir().unwrap();
     let status = |event: &str, attempt| if attempt > failures(event) { 200 } else { 500 };
     let receiver = Receiver::deciding(clock.clone(), status).await;
-    let config = Config { max_attempts: 5, first_delay: Duration::from_millis(10), ..config() };
+    let config = Config {
+        max_attempts: 5,
+        first_delay: Duration::from_millis(10),
+        unknown_transfer_webhook_url: Some(receiver.url()),
+        ..config()
+    };
     let wanted = |event: &str| (failures(event) + 1).min(5);
-    let total: i32 = (0..EVENTS).map(|n| wanted(&format!("orders/0/{n}"))).sum();
+    let ids = |topic: &'static str, count: i64| (0..count).map(move |n| format!("{topic}/0/{n}"));
+    let events: BTreeSet<String> = ids("orders", 2 * UNKNOWN * ROUNDS)
+        .chain(ids("transfers.unknown", UNKNOWN * ROUNDS))
+        .collect();
+    let total: i32 = events.iter().map(|event| wanted(event)).sum();
     let total = usize::try_from(total).unwrap();
-    for round in 0..4 {
+    for round in 1..=ROUNDS {
         let log = open(dir.path(), clock.clone());
         let running = Running::start(&log, &config, clock.clone());
-        for number in 0..EVENTS / 4 {
-            change(&log, &paid((round * EVENTS + number) as u128, &receiver.url())).await;
+        for number in round * UNKNOWN..(round + 1) * UNKNOWN {
+            unknown(&log, number).await;
+            for order in [2 * number, 2 * number + 1] {
+                change(&log, &paid(order.cast_unsigned().into(), &receiver.url())).await;
+            }
         }
-        let enough = if round == 3 { total } else { (round + 1) * EVENTS / 4 };
+        let begun = usize::try_from(3 * UNKNOWN * round).unwrap();
+        let enough = if round == ROUNDS { total } else { begun };
         until("attempts", || attempts(&log).len() >= enough).await;
         running.stop();
     }
     let log = open(dir.path(), clock);
-    let mut by_event: BTreeMap<String, Vec<Call>> = BTreeMap::new();
-    for call in receiver.calls() {
-        by_event.entry(call.event_id.clone()).or_default().push(call);
-    }
-    assert_eq!(by_event.len(), EVENTS);
-    for (event, calls) in &by_event {
+    let seen = by_event(&receiver);
+    assert_eq!(seen.keys().cloned().collect::<BTreeSet<_>>(), events);
+    for (event, calls) in &seen {
         assert_eq!(numbers(calls), (1..=wanted(event)).collect::<Vec<_>>(), "{event}");
         for (pair, failed) in calls.windows(2).zip(0..) {
             let waited = pair[1].at.0 - pair[0].at.0;
@@ -221,6 +256,6 @@ async fn invariant_9_every_event_is_attempted_through_restarts_and_never_early()
     let recorded = attempts(&log).len();
     assert_eq!(recorded, total, "each POST is a record");
     let dead: Vec<Delivery> = read(&log, Topic::WebhooksDead);
-    let hopeless = by_event.keys().filter(|event| failures(event) == 9).count();
+    let hopeless = events.iter().filter(|event| failures(event) == 9).count();
     assert_eq!(dead.len(), hopeless);
 }
