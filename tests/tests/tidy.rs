@@ -373,6 +373,32 @@ fn citations_resolve() {
     assert!(specs >= 100, "only {specs} citations of the interface were found");
 }
 
+/// The texts in a file between a start and the next quote.
+fn quoted<'a>(text: &'a str, start: &'a str) -> impl Iterator<Item = &'a str> {
+    text.split(start).skip(1).filter_map(|part| part.split('"').next())
+}
+
+#[test]
+fn the_page_of_the_api_names_every_route_and_every_refusal() {
+    let page = read(Path::new("docs/API.md"));
+    let (mut found, mut checked) = (Vec::new(), 0);
+    let mut check = |path: &Path, text: &str| {
+        checked += 1;
+        if !page.contains(text) {
+            found.push(format!("{}: docs/API.md does not have {text:?}", path.display()));
+        }
+    };
+    let is_api = |path: &PathBuf| path.starts_with("api/src") && !path.ends_with("registry.rs");
+    for path in files("rs").into_iter().filter(is_api) {
+        let text = read(&path);
+        let refusals = text.split_once("enum Refusal").map_or("", |(_, refusals)| refusals);
+        let refusals = quoted(refusals, "#[error(\"").filter_map(|text| text.split('{').next());
+        quoted(&text, ".route(\"").chain(refusals).for_each(|text| check(&path, text));
+    }
+    assert_none(&found);
+    assert!(checked >= 30, "only {checked} texts were checked");
+}
+
 #[test]
 fn every_invariant_names_a_test() {
     let text = read(Path::new("docs/invariants.md"));
