@@ -1,9 +1,12 @@
 //! What the api needs to know. It has no section of its own: the executable hands it the shop.
 
+mod shop;
+
 use std::net::SocketAddr;
 
-use runtime::config::{Matching, Merchant, Orders, Wallet};
-use schemas::{Secret, TokenContract};
+use schemas::{Secret, TokenContract, Wallet};
+
+pub use shop::{Matching, Merchant, Orders, Shop};
 
 /// Configuration of the api.
 #[derive(Debug, Clone)]

@@ -12,7 +12,7 @@ pub enum Error {
     Serve(#[from] std::io::Error),
     /// The feed of orders cannot be followed, so commands would never be answered.
     #[error("cannot follow the orders topic: {0}")]
-    Feed(#[from] runtime::log::Error),
+    Feed(#[from] log::Error),
 }
 
 /// What is wrong with one field of a request.
@@ -136,10 +136,10 @@ impl From<store::Error> for Refusal {
     }
 }
 
-impl From<runtime::log::Error> for Refusal {
-    fn from(error: runtime::log::Error) -> Self {
+impl From<log::Error> for Refusal {
+    fn from(error: log::Error) -> Self {
         match &error {
-            runtime::log::Error::Transient(_) => tracing::warn!(%error, "a request found no log"),
+            log::Error::Transient(_) => tracing::warn!(%error, "a request found no log"),
             _ => tracing::error!(%error, "a request found the log broken"),
         }
         Self::Internal

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use runtime::log::{self, Log};
+use log::{self, Log};
 use runtime::task;
 use schemas::record::Order;
 use schemas::{OrderId, Topic};
@@ -161,7 +161,7 @@ pub fn run(log: Arc<dyn Log>, feed: Feed, stop: CancellationToken) -> Result<(),
 }
 
 fn follow(log: &dyn Log, feed: &Feed, stop: &CancellationToken) -> Result<(), Error> {
-    let opened = task::insist(stop, "the feed of orders", || log.tail(&[Topic::Orders]))?;
+    let opened = log::insist(stop, "the feed of orders", || log.tail(&[Topic::Orders]))?;
     let Some(mut tail) = opened else { return Ok(()) };
     feed.0.following.send_replace(true);
     while !stop.is_cancelled() {
@@ -180,7 +180,7 @@ fn follow(log: &dyn Log, feed: &Feed, stop: &CancellationToken) -> Result<(), Er
 #[cfg(test)]
 mod tests {
     use super::*;
-    use runtime::log::{Offset, TopicPartition};
+    use log::{Offset, TopicPartition};
     use schemas::record::example;
     use schemas::{Partition, UnixMicros};
 

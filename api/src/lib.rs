@@ -16,7 +16,7 @@
 //! webhook (webhooks'), the checkout page, TLS.
 
 mod admin;
-mod config;
+pub mod config;
 mod error;
 pub mod feed;
 mod machine;

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime::log::{Log, NewRecord};
-use runtime::{Clock, Envelope};
+use log::Envelope;
+use log::{Log, NewRecord};
+use runtime::Clock;
 use schemas::record::{Delivery, Order, OrderCommand, OrderCommandBody};
 use schemas::{CommandId, OrderId, OrderStatus, Topic, TransferId, UnixMicros};
 use store::{Change, OrderRow, Store};

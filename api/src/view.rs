@@ -1,10 +1,9 @@
 //! The objects of the interface, field by field as spec 2 has them.
 
-use runtime::config::Wallet;
 use schemas::record::{Order, OrderDeposit, Transfer};
 use schemas::{
     Address, Blockchain, DepositId, FulfillmentId, Hash, OrderId, OrderStatus, Stablecoin,
-    TransferId, TransferStatus, UnixSeconds,
+    TransferId, TransferStatus, UnixSeconds, Wallet,
 };
 use serde::Serialize;
 use store::{ChainRow, DepositRow, OrderRow};

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use alloy_primitives::{Address, U256};
-use devnet::{Config, Devnet, Error, Fault, Reorg, Token};
 use serde_json::{Value, json};
+use tidemark_devnet::{Config, Devnet, Error, Fault, Reorg, Token};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use runtime::config::{Reader, Shop, Source};
-use schemas::{Address, Amount, Blockchain, TokenContract, token_contracts};
+use runtime::config::{Reader, Source};
+use schemas::{Address, Amount, Blockchain, TokenContract, Wallet, token_contracts};
 
 use crate::machine::{Policy, Rules, Tag, Tier, Watch};
 
@@ -128,7 +128,7 @@ impl Config {
     /// Reads the section. Every chain with a wallet needs one inside it, and a contract for each
     /// coin that its wallets take; what is wrong is noted in `source`.
     #[must_use]
-    pub fn read(source: &mut Source, shop: &Shop) -> Self {
+    pub fn read(source: &mut Source, wallets: &[Wallet], match_window: Duration) -> Self {
         let mut section = source.section("chains");
         let (mut chains, mut known) = (Vec::new(), HashSet::new());
         for name in section.keys() {
@@ -136,13 +136,13 @@ impl Config {
             match name.parse::<Blockchain>() {
                 Ok(blockchain) => {
                     known.insert(blockchain);
-                    chains.extend(ChainConfig::read(blockchain, inner, shop));
+                    chains.extend(ChainConfig::read(blockchain, inner, wallets, match_window));
                 }
                 Err(error) => section.problem(&name, &error.to_string()),
             }
         }
         for blockchain in Blockchain::ALL {
-            let has_wallet = shop.wallets.iter().any(|wallet| wallet.blockchain == *blockchain);
+            let has_wallet = wallets.iter().any(|wallet| wallet.blockchain == *blockchain);
             if has_wallet && !known.contains(blockchain) {
                 section.problem(blockchain.as_str(), "is missing: a wallet is on this chain");
             }
@@ -160,11 +160,18 @@ impl Config {
 }
 
 impl ChainConfig {
-    fn read(blockchain: Blockchain, mut section: Reader, shop: &Shop) -> Option<Self> {
+    fn read(
+        blockchain: Blockchain,
+        mut section: Reader,
+        wallets: &[Wallet],
+        match_window: Duration,
+    ) -> Option<Self> {
+        let wallets: Vec<_> =
+            wallets.iter().filter(|wallet| wallet.blockchain == blockchain).collect();
         let defaults = defaults(blockchain);
         let rpc_urls = read_rpc(&mut section);
         let tokens = read_tokens(blockchain, &mut section);
-        check_coins(blockchain, &section, shop, &tokens);
+        check_coins(&section, &wallets, &tokens);
         let policy = read_policy(blockchain, &mut section).unwrap_or(defaults.policy);
         let mut whole = |key, bounds, default| {
             let value = section.optional_integer(key, bounds).unwrap_or(default);
@@ -187,7 +194,6 @@ impl ChainConfig {
         let poll_interval = duration("poll_interval", defaults.poll_interval);
         let request_timeout = duration("request_timeout", REQUEST_TIMEOUT);
         section.finish();
-        let wallets = shop.wallets.iter().filter(|wallet| wallet.blockchain == blockchain);
         let rpc_unused = rpc_urls.len().saturating_sub(1);
         Some(Self {
             blockchain,
@@ -196,14 +202,14 @@ impl ChainConfig {
             rpc_unused,
             request_timeout,
             tokens,
-            wallets: wallets.map(|wallet| wallet.address).collect(),
+            wallets: wallets.iter().map(|wallet| wallet.address).collect(),
             policy,
             start_block,
             poll_interval,
             range_max,
             reorg_window,
             lag,
-            match_window: shop.matching.match_window,
+            match_window,
         })
     }
 
@@ -272,9 +278,9 @@ fn read_tokens(blockchain: Blockchain, section: &mut Reader) -> Vec<TokenContrac
     tokens
 }
 
-fn check_coins(blockchain: Blockchain, section: &Reader, shop: &Shop, tokens: &[TokenContract]) {
+fn check_coins(section: &Reader, wallets: &[&Wallet], tokens: &[TokenContract]) {
     let mut told = HashSet::new();
-    for wallet in shop.wallets.iter().filter(|wallet| wallet.blockchain == blockchain) {
+    for wallet in wallets {
         for coin in &wallet.enabled_coins {
             if !tokens.iter().any(|token| token.stablecoin == *coin) && told.insert(*coin) {
                 let what = format!("names no contract for {coin}, which a wallet takes");

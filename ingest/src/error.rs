@@ -21,10 +21,10 @@ pub enum Error {
     Client(String),
     /// The log refused for good, or another ingest of the same chain took over.
     #[error(transparent)]
-    Log(#[from] runtime::log::Error),
+    Log(#[from] log::Error),
     /// A step neither happened nor can be tried again.
     #[error(transparent)]
-    Step(#[from] runtime::log::StepError),
+    Step(#[from] log::StepError),
     /// A record does not fit its schema: a defect of this program.
     #[error("cannot encode a record: {0}")]
     Encode(#[source] schemas::CodecError),
@@ -47,7 +47,7 @@ impl Error {
     /// Whether another process took the chain over. Nothing was lost or doubled.
     #[must_use]
     pub fn is_fenced(&self) -> bool {
-        use runtime::log::{Error as LogError, StepError};
+        use log::{Error as LogError, StepError};
         matches!(self, Self::Log(LogError::Fenced(_)) | Self::Step(StepError::Fenced(_)))
     }
 }

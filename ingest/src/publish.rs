@@ -1,8 +1,8 @@
 //! Where the records of a step go: transfers to their wallet's lane, heads to every lane, and the
 //! chain's progress beside them.
 
-use runtime::Envelope;
-use runtime::log::NewRecord;
+use log::Envelope;
+use log::NewRecord;
 use schemas::record::{ChainBody, ChainProgress, ChainRecord};
 use schemas::{CodecError, Layout, Partition, Topic};
 
@@ -54,7 +54,7 @@ fn progress(last: &ChainRecord) -> Option<ChainProgress> {
 
 #[cfg(test)]
 mod tests {
-    use runtime::log::TopicPartition;
+    use log::TopicPartition;
     use schemas::record::example;
 
     use super::*;

@@ -4,7 +4,7 @@
 //! rewind must be able to reach. Everything before that head in the lane is at or below it, so
 //! nothing that matters is missed.
 
-use runtime::log::{self, Log, Offset, TopicPartition};
+use log::{self, Log, Offset, TopicPartition};
 use schemas::record::{ChainBody, ChainRecord};
 use schemas::{Partition, Topic};
 

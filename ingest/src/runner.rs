@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use log::{self, Log, NewRecord, StepError, Writer};
 use metrics::{counter, gauge, histogram};
 use runtime::Clock;
-use runtime::log::{self, Log, NewRecord, StepError, Writer};
 use schemas::Blockchain;
 use schemas::record::{ChainBody, ChainRecord};
 use tokio_util::sync::CancellationToken;

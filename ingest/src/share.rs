@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use log::{Error as LogError, Event, Log, TopicPartition, Worker, WorkerSpec};
 use metrics::gauge;
-use runtime::log::{Error as LogError, Event, Log, TopicPartition, Worker, WorkerSpec};
 use runtime::{Clock, task};
 use schemas::{Blockchain, Topic};
 use tokio::runtime::Handle;
@@ -48,7 +48,7 @@ pub fn run(
         topics: vec![Topic::Chains],
         batch_max: BATCH_MAX,
     };
-    let Some(worker) = task::insist(stop, GROUP, || log.worker(spec.clone()))? else {
+    let Some(worker) = log::insist(stop, GROUP, || log.worker(spec.clone()))? else {
         return Ok(());
     };
     let chains = config.chains.into_iter().map(|chain| (chain.blockchain, chain)).collect();

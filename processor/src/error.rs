@@ -1,7 +1,5 @@
 //! What may end the processor.
 
-use runtime::log;
-
 /// Why a machine's runner stopped. All of them are fatal: nothing uncommitted is lost, a restart goes on
 /// from the last step.
 #[derive(Debug, thiserror::Error)]

@@ -8,9 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime::log::{
-    Assigned, Event, Log, NewRecord, StepError, TopicPartition, Worker, WorkerSpec,
-};
+use log::{Assigned, Event, Log, NewRecord, StepError, TopicPartition, Worker, WorkerSpec};
 use runtime::{Clock, task};
 use schemas::record::Record;
 use schemas::{CodecError, Layout, Partition, Topic, UnixSeconds};
@@ -48,7 +46,7 @@ trait Machine: Sized {
     /// cannot be encoded.
     fn take(
         &mut self,
-        input: &runtime::log::Record,
+        input: &log::Record,
         layout: &Layout,
         outputs: &mut Vec<NewRecord>,
     ) -> Result<(), Rejected>;
@@ -144,7 +142,7 @@ fn run<M: Machine>(
         topics: M::INPUTS.to_vec(),
         batch_max: BATCH_MAX,
     };
-    let Some(worker) = task::insist(stop, M::GROUP, || log.worker(spec.clone()))? else {
+    let Some(worker) = log::insist(stop, M::GROUP, || log.worker(spec.clone()))? else {
         return Ok(());
     };
     let (clock, layout) = (clock.clone(), log.layout());
@@ -175,7 +173,7 @@ impl<M: Machine> Runner<M> {
                 }
                 Ok(Event::Records(records)) => self.step(&records, stop)?,
                 Ok(Event::Idle) => self.step(&[], stop)?,
-                Err(runtime::log::Error::Transient(cause)) => {
+                Err(log::Error::Transient(cause)) => {
                     tracing::debug!(cause, "{} waits for the log", M::GROUP);
                     task::wait(stop, ABORT_PAUSE);
                 }
@@ -190,7 +188,7 @@ impl<M: Machine> Runner<M> {
         while !self.machines.contains_key(&partition) && !stop.is_cancelled() {
             match self.restored(partition) {
                 Ok(machine) => drop(self.machines.insert(partition, machine)),
-                Err(Error::Log(runtime::log::Error::Transient(cause))) => {
+                Err(Error::Log(log::Error::Transient(cause))) => {
                     tracing::warn!(cause, "{} waits for its changelog", M::GROUP);
                     task::wait(stop, ABORT_PAUSE);
                 }
@@ -239,11 +237,7 @@ impl<M: Machine> Runner<M> {
     }
 
     /// One step: all inputs, all that follows from them, the changelog and the offsets.
-    fn step(
-        &mut self,
-        inputs: &[Arc<runtime::log::Record>],
-        stop: &CancellationToken,
-    ) -> Result<(), Error> {
+    fn step(&mut self, inputs: &[Arc<log::Record>], stop: &CancellationToken) -> Result<(), Error> {
         let started = self.clock.now();
         let mut plan = Plan::for_inputs(inputs.len());
         for input in inputs {
@@ -251,7 +245,7 @@ impl<M: Machine> Runner<M> {
             match machine.take(input, &self.layout, &mut plan.outputs) {
                 Ok(()) => {}
                 Err(Rejected::Poison(reason)) => {
-                    plan.outputs.push(runtime::dead_letter(input, M::GROUP, &reason)?);
+                    plan.outputs.push(log::dead_letter(input, M::GROUP, &reason)?);
                 }
                 Err(Rejected::Defect(error)) => return Err(error.into()),
             }

@@ -18,9 +18,9 @@ mod story;
 use chain::{close, head, open, pay, refused, settled};
 use lane::Lane;
 use name::{amount, order, wallet};
-use processor::machine::matching::{Effect, Input, State};
 use schemas::record::MatchingEntry;
 use schemas::{CloseReason, Stablecoin, TransferStatus, UnknownReason};
+use tidemark_processor::machine::matching::{Effect, Input, State};
 
 /// The first deposit of most stories, opened.
 const OPEN_A: &str = "deposit #1 open 10.00 for A/0; tell A opened /0 #1 10.00";

@@ -15,12 +15,12 @@ use command::{
     usdt,
 };
 use name::{amount, order, wallet};
-use processor::machine::orders::{DEPOSITS_MAX, Effect, State};
 use schemas::record::{OrderCommand, OrderCommandBody, PaymentRequest};
 use schemas::{
     Blockchain, CloseReason, OrderCause, OrderStatus, RefusalReason, Stablecoin, UnixSeconds,
     UnknownReason,
 };
+use tidemark_processor::machine::orders::{DEPOSITS_MAX, Effect, State};
 
 const OPEN_A: &str = "eth w1: A/0 open 10.00 USDT from 1000 to 2000";
 

@@ -22,13 +22,14 @@ use std::time::{Duration, Instant};
 
 use chain::{head, pay};
 use command::{cancel, choose, create, mark_paid, usdt};
+use log::Envelope;
+use log::embedded::EmbeddedLog;
+use log::{Log, NewRecord, Offset, Record, TopicPartition};
 use name::letter;
-use processor::machine::matching::Input;
-use runtime::log::embedded::EmbeddedLog;
-use runtime::log::{Log, NewRecord, Offset, Record, TopicPartition};
-use runtime::{Envelope, ManualClock};
+use runtime::ManualClock;
 use schemas::record::{ChainRecord, DeadLetter, Order, OrderCommand, OrderCommandBody, Transfer};
 use schemas::{Blockchain, Layout, Partition, Topic, UnixMicros, UnixSeconds};
+use tidemark_processor::machine::matching::Input;
 use tokio_util::sync::CancellationToken;
 use unlucky::{Unlucky, Watch};
 
@@ -71,7 +72,7 @@ struct Site {
 struct Running {
     log: EmbeddedLog,
     stop: CancellationToken,
-    threads: Vec<JoinHandle<Result<(), processor::Error>>>,
+    threads: Vec<JoinHandle<Result<(), tidemark_processor::Error>>>,
 }
 
 impl Running {
@@ -81,7 +82,7 @@ impl Running {
         let clock: Arc<dyn runtime::Clock> = clock.clone();
         let stop = CancellationToken::new();
         let mut threads = Vec::new();
-        for run in [processor::run_matching, processor::run_orders] {
+        for run in [tidemark_processor::run_matching, tidemark_processor::run_orders] {
             let (log, clock, stop) = (log.clone(), clock.clone(), stop.clone());
             threads.push(std::thread::spawn(move || run(&log, &clock, "one", &stop)));
         }
@@ -422,7 +423,8 @@ fn a_changelog_that_cannot_be_read_stops_the_runner() {
     let tokio = tokio::runtime::Runtime::new().unwrap();
     tokio.block_on(log.produce(vec![strange])).unwrap();
     let (log, clock): (Arc<dyn Log>, Arc<dyn runtime::Clock>) = (Arc::new(log), clock);
-    let error = processor::run_orders(&log, &clock, "one", &CancellationToken::new()).unwrap_err();
+    let error =
+        tidemark_processor::run_orders(&log, &clock, "one", &CancellationToken::new()).unwrap_err();
     let expected = "the changelog processor.orders.changelog/1 cannot be restored: ";
     assert!(error.to_string().starts_with(expected), "{error}");
 }
@@ -452,7 +454,9 @@ fn state_without_a_place_in_the_input_stops_the_runner() {
     // A runner that does not notice would run for ever.
     let (told, outcome) = std::sync::mpsc::channel();
     let until = stop.clone();
-    std::thread::spawn(move || told.send(processor::run_orders(&log, &clock, "one", &until)));
+    std::thread::spawn(move || {
+        told.send(tidemark_processor::run_orders(&log, &clock, "one", &until))
+    });
     let outcome = outcome.recv_timeout(PATIENCE);
     stop.cancel();
     let error = outcome.unwrap().unwrap_err();

@@ -3,15 +3,9 @@
 //! Each crate reads its own section through a [`Reader`] into ready types. Readers note every problem
 //! and go on, so that an operator sees all of them at once.
 
-mod back_end;
 mod process;
-mod shop;
 
-pub use back_end::{
-    CqlConfig, KafkaConfig, KafkaSecurity, LogBackEnd, SecurityProtocol, StoreBackEnd,
-};
 pub use process::Process;
-pub use shop::{Matching, Merchant, Orders, Shop, Wallet};
 
 use std::cell::RefCell;
 use std::ops::RangeInclusive;
@@ -374,23 +368,23 @@ mod tests {
     #[test]
     fn file_overrides_defaults_and_variables_override_both() {
         let mut source = source(
-            "[server]\nlisten = \"127.0.0.1:1\"\n[log]\nlanes = 2\n",
-            &[("TIDEMARK__LOG__LANES", "3"), ("OTHER__LOG__LANES", "9")],
+            "[server]\nlisten = \"127.0.0.1:1\"\n[process]\nworkers = 2\n",
+            &[("TIDEMARK__PROCESS__WORKERS", "3"), ("OTHER__PROCESS__WORKERS", "9")],
         );
         let process = Process::read(&mut source);
         assert_eq!(process.listen, Some("127.0.0.1:1".parse().unwrap()));
-        assert_eq!(process.layout.lanes, 3);
+        assert_eq!(process.workers, 3);
     }
 
     #[test]
     fn all_problems_are_told_at_once() {
         let mut source = source(
-            "[server]\nlisten = \"nowhere\"\nstop_deadline = \"soon\"\ncolour = 1\n[log]\nlanes = 0\n[tabel]\n",
+            "[server]\nlisten = \"nowhere\"\nstop_deadline = \"soon\"\ncolour = 1\n[process]\nworkers = 0\n[tabel]\n",
             &[],
         );
         let mut unread = source.root.clone();
         let _ = Process::read(&mut source);
-        for section in ["process", "server", "data", "log", "store", "tabel"] {
+        for section in ["process", "server", "data", "tabel"] {
             unread.remove(section);
         }
         for section in unread.keys() {
@@ -401,45 +395,9 @@ mod tests {
         assert!(found("server.listen: "), "{lines:?}");
         assert!(found("server.stop_deadline: must be a duration"), "{lines:?}");
         assert!(found("server.colour: unknown key"), "{lines:?}");
-        assert!(found("log.lanes: must be a whole number"), "{lines:?}");
+        assert!(found("process.workers: must be a whole number"), "{lines:?}");
         assert!(found("tabel: unknown section"), "{lines:?}");
         assert_eq!(lines.len(), 5, "{lines:?}");
-    }
-
-    #[test]
-    fn back_ends_are_two_lines_each() {
-        let text = "[log]\nbackend = \"kafka\"\nbrokers = \"a:1,b:2\"\n\
-                    [store]\nbackend = \"cql\"\nnodes = [\"c:3\"]\n";
-        let mut source = source(text, &[]);
-        let process = Process::read(&mut source);
-        let LogBackEnd::Kafka(kafka) = process.log else { panic!("{:?}", process.log) };
-        assert_eq!(kafka.brokers, "a:1,b:2");
-        assert_eq!(kafka.security.protocol, SecurityProtocol::Plaintext);
-        let StoreBackEnd::Cql(cql) = process.store else { panic!("{:?}", process.store) };
-        assert_eq!(cql.nodes, ["c:3"]);
-        assert_eq!(cql.keyspace, "tidemark");
-        assert!(source.problems.borrow().is_empty(), "{:?}", source.problems);
-    }
-
-    #[test]
-    fn what_a_back_end_needs_is_asked_for() {
-        let text = "[log]\nbackend = \"kafka\"\nsecurity_protocol = \"sasl_ssl\"\n\
-                    transaction_timeout = \"1h\"\n[store]\nbackend = \"cql\"\nkeyspace = \"T-1\"\n";
-        let mut source = source(text, &[]);
-        let _ = Process::read(&mut source);
-        let lines = source.problems.take();
-        for start in [
-            "log.brokers: is missing",
-            "log.sasl_mechanism: must be",
-            "log.sasl_username: is missing",
-            "log.sasl_password: is missing",
-            "log.transaction_timeout: must be shorter",
-            "store.nodes: is missing",
-            "store.keyspace: must be",
-        ] {
-            assert!(lines.iter().any(|line| line.starts_with(start)), "{start}: {lines:?}");
-        }
-        assert_eq!(lines.len(), 7, "{lines:?}");
     }
 
     #[test]

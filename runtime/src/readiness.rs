@@ -1,28 +1,21 @@
 //! What a process waits for, in words: told at `/ready`, in the log, and as `tidemark_ready`.
 //!
 //! Every part of a process that may have to wait has a [`Part`] in the process's [`Readiness`]. The
-//! workers and tails of a stage get theirs by [`WatchedLog`], which looks at what the log answers; so no
-//! stage has to tell.
+//! workers and tails of a stage get theirs by `log::WatchedLog`, which sees what the log answers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
-use schemas::{Layout, Topic};
+/// 1 while the process is ready, 0 while it waits for something.
+const READY: &str = "tidemark_ready";
 
-use crate::log::{
-    Bounds, Error, Event, Log, NewRecord, Offset, Record, Step, StepError, Tail, TopicPartition,
-    Worker, WorkerSpec, Writer,
-};
-use crate::metrics::READY;
-
-/// A worker without partitions for this long is a standby: the others have all of them. Longer than the
-/// partitions of a member that is gone are kept for it.
-const STANDBY_AFTER: Duration = Duration::from_secs(20);
-/// Without records only time shows that trouble is over: a log that is away says so now and then, and in
-/// between it just brings nothing. Longer than from one of its attempts to connect to the next.
-const QUIET_AFTER: Duration = Duration::from_secs(10);
+/// Describes the metric.
+pub(crate) fn describe() {
+    metrics::describe_gauge!(
+        READY,
+        "1 while the process is ready, 0 while it waits; /ready says for what"
+    );
+}
 
 /// All parts of a process. Clones are the same registry.
 #[derive(Debug, Clone, Default)]
@@ -125,204 +118,9 @@ impl Drop for Part {
     }
 }
 
-/// When a worker or a tail last had trouble.
-#[derive(Debug, Default)]
-struct Trouble(Option<Instant>);
-
-impl Trouble {
-    /// Tells why a part waits. The log hears the first reason: a log that is away gives several in turn.
-    fn came(&mut self, part: &Part, error: &Error) {
-        if self.0.replace(Instant::now()).is_none() {
-            part.waits(error.to_string());
-        } else {
-            part.gets_on(error.to_string());
-        }
-    }
-
-    /// Something was read, or is read no worse than before: whether all is well.
-    fn is_over(&mut self, has_brought: bool) -> bool {
-        self.0.take_if(|last| has_brought || last.elapsed() > QUIET_AFTER);
-        self.0.is_none()
-    }
-}
-
-/// A log whose workers and tails are parts of a process's readiness: a worker is ready once it has
-/// joined its group and restored what it was given, and while the log can be read.
-pub struct WatchedLog {
-    log: Arc<dyn Log>,
-    readiness: Readiness,
-    /// Until the first worker or tail is there: a process whose threads have not come so far is not ready.
-    starting: Mutex<Option<Part>>,
-}
-
-impl std::fmt::Debug for WatchedLog {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WatchedLog").finish_non_exhaustive()
-    }
-}
-
-impl WatchedLog {
-    /// Watches `log` for `reader`, which will open a worker or a tail and is waited for until then.
-    #[must_use]
-    pub fn new(log: Arc<dyn Log>, readiness: Readiness, reader: &str) -> Self {
-        let starting = Mutex::new(Some(readiness.part(reader, "starting")));
-        Self { log, readiness, starting }
-    }
-
-    /// The part of a new worker or tail.
-    fn part(&self, name: String, waits_for: &str) -> Part {
-        let part = self.readiness.part(name, waits_for);
-        self.starting.lock().unwrap_or_else(PoisonError::into_inner).take();
-        part
-    }
-}
-
-#[async_trait]
-impl Log for WatchedLog {
-    fn layout(&self) -> Layout {
-        self.log.layout()
-    }
-
-    async fn produce(&self, records: Vec<NewRecord>) -> Result<(), Error> {
-        self.log.produce(records).await
-    }
-
-    fn writer(&self, name: &str) -> Result<Box<dyn Writer>, Error> {
-        self.log.writer(name)
-    }
-
-    fn worker(&self, spec: WorkerSpec) -> Result<Box<dyn Worker>, Error> {
-        let name = format!("{} {}", spec.group, spec.member);
-        let worker = self.log.worker(spec)?;
-        let part = self.part(name, "joining its group");
-        Ok(Box::new(WatchedWorker {
-            worker,
-            part,
-            joining_since: Some(Instant::now()),
-            trouble: Trouble::default(),
-            to: 0,
-            at: 0,
-        }))
-    }
-
-    fn tail(&self, topics: &[Topic]) -> Result<Box<dyn Tail>, Error> {
-        let tail = self.log.tail(topics)?;
-        let names: Vec<_> = topics.iter().map(|topic| topic.name()).collect();
-        let part = self.part(format!("tail of {}", names.join(", ")), "opening it");
-        Ok(Box::new(WatchedTail { tail, part, trouble: Trouble::default() }))
-    }
-
-    fn read(
-        &self,
-        of: TopicPartition,
-        from: Offset,
-        max: usize,
-    ) -> Result<Vec<Arc<Record>>, Error> {
-        self.log.read(of, from, max)
-    }
-
-    fn bounds(&self, of: TopicPartition) -> Result<Bounds, Error> {
-        self.log.bounds(of)
-    }
-}
-
-struct WatchedWorker {
-    worker: Box<dyn Worker>,
-    part: Part,
-    /// None once it was given partitions, or was told to be a standby.
-    joining_since: Option<Instant>,
-    trouble: Trouble,
-    /// How many partitions came last, and how many of them are restored.
-    to: usize,
-    at: usize,
-}
-
-impl Worker for WatchedWorker {
-    fn poll(&mut self, timeout: Duration) -> Result<Event, Error> {
-        let polled = self.worker.poll(timeout);
-        match &polled {
-            Ok(Event::Assigned(assigned)) => {
-                let mut partitions: Vec<_> =
-                    assigned.iter().map(|one| one.partition.partition).collect();
-                partitions.sort_unstable();
-                partitions.dedup();
-                // Ready is said by the next poll: until then what was assigned may be restored.
-                self.trouble = Trouble::default();
-                (self.joining_since, self.to, self.at) = (None, partitions.len(), 0);
-            }
-            Ok(event) => {
-                let is_well = self.trouble.is_over(matches!(event, Event::Records(_)));
-                self.joining_since.take_if(|since| since.elapsed() > STANDBY_AFTER);
-                if is_well && self.joining_since.is_none() {
-                    self.part.ready();
-                }
-            }
-            Err(error) => self.trouble.came(&self.part, error),
-        }
-        polled
-    }
-
-    fn write_ahead(&mut self, records: &mut Vec<NewRecord>) {
-        self.worker.write_ahead(records);
-    }
-
-    fn commit(&mut self, step: Step) -> Result<(), StepError> {
-        self.worker.commit(step)
-    }
-
-    fn restore(
-        &mut self,
-        changelog: TopicPartition,
-        apply: &mut dyn FnMut(Record),
-    ) -> Result<(), Error> {
-        let (at, to) = (self.at, self.to);
-        self.part.gets_on(format!("restoring {changelog}, {at} of {to} done"));
-        let restored = self.worker.restore(changelog, apply);
-        match &restored {
-            Ok(()) => self.at = self.at.saturating_add(1),
-            Err(error) => self.part.waits(format!("cannot restore {changelog}: {error}")),
-        }
-        restored
-    }
-
-    fn pause(&mut self, partition: TopicPartition) {
-        self.worker.pause(partition);
-    }
-
-    fn resume(&mut self, partition: TopicPartition) {
-        self.worker.resume(partition);
-    }
-}
-
-struct WatchedTail {
-    tail: Box<dyn Tail>,
-    part: Part,
-    trouble: Trouble,
-}
-
-impl Tail for WatchedTail {
-    fn poll(&mut self, timeout: Duration) -> Result<Vec<Arc<Record>>, Error> {
-        let polled = self.tail.poll(timeout);
-        match &polled {
-            Ok(records) => {
-                if self.trouble.is_over(!records.is_empty()) {
-                    self.part.ready();
-                }
-            }
-            Err(error) => self.trouble.came(&self.part, error),
-        }
-        polled
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::SystemClock;
-    use crate::log::embedded::EmbeddedLog;
-
-    const LAYOUT: Layout = Layout { lanes: 1, orders: 3, webhooks: 1 };
-    const SOON: Duration = Duration::from_millis(20);
 
     #[test]
     fn a_process_is_ready_when_nothing_waits() {
@@ -340,74 +138,5 @@ mod tests {
         assert!(readiness.waiting_for().is_empty());
         log.waits("the broker does not answer");
         assert_eq!(readiness.waiting_for(), ["log: the broker does not answer"]);
-    }
-
-    fn spec(member: &str) -> WorkerSpec {
-        WorkerSpec {
-            group: "g",
-            member: member.to_owned(),
-            topics: vec![Topic::OrdersCommands, Topic::Orders],
-            batch_max: 10,
-        }
-    }
-
-    fn watched(readiness: &Readiness) -> (WatchedLog, tempfile::TempDir) {
-        let dir = tempfile::tempdir().unwrap();
-        let log = EmbeddedLog::open(dir.path(), LAYOUT, Arc::new(SystemClock)).unwrap();
-        (WatchedLog::new(Arc::new(log), readiness.clone(), "g"), dir)
-    }
-
-    #[test]
-    fn a_worker_is_ready_when_what_it_was_given_is_restored() {
-        let readiness = Readiness::default();
-        let (log, _dir) = watched(&readiness);
-        assert_eq!(readiness.waiting_for(), ["g: starting"]);
-        let mut worker = log.worker(spec("a.0")).unwrap();
-        assert_eq!(readiness.waiting_for(), ["g a.0: joining its group"]);
-        let Event::Assigned(assigned) = worker.poll(SOON).unwrap() else { panic!() };
-        assert_eq!(assigned.len(), 6);
-        for partition in (0..3).map(schemas::Partition) {
-            let changelog = TopicPartition { topic: Topic::OrdersChangelog, partition };
-            worker.restore(changelog, &mut |_| {}).unwrap();
-            let line = format!("g a.0: restoring {changelog}, {partition} of 3 done");
-            assert_eq!(readiness.waiting_for(), [line]);
-        }
-        assert_eq!(worker.poll(SOON).unwrap(), Event::Idle);
-        assert!(readiness.waiting_for().is_empty());
-        drop(worker);
-        assert!(readiness.waiting_for().is_empty());
-    }
-
-    #[test]
-    fn trouble_is_over_when_something_comes_or_after_a_while() {
-        let readiness = Readiness::default();
-        let part = readiness.part("g a.0", "joining its group");
-        let mut trouble = Trouble::default();
-        assert!(trouble.is_over(false));
-        for cause in ["refused", "down"] {
-            trouble.came(&part, &Error::Transient(cause.to_owned()));
-            let line = format!("g a.0: the log is not available: {cause}");
-            assert_eq!(readiness.waiting_for(), [line]);
-        }
-        assert!(!trouble.is_over(false), "an empty look shows nothing");
-        assert!(trouble.is_over(true));
-        trouble.0 = Instant::now().checked_sub(QUIET_AFTER + SOON);
-        assert!(trouble.is_over(false));
-    }
-
-    #[test]
-    fn who_cannot_read_is_not_ready() {
-        let readiness = Readiness::default();
-        let (log, _dir) = watched(&readiness);
-        let mut tail = log.tail(&[Topic::Orders]).unwrap();
-        tail.poll(SOON).unwrap();
-        assert!(readiness.waiting_for().is_empty());
-        let mut first = log.worker(spec("a.0")).unwrap();
-        let mut second = log.worker(spec("a.0")).unwrap();
-        first.poll(SOON).unwrap_err();
-        second.poll(SOON).unwrap();
-        second.poll(SOON).unwrap();
-        let [line] = readiness.waiting_for().try_into().unwrap();
-        assert!(line.starts_with("g a.0: fenced: another a.0 joined"), "{line}");
     }
 }

@@ -6,8 +6,6 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::log;
-
 /// Any error that ends a part.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -177,37 +175,6 @@ pub fn wait(stop: &CancellationToken, time: Duration) {
     }
 }
 
-/// First and longest wait of [`insist`]; it doubles each time.
-const INSIST_DELAY: Duration = Duration::from_millis(100);
-const INSIST_DELAY_MAX: Duration = Duration::from_secs(5);
-
-/// Tries until it does not fail in a way that may pass, on a thread of its own; none if `stop` came
-/// first. Each new cause is logged once, as what keeps `who` waiting.
-///
-/// # Errors
-/// The first error that is not [`log::Error::Transient`].
-pub fn insist<T>(
-    stop: &CancellationToken,
-    who: &str,
-    mut attempt: impl FnMut() -> Result<T, log::Error>,
-) -> Result<Option<T>, log::Error> {
-    let (mut delay, mut told) = (INSIST_DELAY, None);
-    while !stop.is_cancelled() {
-        match attempt() {
-            Err(log::Error::Transient(cause)) => {
-                if told.as_ref() != Some(&cause) {
-                    tracing::warn!(cause, "{who} waits for the log");
-                    told = Some(cause);
-                }
-                wait(stop, delay);
-                delay = (delay * 2).min(INSIST_DELAY_MAX);
-            }
-            other => return other.map(Some),
-        }
-    }
-    Ok(None)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -273,24 +240,5 @@ mod tests {
         tasks.future(Phase::Process, "hangs", |_| std::future::pending());
         let error = tasks.run(async {}).await.unwrap_err();
         assert_eq!(error.to_string(), "hangs did not stop in time");
-    }
-
-    #[test]
-    fn what_may_pass_is_tried_again_and_nothing_else() {
-        let stop = CancellationToken::new();
-        let mut left = 2;
-        let answer = insist(&stop, "a stage", || {
-            left -= 1;
-            if left == 0 { Ok("joined") } else { Err(log::Error::Transient("away".to_owned())) }
-        });
-        assert_eq!(answer.unwrap(), Some("joined"));
-        let fatal = || Err::<(), _>(log::Error::Fatal("broken".to_owned()));
-        assert!(matches!(insist(&stop, "a stage", fatal), Err(log::Error::Fatal(_))));
-        let told = stop.clone();
-        let away = move || {
-            told.cancel();
-            Err::<(), _>(log::Error::Transient("away".to_owned()))
-        };
-        assert!(insist(&stop, "a stage", away).unwrap().is_none());
     }
 }

@@ -26,6 +26,7 @@ mod text;
 mod time;
 mod topic;
 mod vocabulary;
+mod wallet;
 
 pub use address::{Address, AddressError, AddressFamily};
 pub use amount::{Amount, AmountError};
@@ -55,3 +56,4 @@ pub use vocabulary::{
     DepositState, EntryKind, OrderCause, OrderCommandKind, OrderStatus, RefusalReason,
     TransferStatus, UnknownReason,
 };
+pub use wallet::Wallet;

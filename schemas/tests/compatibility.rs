@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use apache_avro::Schema as Avro;
 use apache_avro::schema_compatibility::SchemaCompatibility;
-use schemas::SchemaName;
 use serde_json::{Value, json};
+use tidemark_schemas::SchemaName;
 
 /// What of `new` keeps it from reading what `old` wrote, or the other way round. Stricter than Avro:
 /// a field that both have is of the same type, because clients generate code from it.

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use schemas::asyncapi::Installation;
-use schemas::{Cleanup, KeyKind, Layout, SchemaName, Topic};
+use tidemark_schemas::asyncapi::Installation;
+use tidemark_schemas::{Cleanup, KeyKind, Layout, SchemaName, Topic};
 
 fn document(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name)

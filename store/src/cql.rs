@@ -20,8 +20,8 @@ mod write;
 use std::future::Future;
 use std::sync::Arc;
 
+use crate::config::CqlConfig;
 use async_trait::async_trait;
-use runtime::config::CqlConfig;
 use schemas::{Address, OrderId, TransferId};
 use scylla::client::session::Session;
 use scylla::response::query_result::QueryRowsResult;

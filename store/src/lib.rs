@@ -1,22 +1,22 @@
-//! The tables that the API reads, and the projector that writes them from the log.
+//! The tables that the API reads.
 //!
-//! Reads the topics `orders`, `deposits`, `transfers.*`, `webhooks.attempts` and `chains`; writes
-//! the tables and `dead-letters`. **Invariants:** every row carries the version clock of the record
-//! it came from; applying a change twice, or after a later one, changes nothing; the tables can be
-//! thrown away and made again from the log.
+//! **Invariants:** every row carries the version clock of the record it came from; applying a change
+//! twice, or after a later one, changes nothing; the tables can be thrown away and made again from the
+//! log.
 //!
-//! Deliberately not here: any decision. What a row says was decided by the processor.
+//! Deliberately not here: the log, and any decision. What a row says was decided by the processor.
 
+mod coalesce;
+pub mod config;
 pub mod cql;
 pub mod embedded;
 mod error;
-mod metrics;
-pub mod projector;
 mod row;
 #[cfg(test)]
 mod sample;
 mod watched;
 
+pub use coalesce::coalesce;
 pub use error::Error;
 pub use row::{ChainRow, Change, DepositRow, OrderRow, TransferRow};
 pub use watched::WatchedStore;

@@ -24,6 +24,20 @@ pub enum Change {
     Chain(ChainProgress),
 }
 
+impl Change {
+    /// The name of its table, as metrics have it.
+    #[must_use]
+    pub const fn table(&self) -> &'static str {
+        match self {
+            Self::Order(_) => "orders",
+            Self::Deposit(_) => "deposits",
+            Self::Transfer(_) => "transfers",
+            Self::Attempt(_) => "attempts",
+            Self::Chain(_) => "chains",
+        }
+    }
+}
+
 /// An order with its delivery state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OrderRow {

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use runtime::log::embedded::EmbeddedLog;
-use runtime::log::{Log, NewRecord};
-use runtime::{Clock, Envelope, SystemClock};
+use log::Envelope;
+use log::embedded::EmbeddedLog;
+use log::{Log, NewRecord};
+use runtime::{Clock, SystemClock};
 use schemas::record::{CreateOrder, OrderCommand, OrderCommandBody, PaymentRequest};
 use schemas::{Amount, Blockchain, Layout, Stablecoin, Topic, TransferStatus, UnixMicros};
 use store::embedded::EmbeddedStore;
 use store::{DepositFilter, Page, Store, TransferFilter};
-use tests::measure::{TIME, amount, head, order, rate, transfer, wallet};
+use tidemark_tests::measure::{TIME, amount, head, order, rate, transfer, wallet};
 use tokio_util::sync::CancellationToken;
 
 const TRANSFERS: usize = 50_000;
@@ -103,7 +104,7 @@ async fn main() {
         let (log, store, stop) = (log.clone(), store.clone(), stop.clone());
         let handle = tokio::runtime::Handle::current();
         threads.push(std::thread::spawn(move || {
-            store::projector::run(log, store, handle, "bench".to_owned(), stop).unwrap();
+            projector::run(log, store, handle, "bench".to_owned(), stop).unwrap();
         }));
     }
 

@@ -21,7 +21,7 @@ mod search;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 
-use runtime::log::{Offset, TopicPartition};
+use log::{Offset, TopicPartition};
 use schemas::{OrderId, Partition, Topic};
 
 use crate::machine_model::pipeline::Delivered;

@@ -16,7 +16,7 @@ pub use on_kafka::OnKafka;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use runtime::log::{Error, Log, NewRecord, Offset, Record, TopicPartition, Worker, WorkerSpec};
+use log::{Error, Log, NewRecord, Offset, Record, TopicPartition, Worker, WorkerSpec};
 use schemas::{Layout, Partition, Topic};
 
 /// How the logs under test are laid out.

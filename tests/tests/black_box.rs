@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use reqwest::{Method, StatusCode};
 use serde_json::json;
-use tests::harness::{
+use tidemark_tests::harness::{
     Anvil, BUYER, Chain, Client, Cluster, MERCHANT_SECRET, Merchant, Tidemark, eventually,
     signature_holds,
 };

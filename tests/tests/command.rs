@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use tests::harness::{eventually, executable};
+use tidemark_tests::harness::{eventually, executable};
 
 fn tidemark(arguments: &[&str]) -> Output {
     Command::new(executable()).args(arguments).output().unwrap()

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Map, Value};
-use tests::harness::executable;
+use tidemark_tests::harness::executable;
 
 /// Where the services find the configuration, and where it is in the repository.
 const CONFIG: (&str, &str) = ("/etc/tidemark.toml", "docker/tidemark.toml");

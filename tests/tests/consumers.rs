@@ -8,14 +8,15 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime::config::{KafkaConfig, LogBackEnd, Process, Source};
-use runtime::log::kafka::KafkaLog;
-use runtime::log::{Log, NewRecord, Offset, TopicPartition};
+use log::config::KafkaConfig;
+use log::kafka::KafkaLog;
+use log::{Log, NewRecord, Offset, TopicPartition};
+use runtime::config::Source;
 use runtime::{Clock, SystemClock};
 use schemas::record::{Transfer, example};
 use schemas::{Address, Amount, Blockchain, CloudEvent, Partition, Topic, decode_json, lane};
 use serde_json::{Value, json};
-use tests::harness::{Installation, eventually};
+use tidemark_tests::harness::{Installation, eventually};
 use tokio_util::sync::CancellationToken;
 
 /// Records as clients print them, by place.
@@ -92,7 +93,7 @@ struct Site {
     kafka: KafkaLog,
     installation: Installation,
     _dir: tempfile::TempDir,
-    _api: tests::harness::Member,
+    _api: tidemark_tests::harness::Member,
 }
 
 impl Site {
@@ -102,9 +103,10 @@ impl Site {
         installation.provide();
         let mut api = installation.start("api-1", "api");
         api.ready().await;
-        let process = Process::read(&mut Source::load(Some(installation.file())));
-        let LogBackEnd::Kafka(config) = process.log else { panic!("{:?}", process.log) };
-        let kafka = KafkaLog::open(&config, process.layout).unwrap();
+        let mut source = Source::load(Some(installation.file()));
+        let log::Config { back_end, layout } = log::Config::read(source.section("log"));
+        let log::config::BackEnd::Kafka(config) = back_end else { panic!("{back_end:?}") };
+        let kafka = KafkaLog::open(&config, layout).unwrap();
         let registry = format!("{}/registry", installation.api());
         let log = Arc::new(kafka.clone());
         Self { config, registry, log, kafka, installation, _dir: dir, _api: api }
@@ -233,7 +235,7 @@ impl Site {
                 let what = format!("{topic} of {blockchain}");
                 let found = eventually(&what, Duration::from_secs(60), || async move {
                     let records = self.log.read(of, Offset(0), 1000).unwrap();
-                    let value = |record: &Arc<runtime::log::Record>| {
+                    let value = |record: &Arc<log::Record>| {
                         schemas::decode::<Transfer>(record.value.as_deref()?).ok()
                     };
                     records.iter().filter_map(value).find(|t| t.blockchain == blockchain)

@@ -8,8 +8,8 @@ use schemas::record::{Order, Transfer, example};
 use schemas::{OrderStatus, TransferId, UnixMicros};
 use store::cql::{CqlStore, migrate};
 use store::{Change, Error, OrderFilter, Page, Store, TransferFilter};
-use tests::harness::eventually;
-use tests::store_suite::Tables;
+use tidemark_tests::harness::eventually;
+use tidemark_tests::store_suite::Tables;
 use uuid::Uuid;
 use xtask::Cassandra;
 

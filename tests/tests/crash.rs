@@ -9,7 +9,7 @@ use std::time::Duration;
 use devnet::Devnet;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
-use tests::harness::{
+use tidemark_tests::harness::{
     Chain, Client, MERCHANT_SECRET, Merchant, Tidemark, eventually, now, signature_holds,
 };
 

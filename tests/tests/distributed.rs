@@ -5,7 +5,7 @@ use std::process::Output;
 use std::time::Duration;
 
 use serde_json::json;
-use tests::harness::{
+use tidemark_tests::harness::{
     ADMIN_SECRET, Anvil, Chain, Cluster, Installation, MERCHANT_SECRET, Merchant, Process,
     eventually, executable, free_port,
 };

@@ -19,16 +19,14 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use runtime::config::KafkaConfig;
-use runtime::log::embedded::EmbeddedLog;
-use runtime::log::kafka::KafkaLog;
-use runtime::log::{
-    Committed, Event, Log, NewRecord, Offset, Step, TopicPartition, Worker, WorkerSpec,
-};
+use log::config::KafkaConfig;
+use log::embedded::EmbeddedLog;
+use log::kafka::KafkaLog;
+use log::{Committed, Event, Log, NewRecord, Offset, Step, TopicPartition, Worker, WorkerSpec};
 use runtime::{ManualClock, SystemClock};
 use schemas::{Partition, Topic, UnixMicros};
 use tempfile::TempDir;
-use tests::log_suite::{CHECKS, Fixture, LAYOUT, OnKafka, on_kafka};
+use tidemark_tests::log_suite::{CHECKS, Fixture, LAYOUT, OnKafka, on_kafka};
 
 /// An embedded log in a folder of its own.
 struct Embedded {

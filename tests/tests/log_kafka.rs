@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use runtime::config::{KafkaConfig, KafkaSecurity, SecurityProtocol};
-use runtime::log::kafka::{KafkaLog, StepObserver, StepPoint, admin};
-use runtime::log::{
+use log::config::{KafkaConfig, KafkaSecurity, SecurityProtocol};
+use log::kafka::{KafkaLog, StepObserver, StepPoint, admin};
+use log::{
     Committed, Error, Event, Log, NewRecord, Offset, Record, Step, StepError, TopicPartition,
     WorkerSpec,
 };
 use schemas::{Headers, Layout, Partition, Secret, Topic};
-use tests::harness::free_port;
-use tests::log_suite::{LAYOUT, on_kafka};
+use tidemark_tests::harness::free_port;
+use tidemark_tests::log_suite::{LAYOUT, on_kafka};
 use xtask::Kafka;
 
 /// Longer than anything that is waited for takes.

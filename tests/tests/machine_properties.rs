@@ -15,11 +15,11 @@ use schemas::{
     Address, Amount, Blockchain, CloseReason, OrderCause, OrderId, Stablecoin, TransferStatus,
     UnixMicros, UnixSeconds, UnknownReason,
 };
-use tests::machine_model::chain::{Chain, Movement, Policy, Transaction, account, cents};
-use tests::machine_model::check::{Ledger, Violation};
-use tests::machine_model::pipeline::{Delivered, Dice, Pipeline, Tricks};
-use tests::machine_model::station::Sabotage;
-use tests::machine_model::{Fact, predict};
+use tidemark_tests::machine_model::chain::{Chain, Movement, Policy, Transaction, account, cents};
+use tidemark_tests::machine_model::check::{Ledger, Violation};
+use tidemark_tests::machine_model::pipeline::{Delivered, Dice, Pipeline, Tricks};
+use tidemark_tests::machine_model::station::Sabotage;
+use tidemark_tests::machine_model::{Fact, predict};
 use uuid::Uuid;
 
 const START: UnixSeconds = UnixSeconds(1_790_000_000);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use reqwest::{Method, StatusCode};
 use serde_json::json;
-use tests::harness::{
+use tidemark_tests::harness::{
     Anvil, Chain, Client, Cluster, Installation, MERCHANT_SECRET, Merchant, eventually,
     signature_holds,
 };
@@ -79,7 +79,7 @@ impl World {
         let answer = if method == Method::POST {
             self.client.service(path, body, &[]).await
         } else {
-            let headers = [("Service-Admin-Authorization", tests::harness::ADMIN_SECRET)];
+            let headers = [("Service-Admin-Authorization", tidemark_tests::harness::ADMIN_SECRET)];
             let path = format!("/api/v1/admin{path}");
             self.client.send(method, &path, &headers, None).await
         };

@@ -13,8 +13,8 @@ use schemas::record::{Attempt, Deposit, Order, Transfer};
 use schemas::{OrderStatus, TransferStatus, UnixMicros};
 use store::embedded::EmbeddedStore;
 use store::{Change, DepositFilter, DepositRow, OrderFilter, OrderRow, Page, Store};
-use tests::machine_model::pipeline::Dice;
-use tests::store_suite::{Tables, history};
+use tidemark_tests::machine_model::pipeline::Dice;
+use tidemark_tests::store_suite::{Tables, history};
 
 #[path = "support/dump.rs"]
 mod dump;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use schemas::TransferId;
 use store::Store;
 use store::embedded::EmbeddedStore;
-use tests::store_suite::{self as suite, BackEnd, Opening, Tables};
+use tidemark_tests::store_suite::{self as suite, BackEnd, Opening, Tables};
 use tokio::runtime::Runtime;
 
 #[path = "support/keyspace.rs"]

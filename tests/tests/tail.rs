@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tests::harness::{Tidemark, eventually, executable};
+use tidemark_tests::harness::{Tidemark, eventually, executable};
 
 const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
 

@@ -6,15 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use runtime::config::{CqlConfig, KafkaConfig, LogBackEnd, Process, StoreBackEnd};
-use runtime::log::Log;
-use runtime::log::embedded::EmbeddedLog;
-use runtime::log::kafka::{KafkaLog, admin};
+use log::Log;
+use log::config::KafkaConfig;
+use log::embedded::EmbeddedLog;
+use log::kafka::{KafkaLog, admin};
+use runtime::Clock;
 use runtime::readiness::{Part, Readiness};
-use runtime::{Clock, log};
+use schemas::Layout;
 use store::Store;
+use store::config::CqlConfig;
 use store::cql::CqlStore;
 use store::embedded::EmbeddedStore;
+
+use crate::settings::Settings;
 
 /// First and longest wait before another look; it doubles each time.
 const WAIT: Duration = Duration::from_millis(250);
@@ -39,19 +43,21 @@ enum Look<T> {
 /// # Errors
 /// What will not pass: a damaged or used file, topics of another layout.
 pub(crate) async fn open_log(
-    process: &Process,
+    settings: &Settings,
     clock: &Arc<dyn Clock>,
     readiness: &Readiness,
 ) -> anyhow::Result<Arc<dyn Log>> {
     let part = readiness.part("log", "opening it");
-    let log = match &process.log {
-        LogBackEnd::Embedded => {
-            let dir = &process.data_dir;
+    let log = match &settings.log.back_end {
+        log::config::BackEnd::Embedded => {
+            let dir = &settings.process.data_dir;
             std::fs::create_dir_all(dir)
                 .with_context(|| format!("cannot make {}", dir.display()))?;
-            Arc::new(EmbeddedLog::open(dir, process.layout, clock.clone())?) as Arc<dyn Log>
+            Arc::new(EmbeddedLog::open(dir, settings.log.layout, clock.clone())?) as Arc<dyn Log>
         }
-        LogBackEnd::Kafka(config) => open_kafka(config, process, &part).await?,
+        log::config::BackEnd::Kafka(config) => {
+            open_kafka(config, settings.log.layout, &part).await?
+        }
     };
     Ok(log)
 }
@@ -61,27 +67,27 @@ pub(crate) async fn open_log(
 /// # Errors
 /// What will not pass: a damaged file, a schema of a later version.
 pub(crate) async fn open_tables(
-    process: &Process,
+    settings: &Settings,
     readiness: &Readiness,
 ) -> anyhow::Result<Arc<dyn Store>> {
     let part = readiness.part("tables", "opening them");
-    match &process.store {
-        StoreBackEnd::Embedded => {
-            let dir = &process.data_dir;
+    match &settings.store {
+        store::config::BackEnd::Embedded => {
+            let dir = &settings.process.data_dir;
             std::fs::create_dir_all(dir)
                 .with_context(|| format!("cannot make {}", dir.display()))?;
             Ok(Arc::new(EmbeddedStore::open(dir)?))
         }
-        StoreBackEnd::Cql(config) => open_cql(config, &part).await,
+        store::config::BackEnd::Cql(config) => open_cql(config, &part).await,
     }
 }
 
 async fn open_kafka(
     config: &KafkaConfig,
-    process: &Process,
+    layout: Layout,
     part: &Part,
 ) -> anyhow::Result<Arc<dyn Log>> {
-    let (layout, brokers) = (process.layout, &config.brokers);
+    let brokers = &config.brokers;
     part.gets_on(format!("asking {brokers}"));
     wait_for(part, brokers, || async move {
         let checked = config.clone();

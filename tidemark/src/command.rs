@@ -139,20 +139,18 @@ impl Command {
                 finish(block_on(process::run(settings, &stages)))
             }
             Self::Topics(Topics::Create { file }) => {
-                tell(block_on(provision::create_topics(file.read(&[])?.process)))
+                tell(block_on(provision::create_topics(file.read(&[])?.log)))
             }
             Self::Topics(Topics::Check { file }) => {
-                tell(block_on(provision::check_topics(file.read(&[])?.process)))
+                tell(block_on(provision::check_topics(file.read(&[])?.log)))
             }
             Self::Schema(Schema::Migrate { file }) => {
-                tell(block_on(provision::migrate_schema(file.read(&[])?.process)))
+                tell(block_on(provision::migrate_schema(file.read(&[])?.store)))
             }
             Self::Schema(Schema::Register { file }) => {
                 tell(block_on(provision::register_schemas(file.read(&[])?)))
             }
-            Self::Tail { file, options } => {
-                finish(block_on(tail::run(file.read(&[])?.process, options)))
-            }
+            Self::Tail { file, options } => finish(block_on(tail::run(file.read(&[])?, options))),
             Self::Asyncapi { file } => {
                 show(&publication::asyncapi(&file.read(&[])?));
                 ExitCode::SUCCESS

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use anyhow::Context;
-use runtime::log::Log;
+use log::Log;
 use runtime::task::{Phase, Tasks};
 use runtime::{Clock, Readiness, SystemClock, telemetry};
 use tokio::net::TcpListener;
@@ -58,6 +58,7 @@ async fn start_telemetry(
     readiness: &Readiness,
 ) -> anyhow::Result<()> {
     let metrics = telemetry::init_metrics()?;
+    log::metrics::describe();
     ingest::metrics::describe();
     webhooks::metrics::describe();
     if let Some(listen) = settings.telemetry.listen {
@@ -102,9 +103,9 @@ pub(crate) async fn start(
     readiness: &Readiness,
 ) -> anyhow::Result<Started> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let log = open_log(&settings.process, &clock, readiness).await?;
+    let log = open_log(settings, &clock, readiness).await?;
     let tables = if stages.iter().any(|stage| stage.needs_tables()) {
-        Some(open_tables(&settings.process, readiness).await?)
+        Some(open_tables(settings, readiness).await?)
     } else {
         None
     };

@@ -1,8 +1,9 @@
 //! `tidemark topics` and `tidemark schema`: what the back ends must have before any stage runs.
 
 use anyhow::Context;
-use runtime::config::{CqlConfig, KafkaConfig, LogBackEnd, Process, StoreBackEnd};
-use runtime::log::kafka::admin;
+use log::config::KafkaConfig;
+use log::kafka::admin;
+use store::config::CqlConfig;
 
 use crate::registration;
 use crate::settings::Settings;
@@ -29,12 +30,12 @@ impl Outcome {
 ///
 /// # Errors
 /// The broker cannot be reached, or refuses.
-pub(crate) async fn create_topics(process: Process) -> anyhow::Result<Outcome> {
-    let LogBackEnd::Kafka(config) = process.log else {
+pub(crate) async fn create_topics(log: log::Config) -> anyhow::Result<Outcome> {
+    let log::config::BackEnd::Kafka(config) = log.back_end else {
         return Ok(Outcome::right(Vec::new(), EMBEDDED_LOG));
     };
     let asked = asked_brokers(&config);
-    let create = move || admin::create_topics(&config, &process.layout);
+    let create = move || admin::create_topics(&config, &log.layout);
     let changes = tokio::task::spawn_blocking(create).await?.context(asked)?;
     let lines = changes.iter().map(ToString::to_string).collect();
     Ok(Outcome::right(lines, "nothing to do: all topics are there"))
@@ -44,12 +45,12 @@ pub(crate) async fn create_topics(process: Process) -> anyhow::Result<Outcome> {
 ///
 /// # Errors
 /// The broker cannot be reached, or refuses.
-pub(crate) async fn check_topics(process: Process) -> anyhow::Result<Outcome> {
-    let LogBackEnd::Kafka(config) = process.log else {
+pub(crate) async fn check_topics(log: log::Config) -> anyhow::Result<Outcome> {
+    let log::config::BackEnd::Kafka(config) = log.back_end else {
         return Ok(Outcome::right(Vec::new(), EMBEDDED_LOG));
     };
     let asked = asked_brokers(&config);
-    let check = move || admin::check_topics(&config, &process.layout);
+    let check = move || admin::check_topics(&config, &log.layout);
     let problems = tokio::task::spawn_blocking(check).await?.context(asked)?;
     let is_right = problems.is_empty();
     Ok(Outcome { is_right, ..Outcome::right(problems, "the topics are right") })
@@ -59,8 +60,8 @@ pub(crate) async fn check_topics(process: Process) -> anyhow::Result<Outcome> {
 ///
 /// # Errors
 /// The nodes cannot be reached, or refuse.
-pub(crate) async fn migrate_schema(process: Process) -> anyhow::Result<Outcome> {
-    let StoreBackEnd::Cql(config) = process.store else {
+pub(crate) async fn migrate_schema(store: store::config::BackEnd) -> anyhow::Result<Outcome> {
+    let store::config::BackEnd::Cql(config) = store else {
         return Ok(Outcome::right(Vec::new(), EMBEDDED_TABLES));
     };
     let applied = store::cql::migrate(&config).await.with_context(|| asked_nodes(&config))?;
@@ -81,7 +82,7 @@ fn asked_nodes(config: &CqlConfig) -> String {
 /// # Errors
 /// There is none, it cannot be reached or refuses, or it has a schema under another id.
 pub(crate) async fn register_schemas(settings: Settings) -> anyhow::Result<Outcome> {
-    let prefix = settings.process.topic_prefix();
+    let prefix = settings.log.topic_prefix();
     let told = registration::register(&settings.schemas, prefix).await?;
     Ok(Outcome::right(told, "nothing to do: the registry knows every schema"))
 }

@@ -1,28 +1,28 @@
 //! `tidemark asyncapi`: this installation's topics as a document for others.
 
-use runtime::config::{LogBackEnd, SecurityProtocol};
+use log::config::SecurityProtocol;
 use schemas::asyncapi::Installation;
 
 use crate::settings::Settings;
 
 /// The AsyncAPI document of the installation that these settings are for.
 pub(crate) fn asyncapi(settings: &Settings) -> String {
-    let process = &settings.process;
+    let log = &settings.log;
     // The embedded log has no server: the document then tells how it would be on Kafka.
-    let (brokers, replicas, protocol) = match &process.log {
-        LogBackEnd::Embedded => ("localhost:9092", 1, SecurityProtocol::Plaintext),
-        LogBackEnd::Kafka(kafka) => {
+    let (brokers, replicas, protocol) = match &log.back_end {
+        log::config::BackEnd::Embedded => ("localhost:9092", 1, SecurityProtocol::Plaintext),
+        log::config::BackEnd::Kafka(kafka) => {
             (kafka.brokers.as_str(), kafka.replication, kafka.security.protocol)
         }
     };
     let own = || {
-        let listen = process.listen.map(|listen| listen.to_string()).unwrap_or_default();
+        let listen = settings.process.listen.map(|listen| listen.to_string()).unwrap_or_default();
         format!("http://{listen}/registry")
     };
     let external = settings.schemas.registry.as_ref().map(ToString::to_string);
     let installation = Installation {
-        layout: process.layout,
-        prefix: process.topic_prefix().to_owned(),
+        layout: log.layout,
+        prefix: log.topic_prefix().to_owned(),
         replicas,
         brokers: brokers.to_owned(),
         is_secure: matches!(protocol, SecurityProtocol::Ssl | SecurityProtocol::SaslSsl),

@@ -1,6 +1,7 @@
 //! The whole configuration, read once.
 
-use runtime::config::{LogBackEnd, Problems, Process, Shop, Source, StoreBackEnd};
+use api::config::Shop;
+use runtime::config::{Problems, Process, Source};
 use runtime::telemetry;
 
 use crate::registration;
@@ -10,6 +11,8 @@ use crate::stage::Stage;
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) process: Process,
+    pub(crate) log: log::Config,
+    pub(crate) store: store::config::BackEnd,
     pub(crate) shop: Shop,
     pub(crate) ingest: ingest::Config,
     pub(crate) webhooks: webhooks::Config,
@@ -26,9 +29,16 @@ impl Settings {
     pub(crate) fn read(mut source: Source, stages: &[Stage]) -> Result<Self, Problems> {
         let process = Process::read(&mut source);
         let shop = Shop::read(&mut source);
+        let merchant = &shop.merchant;
         let settings = Self {
-            ingest: ingest::Config::read(&mut source, &shop),
-            webhooks: webhooks::Config::read(source.section("webhooks"), &shop.merchant),
+            log: log::Config::read(source.section("log")),
+            store: store::config::BackEnd::read(source.section("store")),
+            ingest: ingest::Config::read(&mut source, &shop.wallets, shop.matching.match_window),
+            webhooks: webhooks::Config::read(
+                source.section("webhooks"),
+                merchant.secret.clone(),
+                merchant.unknown_transfer_webhook_url.clone(),
+            ),
             telemetry: telemetry::Config::read(source.section("telemetry")),
             schemas: registration::Config::read(&mut source),
             process,
@@ -40,7 +50,7 @@ impl Settings {
         if !stages.contains(&Stage::Api) && !stages.contains(&Stage::Webhooks) {
             source.forgive("merchant.secret");
         }
-        let misfit = if stages.is_empty() { None } else { misfit(&settings.process, stages) };
+        let misfit = if stages.is_empty() { None } else { misfit(&settings, stages) };
         let mut problems = source.finish().err().map_or_else(Vec::new, |Problems(lines)| lines);
         // Where no back end is named rightly, it is not known which one is meant.
         let is_known = !problems.iter().any(|line| line.contains(".backend: "));
@@ -50,15 +60,15 @@ impl Settings {
 }
 
 /// Why these stages cannot run on these back ends. What is embedded is a file of one process.
-fn misfit(process: &Process, stages: &[Stage]) -> Option<&'static str> {
+fn misfit(settings: &Settings, stages: &[Stage]) -> Option<&'static str> {
     let has_all = Stage::ALL.iter().all(|stage| stages.contains(stage));
     let has_tables = stages.iter().any(|stage| stage.needs_tables());
-    match (&process.log, &process.store) {
-        (LogBackEnd::Embedded, _) if !has_all => Some(
+    match (&settings.log.back_end, &settings.store) {
+        (log::config::BackEnd::Embedded, _) if !has_all => Some(
             "log.backend: \"embedded\" is one process with all stages: run without naming stages, or \
              set \"kafka\"",
         ),
-        (LogBackEnd::Kafka(_), StoreBackEnd::Embedded) if has_tables => Some(
+        (log::config::BackEnd::Kafka(_), store::config::BackEnd::Embedded) if has_tables => Some(
             "store.backend: \"embedded\" is one process's own, but with Kafka there may be others: set \
              \"cql\"",
         ),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::ValueEnum;
-use runtime::log::Log;
-use runtime::readiness::WatchedLog;
+use log::Log;
+use log::WatchedLog;
 use runtime::task::{Phase, Tasks};
 use runtime::{Clock, Readiness};
 use store::{Store, WatchedStore};
@@ -99,7 +99,7 @@ impl Ground<'_> {
             let part = self.readiness.part(format!("tables of projector {member}"), "opening them");
             let tables = Arc::new(WatchedStore::new(tables.clone(), part));
             tasks.thread(Phase::Deliver, thread, move |stop| {
-                store::projector::run(log, tables, handle, member, stop).map_err(Into::into)
+                projector::run(log, tables, handle, member, stop).map_err(Into::into)
             })?;
         }
         Ok(())
@@ -144,7 +144,7 @@ impl Ground<'_> {
             orders: shop.orders,
             matching: shop.matching,
             tokens: self.settings.ingest.tokens(),
-            topic_prefix: self.settings.process.topic_prefix().to_owned(),
+            topic_prefix: self.settings.log.topic_prefix().to_owned(),
             version: env!("CARGO_PKG_VERSION"),
         };
         let feed = api::Feed::new();

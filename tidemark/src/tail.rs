@@ -14,16 +14,16 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use runtime::config::{LogBackEnd, Process};
-use runtime::log::embedded::Onlooker;
-use runtime::log::kafka::KafkaLog;
-use runtime::log::{Bounds, Error, Log, Offset, Record, TopicPartition};
+use log::embedded::Onlooker;
+use log::kafka::KafkaLog;
+use log::{Bounds, Error, Log, Offset, Record, TopicPartition};
 use runtime::task;
-use schemas::{Partition, Topic, decode_json};
+use schemas::{Layout, Partition, Topic, decode_json};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::process;
+use crate::settings::Settings;
 use filter::{Condition, Filter};
 use follower::Follower;
 use place::From;
@@ -79,10 +79,14 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    fn open(process: &Process) -> anyhow::Result<Self> {
-        Ok(match &process.log {
-            LogBackEnd::Embedded => Self::Embedded(Onlooker::open(&process.data_dir)?),
-            LogBackEnd::Kafka(config) => Self::Kafka(KafkaLog::open(config, process.layout)?),
+    fn open(settings: &Settings) -> anyhow::Result<Self> {
+        Ok(match &settings.log.back_end {
+            log::config::BackEnd::Embedded => {
+                Self::Embedded(Onlooker::open(&settings.process.data_dir)?)
+            }
+            log::config::BackEnd::Kafka(config) => {
+                Self::Kafka(KafkaLog::open(config, settings.log.layout)?)
+            }
         })
     }
 
@@ -110,7 +114,7 @@ impl Source {
 ///
 /// # Errors
 /// The log cannot be read, or the options do not fit the topic.
-pub(crate) async fn run(settings: Process, options: Options) -> anyhow::Result<()> {
+pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let stopped = stop.clone();
     let mut printing = tokio::task::spawn_blocking(move || print(&settings, &options, &stopped));
@@ -123,10 +127,10 @@ pub(crate) async fn run(settings: Process, options: Options) -> anyhow::Result<(
     }
 }
 
-fn print(process: &Process, options: &Options, stop: &CancellationToken) -> anyhow::Result<()> {
-    let source = Source::open(process)?;
+fn print(settings: &Settings, options: &Options, stop: &CancellationToken) -> anyhow::Result<()> {
+    let source = Source::open(settings)?;
     let filter = Filter::new(options.topic, options.key.clone(), options.conditions.clone())?;
-    let partitions = partitions(process, options)?;
+    let partitions = partitions(settings.log.layout, options)?;
     let from = options.from.unwrap_or(if options.until_end { From::Beginning } else { From::End });
     let mut follower =
         Follower::open(&source, options.topic, &partitions, from, options.until_end)?;
@@ -163,8 +167,8 @@ fn quiet<T>(result: std::io::Result<T>) -> anyhow::Result<Option<T>> {
     }
 }
 
-fn partitions(process: &Process, options: &Options) -> anyhow::Result<Vec<Partition>> {
-    let all: Vec<_> = options.topic.all_partitions(&process.layout).collect();
+fn partitions(layout: Layout, options: &Options) -> anyhow::Result<Vec<Partition>> {
+    let all: Vec<_> = options.topic.all_partitions(&layout).collect();
     let Some(wanted) = options.partition.map(Partition) else { return Ok(all) };
     if !all.contains(&wanted) {
         bail!("{} has partitions 0 to {}", options.topic, all.len().saturating_sub(1));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use runtime::config::{Merchant, Reader};
+use runtime::config::Reader;
 use schemas::Secret;
 
 /// The interface's limit of automatic attempts (spec 8), which the retry topics are made for.
@@ -39,7 +39,11 @@ pub struct Config {
 impl Config {
     /// Reads the section `webhooks`. Problems are noted in it.
     #[must_use]
-    pub fn read(mut section: Reader, merchant: &Merchant) -> Self {
+    pub fn read(
+        mut section: Reader,
+        secret: Secret,
+        unknown_transfer_webhook_url: Option<String>,
+    ) -> Self {
         let attempts_max = u64::from(ATTEMPTS_MAX.unsigned_abs());
         let max_attempts = section.integer("max_attempts", 1..=attempts_max);
         let first_delay = section.duration("first_delay");
@@ -61,8 +65,8 @@ impl Config {
             allow_private_addresses: section.flag("allow_private_addresses"),
             concurrency,
             concurrency_per_host,
-            secret: merchant.secret.clone(),
-            unknown_transfer_webhook_url: merchant.unknown_transfer_webhook_url.clone(),
+            secret,
+            unknown_transfer_webhook_url,
         };
         section.finish();
         config
@@ -84,20 +88,12 @@ impl Config {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use runtime::config::{Problems, Shop, Source};
-
-    pub(crate) const SHOP: &str = r#"
-        [admin]
-        secret = "a"
-        [merchant]
-        secret = "whsec"
-        unknown_transfer_webhook_url = "https://shop.example/unknown"
-    "#;
+    use runtime::config::{Problems, Source};
 
     fn read(text: &str) -> (Config, Vec<String>) {
-        let mut source = Source::parse(&format!("{SHOP}\n{text}"), []);
-        let shop = Shop::read(&mut source);
-        let config = Config::read(source.section("webhooks"), &shop.merchant);
+        let mut source = Source::parse(text, []);
+        let url = Some("https://shop.example/unknown".to_owned());
+        let config = Config::read(source.section("webhooks"), Secret::new("whsec"), url);
         let Err(Problems(lines)) = source.finish() else { return (config, Vec::new()) };
         (config, lines.into_iter().filter(|l| l.starts_with("webhooks.")).collect())
     }

@@ -1,6 +1,5 @@
 //! Why a part of this stage stops. Receivers that fail are no errors: they are outcomes.
 
-use runtime::log;
 use schemas::CodecError;
 
 /// What the process must stop for.

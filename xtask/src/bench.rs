@@ -28,7 +28,7 @@ pub(crate) fn run(name: Option<&str>) -> Result<()> {
     println(&format!("commit  {commit}\nmachine {model}, {cores} cores"));
     for name in NAMES.iter().filter(|known| name.is_none_or(|name| name == **known)) {
         let mut command = cargo();
-        command.args(["bench", "--quiet", "--package", "tests", "--bench", name]);
+        command.args(["bench", "--quiet", "--package", "tidemark-tests", "--bench", name]);
         if *name == KAFKA {
             command.envs(services::fetch()?);
         }

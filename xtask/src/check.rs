@@ -26,5 +26,5 @@ pub(crate) fn lints() -> Result<()> {
 /// The lints and the tidy test.
 pub(crate) fn run() -> Result<()> {
     lints()?;
-    shell::run(cargo().args(["test", "--package", "tests", "--test", "tidy"]))
+    shell::run(cargo().args(["test", "--package", "tidemark-tests", "--test", "tidy"]))
 }

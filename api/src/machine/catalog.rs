@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use runtime::config::{Matching, Orders, Wallet};
+use crate::config::{Matching, Orders};
 use schemas::record::{Order, PaymentRequest};
-use schemas::{Address, Amount, Blockchain, OrderId, Stablecoin, TokenContract, murmur2};
+use schemas::{Address, Amount, Blockchain, OrderId, Stablecoin, TokenContract, Wallet, murmur2};
 
 use crate::Config;
 use crate::error::{Invalid, Refusal};

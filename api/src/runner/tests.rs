@@ -2,11 +2,11 @@
 
 use std::sync::Mutex;
 
+use crate::config::{Matching, Merchant, Orders};
 use async_trait::async_trait;
+use log::{Bounds, Error, Offset, Record, Tail, TopicPartition};
+use log::{Worker, WorkerSpec, Writer};
 use runtime::ManualClock;
-use runtime::config::{Matching, Merchant, Orders};
-use runtime::log::{Bounds, Error, Offset, Record, Tail, TopicPartition};
-use runtime::log::{Worker, WorkerSpec, Writer};
 use schemas::record::example;
 use schemas::{Address, Amount, Layout, Secret};
 use store::{ChainRow, DepositFilter, DepositRow, OrderFilter, Page, TransferFilter, TransferRow};

@@ -95,8 +95,8 @@ async fn the_trace_of_the_request_is_handed_on() {
     let layout = world.log.layout();
     let topic = schemas::Topic::OrdersCommands;
     let records = topic.all_partitions(&layout).flat_map(|partition| {
-        let of = runtime::log::TopicPartition { topic, partition };
-        world.log.read(of, runtime::log::Offset(0), 10).unwrap()
+        let of = log::TopicPartition { topic, partition };
+        world.log.read(of, log::Offset(0), 10).unwrap()
     });
     let mut traces: Vec<_> =
         records.map(|record| record.header("traceparent").map(<[u8]>::to_vec)).collect();

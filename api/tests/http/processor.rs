@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use runtime::Envelope;
-use runtime::log::{Committed, Event, Log, Record, Step, WorkerSpec};
+use log::Envelope;
+use log::{Committed, Event, Log, Record, Step, WorkerSpec};
 use schemas::record::{Order, OrderCommand, OrderCommandBody, OrderDeposit, PaymentRequest};
 use schemas::{
     CommandId, DepositId, DepositState, OrderCause, OrderId, OrderStatus, Topic, TransferId,

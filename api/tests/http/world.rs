@@ -4,21 +4,21 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use api::{Config, Feed, feed};
+use log::embedded::EmbeddedLog;
+use log::{Log, Offset, TopicPartition};
 use reqwest::{Client, Method, RequestBuilder, Response};
-use runtime::config::{Matching, Merchant, Orders, Wallet};
-use runtime::log::embedded::EmbeddedLog;
-use runtime::log::{Log, Offset, TopicPartition};
 use runtime::{Clock, ManualClock};
 use schemas::record::{Delivery, Order, OrderCommand, Record};
 use schemas::{
     Address, AddressFamily, Amount, Blockchain, Layout, OrderId, Secret, Stablecoin, Topic,
-    UnixMicros, UnixSeconds, sign_checkout, sign_service, token_contracts,
+    UnixMicros, UnixSeconds, Wallet, sign_checkout, sign_service, token_contracts,
 };
 use serde_json::{Value, json};
 use store::embedded::EmbeddedStore;
 use store::{Change, Store};
 use tempfile::TempDir;
+use tidemark_api::config::{Matching, Merchant, Orders};
+use tidemark_api::{Config, Feed, feed};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -146,7 +146,7 @@ impl World {
         }
         let listener = TcpListener::bind(config.listen).await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
-        let serving = api::serve(
+        let serving = tidemark_api::serve(
             config,
             served_log,
             served_store,
@@ -250,9 +250,8 @@ impl World {
             let of = TopicPartition { topic, partition };
             self.log.read(of, Offset(0), 10_000).unwrap()
         };
-        let decode = |record: Arc<runtime::log::Record>| {
-            schemas::decode(record.value.as_deref().unwrap()).unwrap()
-        };
+        let decode =
+            |record: Arc<log::Record>| schemas::decode(record.value.as_deref().unwrap()).unwrap();
         topic.all_partitions(&layout).flat_map(read).map(decode).collect()
     }
 

@@ -5,21 +5,17 @@ use schemas::{AddressFamily, Stablecoin};
 
 use super::*;
 
-const SHOP: &str = r#"
-    [admin]
-    secret = "a"
-    [merchant]
-    secret = "m"
-    [[wallets]]
-    blockchain = "eth"
-    address = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed"
-    enabled_coins = ["USDT", "DAI"]
-"#;
+fn wallet() -> Wallet {
+    Wallet {
+        blockchain: Blockchain::Eth,
+        address: "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed".parse().unwrap(),
+        enabled_coins: vec![Stablecoin::Usdt, Stablecoin::Dai],
+    }
+}
 
 fn read(text: &str) -> (Config, Vec<String>) {
-    let mut source = Source::parse(&format!("{SHOP}{text}"), []);
-    let shop = Shop::read(&mut source);
-    let config = Config::read(&mut source, &shop);
+    let mut source = Source::parse(text, []);
+    let config = Config::read(&mut source, &[wallet()], Duration::from_secs(600));
     let mut problems = source.finish().err().map_or_else(Vec::new, |Problems(lines)| lines);
     // Sections that are not ours.
     problems.retain(|line| !line.ends_with(": unknown section"));

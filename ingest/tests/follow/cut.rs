@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use runtime::log::embedded::EmbeddedLog;
-use runtime::log::{
+use log::embedded::EmbeddedLog;
+use log::{
     Bounds, Error, Log, NewRecord, Offset, Record, StepError, Tail, TopicPartition, Worker,
     WorkerSpec, Writer,
 };

@@ -13,10 +13,10 @@ use std::time::Duration;
 use alloy_primitives::U256;
 use cut::CutAfterRetract;
 use devnet::{Fault, Reorg, TransferCall};
-use ingest::{Error, Policy, Tag};
-use runtime::log::{Log, NewRecord, StepError, TopicPartition};
+use log::{Log, NewRecord, StepError, TopicPartition};
 use schemas::record::{ChainBody, ChainRecord};
 use schemas::{Address, Amount, Blockchain, Hash, Headers, Topic};
+use tidemark_ingest::{Error, Policy, Tag};
 use tokio_util::sync::CancellationToken;
 use world::{PAYER, TOKEN, World, config, devnet, pay, wallet};
 
@@ -28,7 +28,7 @@ type Render = dyn Fn() -> String + Send + Sync;
 fn metrics() -> &'static Render {
     static RENDER: LazyLock<Box<Render>> = LazyLock::new(|| {
         let recorder = runtime::telemetry::init_metrics().unwrap();
-        ingest::metrics::describe();
+        tidemark_ingest::metrics::describe();
         Box::new(move || recorder.render())
     });
     &**RENDER

@@ -4,14 +4,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use async_trait::async_trait;
-use ingest::{ChainConfig, Config, Error};
-use runtime::SystemClock;
-use runtime::log::embedded::EmbeddedLog;
-use runtime::log::{
+use log::embedded::EmbeddedLog;
+use log::{
     Bounds, Error as LogError, Log, NewRecord, Offset, Record, Tail, TopicPartition, Worker,
     WorkerSpec, Writer,
 };
+use runtime::SystemClock;
 use schemas::{Blockchain, Layout, Topic};
+use tidemark_ingest::{ChainConfig, Config, Error};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
@@ -86,7 +86,7 @@ impl Process {
         let stop = CancellationToken::new();
         let (token, handle, clock) = (stop.clone(), Handle::current(), Arc::new(SystemClock));
         let thread = std::thread::spawn(move || {
-            ingest::run(Config { chains }, log, clock, member, handle, &token)
+            tidemark_ingest::run(Config { chains }, log, clock, member, handle, &token)
         });
         Self { stop, thread }
     }

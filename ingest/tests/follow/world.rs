@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use alloy_primitives::U256;
 use devnet::{Chain, Devnet};
-use ingest::{ChainConfig, Error, Policy, RpcUrl};
+use log::embedded::EmbeddedLog;
+use log::{Log, Tail};
 use runtime::SystemClock;
-use runtime::log::embedded::EmbeddedLog;
-use runtime::log::{Log, Tail};
 use schemas::record::{Block, ChainBody, ChainProgress, ChainRecord, Observation};
 use schemas::{Address, Blockchain, Hash, Layout, Stablecoin, TokenContract, Topic};
+use tidemark_ingest::{ChainConfig, Error, Policy, RpcUrl};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -161,7 +161,8 @@ impl World {
         chain: ChainConfig,
         stop: CancellationToken,
     ) -> Run {
-        let task = tokio::spawn(ingest::follow(chain, log, Arc::new(SystemClock), stop.clone()));
+        let task =
+            tokio::spawn(tidemark_ingest::follow(chain, log, Arc::new(SystemClock), stop.clone()));
         Run { stop, task }
     }
 

@@ -1,7 +1,8 @@
 //! The matching machine on the log: one lane.
 
-use runtime::log::{self, NewRecord};
-use runtime::{Clock, Envelope};
+use log::Envelope;
+use log::{self, NewRecord};
+use runtime::Clock;
 use schemas::{Blockchain, CodecError, Layout, Partition, Topic, UnixSeconds};
 
 use super::{Change, Machine, Rejected, decode_entry, encode_changes};

@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 
-use runtime::log::{self, NewRecord};
-use runtime::{Clock, Envelope};
+use log::Envelope;
+use log::{self, NewRecord};
+use runtime::Clock;
 use schemas::record::{OrderCommand, OrderCommandBody};
 use schemas::{CodecError, Layout, OrderId, Partition, Topic, UnixSeconds};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use runtime::log::{Committed, NewRecord, Offset, Record, Step, TopicPartition, Worker};
+use log::{Committed, NewRecord, Offset, Record, Step, TopicPartition, Worker};
 use schemas::{Headers, Partition, Topic};
 
 use super::Change;

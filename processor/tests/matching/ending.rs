@@ -1,7 +1,7 @@
 //! How waiting ends: deposits expire and release their amounts, transfers are given up and forgotten.
 
-use processor::machine::matching::FORGET_SECONDS;
 use schemas::{CloseReason, UnknownReason};
+use tidemark_processor::machine::matching::FORGET_SECONDS;
 
 use crate::OPEN_A;
 use crate::chain::{close, head, open, pay, refused, settled};

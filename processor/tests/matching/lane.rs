@@ -1,11 +1,11 @@
 //! The matching machine as the stories tell it.
 
-use processor::machine::matching::{Effect, Input, State};
 use schemas::record::{
     ChainBody, ChainRecord, Deposit, DepositCommandBody, MatchingEntry, OrderCommand,
     OrderCommandBody, Transfer,
 };
 use schemas::{AlertKind, Blockchain, Epoch, Partition, TransferStatus, UnixMicros};
+use tidemark_processor::machine::matching::{Effect, Input, State};
 
 use crate::name::letter;
 use crate::story::{Machine, Story};

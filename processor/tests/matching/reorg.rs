@@ -1,8 +1,8 @@
 //! Reorganisations: a rewind takes transfers back, then the new branch brings them, moves them, or does
 //! not.
 
-use processor::machine::matching::FORGET_SECONDS;
 use schemas::{CloseReason, UnknownReason};
+use tidemark_processor::machine::matching::FORGET_SECONDS;
 
 use crate::OPEN_A;
 use crate::chain::{head, open, pay, refused, settled};

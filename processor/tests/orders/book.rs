@@ -1,10 +1,10 @@
 //! The orders machine as the stories tell it.
 
-use processor::machine::orders::{Effect, State};
 use schemas::UnixMicros;
 use schemas::record::{
     DepositCommand, DepositCommandBody, Order, OrderCommand, OrderCommandBody, OrdersEntry,
 };
+use tidemark_processor::machine::orders::{Effect, State};
 
 use crate::name::{amount, letter};
 use crate::story::{Machine, Story};

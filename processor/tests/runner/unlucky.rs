@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use runtime::log::embedded::EmbeddedLog;
-use runtime::log::{
+use log::embedded::EmbeddedLog;
+use log::{
     Bounds, Error, Event, Log, NewRecord, Offset, Record, Step, StepError, Tail, TopicPartition,
     Worker, WorkerSpec, Writer,
 };

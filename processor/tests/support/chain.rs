@@ -1,7 +1,6 @@
 //! A small chain, and the commands to its lane. Block n has time 10 n and is confirmed by the head ten
 //! blocks above it.
 
-use processor::machine::matching::Input;
 use schemas::record::{
     Block, ChainBody, ChainRecord, ConfirmedTier, DepositCommand, DepositCommandBody, Head,
     Observation, OpenDeposit,
@@ -10,6 +9,7 @@ use schemas::{
     Blockchain, CloseReason, Epoch, Hash, OrderId, Stablecoin, TransferId, UnixMicros, UnixSeconds,
     UnknownReason,
 };
+use tidemark_processor::machine::matching::Input;
 
 use crate::name::{amount, order, wallet};
 

@@ -4,11 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use schemas::Layout;
+use super::Source;
 
-use super::{LogBackEnd, Source, StoreBackEnd};
-
-/// `[process]`, `[server]`, `[data]`, `[log]` and `[store]`: what the process itself needs.
+/// `[process]`, `[server]` and `[data]`.
 #[derive(Debug, Clone)]
 pub struct Process {
     /// Names this process among those of its installation: its memberships and transactions.
@@ -19,12 +17,6 @@ pub struct Process {
     pub listen: Option<SocketAddr>,
     /// Folder of the embedded back ends.
     pub data_dir: PathBuf,
-    /// Partition counts.
-    pub layout: Layout,
-    /// What the log is kept in.
-    pub log: LogBackEnd,
-    /// What the tables are kept in.
-    pub store: StoreBackEnd,
     /// How long stopping may take.
     pub stop_deadline: Duration,
 }
@@ -48,36 +40,6 @@ impl Process {
         let mut data = source.section("data");
         let data_dir = PathBuf::from(data.text("dir"));
         data.finish();
-        let mut log = source.section("log");
-        let log_back_end = LogBackEnd::read(&mut log);
-        let mut count = |key: &str| u32::try_from(log.integer(key, 1..=256)).unwrap_or(1);
-        let layout = Layout {
-            lanes: count("lanes"),
-            orders: count("order_partitions"),
-            webhooks: count("webhook_partitions"),
-        };
-        log.finish();
-        let mut store = source.section("store");
-        let store_back_end = StoreBackEnd::read(&mut store);
-        store.finish();
-        Self {
-            name,
-            workers,
-            listen,
-            data_dir,
-            layout,
-            log: log_back_end,
-            store: store_back_end,
-            stop_deadline,
-        }
-    }
-
-    /// Stands before the names of topics in the log: nothing in the embedded one.
-    #[must_use]
-    pub fn topic_prefix(&self) -> &str {
-        match &self.log {
-            LogBackEnd::Embedded => "",
-            LogBackEnd::Kafka(kafka) => &kafka.prefix,
-        }
+        Self { name, workers, listen, data_dir, stop_deadline }
     }
 }

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::config::CqlConfig;
 use openssl::ssl::{SslConnector, SslMethod};
 use openssl::x509::X509;
 use openssl::x509::store::X509StoreBuilder;
-use runtime::config::CqlConfig;
 use schemas::Secret;
 use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::{Session, TlsContext};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use runtime::config::CqlConfig;
+use crate::config::CqlConfig;
 use scylla::client::session::Session;
 use scylla::errors::{ExecutionError, UseKeyspaceError};
 

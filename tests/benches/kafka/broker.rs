@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use runtime::config::{KafkaConfig, KafkaSecurity};
-use runtime::log::kafka::{KafkaLog, admin};
+use log::config::{KafkaConfig, KafkaSecurity};
+use log::kafka::{KafkaLog, admin};
 
 use crate::workload::LAYOUT;
 

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use runtime::log::kafka::KafkaLog;
-use runtime::log::{Log, Record};
+use log::kafka::KafkaLog;
+use log::{Log, Record};
 use schemas::Topic;
 use tokio_util::sync::CancellationToken;
 

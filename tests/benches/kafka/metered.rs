@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use runtime::log::kafka::{StepObserver, StepPoint};
-use runtime::log::{
+use log::kafka::{StepObserver, StepPoint};
+use log::{
     Bounds, Error, Event, Log, NewRecord, Offset, Record, Step, StepError, Tail, TopicPartition,
     Worker, WorkerSpec, Writer,
 };
 use schemas::{Layout, Topic};
 use serde::{Deserialize, Serialize};
-use tests::measure::{cpu_time, resident_bytes};
+use tidemark_tests::measure::{cpu_time, resident_bytes};
 use tokio_util::sync::CancellationToken;
 
 /// The first inputs are not counted: one in this many. The peer's compiler needs that time, and all are

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use runtime::config::CqlConfig;
-use runtime::log::kafka::KafkaLog;
+use log::kafka::KafkaLog;
 use schemas::Topic;
 use schemas::record::Transfer;
+use store::config::CqlConfig;
 use store::cql::CqlStore;
 use store::embedded::EmbeddedStore;
-use tests::measure::rate;
+use tidemark_tests::measure::rate;
 
 use crate::broker;
 use crate::live::{self, Latency, Trickle};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use runtime::log::Log;
-use runtime::log::kafka::KafkaLog;
+use log::Log;
+use log::kafka::KafkaLog;
 use store::Store;
 
 use crate::metered::{Metered, Report, Tally};
@@ -14,7 +14,7 @@ pub(crate) async fn project(log: KafkaLog, store: Arc<dyn Store>, rows: u64) -> 
     let kafka = log.with_observer(tally.clone());
     let log: Arc<dyn Log> = Arc::new(Metered { log: Arc::new(kafka), tally: tally.clone() });
     let (stop, handle) = (tally.done().clone(), tokio::runtime::Handle::current());
-    let run = move || store::projector::run(log, store, handle, "bench".to_owned(), stop);
+    let run = move || projector::run(log, store, handle, "bench".to_owned(), stop);
     let thread = std::thread::spawn(run);
     tally.done().cancelled().await;
     thread.join().expect("the projector").expect("ends well");

@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime::log::kafka::KafkaLog;
-use runtime::log::{
+use log::kafka::KafkaLog;
+use log::{
     Committed, Event, Log, NewRecord, Offset, Record, Step, TopicPartition, Worker, WorkerSpec,
 };
 use runtime::{Clock, SystemClock};

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use runtime::Envelope;
-use runtime::log::kafka::KafkaLog;
-use runtime::log::{Log, NewRecord, TopicPartition};
+use log::Envelope;
+use log::kafka::KafkaLog;
+use log::{Log, NewRecord, TopicPartition};
 use schemas::record::{
     ChainBody, ChainRecord, DepositCommand, DepositCommandBody, Observation, OpenDeposit, Record,
 };
 use schemas::{Blockchain, Headers, Layout, Stablecoin, Topic, UnixMicros};
-use tests::measure::{TIME, head, open, transfer, wallet};
+use tidemark_tests::measure::{TIME, head, open, transfer, wallet};
 
 /// One lane for each chain.
 pub(crate) const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };

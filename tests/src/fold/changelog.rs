@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use runtime::log::{Record, TopicPartition};
+use log::{Record, TopicPartition};
 use schemas::{Layout, Partition};
 
 use super::machine::{Folded, Version};

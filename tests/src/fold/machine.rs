@@ -3,10 +3,10 @@
 
 use std::fmt::Debug;
 
+use log::Envelope;
+use log::{NewRecord, Record};
 use processor::machine::matching::TransferStage;
 use processor::machine::{matching, orders};
-use runtime::Envelope;
-use runtime::log::{NewRecord, Record};
 use schemas::record::{MatchingEntry, OrderCommand, OrdersEntry};
 use schemas::{Blockchain, Layout, OrderId, Partition, Topic};
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use runtime::log::{NewRecord, Offset, Record, TopicPartition};
+use log::{NewRecord, Offset, Record, TopicPartition};
 use schemas::record::{
     Alert, DeadLetter, Deposit, DepositCommand, MatchingEntry, Order, OrderCommand, OrdersEntry,
     Transfer,

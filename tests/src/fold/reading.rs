@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use runtime::log::{Error, Event, Log, Offset, Record, TopicPartition, WorkerSpec};
+use log::{Error, Event, Log, Offset, Record, TopicPartition, WorkerSpec};
 use schemas::{Layout, Topic};
 
 use super::machine::{Folded, Lane, Orders};

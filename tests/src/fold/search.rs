@@ -10,8 +10,8 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use runtime::Envelope;
-use runtime::log::{NewRecord, Record};
+use log::Envelope;
+use log::{NewRecord, Record};
 use schemas::{Layout, Partition};
 
 use super::changelog::Steps;
@@ -209,7 +209,7 @@ impl<'a, M: Folded> Search<'a, M> {
                 (Some(input), effects, expected)
             }
             Err(reason) => {
-                let letter = runtime::dead_letter(record, M::GROUP, &reason);
+                let letter = log::dead_letter(record, M::GROUP, &reason);
                 (None, Vec::new(), vec![letter.expect("dead letters fit their schema")])
             }
         }

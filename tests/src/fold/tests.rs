@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use runtime::log::embedded::EmbeddedLog;
-use runtime::log::{Offset, Record, TopicPartition};
-use runtime::{Envelope, SystemClock};
+use log::Envelope;
+use log::embedded::EmbeddedLog;
+use log::{Offset, Record, TopicPartition};
+use runtime::SystemClock;
 use schemas::record::{
     Block, ChainBody, ChainRecord, ConfirmedTier, DepositCommand, DepositCommandBody, Head,
     Observation, OpenDeposit,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use runtime::log::{Bounds, Error, Log, NewRecord, Offset, StepError};
+use log::{Bounds, Error, Log, NewRecord, Offset, StepError};
 use schemas::Topic;
 
 use super::{

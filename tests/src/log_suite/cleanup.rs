@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime::log::{Event, Log, NewRecord, Record, TopicPartition};
+use log::{Event, Log, NewRecord, Record, TopicPartition};
 use schemas::{Cleanup, Topic};
 
 use super::member::assigned;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use runtime::log::{Error, Event, Log, Offset, StepError, TopicPartition, Worker, WorkerSpec};
+use log::{Error, Event, Log, Offset, StepError, TopicPartition, Worker, WorkerSpec};
 use schemas::Topic;
 
 use super::member::{assigned, records, up_to};
@@ -327,9 +327,9 @@ pub(super) fn a_crowd_reads_everything_once(fixture: &dyn Fixture) {
     }
 }
 
-fn copy(worker: &mut dyn Worker, records: &[Arc<runtime::log::Record>]) {
+fn copy(worker: &mut dyn Worker, records: &[Arc<log::Record>]) {
     let mut places = BTreeMap::new();
-    let mut step = runtime::log::Step::default();
+    let mut step = log::Step::default();
     for read in records {
         let to = TopicPartition { topic: Topic::OrdersChangelog, ..read.from };
         step.records.push(record(to, text(read)));

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use runtime::log::{
+use log::{
     Assigned, Committed, Event, Log, NewRecord, Offset, Record, Step, StepError, TopicPartition,
     Worker, WorkerSpec,
 };

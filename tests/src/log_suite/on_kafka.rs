@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use runtime::config::{KafkaConfig, KafkaSecurity};
-use runtime::log::kafka::{KafkaLog, admin};
-use runtime::log::{Log, NewRecord, Record, TopicPartition};
+use log::config::{KafkaConfig, KafkaSecurity};
+use log::kafka::{KafkaLog, admin};
+use log::{Log, NewRecord, Record, TopicPartition};
 use runtime::{Clock, SystemClock};
 use schemas::{Cleanup, Topic};
 

@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use log::Log;
+use log::config::{KafkaConfig, KafkaSecurity};
+use log::kafka::{KafkaLog, StepObserver, StepPoint};
 use processor::{run_matching, run_orders};
 use runtime::Clock;
-use runtime::config::{KafkaConfig, KafkaSecurity};
-use runtime::log::Log;
-use runtime::log::kafka::{KafkaLog, StepObserver, StepPoint};
 use tokio_util::sync::CancellationToken;
 
 use crate::LAYOUT;

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use log::embedded::EmbeddedLog;
+use log::{Log, Offset, TopicPartition};
 use processor::{run_matching, run_orders};
-use runtime::log::embedded::EmbeddedLog;
-use runtime::log::{Log, Offset, TopicPartition};
 use runtime::{Clock, SystemClock};
-use tests::fold::{FlawKind, Reading, committed, explain};
+use tidemark_tests::fold::{FlawKind, Reading, committed, explain};
 use tokio_util::sync::CancellationToken;
 
 use crate::LAYOUT;

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use runtime::config::KafkaConfig;
-use runtime::log::kafka::{KafkaLog, admin};
-use runtime::log::{Error, Log, Offset, TopicPartition};
+use log::config::KafkaConfig;
+use log::kafka::{KafkaLog, admin};
+use log::{Error, Log, Offset, TopicPartition};
 use schemas::{Partition, Topic};
 use tempfile::TempDir;
-use tests::fold::{Positions, Reading, committed};
+use tidemark_tests::fold::{Positions, Reading, committed};
 use uuid::Uuid;
 
 use crate::LAYOUT;

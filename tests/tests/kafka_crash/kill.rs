@@ -1,6 +1,6 @@
 //! Processors die, freeze, come and go on one installation, while the shop trades on.
 
-use tests::fold::{FlawKind, explain};
+use tidemark_tests::fold::{FlawKind, explain};
 
 use crate::child::{MATCHING, ORDERS};
 use crate::installation::{Installation, ProcessId};

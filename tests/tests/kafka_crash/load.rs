@@ -5,16 +5,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime::log::{Error, Log, NewRecord, StepError, Tail, Writer};
-use runtime::{Clock, Envelope, SystemClock};
+use log::Envelope;
+use log::{Error, Log, NewRecord, StepError, Tail, Writer};
+use runtime::{Clock, SystemClock};
 use schemas::record::{
     ChainBody, ChainRecord, CreateOrder, Deposit, OrderCommand, OrderCommandBody, PaymentRequest,
 };
 use schemas::{
     Address, Amount, Blockchain, DepositState, OrderId, Partition, Stablecoin, Topic, UnixMicros,
 };
-use tests::machine_model::chain::{Chain, Movement, Policy, Transaction, account, cents};
-use tests::machine_model::pipeline::Dice;
+use tidemark_tests::machine_model::chain::{Chain, Movement, Policy, Transaction, account, cents};
+use tidemark_tests::machine_model::pipeline::Dice;
 use uuid::Uuid;
 
 /// The chains of the shop, one wallet each; the other lane of a chain hears of heads alone.

@@ -3,7 +3,7 @@
 //!
 //! [`load`] is a shop that trades; [`child`] a processor as a process that can be made to wait at any
 //! point of a step; [`installation`] starts, stops, freezes and kills them; [`verdict`] says whether
-//! what is there is what must be, by [`tests::fold`]. [`watched`] puts in the bugs that must be found.
+//! what is there is what must be, by [`tidemark_tests::fold`]. [`watched`] puts in the bugs that must be found.
 
 mod broker;
 mod child;

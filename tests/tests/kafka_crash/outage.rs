@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use runtime::config::CqlConfig;
-use runtime::log::{Log, Offset, TopicPartition};
+use log::{Log, Offset, TopicPartition};
 use schemas::Topic;
+use store::Store;
+use store::config::CqlConfig;
 use store::cql::{CqlStore, migrate};
-use store::{Store, projector};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 use xtask::Cassandra;

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use runtime::log::{Offset, Record};
+use log::{Offset, Record};
 use schemas::{Headers, Topic};
-use tests::fold::{Explanation, FlawKind, Positions, Reading, explain};
-use tests::machine_model::check::Ledger;
+use tidemark_tests::fold::{Explanation, FlawKind, Positions, Reading, explain};
+use tidemark_tests::machine_model::check::Ledger;
 
 use crate::load::Shop;
 

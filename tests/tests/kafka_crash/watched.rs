@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use runtime::log::{
+use log::{
     Bounds, Committed, Error, Event, Log, NewRecord, Offset, Record, Step, StepError, Tail,
     TopicPartition, Worker, WorkerSpec, Writer,
 };

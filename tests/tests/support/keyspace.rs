@@ -5,11 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use runtime::config::CqlConfig;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
+use store::config::CqlConfig;
 use store::cql::{CqlStore, migrate};
-use tests::store_suite::{BackEnd, Opening};
+use tidemark_tests::store_suite::{BackEnd, Opening};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use uuid::Uuid;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
 use reqwest::Url;
-use runtime::config::{LogBackEnd, Source};
+use runtime::config::Source;
 use runtime::{Clock, Readiness, SystemClock};
 use schemas::{Blockchain, Stablecoin};
 
@@ -33,11 +33,11 @@ pub(super) async fn run(
     drop(rustls::crypto::ring::default_provider().install_default());
     let settings = Settings::read(Source::load(file), &[Stage::Api])?;
     ensure!(
-        matches!(settings.process.log, LogBackEnd::Kafka(_)),
+        matches!(settings.log.back_end, log::config::BackEnd::Kafka(_)),
         "log.backend is \"embedded\": only its own process can read it, run the demo without --against"
     );
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let log = open_log(&settings.process, &clock, &Readiness::default()).await?;
+    let log = open_log(&settings, &clock, &Readiness::default()).await?;
     let merchant = start_merchant(&settings).await?;
     let ethereum = open_chain(&settings, Blockchain::Eth).await?;
     let polygon = open_chain(&settings, Blockchain::Polygon).await?;

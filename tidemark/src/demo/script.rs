@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use runtime::log::{Log, Offset, TopicPartition};
+use log::{Log, Offset, TopicPartition};
 use schemas::record::Transfer;
 use schemas::{Amount, Blockchain, Stablecoin, Topic, token_contract};
 use serde_json::{Value, json};

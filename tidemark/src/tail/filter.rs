@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use anyhow::ensure;
-use runtime::log::Record;
+use log::Record;
 use schemas::Topic;
 use serde_json::Value;
 

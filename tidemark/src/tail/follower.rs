@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use runtime::log::{Error, Offset, Record, TopicPartition};
+use log::{Error, Offset, Record, TopicPartition};
 use schemas::{Partition, Topic};
 
 use super::Source;

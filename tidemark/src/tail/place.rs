@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use runtime::log::{Error, Offset, TopicPartition};
+use log::{Error, Offset, TopicPartition};
 use schemas::{UnixMicros, UnixSeconds};
 
 use super::Source;

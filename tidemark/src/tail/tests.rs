@@ -1,6 +1,6 @@
 //! What is printed; the log itself is read in `tests/`.
 
-use runtime::log::TopicPartition;
+use log::TopicPartition;
 use schemas::record::example;
 use schemas::{Headers, UnixMicros};
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime::log::{Assigned, Committed, Offset, Record, TopicPartition};
+use log::{Assigned, Committed, Offset, Record, TopicPartition};
 use schemas::UnixMicros;
 
 use super::schedule::due_at;

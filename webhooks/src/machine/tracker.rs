@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
-use runtime::log::{Committed, Offset};
+use log::{Committed, Offset};
 
 /// How far above the watermark a record may be started. The bitset takes 342 bytes of text at most.
 pub(crate) const WINDOW: i64 = 2048;

@@ -9,11 +9,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use runtime::log::{
+use log::{Envelope, dead_letter};
+use log::{
     Error as LogError, Event, Log, NewRecord, Record, Step, StepError, TopicPartition, Worker,
     WorkerSpec,
 };
-use runtime::{Clock, Envelope, dead_letter, task};
+use runtime::Clock;
 use schemas::record::Delivery;
 use schemas::{AttemptOutcome, Layout, RETRY_DELAYS_SECONDS, Topic, UnixMicros};
 use tokio::runtime::Handle;
@@ -57,7 +58,7 @@ pub fn run_deliverer(
         topics: topics(),
         batch_max: BATCH_MAX,
     };
-    let Some(worker) = task::insist(stop, GROUP, || log.worker(spec.clone()))? else {
+    let Some(worker) = log::insist(stop, GROUP, || log.worker(spec.clone()))? else {
         return Ok(());
     };
     let mut deliverer = Deliverer::new(worker, log.layout(), config, clock, handle)?;

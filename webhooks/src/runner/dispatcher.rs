@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use runtime::log::{
+use log::{
     Committed, Error as LogError, Event, Log, NewRecord, Offset, Record, Step, StepError,
     TopicPartition, Worker, WorkerSpec,
 };
-use runtime::{Envelope, dead_letter, task};
+use log::{Envelope, dead_letter};
 use schemas::record::{Delivery, Order, Transfer};
 use schemas::{Layout, Topic};
 use tokio_util::sync::CancellationToken;
@@ -35,7 +35,7 @@ pub fn run_dispatcher(
         topics: vec![Topic::Orders, Topic::TransfersUnknown],
         batch_max: BATCH_MAX,
     };
-    let Some(worker) = task::insist(stop, GROUP, || log.worker(spec.clone()))? else {
+    let Some(worker) = log::insist(stop, GROUP, || log.worker(spec.clone()))? else {
         return Ok(());
     };
     let url = config.unknown_transfer_webhook_url.clone();

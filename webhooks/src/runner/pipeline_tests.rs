@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use runtime::log::embedded::EmbeddedLog;
-use runtime::log::{Log, Offset, TopicPartition};
+use log::embedded::EmbeddedLog;
+use log::{Log, Offset, TopicPartition};
 use runtime::{Clock, ManualClock, SystemClock};
 use schemas::record::{Attempt, Delivery, Order, Record, Transfer, example};
 use schemas::{AttemptOutcome, OrderId, OrderStatus, Topic, TransferId};

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use runtime::log::{
+use log::Envelope;
+use log::{
     Assigned, Committed, Error as LogError, Event, NewRecord, Offset, Record, Step, StepError,
     TopicPartition, Worker,
 };
-use runtime::{Clock, Envelope, ManualClock};
+use runtime::{Clock, ManualClock};
 use schemas::record::{Attempt, Delivery, example};
 use schemas::{Layout, Partition, Secret, Topic, UnixMicros};
 

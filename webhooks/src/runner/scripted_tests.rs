@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use log::{NewRecord, Offset, StepError};
 use runtime::Clock;
-use runtime::log::{NewRecord, Offset, StepError};
 use schemas::record::{DeadLetter, Delivery, Order, example};
 use schemas::{OrderStatus, Topic};
 use tokio::runtime::Handle;

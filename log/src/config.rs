@@ -1,0 +1,251 @@
+//! `[log]`: which back end, how to reach it, and how many partitions its topics have.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use runtime::config::Reader;
+use schemas::{Layout, Secret};
+
+/// `[log]`.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// What the log is kept in.
+    pub back_end: BackEnd,
+    /// Partition counts.
+    pub layout: Layout,
+}
+
+impl Config {
+    /// Reads the section `log`. Problems are noted in it.
+    #[must_use]
+    pub fn read(mut section: Reader) -> Self {
+        let back_end = BackEnd::read(&mut section);
+        let mut count = |key: &str| u32::try_from(section.integer(key, 1..=256)).unwrap_or(1);
+        let layout = Layout {
+            lanes: count("lanes"),
+            orders: count("order_partitions"),
+            webhooks: count("webhook_partitions"),
+        };
+        section.finish();
+        Self { back_end, layout }
+    }
+
+    /// Stands before the names of topics in the log: nothing in the embedded one.
+    #[must_use]
+    pub fn topic_prefix(&self) -> &str {
+        match &self.back_end {
+            BackEnd::Embedded => "",
+            BackEnd::Kafka(kafka) => &kafka.prefix,
+        }
+    }
+}
+
+/// What the log is kept in.
+#[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "a process has one of them")]
+pub enum BackEnd {
+    /// SQLite in `data.dir`.
+    Embedded,
+    /// Apache Kafka.
+    Kafka(KafkaConfig),
+}
+
+/// How to reach Kafka.
+#[derive(Debug, Clone)]
+pub struct KafkaConfig {
+    /// `host:port`, separated by commas.
+    pub brokers: String,
+    /// Stands before the names of topics, groups and transactions, so that installations can share a
+    /// cluster.
+    pub prefix: String,
+    /// How many brokers keep each partition.
+    pub replication: u16,
+    /// After this silence a member of a group loses its partitions.
+    pub session_timeout: Duration,
+    /// After this time the broker aborts a transaction; shorter than the session.
+    pub transaction_timeout: Duration,
+    /// How connections are made.
+    pub security: KafkaSecurity,
+}
+
+/// Encryption and identity of connections to Kafka.
+#[derive(Debug, Clone, Default)]
+pub struct KafkaSecurity {
+    /// Whether connections are encrypted, and who says who we are.
+    pub protocol: SecurityProtocol,
+    /// SASL mechanism: `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`.
+    pub mechanism: Option<String>,
+    /// SASL user.
+    pub username: Option<String>,
+    /// SASL password.
+    pub password: Option<Secret>,
+    /// Certificates (PEM) that brokers may be signed by; none means those of the system.
+    pub ca_file: Option<PathBuf>,
+    /// Our own certificate (PEM).
+    pub certificate_file: Option<PathBuf>,
+    /// Its key (PEM).
+    pub key_file: Option<PathBuf>,
+    /// What the key is encrypted with.
+    pub key_password: Option<Secret>,
+}
+
+/// Kafka's `security.protocol`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SecurityProtocol {
+    /// Neither.
+    #[default]
+    Plaintext,
+    /// TLS.
+    Ssl,
+    /// SASL without TLS.
+    SaslPlaintext,
+    /// SASL over TLS.
+    SaslSsl,
+}
+
+impl SecurityProtocol {
+    /// The name that Kafka's clients use.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Plaintext => "plaintext",
+            Self::Ssl => "ssl",
+            Self::SaslPlaintext => "sasl_plaintext",
+            Self::SaslSsl => "sasl_ssl",
+        }
+    }
+
+    const fn has_sasl(self) -> bool {
+        matches!(self, Self::SaslPlaintext | Self::SaslSsl)
+    }
+}
+
+impl FromStr for SecurityProtocol {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        [Self::Plaintext, Self::Ssl, Self::SaslPlaintext, Self::SaslSsl]
+            .into_iter()
+            .find(|protocol| protocol.as_str() == text)
+            .ok_or("must be \"plaintext\", \"ssl\", \"sasl_plaintext\" or \"sasl_ssl\"")
+    }
+}
+
+impl BackEnd {
+    /// Takes the keys of `[log]` that are about the back end.
+    fn read(log: &mut Reader) -> Self {
+        let backend = log.text("backend");
+        let kafka = KafkaConfig::read(log);
+        match backend.as_str() {
+            "kafka" => {
+                if kafka.brokers.is_empty() {
+                    log.problem("brokers", "is missing: Kafka needs host:port");
+                }
+                Self::Kafka(kafka)
+            }
+            "embedded" => Self::Embedded,
+            _ => {
+                log.problem("backend", "must be \"embedded\" or \"kafka\"");
+                Self::Embedded
+            }
+        }
+    }
+}
+
+impl KafkaConfig {
+    fn read(log: &mut Reader) -> Self {
+        let config = Self {
+            brokers: log.texts("brokers").unwrap_or_default().join(","),
+            prefix: log.text("prefix"),
+            replication: u16::try_from(log.integer("replication", 1..=99)).unwrap_or(1),
+            session_timeout: log.duration("session_timeout"),
+            transaction_timeout: log.duration("transaction_timeout"),
+            security: KafkaSecurity::read(log),
+        };
+        let legal = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        if config.prefix.len() > 100 || !config.prefix.chars().all(legal) {
+            log.problem("prefix", "must be at most 100 letters, digits, '.', '_' and '-'");
+        }
+        if config.transaction_timeout < Duration::from_secs(1) {
+            log.problem("transaction_timeout", "must be at least 1s");
+        }
+        if config.transaction_timeout >= config.session_timeout {
+            log.problem("transaction_timeout", "must be shorter than log.session_timeout");
+        }
+        config
+    }
+}
+
+impl KafkaSecurity {
+    fn read(log: &mut Reader) -> Self {
+        let security = Self {
+            protocol: log.parsed("security_protocol").unwrap_or_default(),
+            mechanism: log.optional_text("sasl_mechanism"),
+            username: log.optional_text("sasl_username"),
+            password: log.secret("sasl_password"),
+            ca_file: log.optional_text("ca_file").map(PathBuf::from),
+            certificate_file: log.optional_text("certificate_file").map(PathBuf::from),
+            key_file: log.optional_text("key_file").map(PathBuf::from),
+            key_password: log.secret("key_password"),
+        };
+        if security.protocol.has_sasl() {
+            let known = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"];
+            if !security.mechanism.as_deref().is_some_and(|m| known.contains(&m)) {
+                log.problem("sasl_mechanism", &format!("must be one of {}", known.join(", ")));
+            }
+            if security.username.is_none() {
+                log.problem("sasl_username", "is missing");
+            }
+            if security.password.is_none() {
+                log.problem(
+                    "sasl_password",
+                    "is missing: give it, sasl_password_file, or its variable",
+                );
+            }
+        }
+        security
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use runtime::config::{Problems, Source};
+
+    use super::*;
+
+    fn read(text: &str) -> (Config, Vec<String>) {
+        let mut source = Source::parse(&format!("[log]\n{text}"), []);
+        let config = Config::read(source.section("log"));
+        let Err(Problems(lines)) = source.finish() else { return (config, Vec::new()) };
+        (config, lines.into_iter().filter(|line| line.starts_with("log.")).collect())
+    }
+
+    #[test]
+    fn kafka_is_two_lines() {
+        let (config, problems) = read("backend = \"kafka\"\nbrokers = \"a:1,b:2\"\n");
+        let BackEnd::Kafka(kafka) = config.back_end else { panic!("{config:?}") };
+        assert_eq!(kafka.brokers, "a:1,b:2");
+        assert_eq!(kafka.security.protocol, SecurityProtocol::Plaintext);
+        assert_eq!(problems, [""; 0]);
+    }
+
+    #[test]
+    fn what_kafka_needs_is_asked_for() {
+        let (_, problems) = read(
+            "backend = \"kafka\"\nsecurity_protocol = \"sasl_ssl\"\ntransaction_timeout = \"1h\"\n\
+             lanes = 0\n",
+        );
+        for start in [
+            "log.brokers: is missing",
+            "log.sasl_mechanism: must be",
+            "log.sasl_username: is missing",
+            "log.sasl_password: is missing",
+            "log.transaction_timeout: must be shorter",
+            "log.lanes: must be a whole number",
+        ] {
+            assert!(problems.iter().any(|line| line.starts_with(start)), "{start}: {problems:?}");
+        }
+        assert_eq!(problems.len(), 6, "{problems:?}");
+    }
+}

@@ -1,0 +1,90 @@
+//! Records that a stage cannot process: moved to the topic `dead-letters`, with reason and origin.
+
+use schemas::record::DeadLetter;
+use schemas::{CodecError, Partition, Topic};
+
+use crate::metrics::DEAD_LETTERS_TOTAL;
+use crate::{Envelope, NewRecord, Record};
+
+/// What a dead letter holds of a value, and of a key, at most: it must fit into the log with all else.
+const LETTER_VALUE_BYTES_MAX: usize = 4 * 1024 * 1024;
+const LETTER_KEY_BYTES_MAX: usize = 64 * 1024;
+/// The dead letter for a record that `group` cannot process: with reason and origin, and whole unless
+/// it is so large that the letter could not be written; then it is cut, and the reason says so.
+///
+/// # Errors
+/// [`CodecError`] if it cannot be encoded, which is a defect of this program.
+pub fn dead_letter(poison: &Record, group: &str, reason: &str) -> Result<NewRecord, CodecError> {
+    let value = poison.value.as_deref().unwrap_or_default();
+    let cut = |bytes: &[u8], max: usize| bytes.get(..max).unwrap_or(bytes).to_vec();
+    let is_cut = value.len() > LETTER_VALUE_BYTES_MAX || poison.key.len() > LETTER_KEY_BYTES_MAX;
+    let note = if is_cut { " (key and value are cut: they are too large)" } else { "" };
+    let letter = DeadLetter {
+        topic: poison.from.topic.name().to_owned(),
+        partition: poison.from.partition.0.cast_signed(),
+        offset: poison.offset.0,
+        group: group.to_owned(),
+        reason: format!("{reason}{note}"),
+        key: cut(&poison.key, LETTER_KEY_BYTES_MAX),
+        value: cut(value, LETTER_VALUE_BYTES_MAX),
+        failed_at: poison.appended_at,
+    };
+    metrics::counter!(DEAD_LETTERS_TOTAL, "topic" => poison.from.topic.name()).increment(1);
+    tracing::error!(
+        kafka.topic = poison.from.topic.name(),
+        kafka.partition = poison.from.partition.0,
+        kafka.offset = poison.offset.0,
+        reason,
+        "{group} cannot process a record and moved it to dead-letters"
+    );
+    Envelope::of(poison).wrap(Topic::DeadLetters, Partition(0), poison.from.to_string(), &letter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schemas::{HEADER_TRACEPARENT, UnixMicros};
+
+    use crate::{Offset, TopicPartition};
+
+    fn poison(key: usize, value: usize, traceparent: usize) -> Record {
+        Record {
+            from: TopicPartition { topic: Topic::Orders, partition: Partition(0) },
+            offset: Offset(7),
+            appended_at: UnixMicros(1),
+            key: vec![b'k'; key],
+            value: Some(vec![1; value]),
+            headers: [(HEADER_TRACEPARENT, vec![b'0'; traceparent].as_slice())]
+                .into_iter()
+                .collect(),
+        }
+    }
+
+    fn letter(poison: &Record) -> (DeadLetter, NewRecord) {
+        let record = dead_letter(poison, "group", "bad").unwrap();
+        (schemas::decode(record.value.as_deref().unwrap()).unwrap(), record)
+    }
+
+    #[test]
+    fn a_dead_letter_is_whole() {
+        let (letter, record) = letter(&poison(3, 5000, 55));
+        assert_eq!((letter.key.len(), letter.value.len()), (3, 5000));
+        assert_eq!(letter.reason, "bad");
+        assert_eq!(record.headers.get(HEADER_TRACEPARENT).unwrap().len(), 55);
+    }
+
+    /// A letter that could not be written would be tried again for ever.
+    #[test]
+    fn the_dead_letter_of_a_huge_record_fits_into_the_log() {
+        let mib = 1024 * 1024;
+        for huge in [poison(1, 9 * mib, 0), poison(9 * mib, 1, 0), poison(1, 1, 9 * mib)] {
+            let (letter, record) = letter(&huge);
+            let is_cut = huge.key.len() + huge.value.as_ref().unwrap().len() > 9 * mib;
+            assert_eq!(letter.reason.contains("are cut"), is_cut, "{}", letter.reason);
+            let bytes = record.key.len()
+                + record.value.as_ref().unwrap().len()
+                + record.headers.as_bytes().len();
+            assert!(bytes < 5 * mib, "{bytes}");
+        }
+    }
+}

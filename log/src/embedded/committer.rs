@@ -1,0 +1,227 @@
+//! The one thread that writes: takes all waiting requests, writes them in one transaction, shows the
+//! result to the readers, then answers.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+use schemas::UnixMicros;
+
+use super::queue::{Author, Failure, Queue, Request, Work};
+use super::storage::{self, StorageError};
+use super::view::{Changes, Standing, View};
+use crate::metrics as names;
+use crate::{NewRecord, Offset, Record, TopicPartition};
+use runtime::Clock;
+
+/// About how many rows one transaction writes; a larger request has one for itself.
+const BATCH_ROWS_MAX: usize = 10_000;
+/// A larger record is a defect of whoever made it.
+const RECORD_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// The committer.
+pub(super) struct Committer {
+    pub(super) connection: Connection,
+    pub(super) queue: Arc<Queue>,
+    pub(super) view: Arc<View>,
+    pub(super) clock: Arc<dyn Clock>,
+    /// The next transaction is rolled back instead of committed. For tests.
+    pub(super) fail_next: Arc<AtomicBool>,
+    /// The newest epoch of each writer's name.
+    pub(super) epochs: HashMap<String, u64>,
+}
+
+/// What a transaction is going to change.
+#[derive(Default)]
+struct Plan {
+    /// Where the partitions in question will stand.
+    standings: HashMap<TopicPartition, Standing>,
+    changes: Changes,
+}
+
+/// Refuses everything once the committer is gone, however that came.
+struct Abandon(Arc<Queue>);
+
+impl Drop for Abandon {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
+impl Committer {
+    /// Commits until the queue is closed and empty.
+    pub(super) fn run(mut self) {
+        let _abandon = Abandon(self.queue.clone());
+        while let Some((batch, waiting)) = self.queue.take(BATCH_ROWS_MAX) {
+            metrics::gauge!(names::LOG_QUEUE_REQUESTS).set(f64::from(count(waiting)));
+            self.commit(batch);
+        }
+        if let Err(error) = storage::checkpoint(&self.connection) {
+            tracing::warn!(%error, "the log could not be checkpointed while closing");
+        }
+    }
+
+    /// Commits requests together and answers them.
+    pub(super) fn commit(&mut self, batch: Vec<Request>) {
+        let now = self.clock.now();
+        let mut plan = Plan::default();
+        let mut accepted = Vec::new();
+        for mut request in batch {
+            match self.accept(&mut request.work, &mut plan, now) {
+                Ok(()) => accepted.push(request),
+                Err(failure) => request.answer(Err(failure)),
+            }
+        }
+        let outcome = self.write(&plan);
+        match &outcome {
+            Ok(()) => self.view.publish(plan.changes),
+            Err(failure) => tracing::error!(?failure, "the log could not write; nothing is lost"),
+        }
+        for request in accepted {
+            // A fence holds whatever became of the rest. It is answered here because a new writer must
+            // not go on before the steps of its predecessor are settled.
+            let fence = matches!(request.work, Work::Fence { .. });
+            request.answer(if fence { Ok(()) } else { outcome.clone() });
+        }
+    }
+
+    /// Checks a request and adds it to the plan, whole or not at all.
+    fn accept(&mut self, work: &mut Work, plan: &mut Plan, now: UnixMicros) -> Result<(), Failure> {
+        match work {
+            Work::Fence { name, epoch } => {
+                let newest = self.epochs.entry(name.clone()).or_default();
+                *newest = (*newest).max(*epoch);
+            }
+            Work::Append { records, offsets, author } => {
+                self.check(records, author)?;
+                for of in records.iter().map(|r| r.to).chain(offsets.iter().map(|(of, _)| *of)) {
+                    plan.meet(of, &self.view, records.len())?;
+                }
+                for record in std::mem::take(records) {
+                    plan.append(record, now);
+                }
+                if let Author::Group(group) = author {
+                    let offsets = std::mem::take(offsets).into_iter();
+                    plan.changes.offsets.extend(offsets.map(|(of, place)| (*group, of, place)));
+                }
+            }
+            Work::Trim { of, below } => {
+                plan.meet(*of, &self.view, 0)?;
+                plan.changes.trimmed.push((*of, *below));
+            }
+            Work::Remove { of, offsets } => {
+                plan.meet(*of, &self.view, 0)?;
+                plan.changes.removed.push((*of, std::mem::take(offsets)));
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self, records: &[NewRecord], author: &Author) -> Result<(), Failure> {
+        if let Author::Writer { name, epoch } = author
+            && self.epochs.get(name).is_none_or(|newest| newest != epoch)
+        {
+            return Err(Failure::Fenced(format!("another writer took the name {name}")));
+        }
+        for record in records {
+            let headers = record.headers.as_bytes().len();
+            let value = record.value.as_ref().map_or(0, Vec::len);
+            if record.key.len() + value + headers > RECORD_BYTES_MAX {
+                return Err(Failure::Fatal(format!("a record for {} is too large", record.to)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the plan in one transaction. On an error nothing of it remains: even frames that reached
+    /// the WAL before a failed fsync are overwritten by the next transaction. Only a crash before that
+    /// one could make them count, whole, and then nobody has acted on the error but the dead process.
+    fn write(&mut self, plan: &Plan) -> Result<(), Failure> {
+        if plan.is_empty() {
+            return Ok(());
+        }
+        let started = Instant::now();
+        let begun = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
+        let transaction = begun.map_err(StorageError::from)?;
+        plan.write(&transaction).map_err(StorageError::from)?;
+        if self.fail_next.swap(false, Ordering::SeqCst) {
+            return Err(Failure::Aborted("made to fail by a test".into()));
+        }
+        transaction.commit().map_err(StorageError::from)?;
+        let records = count(plan.changes.records.len());
+        metrics::histogram!(names::LOG_COMMIT_SECONDS).record(started.elapsed());
+        metrics::histogram!(names::LOG_COMMIT_RECORDS).record(f64::from(records));
+        metrics::counter!(names::LOG_RECORDS_TOTAL).increment(u64::from(records));
+        Ok(())
+    }
+}
+
+impl Plan {
+    /// Gets to know a partition, which must be able to take `more` records.
+    fn meet(&mut self, of: TopicPartition, view: &View, more: usize) -> Result<(), Failure> {
+        let known = self.standings.get(&of).copied();
+        let standing = known
+            .or_else(|| view.standing(of))
+            .ok_or_else(|| Failure::Fatal(format!("there is no partition {of}")))?;
+        let more = i64::try_from(more).unwrap_or(i64::MAX);
+        if !storage::fits(Offset(standing.bounds.end.0.saturating_add(more))) {
+            return Err(Failure::Fatal(format!("partition {of} is full")));
+        }
+        self.standings.insert(of, standing);
+        Ok(())
+    }
+
+    /// Gives a record its place. The clock may go back; the append times of a partition may not.
+    fn append(&mut self, record: NewRecord, now: UnixMicros) {
+        let Some(standing) = self.standings.get_mut(&record.to) else { return };
+        let offset = standing.bounds.end;
+        standing.bounds.end = offset.next();
+        standing.appended_at = standing.appended_at.max(now);
+        let NewRecord { to, key, value, headers } = record;
+        let appended_at = standing.appended_at;
+        let record = Record { from: to, offset, appended_at, key, value, headers };
+        self.changes.records.push(Arc::new(record));
+    }
+
+    fn is_empty(&self) -> bool {
+        let Changes { records, offsets, trimmed, removed } = &self.changes;
+        records.is_empty() && offsets.is_empty() && trimmed.is_empty() && removed.is_empty()
+    }
+
+    fn write(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+        let slot = |of| self.standings.get(of).map(|standing| standing.slot);
+        let mut grown = HashSet::new();
+        for record in &self.changes.records {
+            if let Some(slot) = slot(&record.from) {
+                storage::insert(transaction, slot, record)?;
+                grown.insert(record.from);
+            }
+        }
+        for standing in grown.iter().filter_map(|of| self.standings.get(of)) {
+            let end = standing.bounds.end;
+            storage::save_end(transaction, standing.slot, end, standing.appended_at)?;
+        }
+        for (group, of, committed) in &self.changes.offsets {
+            storage::save_committed(transaction, group, *of, committed)?;
+        }
+        for (of, below) in &self.changes.trimmed {
+            if let Some(standing) = self.standings.get(of) {
+                storage::trim(transaction, standing.slot, standing.bounds.start, *below)?;
+            }
+        }
+        for (of, offsets) in &self.changes.removed {
+            for offset in offsets {
+                if let Some(slot) = slot(of) {
+                    storage::remove(transaction, slot, *offset)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn count(of: usize) -> u32 {
+    u32::try_from(of).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,80 @@
+//! Looks at a log from outside: while another process has it open, or after that.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::storage::{self, FILE, FORMAT, Readers, StorageError};
+use super::view::Slot;
+use crate::{Bounds, Error, Offset, Record, TopicPartition};
+
+/// Reads the records of a folder's log, and changes nothing. Only what is committed is in the file, so
+/// readers see what those of the process that writes it see.
+#[derive(Debug)]
+pub struct Onlooker {
+    readers: Readers,
+}
+
+impl Onlooker {
+    /// Looks at the log in a folder.
+    ///
+    /// # Errors
+    /// [`Error::Fatal`] if there is none, or it is of another version.
+    pub fn open(dir: &Path) -> Result<Self, Error> {
+        let path = dir.join(FILE);
+        if !path.exists() {
+            return Err(Error::Fatal(format!("there is no log at {}", path.display())));
+        }
+        let onlooker = Self { readers: Readers::new(dir) };
+        let format: i64 = onlooker.readers.with(|connection| {
+            let select = "SELECT value FROM meta WHERE key = 'format'";
+            Ok(connection.query_row(select, [], |row| row.get(0))?)
+        })?;
+        if format != FORMAT {
+            let text = format!("{} has log format {format}, not {FORMAT}", dir.display());
+            return Err(Error::Fatal(text));
+        }
+        Ok(onlooker)
+    }
+
+    /// As [`Log::read`](crate::Log::read).
+    ///
+    /// # Errors
+    /// [`Error`] if the file cannot be read, or has no such partition.
+    pub fn read(&self, of: TopicPartition, from: Offset, max: usize) -> Result<Vec<Record>, Error> {
+        let read = |connection: &mut Connection| {
+            let Some((slot, bounds)) = standing(connection, of)? else { return Ok(None) };
+            let from = from.max(bounds.start);
+            storage::page(connection, of, slot, from, bounds.end, max)
+                .map(|page| Some(page.records))
+        };
+        self.readers.with(read)?.ok_or_else(|| unknown(of))
+    }
+
+    /// As [`Log::bounds`](crate::Log::bounds).
+    ///
+    /// # Errors
+    /// [`Error`] if the file cannot be read, or has no such partition.
+    pub fn bounds(&self, of: TopicPartition) -> Result<Bounds, Error> {
+        let standing = self.readers.with(|connection| standing(connection, of))?;
+        standing.map(|(_, bounds)| bounds).ok_or_else(|| unknown(of))
+    }
+}
+
+fn standing(
+    connection: &Connection,
+    of: TopicPartition,
+) -> Result<Option<(Slot, Bounds)>, StorageError> {
+    let mut select = connection.prepare_cached(
+        "SELECT slot, start_offset, next_offset FROM partitions WHERE topic = ?1 AND partition = ?2",
+    )?;
+    let found = select.query_row(params![of.topic.name(), of.partition.0], |row| {
+        let bounds = Bounds { start: Offset(row.get(1)?), end: Offset(row.get(2)?) };
+        Ok((Slot(row.get(0)?), bounds))
+    });
+    Ok(found.optional()?)
+}
+
+fn unknown(of: TopicPartition) -> Error {
+    Error::Fatal(format!("the log has no partition {of}"))
+}

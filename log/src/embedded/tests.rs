@@ -1,0 +1,231 @@
+//! What only the embedded log does: its lock, its file, its recovery. What every log does is checked by
+//! the conformance suite in `tests/`.
+
+use super::*;
+use crate::StepError;
+use crate::embedded::queue::Failure;
+use runtime::{ManualClock, SystemClock};
+use schemas::{Headers, Partition, UnixMicros};
+
+const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
+const OF: TopicPartition = TopicPartition { topic: Topic::Orders, partition: Partition(0) };
+
+fn open(dir: &Path) -> Result<EmbeddedLog, Error> {
+    EmbeddedLog::open(dir, LAYOUT, Arc::new(SystemClock))
+}
+
+fn record(value: Vec<u8>) -> NewRecord {
+    NewRecord { to: OF, key: b"key".to_vec(), value: Some(value), headers: Headers::default() }
+}
+
+fn append(log: &EmbeddedLog, records: Vec<NewRecord>) -> Result<(), Error> {
+    let work = Work::Append { records, offsets: vec![], author: Author::Producer };
+    Ok(log.site.shared.queue.submit_blocking(work)?)
+}
+
+#[test]
+fn one_process_has_the_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path()).unwrap();
+    let error = open(dir.path()).unwrap_err();
+    assert!(matches!(error, Error::Fatal(_)));
+    assert!(error.to_string().ends_with("is in use by another process"), "{error}");
+    // A worker keeps the log open, too.
+    let spec =
+        WorkerSpec { group: "g", member: "a".into(), topics: vec![Topic::Orders], batch_max: 1 };
+    let worker = log.worker(spec).unwrap();
+    drop(log);
+    open(dir.path()).unwrap_err();
+    drop(worker);
+    open(dir.path()).unwrap();
+}
+
+#[test]
+fn another_layout_is_refused_and_the_key_named() {
+    let dir = tempfile::tempdir().unwrap();
+    open(dir.path()).unwrap();
+    for (layout, key) in [
+        (Layout { lanes: 2, ..LAYOUT }, "lanes = 1"),
+        (Layout { orders: 3, ..LAYOUT }, "order_partitions = 4"),
+        (Layout { webhooks: 3, ..LAYOUT }, "webhook_partitions = 2"),
+    ] {
+        let error = EmbeddedLog::open(dir.path(), layout, Arc::new(SystemClock)).unwrap_err();
+        assert!(matches!(&error, Error::Fatal(text) if text.contains(key)), "{error}");
+    }
+    open(dir.path()).unwrap();
+}
+
+#[test]
+fn another_format_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    open(dir.path()).unwrap();
+    let connection = rusqlite::Connection::open(dir.path().join("log.sqlite")).unwrap();
+    connection.execute("UPDATE meta SET value = 9 WHERE key = 'format'", []).unwrap();
+    let error = open(dir.path()).unwrap_err();
+    assert!(error.to_string().contains("has log format 9"), "{error}");
+}
+
+#[test]
+fn append_times_do_not_go_back_when_the_clock_does() {
+    let dir = tempfile::tempdir().unwrap();
+    for now in [5000, 4000, 6000] {
+        let clock = Arc::new(ManualClock::new(UnixMicros(now)));
+        let log = EmbeddedLog::open(dir.path(), LAYOUT, clock).unwrap();
+        append(&log, vec![record(vec![])]).unwrap();
+    }
+    let records = open(dir.path()).unwrap().read(OF, Offset(0), 9).unwrap();
+    let times: Vec<i64> = records.iter().map(|record| record.appended_at.0).collect();
+    assert_eq!(times, [5000, 5000, 6000]);
+}
+
+#[test]
+fn a_closed_log_has_finished_what_was_queued_and_refuses_the_rest() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path()).unwrap();
+    let mut tail = log.tail(&[Topic::Orders]).unwrap();
+    let mut writer = log.writer("w").unwrap();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            loop {
+                if let Err(error) = tail.poll(Duration::from_secs(60)) {
+                    return error;
+                }
+            }
+        });
+        let appends = scope.spawn(|| (0..).find(|_| append(&log, vec![record(vec![])]).is_err()));
+        while log.bounds(OF).unwrap().end < Offset(3) {
+            std::thread::yield_now();
+        }
+        log.close();
+        let acknowledged = appends.join().unwrap().unwrap();
+        assert_eq!(log.bounds(OF).unwrap().end, Offset(acknowledged));
+        assert!(matches!(waits.join().unwrap(), Error::Fatal(text) if text == "it is closed"));
+    });
+    assert!(matches!(log.read(OF, Offset(0), 1), Err(Error::Fatal(_))));
+    assert!(matches!(writer.commit(vec![record(vec![])]), Err(StepError::Fatal(_))));
+    log.close();
+    // The folder is free although handles are still there, and the WAL is empty.
+    let wal = std::fs::metadata(dir.path().join("log.sqlite-wal")).map_or(0, |wal| wal.len());
+    assert_eq!(wal, 0);
+    let again = open(dir.path()).unwrap();
+    assert_eq!(again.bounds(OF).unwrap().end, log.bounds(OF).unwrap().end);
+}
+
+#[test]
+fn a_full_disk_aborts_and_the_log_goes_on_when_there_is_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path()).unwrap();
+    append(&log, vec![record(b"before".to_vec())]).unwrap();
+    drop(log);
+    let loaded = storage::open(dir.path(), &LAYOUT).unwrap();
+    let pages = |count: u32| {
+        let pragma = format!("PRAGMA max_page_count = {count}");
+        loaded_pragma(&loaded.connection, &pragma)
+    };
+    let used = pages(1);
+    pages(used + 20);
+    let queue = Arc::new(Queue::new());
+    let view = Arc::new(View::new(loaded.partitions, loaded.committed));
+    let mut committer = Committer {
+        connection: loaded.connection,
+        queue: queue.clone(),
+        view: view.clone(),
+        clock: Arc::new(SystemClock),
+        fail_next: Arc::default(),
+        epochs: HashMap::new(),
+    };
+    let mut commit = |records: Vec<NewRecord>| {
+        std::thread::scope(|scope| {
+            let work = Work::Append { records, offsets: vec![], author: Author::Producer };
+            let waiting = scope.spawn(|| queue.submit_blocking(work));
+            committer.commit(queue.take(1).unwrap().0);
+            waiting.join().unwrap()
+        })
+    };
+    let outcome = commit(vec![record(vec![7; 1000]), record(vec![7; 1_000_000])]);
+    assert!(
+        matches!(&outcome, Err(Failure::Aborted(text)) if text.contains("full")),
+        "{outcome:?}"
+    );
+    assert_eq!(view.standing(OF).unwrap().bounds.end, Offset(1));
+    commit(vec![record(b"small".to_vec())]).unwrap();
+    assert_eq!(view.standing(OF).unwrap().bounds.end, Offset(2));
+    drop(committer);
+    let log = open(dir.path()).unwrap();
+    let values: Vec<_> =
+        log.read(OF, Offset(0), 9).unwrap().iter().map(|r| r.value.clone()).collect();
+    assert_eq!(values, [Some(b"before".to_vec()), Some(b"small".to_vec())]);
+}
+
+fn loaded_pragma(connection: &rusqlite::Connection, pragma: &str) -> u32 {
+    connection.query_row(pragma, [], |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn memory_and_file_give_the_same_records() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path()).unwrap();
+    for n in 0..50_u8 {
+        let headers: Headers = [("n", [n].as_slice())].into_iter().collect();
+        let records = (0..n % 4).map(|_| NewRecord { headers: headers.clone(), ..record(vec![n]) });
+        append(&log, records.collect()).unwrap();
+    }
+    let pages = |log: &EmbeddedLog| -> Vec<Vec<Arc<Record>>> {
+        (0..80).map(|from| log.read(OF, Offset(from), 3).unwrap()).collect()
+    };
+    let live = pages(&log);
+    drop(log);
+    assert_eq!(pages(&open(dir.path()).unwrap()), live);
+}
+
+#[test]
+fn the_wal_stays_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path()).unwrap();
+    let mut tail = log.tail(&[Topic::Orders]).unwrap();
+    for n in 0..60 {
+        append(&log, vec![record(vec![n; 1024 * 1024])]).unwrap();
+        tail.poll(Duration::ZERO).unwrap();
+    }
+    let wal = std::fs::metadata(dir.path().join("log.sqlite-wal")).unwrap().len();
+    assert!(wal < 40 * 1024 * 1024, "the WAL has {wal} bytes");
+}
+
+#[test]
+fn maintenance_counts_what_it_forgets() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::new(UnixMicros(0)));
+    let log = EmbeddedLog::open(dir.path(), LAYOUT, clock.clone()).unwrap();
+    let chains = TopicPartition { topic: Topic::Chains, partition: Partition(3) };
+    let progress = NewRecord { to: chains, ..record(vec![]) };
+    append(&log, vec![record(vec![]), progress.clone(), progress.clone(), progress]).unwrap();
+    clock.advance(Duration::from_secs(92 * 24 * 3600));
+    append(&log, vec![record(vec![])]).unwrap();
+    assert_eq!(log.maintain().unwrap(), Maintained { expired: 1, compacted: 2 });
+    assert_eq!(log.maintain().unwrap(), Maintained::default());
+}
+
+#[test]
+fn an_onlooker_sees_what_is_committed_while_the_log_is_open_and_after() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = Onlooker::open(dir.path()).unwrap_err();
+    assert!(missing.to_string().contains("there is no log at"), "{missing}");
+    let log = open(dir.path()).unwrap();
+    append(&log, vec![record(b"one".to_vec()), record(b"two".to_vec())]).unwrap();
+    let onlooker = Onlooker::open(dir.path()).unwrap();
+    let values = |onlooker: &Onlooker, from| -> Vec<_> {
+        let page = onlooker.read(OF, Offset(from), 10).unwrap();
+        page.into_iter().map(|record| record.value.unwrap()).collect()
+    };
+    assert_eq!(values(&onlooker, 0), [b"one", b"two"]);
+    append(&log, vec![record(b"new".to_vec())]).unwrap();
+    assert_eq!(values(&onlooker, 1), [b"two", b"new"]);
+    assert_eq!(onlooker.bounds(OF).unwrap(), log.bounds(OF).unwrap());
+    assert_eq!(onlooker.read(OF, Offset(3), 10).unwrap(), []);
+    let nowhere = TopicPartition { partition: Partition(9), ..OF };
+    assert!(matches!(onlooker.bounds(nowhere), Err(Error::Fatal(_))));
+    drop(onlooker);
+    log.close();
+    let late = Onlooker::open(dir.path()).unwrap();
+    assert_eq!(values(&late, 0), [b"one", b"two", b"new"]);
+}

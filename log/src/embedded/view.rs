@@ -1,0 +1,313 @@
+//! What readers may see: the end of each partition, its latest records, and the groups' offsets.
+//!
+//! **Invariant:** changed only after the transaction is committed, and for a whole transaction under one
+//! lock: no reader sees a part of a step. Live readers are served from here without a query.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use schemas::UnixMicros;
+
+use super::signal::Signal;
+use crate::{Bounds, Committed, Offset, Record, TopicPartition};
+
+/// How many of the latest records are kept in memory, over all partitions.
+const RECENT_RECORDS_MAX: usize = 65_536;
+/// How many bytes they may have.
+const RECENT_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How many bytes of records one answer has, roughly; at least one record.
+pub(super) const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// The number that a partition has in the table of records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Slot(pub(super) i64);
+
+/// Where a partition stands.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Standing {
+    /// Its number.
+    pub(super) slot: Slot,
+    /// First and next offset.
+    pub(super) bounds: Bounds,
+    /// When its last record was appended.
+    pub(super) appended_at: UnixMicros,
+}
+
+/// Records in order, and where to go on after them.
+#[derive(Debug)]
+pub(super) struct Page<R> {
+    /// The records.
+    pub(super) records: Vec<R>,
+    /// The place after them, and after gaps that follow.
+    pub(super) next: Offset,
+}
+
+/// Where records are to be found.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// Here.
+    Recent(Page<Arc<Record>>),
+    /// In the table, before the partition's end.
+    Stored(Slot, Offset),
+}
+
+/// What one transaction changed.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    /// Appended records, in the order of their offsets within each partition.
+    pub(super) records: Vec<Arc<Record>>,
+    /// Where groups go on.
+    pub(super) offsets: Vec<(&'static str, TopicPartition, Committed)>,
+    /// New starts.
+    pub(super) trimmed: Vec<(TopicPartition, Offset)>,
+    /// Records that are gone.
+    pub(super) removed: Vec<(TopicPartition, Vec<Offset>)>,
+}
+
+/// The view.
+#[derive(Debug)]
+pub(super) struct View {
+    state: Mutex<State>,
+    /// Raised after each change.
+    pub(super) signal: Signal,
+}
+
+#[derive(Debug)]
+struct State {
+    partitions: HashMap<TopicPartition, Kept>,
+    committed: HashMap<String, HashMap<TopicPartition, Committed>>,
+    /// Every record in memory, oldest first. One that was removed since is passed over.
+    arrivals: VecDeque<(TopicPartition, Offset)>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Kept {
+    standing: Standing,
+    /// From here to the end, every record there is is in `recent`.
+    recent_from: Offset,
+    recent: VecDeque<Arc<Record>>,
+}
+
+impl View {
+    /// A view with nothing in memory.
+    pub(super) fn new(
+        partitions: HashMap<TopicPartition, Standing>,
+        committed: HashMap<String, HashMap<TopicPartition, Committed>>,
+    ) -> Self {
+        let keep = |(of, standing): (TopicPartition, Standing)| {
+            let recent_from = standing.bounds.end;
+            (of, Kept { standing, recent_from, recent: VecDeque::new() })
+        };
+        let partitions = partitions.into_iter().map(keep).collect();
+        let state = State { partitions, committed, arrivals: VecDeque::new(), bytes: 0 };
+        Self { state: Mutex::new(state), signal: Signal::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where a partition stands; none if the log has no such partition.
+    pub(super) fn standing(&self, of: TopicPartition) -> Option<Standing> {
+        self.state().partitions.get(&of).map(|kept| kept.standing)
+    }
+
+    /// Where a group goes on.
+    pub(super) fn committed(&self, group: &str, of: TopicPartition) -> Option<Committed> {
+        self.state().committed.get(group)?.get(&of).cloned()
+    }
+
+    /// Those of `places` that have records after them, in their order.
+    pub(super) fn ready(
+        &self,
+        places: impl Iterator<Item = (TopicPartition, Offset)>,
+    ) -> Vec<(TopicPartition, Offset)> {
+        let state = self.state();
+        let end =
+            |of: &TopicPartition| state.partitions.get(of).map(|kept| kept.standing.bounds.end);
+        places.filter(|(of, next)| end(of).is_some_and(|end| *next < end)).collect()
+    }
+
+    /// Finds records of a partition from `from` on, at most `max`. None if there is no such partition.
+    pub(super) fn find(&self, of: TopicPartition, from: Offset, max: usize) -> Option<Found> {
+        let state = self.state();
+        let kept = state.partitions.get(&of)?;
+        let end = kept.standing.bounds.end;
+        if from >= end {
+            return Some(Found::Recent(Page { records: Vec::new(), next: from }));
+        }
+        if from < kept.recent_from {
+            return Some(Found::Stored(kept.standing.slot, end));
+        }
+        let first = kept.recent.partition_point(|record| record.offset < from);
+        let mut bytes = 0_usize;
+        let mut records = Vec::new();
+        for record in kept.recent.range(first..) {
+            if records.len() == max || bytes >= PAGE_BYTES_MAX {
+                let next = record.offset;
+                return Some(Found::Recent(Page { records, next }));
+            }
+            bytes = bytes.saturating_add(size(record));
+            records.push(record.clone());
+        }
+        Some(Found::Recent(Page { records, next: end }))
+    }
+
+    /// Shows what a transaction changed, and wakes the readers.
+    pub(super) fn publish(&self, changes: Changes) {
+        let mut state = self.state();
+        for (of, below) in changes.trimmed {
+            state.trim(of, below);
+        }
+        for (of, offsets) in changes.removed {
+            state.remove(of, offsets);
+        }
+        for record in changes.records {
+            state.append(record);
+        }
+        for (group, of, committed) in changes.offsets {
+            state.committed.entry(group.to_owned()).or_default().insert(of, committed);
+        }
+        state.forget_oldest();
+        drop(state);
+        self.signal.raise();
+    }
+
+    /// Where all partitions stand, in order.
+    pub(super) fn standings(&self) -> BTreeMap<TopicPartition, Standing> {
+        self.state().partitions.iter().map(|(of, kept)| (*of, kept.standing)).collect()
+    }
+}
+
+impl State {
+    fn append(&mut self, record: Arc<Record>) {
+        let Some(kept) = self.partitions.get_mut(&record.from) else { return };
+        kept.standing.bounds.end = record.offset.next();
+        kept.standing.appended_at = record.appended_at;
+        self.bytes = self.bytes.saturating_add(size(&record));
+        self.arrivals.push_back((record.from, record.offset));
+        kept.recent.push_back(record);
+    }
+
+    fn trim(&mut self, of: TopicPartition, below: Offset) {
+        let Some(kept) = self.partitions.get_mut(&of) else { return };
+        kept.standing.bounds.start = kept.standing.bounds.start.max(below);
+        while let Some(first) = kept.recent.pop_front_if(|first| first.offset < below) {
+            self.bytes = self.bytes.saturating_sub(size(&first));
+        }
+    }
+
+    fn remove(&mut self, of: TopicPartition, offsets: Vec<Offset>) {
+        let Some(kept) = self.partitions.get_mut(&of) else { return };
+        let from = kept.recent_from;
+        let gone: HashSet<Offset> = offsets.into_iter().filter(|o| *o >= from).collect();
+        if gone.is_empty() {
+            return;
+        }
+        kept.recent.retain(|record| {
+            let keep = !gone.contains(&record.offset);
+            if !keep {
+                self.bytes = self.bytes.saturating_sub(size(record));
+            }
+            keep
+        });
+    }
+
+    fn forget_oldest(&mut self) {
+        while self.bytes > RECENT_BYTES_MAX || self.arrivals.len() > RECENT_RECORDS_MAX {
+            let Some((of, offset)) = self.arrivals.pop_front() else { return };
+            let Some(kept) = self.partitions.get_mut(&of) else { continue };
+            if let Some(first) = kept.recent.pop_front_if(|first| first.offset == offset) {
+                self.bytes = self.bytes.saturating_sub(size(&first));
+            }
+            kept.recent_from = kept.recent_from.max(offset.next());
+        }
+    }
+}
+
+/// What a record takes in memory, roughly.
+pub(super) fn size(record: &Record) -> usize {
+    let headers = record.headers.as_bytes().len();
+    record.key.len() + record.value.as_ref().map_or(0, Vec::len) + headers + size_of::<Record>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schemas::{Headers, Partition, Topic};
+
+    fn of(partition: u32) -> TopicPartition {
+        TopicPartition { topic: Topic::Orders, partition: Partition(partition) }
+    }
+
+    fn record(partition: u32, offset: i64, value: Vec<u8>) -> Arc<Record> {
+        Arc::new(Record {
+            from: of(partition),
+            offset: Offset(offset),
+            appended_at: UnixMicros(offset),
+            key: vec![],
+            value: Some(value),
+            headers: Headers::default(),
+        })
+    }
+
+    fn view(partitions: u32) -> View {
+        let standing = |slot: u32| Standing {
+            slot: Slot(i64::from(slot)),
+            bounds: Bounds { start: Offset(0), end: Offset(0) },
+            appended_at: UnixMicros(0),
+        };
+        View::new((0..partitions).map(|p| (of(p), standing(p))).collect(), HashMap::new())
+    }
+
+    fn append(view: &View, records: Vec<Arc<Record>>) {
+        view.publish(Changes { records, ..Changes::default() });
+    }
+
+    fn offsets(view: &View, from: i64, max: usize) -> (Vec<i64>, i64) {
+        match view.find(of(0), Offset(from), max).unwrap() {
+            Found::Recent(page) => (page.records.iter().map(|r| r.offset.0).collect(), page.next.0),
+            Found::Stored(..) => panic!("not in memory"),
+        }
+    }
+
+    #[test]
+    fn pages_follow_each_other_and_pass_over_removed_records() {
+        let view = view(1);
+        append(&view, (0..6).map(|o| record(0, o, vec![])).collect());
+        let removed = vec![(of(0), vec![Offset(1), Offset(5)])];
+        view.publish(Changes { removed, ..Changes::default() });
+        assert_eq!(offsets(&view, 0, 2), (vec![0, 2], 3));
+        assert_eq!(offsets(&view, 3, 9), (vec![3, 4], 6));
+        assert_eq!(offsets(&view, 5, 9), (vec![], 6));
+        assert_eq!(offsets(&view, 9, 9), (vec![], 9));
+        view.publish(Changes { trimmed: vec![(of(0), Offset(3))], ..Changes::default() });
+        assert_eq!(offsets(&view, 0, 9), (vec![3, 4], 6));
+        let bounds = view.standing(of(0)).unwrap().bounds;
+        assert_eq!((bounds.start, bounds.end), (Offset(3), Offset(6)));
+    }
+
+    #[test]
+    fn the_oldest_records_leave_memory_whatever_their_partition() {
+        let view = view(2);
+        append(&view, vec![record(0, 0, vec![0; RECENT_BYTES_MAX / 2])]);
+        append(&view, vec![record(1, 0, vec![])]);
+        append(&view, vec![record(0, 1, vec![0; RECENT_BYTES_MAX / 2])]);
+        assert!(matches!(view.find(of(0), Offset(0), 9), Some(Found::Stored(Slot(0), Offset(2)))));
+        assert!(matches!(view.find(of(0), Offset(1), 9), Some(Found::Recent(_))));
+        assert!(matches!(view.find(of(1), Offset(0), 9), Some(Found::Recent(_))));
+        for offset in 2..3 + i64::try_from(RECENT_RECORDS_MAX).unwrap() {
+            append(&view, vec![record(0, offset, vec![])]);
+        }
+        assert!(matches!(view.find(of(1), Offset(0), 9), Some(Found::Stored(..))));
+        assert!(view.state().bytes < RECENT_BYTES_MAX / 2);
+    }
+
+    #[test]
+    fn an_answer_has_a_bounded_size_but_at_least_one_record() {
+        let view = view(1);
+        append(&view, (0..3).map(|o| record(0, o, vec![0; PAGE_BYTES_MAX])).collect());
+        assert_eq!(offsets(&view, 0, 9), (vec![0], 1));
+    }
+}

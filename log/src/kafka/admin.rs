@@ -1,0 +1,331 @@
+//! Topics on the brokers: made, corrected and checked from the one topic table.
+//!
+//! The number of partitions is never changed: ids and the order of records depend on it. All of it
+//! blocks.
+
+mod plan;
+
+use std::collections::{HashMap, HashSet};
+use std::future::Future;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use rdkafka::admin::{
+    AdminClient, AdminOptions, AlterConfig, ConfigSource, NewTopic, ResourceSpecifier,
+    TopicReplication,
+};
+use rdkafka::config::FromClientConfigAndContext;
+use rdkafka::error::{KafkaResult, RDKafkaErrorCode};
+use rdkafka::metadata::MetadataTopic;
+use schemas::{Layout, Topic};
+
+use self::plan::{Found, Setting, problems, wanted};
+use super::context::PlainContext;
+use super::name::Names;
+use super::{fault, settings};
+use crate::Error;
+use crate::config::KafkaConfig;
+
+/// How long one request may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often new topics are looked for.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Something that [`create_topics`] did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TopicChange {
+    /// The topic was made.
+    Created {
+        /// Its name on the broker.
+        name: String,
+        /// How many partitions it has.
+        partitions: u32,
+    },
+    /// A setting of the topic was another.
+    Corrected {
+        /// Its name on the broker.
+        name: String,
+        /// The setting.
+        setting: &'static str,
+        /// What it is now.
+        value: String,
+    },
+}
+
+impl std::fmt::Display for TopicChange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Created { name, partitions } => {
+                let ending = if *partitions == 1 { "" } else { "s" };
+                write!(f, "created {name} with {partitions} partition{ending}")
+            }
+            Self::Corrected { name, setting, value } => {
+                write!(f, "set {setting} of {name} to {value}")
+            }
+        }
+    }
+}
+
+/// Makes the topics that are missing and corrects settings that differ; settings that are none of ours
+/// stay. Tells what it did.
+///
+/// # Errors
+/// [`Error::Transient`] if the brokers cannot be reached or refuse; [`Error::Fatal`] if the configuration
+/// cannot be used.
+pub fn create_topics(config: &KafkaConfig, layout: &Layout) -> Result<Vec<TopicChange>, Error> {
+    Admin::new(config, layout)?.create(&Topic::ALL)
+}
+
+/// One readable line for each thing about the topics that is not as it should be; none if all is right.
+///
+/// # Errors
+/// As [`create_topics`].
+pub fn check_topics(config: &KafkaConfig, layout: &Layout) -> Result<Vec<String>, Error> {
+    let admin = Admin::new(config, layout)?;
+    let found = admin.found(&Topic::ALL)?;
+    let mut lines = Vec::new();
+    for topic in Topic::ALL {
+        let name = &admin.names.topic(topic)?.full;
+        lines.extend(problems(topic, name, layout, config.replication, found.get(&topic)));
+    }
+    Ok(lines)
+}
+
+/// Makes only these topics: a test does not need all.
+///
+/// # Errors
+/// As [`create_topics`].
+#[doc(hidden)]
+pub fn create_some(config: &KafkaConfig, layout: &Layout, topics: &[Topic]) -> Result<(), Error> {
+    Admin::new(config, layout)?.create(topics).map(drop)
+}
+
+/// Gives a topic settings that make it forget soon, for tests.
+///
+/// # Errors
+/// As [`create_topics`].
+#[doc(hidden)]
+pub fn alter_topic(
+    config: &KafkaConfig,
+    layout: &Layout,
+    topic: Topic,
+    settings: &[(&'static str, String)],
+) -> Result<(), Error> {
+    let admin = Admin::new(config, layout)?;
+    let found = admin.found(&[topic])?;
+    let own = found.get(&topic).map(|found| found.own.clone()).unwrap_or_default();
+    admin.alter(topic, own, settings)
+}
+
+/// Deletes topics with all that is in them, after a test.
+///
+/// # Errors
+/// As [`create_topics`].
+#[doc(hidden)]
+pub fn delete_topics(config: &KafkaConfig, layout: &Layout, topics: &[Topic]) -> Result<(), Error> {
+    let admin = Admin::new(config, layout)?;
+    let mut names = Vec::new();
+    for topic in topics {
+        names.push(admin.names.topic(*topic)?.full.as_str());
+    }
+    admin.ask(admin.client.delete_topics(&names, &options())).map(drop)
+}
+
+struct Admin<'a> {
+    client: AdminClient<PlainContext>,
+    names: Names,
+    layout: &'a Layout,
+    replication: u16,
+}
+
+fn options() -> AdminOptions {
+    AdminOptions::new()
+        .request_timeout(Some(REQUEST_TIMEOUT))
+        .operation_timeout(Some(REQUEST_TIMEOUT))
+}
+
+impl<'a> Admin<'a> {
+    fn new(config: &KafkaConfig, layout: &'a Layout) -> Result<Self, Error> {
+        let settings = settings::client(config);
+        let client = AdminClient::from_config_and_context(&settings, PlainContext::default());
+        let client = client.map_err(|error| fault::of_client(&error))?;
+        let names = Names::new(&config.prefix, layout);
+        Ok(Self { client, names, layout, replication: config.replication })
+    }
+
+    fn explain(&self, error: impl std::fmt::Display) -> Error {
+        Error::Transient(self.client.inner().context().last.explain(error))
+    }
+
+    fn ask<T>(&self, answer: impl Future<Output = KafkaResult<T>>) -> Result<T, Error> {
+        block_on(answer).map_err(|error| self.explain(error))
+    }
+
+    fn create(&self, topics: &[Topic]) -> Result<Vec<TopicChange>, Error> {
+        let found = self.found(topics)?;
+        let missing: Vec<Topic> =
+            topics.iter().filter(|topic| !found.contains_key(topic)).copied().collect();
+        let mut changes = self.make(&missing)?;
+        for (topic, found) in found {
+            let differing: Vec<Setting> = wanted(topic, self.replication)
+                .into_iter()
+                .filter(|(key, value)| found.settings.get(*key) != Some(value))
+                .collect();
+            if differing.is_empty() {
+                continue;
+            }
+            self.alter(topic, found.own, &differing)?;
+            let name = &self.names.topic(topic)?.full;
+            changes.extend(differing.into_iter().map(|(setting, value)| TopicChange::Corrected {
+                name: name.clone(),
+                setting,
+                value,
+            }));
+        }
+        changes.sort_by_key(ToString::to_string);
+        Ok(changes)
+    }
+
+    fn make(&self, topics: &[Topic]) -> Result<Vec<TopicChange>, Error> {
+        if topics.is_empty() {
+            return Ok(Vec::new());
+        }
+        let settings: Vec<_> = topics.iter().map(|t| wanted(*t, self.replication)).collect();
+        let mut requests = Vec::new();
+        let mut changes = Vec::new();
+        for (topic, settings) in topics.iter().zip(&settings) {
+            let name = &self.names.topic(*topic)?.full;
+            let partitions = topic.partitions(self.layout);
+            let count = i32::try_from(partitions).unwrap_or(i32::MAX);
+            let replication = TopicReplication::Fixed(i32::from(self.replication));
+            let request = NewTopic::new(name, count, replication);
+            requests.push(settings.iter().fold(request, |r, (key, value)| r.set(key, value)));
+            changes.push(TopicChange::Created { name: name.clone(), partitions });
+        }
+        let results = self.ask(self.client.create_topics(&requests, &options()))?;
+        for result in results {
+            match result {
+                // Somebody else was faster; what it made is checked next time.
+                Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
+                Err((name, code)) => return Err(self.explain(format!("{name}: {code}"))),
+            }
+        }
+        self.await_topics(topics)?;
+        Ok(changes)
+    }
+
+    /// Waits until the brokers have leaders for new topics.
+    fn await_topics(&self, topics: &[Topic]) -> Result<(), Error> {
+        await_shown("the new topics", || {
+            let metadata = self.client.inner().fetch_metadata(None, REQUEST_TIMEOUT);
+            let metadata = metadata.map_err(|error| self.explain(error))?;
+            let has_leaders = |topic: &&MetadataTopic| {
+                topic.error().is_none() && topic.partitions().iter().all(|p| p.leader() >= 0)
+            };
+            let ready = metadata.topics().iter().filter(has_leaders);
+            let ready: HashSet<&str> = ready.map(MetadataTopic::name).collect();
+            let is_ready = |topic: &Topic| {
+                self.names.topic(*topic).is_ok_and(|name| ready.contains(name.full.as_str()))
+            };
+            Ok(topics.iter().all(is_ready))
+        })
+    }
+
+    /// Gives a topic `own` settings, with `changes` over them. The request that the client library has
+    /// sets all of them at once, and those it does not name it resets: so it names all.
+    fn alter(
+        &self,
+        topic: Topic,
+        mut own: HashMap<String, String>,
+        changes: &[Setting],
+    ) -> Result<(), Error> {
+        own.extend(changes.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
+        let name = &self.names.topic(topic)?.full;
+        let request = AlterConfig::new(ResourceSpecifier::Topic(name));
+        let request = own.iter().fold(request, |request, (key, value)| request.set(key, value));
+        let results = self.ask(self.client.alter_configs([&request], &options()))?;
+        for result in results {
+            result.map_err(|(_, code)| self.explain(format!("{name}: {code}")))?;
+        }
+        await_shown(&format!("the new settings of {name}"), || {
+            let found = self.found(&[topic])?;
+            let is_set = |(key, value): &Setting| {
+                found.get(&topic).is_some_and(|found| found.settings.get(*key) == Some(value))
+            };
+            Ok(changes.iter().all(is_set))
+        })
+    }
+
+    /// Which of these topics the brokers have, and how.
+    fn found(&self, topics: &[Topic]) -> Result<HashMap<Topic, Found>, Error> {
+        let metadata = self.client.inner().fetch_metadata(None, REQUEST_TIMEOUT);
+        let metadata = metadata.map_err(|error| self.explain(error))?;
+        let mut found = HashMap::new();
+        for topic in metadata.topics() {
+            let Some(of) = self.names.parse(topic.name(), 0) else { continue };
+            if !topics.contains(&of.topic) {
+                continue;
+            }
+            let replicas = topic.partitions().iter().map(|p| p.replicas().len()).min();
+            let partitions = topic.partitions().len();
+            let replicas = replicas.unwrap_or_default();
+            found.insert(of.topic, Found { partitions, replicas, ..Found::default() });
+        }
+        let present: Vec<Topic> = found.keys().copied().collect();
+        let mut resources = Vec::new();
+        for topic in &present {
+            resources.push(ResourceSpecifier::Topic(&self.names.topic(*topic)?.full));
+        }
+        if resources.is_empty() {
+            return Ok(found);
+        }
+        let described = self.ask(self.client.describe_configs(&resources, &options()))?;
+        // Answers come in the order of the questions.
+        for (topic, result) in present.iter().zip(described) {
+            let resource = result.map_err(|code| self.explain(format!("{topic}: {code}")))?;
+            let Some(found) = found.get_mut(topic) else { continue };
+            for entry in resource.entries {
+                let Some(value) = entry.value else { continue };
+                if entry.source == ConfigSource::DynamicTopic {
+                    found.own.insert(entry.name.clone(), value.clone());
+                }
+                found.settings.insert(entry.name, value);
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Looks until the brokers show what was asked for: the one that took it tells the others a little
+/// later.
+fn await_shown(what: &str, mut is_shown: impl FnMut() -> Result<bool, Error>) -> Result<(), Error> {
+    let started = Instant::now();
+    while started.elapsed() < REQUEST_TIMEOUT {
+        if is_shown()? {
+            return Ok(());
+        }
+        std::thread::park_timeout(LOOK);
+    }
+    Err(Error::Transient(format!("the brokers do not show {what}")))
+}
+
+/// Waits for an answer of the administration client, which has a thread of its own.
+fn block_on<T>(answer: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let mut answer = std::pin::pin!(answer);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    loop {
+        match answer.as_mut().poll(&mut context) {
+            Poll::Ready(answer) => return answer,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}

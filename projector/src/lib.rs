@@ -1,0 +1,69 @@
+//! The projector: makes the tables out of the log.
+//!
+//! Reads `orders`, `deposits`, `transfers.detected`, `.confirmed`, `.matched`, `.unknown`,
+//! `.failed`, `webhooks.attempts` and `chains` in group [`GROUP`]; writes the tables, and
+//! `dead-letters`. **Invariants:** offsets are committed after the rows of their records are
+//! durable, never before; a record that makes no row is a dead letter in the same step as its
+//! offset; reading anything again changes nothing.
+//!
+//! Deliberately not here: what the rows look like in a back end, and any decision.
+
+mod machine;
+pub mod metrics;
+mod rebuild;
+mod runner;
+
+use std::sync::Arc;
+
+use log::Log;
+use store::Store;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+/// Consumer group of all projectors.
+pub const GROUP: &str = "projector";
+
+/// Why the projector stopped for good.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The log failed.
+    #[error(transparent)]
+    Log(#[from] log::Error),
+    /// It is not known whether offsets were committed.
+    #[error(transparent)]
+    Step(#[from] log::StepError),
+    /// The tables failed.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    /// A dead letter could not be made, which is a defect of this program.
+    #[error("cannot make a dead letter: {0}")]
+    Letter(#[from] schemas::CodecError),
+}
+
+/// Keeps the tables up with the log until `stop`. Blocks: belongs on a thread of its own. `member`
+/// is this process's stable name in the group; `handle` runs the store's futures.
+///
+/// # Errors
+/// [`Error`]: the tables or the log failed in a way that will not pass, and the process must stop.
+/// Everything that may pass is waited for.
+pub fn run(
+    log: Arc<dyn Log>,
+    store: Arc<dyn Store>,
+    handle: Handle,
+    member: String,
+    stop: CancellationToken,
+) -> Result<(), Error> {
+    metrics::describe();
+    let runner = runner::Runner::start(log, store, handle, member, stop)?;
+    runner.map_or(Ok(()), runner::Runner::run)
+}
+
+/// Makes the tables again from all that the log still has, for tables that were lost or thrown
+/// away: the group itself goes on where it was, so [`run`] alone would not. May run beside it.
+/// Blocks.
+///
+/// # Errors
+/// [`Error`]: the tables or the log failed; run it again, from the beginning.
+pub fn rebuild(log: &dyn Log, store: &dyn Store, handle: &Handle) -> Result<(), Error> {
+    rebuild::rebuild(log, store, handle)
+}

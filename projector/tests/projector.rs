@@ -1,0 +1,373 @@
+//! The projector on the embedded log and tables: from records to rows.
+
+#![expect(clippy::unwrap_used, reason = "this file is tests from end to end")]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use log::Envelope;
+use log::embedded::EmbeddedLog;
+use log::{Log, NewRecord, Offset, Record, TopicPartition};
+use runtime::SystemClock;
+use schemas::record::{self, Deposit, Order, Transfer, example};
+use schemas::{
+    Address, DepositId, DepositState, Layout, OrderId, OrderStatus, Partition, Topic, TransferId,
+    TransferStatus, UnixMicros,
+};
+use store::embedded::EmbeddedStore;
+use store::{
+    ChainRow, Change, DepositFilter, DepositRow, Error, OrderFilter, OrderRow, Page, Store,
+    TransferFilter, TransferRow,
+};
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
+
+const LAYOUT: Layout = Layout { lanes: 2, orders: 3, webhooks: 2 };
+const ALL: Page = Page { limit: 200, offset: 0 };
+
+/// A log, tables and the runtime that serves them.
+struct Shop {
+    runtime: Runtime,
+    dir: tempfile::TempDir,
+    log: EmbeddedLog,
+    store: EmbeddedStore,
+}
+
+impl Shop {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let log = EmbeddedLog::open(&dir.path().join("log"), LAYOUT, Arc::new(SystemClock));
+        let store = EmbeddedStore::open(&dir.path().join("tables")).unwrap();
+        Self { runtime: Runtime::new().unwrap(), dir, log: log.unwrap(), store }
+    }
+
+    fn produce(&self, records: Vec<NewRecord>) {
+        self.runtime.block_on(self.log.produce(records)).unwrap();
+    }
+
+    fn project(&self) -> Projector {
+        self.project_into(Arc::new(self.store.clone()))
+    }
+
+    fn project_into(&self, store: Arc<dyn Store>) -> Projector {
+        let (log, stop) = (Arc::new(self.log.clone()), CancellationToken::new());
+        let (handle, token) = (self.runtime.handle().clone(), stop.clone());
+        let thread = std::thread::spawn(move || {
+            tidemark_projector::run(log, store, handle, "test".into(), token)
+        });
+        Projector { stop, thread }
+    }
+
+    /// Waits until the tables or the log are as they should be.
+    fn until(&self, what: &str, mut reached: impl FnMut() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let _context = self.runtime.enter();
+        let mut looks = tokio::time::interval(Duration::from_millis(5));
+        while !reached() {
+            assert!(Instant::now() < deadline, "waited too long until {what}");
+            self.runtime.block_on(looks.tick());
+        }
+    }
+
+    fn order(&self) -> Option<OrderRow> {
+        self.runtime.block_on(self.store.order(example::order().order_id)).unwrap()
+    }
+
+    fn letters(&self) -> Vec<Arc<Record>> {
+        let of = TopicPartition { topic: Topic::DeadLetters, partition: Partition(0) };
+        self.log.read(of, Offset(0), 100).unwrap()
+    }
+
+    /// All rows, as the queries give them.
+    fn rows(&self, store: &EmbeddedStore) -> impl PartialEq + std::fmt::Debug + use<> {
+        let wallet = example::transfer().observation.to_address;
+        self.runtime.block_on(async {
+            (
+                store.orders(OrderFilter::default(), ALL).await.unwrap(),
+                store.deposits(DepositFilter::default(), ALL).await.unwrap(),
+                store.transfers(wallet, TransferFilter::default(), ALL).await.unwrap(),
+                store.chains().await.unwrap(),
+            )
+        })
+    }
+}
+
+/// A running projector.
+struct Projector {
+    stop: CancellationToken,
+    thread: JoinHandle<Result<(), tidemark_projector::Error>>,
+}
+
+impl Projector {
+    fn stop(self) -> Result<(), tidemark_projector::Error> {
+        self.stop.cancel();
+        self.thread.join().unwrap()
+    }
+}
+
+fn wrap<R: record::Record>(topic: Topic, partition: u32, record: &R) -> NewRecord {
+    let mut envelope = Envelope::from_outside("test".into(), UnixMicros(1), None);
+    envelope.wrap(topic, Partition(partition), "key", record).unwrap()
+}
+
+fn order(number: u128, version: i64, status: OrderStatus) -> Order {
+    Order {
+        order_id: OrderId(uuid::Uuid::from_u128(number)),
+        version,
+        updated_at: UnixMicros(version),
+        status,
+        ..example::order()
+    }
+}
+
+/// A history over all topics: some rows in several versions.
+fn history() -> Vec<NewRecord> {
+    let mut all = vec![
+        wrap(Topic::Orders, 0, &example::order()),
+        wrap(Topic::WebhooksAttempts, 1, &example::attempt()),
+        wrap(Topic::Chains, 0, &example::chain_progress()),
+    ];
+    for number in 0..40_u32 {
+        let partition = number % 3;
+        let id = u128::from(number);
+        all.push(wrap(Topic::Orders, partition, &order(id, 1, OrderStatus::Pending)));
+        let deposit = Deposit {
+            deposit_id: DepositId(number.into()),
+            updated_at: UnixMicros(1),
+            ..example::deposit()
+        };
+        all.push(wrap(Topic::Deposits, partition, &deposit));
+        for (version, topic, status) in [
+            (1, Topic::TransfersDetected, TransferStatus::WaitingForConfirmation),
+            (2, Topic::TransfersConfirmed, TransferStatus::WaitingForMatch),
+            (3, Topic::TransfersMatched, TransferStatus::Matched),
+        ] {
+            let transfer = Transfer {
+                transfer_id: TransferId(number.into()),
+                updated_at: UnixMicros(version),
+                status,
+                ..example::transfer()
+            };
+            all.push(wrap(topic, partition, &transfer));
+        }
+        if number % 2 == 0 {
+            all.push(wrap(Topic::Orders, partition, &order(id, 2, OrderStatus::Paid)));
+            let (updated_at, state) = (UnixMicros(2), DepositState::Closed);
+            all.push(wrap(Topic::Deposits, partition, &Deposit { updated_at, state, ..deposit }));
+        }
+    }
+    all
+}
+
+#[test]
+fn records_become_rows() {
+    let shop = Shop::new();
+    let projector = shop.project();
+    shop.produce(history());
+    let count = |list: &OrderFilter| {
+        shop.runtime.block_on(shop.store.orders(list.clone(), ALL)).unwrap().len()
+    };
+    let paid = OrderFilter { status: Some(OrderStatus::Paid), merchant_order_id: None };
+    shop.until("all orders are there", || count(&OrderFilter::default()) == 41);
+    shop.until("half of them are paid", || count(&paid) == 20);
+    let wallet = example::transfer().observation.to_address;
+    let filter = TransferFilter { status: Some(TransferStatus::Matched), ..Default::default() };
+    let transfers = || shop.runtime.block_on(shop.store.transfers(wallet, filter, ALL)).unwrap();
+    shop.until("all transfers are matched", || transfers().len() == 40);
+    shop.until("the attempt is counted", || shop.order().unwrap().webhook_retry_count == 1);
+    let deposits =
+        || shop.runtime.block_on(shop.store.deposits(DepositFilter::default(), ALL)).unwrap();
+    shop.until("closed deposits are gone", || deposits().len() == 20);
+    let scanned = Some(example::chain_progress().updated_at.seconds());
+    shop.until("the chain is there", || deposits()[0].last_scanned_at == scanned);
+    projector.stop().unwrap();
+    assert_eq!(shop.letters(), []);
+}
+
+#[test]
+fn what_cannot_be_read_becomes_a_dead_letter_and_the_rest_goes_on() {
+    let shop = Shop::new();
+    let mut garbage = wrap(Topic::Orders, 1, &example::order());
+    garbage.value = Some(b"garbage".to_vec());
+    let mut empty = wrap(Topic::Deposits, 1, &example::deposit());
+    empty.value = None;
+    let good = wrap(Topic::Orders, 1, &example::order());
+    shop.produce(vec![garbage, empty, good]);
+    let projector = shop.project();
+    shop.until("the order behind it is there", || shop.order().is_some());
+    shop.until("both letters are there", || shop.letters().len() == 2);
+    projector.stop().unwrap();
+    let mut letters: Vec<record::DeadLetter> = shop
+        .letters()
+        .iter()
+        .map(|letter| schemas::decode(letter.value.as_deref().unwrap()).unwrap())
+        .collect();
+    letters.sort_by(|a, b| a.topic.cmp(&b.topic));
+    assert_eq!(letters[0].topic, "deposits");
+    assert_eq!(letters[0].reason, "the record has no value");
+    assert_eq!((letters[1].topic.as_str(), letters[1].partition, letters[1].offset), {
+        ("orders", 1, 0)
+    });
+    assert_eq!(letters[1].value, b"garbage");
+    assert_eq!(letters[1].group, tidemark_projector::GROUP);
+    // Their offsets were committed with them: a restart does not write them again.
+    let next = Order { order_id: OrderId(uuid::Uuid::from_u128(9)), ..example::order() };
+    shop.produce(vec![wrap(Topic::Orders, 1, &next)]);
+    let projector = shop.project();
+    let found = || shop.runtime.block_on(shop.store.order(next.order_id)).unwrap();
+    shop.until("the next order is there", || found().is_some());
+    projector.stop().unwrap();
+    assert_eq!(shop.letters().len(), 2);
+}
+
+/// What a [`Watched`] store does with changes.
+enum Mood {
+    Works,
+    Unavailable,
+    Broken,
+}
+
+/// Tables that note what they are given, and fail when told to.
+struct Watched {
+    inner: EmbeddedStore,
+    mood: Mutex<Mood>,
+    refused: AtomicUsize,
+    applied: Mutex<Vec<Change>>,
+}
+
+impl Watched {
+    fn new(inner: EmbeddedStore, mood: Mood) -> Arc<Self> {
+        let (refused, applied) = (AtomicUsize::new(0), Mutex::default());
+        Arc::new(Self { inner, mood: Mutex::new(mood), refused, applied })
+    }
+
+    fn applied(&self) -> usize {
+        self.applied.lock().unwrap().len()
+    }
+}
+
+#[async_trait]
+impl Store for Watched {
+    async fn apply(&self, changes: Vec<Change>) -> Result<(), Error> {
+        match *self.mood.lock().unwrap() {
+            Mood::Works => {}
+            Mood::Unavailable => {
+                self.refused.fetch_add(1, Ordering::SeqCst);
+                return Err(Error::Transient("away".into()));
+            }
+            Mood::Broken => return Err(Error::Fatal("gone".into())),
+        }
+        self.inner.apply(changes.clone()).await?;
+        self.applied.lock().unwrap().extend(changes);
+        Ok(())
+    }
+
+    async fn order(&self, id: OrderId) -> Result<Option<OrderRow>, Error> {
+        self.inner.order(id).await
+    }
+
+    async fn orders(&self, filter: OrderFilter, page: Page) -> Result<Vec<OrderRow>, Error> {
+        self.inner.orders(filter, page).await
+    }
+
+    async fn deposits(&self, filter: DepositFilter, page: Page) -> Result<Vec<DepositRow>, Error> {
+        self.inner.deposits(filter, page).await
+    }
+
+    async fn transfer(&self, id: TransferId) -> Result<Option<TransferRow>, Error> {
+        self.inner.transfer(id).await
+    }
+
+    async fn transfers(
+        &self,
+        wallet: Address,
+        filter: TransferFilter,
+        page: Page,
+    ) -> Result<Vec<TransferRow>, Error> {
+        self.inner.transfers(wallet, filter, page).await
+    }
+
+    async fn chains(&self) -> Result<Vec<ChainRow>, Error> {
+        self.inner.chains().await
+    }
+}
+
+#[test]
+fn a_restart_goes_on_where_the_last_run_stopped() {
+    let shop = Shop::new();
+    shop.produce((0..5).map(|n| wrap(Topic::Orders, 0, &order(n, 1, OrderStatus::Paid))).collect());
+    let first = Watched::new(shop.store.clone(), Mood::Works);
+    let projector = shop.project_into(first.clone());
+    shop.until("five orders are written", || first.applied() == 5);
+    projector.stop().unwrap();
+    shop.produce(vec![wrap(Topic::Orders, 0, &order(5, 1, OrderStatus::Paid))]);
+    let second = Watched::new(shop.store.clone(), Mood::Works);
+    let projector = shop.project_into(second.clone());
+    shop.until("the sixth is written", || second.applied() > 0);
+    projector.stop().unwrap();
+    let expected = [Change::Order(order(5, 1, OrderStatus::Paid))];
+    assert_eq!(*second.applied.lock().unwrap(), expected);
+}
+
+#[test]
+fn while_the_tables_are_away_nothing_is_committed_and_stop_is_answered() {
+    let shop = Shop::new();
+    shop.produce(vec![wrap(Topic::Orders, 0, &example::order())]);
+    let away = Watched::new(shop.store.clone(), Mood::Unavailable);
+    let projector = shop.project_into(away.clone());
+    shop.until("it was tried three times", || away.refused.load(Ordering::SeqCst) >= 3);
+    let begun = Instant::now();
+    projector.stop().unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(2), "stop took {:?}", begun.elapsed());
+    let projector = shop.project();
+    shop.until("another run writes the order", || shop.order().is_some());
+    projector.stop().unwrap();
+}
+
+#[test]
+fn when_the_tables_come_back_nothing_is_missing() {
+    let shop = Shop::new();
+    shop.produce(vec![wrap(Topic::Orders, 0, &example::order())]);
+    let store = Watched::new(shop.store.clone(), Mood::Unavailable);
+    let projector = shop.project_into(store.clone());
+    shop.until("it was refused", || store.refused.load(Ordering::SeqCst) > 0);
+    shop.produce(history());
+    *store.mood.lock().unwrap() = Mood::Works;
+    let count = || shop.runtime.block_on(shop.store.orders(OrderFilter::default(), ALL)).unwrap();
+    shop.until("all orders are there", || count().len() == 41);
+    projector.stop().unwrap();
+}
+
+#[test]
+fn tables_that_broke_stop_the_projector() {
+    let shop = Shop::new();
+    shop.produce(vec![wrap(Topic::Orders, 0, &example::order())]);
+    let projector = shop.project_into(Watched::new(shop.store.clone(), Mood::Broken));
+    let error = projector.thread.join().unwrap().unwrap_err();
+    assert_eq!(error.to_string(), "the store failed: gone");
+}
+
+#[test]
+fn tables_made_again_from_the_log_are_the_same() {
+    let shop = Shop::new();
+    let watched = Watched::new(shop.store.clone(), Mood::Works);
+    let projector = shop.project_into(watched.clone());
+    for part in history().chunks(10) {
+        shop.produce(part.to_vec());
+    }
+    let mut garbage = wrap(Topic::Orders, 1, &example::order());
+    garbage.value = Some(b"garbage".to_vec());
+    shop.produce(vec![garbage]);
+    shop.until("everything is read", || shop.letters().len() == 1);
+    let again = EmbeddedStore::open(&shop.dir.path().join("again")).unwrap();
+    let rebuild = || tidemark_projector::rebuild(&shop.log, &again, shop.runtime.handle()).unwrap();
+    rebuild();
+    let made = shop.rows(&again);
+    shop.until("the projector is done", || shop.rows(&shop.store) == made);
+    rebuild();
+    assert_eq!(shop.rows(&again), made, "and once more");
+    projector.stop().unwrap();
+}

@@ -1,0 +1,12 @@
+//! A wallet of the merchant (spec 2.6).
+
+use crate::{Address, Blockchain, Stablecoin};
+
+/// Where payments may arrive. An address on several chains is several wallets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wallet {
+    pub blockchain: Blockchain,
+    pub address: Address,
+    /// Coins it takes.
+    pub enabled_coins: Vec<Stablecoin>,
+}
