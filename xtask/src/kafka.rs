@@ -86,7 +86,7 @@ impl Kafka {
             .arg(&properties)
             .args(format)
             .output()
-            .context("cannot run java: is a JRE 17 installed?")?;
+            .context("cannot run java")?;
         let told = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "the storage cannot be formatted: {told}");
         let mut kafka = Self { lib: lib.to_owned(), dir: dir.to_owned(), port, server: None };

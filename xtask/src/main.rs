@@ -5,6 +5,7 @@ mod check;
 mod services;
 mod shell;
 mod test;
+mod tools;
 
 use std::process::ExitCode;
 

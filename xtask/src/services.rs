@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use xtask::{Cassandra, Kafka};
 
 use crate::shell;
+use crate::tools::{self, Kit};
 
 /// A real EVM node, as an npm package with a prebuilt binary.
 const ANVIL: &str = "@foundry-rs/anvil@1.7.1";
@@ -30,8 +31,7 @@ fn anvil() -> Result<PathBuf> {
                 .args(["install", "--no-audit", "--no-fund", "--prefix"])
                 .arg(&folder)
                 .arg(ANVIL),
-        )
-        .context("anvil comes from npm: is Node.js installed?")?;
+        )?;
     }
     let program = binary(&folder).context("the npm package has no binary for this machine")?;
     let version = shell::output(Command::new(&program).arg("--version"))?;
@@ -107,8 +107,7 @@ impl Jars {
                     .args(["--quiet", "--batch-mode", "dependency:copy-dependencies"])
                     .arg(format!("-DoutputDirectory={}", lib.display()))
                     .current_dir(&folder),
-            )
-            .context("the servers come from Maven: are Maven and a JDK 17 installed?")?;
+            )?;
             std::fs::write(folder.join(COMPLETE), "")?;
         }
         Ok(lib)
@@ -136,8 +135,7 @@ fn python() -> Result<PathBuf> {
     let folder = cache()?.join("python-confluent-kafka-2.16.1");
     let program = folder.join("bin").join("python");
     if !folder.join(COMPLETE).is_file() {
-        shell::run(Command::new("python3").args(["-m", "venv"]).arg(&folder))
-            .context("is Python 3 with its venv module installed?")?;
+        shell::run(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
         shell::run(
             Command::new(&program)
                 .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
@@ -159,8 +157,7 @@ fn node_modules() -> Result<PathBuf> {
                 .args(["install", "--no-audit", "--no-fund", "--prefix"])
                 .arg(&folder)
                 .arg(NODE),
-        )
-        .context("is Node.js installed?")?;
+        )?;
     }
     Ok(modules)
 }
@@ -168,8 +165,9 @@ fn node_modules() -> Result<PathBuf> {
 /// What tests find their servers and clients by: variables and their values.
 pub(crate) type Variables = Vec<(&'static str, String)>;
 
-/// Fetches everything and says where it is.
+/// Fetches everything and says where it is. Missing tools are reported before that, all at once.
 pub(crate) fn fetch() -> Result<Variables> {
+    tools::check(Kit::Services)?;
     let path = |path: PathBuf| path.display().to_string();
     Ok(vec![
         ("TIDEMARK_TEST_ANVIL", path(anvil()?)),

@@ -1,0 +1,148 @@
+//! The programs that the commands need, and the check that all of them are installed.
+
+use std::process::Command;
+
+use anyhow::{Result, bail};
+
+use crate::shell;
+
+/// What a part of the tests needs beside the compiler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kit {
+    /// Every build and every test.
+    Build,
+    /// Tests with servers, clients of other languages or code that is not ours.
+    Services,
+}
+
+/// A program, how to see that it works, and where it comes from.
+struct Tool {
+    name: &'static str,
+    command: &'static [&'static str],
+    /// The first number that the command prints, and no less.
+    version_min: Option<u32>,
+    /// Debian's name.
+    package: &'static str,
+    kit: Kit,
+}
+
+const JAVA_MIN: u32 = 17;
+const JDK: &str = "openjdk-17-jdk-headless";
+
+const TOOLS: [Tool; 15] = [
+    tool("cc", &["cc", "--version"], "build-essential", Kit::Build),
+    tool("c++", &["c++", "--version"], "build-essential", Kit::Build),
+    tool("make", &["make", "--version"], "build-essential", Kit::Build),
+    tool("pkg-config", &["pkg-config", "--version"], "pkg-config", Kit::Build),
+    tool(
+        "the headers of OpenSSL",
+        &["pkg-config", "--exists", "openssl"],
+        "libssl-dev",
+        Kit::Build,
+    ),
+    tool("the headers of zlib", &["pkg-config", "--exists", "zlib"], "zlib1g-dev", Kit::Build),
+    tool("git", &["git", "--version"], "git", Kit::Build),
+    tool("kill", &["kill", "-l"], "procps", Kit::Build),
+    Tool {
+        version_min: Some(JAVA_MIN),
+        ..tool("java 17 or later", &["java", "--version"], JDK, Kit::Services)
+    },
+    Tool {
+        version_min: Some(JAVA_MIN),
+        ..tool("javac 17 or later", &["javac", "--version"], JDK, Kit::Services)
+    },
+    tool("keytool", &["keytool", "-version"], JDK, Kit::Services),
+    tool("mvn", &["mvn", "--version"], "maven", Kit::Services),
+    tool("node", &["node", "--version"], "nodejs", Kit::Services),
+    tool("npm", &["npm", "--version"], "npm", Kit::Services),
+    tool(
+        "python3 with venv",
+        &["python3", "-c", "import ensurepip, venv"],
+        "python3-venv",
+        Kit::Services,
+    ),
+];
+
+const fn tool(
+    name: &'static str,
+    command: &'static [&'static str],
+    package: &'static str,
+    kit: Kit,
+) -> Tool {
+    Tool { name, command, version_min: None, package, kit }
+}
+
+impl Tool {
+    /// Why it cannot be used; `None` if it can.
+    fn flaw(&self) -> Option<String> {
+        let (program, arguments) = self.command.split_first()?;
+        let output = match Command::new(program).args(arguments).output() {
+            Ok(output) if output.status.success() => output,
+            Ok(output) => return Some(format!("`{}` ends with {}", self.text(), output.status)),
+            Err(error) => return Some(format!("`{program}`: {error}")),
+        };
+        let minimum = self.version_min?;
+        let printed = String::from_utf8_lossy(&output.stdout);
+        let found = first_number(&printed);
+        (found.is_none_or(|found| found < minimum)).then(|| {
+            format!("`{}` says {}", self.text(), printed.lines().next().unwrap_or("nothing"))
+        })
+    }
+
+    fn text(&self) -> String {
+        self.command.join(" ")
+    }
+}
+
+fn first_number(text: &str) -> Option<u32> {
+    let digits = text.split(|c: char| !c.is_ascii_digit()).find(|part| !part.is_empty());
+    digits.and_then(|digits| digits.parse().ok())
+}
+
+/// Checks all tools up to a kit before any of them is used.
+///
+/// # Errors
+/// With one line for each that is missing: what to install, and how.
+pub(crate) fn check(kit: Kit) -> Result<()> {
+    let needed: Vec<_> = TOOLS.iter().filter(|tool| tool.kit <= kit).collect();
+    let flaws: Vec<_> = std::thread::scope(|scope| {
+        let running: Vec<_> =
+            needed.iter().map(|tool| (*tool, scope.spawn(|| tool.flaw()))).collect();
+        let ended = running.into_iter().map(|(tool, flaw)| {
+            (tool, flaw.join().unwrap_or_else(|_| Some("the check panicked".to_owned())))
+        });
+        ended.filter_map(|(tool, flaw)| flaw.map(|flaw| (tool, flaw))).collect()
+    });
+    if flaws.is_empty() {
+        return Ok(());
+    }
+    for (tool, flaw) in &flaws {
+        shell::say(&format!("missing: {} ({flaw}): apt-get install {}", tool.name, tool.package));
+    }
+    bail!("{} of {} tools are missing", flaws.len(), needed.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_the_first_number() {
+        assert_eq!(first_number("openjdk 17.0.15 2025-04-15\nOpenJDK …"), Some(17));
+        assert_eq!(first_number("javac 11.0.2"), Some(11));
+        assert_eq!(first_number("java"), None);
+    }
+
+    #[test]
+    fn what_is_missing_or_too_old_is_named() {
+        let absent = tool("absent", &["tidemark-has-no-such-tool"], "none", Kit::Build);
+        assert!(absent.flaw().is_some());
+        let fails = tool("fails", &["sh", "-c", "exit 3"], "none", Kit::Build);
+        assert!(fails.flaw().is_some_and(|flaw| flaw.contains("exit status: 3")));
+        let old = Tool {
+            version_min: Some(17),
+            ..tool("old", &["sh", "-c", "echo java 11.0.2"], "none", Kit::Build)
+        };
+        assert!(old.flaw().is_some_and(|flaw| flaw.contains("java 11.0.2")));
+    }
+}
