@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use runtime::{Clock, SystemClock};
 use schemas::{Secret, sign_service};
-use tidemark_tests::harness::{MERCHANT_SECRET, Merchant, Tidemark};
-use tidemark_tests::measure::{idle_chain, rate};
+use testkit::harness::{MERCHANT_SECRET, Merchant, Tidemark};
+use testkit::measure::{idle_chain, rate};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 use processor::machine::matching::{Effect, Input, State};
 use schemas::record::{DepositCommand, DepositCommandBody, OrderCommandBody};
 use schemas::{Blockchain, Partition, UnixMicros};
-use tidemark_tests::measure::{TIME, head, open, order, rate, resident_bytes, transfer, wallet};
+use testkit::measure::{TIME, head, open, order, rate, resident_bytes, transfer, wallet};
 
 const OPEN: usize = 1_000_000;
 /// Transfers measured: each pays one of the open deposits.

@@ -11,7 +11,7 @@ use schemas::record::{CreateOrder, OrderCommand, OrderCommandBody, PaymentReques
 use schemas::{Amount, Blockchain, Layout, Stablecoin, Topic, TransferStatus, UnixMicros};
 use store::embedded::EmbeddedStore;
 use store::{DepositFilter, Page, Store, TransferFilter};
-use tidemark_tests::measure::{TIME, amount, head, order, rate, transfer, wallet};
+use testkit::measure::{TIME, amount, head, order, rate, transfer, wallet};
 use tokio_util::sync::CancellationToken;
 
 const TRANSFERS: usize = 50_000;

@@ -1,7 +1,7 @@
 //! The built executable at rest: how soon it is healthy, how much memory it holds.
 
-use tidemark_tests::harness::{Merchant, Tidemark, eventually};
-use tidemark_tests::measure::{idle_chain, resident_bytes};
+use testkit::harness::{Merchant, Tidemark, eventually};
+use testkit::measure::{idle_chain, resident_bytes};
 
 const STARTS: usize = 5;
 

@@ -1,5 +1,5 @@
 //! The registry as its clients see it: paths, bodies, codes. Clients themselves read through it in
-//! `tests/tests/consumers.rs`.
+//! `tests/black_box/consumers.rs`.
 
 use reqwest::Method;
 use schemas::{SchemaName, Topic};

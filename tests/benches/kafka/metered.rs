@@ -13,7 +13,7 @@ use log::{
 };
 use schemas::{Layout, Topic};
 use serde::{Deserialize, Serialize};
-use tidemark_tests::measure::{cpu_time, resident_bytes};
+use testkit::measure::{cpu_time, resident_bytes};
 use tokio_util::sync::CancellationToken;
 
 /// The first inputs are not counted: one in this many. The peer's compiler needs that time, and all are

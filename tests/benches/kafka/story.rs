@@ -8,7 +8,7 @@ use schemas::record::Transfer;
 use store::config::CqlConfig;
 use store::cql::CqlStore;
 use store::embedded::EmbeddedStore;
-use tidemark_tests::measure::rate;
+use testkit::measure::rate;
 
 use crate::broker;
 use crate::live::{self, Latency, Trickle};

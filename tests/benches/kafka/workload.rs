@@ -10,7 +10,7 @@ use schemas::record::{
     ChainBody, ChainRecord, DepositCommand, DepositCommandBody, Observation, OpenDeposit, Record,
 };
 use schemas::{Blockchain, Headers, Layout, Stablecoin, Topic, UnixMicros};
-use tidemark_tests::measure::{TIME, head, open, transfer, wallet};
+use testkit::measure::{TIME, head, open, transfer, wallet};
 
 /// One lane for each chain.
 pub(crate) const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };

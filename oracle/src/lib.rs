@@ -1,0 +1,5 @@
+//! What the processor must do, said again independently of it: the model, the ledger and the fold.
+
+pub mod fold;
+pub mod history;
+pub mod machine_model;

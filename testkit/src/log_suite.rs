@@ -1,0 +1,163 @@
+//! What every log must do, whatever is below it.
+//!
+//! `tests/back_ends/log_conformance.rs` runs every one of [`CHECKS`] on every back end, each with storage of its
+//! own.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a check fails by panicking")]
+
+mod append;
+mod cleanup;
+mod group;
+mod member;
+pub mod on_kafka;
+
+pub use on_kafka::OnKafka;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use log::{Error, Log, NewRecord, Offset, Record, TopicPartition, Worker, WorkerSpec};
+use schemas::{Layout, Partition, Topic};
+
+/// How the logs under test are laid out.
+pub const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
+/// Longer than anything that is waited for takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long one poll waits in the checks.
+const POLL: Duration = Duration::from_millis(20);
+
+/// One storage of a back end, and what only its back end can do to it.
+pub trait Fixture: Sync {
+    /// Opens the log. Called again once everything from the last time was dropped, it opens what that
+    /// left behind.
+    fn open(&self) -> Arc<dyn Log>;
+
+    /// Makes silent members of groups lose their partitions after this time instead of ten seconds.
+    fn set_session_timeout(&self, timeout: Duration);
+
+    /// Makes the next step, or call of `produce`, fail for a passing reason.
+    fn fail_next_commit(&self);
+
+    /// Moves the clock of the log forward.
+    fn advance(&self, by: Duration);
+
+    /// Deletes what is expired and compacts, now. Returns when it is done. It may append records of the
+    /// key [`FILLER`] to compacted topics: Kafka never compacts what was appended last.
+    fn maintain(&self);
+}
+
+/// Key of the records that [`Fixture::maintain`] may add.
+pub const FILLER: &[u8] = b"filler";
+
+/// A check.
+pub type Check = fn(&dyn Fixture);
+
+/// Every check, by name.
+pub const CHECKS: &[(&str, Check)] = &[
+    ("records keep their order", append::records_keep_their_order),
+    ("append times never decrease", append::append_times_never_decrease),
+    ("what was produced survives a restart", append::what_was_produced_survives_a_restart),
+    ("bounds and reads agree", append::bounds_and_reads_agree),
+    ("readers see whole steps", append::readers_see_whole_steps),
+    ("a failed step leaves nothing", append::a_failed_step_leaves_nothing),
+    ("a failed produce can be tried again", append::a_failed_produce_can_be_tried_again),
+    ("a fenced writer cannot commit", append::a_fenced_writer_cannot_commit),
+    ("concurrent producers keep their order", append::concurrent_producers_keep_their_order),
+    ("a large record comes back", append::a_large_record_comes_back),
+    ("a tail sees only what is new", append::a_tail_sees_only_what_is_new),
+    ("an unknown partition is refused", append::an_unknown_partition_is_refused),
+    ("the first read starts at the beginning", member::the_first_read_starts_at_the_beginning),
+    ("a group goes on where it committed", member::a_group_goes_on_where_it_committed),
+    ("a step is outputs and offsets", member::a_step_is_outputs_and_offsets),
+    ("an aborted step is read again", member::an_aborted_step_is_read_again),
+    ("what is written ahead is part of a step", member::what_is_written_ahead_is_part_of_a_step),
+    ("a paused partition stays paused", member::a_paused_partition_stays_paused),
+    ("pausing loses nothing", member::pausing_loses_nothing),
+    ("a busy partition starves none", member::a_busy_partition_starves_none),
+    ("an idle poll wakes for a record", member::an_idle_poll_wakes_for_a_record),
+    ("metadata has a bound", member::metadata_has_a_bound),
+    ("an empty step is nothing", member::an_empty_step_is_nothing),
+    ("members share partitions alike", group::members_share_partitions_alike),
+    ("partitions move without a gap", group::partitions_move_without_a_gap),
+    ("kept partitions give no events", group::kept_partitions_give_no_events),
+    ("a successor waits for the last one", group::a_successor_waits_for_the_last_one),
+    ("a silent member is fenced", group::a_silent_member_is_fenced),
+    ("waiting is not silence", group::waiting_is_not_silence),
+    ("a name has one member", group::a_name_has_one_member),
+    ("a lost partition cannot be committed", group::a_lost_partition_cannot_be_committed),
+    ("groups do not disturb each other", group::groups_do_not_disturb_each_other),
+    ("a crowd reads everything once", group::a_crowd_reads_everything_once),
+    ("compaction keeps the last of each key", cleanup::compaction_keeps_the_last_of_each_key),
+    ("a restore reads one moment", cleanup::a_restore_reads_one_moment),
+    ("expired records go", cleanup::expired_records_go),
+    ("an emptied partition goes on counting", cleanup::an_emptied_partition_goes_on_counting),
+];
+
+fn at(topic: Topic, partition: u32) -> TopicPartition {
+    TopicPartition { topic, partition: Partition(partition) }
+}
+
+fn record(to: TopicPartition, value: impl Into<String>) -> NewRecord {
+    NewRecord {
+        to,
+        key: b"key".to_vec(),
+        value: Some(value.into().into_bytes()),
+        headers: [("ce_id", b"1".as_slice())].into_iter().collect(),
+    }
+}
+
+fn text(record: &Record) -> String {
+    String::from_utf8(record.value.clone().unwrap()).unwrap()
+}
+
+fn texts(records: &[Arc<Record>]) -> Vec<String> {
+    records.iter().map(|r| text(r)).collect()
+}
+
+fn produce(log: &Arc<dyn Log>, records: Vec<NewRecord>) -> Result<(), Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(log.produce(records))
+}
+
+/// Appends the numbers as texts.
+fn produce_numbers(log: &Arc<dyn Log>, to: TopicPartition, numbers: std::ops::Range<u32>) {
+    produce(log, numbers.map(|n| record(to, n.to_string())).collect()).unwrap();
+}
+
+fn numbers(range: std::ops::Range<u32>) -> Vec<String> {
+    range.map(|n| n.to_string()).collect()
+}
+
+/// Reads a partition from a place to its end, a few records at a time.
+fn read_from(log: &Arc<dyn Log>, of: TopicPartition, mut from: Offset) -> Vec<Arc<Record>> {
+    let mut all: Vec<Arc<Record>> = Vec::new();
+    loop {
+        let page = log.read(of, from, 7).unwrap();
+        let Some(last) = page.last() else { return all };
+        assert!(page.len() <= 7);
+        from = last.offset.next();
+        all.extend(page);
+    }
+}
+
+fn read_all(log: &Arc<dyn Log>, of: TopicPartition) -> Vec<Arc<Record>> {
+    read_from(log, of, Offset(0))
+}
+
+fn worker(log: &Arc<dyn Log>, member: &str, topics: &[Topic]) -> Box<dyn Worker> {
+    log.worker(WorkerSpec {
+        group: "checks",
+        member: member.to_owned(),
+        topics: topics.to_vec(),
+        batch_max: 10,
+    })
+    .unwrap()
+}
+
+/// Does something again and again until it says that it is done.
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "waited in vain until {what}");
+    }
+}

@@ -1,0 +1,136 @@
+//! What only the tables in CQL have: a schema that may be another program's, servers that go away,
+//! and lists apart from what they list.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use schemas::record::{Order, Transfer, example};
+use schemas::{OrderStatus, TransferId, UnixMicros};
+use store::cql::{CqlStore, migrate};
+use store::{Change, Error, OrderFilter, Page, Store, TransferFilter};
+use testkit::harness::eventually;
+use testkit::keyspace;
+use testkit::store_suite::Tables;
+use uuid::Uuid;
+use xtask::Cassandra;
+
+const PAGE: Page = Page { limit: 10, offset: 0 };
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_that_are_missing_older_or_newer_are_refused_with_what_to_do() {
+    // Keeps the keyspace's name, and removes it at the end.
+    let tables = Tables::new(keyspace::CQL);
+    let name = format!("test_{}", Uuid::now_v7().simple());
+    std::fs::write(tables.dir().join("keyspace"), &name).unwrap();
+    let config = keyspace::config(keyspace::node(), name.clone());
+    let refused = async |expected: &str| match CqlStore::open(&config).await {
+        Err(Error::Fatal(text)) if text.contains(expected) => {}
+        other => panic!("{expected:?} was expected, not {other:?}"),
+    };
+    refused("run `tidemark schema migrate`").await;
+    assert_eq!(migrate(&config).await.unwrap(), ["0001_tables"]);
+    assert_eq!(migrate(&config).await.unwrap(), [""; 0]);
+    CqlStore::open(&config).await.unwrap();
+
+    let session = keyspace::session(&keyspace::node()).await;
+    let run = async |statement: &str| {
+        let statement = statement.replace("KS", &name);
+        session.query_unpaged(statement, ()).await.unwrap();
+    };
+    run("INSERT INTO KS.migrations (component, version, name) VALUES ('tables', 2, 'x')").await;
+    refused("have version 2, and this program knows versions up to 1").await;
+    assert!(matches!(migrate(&config).await, Err(Error::Fatal(_))));
+    run("DELETE FROM KS.migrations WHERE component = 'tables' AND version = 2").await;
+
+    // A migration that was interrupted goes on.
+    run("DELETE FROM KS.migrations WHERE component = 'tables'").await;
+    run("DROP TABLE KS.attempts").await;
+    refused("run `tidemark schema migrate`").await;
+    assert_eq!(migrate(&config).await.unwrap(), ["0001_tables"]);
+    let store = CqlStore::open(&config).await.unwrap();
+    store.apply(vec![Change::Attempt(example::attempt())]).await.unwrap();
+}
+
+/// A row of a list may be left behind, by a server that missed its deletion for one. Lists go by
+/// the records themselves.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_list_says_is_checked_against_the_record() {
+    let tables = Tables::new(keyspace::CQL);
+    let store = tables.open().await;
+    let name = keyspace::name(tables.dir()).unwrap();
+    let order = |number: u128, status, version| {
+        let order_id = schemas::OrderId(Uuid::from_u128(number));
+        let updated_at = UnixMicros(version);
+        Change::Order(Order { order_id, status, updated_at, ..example::order() })
+    };
+    let changes = [(1, OrderStatus::Pending), (2, OrderStatus::Expired), (3, OrderStatus::Pending)];
+    store.apply(changes.map(|(number, status)| order(number, status, 5)).to_vec()).await.unwrap();
+    let session = keyspace::session(&keyspace::node()).await;
+    // The expired one comes back among the pending ones, and with it one that never was.
+    for number in [2_u8, 4] {
+        let statement = format!(
+            "INSERT INTO {name}.orders_listed (status, bucket, shard, created_at, order_id) \
+             VALUES ('pending', 2147483647, 1, {}, 0x{:032x})",
+            example::order().created_at,
+            number
+        );
+        session.query_unpaged(statement, ()).await.unwrap();
+    }
+    let list = async |status, page| -> Vec<u128> {
+        let filter = OrderFilter { status, merchant_order_id: None };
+        let rows = store.orders(filter, page).await.unwrap();
+        rows.iter().map(|row| row.order.order_id.0.as_u128()).collect()
+    };
+    assert_eq!(list(Some(OrderStatus::Pending), PAGE).await, [3, 1]);
+    assert_eq!(list(Some(OrderStatus::Expired), PAGE).await, [2]);
+    assert_eq!(list(None, PAGE).await, [3, 2, 1]);
+    // A page is filled up from behind.
+    assert_eq!(list(Some(OrderStatus::Pending), Page { limit: 2, offset: 0 }).await, [3, 1]);
+}
+
+/// While no server answers, calls fail as what may pass, and soon; when it is back, so are they,
+/// through the same store. What was acknowledged before is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_away_is_waited_for() {
+    let lib = std::env::var_os("TIDEMARK_TEST_CASSANDRA_LIB")
+        .map(PathBuf::from)
+        .expect("TIDEMARK_TEST_CASSANDRA_LIB is not set: run the tests by `cargo xtask test`");
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Cassandra::start_durable(&lib, dir.path()).unwrap();
+    let config = keyspace::config(server.node(), "outage".into());
+    migrate(&config).await.unwrap();
+    let store = CqlStore::open(&config).await.unwrap();
+    let transfer = |number: i64| {
+        let transfer_id = TransferId(number);
+        Change::Transfer(Transfer { transfer_id, ..example::transfer() })
+    };
+    let is_away = |result: Result<(), Error>| match result {
+        Ok(()) => false,
+        Err(Error::Transient(_)) => true,
+        Err(error) => panic!("{error}"),
+    };
+
+    store.apply((0..50).map(transfer).collect()).await.unwrap();
+    server.kill();
+    for number in 50..52 {
+        let begun = Instant::now();
+        assert!(is_away(store.apply(vec![transfer(number)]).await), "nobody wrote it down");
+        assert!(is_away(store.transfer(TransferId(1)).await.map(drop)));
+        assert!(begun.elapsed() < Duration::from_secs(15), "it took {:?}", begun.elapsed());
+    }
+    assert!(matches!(CqlStore::open(&config).await, Err(Error::Transient(_))));
+
+    tokio::task::block_in_place(|| server.restart()).unwrap();
+    let patience = Duration::from_secs(60);
+    eventually("the same store to write again", patience, || async {
+        (!is_away(store.apply(vec![transfer(60)]).await)).then_some(())
+    })
+    .await;
+    let wallet = example::transfer().observation.to_address;
+    let page = Page { limit: 200, offset: 0 };
+    let rows = store.transfers(wallet, TransferFilter::default(), page).await.unwrap();
+    let mut ids: Vec<i64> = rows.iter().map(|row| row.transfer_id.0).collect();
+    ids.reverse();
+    assert!(ids.starts_with(&(0..50).collect::<Vec<_>>()), "{ids:?}");
+    assert_eq!(ids.last(), Some(&60));
+}

@@ -1,0 +1,156 @@
+//! What only an installation of several processes can show: waiting for what is not there, errands,
+//! takeovers, and the demo against it.
+
+use std::process::Output;
+use std::time::Duration;
+
+use serde_json::json;
+use testkit::harness::{
+    ADMIN_SECRET, Anvil, Chain, Cluster, Installation, MERCHANT_SECRET, Merchant, Process,
+    eventually, executable, free_port,
+};
+
+const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn chain(blockchain: &'static str, rpc: &str) -> Chain {
+    let more = "confirmations = 3".to_owned();
+    Chain { blockchain, rpc: rpc.to_owned(), wallet: WALLET, more }
+}
+
+fn text(output: &Output) -> String {
+    let both = [output.stdout.clone(), output.stderr.clone()].concat();
+    String::from_utf8(both).unwrap()
+}
+
+fn one(lines: &[String], start: &str, part: &str) -> bool {
+    lines.iter().any(|line| line.starts_with(start) && line.contains(part))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_wait_for_topics_and_tables_and_say_so() {
+    let dir = tempfile::tempdir().unwrap();
+    // Nobody asks a chain here.
+    let chains = [chain("eth", "http://127.0.0.1:1")];
+    let installation = Installation::new(dir.path(), &chains, "http://127.0.0.1:1/", "");
+    let check = installation.errand(&["topics", "check"]);
+    assert_eq!(check.status.code(), Some(1), "{}", text(&check));
+    assert!(text(&check).contains("transfers.raw is missing"), "{}", text(&check));
+
+    let mut projector = installation.start("projector-1", "projector");
+    let mut webhooks = installation.start("webhooks-1", "webhooks");
+    let early = installation.start("processor-1", "processor");
+    for member in [&mut projector, &mut webhooks] {
+        let create = "run `tidemark topics create`";
+        member.waiting_for("topics", |lines| one(lines, "log: the topics: ", create)).await;
+    }
+    // Told to stop while it waits, it does.
+    assert!(early.process.stop().await.success());
+
+    let create = installation.errand(&["topics", "create"]);
+    assert!(create.status.success(), "{}", text(&create));
+    assert!(text(&create).contains("transfers.raw with 8 partitions"), "{}", text(&create));
+    let again = installation.errand(&["topics", "create"]);
+    assert_eq!(text(&again), "nothing to do: all topics are there\n");
+    let check = installation.errand(&["topics", "check"]);
+    assert_eq!((check.status.code(), text(&check).as_str()), (Some(0), "the topics are right\n"));
+
+    // Webhooks need no tables.
+    webhooks.ready().await;
+    let migrate = "run `tidemark schema migrate`";
+    projector.waiting_for("tables", |lines| one(lines, "tables: ", migrate)).await;
+    assert!(!installation.is_healthy(&projector));
+    let migrated = installation.errand(&["schema", "migrate"]);
+    assert!(migrated.status.success(), "{}", text(&migrated));
+    assert!(text(&migrated).contains("applied 0001_"), "{}", text(&migrated));
+    let again = installation.errand(&["schema", "migrate"]);
+    assert_eq!(text(&again), "nothing to do: the schema is this version's\n");
+    projector.ready().await;
+    assert!(installation.is_healthy(&projector));
+    let log = projector.process.log();
+    assert_eq!(log.matches("`tidemark topics create`").count(), 1, "told once:\n{log}");
+
+    // Another number of partitions would change ids: the process ends, and says why.
+    let wrong = [("TIDEMARK__LOG__LANES", "2".to_owned())];
+    let file = installation.file().display().to_string();
+    let arguments = ["run", "processor", "--config", &file];
+    let odd = Process::start("odd", dir.path(), &arguments, &wrong);
+    let status = odd.end().await;
+    assert_eq!(status.code(), Some(1));
+    let log = std::fs::read_to_string(dir.path().join("odd.log")).unwrap();
+    assert!(log.contains("transfers.raw has 8 partitions instead of 16"), "{log}");
+    assert!(projector.process.stop().await.success());
+    assert!(webhooks.process.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_without_its_broker_waits_and_can_be_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    let installation = Installation::new(dir.path(), &[], "http://127.0.0.1:1/", "");
+    let nowhere = format!("127.0.0.1:{}", free_port());
+    let text = std::fs::read_to_string(installation.file()).unwrap();
+    let brokers = std::env::var_os("TIDEMARK_TEST_KAFKA").unwrap().into_string().unwrap();
+    std::fs::write(installation.file(), text.replace(&brokers, &nowhere)).unwrap();
+    let mut webhooks = installation.start("webhooks-1", "webhooks");
+    webhooks.waiting_for("its broker", |lines| one(lines, "log: ", &nowhere)).await;
+    assert!(webhooks.process.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_demo_plays_against_an_installation_while_its_processes_come_and_go() {
+    let (ethereum, polygon) = (Anvil::start().await, Anvil::start_as(137).await);
+    let chains = [chain("eth", ethereum.url()), chain("polygon", polygon.url())];
+    let dir = tempfile::tempdir().unwrap();
+    let merchant = format!("http://127.0.0.1:{}/webhooks", free_port());
+    let short = "[orders]\nttl = \"20s\"\n[matching]\nmatch_window = \"5s\"\n";
+    let cluster = Cluster::start(dir.path(), &chains, &merchant, short).await;
+    let installation = cluster.installation();
+    let file = installation.file().display().to_string();
+    let arguments = ["demo", "--against", &installation.api(), "--config", &file];
+    let output = tokio::process::Command::new(executable()).args(arguments).output().await;
+    let output = output.unwrap();
+    let told = text(&output);
+    assert!(output.status.success(), "{told}");
+    for part in [
+        "order A-1 paid, 10.00 received, signature verified",
+        "each has its own payable amount",
+        "the order is paid once",
+        "reason amount_mismatch, probably meant for D-1",
+        "order E-1 expired, signature verified",
+        "the end",
+    ] {
+        assert!(told.contains(part), "{part} is not in:\n{told}");
+    }
+    assert!(!told.contains(MERCHANT_SECRET) && !told.contains(ADMIN_SECRET), "{told}");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_killed_is_replaced_by_the_other_process_of_its_stage() {
+    let anvil = Anvil::start().await;
+    let merchant = Merchant::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let chains = [chain("eth", anvil.url())];
+    let mut cluster = Cluster::start(dir.path(), &chains, merchant.url(), "").await;
+    let client = cluster.client();
+    for (round, killed) in
+        ["ingest-1", "processor-1", "projector-1", "webhooks-1"].iter().enumerate()
+    {
+        cluster.kill(killed);
+        let reference = format!("K-{round}");
+        let order = client.create(&reference, "7.00", "eth", merchant.url()).await;
+        let id = order["order_id"].as_str().unwrap().to_owned();
+        let deposit = client.deposit(&id).await;
+        let value: f64 = deposit["value"].as_str().unwrap().parse().unwrap();
+        let units = (value * 1e6).round() as u128;
+        anvil.transfer(&[(WALLET, units)]).await;
+        anvil.mine(4).await;
+        let told = eventually(&format!("{killed}: the webhook"), PATIENCE, || async {
+            let told = merchant.with("order_id", &json!(id));
+            (!told.is_empty()).then_some(told)
+        })
+        .await;
+        assert_eq!(told[0].event["status"], "paid");
+    }
+    cluster.stop().await;
+}

@@ -1,0 +1,6 @@
+//! The executable as a merchant, an operator and a consumer of topics meet it.
+
+mod consumers;
+mod crash;
+mod distributed;
+mod scenario;

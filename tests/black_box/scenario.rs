@@ -1,0 +1,309 @@
+//! The built executable against a real EVM node, over HTTP alone: as one process on the embedded back
+//! ends, and as nine on Kafka and CQL. The scenarios are the same.
+
+use std::path::Path;
+use std::time::Duration;
+
+use reqwest::{Method, StatusCode};
+use serde_json::json;
+use testkit::harness::{
+    Anvil, BUYER, Chain, Client, Cluster, MERCHANT_SECRET, Merchant, Tidemark, eventually,
+    signature_holds,
+};
+use tokio::sync::{Mutex, MutexGuard};
+
+const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
+const PATIENCE: Duration = Duration::from_secs(30);
+const CONFIRMATIONS: u64 = 4;
+
+/// Two clusters at once would be more than a small machine runs in time.
+static ONE_CLUSTER: Mutex<()> = Mutex::const_new(());
+
+enum Running {
+    Embedded(Tidemark),
+    Distributed(Cluster, MutexGuard<'static, ()>),
+}
+
+struct World {
+    anvil: Anvil,
+    merchant: Merchant,
+    running: Running,
+    client: Client,
+    _dir: tempfile::TempDir,
+}
+
+impl World {
+    async fn embedded() -> Self {
+        Self::start(async |dir, chain, url| {
+            let tidemark = Tidemark::start(dir, &[chain], url, "").await;
+            (tidemark.client(), Running::Embedded(tidemark))
+        })
+        .await
+    }
+
+    async fn distributed() -> Self {
+        let guard = ONE_CLUSTER.lock().await;
+        Self::start(async |dir, chain, url| {
+            let cluster = Cluster::start(dir, &[chain], url, "").await;
+            (cluster.client(), Running::Distributed(cluster, guard))
+        })
+        .await
+    }
+
+    async fn start(run: impl AsyncFnOnce(&Path, Chain, &str) -> (Client, Running)) -> Self {
+        let anvil = Anvil::start().await;
+        let merchant = Merchant::start().await;
+        let dir = tempfile::tempdir().unwrap();
+        let chain = Chain {
+            blockchain: "eth",
+            rpc: anvil.url().to_owned(),
+            wallet: WALLET,
+            more: format!("confirmations = {CONFIRMATIONS}"),
+        };
+        let (client, running) = run(dir.path(), chain, merchant.url()).await;
+        Self { anvil, merchant, running, client, _dir: dir }
+    }
+
+    /// An orderly stop of every process ends with 0.
+    async fn stop(self) {
+        match self.running {
+            Running::Embedded(tidemark) => assert!(tidemark.stop().await.success()),
+            Running::Distributed(cluster, _guard) => cluster.stop().await,
+        }
+    }
+
+    async fn order(&self, reference: &str, amount: &str) -> String {
+        let order = self.client.create(reference, amount, "eth", self.merchant.url()).await;
+        assert_eq!(order["status"], "pending");
+        assert_eq!(order["amount"], amount, "echoed as sent");
+        order["order_id"].as_str().unwrap().to_owned()
+    }
+
+    async fn assert_told_once(&self, order: &str, status: &str) {
+        let told = eventually("the webhook", PATIENCE, || async {
+            let told = self.merchant.with("order_id", &json!(order));
+            (!told.is_empty()).then_some(told)
+        })
+        .await;
+        for webhook in &told {
+            assert!(signature_holds(MERCHANT_SECRET, &webhook.signature, &webhook.body));
+            assert_eq!(webhook.event["status"], status);
+            assert_eq!(webhook.event["event_type"], "order_status_changed");
+        }
+        assert_eq!(told.len(), 1, "{told:?}");
+    }
+}
+
+async fn a_payment_from_a_real_node_becomes_a_signed_webhook(world: World) {
+    let order = world.order("A-1", "12.50").await;
+    let deposit = world.client.deposit(&order).await;
+    assert_eq!(deposit["value"], "12.50");
+
+    let tx = world.anvil.transfer(&[(WALLET, 12_500_000)]).await;
+    world.anvil.mine(1).await;
+    let seen = world.client.transfer_with_status(WALLET, &tx, "waiting_for_confirmation").await;
+    assert_eq!(seen["blockchain_confirmed"], false);
+    // One block short of the policy: another transfer in that block shows that it was scanned.
+    world.anvil.mine(CONFIRMATIONS - 3).await;
+    let dust = world.anvil.transfer(&[(WALLET, 1)]).await;
+    world.anvil.mine(1).await;
+    world.client.transfer_with_status(WALLET, &dust, "waiting_for_confirmation").await;
+    let still = world.client.transfer_with_status(WALLET, &tx, "waiting_for_confirmation").await;
+    assert_eq!(still["id"], seen["id"]);
+    world.anvil.mine(1).await;
+    world.client.order_with_status(&order, "paid").await;
+    world.assert_told_once(&order, "paid").await;
+    let paid = world.client.transfer_with_status(WALLET, &tx, "matched").await;
+    assert_eq!(paid["id"], seen["id"]);
+    assert!(paid["fulfillment_id"].is_i64());
+    assert_eq!(paid["value"], "12.50");
+    world.stop().await;
+}
+
+async fn a_reorganisation_under_the_payment_pays_once(world: World) {
+    let order = world.order("R-1", "30.00").await;
+    world.client.deposit(&order).await;
+    let tx = world.anvil.transfer(&[(WALLET, 30_000_000)]).await;
+    world.anvil.mine(2).await;
+    let seen = world.client.transfer_with_status(WALLET, &tx, "waiting_for_confirmation").await;
+    // anvil drops the two blocks and mines others; the transaction is put into the second of them.
+    let raw = world.anvil.call("eth_getRawTransactionByHash", json!([tx])).await;
+    world.anvil.call("anvil_reorg", json!([2, [[raw, 1]]])).await;
+    world.anvil.mine(1).await;
+    let moved = eventually("the transfer to move", PATIENCE, || async {
+        let path = format!("/wallets/{WALLET}/transfers");
+        let list = world.client.admin(&path).await.ok()?;
+        let moved = list.as_array()?.iter().find(|t| t["txn_hash"] == tx)?.clone();
+        (moved["block_number"] != seen["block_number"]).then_some(moved)
+    })
+    .await;
+    assert_eq!(moved["id"], seen["id"], "the same payment keeps its id");
+    world.anvil.mine(CONFIRMATIONS).await;
+    world.client.order_with_status(&order, "paid").await;
+    world.assert_told_once(&order, "paid").await;
+    let list = world.client.admin(&format!("/wallets/{WALLET}/transfers")).await.unwrap();
+    assert_eq!(list.as_array().unwrap().len(), 1, "{list}");
+}
+
+async fn a_batch_payout_pays_two_orders_and_a_wrong_amount_is_told(world: World) {
+    let first = world.order("B-1", "10.00").await;
+    let second = world.order("B-2", "10.00").await;
+    let one = world.client.deposit(&first).await;
+    let two = world.client.deposit(&second).await;
+    assert_eq!(one["value"], "10.00");
+    assert_eq!(two["value"], "10.01", "the second order gets its own payable amount");
+    world.anvil.transfer(&[(WALLET, 10_010_000), (WALLET, 10_000_000)]).await;
+    world.anvil.mine(CONFIRMATIONS).await;
+    for order in [&first, &second] {
+        world.client.order_with_status(order, "paid").await;
+        world.assert_told_once(order, "paid").await;
+    }
+    // A second payment of a paid order is unknown at once: its amount is still kept for it.
+    let tx = world.anvil.transfer(&[(WALLET, 10_000_000)]).await;
+    world.anvil.mine(CONFIRMATIONS).await;
+    let unknown = world.client.transfer_with_status(WALLET, &tx, "no_matched_deposit").await;
+    let told = eventually("the unknown_transfer webhook", PATIENCE, || async {
+        world.merchant.with("event_type", &json!("unknown_transfer")).into_iter().next()
+    })
+    .await;
+    assert_eq!(told.event["transfer_id"], unknown["id"]);
+    assert_eq!(told.event["blockchain"], "eth");
+    assert!(signature_holds(MERCHANT_SECRET, &told.signature, &told.body));
+    // Resent by hand, it comes again.
+    let path = format!("/transfers/{}/resend-webhook", unknown["id"]);
+    assert_eq!(world.client.admin_post(&path).await.0, StatusCode::OK);
+    eventually("the resent webhook", PATIENCE, || async {
+        (world.merchant.with("transfer_id", &unknown["id"]).len() == 2).then_some(())
+    })
+    .await;
+}
+
+async fn customers_choose_and_cancel_and_operators_mark_paid(world: World) {
+    let body = json!({ "order_id": "C-1", "amount": "5", "webhook_url": world.merchant.url() });
+    let (status, text) = world.client.service("/orders", &body, &[]).await.unwrap();
+    assert_eq!(status, StatusCode::CREATED);
+    let order: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let id = order["order_id"].as_str().unwrap();
+    let choice = json!({ "blockchain": "eth", "stablecoin": "USDT" });
+    let (status, first) =
+        world.client.user(Method::POST, id, "payment", Some(choice.clone())).await;
+    assert_eq!(status, StatusCode::CREATED, "{first}");
+    let (_, again) = world.client.user(Method::POST, id, "payment", Some(choice)).await;
+    assert_eq!(first, again, "chosen twice, the same choice gives the same deposit");
+    let (status, text) = world.client.user(Method::POST, id, "cancel", None).await;
+    assert_eq!(status, StatusCode::OK, "{text}");
+    world.assert_told_once(id, "cancelled").await;
+    let (status, text) = world.client.user(Method::POST, id, "cancel", None).await;
+    assert_eq!((status, text.as_str()), (StatusCode::CONFLICT, "order is not pending"));
+    let (status, text) = world.client.admin_post(&format!("/orders/{id}/mark-paid")).await;
+    assert_eq!(status, StatusCode::OK, "{text}");
+    world.client.order_with_status(id, "paid").await;
+    eventually("the second webhook", PATIENCE, || async {
+        let told = world.merchant.with("order_id", &json!(id));
+        told.iter().any(|webhook| webhook.event["status"] == "paid").then_some(())
+    })
+    .await;
+}
+
+async fn what_the_merchant_fixed_is_kept(world: World) {
+    let create = |reference: &str, sender: &str| {
+        let body = json!({
+            "order_id": reference, "amount": "8.00", "webhook_url": world.merchant.url(),
+            "blockchain": "eth", "stablecoin": "USDT", "expecting_wallet_address": sender,
+        });
+        let client = world.client.clone();
+        async move {
+            let (status, text) = client.service("/orders", &body, &[]).await.unwrap();
+            assert_eq!(status, StatusCode::CREATED, "{text}");
+            let order: serde_json::Value = serde_json::from_str(&text).unwrap();
+            order["order_id"].as_str().unwrap().to_owned()
+        }
+    };
+    let stranger = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
+    let theirs = create("S-1", stranger).await;
+    let deposit = world.client.deposit(&theirs).await;
+    assert_eq!(deposit["user_address"], stranger);
+    assert_eq!(deposit["blockchain"], "eth");
+    assert_eq!(deposit["token"], "USDT");
+    // The customer cannot change what the merchant fixed.
+    let other = json!({ "blockchain": "polygon", "stablecoin": "USDT" });
+    let (status, _) = world.client.user(Method::POST, &theirs, "payment", Some(other)).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    // The right amount from somebody else pays nothing.
+    let tx = world.anvil.transfer(&[(WALLET, 8_000_000)]).await;
+    world.anvil.mine(CONFIRMATIONS).await;
+    world.client.transfer_with_status(WALLET, &tx, "no_matched_deposit").await;
+    world.client.order_with_status(&theirs, "pending").await;
+    // From the expected sender it pays.
+    let ours = create("S-2", BUYER).await;
+    let value = world.client.deposit(&ours).await["value"].clone();
+    assert_eq!(value, "8.01", "8.00 is kept for the other order");
+    world.anvil.transfer(&[(WALLET, 8_010_000)]).await;
+    world.anvil.mine(CONFIRMATIONS).await;
+    world.client.order_with_status(&ours, "paid").await;
+    world.assert_told_once(&ours, "paid").await;
+}
+
+mod embedded {
+    use super::World;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_payment_from_a_real_node_becomes_a_signed_webhook() {
+        super::a_payment_from_a_real_node_becomes_a_signed_webhook(World::embedded().await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_reorganisation_under_the_payment_pays_once() {
+        super::a_reorganisation_under_the_payment_pays_once(World::embedded().await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_batch_payout_pays_two_orders_and_a_wrong_amount_is_told() {
+        super::a_batch_payout_pays_two_orders_and_a_wrong_amount_is_told(World::embedded().await)
+            .await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn customers_choose_and_cancel_and_operators_mark_paid() {
+        super::customers_choose_and_cancel_and_operators_mark_paid(World::embedded().await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_the_merchant_fixed_is_kept() {
+        super::what_the_merchant_fixed_is_kept(World::embedded().await).await;
+    }
+}
+
+mod distributed {
+    use super::World;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_payment_from_a_real_node_becomes_a_signed_webhook() {
+        super::a_payment_from_a_real_node_becomes_a_signed_webhook(World::distributed().await)
+            .await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_reorganisation_under_the_payment_pays_once() {
+        super::a_reorganisation_under_the_payment_pays_once(World::distributed().await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_batch_payout_pays_two_orders_and_a_wrong_amount_is_told() {
+        super::a_batch_payout_pays_two_orders_and_a_wrong_amount_is_told(
+            World::distributed().await,
+        )
+        .await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn customers_choose_and_cancel_and_operators_mark_paid() {
+        super::customers_choose_and_cancel_and_operators_mark_paid(World::distributed().await)
+            .await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_the_merchant_fixed_is_kept() {
+        super::what_the_merchant_fixed_is_kept(World::distributed().await).await;
+    }
+}

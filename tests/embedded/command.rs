@@ -1,0 +1,110 @@
+//! The command line as a user meets it.
+
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use testkit::harness::{eventually, executable};
+
+fn tidemark(arguments: &[&str]) -> Output {
+    Command::new(executable()).args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn a_wrong_configuration_is_told_whole_and_ends_with_64() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("wrong.toml");
+    let wrong = r#"
+        [server]
+        listen = "here"
+        [admin]
+        secret = "hush-hush"
+        [orders]
+        ttl = "soon"
+        colour = "blue"
+        [[wallets]]
+        blockchain = "eth"
+        address = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAeD"
+        enabled_coins = ["USDT"]
+        [chains.polygon]
+        rpc = ["not a url"]
+    "#;
+    std::fs::write(&file, wrong).unwrap();
+    let output = tidemark(&["run", "--config", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(64));
+    let told = text(&output.stderr);
+    for part in [
+        "server.listen: ",
+        "merchant.secret: is missing",
+        "orders.ttl: must be a duration",
+        "orders.colour: unknown key",
+        "wallets[0].address: has a wrong EIP-55 checksum",
+        "chains.polygon.rpc: ",
+    ] {
+        assert!(told.contains(part), "{part} is not in:\n{told}");
+    }
+    assert!(!told.contains("hush-hush"), "a secret was printed:\n{told}");
+}
+
+#[test]
+fn the_printed_defaults_and_two_secrets_are_a_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("default.toml");
+    let defaults = tidemark(&["default-config"]);
+    assert!(defaults.status.success());
+    std::fs::write(&file, &defaults.stdout).unwrap();
+    let check = ["run", "--check-config", "--config", file.to_str().unwrap()];
+    let output = Command::new(executable())
+        .args(check)
+        .env("TIDEMARK__ADMIN__SECRET", "a")
+        .env("TIDEMARK__MERCHANT__SECRET", "m")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn the_demo_tells_its_story_and_ends_with_0() {
+    let output = tidemark(&["demo", "--once", "--listen", "127.0.0.1:0"]);
+    let told = text(&output.stdout);
+    assert!(output.status.success(), "{told}\n{}", text(&output.stderr));
+    for part in [
+        "order A-1 paid, 10.00 received, signature verified",
+        "each has its own payable amount",
+        "the order is paid once",
+        "reason amount_mismatch, probably meant for D-1",
+        "order E-1 expired, signature verified",
+        "the end",
+    ] {
+        assert!(told.contains(part), "{part} is not in:\n{told}");
+    }
+    assert!(!told.contains('\u{1b}'), "readable without colour");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_demo_stays_up_with_commands_to_try_until_it_is_told_to_stop() {
+    let dir = tempfile::tempdir().unwrap();
+    let story = dir.path().join("story");
+    let mut child = Command::new(executable())
+        .args(["demo", "--listen", "127.0.0.1:0"])
+        .stdout(std::fs::File::create(&story).unwrap())
+        .spawn()
+        .unwrap();
+    let told = eventually("the commands to try", Duration::from_secs(60), || async {
+        let told = std::fs::read_to_string(&story).unwrap();
+        told.contains("It stays up until Ctrl-C").then_some(told)
+    })
+    .await;
+    assert!(told.contains("curl -s http://127.0.0.1:"), "{told}");
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let status = eventually("the end", Duration::from_secs(25), || {
+        let ended = child.try_wait().unwrap();
+        async move { ended }
+    })
+    .await;
+    assert!(status.success());
+}

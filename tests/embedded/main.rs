@@ -1,0 +1,5 @@
+//! The executable on the embedded back ends: no server, no other language.
+
+mod command;
+mod compose;
+mod tail;

@@ -1,0 +1,395 @@
+//! A shop that never closes: orders, customers who pay well or badly, chains with reorganisations, all
+//! written to the log as the api and ingest write it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use log::Envelope;
+use log::{Error, Log, NewRecord, StepError, Tail, Writer};
+use oracle::machine_model::chain::{Chain, Movement, Policy, Transaction, account, cents};
+use oracle::machine_model::pipeline::Dice;
+use runtime::{Clock, SystemClock};
+use schemas::record::{
+    ChainBody, ChainRecord, CreateOrder, Deposit, OrderCommand, OrderCommandBody, PaymentRequest,
+};
+use schemas::{
+    Address, Amount, Blockchain, DepositState, OrderId, Partition, Stablecoin, Topic, UnixMicros,
+};
+use uuid::Uuid;
+
+/// The chains of the shop, one wallet each; the other lane of a chain hears of heads alone.
+pub(crate) const CHAINS: [Blockchain; 4] =
+    [Blockchain::Eth, Blockchain::Polygon, Blockchain::Base, Blockchain::Linea];
+const TOKENS: [Stablecoin; 2] = [Stablecoin::Usdt, Stablecoin::Usdc];
+const SENDERS: [Address; 2] = [account(0x21), account(0x22)];
+const POLICY: Policy =
+    Policy { depth: 2, depth_large: 4, finality: 6, rewind_max: 6, match_window_seconds: 20 };
+/// How long, in chain time, an order with a deposit waits.
+const TTL_SECONDS: i64 = 45;
+/// How long, in real time, an order waits whose customer never chooses.
+const IDLE_TTL_SECONDS: i64 = 2;
+const LATE_WINDOW_SECONDS: i64 = 20;
+const DAY: i64 = 24 * 3600;
+
+/// The load, and what it knows of the shop.
+pub(crate) struct Shop {
+    log: Arc<dyn Log>,
+    dice: Dice,
+    lines: Vec<Line>,
+    deposits: Box<dyn Tail>,
+    commands: Vec<NewRecord>,
+    orders: u128,
+    runtime: tokio::runtime::Runtime,
+}
+
+/// One chain with the wallet on it.
+struct Line {
+    blockchain: Blockchain,
+    wallet: Address,
+    lane: Partition,
+    chain: Chain,
+    /// How many of its records are on the log.
+    written: usize,
+    mempool: Vec<Transaction>,
+    writer: Option<Box<dyn Writer>>,
+    /// Orders that something may still happen to.
+    recent: Vec<OrderId>,
+    senders: HashMap<OrderId, Address>,
+}
+
+impl Line {
+    fn new(blockchain: Blockchain, number: u8, log: &dyn Log) -> Self {
+        let wallet = account(0x60 + number);
+        Self {
+            blockchain,
+            wallet,
+            lane: log.layout().lane(blockchain, &wallet),
+            chain: Chain::new(POLICY, SystemClock.now().seconds()),
+            written: 0,
+            mempool: Vec::new(),
+            writer: None,
+            recent: Vec::new(),
+            senders: HashMap::new(),
+        }
+    }
+
+    /// Sends money, in a transaction of its own or together with the last one.
+    fn send(&mut self, movement: Movement, joined: bool, times: usize) {
+        let movements = vec![movement; times];
+        match self.mempool.last_mut() {
+            Some(transaction) if joined => transaction.movements.extend(movements),
+            _ => {
+                let hash = self.chain.fresh_hash();
+                self.mempool.push(Transaction { hash, movements });
+            }
+        }
+    }
+
+    /// The last blocks are replaced; each transaction of theirs stays, moves, waits again or is lost.
+    fn fork(&mut self, dice: &mut Dice) {
+        let branch = self.chain.fork(1 + dice.below(3), dice.below(2));
+        if dice.below(4) == 0 && self.chain.take_back_fork() {
+            self.chain.scan();
+            return;
+        }
+        let mut moved = Vec::new();
+        for block in branch {
+            let mut kept = Vec::new();
+            for transaction in block {
+                match dice.below(4) {
+                    0 => kept.push(transaction),
+                    1 => moved.push(transaction),
+                    2 => self.mempool.push(transaction),
+                    _ => {}
+                }
+            }
+            self.chain.mine(kept, self.chain.time().plus(1));
+        }
+        self.chain.mine(moved, self.chain.time().plus(1));
+        self.chain.scan();
+    }
+
+    /// What of the chain is not on the log, in the parts that ingest writes at once: each ends in a head.
+    fn unwritten(&self, log: &dyn Log) -> Vec<Vec<NewRecord>> {
+        let mut parts = vec![Vec::new()];
+        for record in &self.chain.records[self.written..] {
+            let is_head = matches!(record.body, ChainBody::Head(_));
+            let part = parts.last_mut().expect("there is one");
+            part.extend(self.raw(record, log));
+            if is_head {
+                parts.push(Vec::new());
+            }
+        }
+        parts.retain(|part| !part.is_empty());
+        parts
+    }
+
+    /// A record of the chain on the log: heads in every lane.
+    fn raw(&self, record: &ChainRecord, log: &dyn Log) -> Vec<NewRecord> {
+        let record = ChainRecord { blockchain: self.blockchain, ..record.clone() };
+        let lanes: Vec<Partition> = match &record.body {
+            ChainBody::Head(_) => log.layout().lanes_of(self.blockchain).collect(),
+            ChainBody::Transfer(_) | ChainBody::Retract(_) => vec![self.lane],
+        };
+        let origin = format!("{}/{}/{}", self.blockchain, record.block.hash, record.observed_at.0);
+        let mut envelope = Envelope::from_outside(origin, record.observed_at, None);
+        let wrap = |lane| {
+            let key = self.wallet.to_string();
+            envelope.wrap(Topic::TransfersRaw, lane, key, &record).unwrap()
+        };
+        lanes.into_iter().map(wrap).collect()
+    }
+}
+
+impl Shop {
+    /// Opens on an empty log.
+    pub(crate) fn open(log: Arc<dyn Log>, seed: u64) -> Self {
+        let deposits = log.tail(&[Topic::Deposits]).unwrap();
+        let line = |(blockchain, number)| Line::new(blockchain, number, &*log);
+        let lines = CHAINS.into_iter().zip(0_u8..).map(line).collect();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let (dice, commands) = (Dice(seed), Vec::new());
+        Self { log, dice, lines, deposits, commands, orders: 0, runtime }
+    }
+
+    /// The lanes with a wallet, and the chain of each.
+    pub(crate) fn chains(&self) -> impl Iterator<Item = (Partition, &Chain)> {
+        self.lines.iter().map(|line| (line.lane, &line.chain))
+    }
+
+    /// How many transfers were ever included in a block that was scanned.
+    pub(crate) fn transfers(&self) -> usize {
+        let of = |line: &Line| {
+            let is_transfer = |r: &&ChainRecord| matches!(r.body, ChainBody::Transfer(_));
+            line.chain.records.iter().filter(is_transfer).count()
+        };
+        self.lines.iter().map(of).sum()
+    }
+
+    /// A moment of the shop's life: orders, payments, a few blocks on each chain. Customers pay what
+    /// the deposits say that were published meanwhile.
+    pub(crate) fn trade(&mut self) {
+        for deposit in self.new_deposits() {
+            self.pay(&deposit);
+        }
+        for line in 0..self.lines.len() {
+            for _ in 0..self.dice.below(4) {
+                self.order(line);
+            }
+            self.disturb(line);
+            if self.dice.below(5) == 0 {
+                self.lines[line].fork(&mut self.dice);
+            }
+            for _ in 0..=self.dice.below(2) {
+                self.mine(line, 1);
+            }
+        }
+        self.write();
+    }
+
+    /// Time passes on every chain, in steps of so many seconds.
+    pub(crate) fn pass_time(&mut self, steps: impl Iterator<Item = i64> + Clone) {
+        for line in 0..self.lines.len() {
+            for seconds in steps.clone() {
+                self.mine(line, seconds);
+            }
+        }
+        self.write();
+    }
+
+    /// Time passes until every window has ended and everything is forgotten that may be.
+    pub(crate) fn pass_all_windows(&mut self) {
+        let calm = std::iter::repeat_n(1, usize::try_from(POLICY.finality + 2).unwrap());
+        let leaps = std::iter::repeat_n(TTL_SECONDS + LATE_WINDOW_SECONDS, 4);
+        self.pass_time(calm.chain(leaps).chain([2 * DAY; 4]));
+    }
+
+    fn new_deposits(&mut self) -> Vec<Deposit> {
+        let mut deposits = Vec::new();
+        loop {
+            let records = match self.deposits.poll(Duration::ZERO) {
+                Ok(records) => records,
+                Err(Error::Transient(_)) => Vec::new(),
+                Err(error) => panic!("{error}"),
+            };
+            if records.is_empty() {
+                return deposits;
+            }
+            let decode = |value: &Vec<u8>| schemas::decode::<Deposit>(value).unwrap();
+            deposits.extend(records.iter().filter_map(|r| r.value.as_ref()).map(decode));
+        }
+    }
+
+    /// The customer of an open deposit pays, exactly or not, once or twice, or not at all.
+    fn pay(&mut self, deposit: &Deposit) {
+        if deposit.state != DepositState::Open {
+            return;
+        }
+        let roll = self.dice.below(10);
+        let cent = cents(1).parts();
+        let parts = match roll {
+            6 => deposit.value.parts() + cent,
+            7 => deposit.value.parts() - cent,
+            _ => deposit.value.parts(),
+        };
+        let stranger = SENDERS[self.dice.below(2)];
+        let joined = self.dice.below(4) == 0;
+        let is_of = |line: &&mut Line| line.blockchain == deposit.blockchain;
+        let line = self.lines.iter_mut().find(is_of).expect("deposits are of these chains");
+        let from = line.senders.get(&deposit.order_id).copied().filter(|_| roll != 5);
+        let movement = Movement {
+            token: deposit.token,
+            from: from.unwrap_or(stranger),
+            to: deposit.wallet_address,
+            value: Amount::from_parts(parts).unwrap(),
+        };
+        if roll < 9 {
+            line.send(movement, joined, 1 + usize::from(roll == 8));
+        }
+    }
+
+    /// A new order: most with their payment chosen, some chosen later, some never.
+    fn order(&mut self, line: usize) {
+        self.orders += 1;
+        let id = OrderId(Uuid::from_u128(self.orders << 64 | 0x7000_8000_0000_0000_0000));
+        let roll = self.dice.below(10);
+        let large = self.dice.below(6) == 0;
+        // Few prices: orders collide, and their deposits are nudged.
+        let price = if large { 6_000 } else { 1_000 } + self.dice.below(12) as u128;
+        let sender = (self.dice.below(4) == 0).then_some(SENDERS[0]);
+        let request = self.request(line);
+        let idle = roll == 9;
+        let expires_at = if idle {
+            SystemClock.now().seconds().plus(IDLE_TTL_SECONDS)
+        } else {
+            self.now(line).seconds().plus(TTL_SECONDS)
+        };
+        let payment = (roll < 7).then(|| request.clone());
+        let amount = cents(price);
+        let create = CreateOrder {
+            merchant_order_id: format!("m-{}", self.orders),
+            amount,
+            amount_text: amount.to_string(),
+            webhook_url: "https://shop.example/hooks".to_owned(),
+            expecting_wallet_address: sender,
+            blockchain: payment.is_some().then_some(request.blockchain),
+            stablecoin: payment.is_some().then_some(request.token),
+            expires_at,
+            payment,
+        };
+        // Some send their money before the order is known.
+        if self.dice.below(12) == 0 {
+            let (token, to) = (request.token, self.lines[line].wallet);
+            let from = sender.unwrap_or(SENDERS[1]);
+            self.lines[line].send(Movement { token, from, to, value: amount }, false, 1);
+        }
+        self.lines[line].senders.extend(sender.map(|sender| (id, sender)));
+        self.lines[line].recent.push(id);
+        self.command(line, id, OrderCommandBody::Create(create));
+        if (7..9).contains(&roll) {
+            self.command(line, id, OrderCommandBody::ChoosePayment(request));
+        }
+    }
+
+    /// Some orders are cancelled, forced to paid, or chosen again; and the first of these twice.
+    fn disturb(&mut self, line: usize) {
+        let recent = &mut self.lines[line].recent;
+        if recent.is_empty() {
+            return;
+        }
+        let id = recent[self.dice.below(recent.len())];
+        let excess = recent.len().saturating_sub(8);
+        recent.drain(..excess);
+        match self.dice.below(16) {
+            0 | 1 => self.command(line, id, OrderCommandBody::Cancel),
+            2 => self.command(line, id, OrderCommandBody::MarkPaid),
+            3 => {
+                let request = self.request(line);
+                self.command(line, id, OrderCommandBody::ChoosePayment(request));
+            }
+            _ => {}
+        }
+    }
+
+    fn request(&mut self, line: usize) -> PaymentRequest {
+        PaymentRequest {
+            blockchain: self.lines[line].blockchain,
+            token: TOKENS[self.dice.below(2)],
+            wallets: vec![self.lines[line].wallet],
+            nudge_step: cents(1),
+            nudge_limit: cents(6),
+            late_window_seconds: LATE_WINDOW_SECONDS,
+            skew_seconds: 10,
+        }
+    }
+
+    /// The later of the two times: the chain's runs ahead, as its blocks are mined as fast as possible.
+    fn now(&self, line: usize) -> UnixMicros {
+        SystemClock.now().max(self.lines[line].chain.time().micros())
+    }
+
+    fn command(&mut self, line: usize, order_id: OrderId, body: OrderCommandBody) {
+        let issued_at = self.now(line);
+        let command = OrderCommand { order_id, command_id: None, issued_at, body };
+        let key = order_id.to_string();
+        let partition = self.log.layout().order(&key);
+        let origin = format!("shop/{key}/{}", self.commands.len());
+        let mut envelope = Envelope::from_outside(origin, issued_at, None);
+        let record = envelope.wrap(Topic::OrdersCommands, partition, key, &command);
+        self.commands.push(record.unwrap());
+    }
+
+    fn mine(&mut self, line: usize, seconds: i64) {
+        let Line { chain, mempool, .. } = &mut self.lines[line];
+        // Blocks are small, so that the last one is seldom empty: a fork is to take something along.
+        let most = mempool.len().min(1 + self.dice.below(3));
+        chain.mine(mempool.drain(..most).collect(), chain.time().plus(seconds));
+        chain.scan();
+    }
+
+    /// Writes what is new. Whatever fails is written again, and may then be there twice, as ingest and
+    /// the api would have it.
+    fn write(&mut self) {
+        let commands = std::mem::take(&mut self.commands);
+        while let Err(error) = self.runtime.block_on(self.log.produce(commands.clone())) {
+            assert!(matches!(error, Error::Transient(_)), "{error}");
+        }
+        for line in &mut self.lines {
+            for part in line.unwritten(&*self.log) {
+                // Now and then ingest scans a block once more.
+                let times = 1 + usize::from(self.dice.below(16) == 0);
+                for _ in 0..times {
+                    write_at_once(&mut line.writer, &*self.log, line.blockchain, &part);
+                }
+            }
+            line.written = line.chain.records.len();
+        }
+    }
+}
+
+fn write_at_once(
+    writer: &mut Option<Box<dyn Writer>>,
+    log: &dyn Log,
+    blockchain: Blockchain,
+    part: &[NewRecord],
+) {
+    loop {
+        if writer.is_none() {
+            match log.writer(&format!("ingest-{blockchain}")) {
+                Ok(new) => *writer = Some(new),
+                Err(Error::Transient(_)) => continue,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        match writer.as_mut().expect("it was made").commit(part.to_vec()) {
+            Ok(()) => return,
+            Err(StepError::Aborted(_)) => {}
+            Err(StepError::Fenced(_) | StepError::Fatal(_)) => *writer = None,
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! What only the Kafka log has: topics to be made, brokers that go away and come back, passwords.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "this file is tests from end to end")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use log::config::{KafkaConfig, KafkaSecurity, SecurityProtocol};
+use log::kafka::{KafkaLog, StepObserver, StepPoint, admin};
+use log::{
+    Committed, Error, Event, Log, NewRecord, Offset, Record, Step, StepError, TopicPartition,
+    WorkerSpec,
+};
+use schemas::{Headers, Layout, Partition, Secret, Topic};
+use testkit::harness::free_port;
+use testkit::log_suite::{LAYOUT, on_kafka};
+use xtask::Kafka;
+
+/// Longer than anything that is waited for takes.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+const fn at(topic: Topic, partition: u32) -> TopicPartition {
+    TopicPartition { topic, partition: Partition(partition) }
+}
+
+fn record(to: TopicPartition, n: usize) -> NewRecord {
+    let text = n.to_string().into_bytes();
+    NewRecord { to, key: text.clone(), value: Some(text), headers: Headers::default() }
+}
+
+fn produce(log: &dyn Log, records: Vec<NewRecord>) -> Result<(), Error> {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(log.produce(records))
+}
+
+fn numbers(log: &dyn Log, of: TopicPartition) -> Vec<usize> {
+    let mut all = Vec::new();
+    let mut next = Offset(0);
+    loop {
+        let page = log.read(of, next, 10_000).unwrap();
+        let Some(last) = page.last() else { return all };
+        next = last.offset.next();
+        all.extend(page.iter().map(|record| number(record)));
+    }
+}
+
+fn number(record: &Record) -> usize {
+    std::str::from_utf8(record.value.as_deref().unwrap()).unwrap().parse().unwrap()
+}
+
+fn kafka_lib() -> PathBuf {
+    std::env::var_os("TIDEMARK_TEST_KAFKA_LIB").map(PathBuf::from).unwrap_or_else(|| {
+        panic!("TIDEMARK_TEST_KAFKA_LIB is not set: run the tests by `cargo xtask test`")
+    })
+}
+
+#[test]
+fn topics_are_made_corrected_and_checked() {
+    let config = on_kafka::config(&on_kafka::brokers());
+    let missing = admin::check_topics(&config, &LAYOUT).unwrap();
+    assert_eq!(missing.len(), Topic::ALL.len());
+    assert!(missing.iter().all(|line| line.ends_with("is missing")), "{missing:?}");
+    let made = admin::create_topics(&config, &LAYOUT).unwrap();
+    assert_eq!(made.len(), Topic::ALL.len());
+    let name = format!("{}orders", config.prefix);
+    assert!(made.iter().any(|c| c.to_string() == format!("created {name} with 4 partitions")));
+    assert_eq!(admin::check_topics(&config, &LAYOUT).unwrap(), Vec::<String>::new());
+    assert_eq!(admin::create_topics(&config, &LAYOUT).unwrap(), []);
+
+    // Somebody changed one of our settings, and added one of their own.
+    let changes = [("retention.ms", "1000".to_owned()), ("flush.messages", "7".to_owned())];
+    admin::alter_topic(&config, &LAYOUT, Topic::Orders, &changes).unwrap();
+    let line = format!("retention.ms of {name} is 1000 instead of 7862400000");
+    assert_eq!(admin::check_topics(&config, &LAYOUT).unwrap(), [line]);
+    let corrected = admin::create_topics(&config, &LAYOUT).unwrap();
+    let corrected: Vec<String> = corrected.iter().map(ToString::to_string).collect();
+    assert_eq!(corrected, [format!("set retention.ms of {name} to 7862400000")]);
+    assert_eq!(admin::check_topics(&config, &LAYOUT).unwrap(), Vec::<String>::new());
+
+    // Another layout than the topics were made with: nothing may be written, ids depend on it.
+    let other = Layout { orders: 8, ..LAYOUT };
+    let problems = admin::check_topics(&config, &other).unwrap();
+    assert!(problems.iter().any(|l| l.contains("has 4 partitions instead of 8")), "{problems:?}");
+    let log = KafkaLog::open(&config, other).unwrap();
+    let outcome = produce(&log, vec![record(at(Topic::Orders, 7), 0)]);
+    assert!(matches!(&outcome, Err(Error::Fatal(cause)) if cause.contains("partitions")));
+    let mut worker = log.worker(member("a", vec![Topic::Orders])).unwrap();
+    let started = Instant::now();
+    let outcome = loop {
+        match worker.poll(Duration::from_millis(50)) {
+            Ok(_) => assert!(started.elapsed() < PATIENCE),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(outcome, Error::Fatal(_)), "{outcome}");
+    drop(worker);
+    admin::delete_topics(&config, &LAYOUT, &Topic::ALL).unwrap();
+}
+
+/// Trying again what can never be written would hold its partition up for ever.
+#[test]
+fn a_step_with_a_record_that_is_too_large_fails_for_good() {
+    let config = on_kafka::config(&on_kafka::brokers());
+    let topics = [Topic::OrdersCommands, Topic::Orders, Topic::TransfersRaw];
+    admin::create_some(&config, &LAYOUT, &topics).unwrap();
+    let log = KafkaLog::open(&config, LAYOUT).unwrap();
+    let (input, output) = (at(Topic::OrdersCommands, 0), at(Topic::Orders, 0));
+    let huge = NewRecord { value: Some(vec![7; 8 * 1024 * 1024]), ..record(output, 0) };
+    let is_fatal = |outcome: Result<(), StepError>| {
+        let told = outcome.unwrap_err().to_string();
+        assert!(told.contains("failed") && told.contains("too large"), "{told}");
+    };
+    assert!(matches!(produce(&log, vec![huge.clone()]), Err(Error::Fatal(_))));
+    is_fatal(log.writer("steps").unwrap().commit(vec![record(output, 0), huge.clone()]));
+    let mut worker = log.worker(member("a", vec![input.topic])).unwrap();
+    let started = Instant::now();
+    while !matches!(worker.poll(Duration::from_millis(50)), Ok(Event::Assigned(_))) {
+        assert!(started.elapsed() < PATIENCE);
+    }
+    is_fatal(worker.commit(Step { records: vec![record(output, 0), huge], offsets: vec![] }));
+    assert_eq!(numbers(&log, output), [0; 0]);
+    drop(worker);
+    admin::delete_topics(&config, &LAYOUT, &topics).unwrap();
+}
+
+/// Notes the points that steps pass.
+#[derive(Debug, Default)]
+struct Course(Mutex<Vec<StepPoint>>);
+
+impl StepObserver for Course {
+    fn reached(&self, point: StepPoint) {
+        self.0.lock().unwrap().push(point);
+    }
+}
+
+impl Course {
+    fn take(&self) -> Vec<StepPoint> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+#[test]
+fn a_long_step_is_on_its_way_before_its_end() {
+    use StepPoint::{AfterAbort, AfterBegin, AfterSend, BeforeAbort, BeforeBegin, BeforeSend};
+    let config = on_kafka::config(&on_kafka::brokers());
+    let topics = [Topic::OrdersCommands, Topic::Orders, Topic::TransfersRaw];
+    admin::create_some(&config, &LAYOUT, &topics).unwrap();
+    let course = Arc::new(Course::default());
+    let log = KafkaLog::open(&config, LAYOUT).unwrap().with_observer(course.clone());
+    let output = at(Topic::Orders, 0);
+    let mut worker = log.worker(member("a", vec![Topic::OrdersCommands])).unwrap();
+    let started = Instant::now();
+    while !matches!(worker.poll(Duration::from_millis(50)).unwrap(), Event::Assigned(_)) {
+        assert!(started.elapsed() < PATIENCE);
+    }
+    course.take();
+    let mut ahead = vec![record(output, 0)];
+    worker.write_ahead(&mut ahead);
+    assert_eq!(ahead, []);
+    assert_eq!(course.take(), [BeforeBegin, AfterBegin, BeforeSend, AfterSend]);
+    ahead.push(record(output, 1));
+    worker.write_ahead(&mut ahead);
+    assert_eq!(ahead, []);
+    assert_eq!(course.take(), [BeforeSend, AfterSend]);
+    worker.commit(Step { records: vec![record(output, 2)], offsets: Vec::new() }).unwrap();
+    assert!(!course.take().contains(&BeforeBegin), "the step is one transaction");
+    assert_eq!(numbers(&log, output), [0, 1, 2]);
+
+    // One that has no end is aborted at once: readers of what is committed would wait for it.
+    worker.write_ahead(&mut vec![record(output, 3)]);
+    drop(worker);
+    assert!(course.take().ends_with(&[BeforeAbort, AfterAbort]));
+    produce(&log, vec![record(output, 4)]).unwrap();
+    assert_eq!(numbers(&log, output), [0, 1, 2, 4]);
+    admin::delete_topics(&config, &LAYOUT, &topics).unwrap();
+}
+
+fn member(name: &str, topics: Vec<Topic>) -> WorkerSpec {
+    WorkerSpec { group: "checks", member: name.to_owned(), topics, batch_max: 20 }
+}
+
+/// A broker is killed and started again while steps are made. Each of them is there once, whatever it was
+/// doing at that moment, and no process has to be started again.
+#[test]
+fn a_broker_that_comes_back_has_every_step_once() {
+    const INPUT: TopicPartition = at(Topic::Orders, 0);
+    const OUTPUT: TopicPartition = at(Topic::OrdersChangelog, 0);
+    const FIRST: TopicPartition = at(Topic::TransfersRaw, 0);
+    const SECOND: TopicPartition = at(Topic::Alerts, 0);
+    const INPUTS: usize = 60_000;
+    let dir = tempfile::tempdir().unwrap();
+    let mut broker = Kafka::start(&kafka_lib(), dir.path(), "").unwrap();
+    let config = on_kafka::config(&broker.brokers());
+    let topics = [INPUT, OUTPUT, FIRST, SECOND].map(|of| of.topic);
+    admin::create_some(&config, &LAYOUT, &topics).unwrap();
+    let log = KafkaLog::open(&config, LAYOUT).unwrap();
+    produce(&log, (0..INPUTS).map(|n| record(INPUT, n)).collect()).unwrap();
+
+    let (written, copied) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Also if it fails: the scope waits for the threads.
+        let _stopped = StopAtEnd(&stop);
+        scope.spawn(|| write_steps(&log, [FIRST, SECOND], &written, &stop));
+        scope.spawn(|| copy(&log, INPUT, OUTPUT, &copied, &stop));
+        for _ in 0..3 {
+            let before = [&written, &copied].map(|count| count.load(Ordering::SeqCst));
+            let started = Instant::now();
+            while [&written, &copied]
+                .iter()
+                .zip(before)
+                .any(|(count, before)| count.load(Ordering::SeqCst) < before + 50)
+            {
+                assert!(started.elapsed() < PATIENCE, "no steps any more");
+                std::thread::park_timeout(Duration::from_millis(7));
+            }
+            broker.kill();
+            broker.restart().unwrap();
+        }
+    });
+    let steps = written.load(Ordering::SeqCst);
+    let expected: Vec<usize> = (0..steps).collect();
+    assert_eq!(numbers(&log, FIRST), expected);
+    assert_eq!(numbers(&log, SECOND), expected);
+    let copies = numbers(&log, OUTPUT);
+    assert!(copies.len() >= 150, "only {} copies", copies.len());
+    assert!(copies.iter().copied().eq(0..copies.len()), "copies are missing or doubled");
+}
+
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+fn write_steps(log: &dyn Log, to: [TopicPartition; 2], written: &AtomicUsize, stop: &AtomicBool) {
+    let mut writer = log.writer("steps").unwrap();
+    let mut n = 0;
+    while !stop.load(Ordering::SeqCst) {
+        match writer.commit(to.iter().map(|to| record(*to, n)).collect()) {
+            Ok(()) => {
+                n += 1;
+                written.store(n, Ordering::SeqCst);
+            }
+            Err(StepError::Aborted(_)) => std::thread::park_timeout(Duration::from_millis(50)),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn copy(
+    log: &dyn Log,
+    input: TopicPartition,
+    output: TopicPartition,
+    copied: &AtomicUsize,
+    stop: &AtomicBool,
+) {
+    let mut worker = log.worker(member("a", vec![input.topic])).unwrap();
+    while !stop.load(Ordering::SeqCst) {
+        let records = match worker.poll(Duration::from_millis(50)) {
+            Ok(Event::Records(records)) => records,
+            Ok(_) => continue,
+            Err(Error::Transient(_)) => {
+                std::thread::park_timeout(Duration::from_millis(50));
+                continue;
+            }
+            // A broker that dies between writing down that a member joined and answering it takes the
+            // member for its own successor afterwards. A process ends then, and is started again.
+            Err(Error::Fenced(_)) => {
+                worker = log.worker(member("a", vec![input.topic])).unwrap();
+                continue;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let Some(last) = records.last() else { continue };
+        let committed = Committed { offset: last.offset.next(), metadata: String::new() };
+        let step = Step {
+            records: records.iter().map(|read| record(output, number(read))).collect(),
+            offsets: vec![(input, committed)],
+        };
+        match worker.commit(step) {
+            Ok(()) => drop(copied.fetch_add(records.len(), Ordering::SeqCst)),
+            Err(StepError::Aborted(_) | StepError::Fenced(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Who may speak to the broker of the next test.
+const USER: &str = "tidemark";
+const PASSWORD: &str = "correct-horse";
+
+/// A certificate for 127.0.0.1 that signed itself, for Java and for us.
+fn certificate(dir: &Path) -> (PathBuf, PathBuf) {
+    let (store, pem) = (dir.join("broker.p12"), dir.join("ca.pem"));
+    let keytool = |arguments: &[&str]| {
+        let output = Command::new("keytool")
+            .args(arguments)
+            .args(["-alias", "broker", "-storetype", "PKCS12", "-storepass", "changeit"])
+            .arg("-keystore")
+            .arg(&store)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        output.stdout
+    };
+    let subject = ["-dname", "CN=127.0.0.1", "-ext", "san=ip:127.0.0.1", "-validity", "30"];
+    keytool(&[&["-genkeypair", "-keyalg", "RSA", "-keysize", "2048"], &subject[..]].concat());
+    std::fs::write(&pem, keytool(&["-exportcert", "-rfc"])).unwrap();
+    (store, pem)
+}
+
+#[test]
+fn a_broker_with_tls_and_a_password_is_used_and_a_wrong_password_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, ca_file) = certificate(dir.path());
+    let port = free_port();
+    let properties = format!(
+        "listeners=PLAINTEXT://127.0.0.1:{{port}},CONTROLLER://127.0.0.1:{{controller}},\
+         SASL_SSL://127.0.0.1:{port}\n\
+         advertised.listeners=PLAINTEXT://127.0.0.1:{{port}},SASL_SSL://127.0.0.1:{port}\n\
+         ssl.keystore.location={}\nssl.keystore.type=PKCS12\nssl.keystore.password=changeit\n\
+         sasl.enabled.mechanisms=SCRAM-SHA-256\n\
+         listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config=\
+         org.apache.kafka.common.security.scram.ScramLoginModule required;\n",
+        store.display()
+    );
+    let user = format!("SCRAM-SHA-256=[name={USER},password={PASSWORD}]");
+    let arguments = ["--add-scram", user.as_str()];
+    let started = Kafka::start_formatted(&kafka_lib(), dir.path(), &properties, &arguments);
+    let _broker = started.unwrap();
+    let with_password = |password: &str| KafkaConfig {
+        security: KafkaSecurity {
+            protocol: SecurityProtocol::SaslSsl,
+            mechanism: Some("SCRAM-SHA-256".to_owned()),
+            username: Some(USER.to_owned()),
+            password: Some(Secret::new(password)),
+            ca_file: Some(ca_file.clone()),
+            ..KafkaSecurity::default()
+        },
+        ..on_kafka::config(&format!("127.0.0.1:{port}"))
+    };
+    let config = with_password(PASSWORD);
+    admin::create_some(&config, &LAYOUT, &[Topic::Orders, Topic::TransfersRaw]).unwrap();
+    let log = KafkaLog::open(&config, LAYOUT).unwrap();
+    let of = at(Topic::Orders, 0);
+    produce(&log, vec![record(of, 0)]).unwrap();
+    log.writer("steps").unwrap().commit(vec![record(of, 1)]).unwrap();
+    assert_eq!(numbers(&log, of), [0, 1]);
+
+    let wrong = "battery-staple";
+    let log =
+        KafkaLog::open(&KafkaConfig { prefix: config.prefix, ..with_password(wrong) }, LAYOUT);
+    let error = produce(&log.unwrap(), vec![record(of, 2)]).unwrap_err();
+    assert!(matches!(error, Error::Transient(_)), "{error}");
+    let told = error.to_string();
+    assert!(told.to_lowercase().contains("authentication"), "{told}");
+    assert!(!told.contains(wrong), "{told}");
+
+    let security = KafkaSecurity {
+        ca_file: Some(dir.path().join("missing.pem")),
+        ..with_password(PASSWORD).security
+    };
+    let outcome = KafkaLog::open(&KafkaConfig { security, ..with_password(PASSWORD) }, LAYOUT);
+    assert!(matches!(outcome, Err(Error::Fatal(_))), "{outcome:?}");
+}

@@ -1,0 +1,666 @@
+//! Properties of the processor's machines: the invariants of `docs/invariants.md` under an
+//! adversary, and the outcomes against an independent model.
+//!
+//! A case is a list of things that happen outside, each with dice for what the adversary does next. A
+//! failing case is shrunk and printed, and its seed kept in `machine_properties.regressions`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use oracle::machine_model::chain::{Chain, Movement, Policy, Transaction, account, cents};
+use oracle::machine_model::check::{Ledger, Violation};
+use oracle::machine_model::pipeline::{Delivered, Dice, Pipeline, Tricks};
+use oracle::machine_model::station::Sabotage;
+use oracle::machine_model::{Fact, predict};
+use processor::machine::{matching, orders};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, FileFailurePersistence, TestRunner};
+use schemas::record::{CreateOrder, OrderCommand, OrderCommandBody, PaymentRequest};
+use schemas::{
+    Address, Amount, Blockchain, CloseReason, OrderCause, OrderId, Stablecoin, TransferStatus,
+    UnixMicros, UnixSeconds, UnknownReason,
+};
+use uuid::Uuid;
+
+const START: UnixSeconds = UnixSeconds(1_790_000_000);
+const DAY: i64 = 24 * 3600;
+const TOKENS: [Stablecoin; 2] = [Stablecoin::Usdt, Stablecoin::Usdc];
+const WALLETS: [Address; 2] = [account(0x11), account(0x12)];
+/// The third sends what a mint does: from nobody.
+const SENDERS: [Address; 3] = [account(0x21), account(0x22), account(0)];
+/// Few, next to each other, one of them large: choices collide, and are nudged into each other.
+const PRICES: [u128; 3] = [1_000, 1_001, 6_000];
+const SKEW_SECONDS: i64 = 60;
+
+/// What happens outside.
+#[derive(Debug, Clone)]
+enum Happening {
+    Create {
+        price: usize,
+        sender: usize,
+        long: bool,
+        choice: Option<(usize, usize)>,
+    },
+    Choose {
+        order: usize,
+        token: usize,
+        wallets: usize,
+    },
+    Cancel {
+        order: usize,
+    },
+    MarkPaid {
+        order: usize,
+    },
+    /// A customer sends the amount that the order's deposit names, more or less, from the account
+    /// that the order expects or from nobody's.
+    Pay {
+        order: usize,
+        cents_off: usize,
+        sender: usize,
+        joined: bool,
+        twice: bool,
+    },
+    /// Somebody sends an amount to a wallet.
+    Send {
+        price: usize,
+        cents_off: usize,
+        token: usize,
+        wallet: usize,
+        sender: usize,
+    },
+    Mine {
+        blocks: usize,
+        seconds: i64,
+        transactions: usize,
+        each: bool,
+    },
+    /// The last blocks are replaced. For each of their transactions two bits of `fates`: kept in its
+    /// place, moved to the last new block, back to the mempool, lost.
+    Fork {
+        depth: usize,
+        further: usize,
+        fates: u16,
+        seconds: i64,
+        back: bool,
+    },
+    /// Time passes, with everything read after each block, until every window has ended.
+    Rest,
+    /// No block for a while, and ingest says so.
+    Wait {
+        seconds: i64,
+    },
+}
+
+#[derive(Debug, Clone)]
+struct Case {
+    happenings: Vec<(Happening, u64)>,
+    tricks: Tricks,
+}
+
+/// The two worlds: one in which anything may race, and one in which the outcome is determined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum World {
+    Wild,
+    /// Deadlines are passed only by leaps of a [`LEAP`], with all queues read before and after, and
+    /// confirmed blocks stay.
+    Settled,
+}
+
+/// In the settled world blocks take a second, and every window ends between two leaps.
+const LEAP: i64 = 1000;
+
+impl World {
+    fn policy(self) -> Policy {
+        match self {
+            Self::Wild => Policy {
+                depth: 2,
+                depth_large: 4,
+                finality: 6,
+                rewind_max: 6,
+                match_window_seconds: 600,
+            },
+            Self::Settled => Policy {
+                depth: 3,
+                depth_large: 5,
+                finality: 7,
+                rewind_max: 2,
+                match_window_seconds: LEAP + 250,
+            },
+        }
+    }
+
+    fn ttl_seconds(self, long: bool) -> i64 {
+        match (self, long) {
+            (Self::Wild, false) => 300,
+            (Self::Wild, true) => 3600,
+            (Self::Settled, false) => LEAP + 750,
+            (Self::Settled, true) => 4 * LEAP + 750,
+        }
+    }
+
+    fn late_window_seconds(self) -> i64 {
+        match self {
+            Self::Wild => 1200,
+            // A transfer seen by then is confirmed or given up: how long it holds its amount is open.
+            Self::Settled => 9 * LEAP + 500,
+        }
+    }
+}
+
+struct Sold {
+    id: OrderId,
+    amount: Amount,
+    sender: Option<Address>,
+    choices: usize,
+}
+
+/// A shop, its customers and the chain, with the pipeline between them.
+struct Play {
+    world: World,
+    chain: Chain,
+    pipeline: Pipeline,
+    sold: Vec<Sold>,
+    mempool: Vec<Transaction>,
+    now: UnixMicros,
+    /// What commutes with everything that is not read yet.
+    unread: Kind,
+}
+
+/// What must not be in the queues together where the outcome is to be determined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Commands about orders that ended or are new, and the chain: the order does not matter.
+    Commutes,
+    /// All else.
+    Alone,
+}
+
+impl Play {
+    fn new(world: World, tricks: Tricks, sabotage: Sabotage) -> Self {
+        Self {
+            world,
+            chain: Chain::new(world.policy(), START),
+            pipeline: Pipeline::new(tricks, sabotage),
+            sold: Vec::new(),
+            mempool: Vec::new(),
+            now: START.micros(),
+            unread: Kind::Commutes,
+        }
+    }
+
+    /// Everything happens, then time passes until nothing waits any more.
+    fn run(&mut self, case: &Case) -> Result<(), Violation> {
+        for (happening, dice) in &case.happenings {
+            let mut dice = Dice(*dice);
+            if self.world == World::Settled {
+                let kind = self.kind(happening);
+                if kind == Kind::Alone || self.unread == Kind::Alone {
+                    self.pipeline.drain(&mut dice)?;
+                }
+                self.unread = kind;
+            }
+            if matches!(happening, Happening::Rest) {
+                self.pass_time(std::iter::repeat_n(LEAP, 11), &mut dice)?;
+            }
+            self.happen(happening);
+            self.pipeline.write_raw(&self.chain.records);
+            for _ in 0..dice.below(8) {
+                self.pipeline.disturb(&mut dice)?;
+            }
+        }
+        self.finish()
+    }
+
+    fn finish(&mut self) -> Result<(), Violation> {
+        let blocks = usize::try_from(self.world.policy().finality + 2).unwrap();
+        let calm = std::iter::repeat_n(1, blocks);
+        let leaps = std::iter::repeat_n(LEAP, 11).chain([2 * DAY, 2 * DAY, 2 * DAY]);
+        self.pass_time(calm.chain(leaps), &mut Dice(7))
+    }
+
+    fn pass_time(
+        &mut self,
+        blocks: impl Iterator<Item = i64>,
+        dice: &mut Dice,
+    ) -> Result<(), Violation> {
+        for seconds in blocks {
+            self.pipeline.drain(dice)?;
+            self.mine(1, seconds, 0, true);
+            self.pipeline.write_raw(&self.chain.records);
+            self.pipeline.drain(dice)?;
+            self.tick();
+        }
+        self.pipeline.drain(dice)
+    }
+
+    fn kind(&self, happening: &Happening) -> Kind {
+        match happening {
+            Happening::Create { .. }
+            | Happening::Pay { .. }
+            | Happening::Send { .. }
+            | Happening::Fork { .. } => Kind::Commutes,
+            Happening::Mine { seconds, .. } if *seconds == 1 => Kind::Commutes,
+            // A first choice of one wallet; later ones race with what pays the order.
+            Happening::Choose { order, wallets, .. }
+                if *wallets < 2 && self.pick(*order).is_none_or(|sold| sold.choices == 0) =>
+            {
+                Kind::Commutes
+            }
+            _ => Kind::Alone,
+        }
+    }
+
+    fn happen(&mut self, happening: &Happening) {
+        self.now = UnixMicros(self.now.0 + 1);
+        match *happening {
+            Happening::Create { price, sender, long, choice } => {
+                self.create(PRICES[price], SENDERS.get(sender).copied(), long, choice);
+            }
+            Happening::Choose { order, token, wallets } => self.choose(order, token, wallets),
+            Happening::Cancel { order } => {
+                if let Some(order) = self.pick(order).map(|sold| sold.id) {
+                    self.chain.facts.push(Fact::Cancelled { order });
+                    self.command(order, OrderCommandBody::Cancel);
+                }
+            }
+            Happening::MarkPaid { order } => {
+                if let Some(order) = self.pick(order).map(|sold| sold.id) {
+                    self.chain.facts.push(Fact::MarkedPaid { order });
+                    self.command(order, OrderCommandBody::MarkPaid);
+                }
+            }
+            Happening::Pay { order, cents_off, sender, joined, twice } => {
+                self.pay(order, cents_off, SENDERS[sender], joined, twice);
+            }
+            Happening::Send { price, cents_off, token, wallet, sender } => {
+                let value = off(cents(PRICES[price]), cents_off);
+                let (token, to, from) = (TOKENS[token], WALLETS[wallet], SENDERS[sender]);
+                self.send(Movement { token, from, to, value }, false, false);
+            }
+            Happening::Mine { blocks, seconds, transactions, each } => {
+                self.mine(blocks, seconds, transactions, each);
+                if seconds > 1 {
+                    self.tick();
+                }
+            }
+            Happening::Fork { depth, further, fates, seconds, back } => {
+                self.fork(depth, further, fates, seconds, back);
+            }
+            Happening::Rest => {}
+            Happening::Wait { seconds } => {
+                self.now = UnixMicros(self.now.0 + seconds * 1_000_000);
+                self.chain.beat();
+                self.tick();
+            }
+        }
+    }
+
+    fn pick(&self, order: usize) -> Option<&Sold> {
+        // The newest orders are the ones that something happens to.
+        self.sold.iter().rev().nth(order % self.sold.len().clamp(1, 4))
+    }
+
+    fn command(&mut self, order_id: OrderId, body: OrderCommandBody) {
+        let issued_at = self.now;
+        self.pipeline.write_command(OrderCommand { order_id, command_id: None, issued_at, body });
+    }
+
+    fn tick(&mut self) {
+        self.chain.facts.push(Fact::TimersDue { now: self.now.seconds() });
+        self.pipeline.write_ticks(self.now);
+    }
+
+    fn create(
+        &mut self,
+        price: u128,
+        sender: Option<Address>,
+        long: bool,
+        choice: Option<(usize, usize)>,
+    ) {
+        let id = OrderId(Uuid::from_u128(self.sold.len() as u128 + 1));
+        let amount = cents(price);
+        let expires_at = self.now.seconds().plus(self.world.ttl_seconds(long));
+        let payment = choice.map(|(token, wallets)| self.request(token, wallets.min(1)));
+        self.chain.facts.push(Fact::Created { order: id, amount, sender, expires_at });
+        if let Some(request) = payment.clone() {
+            self.chain.facts.push(Fact::Chosen { order: id, request, at: self.now.seconds() });
+        }
+        self.sold.push(Sold { id, amount, sender, choices: usize::from(payment.is_some()) });
+        self.command(
+            id,
+            OrderCommandBody::Create(CreateOrder {
+                merchant_order_id: String::new(),
+                amount,
+                amount_text: amount.to_string(),
+                webhook_url: String::new(),
+                expecting_wallet_address: sender,
+                blockchain: payment.is_some().then_some(Blockchain::Eth),
+                stablecoin: payment.as_ref().map(|request| request.token),
+                expires_at,
+                payment,
+            }),
+        );
+    }
+
+    fn request(&self, token: usize, wallets: usize) -> PaymentRequest {
+        let wallets = if wallets < 2 { vec![WALLETS[wallets]] } else { WALLETS.to_vec() };
+        PaymentRequest {
+            blockchain: Blockchain::Eth,
+            token: TOKENS[token],
+            wallets,
+            nudge_step: cents(1),
+            nudge_limit: cents(2),
+            late_window_seconds: self.world.late_window_seconds(),
+            skew_seconds: SKEW_SECONDS,
+        }
+    }
+
+    fn choose(&mut self, order: usize, token: usize, wallets: usize) {
+        let Some(id) = self.pick(order).map(|sold| sold.id) else { return };
+        let request = self.request(token, wallets);
+        let at = self.now.seconds();
+        self.chain.facts.push(Fact::Chosen { order: id, request: request.clone(), at });
+        self.sold.iter_mut().filter(|sold| sold.id == id).for_each(|sold| sold.choices += 1);
+        self.command(id, OrderCommandBody::ChoosePayment(request));
+    }
+
+    fn pay(&mut self, order: usize, cents_off: usize, from: Address, joined: bool, twice: bool) {
+        let Some(sold) = self.pick(order) else { return };
+        let deposit = self.pipeline.deposit_of(sold.id);
+        let from = sold.sender.filter(|_| from != SENDERS[2]).unwrap_or(from);
+        let (token, to, value) = deposit
+            .map_or((TOKENS[0], WALLETS[0], sold.amount), |d| (d.token, d.wallet_address, d.value));
+        let value = off(value, cents_off);
+        self.send(Movement { token, from, to, value }, joined, twice);
+    }
+
+    fn send(&mut self, movement: Movement, joined: bool, twice: bool) {
+        let movements = vec![movement; 1 + usize::from(twice)];
+        match self.mempool.last_mut() {
+            Some(transaction) if joined => transaction.movements.extend(movements),
+            _ => {
+                let hash = self.chain.fresh_hash();
+                self.mempool.push(Transaction { hash, movements });
+            }
+        }
+    }
+
+    fn mine(&mut self, blocks: usize, seconds: i64, transactions: usize, each: bool) {
+        for block in 0..blocks {
+            let late = transactions.min(self.mempool.len());
+            let taken = if block == 0 { self.mempool.drain(..late).collect() } else { Vec::new() };
+            self.chain.mine(taken, self.chain.time().plus(seconds));
+            if each {
+                self.chain.scan();
+            }
+        }
+        self.chain.scan();
+        self.now = self.now.max(self.chain.time().micros());
+    }
+
+    fn fork(&mut self, depth: usize, further: usize, fates: u16, seconds: i64, back: bool) {
+        let branch = self.chain.fork(depth, further);
+        if back {
+            self.chain.take_back_fork();
+            self.chain.scan();
+            return;
+        }
+        let mut moved = Vec::new();
+        for (i, block) in branch.iter().enumerate() {
+            let mut kept = Vec::new();
+            for (j, transaction) in block.iter().enumerate() {
+                match (fates >> (((i * 3 + j) * 2) % 16)) & 3 {
+                    0 => kept.push(transaction.clone()),
+                    1 => moved.push(transaction.clone()),
+                    2 => self.mempool.push(transaction.clone()),
+                    _ => {}
+                }
+            }
+            self.chain.mine(kept, self.chain.time().plus(seconds));
+        }
+        self.chain.mine(moved, self.chain.time().plus(seconds));
+        if fates & 1 == 0 {
+            self.chain.scan();
+        }
+        self.now = self.now.max(self.chain.time().micros());
+    }
+
+    /// The invariants over everything that came out.
+    fn check(&self) -> Result<(), Violation> {
+        let ledger = Ledger::of(&self.chain, &self.pipeline.delivered)?;
+        ledger.check_end()?;
+        self.pipeline.compare_with_undisturbed()?;
+        let (deposits, transfers, orders) = self.pipeline.rows();
+        if (deposits, transfers, orders) != (0, 0, self.sold.len()) {
+            let text = format!("{deposits} deposits, {transfers} transfers, {orders} orders kept");
+            return Err(Violation { invariant: 6, text });
+        }
+        Ok(())
+    }
+
+    /// The outcomes against the model.
+    fn compare_with_model(&self) -> Result<(), String> {
+        let ledger = Ledger::of(&self.chain, &self.pipeline.delivered)
+            .map_err(|violation| violation.to_string())?;
+        let prediction = predict(&self.chain.facts);
+        let payment_of = |id| {
+            ledger.transfers.iter().find(|(_, t)| t.transfer_id == id).map(|(payment, _)| *payment)
+        };
+        for (id, predicted) in &prediction.orders {
+            let Some(order) = ledger.orders.get(id) else { return Err(format!("no order {id}")) };
+            let payer = order.paid_by.and_then(payment_of);
+            let mut deposits: Vec<_> =
+                ledger.deposits.values().filter(|d| d.order_id == *id).collect();
+            deposits.sort_by_key(|d| d.slot);
+            let reserved: Vec<_> =
+                deposits.iter().map(|d| (d.token, d.wallet_address, d.value)).collect();
+            if (order.status, payer, &reserved)
+                != (predicted.status, predicted.payer, &predicted.reserved)
+            {
+                return Err(format!("predicted {predicted:?}\nfor {order:?}\nwith {deposits:?}"));
+            }
+        }
+        if prediction.transfers.len() != ledger.transfers.len() {
+            return Err("another number of transfers".to_owned());
+        }
+        for (payment, predicted) in &prediction.transfers {
+            let Some(transfer) = ledger.transfers.get(payment) else {
+                return Err(format!("no transfer {payment:?}"));
+            };
+            let unknown = transfer.status == TransferStatus::NoMatchedDeposit;
+            let reason = transfer.reason.filter(|_| unknown);
+            if (transfer.status, transfer.order_id) != (predicted.status, predicted.order)
+                || !reason.is_none_or(|reason| predicted.reasons.contains(&reason))
+            {
+                return Err(format!("predicted {predicted:?}\nfor {transfer:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The amount, a cent more, a cent less, or twice as much.
+fn off(value: Amount, cents_off: usize) -> Amount {
+    let cent = cents(1).parts();
+    let parts = match cents_off {
+        5 => value.parts() + cent,
+        6 => value.parts() - cent,
+        7 => value.parts() * 2,
+        _ => value.parts(),
+    };
+    Amount::from_parts(parts).unwrap()
+}
+
+fn happening(world: World) -> impl Strategy<Value = Happening> {
+    let seconds = match world {
+        World::Wild => {
+            prop_oneof![4 => Just(1_i64), 4 => Just(12), 2 => Just(120), 1 => Just(1000)]
+        }
+        World::Settled => {
+            prop_oneof![8 => Just(1_i64), 0 => Just(1), 0 => Just(1), 2 => Just(LEAP)]
+        }
+    };
+    let fork_seconds = if world == World::Wild { 1..30_i64 } else { 1..2 };
+    let wait_seconds = if world == World::Wild { 200 } else { 1 };
+    prop_oneof![
+        6 => (0..3_usize, 0..6_usize, any::<bool>(), proptest::option::weighted(0.7, (0..2_usize, 0..2_usize)))
+            .prop_map(|(price, sender, long, choice)| {
+                Happening::Create { price, sender, long, choice }
+            }),
+        4 => (0..4_usize, 0..2_usize, 0..3_usize)
+            .prop_map(|(order, token, wallets)| Happening::Choose { order, token, wallets }),
+        2 => (0..4_usize).prop_map(|order| Happening::Cancel { order }),
+        1 => (0..4_usize).prop_map(|order| Happening::MarkPaid { order }),
+        7 => (0..4_usize, 0..8_usize, 0..3_usize, any::<bool>(), 0..6_u8).prop_map(
+            |(order, cents_off, sender, joined, twice)| {
+                Happening::Pay { order, cents_off, sender, joined, twice: twice == 0 }
+            }
+        ),
+        2 => (0..3_usize, 0..8_usize, 0..2_usize, 0..2_usize, 0..3_usize).prop_map(
+            |(price, cents_off, token, wallet, sender)| {
+                Happening::Send { price, cents_off, token, wallet, sender }
+            }
+        ),
+        9 => (1..4_usize, seconds, 0..4_usize, any::<bool>()).prop_map(
+            move |(blocks, seconds, transactions, each)| {
+                let blocks = if world == World::Settled && seconds > 1 { 1 } else { blocks };
+                Happening::Mine { blocks, seconds, transactions, each }
+            }
+        ),
+        3 => (1..6_usize, 0..3_usize, any::<u16>(), fork_seconds, 0..4_u8).prop_map(
+            |(depth, further, fates, seconds, back)| {
+                Happening::Fork { depth, further, fates, seconds, back: back == 0 }
+            }
+        ),
+        1 => Just(Happening::Rest),
+        1 => Just(Happening::Wait { seconds: wait_seconds }),
+    ]
+}
+
+fn case(world: World) -> impl Strategy<Value = Case> {
+    let happenings = proptest::collection::vec((happening(world), any::<u64>()), 6..48);
+    (happenings, any::<[bool; 3]>()).prop_map(|(happenings, [batches, losses, repeats])| Case {
+        happenings,
+        tricks: Tricks { batches, losses, repeats },
+    })
+}
+
+fn check_all(cases: u32, world: World, test: impl Fn(&Case) -> Result<(), String>) {
+    let regressions = FileFailurePersistence::WithSource("regressions");
+    let config = Config {
+        cases,
+        source_file: Some(file!()),
+        failure_persistence: Some(Box::new(regressions)),
+        max_shrink_iters: 20_000,
+        ..Config::default()
+    };
+    TestRunner::new(config)
+        .run(&case(world), |case| test(&case).map_err(TestCaseError::fail))
+        .unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn invariants_hold_under_any_interleaving() {
+    check_all(5_000, World::Wild, |case| {
+        let mut play = Play::new(World::Wild, case.tricks, Sabotage::None);
+        play.run(case).and_then(|()| play.check()).map_err(|violation| violation.to_string())
+    });
+}
+
+#[test]
+fn outcomes_equal_the_model() {
+    check_all(5_000, World::Settled, |case| {
+        let mut play = Play::new(World::Settled, case.tricks, Sabotage::None);
+        play.run(case).and_then(|()| play.check()).map_err(|violation| violation.to_string())?;
+        play.compare_with_model()
+    });
+}
+
+/// Cases from a fixed seed, for tests that look for something rather than at everything.
+fn fixed_cases(world: World, count: usize) -> impl Iterator<Item = Case> {
+    let mut runner = TestRunner::deterministic();
+    std::iter::repeat_with(move || case(world).new_tree(&mut runner).unwrap().current()).take(count)
+}
+
+/// The checks can fail: each defect, put in from outside, is found as what it is.
+#[test]
+fn sabotage_is_found() {
+    for (sabotage, invariant) in [
+        (Sabotage::WaitForEver, 1),
+        (Sabotage::SettleTwice, 2),
+        (Sabotage::SwallowRetracts, 3),
+        (Sabotage::ConfirmEarly, 3),
+        (Sabotage::CancelAlways, 4),
+        (Sabotage::LoseInBatch, 5),
+        (Sabotage::ForgetUndo, 6),
+        (Sabotage::KeepRemoved, 6),
+        (Sabotage::ExpireEarly, 8),
+        (Sabotage::AnnounceAsked, 10),
+    ] {
+        let mut others = BTreeSet::new();
+        let found = fixed_cases(World::Wild, 400).any(|case| {
+            let tricks = Tricks { batches: true, losses: true, repeats: false };
+            let mut play = Play::new(World::Wild, tricks, sabotage);
+            let violation = play.run(&case).and_then(|()| play.check()).err();
+            others.extend(violation.iter().map(|violation| violation.invariant));
+            others.contains(&invariant)
+        });
+        assert!(found, "{sabotage:?} breaks {invariant}, and only {others:?} were found broken");
+    }
+}
+
+/// The comparison with the model can fail, too.
+#[test]
+fn the_model_finds_what_breaks_no_invariant() {
+    for sabotage in [Sabotage::SwallowRetracts, Sabotage::ConfirmEarly, Sabotage::WaitForEver] {
+        let tricks = Tricks { batches: true, losses: false, repeats: false };
+        let found = fixed_cases(World::Settled, 400).any(|case| {
+            let mut play = Play::new(World::Settled, tricks, sabotage);
+            play.run(&case).is_ok() && play.compare_with_model().is_err()
+        });
+        assert!(found, "{sabotage:?}");
+    }
+}
+
+/// The cases are worth their time: every way in which an order or a transfer can end is among them.
+#[test]
+fn cases_reach_every_outcome() {
+    for world in [World::Wild, World::Settled] {
+        let mut reached: BTreeMap<&str, usize> = BTreeMap::new();
+        for case in fixed_cases(world, 400) {
+            let mut play = Play::new(world, case.tricks, Sabotage::None);
+            play.run(&case).unwrap_or_else(|violation| panic!("{violation}"));
+            let mut reach = |what| *reached.entry(what).or_default() += 1;
+            for delivered in &play.pipeline.delivered {
+                match delivered {
+                    Delivered::Lane(_, effects) => effects.iter().for_each(|effect| match effect {
+                        matching::Effect::Transfer(_, transfer) => {
+                            reach(transfer.status.as_str());
+                            transfer.reason.into_iter().for_each(|r| reach(r.as_str()));
+                        }
+                        matching::Effect::Deposit(deposit) => {
+                            reach(deposit.close_reason.map_or("open", |reason| reason.as_str()));
+                        }
+                        matching::Effect::Alert(alert) => reach(alert.kind.as_str()),
+                        matching::Effect::Command(_) => {}
+                    }),
+                    Delivered::Orders(_, effects) => effects.iter().for_each(|effect| {
+                        if let orders::Effect::Order(order) = effect {
+                            reach(order.cause.as_str());
+                        }
+                    }),
+                }
+            }
+        }
+        let statuses = TransferStatus::ALL.iter().map(|status| status.as_str());
+        let reasons = UnknownReason::ALL.iter().map(|reason| reason.as_str());
+        let causes = OrderCause::ALL.iter().map(|cause| cause.as_str());
+        // A deposit never outlives its order's expiry: the order waits for it.
+        let closes = CloseReason::ALL.iter().filter(|r| **r != CloseReason::OrderExpired);
+        let closes = closes.map(|reason| reason.as_str());
+        let all = statuses.chain(reasons).chain(causes).chain(closes);
+        let missed: Vec<_> = all.filter(|what| !reached.contains_key(what)).collect();
+        assert!(missed.is_empty(), "{world:?} misses {missed:?}, reaches {reached:?}");
+    }
+}

@@ -1,0 +1,158 @@
+//! The log, then the tables, are away for longer than any session or transaction lasts, while orders are
+//! paid: no process ends, nothing is lost, and what is away is told.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use reqwest::{Method, StatusCode};
+use serde_json::json;
+use testkit::harness::{
+    Anvil, Chain, Client, Cluster, Installation, MERCHANT_SECRET, Merchant, eventually,
+    signature_holds,
+};
+use xtask::{Cassandra, Kafka};
+
+const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
+/// Longer than `log.session_timeout`, `log.transaction_timeout`, and the silence that a member may keep.
+const OUTAGE: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(90);
+/// What an answer without back ends may take: the client of the tests waits no longer either.
+const ANSWER: Duration = Duration::from_secs(14);
+
+fn lib(name: &str) -> PathBuf {
+    std::env::var_os(name)
+        .map(PathBuf::from)
+        .unwrap_or_else(|| panic!("{name} is not set: run the tests by `cargo xtask test`"))
+}
+
+struct World {
+    anvil: Anvil,
+    merchant: Merchant,
+    cluster: Cluster,
+    client: Client,
+}
+
+impl World {
+    async fn order(&self, reference: &str, amount: &str) -> String {
+        let order = self.client.create(reference, amount, "eth", self.merchant.url()).await;
+        order["order_id"].as_str().unwrap().to_owned()
+    }
+
+    async fn pay(&self, units: u128) {
+        self.anvil.transfer(&[(WALLET, units)]).await;
+        self.anvil.mine(4).await;
+    }
+
+    async fn told_paid(&self, order: &str) {
+        let told = eventually(&format!("the webhook of {order}"), PATIENCE, || async {
+            let told = self.merchant.with("order_id", &json!(order));
+            (!told.is_empty()).then_some(told)
+        })
+        .await;
+        for webhook in &told {
+            assert!(signature_holds(MERCHANT_SECRET, &webhook.signature, &webhook.body));
+            assert_eq!(webhook.event["status"], "paid");
+        }
+    }
+
+    /// The outage takes its time; meanwhile every process runs.
+    async fn endure(&mut self, since: Instant) {
+        let mut ticks = tokio::time::interval(Duration::from_secs(1));
+        while since.elapsed() < OUTAGE {
+            ticks.tick().await;
+            self.cluster.assert_running();
+        }
+    }
+
+    /// A process says at `/ready` what it misses.
+    async fn misses(&mut self, stage: &str, what: &str) {
+        for member in self.cluster.members() {
+            if member.process.name().starts_with(stage) {
+                member.waiting_for(what, |lines| !lines.is_empty()).await;
+            }
+        }
+    }
+
+    /// Whatever cannot be answered is refused in time.
+    async fn is_refused(&self, method: Method, path: &str, body: &serde_json::Value) {
+        let started = Instant::now();
+        let answer = if method == Method::POST {
+            self.client.service(path, body, &[]).await
+        } else {
+            let headers = [("Service-Admin-Authorization", testkit::harness::ADMIN_SECRET)];
+            let path = format!("/api/v1/admin{path}");
+            self.client.send(method, &path, &headers, None).await
+        };
+        let (status, text) = answer.expect("an answer");
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{path}: {text}");
+        assert!(started.elapsed() < ANSWER, "{path}: {:?}", started.elapsed());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_installation_waits_for_its_log_and_its_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let mut kafka =
+        Kafka::start(&lib("TIDEMARK_TEST_KAFKA_LIB"), &at("kafka"), "").expect("a broker");
+    let mut cql =
+        Cassandra::start_durable(&lib("TIDEMARK_TEST_CASSANDRA_LIB"), &at("cql")).expect("a node");
+    let (anvil, merchant) = (Anvil::start().await, Merchant::start().await);
+    let chain = Chain {
+        blockchain: "eth",
+        rpc: anvil.url().to_owned(),
+        wallet: WALLET,
+        more: "confirmations = 3".to_owned(),
+    };
+    let servers = (kafka.brokers(), cql.node());
+    let servers = (servers.0.as_str(), servers.1.as_str());
+    let installation = Installation::on(servers, dir.path(), &[chain], merchant.url(), "");
+    let cluster = Cluster::run(installation).await;
+    let client = cluster.client();
+    let mut world = World { anvil, merchant, cluster, client };
+
+    let before = world.order("before", "1.00").await;
+    world.client.deposit(&before).await;
+    let waiting = world.order("waiting", "2.00").await;
+    world.client.deposit(&waiting).await;
+    world.pay(1_000_000).await;
+    world.told_paid(&before).await;
+
+    kafka.kill();
+    let since = Instant::now();
+    world.pay(2_000_000).await;
+    for stage in ["processor", "projector", "webhooks", "ingest"] {
+        world.misses(stage, "its log").await;
+    }
+    let body = json!({
+        "order_id": "too early", "amount": "9.00", "webhook_url": world.merchant.url(),
+    });
+    world.is_refused(Method::POST, "/orders", &body).await;
+    // What is in the tables can be read meanwhile.
+    world.client.admin(&format!("/deposits?order_id={waiting}")).await.unwrap();
+    world.endure(since).await;
+    kafka.restart().expect("the broker again");
+    world.told_paid(&waiting).await;
+    world.client.order_with_status(&waiting, "paid").await;
+    world.cluster.ready().await;
+
+    cql.kill();
+    let since = Instant::now();
+    // The log alone decides, pays and tells.
+    let unseen = world.order("unseen", "3.00").await;
+    world.pay(3_000_000).await;
+    world.told_paid(&unseen).await;
+    // Each projector has something to write, whichever partitions it has.
+    for amount in 10..24 {
+        world.order(&format!("unpaid-{amount}"), &format!("{amount}.00")).await;
+    }
+    world.misses("projector", "its tables").await;
+    world.is_refused(Method::GET, &format!("/deposits?order_id={unseen}"), &json!(null)).await;
+    world.endure(since).await;
+    cql.restart().expect("the node again");
+    world.cluster.ready().await;
+    for order in [&before, &waiting, &unseen] {
+        world.client.order_with_status(order, "paid").await;
+    }
+    world.cluster.stop().await;
+}

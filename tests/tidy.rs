@@ -1,0 +1,443 @@
+//! Rules of this code base that a compiler does not check.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Crates in the order of dependence: each may use only those before it, and stages not each other.
+const STAGES: [&str; 5] = ["ingest", "processor", "projector", "api", "webhooks"];
+/// Folders of nothing but tests and what they need.
+const TEST_FOLDERS: [&str; 3] = ["tests", "testkit", "oracle"];
+const FILE_LINES_MAX: usize = 500;
+const TEST_FILE_LINES_MAX: usize = 800;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The folder of a package of ours, which is its name in code; of others, the name.
+fn folder(package: &str) -> String {
+    package.strip_prefix("tidemark-").unwrap_or(package).to_owned()
+}
+
+/// The direct dependencies of each crate of the workspace, without those of its tests.
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let of = |package: &Value| {
+        let all = package["dependencies"].as_array().unwrap();
+        all.iter().filter(|d| d["kind"].is_null()).map(|d| folder(&text(&d["name"]))).collect()
+    };
+    let packages = metadata["packages"].as_array().unwrap();
+    packages
+        .iter()
+        .filter(|package| package["name"] != "xtask")
+        .map(|package| (folder(&text(&package["name"])), of(package)))
+        .collect()
+}
+
+fn files(extension: &str) -> Vec<PathBuf> {
+    let output = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "git ls-files");
+    let listed = String::from_utf8(output.stdout).unwrap();
+    let found: Vec<_> = listed
+        .lines()
+        .filter(|path| Path::new(path).extension().is_some_and(|e| e == extension))
+        .map(PathBuf::from)
+        .filter(|path| root().join(path).exists())
+        .collect();
+    assert!(!found.is_empty(), "no .{extension} files");
+    found
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap()
+}
+
+fn is_test(path: &Path) -> bool {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    path.components().any(|part| TEST_FOLDERS.iter().any(|folder| part.as_os_str() == *folder))
+        || stem == "tests"
+        || stem.ends_with("_tests")
+}
+
+/// All findings at once: a rule is told whole, not one line at a time.
+fn assert_none(found: &[String]) {
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+/// The lines of a file before its unit tests.
+fn production(text: &str) -> &str {
+    text.split("#[cfg(test)]").next().unwrap_or_default()
+}
+
+#[test]
+fn crates_depend_in_one_direction() {
+    let allowed = |name: &str| -> Vec<&str> {
+        match name {
+            "schemas" | "devnet" => vec![],
+            "runtime" => vec!["schemas"],
+            "log" => vec!["schemas", "runtime"],
+            "store" => vec!["schemas", "runtime"],
+            "ingest" | "processor" | "webhooks" => vec!["schemas", "runtime", "log"],
+            "api" | "projector" => vec!["schemas", "runtime", "log", "store"],
+            "tidemark" => {
+                let mut all = vec!["schemas", "runtime", "log", "store", "devnet"];
+                all.extend(STAGES);
+                all
+            }
+            "testkit" => vec!["schemas", "runtime", "log", "store", "devnet", "xtask"],
+            "oracle" => vec!["schemas", "log", "store", "processor"],
+            "tests" => vec![],
+            other => panic!("{other} is not in ARCHITECTURE.md"),
+        }
+    };
+    let all = dependencies();
+    for (name, uses) in &all {
+        for used in uses.iter().filter(|used| all.contains_key(*used)) {
+            assert!(allowed(name).contains(&used.as_str()), "{name} must not use {used}");
+        }
+    }
+}
+
+#[test]
+fn each_outside_system_has_one_user() {
+    let owners: [(&str, &[&str]); 8] = [
+        ("apache-avro", &["schemas"]),
+        ("serde_avro_fast", &["schemas"]),
+        ("rusqlite", &["log", "store"]),
+        ("rdkafka", &["log"]),
+        ("scylla", &["store", "testkit"]),
+        ("alloy-sol-types", &["ingest"]),
+        ("alloy-primitives", &["schemas", "ingest", "devnet"]),
+        // The executable's is for the demo's buyer, the tests' for everything they call.
+        ("reqwest", &["ingest", "webhooks", "tidemark", "testkit"]),
+    ];
+    for (name, uses) in dependencies() {
+        for (external, users) in owners {
+            assert!(
+                !uses.contains(external) || users.contains(&name.as_str()),
+                "{name} must not use {external}: {users:?} do"
+            );
+        }
+    }
+}
+
+#[test]
+fn machines_are_pure() {
+    let banned = [
+        "async ",
+        ".await",
+        "tokio",
+        "std::env",
+        "std::fs",
+        "std::net",
+        "std::thread",
+        "SystemTime",
+        "Instant",
+        "reqwest",
+        "rusqlite",
+        "dyn Clock",
+        "rand::",
+        "metrics::",
+        "tracing::",
+    ];
+    let machines: Vec<_> = files("rs")
+        .into_iter()
+        .filter(|path| {
+            let parts: Vec<_> = path.iter().map(|part| part.to_string_lossy()).collect();
+            parts.iter().any(|part| part == "machine" || part == "machine.rs")
+        })
+        .collect();
+    assert!(machines.len() >= 4, "{machines:?}");
+    let mut found = Vec::new();
+    for path in machines.into_iter().filter(|path| !is_test(path)) {
+        for (number, line) in production(&read(&path)).lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            for word in banned.iter().filter(|word| code.contains(**word)) {
+                found.push(format!("{}:{}: {word}", path.display(), number + 1));
+            }
+        }
+    }
+    assert_none(&found);
+}
+
+#[test]
+fn every_file_says_what_it_is_and_is_not_too_long() {
+    let mut found = Vec::new();
+    for path in files("rs") {
+        let text = read(&path);
+        let first = text.lines().find(|line| !line.starts_with("#![")).unwrap_or_default();
+        if !first.starts_with("//!") {
+            found.push(format!("{} does not open with //!", path.display()));
+        }
+        let (lines, max) = if is_test(&path) {
+            (text.lines().count(), TEST_FILE_LINES_MAX)
+        } else {
+            (text.lines().count(), FILE_LINES_MAX)
+        };
+        if lines > max {
+            found.push(format!("{} has {lines} lines: it holds two ideas", path.display()));
+        }
+    }
+    assert_none(&found);
+}
+
+#[test]
+fn nothing_is_left_behind() {
+    let mut found = Vec::new();
+    // Spelled apart, so that this file does not find itself.
+    let banned = [
+        concat!("TO", "DO"),
+        concat!("FIX", "ME"),
+        concat!("XX", "X"),
+        concat!("#[ign", "ore"),
+        concat!("to", "do!("),
+        concat!("unimple", "mented!("),
+        concat!("db", "g!("),
+        concat!("should_", "panic"),
+    ];
+    for path in files("rs") {
+        for (number, line) in read(&path).lines().enumerate() {
+            for word in banned.iter().filter(|word| line.contains(**word)) {
+                found.push(format!("{}:{}: {word}", path.display(), number + 1));
+            }
+        }
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        for vague in ["mod", "util", "utils", "common", "helper", "helpers", "misc", "types"] {
+            if name == vague {
+                found.push(format!("{}: a file's name is a noun of the domain", path.display()));
+            }
+        }
+    }
+    assert_none(&found);
+}
+
+#[test]
+fn tests_wait_for_conditions_not_for_time() {
+    let mut found = Vec::new();
+    let banned = [concat!("thread::", "sleep"), concat!("time::", "sleep(")];
+    for path in files("rs").into_iter().filter(|path| is_test(path)) {
+        for (number, line) in read(&path).lines().enumerate() {
+            for word in banned.iter().filter(|word| line.contains(**word)) {
+                found.push(format!("{}:{}: {word}", path.display(), number + 1));
+            }
+        }
+    }
+    assert_none(&found);
+}
+
+#[test]
+fn architecture_names_files_that_exist() {
+    let text = read(Path::new("ARCHITECTURE.md"));
+    let mut checked = 0;
+    for part in text.split('`').skip(1).step_by(2) {
+        let is_path = part.contains('/') && !part.contains([' ', '<', '*', '{', ':', '(']);
+        if is_path && !part.starts_with('/') {
+            assert!(root().join(part).exists(), "ARCHITECTURE.md names {part}, which is not there");
+            checked += 1;
+        }
+    }
+    assert!(checked >= 20, "only {checked} paths were checked");
+}
+
+#[test]
+fn every_schema_is_a_file_with_a_golden_example() {
+    for name in schemas::SchemaName::ALL {
+        let snake = format!("{name:?}").chars().fold(String::new(), |mut text, c| {
+            if c.is_uppercase() && !text.is_empty() {
+                text.push('_');
+            }
+            text.extend(c.to_lowercase());
+            text
+        });
+        for file in [format!("schemas/avro/{snake}.avsc"), format!("schemas/golden/{snake}.hex")] {
+            assert!(root().join(&file).exists(), "{file} is missing");
+        }
+    }
+}
+
+#[test]
+fn every_peer_defect_has_its_test() {
+    let text = read(Path::new("docs/peer-defects.md"));
+    let mut numbers = BTreeSet::new();
+    for row in text.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<_> = row.split('|').map(|cell| cell.trim().trim_matches('`')).collect();
+        let [_, number, _, test, file, _] = cells[..] else { panic!("{row}") };
+        let Ok(number) = number.parse::<u32>() else { continue };
+        numbers.insert(number);
+        let wanted = format!("fn {test}(");
+        assert!(read(Path::new(file)).contains(&wanted), "{file} has no test {test}");
+    }
+    assert_eq!(numbers, (1..=10).collect());
+}
+
+#[test]
+fn the_executable_starts_in_thirty_lines() {
+    let lines = read(Path::new("tidemark/src/main.rs")).lines().count();
+    assert!(lines <= 30, "tidemark/src/main.rs has {lines} lines");
+}
+
+#[test]
+fn ci_runs_one_command() {
+    let text = read(Path::new(".ci/run"));
+    assert!(text.contains("exec cargo xtask test"), "{text}");
+}
+
+/// Text files that may cite the interface or an invariant: code, schemas, scripts and prose.
+fn citing_files() -> impl Iterator<Item = PathBuf> {
+    let extensions = ["rs", "md", "toml", "avsc", "sql", "cql", "py", "js", "java", "yml"];
+    let cites =
+        |path: &PathBuf| !["docs/interface.md", "docs/invariants.md"].contains(&path_text(path));
+    extensions.into_iter().flat_map(files).filter(cites)
+}
+
+fn path_text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Every number that follows `word` in a line: "spec 2.1, 2.2 and 3" has three. Test names write
+/// them with underscores.
+fn cited(line: &str, word: &str) -> Vec<String> {
+    let line = line.to_ascii_lowercase();
+    let mut found = Vec::new();
+    for (at, _) in line.match_indices(word) {
+        if line[..at].ends_with(|c: char| c.is_ascii_alphanumeric()) {
+            continue;
+        }
+        let mut rest = line[at + word.len()..].trim_start_matches('s').to_owned();
+        if rest.starts_with('_') {
+            rest = rest.replace('_', ".").replacen('.', " ", 1);
+        }
+        while let Some(next) = rest.strip_prefix(' ').map(str::to_owned) {
+            let end = next.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(next.len());
+            let number = next[..end].trim_end_matches('.');
+            if !number.starts_with(|c: char| c.is_ascii_digit()) {
+                break;
+            }
+            found.push(number.to_owned());
+            let after = &next[end..];
+            rest = after.strip_prefix(" and").or(after.strip_prefix(',')).unwrap_or("").to_owned();
+        }
+    }
+    found
+}
+
+/// The numbers of headings, and of the numbered rows below them: 6.3 and 6.3.1.
+fn numbered(text: &str) -> BTreeSet<String> {
+    let mut numbers = BTreeSet::new();
+    let mut heading = String::new();
+    for line in text.lines() {
+        let (title, is_heading) =
+            (line.trim_start_matches('#').trim_start(), line.starts_with('#'));
+        let first = title.split(' ').next().unwrap_or_default();
+        let number = first.trim_end_matches('.');
+        if number.is_empty() || !number.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
+            continue;
+        }
+        if is_heading {
+            number.clone_into(&mut heading);
+            numbers.insert(heading.clone());
+        } else if first.ends_with('.') {
+            numbers.insert(format!("{heading}.{number}"));
+        }
+    }
+    numbers
+}
+
+#[test]
+fn citations_resolve() {
+    let interface = numbered(&read(Path::new("docs/interface.md")));
+    let invariants = numbered(&read(Path::new("docs/invariants.md")));
+    assert!(interface.contains("6.3.5") && invariants.contains("10"), "nothing is numbered");
+    let (mut found, mut specs) = (Vec::new(), 0);
+    for path in citing_files() {
+        for (number, line) in read(&path).lines().enumerate() {
+            let mut missing = |word: &str, cited: &str| {
+                found.push(format!("{}:{}: no {word} {cited}", path.display(), number + 1));
+            };
+            for cited in cited(line, "spec") {
+                specs += 1;
+                if !interface.contains(&cited) {
+                    missing("spec", &cited);
+                }
+            }
+            for cited in cited(line, "invariant").iter().filter(|c| !invariants.contains(*c)) {
+                missing("invariant", cited);
+            }
+            // It is not in the repository: nobody could look it up.
+            for cited in [cited(line, "design"), cited(line, "design section")].concat() {
+                missing("design", &cited);
+            }
+        }
+    }
+    assert_none(&found);
+    assert!(specs >= 100, "only {specs} citations of the interface were found");
+}
+
+/// The texts in a file between a start and the next quote.
+fn quoted<'a>(text: &'a str, start: &'a str) -> impl Iterator<Item = &'a str> {
+    text.split(start).skip(1).filter_map(|part| part.split('"').next())
+}
+
+#[test]
+fn the_page_of_the_api_names_every_route_and_every_refusal() {
+    let page = read(Path::new("docs/API.md"));
+    let (mut found, mut checked) = (Vec::new(), 0);
+    let mut check = |path: &Path, text: &str| {
+        checked += 1;
+        if !page.contains(text) {
+            found.push(format!("{}: docs/API.md does not have {text:?}", path.display()));
+        }
+    };
+    let is_api = |path: &PathBuf| path.starts_with("api/src") && !path.ends_with("registry.rs");
+    for path in files("rs").into_iter().filter(is_api) {
+        let text = read(&path);
+        let refusals = text.split_once("enum Refusal").map_or("", |(_, refusals)| refusals);
+        let refusals = quoted(refusals, "#[error(\"").filter_map(|text| text.split('{').next());
+        quoted(&text, ".route(\"").chain(refusals).for_each(|text| check(&path, text));
+    }
+    assert_none(&found);
+    assert!(checked >= 30, "only {checked} texts were checked");
+}
+
+#[test]
+fn every_invariant_names_a_test() {
+    let text = read(Path::new("docs/invariants.md"));
+    let mut found = Vec::new();
+    for section in text.split("\n## ").skip(1) {
+        let title = section.lines().next().unwrap_or_default();
+        let tests: Vec<_> = section.split('`').filter_map(|part| part.split_once("::")).collect();
+        if tests.is_empty() {
+            found.push(format!("{title}: names no test"));
+        }
+        for (file, test) in tests {
+            if !root().join(file).exists() || !has_test(&read(Path::new(file)), test) {
+                found.push(format!("{title}: {file} has no test {test}"));
+            }
+        }
+    }
+    assert_none(&found);
+}
+
+/// Whether a file has a function of this name directly below an attribute that makes it a test.
+fn has_test(text: &str, name: &str) -> bool {
+    text.split("#[").skip(1).any(|part| {
+        let is_test = ["test]", "tokio::test"].iter().any(|start| part.starts_with(start));
+        let item = part.split_once('\n').map_or("", |(_, item)| item).trim_start();
+        let item = item.strip_prefix("async ").unwrap_or(item);
+        is_test && item.starts_with(&format!("fn {name}("))
+    })
+}
