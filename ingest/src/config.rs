@@ -23,9 +23,8 @@ pub struct ChainConfig {
     pub blockchain: Blockchain,
     /// What `eth_chainId` must answer; another than the chain's own only for development chains.
     pub chain_id: u64,
-    /// The endpoint.
     pub rpc_url: RpcUrl,
-    /// How many endpoints are named after it; for now they are not used.
+    /// How many further endpoints are configured; they are not used.
     pub rpc_unused: usize,
     /// How long one request may take.
     pub request_timeout: Duration,
@@ -89,7 +88,7 @@ impl std::fmt::Debug for RpcUrl {
     }
 }
 
-/// What a chain's section need not say.
+/// Used where a chain's section is silent.
 struct Defaults {
     policy: Policy,
     poll_interval: Duration,
@@ -279,10 +278,10 @@ fn read_tokens(blockchain: Blockchain, section: &mut Reader) -> Vec<TokenContrac
 }
 
 fn check_coins(section: &Reader, wallets: &[&Wallet], tokens: &[TokenContract]) {
-    let mut told = HashSet::new();
+    let mut reported = HashSet::new();
     for wallet in wallets {
         for coin in &wallet.enabled_coins {
-            if !tokens.iter().any(|token| token.stablecoin == *coin) && told.insert(*coin) {
+            if !tokens.iter().any(|token| token.stablecoin == *coin) && reported.insert(*coin) {
                 let what = format!("names no contract for {coin}, which a wallet takes");
                 section.problem("tokens", &what);
             }

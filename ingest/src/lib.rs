@@ -1,4 +1,4 @@
-//! Follows chains block by block and tells the log what came to the configured wallets.
+//! Follows chains block by block and publishes the transfers to the configured wallets.
 //!
 //! Reads: one JSON-RPC endpoint for each chain, and its own past records on `transfers.raw`. Which
 //! chains a process follows comes from its membership in the group `ingest` over `chains`.
@@ -8,29 +8,29 @@
 //! - The log is the cursor: there is no other state. What a restart knows is what was published.
 //! - A chain is followed by one process at a time: the group says which, and each chain's writer
 //!   fences the one before.
-//! - A head is published in one atomic step with every transfer up to it, so "scanned to here" is
-//!   never said of a range that was not fully told.
+//! - A head is published in one atomic step with every transfer up to it, so no head
+//!   ever covers a range that was not published whole.
 //! - A range starts where the last one ended and ends at or below the endpoint's own head; a step
 //!   counts only if the last scanned block is still there before and after it.
 //! - On a reorganisation one atomic step retracts exactly the orphaned transfers and begins a new
 //!   epoch at a block that both chains have. Below the published finalized height nothing is ever
 //!   taken back: a chain that would need it is halted with an alarm.
 //!
-//! **What one endpoint can hide.** The logs of a range are believed only where a second look agrees:
-//! - In a range of at most 16 blocks, as at the tip, every block is looked up again by number and
-//!   its logs by hash. Logs that the answer about the range left out, or added, make the two looks
-//!   differ; the step is retried, for as long as they do.
+//! **What one endpoint can hide.** The logs of a range are believed only where a second answer agrees:
+//! - In a range of at most 16 blocks, as at the tip, every block is fetched again by number and
+//!   its logs by hash. Logs that the answer about the range left out, or added, make the two answers
+//!   differ; the step is retried until they agree.
 //! - In a longer range, as when catching up, only the blocks in which the range had logs, and its
-//!   end, are looked at again. All logs of another block may be missing there without a trace.
+//!   end, are fetched again. All logs of another block may be missing there without a trace.
 //! - Logs that are missing both by range and by hash are missed at any length. Nodes whose logs
 //!   trail their headers by a moment are covered by `lag`; permanent omission is not (it needs a
 //!   second endpoint).
 //!
-//! **When a chain needs an operator** it is halted with an alarm, and other chains go on: after a
+//! **When a chain needs an operator** it is halted with an alarm, and other chains are followed: after a
 //! reorganisation that is too deep, when its past records cannot be read back, and while its
-//! endpoint serves another chain, which is looked at again from time to time.
+//! endpoint serves another chain, which is checked again every 30 s.
 //!
-//! On Tron, whose nodes keep some logs of failed transactions, each hit's receipt is looked up too.
+//! On Tron, whose nodes keep some logs of failed transactions, each hit's receipt is fetched too.
 //!
 //! Deliberately not here: which order a transfer pays, when it counts as confirmed for an order,
 //! and Tron's own HTTP API (a Tron node's JSON-RPC is followed like any other).

@@ -6,12 +6,12 @@
 //! 2. *scan*: the end of the range, our last block again, the logs of the range; in a range of at
 //!    most 16 blocks each of the others too.
 //! 3. *verify*: our last block once more, and each block of such a short range, or of a longer one
-//!    each with hits and the end, looked up by number with its logs searched again by hash; on
+//!    each with hits and the end, fetched by number with its logs searched again by hash; on
 //!    Tron, the outcome of each transaction. Only if all of it agrees is the step published.
 //!
 //! Our last block was there before and after the end of the range was read, so the one descends
 //! from the other; if the chain changes later, the next tip says so. A last block that is gone
-//! leads to *search*: anchors from the newest down, until one still stands.
+//! leads to *search*: anchors from the newest down, until one is canonical.
 
 mod blocks;
 mod cursor;
@@ -29,13 +29,12 @@ use schemas::record::{Block, ChainRecord};
 pub(crate) use cursor::Cursor;
 pub(crate) use history::History;
 pub use policy::{Policy, Tag, Tier};
-pub(crate) use question::{Answer, Ask, Header, Log, Point, Receipt, Refusal, Span};
+pub(crate) use question::{Answer, Ask, EventLog, Header, Point, Receipt, Refusal, Span};
 pub(crate) use watch::{Skipped, TRANSFER_TOPIC, Watch, topic};
 
-/// What the cursor of a chain goes by.
+/// What the cursor of a chain is configured with.
 #[derive(Debug)]
 pub(crate) struct Rules {
-    /// The chain.
     pub(crate) blockchain: Blockchain,
     /// Its tokens and wallets.
     pub(crate) watch: Watch,
@@ -51,7 +50,7 @@ pub(crate) struct Rules {
     pub(crate) start_block: Option<i64>,
     /// Whether failed transactions may keep their logs, so that each hit needs its receipt.
     pub(crate) needs_receipts: bool,
-    /// Told to the processor with each head.
+    /// Published with each head.
     pub(crate) match_window_seconds: i64,
 }
 
@@ -60,9 +59,9 @@ pub(crate) struct Rules {
 pub(crate) struct Decision {
     /// One atomic step to publish before anything else; empty for none.
     pub(crate) publish: Vec<ChainRecord>,
-    /// What an operator should know.
+    /// What to log and count.
     pub(crate) notes: Vec<Note>,
-    /// What then.
+    /// When to ask again.
     pub(crate) next: Next,
 }
 
@@ -75,7 +74,7 @@ pub(crate) enum Note {
     Rewound {
         /// The last scanned block, now orphaned.
         from: Block,
-        /// The newest block that still stands.
+        /// The newest block that is still canonical.
         to: Block,
         /// How many transfers were retracted.
         retracted: usize,

@@ -169,7 +169,7 @@ impl Reader {
         let last = records.last().expect("a step holds something");
         assert!(matches!(last.body, ChainBody::Head(_)), "a step ends with its head");
         let (_, head) = self.head.expect("just read");
-        assert!(self.live.keys().all(|key| key.0 <= head.number), "told before it is scanned");
+        assert!(self.live.keys().all(|key| key.0 <= head.number), "published before it is scanned");
     }
 }
 
@@ -186,7 +186,7 @@ struct World {
     now: UnixMicros,
     /// Whose answers come next, and how many.
     other: Option<(usize, Other)>,
-    /// After that, so many answers are right: nobody lies for ever.
+    /// How many answers are right after that: a fault ends.
     right: usize,
     refusal: Option<Refusal>,
 }
@@ -292,7 +292,7 @@ impl World {
         self.cursor = cursor;
     }
 
-    /// Faults end; then the records tell the canonical chain.
+    /// Faults end; then the records are the canonical chain.
     fn settle(&mut self) {
         self.other = None;
         self.refusal = None;
@@ -301,9 +301,9 @@ impl World {
             let head = self.node.head();
             if self.poll() == Next::AtTip && self.reader.head.is_some_and(|(_, h)| h == head) {
                 let base = self.base.unwrap();
-                // Transfers below the beginning are told if a reorganisation took it away.
-                let told = self.reader.live.values().filter(|(block, _)| block.number > base);
-                assert_eq!(told.copied().collect::<Vec<_>>(), self.node.transfers_after(base));
+                // Transfers below the beginning are published if a reorganisation took it away.
+                let published = self.reader.live.values().filter(|(block, _)| block.number > base);
+                assert_eq!(published.copied().collect::<Vec<_>>(), self.node.transfers_after(base));
                 return;
             }
         }

@@ -1,31 +1,31 @@
-//! Which blocks of a range are looked at by themselves before its logs are believed.
+//! Which blocks of a range are fetched one by one before its logs are believed.
 
 use schemas::record::Block;
 
-use super::{Header, Log, Next};
+use super::{EventLog, Header, Next};
 
-/// Every block of a range of at most so many is looked at; of longer ones those with hits, and the
+/// Every block of a range of at most this many is fetched; of longer ones those with hits, and the
 /// end. At the tip ranges are this short, and there an endpoint's logs may still be incomplete.
-const EACH_MAX: i64 = 16;
+const SHORT_RANGE_BLOCKS_MAX: i64 = 16;
 
-/// Whether each block of the range is looked at.
+/// Whether each block of the range is fetched.
 fn is_short(from: i64, to: i64) -> bool {
-    to.saturating_sub(from) < EACH_MAX
+    to.saturating_sub(from) < SHORT_RANGE_BLOCKS_MAX
 }
 
-/// The heights before the end of the range whose hashes must be known to look at each block.
+/// The heights before the end of the range whose hashes must be known to fetch each block.
 pub(super) fn before_end(from: i64, to: i64) -> std::ops::Range<i64> {
     from..if is_short(from, to) { to } else { from }
 }
 
-/// The blocks to look at, in order; the times of those with hits in a long range are not known yet.
+/// The blocks to fetch, in order; the times of those with hits in a long range are not known yet.
 /// `headers` are those of [`before_end`], then the end; `logs` are sorted.
 pub(super) fn to_verify(
     from: i64,
     last: Block,
     headers: &[Header],
     end: Block,
-    logs: &[Log],
+    logs: &[EventLog],
 ) -> Result<Vec<Block>, Next> {
     let forks = Err(Next::Retry("logs and headers are of two forks"));
     let mut blocks: Vec<Block> = Vec::new();
@@ -41,7 +41,7 @@ pub(super) fn to_verify(
             parent = header.block.hash;
             blocks.push(header.block);
         }
-        let is_known = |log: &Log| {
+        let is_known = |log: &EventLog| {
             let same =
                 |block: &Block| (block.number, block.hash) == (log.block_number, log.block_hash);
             blocks.iter().any(same)

@@ -1,21 +1,19 @@
-//! The cursor: the open question, and what each answer does to it.
+//! The cursor: the open question, and what each answer does to it. A reorganisation is in [`reorg`].
 
-use schemas::record::{Block, ChainBody, ChainRecord, Head, Observation};
+mod reorg;
+
+use schemas::record::{Block, ChainBody, ChainRecord, Head};
 use schemas::{Epoch, TxHash, UnixMicros};
 
 use super::blocks;
 use super::policy::Tags;
 use super::range::RangeSize;
 use super::{
-    Answer, Ask, Decision, Header, History, Log, Next, Note, Point, Refusal, Rules, Span, Tag,
+    Answer, Ask, Decision, EventLog, Header, History, Next, Note, Point, Refusal, Rules, Span, Tag,
 };
 
-/// Most blocks to look at in one step: bounds the records of a step and the requests to verify it.
+/// Most blocks to verify in one step: bounds the records of a step and the requests to verify it.
 const HIT_BLOCKS_MAX: usize = 200;
-/// Anchors looked up in one request when searching for the common ancestor.
-const SEARCH_MAX: usize = 32;
-/// A chain is halted when so many searches in a row found no block that still stands.
-const FRUITLESS_MAX: u32 = 5;
 
 /// Which question is open.
 #[derive(Debug)]
@@ -28,9 +26,9 @@ enum Phase {
     Tip,
     /// The logs of a range; `again` if there is more to ask at once after it.
     Scan { from: i64, to: i64, again: bool },
-    /// Does it all still hold?
+    /// Does a second answer agree?
     Verify(Scanned),
-    /// Which anchor below this height still stands?
+    /// Which anchor below this height is still canonical?
     Search { below: i64 },
 }
 
@@ -42,10 +40,10 @@ struct Scanned {
     /// Whether there is more to ask at once after it.
     again: bool,
     /// The logs that are ours.
-    logs: Vec<Log>,
-    /// The blocks to look at again: each with logs, the end, and in a short range all others too.
+    logs: Vec<EventLog>,
+    /// The blocks to fetch again: each with logs, the end, and in a short range all others too.
     blocks: Vec<Block>,
-    /// The transactions to look up.
+    /// The transactions whose receipts to fetch.
     transactions: Vec<TxHash>,
 }
 
@@ -63,7 +61,7 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// Goes on where the published records end.
+    /// Continues where the published records end.
     pub(crate) fn new(rules: Rules, mut history: Option<History>) -> Self {
         if let Some(history) = &mut history {
             history.prune(rules.reorg_window);
@@ -143,7 +141,7 @@ impl Cursor {
         }
     }
 
-    /// Takes note that there is no answer, and begins the step again.
+    /// Begins the step again: there is no answer.
     pub(crate) fn fail(&mut self, refusal: Refusal) -> Next {
         let start = if self.history.is_some() { Phase::Tip } else { Phase::Begin };
         let phase = std::mem::replace(&mut self.phase, start);
@@ -369,64 +367,6 @@ impl Cursor {
         self.range.grow(used);
         let next = if step.again { Next::Ask } else { Next::AtTip };
         Decision { notes, ..self.publish(records, next) }
-    }
-
-    fn search_page(&self, below: i64) -> Vec<Block> {
-        self.history.as_ref().map_or_else(Vec::new, |h| h.anchors_below(below, SEARCH_MAX))
-    }
-
-    fn search(&mut self, below: i64, headers: &[Option<Header>], now: UnixMicros) -> Decision {
-        let page = self.search_page(below);
-        let Some(oldest) = page.last() else { return self.give_up() };
-        for (anchor, header) in page.iter().zip(headers) {
-            let Some(header) = header else { return Next::Behind.into() };
-            if header.block.number != anchor.number {
-                return Next::Retry("the endpoint answered with another block").into();
-            }
-            if header.block.hash == anchor.hash {
-                return self.rewind(*anchor, now);
-            }
-        }
-        self.phase = Phase::Search { below: oldest.number };
-        Next::Ask.into()
-    }
-
-    fn rewind(&mut self, ancestor: Block, now: UnixMicros) -> Decision {
-        let Some(history) = &self.history else { return Next::Ask.into() };
-        let from = history.last();
-        if ancestor == from {
-            // The second look that a rewind needs: some other node of the endpoint had answered.
-            return Next::Retry("the endpoint wavers about the last scanned block").into();
-        }
-        if ancestor.number < history.head().finalized {
-            return self.give_up();
-        }
-        let epoch = Epoch(history.epoch().0.saturating_add(1));
-        let orphaned: Vec<(Block, Observation)> = history.above(ancestor.number).collect();
-        let retracted = orphaned.len();
-        self.tags = self.tags.up_to(ancestor.number);
-        let mut records: Vec<ChainRecord> = orphaned
-            .into_iter()
-            .map(|(block, seen)| self.record(epoch, block, now, ChainBody::Retract(seen)))
-            .collect();
-        let head = ChainBody::Head(self.head(ancestor.number, &[]));
-        records.push(self.record(epoch, ancestor, now, head));
-        let notes = vec![Note::Rewound { from, to: ancestor, retracted }];
-        Decision { notes, ..self.publish(records, Next::Ask) }
-    }
-
-    /// No block that may be gone back to still stands. One node that is stuck on a dead fork says
-    /// so too: it must be said a few times in a row, with waits between.
-    fn give_up(&mut self) -> Decision {
-        self.fruitless = self.fruitless.saturating_add(1);
-        let Some(history) = self.history.as_ref().filter(|_| self.fruitless >= FRUITLESS_MAX)
-        else {
-            return Next::Retry("the endpoint is on a chain that leaves ours below finality")
-                .into();
-        };
-        let (floor, last) = (history.floor(self.rules.reorg_window), history.last().number);
-        Next::Halt(format!("scanned up to {last}, but no block from {floor} on still stands"))
-            .into()
     }
 
     /// What a head at `number` says. `fresh` are the heights of the anchors that the same step

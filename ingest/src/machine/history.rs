@@ -15,12 +15,11 @@ pub(crate) struct History {
     epoch: Epoch,
     /// The last scanned block.
     last: Block,
-    /// What the last head said.
+    /// The last published head.
     head: Head,
-    /// When that was.
     observed_at: UnixMicros,
     /// Blocks that were on the chain when scanned: every head and every block with a transfer, so
-    /// that a rewind to the newest one that still stands takes back no transfer that still stands.
+    /// that a rewind to the newest canonical one retracts no canonical transfer.
     anchors: BTreeMap<i64, Block>,
     /// Transfers that were not retracted, by place.
     live: BTreeMap<(i64, i32), (Block, Observation)>,
@@ -28,7 +27,7 @@ pub(crate) struct History {
 
 impl History {
     /// Takes the next record of a lane or chain. What comes before the first head is below it, and
-    /// so beyond taking back.
+    /// so beyond any retract.
     pub(crate) fn fold(history: Option<Self>, record: &ChainRecord) -> Option<Self> {
         match (history, &record.body) {
             (Some(mut history), _) => {

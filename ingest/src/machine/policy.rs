@@ -26,7 +26,6 @@ pub struct Tier {
 /// The confirmation policy of a chain: tiers by rising amount, the last without a bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// The tiers.
     pub tiers: Vec<Tier>,
 }
 

@@ -3,7 +3,7 @@
 use schemas::record::Block;
 use schemas::{BlockHash, TxHash};
 
-/// A block to look up.
+/// A block to fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Point {
     /// The endpoint's head.
@@ -16,28 +16,21 @@ pub(crate) enum Point {
     Number(i64),
 }
 
-/// Where to look for Transfer events to our wallets.
+/// Where to search for Transfer events to the configured wallets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Span {
     /// All blocks from one height to another, both included.
-    Range {
-        /// First.
-        from: i64,
-        /// Last.
-        to: i64,
-    },
+    Range { from: i64, to: i64 },
     /// One block: an endpoint that does not have it says so instead of finding nothing.
     Block(BlockHash),
 }
 
-/// One request: blocks are looked up before logs, in this order where the endpoint keeps an order.
+/// One request: blocks are fetched before logs, in this order where the endpoint keeps an order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Ask {
-    /// Blocks to look up.
     pub(crate) blocks: Vec<Point>,
-    /// Logs to search for.
     pub(crate) logs: Vec<Span>,
-    /// Transactions whose outcome to look up.
+    /// Transactions whose receipts to fetch.
     pub(crate) receipts: Vec<TxHash>,
 }
 
@@ -47,7 +40,7 @@ pub(crate) struct Answer {
     /// The blocks; none where the endpoint has none.
     pub(crate) blocks: Vec<Option<Header>>,
     /// The logs, as the endpoint gave them.
-    pub(crate) logs: Vec<Vec<Log>>,
+    pub(crate) logs: Vec<Vec<EventLog>>,
     /// The outcomes; none where the endpoint does not have the transaction.
     pub(crate) receipts: Vec<Option<Receipt>>,
 }
@@ -61,29 +54,23 @@ pub(crate) struct Receipt {
     pub(crate) succeeded: bool,
 }
 
-/// The part of a block header that is looked at. Other fields differ between chains.
+/// The part of a block header that is read. Other fields differ between chains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// The block.
     pub(crate) block: Block,
-    /// Hash of its parent.
     pub(crate) parent: BlockHash,
 }
 
 /// An event as the endpoint gave it, unchecked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Log {
-    /// The contract.
+pub(crate) struct EventLog {
     pub(crate) address: [u8; 20],
     /// Signature and indexed arguments.
     pub(crate) topics: Vec<[u8; 32]>,
     /// The other arguments.
     pub(crate) data: Vec<u8>,
-    /// Height of its block.
     pub(crate) block_number: i64,
-    /// Hash of its block.
     pub(crate) block_hash: BlockHash,
-    /// Its transaction.
     pub(crate) tx_hash: TxHash,
     /// Position in its block.
     pub(crate) log_index: i32,

@@ -19,7 +19,7 @@ impl RangeSize {
         self.blocks
     }
 
-    /// A range of `used` blocks was served. Only a full range tells that more would do.
+    /// A range of `used` blocks was served. Only a full range shows that more would do.
     pub(crate) fn grow(&mut self, used: i64) {
         if used >= self.blocks {
             self.blocks = (self.blocks + self.blocks / 4 + 1).min(self.blocks_max);

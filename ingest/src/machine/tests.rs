@@ -296,7 +296,7 @@ fn a_reorganisation_below_the_window_halts_and_never_guesses() {
     }
     let (records, next) = drive(&mut cursor, &node);
     assert_eq!(records, []);
-    assert_eq!(next, Next::Halt("scanned up to 30, but no block from 22 on still stands".into()));
+    assert_eq!(next, Next::Halt("scanned up to 30, but no block from 22 on is canonical".into()));
     // One block less is within the window.
     let mut node = Node::new(30);
     let mut cursor = at_tip(depth(3), &node);
@@ -360,7 +360,7 @@ fn what_differs_between_two_answers_is_not_published() {
     assert_eq!(changed(&|answer| answer.logs[0][0].data[31] += 1), retry);
     let extra = answer.logs[0][0].clone();
     let end = node.head();
-    let late = Log { block_number: end.number, block_hash: end.hash, ..extra };
+    let late = EventLog { block_number: end.number, block_hash: end.hash, ..extra };
     assert_eq!(changed(&|answer| answer.logs[1].push(late.clone())), retry);
     let orphan = later.answer(&Ask { blocks: vec![Point::Number(11)], ..Ask::default() }).unwrap();
     assert_eq!(

@@ -7,7 +7,7 @@ use alloy_sol_types::SolEvent as _;
 use schemas::record::Observation;
 use schemas::{Address, Amount, Blockchain, PaymentKey, TokenContract, TxHash};
 
-use super::question::Log;
+use super::question::EventLog;
 
 mod abi {
     //! The one event that is read.
@@ -56,10 +56,10 @@ impl Watch {
     /// What contradicts the question or itself: nothing of such an answer can be used.
     pub(crate) fn sift(
         &self,
-        logs: impl IntoIterator<Item = Log>,
+        logs: impl IntoIterator<Item = EventLog>,
         from: i64,
         to: i64,
-    ) -> Result<Vec<Log>, &'static str> {
+    ) -> Result<Vec<EventLog>, &'static str> {
         let mut ours = Vec::new();
         for log in logs {
             if log.removed {
@@ -88,7 +88,7 @@ impl Watch {
 
     /// The payments among the sifted logs of one block, and what could not be read. Zero values are
     /// dropped: anyone can emit them for free in anyone's name.
-    pub(crate) fn observe(&self, logs: &[Log]) -> (Vec<Observation>, Vec<Skipped>) {
+    pub(crate) fn observe(&self, logs: &[EventLog]) -> (Vec<Observation>, Vec<Skipped>) {
         let (mut seen, mut skipped) = (Vec::new(), Vec::new());
         let mut equal: HashMap<PaymentKey, i32> = HashMap::new();
         for log in logs {
@@ -111,14 +111,14 @@ impl Watch {
         (seen, skipped)
     }
 
-    fn is_ours(&self, log: &Log) -> bool {
+    fn is_ours(&self, log: &EventLog) -> bool {
         let [signature, _, to] = log.topics.as_slice() else { return false };
         *signature == TRANSFER_TOPIC
             && self.token(log.address).is_some()
             && self.wallets.contains(to)
     }
 
-    fn read(&self, log: &Log) -> Option<Observation> {
+    fn read(&self, log: &EventLog) -> Option<Observation> {
         let token = self.token(log.address)?;
         let topics = log.topics.iter().copied().map(B256::new);
         let event = abi::Transfer::decode_raw_log(topics, &log.data).ok()?;
@@ -164,8 +164,8 @@ mod tests {
         Watch::new(Blockchain::Eth, vec![token], &[WALLET])
     }
 
-    fn log(number: i64, index: i32, value: U256) -> Log {
-        Log {
+    fn log(number: i64, index: i32, value: U256) -> EventLog {
+        EventLog {
             address: TOKEN,
             topics: vec![TRANSFER_TOPIC, topic(&PAYER), topic(&WALLET)],
             data: value.to_be_bytes::<32>().to_vec(),
@@ -177,7 +177,7 @@ mod tests {
         }
     }
 
-    fn one(number: i64, index: i32) -> Log {
+    fn one(number: i64, index: i32) -> EventLog {
         log(number, index, U256::from(1_500_000))
     }
 
@@ -189,17 +189,18 @@ mod tests {
 
     #[test]
     fn foreign_logs_are_ignored_and_ours_sorted_and_counted_once() {
-        let other_contract = Log { address: [0xbb; 20], ..one(5, 7) };
+        let other_contract = EventLog { address: [0xbb; 20], ..one(5, 7) };
         let other_wallet =
-            Log { topics: vec![TRANSFER_TOPIC, topic(&PAYER), topic(&PAYER)], ..one(5, 8) };
-        let other_event = Log { topics: vec![[9; 32], topic(&PAYER), topic(&WALLET)], ..one(5, 9) };
-        let nft = Log {
+            EventLog { topics: vec![TRANSFER_TOPIC, topic(&PAYER), topic(&PAYER)], ..one(5, 8) };
+        let other_event =
+            EventLog { topics: vec![[9; 32], topic(&PAYER), topic(&WALLET)], ..one(5, 9) };
+        let nft = EventLog {
             topics: vec![TRANSFER_TOPIC, topic(&PAYER), topic(&WALLET), [1; 32]],
             ..one(5, 10)
         };
         let mut dirty = topic(&WALLET);
         dirty[0] = 1;
-        let dirty = Log { topics: vec![TRANSFER_TOPIC, topic(&PAYER), dirty], ..one(5, 11) };
+        let dirty = EventLog { topics: vec![TRANSFER_TOPIC, topic(&PAYER), dirty], ..one(5, 11) };
         let logs = [
             one(6, 0),
             other_contract,
@@ -217,9 +218,9 @@ mod tests {
 
     #[test]
     fn answers_that_contradict_are_refused() {
-        let fork = Log { block_hash: Hash([0xff; 32]), ..one(5, 4) };
-        let twice = Log { tx_hash: Hash([8; 32]), ..one(5, 3) };
-        let removed = Log { removed: true, ..one(5, 4) };
+        let fork = EventLog { block_hash: Hash([0xff; 32]), ..one(5, 4) };
+        let twice = EventLog { tx_hash: Hash([8; 32]), ..one(5, 3) };
+        let removed = EventLog { removed: true, ..one(5, 4) };
         for (logs, reason) in [
             (vec![one(5, 3), fork], "logs of two forks are in one answer"),
             (vec![one(5, 3), twice], "logs of two forks are in one answer"),
@@ -234,11 +235,11 @@ mod tests {
     #[test]
     fn equal_transfers_of_a_transaction_are_numbered_in_log_order() {
         let other_amount = log(5, 3, U256::from(2));
-        let other_tx = Log { tx_hash: Hash([8; 32]), ..one(5, 4) };
+        let other_tx = EventLog { tx_hash: Hash([8; 32]), ..one(5, 4) };
         let (seen, skipped) =
             watch().observe(&[one(5, 1), one(5, 2), other_amount, other_tx, one(5, 9)]);
-        let told: Vec<_> = seen.iter().map(|o| (o.log_index, o.ordinal)).collect();
-        assert_eq!(told, [(1, 0), (2, 1), (3, 0), (4, 0), (9, 2)]);
+        let ordinals: Vec<_> = seen.iter().map(|o| (o.log_index, o.ordinal)).collect();
+        assert_eq!(ordinals, [(1, 0), (2, 1), (3, 0), (4, 0), (9, 2)]);
         assert_eq!(skipped, []);
         assert_eq!(seen[0].value, Amount::parse("1.5").unwrap());
         assert_eq!((seen[0].from_address, seen[0].to_address), (PAYER, WALLET));
@@ -247,7 +248,7 @@ mod tests {
 
     #[test]
     fn zero_is_dropped_and_the_unreadable_is_reported() {
-        let broken = Log { data: vec![1, 2], ..one(5, 2) };
+        let broken = EventLog { data: vec![1, 2], ..one(5, 2) };
         let (seen, skipped) = watch().observe(&[
             log(5, 0, U256::ZERO),
             log(5, 1, U256::MAX),

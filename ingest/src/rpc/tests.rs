@@ -10,7 +10,7 @@ fn ask(count: i64) -> Ask {
     Ask { blocks: (1..=count).map(Point::Number).collect(), ..Ask::default() }
 }
 
-/// Takes at most so many calls at once and refuses more in these words; 0 is everything.
+/// Takes at most this many calls at once and refuses more in these words; 0 refuses none.
 fn at_most(calls_max: usize, status: u16, refusal: &'static str) -> Answers {
     Arc::new(move |calls: &[Value]| {
         if calls.len() > calls_max {

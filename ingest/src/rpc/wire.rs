@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
-use crate::machine::{Header, Log, Point, Receipt, Refusal};
+use crate::machine::{EventLog, Header, Point, Receipt, Refusal};
 
 /// One call of a batch.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,12 +16,12 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Looks the outcome of a transaction up.
+    /// Fetches the outcome of a transaction.
     pub(super) fn receipt(transaction: TxHash) -> Self {
         Self { method: "eth_getTransactionReceipt", params: json!([transaction]) }
     }
 
-    /// Looks a block up.
+    /// Fetches a block.
     pub(super) fn block(point: Point) -> Self {
         let which = match point {
             Point::Latest => json!("latest"),
@@ -70,7 +70,7 @@ pub(super) fn results(body: &[u8], count: usize) -> Result<Vec<Result<Value, Fai
         match (id.and_then(|id| results.get_mut(id)), refused, result) {
             (Some(place), Some(failure), _) => *place = Some(Err(failure)),
             (Some(place), None, Some(result)) => *place = Some(Ok(result)),
-            // Refused before its calls were looked at.
+            // Refused before its calls were read.
             (None, Some(failure), _) => return Err(failure),
             _ => return Err(Failure::from_body(&text())),
         }
@@ -82,7 +82,7 @@ pub(super) fn results(body: &[u8], count: usize) -> Result<Vec<Result<Value, Fai
 fn error(error: &Value) -> Failure {
     let code = error.get("code").and_then(Value::as_i64).unwrap_or_default();
     let message = error.get("message").and_then(Value::as_str).unwrap_or_default();
-    // Some put the words that tell range from rate into `data`.
+    // Some put the words that separate range from rate into `data`.
     let data = error.get("data").and_then(Value::as_str).unwrap_or_default();
     Failure::from_rpc(code, format!("{message} {data}").trim())
 }
@@ -132,10 +132,10 @@ pub(super) fn header(value: Value) -> Result<Option<Header>, Failure> {
 }
 
 /// A list of logs.
-pub(super) fn logs(value: Value) -> Result<Vec<Log>, Failure> {
+pub(super) fn logs(value: Value) -> Result<Vec<EventLog>, Failure> {
     let list: Vec<WireLog> = serde_json::from_value(value).map_err(|e| malformed("logs", &e))?;
     let log = |wire: WireLog| {
-        Some(Log {
+        Some(EventLog {
             address: bytes(&wire.address)?.try_into().ok()?,
             topics: wire.topics.into_iter().map(|topic| topic.0).collect(),
             data: bytes(&wire.data)?,
@@ -285,7 +285,7 @@ mod tests {
         let error = json!({ "code": -32000, "message": "unknown block" });
         let refused = one(json!({ "id": 0, "error": error })).unwrap();
         assert_eq!(refused[0].as_ref().unwrap_err().refusal, Refusal::Behind);
-        // Refused before it was looked at.
+        // Refused before it was read.
         let refused = one(json!({ "id": null, "error": error })).unwrap_err();
         assert_eq!(refused.refusal, Refusal::Behind);
         let tron = one(json!({ "Error": "lack of computing resources" })).unwrap_err();

@@ -7,7 +7,7 @@ use schemas::{Address, AddressFamily, Amount, BlockHash, Hash, Stablecoin, TxHas
 
 use super::wallet;
 use crate::machine::{
-    Answer, Ask, Header, Log, Point, Receipt, Refusal, Span, TRANSFER_TOPIC, topic,
+    Answer, Ask, EventLog, Header, Point, Receipt, Refusal, Span, TRANSFER_TOPIC, topic,
 };
 
 pub(crate) const TOKEN: [u8; 20] = [0xaa; 20];
@@ -179,7 +179,7 @@ impl Node {
         Ok(Answer { blocks: blocks.collect(), logs: logs?, receipts: receipts.collect() })
     }
 
-    fn logs(&self, span: Span) -> Result<Vec<Log>, Refusal> {
+    fn logs(&self, span: Span) -> Result<Vec<EventLog>, Refusal> {
         let (from, to) = match span {
             Span::Block(hash) => {
                 let mined = self.blocks.iter().find(|mined| mined.header.block.hash == hash);
@@ -208,8 +208,8 @@ impl Node {
     }
 }
 
-fn block_logs(mined: &Mined) -> Vec<Log> {
-    let log = |hash: BlockHash, tx_hash, payment: &Payment, log_index| Log {
+fn block_logs(mined: &Mined) -> Vec<EventLog> {
+    let log = |hash: BlockHash, tx_hash, payment: &Payment, log_index| EventLog {
         address: TOKEN,
         topics: vec![TRANSFER_TOPIC, topic(&PAYER), topic(&wallet(payment.wallet))],
         data: [[0; 16], payment.value.to_be_bytes()].concat(),

@@ -58,15 +58,15 @@ async fn dust_stops_nothing_and_equal_transfers_of_a_transaction_are_two_payment
     chain.mine(1).unwrap();
     world.until_head(ETH, &chain);
     run.stop().await;
-    let told = world.told(ETH);
-    assert_eq!(told.transactions(), sent);
+    let published = world.published(ETH);
+    assert_eq!(published.transactions(), sent);
     let last: Vec<_> =
-        told.live.values().rev().take(2).map(|(block, seen)| (block, seen)).collect();
+        published.live.values().rev().take(2).map(|(block, seen)| (block, seen)).collect();
     let [(block, second), (_, first)] = last.as_slice() else { panic!() };
     assert_eq!((first.log_index, first.ordinal, second.log_index, second.ordinal), (0, 0, 4, 1));
     assert_eq!(first.value, Amount::parse("0.000007").unwrap());
     assert_eq!(block.timestamp.0, i64::try_from(chain.head().timestamp).unwrap());
-    let progress = told.progress.clone().unwrap();
+    let progress = published.progress.clone().unwrap();
     assert_eq!((progress.confirmed, progress.head.number), (29, 31));
 }
 
@@ -83,11 +83,11 @@ async fn a_reorganisation_moves_a_transaction() {
     chain.reorg(1, Reorg::Move { tx: tx(moved), to_offset: 1 }).unwrap();
     world.until_head(ETH, &chain);
     run.stop().await;
-    let told = world.told(ETH);
-    assert_eq!(told.transactions(), [kept, moved]);
+    let published = world.published(ETH);
+    assert_eq!(published.transactions(), [kept, moved]);
     let retracts = |record: &&ChainRecord| matches!(record.body, ChainBody::Retract(_));
-    assert_eq!(told.records.iter().filter(retracts).count(), 2);
-    let payments: Vec<_> = told
+    assert_eq!(published.records.iter().filter(retracts).count(), 2);
+    let payments: Vec<_> = published
         .records
         .iter()
         .filter_map(|record| match &record.body {
@@ -117,15 +117,15 @@ async fn a_restart_in_the_middle_of_a_reorganisation_goes_on_there() {
     chain.reorg(2, Reorg::Drop(tx(dropped))).unwrap();
     // It ends by itself, right after the step that retracts.
     run.task.await.unwrap().unwrap();
-    world.until("retracted", |world| world.told(ETH).transactions() == [kept]);
-    assert_eq!(world.told(ETH).head().map(|head| head.number), Some(21));
+    world.until("retracted", |world| world.published(ETH).transactions() == [kept]);
+    assert_eq!(world.published(ETH).head().map(|head| head.number), Some(21));
     // While nobody looks, the chain is reorganised again.
     chain.reorg(2, Reorg::Keep).unwrap();
     let run = world.run(config(ETH, devnet.url()));
     world.until_head(ETH, &chain);
     run.stop().await;
-    assert_eq!(world.told(ETH).transactions(), [kept, moved]);
-    assert_eq!(world.told(ETH).progress.as_ref().unwrap().epoch.0, 1);
+    assert_eq!(world.published(ETH).transactions(), [kept, moved]);
+    assert_eq!(world.published(ETH).progress.as_ref().unwrap().epoch.0, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
@@ -152,7 +152,7 @@ async fn faults_of_the_endpoint_lose_nothing() {
         world.until_head(ETH, &chain);
     }
     run.stop().await;
-    assert_eq!(world.told(ETH).transactions(), sent);
+    assert_eq!(world.published(ETH).transactions(), sent);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
@@ -170,7 +170,7 @@ async fn catching_up_adapts_to_the_range_that_the_endpoint_serves() {
     let run = world.run(chain_config);
     world.until_head(ETH, &chain);
     run.stop().await;
-    assert_eq!(world.told(ETH).transactions(), sent);
+    assert_eq!(world.published(ETH).transactions(), sent);
     // 180 blocks by hash once each, and in steps of at most 7 a few requests for each range; block
     // by block it would be twice as many as blocks.
     let asked = chain.request_count("eth_getLogs");
@@ -185,18 +185,18 @@ async fn logs_that_trail_their_headers_are_caught_by_a_lag() {
     let mut chain_config = config(ETH, devnet.url());
     chain_config.lag = 1;
     let run = world.run(chain_config);
-    world.until("begun", |world| world.told.contains_key(&ETH));
+    world.until("begun", |world| world.published.contains_key(&ETH));
     let mut sent = Vec::new();
     for _ in 0..5 {
         sent.push(pay(&chain, 0, 5));
         chain.mine(1).unwrap();
         let before_head = i64::try_from(chain.head().number).unwrap() - 1;
         world.until("scanned up to the block before the head", |world| {
-            world.told(ETH).head().is_some_and(|head| head.number == before_head)
+            world.published(ETH).head().is_some_and(|head| head.number == before_head)
         });
     }
     chain.mine(1).unwrap();
-    world.until("all told", |world| world.told(ETH).transactions() == sent);
+    world.until("all published", |world| world.published(ETH).transactions() == sent);
     run.stop().await;
 }
 
@@ -224,10 +224,10 @@ async fn a_chain_with_a_wrong_endpoint_or_log_halts_alone() {
     });
     let sent = pay(&chain, 0, 5);
     chain.mine(1).unwrap();
-    world.until("told", |world| {
-        world.told.get(&ETH).is_some_and(|told| told.transactions() == [sent])
+    world.until("published", |world| {
+        world.published.get(&ETH).is_some_and(|published| published.transactions() == [sent])
     });
-    assert!(!world.told.contains_key(&ELSEWHERE));
+    assert!(!world.published.contains_key(&ELSEWHERE));
     for run in halted.into_iter().chain([well]) {
         assert!(!run.task.is_finished());
         run.stop().await;
@@ -261,7 +261,7 @@ async fn an_aborted_step_is_tried_again_unchanged() {
     chain.mine(1).unwrap();
     world.until_head(ETH, &chain);
     run.stop().await;
-    assert_eq!(world.told(ETH).transactions(), [sent]);
+    assert_eq!(world.published(ETH).transactions(), [sent]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
@@ -280,8 +280,8 @@ async fn a_halted_chain_raises_an_alarm_and_stops_no_other() {
     let sent = pay(&polygon.chain(), 0, 5);
     polygon.chain().mine(1).unwrap();
     world.until_head(Blockchain::Polygon, &polygon.chain());
-    assert_eq!(world.told(Blockchain::Polygon).transactions(), [sent]);
-    assert_eq!(world.told(HALTED).progress.as_ref().unwrap().head.number, 60);
+    assert_eq!(world.published(Blockchain::Polygon).transactions(), [sent]);
+    assert_eq!(world.published(HALTED).progress.as_ref().unwrap().head.number, 60);
     for run in runs {
         assert!(!run.task.is_finished());
         run.stop().await;
@@ -301,10 +301,10 @@ async fn tron_is_followed_with_its_own_addresses() {
     world.until_head(Blockchain::Tron, &chain);
     chain.mine(6).unwrap();
     world.until("confirmed by the tag", |world| {
-        world.told(Blockchain::Tron).progress.as_ref().is_some_and(|p| p.confirmed == 21)
+        world.published(Blockchain::Tron).progress.as_ref().is_some_and(|p| p.confirmed == 21)
     });
     run.stop().await;
-    let (_, seen) = world.told(Blockchain::Tron).live.values().next().unwrap();
+    let (_, seen) = world.published(Blockchain::Tron).live.values().next().unwrap();
     let expected = Address::new(Blockchain::Tron.address_family(), wallet(0).0.0);
     assert_eq!(seen.to_address, expected);
     assert!(seen.to_address.to_string().starts_with('T'));
@@ -329,6 +329,6 @@ async fn more_wallets_than_a_filter_takes_and_none_at_all() {
     for run in runs {
         run.stop().await;
     }
-    assert_eq!(world.told(ETH).transactions(), sent);
-    assert_eq!(world.told(Blockchain::Base).transactions(), []);
+    assert_eq!(world.published(ETH).transactions(), sent);
+    assert_eq!(world.published(Blockchain::Base).transactions(), []);
 }

@@ -133,8 +133,8 @@ async fn chains_are_shared_out_and_taken_over_without_a_gap() {
     assert_eq!(seen(&takeovers)[3], taken("b", FIRST));
     b.stop();
     let (of_first, of_last): (Vec<_>, Vec<_>) = sent.into_iter().unzip();
-    assert_eq!(world.told(FIRST).transactions(), of_first);
-    assert_eq!(world.told(LAST).transactions(), of_last);
+    assert_eq!(world.published(FIRST).transactions(), of_first);
+    assert_eq!(world.published(LAST).transactions(), of_last);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
@@ -153,7 +153,7 @@ async fn a_chain_that_was_fenced_and_is_still_ours_is_taken_up_again() {
     let sent = pay(&last.chain(), 0, 5);
     last.chain().mine(1).unwrap();
     world.until_head(LAST, &last.chain());
-    assert_eq!(world.told(LAST).transactions(), [sent]);
+    assert_eq!(world.published(LAST).transactions(), [sent]);
     world.until_head(FIRST, &first.chain());
     assert_eq!(seen(&takeovers).len(), 3, "{takeovers:?}");
     process.stop();

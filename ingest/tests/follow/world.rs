@@ -1,4 +1,4 @@
-//! A development chain, the embedded log, and a reader of what ingest tells.
+//! A development chain, the embedded log, and a reader of what ingest publishes.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -95,12 +95,12 @@ pub(crate) struct World {
     pub(crate) log: EmbeddedLog,
     tail: Box<dyn Tail>,
     _dir: tempfile::TempDir,
-    pub(crate) told: BTreeMap<Blockchain, Told>,
+    pub(crate) published: BTreeMap<Blockchain, Published>,
 }
 
 /// What a reader of one chain holds to be true.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct Published {
     pub(crate) records: Vec<ChainRecord>,
     pub(crate) live: BTreeMap<(i64, i32), (Block, Observation)>,
     /// The last head of each lane.
@@ -108,7 +108,7 @@ pub(crate) struct Told {
     pub(crate) progress: Option<ChainProgress>,
 }
 
-impl Told {
+impl Published {
     /// The head, once every lane and the progress have it.
     pub(crate) fn head(&self) -> Option<Block> {
         let mut heads = self.heads.values().map(|record| (record.epoch, record.block));
@@ -129,7 +129,10 @@ impl Told {
         match &record.body {
             ChainBody::Transfer(seen) => {
                 let place = (record.block.number, seen.log_index);
-                assert!(self.live.insert(place, (record.block, *seen)).is_none(), "told twice");
+                assert!(
+                    self.live.insert(place, (record.block, *seen)).is_none(),
+                    "published twice"
+                );
             }
             ChainBody::Retract(seen) => {
                 let place = (record.block.number, seen.log_index);
@@ -148,7 +151,7 @@ impl World {
         let dir = tempfile::tempdir().unwrap();
         let log = EmbeddedLog::open(dir.path(), LAYOUT, Arc::new(SystemClock)).unwrap();
         let tail = log.tail(&[Topic::TransfersRaw, Topic::Chains]).unwrap();
-        Self { log, tail, _dir: dir, told: BTreeMap::new() }
+        Self { log, tail, _dir: dir, published: BTreeMap::new() }
     }
 
     pub(crate) fn run(&self, chain: ChainConfig) -> Run {
@@ -166,8 +169,8 @@ impl World {
         Run { stop, task }
     }
 
-    pub(crate) fn told(&self, blockchain: Blockchain) -> &Told {
-        &self.told[&blockchain]
+    pub(crate) fn published(&self, blockchain: Blockchain) -> &Published {
+        &self.published[&blockchain]
     }
 
     /// Reads on until a condition holds.
@@ -182,7 +185,7 @@ impl World {
     /// Reads on until the chain is scanned up to its head.
     pub(crate) fn until_head(&mut self, blockchain: Blockchain, chain: &Chain) {
         self.until("scanned up to the head", |world| {
-            let head = world.told.get(&blockchain).and_then(Told::head);
+            let head = world.published.get(&blockchain).and_then(Published::head);
             head.is_some_and(|head| head.hash.0 == chain.head().hash.0)
         });
     }
@@ -194,13 +197,14 @@ impl World {
             let value = record.value.as_deref().unwrap();
             if record.from.topic == Topic::Chains {
                 let progress: ChainProgress = schemas::decode(value).unwrap();
-                let told = self.told.entry(progress.blockchain).or_default();
-                let before = told.progress.replace(progress).map(|progress| progress.updated_at);
-                assert!(before < told.progress.as_ref().map(|progress| progress.updated_at));
+                let published = self.published.entry(progress.blockchain).or_default();
+                let before =
+                    published.progress.replace(progress).map(|progress| progress.updated_at);
+                assert!(before < published.progress.as_ref().map(|progress| progress.updated_at));
             } else {
                 let decoded: ChainRecord = schemas::decode(value).unwrap();
-                let told = self.told.entry(decoded.blockchain).or_default();
-                told.apply(record.from.partition.0, decoded);
+                let published = self.published.entry(decoded.blockchain).or_default();
+                published.apply(record.from.partition.0, decoded);
             }
         }
     }

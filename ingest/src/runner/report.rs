@@ -1,0 +1,119 @@
+//! What following a chain logs and counts.
+
+use metrics::{counter, gauge, histogram};
+use schemas::record::{ChainBody, ChainRecord};
+
+use super::Runner;
+use crate::machine::{Cursor, Decision, History, Note};
+use crate::metrics as names;
+use crate::rpc::Failure;
+
+impl Runner {
+    pub(super) fn count_failure(&self, failure: &Failure) {
+        let (name, class) = (self.chain.blockchain.as_str(), failure.refusal.class());
+        counter!(names::RPC_ERRORS_TOTAL, "blockchain" => name, "class" => class).increment(1);
+    }
+
+    pub(super) fn count(&self, records: &[ChainRecord]) {
+        let name = self.chain.blockchain.as_str();
+        let (mut transfers, mut retracts) = (0, 0);
+        for record in records {
+            match record.body {
+                ChainBody::Transfer(_) => transfers += 1,
+                ChainBody::Retract(_) => retracts += 1,
+                ChainBody::Head(_) => {}
+            }
+        }
+        counter!(names::STEPS_TOTAL, "blockchain" => name).increment(1);
+        counter!(names::TRANSFERS_TOTAL, "blockchain" => name).increment(transfers);
+        counter!(names::RETRACTS_TOTAL, "blockchain" => name).increment(retracts);
+        if let Some(last) = records.last() {
+            tracing::debug!(
+                blockchain = name,
+                block.number = last.block.number,
+                transfers,
+                retracts,
+                "published a step of {name}"
+            );
+        }
+    }
+
+    pub(super) fn measure(&self, cursor: &Cursor, decision: &Decision) {
+        let name = self.chain.blockchain.as_str();
+        // Blocks and seconds stay far below 2^52, where an f64 is exact.
+        gauge!(names::RANGE_BLOCKS, "blockchain" => name).set(cursor.range_blocks() as f64);
+        let Some(history) = cursor.history() else { return };
+        let age = self.clock.now().seconds().0.saturating_sub(history.last().timestamp.0);
+        gauge!(names::LAG_SECONDS, "blockchain" => name).set(age as f64);
+        if !decision.publish.is_empty() {
+            gauge!(names::HEAD_BLOCK, "blockchain" => name).set(history.last().number as f64);
+            gauge!(names::FINALIZED_BLOCK, "blockchain" => name)
+                .set(history.head().finalized as f64);
+        }
+    }
+
+    pub(super) fn warn_of_unused_endpoints(&self) {
+        let unused = self.chain.rpc_unused;
+        if unused > 0 {
+            let name = self.chain.blockchain.as_str();
+            tracing::warn!(
+                blockchain = name,
+                endpoint = %self.chain.rpc_url,
+                unused,
+                "only the first endpoint of {name} is used"
+            );
+        }
+    }
+
+    pub(super) fn log_start(&self, history: Option<&History>) {
+        let name = self.chain.blockchain.as_str();
+        let endpoint = self.chain.rpc_url.to_string();
+        match history {
+            Some(history) => tracing::info!(
+                blockchain = name,
+                endpoint,
+                block.number = history.last().number,
+                epoch = history.epoch().0,
+                "following {name} from the last published head"
+            ),
+            None => tracing::info!(
+                blockchain = name,
+                endpoint,
+                "following {name} for the first time: the log has no record of it"
+            ),
+        }
+    }
+
+    pub(super) fn report_notes(&self, notes: &[Note]) {
+        let name = self.chain.blockchain.as_str();
+        for note in notes {
+            match note {
+                Note::Skipped(skipped) => {
+                    counter!(names::SKIPPED_TOTAL, "blockchain" => name).increment(1);
+                    tracing::error!(
+                        blockchain = name,
+                        contract = %skipped.contract,
+                        txn_hash = %skipped.tx_hash,
+                        log_index = skipped.log_index,
+                        "transfer skipped: its value exceeds what an amount can hold; check the \
+                         contract and its decimals in the configuration"
+                    );
+                }
+                Note::Rewound { from, to, retracted } => {
+                    let depth = from.number.saturating_sub(to.number);
+                    histogram!(names::REORG_DEPTH_BLOCKS, "blockchain" => name)
+                        .record(depth as f64);
+                    tracing::warn!(
+                        blockchain = name,
+                        from.number = from.number,
+                        from.hash = %from.hash,
+                        to.number = to.number,
+                        to.hash = %to.hash,
+                        retracted,
+                        "{name} was reorganised: rewinding to the newest block that is still canonical"
+                    );
+                }
+            }
+        }
+    }
+}
