@@ -1,6 +1,6 @@
 //! Which addresses may be called: keeps receivers' URLs from reaching into the operator's network.
 //!
-//! A name is looked up and its addresses are judged in one step, by the resolver that the HTTP
+//! A name is resolved and its addresses are checked in one step, by the resolver that the HTTP
 //! client dials with, so no second look-up can bring another answer. Addresses written into a URL
 //! never reach a resolver and are judged in [`check_url`].
 
@@ -70,7 +70,7 @@ fn is_within_v6(address: Ipv6Addr, (first, prefix): (Ipv6Addr, u32)) -> bool {
     (address.to_bits() ^ first.to_bits()).leading_zeros() >= prefix
 }
 
-/// The URL of a receiver that may be called, as far as its text tells.
+/// The URL of a receiver whose text alone does not forbid the call.
 ///
 /// # Errors
 /// [`Refusal`].
@@ -107,7 +107,7 @@ pub(crate) fn host_key(text: &str) -> String {
     )
 }
 
-/// Looks names up and refuses a name as a whole if one of its addresses may not be called.
+/// Resolves names and refuses a name as a whole if one of its addresses may not be called.
 #[derive(Debug)]
 pub(crate) struct GuardedResolver {
     pub(crate) allow_private_addresses: bool,

@@ -1,4 +1,4 @@
-//! Tells merchants what happened: signed POSTs, repeated until one is answered with 200 (spec 6).
+//! Delivers webhooks to merchants: signed POSTs, repeated until one is answered with 200 (spec 6).
 //!
 //! **Reads** `orders` and `transfers.unknown` (the dispatcher), `webhooks.dispatch`,
 //! `webhooks.retry.*` and `webhooks.defer.*` (the deliverer). **Writes** `webhooks.dispatch`;
@@ -10,7 +10,7 @@
 //! and an operator can send it again (spec 6.3.4). A manual resend is one attempt and never
 //! repeated.
 //!
-//! An event whose receiver is busy is put off, which is not an attempt: the first time before an
+//! An event whose receiver is busy is deferred, which is not an attempt: the first time before an
 //! attempt through `webhooks.defer.5s`, and every further time through `webhooks.defer.60s`.
 //!
 //! **Invariants** (invariant 9): each event is attempted at least once, at most 12 times on its
@@ -19,7 +19,7 @@
 //! is slow delays its own events alone; no address inside the operator's network is called unless
 //! that is switched on.
 //!
-//! Deliberately not here: who is told and when something has happened (the processor), the counters
+//! Deliberately not here: which events there are (the processor), the counters
 //! of spec 2.3 (the projector), manual resends (the api writes them to `webhooks.dispatch`),
 //! `Retry-After` (the schedule is the interface's, not the receiver's).
 

@@ -1,7 +1,8 @@
-//! What is to be told to whom, and what follows from an attempt. Pure: time is an argument.
+//! Which webhook an event becomes, when it is due, and what follows from an attempt. Pure: time is an
+//! argument.
 
 pub(crate) mod announcement;
 pub(crate) mod gate;
-pub(crate) mod lanes;
+pub(crate) mod partitions;
 pub(crate) mod schedule;
 pub(crate) mod tracker;

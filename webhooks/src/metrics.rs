@@ -15,20 +15,20 @@ pub const ATTEMPT_DURATION: &str = "tidemark_webhooks_attempt_duration_seconds";
 pub const DELIVERY_LAG: &str = "tidemark_webhooks_delivery_lag_seconds";
 /// Requests under way.
 pub const IN_FLIGHT: &str = "tidemark_webhooks_in_flight";
-/// Events put off because their receiver was busy; not attempts.
+/// Events deferred because their receiver was busy; not attempts.
 pub const DEFERRED: &str = "tidemark_webhooks_deferred_total";
 /// Events whose automatic attempts are used up.
 pub const DEAD: &str = "tidemark_webhooks_dead_total";
 /// How long the longest-waiting event that could be attempted now has been due.
 pub const OLDEST_DUE: &str = "tidemark_webhooks_oldest_due_seconds";
 
-/// Tells the recorder what the metrics mean.
+/// Describes the metrics.
 pub fn describe() {
     describe_counter!(ATTEMPTS, "Webhook attempts made, by outcome.");
     describe_histogram!(ATTEMPT_DURATION, Unit::Seconds, "How long webhook attempts took.");
     describe_histogram!(DELIVERY_LAG, Unit::Seconds, "From the event to the receiver's 200.");
     describe_gauge!(IN_FLIGHT, "Webhook requests under way.");
-    describe_counter!(DEFERRED, "Events put off because their receiver was busy; not attempts.");
+    describe_counter!(DEFERRED, "Events deferred because their receiver was busy; not attempts.");
     describe_counter!(DEAD, "Events whose automatic attempts are used up.");
     describe_gauge!(
         OLDEST_DUE,

@@ -21,7 +21,7 @@ use crate::guard::{GuardedResolver, Refusal, check_url, host_key};
 use crate::machine::schedule::Answer;
 
 const SIGNATURE: HeaderName = HeaderName::from_static("service-signature");
-/// Names the event, the same on every attempt: what a receiver can tell duplicates by.
+/// Names the event, the same on every attempt: what a receiver recognizes duplicates by.
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
 const WEBHOOK_ATTEMPT: HeaderName = HeaderName::from_static("webhook-attempt");
 const USER_AGENT: &str = concat!("tidemark/", env!("CARGO_PKG_VERSION"));
@@ -114,7 +114,7 @@ fn client(config: &Config) -> ClientBuilder {
     Client::builder()
         .user_agent(USER_AGENT)
         .redirect(Policy::none())
-        // A proxy would look names up itself, past the guard.
+        // A proxy would resolve names itself, past the guard.
         .no_proxy()
         .referer(false)
         // One POST is one attempt: the client repeats nothing by itself.

@@ -4,7 +4,7 @@ use schemas::record::{Delivery, Order, Transfer};
 use schemas::{DeliveryKind, OrderStatus, OrderStatusChanged, UnknownTransfer};
 
 /// The webhook of an order's change: one when its status moved to paid, expired or cancelled
-/// (spec 6.1). `event_id` is the same whenever this change is looked at.
+/// (spec 6.1). `event_id` is the same for every delivery of this change.
 pub(crate) fn decide_order(order: &Order, event_id: &str) -> Option<Delivery> {
     if !order.status_changed || order.status == OrderStatus::Pending {
         return None;

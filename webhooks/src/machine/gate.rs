@@ -1,7 +1,7 @@
-//! Who may start: so many requests at once in all, and so many to one host.
+//! Which jobs may start: a limit of concurrent requests in all, and one for each host.
 //!
 //! A host that has as many as it may waits apart from the others: some of its jobs in memory, for a
-//! moment, which is what a quick receiver needs in a burst; all else is put off, so that a slow
+//! moment, which is what a quick receiver needs in a burst; all else is deferred, so that a slow
 //! receiver pays alone and no offset is kept for long. How many may wait follows from what the host
 //! does: each answer allows one more, and half of them when some have waited in vain.
 
@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 
 use schemas::UnixMicros;
 
-/// How long a job waits for its host before it is put off: well below one attempt's time-out.
+/// How long a job waits for its host before it is deferred: well below one attempt's time-out.
 const WAIT_MAX_MICROS: i64 = 1_000_000;
 /// How many jobs wait for one host at most: half of what one partition may have open.
 const WAITING_MAX: usize = 1024;
@@ -22,7 +22,7 @@ pub(crate) enum Admission<T> {
     /// The gate keeps it until [`Gate::next_ready`] or [`Gate::overdue`] gives it out.
     Wait,
     /// Its host is busy, and enough others wait for it.
-    PutOff(T),
+    Deferred(T),
 }
 
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl<T> Gate<T> {
             entry.waiting.push_back((now, job));
             return Admission::Wait;
         }
-        Admission::PutOff(job)
+        Admission::Deferred(job)
     }
 
     /// Gives a permit back.
@@ -108,7 +108,7 @@ impl<T> Gate<T> {
         Some(job)
     }
 
-    /// The jobs that have waited too long: to be put off.
+    /// The jobs that have waited too long: to be deferred.
     pub(crate) fn overdue(&mut self, now: UnixMicros) -> Vec<T> {
         let mut jobs = Vec::new();
         let latest = now.0.saturating_sub(WAIT_MAX_MICROS);
@@ -150,13 +150,13 @@ mod tests {
     const LATER: UnixMicros = UnixMicros(NOW.0 + WAIT_MAX_MICROS);
 
     #[test]
-    fn a_busy_host_waits_then_is_put_off_and_others_start() {
+    fn a_busy_host_waits_then_is_defer_and_others_start() {
         let mut gate = Gate::new(10, 1);
         assert_eq!(gate.admit("slow", 0, NOW), Admission::Start(0));
         for job in 1..=WAITING_MAX {
             assert_eq!(gate.admit("slow", job, NOW), Admission::Wait);
         }
-        assert_eq!(gate.admit("slow", 9999, NOW), Admission::PutOff(9999));
+        assert_eq!(gate.admit("slow", 9999, NOW), Admission::Deferred(9999));
         assert_eq!(gate.admit("quick", 10, NOW), Admission::Start(10));
         assert_eq!(gate.next_ready(), None);
         gate.release("slow");
@@ -219,7 +219,7 @@ mod tests {
                         given += 1;
                         match gate.admit(HOSTS[host], host, now) {
                             Admission::Start(job) => running.push(job),
-                            Admission::PutOff(_) => ended += 1,
+                            Admission::Deferred(_) => ended += 1,
                             Admission::Wait => {}
                         }
                     }

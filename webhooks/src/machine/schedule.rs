@@ -76,7 +76,7 @@ fn decide_next(delivery: &Delivery, max_attempts: i32) -> (Topic, Delivery) {
 /// Where a delivery goes that was read from `from` and finds its receiver busy. It waits a few
 /// seconds, but a minute when it has waited before: a receiver that stays busy for long costs few
 /// records.
-pub(crate) fn put_off_to(from: Topic) -> Topic {
+pub(crate) fn defer_to(from: Topic) -> Topic {
     match from {
         Topic::WebhooksDefer(_) => Topic::WebhooksDefer(1),
         _ => Topic::WebhooksDefer(0),
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_put_off_again_waits_longer() {
+    fn who_is_defer_again_waits_longer() {
         for (from, level) in [
             (Topic::WebhooksDispatch, 0),
             (Topic::WebhooksRetry(0), 0),
@@ -182,7 +182,7 @@ mod tests {
             (Topic::WebhooksDefer(0), 1),
             (Topic::WebhooksDefer(1), 1),
         ] {
-            assert_eq!(put_off_to(from), Topic::WebhooksDefer(level), "{from}");
+            assert_eq!(defer_to(from), Topic::WebhooksDefer(level), "{from}");
         }
     }
 

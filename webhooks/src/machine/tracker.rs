@@ -2,7 +2,7 @@
 //!
 //! What is committed is the low watermark, and beside it a bitset of the completions above it, so
 //! that after a crash nothing complete is done again. The bitset reaches [`WINDOW`] offsets:
-//! whoever asks [`Tracker::fits`] before starting never completes a record that it cannot hold.
+//! a caller that asks [`Tracker::fits`] before starting never completes a record that it cannot hold.
 
 use std::collections::BTreeSet;
 

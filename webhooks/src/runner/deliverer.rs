@@ -27,7 +27,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::guard::host_key;
 use crate::machine::gate::{Admission, Gate};
-use crate::machine::lanes::{Lanes, Place};
+use crate::machine::partitions::{Partitions, Place};
 use crate::machine::schedule::{self, Answer};
 use crate::metrics;
 use crate::sender::Sender;
@@ -107,7 +107,7 @@ pub(super) struct Deliverer {
     handle: Handle,
     sender: Arc<Sender>,
     max_attempts: i32,
-    lanes: Lanes,
+    partitions: Partitions,
     gate: Gate<Job>,
     flights: JoinSet<(Job, Answer)>,
     finished: Vec<Finished>,
@@ -133,7 +133,7 @@ impl Deliverer {
             clock,
             handle,
             max_attempts: config.max_attempts,
-            lanes: Lanes::new(config.first_delay),
+            partitions: Partitions::new(config.first_delay),
             gate: Gate::new(config.concurrency, config.concurrency_per_host),
             flights: JoinSet::new(),
             finished: Vec::new(),
@@ -146,7 +146,7 @@ impl Deliverer {
         let turn = self.poll()?;
         self.land()?;
         self.launch()?;
-        for (partition, paused) in self.lanes.pause_changes() {
+        for (partition, paused) in self.partitions.pause_changes() {
             if paused {
                 self.worker.pause(partition);
             } else {
@@ -155,7 +155,7 @@ impl Deliverer {
         }
         self.commit()?;
         let now = self.clock.now();
-        let oldest = self.lanes.next_due().map_or(Duration::ZERO, |due| elapsed(due, now));
+        let oldest = self.partitions.next_due().map_or(Duration::ZERO, |due| elapsed(due, now));
         metrics::load(self.gate.running(), oldest);
         Ok(turn)
     }
@@ -163,16 +163,16 @@ impl Deliverer {
     fn poll(&mut self) -> Result<Turn, Error> {
         match self.worker.poll(self.poll_timeout()) {
             Ok(Event::Assigned(assigned)) => {
-                assigned.iter().for_each(|partition| self.lanes.assign(partition));
+                assigned.iter().for_each(|partition| self.partitions.assign(partition));
             }
             Ok(Event::Revoked(partitions)) => {
-                partitions.iter().for_each(|partition| self.lanes.revoke(*partition));
+                partitions.iter().for_each(|partition| self.partitions.revoke(*partition));
                 self.forget_lost();
             }
             // What is not taken note of is not committed, and so read again.
             Ok(Event::Records(_)) if self.is_draining => {}
             Ok(Event::Records(records)) => {
-                records.into_iter().for_each(|record| self.lanes.receive(record));
+                records.into_iter().for_each(|record| self.partitions.receive(record));
             }
             Ok(Event::Idle) => {}
             Err(LogError::Transient(cause)) => {
@@ -192,15 +192,15 @@ impl Deliverer {
             return longest;
         }
         let now = self.clock.now();
-        self.lanes.next_due().map_or(longest, |due| elapsed(now, due).clamp(MILLI, longest))
+        self.partitions.next_due().map_or(longest, |due| elapsed(now, due).clamp(MILLI, longest))
     }
 
     /// Drops what belongs to partitions that are gone. Attempts under way end by themselves; their
     /// results do not count, the new owner makes its own.
     fn forget_lost(&mut self) {
-        let lanes = &self.lanes;
-        self.gate.retain_waiting(|job| lanes.owns(&job.place));
-        self.finished.retain(|finished| lanes.owns(&finished.place));
+        let partitions = &self.partitions;
+        self.gate.retain_waiting(|job| partitions.owns(&job.place));
+        self.finished.retain(|finished| partitions.owns(&finished.place));
     }
 
     /// Collects the attempts that have ended.
@@ -237,13 +237,13 @@ impl Deliverer {
         }
         let now = self.clock.now();
         for job in self.gate.overdue(now) {
-            self.put_off(&job)?;
+            self.defer(&job)?;
         }
         while let Some(job) = self.gate.next_ready() {
             self.start(job);
         }
         while self.gate.has_room() {
-            let Some((place, record)) = self.lanes.take_due(now) else { break };
+            let Some((place, record)) = self.partitions.take_due(now) else { break };
             match read(&record) {
                 Ok(delivery) => self.admit(place, record, delivery, now)?,
                 Err(reason) => {
@@ -267,7 +267,7 @@ impl Deliverer {
         match self.gate.admit(&host, job, now) {
             Admission::Start(job) => self.start(job),
             Admission::Wait => {}
-            Admission::PutOff(job) => self.put_off(&job)?,
+            Admission::Deferred(job) => self.defer(&job)?,
         }
         Ok(())
     }
@@ -283,19 +283,19 @@ impl Deliverer {
     }
 
     /// Its host is busy: the same delivery again a little later. Not an attempt.
-    fn put_off(&mut self, job: &Job) -> Result<(), Error> {
+    fn defer(&mut self, job: &Job) -> Result<(), Error> {
         metrics::deferred();
         let key = job.delivery.key();
         let partition = self.layout.webhook(&key);
         let mut envelope = Envelope::of(&job.record);
-        let topic = schedule::put_off_to(job.place.from.topic);
+        let topic = schedule::defer_to(job.place.from.topic);
         let again = envelope.wrap(topic, partition, key, &job.delivery)?;
         self.finish(job.place, vec![again]);
         Ok(())
     }
 
     fn finish(&mut self, place: Place, records: Vec<NewRecord>) {
-        if self.lanes.complete(&place) {
+        if self.partitions.complete(&place) {
             self.finished.push(Finished { place, records });
         }
     }
@@ -311,14 +311,14 @@ impl Deliverer {
         match self.worker.commit(self.step()) {
             Ok(()) => self.finished.clear(),
             Err(StepError::Aborted(cause)) => {
-                // The worker reads again from the last commit; the lanes know those records. What
+                // The worker reads again from the last commit; the partitions know those records. What
                 // has finished is kept for the next step.
                 tracing::warn!(cause, "webhooks cannot write the log, trying again");
                 self.stalled_until = Some(Instant::now() + BACK_OFF);
             }
             Err(StepError::Fenced(cause)) => {
                 tracing::info!(cause, "webhooks lost partitions to another member");
-                self.lanes.clear();
+                self.partitions.clear();
                 self.forget_lost();
             }
             Err(error @ StepError::Fatal(_)) => return Err(error.into()),
@@ -329,7 +329,7 @@ impl Deliverer {
     fn step(&self) -> Step {
         let touched: BTreeSet<TopicPartition> =
             self.finished.iter().map(|finished| finished.place.from).collect();
-        let offset = |partition| Some((partition, self.lanes.committed(&partition)?));
+        let offset = |partition| Some((partition, self.partitions.committed(&partition)?));
         Step {
             records: self.finished.iter().flat_map(|f| f.records.iter().cloned()).collect(),
             offsets: touched.into_iter().filter_map(offset).collect(),
@@ -340,7 +340,7 @@ impl Deliverer {
     pub(super) fn drain(&mut self, within: Duration) -> Result<(), Error> {
         self.is_draining = true;
         self.gate.retain_waiting(|_| false);
-        for partition in self.lanes.partitions() {
+        for partition in self.partitions.owned() {
             self.worker.pause(partition);
         }
         let deadline = Instant::now() + within;

@@ -58,7 +58,7 @@ pub(super) enum Turn {
 pub(super) struct Dispatcher {
     pub(super) worker: Box<dyn Worker>,
     pub(super) layout: Layout,
-    /// Where unknown transfers are told.
+    /// Where unknown transfers are delivered.
     pub(super) url: Option<String>,
 }
 

@@ -64,7 +64,7 @@ fn attempts(log: &EmbeddedLog) -> Vec<Attempt> {
     read(log, Topic::WebhooksAttempts)
 }
 
-/// Looks again and again until `done`.
+/// Polls until `done`.
 async fn until(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     let mut tick = tokio::time::interval(Duration::from_millis(2));

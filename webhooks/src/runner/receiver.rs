@@ -1,4 +1,4 @@
-//! A merchant's receiver for tests: notes what comes and answers as it is told.
+//! A merchant's receiver for tests: records requests and gives scripted answers.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};

@@ -167,7 +167,7 @@ async fn stopping_waits_for_what_is_under_way_and_starts_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_busy_receiver_is_put_off_which_is_no_attempt_and_others_are_not() {
+async fn a_busy_receiver_is_defer_which_is_no_attempt_and_others_are_not() {
     let log = Scripted::new();
     let silent = Receiver::silent(log.clock()).await;
     let quick = Receiver::start(200, log.clock()).await;
@@ -176,7 +176,7 @@ async fn a_busy_receiver_is_put_off_which_is_no_attempt_and_others_are_not() {
     dispatch(&log, &events.iter().map(String::as_str).collect::<Vec<_>>(), &silent.url());
     dispatch(&log, &["quick"], &quick.url());
     let mut deliverer = deliverer(&log, &config);
-    // One is under way, eleven wait for a moment, then they are put off.
+    // One is under way, eleven wait for a moment, then they are deferred.
     let deferred = || log.read::<Delivery>(Topic::WebhooksDefer(0));
     turn_until(&mut deliverer, || log.attempts().len() == 1);
     assert_eq!((quick.calls().len(), deferred().len()), (1, 0));
@@ -197,7 +197,7 @@ async fn a_busy_receiver_is_put_off_which_is_no_attempt_and_others_are_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_put_off_again_waits_a_minute_each_time() {
+async fn who_is_defer_again_waits_a_minute_each_time() {
     let log = Scripted::new();
     let receiver = Receiver::silent(log.clock()).await;
     let config = Config { concurrency_per_host: 1, ..config() };
@@ -230,7 +230,7 @@ async fn who_is_put_off_again_waits_a_minute_each_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_burst_for_a_quick_receiver_is_not_put_off() {
+async fn a_burst_for_a_quick_receiver_is_not_defer() {
     let log = Scripted::new();
     let receiver = Receiver::start(200, log.clock()).await;
     let events: Vec<String> = (0..600).map(|n| format!("burst-{n}")).collect();
