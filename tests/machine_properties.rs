@@ -43,7 +43,7 @@ enum Happening {
     },
     Choose {
         order: usize,
-        token: usize,
+        stablecoin: usize,
         wallets: usize,
     },
     Cancel {
@@ -65,7 +65,7 @@ enum Happening {
     Send {
         price: usize,
         cents_off: usize,
-        token: usize,
+        stablecoin: usize,
         wallet: usize,
         sender: usize,
     },
@@ -257,7 +257,9 @@ impl Play {
             Happening::Create { price, sender, long, choice } => {
                 self.create(PRICES[price], SENDERS.get(sender).copied(), long, choice);
             }
-            Happening::Choose { order, token, wallets } => self.choose(order, token, wallets),
+            Happening::Choose { order, stablecoin, wallets } => {
+                self.choose(order, stablecoin, wallets)
+            }
             Happening::Cancel { order } => {
                 if let Some(order) = self.pick(order).map(|sold| sold.id) {
                     self.chain.facts.push(Fact::Cancelled { order });
@@ -273,10 +275,10 @@ impl Play {
             Happening::Pay { order, cents_off, sender, joined, twice } => {
                 self.pay(order, cents_off, SENDERS[sender], joined, twice);
             }
-            Happening::Send { price, cents_off, token, wallet, sender } => {
+            Happening::Send { price, cents_off, stablecoin, wallet, sender } => {
                 let value = off(cents(PRICES[price]), cents_off);
-                let (token, to, from) = (TOKENS[token], WALLETS[wallet], SENDERS[sender]);
-                self.send(Movement { token, from, to, value }, false, false);
+                let (stablecoin, to, from) = (TOKENS[stablecoin], WALLETS[wallet], SENDERS[sender]);
+                self.send(Movement { stablecoin, from, to, value }, false, false);
             }
             Happening::Mine { blocks, seconds, transactions, each } => {
                 self.mine(blocks, seconds, transactions, each);
@@ -321,7 +323,7 @@ impl Play {
         let id = OrderId(Uuid::from_u128(self.sold.len() as u128 + 1));
         let amount = cents(price);
         let expires_at = self.now.seconds().plus(self.world.ttl_seconds(long));
-        let payment = choice.map(|(token, wallets)| self.request(token, wallets.min(1)));
+        let payment = choice.map(|(stablecoin, wallets)| self.request(stablecoin, wallets.min(1)));
         self.chain.facts.push(Fact::Created { order: id, amount, sender, expires_at });
         if let Some(request) = payment.clone() {
             self.chain.facts.push(Fact::Chosen { order: id, request, at: self.now.seconds() });
@@ -336,18 +338,18 @@ impl Play {
                 webhook_url: String::new(),
                 expecting_wallet_address: sender,
                 blockchain: payment.is_some().then_some(Blockchain::Eth),
-                stablecoin: payment.as_ref().map(|request| request.token),
+                stablecoin: payment.as_ref().map(|request| request.stablecoin),
                 expires_at,
                 payment,
             }),
         );
     }
 
-    fn request(&self, token: usize, wallets: usize) -> PaymentRequest {
+    fn request(&self, stablecoin: usize, wallets: usize) -> PaymentRequest {
         let wallets = if wallets < 2 { vec![WALLETS[wallets]] } else { WALLETS.to_vec() };
         PaymentRequest {
             blockchain: Blockchain::Eth,
-            token: TOKENS[token],
+            stablecoin: TOKENS[stablecoin],
             wallets,
             nudge_step: cents(1),
             nudge_limit: cents(2),
@@ -356,9 +358,9 @@ impl Play {
         }
     }
 
-    fn choose(&mut self, order: usize, token: usize, wallets: usize) {
+    fn choose(&mut self, order: usize, stablecoin: usize, wallets: usize) {
         let Some(id) = self.pick(order).map(|sold| sold.id) else { return };
-        let request = self.request(token, wallets);
+        let request = self.request(stablecoin, wallets);
         let at = self.now.seconds();
         self.chain.facts.push(Fact::Chosen { order: id, request: request.clone(), at });
         self.sold.iter_mut().filter(|sold| sold.id == id).for_each(|sold| sold.choices += 1);
@@ -369,10 +371,11 @@ impl Play {
         let Some(sold) = self.pick(order) else { return };
         let deposit = self.pipeline.deposit_of(sold.id);
         let from = sold.sender.filter(|_| from != SENDERS[2]).unwrap_or(from);
-        let (token, to, value) = deposit
-            .map_or((TOKENS[0], WALLETS[0], sold.amount), |d| (d.token, d.wallet_address, d.value));
+        let (stablecoin, to, value) = deposit.map_or((TOKENS[0], WALLETS[0], sold.amount), |d| {
+            (d.stablecoin, d.wallet_address, d.value)
+        });
         let value = off(value, cents_off);
-        self.send(Movement { token, from, to, value }, joined, twice);
+        self.send(Movement { stablecoin, from, to, value }, joined, twice);
     }
 
     fn send(&mut self, movement: Movement, joined: bool, twice: bool) {
@@ -454,7 +457,7 @@ impl Play {
                 ledger.deposits.values().filter(|d| d.order_id == *id).collect();
             deposits.sort_by_key(|d| d.slot);
             let reserved: Vec<_> =
-                deposits.iter().map(|d| (d.token, d.wallet_address, d.value)).collect();
+                deposits.iter().map(|d| (d.stablecoin, d.wallet_address, d.value)).collect();
             if (order.status, payer, &reserved)
                 != (predicted.status, predicted.payer, &predicted.reserved)
             {
@@ -509,7 +512,7 @@ fn happening(world: World) -> impl Strategy<Value = Happening> {
                 Happening::Create { price, sender, long, choice }
             }),
         4 => (0..4_usize, 0..2_usize, 0..3_usize)
-            .prop_map(|(order, token, wallets)| Happening::Choose { order, token, wallets }),
+            .prop_map(|(order, stablecoin, wallets)| Happening::Choose { order, stablecoin, wallets }),
         2 => (0..4_usize).prop_map(|order| Happening::Cancel { order }),
         1 => (0..4_usize).prop_map(|order| Happening::MarkPaid { order }),
         7 => (0..4_usize, 0..8_usize, 0..3_usize, any::<bool>(), 0..6_u8).prop_map(
@@ -518,8 +521,8 @@ fn happening(world: World) -> impl Strategy<Value = Happening> {
             }
         ),
         2 => (0..3_usize, 0..8_usize, 0..2_usize, 0..2_usize, 0..3_usize).prop_map(
-            |(price, cents_off, token, wallet, sender)| {
-                Happening::Send { price, cents_off, token, wallet, sender }
+            |(price, cents_off, stablecoin, wallet, sender)| {
+                Happening::Send { price, cents_off, stablecoin, wallet, sender }
             }
         ),
         9 => (1..4_usize, seconds, 0..4_usize, any::<bool>()).prop_map(

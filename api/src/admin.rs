@@ -92,7 +92,7 @@ pub(crate) async fn deposits(
     let filter = DepositFilter {
         order_id: query.order_id()?,
         blockchain: query.word("blockchain")?,
-        token: query.word("token")?,
+        stablecoin: query.word("token")?,
     };
     let rows = api.runner.store.deposits(filter, page).await?;
     Ok(Json(rows.iter().map(DepositView::new).collect::<Vec<_>>()).into_response())
@@ -120,7 +120,7 @@ pub(crate) async fn transfers(
     let filter = TransferFilter {
         status: query.word("status")?,
         blockchain: query.word("blockchain")?,
-        token: query.word("token")?,
+        stablecoin: query.word("token")?,
     };
     let rows = api.runner.store.transfers(wallet, filter, page).await?;
     Ok(Json(rows.iter().map(TransferView::new).collect::<Vec<_>>()).into_response())

@@ -4,7 +4,7 @@ mod shop;
 
 use std::net::SocketAddr;
 
-use schemas::{Secret, TokenContract, Wallet};
+use schemas::{Secret, StablecoinContract, Wallet};
 
 pub use shop::{Matching, Merchant, Orders, Shop};
 
@@ -23,8 +23,8 @@ pub struct Config {
     pub orders: Orders,
     /// How deposits reserve their amounts.
     pub matching: Matching,
-    /// The contracts of the configured chains: which coin exists where, and how finely it divides.
-    pub tokens: Vec<TokenContract>,
+    /// The contracts of the configured chains: which stablecoin exists where, with how many digits.
+    pub contracts: Vec<StablecoinContract>,
     /// Stands before the names of topics, and so of their schemas' subjects.
     pub topic_prefix: String,
     /// What the health check tells (spec 4.2).

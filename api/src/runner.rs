@@ -138,10 +138,10 @@ impl Runner {
         let chains = self.store.chains().await?;
         let deposit = open_deposit(&order, choice)
             .and_then(|deposit| DepositView::of_order(&order, deposit, &chains));
-        let token = self.catalog.token(choice);
+        let contract = self.catalog.contract(choice);
         deposit
-            .zip(token)
-            .map(|(deposit, token)| PaymentView::new(&order, deposit, token.contract))
+            .zip(contract)
+            .map(|(deposit, contract)| PaymentView::new(&order, deposit, contract.address))
             .ok_or_else(|| {
                 tracing::error!(order.id = %order_id, "an open deposit has no id or no value");
                 Refusal::Internal

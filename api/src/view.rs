@@ -67,7 +67,8 @@ pub(crate) struct DepositView {
     id: DepositId,
     order_id: OrderId,
     blockchain: Blockchain,
-    token: Stablecoin,
+    #[serde(rename = "token")]
+    stablecoin: Stablecoin,
     user_address: Option<Address>,
     wallet_address: Address,
     value: String,
@@ -82,7 +83,7 @@ impl DepositView {
             id: deposit.deposit_id,
             order_id: deposit.order_id,
             blockchain: deposit.blockchain,
-            token: deposit.token,
+            stablecoin: deposit.stablecoin,
             user_address: deposit.user_address,
             wallet_address: deposit.wallet_address,
             value: deposit.value.to_string(),
@@ -102,7 +103,7 @@ impl DepositView {
             id: deposit.deposit_id?,
             order_id: order.order_id,
             blockchain: deposit.blockchain,
-            token: deposit.token,
+            stablecoin: deposit.stablecoin,
             user_address: order.expecting_wallet_address,
             wallet_address: deposit.wallet_address,
             value: deposit.value?.to_string(),
@@ -117,7 +118,8 @@ impl DepositView {
 pub(crate) struct TransferView {
     id: TransferId,
     blockchain: Blockchain,
-    token: Stablecoin,
+    #[serde(rename = "token")]
+    stablecoin: Stablecoin,
     from_address: Address,
     to_address: Address,
     txn_hash: Hash,
@@ -136,7 +138,7 @@ impl TransferView {
         Self {
             id: transfer.transfer_id,
             blockchain: transfer.blockchain,
-            token: seen.token,
+            stablecoin: seen.stablecoin,
             from_address: seen.from_address,
             to_address: seen.to_address,
             txn_hash: seen.tx_hash,
@@ -156,7 +158,8 @@ impl TransferView {
 pub(crate) struct WalletView<'a> {
     blockchain: Blockchain,
     address: Address,
-    enabled_coins: &'a [Stablecoin],
+    #[serde(rename = "enabled_coins")]
+    stablecoins: &'a [Stablecoin],
 }
 
 impl<'a> WalletView<'a> {
@@ -164,7 +167,7 @@ impl<'a> WalletView<'a> {
         Self {
             blockchain: wallet.blockchain,
             address: wallet.address,
-            enabled_coins: &wallet.enabled_coins,
+            stablecoins: &wallet.stablecoins,
         }
     }
 }
@@ -189,8 +192,9 @@ impl ChainView {
 #[derive(Debug, Serialize)]
 pub(crate) struct PaymentView {
     blockchain: Blockchain,
-    token: Stablecoin,
-    /// The contract that is the coin: transfers of any other do not count.
+    #[serde(rename = "token")]
+    stablecoin: Stablecoin,
+    /// The contract that is the stablecoin: transfers of any other do not count.
     contract: Address,
     wallet_address: Address,
     /// To be paid exactly; may lie above the order's amount.
@@ -203,7 +207,7 @@ impl PaymentView {
     pub(crate) fn new(order: &Order, deposit: DepositView, contract: Address) -> Self {
         Self {
             blockchain: deposit.blockchain,
-            token: deposit.token,
+            stablecoin: deposit.stablecoin,
             contract,
             wallet_address: deposit.wallet_address,
             value: deposit.value.clone(),

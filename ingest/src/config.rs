@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use runtime::config::{Reader, Source};
-use schemas::{Address, Amount, Blockchain, TokenContract, Wallet, token_contracts};
+use schemas::{Address, Amount, Blockchain, StablecoinContract, Wallet, stablecoin_contracts};
 
 use crate::machine::{Policy, Rules, Tag, Tier, Watch};
 
@@ -28,8 +28,8 @@ pub struct ChainConfig {
     pub rpc_unused: usize,
     /// How long one request may take.
     pub request_timeout: Duration,
-    /// The contracts that count as coins.
-    pub tokens: Vec<TokenContract>,
+    /// The contracts whose Transfer events count.
+    pub contracts: Vec<StablecoinContract>,
     /// Where payments may arrive.
     pub wallets: Vec<Address>,
     /// When blocks count as confirmed.
@@ -125,7 +125,7 @@ fn defaults(blockchain: Blockchain) -> Defaults {
 
 impl Config {
     /// Reads the section. Every chain with a wallet needs one inside it, and a contract for each
-    /// coin that its wallets take; what is wrong is noted in `source`.
+    /// stablecoin that its wallets take; what is wrong is noted in `source`.
     #[must_use]
     pub fn read(source: &mut Source, wallets: &[Wallet], match_window: Duration) -> Self {
         let mut section = source.section("chains");
@@ -153,8 +153,8 @@ impl Config {
 
     /// The contracts of all chains.
     #[must_use]
-    pub fn tokens(&self) -> Vec<TokenContract> {
-        self.chains.iter().flat_map(|chain| chain.tokens.iter().copied()).collect()
+    pub fn contracts(&self) -> Vec<StablecoinContract> {
+        self.chains.iter().flat_map(|chain| chain.contracts.iter().copied()).collect()
     }
 }
 
@@ -169,8 +169,8 @@ impl ChainConfig {
             wallets.iter().filter(|wallet| wallet.blockchain == blockchain).collect();
         let defaults = defaults(blockchain);
         let rpc_urls = read_rpc(&mut section);
-        let tokens = read_tokens(blockchain, &mut section);
-        check_coins(&section, &wallets, &tokens);
+        let contracts = read_contracts(blockchain, &mut section);
+        check_stablecoins(&section, &wallets, &contracts);
         let policy = read_policy(blockchain, &mut section).unwrap_or(defaults.policy);
         let mut whole = |key, bounds, default| {
             let value = section.optional_integer(key, bounds).unwrap_or(default);
@@ -200,7 +200,7 @@ impl ChainConfig {
             rpc_url: rpc_urls.into_iter().next()?,
             rpc_unused,
             request_timeout,
-            tokens,
+            contracts,
             wallets: wallets.iter().map(|wallet| wallet.address).collect(),
             policy,
             start_block,
@@ -216,7 +216,7 @@ impl ChainConfig {
     pub(crate) fn rules(&self) -> Rules {
         Rules {
             blockchain: self.blockchain,
-            watch: Watch::new(self.blockchain, self.tokens.clone(), &self.wallets),
+            watch: Watch::new(self.blockchain, self.contracts.clone(), &self.wallets),
             policy: self.policy.clone(),
             reorg_window: self.reorg_window,
             lag: self.lag,
@@ -241,11 +241,11 @@ fn read_rpc(section: &mut Reader) -> Vec<RpcUrl> {
     urls.into_iter().flatten().collect()
 }
 
-fn read_tokens(blockchain: Blockchain, section: &mut Reader) -> Vec<TokenContract> {
+fn read_contracts(blockchain: Blockchain, section: &mut Reader) -> Vec<StablecoinContract> {
     let Some(value) = section.value("tokens") else {
-        return token_contracts(blockchain).copied().collect();
+        return stablecoin_contracts(blockchain).copied().collect();
     };
-    let mut tokens: Vec<TokenContract> = Vec::new();
+    let mut contracts: Vec<StablecoinContract> = Vec::new();
     for (position, item) in value.as_array().into_iter().flatten().enumerate() {
         let key = format!("tokens[{position}]");
         let Some(table) = item.as_table() else {
@@ -254,19 +254,21 @@ fn read_tokens(blockchain: Blockchain, section: &mut Reader) -> Vec<TokenContrac
         };
         let mut reader = section.nested(&key, table.clone());
         let stablecoin = reader.parsed("coin");
-        let contract = reader.parsed::<Address>("contract");
+        let address = reader.parsed::<Address>("contract");
         let decimals = u8::try_from(reader.integer("decimals", 0..=18)).unwrap_or_default();
-        if let (Some(stablecoin), Some(contract)) = (stablecoin, contract) {
-            let token = TokenContract { blockchain, stablecoin, contract, decimals };
-            let same_coin = |t: &TokenContract| t.stablecoin == stablecoin;
-            if contract.family() != blockchain.address_family() {
+        if let (Some(stablecoin), Some(address)) = (stablecoin, address) {
+            let contract = StablecoinContract { blockchain, stablecoin, address, decimals };
+            if address.family() != blockchain.address_family() {
                 reader.problem("contract", &format!("is not an address of {blockchain}"));
-            } else if tokens.iter().any(|token| token.contract == contract) {
+            } else if contracts.iter().any(|other| other.address == address) {
                 reader.problem("contract", "is listed twice");
-            } else if tokens.iter().any(|t| same_coin(t) && t.decimals != decimals) {
+            } else if contracts
+                .iter()
+                .any(|other| other.stablecoin == stablecoin && other.decimals != decimals)
+            {
                 reader.problem("decimals", "must be the same for all contracts of a coin");
             } else {
-                tokens.push(token);
+                contracts.push(contract);
             }
         }
         reader.finish();
@@ -274,15 +276,16 @@ fn read_tokens(blockchain: Blockchain, section: &mut Reader) -> Vec<TokenContrac
     if value.as_array().is_none_or(Vec::is_empty) {
         section.problem("tokens", "must be a list of { coin, contract, decimals }");
     }
-    tokens
+    contracts
 }
 
-fn check_coins(section: &Reader, wallets: &[&Wallet], tokens: &[TokenContract]) {
+fn check_stablecoins(section: &Reader, wallets: &[&Wallet], contracts: &[StablecoinContract]) {
     let mut reported = HashSet::new();
     for wallet in wallets {
-        for coin in &wallet.enabled_coins {
-            if !tokens.iter().any(|token| token.stablecoin == *coin) && reported.insert(*coin) {
-                let what = format!("names no contract for {coin}, which a wallet takes");
+        for stablecoin in &wallet.stablecoins {
+            let is_known = contracts.iter().any(|contract| contract.stablecoin == *stablecoin);
+            if !is_known && reported.insert(*stablecoin) {
+                let what = format!("names no contract for {stablecoin}, which a wallet takes");
                 section.problem("tokens", &what);
             }
         }

@@ -36,7 +36,7 @@ pub(crate) use watch::{Skipped, TRANSFER_TOPIC, Watch, topic};
 #[derive(Debug)]
 pub(crate) struct Rules {
     pub(crate) blockchain: Blockchain,
-    /// Its tokens and wallets.
+    /// Its contracts and wallets.
     pub(crate) watch: Watch,
     /// When blocks count as confirmed.
     pub(crate) policy: Policy,

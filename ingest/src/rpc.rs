@@ -57,7 +57,7 @@ impl Endpoint {
             .build()
             .map_err(|error| Error::Client(describe(error)))?;
         let contracts =
-            chain.tokens.iter().map(|token| json!(hex::encode_prefixed(token.contract.bytes())));
+            chain.contracts.iter().map(|c| json!(hex::encode_prefixed(c.address.bytes())));
         let topics = chain.wallets.chunks(FILTER_WALLETS_MAX).map(|wallets| {
             let wallets: Vec<_> =
                 wallets.iter().map(|wallet| Hash(topic(wallet)).to_string()).collect();

@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use schemas::record::{Block, ChainBody, ChainRecord, Observation};
-use schemas::{Address, AddressFamily, Blockchain, Epoch, Stablecoin, TokenContract, UnixMicros};
+use schemas::{
+    Address, AddressFamily, Blockchain, Epoch, Stablecoin, StablecoinContract, UnixMicros,
+};
 
 pub(crate) use node::{Node, Payment};
 pub(crate) use served::{Answers, Served};
@@ -26,18 +28,19 @@ pub(crate) fn wallet(position: u8) -> Address {
     Address::new(AddressFamily::Evm, [0x10 + position; 20])
 }
 
-/// A chain with one coin of six decimals and three wallets in two lanes.
+/// A chain with one stablecoin of six decimals and three wallets in two lanes.
 pub(crate) fn chain(policy: Policy) -> ChainConfig {
-    let contract = Address::new(AddressFamily::Evm, node::TOKEN);
+    let address = Address::new(AddressFamily::Evm, node::TOKEN);
     let blockchain = Blockchain::Eth;
-    let token = TokenContract { blockchain, stablecoin: Stablecoin::Usdc, contract, decimals: 6 };
+    let stablecoin = Stablecoin::Usdc;
+    let contract = StablecoinContract { blockchain, stablecoin, address, decimals: 6 };
     ChainConfig {
         blockchain,
         chain_id: 1,
         rpc_url: RpcUrl::parse("http://127.0.0.1").unwrap(),
         rpc_unused: 0,
         request_timeout: std::time::Duration::from_secs(1),
-        tokens: vec![token],
+        contracts: vec![contract],
         wallets: (0..3).map(wallet).collect(),
         policy,
         start_block: None,

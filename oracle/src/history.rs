@@ -91,7 +91,7 @@ impl Shop {
             webhook_url: "https://shop.example/hooks".into(),
             expecting_wallet_address: None,
             blockchain: payment.is_some().then_some(Blockchain::Eth),
-            stablecoin: payment.as_ref().map(|payment| payment.token),
+            stablecoin: payment.as_ref().map(|payment| payment.stablecoin),
             expires_at: self.now.seconds().plus(TTL_SECONDS),
             payment,
         });
@@ -101,7 +101,7 @@ impl Shop {
     fn payment(&mut self) -> PaymentRequest {
         PaymentRequest {
             blockchain: Blockchain::Eth,
-            token: TOKENS[self.dice.below(2)],
+            stablecoin: TOKENS[self.dice.below(2)],
             wallets: WALLETS.to_vec(),
             nudge_step: cents(1),
             nudge_limit: cents(5),
@@ -127,11 +127,11 @@ impl Shop {
         let place = self.dice.below(6);
         let Some((id, amount)) = self.orders.iter().rev().nth(place).copied() else { return };
         let deposit = self.pipeline.deposit_of(id);
-        let (token, to, value) = deposit
-            .map_or((TOKENS[0], WALLETS[0], amount), |d| (d.token, d.wallet_address, d.value));
+        let (stablecoin, to, value) = deposit
+            .map_or((TOKENS[0], WALLETS[0], amount), |d| (d.stablecoin, d.wallet_address, d.value));
         // Now and then it is another amount, which nobody waits for.
         let value = if self.dice.below(5) == 0 { cents(777) } else { value };
-        let movement = Movement { token, from: account(0x21), to, value };
+        let movement = Movement { stablecoin, from: account(0x21), to, value };
         let hash = self.chain.fresh_hash();
         self.mempool.push(Transaction { hash, movements: vec![movement] });
     }

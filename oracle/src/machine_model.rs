@@ -94,7 +94,7 @@ pub struct OrderOutcome {
     pub status: OrderStatus,
     /// The transfer that paid it.
     pub payer: Option<PaymentKey>,
-    /// What was reserved for it: coin, wallet, amount.
+    /// What was reserved for it: stablecoin, wallet, amount.
     pub reserved: Vec<(Stablecoin, Address, Amount)>,
 }
 
@@ -136,7 +136,7 @@ struct ModelOrder {
 #[derive(Debug)]
 struct ModelDeposit {
     order: OrderId,
-    token: Stablecoin,
+    stablecoin: Stablecoin,
     wallet: Address,
     value: Amount,
     sender: Option<Address>,
@@ -178,7 +178,9 @@ impl ModelDeposit {
     }
 
     fn has_amount_of(&self, payment: &PaymentKey) -> bool {
-        self.wallet == payment.to && self.token == payment.token && self.value == payment.value
+        self.wallet == payment.to
+            && self.stablecoin == payment.stablecoin
+            && self.value == payment.value
     }
 
     fn fits(&self, transfer: &ModelTransfer) -> bool {
@@ -243,7 +245,8 @@ impl Shop {
     /// The least free amount from the order's own upwards, at the first wallet that has one.
     fn open_deposit(&mut self, order: OrderId, request: &PaymentRequest, at: UnixSeconds) {
         let Some(order) = self.orders.iter().find(|o| o.id == order) else { return };
-        let of_order = |d: &&ModelDeposit| d.order == order.id && d.token == request.token;
+        let of_order =
+            |d: &&ModelDeposit| d.order == order.id && d.stablecoin == request.stablecoin;
         let chosen_before = self.deposits.iter().filter(of_order).any(ModelDeposit::is_open);
         let in_time = self.time <= order.expires_at && at <= order.expires_at;
         if order.status != OrderStatus::Pending || chosen_before || !in_time {
@@ -255,14 +258,14 @@ impl Shop {
                 let parts = order.amount.parts() + step * request.nudge_step.parts();
                 let value = Amount::from_parts(parts).unwrap();
                 let holds = |d: &ModelDeposit| {
-                    !d.released && d.wallet == *wallet && d.token == request.token
+                    !d.released && d.wallet == *wallet && d.stablecoin == request.stablecoin
                 };
                 if self.deposits.iter().any(|d| holds(d) && d.value == value) {
                     continue;
                 }
                 self.deposits.push(ModelDeposit {
                     order: order.id,
-                    token: request.token,
+                    stablecoin: request.stablecoin,
                     wallet: *wallet,
                     value,
                     sender: order.sender,
@@ -385,8 +388,9 @@ impl Shop {
     fn note_reasons(&mut self, transfer: usize) {
         let transfer = &mut self.transfers[transfer];
         let payment = transfer.payment;
-        let kept =
-            |d: &&ModelDeposit| !d.released && d.wallet == payment.to && d.token == payment.token;
+        let kept = |d: &&ModelDeposit| {
+            !d.released && d.wallet == payment.to && d.stablecoin == payment.stablecoin
+        };
         let Some(deposit) = self.deposits.iter().filter(kept).find(|d| d.has_amount_of(&payment))
         else {
             let other_amount = self.deposits.iter().any(|d| kept(&d));
@@ -450,7 +454,7 @@ impl Shop {
     fn prediction(self) -> Prediction {
         let reserved = |order: OrderId| {
             let deposits = self.deposits.iter().filter(|d| d.order == order);
-            deposits.map(|d| (d.token, d.wallet, d.value)).collect()
+            deposits.map(|d| (d.stablecoin, d.wallet, d.value)).collect()
         };
         let orders = self.orders.iter().map(|order| {
             let (status, payer) = (order.status, order.payer);

@@ -76,7 +76,7 @@ mod opening {
                 "deposit #2 open 10.00 for B/0; tell B opened /0 #2 10.00",
             )
             .then(
-                open('C', "10.00").coin(Stablecoin::Usdc),
+                open('C', "10.00").stablecoin(Stablecoin::Usdc),
                 "deposit #3 open 10.00 for C/0; tell C opened /0 #3 10.00",
             )
             .then(
@@ -85,7 +85,7 @@ mod opening {
             )
             .then(pay(2, "10.00").to(3), "detected #5 waiting_for_confirmation @110")
             .then(
-                pay(3, "10.00").coin(Stablecoin::Usdc),
+                pay(3, "10.00").stablecoin(Stablecoin::Usdc),
                 "tell C seen #6; detected #6 waiting_for_confirmation @110 for #3",
             );
     }
@@ -214,7 +214,7 @@ mod paying {
             .then(pay(2, "10.01").from(7), "detected #2 waiting_for_confirmation @110")
             .then(pay(3, "10.00").at(96), "detected #3 waiting_for_confirmation @96")
             .then(
-                pay(4, "10.00").coin(Stablecoin::Dai),
+                pay(4, "10.00").stablecoin(Stablecoin::Dai),
                 "detected #4 waiting_for_confirmation @110",
             )
             .then(head(106), "confirmed #3 waiting_for_match @96")
@@ -586,7 +586,7 @@ mod refusing {
                 "deposit #2 open 10.00 for A/0; tell A opened /0 #2 10.00",
             )
             .then(
-                open('B', "10.00").coin(Stablecoin::Dai),
+                open('B', "10.00").stablecoin(Stablecoin::Dai),
                 "deposit #3 open 10.00 for B/0; tell B opened /0 #3 10.00",
             )
             .then(head(120), "confirmed #1 waiting_for_match @110")

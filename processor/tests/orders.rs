@@ -209,7 +209,7 @@ mod choosing {
 
     #[test]
     fn another_coin_is_another_deposit() {
-        let usdc = PaymentRequest { token: Stablecoin::Usdc, ..usdt(Blockchain::Eth, &[1]) };
+        let usdc = PaymentRequest { stablecoin: Stablecoin::Usdc, ..usdt(Blockchain::Eth, &[1]) };
         waiting().then(
             choose('A', 2, usdc),
             "eth w1: A/1 open 10.00 USDC from 1050 to 2000

@@ -10,15 +10,15 @@ use crate::text::from_bytes;
 
 /// Digits after the point that an amount can hold: `decimal(38,18)` in every schema.
 const SCALE: u32 = 18;
-/// 10^18: what one whole unit of a coin is in an [`Amount`].
+/// 10^18: what one whole unit of a stablecoin is in an [`Amount`].
 const ONE: u128 = 1_000_000_000_000_000_000;
 /// The largest value of `decimal(38,18)`, without its point.
 const MAX: u128 = 10_u128.pow(38) - 1;
 /// An order may ask for at most this many whole units; it bounds what a merchant's typo can do.
 const ORDER_AMOUNT_MAX: u128 = 1_000_000_000 * ONE;
 
-/// A non-negative amount of a coin in whole-currency units (spec 2), held exactly as an integer of
-/// 10^-18 parts. Two amounts of one token are equal exactly when their base units are.
+/// A non-negative amount of a stablecoin in whole-currency units (spec 2), held exactly as an integer
+/// of 10^-18 parts. Two amounts of one contract are equal exactly when their base units are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Amount(u128);
 
@@ -31,7 +31,7 @@ pub enum AmountError {
     /// Zero pays nothing.
     #[error("must be greater than zero")]
     Zero,
-    /// More digits after the point than any coin has.
+    /// More digits after the point than any stablecoin has.
     #[error("must have at most 18 digits after the point")]
     TooPrecise,
     /// Above one thousand million whole units, or above `decimal(38,18)`.
@@ -97,7 +97,7 @@ impl Amount {
         self.0
     }
 
-    /// The amount that `units` of a token with `decimals` digits make, as read from a Transfer event.
+    /// The amount of `units` in a contract with `decimals` digits, as read from a Transfer event.
     /// None if it does not fit `decimal(38,18)`.
     #[must_use]
     pub fn from_units(units: U256, decimals: u8) -> Option<Self> {
@@ -105,7 +105,7 @@ impl Amount {
         u128::try_from(units).ok()?.checked_mul(factor).and_then(Self::from_parts)
     }
 
-    /// The base units of a token with `decimals` digits; none if the amount is finer than that.
+    /// The base units in a contract with `decimals` digits; none if the amount is finer than that.
     #[must_use]
     pub fn to_units(self, decimals: u8) -> Option<u128> {
         let factor = 10_u128.pow(SCALE.checked_sub(u32::from(decimals))?);

@@ -1,4 +1,6 @@
-//! The eight chains and three coins, and the contracts that are those coins (spec 2.1), as data.
+//! The eight chains, the three stablecoins and their contracts (spec 2.1), as data.
+
+use alloy_primitives::hex;
 
 use crate::vocabulary::vocabulary;
 use crate::{Address, AddressFamily};
@@ -41,7 +43,7 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// A coin, by its identifier in the interface (spec 2.1).
+    /// A stablecoin, by its identifier in the interface (spec 2.1).
     Stablecoin {
         /// Tether.
         Usdt = "USDT",
@@ -108,74 +110,158 @@ impl Blockchain {
     }
 }
 
-/// One contract that counts as a coin on a chain.
+/// The contract that is a stablecoin on a chain: an ERC-20 token, on Tron a TRC-20 one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TokenContract {
-    /// The chain it lives on.
+pub struct StablecoinContract {
     pub blockchain: Blockchain,
-    /// The coin it is.
     pub stablecoin: Stablecoin,
-    /// Where its Transfer events come from. Coins are known by this alone, never by a symbol.
-    pub contract: Address,
+    /// Where its Transfer events come from. A symbol identifies nothing: anyone may claim one.
+    pub address: Address,
     /// Digits after the point: base units = amount x 10^decimals.
     pub decimals: u8,
 }
 
-const fn evm(
-    chain: Blockchain,
-    coin: Stablecoin,
-    contract: [u8; 20],
+const fn contract(
+    blockchain: Blockchain,
+    stablecoin: Stablecoin,
+    address: [u8; 20],
     decimals: u8,
-) -> TokenContract {
-    TokenContract {
-        blockchain: chain,
-        stablecoin: coin,
-        contract: Address::new(chain.address_family(), contract),
-        decimals,
-    }
+) -> StablecoinContract {
+    let address = Address::new(blockchain.address_family(), address);
+    StablecoinContract { blockchain, stablecoin, address, decimals }
 }
-
-use alloy_primitives::hex;
 
 /// The contracts used unless configuration names others: issuer-native where there is one. Left out on
 /// purpose: `base` USDT (two competing bridged contracts), `tron` USDC (discontinued) and `tron` DAI
 /// (does not exist).
-const TOKENS: &[TokenContract] = &[
-    evm(Blockchain::Eth, Stablecoin::Usdt, hex!("dAC17F958D2ee523a2206206994597C13D831ec7"), 6),
-    evm(Blockchain::Eth, Stablecoin::Usdc, hex!("A0b86991c6218b36c1d19D4a2e9Eb0cE3606eB48"), 6),
-    evm(Blockchain::Eth, Stablecoin::Dai, hex!("6B175474E89094C44Da98b954EedeAC495271d0F"), 18),
-    evm(Blockchain::Polygon, Stablecoin::Usdt, hex!("c2132D05D31c914a87C6611C10748AEb04B58e8F"), 6),
-    evm(Blockchain::Polygon, Stablecoin::Usdc, hex!("3c499c542cEF5E3811e1192ce70d8cC03d5c3359"), 6),
-    evm(Blockchain::Polygon, Stablecoin::Dai, hex!("8f3Cf7ad23Cd3CaDbD9735AFf958023239c6A063"), 18),
-    evm(Blockchain::Base, Stablecoin::Usdc, hex!("833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"), 6),
-    evm(Blockchain::Base, Stablecoin::Dai, hex!("50c5725949A6F0c72E6C4a641F24049A917DB0Cb"), 18),
-    evm(Blockchain::Arb, Stablecoin::Usdt, hex!("Fd086bC7CD5C481DCC9C85ebE478A1C0b69FCbb9"), 6),
-    evm(Blockchain::Arb, Stablecoin::Usdc, hex!("af88d065e77c8cC2239327C5EDb3A432268e5831"), 6),
-    evm(Blockchain::Arb, Stablecoin::Dai, hex!("DA10009cBd5D07dd0CeCc66161FC93D7c9000da1"), 18),
-    evm(Blockchain::Op, Stablecoin::Usdt, hex!("94b008aA00579c1307B0EF2c499aD98a8ce58e58"), 6),
-    evm(Blockchain::Op, Stablecoin::Usdc, hex!("0b2C639c533813f4Aa9D7837CAf62653d097Ff85"), 6),
-    evm(Blockchain::Op, Stablecoin::Dai, hex!("DA10009cBd5D07dd0CeCc66161FC93D7c9000da1"), 18),
-    evm(Blockchain::Linea, Stablecoin::Usdc, hex!("176211869cA2b568f2A7D4EE941E073a821EE1ff"), 6),
-    evm(Blockchain::Linea, Stablecoin::Usdt, hex!("A219439258ca9da29E9Cc4cE5596924745e12B93"), 6),
-    evm(Blockchain::Linea, Stablecoin::Dai, hex!("4AF15ec2A0BD43Db75dd04E62FAA3B8EF36b00d5"), 18),
-    evm(Blockchain::Avaxc, Stablecoin::Usdt, hex!("9702230A8Ea53601f5cD2dc00fDBc13d4dF4A8c7"), 6),
-    evm(Blockchain::Avaxc, Stablecoin::Usdc, hex!("B97EF9Ef8734C71904D8002F8b6Bc66Dd9c48a6E"), 6),
-    evm(Blockchain::Avaxc, Stablecoin::Dai, hex!("d586E7F844cEa2F87f50152665BCbc2C279D8d70"), 18),
-    evm(Blockchain::Tron, Stablecoin::Usdt, hex!("a614f803b6fd780986a42c78ec9c7f77e6ded13c"), 6),
+const CONTRACTS: &[StablecoinContract] = &[
+    contract(
+        Blockchain::Eth,
+        Stablecoin::Usdt,
+        hex!("dAC17F958D2ee523a2206206994597C13D831ec7"),
+        6,
+    ),
+    contract(
+        Blockchain::Eth,
+        Stablecoin::Usdc,
+        hex!("A0b86991c6218b36c1d19D4a2e9Eb0cE3606eB48"),
+        6,
+    ),
+    contract(
+        Blockchain::Eth,
+        Stablecoin::Dai,
+        hex!("6B175474E89094C44Da98b954EedeAC495271d0F"),
+        18,
+    ),
+    contract(
+        Blockchain::Polygon,
+        Stablecoin::Usdt,
+        hex!("c2132D05D31c914a87C6611C10748AEb04B58e8F"),
+        6,
+    ),
+    contract(
+        Blockchain::Polygon,
+        Stablecoin::Usdc,
+        hex!("3c499c542cEF5E3811e1192ce70d8cC03d5c3359"),
+        6,
+    ),
+    contract(
+        Blockchain::Polygon,
+        Stablecoin::Dai,
+        hex!("8f3Cf7ad23Cd3CaDbD9735AFf958023239c6A063"),
+        18,
+    ),
+    contract(
+        Blockchain::Base,
+        Stablecoin::Usdc,
+        hex!("833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"),
+        6,
+    ),
+    contract(
+        Blockchain::Base,
+        Stablecoin::Dai,
+        hex!("50c5725949A6F0c72E6C4a641F24049A917DB0Cb"),
+        18,
+    ),
+    contract(
+        Blockchain::Arb,
+        Stablecoin::Usdt,
+        hex!("Fd086bC7CD5C481DCC9C85ebE478A1C0b69FCbb9"),
+        6,
+    ),
+    contract(
+        Blockchain::Arb,
+        Stablecoin::Usdc,
+        hex!("af88d065e77c8cC2239327C5EDb3A432268e5831"),
+        6,
+    ),
+    contract(
+        Blockchain::Arb,
+        Stablecoin::Dai,
+        hex!("DA10009cBd5D07dd0CeCc66161FC93D7c9000da1"),
+        18,
+    ),
+    contract(Blockchain::Op, Stablecoin::Usdt, hex!("94b008aA00579c1307B0EF2c499aD98a8ce58e58"), 6),
+    contract(Blockchain::Op, Stablecoin::Usdc, hex!("0b2C639c533813f4Aa9D7837CAf62653d097Ff85"), 6),
+    contract(Blockchain::Op, Stablecoin::Dai, hex!("DA10009cBd5D07dd0CeCc66161FC93D7c9000da1"), 18),
+    contract(
+        Blockchain::Linea,
+        Stablecoin::Usdc,
+        hex!("176211869cA2b568f2A7D4EE941E073a821EE1ff"),
+        6,
+    ),
+    contract(
+        Blockchain::Linea,
+        Stablecoin::Usdt,
+        hex!("A219439258ca9da29E9Cc4cE5596924745e12B93"),
+        6,
+    ),
+    contract(
+        Blockchain::Linea,
+        Stablecoin::Dai,
+        hex!("4AF15ec2A0BD43Db75dd04E62FAA3B8EF36b00d5"),
+        18,
+    ),
+    contract(
+        Blockchain::Avaxc,
+        Stablecoin::Usdt,
+        hex!("9702230A8Ea53601f5cD2dc00fDBc13d4dF4A8c7"),
+        6,
+    ),
+    contract(
+        Blockchain::Avaxc,
+        Stablecoin::Usdc,
+        hex!("B97EF9Ef8734C71904D8002F8b6Bc66Dd9c48a6E"),
+        6,
+    ),
+    contract(
+        Blockchain::Avaxc,
+        Stablecoin::Dai,
+        hex!("d586E7F844cEa2F87f50152665BCbc2C279D8d70"),
+        18,
+    ),
+    contract(
+        Blockchain::Tron,
+        Stablecoin::Usdt,
+        hex!("a614f803b6fd780986a42c78ec9c7f77e6ded13c"),
+        6,
+    ),
 ];
 
 /// The known contracts of a chain.
-pub fn token_contracts(blockchain: Blockchain) -> impl Iterator<Item = &'static TokenContract> {
-    TOKENS.iter().filter(move |token| token.blockchain == blockchain)
+pub fn stablecoin_contracts(
+    blockchain: Blockchain,
+) -> impl Iterator<Item = &'static StablecoinContract> {
+    CONTRACTS.iter().filter(move |contract| contract.blockchain == blockchain)
 }
 
 /// The contract that is `stablecoin` on `blockchain`, if one is known.
 #[must_use]
-pub fn token_contract(
+pub fn stablecoin_contract(
     blockchain: Blockchain,
     stablecoin: Stablecoin,
-) -> Option<&'static TokenContract> {
-    token_contracts(blockchain).find(|token| token.stablecoin == stablecoin)
+) -> Option<&'static StablecoinContract> {
+    stablecoin_contracts(blockchain).find(|contract| contract.stablecoin == stablecoin)
 }
 
 #[cfg(test)]
@@ -193,29 +279,29 @@ mod tests {
     /// source than the table.
     #[test]
     fn contracts_carry_the_right_checksummed_addresses() {
-        for (chain, coin, text) in [
+        for (chain, stablecoin, text) in [
             (Blockchain::Eth, Stablecoin::Usdt, "0xdAC17F958D2ee523a2206206994597C13D831ec7"),
             (Blockchain::Polygon, Stablecoin::Usdt, "0xc2132D05D31c914a87C6611C10748AEb04B58e8F"),
             (Blockchain::Avaxc, Stablecoin::Usdt, "0x9702230A8Ea53601f5cD2dc00fDBc13d4dF4A8c7"),
             (Blockchain::Base, Stablecoin::Usdc, "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"),
             (Blockchain::Tron, Stablecoin::Usdt, "TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6t"),
         ] {
-            assert_eq!(token_contract(chain, coin).unwrap().contract.to_string(), text);
+            assert_eq!(stablecoin_contract(chain, stablecoin).unwrap().address.to_string(), text);
         }
     }
 
     #[test]
     fn no_chain_has_two_contracts_for_a_coin_or_one_contract_for_two() {
-        for (i, a) in TOKENS.iter().enumerate() {
-            for b in &TOKENS[..i] {
+        for (i, a) in CONTRACTS.iter().enumerate() {
+            for b in &CONTRACTS[..i] {
                 if a.blockchain == b.blockchain {
                     assert_ne!(a.stablecoin, b.stablecoin);
-                    assert_ne!(a.contract, b.contract);
+                    assert_ne!(a.address, b.address);
                 }
             }
             let decimals = if a.stablecoin == Stablecoin::Dai { 18 } else { 6 };
             assert_eq!(a.decimals, decimals, "{} {}", a.blockchain, a.stablecoin);
         }
-        assert!(token_contract(Blockchain::Tron, Stablecoin::Dai).is_none());
+        assert!(stablecoin_contract(Blockchain::Tron, Stablecoin::Dai).is_none());
     }
 }

@@ -155,8 +155,8 @@ pub struct Inclusion {
 pub struct PaymentKey {
     /// The transaction.
     pub tx_hash: TxHash,
-    /// The coin.
-    pub token: Stablecoin,
+    /// The stablecoin.
+    pub stablecoin: Stablecoin,
     /// Sender.
     pub from: Address,
     /// Receiving wallet.

@@ -31,7 +31,8 @@ mod wallet;
 pub use address::{Address, AddressError, AddressFamily};
 pub use amount::{Amount, AmountError};
 pub use chain::{
-    Blockchain, Stablecoin, TokenContract, UnknownName, token_contract, token_contracts,
+    Blockchain, Stablecoin, StablecoinContract, UnknownName, stablecoin_contract,
+    stablecoin_contracts,
 };
 pub use cloudevent::{CloudEvent, HEADER_TRACEPARENT};
 pub use codec::{CodecError, decode, encode};

@@ -83,9 +83,9 @@ vocabulary! {
 vocabulary! {
     /// Why a confirmed transfer pays no order.
     UnknownReason {
-        /// Nothing at this wallet waits for this coin, nor did recently.
+        /// Nothing at this wallet waits for this stablecoin, nor did recently.
         NoDeposit = "no_deposit",
-        /// A deposit waits at this wallet for this coin, but for another amount.
+        /// A deposit waits at this wallet for this stablecoin, but for another amount.
         AmountMismatch = "amount_mismatch",
         /// The amount fits a deposit that only takes payments from another sender.
         SenderMismatch = "sender_mismatch",
@@ -105,7 +105,7 @@ vocabulary! {
     OrderCause {
         /// The merchant created it.
         Created = "created",
-        /// A chain and coin were chosen; a deposit was asked for.
+        /// A chain and stablecoin were chosen; a deposit was asked for.
         PaymentChosen = "payment_chosen",
         /// The same choice again: the answer is the deposit that stands.
         PaymentRepeated = "payment_repeated",
@@ -193,7 +193,7 @@ vocabulary! {
     OrderCommandKind {
         /// api: a merchant's new order.
         Create = "create",
-        /// api: the customer's choice of chain and coin.
+        /// api: the customer's choice of chain and stablecoin.
         ChoosePayment = "choose_payment",
         /// api: the customer gives up.
         Cancel = "cancel",

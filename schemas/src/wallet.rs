@@ -8,5 +8,5 @@ pub struct Wallet {
     pub blockchain: Blockchain,
     pub address: Address,
     /// Coins it takes.
-    pub enabled_coins: Vec<Stablecoin>,
+    pub stablecoins: Vec<Stablecoin>,
 }

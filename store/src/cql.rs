@@ -3,8 +3,8 @@
 //! Nothing here reads before it writes. Each record becomes rows of the tables of
 //! `migrations/0001_tables.cql`, written with the record's version clock as their write timestamp,
 //! so that the servers themselves keep the newest. What lists rely on beside that: of an order its
-//! creation time and reference never change, of a deposit its start, order, chain and coin, of a
-//! transfer its creation time, wallet, chain and coin; and statuses only go the ways that `place`
+//! creation time and reference never change, of a deposit its start, order, chain and stablecoin, of a
+//! transfer its creation time, wallet, chain and stablecoin; and statuses only go the ways that `place`
 //! knows.
 
 mod connection;

@@ -49,8 +49,8 @@ pub struct DepositFilter {
     pub order_id: Option<OrderId>,
     /// Only on this chain.
     pub blockchain: Option<Blockchain>,
-    /// Only of this coin.
-    pub token: Option<Stablecoin>,
+    /// Only of this stablecoin.
+    pub stablecoin: Option<Stablecoin>,
 }
 
 /// Which transfers of a wallet to list (spec 4.2).
@@ -60,8 +60,8 @@ pub struct TransferFilter {
     pub status: Option<TransferStatus>,
     /// Only on this chain.
     pub blockchain: Option<Blockchain>,
-    /// Only of this coin.
-    pub token: Option<Stablecoin>,
+    /// Only of this stablecoin.
+    pub stablecoin: Option<Stablecoin>,
 }
 
 /// The tables. Lists are newest first: by creation time, then id, both descending.

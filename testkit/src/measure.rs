@@ -118,7 +118,7 @@ pub fn transfer(number: usize, height: usize) -> ChainRecord {
     record(
         height,
         ChainBody::Transfer(Observation {
-            token: Stablecoin::Usdt,
+            stablecoin: Stablecoin::Usdt,
             contract: Address::new(AddressFamily::Evm, [0xda; 20]),
             from_address: Address::new(AddressFamily::Evm, [0x22; 20]),
             to_address: wallet(),
@@ -148,7 +148,7 @@ pub fn open(number: usize) -> DepositCommand {
         wallet_address: wallet(),
         issued_at: UnixMicros(TIME.0 * 1_000_000),
         body: DepositCommandBody::Open(OpenDeposit {
-            token: Stablecoin::Usdt,
+            stablecoin: Stablecoin::Usdt,
             value: amount(number),
             user_address: None,
             started_at: TIME,

@@ -225,15 +225,15 @@ impl Promises {
     fn deposit(&mut self, deposit: &Deposit) {
         let row = format!("deposit {}", deposit.deposit_id);
         self.version(row.clone(), deposit.updated_at);
-        let Deposit { started_at, order_id, blockchain, token, .. } = deposit;
-        self.fixed(&row, format!("{started_at:?} {order_id} {blockchain} {token}"));
+        let Deposit { started_at, order_id, blockchain, stablecoin, .. } = deposit;
+        self.fixed(&row, format!("{started_at:?} {order_id} {blockchain} {stablecoin}"));
     }
 
     fn transfer(&mut self, transfer: &Transfer) {
         let row = format!("transfer {}", transfer.transfer_id);
         self.version(row.clone(), transfer.updated_at);
         let seen = &transfer.observation;
-        let place = (transfer.created_at, seen.to_address, transfer.blockchain, seen.token);
+        let place = (transfer.created_at, seen.to_address, transfer.blockchain, seen.stablecoin);
         self.fixed(&row, format!("{place:?}"));
         let before = self.transfers.insert(row.clone(), transfer.status);
         let is_final = |status: &TransferStatus| {

@@ -23,7 +23,7 @@ fn create(number: usize) -> NewRecord {
     let issued_at = UnixMicros(TIME.0 * 1_000_000);
     let payment = PaymentRequest {
         blockchain: Blockchain::Eth,
-        token: Stablecoin::Usdt,
+        stablecoin: Stablecoin::Usdt,
         wallets: vec![wallet()],
         nudge_step: Amount::ZERO,
         nudge_limit: Amount::ZERO,

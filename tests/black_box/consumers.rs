@@ -243,7 +243,7 @@ impl Site {
                 .await;
                 assert_eq!(found.observation.to_address, wallet);
                 assert_eq!(found.observation.value, Amount::parse(value).unwrap());
-                assert_eq!(found.observation.token.as_str(), token);
+                assert_eq!(found.observation.stablecoin.as_str(), token);
                 assert_eq!(found.blockchain_confirmed, topic == Topic::TransfersConfirmed);
             }
         }

@@ -243,7 +243,7 @@ impl Shop {
         let line = self.lines.iter_mut().find(is_of).expect("deposits are of these chains");
         let from = line.senders.get(&deposit.order_id).copied().filter(|_| roll != 5);
         let movement = Movement {
-            token: deposit.token,
+            stablecoin: deposit.stablecoin,
             from: from.unwrap_or(stranger),
             to: deposit.wallet_address,
             value: Amount::from_parts(parts).unwrap(),
@@ -278,15 +278,15 @@ impl Shop {
             webhook_url: "https://shop.example/hooks".to_owned(),
             expecting_wallet_address: sender,
             blockchain: payment.is_some().then_some(request.blockchain),
-            stablecoin: payment.is_some().then_some(request.token),
+            stablecoin: payment.is_some().then_some(request.stablecoin),
             expires_at,
             payment,
         };
         // Some send their money before the order is known.
         if self.dice.below(12) == 0 {
-            let (token, to) = (request.token, self.lines[line].wallet);
+            let (stablecoin, to) = (request.stablecoin, self.lines[line].wallet);
             let from = sender.unwrap_or(SENDERS[1]);
-            self.lines[line].send(Movement { token, from, to, value: amount }, false, 1);
+            self.lines[line].send(Movement { stablecoin, from, to, value: amount }, false, 1);
         }
         self.lines[line].senders.extend(sender.map(|sender| (id, sender)));
         self.lines[line].recent.push(id);
@@ -319,7 +319,7 @@ impl Shop {
     fn request(&mut self, line: usize) -> PaymentRequest {
         PaymentRequest {
             blockchain: self.lines[line].blockchain,
-            token: TOKENS[self.dice.below(2)],
+            stablecoin: TOKENS[self.dice.below(2)],
             wallets: vec![self.lines[line].wallet],
             nudge_step: cents(1),
             nudge_limit: cents(6),

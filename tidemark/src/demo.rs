@@ -17,7 +17,7 @@ use devnet::Devnet;
 use runtime::config::Source;
 use runtime::task::Tasks;
 use runtime::{Clock, Readiness, SystemClock, telemetry};
-use schemas::{Blockchain, Secret, Stablecoin, token_contract};
+use schemas::{Blockchain, Secret, Stablecoin, stablecoin_contract};
 
 use crate::process;
 use crate::settings::Settings;
@@ -126,12 +126,13 @@ async fn tell_webhooks(narrator: &Narrator, merchant: &Merchant) {
 
 async fn start_chain(blockchain: Blockchain) -> anyhow::Result<Devnet> {
     let now = u64::try_from(SystemClock.now().seconds().0)?;
-    let token = |coin| {
-        let token = token_contract(blockchain, coin).context("every demo chain has this coin")?;
+    let token = |stablecoin| {
+        let contract = stablecoin_contract(blockchain, stablecoin)
+            .context("every demo chain has this stablecoin")?;
         anyhow::Ok(devnet::Token {
-            address: (*token.contract.bytes()).into(),
-            decimals: token.decimals,
-            symbol: coin.to_string(),
+            address: (*contract.address.bytes()).into(),
+            decimals: contract.decimals,
+            symbol: stablecoin.to_string(),
         })
     };
     let config = devnet::Config {

@@ -143,7 +143,7 @@ impl Ground<'_> {
             wallets: shop.wallets.clone(),
             orders: shop.orders,
             matching: shop.matching,
-            tokens: self.settings.ingest.tokens(),
+            contracts: self.settings.ingest.contracts(),
             topic_prefix: self.settings.log.topic_prefix().to_owned(),
             version: env!("CARGO_PKG_VERSION"),
         };

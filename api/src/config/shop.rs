@@ -120,13 +120,13 @@ fn read_wallets(source: &mut Source) -> Vec<Wallet> {
         let blockchain: Option<Blockchain> = section.parsed("blockchain");
         let address: Option<Address> = section.parsed("address");
         let names = section.texts("enabled_coins").unwrap_or_default();
-        let mut enabled_coins = Vec::new();
+        let mut stablecoins = Vec::new();
         for name in &names {
             match name.parse::<Stablecoin>() {
-                Ok(coin) if enabled_coins.contains(&coin) => {
+                Ok(stablecoin) if stablecoins.contains(&stablecoin) => {
                     section.problem("enabled_coins", &format!("{name} is listed twice"));
                 }
-                Ok(coin) => enabled_coins.push(coin),
+                Ok(stablecoin) => stablecoins.push(stablecoin),
                 Err(error) => section.problem("enabled_coins", &error.to_string()),
             }
         }
@@ -139,7 +139,7 @@ fn read_wallets(source: &mut Source) -> Vec<Wallet> {
             } else if !seen.insert((blockchain, address)) {
                 section.problem("address", "is listed twice for this chain");
             } else {
-                wallets.push(Wallet { blockchain, address, enabled_coins });
+                wallets.push(Wallet { blockchain, address, stablecoins });
             }
         }
         section.finish();
@@ -168,7 +168,7 @@ mod tests {
         let shop = Shop::read(&mut Source::parse(GOOD, []));
         assert_eq!(shop.orders.ttl, Duration::from_secs(1800));
         assert_eq!(shop.matching.nudge_limit, Amount::parse("1").unwrap());
-        assert_eq!(shop.wallets[0].enabled_coins, [Stablecoin::Usdt, Stablecoin::Dai]);
+        assert_eq!(shop.wallets[0].stablecoins, [Stablecoin::Usdt, Stablecoin::Dai]);
         assert_eq!(shop.merchant.unknown_transfer_webhook_url, None);
         assert!(!format!("{shop:?}").contains("\"m\""));
     }

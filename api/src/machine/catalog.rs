@@ -1,15 +1,17 @@
-//! Which payments the shop takes: chains, coins and wallets, as configured.
+//! Which payments the shop takes: chains, stablecoins and wallets, as configured.
 
 use std::time::Duration;
 
 use crate::config::{Matching, Orders};
 use schemas::record::{Order, PaymentRequest};
-use schemas::{Address, Amount, Blockchain, OrderId, Stablecoin, TokenContract, Wallet, murmur2};
+use schemas::{
+    Address, Amount, Blockchain, OrderId, Stablecoin, StablecoinContract, Wallet, murmur2,
+};
 
 use crate::Config;
 use crate::error::{Invalid, Refusal};
 
-/// A chain and a coin on it.
+/// A chain and a stablecoin on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Choice {
     pub(crate) blockchain: Blockchain,
@@ -19,20 +21,20 @@ pub(crate) struct Choice {
 /// Why a choice cannot be paid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unpayable {
-    /// The coin does not exist on the chain, or the chain is not followed.
-    NoToken,
-    /// The amount has more digits after the point than the token, which has this many.
+    /// The stablecoin does not exist on the chain, or the chain is not followed.
+    NoContract,
+    /// The amount has more digits after the point than the stablecoin, which has this many.
     TooPrecise(u8),
     /// No wallet takes it.
     NoWallet,
 }
 
 impl Unpayable {
-    /// What the merchant is told, who chose chain, coin and amount.
+    /// What the merchant is told, who chose chain, stablecoin and amount.
     pub(crate) fn for_merchant(self, choice: Choice) -> Refusal {
         let Choice { blockchain, stablecoin } = choice;
         match self {
-            Self::NoToken => {
+            Self::NoContract => {
                 let problem = format!("{stablecoin} is not available on {blockchain}");
                 Invalid::new("stablecoin", problem).into()
             }
@@ -48,7 +50,7 @@ impl Unpayable {
     }
 }
 
-/// The coins of one chain that an order can be paid with.
+/// The stablecoins of one chain that an order can be paid with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ChainChoices {
     pub(crate) blockchain: Blockchain,
@@ -59,7 +61,7 @@ pub(crate) struct ChainChoices {
 #[derive(Debug)]
 pub(crate) struct Catalog {
     wallets: Vec<Wallet>,
-    tokens: Vec<TokenContract>,
+    contracts: Vec<StablecoinContract>,
     orders: Orders,
     matching: Matching,
 }
@@ -72,7 +74,7 @@ impl Catalog {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
             wallets: config.wallets.clone(),
-            tokens: config.tokens.clone(),
+            contracts: config.contracts.clone(),
             orders: config.orders,
             matching: config.matching,
         }
@@ -93,22 +95,22 @@ impl Catalog {
         self.wallets.iter().any(|wallet| wallet.address == *address)
     }
 
-    /// The contract that is the coin.
-    pub(crate) fn token(&self, choice: Choice) -> Option<&TokenContract> {
-        self.tokens.iter().find(|token| {
-            token.blockchain == choice.blockchain && token.stablecoin == choice.stablecoin
+    /// The contract that is the stablecoin.
+    pub(crate) fn contract(&self, choice: Choice) -> Option<&StablecoinContract> {
+        self.contracts.iter().find(|contract| {
+            contract.blockchain == choice.blockchain && contract.stablecoin == choice.stablecoin
         })
     }
 
     /// The wallets that take a payment, in the order of the file.
     fn takers(&self, choice: Choice, amount: Amount) -> Result<Vec<Address>, Unpayable> {
-        let decimals = self.token(choice).ok_or(Unpayable::NoToken)?.decimals;
+        let decimals = self.contract(choice).ok_or(Unpayable::NoContract)?.decimals;
         if amount.to_units(decimals).is_none() {
             return Err(Unpayable::TooPrecise(decimals));
         }
         let takes = |wallet: &&Wallet| {
             wallet.blockchain == choice.blockchain
-                && wallet.enabled_coins.contains(&choice.stablecoin)
+                && wallet.stablecoins.contains(&choice.stablecoin)
         };
         let wallets: Vec<_> = self.wallets.iter().filter(takes).map(|w| w.address).collect();
         if wallets.is_empty() { Err(Unpayable::NoWallet) } else { Ok(wallets) }
@@ -127,7 +129,7 @@ impl Catalog {
         wallets.rotate_left(first);
         Ok(PaymentRequest {
             blockchain: choice.blockchain,
-            token: choice.stablecoin,
+            stablecoin: choice.stablecoin,
             wallets,
             nudge_step: self.matching.nudge_step,
             nudge_limit: self.matching.nudge_limit,
@@ -153,7 +155,7 @@ impl Catalog {
 
     /// Everything that [`Catalog::chosen`] would accept for the order.
     pub(crate) fn choices(&self, order: &Order) -> Vec<ChainChoices> {
-        let coins = |blockchain| {
+        let stablecoins = |blockchain| {
             let payable = |stablecoin: &Stablecoin| {
                 self.chosen(order, Choice { blockchain, stablecoin: *stablecoin }).is_ok()
             };
@@ -161,7 +163,7 @@ impl Catalog {
         };
         Blockchain::ALL
             .iter()
-            .map(|chain| ChainChoices { blockchain: *chain, stablecoins: coins(*chain) })
+            .map(|chain| ChainChoices { blockchain: *chain, stablecoins: stablecoins(*chain) })
             .filter(|choices| !choices.stablecoins.is_empty())
             .collect()
     }
@@ -178,11 +180,11 @@ fn sender_fits(order: &Order, blockchain: Blockchain) -> bool {
 mod tests {
     use super::*;
     use schemas::record::example;
-    use schemas::{AddressFamily, Blockchain as B, Stablecoin as S, token_contracts};
+    use schemas::{AddressFamily, Blockchain as B, Stablecoin as S, stablecoin_contracts};
 
-    fn wallet(blockchain: B, byte: u8, coins: &[S]) -> Wallet {
+    fn wallet(blockchain: B, byte: u8, stablecoins: &[S]) -> Wallet {
         let address = Address::new(blockchain.address_family(), [byte; 20]);
-        Wallet { blockchain, address, enabled_coins: coins.to_vec() }
+        Wallet { blockchain, address, stablecoins: stablecoins.to_vec() }
     }
 
     fn catalog() -> Catalog {
@@ -193,7 +195,11 @@ mod tests {
                 wallet(B::Eth, 3, &[S::Usdt]),
                 wallet(B::Tron, 4, &[S::Usdt, S::Dai]),
             ],
-            tokens: [B::Eth, B::Tron].into_iter().flat_map(token_contracts).copied().collect(),
+            contracts: [B::Eth, B::Tron]
+                .into_iter()
+                .flat_map(stablecoin_contracts)
+                .copied()
+                .collect(),
             orders: Orders {
                 ttl: Duration::from_secs(60),
                 late_window: Duration::from_secs(86_400),
@@ -224,8 +230,8 @@ mod tests {
     fn what_cannot_be_paid_and_why() {
         let catalog = catalog();
         for (blockchain, stablecoin, amount, why) in [
-            (B::Tron, S::Dai, "1", Unpayable::NoToken),
-            (B::Base, S::Usdc, "1", Unpayable::NoToken),
+            (B::Tron, S::Dai, "1", Unpayable::NoContract),
+            (B::Base, S::Usdc, "1", Unpayable::NoContract),
             (B::Eth, S::Usdt, "0.0000001", Unpayable::TooPrecise(6)),
             (B::Eth, S::Usdc, "1", Unpayable::NoWallet),
         ] {

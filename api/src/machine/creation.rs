@@ -23,7 +23,7 @@ pub(crate) struct Creation {
 /// Makes a valid request an order.
 ///
 /// # Errors
-/// The merchant fixed a chain and coin that cannot be paid.
+/// The merchant fixed a chain and stablecoin that cannot be paid.
 pub(crate) fn create(
     new: NewOrder,
     order_id: OrderId,

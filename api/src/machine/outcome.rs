@@ -9,7 +9,7 @@ use crate::error::Refusal;
 /// What was asked of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// A deposit for a choice of chain and coin.
+    /// A deposit for a choice of chain and stablecoin.
     Payment,
     /// The order's end.
     Cancel,
@@ -63,7 +63,7 @@ pub(crate) fn consider(asked: Asked, command_id: CommandId, record: &Order) -> V
 pub(crate) fn open_deposit(order: &Order, choice: Choice) -> Option<&OrderDeposit> {
     order.deposits.iter().find(|deposit| {
         deposit.blockchain == choice.blockchain
-            && deposit.token == choice.stablecoin
+            && deposit.stablecoin == choice.stablecoin
             && deposit.state == DepositState::Open
     })
 }
@@ -126,17 +126,22 @@ mod tests {
     #[test]
     fn only_an_open_deposit_of_the_choice_can_be_paid() {
         use DepositState::{Closed, Open, Refused, Requested};
-        let (blockchain, token) = (Blockchain::Eth, Stablecoin::Usdt);
+        let (blockchain, stablecoin) = (Blockchain::Eth, Stablecoin::Usdt);
         let example = example::order();
         let deposit = example.deposits[0].clone();
         let order = |states: &[DepositState]| Order {
             deposits: states
                 .iter()
-                .map(|state| OrderDeposit { state: *state, blockchain, token, ..deposit.clone() })
+                .map(|state| OrderDeposit {
+                    state: *state,
+                    blockchain,
+                    stablecoin,
+                    ..deposit.clone()
+                })
                 .collect(),
             ..example.clone()
         };
-        let choice = Choice { blockchain, stablecoin: token };
+        let choice = Choice { blockchain, stablecoin };
         let found = |states: &[DepositState], choice| {
             open_deposit(&order(states), choice).map(|deposit| deposit.state)
         };

@@ -106,7 +106,7 @@ fn runner(looks: u32) -> Runner {
             match_window: Duration::from_secs(1),
             skew: Duration::from_secs(1),
         },
-        tokens: Vec::new(),
+        contracts: Vec::new(),
         topic_prefix: String::new(),
         version: "0",
     };

@@ -262,12 +262,12 @@ async fn spec_7_2_an_event_channel_that_fails_is_500() {
 #[tokio::test]
 async fn spec_4_2_open_deposits_in_the_representation_of_2_4() {
     let world = World::alone().await;
-    let deposit = |number: i64, blockchain, token, state| Deposit {
+    let deposit = |number: i64, blockchain, stablecoin, state| Deposit {
         deposit_id: DepositId(number),
         order_id: order(u128::from(number.unsigned_abs())).order_id,
         started_at: UnixSeconds(NOW + number),
         blockchain,
-        token,
+        stablecoin,
         state,
         ..example::deposit()
     };

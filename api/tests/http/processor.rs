@@ -152,8 +152,8 @@ impl Machine {
             return self.put(&mut order, command, OrderCause::NotPending, asker);
         }
         let open = |d: &OrderDeposit| {
-            (d.blockchain, d.token, d.state)
-                == (payment.blockchain, payment.token, DepositState::Open)
+            (d.blockchain, d.stablecoin, d.state)
+                == (payment.blockchain, payment.stablecoin, DepositState::Open)
         };
         if order.deposits.iter().any(open) {
             return self.put(&mut order, command, OrderCause::PaymentRepeated, asker);
@@ -161,7 +161,7 @@ impl Machine {
         order.deposits.push(OrderDeposit {
             slot: i32::try_from(order.deposits.len()).unwrap(),
             blockchain: payment.blockchain,
-            token: payment.token,
+            stablecoin: payment.stablecoin,
             state: DepositState::Requested,
             deposit_id: None,
             wallet_address: payment.wallets[0],

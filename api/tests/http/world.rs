@@ -11,7 +11,7 @@ use runtime::{Clock, ManualClock};
 use schemas::record::{Delivery, Order, OrderCommand, Record};
 use schemas::{
     Address, AddressFamily, Amount, Blockchain, Layout, OrderId, Secret, Stablecoin, Topic,
-    UnixMicros, UnixSeconds, Wallet, sign_checkout, sign_service, token_contracts,
+    UnixMicros, UnixSeconds, Wallet, sign_checkout, sign_service, stablecoin_contracts,
 };
 use serde_json::{Value, json};
 use store::embedded::EmbeddedStore;
@@ -71,10 +71,10 @@ pub(crate) fn wallet(number: u8) -> Address {
 
 pub(crate) fn config() -> Config {
     use Stablecoin::{Dai, Usdc, Usdt};
-    let wallet = |blockchain: Blockchain, number, coins: &[Stablecoin]| Wallet {
+    let wallet = |blockchain: Blockchain, number, stablecoins: &[Stablecoin]| Wallet {
         blockchain,
         address: Address::new(blockchain.address_family(), [number; 20]),
-        enabled_coins: coins.to_vec(),
+        stablecoins: stablecoins.to_vec(),
     };
     let chains = [Blockchain::Eth, Blockchain::Polygon, Blockchain::Tron];
     Config {
@@ -101,7 +101,7 @@ pub(crate) fn config() -> Config {
             match_window: Duration::from_secs(3600),
             skew: Duration::from_secs(120),
         },
-        tokens: chains.into_iter().flat_map(token_contracts).copied().collect(),
+        contracts: chains.into_iter().flat_map(stablecoin_contracts).copied().collect(),
         version: "1.2.3",
     }
 }

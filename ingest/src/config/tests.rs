@@ -9,7 +9,7 @@ fn wallet() -> Wallet {
     Wallet {
         blockchain: Blockchain::Eth,
         address: "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed".parse().unwrap(),
-        enabled_coins: vec![Stablecoin::Usdt, Stablecoin::Dai],
+        stablecoins: vec![Stablecoin::Usdt, Stablecoin::Dai],
     }
 }
 
@@ -54,10 +54,10 @@ fn an_endpoint_is_enough() {
     assert_eq!((chain.reorg_window, chain.range_max, chain.lag), (128, 2000, 0));
     assert_eq!(chain.poll_interval, Duration::from_secs(12));
     assert_eq!(chain.wallets.len(), 1);
-    assert_eq!(chain.tokens.len(), 3);
+    assert_eq!(chain.contracts.len(), 3);
     assert_eq!(chain.start_block, None);
     assert_eq!(chain.match_window, Duration::from_secs(3600));
-    assert_eq!(config.tokens(), chain.tokens);
+    assert_eq!(config.contracts(), chain.contracts);
 }
 
 #[test]
@@ -89,8 +89,8 @@ fn every_key_overrides() {
     assert_eq!(chain.policy, Policy::flat(Some(3), None));
     let mut bytes = [0; 20];
     bytes[19] = 0xbb;
-    let dai = chain.tokens[1];
-    assert_eq!(dai.contract, Address::new(AddressFamily::Evm, bytes));
+    let dai = chain.contracts[1];
+    assert_eq!(dai.address, Address::new(AddressFamily::Evm, bytes));
     assert_eq!((dai.stablecoin, dai.decimals), (Stablecoin::Dai, 18));
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use alloy_primitives::B256;
 use alloy_sol_types::SolEvent as _;
 use schemas::record::Observation;
-use schemas::{Address, Amount, Blockchain, PaymentKey, TokenContract, TxHash};
+use schemas::{Address, Amount, Blockchain, PaymentKey, StablecoinContract, TxHash};
 
 use super::question::EventLog;
 
@@ -27,11 +27,11 @@ pub(crate) struct Skipped {
     pub(crate) log_index: i32,
 }
 
-/// The tokens and wallets of one chain.
+/// The contracts and wallets of one chain.
 #[derive(Debug)]
 pub(crate) struct Watch {
     blockchain: Blockchain,
-    tokens: Vec<TokenContract>,
+    contracts: Vec<StablecoinContract>,
     wallets: BTreeSet<[u8; 32]>,
 }
 
@@ -43,13 +43,13 @@ pub(crate) fn topic(address: &Address) -> [u8; 32] {
 impl Watch {
     pub(crate) fn new(
         blockchain: Blockchain,
-        tokens: Vec<TokenContract>,
+        contracts: Vec<StablecoinContract>,
         wallets: &[Address],
     ) -> Self {
-        Self { blockchain, tokens, wallets: wallets.iter().map(topic).collect() }
+        Self { blockchain, contracts, wallets: wallets.iter().map(topic).collect() }
     }
 
-    /// The logs that are Transfer events of our tokens to our wallets, in order, each once. Foreign
+    /// The logs that are Transfer events of our contracts to our wallets, in order, each once. Foreign
     /// ones are ignored: the endpoint answered more than was asked.
     ///
     /// # Errors
@@ -114,28 +114,28 @@ impl Watch {
     fn is_ours(&self, log: &EventLog) -> bool {
         let [signature, _, to] = log.topics.as_slice() else { return false };
         *signature == TRANSFER_TOPIC
-            && self.token(log.address).is_some()
+            && self.contract(log.address).is_some()
             && self.wallets.contains(to)
     }
 
     fn read(&self, log: &EventLog) -> Option<Observation> {
-        let token = self.token(log.address)?;
+        let contract = self.contract(log.address)?;
         let topics = log.topics.iter().copied().map(B256::new);
         let event = abi::Transfer::decode_raw_log(topics, &log.data).ok()?;
         Some(Observation {
-            token: token.stablecoin,
-            contract: token.contract,
+            stablecoin: contract.stablecoin,
+            contract: contract.address,
             from_address: self.address(event.from.0.0),
             to_address: self.address(event.to.0.0),
             tx_hash: log.tx_hash,
             log_index: log.log_index,
             ordinal: 0,
-            value: Amount::from_units(event.value, token.decimals)?,
+            value: Amount::from_units(event.value, contract.decimals)?,
         })
     }
 
-    fn token(&self, contract: [u8; 20]) -> Option<&TokenContract> {
-        self.tokens.iter().find(|token| *token.contract.bytes() == contract)
+    fn contract(&self, address: [u8; 20]) -> Option<&StablecoinContract> {
+        self.contracts.iter().find(|contract| *contract.address.bytes() == address)
     }
 
     fn address(&self, bytes: [u8; 20]) -> Address {
@@ -155,13 +155,13 @@ mod tests {
     const PAYER: Address = Address::new(AddressFamily::Evm, [0x22; 20]);
 
     fn watch() -> Watch {
-        let token = TokenContract {
+        let contract = StablecoinContract {
             blockchain: Blockchain::Eth,
             stablecoin: Stablecoin::Usdc,
-            contract: Address::new(AddressFamily::Evm, TOKEN),
+            address: Address::new(AddressFamily::Evm, TOKEN),
             decimals: 6,
         };
-        Watch::new(Blockchain::Eth, vec![token], &[WALLET])
+        Watch::new(Blockchain::Eth, vec![contract], &[WALLET])
     }
 
     fn log(number: i64, index: i32, value: U256) -> EventLog {
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(skipped, []);
         assert_eq!(seen[0].value, Amount::parse("1.5").unwrap());
         assert_eq!((seen[0].from_address, seen[0].to_address), (PAYER, WALLET));
-        assert_eq!(seen[0].token, Stablecoin::Usdc);
+        assert_eq!(seen[0].stablecoin, Stablecoin::Usdc);
     }
 
     #[test]

@@ -140,7 +140,7 @@ impl Node {
                     let ordinal = equal.entry(*payment).or_default();
                     if payment.value > 0 && payment.wallet < 3 {
                         let seen = Observation {
-                            token: Stablecoin::Usdc,
+                            stablecoin: Stablecoin::Usdc,
                             contract: Address::new(AddressFamily::Evm, TOKEN),
                             from_address: PAYER,
                             to_address: wallet(payment.wallet),

@@ -11,7 +11,7 @@ use log::embedded::EmbeddedLog;
 use log::{Log, Tail};
 use runtime::SystemClock;
 use schemas::record::{Block, ChainBody, ChainProgress, ChainRecord, Observation};
-use schemas::{Address, Blockchain, Hash, Layout, Stablecoin, TokenContract, Topic};
+use schemas::{Address, Blockchain, Hash, Layout, Stablecoin, StablecoinContract, Topic};
 use tidemark_ingest::{ChainConfig, Error, Policy, RpcUrl};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -32,10 +32,10 @@ pub(crate) fn wallet(number: u16) -> alloy_primitives::Address {
 /// A chain with two wallets, followed in milliseconds.
 pub(crate) fn config(blockchain: Blockchain, url: &str) -> ChainConfig {
     let address = |a: alloy_primitives::Address| Address::new(blockchain.address_family(), a.0.0);
-    let token = TokenContract {
+    let contract = StablecoinContract {
         blockchain,
         stablecoin: Stablecoin::Usdc,
-        contract: address(TOKEN),
+        address: address(TOKEN),
         decimals: 6,
     };
     ChainConfig {
@@ -44,7 +44,7 @@ pub(crate) fn config(blockchain: Blockchain, url: &str) -> ChainConfig {
         rpc_url: RpcUrl::parse(url).unwrap(),
         rpc_unused: 0,
         request_timeout: Duration::from_secs(5),
-        tokens: vec![token],
+        contracts: vec![contract],
         wallets: (0..2).map(|number| address(wallet(number))).collect(),
         policy: Policy::flat(Some(3), None),
         start_block: None,

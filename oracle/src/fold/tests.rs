@@ -132,7 +132,7 @@ fn head(number: i64, seconds: i64) -> (Topic, Vec<u8>) {
 
 fn payment(number: i64, seconds: i64) -> (Topic, Vec<u8>) {
     let seen = Observation {
-        token: Stablecoin::Usdt,
+        stablecoin: Stablecoin::Usdt,
         contract: account(3),
         from_address: account(2),
         to_address: account(1),
@@ -163,7 +163,7 @@ fn command(body: DepositCommandBody) -> (Topic, Vec<u8>) {
 fn a_head_that_came_twice_is_put_where_it_was() {
     let mut author = Author::new();
     let open = OpenDeposit {
-        token: Stablecoin::Usdt,
+        stablecoin: Stablecoin::Usdt,
         value: cents(500),
         user_address: None,
         started_at: UnixSeconds(0),

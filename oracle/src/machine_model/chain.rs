@@ -52,7 +52,7 @@ pub const fn account(byte: u8) -> Address {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Movement {
     /// Coin.
-    pub token: Stablecoin,
+    pub stablecoin: Stablecoin,
     /// Sender.
     pub from: Address,
     /// Receiver.
@@ -232,7 +232,7 @@ impl Chain {
             for (i, movement) in transaction.movements.iter().enumerate() {
                 let equal = transaction.movements[..i].iter().filter(|m| *m == movement).count();
                 seen.push(Observation {
-                    token: movement.token,
+                    stablecoin: movement.stablecoin,
                     contract: account(0xee),
                     from_address: movement.from,
                     to_address: movement.to,

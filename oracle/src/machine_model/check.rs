@@ -253,7 +253,8 @@ impl<'a> Ledger<'a> {
     fn is_true_reason(&self, transfer: &Transfer) -> bool {
         let seen = &transfer.observation;
         let time = transfer.block.timestamp;
-        let at_wallet = |d: &&Deposit| d.wallet_address == seen.to_address && d.token == seen.token;
+        let at_wallet =
+            |d: &&Deposit| d.wallet_address == seen.to_address && d.stablecoin == seen.stablecoin;
         let same_amount = |d: &&Deposit| at_wallet(d) && d.value == seen.value;
         let is_open = |d: &Deposit| d.state == DepositState::Open;
         let status = |d: &Deposit| self.orders.get(&d.order_id).map(|order| order.status);
@@ -292,7 +293,7 @@ impl<'a> Ledger<'a> {
         let seen = &transfer.observation;
         let time = transfer.block.timestamp;
         seen.to_address == deposit.wallet_address
-            && seen.token == deposit.token
+            && seen.stablecoin == deposit.stablecoin
             && seen.value == deposit.value
             && deposit.user_address.is_none_or(|sender| sender == seen.from_address)
             && deposit.started_at.plus(-self.skew(deposit)) <= time
@@ -302,7 +303,7 @@ impl<'a> Ledger<'a> {
     /// 10: no two open deposits share an amount. 8: none expires early, or with a payment under way.
     fn check_deposit(&mut self, deposit: &Deposit) -> Result<(), Violation> {
         let id = deposit.deposit_id;
-        let key = (deposit.wallet_address, deposit.token, deposit.value);
+        let key = (deposit.wallet_address, deposit.stablecoin, deposit.value);
         if let Some(last) = self.deposits.get(&id) {
             holds!(10, last.state == DepositState::Open, "opened or closed again: {deposit:?}");
             let later = last.updated_at < deposit.updated_at;

@@ -1,7 +1,7 @@
 //! Matching: which transfer fits which deposit, on one lane.
 //!
 //! A symmetric join: whichever side comes first waits for the other. Deposits hold a reservation of
-//! (wallet, token, amount) that is unique among open ones and those in their late window. Transfers go
+//! (wallet, stablecoin, amount) that is unique among open ones and those in their late window. Transfers go
 //! from seen to confirmed by heads, then ask the order they fit; the order alone decides.
 //!
 //! **Invariants** (`design` 11): 1 every confirmed transfer ends matched or unknown; 3 nothing is
@@ -272,7 +272,7 @@ impl State {
             state: row.state(),
             close_reason: row.closed.map(|closed| closed.reason),
             blockchain: self.blockchain,
-            token: row.token,
+            stablecoin: row.stablecoin,
             user_address: row.user_address,
             wallet_address: row.wallet,
             value: row.value,
@@ -330,7 +330,7 @@ fn deposit_row(entry: &DepositEntry) -> DepositRow {
     DepositRow {
         order: deposit.order_id,
         slot: deposit.slot,
-        token: deposit.token,
+        stablecoin: deposit.stablecoin,
         wallet: deposit.wallet_address,
         user_address: deposit.user_address,
         value: deposit.value,

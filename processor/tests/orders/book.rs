@@ -114,7 +114,7 @@ fn command_words(command: &DepositCommand) -> String {
             let only = open
                 .user_address
                 .map_or(String::new(), |sender| format!(" only from w{}", number(&sender)));
-            format!("open {} {} from {first} to {last}{only}", open.value, open.token)
+            format!("open {} {} from {first} to {last}{only}", open.value, open.stablecoin)
         }
         Body::Close { reason } => format!("close {reason}"),
         Body::Settled { transfer_id } => format!("settled #{transfer_id}"),

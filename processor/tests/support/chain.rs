@@ -37,7 +37,7 @@ pub(crate) struct Pay {
 /// A payment of transaction `tx`.
 pub(crate) fn pay(tx: u8, value: &str) -> Pay {
     let seen = Observation {
-        token: Stablecoin::Usdt,
+        stablecoin: Stablecoin::Usdt,
         contract: wallet(0xda),
         from_address: wallet(7),
         to_address: wallet(1),
@@ -68,8 +68,8 @@ impl Pay {
         self.seen.to_address = wallet(number);
         self
     }
-    pub(crate) fn coin(mut self, token: Stablecoin) -> Self {
-        self.seen.token = token;
+    pub(crate) fn stablecoin(mut self, stablecoin: Stablecoin) -> Self {
+        self.seen.stablecoin = stablecoin;
         self
     }
     pub(crate) fn ordinal(mut self, ordinal: i32) -> Self {
@@ -159,7 +159,7 @@ pub(crate) struct Open {
 
 pub(crate) fn open(order_letter: char, value: &str) -> Open {
     let open = OpenDeposit {
-        token: Stablecoin::Usdt,
+        stablecoin: Stablecoin::Usdt,
         value: amount(value),
         user_address: None,
         started_at: UnixSeconds(1000),
@@ -180,8 +180,8 @@ impl Open {
     pub(crate) fn wallet(self, wallet: u8) -> Self {
         Self { wallet, ..self }
     }
-    pub(crate) fn coin(mut self, token: Stablecoin) -> Self {
-        self.open.token = token;
+    pub(crate) fn stablecoin(mut self, stablecoin: Stablecoin) -> Self {
+        self.open.stablecoin = stablecoin;
         self
     }
     /// Only from this sender.

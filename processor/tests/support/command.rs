@@ -43,7 +43,7 @@ pub(crate) fn create(order_letter: char, payment: Option<PaymentRequest>) -> Ord
         webhook_url: "https://shop.example/hooks".to_owned(),
         expecting_wallet_address: None,
         blockchain: payment.as_ref().map(|payment| payment.blockchain),
-        stablecoin: payment.as_ref().map(|payment| payment.token),
+        stablecoin: payment.as_ref().map(|payment| payment.stablecoin),
         expires_at: UnixSeconds(2000),
         payment,
     });
@@ -54,7 +54,7 @@ pub(crate) fn create(order_letter: char, payment: Option<PaymentRequest>) -> Ord
 pub(crate) fn usdt(blockchain: Blockchain, wallets: &[u8]) -> PaymentRequest {
     PaymentRequest {
         blockchain,
-        token: Stablecoin::Usdt,
+        stablecoin: Stablecoin::Usdt,
         wallets: wallets.iter().map(|number| wallet(*number)).collect(),
         nudge_step: amount("0.01"),
         nudge_limit: amount("0.03"),

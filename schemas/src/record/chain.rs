@@ -49,7 +49,8 @@ pub enum ChainBody {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
     /// Coin.
-    pub token: Stablecoin,
+    #[serde(rename = "token")]
+    pub stablecoin: Stablecoin,
     /// The contract that emitted it.
     pub contract: Address,
     /// Sender.
@@ -72,7 +73,7 @@ impl Observation {
     pub fn payment(&self) -> PaymentKey {
         PaymentKey {
             tx_hash: self.tx_hash,
-            token: self.token,
+            stablecoin: self.stablecoin,
             from: self.from_address,
             to: self.to_address,
             value: self.value,

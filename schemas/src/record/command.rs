@@ -27,7 +27,7 @@ pub struct OrderCommand {
 pub enum OrderCommandBody {
     /// A merchant's new order.
     Create(CreateOrder),
-    /// The customer's choice of chain and coin.
+    /// The customer's choice of chain and stablecoin.
     ChoosePayment(PaymentRequest),
     /// The customer gives up.
     Cancel,
@@ -93,17 +93,18 @@ pub struct CreateOrder {
     pub stablecoin: Option<Stablecoin>,
     /// Transfers in blocks after this do not pay it.
     pub expires_at: UnixSeconds,
-    /// The deposit to open at once, when both chain and coin are fixed.
+    /// The deposit to open at once, when both chain and stablecoin are fixed.
     pub payment: Option<PaymentRequest>,
 }
 
-/// A choice of chain and coin, with what configuration adds to it.
+/// A choice of chain and stablecoin, with what configuration adds to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaymentRequest {
     /// Chain.
     pub blockchain: Blockchain,
     /// Coin.
-    pub token: Stablecoin,
+    #[serde(rename = "token")]
+    pub stablecoin: Stablecoin,
     /// Wallets that take it, in the order to try.
     #[serde(default)]
     pub wallets: Vec<Address>,
@@ -177,7 +178,8 @@ pub enum DepositCommandBody {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenDeposit {
     /// Coin.
-    pub token: Stablecoin,
+    #[serde(rename = "token")]
+    pub stablecoin: Stablecoin,
     /// The order's amount: the least to reserve.
     pub value: Amount,
     /// The only sender that counts, if restricted.

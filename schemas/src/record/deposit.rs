@@ -26,7 +26,8 @@ pub struct Deposit {
     /// Chain.
     pub blockchain: Blockchain,
     /// Coin.
-    pub token: Stablecoin,
+    #[serde(rename = "token")]
+    pub stablecoin: Stablecoin,
     /// The only sender that counts, if restricted.
     pub user_address: Option<Address>,
     /// Receiving wallet.

@@ -30,7 +30,7 @@ fn block() -> Block {
 
 fn observation() -> Observation {
     Observation {
-        token: Stablecoin::Usdt,
+        stablecoin: Stablecoin::Usdt,
         contract: Address::new(AddressFamily::Evm, [0xda; 20]),
         from_address: Address::new(AddressFamily::Evm, [0x22; 20]),
         to_address: wallet(),
@@ -67,7 +67,7 @@ pub fn chain_head() -> ChainRecord {
 fn payment() -> PaymentRequest {
     PaymentRequest {
         blockchain: Blockchain::Eth,
-        token: Stablecoin::Usdt,
+        stablecoin: Stablecoin::Usdt,
         wallets: vec![wallet()],
         nudge_step: amount(1),
         nudge_limit: amount(100),
@@ -107,7 +107,7 @@ pub fn deposit_command() -> DepositCommand {
         wallet_address: wallet(),
         issued_at: SEEN,
         body: DepositCommandBody::Open(OpenDeposit {
-            token: Stablecoin::Usdt,
+            stablecoin: Stablecoin::Usdt,
             value: amount(1050),
             user_address: None,
             started_at: UnixSeconds(1_790_000_012),
@@ -145,7 +145,7 @@ pub fn order() -> Order {
         deposits: vec![OrderDeposit {
             slot: 0,
             blockchain: Blockchain::Eth,
-            token: Stablecoin::Usdt,
+            stablecoin: Stablecoin::Usdt,
             state: DepositState::Open,
             deposit_id: Some(DepositId(1)),
             wallet_address: wallet(),
@@ -166,7 +166,7 @@ pub fn deposit() -> Deposit {
         state: DepositState::Open,
         close_reason: None,
         blockchain: Blockchain::Eth,
-        token: Stablecoin::Usdt,
+        stablecoin: Stablecoin::Usdt,
         user_address: None,
         wallet_address: wallet(),
         value: amount(1050),

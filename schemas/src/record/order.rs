@@ -62,7 +62,8 @@ pub struct OrderDeposit {
     /// Chain.
     pub blockchain: Blockchain,
     /// Coin.
-    pub token: Stablecoin,
+    #[serde(rename = "token")]
+    pub stablecoin: Stablecoin,
     /// Where it stands.
     pub state: DepositState,
     /// Its id, once open.

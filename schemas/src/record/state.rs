@@ -113,7 +113,7 @@ pub struct OrdersEntry {
 }
 plain_record!(OrdersEntry);
 
-/// A choice of chain and coin on its way through the wallets.
+/// A choice of chain and stablecoin on its way through the wallets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingChoice {
     /// Which of the order's deposits.

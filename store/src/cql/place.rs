@@ -13,7 +13,7 @@ pub(super) const LIVE: i32 = i32::MAX;
 const ORDER_SHARDS: u128 = 16;
 /// Partitions that open deposits are spread over.
 pub(super) const DEPOSIT_SHARDS: i32 = 16;
-/// Partitions that the transfers of one wallet, stage, chain, coin and day are spread over.
+/// Partitions that the transfers of one wallet, stage, chain, stablecoin and day are spread over.
 const TRANSFER_SHARDS: i64 = 4;
 const DAY_SECONDS: i64 = 86_400;
 /// The list of orders as the directory names it. No wallet has this name, nor the next.
@@ -63,7 +63,7 @@ pub(super) struct Place {
     pub(super) bucket: i32,
     pub(super) stage: String,
     pub(super) blockchain: String,
-    pub(super) token: String,
+    pub(super) stablecoin: String,
     pub(super) shard: i32,
 }
 
@@ -81,7 +81,7 @@ impl Place {
             bucket,
             stage: status.as_str().to_owned(),
             blockchain: String::new(),
-            token: String::new(),
+            stablecoin: String::new(),
             shard: order_shard(order.order_id),
         }
     }
@@ -93,7 +93,7 @@ impl Place {
             bucket: Span::ThirtyDays.bucket(order.created_at),
             stage: String::new(),
             blockchain: String::new(),
-            token: String::new(),
+            stablecoin: String::new(),
             shard: 0,
         }
     }
@@ -107,7 +107,7 @@ impl Place {
             bucket,
             stage: stage.to_owned(),
             blockchain: transfer.blockchain.as_str().to_owned(),
-            token: transfer.observation.token.as_str().to_owned(),
+            stablecoin: transfer.observation.stablecoin.as_str().to_owned(),
             shard: transfer_shard(transfer.transfer_id),
         }
     }
@@ -116,7 +116,7 @@ impl Place {
     pub(super) fn is_of(&self, filter: &Filter) -> bool {
         filter.stage.is_none_or(|stage| self.stage == stage)
             && filter.blockchain.is_none_or(|chain| self.blockchain == chain.as_str())
-            && filter.token.is_none_or(|token| self.token == token.as_str())
+            && filter.stablecoin.is_none_or(|stablecoin| self.stablecoin == stablecoin.as_str())
     }
 }
 
@@ -125,7 +125,7 @@ impl Place {
 pub(super) struct Filter {
     pub(super) stage: Option<&'static str>,
     pub(super) blockchain: Option<Blockchain>,
-    pub(super) token: Option<Stablecoin>,
+    pub(super) stablecoin: Option<Stablecoin>,
 }
 
 impl Filter {
@@ -260,15 +260,15 @@ mod tests {
     #[test]
     fn a_filter_reads_its_partitions_only() {
         let place = Place::of_transfer(&example::transfer(), "matched");
-        let (chain, token) =
-            (example::transfer().blockchain, example::transfer().observation.token);
-        let filter = |stage, blockchain, token| Filter { stage, blockchain, token };
+        let (chain, stablecoin) =
+            (example::transfer().blockchain, example::transfer().observation.stablecoin);
+        let filter = |stage, blockchain, stablecoin| Filter { stage, blockchain, stablecoin };
         assert!(place.is_of(&Filter::default()));
-        assert!(place.is_of(&filter(Some("matched"), Some(chain), Some(token))));
+        assert!(place.is_of(&filter(Some("matched"), Some(chain), Some(stablecoin))));
         assert!(!place.is_of(&filter(Some(UNSETTLED), None, None)));
         let other = Blockchain::ALL.iter().find(|one| **one != chain).copied();
         assert!(!place.is_of(&filter(None, other, None)));
-        let other = Stablecoin::ALL.iter().find(|one| **one != token).copied();
+        let other = Stablecoin::ALL.iter().find(|one| **one != stablecoin).copied();
         assert!(!place.is_of(&filter(None, None, other)));
     }
 }

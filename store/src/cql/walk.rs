@@ -61,7 +61,7 @@ impl List {
             Self::Transfers(_, filter) => Filter {
                 stage: filter.status.map(place::stage),
                 blockchain: filter.blockchain,
-                token: filter.token,
+                stablecoin: filter.stablecoin,
             },
             Self::Orders(_) | Self::Deposits(_) => Filter::default(),
         }
@@ -106,7 +106,7 @@ impl List {
                     text(place.list),
                     text(place.stage),
                     text(place.blockchain),
-                    text(place.token),
+                    text(place.stablecoin),
                     CqlValue::Int(place.bucket),
                     CqlValue::Int(place.shard),
                 ],
@@ -149,11 +149,11 @@ impl List {
             }
             Self::Deposits(filter) => {
                 let blockchain = filter.blockchain.map(|blockchain| blockchain.as_str());
-                let token = filter.token.map(|token| token.as_str());
+                let stablecoin = filter.stablecoin.map(|stablecoin| stablecoin.as_str());
                 for row in rows.rows::<(i64, i64, &str, &str)>().map_err(|cause| bad_row(&cause))? {
-                    let (at, id, chain, coin) = row.map_err(|cause| bad_row(&cause))?;
+                    let (at, id, chain, found) = row.map_err(|cause| bad_row(&cause))?;
                     if blockchain.is_none_or(|wanted| wanted == chain)
-                        && token.is_none_or(|wanted| wanted == coin)
+                        && stablecoin.is_none_or(|wanted| wanted == found)
                     {
                         entries.push(Entry { at, id: number(id) });
                     }
@@ -240,14 +240,14 @@ impl Directory {
         let places =
             rows.rows::<(i32, &str, &str, &str, i32)>().map_err(|cause| bad_row(&cause))?;
         for place in places {
-            let (bucket, stage, blockchain, token, shard) =
+            let (bucket, stage, blockchain, stablecoin, shard) =
                 place.map_err(|cause| bad_row(&cause))?;
             self.rows.push_back(Place {
                 list: self.list.clone(),
                 bucket,
                 stage: stage.to_owned(),
                 blockchain: blockchain.to_owned(),
-                token: token.to_owned(),
+                stablecoin: stablecoin.to_owned(),
                 shard,
             });
         }

@@ -55,7 +55,7 @@ impl Writes {
                     CqlValue::Int(place.bucket),
                     CqlValue::Text(place.stage),
                     CqlValue::Text(place.blockchain),
-                    CqlValue::Text(place.token),
+                    CqlValue::Text(place.stablecoin),
                     CqlValue::Int(place.shard),
                     CqlValue::BigInt(DIRECTORY_VERSION),
                 ],
@@ -130,7 +130,7 @@ impl Writes {
         match deposit.state {
             DepositState::Open => {
                 let blockchain = word(deposit.blockchain.as_str());
-                let token = word(deposit.token.as_str());
+                let stablecoin = word(deposit.stablecoin.as_str());
                 self.insert(
                     Statement::InsertDepositOpen,
                     [
@@ -138,14 +138,14 @@ impl Writes {
                         started_at.clone(),
                         id.clone(),
                         blockchain.clone(),
-                        token.clone(),
+                        stablecoin.clone(),
                         record(deposit)?,
                         version.clone(),
                     ],
                 );
                 self.insert(
                     Statement::InsertDepositByOrder,
-                    [order, started_at, id, blockchain, token, version],
+                    [order, started_at, id, blockchain, stablecoin, version],
                 );
             }
             // Also if it was never seen: its older record may come later.
@@ -174,7 +174,7 @@ impl Writes {
                     CqlValue::Text(left.list),
                     CqlValue::Text(left.stage),
                     CqlValue::Text(left.blockchain),
-                    CqlValue::Text(left.token),
+                    CqlValue::Text(left.stablecoin),
                     CqlValue::Int(left.bucket),
                     CqlValue::Int(left.shard),
                     created_at.clone(),
@@ -188,7 +188,7 @@ impl Writes {
                 CqlValue::Text(own.list.clone()),
                 CqlValue::Text(own.stage.clone()),
                 CqlValue::Text(own.blockchain.clone()),
-                CqlValue::Text(own.token.clone()),
+                CqlValue::Text(own.stablecoin.clone()),
                 CqlValue::Int(own.bucket),
                 CqlValue::Int(own.shard),
                 created_at,

@@ -136,7 +136,7 @@ fn select_orders(filter: OrderFilter, page: Page) -> Select {
 }
 
 fn select_deposits(filter: DepositFilter, page: Page) -> Select {
-    let index = match (filter.order_id, filter.blockchain, filter.token) {
+    let index = match (filter.order_id, filter.blockchain, filter.stablecoin) {
         (Some(_), _, _) => "deposits_open_by_order",
         (None, Some(_), _) => "deposits_open_by_chain",
         (None, None, Some(_)) => "deposits_open_by_token",
@@ -149,8 +149,8 @@ fn select_deposits(filter: DepositFilter, page: Page) -> Select {
     if let Some(blockchain) = filter.blockchain {
         select.only("d.blockchain", word(blockchain.as_str()));
     }
-    if let Some(token) = filter.token {
-        select.only("d.token", word(token.as_str()));
+    if let Some(stablecoin) = filter.stablecoin {
+        select.only("d.token", word(stablecoin.as_str()));
     }
     // Not a bound value: SQLite must see that the indexes of open deposits hold every row asked
     // for.
@@ -160,7 +160,7 @@ fn select_deposits(filter: DepositFilter, page: Page) -> Select {
 }
 
 fn select_transfers(wallet: Address, filter: TransferFilter, page: Page) -> Select {
-    let index = match (filter.status, filter.blockchain, filter.token) {
+    let index = match (filter.status, filter.blockchain, filter.stablecoin) {
         (Some(_), _, _) => "transfers_by_status",
         (None, Some(_), _) => "transfers_by_chain",
         (None, None, Some(_)) => "transfers_by_token",
@@ -174,8 +174,8 @@ fn select_transfers(wallet: Address, filter: TransferFilter, page: Page) -> Sele
     if let Some(blockchain) = filter.blockchain {
         select.only("t.blockchain", word(blockchain.as_str()));
     }
-    if let Some(token) = filter.token {
-        select.only("t.token", word(token.as_str()));
+    if let Some(stablecoin) = filter.stablecoin {
+        select.only("t.token", word(stablecoin.as_str()));
     }
     select.page("t.created_at DESC, t.transfer_id DESC", page)
 }
@@ -227,12 +227,15 @@ mod tests {
             }
         }
         for blockchain in some_or_none(Blockchain::Eth) {
-            for token in some_or_none(Stablecoin::Dai) {
+            for stablecoin in some_or_none(Stablecoin::Dai) {
                 for order_id in some_or_none(order) {
-                    all.push(select_deposits(DepositFilter { order_id, blockchain, token }, PAGE));
+                    all.push(select_deposits(
+                        DepositFilter { order_id, blockchain, stablecoin },
+                        PAGE,
+                    ));
                 }
                 for status in some_or_none(TransferStatus::Matched) {
-                    let filter = TransferFilter { status, blockchain, token };
+                    let filter = TransferFilter { status, blockchain, stablecoin };
                     let wallet = example::transfer().observation.to_address;
                     all.push(select_transfers(wallet, filter, PAGE));
                 }

@@ -79,7 +79,7 @@ impl Upsert {
             deposit.started_at.0.into(),
             order_key(deposit.order_id),
             word(deposit.blockchain.as_str()),
-            word(deposit.token.as_str()),
+            word(deposit.stablecoin.as_str()),
             record(deposit)?,
         ];
         Ok(Self { sql: DEPOSIT, values })
@@ -93,7 +93,7 @@ impl Upsert {
             transfer.created_at.0.into(),
             word(transfer.status.as_str()),
             word(transfer.blockchain.as_str()),
-            word(transfer.observation.token.as_str()),
+            word(transfer.observation.stablecoin.as_str()),
             record(transfer)?,
         ];
         Ok(Self { sql: TRANSFER, values })

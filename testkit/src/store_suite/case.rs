@@ -142,16 +142,16 @@ pub async fn each_filter_gives_its_rows(tables: &Tables) {
             ..example::order()
         }));
     }
-    for (number, coin) in (0_i64..).zip(Stablecoin::ALL) {
+    for (number, stablecoin) in (0_i64..).zip(Stablecoin::ALL) {
         let mut transfer = example::transfer();
         transfer.transfer_id = TransferId(number);
-        transfer.observation.token = *coin;
+        transfer.observation.stablecoin = *stablecoin;
         transfer.blockchain = if number == 0 { Blockchain::Op } else { Blockchain::Eth };
         changes.push(Change::Transfer(transfer.clone()));
         changes.push(Change::Deposit(Deposit {
             deposit_id: DepositId(number),
             order_id: sample::order_id(number.cast_unsigned()),
-            token: *coin,
+            stablecoin: *stablecoin,
             blockchain: transfer.blockchain,
             ..example::deposit()
         }));
@@ -171,20 +171,20 @@ pub async fn each_filter_gives_its_rows(tables: &Tables) {
         let expected: Vec<_> = expected.into_iter().map(sample::order_id).collect();
         assert_eq!(ids, expected, "{status:?} {reference:?}");
     }
-    for (blockchain, token, expected) in [
+    for (blockchain, stablecoin, expected) in [
         (None, None, vec![2, 1, 0]),
         (Some(Blockchain::Eth), None, vec![2, 1]),
         (None, Some(Stablecoin::Usdc), vec![1]),
         (Some(Blockchain::Op), Some(Stablecoin::Usdc), vec![]),
     ] {
-        let filter = TransferFilter { status: None, blockchain, token };
+        let filter = TransferFilter { status: None, blockchain, stablecoin };
         let wallet = example::transfer().observation.to_address;
         let rows = store.transfers(wallet, filter, ALL).await.unwrap();
         let ids: Vec<_> = rows.iter().map(|row| row.transfer_id.0).collect();
         assert_eq!(ids, expected, "{filter:?}");
         let filter = TransferFilter { status: Some(TransferStatus::FailedToConfirm), ..filter };
         assert_eq!(store.transfers(wallet, filter, ALL).await.unwrap(), [], "{filter:?}");
-        let filter = DepositFilter { order_id: None, blockchain, token };
+        let filter = DepositFilter { order_id: None, blockchain, stablecoin };
         let rows = store.deposits(filter, ALL).await.unwrap();
         let ids: Vec<_> = rows.iter().map(|row| row.deposit.deposit_id.0).collect();
         assert_eq!(ids, expected, "{filter:?}");

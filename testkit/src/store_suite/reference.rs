@@ -69,7 +69,7 @@ impl Reference {
             deposit.state == DepositState::Open
                 && filter.order_id.is_none_or(|order| deposit.order_id == order)
                 && filter.blockchain.is_none_or(|chain| deposit.blockchain == chain)
-                && filter.token.is_none_or(|token| deposit.token == token)
+                && filter.stablecoin.is_none_or(|stablecoin| deposit.stablecoin == stablecoin)
         };
         let mut rows: Vec<_> = self.deposits.values().filter(wanted).collect();
         rows.sort_by_key(|deposit| Reverse((deposit.started_at, deposit.deposit_id)));
@@ -87,7 +87,9 @@ impl Reference {
             transfer.observation.to_address == wallet
                 && filter.status.is_none_or(|status| transfer.status == status)
                 && filter.blockchain.is_none_or(|chain| transfer.blockchain == chain)
-                && filter.token.is_none_or(|token| transfer.observation.token == token)
+                && filter
+                    .stablecoin
+                    .is_none_or(|stablecoin| transfer.observation.stablecoin == stablecoin)
         };
         let mut rows: Vec<_> = self.transfers.values().filter(wanted).cloned().collect();
         rows.sort_by_key(|transfer| Reverse((transfer.created_at, transfer.transfer_id)));

@@ -66,7 +66,7 @@ pub(super) fn change(seed: u64, table: u8, row: u64, version: u64) -> Change {
             order_id: order_id(fixed.below(3)),
             state: dice.of(&[DepositState::Open, DepositState::Open, DepositState::Closed]),
             blockchain: fixed.of(&CHAINS),
-            token: fixed.of(Stablecoin::ALL),
+            stablecoin: fixed.of(Stablecoin::ALL),
             started_at: fixed.time(),
             ..example::deposit()
         }),
@@ -136,7 +136,7 @@ fn transfer(
         ..example::transfer()
     };
     transfer.observation.to_address = fixed.of(&WALLETS);
-    transfer.observation.token = fixed.of(Stablecoin::ALL);
+    transfer.observation.stablecoin = fixed.of(Stablecoin::ALL);
     transfer
 }
 
@@ -166,9 +166,12 @@ pub(super) fn filters()
             OrderFilter { status, merchant_order_id: reference.map(str::to_owned) }
         });
     let order = proptest::option::of((0..4_u64).prop_map(order_id));
-    let deposits = (order, perhaps(&CHAINS), perhaps(Stablecoin::ALL))
-        .prop_map(|(order_id, blockchain, token)| DepositFilter { order_id, blockchain, token });
-    let transfers = (perhaps(TransferStatus::ALL), perhaps(&CHAINS), perhaps(Stablecoin::ALL))
-        .prop_map(|(status, blockchain, token)| TransferFilter { status, blockchain, token });
+    let deposits = (order, perhaps(&CHAINS), perhaps(Stablecoin::ALL)).prop_map(
+        |(order_id, blockchain, stablecoin)| DepositFilter { order_id, blockchain, stablecoin },
+    );
+    let transfers =
+        (perhaps(TransferStatus::ALL), perhaps(&CHAINS), perhaps(Stablecoin::ALL)).prop_map(
+            |(status, blockchain, stablecoin)| TransferFilter { status, blockchain, stablecoin },
+        );
     (orders, deposits, proptest::sample::select(&WALLETS[..]), transfers)
 }

@@ -152,18 +152,18 @@ fn units(value: schemas::Amount) -> [u8; 16] {
     value.parts().to_be_bytes()
 }
 
-fn coin(token: Stablecoin) -> u8 {
-    token as u8
+fn coin_byte(stablecoin: Stablecoin) -> u8 {
+    stablecoin as u8
 }
 
 fn peer_open(command: &DepositCommand) -> Vec<u8> {
     let DepositCommandBody::Open(open) = &command.body else { return Vec::new() };
-    let OpenDeposit { token, value, started_at, expires_at, .. } = open;
+    let OpenDeposit { stablecoin, value, started_at, expires_at, .. } = open;
     let mut bytes = Vec::with_capacity(70);
     bytes.push(b'O');
     bytes.extend_from_slice(command.order_id.0.as_bytes());
     bytes.extend_from_slice(command.wallet_address.bytes());
-    bytes.push(coin(*token));
+    bytes.push(coin_byte(*stablecoin));
     bytes.extend_from_slice(&units(*value));
     bytes.extend_from_slice(&started_at.0.to_be_bytes());
     bytes.extend_from_slice(&expires_at.0.to_be_bytes());
@@ -191,7 +191,7 @@ fn peer_seen(record: &ChainRecord, seen: &Observation, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&seen.tx_hash.0);
     bytes.extend_from_slice(&seen.ordinal.to_be_bytes());
     bytes.extend_from_slice(seen.to_address.bytes());
-    bytes.push(coin(seen.token));
+    bytes.push(coin_byte(seen.stablecoin));
     bytes.extend_from_slice(&units(seen.value));
     bytes.extend_from_slice(&record.block.timestamp.0.to_be_bytes());
     bytes.extend_from_slice(&record.block.hash.0);

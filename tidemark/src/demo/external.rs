@@ -84,9 +84,9 @@ async fn start_merchant(settings: &Settings) -> anyhow::Result<Merchant> {
 async fn open_chain(settings: &Settings, blockchain: Blockchain) -> anyhow::Result<Net> {
     let chain = settings.ingest.chains.iter().find(|chain| chain.blockchain == blockchain);
     let chain = chain.with_context(|| format!("chains.{blockchain} is missing"))?;
-    let token = chain.tokens.iter().find(|token| token.stablecoin == Stablecoin::Usdt);
-    let token = token.with_context(|| format!("{blockchain} has no USDT"))?;
-    let net = Net::Anvil(Anvil::open(&chain.rpc_url.to_string(), token).await?);
+    let contract = chain.contracts.iter().find(|c| c.stablecoin == Stablecoin::Usdt);
+    let contract = contract.with_context(|| format!("{blockchain} has no USDT"))?;
+    let net = Net::Anvil(Anvil::open(&chain.rpc_url.to_string(), contract).await?);
     net.keep_mining().await?;
     Ok(net)
 }

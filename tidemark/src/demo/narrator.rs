@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use schemas::{Blockchain, Stablecoin, token_contract};
+use schemas::{Blockchain, Stablecoin, stablecoin_contract};
 
 use super::merchant::Merchant;
 use super::shop::ShopClient;
@@ -60,8 +60,8 @@ It stays up until Ctrl-C. Things to try in another terminal (bash, curl, openssl
             merchant_secret = super::MERCHANT_SECRET,
             admin_secret = super::ADMIN_SECRET,
             base = shop.base(),
-            token = token_contract(Blockchain::Eth, Stablecoin::Usdt)
-                .map_or_else(String::new, |token| token.contract.to_string()),
+            token = stablecoin_contract(Blockchain::Eth, Stablecoin::Usdt)
+                .map_or_else(String::new, |contract| contract.address.to_string()),
             wallet = super::WALLET,
         ));
     }

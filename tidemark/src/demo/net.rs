@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use devnet::{Devnet, EMITTER, Reorg};
 use runtime::{Clock, SystemClock};
-use schemas::TokenContract;
+use schemas::StablecoinContract;
 use serde_json::{Value, json};
 
 /// Time between two blocks, and between their timestamps.
@@ -63,20 +63,21 @@ impl Net {
         Ok(())
     }
 
-    /// The buyer's wallet sends base units of a coin; the next block takes it. Returns the transaction.
+    /// The buyer's wallet sends base units of a stablecoin; the next block takes it. Returns the
+    /// transaction.
     pub(super) async fn pay(
         &self,
-        token: &TokenContract,
+        contract: &StablecoinContract,
         to: &str,
         units: u128,
     ) -> anyhow::Result<String> {
         match self {
             Self::BuiltIn(devnet) => {
-                let (contract, buyer) = ((*token.contract.bytes()).into(), [0x22; 20].into());
+                let (token, buyer) = ((*contract.address.bytes()).into(), [0x22; 20].into());
                 let value = units.try_into()?;
-                Ok(devnet.chain().transfer(contract, buyer, to.parse()?, value)?.to_string())
+                Ok(devnet.chain().transfer(token, buyer, to.parse()?, value)?.to_string())
             }
-            Self::Anvil(anvil) => anvil.pay(token, to, units).await,
+            Self::Anvil(anvil) => anvil.pay(contract, to, units).await,
         }
     }
 
@@ -120,21 +121,26 @@ pub(super) struct Anvil {
 }
 
 impl Anvil {
-    /// Asks for an account, and puts a token that only emits where the coin's contract is.
-    pub(super) async fn open(url: &str, token: &TokenContract) -> anyhow::Result<Self> {
+    /// Asks for an account, and puts a token that only emits at the contract's address.
+    pub(super) async fn open(url: &str, contract: &StablecoinContract) -> anyhow::Result<Self> {
         let http = reqwest::Client::builder().no_proxy().timeout(ANSWER_TIMEOUT).build()?;
         let mut anvil = Self { url: url.to_owned(), http, buyer: String::new() };
         let accounts = anvil.call("eth_accounts", json!([])).await?;
         let first = accounts[0].as_str().context("the node signs for no account: is it anvil?")?;
         anvil.buyer = first.to_owned();
-        anvil.call("anvil_setCode", json!([token.contract.to_string(), EMITTER])).await?;
+        anvil.call("anvil_setCode", json!([contract.address.to_string(), EMITTER])).await?;
         Ok(anvil)
     }
 
-    async fn pay(&self, token: &TokenContract, to: &str, units: u128) -> anyhow::Result<String> {
+    async fn pay(
+        &self,
+        contract: &StablecoinContract,
+        to: &str,
+        units: u128,
+    ) -> anyhow::Result<String> {
         let to = to.trim_start_matches("0x").to_lowercase();
         let data = format!("{TRANSFER}{to:0>64}{units:064x}");
-        let contract = token.contract.to_string();
+        let contract = contract.address.to_string();
         let call = json!([{ "from": self.buyer, "to": contract, "data": data, "gas": "0x40000" }]);
         let tx = self.call("eth_sendTransaction", call).await?;
         Ok(tx.as_str().context("the node gave no hash")?.to_owned())

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use log::{Log, Offset, TopicPartition};
 use schemas::record::Transfer;
-use schemas::{Amount, Blockchain, Stablecoin, Topic, token_contract};
+use schemas::{Amount, Blockchain, Stablecoin, Topic, stablecoin_contract};
 use serde_json::{Value, json};
 
 use super::merchant::Merchant;
@@ -160,10 +160,12 @@ impl Script<'_> {
         due: &Due,
         amount: &str,
     ) -> anyhow::Result<String> {
-        let token = token_contract(chain, Stablecoin::Usdt).context("the chain has USDT")?;
-        let units =
-            Amount::parse(amount)?.to_units(token.decimals).context("finer than the coin")?;
-        let tx = net.pay(token, &due.wallet, units).await?;
+        let contract =
+            stablecoin_contract(chain, Stablecoin::Usdt).context("the chain has USDT")?;
+        let units = Amount::parse(amount)?
+            .to_units(contract.decimals)
+            .context("finer than the stablecoin")?;
+        let tx = net.pay(contract, &due.wallet, units).await?;
         self.narrator.say(&format!("the buyer sends {amount} USDT in transaction {tx}"));
         Ok(tx)
     }

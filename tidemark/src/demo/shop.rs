@@ -66,7 +66,7 @@ impl ShopClient {
         Ok(order["order_id"].as_str().context("order_id is missing")?.to_owned())
     }
 
-    /// The customer chooses chain and coin and learns what to pay.
+    /// The customer chooses chain and stablecoin and learns what to pay.
     pub(super) async fn choose(
         &self,
         order_id: &str,

@@ -25,7 +25,7 @@ impl State {
             None if self.is_stale(record) => {
                 let message = format!(
                     "a transfer of {} {} in transaction {} surfaced more than a day late",
-                    seen.value, seen.token, seen.tx_hash
+                    seen.value, seen.stablecoin, seen.tx_hash
                 );
                 self.alert(AlertKind::StaleTransfer, None, message, record.observed_at, effects);
             }
@@ -107,7 +107,8 @@ impl State {
     /// The open deposit that this transfer would pay, in its present block.
     pub(super) fn fitting_deposit(&self, row: &TransferRow) -> Option<DepositId> {
         let seen = &row.seen;
-        let (id, deposit) = self.deposits.reserved_by(seen.to_address, seen.token, seen.value)?;
+        let (id, deposit) =
+            self.deposits.reserved_by(seen.to_address, seen.stablecoin, seen.value)?;
         (deposit.is_open() && deposit.misfit(row).is_none()).then_some(id)
     }
 

@@ -34,7 +34,7 @@ impl State {
         }
         let wallet = wallet_address;
         let (step, limit) = (open.nudge_step, open.nudge_limit);
-        let free = self.deposits.free_amount(wallet, open.token, open.value, step, limit);
+        let free = self.deposits.free_amount(wallet, open.stablecoin, open.value, step, limit);
         let Some(value) = free else {
             return Self::tell_order(effects, order, now, refuse(RefusalReason::AmountsTaken));
         };
@@ -42,7 +42,7 @@ impl State {
         let row = DepositRow {
             order,
             slot,
-            token: open.token,
+            stablecoin: open.stablecoin,
             wallet,
             user_address: open.user_address,
             value,
@@ -68,7 +68,7 @@ impl State {
         now: UnixMicros,
         effects: &mut Vec<Effect>,
     ) {
-        let mut waiting = self.transfers.loose(deposit.wallet, deposit.token, deposit.value);
+        let mut waiting = self.transfers.loose(deposit.wallet, deposit.stablecoin, deposit.value);
         // As the chain has them: the one pays that would have, had the deposit come before them.
         waiting.sort_by_key(|id| (self.transfers.get(*id).map(|row| row.block.number), *id));
         for transfer_id in waiting {

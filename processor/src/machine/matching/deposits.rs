@@ -16,7 +16,7 @@ use crate::machine::journal::Journal;
 pub(super) struct DepositRow {
     pub(super) order: OrderId,
     pub(super) slot: i32,
-    pub(super) token: Stablecoin,
+    pub(super) stablecoin: Stablecoin,
     pub(super) wallet: Address,
     pub(super) user_address: Option<Address>,
     pub(super) value: Amount,
@@ -47,7 +47,7 @@ impl DepositRow {
 
     /// What its reservation and its name follow from; fixed once it is open.
     fn place(&self) -> (Address, Stablecoin, Amount, OrderId, i32) {
-        (self.wallet, self.token, self.value, self.order, self.slot)
+        (self.wallet, self.stablecoin, self.value, self.order, self.slot)
     }
 
     /// The chain time at which something is due: expiry while open, release once closed.
@@ -90,23 +90,23 @@ impl Deposits {
     pub(super) fn reserved_by(
         &self,
         wallet: Address,
-        token: Stablecoin,
+        stablecoin: Stablecoin,
         value: Amount,
     ) -> Option<(DepositId, &DepositRow)> {
-        let id = *self.reserved.get(&(wallet, token))?.get(&value)?;
+        let id = *self.reserved.get(&(wallet, stablecoin))?.get(&value)?;
         Some((id, self.rows.get(&id)?))
     }
 
-    /// The deposit of this kind at this wallet for this coin whose amount is nearest; the lower one of
+    /// The deposit of this kind at this wallet for this stablecoin with the nearest amount; the lower one of
     /// two.
     pub(super) fn nearest(
         &self,
         wallet: Address,
-        token: Stablecoin,
+        stablecoin: Stablecoin,
         value: Amount,
         is: &dyn Fn(&DepositRow) -> bool,
     ) -> Option<&DepositRow> {
-        let amounts = self.reserved.get(&(wallet, token))?;
+        let amounts = self.reserved.get(&(wallet, stablecoin))?;
         let find = |(_, id): (&Amount, &DepositId)| self.rows.get(id).filter(|row| is(row));
         let below = amounts.range(..value).rev().take(NEAREST_SCAN_MAX).find_map(find);
         let above = amounts.range(value..).take(NEAREST_SCAN_MAX).find_map(find);
@@ -118,14 +118,14 @@ impl Deposits {
     pub(super) fn free_amount(
         &self,
         wallet: Address,
-        token: Stablecoin,
+        stablecoin: Stablecoin,
         value: Amount,
         step: Amount,
         limit: Amount,
     ) -> Option<Amount> {
         let last = value.checked_add(limit)?;
         let mut candidate = value;
-        let taken = self.reserved.get(&(wallet, token));
+        let taken = self.reserved.get(&(wallet, stablecoin));
         for amount in taken.into_iter().flat_map(|amounts| amounts.range(value..=last)) {
             if *amount.0 == candidate {
                 if step == Amount::ZERO {
@@ -173,10 +173,10 @@ impl Deposits {
             return; // Most changes close a deposit, which keeps its place.
         }
         if let Some(old) = old {
-            if let Some(amounts) = self.reserved.get_mut(&(old.wallet, old.token)) {
+            if let Some(amounts) = self.reserved.get_mut(&(old.wallet, old.stablecoin)) {
                 amounts.remove(&old.value);
                 if amounts.is_empty() {
-                    self.reserved.remove(&(old.wallet, old.token));
+                    self.reserved.remove(&(old.wallet, old.stablecoin));
                 }
             }
             let hash = self.hasher.hash_one((old.order, old.slot));
@@ -185,7 +185,7 @@ impl Deposits {
             }
         }
         if let Some(new) = new {
-            let amounts = self.reserved.entry((new.wallet, new.token)).or_default();
+            let amounts = self.reserved.entry((new.wallet, new.stablecoin)).or_default();
             let other = amounts.insert(new.value, id);
             debug_assert!(other.is_none(), "invariant 10: one reservation for an amount");
             let (rows, hasher) = (&self.rows, &self.hasher);

@@ -66,7 +66,7 @@ impl TransferRow {
     }
 
     fn key(&self) -> LooseKey {
-        (self.seen.to_address, self.seen.token, self.seen.value)
+        (self.seen.to_address, self.seen.stablecoin, self.seen.value)
     }
 
     /// The deadline, while it counts.
@@ -160,11 +160,11 @@ impl Transfers {
     pub(super) fn loose(
         &self,
         wallet: Address,
-        token: Stablecoin,
+        stablecoin: Stablecoin,
         value: Amount,
     ) -> Vec<TransferId> {
         self.loose
-            .get(&(wallet, token, value))
+            .get(&(wallet, stablecoin, value))
             .map_or_else(Vec::new, |ids| ids.iter().copied().collect())
     }
 

@@ -46,8 +46,8 @@ impl State {
         let seen = &row.seen;
         // The deposit that a transfer is tied to keeps its amount.
         let tied = row.deposit.and_then(|id| Some((id, self.deposits.get(id)?)));
-        let holder =
-            tied.or_else(|| self.deposits.reserved_by(seen.to_address, seen.token, seen.value));
+        let holder = tied
+            .or_else(|| self.deposits.reserved_by(seen.to_address, seen.stablecoin, seen.value));
         // While a deposit holds this amount no other can open for it, so waiting would change nothing.
         let Some((deposit_id, deposit)) = holder.map(|(id, deposit)| (id, *deposit)) else {
             return;
@@ -85,15 +85,15 @@ impl State {
     pub(super) fn give_up(&mut self, id: TransferId, now: UnixMicros, effects: &mut Vec<Effect>) {
         let Some(row) = self.transfers.get(id).copied() else { return };
         let seen = &row.seen;
-        let (wallet, token, value) = (seen.to_address, seen.token, seen.value);
-        if let Some((_, deposit)) = self.deposits.reserved_by(wallet, token, value)
+        let (wallet, stablecoin, value) = (seen.to_address, seen.stablecoin, seen.value);
+        if let Some((_, deposit)) = self.deposits.reserved_by(wallet, stablecoin, value)
             && let Some(reason) = deposit.misfit(&row).or(deposit.closed_reason())
         {
             let order = deposit.order;
             return self.reject(row, reason, Some(order), now, effects);
         }
         // Most likely meant for one that waited when it was paid, though it may be closed by now.
-        let nearest = |is| self.deposits.nearest(wallet, token, value, is);
+        let nearest = |is| self.deposits.nearest(wallet, stablecoin, value, is);
         let near =
             nearest(&|deposit| deposit.misfit(&row).is_none()).or_else(|| nearest(&|_| true));
         let (reason, order) = match near {

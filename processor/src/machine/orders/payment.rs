@@ -1,4 +1,4 @@
-//! The customer's choice of chain and coin, on its way through the wallets.
+//! The customer's choice of chain and stablecoin, on its way through the wallets.
 
 use schemas::record::{
     DepositCommand, DepositCommandBody, OpenDeposit, OrderCommand, OrderDeposit, PaymentRequest,
@@ -23,7 +23,7 @@ impl State {
         }
         let same = row.order.deposits.iter().find(|d| {
             d.blockchain == payment.blockchain
-                && d.token == payment.token
+                && d.stablecoin == payment.stablecoin
                 && matches!(d.state, DepositState::Requested | DepositState::Open)
         });
         match same.map(|deposit| (deposit.slot, deposit.state)) {
@@ -58,7 +58,7 @@ impl State {
         row.order.deposits.push(OrderDeposit {
             slot,
             blockchain: payment.blockchain,
-            token: payment.token,
+            stablecoin: payment.stablecoin,
             state: DepositState::Requested,
             deposit_id: None,
             wallet_address: *wallet,
@@ -143,7 +143,7 @@ impl OrderRow {
             wallet_address: deposit.wallet_address,
             issued_at: command.issued_at,
             body: DepositCommandBody::Open(OpenDeposit {
-                token: deposit.token,
+                stablecoin: deposit.stablecoin,
                 value: self.order.amount,
                 user_address: self.order.expecting_wallet_address,
                 started_at: deposit.started_at,
