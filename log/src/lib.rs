@@ -21,6 +21,7 @@ pub mod embedded;
 mod envelope;
 mod insist;
 pub mod kafka;
+mod layer;
 pub mod metrics;
 mod watched;
 
@@ -28,6 +29,7 @@ pub use config::Config;
 pub use dead_letter::dead_letter;
 pub use envelope::Envelope;
 pub use insist::insist;
+pub use layer::{LayeredLog, LogLayer, WorkerLayer, layered};
 pub use watched::WatchedLog;
 
 /// A place in a partition. The next offset of a reader is where it goes on.
@@ -264,7 +266,7 @@ pub trait Worker: Send {
     /// of it. What the log takes is gone from `records`: it comes before all else of the step that
     /// [`Worker::commit`] makes next, and happens with it or not at all. What is left is still the
     /// caller's. If the worker polls, restores or goes away before that, what was taken never happens.
-    fn write_ahead(&mut self, _records: &mut Vec<NewRecord>) {}
+    fn write_ahead(&mut self, records: &mut Vec<NewRecord>);
 
     /// Commits a step.
     ///

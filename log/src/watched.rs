@@ -3,14 +3,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
 use runtime::Readiness;
 use runtime::readiness::Part;
-use schemas::{Layout, Topic};
+use schemas::Topic;
 
 use crate::{
-    Bounds, Error, Event, Log, NewRecord, Offset, Record, Step, StepError, Tail, TopicPartition,
-    Worker, WorkerSpec, Writer,
+    Error, Event, LayeredLog, Log, LogLayer, Record, Tail, TopicPartition, Worker, WorkerLayer,
+    WorkerSpec, layered,
 };
 
 /// A worker without partitions for this long is a standby: the others have all of them. Longer than the
@@ -44,24 +43,17 @@ impl Trouble {
 /// A log whose workers and tails are parts of a process's readiness: a worker is ready once it has
 /// joined its group and restored what it was given, and while the log can be read.
 pub struct WatchedLog {
-    log: Arc<dyn Log>,
     readiness: Readiness,
     /// Until the first worker or tail is there: a process whose threads have not come so far is not ready.
     starting: Mutex<Option<Part>>,
 }
 
-impl std::fmt::Debug for WatchedLog {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WatchedLog").finish_non_exhaustive()
-    }
-}
-
 impl WatchedLog {
     /// Watches `log` for `reader`, which will open a worker or a tail and is waited for until then.
     #[must_use]
-    pub fn new(log: Arc<dyn Log>, readiness: Readiness, reader: &str) -> Self {
+    pub fn over(log: Arc<dyn Log>, readiness: Readiness, reader: &str) -> LayeredLog<Self> {
         let starting = Mutex::new(Some(readiness.part(reader, "starting")));
-        Self { log, readiness, starting }
+        LayeredLog::new(log, Self { readiness, starting })
     }
 
     /// The part of a new worker or tail.
@@ -72,57 +64,30 @@ impl WatchedLog {
     }
 }
 
-#[async_trait]
-impl Log for WatchedLog {
-    fn layout(&self) -> Layout {
-        self.log.layout()
-    }
-
-    async fn produce(&self, records: Vec<NewRecord>) -> Result<(), Error> {
-        self.log.produce(records).await
-    }
-
-    fn writer(&self, name: &str) -> Result<Box<dyn Writer>, Error> {
-        self.log.writer(name)
-    }
-
-    fn worker(&self, spec: WorkerSpec) -> Result<Box<dyn Worker>, Error> {
+impl LogLayer for WatchedLog {
+    fn worker(&self, log: &dyn Log, spec: WorkerSpec) -> Result<Box<dyn Worker>, Error> {
         let name = format!("{} {}", spec.group, spec.member);
-        let worker = self.log.worker(spec)?;
+        let worker = log.worker(spec)?;
         let part = self.part(name, "joining its group");
-        Ok(Box::new(WatchedWorker {
-            worker,
+        let watched = WatchedWorker {
             part,
             joining_since: Some(Instant::now()),
             trouble: Trouble::default(),
             to: 0,
             at: 0,
-        }))
+        };
+        Ok(layered(worker, watched))
     }
 
-    fn tail(&self, topics: &[Topic]) -> Result<Box<dyn Tail>, Error> {
-        let tail = self.log.tail(topics)?;
+    fn tail(&self, log: &dyn Log, topics: &[Topic]) -> Result<Box<dyn Tail>, Error> {
+        let tail = log.tail(topics)?;
         let names: Vec<_> = topics.iter().map(|topic| topic.name()).collect();
         let part = self.part(format!("tail of {}", names.join(", ")), "opening it");
         Ok(Box::new(WatchedTail { tail, part, trouble: Trouble::default() }))
     }
-
-    fn read(
-        &self,
-        of: TopicPartition,
-        from: Offset,
-        max: usize,
-    ) -> Result<Vec<Arc<Record>>, Error> {
-        self.log.read(of, from, max)
-    }
-
-    fn bounds(&self, of: TopicPartition) -> Result<Bounds, Error> {
-        self.log.bounds(of)
-    }
 }
 
 struct WatchedWorker {
-    worker: Box<dyn Worker>,
     part: Part,
     /// None once it was given partitions, or was told to be a standby.
     joining_since: Option<Instant>,
@@ -132,9 +97,9 @@ struct WatchedWorker {
     at: usize,
 }
 
-impl Worker for WatchedWorker {
-    fn poll(&mut self, timeout: Duration) -> Result<Event, Error> {
-        let polled = self.worker.poll(timeout);
+impl WorkerLayer for WatchedWorker {
+    fn poll(&mut self, worker: &mut dyn Worker, timeout: Duration) -> Result<Event, Error> {
+        let polled = worker.poll(timeout);
         match &polled {
             Ok(Event::Assigned(assigned)) => {
                 let mut partitions: Vec<_> =
@@ -157,35 +122,20 @@ impl Worker for WatchedWorker {
         polled
     }
 
-    fn write_ahead(&mut self, records: &mut Vec<NewRecord>) {
-        self.worker.write_ahead(records);
-    }
-
-    fn commit(&mut self, step: Step) -> Result<(), StepError> {
-        self.worker.commit(step)
-    }
-
     fn restore(
         &mut self,
+        worker: &mut dyn Worker,
         changelog: TopicPartition,
         apply: &mut dyn FnMut(Record),
     ) -> Result<(), Error> {
         let (at, to) = (self.at, self.to);
         self.part.gets_on(format!("restoring {changelog}, {at} of {to} done"));
-        let restored = self.worker.restore(changelog, apply);
+        let restored = worker.restore(changelog, apply);
         match &restored {
             Ok(()) => self.at = self.at.saturating_add(1),
             Err(error) => self.part.waits(format!("cannot restore {changelog}: {error}")),
         }
         restored
-    }
-
-    fn pause(&mut self, partition: TopicPartition) {
-        self.worker.pause(partition);
-    }
-
-    fn resume(&mut self, partition: TopicPartition) {
-        self.worker.resume(partition);
     }
 }
 
@@ -214,6 +164,7 @@ impl Tail for WatchedTail {
 mod tests {
     use super::*;
     use runtime::SystemClock;
+    use schemas::Layout;
 
     use crate::embedded::EmbeddedLog;
 
@@ -229,10 +180,10 @@ mod tests {
         }
     }
 
-    fn watched(readiness: &Readiness) -> (WatchedLog, tempfile::TempDir) {
+    fn watched(readiness: &Readiness) -> (impl Log, tempfile::TempDir) {
         let dir = tempfile::tempdir().unwrap();
         let log = EmbeddedLog::open(dir.path(), LAYOUT, Arc::new(SystemClock)).unwrap();
-        (WatchedLog::new(Arc::new(log), readiness.clone(), "g"), dir)
+        (WatchedLog::over(Arc::new(log), readiness.clone(), "g"), dir)
     }
 
     #[test]

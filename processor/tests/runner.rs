@@ -24,7 +24,7 @@ use chain::{head, pay};
 use command::{cancel, choose, create, mark_paid, usdt};
 use log::Envelope;
 use log::embedded::EmbeddedLog;
-use log::{Log, NewRecord, Offset, Record, TopicPartition};
+use log::{LayeredLog, Log, NewRecord, Offset, Record, TopicPartition};
 use name::letter;
 use runtime::ManualClock;
 use schemas::record::{ChainRecord, DeadLetter, Order, OrderCommand, OrderCommandBody, Transfer};
@@ -78,7 +78,8 @@ struct Running {
 impl Running {
     fn start(dir: &Path, clock: &Arc<ManualClock>, watch: &Arc<Watch>, fails: bool) -> Self {
         let embedded = EmbeddedLog::open(dir, LAYOUT, clock.clone()).unwrap();
-        let log: Arc<dyn Log> = Arc::new(Unlucky::new(embedded.clone(), watch.clone(), fails));
+        let unlucky = Unlucky { log: embedded.clone(), watch: watch.clone(), fails };
+        let log: Arc<dyn Log> = Arc::new(LayeredLog::new(Arc::new(embedded.clone()), unlucky));
         let clock: Arc<dyn runtime::Clock> = clock.clone();
         let stop = CancellationToken::new();
         let mut threads = Vec::new();

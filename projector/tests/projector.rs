@@ -14,13 +14,13 @@ use log::{Log, NewRecord, Offset, Record, TopicPartition};
 use runtime::SystemClock;
 use schemas::record::{self, Deposit, Order, Transfer, example};
 use schemas::{
-    Address, DepositId, DepositState, Layout, OrderId, OrderStatus, Partition, Topic, TransferId,
+    DepositId, DepositState, Layout, OrderId, OrderStatus, Partition, Topic, TransferId,
     TransferStatus, UnixMicros,
 };
 use store::embedded::EmbeddedStore;
 use store::{
-    ChainRow, Change, DepositFilter, DepositRow, Error, OrderFilter, OrderRow, Page, Store,
-    TransferFilter, TransferRow,
+    Change, DepositFilter, Error, LayeredStore, OrderFilter, OrderRow, Page, Store, StoreLayer,
+    TransferFilter,
 };
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
@@ -50,6 +50,11 @@ impl Shop {
 
     fn project(&self) -> Projector {
         self.project_into(Arc::new(self.store.clone()))
+    }
+
+    fn project_noted(&self, noted: &Arc<Noted>) -> Projector {
+        let store = Arc::new(self.store.clone());
+        self.project_into(Arc::new(LayeredStore::new(store, Noting(noted.clone()))))
     }
 
     fn project_into(&self, store: Arc<dyn Store>) -> Projector {
@@ -223,25 +228,24 @@ fn what_cannot_be_read_becomes_a_dead_letter_and_the_rest_goes_on() {
     assert_eq!(shop.letters().len(), 2);
 }
 
-/// What a [`Watched`] store does with changes.
+/// What [`Noted`] tables do with changes.
 enum Mood {
     Works,
     Unavailable,
     Broken,
 }
 
-/// Tables that note what they are given, and fail when told to.
-struct Watched {
-    inner: EmbeddedStore,
+/// Tables that note what they are given, and fail when asked to.
+struct Noted {
     mood: Mutex<Mood>,
     refused: AtomicUsize,
     applied: Mutex<Vec<Change>>,
 }
 
-impl Watched {
-    fn new(inner: EmbeddedStore, mood: Mood) -> Arc<Self> {
+impl Noted {
+    fn new(mood: Mood) -> Arc<Self> {
         let (refused, applied) = (AtomicUsize::new(0), Mutex::default());
-        Arc::new(Self { inner, mood: Mutex::new(mood), refused, applied })
+        Arc::new(Self { mood: Mutex::new(mood), refused, applied })
     }
 
     fn applied(&self) -> usize {
@@ -249,49 +253,22 @@ impl Watched {
     }
 }
 
+struct Noting(Arc<Noted>);
+
 #[async_trait]
-impl Store for Watched {
-    async fn apply(&self, changes: Vec<Change>) -> Result<(), Error> {
-        match *self.mood.lock().unwrap() {
+impl StoreLayer for Noting {
+    async fn apply(&self, store: &dyn Store, changes: Vec<Change>) -> Result<(), Error> {
+        match *self.0.mood.lock().unwrap() {
             Mood::Works => {}
             Mood::Unavailable => {
-                self.refused.fetch_add(1, Ordering::SeqCst);
+                self.0.refused.fetch_add(1, Ordering::SeqCst);
                 return Err(Error::Transient("away".into()));
             }
             Mood::Broken => return Err(Error::Fatal("gone".into())),
         }
-        self.inner.apply(changes.clone()).await?;
-        self.applied.lock().unwrap().extend(changes);
+        store.apply(changes.clone()).await?;
+        self.0.applied.lock().unwrap().extend(changes);
         Ok(())
-    }
-
-    async fn order(&self, id: OrderId) -> Result<Option<OrderRow>, Error> {
-        self.inner.order(id).await
-    }
-
-    async fn orders(&self, filter: OrderFilter, page: Page) -> Result<Vec<OrderRow>, Error> {
-        self.inner.orders(filter, page).await
-    }
-
-    async fn deposits(&self, filter: DepositFilter, page: Page) -> Result<Vec<DepositRow>, Error> {
-        self.inner.deposits(filter, page).await
-    }
-
-    async fn transfer(&self, id: TransferId) -> Result<Option<TransferRow>, Error> {
-        self.inner.transfer(id).await
-    }
-
-    async fn transfers(
-        &self,
-        wallet: Address,
-        filter: TransferFilter,
-        page: Page,
-    ) -> Result<Vec<TransferRow>, Error> {
-        self.inner.transfers(wallet, filter, page).await
-    }
-
-    async fn chains(&self) -> Result<Vec<ChainRow>, Error> {
-        self.inner.chains().await
     }
 }
 
@@ -299,13 +276,13 @@ impl Store for Watched {
 fn a_restart_goes_on_where_the_last_run_stopped() {
     let shop = Shop::new();
     shop.produce((0..5).map(|n| wrap(Topic::Orders, 0, &order(n, 1, OrderStatus::Paid))).collect());
-    let first = Watched::new(shop.store.clone(), Mood::Works);
-    let projector = shop.project_into(first.clone());
+    let first = Noted::new(Mood::Works);
+    let projector = shop.project_noted(&first);
     shop.until("five orders are written", || first.applied() == 5);
     projector.stop().unwrap();
     shop.produce(vec![wrap(Topic::Orders, 0, &order(5, 1, OrderStatus::Paid))]);
-    let second = Watched::new(shop.store.clone(), Mood::Works);
-    let projector = shop.project_into(second.clone());
+    let second = Noted::new(Mood::Works);
+    let projector = shop.project_noted(&second);
     shop.until("the sixth is written", || second.applied() > 0);
     projector.stop().unwrap();
     let expected = [Change::Order(order(5, 1, OrderStatus::Paid))];
@@ -316,8 +293,8 @@ fn a_restart_goes_on_where_the_last_run_stopped() {
 fn while_the_tables_are_away_nothing_is_committed_and_stop_is_answered() {
     let shop = Shop::new();
     shop.produce(vec![wrap(Topic::Orders, 0, &example::order())]);
-    let away = Watched::new(shop.store.clone(), Mood::Unavailable);
-    let projector = shop.project_into(away.clone());
+    let away = Noted::new(Mood::Unavailable);
+    let projector = shop.project_noted(&away);
     shop.until("it was tried three times", || away.refused.load(Ordering::SeqCst) >= 3);
     let begun = Instant::now();
     projector.stop().unwrap();
@@ -331,8 +308,8 @@ fn while_the_tables_are_away_nothing_is_committed_and_stop_is_answered() {
 fn when_the_tables_come_back_nothing_is_missing() {
     let shop = Shop::new();
     shop.produce(vec![wrap(Topic::Orders, 0, &example::order())]);
-    let store = Watched::new(shop.store.clone(), Mood::Unavailable);
-    let projector = shop.project_into(store.clone());
+    let store = Noted::new(Mood::Unavailable);
+    let projector = shop.project_noted(&store);
     shop.until("it was refused", || store.refused.load(Ordering::SeqCst) > 0);
     shop.produce(history());
     *store.mood.lock().unwrap() = Mood::Works;
@@ -345,7 +322,7 @@ fn when_the_tables_come_back_nothing_is_missing() {
 fn tables_that_broke_stop_the_projector() {
     let shop = Shop::new();
     shop.produce(vec![wrap(Topic::Orders, 0, &example::order())]);
-    let projector = shop.project_into(Watched::new(shop.store.clone(), Mood::Broken));
+    let projector = shop.project_noted(&Noted::new(Mood::Broken));
     let error = projector.thread.join().unwrap().unwrap_err();
     assert_eq!(error.to_string(), "the store failed: gone");
 }
@@ -353,8 +330,8 @@ fn tables_that_broke_stop_the_projector() {
 #[test]
 fn tables_made_again_from_the_log_are_the_same() {
     let shop = Shop::new();
-    let watched = Watched::new(shop.store.clone(), Mood::Works);
-    let projector = shop.project_into(watched.clone());
+    let watched = Noted::new(Mood::Works);
+    let projector = shop.project_noted(&watched);
     for part in history().chunks(10) {
         shop.produce(part.to_vec());
     }

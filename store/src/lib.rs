@@ -11,6 +11,7 @@ pub mod config;
 pub mod cql;
 pub mod embedded;
 mod error;
+mod layer;
 mod row;
 #[cfg(test)]
 mod sample;
@@ -18,6 +19,7 @@ mod watched;
 
 pub use coalesce::coalesce;
 pub use error::Error;
+pub use layer::{LayeredStore, StoreLayer};
 pub use row::{ChainRow, Change, DepositRow, OrderRow, TransferRow};
 pub use watched::WatchedStore;
 

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::LAYOUT;
 use crate::clock::MovedClock;
-use crate::watched::{Bug, News, WatchedLog, Witness};
+use crate::watched::{Bug, News, Witness, watched};
 
 /// Tells a child what it is. In a process without it the child's test does nothing.
 pub(crate) const CHILD: &str = "TIDEMARK_TEST_PROCESSOR";
@@ -178,7 +178,7 @@ fn run(group: &'static str, role: &Role, gate: &Arc<Gate>, stop: &CancellationTo
     let points = Arc::new(Points { gate: gate.clone(), group });
     let log = KafkaLog::open(&config, LAYOUT).unwrap().with_observer(points);
     let log: Arc<dyn Log> = Arc::new(log);
-    let log = WatchedLog::over(log, gate.clone(), role.bug);
+    let log = watched(log, gate.clone(), role.bug);
     let clock = MovedClock::default();
     clock.0.store(role.hours * 3600 * 1_000_000, Ordering::SeqCst);
     let clock: Arc<dyn Clock> = Arc::new(clock);

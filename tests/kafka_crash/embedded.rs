@@ -17,7 +17,7 @@ use crate::LAYOUT;
 use crate::clock::MovedClock;
 use crate::load::Shop;
 use crate::verdict::{counts, flaws_are_found, judge};
-use crate::watched::{BETWEEN_ANSWERS, Bug, News, WatchedLog, Witness};
+use crate::watched::{BETWEEN_ANSWERS, Bug, News, Witness, watched};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long nothing may have happened before all timers were looked at.
@@ -89,7 +89,7 @@ impl Run {
         let notes = Arc::new(Notes { lives: AtomicU32::new(lives), ..Notes::default() });
         let moved = Arc::new(MovedClock::default());
         let clock: Arc<dyn Clock> = moved.clone();
-        let watched = WatchedLog::over(plain.clone(), notes.clone(), bug);
+        let watched = watched(plain.clone(), notes.clone(), bug);
         let mut processor = Processor::start(&watched, &clock);
         let mut shop = Shop::open(plain, 7);
         for _ in 0..rounds {

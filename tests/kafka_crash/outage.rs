@@ -18,7 +18,7 @@ use xtask::Cassandra;
 
 use crate::shared_broker;
 use crate::town::Town;
-use crate::watched::{Bug, News, WatchedLog, Witness};
+use crate::watched::{Bug, News, Witness, watched};
 
 /// How long the server is away.
 const AWAY: Duration = Duration::from_secs(60);
@@ -64,7 +64,7 @@ impl Projectors {
     fn start(town: &Town, store: &Arc<dyn Store>, runtime: &Runtime) -> Self {
         let (notes, stop) = (Arc::new(Notes::default()), CancellationToken::new());
         let spawn = |member: &str| {
-            let log = WatchedLog::over(town.place.log.clone(), notes.clone(), Bug::None);
+            let log = watched(town.place.log.clone(), notes.clone(), Bug::None);
             let (store, handle) = (store.clone(), runtime.handle().clone());
             let (member, stop) = (member.to_owned(), stop.clone());
             std::thread::spawn(move || projector::run(log, store, handle, member, stop))

@@ -5,13 +5,12 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use log::{
-    Bounds, Committed, Error, Event, Log, NewRecord, Offset, Record, Step, StepError, Tail,
-    TopicPartition, Worker, WorkerSpec, Writer,
+    Committed, Error, Event, LayeredLog, Log, LogLayer, NewRecord, Offset, Step, StepError,
+    TopicPartition, Worker, WorkerLayer, WorkerSpec, layered,
 };
 use schemas::record::{DepositCommand, DepositCommandBody};
-use schemas::{Layout, Partition, Topic};
+use schemas::{Partition, Topic};
 
 /// Who is told, and who may end the process in between.
 pub(crate) trait Witness: Send + Sync + 'static {
@@ -127,60 +126,25 @@ fn partition(text: &str) -> Option<TopicPartition> {
     Some(TopicPartition { topic, partition: Partition(partition.parse().ok()?) })
 }
 
-/// The log with a witness.
-pub(crate) struct WatchedLog {
-    log: Arc<dyn Log>,
+/// Reports what the workers of a log do to a witness, and puts the bug in.
+struct Watched {
     witness: Arc<dyn Witness>,
     bug: Bug,
 }
 
-impl WatchedLog {
-    pub(crate) fn over(log: Arc<dyn Log>, witness: Arc<dyn Witness>, bug: Bug) -> Arc<dyn Log> {
-        Arc::new(Self { log, witness, bug })
-    }
+/// The log with a witness.
+pub(crate) fn watched(log: Arc<dyn Log>, witness: Arc<dyn Witness>, bug: Bug) -> Arc<dyn Log> {
+    Arc::new(LayeredLog::new(log, Watched { witness, bug }))
 }
 
-#[async_trait]
-impl Log for WatchedLog {
-    fn layout(&self) -> Layout {
-        self.log.layout()
-    }
-
-    async fn produce(&self, records: Vec<NewRecord>) -> Result<(), Error> {
-        self.log.produce(records).await
-    }
-
-    fn writer(&self, name: &str) -> Result<Box<dyn Writer>, Error> {
-        self.log.writer(name)
-    }
-
-    fn worker(&self, spec: WorkerSpec) -> Result<Box<dyn Worker>, Error> {
-        let group = spec.group;
-        let worker = self.log.worker(spec)?;
-        let witness = self.witness.clone();
-        Ok(Box::new(WatchedWorker { worker, witness, group, bug: self.bug }))
-    }
-
-    fn tail(&self, topics: &[Topic]) -> Result<Box<dyn Tail>, Error> {
-        self.log.tail(topics)
-    }
-
-    fn read(
-        &self,
-        of: TopicPartition,
-        from: Offset,
-        max: usize,
-    ) -> Result<Vec<Arc<Record>>, Error> {
-        self.log.read(of, from, max)
-    }
-
-    fn bounds(&self, of: TopicPartition) -> Result<Bounds, Error> {
-        self.log.bounds(of)
+impl LogLayer for Watched {
+    fn worker(&self, log: &dyn Log, spec: WorkerSpec) -> Result<Box<dyn Worker>, Error> {
+        let (witness, group, bug) = (self.witness.clone(), spec.group, self.bug);
+        Ok(layered(log.worker(spec)?, WatchedWorker { witness, group, bug }))
     }
 }
 
 struct WatchedWorker {
-    worker: Box<dyn Worker>,
     witness: Arc<dyn Witness>,
     group: &'static str,
     bug: Bug,
@@ -192,17 +156,17 @@ impl WatchedWorker {
     }
 
     /// The bug: what must be one step is two.
-    fn commit_in_two(&mut self, step: Step) -> Result<(), StepError> {
+    fn commit_in_two(&self, worker: &mut dyn Worker, step: Step) -> Result<(), StepError> {
         let answers = step.records.iter().any(is_answer);
         let outputs = Step { records: step.records, offsets: Vec::new() };
         let offsets = Step { records: Vec::new(), offsets: step.offsets };
         let (first, second) =
             if self.bug == Bug::OffsetsFirst { (offsets, outputs) } else { (outputs, offsets) };
-        self.worker.commit(first)?;
+        worker.commit(first)?;
         if answers && !self.witness.reached(self.group, BETWEEN_ANSWERS) {
             return Err(StepError::Fatal("the process died".to_owned()));
         }
-        self.worker.commit(second)
+        worker.commit(second)
     }
 }
 
@@ -216,9 +180,9 @@ fn is_answer(record: &NewRecord) -> bool {
         })
 }
 
-impl Worker for WatchedWorker {
-    fn poll(&mut self, timeout: Duration) -> Result<Event, Error> {
-        let event = self.worker.poll(timeout)?;
+impl WorkerLayer for WatchedWorker {
+    fn poll(&mut self, worker: &mut dyn Worker, timeout: Duration) -> Result<Event, Error> {
+        let event = worker.poll(timeout)?;
         match &event {
             Event::Assigned(assigned) => {
                 let at = |committed: &Option<Committed>| {
@@ -233,39 +197,23 @@ impl Worker for WatchedWorker {
         Ok(event)
     }
 
-    fn write_ahead(&mut self, records: &mut Vec<NewRecord>) {
+    fn write_ahead(&mut self, worker: &mut dyn Worker, records: &mut Vec<NewRecord>) {
         if self.bug == Bug::None {
-            self.worker.write_ahead(records);
+            worker.write_ahead(records);
         }
     }
 
-    fn commit(&mut self, step: Step) -> Result<(), StepError> {
+    fn commit(&mut self, worker: &mut dyn Worker, step: Step) -> Result<(), StepError> {
         let at = step.offsets.iter().map(|(of, committed)| (*of, committed.offset)).collect();
         let result = match self.bug {
-            Bug::None => self.worker.commit(step),
-            Bug::OffsetsFirst | Bug::OffsetsLast => self.commit_in_two(step),
+            Bug::None => worker.commit(step),
+            Bug::OffsetsFirst | Bug::OffsetsLast => self.commit_in_two(worker, step),
         };
         match &result {
             Ok(()) => self.tell(|group| News::Taken(group, at)),
             Err(error) => self.tell(|group| News::Failed(group, error.to_string())),
         }
         result
-    }
-
-    fn restore(
-        &mut self,
-        changelog: TopicPartition,
-        apply: &mut dyn FnMut(Record),
-    ) -> Result<(), Error> {
-        self.worker.restore(changelog, apply)
-    }
-
-    fn pause(&mut self, partition: TopicPartition) {
-        self.worker.pause(partition);
-    }
-
-    fn resume(&mut self, partition: TopicPartition) {
-        self.worker.resume(partition);
     }
 }
 

@@ -58,7 +58,7 @@ impl Ground<'_> {
 
     /// The log as one thread reads it: the process is not ready before it does.
     fn log_of(&self, thread: &str) -> Arc<dyn Log> {
-        Arc::new(WatchedLog::new(self.log.clone(), self.readiness.clone(), thread))
+        Arc::new(WatchedLog::over(self.log.clone(), self.readiness.clone(), thread))
     }
 
     pub(crate) fn start_ingest(&self, tasks: &mut Tasks) -> anyhow::Result<()> {
@@ -97,7 +97,7 @@ impl Ground<'_> {
             let thread = format!("projector {member}");
             let (log, handle) = (self.log_of(&thread), Handle::current());
             let part = self.readiness.part(format!("tables of projector {member}"), "opening them");
-            let tables = Arc::new(WatchedStore::new(tables.clone(), part));
+            let tables = Arc::new(WatchedStore::over(tables.clone(), part));
             tasks.thread(Phase::Deliver, thread, move |stop| {
                 projector::run(log, tables, handle, member, stop).map_err(Into::into)
             })?;

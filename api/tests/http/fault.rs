@@ -1,17 +1,11 @@
-//! The log and the store, each with a switch that makes it fail.
+//! Switches that make the log or the store fail.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
-use log::{
-    Bounds, Error, Log, NewRecord, Offset, Record, Tail, TopicPartition, Worker, WorkerSpec, Writer,
-};
-use schemas::{Address, Layout, OrderId, Topic, TransferId};
-use store::{
-    ChainRow, Change, DepositFilter, DepositRow, OrderFilter, OrderRow, Page, Store,
-    TransferFilter, TransferRow,
-};
+use log::{Log, LogLayer, NewRecord};
+use store::{Change, Store, StoreLayer};
 
 /// Whether something fails now.
 #[derive(Clone, Default)]
@@ -25,97 +19,41 @@ impl Switch {
     fn broken(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
+
+    fn check_store(&self) -> Result<(), store::Error> {
+        if self.broken() { Err(store::Error::Transient("disk full".into())) } else { Ok(()) }
+    }
 }
 
 /// A log that cannot be written while its switch is on.
 pub(crate) struct FaultyLog {
-    pub(crate) inner: Arc<dyn Log>,
     pub(crate) writes: Switch,
 }
 
 #[async_trait]
-impl Log for FaultyLog {
-    fn layout(&self) -> Layout {
-        self.inner.layout()
-    }
-    async fn produce(&self, records: Vec<NewRecord>) -> Result<(), Error> {
+impl LogLayer for FaultyLog {
+    async fn produce(&self, log: &dyn Log, records: Vec<NewRecord>) -> Result<(), log::Error> {
         if self.writes.broken() {
-            return Err(Error::Transient("disk full".into()));
+            return Err(log::Error::Transient("disk full".into()));
         }
-        self.inner.produce(records).await
-    }
-    fn writer(&self, name: &str) -> Result<Box<dyn Writer>, Error> {
-        self.inner.writer(name)
-    }
-    fn worker(&self, spec: WorkerSpec) -> Result<Box<dyn Worker>, Error> {
-        self.inner.worker(spec)
-    }
-    fn tail(&self, topics: &[Topic]) -> Result<Box<dyn Tail>, Error> {
-        self.inner.tail(topics)
-    }
-    fn read(
-        &self,
-        of: TopicPartition,
-        from: Offset,
-        max: usize,
-    ) -> Result<Vec<Arc<Record>>, Error> {
-        self.inner.read(of, from, max)
-    }
-    fn bounds(&self, of: TopicPartition) -> Result<Bounds, Error> {
-        self.inner.bounds(of)
+        log.produce(records).await
     }
 }
 
 /// A store that cannot be written, or read, while its switches are on.
 pub(crate) struct FaultyStore {
-    pub(crate) inner: Arc<dyn Store>,
     pub(crate) writes: Switch,
     pub(crate) reads: Switch,
 }
 
-impl FaultyStore {
-    fn check(switch: &Switch) -> Result<(), store::Error> {
-        if switch.broken() { Err(store::Error::Transient("disk full".into())) } else { Ok(()) }
-    }
-}
-
 #[async_trait]
-impl Store for FaultyStore {
-    async fn apply(&self, changes: Vec<Change>) -> Result<(), store::Error> {
-        Self::check(&self.writes)?;
-        self.inner.apply(changes).await
+impl StoreLayer for FaultyStore {
+    async fn apply(&self, store: &dyn Store, changes: Vec<Change>) -> Result<(), store::Error> {
+        self.writes.check_store()?;
+        store.apply(changes).await
     }
-    async fn order(&self, id: OrderId) -> Result<Option<OrderRow>, store::Error> {
-        Self::check(&self.reads)?;
-        self.inner.order(id).await
-    }
-    async fn orders(&self, filter: OrderFilter, page: Page) -> Result<Vec<OrderRow>, store::Error> {
-        Self::check(&self.reads)?;
-        self.inner.orders(filter, page).await
-    }
-    async fn deposits(
-        &self,
-        filter: DepositFilter,
-        page: Page,
-    ) -> Result<Vec<DepositRow>, store::Error> {
-        Self::check(&self.reads)?;
-        self.inner.deposits(filter, page).await
-    }
-    async fn transfer(&self, id: TransferId) -> Result<Option<TransferRow>, store::Error> {
-        Self::check(&self.reads)?;
-        self.inner.transfer(id).await
-    }
-    async fn transfers(
-        &self,
-        wallet: Address,
-        filter: TransferFilter,
-        page: Page,
-    ) -> Result<Vec<TransferRow>, store::Error> {
-        Self::check(&self.reads)?;
-        self.inner.transfers(wallet, filter, page).await
-    }
-    async fn chains(&self) -> Result<Vec<ChainRow>, store::Error> {
-        Self::check(&self.reads)?;
-        self.inner.chains().await
+
+    fn before_read(&self) -> Result<(), store::Error> {
+        self.reads.check_store()
     }
 }

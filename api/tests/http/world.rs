@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use log::embedded::EmbeddedLog;
-use log::{Log, Offset, TopicPartition};
+use log::{LayeredLog, Log, Offset, TopicPartition};
 use reqwest::{Client, Method, RequestBuilder, Response};
 use runtime::{Clock, ManualClock};
 use schemas::record::{Delivery, Order, OrderCommand, Record};
@@ -15,7 +15,7 @@ use schemas::{
 };
 use serde_json::{Value, json};
 use store::embedded::EmbeddedStore;
-use store::{Change, Store};
+use store::{Change, LayeredStore, Store};
 use tempfile::TempDir;
 use tidemark_api::config::{Matching, Merchant, Orders};
 use tidemark_api::{Config, Feed, feed};
@@ -127,11 +127,12 @@ impl World {
             (Switch::default(), Switch::default(), Switch::default());
         let inner: Arc<dyn Log> =
             Arc::new(EmbeddedLog::open(dir.path(), layout, clock.clone()).unwrap());
-        let faulty = FaultyLog { inner: inner.clone(), writes: log_writes.clone() };
-        let served_log: Arc<dyn Log> = Arc::new(faulty);
+        let faulty = FaultyLog { writes: log_writes.clone() };
+        let served_log: Arc<dyn Log> = Arc::new(LayeredLog::new(inner.clone(), faulty));
         let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(dir.path()).unwrap());
         let (writes, reads) = (store_writes.clone(), store_reads.clone());
-        let served_store = Arc::new(FaultyStore { inner: store.clone(), writes, reads });
+        let faulty = FaultyStore { writes, reads };
+        let served_store = Arc::new(LayeredStore::new(store.clone(), faulty));
         let stop = CancellationToken::new();
         let script = Arc::new(Mutex::new(Script::default()));
         let feed = Feed::new();

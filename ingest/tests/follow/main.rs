@@ -13,7 +13,7 @@ use std::time::Duration;
 use alloy_primitives::U256;
 use cut::CutAfterRetract;
 use devnet::{Fault, Reorg, TransferCall};
-use log::{Log, NewRecord, StepError, TopicPartition};
+use log::{LayeredLog, Log, NewRecord, StepError, TopicPartition};
 use schemas::record::{ChainBody, ChainRecord};
 use schemas::{Address, Amount, Blockchain, Hash, Headers, Topic};
 use tidemark_ingest::{Error, Policy, Tag};
@@ -106,7 +106,8 @@ async fn a_restart_in_the_middle_of_a_reorganisation_goes_on_there() {
     let devnet = devnet(20).await;
     let (chain, mut world) = (devnet.chain(), World::new());
     let stop = CancellationToken::new();
-    let log = CutAfterRetract { log: world.log.clone(), stop: stop.clone() };
+    let cut = CutAfterRetract { stop: stop.clone() };
+    let log = LayeredLog::new(Arc::new(world.log.clone()), cut);
     let run = world.run_on(Arc::new(log), config(ETH, devnet.url()), stop);
     world.until_head(ETH, &chain);
     let kept = pay(&chain, 0, 5);

@@ -3,14 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use async_trait::async_trait;
-use log::embedded::EmbeddedLog;
-use log::{
-    Bounds, Error as LogError, Log, NewRecord, Offset, Record, Tail, TopicPartition, Worker,
-    WorkerSpec, Writer,
-};
+use log::{LayeredLog, Log, LogLayer, Writer};
 use runtime::SystemClock;
-use schemas::{Blockchain, Layout, Topic};
+use schemas::Blockchain;
 use tidemark_ingest::{ChainConfig, Config, Error};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -27,44 +22,13 @@ type Takeovers = Arc<Mutex<Vec<(&'static str, String)>>>;
 /// One process's log: notes which chains it takes up.
 struct Noting {
     member: &'static str,
-    log: EmbeddedLog,
     takeovers: Takeovers,
 }
 
-#[async_trait]
-impl Log for Noting {
-    fn layout(&self) -> Layout {
-        self.log.layout()
-    }
-
-    async fn produce(&self, records: Vec<NewRecord>) -> Result<(), LogError> {
-        self.log.produce(records).await
-    }
-
-    fn writer(&self, name: &str) -> Result<Box<dyn Writer>, LogError> {
+impl LogLayer for Noting {
+    fn writer(&self, log: &dyn Log, name: &str) -> Result<Box<dyn Writer>, log::Error> {
         self.takeovers.lock().unwrap().push((self.member, name.to_owned()));
-        self.log.writer(name)
-    }
-
-    fn worker(&self, spec: WorkerSpec) -> Result<Box<dyn Worker>, LogError> {
-        self.log.worker(spec)
-    }
-
-    fn tail(&self, topics: &[Topic]) -> Result<Box<dyn Tail>, LogError> {
-        self.log.tail(topics)
-    }
-
-    fn read(
-        &self,
-        of: TopicPartition,
-        from: Offset,
-        max: usize,
-    ) -> Result<Vec<Arc<Record>>, LogError> {
-        self.log.read(of, from, max)
-    }
-
-    fn bounds(&self, of: TopicPartition) -> Result<Bounds, LogError> {
-        self.log.bounds(of)
+        log.writer(name)
     }
 }
 
@@ -81,8 +45,8 @@ impl Process {
         member: &'static str,
         chains: Vec<ChainConfig>,
     ) -> Self {
-        let (log, takeovers) = (world.log.clone(), takeovers.clone());
-        let log = Arc::new(Noting { member, log, takeovers });
+        let noting = Noting { member, takeovers: takeovers.clone() };
+        let log = Arc::new(LayeredLog::new(Arc::new(world.log.clone()), noting));
         let stop = CancellationToken::new();
         let (token, handle, clock) = (stop.clone(), Handle::current(), Arc::new(SystemClock));
         let thread = std::thread::spawn(move || {

@@ -178,6 +178,9 @@ impl Drop for Held {
 }
 
 impl Worker for EmbeddedWorker {
+    /// Takes nothing: a step is written in one go.
+    fn write_ahead(&mut self, _records: &mut Vec<NewRecord>) {}
+
     fn poll(&mut self, timeout: Duration) -> Result<Event, Error> {
         let deadline = Instant::now() + timeout.min(WAIT_MAX);
         let site = self.site.clone();

@@ -3,15 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use async_trait::async_trait;
 use log::embedded::EmbeddedLog;
 use log::{
-    Bounds, Error, Event, Log, NewRecord, Offset, Record, Step, StepError, Tail, TopicPartition,
-    Worker, WorkerSpec, Writer,
+    Error, Log, LogLayer, Offset, Step, StepError, TopicPartition, Worker, WorkerLayer, WorkerSpec,
+    layered,
 };
-use schemas::{Layout, Topic};
 
 /// What the workers did.
 #[derive(Default)]
@@ -22,16 +19,10 @@ pub(crate) struct Watch {
 
 /// The log as the runners see it.
 pub(crate) struct Unlucky {
-    log: EmbeddedLog,
-    watch: Arc<Watch>,
+    pub(crate) log: EmbeddedLog,
+    pub(crate) watch: Arc<Watch>,
     /// Whether every step fails the first time it is tried.
-    fails: bool,
-}
-
-impl Unlucky {
-    pub(crate) fn new(log: EmbeddedLog, watch: Arc<Watch>, fails: bool) -> Self {
-        Self { log, watch, fails }
-    }
+    pub(crate) fails: bool,
 }
 
 impl Watch {
@@ -47,25 +38,20 @@ impl Watch {
 }
 
 struct UnluckyWorker {
-    worker: Box<dyn Worker>,
     log: EmbeddedLog,
     watch: Arc<Watch>,
     fails: bool,
     tried: bool,
 }
 
-impl Worker for UnluckyWorker {
-    fn poll(&mut self, timeout: Duration) -> Result<Event, Error> {
-        self.worker.poll(timeout)
-    }
-
-    fn commit(&mut self, step: Step) -> Result<(), StepError> {
+impl WorkerLayer for UnluckyWorker {
+    fn commit(&mut self, worker: &mut dyn Worker, step: Step) -> Result<(), StepError> {
         self.tried = !self.tried;
         if self.fails && self.tried {
             self.log.fail_next_commit();
         }
         let offsets = step.offsets.clone();
-        let outcome = self.worker.commit(step);
+        let outcome = worker.commit(step);
         match &outcome {
             Ok(()) => {
                 let mut all = self.watch.committed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -78,62 +64,13 @@ impl Worker for UnluckyWorker {
         }
         outcome
     }
-
-    fn restore(
-        &mut self,
-        changelog: TopicPartition,
-        apply: &mut dyn FnMut(Record),
-    ) -> Result<(), Error> {
-        self.worker.restore(changelog, apply)
-    }
-
-    fn pause(&mut self, partition: TopicPartition) {
-        self.worker.pause(partition);
-    }
-
-    fn resume(&mut self, partition: TopicPartition) {
-        self.worker.resume(partition);
-    }
 }
 
-#[async_trait]
-impl Log for Unlucky {
-    fn layout(&self) -> Layout {
-        self.log.layout()
-    }
-
-    async fn produce(&self, records: Vec<NewRecord>) -> Result<(), Error> {
-        self.log.produce(records).await
-    }
-
-    fn writer(&self, name: &str) -> Result<Box<dyn Writer>, Error> {
-        self.log.writer(name)
-    }
-
-    fn worker(&self, spec: WorkerSpec) -> Result<Box<dyn Worker>, Error> {
-        Ok(Box::new(UnluckyWorker {
-            worker: self.log.worker(spec)?,
-            log: self.log.clone(),
-            watch: self.watch.clone(),
-            fails: self.fails,
-            tried: false,
-        }))
-    }
-
-    fn tail(&self, topics: &[Topic]) -> Result<Box<dyn Tail>, Error> {
-        self.log.tail(topics)
-    }
-
-    fn read(
-        &self,
-        of: TopicPartition,
-        from: Offset,
-        max: usize,
-    ) -> Result<Vec<Arc<Record>>, Error> {
-        self.log.read(of, from, max)
-    }
-
-    fn bounds(&self, of: TopicPartition) -> Result<Bounds, Error> {
-        self.log.bounds(of)
+impl LogLayer for Unlucky {
+    fn worker(&self, log: &dyn Log, spec: WorkerSpec) -> Result<Box<dyn Worker>, Error> {
+        let Self { log: embedded, watch, fails } = self;
+        let (embedded, watch) = (embedded.clone(), watch.clone());
+        let unlucky = UnluckyWorker { log: embedded, watch, fails: *fails, tried: false };
+        Ok(layered(log.worker(spec)?, unlucky))
     }
 }

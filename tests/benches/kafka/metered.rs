@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
 use log::kafka::{StepObserver, StepPoint};
 use log::{
-    Bounds, Error, Event, Log, NewRecord, Offset, Record, Step, StepError, Tail, TopicPartition,
-    Worker, WorkerSpec, Writer,
+    Error, Event, LayeredLog, Log, LogLayer, NewRecord, Record, Step, StepError, TopicPartition,
+    Worker, WorkerLayer, WorkerSpec, layered,
 };
-use schemas::{Layout, Topic};
+use schemas::Topic;
 use serde::{Deserialize, Serialize};
 use testkit::measure::{cpu_time, resident_bytes};
 use tokio_util::sync::CancellationToken;
@@ -158,47 +157,19 @@ impl StepObserver for Tally {
     }
 }
 
-/// The log, counting into a tally.
-pub(crate) struct Metered {
-    pub(crate) log: Arc<dyn Log>,
-    pub(crate) tally: Arc<Tally>,
+/// Counts into a tally what the workers of a log do.
+struct Metered(Arc<Tally>);
+
+/// A log that counts into `tally`.
+pub(crate) fn metered(log: impl Log, tally: Arc<Tally>) -> Arc<dyn Log> {
+    Arc::new(LayeredLog::new(Arc::new(log), Metered(tally)))
 }
 
-#[async_trait]
-impl Log for Metered {
-    fn layout(&self) -> Layout {
-        self.log.layout()
-    }
-
-    async fn produce(&self, records: Vec<NewRecord>) -> Result<(), Error> {
-        self.log.produce(records).await
-    }
-
-    fn writer(&self, name: &str) -> Result<Box<dyn Writer>, Error> {
-        self.log.writer(name)
-    }
-
-    fn worker(&self, spec: WorkerSpec) -> Result<Box<dyn Worker>, Error> {
-        let (worker, tally) = (self.log.worker(spec)?, self.tally.clone());
+impl LogLayer for Metered {
+    fn worker(&self, log: &dyn Log, spec: WorkerSpec) -> Result<Box<dyn Worker>, Error> {
         let (read, written) = (Taken::default(), BTreeMap::new());
-        Ok(Box::new(MeteredWorker { worker, tally, read, written, since: Instant::now() }))
-    }
-
-    fn tail(&self, topics: &[Topic]) -> Result<Box<dyn Tail>, Error> {
-        self.log.tail(topics)
-    }
-
-    fn read(
-        &self,
-        of: TopicPartition,
-        from: Offset,
-        max: usize,
-    ) -> Result<Vec<Arc<Record>>, Error> {
-        self.log.read(of, from, max)
-    }
-
-    fn bounds(&self, of: TopicPartition) -> Result<Bounds, Error> {
-        self.log.bounds(of)
+        let layer = MeteredWorker { tally: self.0.clone(), read, written, since: Instant::now() };
+        Ok(layered(log.worker(spec)?, layer))
     }
 }
 
@@ -210,7 +181,6 @@ struct Taken {
 }
 
 struct MeteredWorker {
-    worker: Box<dyn Worker>,
     tally: Arc<Tally>,
     /// Read and not committed yet.
     read: Taken,
@@ -229,10 +199,10 @@ fn count(written: &mut BTreeMap<Topic, Written>, records: &[NewRecord]) {
     }
 }
 
-impl Worker for MeteredWorker {
-    fn poll(&mut self, timeout: Duration) -> Result<Event, Error> {
+impl WorkerLayer for MeteredWorker {
+    fn poll(&mut self, worker: &mut dyn Worker, timeout: Duration) -> Result<Event, Error> {
         let started = Instant::now();
-        let event = self.worker.poll(timeout)?;
+        let event = worker.poll(timeout)?;
         self.since = Instant::now();
         self.tally.spent("poll", self.since - started);
         if let Event::Records(records) = &event {
@@ -246,35 +216,36 @@ impl Worker for MeteredWorker {
         Ok(event)
     }
 
-    fn write_ahead(&mut self, records: &mut Vec<NewRecord>) {
+    fn write_ahead(&mut self, worker: &mut dyn Worker, records: &mut Vec<NewRecord>) {
         self.tally.spent("decide and encode", self.since.elapsed());
         let mut written = self.written.clone();
         count(&mut written, records);
-        self.worker.write_ahead(records);
+        worker.write_ahead(records);
         if records.is_empty() {
             self.written = written;
         }
         self.since = Instant::now();
     }
 
-    fn commit(&mut self, step: Step) -> Result<(), StepError> {
+    fn commit(&mut self, worker: &mut dyn Worker, step: Step) -> Result<(), StepError> {
         self.tally.spent("decide and encode", self.since.elapsed());
         let read = std::mem::take(&mut self.read);
         let mut written = std::mem::take(&mut self.written);
         count(&mut written, &step.records);
-        self.worker.commit(step)?;
+        worker.commit(step)?;
         self.tally.committed(read, written);
         Ok(())
     }
 
     fn restore(
         &mut self,
+        worker: &mut dyn Worker,
         changelog: TopicPartition,
         apply: &mut dyn FnMut(Record),
     ) -> Result<(), Error> {
         let begun = *self.tally.counts().restore_begun.get_or_insert_with(Instant::now);
         let mut entries = 0;
-        self.worker.restore(changelog, &mut |record| {
+        worker.restore(changelog, &mut |record| {
             entries += 1;
             apply(record);
         })?;
@@ -284,14 +255,6 @@ impl Worker for MeteredWorker {
         report.restore_nanos = nanos(begun.elapsed());
         report.restored_resident_bytes = resident;
         Ok(())
-    }
-
-    fn pause(&mut self, partition: TopicPartition) {
-        self.worker.pause(partition);
-    }
-
-    fn resume(&mut self, partition: TopicPartition) {
-        self.worker.resume(partition);
     }
 }
 

@@ -16,7 +16,7 @@ use schemas::{KeyKind, Topic};
 use tokio_util::sync::CancellationToken;
 
 use crate::broker;
-use crate::metered::{Metered, Report, Tally, Written};
+use crate::metered::{Report, Tally, Written, metered};
 use crate::workload;
 
 const POLL: Duration = Duration::from_millis(50);
@@ -92,7 +92,7 @@ pub(crate) fn play(arguments: &[&str]) -> bool {
     let inputs: u64 = inputs.parse().expect("a number of inputs");
     let tally = if inputs == 0 { Tally::endless() } else { Tally::new(inputs) };
     let kafka = broker::open(brokers, prefix).with_observer(tally.clone());
-    let log: Arc<dyn Log> = Arc::new(Metered { log: Arc::new(kafka), tally: tally.clone() });
+    let log = metered(kafka, tally.clone());
     let samples = match (role, more) {
         (Role::Copying, [source, like]) => samples(&broker::open(brokers, source), like),
         _ => Vec::new(),

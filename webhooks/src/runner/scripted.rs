@@ -167,6 +167,8 @@ impl State {
 }
 
 impl Worker for Scripted {
+    fn write_ahead(&mut self, _records: &mut Vec<NewRecord>) {}
+
     fn poll(&mut self, timeout: Duration) -> Result<Event, LogError> {
         let mut state = self.state.lock().unwrap();
         if let Some(event) = state.events.pop_front() {

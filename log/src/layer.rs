@@ -1,0 +1,184 @@
+//! A log that behaves as another one, but for what a layer changes: the only place that forwards.
+//!
+//! What a layer leaves out goes to the log below unchanged, so that it cannot forget a call.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use schemas::{Layout, Topic};
+
+use crate::{
+    Bounds, Error, Event, Log, NewRecord, Offset, Record, Step, StepError, Tail, TopicPartition,
+    Worker, WorkerSpec, Writer,
+};
+
+/// What differs from the log below. Reads never do.
+#[async_trait]
+pub trait LogLayer: Send + Sync + 'static {
+    /// Instead of [`Log::produce`].
+    ///
+    /// # Errors
+    /// As there.
+    async fn produce(&self, log: &dyn Log, records: Vec<NewRecord>) -> Result<(), Error> {
+        log.produce(records).await
+    }
+
+    /// Instead of [`Log::writer`].
+    ///
+    /// # Errors
+    /// As there.
+    fn writer(&self, log: &dyn Log, name: &str) -> Result<Box<dyn Writer>, Error> {
+        log.writer(name)
+    }
+
+    /// Instead of [`Log::worker`].
+    ///
+    /// # Errors
+    /// As there.
+    fn worker(&self, log: &dyn Log, spec: WorkerSpec) -> Result<Box<dyn Worker>, Error> {
+        log.worker(spec)
+    }
+
+    /// Instead of [`Log::tail`].
+    ///
+    /// # Errors
+    /// As there.
+    fn tail(&self, log: &dyn Log, topics: &[Topic]) -> Result<Box<dyn Tail>, Error> {
+        log.tail(topics)
+    }
+}
+
+/// A log with a [`LogLayer`] over it.
+pub struct LayeredLog<L> {
+    log: Arc<dyn Log>,
+    layer: L,
+}
+
+impl<L: LogLayer> LayeredLog<L> {
+    /// Puts `layer` over `log`.
+    #[must_use]
+    pub fn new(log: Arc<dyn Log>, layer: L) -> Self {
+        Self { log, layer }
+    }
+}
+
+impl<L> std::fmt::Debug for LayeredLog<L> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LayeredLog").finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl<L: LogLayer> Log for LayeredLog<L> {
+    fn layout(&self) -> Layout {
+        self.log.layout()
+    }
+
+    async fn produce(&self, records: Vec<NewRecord>) -> Result<(), Error> {
+        self.layer.produce(&*self.log, records).await
+    }
+
+    fn writer(&self, name: &str) -> Result<Box<dyn Writer>, Error> {
+        self.layer.writer(&*self.log, name)
+    }
+
+    fn worker(&self, spec: WorkerSpec) -> Result<Box<dyn Worker>, Error> {
+        self.layer.worker(&*self.log, spec)
+    }
+
+    fn tail(&self, topics: &[Topic]) -> Result<Box<dyn Tail>, Error> {
+        self.layer.tail(&*self.log, topics)
+    }
+
+    fn read(
+        &self,
+        of: TopicPartition,
+        from: Offset,
+        max: usize,
+    ) -> Result<Vec<Arc<Record>>, Error> {
+        self.log.read(of, from, max)
+    }
+
+    fn bounds(&self, of: TopicPartition) -> Result<Bounds, Error> {
+        self.log.bounds(of)
+    }
+}
+
+/// What differs from the worker below. Pausing never does.
+pub trait WorkerLayer: Send {
+    /// Instead of [`Worker::poll`].
+    ///
+    /// # Errors
+    /// As there.
+    fn poll(&mut self, worker: &mut dyn Worker, timeout: Duration) -> Result<Event, Error> {
+        worker.poll(timeout)
+    }
+
+    /// Instead of [`Worker::write_ahead`].
+    fn write_ahead(&mut self, worker: &mut dyn Worker, records: &mut Vec<NewRecord>) {
+        worker.write_ahead(records);
+    }
+
+    /// Instead of [`Worker::commit`].
+    ///
+    /// # Errors
+    /// As there.
+    fn commit(&mut self, worker: &mut dyn Worker, step: Step) -> Result<(), StepError> {
+        worker.commit(step)
+    }
+
+    /// Instead of [`Worker::restore`].
+    ///
+    /// # Errors
+    /// As there.
+    fn restore(
+        &mut self,
+        worker: &mut dyn Worker,
+        changelog: TopicPartition,
+        apply: &mut dyn FnMut(Record),
+    ) -> Result<(), Error> {
+        worker.restore(changelog, apply)
+    }
+}
+
+/// Puts `layer` over `worker`.
+#[must_use]
+pub fn layered(worker: Box<dyn Worker>, layer: impl WorkerLayer + 'static) -> Box<dyn Worker> {
+    Box::new(LayeredWorker { worker, layer })
+}
+
+struct LayeredWorker<L> {
+    worker: Box<dyn Worker>,
+    layer: L,
+}
+
+impl<L: WorkerLayer> Worker for LayeredWorker<L> {
+    fn poll(&mut self, timeout: Duration) -> Result<Event, Error> {
+        self.layer.poll(&mut *self.worker, timeout)
+    }
+
+    fn write_ahead(&mut self, records: &mut Vec<NewRecord>) {
+        self.layer.write_ahead(&mut *self.worker, records);
+    }
+
+    fn commit(&mut self, step: Step) -> Result<(), StepError> {
+        self.layer.commit(&mut *self.worker, step)
+    }
+
+    fn restore(
+        &mut self,
+        changelog: TopicPartition,
+        apply: &mut dyn FnMut(Record),
+    ) -> Result<(), Error> {
+        self.layer.restore(&mut *self.worker, changelog, apply)
+    }
+
+    fn pause(&mut self, partition: TopicPartition) {
+        self.worker.pause(partition);
+    }
+
+    fn resume(&mut self, partition: TopicPartition) {
+        self.worker.resume(partition);
+    }
+}

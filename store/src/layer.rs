@@ -1,0 +1,92 @@
+//! Tables that behave as others, but for what a layer changes: the only place that forwards.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use schemas::{Address, OrderId, TransferId};
+
+use crate::{
+    ChainRow, Change, DepositFilter, DepositRow, Error, OrderFilter, OrderRow, Page, Store,
+    TransferFilter, TransferRow,
+};
+
+/// What differs from the tables below.
+#[async_trait]
+pub trait StoreLayer: Send + Sync + 'static {
+    /// Instead of [`Store::apply`].
+    ///
+    /// # Errors
+    /// As there.
+    async fn apply(&self, store: &dyn Store, changes: Vec<Change>) -> Result<(), Error> {
+        store.apply(changes).await
+    }
+
+    /// Before each read; an error is its answer.
+    ///
+    /// # Errors
+    /// [`Error`] if the tables must not be read.
+    fn before_read(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// Tables with a [`StoreLayer`] over them.
+pub struct LayeredStore<L> {
+    store: Arc<dyn Store>,
+    layer: L,
+}
+
+impl<L: StoreLayer> LayeredStore<L> {
+    /// Puts `layer` over `store`.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, layer: L) -> Self {
+        Self { store, layer }
+    }
+
+    fn read(&self) -> Result<&dyn Store, Error> {
+        self.layer.before_read()?;
+        Ok(&*self.store)
+    }
+}
+
+impl<L> std::fmt::Debug for LayeredStore<L> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LayeredStore").finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl<L: StoreLayer> Store for LayeredStore<L> {
+    async fn apply(&self, changes: Vec<Change>) -> Result<(), Error> {
+        self.layer.apply(&*self.store, changes).await
+    }
+
+    async fn order(&self, id: OrderId) -> Result<Option<OrderRow>, Error> {
+        self.read()?.order(id).await
+    }
+
+    async fn orders(&self, filter: OrderFilter, page: Page) -> Result<Vec<OrderRow>, Error> {
+        self.read()?.orders(filter, page).await
+    }
+
+    async fn deposits(&self, filter: DepositFilter, page: Page) -> Result<Vec<DepositRow>, Error> {
+        self.read()?.deposits(filter, page).await
+    }
+
+    async fn transfer(&self, id: TransferId) -> Result<Option<TransferRow>, Error> {
+        self.read()?.transfer(id).await
+    }
+
+    async fn transfers(
+        &self,
+        wallet: Address,
+        filter: TransferFilter,
+        page: Page,
+    ) -> Result<Vec<TransferRow>, Error> {
+        self.read()?.transfers(wallet, filter, page).await
+    }
+
+    async fn chains(&self) -> Result<Vec<ChainRow>, Error> {
+        self.read()?.chains().await
+    }
+}
