@@ -1,12 +1,14 @@
 //! Real servers for tests and measurements, started from what `cargo xtask services` fetched.
 //!
-//! Whoever starts one stops exactly that process: each ends with the value that stands for it.
+//! Each ends with the value that was returned for it, and with the process that started it.
 
 mod cassandra;
+mod guard;
 mod kafka;
 mod port;
 mod process;
 
 pub use cassandra::Cassandra;
+pub use guard::Guard;
 pub use kafka::Kafka;
 pub use port::free_port;

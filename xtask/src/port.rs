@@ -1,17 +1,21 @@
 //! Ports for servers.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Result, bail};
 
-/// Below the ports that Linux gives to clients (`ip_local_port_range`) and to whoever asks for any: one of
-/// those may be taken by a stranger, or by a client that reaches for its server, while a server that is
-/// to come back on it is away.
+/// Below the ports that Linux gives to clients (`ip_local_port_range`) and to listeners that ask for
+/// any: one of those may be taken while a server that is to come back on it is away.
 const FIRST: u16 = 12_000;
 const COUNT: u16 = 20_000;
 
-/// A port that is free now, and that this process has not been given yet.
+/// Of each port that this process was given, the UDP port with the same number. It is held until the
+/// process ends, so that no other process is given the port, also while no server listens on it yet.
+static HELD: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
+
+/// A port that is free now, and that no process that asks here is given until this one ends.
 ///
 /// # Errors
 /// If none is free.
@@ -22,9 +26,24 @@ pub fn free_port() -> Result<u16> {
         // Processes that begin one after another are far apart.
         let start = u64::from(std::process::id()) * 7_919;
         let port = u16::try_from((start + given) % u64::from(COUNT)).unwrap_or_default() + FIRST;
+        let Ok(claim) = UdpSocket::bind((Ipv4Addr::LOCALHOST, port)) else { continue };
         if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            HELD.lock().unwrap_or_else(PoisonError::into_inner).push(claim);
             return Ok(port);
         }
     }
     bail!("no port from {FIRST} to {} is free", FIRST + COUNT - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_given_port_is_claimed_until_the_process_ends() {
+        let (one, other) = (free_port().unwrap(), free_port().unwrap());
+        assert_ne!(one, other);
+        assert!(UdpSocket::bind((Ipv4Addr::LOCALHOST, one)).is_err());
+        assert!(TcpListener::bind((Ipv4Addr::LOCALHOST, one)).is_ok());
+    }
 }

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::guard::Guard;
+
 /// Longer than any of the servers takes to start on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How often a port is tried.
@@ -15,11 +17,13 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How much of its output is told when a server ends by itself.
 const TOLD_BYTES: usize = 4000;
 
-/// A running server, killed when let go of.
+/// A running server, killed when this value is dropped or this process ends.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
     output: PathBuf,
+    /// Dropped when the child was waited for.
+    _guard: Guard,
 }
 
 impl Server {
@@ -29,7 +33,8 @@ impl Server {
         let file = File::options().create(true).append(true).open(&output)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         let child = command.spawn().with_context(|| format!("cannot start {name}"))?;
-        let mut server = Self { child, output };
+        let guard = Guard::of(child.id())?;
+        let mut server = Self { child, output, _guard: guard };
         let started = Instant::now();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         while TcpStream::connect_timeout(&address, LOOK).is_err() {
