@@ -51,7 +51,7 @@ const TOOLS: [Tool; 15] = [
         version_min: Some(JAVA_MIN),
         ..tool("javac 17 or later", &["javac", "--version"], JDK, Kit::Services)
     },
-    tool("keytool", &["keytool", "-version"], JDK, Kit::Services),
+    tool("keytool", &["keytool", "-help"], JDK, Kit::Services),
     tool("mvn", &["mvn", "--version"], "maven", Kit::Services),
     tool("node", &["node", "--version"], "nodejs", Kit::Services),
     tool("npm", &["npm", "--version"], "npm", Kit::Services),
