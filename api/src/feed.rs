@@ -161,7 +161,7 @@ pub fn run(log: Arc<dyn Log>, feed: Feed, stop: CancellationToken) -> Result<(),
 }
 
 fn follow(log: &dyn Log, feed: &Feed, stop: &CancellationToken) -> Result<(), Error> {
-    let opened = log::insist(stop, "the feed of orders", || log.tail(&[Topic::Orders]))?;
+    let opened = log::retry(stop, "the feed of orders", || log.tail(&[Topic::Orders]))?;
     let Some(mut tail) = opened else { return Ok(()) };
     feed.0.following.send_replace(true);
     while !stop.is_cancelled() {

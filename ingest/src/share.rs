@@ -48,7 +48,7 @@ pub fn run(
         topics: vec![Topic::Chains],
         batch_max: BATCH_MAX,
     };
-    let Some(worker) = log::insist(stop, GROUP, || log.worker(spec.clone()))? else {
+    let Some(worker) = log::retry(stop, GROUP, || log.worker(spec.clone()))? else {
         return Ok(());
     };
     let chains = config.chains.into_iter().map(|chain| (chain.blockchain, chain)).collect();

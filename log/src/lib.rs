@@ -16,20 +16,23 @@ use async_trait::async_trait;
 use schemas::{Headers, Layout, Partition, Topic, UnixMicros};
 
 pub mod config;
+pub mod consumer;
 mod dead_letter;
 pub mod embedded;
 mod envelope;
-mod insist;
 pub mod kafka;
 mod layer;
 pub mod metrics;
+mod retry;
+mod stage;
 mod watched;
 
 pub use config::Config;
 pub use dead_letter::dead_letter;
 pub use envelope::Envelope;
-pub use insist::insist;
 pub use layer::{LayeredLog, LogLayer, WorkerLayer, layered};
+pub use retry::retry;
+pub use stage::StageContext;
 pub use watched::WatchedLog;
 
 /// A place in a partition. The next offset of a reader is where it goes on.
@@ -143,6 +146,17 @@ pub struct Step {
     pub records: Vec<NewRecord>,
     /// For each input partition, where the group goes on.
     pub offsets: Vec<(TopicPartition, Committed)>,
+}
+
+impl Step {
+    /// Makes an input part of the step: once it is committed, the group continues after it.
+    pub fn take(&mut self, input: &Record) {
+        let next = Committed { offset: input.offset.next(), metadata: String::new() };
+        match self.offsets.iter_mut().rev().find(|(of, _)| *of == input.from) {
+            Some((_, committed)) => *committed = next,
+            None => self.offsets.push((input.from, next)),
+        }
+    }
 }
 
 /// What may go wrong with the log. `Transient` may pass: try again later.

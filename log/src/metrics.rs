@@ -20,8 +20,15 @@ pub(crate) const LOG_STEPS_TOTAL: &str = "tidemark_log_steps_total";
 pub(crate) const LOG_REBALANCES_TOTAL: &str = "tidemark_log_rebalances_total";
 /// Records that Kafka did not take.
 pub(crate) const LOG_PRODUCE_ERRORS_TOTAL: &str = "tidemark_log_produce_errors_total";
-/// Records on Kafka that a member of a group has not read yet, by group and topic.
+/// Records that a group has not read yet, by group and topic; on Kafka those of this process's member.
 pub(crate) const LOG_LAG_RECORDS: &str = "tidemark_log_lag_records";
+
+/// Records that committed steps took, by group.
+pub(crate) const GROUP_RECORDS_TOTAL: &str = "tidemark_log_group_records_total";
+/// Steps, by group and outcome: committed, aborted, fenced, failed.
+pub(crate) const GROUP_STEPS_TOTAL: &str = "tidemark_log_group_steps_total";
+/// Time from a poll to its committed step, by group.
+pub(crate) const GROUP_STEP_SECONDS: &str = "tidemark_log_group_step_seconds";
 
 /// Tells the recorder what the metrics mean.
 pub fn describe() {
@@ -42,5 +49,12 @@ pub fn describe() {
     describe_counter!(LOG_STEPS_TOTAL, "Steps on Kafka, by outcome");
     describe_counter!(LOG_REBALANCES_TOTAL, "Rebalances of a group on Kafka");
     describe_counter!(LOG_PRODUCE_ERRORS_TOTAL, "Records that Kafka did not take");
-    describe_gauge!(LOG_LAG_RECORDS, "Records on Kafka that a member has not read yet");
+    describe_gauge!(LOG_LAG_RECORDS, "Records that a group has not read yet");
+    describe_counter!(GROUP_RECORDS_TOTAL, "Records that committed steps took, by group");
+    describe_counter!(GROUP_STEPS_TOTAL, "Steps of a group, by outcome");
+    describe_histogram!(
+        GROUP_STEP_SECONDS,
+        Unit::Seconds,
+        "Time from a poll to its committed step"
+    );
 }

@@ -142,7 +142,7 @@ fn run<M: Machine>(
         topics: M::INPUTS.to_vec(),
         batch_max: BATCH_MAX,
     };
-    let Some(worker) = log::insist(stop, M::GROUP, || log.worker(spec.clone()))? else {
+    let Some(worker) = log::retry(stop, M::GROUP, || log.worker(spec.clone()))? else {
         return Ok(());
     };
     let (clock, layout) = (clock.clone(), log.layout());

@@ -15,10 +15,9 @@ mod runner;
 
 use std::sync::Arc;
 
-use log::Log;
+use log::{Log, StageContext};
 use store::Store;
 use tokio::runtime::Handle;
-use tokio_util::sync::CancellationToken;
 
 /// Consumer group of all projectors.
 pub const GROUP: &str = "projector";
@@ -40,22 +39,14 @@ pub enum Error {
     Letter(#[from] schemas::CodecError),
 }
 
-/// Keeps the tables up with the log until `stop`. Blocks: belongs on a thread of its own. `member`
-/// is this process's stable name in the group; `handle` runs the store's futures.
+/// Keeps the tables up with the log until the process stops. Blocks: belongs on a thread of its own.
 ///
 /// # Errors
 /// [`Error`]: the tables or the log failed in a way that will not pass, and the process must stop.
 /// Everything that may pass is waited for.
-pub fn run(
-    log: Arc<dyn Log>,
-    store: Arc<dyn Store>,
-    handle: Handle,
-    member: String,
-    stop: CancellationToken,
-) -> Result<(), Error> {
+pub fn run(store: Arc<dyn Store>, context: &StageContext) -> Result<(), Error> {
     metrics::describe();
-    let runner = runner::Runner::start(log, store, handle, member, stop)?;
-    runner.map_or(Ok(()), runner::Runner::run)
+    log::consumer::run(context, runner::Projector::new(store, context.handle.clone()))
 }
 
 /// Makes the tables again from all that the log still has, for tables that were lost or thrown

@@ -6,8 +6,10 @@ use tokio::runtime::Handle;
 
 use super::Error;
 use super::machine::{TOPICS, plan_change};
-use super::runner::BATCH_MAX;
 use store::{Store, coalesce};
+
+/// How many records are read at once.
+const BATCH_MAX: usize = 500;
 
 pub(super) fn rebuild(log: &dyn Log, store: &dyn Store, handle: &Handle) -> Result<(), Error> {
     let layout = log.layout();

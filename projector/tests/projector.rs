@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use log::Envelope;
 use log::embedded::EmbeddedLog;
-use log::{Log, NewRecord, Offset, Record, TopicPartition};
+use log::{Log, NewRecord, Offset, Record, StageContext, TopicPartition};
 use runtime::SystemClock;
 use schemas::record::{self, Deposit, Order, Transfer, example};
 use schemas::{
@@ -58,11 +58,15 @@ impl Shop {
     }
 
     fn project_into(&self, store: Arc<dyn Store>) -> Projector {
-        let (log, stop) = (Arc::new(self.log.clone()), CancellationToken::new());
-        let (handle, token) = (self.runtime.handle().clone(), stop.clone());
-        let thread = std::thread::spawn(move || {
-            tidemark_projector::run(log, store, handle, "test".into(), token)
-        });
+        let stop = CancellationToken::new();
+        let context = StageContext {
+            log: Arc::new(self.log.clone()),
+            clock: Arc::new(SystemClock),
+            member: "test".to_owned(),
+            handle: self.runtime.handle().clone(),
+            stop: stop.clone(),
+        };
+        let thread = std::thread::spawn(move || tidemark_projector::run(store, &context));
         Projector { stop, thread }
     }
 

@@ -175,6 +175,33 @@ pub fn wait(stop: &CancellationToken, time: Duration) {
     }
 }
 
+/// The waits between attempts: each is twice the one before, up to a longest.
+#[derive(Debug)]
+pub struct Backoff {
+    first: Duration,
+    max: Duration,
+    next: Duration,
+}
+
+impl Backoff {
+    #[must_use]
+    pub fn new(first: Duration, max: Duration) -> Self {
+        Self { first, max, next: first }
+    }
+
+    /// How long to wait now.
+    pub fn next_delay(&mut self) -> Duration {
+        let delay = self.next;
+        self.next = delay.saturating_mul(2).min(self.max);
+        delay
+    }
+
+    /// An attempt succeeded: the next wait is the first again.
+    pub fn reset(&mut self) {
+        self.next = self.first;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use log::Envelope;
 use log::embedded::EmbeddedLog;
-use log::{Log, NewRecord};
+use log::{Log, NewRecord, StageContext};
 use runtime::{Clock, SystemClock};
 use schemas::record::{CreateOrder, OrderCommand, OrderCommandBody, PaymentRequest};
 use schemas::{Amount, Blockchain, Layout, Stablecoin, Topic, TransferStatus, UnixMicros};
@@ -101,11 +101,10 @@ async fn main() {
         }));
     }
     {
-        let (log, store, stop) = (log.clone(), store.clone(), stop.clone());
-        let handle = tokio::runtime::Handle::current();
-        threads.push(std::thread::spawn(move || {
-            projector::run(log, store, handle, "bench".to_owned(), stop).unwrap();
-        }));
+        let (handle, member) = (tokio::runtime::Handle::current(), "bench".to_owned());
+        let (log, clock, stop) = (log.clone(), clock.clone(), stop.clone());
+        let (store, context) = (store.clone(), StageContext { log, clock, member, handle, stop });
+        threads.push(std::thread::spawn(move || projector::run(store, &context).unwrap()));
     }
 
     let started = Instant::now();

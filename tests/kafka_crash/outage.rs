@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use log::{Log, Offset, TopicPartition};
+use log::{Log, Offset, StageContext, TopicPartition};
+use runtime::SystemClock;
 use schemas::Topic;
 use store::Store;
 use store::config::CqlConfig;
@@ -66,8 +67,9 @@ impl Projectors {
         let spawn = |member: &str| {
             let log = watched(town.place.log.clone(), notes.clone(), Bug::None);
             let (store, handle) = (store.clone(), runtime.handle().clone());
-            let (member, stop) = (member.to_owned(), stop.clone());
-            std::thread::spawn(move || projector::run(log, store, handle, member, stop))
+            let (clock, member, stop) = (Arc::new(SystemClock), member.to_owned(), stop.clone());
+            let context = StageContext { log, clock, member, handle, stop };
+            std::thread::spawn(move || projector::run(store, &context))
         };
         let threads = vec![spawn("a"), spawn("b")];
         Self { notes, stop, threads }

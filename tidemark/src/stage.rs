@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::ValueEnum;
-use log::Log;
-use log::WatchedLog;
-use runtime::task::{Phase, Tasks};
+use log::{Log, StageContext, WatchedLog};
+use runtime::task::{BoxError, Phase, Tasks};
 use runtime::{Clock, Readiness};
 use store::{Store, WatchedStore};
 use tokio::net::TcpListener;
@@ -61,6 +60,21 @@ impl Ground<'_> {
         Arc::new(WatchedLog::over(self.log.clone(), self.readiness.clone(), thread))
     }
 
+    /// Starts a thread that is a member of a group.
+    fn start<E: Into<BoxError>>(
+        &self,
+        tasks: &mut Tasks,
+        phase: Phase,
+        thread: String,
+        member: String,
+        run: impl FnOnce(&StageContext) -> Result<(), E> + Send + 'static,
+    ) -> std::io::Result<()> {
+        let (log, clock, handle) = (self.log_of(&thread), self.clock.clone(), Handle::current());
+        tasks.thread(phase, thread, move |stop| {
+            run(&StageContext { log, clock, member, handle, stop }).map_err(Into::into)
+        })
+    }
+
     pub(crate) fn start_ingest(&self, tasks: &mut Tasks) -> anyhow::Result<()> {
         // One worker: it shares out chains, which are followed side by side anyway.
         let Some(member) = self.members().next() else { return Ok(()) };
@@ -95,11 +109,10 @@ impl Ground<'_> {
     ) -> anyhow::Result<()> {
         for member in self.members() {
             let thread = format!("projector {member}");
-            let (log, handle) = (self.log_of(&thread), Handle::current());
             let part = self.readiness.part(format!("tables of projector {member}"), "opening them");
             let tables = Arc::new(WatchedStore::over(tables.clone(), part));
-            tasks.thread(Phase::Deliver, thread, move |stop| {
-                projector::run(log, tables, handle, member, stop).map_err(Into::into)
+            self.start(tasks, Phase::Deliver, thread, member, move |context| {
+                projector::run(tables, context)
             })?;
         }
         Ok(())

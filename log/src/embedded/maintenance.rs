@@ -12,8 +12,8 @@ use crate::{Bounds, Error, TopicPartition};
 
 /// How many records one request to the committer deletes.
 const CHUNK_RECORDS: usize = 1000;
-/// How often to look whether there is enough to do.
-const LOOK_INTERVAL: Duration = Duration::from_secs(60);
+/// How often lag is measured, and whether there is enough to compact.
+const INTERVAL: Duration = Duration::from_secs(10);
 /// Appends to compacted topics that make a compaction worthwhile.
 const COMPACT_APPENDS: i64 = 10_000;
 /// How often expired records are looked for.
@@ -108,7 +108,8 @@ pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
     // From nothing: a process that is often restarted must compact as well.
     let mut compacted_at = 0;
     let mut expired_at = Instant::now();
-    while !stop.wait(LOOK_INTERVAL) {
+    while !stop.wait(INTERVAL) {
+        shared.view.measure_lag();
         let appends = compacted_appends(shared);
         let compact = appends.saturating_sub(compacted_at) > COMPACT_APPENDS;
         let expire = expired_at.elapsed() >= EXPIRE_INTERVAL;
@@ -121,9 +122,13 @@ pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
         match maintain(shared, expire, compact) {
             Ok(Maintained { expired: 0, compacted: 0 }) => {}
             Ok(Maintained { expired, compacted }) => {
-                tracing::info!(expired, compacted, "the log forgot records");
+                tracing::info!(
+                    expired,
+                    compacted,
+                    "the log deleted expired and superseded records"
+                );
             }
-            Err(error) => tracing::warn!(%error, "the log could not forget records this time"),
+            Err(error) => tracing::warn!(%error, "retention run of the log failed; will retry"),
         }
     }
 }

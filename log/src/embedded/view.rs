@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use schemas::UnixMicros;
+use schemas::{Topic, UnixMicros};
 
 use super::signal::Signal;
+use crate::metrics::LOG_LAG_RECORDS;
 use crate::{Bounds, Committed, Offset, Record, TopicPartition};
 
 /// How many of the latest records are kept in memory, over all partitions.
@@ -172,6 +173,27 @@ impl View {
         state.forget_oldest();
         drop(state);
         self.signal.raise();
+    }
+
+    /// Publishes how many records each group has not read, by topic.
+    pub(super) fn measure_lag(&self) {
+        let state = self.state();
+        for (group, committed) in &state.committed {
+            let mut lags: BTreeMap<Topic, i64> = BTreeMap::new();
+            for (of, at) in committed {
+                let Some(bounds) = state.partitions.get(of).map(|kept| kept.standing.bounds) else {
+                    continue;
+                };
+                let lag = bounds.end.0.saturating_sub(at.offset.max(bounds.start).0).max(0);
+                let sum = lags.entry(of.topic).or_default();
+                *sum = sum.saturating_add(lag);
+            }
+            for (topic, lag) in lags {
+                let labels = [("group", group.clone()), ("topic", topic.name().to_owned())];
+                let lag = u32::try_from(lag).unwrap_or(u32::MAX);
+                metrics::gauge!(LOG_LAG_RECORDS, &labels).set(f64::from(lag));
+            }
+        }
     }
 
     /// Where all partitions stand, in order.

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use log::kafka::KafkaLog;
+use log::StageContext;
+use runtime::SystemClock;
 use store::Store;
 
 use crate::metered::{Report, Tally, metered};
@@ -13,8 +15,9 @@ pub(crate) async fn project(log: KafkaLog, store: Arc<dyn Store>, rows: u64) -> 
     let kafka = log.with_observer(tally.clone());
     let log = metered(kafka, tally.clone());
     let (stop, handle) = (tally.done().clone(), tokio::runtime::Handle::current());
-    let run = move || projector::run(log, store, handle, "bench".to_owned(), stop);
-    let thread = std::thread::spawn(run);
+    let (clock, member) = (Arc::new(SystemClock), "bench".to_owned());
+    let context = StageContext { log, clock, member, handle, stop };
+    let thread = std::thread::spawn(move || projector::run(store, &context));
     tally.done().cancelled().await;
     thread.join().expect("the projector").expect("ends well");
     tally.report()

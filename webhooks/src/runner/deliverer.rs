@@ -58,7 +58,7 @@ pub fn run_deliverer(
         topics: topics(),
         batch_max: BATCH_MAX,
     };
-    let Some(worker) = log::insist(stop, GROUP, || log.worker(spec.clone()))? else {
+    let Some(worker) = log::retry(stop, GROUP, || log.worker(spec.clone()))? else {
         return Ok(());
     };
     let mut deliverer = Deliverer::new(worker, log.layout(), config, clock, handle)?;

@@ -35,7 +35,7 @@ pub fn run_dispatcher(
         topics: vec![Topic::Orders, Topic::TransfersUnknown],
         batch_max: BATCH_MAX,
     };
-    let Some(worker) = log::insist(stop, GROUP, || log.worker(spec.clone()))? else {
+    let Some(worker) = log::retry(stop, GROUP, || log.worker(spec.clone()))? else {
         return Ok(());
     };
     let url = config.unknown_transfer_webhook_url.clone();

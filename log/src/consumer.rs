@@ -1,0 +1,335 @@
+//! The one loop under every stage that reads as a member of a group: poll, decide, commit one step.
+//!
+//! What differs between stages is their [`Handler`]. What is the same is here: what a rebalance, an
+//! unavailable log, an aborted, fenced or failed step mean, how long to wait, and what is logged.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use runtime::task::{self, Backoff};
+use schemas::Topic;
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::{GROUP_RECORDS_TOTAL, GROUP_STEP_SECONDS, GROUP_STEPS_TOTAL};
+use crate::{
+    Assigned, Error, Event, NewRecord, Record, StageContext, Step, StepError, TopicPartition,
+    Worker, WorkerSpec, retry,
+};
+
+/// How long one poll waits: also how late a timer or a stop may be noticed.
+pub const POLL_TIMEOUT: Duration = Duration::from_millis(50);
+/// How long to wait before a log that cannot be read is polled again.
+const POLL_RETRY_DELAY: Duration = Duration::from_millis(500);
+/// The first wait after a step that did not happen; it doubles up to the longest, which is well below
+/// the time in which a worker must poll to keep its partitions.
+const STEP_RETRY_DELAY: Duration = Duration::from_millis(100);
+const STEP_RETRY_DELAY_MAX: Duration = Duration::from_secs(3);
+
+/// What a stage does with the partitions that its member of the group has.
+pub trait Handler {
+    /// Consumer group, also the name in logs and metrics.
+    const GROUP: &'static str;
+    /// How many records one step takes at most.
+    const BATCH_MAX: usize = 500;
+    /// What ends the stage. Whatever may pass is retried by the loop and never becomes one.
+    type Error: From<Error> + From<StepError>;
+
+    /// Input topics. Partition i of all of them goes to the same member.
+    fn topics(&self) -> Vec<Topic>;
+
+    /// How long the next poll may wait for records.
+    fn poll_timeout(&self) -> Duration {
+        POLL_TIMEOUT
+    }
+
+    /// Takes partitions over: the steps of earlier owners are final, so state can be restored.
+    ///
+    /// # Errors
+    /// What the process must stop for.
+    fn assigned(
+        &mut self,
+        _assigned: Vec<Assigned>,
+        _member: &mut Member<'_>,
+    ) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    /// Drops the state of partitions: another member has them, or the loop ends. Called once for each
+    /// assigned partition, whatever ended the ownership; nothing for them is committed any more.
+    ///
+    /// # Errors
+    /// What the process must stop for.
+    fn revoked(&mut self, _lost: &[TopicPartition]) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    /// Decides on records and on what time has brought. Called after every poll, also when it brought
+    /// no records.
+    ///
+    /// # Errors
+    /// What the process must stop for.
+    fn step(
+        &mut self,
+        records: &[Arc<Record>],
+        member: &mut Member<'_>,
+    ) -> Result<Plan, Self::Error>;
+
+    /// The step of the last [`Plan::Commit`] is durable.
+    fn committed(&mut self) {}
+
+    /// The step of the last [`Plan::Commit`] did not happen: undoes what it did in memory. Its records
+    /// are read again.
+    fn aborted(&mut self) {}
+
+    /// Whether the loop may end, once the process stops. Until then it continues.
+    fn is_drained(&mut self) -> bool {
+        true
+    }
+}
+
+/// What follows from a poll.
+#[derive(Debug)]
+pub enum Plan {
+    /// Nothing to write.
+    Nothing,
+    /// This step, all of it or none.
+    Commit(Step),
+    /// Something that the step needs is unavailable: no more records are read, and
+    /// [`Handler::step`] is called again after a while.
+    Retry,
+}
+
+/// What a handler may ask of its member of the group.
+pub struct Member<'a> {
+    group: &'static str,
+    worker: &'a mut dyn Worker,
+    stop: &'a CancellationToken,
+}
+
+impl std::fmt::Debug for Member<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Member").field("group", &self.group).finish_non_exhaustive()
+    }
+}
+
+impl Member<'_> {
+    /// Builds the state that a changelog holds, from `new`, entry by entry. An unavailable log is waited
+    /// for; none if the process stops first.
+    ///
+    /// # Errors
+    /// [`Error`] that will not pass.
+    pub fn restore<S>(
+        &mut self,
+        changelog: TopicPartition,
+        new: impl Fn() -> S,
+        mut apply: impl FnMut(&mut S, Record),
+    ) -> Result<Option<S>, Error> {
+        let Self { group, worker, stop } = self;
+        retry(stop, group, || {
+            let mut state = new();
+            worker.restore(changelog, &mut |record| apply(&mut state, record))?;
+            Ok(state)
+        })
+    }
+
+    /// Offers records of the step under way: see [`Worker::write_ahead`].
+    pub fn write_ahead(&mut self, records: &mut Vec<NewRecord>) {
+        self.worker.write_ahead(records);
+    }
+
+    /// Stops bringing records of a partition until [`Member::resume`].
+    pub fn pause(&mut self, partition: TopicPartition) {
+        self.worker.pause(partition);
+    }
+
+    /// Brings records of a partition again, from where it was paused.
+    pub fn resume(&mut self, partition: TopicPartition) {
+        self.worker.resume(partition);
+    }
+}
+
+/// Runs `handler` as a member of its group until the process stops. Blocks: belongs on a thread of its
+/// own.
+///
+/// # Errors
+/// What the process must stop for. What was not committed is read again by the next run.
+pub fn run<H: Handler>(context: &StageContext, handler: H) -> Result<(), H::Error> {
+    let spec = WorkerSpec {
+        group: H::GROUP,
+        member: context.member.clone(),
+        topics: handler.topics(),
+        batch_max: H::BATCH_MAX,
+    };
+    match retry(&context.stop, H::GROUP, || context.log.worker(spec.clone()))? {
+        Some(worker) => Consumer::new(worker, handler, context.stop.clone()).run(),
+        None => Ok(()),
+    }
+}
+
+/// A member of a group at work.
+pub struct Consumer<H: Handler> {
+    worker: Box<dyn Worker>,
+    handler: H,
+    stop: CancellationToken,
+    assigned: BTreeSet<TopicPartition>,
+    /// After [`Plan::Retry`]: every partition is paused.
+    is_paused: bool,
+    step_delay: Backoff,
+}
+
+impl<H: Handler> std::fmt::Debug for Consumer<H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Consumer").field("group", &H::GROUP).finish_non_exhaustive()
+    }
+}
+
+impl<H: Handler> Consumer<H> {
+    /// Nothing is polled yet. For tests; stages call [`run`].
+    #[must_use]
+    pub fn new(worker: Box<dyn Worker>, handler: H, stop: CancellationToken) -> Self {
+        Self {
+            worker,
+            handler,
+            stop,
+            assigned: BTreeSet::new(),
+            is_paused: false,
+            step_delay: Backoff::new(STEP_RETRY_DELAY, STEP_RETRY_DELAY_MAX),
+        }
+    }
+
+    /// Polls and commits until the process stops and the handler is drained, then gives up all
+    /// partitions.
+    ///
+    /// # Errors
+    /// What the process must stop for.
+    pub fn run(mut self) -> Result<(), H::Error> {
+        let mut ended = Ok(());
+        while ended.is_ok() && !(self.stop.is_cancelled() && self.handler.is_drained()) {
+            ended = self.turn();
+        }
+        let left: Vec<_> = self.assigned.into_iter().collect();
+        // Of two errors the first one is the cause.
+        ended.and(self.handler.revoked(&left))
+    }
+
+    /// Polls once, and commits what follows.
+    ///
+    /// # Errors
+    /// What the process must stop for.
+    pub fn turn(&mut self) -> Result<(), H::Error> {
+        let records = match self.worker.poll(self.handler.poll_timeout()) {
+            Ok(event) => self.take(event)?,
+            Err(Error::Transient(cause)) => {
+                // Logged once, by the readiness of the process.
+                tracing::debug!(cause, "{} cannot read the log; will retry", H::GROUP);
+                self.wait(POLL_RETRY_DELAY);
+                Vec::new()
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let begun = Instant::now();
+        let mut member = Member { group: H::GROUP, worker: &mut *self.worker, stop: &self.stop };
+        match self.handler.step(&records, &mut member)? {
+            Plan::Nothing => self.resume(),
+            Plan::Retry => {
+                self.pause();
+                self.wait_for_step();
+            }
+            Plan::Commit(step) => self.commit(step, records.len(), begun)?,
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, event: Event) -> Result<Vec<Arc<Record>>, H::Error> {
+        match event {
+            Event::Records(records) => return Ok(records),
+            Event::Idle => {}
+            Event::Assigned(assigned) => {
+                self.assigned.extend(assigned.iter().map(|one| one.partition));
+                let mut member =
+                    Member { group: H::GROUP, worker: &mut *self.worker, stop: &self.stop };
+                self.handler.assigned(assigned, &mut member)?;
+                if self.is_paused {
+                    self.pause();
+                }
+            }
+            Event::Revoked(lost) => {
+                self.assigned.retain(|partition| !lost.contains(partition));
+                self.handler.revoked(&lost)?;
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    fn commit(&mut self, step: Step, records: usize, begun: Instant) -> Result<(), H::Error> {
+        let committed = self.worker.commit(step);
+        let outcome = match &committed {
+            Ok(()) => "committed",
+            Err(StepError::Aborted(_)) => "aborted",
+            Err(StepError::Fenced(_)) => "fenced",
+            Err(StepError::Fatal(_)) => "failed",
+        };
+        ::metrics::counter!(GROUP_STEPS_TOTAL, "group" => H::GROUP, "outcome" => outcome)
+            .increment(1);
+        match committed {
+            Ok(()) => {
+                self.handler.committed();
+                self.resume();
+                self.step_delay.reset();
+                ::metrics::counter!(GROUP_RECORDS_TOTAL, "group" => H::GROUP)
+                    .increment(records as u64);
+                ::metrics::histogram!(GROUP_STEP_SECONDS, "group" => H::GROUP)
+                    .record(begun.elapsed());
+            }
+            Err(StepError::Aborted(cause)) => {
+                tracing::warn!(cause, "a step of {} was aborted; will retry", H::GROUP);
+                self.handler.aborted();
+                self.resume();
+                self.wait_for_step();
+            }
+            Err(StepError::Fenced(cause)) => {
+                tracing::warn!(cause, "{} lost its partitions; will join again", H::GROUP);
+                let lost: Vec<_> = std::mem::take(&mut self.assigned).into_iter().collect();
+                self.is_paused = false;
+                self.handler.revoked(&lost)?;
+                self.wait_for_step();
+            }
+            Err(error @ StepError::Fatal(_)) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Brings no more records; polling continues, so the member keeps its partitions meanwhile.
+    fn pause(&mut self) {
+        self.is_paused = true;
+        for partition in &self.assigned {
+            self.worker.pause(*partition);
+        }
+    }
+
+    fn resume(&mut self) {
+        if std::mem::take(&mut self.is_paused) {
+            for partition in &self.assigned {
+                self.worker.resume(*partition);
+            }
+        }
+    }
+
+    fn wait_for_step(&mut self) {
+        let delay = self.step_delay.next_delay();
+        self.wait(delay);
+    }
+
+    /// Waits, shortly where a stop waits for the handler to drain.
+    fn wait(&self, delay: Duration) {
+        if self.stop.is_cancelled() {
+            std::thread::park_timeout(POLL_TIMEOUT);
+        } else {
+            task::wait(&self.stop, delay);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

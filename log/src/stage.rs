@@ -1,0 +1,27 @@
+//! What every stage is started with.
+
+use std::sync::Arc;
+
+use runtime::Clock;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+use crate::Log;
+
+/// What one thread of a stage needs of its process.
+#[derive(Clone)]
+pub struct StageContext {
+    pub log: Arc<dyn Log>,
+    pub clock: Arc<dyn Clock>,
+    /// Name of the thread's member in its groups, stable over restarts.
+    pub member: String,
+    /// Runs futures of a thread that blocks.
+    pub handle: Handle,
+    pub stop: CancellationToken,
+}
+
+impl std::fmt::Debug for StageContext {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StageContext").field("member", &self.member).finish_non_exhaustive()
+    }
+}
