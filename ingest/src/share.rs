@@ -7,64 +7,32 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use log::{Error as LogError, Event, Log, TopicPartition, Worker, WorkerSpec};
+use log::consumer::{Handler, Member, Plan};
+use log::{Assigned, Record, StageContext, TopicPartition};
 use metrics::gauge;
-use runtime::{Clock, task};
 use schemas::{Blockchain, Topic};
-use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics as names;
 use crate::{ChainConfig, Config, Error, follow};
 
-/// Consumer group of all ingest processes.
-const GROUP: &str = "ingest";
-/// How long one poll waits: how late the end of a chain's task, or a stop, may be noticed.
-const POLL: Duration = Duration::from_millis(50);
-/// How long to wait after the log could not be reached.
-const BACK_OFF: Duration = Duration::from_millis(500);
 /// How long to wait before a chain is taken up again that another process had published for.
 const FENCED_PAUSE: Duration = Duration::from_secs(1);
-/// Records of `chains` are not wanted; they tell others how far a chain is.
-const BATCH_MAX: usize = 1;
-
-/// Follows the chains that the group gives to `member`, until `stop`. Chains of processes that are gone
-/// are taken over where they stood. Blocks: belongs on a thread of its own; `handle` runs the chains.
+/// Follows the chains that the group gives to this process, until it stops. Chains of processes that are
+/// gone are taken over where they stopped. Blocks: belongs on a thread of its own.
 ///
 /// # Errors
 /// [`Error`]: the log or this process failed. What one chain alone has halts that chain ([`follow`]).
-pub fn run(
-    config: Config,
-    log: Arc<dyn Log>,
-    clock: Arc<dyn Clock>,
-    member: &str,
-    handle: Handle,
-    stop: &CancellationToken,
-) -> Result<(), Error> {
-    let spec = WorkerSpec {
-        group: GROUP,
-        member: member.to_owned(),
-        topics: vec![Topic::Chains],
-        batch_max: BATCH_MAX,
-    };
-    let Some(worker) = log::retry(stop, GROUP, || log.worker(spec.clone()))? else {
-        return Ok(());
-    };
+pub fn run(config: Config, context: &StageContext) -> Result<(), Error> {
     let chains = config.chains.into_iter().map(|chain| (chain.blockchain, chain)).collect();
-    let mut share = Share { worker, chains, log, clock, handle, ours: BTreeMap::new() };
-    let ended = share.keep(stop);
-    let gone: Vec<_> = share.ours.keys().copied().collect();
-    // Of two errors the first one is the cause.
-    ended.and(share.give_up(&gone))
+    let share = Share { chains, context: context.clone(), ours: BTreeMap::new() };
+    log::consumer::run(context, share)
 }
 
 struct Share {
-    worker: Box<dyn Worker>,
     chains: BTreeMap<Blockchain, ChainConfig>,
-    log: Arc<dyn Log>,
-    clock: Arc<dyn Clock>,
-    handle: Handle,
+    context: StageContext,
     ours: BTreeMap<Blockchain, Following>,
 }
 
@@ -80,35 +48,38 @@ enum Following {
     },
 }
 
-impl Share {
-    fn keep(&mut self, stop: &CancellationToken) -> Result<(), Error> {
-        while !stop.is_cancelled() {
-            match self.worker.poll(POLL) {
-                Ok(Event::Assigned(assigned)) => {
-                    for one in assigned {
-                        self.worker.pause(one.partition);
-                        self.take_up(one.partition);
-                    }
-                }
-                // All that was begun is ended before the next poll. A successor that is quicker than
-                // that fences what is still under way.
-                Ok(Event::Revoked(lost)) => {
-                    let lost: Vec<_> = lost.into_iter().filter_map(chain_of).collect();
-                    self.give_up(&lost)?;
-                }
-                Ok(Event::Records(_) | Event::Idle) => {}
-                // The chains go on: they wait for the log by themselves.
-                Err(LogError::Transient(cause)) => {
-                    tracing::debug!(cause, "ingest cannot reach its group, trying again");
-                    task::wait(stop, BACK_OFF);
-                }
-                Err(error) => return Err(error.into()),
-            }
-            self.look_after()?;
+impl Handler for Share {
+    const GROUP: &'static str = "ingest";
+    const BATCH_MAX: usize = 1;
+    type Error = Error;
+
+    fn topics(&self) -> Vec<Topic> {
+        vec![Topic::Chains]
+    }
+
+    fn assigned(&mut self, assigned: Vec<Assigned>, member: &mut Member<'_>) -> Result<(), Error> {
+        for one in assigned {
+            // The records tell others how far a chain is; this group reads none of them.
+            member.pause(one.partition);
+            self.take_up(one.partition);
         }
         Ok(())
     }
 
+    /// All that was begun is ended before the next poll. A successor that is quicker than that fences
+    /// what is still under way.
+    fn revoked(&mut self, lost: &[TopicPartition]) -> Result<(), Error> {
+        let lost: Vec<_> = lost.iter().copied().filter_map(chain_of).collect();
+        self.give_up(&lost)
+    }
+
+    fn step(&mut self, _records: &[Arc<Record>], _member: &mut Member<'_>) -> Result<Plan, Error> {
+        self.look_after()?;
+        Ok(Plan::Nothing)
+    }
+}
+
+impl Share {
     /// A partition is ours: its chain begins, or goes on where the log says it stands.
     fn take_up(&mut self, partition: TopicPartition) {
         let Some(blockchain) = chain_of(partition) else { return };
@@ -118,7 +89,7 @@ impl Share {
         if let Some(chain) = self.chains.get(&blockchain).cloned() {
             let following = self.begin(chain);
             self.ours.insert(blockchain, following);
-        } else if self.log.bounds(partition).is_ok_and(|bounds| bounds.end > bounds.start) {
+        } else if self.context.log.bounds(partition).is_ok_and(|bounds| bounds.end > bounds.start) {
             let name = blockchain.as_str();
             tracing::warn!(
                 blockchain = name,
@@ -130,8 +101,9 @@ impl Share {
 
     fn begin(&self, chain: ChainConfig) -> Following {
         let stop = CancellationToken::new();
-        let followed = follow(chain, self.log.clone(), self.clock.clone(), stop.clone());
-        Following::Running { stop, task: self.handle.spawn(followed) }
+        let StageContext { log, clock, handle, .. } = &self.context;
+        let followed = follow(chain, log.clone(), clock.clone(), stop.clone());
+        Following::Running { stop, task: handle.spawn(followed) }
     }
 
     /// Chains are no longer ours. Returns once nothing of this process publishes for them.
@@ -146,7 +118,7 @@ impl Share {
         let mut result = Ok(());
         for (blockchain, following) in gone {
             if let Following::Running { task, .. } = following {
-                let ended = self.handle.block_on(task).map_err(Error::from).flatten();
+                let ended = self.context.handle.block_on(task).map_err(Error::from).flatten();
                 // Whoever has it now may have been faster.
                 let ended = if is_fenced(&ended) { Ok(()) } else { ended };
                 result = result.and(ended);
@@ -166,7 +138,7 @@ impl Share {
         for (blockchain, following) in &mut self.ours {
             match following {
                 Following::Running { task, .. } if task.is_finished() => {
-                    let ended = self.handle.block_on(task).map_err(Error::from).flatten();
+                    let ended = self.context.handle.block_on(task).map_err(Error::from).flatten();
                     let cause = match ended {
                         Err(error) if error.is_fenced() => error.to_string(),
                         other => {

@@ -100,6 +100,18 @@ pub enum Plan {
     Retry,
 }
 
+impl Plan {
+    /// Commits a step, if there is anything in it.
+    #[must_use]
+    pub fn commit(step: Step) -> Self {
+        if step.records.is_empty() && step.offsets.is_empty() {
+            Self::Nothing
+        } else {
+            Self::Commit(step)
+        }
+    }
+}
+
 /// What a handler may ask of its member of the group.
 pub struct Member<'a> {
     group: &'static str,

@@ -78,10 +78,9 @@ impl Ground<'_> {
     pub(crate) fn start_ingest(&self, tasks: &mut Tasks) -> anyhow::Result<()> {
         // One worker: it shares out chains, which are followed side by side anyway.
         let Some(member) = self.members().next() else { return Ok(()) };
-        let (config, handle) = (self.settings.ingest.clone(), Handle::current());
-        let (log, clock) = (self.log_of("ingest"), self.clock.clone());
-        tasks.thread(Phase::Intake, "ingest", move |stop| {
-            ingest::run(config, log, clock, &member, handle, &stop).map_err(Into::into)
+        let config = self.settings.ingest.clone();
+        self.start(tasks, Phase::Intake, "ingest".to_owned(), member, move |context| {
+            ingest::run(config, context)
         })?;
         Ok(())
     }
@@ -121,17 +120,14 @@ impl Ground<'_> {
     pub(crate) fn start_webhooks(&self, tasks: &mut Tasks) -> anyhow::Result<()> {
         let config = self.settings.webhooks.clone().shared_by(self.settings.process.workers);
         for member in self.members() {
+            let (dispatcher, deliverer) = (config.clone(), config.clone());
             let thread = format!("webhooks.dispatcher {member}");
-            let (log, config2, name) = (self.log_of(&thread), config.clone(), member.clone());
-            tasks.thread(Phase::Deliver, thread, move |stop| {
-                webhooks::run_dispatcher(&*log, &config2, &name, &stop).map_err(Into::into)
+            self.start(tasks, Phase::Deliver, thread, member.clone(), move |context| {
+                webhooks::run_dispatcher(&dispatcher, context)
             })?;
             let thread = format!("webhooks.deliverer {member}");
-            let (log, config, clock) = (self.log_of(&thread), config.clone(), self.clock.clone());
-            let handle = Handle::current();
-            tasks.thread(Phase::Deliver, thread, move |stop| {
-                webhooks::run_deliverer(&*log, &config, clock, handle, &member, &stop)
-                    .map_err(Into::into)
+            self.start(tasks, Phase::Deliver, thread, member, move |context| {
+                webhooks::run_deliverer(&deliverer, context)
             })?;
         }
         Ok(())

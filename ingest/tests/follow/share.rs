@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use log::{LayeredLog, Log, LogLayer, Writer};
+use log::{LayeredLog, Log, LogLayer, StageContext, Writer};
 use runtime::SystemClock;
 use schemas::Blockchain;
 use tidemark_ingest::{ChainConfig, Config, Error};
@@ -48,10 +48,14 @@ impl Process {
         let noting = Noting { member, takeovers: takeovers.clone() };
         let log = Arc::new(LayeredLog::new(Arc::new(world.log.clone()), noting));
         let stop = CancellationToken::new();
-        let (token, handle, clock) = (stop.clone(), Handle::current(), Arc::new(SystemClock));
-        let thread = std::thread::spawn(move || {
-            tidemark_ingest::run(Config { chains }, log, clock, member, handle, &token)
-        });
+        let context = StageContext {
+            log,
+            clock: Arc::new(SystemClock),
+            member: member.to_owned(),
+            handle: Handle::current(),
+            stop: stop.clone(),
+        };
+        let thread = std::thread::spawn(move || tidemark_ingest::run(Config { chains }, &context));
         Self { stop, thread }
     }
 

@@ -72,12 +72,6 @@ impl Partitions {
         self.agenda.retain(|(_, of)| *of != partition);
     }
 
-    /// Forgets all partitions.
-    pub(crate) fn clear(&mut self) {
-        self.partitions.clear();
-        self.agenda.clear();
-    }
-
     /// Holds a record, unless it is known already or its partition is not ours.
     pub(crate) fn receive(&mut self, record: Arc<Record>) {
         let Some(owned) = self.partitions.get_mut(&record.from) else { return };
@@ -141,11 +135,6 @@ impl Partitions {
     /// What to commit for a partition.
     pub(crate) fn committed(&self, partition: &TopicPartition) -> Option<Committed> {
         self.partitions.get(partition).map(|owned| owned.tracker.committed())
-    }
-
-    /// The partitions that are ours.
-    pub(crate) fn owned(&self) -> Vec<TopicPartition> {
-        self.partitions.keys().copied().collect()
     }
 
     /// The partitions whose reading is to be paused (true) or resumed (false): one that holds a record

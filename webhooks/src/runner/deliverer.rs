@@ -1,28 +1,22 @@
 //! `webhooks.dispatch`, `.retry.*` and `.defer.*` -> POSTs -> `webhooks.attempts` and what follows.
 //!
-//! The loop polls, collects attempts that have ended, starts what is due, and commits: attempt,
-//! retry, dead and defer records in one step with the offsets they complete. It never sleeps and
-//! never waits for a receiver. A step that is aborted is kept and committed again, so its POSTs are
-//! not repeated.
+//! Each step collects attempts that have ended, starts what is due, and commits attempt, retry, dead
+//! and defer records with the offsets they complete. It never waits for a receiver. A step that is
+//! aborted is kept and committed again, so its POSTs are not repeated.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use log::{Envelope, dead_letter};
-use log::{
-    Error as LogError, Event, Log, NewRecord, Record, Step, StepError, TopicPartition, Worker,
-    WorkerSpec,
-};
+use log::consumer::{Handler, Member, POLL_TIMEOUT, Plan};
+use log::{Assigned, Envelope, NewRecord, Record, StageContext, Step, TopicPartition, dead_letter};
 use runtime::Clock;
 use schemas::record::Delivery;
 use schemas::{AttemptOutcome, Layout, RETRY_DELAYS_SECONDS, Topic, UnixMicros};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::{BACK_OFF, BATCH_MAX, POLL_IDLE, back_off};
 use crate::config::Config;
 use crate::error::Error;
 use crate::guard::host_key;
@@ -32,58 +26,19 @@ use crate::machine::schedule::{self, Answer};
 use crate::metrics;
 use crate::sender::Sender;
 
-const GROUP: &str = "webhooks.deliverer";
 /// How long a poll waits while attempts are under way: their permits are wanted back soon.
 const POLL_BUSY: Duration = Duration::from_millis(5);
 /// What is left for the last commit, after the last attempt has run out of time.
 const DRAIN_MARGIN: Duration = Duration::from_secs(1);
 
-/// Delivers webhooks until `stop`, as `member` of the group; then it starts no more, waits for the attempts under way (each
-/// bounded by the time-out), commits, and returns. Attempts run as tasks of `handle`. Blocks: runs
-/// on a thread of its own.
+/// Delivers webhooks until the process stops; then it starts no more, waits for the attempts under way (each
+/// bounded by the time-out), commits, and returns. Blocks: runs on a thread of its own.
 ///
 /// # Errors
 /// [`Error`] if the log cannot go on; what was not committed is attempted again by the next run.
-pub fn run_deliverer(
-    log: &dyn Log,
-    config: &Config,
-    clock: Arc<dyn Clock>,
-    handle: Handle,
-    member: &str,
-    stop: &CancellationToken,
-) -> Result<(), Error> {
-    let spec = WorkerSpec {
-        group: GROUP,
-        member: member.to_owned(),
-        topics: topics(),
-        batch_max: BATCH_MAX,
-    };
-    let Some(worker) = log::retry(stop, GROUP, || log.worker(spec.clone()))? else {
-        return Ok(());
-    };
-    let mut deliverer = Deliverer::new(worker, log.layout(), config, clock, handle)?;
-    while !stop.is_cancelled() {
-        if deliverer.turn()? == Turn::LogAway {
-            back_off(stop);
-        }
-    }
-    deliverer.drain(config.timeout + DRAIN_MARGIN)
-}
-
-fn topics() -> Vec<Topic> {
-    let levels = 0_u8..;
-    let retries = levels.zip(RETRY_DELAYS_SECONDS).map(|(level, _)| Topic::WebhooksRetry(level));
-    [Topic::WebhooksDispatch, Topic::WebhooksDefer(0), Topic::WebhooksDefer(1)]
-        .into_iter()
-        .chain(retries)
-        .collect()
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Turn {
-    Done,
-    /// The log cannot be read now.
-    LogAway,
+pub fn run_deliverer(config: &Config, context: &StageContext) -> Result<(), Error> {
+    let (clock, handle) = (context.clock.clone(), context.handle.clone());
+    log::consumer::run(context, Deliverer::new(context.log.layout(), config, clock, handle)?)
 }
 
 /// A delivery on its way through the gate.
@@ -101,7 +56,6 @@ struct Finished {
 }
 
 pub(super) struct Deliverer {
-    worker: Box<dyn Worker>,
     layout: Layout,
     clock: Arc<dyn Clock>,
     handle: Handle,
@@ -111,23 +65,116 @@ pub(super) struct Deliverer {
     gate: Gate<Job>,
     flights: JoinSet<(Job, Answer)>,
     finished: Vec<Finished>,
-    /// After an aborted step: when to try again. Until then nothing is started, for its result
-    /// could not be kept.
-    stalled_until: Option<Instant>,
-    /// The process stops: nothing is taken or started any more.
-    is_draining: bool,
+    /// The step with what has finished was aborted. Until it is committed nothing is started, for its
+    /// result could not be kept.
+    is_stalled: bool,
+    drain_max: Duration,
+    /// Once the process stops: nothing is taken or started any more, and what is under way has until
+    /// then to end.
+    drain_until: Option<Instant>,
+}
+
+impl Handler for Deliverer {
+    const GROUP: &'static str = "webhooks.deliverer";
+    type Error = Error;
+
+    fn topics(&self) -> Vec<Topic> {
+        let levels = 0_u8..;
+        let retries = levels.zip(RETRY_DELAYS_SECONDS);
+        [Topic::WebhooksDispatch, Topic::WebhooksDefer(0), Topic::WebhooksDefer(1)]
+            .into_iter()
+            .chain(retries.map(|(level, _)| Topic::WebhooksRetry(level)))
+            .collect()
+    }
+
+    fn assigned(&mut self, assigned: Vec<Assigned>, _member: &mut Member<'_>) -> Result<(), Error> {
+        assigned.iter().for_each(|partition| self.partitions.assign(partition));
+        Ok(())
+    }
+
+    /// Attempts under way end by themselves; their results do not count, the new owner makes its own.
+    fn revoked(&mut self, lost: &[TopicPartition]) -> Result<(), Error> {
+        lost.iter().for_each(|partition| self.partitions.revoke(*partition));
+        let partitions = &self.partitions;
+        self.gate.retain_waiting(|job| partitions.owns(&job.place));
+        self.finished.retain(|finished| partitions.owns(&finished.place));
+        self.is_stalled &= !self.finished.is_empty();
+        Ok(())
+    }
+
+    fn step(&mut self, records: &[Arc<Record>], member: &mut Member<'_>) -> Result<Plan, Error> {
+        for record in records {
+            if self.drain_until.is_some() {
+                // What is not received is not committed, and so read again.
+                member.pause(record.from);
+            } else {
+                self.partitions.receive(record.clone());
+            }
+        }
+        self.land()?;
+        self.launch()?;
+        for (partition, paused) in self.partitions.pause_changes() {
+            if paused {
+                member.pause(partition);
+            } else {
+                member.resume(partition);
+            }
+        }
+        let now = self.clock.now();
+        let oldest = self.partitions.next_due().map_or(Duration::ZERO, |due| elapsed(due, now));
+        metrics::load(self.gate.running(), oldest);
+        Ok(Plan::commit(self.plan()))
+    }
+
+    fn committed(&mut self) {
+        self.finished.clear();
+        self.is_stalled = false;
+    }
+
+    /// The records are read again, and the partitions know them. What has finished is kept for the next step,
+    /// so its POSTs are not repeated.
+    fn aborted(&mut self) {
+        self.is_stalled = true;
+    }
+
+    /// Until something can have happened: an attempt has ended, or a record is due.
+    fn poll_timeout(&self) -> Duration {
+        let longest = if self.flights.is_empty() { POLL_TIMEOUT } else { POLL_BUSY };
+        // What is due and has no permit waits for an attempt to end, not for time to pass.
+        if self.is_stalled || !self.gate.has_room() {
+            return longest;
+        }
+        let now = self.clock.now();
+        self.partitions.next_due().map_or(longest, |due| elapsed(now, due).clamp(MILLI, longest))
+    }
+
+    /// What is under way is finished and committed, what waits stays in the log.
+    fn is_drained(&mut self) -> bool {
+        let until = *self.drain_until.get_or_insert_with(|| Instant::now() + self.drain_max);
+        self.gate.retain_waiting(|_| false);
+        let left = self.flights.len();
+        if left == 0 && self.finished.is_empty() {
+            return true;
+        }
+        let is_over = Instant::now() >= until;
+        if is_over {
+            tracing::warn!(
+                left,
+                "webhooks stopped with attempts under way; the next run repeats them"
+            );
+        }
+        is_over
+    }
 }
 
 impl Deliverer {
     pub(super) fn new(
-        worker: Box<dyn Worker>,
         layout: Layout,
         config: &Config,
         clock: Arc<dyn Clock>,
         handle: Handle,
     ) -> Result<Self, Error> {
         Ok(Self {
-            worker,
             layout,
             sender: Arc::new(Sender::new(config, clock.clone())?),
             clock,
@@ -137,70 +184,10 @@ impl Deliverer {
             gate: Gate::new(config.concurrency, config.concurrency_per_host),
             flights: JoinSet::new(),
             finished: Vec::new(),
-            stalled_until: None,
-            is_draining: false,
+            is_stalled: false,
+            drain_max: config.timeout + DRAIN_MARGIN,
+            drain_until: None,
         })
-    }
-
-    pub(super) fn turn(&mut self) -> Result<Turn, Error> {
-        let turn = self.poll()?;
-        self.land()?;
-        self.launch()?;
-        for (partition, paused) in self.partitions.pause_changes() {
-            if paused {
-                self.worker.pause(partition);
-            } else {
-                self.worker.resume(partition);
-            }
-        }
-        self.commit()?;
-        let now = self.clock.now();
-        let oldest = self.partitions.next_due().map_or(Duration::ZERO, |due| elapsed(due, now));
-        metrics::load(self.gate.running(), oldest);
-        Ok(turn)
-    }
-
-    fn poll(&mut self) -> Result<Turn, Error> {
-        match self.worker.poll(self.poll_timeout()) {
-            Ok(Event::Assigned(assigned)) => {
-                assigned.iter().for_each(|partition| self.partitions.assign(partition));
-            }
-            Ok(Event::Revoked(partitions)) => {
-                partitions.iter().for_each(|partition| self.partitions.revoke(*partition));
-                self.forget_lost();
-            }
-            // What is not taken note of is not committed, and so read again.
-            Ok(Event::Records(_)) if self.is_draining => {}
-            Ok(Event::Records(records)) => {
-                records.into_iter().for_each(|record| self.partitions.receive(record));
-            }
-            Ok(Event::Idle) => {}
-            Err(LogError::Transient(cause)) => {
-                tracing::debug!(cause, "webhooks cannot read the log, trying again");
-                return Ok(Turn::LogAway);
-            }
-            Err(error) => return Err(error.into()),
-        }
-        Ok(Turn::Done)
-    }
-
-    /// Until something can have happened: an attempt has ended, or a record is due.
-    fn poll_timeout(&self) -> Duration {
-        let longest = if self.flights.is_empty() { POLL_IDLE } else { POLL_BUSY };
-        // What is due and has no permit waits for an attempt to end, not for time to pass.
-        if self.stalled_until.is_some() || !self.gate.has_room() {
-            return longest;
-        }
-        let now = self.clock.now();
-        self.partitions.next_due().map_or(longest, |due| elapsed(now, due).clamp(MILLI, longest))
-    }
-
-    /// Drops what belongs to partitions that are gone. Attempts under way end by themselves; their
-    /// results do not count, the new owner makes its own.
-    fn forget_lost(&mut self) {
-        let partitions = &self.partitions;
-        self.gate.retain_waiting(|job| partitions.owns(&job.place));
-        self.finished.retain(|finished| partitions.owns(&finished.place));
     }
 
     /// Collects the attempts that have ended.
@@ -232,7 +219,7 @@ impl Deliverer {
 
     /// Starts what may start.
     fn launch(&mut self) -> Result<(), Error> {
-        if self.is_draining || self.stalled_until.is_some() {
+        if self.drain_until.is_some() || self.is_stalled {
             return Ok(());
         }
         let now = self.clock.now();
@@ -247,7 +234,7 @@ impl Deliverer {
             match read(&record) {
                 Ok(delivery) => self.admit(place, record, delivery, now)?,
                 Err(reason) => {
-                    let letter = dead_letter(&record, GROUP, &reason)?;
+                    let letter = dead_letter(&record, Self::GROUP, &reason)?;
                     self.finish(place, vec![letter]);
                 }
             }
@@ -300,33 +287,8 @@ impl Deliverer {
         }
     }
 
-    fn commit(&mut self) -> Result<(), Error> {
-        if self.stalled_until.is_some_and(|until| Instant::now() < until) {
-            return Ok(());
-        }
-        self.stalled_until = None;
-        if self.finished.is_empty() {
-            return Ok(());
-        }
-        match self.worker.commit(self.step()) {
-            Ok(()) => self.finished.clear(),
-            Err(StepError::Aborted(cause)) => {
-                // The worker reads again from the last commit; the partitions know those records. What
-                // has finished is kept for the next step.
-                tracing::warn!(cause, "webhooks cannot write the log, trying again");
-                self.stalled_until = Some(Instant::now() + BACK_OFF);
-            }
-            Err(StepError::Fenced(cause)) => {
-                tracing::info!(cause, "webhooks lost partitions to another member");
-                self.partitions.clear();
-                self.forget_lost();
-            }
-            Err(error @ StepError::Fatal(_)) => return Err(error.into()),
-        }
-        Ok(())
-    }
-
-    fn step(&self) -> Step {
+    /// What has finished, and how far that brings each partition.
+    fn plan(&self) -> Step {
         let touched: BTreeSet<TopicPartition> =
             self.finished.iter().map(|finished| finished.place.from).collect();
         let offset = |partition| Some((partition, self.partitions.committed(&partition)?));
@@ -334,30 +296,6 @@ impl Deliverer {
             records: self.finished.iter().flat_map(|f| f.records.iter().cloned()).collect(),
             offsets: touched.into_iter().filter_map(offset).collect(),
         }
-    }
-
-    /// Ends in order: what is under way is finished and committed, what waits stays in the log.
-    pub(super) fn drain(&mut self, within: Duration) -> Result<(), Error> {
-        self.is_draining = true;
-        self.gate.retain_waiting(|_| false);
-        for partition in self.partitions.owned() {
-            self.worker.pause(partition);
-        }
-        let deadline = Instant::now() + within;
-        while !(self.flights.is_empty() && self.finished.is_empty()) {
-            if Instant::now() >= deadline {
-                let left = self.flights.len();
-                tracing::warn!(
-                    left,
-                    "webhooks stopped with attempts under way; the next run repeats them"
-                );
-                break;
-            }
-            if self.turn()? == Turn::LogAway {
-                std::thread::park_timeout(POLL_IDLE);
-            }
-        }
-        Ok(())
     }
 }
 

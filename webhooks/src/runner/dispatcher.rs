@@ -1,101 +1,50 @@
 //! `orders` and `transfers.unknown` -> `webhooks.dispatch`, exactly once.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use log::{
-    Committed, Error as LogError, Event, Log, NewRecord, Offset, Record, Step, StepError,
-    TopicPartition, Worker, WorkerSpec,
-};
-use log::{Envelope, dead_letter};
+use log::consumer::{Handler, Member, Plan};
+use log::{Envelope, NewRecord, Record, StageContext, Step, dead_letter};
 use schemas::record::{Delivery, Order, Transfer};
 use schemas::{Layout, Topic};
-use tokio_util::sync::CancellationToken;
 
-use super::{BATCH_MAX, POLL_IDLE, back_off};
 use crate::config::Config;
 use crate::error::Error;
 use crate::machine::announcement::{decide_order, decide_transfer};
 
-const GROUP: &str = "webhooks.dispatcher";
-
-/// Turns changes into webhooks until `stop`, as `member` of the group. Blocks: runs on a thread of its
-/// own.
+/// Turns changes into webhooks until the process stops. Blocks: runs on a thread of its own.
 ///
 /// # Errors
 /// [`Error`] if the log cannot go on; what was not committed is read again by the next run.
-pub fn run_dispatcher(
-    log: &dyn Log,
-    config: &Config,
-    member: &str,
-    stop: &CancellationToken,
-) -> Result<(), Error> {
-    let spec = WorkerSpec {
-        group: GROUP,
-        member: member.to_owned(),
-        topics: vec![Topic::Orders, Topic::TransfersUnknown],
-        batch_max: BATCH_MAX,
-    };
-    let Some(worker) = log::retry(stop, GROUP, || log.worker(spec.clone()))? else {
-        return Ok(());
-    };
+pub fn run_dispatcher(config: &Config, context: &StageContext) -> Result<(), Error> {
     let url = config.unknown_transfer_webhook_url.clone();
-    let mut dispatcher = Dispatcher { worker, layout: log.layout(), url };
-    while !stop.is_cancelled() {
-        if dispatcher.turn()? == Turn::LogAway {
-            back_off(stop);
-        }
-    }
-    Ok(())
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Turn {
-    Done,
-    /// The log cannot read or write now. Nothing is lost: it is read again.
-    LogAway,
+    log::consumer::run(context, Dispatcher { layout: context.log.layout(), url })
 }
 
 pub(super) struct Dispatcher {
-    pub(super) worker: Box<dyn Worker>,
     pub(super) layout: Layout,
     /// Where unknown transfers are delivered.
     pub(super) url: Option<String>,
 }
 
-impl Dispatcher {
-    pub(super) fn turn(&mut self) -> Result<Turn, Error> {
-        let records = match self.worker.poll(POLL_IDLE) {
-            Ok(Event::Records(records)) => records,
-            // There is no state to take over or to drop.
-            Ok(Event::Assigned(_) | Event::Revoked(_) | Event::Idle) => return Ok(Turn::Done),
-            Err(LogError::Transient(cause)) => {
-                tracing::debug!(cause, "webhooks cannot read the log, trying again");
-                return Ok(Turn::LogAway);
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let mut step = Step::default();
-        let mut offsets: BTreeMap<TopicPartition, Offset> = BTreeMap::new();
-        for record in &records {
-            step.records.extend(self.dispatch(record)?);
-            offsets.insert(record.from, record.offset.next());
-        }
-        let committed = |offset| Committed { offset, metadata: String::new() };
-        step.offsets = offsets.into_iter().map(|(of, next)| (of, committed(next))).collect();
-        match self.worker.commit(step) {
-            Ok(()) => Ok(Turn::Done),
-            Err(StepError::Aborted(cause)) => {
-                tracing::warn!(cause, "webhooks cannot write the log, trying again");
-                Ok(Turn::LogAway)
-            }
-            Err(StepError::Fenced(cause)) => {
-                tracing::info!(cause, "webhooks lost partitions to another member");
-                Ok(Turn::Done)
-            }
-            Err(error @ StepError::Fatal(_)) => Err(error.into()),
-        }
+impl Handler for Dispatcher {
+    const GROUP: &'static str = "webhooks.dispatcher";
+    type Error = Error;
+
+    fn topics(&self) -> Vec<Topic> {
+        vec![Topic::Orders, Topic::TransfersUnknown]
     }
 
+    fn step(&mut self, records: &[Arc<Record>], _member: &mut Member<'_>) -> Result<Plan, Error> {
+        let mut step = Step::default();
+        for record in records {
+            step.records.extend(self.dispatch(record)?);
+            step.take(record);
+        }
+        Ok(Plan::commit(step))
+    }
+}
+
+impl Dispatcher {
     fn dispatch(&self, record: &Record) -> Result<Option<NewRecord>, Error> {
         match self.decide(record) {
             Ok(None) => Ok(None),
@@ -105,7 +54,7 @@ impl Dispatcher {
                 let mut envelope = Envelope::of(record);
                 Ok(Some(envelope.wrap(Topic::WebhooksDispatch, partition, key, &delivery)?))
             }
-            Err(reason) => Ok(Some(dead_letter(record, GROUP, &reason)?)),
+            Err(reason) => Ok(Some(dead_letter(record, Self::GROUP, &reason)?)),
         }
     }
 

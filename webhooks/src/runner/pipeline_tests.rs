@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use log::embedded::EmbeddedLog;
-use log::{Log, Offset, TopicPartition};
+use log::{Log, Offset, StageContext, TopicPartition};
 use runtime::{Clock, ManualClock, SystemClock};
 use schemas::record::{Attempt, Delivery, Order, Record, Transfer, example};
 use schemas::{AttemptOutcome, OrderId, OrderStatus, Topic, TransferId};
@@ -21,8 +21,6 @@ use super::{run_deliverer, run_dispatcher};
 use crate::config::Config;
 use crate::error::Error;
 
-const MEMBER: &str = "webhooks.0";
-
 /// Both loops, on their threads.
 struct Running {
     stop: CancellationToken,
@@ -32,15 +30,18 @@ struct Running {
 impl Running {
     fn start(log: &EmbeddedLog, config: &Config, clock: Arc<dyn Clock>) -> Self {
         let stop = CancellationToken::new();
-        let (log_a, config_a, stop_a) = (log.clone(), config.clone(), stop.clone());
-        let dispatcher =
-            std::thread::spawn(move || run_dispatcher(&log_a, &config_a, MEMBER, &stop_a));
-        let (log_b, config_b, stop_b) = (log.clone(), config.clone(), stop.clone());
-        let handle = Handle::current();
-        let deliverer = std::thread::spawn(move || {
-            run_deliverer(&log_b, &config_b, clock, handle, MEMBER, &stop_b)
-        });
-        Self { stop, threads: vec![dispatcher, deliverer] }
+        let context = StageContext {
+            log: Arc::new(log.clone()),
+            clock,
+            member: "webhooks.0".to_owned(),
+            handle: Handle::current(),
+            stop: stop.clone(),
+        };
+        let spawn = |run: fn(&Config, &StageContext) -> Result<(), Error>| {
+            let (config, context) = (config.clone(), context.clone());
+            std::thread::spawn(move || run(&config, &context))
+        };
+        Self { stop, threads: vec![spawn(run_dispatcher), spawn(run_deliverer)] }
     }
 
     /// Ends both as the process does.

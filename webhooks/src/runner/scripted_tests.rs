@@ -1,26 +1,39 @@
 //! Both loops, turn by turn, on a log that aborts, fences and takes partitions away.
 
+use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
+use log::consumer::{Consumer, Handler};
 use log::{NewRecord, Offset, StepError};
 use runtime::Clock;
 use schemas::record::{DeadLetter, Delivery, Order, example};
 use schemas::{OrderStatus, Topic};
 use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
 
-use super::deliverer::{self, Deliverer};
-use super::dispatcher::{self, Dispatcher};
+use super::deliverer::Deliverer;
+use super::dispatcher::Dispatcher;
 use super::receiver::Receiver;
 use super::scripted::{LAYOUT, Scripted, config, delivery, put};
 use crate::config::Config;
+use crate::error::Error;
 
 const DISPATCH: Topic = Topic::WebhooksDispatch;
 const TOPICS: [Topic; 4] =
     [DISPATCH, Topic::WebhooksRetry(0), Topic::WebhooksDefer(0), Topic::WebhooksDefer(1)];
 
-fn deliverer(log: &Scripted, config: &Config) -> Deliverer {
+fn deliverer(log: &Scripted, config: &Config) -> Consumer<Deliverer> {
+    deliverer_until(log, config, &CancellationToken::new())
+}
+
+fn deliverer_until(
+    log: &Scripted,
+    config: &Config,
+    stop: &CancellationToken,
+) -> Consumer<Deliverer> {
     let worker = log.worker(&TOPICS);
-    Deliverer::new(worker, LAYOUT, config, log.clock(), Handle::current()).unwrap()
+    let deliverer = Deliverer::new(LAYOUT, config, log.clock(), Handle::current()).unwrap();
+    Consumer::new(worker, deliverer, stop.clone())
 }
 
 fn dispatch(log: &Scripted, names: &[&str], url: &str) {
@@ -30,11 +43,14 @@ fn dispatch(log: &Scripted, names: &[&str], url: &str) {
 
 /// Turns until `done`.
 #[track_caller]
-fn turn_until(deliverer: &mut Deliverer, mut done: impl FnMut() -> bool) {
+fn turn_until<H: Handler<Error: Debug>>(
+    consumer: &mut Consumer<H>,
+    mut done: impl FnMut() -> bool,
+) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !done() {
         assert!(Instant::now() < deadline, "it did not happen");
-        assert_eq!(deliverer.turn().unwrap(), deliverer::Turn::Done);
+        consumer.turn().unwrap();
     }
 }
 
@@ -99,12 +115,14 @@ async fn results_for_a_partition_that_was_taken_away_are_dropped() {
     let receiver = Receiver::silent(log.clock()).await;
     let config = Config { concurrency_per_host: 1, ..config() };
     dispatch(&log, &["a", "b"], &receiver.url());
-    let mut deliverer = deliverer(&log, &config);
+    let stop = CancellationToken::new();
+    let mut deliverer = deliverer_until(&log, &config, &stop);
     turn_until(&mut deliverer, || receiver.calls().len() == 1);
     log.revoke(DISPATCH);
     turn_until(&mut deliverer, || !log.has_events());
     receiver.open();
-    deliverer.drain(Duration::from_secs(20)).unwrap();
+    stop.cancel();
+    deliverer.run().unwrap();
     assert_eq!(receiver.called(), names(&[("a", 1)]), "b waited and was forgotten");
     assert_eq!(log.attempts(), []);
     assert_eq!(log.committed(DISPATCH), None);
@@ -157,10 +175,12 @@ async fn stopping_waits_for_what_is_under_way_and_starts_nothing() {
     let receiver = Receiver::silent(log.clock()).await;
     let config = Config { concurrency: 1, ..config() };
     dispatch(&log, &["a", "b"], &receiver.url());
-    let mut deliverer = deliverer(&log, &config);
+    let stop = CancellationToken::new();
+    let mut deliverer = deliverer_until(&log, &config, &stop);
     turn_until(&mut deliverer, || receiver.calls().len() == 1);
     receiver.open();
-    deliverer.drain(Duration::from_secs(20)).unwrap();
+    stop.cancel();
+    deliverer.run().unwrap();
     assert_eq!(receiver.called(), names(&[("a", 1)]));
     assert_eq!(log.attempts(), names(&[("a", 1)]));
     assert_eq!(log.committed(DISPATCH).unwrap().offset, Offset(1));
@@ -241,17 +261,10 @@ async fn a_burst_for_a_quick_receiver_is_not_defer() {
     assert_eq!(receiver.calls().len(), 600);
 }
 
-fn dispatcher(log: &Scripted, url: Option<&str>) -> Dispatcher {
+fn dispatcher(log: &Scripted, url: Option<&str>) -> Consumer<Dispatcher> {
     let worker = log.worker(&[Topic::Orders, Topic::TransfersUnknown]);
-    Dispatcher { worker, layout: LAYOUT, url: url.map(str::to_owned) }
-}
-
-fn dispatch_until(dispatcher: &mut Dispatcher, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !done() {
-        assert!(Instant::now() < deadline, "it did not happen");
-        dispatcher.turn().unwrap();
-    }
+    let dispatcher = Dispatcher { layout: LAYOUT, url: url.map(str::to_owned) };
+    Consumer::new(worker, dispatcher, CancellationToken::new())
 }
 
 fn paid() -> Order {
@@ -270,7 +283,7 @@ fn changes_become_deliveries_in_one_step_with_their_offsets() {
     ]);
     log.fail_commits([StepError::Aborted("disk full".into())]);
     let mut dispatcher = dispatcher(&log, Some("https://shop.example/unknown"));
-    dispatch_until(&mut dispatcher, || log.committed(Topic::TransfersUnknown).is_some());
+    turn_until(&mut dispatcher, || log.committed(Topic::TransfersUnknown).is_some());
     assert_eq!(log.committed(Topic::Orders).unwrap().offset, Offset(3));
     let mut deliveries: Vec<Delivery> = log.read(DISPATCH);
     deliveries.sort_by(|a, b| a.event_id.cmp(&b.event_id));
@@ -288,19 +301,18 @@ fn unknown_transfers_without_an_address_to_tell_are_passed_over() {
     let log = Scripted::new();
     log.append(vec![put(Topic::TransfersUnknown, "t", &example::transfer())]);
     let mut dispatcher = dispatcher(&log, None);
-    dispatch_until(&mut dispatcher, || log.committed(Topic::TransfersUnknown).is_some());
+    turn_until(&mut dispatcher, || log.committed(Topic::TransfersUnknown).is_some());
     assert_eq!(log.read::<Delivery>(DISPATCH), []);
 }
 
 #[test]
-fn the_dispatcher_tells_when_the_log_is_away_and_stops_on_doubt() {
+fn the_dispatcher_retries_an_aborted_step_and_stops_on_doubt() {
     let log = Scripted::new();
     log.append(vec![put(Topic::Orders, "a", &paid())]);
     let errors = [StepError::Aborted("disk full".into()), StepError::Fatal("unknown".into())];
     log.fail_commits(errors);
     let mut dispatcher = dispatcher(&log, None);
-    assert_eq!(dispatcher.turn().unwrap(), dispatcher::Turn::Done);
-    assert_eq!(dispatcher.turn().unwrap(), dispatcher::Turn::LogAway);
-    assert!(dispatcher.turn().is_err());
+    turn_until(&mut dispatcher, || log.failures_left() == 1);
+    assert!(matches!(dispatcher.turn(), Err(Error::Step(StepError::Fatal(_)))));
     assert_eq!(log.read::<Delivery>(DISPATCH), []);
 }
