@@ -109,16 +109,87 @@ fn table() -> String {
     table
 }
 
+/// The stages with their consumer groups and what their transactional ids begin with.
+const STAGES: [(&str, &str, &str); 5] = [
+    ("ingest", "`ingest`", "`ingest-`"),
+    (
+        "processor",
+        "`processor.matching`, `processor.orders`",
+        "`processor.matching-`, `processor.orders-`",
+    ),
+    ("projector", "`projector`", "`projector-`"),
+    ("api", "`tails`", ""),
+    (
+        "webhooks",
+        "`webhooks.dispatcher`, `webhooks.deliverer`",
+        "`webhooks.dispatcher-`, `webhooks.deliverer-`",
+    ),
+];
+
+/// What each stage needs of a broker, as `docs/TOPICS.md` has it.
+fn access() -> String {
+    let mut table = String::from(
+        "| principal | Read on topics | Write on topics | Read on groups | Write on transactional ids |\n\
+         |---|---|---|---|---|\n",
+    );
+    for (stage, groups, ids) in STAGES {
+        let of = |users: fn(Topic) -> &'static [&'static str]| {
+            let mut names: Vec<_> = Topic::ALL
+                .into_iter()
+                .filter(|topic| users(*topic).contains(&stage))
+                .map(|topic| match topic {
+                    Topic::WebhooksRetry(_) => "`webhooks.retry.*`".to_owned(),
+                    Topic::WebhooksDefer(_) => "`webhooks.defer.*`".to_owned(),
+                    _ => format!("`{topic}`"),
+                })
+                .collect();
+            names.dedup();
+            names.join(", ")
+        };
+        let (reads, writes) = (of(|topic| topic.guide().readers), of(|t| t.guide().writers));
+        let groups =
+            if stage == "api" { groups.to_owned() } else { format!("{groups}, `readers`") };
+        table.push_str(&format!("| {stage} | {reads} | {writes} | {groups} | {ids} |\n"));
+    }
+    table
+}
+
 #[test]
-fn the_table_of_topics_is_fresh() {
-    let (begin, end) = ("<!-- topics: begin -->\n", "<!-- topics: end -->");
+fn tables_of_topics_and_access_are_fresh() {
     let path = document("TOPICS.md");
-    let text = std::fs::read_to_string(&path).unwrap();
-    let (before, rest) = text.split_once(begin).unwrap();
-    let (found, after) = rest.split_once(end).unwrap();
-    if found != table() {
-        std::fs::write(&path, format!("{before}{begin}{}{end}{after}", table())).unwrap();
-        panic!("the table in docs/TOPICS.md was out of date; it is made anew: commit it");
+    for (what, fresh) in [("topics", table()), ("access", access())] {
+        let (begin, end) = (format!("<!-- {what}: begin -->\n"), format!("<!-- {what}: end -->"));
+        let text = std::fs::read_to_string(&path).unwrap();
+        let (before, rest) = text.split_once(&begin).unwrap();
+        let (found, after) = rest.split_once(&end).unwrap();
+        if found != fresh {
+            std::fs::write(&path, format!("{before}{begin}{fresh}{end}{after}")).unwrap();
+            panic!(
+                "the table of {what} in docs/TOPICS.md was out of date; it is made anew: commit it"
+            );
+        }
+    }
+}
+
+/// The fields that the page explains are fields of the record.
+#[test]
+fn explained_fields_exist() {
+    let text = std::fs::read_to_string(document("TOPICS.md")).unwrap();
+    for (name, schema) in [("Transfer", SchemaName::Transfer), ("Order", SchemaName::Order)] {
+        let schema: serde_json::Value = serde_json::from_str(schema.schema().text).unwrap();
+        let part = text.split(&format!("<!-- fields of {name}: ")).nth(1).unwrap();
+        let cells = part.lines().filter_map(|line| line.split('|').nth(1));
+        let mut checked = 0;
+        for path in cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)) {
+            let mut at = &schema;
+            for step in path.split('.') {
+                let fields = at["fields"].as_array().unwrap();
+                let field = fields.iter().find(|field| field["name"] == step);
+                at = &field.unwrap_or_else(|| panic!("{name} has no {path}"))["type"];
+            }
+            checked += 1;
+        }
+        assert!(checked >= 10, "only {checked} fields of {name}");
     }
 }
 
@@ -142,7 +213,10 @@ fn recipes_are_the_code_that_is_tested() {
         ("java", "java/Client.java", "//"),
     ] {
         let code = std::fs::read_to_string(clients.join(file)).unwrap();
-        for name in ["read", "write"] {
+        for name in ["read", "book", "write"] {
+            if name == "book" && language != "python" {
+                continue;
+            }
             let (begin, end) = (format!("{comment} recipe: {name}\n"), format!("{comment} end\n"));
             let parts: Vec<_> = code
                 .split(&begin)

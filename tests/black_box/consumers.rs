@@ -1,11 +1,11 @@
-//! Programs that are not ours, in other languages and with other people's libraries, read every topic
-//! and write `transfers.raw`: `tests/clients`.
+//! Programs that are not ours, in other languages and with other people's libraries, read every topic,
+//! book payments while they are killed, and write `transfers.raw`: `tests/clients`.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use log::config::KafkaConfig;
@@ -14,12 +14,14 @@ use log::{Log, NewRecord, Offset, TopicPartition};
 use runtime::config::Source;
 use runtime::{Clock, SystemClock};
 use schemas::record::{Transfer, example};
-use schemas::{Address, Amount, Blockchain, CloudEvent, Partition, Topic, decode_json, lane};
+use schemas::{
+    Address, Amount, Blockchain, CloudEvent, Partition, Topic, TransferId, decode_json, lane,
+};
 use serde_json::{Value, json};
 use testkit::harness::{Installation, eventually};
 use tokio_util::sync::CancellationToken;
 
-/// Records as clients print them, by place.
+/// Records as clients print them, by topic, partition and offset.
 type Read = BTreeMap<(String, u64, u64), Value>;
 
 fn variable(name: &str) -> String {
@@ -61,8 +63,8 @@ fn run(mut command: Command, arguments: &[String], input: &str) -> Vec<String> {
     let input = input.to_owned();
     let writing = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
     let output = child.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?} {arguments:?}: {told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?} {arguments:?}: {stderr}");
     writing.join().unwrap().unwrap();
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
@@ -78,15 +80,15 @@ fn read(lines: Vec<String>) -> Read {
         let value = record["value"].take();
         let number = |name: &str| record[name].as_u64().unwrap();
         let topic = record["topic"].as_str().unwrap().to_owned();
-        let place = (topic, number("partition"), number("offset"));
-        let seen = read.insert(place, json!({ "key": record["key"], "value": value }));
+        let position = (topic, number("partition"), number("offset"));
+        let seen = read.insert(position, json!({ "key": record["key"], "value": value }));
         assert_eq!(seen, None, "read twice: {line}");
     }
     read
 }
 
 /// The topics of an installation, its API with the registry, and the log as our own code has it.
-struct Site {
+struct Fixture {
     config: KafkaConfig,
     registry: String,
     log: Arc<dyn Log>,
@@ -96,7 +98,7 @@ struct Site {
     _api: testkit::harness::Member,
 }
 
-impl Site {
+impl Fixture {
     async fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let installation = Installation::new(dir.path(), &[], "", "");
@@ -118,11 +120,6 @@ impl Site {
 
     fn topics(&self) -> Vec<String> {
         Topic::ALL.iter().map(|topic| self.topic(*topic)).collect()
-    }
-
-    fn partitions(&self) -> usize {
-        let layout = self.log.layout();
-        Topic::ALL.iter().map(|topic| topic.partitions(&layout) as usize).sum()
     }
 
     /// Every example of each topic's record.
@@ -155,8 +152,8 @@ impl Site {
                     let (name, offset) = (self.topic(topic), record.offset.0 as u64);
                     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
                     lines.push(format!("{name} {partition} {offset} {key} {hex}"));
-                    let place = (name, u64::from(partition.0), offset);
-                    read.insert(place, json!({ "key": key, "value": value }));
+                    let position = (name, u64::from(partition.0), offset);
+                    read.insert(position, json!({ "key": key, "value": value }));
                 }
             }
         }
@@ -165,23 +162,20 @@ impl Site {
 
     fn check_readers(&self) {
         let mut writer = self.log.writer("examples").unwrap();
-        // The first attempt is taken back: readers must not see it, though it is in the topics.
+        // The first attempt is aborted: readers must not see it, though it is in the topics.
         self.kafka.fail_next_commit();
         writer.commit(self.examples()).unwrap_err();
         writer.commit(self.examples()).unwrap();
         let (expected, lines) = self.expected();
         assert_eq!(expected.len(), self.examples().len());
 
-        let brokers = &self.config.brokers;
-        let group = format!("{}reader", self.config.prefix);
-        let ends = self.partitions().to_string();
-        let mut arguments = strings(["read", brokers, &self.registry, &group, &ends]);
-        arguments.extend(self.topics());
-        assert_same("Python", &expected, &read(run(python(), &arguments, "")));
-
-        let mut arguments = strings(["read", brokers, &self.registry]);
-        arguments.extend(self.topics());
-        assert_same("Java", &expected, &read(run(java(), &arguments, "")));
+        let (brokers, count) = (&self.config.brokers, expected.len().to_string());
+        for (language, command) in [("Python", python()), ("Java", java())] {
+            let group = format!("{}{language}", self.config.prefix);
+            let mut arguments = strings(["read", brokers, &self.registry, &group, &count]);
+            arguments.extend(self.topics());
+            assert_same(language, &expected, &read(run(command, &arguments, "")));
+        }
 
         let input = lines.join("\n") + "\n";
         let printed = run(node(), &strings(["read", &self.registry]), &input);
@@ -200,6 +194,22 @@ impl Site {
             });
             assert_same("tail", &expected.collect(), &printed);
         }
+    }
+
+    /// Payments with these ids on `transfers.matched`, in one partition, each before a record that is none.
+    fn publish_payments(&self, ids: std::ops::RangeInclusive<i64>) {
+        let to = TopicPartition { topic: Topic::TransfersMatched, partition: Partition(0) };
+        let record = |value| NewRecord {
+            to,
+            key: b"wallet".to_vec(),
+            value: Some(value),
+            headers: [].into_iter().collect(),
+        };
+        let payment = |id| {
+            let transfer = Transfer { transfer_id: TransferId(id), ..example::transfer() };
+            [record(schemas::encode(&transfer).unwrap()), record(b"none".to_vec())]
+        };
+        self.log.writer("payments").unwrap().commit(ids.flat_map(payment).collect()).unwrap();
     }
 
     /// Each client writes a block with a transfer; matching must take them.
@@ -252,11 +262,79 @@ impl Site {
     }
 }
 
-fn assert_same(language: &str, expected: &Read, read: &Read) {
-    for (place, record) in expected {
-        assert_eq!(read.get(place), Some(record), "{language} at {place:?}");
+/// The recipe that books payments, which waits after each record that it read and has not booked.
+struct Booking {
+    child: Child,
+    stdin: ChildStdin,
+    lines: mpsc::Receiver<String>,
+}
+
+impl Booking {
+    /// Runs the Python code of `docs/TOPICS.md` as the page has it. With `"lossy"` the client commits by its
+    /// own timer.
+    fn start(fixture: &Fixture, dir: &Path, mode: Option<&str>) -> Self {
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/TOPICS.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let code =
+            page.split("```python\n").skip(1).map(|part| part.split("```\n").next().unwrap());
+        let recipe = dir.join("recipe.py");
+        std::fs::write(&recipe, code.collect::<String>()).unwrap();
+        let mut command = Command::new(variable("TIDEMARK_TEST_PYTHON"));
+        command.arg(client("python/booking.py")).arg(recipe).env("PYTHONWARNINGS", "ignore");
+        command.args([&fixture.config.brokers, &fixture.registry]);
+        command.arg(fixture.topic(Topic::TransfersMatched));
+        command.arg(format!("{}booking", fixture.config.prefix)).arg(dir.join("payments.sqlite"));
+        let mut child = command
+            .args(mode)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let (sender, lines) = mpsc::channel();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            stdout.lines().map_while(Result::ok).try_for_each(|l| sender.send(l))
+        });
+        Self { stdin: child.stdin.take().unwrap(), child, lines }
     }
-    let more: Vec<_> = read.keys().filter(|place| !expected.contains_key(*place)).collect();
+
+    /// The payment that it reads next.
+    fn read(&self) -> i64 {
+        loop {
+            let line = self.lines.recv_timeout(Duration::from_secs(120)).unwrap();
+            if let Some(id) = line.strip_prefix("read ") {
+                return id.parse().unwrap();
+            }
+        }
+    }
+
+    /// Lets it book what it read last.
+    fn book(&mut self) {
+        self.stdin.write_all(b"\n").unwrap();
+        while !self.lines.recv_timeout(Duration::from_secs(120)).unwrap().starts_with("booked ") {}
+    }
+}
+
+impl Drop for Booking {
+    /// SIGKILL, wherever it is.
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+/// The ids that are booked.
+fn booked(dir: &Path) -> Vec<i64> {
+    let database = rusqlite::Connection::open(dir.join("payments.sqlite")).unwrap();
+    let mut query = database.prepare("SELECT transfer_id FROM payment ORDER BY 1").unwrap();
+    query.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+}
+
+fn assert_same(language: &str, expected: &Read, read: &Read) {
+    for (position, record) in expected {
+        assert_eq!(read.get(position), Some(record), "{language} at {position:?}");
+    }
+    let more: Vec<_> = read.keys().filter(|position| !expected.contains_key(*position)).collect();
     assert!(more.is_empty(), "{language} read what is not committed: {more:?}");
 }
 
@@ -274,13 +352,46 @@ fn printed_record(line: &str) -> NewRecord {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn other_languages_read_every_topic() {
-    let site = Site::start().await;
-    tokio::task::block_in_place(|| site.check_readers());
+    let fixture = Fixture::start().await;
+    tokio::task::block_in_place(|| fixture.check_readers());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_killed_before_it_books_loses_no_payment() {
+    let (fixture, dir) = (Fixture::start().await, tempfile::tempdir().unwrap());
+    tokio::task::block_in_place(|| {
+        fixture.publish_payments(1..=6);
+        for reads in [vec![1, 2, 3], vec![3], vec![3, 4], vec![4, 5, 6]] {
+            let mut booking = Booking::start(&fixture, dir.path(), None);
+            assert_eq!(booking.read(), reads[0]);
+            for read in &reads[1..] {
+                booking.book();
+                assert_eq!(booking.read(), *read);
+            }
+        }
+        assert_eq!(booked(dir.path()), [1, 2, 3, 4, 5]);
+        let mut booking = Booking::start(&fixture, dir.path(), None);
+        assert_eq!(booking.read(), 6);
+        booking.book();
+        assert_eq!(booked(dir.path()), [1, 2, 3, 4, 5, 6]);
+    });
+}
+
+/// The test above can fail: with the client's automatic commits the same death loses a payment.
+#[tokio::test(flavor = "multi_thread")]
+async fn automatic_commits_lose_a_payment() {
+    let (fixture, dir) = (Fixture::start().await, tempfile::tempdir().unwrap());
+    tokio::task::block_in_place(|| {
+        fixture.publish_payments(1..=3);
+        assert_eq!(Booking::start(&fixture, dir.path(), Some("lossy")).read(), 1);
+        assert_eq!(Booking::start(&fixture, dir.path(), None).read(), 2);
+        assert_eq!(booked(dir.path()), [0; 0]);
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_other_languages_write_is_taken_by_matching() {
-    Site::start().await.check_writers().await;
+    Fixture::start().await.check_writers().await;
 }
 
 #[test]

@@ -61,7 +61,7 @@ impl Topic {
                  heads up to which a chain is scanned without a gap.",
                 "blockchain/block hash/log index; the blockchain for heads",
                 &["ingest"],
-                &["processor"],
+                &["ingest", "processor"],
             ),
             Self::OrdersCommands => internal(
                 "What is asked of orders, by merchants, customers, operators and matching.",

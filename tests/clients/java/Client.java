@@ -24,7 +24,8 @@ public class Client {
     public static void main(String[] given) throws Exception {
         List<String> rest = List.of(given).subList(1, given.length);
         switch (given[0]) {
-            case "read" -> read(rest.get(0), new Registry(rest.get(1)), rest.subList(2, rest.size()));
+            case "read" -> read(rest.get(0), new Registry(rest.get(1)), rest.get(2),
+                    Integer.parseInt(rest.get(3)), rest.subList(4, rest.size()));
             case "write" -> write(rest.get(0), new Registry(rest.get(1)), rest.get(2), rest.get(3),
                     Integer.parseInt(rest.get(4)));
             case "lane" -> System.out.println(Lane.of(rest.get(0),
@@ -33,29 +34,29 @@ public class Client {
         }
     }
 
-    /** Prints every record up to where the topics end now. */
-    static void read(String brokers, Registry registry, List<String> topics) throws Exception {
-        try (var consumer = Reader.consumer(brokers)) {
-            List<org.apache.kafka.common.TopicPartition> all = new ArrayList<>();
-            for (String topic : topics) {
-                consumer.partitionsFor(topic).forEach(found -> all.add(
-                        new org.apache.kafka.common.TopicPartition(topic, found.partition())));
+    /** Prints as many records as there should be; everything must decode. */
+    static void read(String brokers, Registry registry, String group, int count, List<String> topics)
+            throws Exception {
+        var left = new java.util.concurrent.atomic.AtomicInteger(count);
+        Reader.run(brokers, registry, topics, group, new Reader.Book() {
+            @Override
+            public boolean record(ConsumerRecord<String, byte[]> found, GenericRecord value)
+                    throws IOException {
+                Map<String, Object> line = new TreeMap<>();
+                line.put("topic", found.topic());
+                line.put("partition", found.partition());
+                line.put("offset", found.offset());
+                line.put("key", found.key());
+                line.put("value", plain(value));
+                System.out.println(new ObjectMapper().writeValueAsString(line));
+                return left.decrementAndGet() > 0;
             }
-            consumer.assign(all);
-            consumer.seekToBeginning(all);
-            Map<org.apache.kafka.common.TopicPartition, Long> ends = consumer.endOffsets(all);
-            while (!all.stream().allMatch(place -> consumer.position(place) >= ends.get(place))) {
-                for (ConsumerRecord<String, byte[]> found : consumer.poll(Duration.ofMillis(100))) {
-                    Map<String, Object> line = new TreeMap<>();
-                    line.put("topic", found.topic());
-                    line.put("partition", found.partition());
-                    line.put("offset", found.offset());
-                    line.put("key", found.key());
-                    line.put("value", plain(registry.decode(found.value())));
-                    System.out.println(new ObjectMapper().writeValueAsString(line));
-                }
+
+            @Override
+            public void setAside(ConsumerRecord<String, byte[]> found, Undecodable error) {
+                throw new IllegalStateException(error);
             }
-        }
+        });
     }
 
     /** The value as `tidemark tail` prints it. */
@@ -160,30 +161,68 @@ class Registry {
     }
 
     /** The record in a value: a zero byte, the schema id in four bytes, Avro. */
-    GenericRecord decode(byte[] value) throws IOException, InterruptedException {
+    GenericRecord decode(byte[] value) throws Undecodable, IOException, InterruptedException {
         if (value == null) return null; // A tombstone.
-        ByteBuffer bytes = ByteBuffer.wrap(value);
-        if (bytes.get() != 0) throw new IOException("not in the Confluent wire format");
-        int id = bytes.getInt();
+        if (value.length < 5 || value[0] != 0) {
+            throw new Undecodable("not in the Confluent wire format", null);
+        }
+        int id = ByteBuffer.wrap(value, 1, 4).getInt();
         if (!schemas.containsKey(id)) {
             String text = (String) get("/schemas/ids/" + id).get("schema");
             schemas.put(id, new Schema.Parser().parse(text));
         }
         Schema schema = schemas.get(id);
-        Decoder decoder = DecoderFactory.get().binaryDecoder(value, 5, value.length - 5, null);
-        return new GenericDatumReader<GenericRecord>(schema, schema, DATA).read(null, decoder);
+        try {
+            Decoder decoder = DecoderFactory.get().binaryDecoder(value, 5, value.length - 5, null);
+            return new GenericDatumReader<GenericRecord>(schema, schema, DATA).read(null, decoder);
+        } catch (IOException | RuntimeException error) {
+            throw new Undecodable("not a record of its schema", error);
+        }
+    }
+}
+
+/** The value will never decode. That the registry is away, or older than the record, is another error. */
+class Undecodable extends Exception {
+    Undecodable(String message, Throwable cause) {
+        super(message, cause);
     }
 }
 
 class Reader {
-    static KafkaConsumer<String, byte[]> consumer(String brokers) {
+    /** What is done with records: durable once a method returns. */
+    interface Book {
+        /** Whether to read on after these. */
+        boolean record(ConsumerRecord<String, byte[]> message, GenericRecord value) throws Exception;
+
+        void setAside(ConsumerRecord<String, byte[]> message, Undecodable error) throws Exception;
+    }
+
+    /** Hands every committed record of some topics to a book, at least once each. */
+    static void run(String brokers, Registry registry, List<String> topics, String group, Book book)
+            throws Exception {
         Properties properties = new Properties();
         properties.put("bootstrap.servers", brokers);
-        // Without this you see records of steps that were taken back.
+        properties.put("group.id", group);
+        // Without this you see records of steps that were aborted.
         properties.put("isolation.level", "read_committed");
         properties.put("auto.offset.reset", "earliest");
+        // With this on, a timer commits what you have not worked off yet, and a crash loses it.
         properties.put("enable.auto.commit", "false");
-        return new KafkaConsumer<>(properties, new StringDeserializer(), new ByteArrayDeserializer());
+        // close() leaves the group at once; else its partitions wait for session.timeout.ms.
+        try (var consumer = new KafkaConsumer<>(
+                properties, new StringDeserializer(), new ByteArrayDeserializer())) {
+            consumer.subscribe(topics);
+            for (boolean more = true; more; ) {
+                for (ConsumerRecord<String, byte[]> message : consumer.poll(Duration.ofSeconds(1))) {
+                    try {
+                        more &= book.record(message, registry.decode(message.value()));
+                    } catch (Undecodable error) {
+                        book.setAside(message, error);
+                    }
+                }
+                consumer.commitSync(); // All that was polled is booked.
+            }
+        }
     }
 }
 // end

@@ -44,12 +44,19 @@ async function typeOf(registry, id) {
   return types.get(id);
 }
 
+// The value will never decode. That the registry is away, or older than the record, is another error.
+class Undecodable extends Error {}
+
 // The record in a value: a zero byte, the schema id in four bytes, Avro. No value is a tombstone.
 async function decode(registry, value) {
   if (value === null) return null;
-  if (value[0] !== 0) throw new Error('not in the Confluent wire format');
+  if (value.length < 5 || value[0] !== 0) throw new Undecodable('not in the Confluent wire format');
   const type = await typeOf(registry, value.readUInt32BE(1));
-  return type.fromBuffer(value.subarray(5));
+  try {
+    return type.fromBuffer(value.subarray(5));
+  } catch (error) {
+    throw new Undecodable('not a record of its schema', { cause: error });
+  }
 }
 // end
 

@@ -6,40 +6,70 @@ import json
 import sys
 
 # recipe: read
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 
-def records(brokers, registry, topics, group):
-    """Every committed record of some topics, with its decoded value; None where a partition ends."""
+def records(brokers, registry, topics, group, set_aside):
+    """Every committed record of some topics with its decoded value, at least once each.
+
+    A record counts as read when the caller asks for the next one: do its work before that.
+    The value is None for a tombstone. What does not decode goes to set_aside(message, error)."""
     decode = AvroDeserializer(SchemaRegistryClient({"url": registry}))
     consumer = Consumer({
         "bootstrap.servers": brokers,
         "group.id": group,
-        # Without this you see records of steps that were taken back.
+        # Without this you see records of steps that were aborted.
         "isolation.level": "read_committed",
         "auto.offset.reset": "earliest",
-        "enable.partition.eof": True,
+        # With this on, a timer commits what you have not worked off yet, and a crash loses it.
+        "enable.auto.commit": False,
     })
     consumer.subscribe(topics)
-    while True:
-        message = consumer.poll(1.0)
-        if message is None:
-            continue
-        if message.error():
-            if message.error().code() != KafkaError._PARTITION_EOF:
-                raise RuntimeError(message.error())
-            yield message, None
-            continue
-        context = SerializationContext(message.topic(), MessageField.VALUE)
-        yield message, decode(message.value(), context)  # Amounts are Decimal, times datetime.
+    try:
+        while True:
+            message = consumer.poll(1.0)
+            if message is None:
+                continue
+            if message.error():
+                raise KafkaException(message.error())
+            context = SerializationContext(message.topic(), MessageField.VALUE)
+            try:
+                value = decode(message.value(), context)  # Amounts are Decimal, times datetime.
+            except SchemaRegistryError:
+                raise  # The registry is away or older than the record: stop, and read it again later.
+            except Exception as error:
+                set_aside(message, error)
+            else:
+                yield message, value
+            # One round trip a record; once a hundred or a second is as safe, and repeats more.
+            consumer.commit(message, asynchronous=False)
+    finally:
+        consumer.close()  # Leaves the group now; else its partitions wait for session.timeout.ms.
+# end
+
+# recipe: book
+import sqlite3
+
+
+def book_payments(brokers, registry, topic, group, path, set_aside):
+    """Books each payment once, however often its record is read: transfer_id is the key."""
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE IF NOT EXISTS payment (transfer_id INTEGER PRIMARY KEY, order_id, value)")
+    for _, paid in records(brokers, registry, [topic], group, set_aside):
+        with db:
+            row = (paid["transfer_id"], paid["order_id"], paid["value_text"])
+            db.execute("INSERT OR IGNORE INTO payment VALUES (?, ?, ?)", row)
 # end
 
 # recipe: write
 from confluent_kafka import Producer
+from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 
 CHAINS = ["eth", "polygon", "base", "arb", "op", "linea", "avaxc", "tron"]
 
@@ -95,18 +125,21 @@ def plain(value):
     return value
 
 
-def read(brokers, registry, group, ends, *topics):
-    """Prints every record until as many partitions as there are have ended."""
-    ended = set()
-    for message, value in records(brokers, registry, list(topics), group):
-        if message.error():
-            ended.add((message.topic(), message.partition()))
-            if len(ended) == int(ends):
-                return
-            continue
-        place = {"topic": message.topic(), "partition": message.partition()}
-        place |= {"offset": message.offset(), "key": message.key().decode()}
-        print(json.dumps(place | {"value": plain(value)}))
+def read(brokers, registry, group, count, *topics):
+    """Prints as many records as there should be; everything must decode."""
+    count = int(count)
+    for message, value in records(brokers, registry, list(topics), group, fail):
+        position = {"topic": message.topic(), "partition": message.partition()}
+        position |= {"offset": message.offset(), "key": message.key().decode()}
+        print(json.dumps(position | {"value": plain(value)}))
+        count -= 1
+        if count == 0:
+            return
+
+
+def fail(message, error):
+    """For readers that meet nothing but what Tidemark wrote."""
+    raise error
 
 
 def write(brokers, registry, topic, transactional_id, lanes):
