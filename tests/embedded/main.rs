@@ -2,4 +2,5 @@
 
 mod command;
 mod compose;
+mod examples;
 mod tail;

@@ -1,0 +1,104 @@
+//! The programs in `examples/`, against a running service.
+
+use std::io::{BufRead, BufReader, Lines};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::Value;
+use testkit::harness::{Client, MERCHANT_SECRET, Tidemark, eventually};
+
+/// A program of `examples/`, built by the cargo that runs the tests.
+fn example(name: &str) -> Command {
+    let test = std::env::current_exe().unwrap();
+    let folder = test.parent().and_then(|deps| deps.parent()).unwrap();
+    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    build.args(["build", "--quiet", "--package", env!("CARGO_PKG_NAME"), "--example", name]);
+    if folder.ends_with("release") {
+        build.arg("--release");
+    }
+    assert!(build.status().unwrap().success(), "{name} is built");
+    let mut command = Command::new(folder.join("examples").join(name));
+    command.env("MERCHANT_SECRET", MERCHANT_SECRET);
+    command
+}
+
+/// A running `webhook_receiver`, and what it prints.
+struct Receiver {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    url: String,
+}
+
+impl Receiver {
+    fn start() -> Self {
+        let mut command = example("webhook_receiver");
+        let mut child = command.arg("127.0.0.1:0").stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let url = format!("http://{}/", lines.next().unwrap().unwrap());
+        Self { child, lines, url }
+    }
+
+    /// All that it printed; it is ended.
+    fn printed(mut self) -> Vec<Value> {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.lines.map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect()
+    }
+}
+
+/// Creates the order A-1 with `signed_client`; its id, and the query of its checkout link.
+fn create(tidemark: &Tidemark, receiver: &Receiver) -> (String, String) {
+    let base = format!("http://{}", tidemark.address());
+    let output =
+        example("signed_client").args([&base, "A-1", "10.00", &receiver.url]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (order, link) = text.trim_end().split_once('\n').unwrap();
+    let order: Value = serde_json::from_str(order).unwrap();
+    let order_id = order["order_id"].as_str().unwrap().to_owned();
+    let (linked, query) = link.split_once('?').unwrap();
+    assert_eq!(linked, order_id);
+    (order_id, query.to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signed_client_and_a_receiver_that_acts_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = Receiver::start();
+    let tidemark = Tidemark::start(dir.path(), &[], &receiver.url, "").await;
+    let client = tidemark.client();
+
+    let (order_id, link) = create(&tidemark, &receiver);
+    assert_eq!(create(&tidemark, &receiver).0, order_id, "the key makes it one order");
+    let status = format!("/api/v1/user/orders/{order_id}/status?{link}");
+    assert_eq!(client.send(Method::GET, &status, &[], None).await.unwrap().0, 200);
+
+    let attempts = |count: i64| {
+        let client = client.clone();
+        eventually("an acknowledged attempt", Duration::from_secs(30), move || {
+            let client = client.clone();
+            async move {
+                let orders = client.admin("/orders").await.unwrap();
+                (orders[0]["webhook_retry_count"] == count).then_some(())
+            }
+        })
+    };
+    assert_eq!(client.admin_post(&format!("/orders/{order_id}/mark-paid")).await.0, 200);
+    attempts(1).await;
+    assert_eq!(client.admin_post(&format!("/orders/{order_id}/resend-webhook")).await.0, 200);
+    attempts(2).await;
+
+    let forged = [("Service-Signature", "1790000000.AAAA")];
+    for headers in [&[][..], &forged] {
+        let body = r#"{"event_type":"unknown_transfer","transfer_id":1}"#.to_owned();
+        let (status, _) =
+            Client::new(&receiver.url).send(Method::POST, "", headers, Some(body)).await.unwrap();
+        assert_eq!(status, 401, "{headers:?}");
+    }
+
+    let printed = receiver.printed();
+    assert_eq!(printed.len(), 1, "sent twice, acted upon once: {printed:?}");
+    assert_eq!(printed[0]["order_id"], order_id.as_str());
+    assert_eq!(printed[0]["status"], "paid");
+}
