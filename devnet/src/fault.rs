@@ -1,7 +1,9 @@
 //! Faults a test can switch on, and the counters of what was asked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
+
+use alloy_primitives::TxHash;
 
 /// How a request fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +38,7 @@ pub(crate) struct Switches {
     /// How many more requests fail, and how.
     armed: Option<(u32, Fault)>,
     pub(crate) log_limits: LogLimits,
+    pub(crate) failed: HashSet<TxHash>,
     /// Calls by method. The keys are from the list of methods, so the map is bounded.
     pub(crate) counts: BTreeMap<&'static str, u64>,
 }

@@ -122,6 +122,12 @@ impl Chain {
         self.switches().log_limits.lag_blocks = blocks;
     }
 
+    /// Lets `eth_getTransactionReceipt` report that a transaction failed. Its logs stay, as on some
+    /// Tron nodes.
+    pub fn fail_transaction(&self, hash: TxHash) {
+        self.switches().failed.insert(hash);
+    }
+
     /// Switches all faults off. The counters stay.
     pub fn clear_faults(&self) {
         self.switches().clear();

@@ -128,8 +128,12 @@ fn logs(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> {
 
 fn transaction_receipt(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> {
     let hash = parse_hash(params.required(0)?)?;
+    let failed = chain.switches().failed.contains(&hash);
     let ledger = chain.ledger();
-    let receipt = ledger.place(hash).and_then(|(block, index)| view::receipt(block, index));
+    let mut receipt = ledger.place(hash).and_then(|(block, index)| view::receipt(block, index));
+    if let Some(receipt) = receipt.as_mut().filter(|_| failed) {
+        receipt["status"] = json!("0x0");
+    }
     Ok(receipt.unwrap_or(Value::Null))
 }
 

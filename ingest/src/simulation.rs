@@ -7,6 +7,7 @@ mod shelf;
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 use schemas::record::{Block, ChainBody, ChainRecord, Observation};
 use schemas::{
     Address, AddressFamily, Blockchain, Epoch, Stablecoin, StablecoinContract, UnixMicros,
@@ -314,24 +315,22 @@ impl World {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 1000,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
-
-    #[test]
-    fn what_is_told_is_the_canonical_chain(
-        tags in any::<bool>(),
-        actions in prop::collection::vec(action(), 1..60),
-    ) {
-        let mut world = World::new(tags);
-        for action in &actions {
-            world.act(action);
-        }
-        world.settle();
-        world.restart(3);
-        world.settle();
+#[test]
+fn what_is_published_is_the_canonical_chain() {
+    let strategy = (any::<bool>(), prop::collection::vec(action(), 1..60));
+    let source_file = Some(file!());
+    let config = ProptestConfig { cases: 1000, source_file, ..ProptestConfig::default() };
+    for mut runner in [TestRunner::deterministic(), TestRunner::new(config)] {
+        let outcome = runner.run(&strategy, |(tags, actions)| {
+            let mut world = World::new(tags);
+            for action in &actions {
+                world.act(action);
+            }
+            world.settle();
+            world.restart(3);
+            world.settle();
+            Ok(())
+        });
+        outcome.unwrap_or_else(|failure| panic!("{failure}"));
     }
 }

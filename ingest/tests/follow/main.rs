@@ -134,7 +134,7 @@ async fn faults_of_the_endpoint_lose_nothing() {
     let devnet = devnet(20).await;
     let (chain, mut world) = (devnet.chain(), World::new());
     let mut chain_config = config(ETH, devnet.url());
-    chain_config.request_timeout = Duration::from_millis(300);
+    chain_config.request_timeout = Duration::from_secs(1);
     let run = world.run(chain_config);
     world.until_head(ETH, &chain);
     let error = |code, message: &str| Fault::RpcError { code, message: message.to_owned() };
@@ -173,9 +173,9 @@ async fn catching_up_adapts_to_the_range_that_the_endpoint_serves() {
     run.stop().await;
     assert_eq!(world.published(ETH).transactions(), sent);
     // 180 blocks by hash once each, and in steps of at most 7 a few requests for each range; block
-    // by block it would be twice as many as blocks.
+    // by block it would be twice as many as blocks. Some may be retried.
     let asked = chain.request_count("eth_getLogs");
-    assert!(asked < 260, "{asked}");
+    assert!(asked < 340, "{asked}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
@@ -290,14 +290,16 @@ async fn a_halted_chain_raises_an_alarm_and_stops_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn tron_is_followed_with_its_own_addresses() {
+async fn tron_has_its_own_addresses_and_failed_payments() {
     let devnet = devnet(20).await;
     let (chain, mut world) = (devnet.chain(), World::new());
     let mut chain_config = config(Blockchain::Tron, devnet.url());
     chain_config.policy = Policy::flat(None, Some(Tag::Finalized));
     let run = world.run(chain_config);
     world.until_head(Blockchain::Tron, &chain);
-    pay(&chain, 0, 5);
+    let failed = pay(&chain, 0, 4);
+    chain.fail_transaction(tx(failed));
+    let sent = pay(&chain, 0, 5);
     chain.mine(1).unwrap();
     world.until_head(Blockchain::Tron, &chain);
     chain.mine(6).unwrap();
@@ -305,6 +307,7 @@ async fn tron_is_followed_with_its_own_addresses() {
         world.published(Blockchain::Tron).progress.as_ref().is_some_and(|p| p.confirmed == 21)
     });
     run.stop().await;
+    assert_eq!(world.published(Blockchain::Tron).transactions(), [sent], "a failed one pays nothing");
     let (_, seen) = world.published(Blockchain::Tron).live.values().next().unwrap();
     let expected = Address::new(Blockchain::Tron.address_family(), wallet(0).0.0);
     assert_eq!(seen.to_address, expected);

@@ -20,7 +20,7 @@ pub(crate) const LAYOUT: Layout = Layout { lanes: 2, orders: 1, webhooks: 1 };
 pub(crate) const TOKEN: alloy_primitives::Address = alloy_primitives::Address::repeat_byte(0xaa);
 pub(crate) const PAYER: alloy_primitives::Address = alloy_primitives::Address::repeat_byte(0x77);
 /// Nothing here takes longer unless it is broken.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The wallet of a number.
 pub(crate) fn wallet(number: u16) -> alloy_primitives::Address {
