@@ -110,7 +110,7 @@ impl Feed {
     }
 
     /// Ends every wait: there is nothing to come.
-    fn close(&self) {
+    pub(crate) fn close(&self) {
         let mut listeners = self.listeners();
         listeners.by_order.clear();
         listeners.count = 0;

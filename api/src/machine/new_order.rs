@@ -219,6 +219,20 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_texts_are_taken() {
+        for (field, text) in [
+            ("order_id", "\u{e9}".repeat(255)),
+            ("amount", format!("1.{}", "0".repeat(62))),
+            ("webhook_url", format!("https://shop.test/{}", "x".repeat(2048 - 18))),
+        ] {
+            let body = with(field, json!(text)).to_string();
+            assert!(NewOrder::parse(body.as_bytes()).is_ok(), "{field}");
+            let longer = complaint(&with(field, json!(format!("{text}0"))));
+            assert!(longer.contains("must be at most"), "{longer}");
+        }
+    }
+
+    #[test]
     fn bodies_that_are_not_objects_are_refused() {
         for body in ["", "[]", "\"x\"", "7", "null", "{", "{\"order_id\":}", "\u{1}"] {
             let text = NewOrder::parse(body.as_bytes()).unwrap_err().to_string();

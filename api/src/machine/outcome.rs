@@ -77,47 +77,30 @@ mod tests {
     const OURS: CommandId = CommandId(uuid::Uuid::from_u128(1));
     const OTHER: CommandId = CommandId(uuid::Uuid::from_u128(2));
 
+    const ANSWERS: [(Asked, OrderCause, Verdict); 9] = [
+        (Asked::Payment, OrderCause::DepositOpened, Verdict::Done),
+        (Asked::Payment, OrderCause::PaymentRepeated, Verdict::Done),
+        (Asked::Payment, OrderCause::PaymentRefused, Verdict::Refused(Refusal::NoFreeAmount)),
+        (Asked::Payment, OrderCause::NotPending, Verdict::Refused(Refusal::NotPending)),
+        (Asked::Cancel, OrderCause::Cancelled, Verdict::Done),
+        (Asked::Cancel, OrderCause::CancelRefused, Verdict::Refused(Refusal::PaymentSeen)),
+        (Asked::Cancel, OrderCause::NotPending, Verdict::Refused(Refusal::NotPending)),
+        (Asked::MarkPaid, OrderCause::MarkedPaid, Verdict::Done),
+        (Asked::MarkPaid, OrderCause::MarkPaidRepeated, Verdict::Done),
+    ];
+
     #[test]
     fn every_cause_means_one_thing_to_each_command() {
-        use OrderCause as C;
-        use Refusal as R;
-        for cause in OrderCause::ALL {
-            let record = |command_id| Order { command_id, cause: *cause, ..example::order() };
-            for (asked, expected) in [
-                (
-                    Asked::Payment,
-                    match cause {
-                        C::DepositOpened | C::PaymentRepeated => Verdict::Done,
-                        C::PaymentRefused => Verdict::Refused(R::NoFreeAmount),
-                        C::NotPending => Verdict::Refused(R::NotPending),
-                        _ => Verdict::Wait,
-                    },
-                ),
-                (
-                    Asked::Cancel,
-                    match cause {
-                        C::Cancelled => Verdict::Done,
-                        C::CancelRefused => Verdict::Refused(R::PaymentSeen),
-                        C::NotPending => Verdict::Refused(R::NotPending),
-                        _ => Verdict::Wait,
-                    },
-                ),
-                (
-                    Asked::MarkPaid,
-                    match cause {
-                        C::MarkedPaid | C::MarkPaidRepeated => Verdict::Done,
-                        _ => Verdict::Wait,
-                    },
-                ),
-            ] {
-                assert_eq!(
-                    consider(asked, OURS, &record(Some(OURS))),
-                    expected,
-                    "{asked:?} {cause}"
-                );
+        for asked in [Asked::Payment, Asked::Cancel, Asked::MarkPaid] {
+            for cause in OrderCause::ALL {
+                let consider = |command_id| {
+                    consider(asked, OURS, &Order { command_id, cause: *cause, ..example::order() })
+                };
+                let answer = ANSWERS.iter().find(|(to, of, _)| (to, of) == (&asked, cause));
+                let expected = answer.map_or(&Verdict::Wait, |(_, _, verdict)| verdict);
+                assert_eq!(&consider(Some(OURS)), expected, "{asked:?} {cause}");
                 for stranger in [Some(OTHER), None] {
-                    let verdict = consider(asked, OURS, &record(stranger));
-                    assert_eq!(verdict, Verdict::Wait, "{asked:?} {cause}");
+                    assert_eq!(consider(stranger), Verdict::Wait, "{asked:?} {cause}");
                 }
             }
         }

@@ -137,6 +137,14 @@ async fn a_command_without_an_answer_ends_as_busy() {
     assert_eq!(runner.cancel(order_id, None).await, Err(Refusal::Busy));
     assert_eq!(begun.elapsed(), ANSWER_TIMEOUT);
     assert_eq!(runner.mark_paid(order_id, None).await, Err(Refusal::Busy));
+    // An orderly stop ends the feed, and with it the wait.
+    let begun = Instant::now();
+    let stop = async {
+        tokio::task::yield_now().await;
+        runner.feed.close();
+    };
+    let (answer, ()) = tokio::join!(runner.cancel(order_id, None), stop);
+    assert_eq!((answer, begun.elapsed()), (Err(Refusal::Busy), Duration::ZERO));
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,14 +3,15 @@
 use reqwest::Method;
 use schemas::record::{Attempt, ChainProgress, Deposit, Order, Transfer, example};
 use schemas::{
-    AttemptOutcome, Blockchain, DeliveryKind, DepositId, DepositState, OrderStatus, Stablecoin,
-    TransferId, TransferStatus, UnixMicros, UnixSeconds,
+    Address, AttemptOutcome, Blockchain, DeliveryKind, DepositId, DepositState, OrderStatus,
+    Stablecoin, TransferId, TransferStatus, UnixMicros, UnixSeconds, Wallet, stablecoin_contracts,
 };
 use serde_json::{Value, json};
 use store::Change;
 
 use crate::world::{
-    ADMIN_SECRET, Answer, NOW, UNKNOWN_URL, World, config, fields, new_order, order, wallet,
+    ADMIN_SECRET, Answer, NOW, UNKNOWN_URL, World, config, fields, new_order, new_order_with,
+    order, wallet,
 };
 
 const UNKNOWN_ORDER: &str = "01996d3c-5b00-7abc-8def-0123456789ab";
@@ -65,6 +66,14 @@ async fn spec_7_2_a_broken_store_is_500() {
 #[tokio::test]
 async fn spec_8_bounds_of_every_list() {
     let world = World::alone().await;
+    let rows = (1..=21_u8).flat_map(|number| {
+        let order = order(number.into());
+        let (order_id, number) = (order.order_id, number.into());
+        let deposit = Deposit { deposit_id: DepositId(number), order_id, ..example::deposit() };
+        let transfer = transfer(number, Blockchain::Eth, TransferStatus::Matched);
+        [Change::Order(order), Change::Deposit(deposit), Change::Transfer(transfer)]
+    });
+    world.apply(rows.collect()).await;
     let limit = "limit: must be a whole number from 1 to 200";
     let offset = "offset: must be a whole number from 0 to 100000";
     let transfers = format!("/wallets/{}/transfers", wallet(0xab));
@@ -78,6 +87,9 @@ async fn spec_8_bounds_of_every_list() {
         ] {
             world.admin(Method::GET, &format!("{list}?{query}")).await.refused(400, text);
         }
+        let count = async |path| world.admin(Method::GET, path).await.json();
+        assert_eq!(count(list).await.as_array().unwrap().len(), 20, "{list}");
+        assert_eq!(count(&format!("{list}?limit=200")).await.as_array().unwrap().len(), 21);
         let answer = world.admin(Method::GET, &format!("{list}?limit=200&offset=100000")).await;
         assert_eq!((answer.status, answer.json()), (200, json!([])));
     }
@@ -139,6 +151,11 @@ async fn spec_4_2_orders_newest_first_in_the_representation_of_2_3() {
     let same: Vec<_> = same.map(|order| json!(order.order_id)).collect();
     assert_eq!(ids(&world, "/orders?merchant_order_id=A-3", "order_id").await, same);
     assert_eq!(ids(&world, "/orders?merchant_order_id=A", "order_id").await, [] as [Value; 0]);
+    let both = made.iter().filter(|order| order.merchant_order_id == "A-3");
+    let both = both.filter(|order| order.status == OrderStatus::Paid);
+    let both: Vec<_> = both.map(|order| json!(order.order_id)).collect();
+    let path = "/orders?status=paid&merchant_order_id=A-3";
+    assert_eq!((1, ids(&world, path, "order_id").await), (both.len(), both));
 }
 
 #[tokio::test]
@@ -193,6 +210,7 @@ async fn spec_4_2_mark_paid_from_any_state_and_again() {
         let listed = listed.as_array().unwrap().iter().find(|o| o["order_id"] == json!(id));
         assert_eq!(listed, Some(&object), "the operator reads their own write");
     }
+    assert_eq!(world.deliveries(), [], "the order's record is the only cause of a webhook");
 }
 
 #[tokio::test]
@@ -251,10 +269,14 @@ async fn spec_4_2_resend_sends_the_status_of_now_once() {
 async fn spec_7_2_an_event_channel_that_fails_is_500() {
     let world = World::alone().await;
     let paid = Order { status: OrderStatus::Paid, ..order(1) };
-    world.apply(vec![Change::Order(paid.clone())]).await;
+    let unknown = transfer(1, Blockchain::Eth, TransferStatus::NoMatchedDeposit);
+    world.apply(vec![Change::Order(paid.clone()), Change::Transfer(unknown)]).await;
     world.log_writes.set(true);
-    for action in ["resend-webhook", "mark-paid"] {
-        let path = format!("/orders/{}/{action}", paid.order_id);
+    for path in [
+        format!("/orders/{}/resend-webhook", paid.order_id),
+        format!("/orders/{}/mark-paid", paid.order_id),
+        "/transfers/1/resend-webhook".into(),
+    ] {
         world.admin(Method::POST, &path).await.refused(500, "internal server error");
     }
 }
@@ -336,25 +358,29 @@ fn transfer(number: i64, blockchain: Blockchain, status: TransferStatus) -> Tran
 
 #[tokio::test]
 async fn spec_4_2_transfers_of_a_wallet_in_the_representation_of_2_5() {
-    use TransferStatus::{Matched, NoMatchedDeposit};
     let world = World::alone().await;
-    let unmatched =
-        Transfer { fulfillment_id: None, ..transfer(2, Blockchain::Polygon, NoMatchedDeposit) };
-    let changes = vec![
-        Change::Transfer(transfer(1, Blockchain::Eth, Matched)),
-        Change::Transfer(unmatched.clone()),
-    ];
-    world.apply(changes).await;
+    let mut polygon = transfer(2, Blockchain::Polygon, TransferStatus::FailedToConfirm);
+    polygon.observation.stablecoin = Stablecoin::Dai;
+    (polygon.fulfillment_id, polygon.blockchain_confirmed) = (None, false);
+    let eth = transfer(1, Blockchain::Eth, TransferStatus::Matched);
+    world.apply(vec![Change::Transfer(eth), Change::Transfer(polygon)]).await;
     let address = wallet(0xab).to_string();
     for written in [address.clone(), address.to_lowercase(), address.to_uppercase()] {
         let path = format!("/wallets/{written}/transfers");
         assert_eq!(ids(&world, &path, "id").await, [2, 1], "{written}");
     }
     let path = format!("/wallets/{address}/transfers");
-    assert_eq!(ids(&world, &format!("{path}?status=matched"), "id").await, [1]);
-    assert_eq!(ids(&world, &format!("{path}?blockchain=polygon"), "id").await, [2]);
-    assert_eq!(ids(&world, &format!("{path}?token=DAI"), "id").await, [] as [Value; 0]);
-    assert_eq!(ids(&world, &format!("{path}?limit=1&offset=1"), "id").await, [1]);
+    for (query, expected) in [
+        ("status=matched", &[1][..]),
+        ("status=failed_to_confirm", &[2]),
+        ("status=waiting_for_match", &[]),
+        ("blockchain=polygon", &[2]),
+        ("token=DAI", &[2]),
+        ("token=USDC", &[]),
+        ("limit=1&offset=1", &[1]),
+    ] {
+        assert_eq!(ids(&world, &format!("{path}?{query}"), "id").await, expected, "{query}");
+    }
     let expected = json!({
         "id": 1,
         "blockchain": "eth",
@@ -374,6 +400,43 @@ async fn spec_4_2_transfers_of_a_wallet_in_the_representation_of_2_5() {
     assert_eq!(answer[1], expected);
     assert_eq!(fields(&answer[0]), fields(&expected));
     assert_eq!(answer[0]["fulfillment_id"], Value::Null);
+    assert_eq!(answer[0]["status"], "failed_to_confirm");
+    assert_eq!(answer[0]["blockchain_confirmed"], false);
+}
+
+#[tokio::test]
+async fn spec_2_1_every_chain_and_coin_by_its_word() {
+    let blockchains = ["eth", "polygon", "base", "arb", "op", "linea", "avaxc", "tron"];
+    let nowhere = [("base", "USDT"), ("tron", "USDC"), ("tron", "DAI")];
+    let mut config = config();
+    config.wallets.clear();
+    config.contracts.clear();
+    for blockchain in blockchains.map(|word| word.parse::<Blockchain>().unwrap()) {
+        let address = Address::new(blockchain.address_family(), [7; 20]);
+        let stablecoins = Stablecoin::ALL.to_vec();
+        config.wallets.push(Wallet { blockchain, address, stablecoins });
+        config.contracts.extend(stablecoin_contracts(blockchain));
+    }
+    let world = World::with(config, false).await;
+    assert_eq!(ids(&world, "/wallets", "blockchain").await, blockchains);
+    let pairs = blockchains.iter().flat_map(|chain| ["USDT", "USDC", "DAI"].map(|c| (*chain, c)));
+    for (number, (chain, coin)) in (1..).zip(pairs) {
+        let body = new_order_with(&[("blockchain", chain), ("stablecoin", coin)]);
+        let answer = world.service("/orders", &body).await;
+        if nowhere.contains(&(chain, coin)) {
+            answer.refused(400, &format!("stablecoin: {coin} is not available on {chain}"));
+            continue;
+        }
+        assert_eq!(answer.status, 201, "{}", answer.body);
+        let (blockchain, stablecoin) = (chain.parse().unwrap(), coin.parse().unwrap());
+        let deposit_id = DepositId(number);
+        let deposit = Deposit { deposit_id, blockchain, stablecoin, ..example::deposit() };
+        world.apply(vec![Change::Deposit(deposit)]).await;
+        let path = format!("/deposits?blockchain={chain}&token={coin}");
+        assert_eq!(ids(&world, &path, "id").await, [number], "{path}");
+        assert_eq!(ids(&world, &path, "blockchain").await, [chain]);
+        assert_eq!(ids(&world, &path, "token").await, [coin]);
+    }
 }
 
 #[tokio::test]

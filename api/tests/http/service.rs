@@ -1,7 +1,6 @@
 //! What all of the service API has in common (spec 5.1, 7.1), and `POST /orders/status`.
 
 use reqwest::Method;
-use runtime::Clock as _;
 use schemas::{Secret, sign_service};
 use serde_json::json;
 use store::Change;
@@ -32,6 +31,9 @@ async fn spec_5_1_a_signature_made_elsewhere_is_accepted() {
     assert_eq!(post(&world, "/orders", Some(header.as_bytes()), body).await.status, 201);
     let unpadded = header.trim_end_matches('=');
     assert_eq!(post(&world, "/orders", Some(unpadded.as_bytes()), body).await.status, 201);
+    // Those named no content type. The signature covers the bytes, so another is no error either.
+    let text = |request: reqwest::RequestBuilder| request.header("Content-Type", "text/plain");
+    assert_eq!(world.service_with("/orders", body, text).await.status, 201);
 }
 
 #[tokio::test]
@@ -176,20 +178,10 @@ async fn spec_9_the_health_check_needs_no_secret_and_tells_the_version() {
 }
 
 #[tokio::test]
-async fn no_secret_is_in_any_answer() {
-    let world = World::alone().await;
-    let body = new_order().to_string();
-    let header = sign("another-secret", world.clock.now().seconds().0, &body);
-    let answer = post(&world, "/orders", Some(header.as_bytes()), &body).await;
-    assert!(!answer.body.contains("secret"));
-}
-
-#[tokio::test]
 async fn an_orderly_stop_answers_the_requests_under_way_and_ends() {
     let mut world = World::alone().await;
     let id = world.create(&new_order()).await;
     let server = world.server.take().unwrap();
-    let begun = std::time::Instant::now();
     let path = format!("/orders/{id}/cancel");
     let body = json!({});
     let stopping = async {
@@ -201,5 +193,4 @@ async fn an_orderly_stop_answers_the_requests_under_way_and_ends() {
     let (answer, ()) = tokio::join!(world.user(Method::POST, &path, &id, &body), stopping);
     answer.refused(503, "the service is busy, try again");
     server.await.unwrap();
-    assert!(begun.elapsed() < std::time::Duration::from_secs(9), "it does not wait in vain");
 }

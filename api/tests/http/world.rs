@@ -269,7 +269,7 @@ impl World {
     }
 }
 
-/// An answer, read to its end.
+/// An answer, read to its end. No answer of any test holds a secret.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -280,7 +280,12 @@ pub(crate) struct Answer {
 impl Answer {
     pub(crate) async fn of(response: Response) -> Self {
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        Self { status, headers, body: response.text().await.unwrap() }
+        let answer = Self { status, headers, body: response.text().await.unwrap() };
+        let text = format!("{answer:?}");
+        for secret in [MERCHANT_SECRET, OLD_SECRET, ADMIN_SECRET] {
+            assert!(!text.contains(secret), "an answer with a secret: {text}");
+        }
+        answer
     }
 
     pub(crate) fn header(&self, name: &str) -> &str {

@@ -307,7 +307,11 @@ async fn tron_has_its_own_addresses_and_failed_payments() {
         world.published(Blockchain::Tron).progress.as_ref().is_some_and(|p| p.confirmed == 21)
     });
     run.stop().await;
-    assert_eq!(world.published(Blockchain::Tron).transactions(), [sent], "a failed one pays nothing");
+    assert_eq!(
+        world.published(Blockchain::Tron).transactions(),
+        [sent],
+        "a failed one pays nothing"
+    );
     let (_, seen) = world.published(Blockchain::Tron).live.values().next().unwrap();
     let expected = Address::new(Blockchain::Tron.address_family(), wallet(0).0.0);
     assert_eq!(seen.to_address, expected);
