@@ -578,6 +578,19 @@ mod refusing {
     }
 
     #[test]
+    fn the_nearest_order_that_fits_is_named_before_a_nearer_one() {
+        Lane::new()
+            .then(open('A', "10.00"), OPEN_A)
+            .then(
+                open('B', "10.50").only_from(9),
+                "deposit #2 open 10.50 for B/0; tell B opened /0 #2 10.50",
+            )
+            .then(pay(1, "10.90"), "detected #3 waiting_for_confirmation @110")
+            .then(head(120), "confirmed #3 waiting_for_match @110")
+            .then(head(131), "unknown #3 no_matched_deposit @110 amount_mismatch maybe A");
+    }
+
+    #[test]
     fn nobody_waits_for_it() {
         Lane::new()
             .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")

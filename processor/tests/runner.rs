@@ -47,7 +47,7 @@ const OUTPUTS: [Topic; 9] = [
     Topic::DeadLetters,
 ];
 /// Far more than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How the runners are treated.
 #[derive(Clone, Copy, PartialEq, Eq)]

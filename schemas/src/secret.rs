@@ -37,6 +37,14 @@ impl std::fmt::Debug for Secret {
 mod tests {
     use super::*;
 
+    /// A slow hash of passwords would take minutes.
+    #[test]
+    fn ten_thousand_comparisons_are_quick() {
+        let (secret, begun) = (Secret::new("hunter2"), std::time::Instant::now());
+        assert!((0..10_000).all(|_| secret.matches(b"hunter2") && !secret.matches(b"hunter3")));
+        assert!(begun.elapsed() < std::time::Duration::from_secs(10));
+    }
+
     #[test]
     fn debug_hides_the_value_and_comparison_is_exact() {
         let secret = Secret::new("hunter2");

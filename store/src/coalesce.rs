@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn coalesced_changes_make_the_same_tables_with_one_change_for_each_row() {
-        let config = Config { failure_persistence: None, ..Config::default() };
+        let config = Config { source_file: Some(file!()), ..Config::default() };
         let result = TestRunner::new(config).run(&sample::changes(), |changes| {
             let coalesced = coalesce(&changes);
             let all = tables(&changes);

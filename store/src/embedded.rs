@@ -174,7 +174,7 @@ mod tests {
             let twice = [changes.clone(), changes.clone()].concat();
             (Just(changes), Just(twice).prop_shuffle())
         });
-        let config = Config { cases: 24, failure_persistence: None, ..Config::default() };
+        let config = Config { cases: 24, source_file: Some(file!()), ..Config::default() };
         let result = TestRunner::new(config).run(&strategy, |(once, twice)| {
             let [first, second] = [once, twice].map(|changes| {
                 let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,6 @@
 //! How waiting ends: deposits expire and release their amounts, transfers are given up and forgotten.
 
 use schemas::{CloseReason, UnknownReason};
-use tidemark_processor::machine::matching::FORGET_SECONDS;
 
 use crate::OPEN_A;
 use crate::chain::{close, head, open, pay, refused, settled};
@@ -173,8 +172,7 @@ mod expiring {
 
 mod forgetting {
     use super::*;
-
-    const DAY: i64 = FORGET_SECONDS / 10;
+    use crate::chain::DAY;
 
     #[test]
     fn a_settled_transfer_is_forgotten_a_day_later_and_then_stale() {

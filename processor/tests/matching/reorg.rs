@@ -2,10 +2,9 @@
 //! not.
 
 use schemas::{CloseReason, UnknownReason};
-use tidemark_processor::machine::matching::FORGET_SECONDS;
 
 use crate::OPEN_A;
-use crate::chain::{head, open, pay, refused, settled};
+use crate::chain::{DAY, head, open, pay, refused, settled};
 use crate::lane::Lane;
 
 const SEEN_A: &str = "tell A seen #2; detected #2 waiting_for_confirmation @110 for #1";
@@ -134,6 +133,20 @@ fn a_branch_that_comes_back_brings_its_transfers_back() {
         .ignores(pay(1, "10.00").epoch(2))
         .then(
             head(120).epoch(2),
+            "confirmed #2 waiting_for_match @110 for #1; tell A settle #2 /0 #1",
+        );
+}
+
+/// An endpoint that wavered brings the block back in the epoch of its own retract.
+#[test]
+fn a_repeated_retract_does_not_take_back_what_came_again() {
+    candidate()
+        .then(pay(1, "10.00").retracted(1), "")
+        .then(head(109).epoch(1), "")
+        .then(pay(1, "10.00").epoch(1), "detected #2 waiting_for_confirmation @110 for #1")
+        .ignores(pay(1, "10.00").retracted(1))
+        .then(
+            head(120).epoch(1),
             "confirmed #2 waiting_for_match @110 for #1; tell A settle #2 /0 #1",
         );
 }
@@ -301,9 +314,9 @@ fn a_failed_transfer_that_comes_back_lives_again() {
             "tell A seen #2; detected #2 waiting_for_confirmation @132 for #1",
         )
         // A day after the failure it is not forgotten: it lives.
-        .then(head(200 + FORGET_SECONDS / 10).epoch(1).tiers(&[], 131), "")
+        .then(head(200 + DAY).epoch(1).tiers(&[], 131), "")
         .then(
-            head(201 + FORGET_SECONDS / 10).epoch(1),
+            head(201 + DAY).epoch(1),
             "confirmed #2 waiting_for_match @132 for #1; tell A settle #2 /0 #1",
         );
 }
@@ -315,11 +328,11 @@ fn a_failed_transfer_is_forgotten_after_a_day() {
         .then(head(109).epoch(1), "")
         .then(head(130).epoch(1), "tell A gone #2; failed #2 failed_to_confirm @110")
         .then(
-            head(130 + FORGET_SECONDS / 10).epoch(1),
+            head(130 + DAY).epoch(1),
             "deposit #1 closed expired for A/0; tell A closed /0 expired",
         );
     assert_eq!(lane.machine().transfer_count(), 1);
-    lane.then(head(131 + FORGET_SECONDS / 10).epoch(1), "");
+    lane.then(head(131 + DAY).epoch(1), "");
     assert_eq!(lane.machine().transfer_count(), 0);
 }
 
@@ -327,7 +340,6 @@ fn a_failed_transfer_is_forgotten_after_a_day() {
 /// still be known for as long as it would be taken for a new one.
 #[test]
 fn what_is_forgotten_is_always_stale() {
-    let day = FORGET_SECONDS / 10;
     asked()
         .then(pay(1, "10.00").retracted(1), "alert confirmed_transfer_retracted #2")
         .then(head(105).epoch(1), "")
@@ -336,9 +348,9 @@ fn what_is_forgotten_is_always_stale() {
             "matched #2 matched @110 for #1 paid A by #3; deposit #1 closed settled for A/0",
         )
         .then(pay(1, "10.00").at(112).fork(1), "detected #2 matched @112 for #1 paid A by #3")
-        .then(head(106 + day).epoch(1), "")
+        .then(head(106 + DAY).epoch(1), "")
         .ignores(pay(1, "10.00").at(112).fork(1))
-        .then(head(113 + day).epoch(1), "")
+        .then(head(113 + DAY).epoch(1), "")
         .then(pay(1, "10.00").at(112).fork(1), "alert stale_transfer");
 }
 

@@ -13,6 +13,9 @@ use tidemark_processor::machine::matching::Input;
 
 use crate::name::{amount, order, wallet};
 
+/// A day in blocks.
+pub(crate) const DAY: i64 = 8_640;
+
 fn block(number: i64, fork: u8) -> Block {
     let mut hash = [fork; 32];
     hash.iter_mut().zip(number.to_be_bytes()).for_each(|(byte, digit)| *byte = digit);

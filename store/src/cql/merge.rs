@@ -128,7 +128,7 @@ mod tests {
                     };
                     (sources.into_iter().map(rows).collect::<Vec<_>>(), cuts)
                 });
-        let config = Config { failure_persistence: None, ..Config::default() };
+        let config = Config { source_file: Some(file!()), ..Config::default() };
         let result = TestRunner::new(config).run(&strategy, |(sources, cuts)| {
             let mut expected: Vec<_> = sources.iter().flatten().copied().collect();
             expected.sort_by_key(|row| Reverse(*row));

@@ -294,7 +294,7 @@ mod tests {
                 let filter = OrderFilter { status, merchant_order_id };
                 assert_eq!(orders(&connection, filter.clone(), page).unwrap().len(), 200);
                 let took = begun.elapsed();
-                assert!(took < Duration::from_secs(1), "{filter:?} took {took:?}");
+                assert!(took < Duration::from_secs(10), "{filter:?} took {took:?}");
             }
         }
     }

@@ -22,7 +22,7 @@ use super::{Tables, sample};
 const ALL: Page = Page { limit: 200, offset: 0 };
 
 fn runner(cases: u32) -> TestRunner {
-    TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() })
+    TestRunner::new(Config { cases, source_file: Some(file!()), ..Config::default() })
 }
 
 /// Reads a list page by page until there is no more.
