@@ -12,7 +12,7 @@ mod tidemark;
 use std::future::Future;
 use std::time::Duration;
 
-pub use anvil::{Anvil, BUYER};
+pub use anvil::{Anvil, BUYER, USDT};
 pub use client::{Client, now};
 pub use cluster::{Cluster, Installation, Member};
 pub use independent::{sign_checkout, sign_service, signature_holds};
@@ -22,14 +22,15 @@ pub use tidemark::{ADMIN_SECRET, Chain, MERCHANT_SECRET, Tidemark};
 
 /// How often a condition is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// How long any condition may take to come true: far longer than on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Waits until `look` finds something.
 ///
 /// # Panics
-/// With `what`, after `patience`.
+/// With `what`, after two minutes.
 pub async fn eventually<T, F: Future<Output = Option<T>>>(
     what: &str,
-    patience: Duration,
     mut look: impl FnMut() -> F,
 ) -> T {
     let search = async {
@@ -41,9 +42,9 @@ pub async fn eventually<T, F: Future<Output = Option<T>>>(
             }
         }
     };
-    match tokio::time::timeout(patience, search).await {
+    match tokio::time::timeout(PATIENCE, search).await {
         Ok(found) => found,
-        Err(_) => panic!("waited {patience:?} in vain for {what}"),
+        Err(_) => panic!("waited {PATIENCE:?} in vain for {what}"),
     }
 }
 

@@ -116,13 +116,12 @@ async fn a_server_that_is_away_is_waited_for() {
         let begun = Instant::now();
         assert!(is_away(store.apply(vec![transfer(number)]).await), "nobody wrote it down");
         assert!(is_away(store.transfer(TransferId(1)).await.map(drop)));
-        assert!(begun.elapsed() < Duration::from_secs(15), "it took {:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(60), "it took {:?}", begun.elapsed());
     }
     assert!(matches!(CqlStore::open(&config).await, Err(Error::Transient(_))));
 
     tokio::task::block_in_place(|| server.restart()).unwrap();
-    let patience = Duration::from_secs(60);
-    eventually("the same store to write again", patience, || async {
+    eventually("the same store to write again", || async {
         (!is_away(store.apply(vec![transfer(60)]).await)).then_some(())
     })
     .await;

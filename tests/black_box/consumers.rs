@@ -243,7 +243,7 @@ impl Fixture {
                 let partition = self.log.layout().lane(blockchain, &wallet);
                 let of = TopicPartition { topic, partition };
                 let what = format!("{topic} of {blockchain}");
-                let found = eventually(&what, Duration::from_secs(60), || async move {
+                let found = eventually(&what, || async move {
                     let records = self.log.read(of, Offset(0), 1000).unwrap();
                     let value = |record: &Arc<log::Record>| {
                         schemas::decode::<Transfer>(record.value.as_deref()?).ok()

@@ -2,10 +2,9 @@
 //! ends, and as nine on Kafka and CQL. The scenarios are the same.
 
 use std::path::Path;
-use std::time::Duration;
 
 use reqwest::{Method, StatusCode};
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::harness::{
     Anvil, BUYER, Chain, Client, Cluster, MERCHANT_SECRET, Merchant, Tidemark, eventually,
     signature_holds,
@@ -13,8 +12,9 @@ use testkit::harness::{
 use tokio::sync::{Mutex, MutexGuard};
 
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
-const PATIENCE: Duration = Duration::from_secs(30);
 const CONFIRMATIONS: u64 = 4;
+/// The default of `orders.ttl`.
+const ORDER_TTL_SECONDS: u64 = 1800;
 
 /// Two clusters at once would be more than a small machine runs in time.
 static ONE_CLUSTER: Mutex<()> = Mutex::const_new(());
@@ -64,12 +64,28 @@ impl World {
         Self { anvil, merchant, running, client, _dir: dir }
     }
 
-    /// An orderly stop of every process ends with 0.
-    async fn stop(self) {
+    /// An orderly stop of every process ends with 0. The merchant has received so many webhooks: an
+    /// order that ends last shows that nothing else was on its way.
+    async fn stop(self, webhooks: usize) {
+        let last = self.unpriced_order("last").await;
+        self.client.user(Method::POST, &last, "cancel", None).await;
+        self.assert_notified_once(&last, "cancelled").await;
         match self.running {
             Running::Embedded(tidemark) => assert!(tidemark.stop().await.success()),
             Running::Distributed(cluster, _guard) => cluster.stop().await,
         }
+        let received = self.merchant.received();
+        assert_eq!(received.len(), webhooks + 1, "{received:?}");
+    }
+
+    /// An order whose customer chooses how to pay.
+    async fn unpriced_order(&self, reference: &str) -> String {
+        let url = self.merchant.url();
+        let body = json!({ "order_id": reference, "amount": "5", "webhook_url": url });
+        let (status, text) = self.client.service("/orders", &body, &[]).await.unwrap();
+        assert_eq!(status, StatusCode::CREATED, "{text}");
+        let order: Value = serde_json::from_str(&text).unwrap();
+        order["order_id"].as_str().unwrap().to_owned()
     }
 
     async fn order(&self, reference: &str, amount: &str) -> String {
@@ -79,18 +95,33 @@ impl World {
         order["order_id"].as_str().unwrap().to_owned()
     }
 
-    async fn assert_told_once(&self, order: &str, status: &str) {
-        let told = eventually("the webhook", PATIENCE, || async {
-            let told = self.merchant.with("order_id", &json!(order));
-            (!told.is_empty()).then_some(told)
+    /// The merchant received this many webhooks of a paid order, and the operator sees that.
+    async fn assert_delivered(&self, order: &str, reference: &str, times: usize) {
+        let shown = eventually("the count of deliveries", || async {
+            let path = format!("/orders?merchant_order_id={reference}");
+            let shown = self.client.admin(&path).await.ok()?[0].clone();
+            (shown["webhook_retry_count"] == times).then_some(shown)
         })
         .await;
-        for webhook in &told {
+        let (first, last) = (&shown["webhook_success_at"], &shown["webhook_last_tried_at"]);
+        assert!(first.is_i64() && first.as_i64() <= last.as_i64(), "{shown}");
+        let received = self.merchant.with("order_id", &json!(order));
+        assert_eq!(received.len(), times, "{received:?}");
+        assert!(received.iter().all(|webhook| webhook.event["status"] == "paid"));
+    }
+
+    async fn assert_notified_once(&self, order: &str, status: &str) {
+        let received = eventually("the webhook", || async {
+            let received = self.merchant.with("order_id", &json!(order));
+            (!received.is_empty()).then_some(received)
+        })
+        .await;
+        for webhook in &received {
             assert!(signature_holds(MERCHANT_SECRET, &webhook.signature, &webhook.body));
             assert_eq!(webhook.event["status"], status);
             assert_eq!(webhook.event["event_type"], "order_status_changed");
         }
-        assert_eq!(told.len(), 1, "{told:?}");
+        assert_eq!(received.len(), 1, "{received:?}");
     }
 }
 
@@ -112,12 +143,12 @@ async fn a_payment_from_a_real_node_becomes_a_signed_webhook(world: World) {
     assert_eq!(still["id"], seen["id"]);
     world.anvil.mine(1).await;
     world.client.order_with_status(&order, "paid").await;
-    world.assert_told_once(&order, "paid").await;
+    world.assert_notified_once(&order, "paid").await;
     let paid = world.client.transfer_with_status(WALLET, &tx, "matched").await;
     assert_eq!(paid["id"], seen["id"]);
     assert!(paid["fulfillment_id"].is_i64());
     assert_eq!(paid["value"], "12.50");
-    world.stop().await;
+    world.stop(1).await;
 }
 
 async fn a_reorganisation_under_the_payment_pays_once(world: World) {
@@ -130,7 +161,7 @@ async fn a_reorganisation_under_the_payment_pays_once(world: World) {
     let raw = world.anvil.call("eth_getRawTransactionByHash", json!([tx])).await;
     world.anvil.call("anvil_reorg", json!([2, [[raw, 1]]])).await;
     world.anvil.mine(1).await;
-    let moved = eventually("the transfer to move", PATIENCE, || async {
+    let moved = eventually("the transfer to move", || async {
         let path = format!("/wallets/{WALLET}/transfers");
         let list = world.client.admin(&path).await.ok()?;
         let moved = list.as_array()?.iter().find(|t| t["txn_hash"] == tx)?.clone();
@@ -140,9 +171,10 @@ async fn a_reorganisation_under_the_payment_pays_once(world: World) {
     assert_eq!(moved["id"], seen["id"], "the same payment keeps its id");
     world.anvil.mine(CONFIRMATIONS).await;
     world.client.order_with_status(&order, "paid").await;
-    world.assert_told_once(&order, "paid").await;
+    world.assert_notified_once(&order, "paid").await;
     let list = world.client.admin(&format!("/wallets/{WALLET}/transfers")).await.unwrap();
     assert_eq!(list.as_array().unwrap().len(), 1, "{list}");
+    world.stop(1).await;
 }
 
 async fn a_batch_payout_pays_two_orders_and_a_wrong_amount_is_told(world: World) {
@@ -156,13 +188,13 @@ async fn a_batch_payout_pays_two_orders_and_a_wrong_amount_is_told(world: World)
     world.anvil.mine(CONFIRMATIONS).await;
     for order in [&first, &second] {
         world.client.order_with_status(order, "paid").await;
-        world.assert_told_once(order, "paid").await;
+        world.assert_notified_once(order, "paid").await;
     }
     // A second payment of a paid order is unknown at once: its amount is still kept for it.
     let tx = world.anvil.transfer(&[(WALLET, 10_000_000)]).await;
     world.anvil.mine(CONFIRMATIONS).await;
     let unknown = world.client.transfer_with_status(WALLET, &tx, "no_matched_deposit").await;
-    let told = eventually("the unknown_transfer webhook", PATIENCE, || async {
+    let told = eventually("the unknown_transfer webhook", || async {
         world.merchant.with("event_type", &json!("unknown_transfer")).into_iter().next()
     })
     .await;
@@ -172,18 +204,21 @@ async fn a_batch_payout_pays_two_orders_and_a_wrong_amount_is_told(world: World)
     // Resent by hand, it comes again.
     let path = format!("/transfers/{}/resend-webhook", unknown["id"]);
     assert_eq!(world.client.admin_post(&path).await.0, StatusCode::OK);
-    eventually("the resent webhook", PATIENCE, || async {
+    eventually("the resent webhook", || async {
         (world.merchant.with("transfer_id", &unknown["id"]).len() == 2).then_some(())
     })
     .await;
+    // So does an order's, and each delivery is counted (spec 2.3).
+    world.assert_delivered(&first, "B-1", 1).await;
+    let path = format!("/orders/{first}/resend-webhook");
+    assert_eq!(world.client.admin_post(&path).await.0, StatusCode::OK);
+    world.assert_delivered(&first, "B-1", 2).await;
+    world.stop(5).await;
 }
 
 async fn customers_choose_and_cancel_and_operators_mark_paid(world: World) {
-    let body = json!({ "order_id": "C-1", "amount": "5", "webhook_url": world.merchant.url() });
-    let (status, text) = world.client.service("/orders", &body, &[]).await.unwrap();
-    assert_eq!(status, StatusCode::CREATED);
-    let order: serde_json::Value = serde_json::from_str(&text).unwrap();
-    let id = order["order_id"].as_str().unwrap();
+    let order = world.unpriced_order("C-1").await;
+    let id = order.as_str();
     let choice = json!({ "blockchain": "eth", "stablecoin": "USDT" });
     let (status, first) =
         world.client.user(Method::POST, id, "payment", Some(choice.clone())).await;
@@ -192,17 +227,26 @@ async fn customers_choose_and_cancel_and_operators_mark_paid(world: World) {
     assert_eq!(first, again, "chosen twice, the same choice gives the same deposit");
     let (status, text) = world.client.user(Method::POST, id, "cancel", None).await;
     assert_eq!(status, StatusCode::OK, "{text}");
-    world.assert_told_once(id, "cancelled").await;
+    world.assert_notified_once(id, "cancelled").await;
     let (status, text) = world.client.user(Method::POST, id, "cancel", None).await;
     assert_eq!((status, text.as_str()), (StatusCode::CONFLICT, "order is not pending"));
     let (status, text) = world.client.admin_post(&format!("/orders/{id}/mark-paid")).await;
     assert_eq!(status, StatusCode::OK, "{text}");
     world.client.order_with_status(id, "paid").await;
-    eventually("the second webhook", PATIENCE, || async {
-        let told = world.merchant.with("order_id", &json!(id));
-        told.iter().any(|webhook| webhook.event["status"] == "paid").then_some(())
+    let statuses = eventually("the second webhook", || async {
+        let received = world.merchant.with("order_id", &json!(id));
+        (received.len() > 1)
+            .then(|| received.into_iter().map(|webhook| webhook.event["status"].clone()))
     })
     .await;
+    assert_eq!(statuses.collect::<Vec<_>>(), ["cancelled", "paid"]);
+    // Another one runs out of time.
+    let late = world.order("C-2", "6.00").await;
+    world.client.deposit(&late).await;
+    world.anvil.call("evm_increaseTime", json!([ORDER_TTL_SECONDS + 60])).await;
+    world.anvil.mine(CONFIRMATIONS).await;
+    world.assert_notified_once(&late, "expired").await;
+    world.stop(3).await;
 }
 
 async fn what_the_merchant_fixed_is_kept(world: World) {
@@ -215,7 +259,7 @@ async fn what_the_merchant_fixed_is_kept(world: World) {
         async move {
             let (status, text) = client.service("/orders", &body, &[]).await.unwrap();
             assert_eq!(status, StatusCode::CREATED, "{text}");
-            let order: serde_json::Value = serde_json::from_str(&text).unwrap();
+            let order: Value = serde_json::from_str(&text).unwrap();
             order["order_id"].as_str().unwrap().to_owned()
         }
     };
@@ -241,7 +285,9 @@ async fn what_the_merchant_fixed_is_kept(world: World) {
     world.anvil.transfer(&[(WALLET, 8_010_000)]).await;
     world.anvil.mine(CONFIRMATIONS).await;
     world.client.order_with_status(&ours, "paid").await;
-    world.assert_told_once(&ours, "paid").await;
+    world.assert_notified_once(&ours, "paid").await;
+    // With that of the stranger's transfer.
+    world.stop(2).await;
 }
 
 mod embedded {

@@ -1,7 +1,6 @@
 //! The command line as a user meets it.
 
 use std::process::{Command, Output};
-use std::time::Duration;
 
 use testkit::harness::{eventually, executable};
 
@@ -93,7 +92,7 @@ async fn the_demo_stays_up_with_commands_to_try_until_it_is_told_to_stop() {
         .stdout(std::fs::File::create(&story).unwrap())
         .spawn()
         .unwrap();
-    let told = eventually("the commands to try", Duration::from_secs(60), || async {
+    let told = eventually("the commands to try", || async {
         let told = std::fs::read_to_string(&story).unwrap();
         told.contains("It stays up until Ctrl-C").then_some(told)
     })
@@ -101,7 +100,7 @@ async fn the_demo_stays_up_with_commands_to_try_until_it_is_told_to_stop() {
     assert!(told.contains("curl -s http://127.0.0.1:"), "{told}");
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
-    let status = eventually("the end", Duration::from_secs(25), || {
+    let status = eventually("the end", || {
         let ended = child.try_wait().unwrap();
         async move { ended }
     })

@@ -4,7 +4,6 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use testkit::harness::{Tidemark, eventually, executable};
@@ -32,7 +31,7 @@ fn references(lines: &[Value]) -> Vec<&str> {
 }
 
 async fn ended(mut child: Child) -> Option<i32> {
-    eventually("tail to end", Duration::from_secs(20), || {
+    eventually("tail to end", || {
         let ended = child.try_wait().unwrap();
         async move { ended }
     })
@@ -46,7 +45,7 @@ async fn order(tidemark: &Tidemark, dir: &Path, reference: &str) {
     let answer = tidemark.client().service("/orders", &body, &[]).await.unwrap();
     assert_eq!(answer.0, 201, "{}", answer.1);
     let named = format!("merchant_order_id={reference}");
-    eventually("the order on the log", Duration::from_secs(20), || async {
+    eventually("the order on the log", || async {
         let found = lines(&tail(dir, &["orders", "--until-end", "--where", &named]));
         (found.len() == 1).then_some(())
     })

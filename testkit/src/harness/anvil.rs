@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use devnet::EMITTER;
 use serde_json::{Value, json};
@@ -50,7 +49,7 @@ impl Anvil {
             .expect("anvil starts");
         let http = reqwest::Client::builder().no_proxy().build().expect("an HTTP client");
         let anvil = Self { child, url: format!("http://127.0.0.1:{port}"), http };
-        eventually("anvil to answer", Duration::from_secs(20), || async {
+        eventually("anvil to answer", || async {
             anvil.try_call("eth_chainId", json!([])).await.ok()
         })
         .await;

@@ -8,9 +8,6 @@ use serde_json::{Value, json};
 
 use super::{ADMIN_SECRET, MERCHANT_SECRET, eventually, sign_checkout, sign_service};
 
-/// How long any condition may take to come true.
-const PATIENCE: Duration = Duration::from_secs(30);
-
 /// A client of one running service.
 #[derive(Debug, Clone)]
 pub struct Client {
@@ -34,7 +31,7 @@ impl Client {
         drop(rustls::crypto::ring::default_provider().install_default());
         let http = reqwest::Client::builder()
             .no_proxy()
-            .timeout(Duration::from_secs(15))
+            .timeout(Duration::from_secs(30))
             .build()
             .expect("an HTTP client");
         Self { base: base.to_owned(), http }
@@ -146,7 +143,7 @@ impl Client {
     /// # Panics
     /// If it does not open in time.
     pub async fn deposit(&self, order_id: &str) -> Value {
-        eventually(&format!("the deposit of {order_id}"), PATIENCE, || async {
+        eventually(&format!("the deposit of {order_id}"), || async {
             let list = self.admin(&format!("/deposits?order_id={order_id}")).await.ok()?;
             list.as_array()?.first().cloned()
         })
@@ -159,7 +156,7 @@ impl Client {
     /// If it does not get it in time.
     pub async fn order_with_status(&self, order_id: &str, status: &str) -> Value {
         let what = format!("order {order_id} to be {status}");
-        eventually(&what, PATIENCE, || async {
+        eventually(&what, || async {
             let body = json!({ "order_id": order_id });
             let (code, text) = self.service("/orders/status", &body, &[]).await.ok()?;
             let order: Value = serde_json::from_str(&text).ok().filter(|_| code.is_success())?;
@@ -174,7 +171,7 @@ impl Client {
     /// If it does not get it in time.
     pub async fn transfer_with_status(&self, wallet: &str, tx: &str, status: &str) -> Value {
         let what = format!("transfer {tx} to be {status}");
-        eventually(&what, PATIENCE, || async {
+        eventually(&what, || async {
             let path = format!("/wallets/{wallet}/transfers?status={status}&limit=200");
             let list = self.admin(&path).await.ok()?;
             list.as_array()?.iter().find(|transfer| transfer["txn_hash"] == tx).cloned()

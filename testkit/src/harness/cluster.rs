@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::Duration;
 
 use serde_json::Value;
 use uuid::Uuid;
@@ -25,8 +24,6 @@ const PROCESSES: [(&str, &str); 9] = [
 ];
 /// Gives each process its own port for `/ready`.
 const LISTEN: &str = "TIDEMARK__TELEMETRY__LISTEN";
-/// How long all of them together may take to be ready on a busy machine.
-const READY_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Topics and tables of their own on the servers that the tests share, and the configuration for them.
 #[derive(Debug, Clone)]
@@ -168,7 +165,7 @@ impl Member {
     ) -> Vec<String> {
         let what = format!("{} to wait for {what}", self.process.name());
         let (telemetry, is_wanted) = (self.telemetry, &is_wanted);
-        eventually(&what, READY_PATIENCE, || {
+        eventually(&what, || {
             self.process.assert_running();
             async move { readiness(telemetry).await.filter(|lines| is_wanted(lines)) }
         })

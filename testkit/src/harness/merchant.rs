@@ -11,6 +11,8 @@ use serde_json::Value;
 /// One webhook as it came.
 #[derive(Debug, Clone)]
 pub struct Received {
+    /// `Webhook-Id`: the same whenever an event is sent again.
+    pub id: String,
     /// `Service-Signature`.
     pub signature: String,
     /// The exact bytes.
@@ -35,12 +37,13 @@ impl Merchant {
         let received = Arc::new(Mutex::new(Vec::new()));
         let keep = received.clone();
         let receive = move |headers: HeaderMap, body: Bytes| async move {
-            let signature = headers.get("Service-Signature").and_then(|v| v.to_str().ok());
-            let (Some(signature), Ok(event)) = (signature, serde_json::from_slice(&body)) else {
+            let header = |name| Some(headers.get(name)?.to_str().ok()?.to_owned());
+            let (Some(id), Some(signature), Ok(event)) =
+                (header("Webhook-Id"), header("Service-Signature"), serde_json::from_slice(&body))
+            else {
                 return StatusCode::BAD_REQUEST;
             };
-            let signature = signature.to_owned();
-            let webhook = Received { signature, body: body.to_vec(), event };
+            let webhook = Received { id, signature, body: body.to_vec(), event };
             keep.lock().unwrap_or_else(PoisonError::into_inner).push(webhook);
             StatusCode::OK
         };

@@ -4,12 +4,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use super::eventually;
-
-/// Longer than `server.stop_deadline`.
-const STOP_PATIENCE: Duration = Duration::from_secs(25);
 
 /// The executable, built by the cargo that runs the tests: never a stale one.
 ///
@@ -122,7 +118,7 @@ impl Process {
     /// If it does not end in time, with what it logged.
     pub async fn end(mut self) -> ExitStatus {
         let what = format!("{} to stop", self.name);
-        eventually(&what, STOP_PATIENCE, || {
+        eventually(&what, || {
             let ended = self.child.try_wait().expect("its state");
             async move { ended }
         })

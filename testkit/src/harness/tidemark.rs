@@ -30,16 +30,28 @@ pub struct Chain {
 pub struct Tidemark {
     process: Process,
     port: u16,
+    started: Instant,
     /// From the start of the process to its first answer.
     pub healthy_after: Duration,
 }
 
 impl Tidemark {
+    /// As [`Tidemark::spawn`], and waits until it is healthy.
+    ///
+    /// # Panics
+    /// If it cannot be started, or ends.
+    pub async fn start(dir: &Path, chains: &[Chain], webhook_url: &str, more: &str) -> Self {
+        let mut tidemark = Self::spawn(dir, chains, webhook_url, more);
+        tidemark.healthy().await;
+        tidemark
+    }
+
     /// Writes a configuration into `dir` and starts all stages on it. `more` is further TOML.
     ///
     /// # Panics
     /// If the process cannot be started.
-    pub async fn start(dir: &Path, chains: &[Chain], webhook_url: &str, more: &str) -> Self {
+    #[must_use]
+    pub fn spawn(dir: &Path, chains: &[Chain], webhook_url: &str, more: &str) -> Self {
         let port = free_port();
         let file = dir.join("tidemark.toml");
         let embedded =
@@ -50,15 +62,22 @@ impl Tidemark {
         executable();
         let started = Instant::now();
         let file = file.display().to_string();
-        let mut process = Process::start("tidemark", dir, &["run", "--config", &file], &[]);
-        let client = Client::new(&format!("http://127.0.0.1:{port}"));
-        eventually("tidemark to be healthy", Duration::from_secs(20), || {
-            process.assert_running();
-            let client = &client;
+        let process = Process::start("tidemark", dir, &["run", "--config", &file], &[]);
+        Self { process, port, started, healthy_after: Duration::ZERO }
+    }
+
+    /// Waits for its first answer.
+    ///
+    /// # Panics
+    /// If it ends.
+    pub async fn healthy(&mut self) {
+        let client = &self.client();
+        eventually("tidemark to be healthy", || {
+            self.process.assert_running();
             async move { client.is_healthy().await.then_some(()) }
         })
         .await;
-        Self { process, port, healthy_after: started.elapsed() }
+        self.healthy_after = self.started.elapsed();
     }
 
     /// A client of its API.

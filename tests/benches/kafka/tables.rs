@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use log::kafka::KafkaLog;
 use log::StageContext;
+use log::kafka::KafkaLog;
 use runtime::SystemClock;
 use store::Store;
 
