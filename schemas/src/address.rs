@@ -6,10 +6,13 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::text::from_text;
+use crate::deserialize::from_text;
 
 /// Tron's address version byte, before the 20 bytes of the account.
 const TRON_VERSION: u8 = 0x41;
+
+/// How many texts are remembered, each at the index that its last byte gives.
+const RECENT_COUNT: usize = 64;
 
 /// How an address is written. Seven of the chains share one way; Tron has its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -89,10 +92,10 @@ impl Address {
             return Err(AddressError::Syntax);
         }
         let decoded =
-            bs58::decode(text).with_check(Some(TRON_VERSION)).into_vec().map_err(|e| match e {
-                bs58::decode::Error::InvalidChecksum { .. }
-                | bs58::decode::Error::InvalidVersion { .. } => AddressError::Base58Check,
-                _ => AddressError::Syntax,
+            bs58::decode(text).with_check(Some(TRON_VERSION)).into_vec().map_err(|error| {
+                use bs58::decode::Error::{InvalidChecksum, InvalidVersion};
+                let is_checksum = matches!(error, InvalidChecksum { .. } | InvalidVersion { .. });
+                if is_checksum { AddressError::Base58Check } else { AddressError::Syntax }
             })?;
         let bytes = decoded.get(1..).and_then(|b| b.try_into().ok()).ok_or(AddressError::Syntax)?;
         Ok(Self::new(AddressFamily::Tron, bytes))
@@ -129,9 +132,6 @@ impl Text {
     }
 }
 
-/// How many texts are remembered, each at the place that its last byte gives.
-const RECENT_COUNT: usize = 64;
-
 thread_local! {
     /// Either form takes a hash for each text, and a stage writes the same few wallets and contracts
     /// into every record.
@@ -142,10 +142,10 @@ thread_local! {
 impl Address {
     fn text(&self) -> Text {
         RECENT.with_borrow_mut(|recent| {
-            let place = &mut recent[usize::from(self.bytes[19]) % RECENT_COUNT];
-            match place {
+            let slot = &mut recent[usize::from(self.bytes[19]) % RECENT_COUNT];
+            match slot {
                 Some((address, text)) if address == self => *text,
-                _ => place.insert((*self, Text::of(self))).1,
+                _ => slot.insert((*self, Text::of(self))).1,
             }
         })
     }

@@ -6,7 +6,7 @@ use alloy_primitives::U256;
 use rust_decimal::Decimal;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::text::from_bytes;
+use crate::deserialize::from_bytes;
 
 /// Digits after the point that an amount can hold: `decimal(38,18)` in every schema.
 const SCALE: u32 = 18;
@@ -40,7 +40,6 @@ pub enum AmountError {
 }
 
 impl Amount {
-    /// The amount 0.
     pub const ZERO: Self = Self(0);
 
     /// Reads the amount of an order as a merchant sends it (spec 4.1).

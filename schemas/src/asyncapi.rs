@@ -4,7 +4,7 @@
 mod yaml;
 
 use crate::topic::Guide;
-use crate::{Cleanup, KeyKind, Layout, SchemaName, Topic};
+use crate::{Cleanup, KeyKind, Layout, SchemaName, Stage, Topic};
 use yaml::Node;
 
 /// Version of the Kafka bindings.
@@ -14,7 +14,6 @@ const AVRO: &str = "application/vnd.apache.avro+json;version=1.9.0";
 /// What differs between installations.
 #[derive(Debug, Clone)]
 pub struct Installation {
-    /// Partition counts.
     pub layout: Layout,
     /// Stands before the names of topics.
     pub prefix: String,
@@ -29,8 +28,7 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// The document, as YAML. What is sent and received is told from our side: others receive what we
-    /// send.
+    /// The document, as YAML. `send` and `receive` are this program's: others receive what it sends.
     #[must_use]
     pub fn asyncapi(&self) -> String {
         let note = "# Made from the topic table by `tidemark asyncapi`. Do not edit.\n";
@@ -165,13 +163,18 @@ fn operations() -> Node {
                 ("action", Node::text(action)),
                 ("channel", Node::to(&channel)),
                 ("summary", Node::text(summary)),
-                ("description", Node::text(format!("By {}.", stages.join(", ")))),
+                ("description", Node::text(format!("By {}.", listed(stages)))),
                 ("messages", Node::List(vec![Node::to(&message)])),
             ]);
             all.push((format!("{action}.{topic}"), operation));
         }
     }
     Node::Map(all)
+}
+
+/// `api, processor`
+fn listed(stages: &[Stage]) -> String {
+    stages.iter().map(|stage| stage.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 fn components() -> Node {

@@ -5,39 +5,16 @@ use alloy_primitives::hex;
 use crate::vocabulary::vocabulary;
 use crate::{Address, AddressFamily};
 
-/// A word that is not in a closed vocabulary.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("\"{found}\" is not one of {allowed}")]
-pub struct UnknownName {
-    found: String,
-    allowed: String,
-}
-
-impl UnknownName {
-    pub(crate) fn new(found: &str, allowed: impl Iterator<Item = &'static str>) -> Self {
-        let found = found.chars().take(40).collect();
-        Self { found, allowed: allowed.collect::<Vec<_>>().join(", ") }
-    }
-}
-
 vocabulary! {
     /// A chain, by its identifier in the interface (spec 2.1).
     Blockchain {
-        /// Ethereum.
         Eth = "eth",
-        /// Polygon.
         Polygon = "polygon",
-        /// Base.
         Base = "base",
-        /// Arbitrum One.
         Arb = "arb",
-        /// Optimism.
         Op = "op",
-        /// Linea.
         Linea = "linea",
-        /// Avalanche C-Chain.
         Avaxc = "avaxc",
-        /// Tron.
         Tron = "tron",
     }
 }
@@ -104,8 +81,14 @@ impl Blockchain {
     #[must_use]
     pub const fn address_family(self) -> AddressFamily {
         match self {
+            Self::Eth
+            | Self::Polygon
+            | Self::Base
+            | Self::Arb
+            | Self::Op
+            | Self::Linea
+            | Self::Avaxc => AddressFamily::Evm,
             Self::Tron => AddressFamily::Tron,
-            _ => AddressFamily::Evm,
         }
     }
 }

@@ -5,12 +5,15 @@ use crate::{Headers, Topic};
 /// W3C trace context, handed on from a record to the records it causes.
 pub const HEADER_TRACEPARENT: &str = "traceparent";
 
+/// Room for the headers of most records.
+const HEADERS_BYTES: usize = 320;
+
 /// The attributes of one record that are not functions of its topic.
 #[derive(Debug, Clone, Copy)]
 pub struct CloudEvent<'a> {
     /// Unique within the source. Effects of one input repeat it on replay.
     pub id: &'a str,
-    /// When what the record tells happened, in RFC 3339.
+    /// When it happened, in RFC 3339.
     pub time: &'a str,
     /// Trace context, where the cause had one.
     pub traceparent: Option<&'a [u8]>,
@@ -33,9 +36,6 @@ impl CloudEvent<'_> {
         headers
     }
 }
-
-/// Room for the headers of most records.
-const HEADERS_BYTES: usize = 320;
 
 #[cfg(test)]
 mod tests {

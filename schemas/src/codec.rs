@@ -5,8 +5,8 @@
 //! that): so all versions are read at the same speed. The resolution of `apache-avro` cannot be used: it
 //! refuses every decimal that is shorter than its precision allows.
 //!
-//! `apache-avro` parses the schemas and reads values without a type; between bytes and Rust types stands
-//! `serde_avro_fast`, in a third of the time (decision 14).
+//! `apache-avro` parses the schemas and reads values without a type; `serde_avro_fast` converts
+//! between bytes and Rust types, in a third of the time (decision 14).
 
 use std::io::BufRead as _;
 use std::sync::LazyLock;
@@ -38,28 +38,13 @@ pub enum CodecError {
     Framing,
     /// Made with a schema that this version does not know, or for another topic.
     #[error("schema id {found} is not one of {expected:?}'s")]
-    SchemaId {
-        /// The id in the bytes.
-        found: u32,
-        /// The record wanted.
-        expected: SchemaName,
-    },
+    SchemaId { found: u32, expected: SchemaName },
     /// The Avro binary does not fit the schema.
     #[error("not a valid {name:?}: {cause}")]
-    Avro {
-        /// The record wanted.
-        name: SchemaName,
-        /// What the Avro library says.
-        cause: String,
-    },
+    Avro { name: SchemaName, cause: String },
     /// The fields are well-formed but contradict each other.
     #[error("not a valid {name:?}: {cause}")]
-    Content {
-        /// The record wanted.
-        name: SchemaName,
-        /// What is wrong.
-        cause: &'static str,
-    },
+    Content { name: SchemaName, cause: &'static str },
     /// Bytes after the record's end.
     #[error("{0} bytes follow the record")]
     Trailing(usize),
@@ -74,9 +59,9 @@ pub(crate) struct Codec {
 /// One version, ready for use: resolving a schema for each record costs more than the encoding.
 struct Form {
     schema: &'static Schema,
-    /// For Rust types. Without what tells people about the bytes: they are what the types make of them.
+    /// For Rust types. In canonical form: logical types are the business of the types.
     typed: serde_avro_fast::Schema,
-    /// For whoever knows no type.
+    /// For readers without a type, such as `tail`.
     generic: GenericDatumReader<'static>,
 }
 

@@ -7,26 +7,19 @@ use crate::{Blockchain, DeliveryKind, OrderId, OrderStatus, TransferId, UnixSeco
 /// Body of `order_status_changed` (spec 6.1).
 #[derive(Debug, Clone, Copy)]
 pub struct OrderStatusChanged<'a> {
-    /// The order.
     pub order_id: OrderId,
-    /// The merchant's own reference.
     pub merchant_order_id: &'a str,
-    /// The new status.
     pub status: OrderStatus,
     /// The amount as the merchant sent it.
     pub amount: &'a str,
-    /// When the event was emitted.
     pub timestamp: UnixSeconds,
 }
 
 /// Body of `unknown_transfer` (spec 6.2).
 #[derive(Debug, Clone, Copy)]
 pub struct UnknownTransfer {
-    /// The transfer.
     pub transfer_id: TransferId,
-    /// Its chain.
     pub blockchain: Blockchain,
-    /// When the event was emitted.
     pub timestamp: UnixSeconds,
 }
 

@@ -1,4 +1,4 @@
-//! The headers of a record, kept as the bytes they are stored as: most readers never look at them.
+//! The headers of a record, kept as the bytes they are stored as: most readers never need them.
 
 /// Names and values in order, as one length-prefixed blob: `u32` little endian and bytes, name and value
 /// in turn.

@@ -6,11 +6,10 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
-use crate::text::from_text;
+use crate::deserialize::from_text;
 use crate::{Address, Amount, Partition, Stablecoin};
 
-/// Low bits of an integer id that count; the partition stands above them. 2^13 partitions stay below
-/// 2^53, so JSON keeps every id exactly.
+/// Low bits of an integer id that count; the partition is above them. 2^13 partitions stay below 2^53, so JSON keeps every id exactly.
 pub const SEQUENCE_BITS: u32 = 40;
 
 macro_rules! text_id {
@@ -153,15 +152,10 @@ pub struct Inclusion {
 /// another block. Two equal transfers in one transaction differ in `ordinal`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PaymentKey {
-    /// The transaction.
     pub tx_hash: TxHash,
-    /// The stablecoin.
     pub stablecoin: Stablecoin,
-    /// Sender.
     pub from: Address,
-    /// Receiving wallet.
     pub to: Address,
-    /// Amount.
     pub value: Amount,
     /// Position among the equal transfers of the transaction, from 0.
     pub ordinal: u32,

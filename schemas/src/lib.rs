@@ -7,12 +7,15 @@
 //!
 //! Deliberately not here: I/O, clocks, configuration, and any rule about which order is paid.
 
+#![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
+
 mod address;
 mod amount;
 pub mod asyncapi;
 mod chain;
 mod cloudevent;
 mod codec;
+mod deserialize;
 mod event;
 mod header;
 mod identity;
@@ -22,7 +25,6 @@ pub mod record;
 mod schema;
 mod secret;
 mod signature;
-mod text;
 mod time;
 mod topic;
 mod vocabulary;
@@ -31,8 +33,7 @@ mod wallet;
 pub use address::{Address, AddressError, AddressFamily};
 pub use amount::{Amount, AmountError};
 pub use chain::{
-    Blockchain, Stablecoin, StablecoinContract, UnknownName, stablecoin_contract,
-    stablecoin_contracts,
+    Blockchain, Stablecoin, StablecoinContract, stablecoin_contract, stablecoin_contracts,
 };
 pub use cloudevent::{CloudEvent, HEADER_TRACEPARENT};
 pub use codec::{CodecError, decode, encode};
@@ -51,10 +52,10 @@ pub use signature::{
     verify_checkout, verify_service,
 };
 pub use time::{NotATime, UnixMicros, UnixSeconds};
-pub use topic::{Cleanup, Guide, KeyKind, RETRY_DELAYS_SECONDS, Topic, TopicSpec};
+pub use topic::{Cleanup, DeferLevel, Guide, KeyKind, RetryLevel, Stage, Topic, TopicSpec};
 pub use vocabulary::{
     AlertKind, AttemptOutcome, ChainRecordKind, CloseReason, DeliveryKind, DepositCommandKind,
     DepositState, EntryKind, OrderCause, OrderCommandKind, OrderStatus, RefusalReason,
-    TransferStatus, UnknownReason,
+    TransferStatus, UnknownName, UnknownReason,
 };
 pub use wallet::Wallet;

@@ -1,36 +1,39 @@
 //! The records of the topics: what a reader of the log sees, as Rust types.
 //!
 //! Records with several kinds are enums here and, on the wire, a `kind` with one nullable part for each
-//! kind: that form can grow without breaking old readers.
-
-mod chain;
-mod command;
-mod deposit;
-pub mod example;
-mod ops;
-mod order;
-mod state;
-mod transfer;
-mod webhook;
-
-pub use chain::{Block, ChainBody, ChainProgress, ChainRecord, ConfirmedTier, Head, Observation};
-pub use command::{
-    CreateOrder, DepositCommand, DepositCommandBody, OpenDeposit, OrderCommand, OrderCommandBody,
-    PaymentRequest, Settle,
-};
-pub use deposit::Deposit;
-pub use ops::{Alert, DeadLetter};
-pub use order::{Order, OrderDeposit};
-pub use state::{
-    DepositEntry, LaneEntry, MatchingEntry, OrdersEntry, PendingChoice, TransferEntry,
-};
-pub use transfer::Transfer;
-pub use webhook::{Attempt, Delivery};
+//! kind: that form can grow without breaking old readers. Each field is described in its schema, in
+//! `schemas/avro`; comments here add what only code needs.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::SchemaName;
+
+mod alert;
+mod chain;
+mod changelog;
+mod command;
+mod dead_letter;
+mod deposit;
+pub mod example;
+mod order;
+mod transfer;
+mod webhook;
+
+pub use alert::Alert;
+pub use chain::{Block, ChainBody, ChainProgress, ChainRecord, ConfirmedTier, Head, Observation};
+pub use changelog::{
+    DepositEntry, LaneEntry, MatchingEntry, OrdersEntry, PendingChoice, TransferEntry,
+};
+pub use command::{
+    CreateOrder, DepositCommand, DepositCommandBody, OpenDeposit, OrderCommand, OrderCommandBody,
+    PaymentRequest, Settle,
+};
+pub use dead_letter::DeadLetter;
+pub use deposit::Deposit;
+pub use order::{Order, OrderDeposit};
+pub use transfer::Transfer;
+pub use webhook::{Attempt, Delivery};
 
 /// A value of some topic.
 pub trait Record: Sized {

@@ -28,7 +28,6 @@ pub enum SchemaName {
 /// One version of one schema, as published.
 #[derive(Debug)]
 pub struct Schema {
-    /// Which record it describes.
     pub name: SchemaName,
     /// Counts the versions of this record from 1.
     pub version: u32,
@@ -49,7 +48,6 @@ pub(crate) struct Versions {
 }
 
 impl SchemaName {
-    /// Every schema.
     pub const ALL: [Self; 13] = [
         Self::ChainRecord,
         Self::OrderCommand,

@@ -19,7 +19,7 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Why a signature does not count. The cause is for the log; the caller is told one text for all.
+/// Why a signature does not count. The cause is for the log: a caller gets one text for all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
     /// Not `<timestamp>.<base64>`.
@@ -53,7 +53,7 @@ fn digest(secret: &Secret, parts: &[&[u8]]) -> Vec<u8> {
     mac(secret, parts).map(|mac| mac.finalize().into_bytes().to_vec()).unwrap_or_default()
 }
 
-/// `hmac` compares in constant time; every secret is tried, so that timing does not tell which fits.
+/// `hmac` compares in constant time; every secret is tried, so that timing does not show which one fits.
 fn verify(secrets: &[Secret], parts: &[&[u8]], signature: &[u8]) -> Result<(), SignatureError> {
     let fits = secrets
         .iter()

@@ -1,6 +1,21 @@
 //! Closed sets of words, each declared once: what the interface calls a state, why something
 //! happened, what a record is.
 
+/// A word that is not in a closed vocabulary.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("\"{found}\" is not one of {allowed}")]
+pub struct UnknownName {
+    found: String,
+    allowed: String,
+}
+
+impl UnknownName {
+    pub(crate) fn new(found: &str, allowed: impl Iterator<Item = &'static str>) -> Self {
+        let found = found.chars().take(40).collect();
+        Self { found, allowed: allowed.collect::<Vec<_>>().join(", ") }
+    }
+}
+
 /// Declares an enum whose variants are words on the wire: text in JSON, Avro, SQL and metrics.
 macro_rules! vocabulary {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal,)+ }) => {
@@ -26,11 +41,11 @@ macro_rules! vocabulary {
         }
 
         impl std::str::FromStr for $name {
-            type Err = crate::chain::UnknownName;
+            type Err = crate::vocabulary::UnknownName;
             fn from_str(text: &str) -> Result<Self, Self::Err> {
                 match text {
                     $($word => Ok(Self::$variant),)+
-                    _ => Err(crate::chain::UnknownName::new(text, Self::ALL.iter().map(|v| v.as_str()))),
+                    _ => Err(crate::vocabulary::UnknownName::new(text, Self::ALL.iter().map(|v| v.as_str()))),
                 }
             }
         }
@@ -43,7 +58,7 @@ macro_rules! vocabulary {
 
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                crate::text::from_text(deserializer, str::parse)
+                crate::deserialize::from_text(deserializer, str::parse)
             }
         }
     };
@@ -53,7 +68,6 @@ pub(crate) use vocabulary;
 vocabulary! {
     /// Order status (spec 3.1).
     OrderStatus {
-        /// Waits for a payment.
         Pending = "pending",
         /// One transfer, or an operator, paid it.
         Paid = "paid",
@@ -73,7 +87,7 @@ vocabulary! {
         FailedToConfirm = "failed_to_confirm",
         /// Confirmed; not yet matched to a deposit.
         WaitingForMatch = "waiting_for_match",
-        /// Confirmed; no deposit wants it.
+        /// Confirmed; it fits no deposit.
         NoMatchedDeposit = "no_matched_deposit",
         /// Confirmed and paid an order.
         Matched = "matched",
@@ -93,21 +107,18 @@ vocabulary! {
         BeforeDeposit = "before_deposit",
         /// The amount fits a deposit whose time had run out.
         Late = "late",
-        /// The order was paid before.
         AlreadyPaid = "already_paid",
-        /// The order was cancelled before.
         OrderCancelled = "order_cancelled",
     }
 }
 
 vocabulary! {
-    /// What changed an order, as the `orders` topic tells it.
+    /// What changed an order.
     OrderCause {
-        /// The merchant created it.
         Created = "created",
         /// A chain and stablecoin were chosen; a deposit was asked for.
         PaymentChosen = "payment_chosen",
-        /// The same choice again: the answer is the deposit that stands.
+        /// The same choice again: the answer is the deposit that is open.
         PaymentRepeated = "payment_repeated",
         /// No wallet had a free amount for the choice.
         PaymentRefused = "payment_refused",
@@ -115,7 +126,6 @@ vocabulary! {
         NotPending = "not_pending",
         /// A deposit waits for the customer's transfer.
         DepositOpened = "deposit_opened",
-        /// A deposit stopped waiting.
         DepositClosed = "deposit_closed",
         /// A transfer that fits was seen, not yet confirmed.
         CandidateSeen = "candidate_seen",
@@ -125,13 +135,11 @@ vocabulary! {
         CancelRefused = "cancel_refused",
         /// A transfer paid it.
         Paid = "paid",
-        /// An operator marked it paid.
         MarkedPaid = "marked_paid",
         /// An operator marked a paid order paid: nothing changed.
         MarkPaidRepeated = "mark_paid_repeated",
-        /// Its time ran out.
+        /// Its last deposit expired, or its own timer did.
         Expired = "expired",
-        /// The customer cancelled it.
         Cancelled = "cancelled",
     }
 }
@@ -145,9 +153,7 @@ vocabulary! {
         Expired = "expired",
         /// Its order was paid in another way.
         OrderPaid = "order_paid",
-        /// Its order was cancelled.
         OrderCancelled = "order_cancelled",
-        /// Its order had expired.
         OrderExpired = "order_expired",
     }
 }
@@ -163,7 +169,7 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// Where a deposit of an order stands.
+    /// State of a deposit of an order.
     DepositState {
         /// Asked for, not yet answered.
         Requested = "requested",
@@ -177,65 +183,45 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// The kinds of record on `transfers.raw`.
+    /// The kinds of record on `transfers.raw`: see [`ChainBody`](crate::record::ChainBody).
     ChainRecordKind {
-        /// A Transfer event to a configured wallet.
         Transfer = "transfer",
-        /// A full copy of a transfer whose block was orphaned.
         Retract = "retract",
-        /// The chain is scanned without a gap up to here.
         Head = "head",
     }
 }
 
 vocabulary! {
-    /// The kinds of command on `orders.commands`.
+    /// The kinds of command on `orders.commands`: see [`OrderCommandBody`](crate::record::OrderCommandBody).
     OrderCommandKind {
-        /// api: a merchant's new order.
         Create = "create",
-        /// api: the customer's choice of chain and stablecoin.
         ChoosePayment = "choose_payment",
-        /// api: the customer gives up.
         Cancel = "cancel",
-        /// api: an operator forces paid.
         MarkPaid = "mark_paid",
-        /// matching: a deposit is reserved.
         DepositOpened = "deposit_opened",
-        /// matching: no amount is free.
         DepositRefused = "deposit_refused",
-        /// matching: a deposit stopped waiting.
         DepositClosed = "deposit_closed",
-        /// matching: a fitting transfer was seen.
         CandidateSeen = "candidate_seen",
-        /// matching: it will not pay.
         CandidateGone = "candidate_gone",
-        /// matching: a confirmed transfer asks to pay the order.
         Settle = "settle",
-        /// orders' own runner: a timer is due.
         Tick = "tick",
     }
 }
 
 vocabulary! {
-    /// The kinds of command on `deposits.commands`.
+    /// The kinds of command on `deposits.commands`: see [`DepositCommandBody`](crate::record::DepositCommandBody).
     DepositCommandKind {
-        /// Reserve an amount at a wallet.
         Open = "open",
-        /// Stop waiting.
         Close = "close",
-        /// The transfer paid the order.
         Settled = "settled",
-        /// The transfer may not pay the order.
         Refused = "refused",
     }
 }
 
 vocabulary! {
-    /// What a webhook tells (spec 6).
+    /// Which event a webhook carries (spec 6.1, 6.2).
     DeliveryKind {
-        /// spec 6.1.
         OrderStatusChanged = "order_status_changed",
-        /// spec 6.2.
         UnknownTransfer = "unknown_transfer",
     }
 }
@@ -259,7 +245,7 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// What an operator must look at.
+    /// What needs an operator.
     AlertKind {
         /// A transfer that already counted as confirmed was orphaned by a deep reorganisation.
         ConfirmedTransferRetracted = "confirmed_transfer_retracted",
@@ -269,13 +255,10 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// What an entry of the matching changelog holds.
+    /// The kinds of [`MatchingEntry`](crate::record::MatchingEntry).
     EntryKind {
-        /// The lane's head and counters.
         Lane = "lane",
-        /// One deposit.
         Deposit = "deposit",
-        /// One transfer.
         Transfer = "transfer",
     }
 }

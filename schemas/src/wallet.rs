@@ -7,6 +7,5 @@ use crate::{Address, Blockchain, Stablecoin};
 pub struct Wallet {
     pub blockchain: Blockchain,
     pub address: Address,
-    /// Coins it takes.
     pub stablecoins: Vec<Stablecoin>,
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use tidemark_schemas::asyncapi::Installation;
-use tidemark_schemas::{Cleanup, KeyKind, Layout, SchemaName, Topic};
+use tidemark_schemas::{Cleanup, DeferLevel, KeyKind, Layout, RetryLevel, SchemaName, Topic};
 
 fn document(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name)
@@ -78,8 +78,12 @@ fn table() -> String {
         for topic in Topic::ALL.into_iter().filter(|topic| topic.guide().is_public == is_public) {
             // One row for all delays.
             let (name, is_further) = match topic {
-                Topic::WebhooksRetry(level) => ("webhooks.retry.1s … .1024s", level > 0),
-                Topic::WebhooksDefer(level) => ("webhooks.defer.5s, .60s", level > 0),
+                Topic::WebhooksRetry(level) => {
+                    ("webhooks.retry.1s … .1024s", level != RetryLevel::ALL[0])
+                }
+                Topic::WebhooksDefer(level) => {
+                    ("webhooks.defer.5s, .60s", level != DeferLevel::First)
+                }
                 _ => (topic.name(), false),
             };
             if is_further {
@@ -102,7 +106,7 @@ fn table() -> String {
                 spec.schema,
                 guide.key,
                 topic.partitions(&layout),
-                guide.writers.join(", "),
+                guide.writers.iter().map(|stage| stage.as_str()).collect::<Vec<_>>().join(", "),
             ));
         }
     }

@@ -1,4 +1,4 @@
-//! What ingest tells: transfers, retracts, heads; and each chain's progress.
+//! What ingest publishes: transfers, retracts, heads, and each chain's progress.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,22 +15,18 @@ pub struct Block {
     pub number: i64,
     /// Hash. Identifies it.
     pub hash: BlockHash,
-    /// Its time, by the chain.
     pub timestamp: UnixSeconds,
 }
 
 /// A record of `transfers.raw`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChainRecord {
-    /// The chain.
     pub blockchain: Blockchain,
     /// How often the chain had been rewound.
     pub epoch: Epoch,
     /// The transfer's block, or the head.
     pub block: Block,
-    /// When ingest saw it.
     pub observed_at: UnixMicros,
-    /// What it tells.
     pub body: ChainBody,
 }
 
@@ -48,22 +44,18 @@ pub enum ChainBody {
 /// A Transfer event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
-    /// Coin.
     #[serde(rename = "token")]
     pub stablecoin: Stablecoin,
     /// The contract that emitted it.
     pub contract: Address,
-    /// Sender.
     pub from_address: Address,
     /// The configured wallet.
     pub to_address: Address,
-    /// Transaction.
     pub tx_hash: TxHash,
     /// Position of the event in its block.
     pub log_index: i32,
     /// Position among the equal transfers of its transaction.
     pub ordinal: i32,
-    /// Amount.
     pub value: Amount,
 }
 
@@ -192,7 +184,6 @@ impl Record for ChainRecord {
 /// A record of `chains`: how far a chain is scanned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChainProgress {
-    /// The chain.
     pub blockchain: Blockchain,
     /// How often it was rewound.
     pub epoch: Epoch,

@@ -12,13 +12,10 @@ use crate::{
 /// A record of `orders.commands`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OrderCommand {
-    /// The order.
     pub order_id: OrderId,
     /// Names the command, so that its sender finds the answer; none from the processor itself.
     pub command_id: Option<CommandId>,
-    /// When it was given.
     pub issued_at: UnixMicros,
-    /// What is to be done.
     pub body: OrderCommandBody,
 }
 
@@ -35,37 +32,28 @@ pub enum OrderCommandBody {
     MarkPaid,
     /// A deposit is reserved.
     DepositOpened {
-        /// Which of the order's deposits.
         slot: i32,
-        /// Its id.
         deposit_id: DepositId,
         /// What the customer pays.
         value: Amount,
     },
     /// The wallet asked takes no deposit.
     DepositRefused {
-        /// Which of the order's deposits.
         slot: i32,
         /// The wallet that refuses: a repeated refusal must not count for the next one asked.
         wallet_address: Address,
-        /// Why.
         reason: RefusalReason,
     },
-    /// A deposit stopped waiting.
     DepositClosed {
-        /// Which of the order's deposits.
         slot: i32,
-        /// Why.
         reason: CloseReason,
     },
     /// A transfer that fits was seen.
     CandidateSeen {
-        /// The transfer.
         transfer_id: TransferId,
     },
     /// It will not pay.
     CandidateGone {
-        /// The transfer.
         transfer_id: TransferId,
     },
     /// A confirmed transfer asks to pay the order.
@@ -79,17 +67,13 @@ pub enum OrderCommandBody {
 pub struct CreateOrder {
     /// The merchant's own reference, as given.
     pub merchant_order_id: String,
-    /// What the order asks for.
     pub amount: Amount,
     /// The same as the merchant wrote it.
     pub amount_text: String,
-    /// Where its webhooks go.
     pub webhook_url: String,
     /// Only transfers from this sender count, if set.
     pub expecting_wallet_address: Option<Address>,
-    /// Chain fixed by the merchant.
     pub blockchain: Option<Blockchain>,
-    /// Coin fixed by the merchant.
     pub stablecoin: Option<Stablecoin>,
     /// Transfers in blocks after this do not pay it.
     pub expires_at: UnixSeconds,
@@ -100,9 +84,7 @@ pub struct CreateOrder {
 /// A choice of chain and stablecoin, with what configuration adds to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaymentRequest {
-    /// Chain.
     pub blockchain: Blockchain,
-    /// Coin.
     #[serde(rename = "token")]
     pub stablecoin: Stablecoin,
     /// Wallets that take it, in the order to try.
@@ -121,11 +103,9 @@ pub struct PaymentRequest {
 /// A confirmed transfer and the deposit it fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settle {
-    /// The transfer.
     pub transfer_id: TransferId,
     /// Which of the order's deposits it fits.
     pub slot: i32,
-    /// That deposit's id.
     pub deposit_id: DepositId,
     /// Where the answer goes: the chain of the lane.
     pub blockchain: Blockchain,
@@ -136,17 +116,11 @@ pub struct Settle {
 /// A record of `deposits.commands`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DepositCommand {
-    /// The order.
     pub order_id: OrderId,
-    /// Which of the order's deposits.
     pub slot: i32,
-    /// Chain of the lane.
     pub blockchain: Blockchain,
-    /// Wallet of the lane.
     pub wallet_address: Address,
-    /// When it was given.
     pub issued_at: UnixMicros,
-    /// What is to be done.
     pub body: DepositCommandBody,
 }
 
@@ -155,21 +129,16 @@ pub struct DepositCommand {
 pub enum DepositCommandBody {
     /// Reserve an amount and wait for it.
     Open(OpenDeposit),
-    /// Stop waiting.
     Close {
-        /// Why.
         reason: CloseReason,
     },
     /// The transfer paid the order.
     Settled {
-        /// The transfer.
         transfer_id: TransferId,
     },
     /// The transfer may not pay the order.
     Refused {
-        /// The transfer.
         transfer_id: TransferId,
-        /// Why.
         reason: UnknownReason,
     },
 }
@@ -177,7 +146,6 @@ pub enum DepositCommandBody {
 /// What to reserve.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenDeposit {
-    /// Coin.
     #[serde(rename = "token")]
     pub stablecoin: Stablecoin,
     /// The order's amount: the least to reserve.
@@ -188,13 +156,9 @@ pub struct OpenDeposit {
     pub started_at: UnixSeconds,
     /// Transfers in blocks up to here count.
     pub expires_at: UnixSeconds,
-    /// See [`PaymentRequest`].
     pub nudge_step: Amount,
-    /// See [`PaymentRequest`].
     pub nudge_limit: Amount,
-    /// See [`PaymentRequest`].
     pub late_window_seconds: i64,
-    /// See [`PaymentRequest`].
     pub skew_seconds: i64,
 }
 

@@ -11,35 +11,27 @@ use crate::{
 /// A record of `orders`: the whole order after each change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
-    /// The order.
     pub order_id: OrderId,
     /// Counts its records from 1.
     pub version: i64,
     /// Version clock: strictly increasing per order, the write time of its rows.
     pub updated_at: UnixMicros,
-    /// What changed it.
     pub cause: OrderCause,
     /// The command that this record answers, if one of the api's did it.
     pub command_id: Option<CommandId>,
-    /// Status (spec 3.1).
     pub status: OrderStatus,
     /// Whether this change moved the status: then a webhook is due (spec 6.1).
     pub status_changed: bool,
     /// The merchant's own reference, as given.
     pub merchant_order_id: String,
-    /// What the order asks for.
     pub amount: Amount,
     /// The same as the merchant wrote it; this is what is shown.
     pub amount_text: String,
-    /// Where its webhooks go.
     pub webhook_url: String,
     /// Only transfers from this sender count, if set.
     pub expecting_wallet_address: Option<Address>,
-    /// Chain fixed by the merchant.
     pub blockchain: Option<Blockchain>,
-    /// Coin fixed by the merchant.
     pub stablecoin: Option<Stablecoin>,
-    /// When it was created.
     pub created_at: UnixSeconds,
     /// Transfers in blocks after this do not pay it.
     pub expires_at: UnixSeconds,
@@ -59,19 +51,14 @@ plain_record!(Order);
 pub struct OrderDeposit {
     /// Position among the order's deposits, from 0.
     pub slot: i32,
-    /// Chain.
     pub blockchain: Blockchain,
-    /// Coin.
     #[serde(rename = "token")]
     pub stablecoin: Stablecoin,
-    /// Where it stands.
     pub state: DepositState,
-    /// Its id, once open.
     pub deposit_id: Option<DepositId>,
     /// The wallet asked, or reserved at.
     pub wallet_address: Address,
     /// What the customer pays, once open.
     pub value: Option<Amount>,
-    /// When it began to wait.
     pub started_at: UnixSeconds,
 }

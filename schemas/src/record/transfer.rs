@@ -15,19 +15,15 @@ pub struct Transfer {
     pub transfer_id: TransferId,
     /// Version clock: strictly increasing per transfer.
     pub updated_at: UnixMicros,
-    /// Chain.
     pub blockchain: Blockchain,
     /// The block that holds it, or held it last.
     pub block: Block,
-    /// The event.
     pub observation: Observation,
-    /// Its amount as text.
     pub value_text: String,
     /// Whether the required confirmations were reached.
     pub blockchain_confirmed: bool,
     /// When it was first seen.
     pub created_at: UnixSeconds,
-    /// Status (spec 3.2).
     pub status: TransferStatus,
     /// The fulfillment, when matched.
     pub fulfillment_id: Option<FulfillmentId>,

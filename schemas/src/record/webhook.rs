@@ -10,13 +10,9 @@ use crate::{AttemptOutcome, DeliveryKind, OrderId, TransferId, UnixMicros};
 pub struct Delivery {
     /// Names the event: the same on every attempt.
     pub event_id: String,
-    /// What it tells.
     pub kind: DeliveryKind,
-    /// The order, for `order_status_changed`.
     pub order_id: Option<OrderId>,
-    /// The transfer, for `unknown_transfer`.
     pub transfer_id: Option<TransferId>,
-    /// Where to POST.
     pub url: String,
     /// The exact JSON to send.
     pub body: String,
@@ -24,7 +20,6 @@ pub struct Delivery {
     pub attempt: i32,
     /// An operator asked for it: one attempt, no retries.
     pub manual: bool,
-    /// When the event was emitted.
     pub emitted_at: UnixMicros,
 }
 plain_record!(Delivery);
@@ -44,25 +39,16 @@ impl Delivery {
 /// A record of `webhooks.attempts`: one POST that was made, or could not be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
-    /// The event.
     pub event_id: String,
-    /// What it tells.
     pub kind: DeliveryKind,
-    /// The order, for `order_status_changed`.
     pub order_id: Option<OrderId>,
-    /// The transfer, for `unknown_transfer`.
     pub transfer_id: Option<TransferId>,
-    /// Number of the attempt, from 1.
     pub attempt: i32,
-    /// Whether an operator asked for it.
     pub manual: bool,
-    /// When it began.
     pub attempted_at: UnixMicros,
-    /// How it ended.
     pub outcome: AttemptOutcome,
     /// The status, if there was an answer.
     pub http_status: Option<i32>,
-    /// How long it took.
     pub duration_ms: i64,
 }
 plain_record!(Attempt);

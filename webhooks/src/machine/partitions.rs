@@ -155,7 +155,7 @@ impl Partitions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use schemas::{Partition, Topic};
+    use schemas::{DeferLevel, Partition, RetryLevel, Topic};
 
     fn of(topic: Topic) -> TopicPartition {
         TopicPartition { topic, partition: Partition(0) }
@@ -187,7 +187,8 @@ mod tests {
 
     #[test]
     fn the_longest_due_first_and_never_early() {
-        let (long, short) = (Topic::WebhooksRetry(3), Topic::WebhooksRetry(0));
+        let (long, short) =
+            (Topic::WebhooksRetry(RetryLevel::ALL[3]), Topic::WebhooksRetry(RetryLevel::ALL[0]));
         let mut partitions = owning(&[long, short]);
         partitions.receive(record(long, 0, 100));
         partitions.receive(record(short, 0, 104));
@@ -203,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_partition_is_paused_while_it_holds_records() {
-        let topic = Topic::WebhooksRetry(0);
+        let topic = Topic::WebhooksRetry(RetryLevel::ALL[0]);
         let mut partitions = owning(&[topic]);
         assert_eq!(partitions.pause_changes(), []);
         partitions.receive(record(topic, 0, 100));
@@ -234,7 +235,7 @@ mod tests {
     fn lost_partitions_and_known_records_are_ignored() {
         let topic = Topic::WebhooksDispatch;
         let mut partitions = owning(&[topic]);
-        partitions.receive(record(Topic::WebhooksDefer(0), 0, 0));
+        partitions.receive(record(Topic::WebhooksDefer(DeferLevel::First), 0, 0));
         assert_eq!(partitions.next_due(), None);
         partitions.receive(record(topic, 0, 0));
         partitions.receive(record(topic, 0, 0));
@@ -244,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_full_window_holds_its_own_lane_back_alone() {
-        let (hot, other) = (Topic::WebhooksDispatch, Topic::WebhooksDefer(0));
+        let (hot, other) = (Topic::WebhooksDispatch, Topic::WebhooksDefer(DeferLevel::First));
         let mut partitions = owning(&[hot, other]);
         for offset in 0..=super::super::tracker::WINDOW {
             partitions.receive(record(hot, offset, 0));

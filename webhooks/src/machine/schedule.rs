@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use schemas::record::{Attempt, Delivery};
-use schemas::{AttemptOutcome, Topic, UnixMicros};
+use schemas::{AttemptOutcome, DeferLevel, RetryLevel, Topic, UnixMicros};
 
 use crate::config::ATTEMPTS_MAX;
 
@@ -64,8 +64,8 @@ pub(crate) fn decide(delivery: &Delivery, answer: &Answer, max_attempts: i32) ->
 
 fn decide_next(delivery: &Delivery, max_attempts: i32) -> (Topic, Delivery) {
     let failed = delivery.attempt;
-    match u8::try_from(failed - 1) {
-        Ok(level) if failed < max_attempts => {
+    match RetryLevel::after(failed) {
+        Some(level) if failed < max_attempts => {
             let next = Delivery { attempt: failed + 1, ..delivery.clone() };
             (Topic::WebhooksRetry(level), next)
         }
@@ -78,8 +78,8 @@ fn decide_next(delivery: &Delivery, max_attempts: i32) -> (Topic, Delivery) {
 /// records.
 pub(crate) fn defer_to(from: Topic) -> Topic {
     match from {
-        Topic::WebhooksDefer(_) => Topic::WebhooksDefer(1),
-        _ => Topic::WebhooksDefer(0),
+        Topic::WebhooksDefer(_) => Topic::WebhooksDefer(DeferLevel::Further),
+        _ => Topic::WebhooksDefer(DeferLevel::First),
     }
 }
 
@@ -168,19 +168,22 @@ mod tests {
     fn the_first_delay_scales_every_wait() {
         let ten = Duration::from_millis(10);
         assert_eq!(due_at(Topic::WebhooksDispatch, UnixMicros(7), ten), UnixMicros(7));
-        assert_eq!(due_at(Topic::WebhooksRetry(10), UnixMicros(7), ten), UnixMicros(10_240_007));
-        assert_eq!(due_at(Topic::WebhooksDefer(0), UnixMicros(7), SECOND), UnixMicros(5_000_007));
-        assert_eq!(due_at(Topic::WebhooksDefer(1), UnixMicros(7), ten), UnixMicros(600_007));
+        let last = Topic::WebhooksRetry(RetryLevel::ALL[10]);
+        assert_eq!(due_at(last, UnixMicros(7), ten), UnixMicros(10_240_007));
+        let [first, further] = [DeferLevel::First, DeferLevel::Further].map(Topic::WebhooksDefer);
+        assert_eq!(due_at(first, UnixMicros(7), SECOND), UnixMicros(5_000_007));
+        assert_eq!(due_at(further, UnixMicros(7), ten), UnixMicros(600_007));
     }
 
     #[test]
-    fn who_is_defer_again_waits_longer() {
+    fn a_delivery_deferred_again_waits_longer() {
+        use DeferLevel::{First, Further};
         for (from, level) in [
-            (Topic::WebhooksDispatch, 0),
-            (Topic::WebhooksRetry(0), 0),
-            (Topic::WebhooksRetry(10), 0),
-            (Topic::WebhooksDefer(0), 1),
-            (Topic::WebhooksDefer(1), 1),
+            (Topic::WebhooksDispatch, First),
+            (Topic::WebhooksRetry(RetryLevel::ALL[0]), First),
+            (Topic::WebhooksRetry(RetryLevel::ALL[10]), First),
+            (Topic::WebhooksDefer(First), Further),
+            (Topic::WebhooksDefer(Further), Further),
         ] {
             assert_eq!(defer_to(from), Topic::WebhooksDefer(level), "{from}");
         }

@@ -12,7 +12,7 @@ use log::consumer::{Handler, Member, POLL_TIMEOUT, Plan};
 use log::{Assigned, Envelope, NewRecord, Record, StageContext, Step, TopicPartition, dead_letter};
 use runtime::Clock;
 use schemas::record::Delivery;
-use schemas::{AttemptOutcome, Layout, RETRY_DELAYS_SECONDS, Topic, UnixMicros};
+use schemas::{AttemptOutcome, Layout, SchemaName, Stage, Topic, UnixMicros};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tracing::Instrument;
@@ -79,12 +79,8 @@ impl Handler for Deliverer {
     type Error = Error;
 
     fn topics(&self) -> Vec<Topic> {
-        let levels = 0_u8..;
-        let retries = levels.zip(RETRY_DELAYS_SECONDS);
-        [Topic::WebhooksDispatch, Topic::WebhooksDefer(0), Topic::WebhooksDefer(1)]
-            .into_iter()
-            .chain(retries.map(|(level, _)| Topic::WebhooksRetry(level)))
-            .collect()
+        let carries_delivery = |topic: &Topic| topic.spec().schema == SchemaName::Delivery;
+        Topic::read_by(Stage::Webhooks).filter(carries_delivery).collect()
     }
 
     fn assigned(&mut self, assigned: Vec<Assigned>, _member: &mut Member<'_>) -> Result<(), Error> {

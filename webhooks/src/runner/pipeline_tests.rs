@@ -10,7 +10,7 @@ use log::embedded::EmbeddedLog;
 use log::{Log, Offset, StageContext, TopicPartition};
 use runtime::{Clock, ManualClock, SystemClock};
 use schemas::record::{Attempt, Delivery, Order, Record, Transfer, example};
-use schemas::{AttemptOutcome, OrderId, OrderStatus, Topic, TransferId};
+use schemas::{AttemptOutcome, DeferLevel, OrderId, OrderStatus, Topic, TransferId};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -194,7 +194,10 @@ async fn a_silent_receiver_delays_nobody_else() {
     // Two wait for its answer. The others wait a second for their turn, then five more.
     until("two calls", || silent.calls().len() == 2).await;
     clock.advance(Duration::from_secs(1));
-    until("the deferral", || read::<Delivery>(&log, Topic::WebhooksDefer(0)).len() == 18).await;
+    until("the deferral", || {
+        read::<Delivery>(&log, Topic::WebhooksDefer(DeferLevel::First)).len() == 18
+    })
+    .await;
     silent.open();
     clock.advance(Duration::from_secs(5));
     until("delivery to the other one", || attempts(&log).len() == 40).await;

@@ -7,7 +7,7 @@ use log::consumer::{Consumer, Handler};
 use log::{NewRecord, Offset, StepError};
 use runtime::Clock;
 use schemas::record::{DeadLetter, Delivery, Order, example};
-use schemas::{OrderStatus, Topic};
+use schemas::{DeferLevel, OrderStatus, RetryLevel, Topic};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
@@ -19,8 +19,10 @@ use crate::config::Config;
 use crate::error::Error;
 
 const DISPATCH: Topic = Topic::WebhooksDispatch;
-const TOPICS: [Topic; 4] =
-    [DISPATCH, Topic::WebhooksRetry(0), Topic::WebhooksDefer(0), Topic::WebhooksDefer(1)];
+const RETRY: Topic = Topic::WebhooksRetry(RetryLevel::ALL[0]);
+const DEFER: Topic = Topic::WebhooksDefer(DeferLevel::First);
+const DEFER_FURTHER: Topic = Topic::WebhooksDefer(DeferLevel::Further);
+const TOPICS: [Topic; 4] = [DISPATCH, RETRY, DEFER, DEFER_FURTHER];
 
 fn deliverer(log: &Scripted, config: &Config) -> Consumer<Deliverer> {
     deliverer_until(log, config, &CancellationToken::new())
@@ -70,7 +72,7 @@ async fn an_aborted_step_is_committed_later_without_another_post() {
     let mut called = receiver.called();
     called.sort();
     assert_eq!(called, names(&[("a", 1), ("b", 1)]));
-    let retries: Vec<Delivery> = log.read(Topic::WebhooksRetry(0));
+    let retries: Vec<Delivery> = log.read(RETRY);
     assert_eq!(retries, [Delivery { attempt: 2, ..delivery("b", &receiver.url()) }]);
     assert_eq!(log.committed(DISPATCH).unwrap().offset, Offset(2));
 }
@@ -197,7 +199,7 @@ async fn a_busy_receiver_is_defer_which_is_no_attempt_and_others_are_not() {
     dispatch(&log, &["quick"], &quick.url());
     let mut deliverer = deliverer(&log, &config);
     // One is under way, eleven wait for a moment, then they are deferred.
-    let deferred = || log.read::<Delivery>(Topic::WebhooksDefer(0));
+    let deferred = || log.read::<Delivery>(DEFER);
     turn_until(&mut deliverer, || log.attempts().len() == 1);
     assert_eq!((quick.calls().len(), deferred().len()), (1, 0));
     log.clock().advance(Duration::from_secs(1));
@@ -225,12 +227,12 @@ async fn who_is_defer_again_waits_a_minute_each_time() {
     let mut deliverer = deliverer(&log, &config);
     turn_until(&mut deliverer, || receiver.calls().len() == 1);
     let (clock, tick) = (log.clock(), Duration::from_millis(100));
-    let deferred = |level| log.read::<Delivery>(Topic::WebhooksDefer(level));
+    let deferred = |topic| log.read::<Delivery>(topic);
     // After the wait of its topic it waits for its host for a second.
     for (seconds, counts) in [(1, (1, 0)), (6, (1, 1)), (61, (1, 2)), (61, (1, 3))] {
         let begun = clock.now();
         turn_until(&mut deliverer, || {
-            let is_there = (deferred(0).len(), deferred(1).len()) == counts;
+            let is_there = (deferred(DEFER).len(), deferred(DEFER_FURTHER).len()) == counts;
             if !is_there {
                 clock.advance(tick);
             }
@@ -240,7 +242,7 @@ async fn who_is_defer_again_waits_a_minute_each_time() {
         assert_eq!(waited, seconds, "until {counts:?}");
     }
     let b = delivery("b", &receiver.url());
-    assert_eq!(deferred(1), [b.clone(), b.clone(), b], "the same, and no attempt");
+    assert_eq!(deferred(DEFER_FURTHER), [b.clone(), b.clone(), b], "the same, and no attempt");
     assert_eq!(log.attempts(), []);
     receiver.open();
     turn_until(&mut deliverer, || log.attempts().len() == 1);
@@ -257,7 +259,7 @@ async fn a_burst_for_a_quick_receiver_is_not_defer() {
     dispatch(&log, &events.iter().map(String::as_str).collect::<Vec<_>>(), &receiver.url());
     let mut deliverer = deliverer(&log, &config());
     turn_until(&mut deliverer, || log.attempts().len() == 600);
-    assert_eq!(log.read::<Delivery>(Topic::WebhooksDefer(0)), []);
+    assert_eq!(log.read::<Delivery>(DEFER), []);
     assert_eq!(receiver.calls().len(), 600);
 }
 

@@ -10,7 +10,6 @@ use crate::{CommandId, EntryKind, Epoch, SchemaName, UnixSeconds};
 /// A value of `processor.matching.changelog`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MatchingEntry {
-    /// The lane itself.
     Lane(LaneEntry),
     /// One deposit, live or in its late window.
     Deposit(DepositEntry),
@@ -36,11 +35,8 @@ pub struct LaneEntry {
 /// A deposit with what its record does not show.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DepositEntry {
-    /// Its public part.
     pub deposit: Deposit,
-    /// See [`PaymentRequest`].
     pub skew_seconds: i64,
-    /// See [`PaymentRequest`].
     pub late_window_seconds: i64,
     /// When closed: until which chain time its amount stays reserved.
     pub release_at: Option<UnixSeconds>,
@@ -49,7 +45,6 @@ pub struct DepositEntry {
 /// A transfer with what its record does not show.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransferEntry {
-    /// Its public part.
     pub transfer: Transfer,
     /// Epoch of its current inclusion.
     pub epoch: Epoch,
@@ -105,7 +100,6 @@ impl Record for MatchingEntry {
 /// A value of `processor.orders.changelog`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrdersEntry {
-    /// Its public part.
     pub order: Order,
     /// Choices that are not answered yet.
     #[serde(default)]
@@ -116,9 +110,7 @@ plain_record!(OrdersEntry);
 /// A choice of chain and stablecoin on its way through the wallets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingChoice {
-    /// Which of the order's deposits.
     pub slot: i32,
-    /// The command to answer.
     pub command_id: Option<CommandId>,
     /// The choice, with the wallets that are still to be tried.
     pub payment: PaymentRequest,

@@ -1,0 +1,18 @@
+//! What needs an operator.
+
+use serde::{Deserialize, Serialize};
+
+use super::plain_record;
+use crate::{AlertKind, Blockchain, OrderId, TransferId, UnixMicros};
+
+/// A record of `alerts`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alert {
+    pub kind: AlertKind,
+    pub blockchain: Blockchain,
+    pub transfer_id: Option<TransferId>,
+    pub order_id: Option<OrderId>,
+    pub message: String,
+    pub raised_at: UnixMicros,
+}
+plain_record!(Alert);
