@@ -30,7 +30,7 @@ const WALLETS: [Address; 2] = [account(0x11), account(0x12)];
 const SENDERS: [Address; 3] = [account(0x21), account(0x22), account(0)];
 /// Few, next to each other, one of them large: choices collide, and are nudged into each other.
 const PRICES: [u128; 3] = [1_000, 1_001, 6_000];
-const SKEW_SECONDS: i64 = 60;
+const SKEW_SECONDS: u32 = 60;
 
 /// What happens outside.
 #[derive(Debug, Clone)]
@@ -139,11 +139,11 @@ impl World {
         }
     }
 
-    fn late_window_seconds(self) -> i64 {
+    fn late_window_seconds(self) -> u32 {
         match self {
             Self::Wild => 1200,
             // A transfer seen by then is confirmed or given up: how long it holds its amount is open.
-            Self::Settled => 9 * LEAP + 500,
+            Self::Settled => u32::try_from(9 * LEAP + 500).unwrap(),
         }
     }
 }

@@ -13,20 +13,20 @@
 //! compaction drops the entries that tell the steps apart.
 
 mod changelog;
-mod machine;
 mod output;
 mod reading;
 mod search;
+mod version;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 
-use log::{Offset, TopicPartition};
-use schemas::{OrderId, Partition, Topic};
+use log::{NewRecord, Offset, TopicPartition};
+use processor::machine::{Broken, matching, orders};
+use processor::wire::Wire;
+use schemas::{Layout, OrderId, Partition, Topic};
 
 use crate::machine_model::pipeline::Delivered;
-use machine::Folded;
-pub use machine::{Lane, Orders};
 use output::Outputs;
 pub use reading::{Positions, Reading, committed};
 
@@ -60,6 +60,8 @@ pub enum FlawKind {
     Uncommitted,
     /// Outputs stand in an order that no order of the inputs gives.
     Disordered,
+    /// The machine finds an invariant broken.
+    Broken,
 }
 
 /// Why what is on the log is not what follows from its inputs.
@@ -77,6 +79,12 @@ impl Flaw {
     }
 }
 
+impl From<Broken> for Flaw {
+    fn from(broken: Broken) -> Self {
+        Self::new(FlawKind::Broken, broken.to_string())
+    }
+}
+
 impl fmt::Display for Flaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}: {}", self.kind, self.text)
@@ -84,11 +92,23 @@ impl fmt::Display for Flaw {
 }
 
 /// An entry of a changelog: its key, and its encoded value or none where it is gone.
-pub type Change = (String, Option<Vec<u8>>);
+type Change = (String, Option<Vec<u8>>);
+
+/// What a step writes to the changelog.
+fn changes<M: Wire>(machine: &M, partition: Partition) -> Vec<Change> {
+    let records = processor::wire::changelog(machine, partition).expect("rows fit their schema");
+    let change = |record: NewRecord| (String::from_utf8_lossy(&record.key).into(), record.value);
+    records.into_iter().map(change).collect()
+}
+
+/// A machine of a partition that has read nothing.
+fn fresh<M: Wire>(partition: Partition, layout: Layout) -> M {
+    M::fresh(partition, &layout).expect("the layout has this partition")
+}
 
 /// One input as its machine took it.
 #[derive(Debug)]
-pub struct Taken<M: Folded> {
+pub struct Taken<M: Wire> {
     /// Where it is.
     pub from: Place,
     /// The input that it comes from, if it was written by the processor.
@@ -103,9 +123,9 @@ pub struct Taken<M: Folded> {
 #[derive(Debug)]
 pub struct Explanation {
     /// What each lane took.
-    pub lanes: BTreeMap<Partition, Vec<Taken<Lane>>>,
+    pub lanes: BTreeMap<Partition, Vec<Taken<matching::State>>>,
     /// What each partition of orders took.
-    pub orders: BTreeMap<Partition, Vec<Taken<Orders>>>,
+    pub orders: BTreeMap<Partition, Vec<Taken<orders::State>>>,
     /// How many outputs are explained.
     pub outputs: usize,
 }
@@ -123,7 +143,7 @@ pub fn explain(reading: &Reading, committed: &Positions) -> Result<Explanation, 
     })
 }
 
-fn fold_all<M: Folded>(
+fn fold_all<M: Wire>(
     reading: &Reading,
     committed: &Positions,
     outputs: &Outputs,
@@ -132,8 +152,9 @@ fn fold_all<M: Folded>(
     let mut all = BTreeMap::new();
     for partition in M::CHANGELOG.all_partitions(&layout) {
         let entries = reading.records(TopicPartition { topic: M::CHANGELOG, partition });
-        let inputs = M::INPUTS
-            .iter()
+        // Commands first: where both fit, the command is the one that a later head may spoil.
+        let topics = M::INPUTS.iter().rev();
+        let inputs = topics
             .map(|topic| reading.below(TopicPartition { topic: *topic, partition }, committed));
         let inputs: Vec<_> = inputs.collect();
         let taken = search::order(partition, layout, &inputs, outputs, entries)?;
@@ -157,15 +178,14 @@ impl Explanation {
     #[must_use]
     pub fn delivered(&self, lane: Partition) -> Vec<Delivered> {
         let lane_inputs = self.lanes.get(&lane).map_or(&[][..], Vec::as_slice);
-        let orders_of_lane: BTreeSet<OrderId> =
-            lane_inputs.iter().filter_map(Lane::order).collect();
+        let orders_of_lane: BTreeSet<OrderId> = lane_inputs.iter().filter_map(order).collect();
         let mut story = Story { told: HashSet::new(), delivered: Vec::new() };
         let mut lane_inputs = lane_inputs.iter().peekable();
         let mut orders: Vec<_> = self
             .orders
             .values()
             .map(|taken| {
-                let of_lane = |t: &&Taken<Orders>| {
+                let of_lane = |t: &&Taken<orders::State>| {
                     t.input.as_ref().is_some_and(|c| orders_of_lane.contains(&c.order_id))
                 };
                 taken.iter().filter(of_lane).peekable()
@@ -201,6 +221,14 @@ impl Explanation {
                 return story.delivered;
             }
         }
+    }
+}
+
+/// The order that an input of a lane is about.
+fn order(taken: &Taken<matching::State>) -> Option<OrderId> {
+    match &taken.input {
+        Some(matching::Input::Command(command)) => Some(command.order_id),
+        Some(matching::Input::Chain(_)) | None => None,
     }
 }
 

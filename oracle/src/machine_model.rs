@@ -269,9 +269,9 @@ impl Shop {
                     wallet: *wallet,
                     value,
                     sender: order.sender,
-                    from: at.plus(-request.skew_seconds),
+                    from: at.plus(-i64::from(request.skew_seconds)),
                     until: order.expires_at,
-                    late_window_seconds: request.late_window_seconds,
+                    late_window_seconds: i64::from(request.late_window_seconds),
                     closed: None,
                     released: false,
                 });

@@ -1,7 +1,9 @@
 //! What may end the processor.
 
-/// Why a machine's runner stopped. All of them are fatal: nothing uncommitted is lost, a restart goes on
-/// from the last step.
+use crate::machine::Broken;
+
+/// Why a machine's runner stopped. All of them are fatal: nothing of the step is committed, a restart
+/// resumes from the last one.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The log cannot be used.
@@ -13,13 +15,19 @@ pub enum Error {
     /// An output does not fit its schema.
     #[error("an output cannot be encoded: {0}")]
     Encode(#[from] schemas::CodecError),
-    /// The changelog holds something that this version did not write, or that does not fit the places of
-    /// the group.
+    /// The changelog holds something that this version did not write, or that does not fit the
+    /// positions of the group.
     #[error("the changelog {partition} cannot be restored: {cause}")]
-    Changelog {
-        /// Which changelog.
-        partition: log::TopicPartition,
-        /// What is wrong with it.
-        cause: String,
+    Changelog { partition: log::TopicPartition, cause: String },
+    /// What a machine decided contradicts what it has promised.
+    #[error(
+        "{cause} (at {at}). The partition stops before anything of this step is committed: this \
+         version has a defect, or its changelog was damaged. Keep the log as it is and report it; a \
+         restart stops at the same record, a corrected version continues from it"
+    )]
+    Broken {
+        /// The input at which it was found.
+        at: String,
+        cause: Broken,
     },
 }

@@ -5,12 +5,15 @@
 //! **Invariants:** everything it writes is a function of what it read, committed in one step with how far
 //! it read; a state restored from the changelog equals the state that was lost.
 //!
+//! An invariant that does not hold where money moves ends the partition before the step is committed.
+//!
 //! Deliberately not here: configuration and time (both arrive in records), tables, webhooks, chains.
 
 mod error;
 pub mod machine;
 mod metrics;
 mod runner;
+pub mod wire;
 
 pub use error::Error;
 pub use runner::{run_matching, run_orders};

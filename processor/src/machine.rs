@@ -1,9 +1,107 @@
 //! The two state machines: pure, synchronous, without clock or configuration.
 //!
-//! Each takes a record of the log and returns effects; time is in the record. What a machine changed
-//! since the last commit is in its journal: from it come the changelog and, if the step is aborted, the
-//! way back.
+//! Each takes a record of the log and returns effects; time is in the record. A machine remembers what
+//! it changed since the last commit: from that come the changelog and, if the step is aborted, the old
+//! state.
 
-pub mod journal;
+use std::fmt::Debug;
+
+use schemas::record::Record;
+use schemas::{CodecError, OrderId, UnixSeconds};
+
+/// Ends a function with [`Broken`] if the rule `$number` of `docs/invariants.md` does not hold.
+macro_rules! invariant {
+    ($number:expr, $holds:expr, $($what:tt)+) => {
+        if !$holds {
+            return Err($crate::machine::Broken::new($number, format!($($what)+)));
+        }
+    };
+}
+
 pub mod matching;
 pub mod orders;
+mod table;
+
+/// A rule of `docs/invariants.md` does not hold: this program is wrong, or its state is damaged. It is
+/// checked where money moves, also in release. Nothing of the step may be committed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("invariant {invariant} is broken: {what}")]
+pub struct Broken {
+    /// Its number in `docs/invariants.md`.
+    pub invariant: u8,
+    /// What was found.
+    pub what: String,
+}
+
+impl Broken {
+    fn new(invariant: u8, what: String) -> Self {
+        Self { invariant, what }
+    }
+}
+
+/// Why an entry of the changelog cannot be restored.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// The machine never writes such a key, or not with this entry.
+    #[error("{0:?} is no key of this changelog, or has the entry of another key")]
+    Key(String),
+    /// Its value is no entry.
+    #[error("entry {0:?}: {1}")]
+    Value(String, CodecError),
+    /// It contradicts the entries before it.
+    #[error(transparent)]
+    Broken(#[from] Broken),
+}
+
+/// A state machine over one partition of the log. Whoever runs it commits its effects, its changes and
+/// its input in one step, or undoes it.
+pub trait Machine: Clone + Debug {
+    /// What it takes.
+    type Input: Clone + Debug;
+    /// What follows, to be published.
+    type Effect: Clone + Debug + PartialEq;
+    /// A row of its state in the changelog.
+    type Entry: Record + Clone + Debug + PartialEq;
+
+    /// Takes one input and adds what follows from it to `effects`.
+    ///
+    /// # Errors
+    /// [`Broken`]: the state is of no more use, and nothing of the step may be committed.
+    fn decide(
+        &mut self,
+        input: &Self::Input,
+        effects: &mut Vec<Self::Effect>,
+    ) -> Result<(), Broken>;
+
+    /// What the step changed, for the changelog: key, and the entry or none where it is gone.
+    fn changes(&self) -> Vec<(String, Option<Self::Entry>)>;
+
+    /// The step is committed.
+    fn commit(&mut self);
+
+    /// The step did not happen: the state is as it was before it.
+    ///
+    /// # Errors
+    /// [`Broken`]: the state is of no more use.
+    fn undo(&mut self) -> Result<(), Broken>;
+
+    /// Takes an entry of the changelog.
+    ///
+    /// # Errors
+    /// [`RestoreError`]: the state is of no more use.
+    fn restore(&mut self, key: &str, entry: Option<&Self::Entry>) -> Result<(), RestoreError>;
+
+    /// The whole state as changelog entries, in a fixed order: two states are equal exactly when these
+    /// are.
+    fn snapshot(&self) -> Vec<(String, Self::Entry)>;
+
+    /// How many rows it holds.
+    fn rows(&self) -> usize;
+
+    /// Orders whose own timer has passed at `now`, first due first, at most `max`. Each needs a `tick`
+    /// on the log.
+    fn due(&self, now: UnixSeconds, max: usize) -> Vec<OrderId>;
+
+    /// The order whose timer this input is a tick of.
+    fn ticked(input: &Self::Input) -> Option<OrderId>;
+}

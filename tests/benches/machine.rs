@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use processor::machine::Machine;
 use processor::machine::matching::{Effect, Input, State};
 use schemas::record::{DepositCommand, DepositCommandBody, OrderCommandBody};
 use schemas::{Blockchain, Partition, UnixMicros};
@@ -13,7 +14,7 @@ const OPEN: usize = 1_000_000;
 const PAID: usize = 500_000;
 /// Transfers in a block.
 const BLOCK: usize = 100;
-/// Inputs in a step: how often the journal is committed.
+/// Inputs in a step: how often the state is committed.
 const STEP: usize = 4096;
 
 /// The answer that orders gives to a settle.
@@ -37,7 +38,7 @@ fn main() {
     let mut effects = Vec::new();
     let started = Instant::now();
     for number in 0..OPEN {
-        state.decide(&Input::Command(open(number)), &mut effects);
+        state.decide(&Input::Command(open(number)), &mut effects).unwrap();
         effects.clear();
         if number % STEP == 0 {
             state.commit();
@@ -62,12 +63,12 @@ fn main() {
     let started = Instant::now();
     for chunk in inputs.chunks(STEP) {
         for input in chunk {
-            state.decide(input, &mut effects);
+            state.decide(input, &mut effects).unwrap();
             answers.extend(effects.iter().filter_map(answer));
             effects.clear();
         }
         for input in &answers {
-            state.decide(input, &mut effects);
+            state.decide(input, &mut effects).unwrap();
             matched += effects.iter().filter(|e| matches!(e, Effect::Transfer(..))).count();
             effects.clear();
         }

@@ -151,7 +151,7 @@ fn child_runs_the_processor() {
     let telemetry = runtime::telemetry::Config {
         listen: None,
         // Forks that come too late are part of the shop's life.
-        filter: "info,processor::runner::matching=off".to_owned(),
+        filter: "info,processor::alert=off".to_owned(),
         json: false,
     };
     runtime::telemetry::init_log(&telemetry).unwrap();

@@ -29,7 +29,7 @@ const POLICY: Policy =
 const TTL_SECONDS: i64 = 45;
 /// How long, in real time, an order waits whose customer never chooses.
 const IDLE_TTL_SECONDS: i64 = 2;
-const LATE_WINDOW_SECONDS: i64 = 20;
+const LATE_WINDOW_SECONDS: u32 = 20;
 const DAY: i64 = 24 * 3600;
 
 /// The load, and what it knows of the shop.
@@ -205,7 +205,7 @@ impl Shop {
     /// Time passes until every window has ended and everything is forgotten that may be.
     pub(crate) fn pass_all_windows(&mut self) {
         let calm = std::iter::repeat_n(1, usize::try_from(POLICY.finality + 2).unwrap());
-        let leaps = std::iter::repeat_n(TTL_SECONDS + LATE_WINDOW_SECONDS, 4);
+        let leaps = std::iter::repeat_n(TTL_SECONDS + i64::from(LATE_WINDOW_SECONDS), 4);
         self.pass_time(calm.chain(leaps).chain([2 * DAY; 4]));
     }
 

@@ -66,8 +66,8 @@ pub(crate) struct Catalog {
     matching: Matching,
 }
 
-fn seconds(duration: Duration) -> i64 {
-    i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
+fn seconds(duration: Duration) -> u32 {
+    u32::try_from(duration.as_secs()).unwrap_or(u32::MAX)
 }
 
 impl Catalog {
@@ -82,7 +82,7 @@ impl Catalog {
 
     /// How many seconds a new order waits.
     pub(crate) fn ttl_seconds(&self) -> i64 {
-        seconds(self.orders.ttl)
+        i64::from(seconds(self.orders.ttl))
     }
 
     /// The configured wallets, in the order of the file (spec 2.6).

@@ -1,7 +1,7 @@
 //! The command that creates an order, and the first record of the order.
 
 use schemas::record::{CreateOrder, Order, OrderCommand, OrderCommandBody};
-use schemas::{CommandId, OrderCause, OrderId, OrderStatus, UnixMicros};
+use schemas::{CommandId, OrderId, UnixMicros};
 
 use super::catalog::{Catalog, Choice};
 use super::new_order::NewOrder;
@@ -39,30 +39,7 @@ pub(crate) fn create(
         }
         _ => None,
     };
-    let created_at = now.seconds();
-    let expires_at = created_at.plus(catalog.ttl_seconds());
-    let order = Order {
-        order_id,
-        version: 1,
-        updated_at: now,
-        cause: OrderCause::Created,
-        command_id: Some(command_id),
-        status: OrderStatus::Pending,
-        status_changed: false,
-        merchant_order_id: new.merchant_order_id.clone(),
-        amount: new.amount,
-        amount_text: new.amount_text.clone(),
-        webhook_url: new.webhook_url.clone(),
-        expecting_wallet_address: new.expecting_wallet_address,
-        blockchain: new.blockchain,
-        stablecoin: new.stablecoin,
-        created_at,
-        expires_at,
-        paid_by: None,
-        candidates: Vec::new(),
-        deposits: Vec::new(),
-    };
-    let body = OrderCommandBody::Create(CreateOrder {
+    let create = CreateOrder {
         merchant_order_id: new.merchant_order_id,
         amount: new.amount,
         amount_text: new.amount_text,
@@ -70,10 +47,16 @@ pub(crate) fn create(
         expecting_wallet_address: new.expecting_wallet_address,
         blockchain: new.blockchain,
         stablecoin: new.stablecoin,
-        expires_at,
+        expires_at: now.seconds().plus(catalog.ttl_seconds()),
         payment,
-    });
-    let command = OrderCommand { order_id, command_id: Some(command_id), issued_at: now, body };
+    };
+    let command = OrderCommand {
+        order_id,
+        command_id: Some(command_id),
+        issued_at: now,
+        body: OrderCommandBody::Create(create.clone()),
+    };
+    let order = Order::created(&command, &create);
     Ok(Creation { command, order })
 }
 

@@ -1,13 +1,11 @@
-//! The api as a caller sees it: real sockets, real log and store, and a scripted processor that
+//! The api as a caller sees it: real sockets, real log and store, and the processor that
 //! answers commands. One test for each row of the interface that the api carries.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
-#![expect(clippy::panic, reason = "a test stops at the first surprise")]
 
 mod admin;
 mod create;
 mod fault;
-mod processor;
 mod registry;
 mod service;
 mod user;

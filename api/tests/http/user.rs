@@ -1,14 +1,18 @@
 //! The checkout's API, as `docs/API.md` describes it.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use reqwest::Method;
-use schemas::record::{Order, OrderCommandBody};
-use schemas::{OrderStatus, Secret, TransferId, UnixSeconds, sign_checkout};
+use schemas::record::{ChainBody, Observation, Order, OrderCommandBody, example};
+use schemas::{
+    Amount, OrderStatus, Secret, Stablecoin, Topic, TransferId, UnixSeconds, sign_checkout,
+};
 use serde_json::{Value, json};
 use store::Change;
 
-use crate::processor::Script;
 use crate::world::{
-    Answer, MERCHANT_SECRET, NOW, ORIGIN, World, fields, new_order, new_order_with, wallet,
+    Answer, MERCHANT_SECRET, NOW, ORIGIN, World, config, fields, new_order, new_order_with, wallet,
 };
 
 fn routes(order_id: &str) -> [(Method, String); 4] {
@@ -131,6 +135,8 @@ async fn chains_are_those_that_the_order_can_be_paid_on() {
 #[tokio::test]
 async fn a_choice_answers_what_to_pay() {
     let world = World::start().await;
+    let other = world.create(&new_order()).await;
+    assert_eq!(pay(&world, &other, "eth", "DAI").await.json()["value"], "10.50");
     let id = world.create(&new_order()).await;
     world.advance(5);
     let answer = pay(&world, &id, "eth", "DAI").await;
@@ -144,7 +150,7 @@ async fn a_choice_answers_what_to_pay() {
         "value": "10.51",
         "expires_at": NOW + 1800,
         "deposit": {
-            "id": 1,
+            "id": 2,
             "order_id": id,
             "blockchain": "eth",
             "token": "DAI",
@@ -158,7 +164,8 @@ async fn a_choice_answers_what_to_pay() {
     assert_eq!(payment, expected);
     assert_eq!(pay(&world, &id, "eth", "DAI").await.json(), expected, "chosen twice, the same");
     let other = pay(&world, &id, "tron", "USDT").await.json();
-    assert_eq!(other["deposit"]["id"], 2);
+    // The first number of Tron's lane, the eighth.
+    assert_eq!(other["deposit"]["id"], (7_i64 << 40) + 1);
     assert!(other["wallet_address"].as_str().unwrap().starts_with('T'));
 
     let shown = status(&world, &id).await;
@@ -214,13 +221,27 @@ async fn a_choice_must_be_complete_known_and_takeable() {
 
 #[tokio::test]
 async fn when_every_amount_is_taken_the_customer_is_told() {
-    let world = World::start().await;
+    let mut config = config();
+    config.matching.nudge_limit = Amount::ZERO;
+    config.orders.late_window = Duration::ZERO;
+    let world = World::with(config, true).await;
+    let first = world.create(&new_order()).await;
+    assert_eq!(pay(&world, &first, "eth", "DAI").await.status, 201);
     let id = world.create(&new_order()).await;
-    *world.script.lock().unwrap() = Script { refuse_payments: true, ..Script::default() };
     let text = "no free amount is left for the selected chain and coin, choose another";
     pay(&world, &id, "eth", "DAI").await.refused(409, text);
-    *world.script.lock().unwrap() = Script::default();
-    assert_eq!(pay(&world, &id, "eth", "DAI").await.status, 201, "a slot came free");
+    cancel(&world, &first).await;
+    world.advance(10);
+    world.chain(example::chain_head().body).await;
+    // The lane may read the head after a choice.
+    for _ in 0..50 {
+        let answer = pay(&world, &id, "eth", "DAI").await;
+        if answer.status == 201 {
+            return;
+        }
+        answer.refused(409, text);
+    }
+    panic!("the amount came free");
 }
 
 #[tokio::test]
@@ -245,9 +266,10 @@ async fn cancel_ends_a_pending_order_for_good() {
 async fn the_processor_has_the_last_word_when_the_row_is_old() {
     let world = World::start().await;
     let id = world.create(&new_order()).await;
-    *world.script.lock().unwrap() = Script { ended: true, ..Script::default() };
+    world.command(&id, OrderCommandBody::MarkPaid).await;
     pay(&world, &id, "eth", "DAI").await.refused(409, "order is not pending");
     let id = world.create(&new_order()).await;
+    world.command(&id, OrderCommandBody::MarkPaid).await;
     cancel(&world, &id).await.refused(409, "order is not pending");
 }
 
@@ -255,7 +277,20 @@ async fn the_processor_has_the_last_word_when_the_row_is_old() {
 async fn cancel_is_refused_once_a_payment_was_seen() {
     let world = World::start().await;
     let id = world.create(&new_order()).await;
-    *world.script.lock().unwrap() = Script { candidate_seen: true, ..Script::default() };
+    assert_eq!(pay(&world, &id, "eth", "DAI").await.json()["value"], "10.50");
+    let mut orders = world.log.tail(&[Topic::Orders]).unwrap();
+    let ChainBody::Transfer(seen) = example::chain_record().body else { panic!("a transfer") };
+    let seen = Observation { stablecoin: Stablecoin::Dai, to_address: wallet(0xab), ..seen };
+    world.chain(ChainBody::Transfer(seen)).await;
+    let candidates = |record: &Arc<log::Record>| {
+        let order: Order = schemas::decode(record.value.as_deref().unwrap()).unwrap();
+        order.candidates.len()
+    };
+    let found = (0..60).any(|_| {
+        let records = orders.poll(Duration::from_secs(1)).unwrap();
+        records.iter().any(|record| candidates(record) == 1)
+    });
+    assert!(found, "the order has a candidate");
     cancel(&world, &id).await.refused(409, "a payment for this order was already seen");
 }
 

@@ -1,17 +1,19 @@
 //! A served api with everything around it.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use log::embedded::EmbeddedLog;
-use log::{LayeredLog, Log, Offset, TopicPartition};
+use log::{Envelope, LayeredLog, Log, Offset, TopicPartition};
 use reqwest::{Client, Method, RequestBuilder, Response};
 use runtime::{Clock, ManualClock};
-use schemas::record::{Delivery, Order, OrderCommand, Record};
+use schemas::record::{
+    Block, ChainBody, ChainRecord, Delivery, Order, OrderCommand, OrderCommandBody, Record, example,
+};
 use schemas::{
-    Address, AddressFamily, Amount, Blockchain, Layout, OrderId, Secret, Stablecoin, Topic,
-    UnixMicros, UnixSeconds, Wallet, sign_checkout, sign_service, stablecoin_contracts,
+    Address, AddressFamily, Amount, Blockchain, Layout, OrderId, Partition, Secret, Stablecoin,
+    Topic, UnixSeconds, Wallet, sign_checkout, sign_service, stablecoin_contracts,
 };
 use serde_json::{Value, json};
 use store::embedded::EmbeddedStore;
@@ -23,7 +25,6 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::fault::{FaultyLog, FaultyStore, Switch};
-use crate::processor::{self, Script};
 
 /// When every world begins.
 pub(crate) const NOW: i64 = 1_790_000_000;
@@ -45,7 +46,6 @@ pub(crate) struct World {
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) log: Arc<dyn Log>,
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) script: Arc<Mutex<Script>>,
     pub(crate) log_writes: Switch,
     pub(crate) store_writes: Switch,
     pub(crate) store_reads: Switch,
@@ -107,7 +107,7 @@ pub(crate) fn config() -> Config {
 }
 
 impl World {
-    /// With a processor that answers.
+    /// With the processor.
     pub(crate) async fn start() -> Self {
         Self::with(config(), true).await
     }
@@ -134,7 +134,6 @@ impl World {
         let faulty = FaultyStore { writes, reads };
         let served_store = Arc::new(LayeredStore::new(store.clone(), faulty));
         let stop = CancellationToken::new();
-        let script = Arc::new(Mutex::new(Script::default()));
         let feed = Feed::new();
         let mut threads = Vec::new();
         threads.push({
@@ -142,8 +141,11 @@ impl World {
             std::thread::spawn(move || feed::run(log, feed, stop).unwrap())
         });
         if processed {
-            let (log, script, stop) = (inner.clone(), script.clone(), stop.clone());
-            threads.push(std::thread::spawn(move || processor::run(&log, &script, &stop)));
+            for run in [processor::run_orders, processor::run_matching] {
+                let (log, stop) = (inner.clone(), stop.clone());
+                let clock: Arc<dyn Clock> = clock.clone();
+                threads.push(std::thread::spawn(move || run(&log, &clock, "one", &stop).unwrap()));
+            }
         }
         let listener = TcpListener::bind(config.listen).await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
@@ -163,7 +165,6 @@ impl World {
             clock,
             log: inner,
             store,
-            script,
             log_writes,
             store_writes,
             store_reads,
@@ -264,6 +265,29 @@ impl World {
         self.records(Topic::WebhooksDispatch)
     }
 
+    /// Writes a command about an order past the api, which does not wait for its outcome.
+    pub(crate) async fn command(&self, order_id: &str, body: OrderCommandBody) {
+        let issued_at = self.clock.now();
+        let id = order_id.parse().unwrap();
+        let command = OrderCommand { order_id: id, command_id: None, issued_at, body };
+        let partition = self.log.layout().order(order_id);
+        self.write(Topic::OrdersCommands, partition, &command).await;
+    }
+
+    /// Writes what ingest would about Ethereum at the present time.
+    pub(crate) async fn chain(&self, body: ChainBody) {
+        let observed_at = self.clock.now();
+        let block = Block { timestamp: observed_at.seconds(), ..example::chain_record().block };
+        let record = ChainRecord { block, observed_at, body, ..example::chain_record() };
+        self.write(Topic::TransfersRaw, Partition(0), &record).await;
+    }
+
+    async fn write<R: Record>(&self, topic: Topic, partition: Partition, record: &R) {
+        let mut envelope = Envelope::from_outside("test".into(), self.clock.now(), None);
+        let record = envelope.wrap(topic, partition, "key", record).unwrap();
+        self.log.produce(vec![record]).await.unwrap();
+    }
+
     pub(crate) fn advance(&self, seconds: u64) {
         self.clock.advance(Duration::from_secs(seconds));
     }
@@ -333,6 +357,5 @@ pub(crate) fn fields(object: &Value) -> Vec<&str> {
 /// An order of the example record with another id.
 pub(crate) fn order(number: u128) -> Order {
     let order_id = OrderId(uuid::Uuid::from_u128(number));
-    let updated_at = UnixMicros(schemas::record::example::order().updated_at.0);
-    Order { order_id, updated_at, ..schemas::record::example::order() }
+    Order { order_id, ..example::order() }
 }

@@ -8,11 +8,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use log::{Record, TopicPartition};
+use processor::wire::{self, Wire};
 use schemas::{Layout, Partition};
 
-use super::machine::{Folded, Version};
 use super::output::{brief, changed, place};
-use super::{Change, Flaw, FlawKind, Taken};
+use super::version::Version;
+use super::{Change, Flaw, FlawKind, Taken, fresh};
 
 /// Where an entry stands within its step.
 type Rank = (u8, i64, String);
@@ -49,11 +50,11 @@ pub(super) struct Steps<'a> {
 }
 
 impl<'a> Steps<'a> {
-    pub(super) fn new<M: Folded>(partition: Partition, records: &'a [Arc<Record>]) -> Self {
+    pub(super) fn new<M: Wire>(partition: Partition, records: &'a [Arc<Record>]) -> Self {
         let entry = |record: &'a Arc<Record>| Entry {
             record,
             rank: rank(key(record)),
-            version: M::version(record.value.as_deref()),
+            version: Version::of(M::CHANGELOG, record.value.as_deref()),
         };
         let of = TopicPartition { topic: M::CHANGELOG, partition };
         let entries = records.iter().map(entry).collect();
@@ -86,7 +87,7 @@ impl<'a> Steps<'a> {
     }
 
     /// Whether an input with these changes may be of the present step.
-    pub(super) fn admit<M: Folded>(&self, changes: &[Change]) -> Result<(), Flaw> {
+    pub(super) fn admit(&self, changes: &[Change]) -> Result<(), Flaw> {
         let run = self.run();
         for (key, value) in changes {
             let rank = rank(key);
@@ -103,7 +104,7 @@ impl<'a> Steps<'a> {
                 return Err(Flaw::new(FlawKind::Lost, text));
             };
             let entry = &run[at];
-            let version = M::version(value.as_deref());
+            let version = Version::of(self.of.topic, value.as_deref());
             let other = version == entry.version && *value != entry.record.value;
             if !version.is_up_to(&entry.version) || (other && version.is_whole()) {
                 let made = changed(self.of.topic, value.as_deref(), entry.record.value.as_deref());
@@ -163,34 +164,28 @@ impl<'a> Steps<'a> {
 ///
 /// # Errors
 /// A row that differs.
-pub(super) fn check_restored<M: Folded>(
+pub(super) fn check_restored<M: Wire>(
     partition: Partition,
     layout: Layout,
     entries: &[Arc<Record>],
     taken: &[Taken<M>],
 ) -> Result<(), Flaw> {
     let flaw = |text: String| Flaw::new(FlawKind::Changed, text);
-    let mut restored = M::new(partition, layout);
+    let mut restored: M = fresh(partition, layout);
     for entry in entries {
-        let key = key(entry);
-        restored
-            .restore(key, entry.value.as_deref())
-            .map_err(|cause| flaw(format!("{key} at {}: {cause}", place(entry))))?;
+        wire::restore(&mut restored, &entry.key, entry.value.as_deref())
+            .map_err(|cause| flaw(format!("{} at {}: {cause}", key(entry), place(entry))))?;
     }
-    let mut folded = M::new(partition, layout);
+    let mut folded: M = fresh(partition, layout);
     for input in taken.iter().filter_map(|taken| taken.input.as_ref()) {
-        folded.decide(input);
+        folded.decide(input, &mut Vec::new())?;
         folded.commit();
     }
     let (restored, folded) = (restored.snapshot(), folded.snapshot());
     let differs = restored.iter().zip(&folded).find(|(restored, folded)| restored != folded);
-    if let Some(((key, found), (other, wanted))) = differs {
-        let text = if key == other {
-            changed(M::CHANGELOG, wanted.as_deref(), found.as_deref())
-        } else {
-            format!("it is there instead of {other}")
-        };
-        return Err(flaw(format!("{}/{partition} restores {key}: {text}", M::CHANGELOG)));
+    if let Some((found, wanted)) = differs {
+        let topic = M::CHANGELOG;
+        return Err(flaw(format!("{topic}/{partition} restores {found:?}, not {wanted:?}")));
     }
     if restored.len() != folded.len() {
         let (found, wanted) = (restored.len(), folded.len());

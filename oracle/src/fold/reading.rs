@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use log::{Error, Event, Log, Offset, Record, TopicPartition, WorkerSpec};
+use processor::machine::{matching, orders};
+use processor::wire::Wire;
 use schemas::{Layout, Topic};
-
-use super::machine::{Folded, Lane, Orders};
 
 /// How many records one read takes.
 const PAGE: usize = 2000;
@@ -104,7 +104,7 @@ impl Reading {
     /// The inputs that are not taken, by partition.
     #[must_use]
     pub fn untaken(&self, committed: &Positions) -> BTreeMap<TopicPartition, usize> {
-        let inputs = Lane::INPUTS.iter().chain(Orders::INPUTS);
+        let inputs = matching::State::INPUTS.iter().chain(orders::State::INPUTS);
         inputs
             .flat_map(|topic| topic.all_partitions(&self.layout).map(|p| (*topic, p)))
             .map(|(topic, partition)| TopicPartition { topic, partition })
@@ -120,12 +120,12 @@ impl Reading {
 /// # Errors
 /// What went wrong.
 pub fn committed(log: &dyn Log, patience: Duration) -> Result<Positions, String> {
-    let mut positions = join::<Lane>(log, patience)?;
-    positions.extend(join::<Orders>(log, patience)?);
+    let mut positions = join::<matching::State>(log, patience)?;
+    positions.extend(join::<orders::State>(log, patience)?);
     Ok(positions)
 }
 
-fn join<M: Folded>(log: &dyn Log, patience: Duration) -> Result<Positions, String> {
+fn join<M: Wire>(log: &dyn Log, patience: Duration) -> Result<Positions, String> {
     let wanted = M::INPUTS.iter().map(|t| t.all_partitions(&log.layout()).count()).sum::<usize>();
     let spec = WorkerSpec {
         group: M::GROUP,

@@ -12,12 +12,13 @@ use std::sync::Arc;
 
 use log::Envelope;
 use log::{NewRecord, Record};
+use processor::machine::Machine;
+use processor::wire::Wire;
 use schemas::{Layout, Partition};
 
 use super::changelog::Steps;
-use super::machine::Folded;
 use super::output::{Fronts, Output, Outputs, cause, difference, id, place};
-use super::{Change, Flaw, FlawKind, Taken};
+use super::{Change, Flaw, FlawKind, Taken, changes, fresh};
 
 /// How many steps with choices may be gone back to.
 const STEPS_BACK: usize = 64;
@@ -27,14 +28,14 @@ const STEPS_BACK: usize = 64;
 ///
 /// # Errors
 /// What is wrong where the search came furthest.
-pub(super) fn order<M: Folded>(
+pub(super) fn order<M: Wire>(
     partition: Partition,
     layout: Layout,
     inputs: &[&[Arc<Record>]],
     outputs: &Outputs,
     changelog: &[Arc<Record>],
 ) -> Result<Vec<Taken<M>>, Flaw> {
-    let machine = M::new(partition, layout);
+    let machine: M = fresh(partition, layout);
     let next = vec![0; inputs.len()];
     let step = Step {
         machine: machine.clone(),
@@ -45,6 +46,8 @@ pub(super) fn order<M: Folded>(
     };
     let mut search = Search {
         step,
+        partition,
+        layout,
         machine,
         steps: Steps::new::<M>(partition, changelog),
         inputs,
@@ -72,8 +75,11 @@ pub(super) fn order<M: Folded>(
     }
 }
 
+/// An input as read, its effects, and the records that they are.
+type Decision<M> = (Option<<M as Machine>::Input>, Vec<<M as Machine>::Effect>, Vec<NewRecord>);
+
 /// What follows from an input, if that is what is there.
-struct Fit<M: Folded> {
+struct Fit<M: Wire> {
     input: Option<M::Input>,
     effects: Vec<M::Effect>,
     changes: Vec<Change>,
@@ -96,7 +102,9 @@ struct Past<M> {
     choices: Vec<(usize, usize)>,
 }
 
-struct Search<'a, M: Folded> {
+struct Search<'a, M: Wire> {
+    partition: Partition,
+    layout: Layout,
     machine: M,
     step: Step<M>,
     steps: Steps<'a>,
@@ -118,7 +126,7 @@ struct Search<'a, M: Folded> {
     furthest: Option<(usize, Flaw)>,
 }
 
-impl<'a, M: Folded> Search<'a, M> {
+impl<'a, M: Wire> Search<'a, M> {
     fn is_at_end(&self) -> bool {
         self.next.iter().zip(self.inputs).all(|(next, all)| *next == all.len())
     }
@@ -156,7 +164,7 @@ impl<'a, M: Folded> Search<'a, M> {
     fn fits(&mut self, topic: usize) -> bool {
         let Some(record) = self.peek(topic) else { return false };
         let fit = self.attempt(record);
-        self.machine.undo();
+        self.machine.undo().expect("a step that was only tried");
         fit.is_ok()
     }
 
@@ -176,7 +184,7 @@ impl<'a, M: Folded> Search<'a, M> {
                 true
             }
             Err(_) => {
-                self.machine.undo();
+                self.machine.undo().expect("a step that was only tried");
                 false
             }
         }
@@ -190,27 +198,29 @@ impl<'a, M: Folded> Search<'a, M> {
             let text = format!("{id} at {place} stands after outputs of inputs not taken yet");
             return Err(Flaw::new(FlawKind::Disordered, text));
         }
-        let (input, effects, expected) = self.decide(record);
+        let (input, effects, expected) = self.decide(record)?;
         if let Some(flaw) = difference(place(record), &expected, there) {
             return Err(flaw);
         }
-        let changes = self.machine.changes();
-        self.steps.admit::<M>(&changes)?;
+        let changes = changes(&self.machine, self.partition);
+        self.steps.admit(&changes)?;
         Ok(Fit { input, effects, changes })
     }
 
-    fn decide(&mut self, record: &Record) -> (Option<M::Input>, Vec<M::Effect>, Vec<NewRecord>) {
+    fn decide(&mut self, record: &Record) -> Result<Decision<M>, Flaw> {
         match self.machine.parse(record) {
             Ok(input) => {
-                let effects = self.machine.decide(&input);
+                let mut effects = Vec::new();
+                self.machine.decide(&input, &mut effects)?;
                 let mut envelope = Envelope::of(record);
-                let wrap = |effect| self.machine.wrap(effect, &mut envelope);
-                let expected = effects.iter().map(wrap).collect();
-                (Some(input), effects, expected)
+                let (partition, layout) = (self.partition, &self.layout);
+                let wrap = |effect| M::wrap(effect, partition, layout, &mut envelope);
+                let expected: Result<_, _> = effects.iter().map(wrap).collect();
+                Ok((Some(input), effects, expected.expect("effects fit their schemas")))
             }
             Err(reason) => {
                 let letter = log::dead_letter(record, M::GROUP, &reason);
-                (None, Vec::new(), vec![letter.expect("dead letters fit their schema")])
+                Ok((None, Vec::new(), vec![letter.expect("dead letters fit their schema")]))
             }
         }
     }
@@ -221,7 +231,7 @@ impl<'a, M: Folded> Search<'a, M> {
         for topic in 0..self.inputs.len() {
             let Some(record) = self.peek(topic) else { continue };
             let fit = self.attempt(record);
-            self.machine.undo();
+            self.machine.undo().expect("a step that was only tried");
             flaws.extend(fit.err());
         }
         flaws.sort_by_key(|flaw| flaw.kind);

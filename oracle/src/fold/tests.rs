@@ -5,6 +5,8 @@ use std::sync::Arc;
 use log::Envelope;
 use log::embedded::EmbeddedLog;
 use log::{Offset, Record, TopicPartition};
+use processor::machine::Machine;
+use processor::machine::matching::State;
 use runtime::SystemClock;
 use schemas::record::{
     Block, ChainBody, ChainRecord, ConfirmedTier, DepositCommand, DepositCommandBody, Head,
@@ -26,7 +28,7 @@ const ORDER: OrderId = OrderId(Uuid::from_u128(7));
 struct Author {
     reading: Reading,
     committed: Positions,
-    machine: Lane,
+    machine: State,
     lane: Partition,
 }
 
@@ -35,7 +37,7 @@ impl Author {
         let dir = tempfile::tempdir().unwrap();
         let log = EmbeddedLog::open(dir.path(), LAYOUT, Arc::new(SystemClock)).unwrap();
         let lane = LAYOUT.lane(Blockchain::Eth, &account(1));
-        let (reading, machine) = (Reading::of(&log).unwrap(), Lane::new(lane, LAYOUT));
+        let (reading, machine) = (Reading::of(&log).unwrap(), fresh(lane, LAYOUT));
         Self { reading, committed: Positions::new(), machine, lane }
     }
 
@@ -65,10 +67,13 @@ impl Author {
     fn explain(&self) -> Result<Vec<Place>, Flaw> {
         let outputs = Outputs::of(&self.reading, &self.committed)?;
         let of = |topic| TopicPartition { topic, partition: self.lane };
-        let inputs: Vec<_> =
-            Lane::INPUTS.iter().map(|t| self.reading.below(of(*t), &self.committed)).collect();
-        let entries = self.reading.records(of(Lane::CHANGELOG));
-        let taken = search::order::<Lane>(self.lane, LAYOUT, &inputs, &outputs, entries)?;
+        let inputs: Vec<_> = State::INPUTS
+            .iter()
+            .rev()
+            .map(|t| self.reading.below(of(*t), &self.committed))
+            .collect();
+        let entries = self.reading.records(of(State::CHANGELOG));
+        let taken = search::order::<State>(self.lane, LAYOUT, &inputs, &outputs, entries)?;
         Ok(taken.iter().map(|taken| taken.from).collect())
     }
 
@@ -81,16 +86,17 @@ impl Author {
                 Headers::default()
             };
             let input = self.take(topic, self.lane, Record { headers, ..record(value) });
-            let effects = self.machine.decide(&self.machine.parse(&input).unwrap());
+            let mut effects = Vec::new();
+            self.machine.decide(&self.machine.parse(&input).unwrap(), &mut effects).unwrap();
             let mut envelope = Envelope::of(&input);
             for effect in effects {
-                let new = self.machine.wrap(&effect, &mut envelope);
+                let new = State::wrap(&effect, self.lane, &LAYOUT, &mut envelope).unwrap();
                 let output = Record { key: new.key, value: new.value, ..record(Vec::new()) };
                 self.append(new.to, Record { headers: new.headers, ..output });
             }
         }
-        let of = TopicPartition { topic: Lane::CHANGELOG, partition: self.lane };
-        for (key, value) in self.machine.changes() {
+        let of = TopicPartition { topic: State::CHANGELOG, partition: self.lane };
+        for (key, value) in changes(&self.machine, self.lane) {
             self.append(of, Record { key: key.into_bytes(), value, ..record(Vec::new()) });
         }
         self.machine.commit();

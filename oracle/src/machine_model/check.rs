@@ -132,7 +132,8 @@ impl<'a> Ledger<'a> {
 
     fn hear_of_open(&mut self, command: &DepositCommand) {
         if let DepositCommandBody::Open(open) = &command.body {
-            self.opened.insert((command.order_id, command.slot), open.skew_seconds);
+            let skew = i64::from(open.skew_seconds);
+            self.opened.insert((command.order_id, command.slot), skew);
         }
     }
 

@@ -3,14 +3,14 @@
 
 use std::collections::HashSet;
 
-use processor::machine::{matching, orders};
+use processor::machine::{Machine, matching, orders};
 use schemas::record::{
     ChainBody, ChainRecord, Deposit, OrderCommand, OrderCommandBody, OrdersEntry,
 };
 use schemas::{DepositState, OrderId, UnixMicros};
 
 use super::check::Violation;
-use super::station::{Fate, Lane, Machine, Orders, Sabotage, Station, same};
+use super::station::{Fate, Sabotage, Station, same};
 
 /// A topic as its one consumer reads it. Records that repeat others are marked.
 struct Queue<T> {
@@ -90,8 +90,8 @@ pub struct Pipeline {
     /// What was delivered first, without repetitions.
     pub delivered: Vec<Delivered>,
     tricks: Tricks,
-    lane: Station<Lane>,
-    orders: Station<Orders>,
+    lane: Station<matching::State>,
+    orders: Station<orders::State>,
     raw: Queue<ChainRecord>,
     deposit_commands: Queue<matching::Input>,
     order_commands: Queue<OrderCommand>,
@@ -132,7 +132,7 @@ impl Pipeline {
 
     /// Appends a tick for each order whose timer is past, as the runner does.
     pub fn write_ticks(&mut self, now: UnixMicros) {
-        for order_id in self.orders.machine.state.due(now.seconds(), 100) {
+        for order_id in self.orders.machine.due(now.seconds(), 100) {
             if self.ticking.insert(order_id) {
                 let body = OrderCommandBody::Tick;
                 self.write_command(OrderCommand {
@@ -164,8 +164,8 @@ impl Pipeline {
     /// How many deposits, transfers and orders the machines hold.
     #[must_use]
     pub fn rows(&self) -> (usize, usize, usize) {
-        let lane = &self.lane.machine.state;
-        (lane.deposit_count(), lane.transfer_count(), self.orders.machine.state.len())
+        let lane = &self.lane.machine;
+        (lane.deposit_count(), lane.transfer_count(), self.orders.machine.rows())
     }
 
     /// The adversary goes on until nothing is left to read.
@@ -341,18 +341,17 @@ impl Pipeline {
     /// # Errors
     /// The first record that differs.
     pub fn compare_with_undisturbed(&self) -> Result<(), Violation> {
-        let mut lane = Lane::fresh(self.lane.sabotage);
-        let mut orders = Orders::fresh(self.orders.sabotage);
+        let (mut lane, mut orders) = (self.lane.undisturbed(), self.orders.undisturbed());
         for delivered in &self.delivered {
             match delivered {
                 Delivered::Lane(input, effects) => {
-                    let undisturbed = lane.decide(input);
-                    lane.commit();
+                    let undisturbed =
+                        lane.step(std::slice::from_ref(input), Fate::Commit)?.concat();
                     same(5, &format!("what came of {input:?}"), &undisturbed, effects)?;
                 }
                 Delivered::Orders(command, effects) => {
-                    let mut undisturbed = orders.decide(command);
-                    orders.commit();
+                    let mut undisturbed =
+                        orders.step(std::slice::from_ref(command), Fate::Commit)?.concat();
                     let mut effects = effects.clone();
                     if self.repeated_to_orders {
                         forget_versions(&mut undisturbed);

@@ -4,26 +4,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use processor::machine::{matching, orders};
-use schemas::record::{ChainBody, DepositCommandBody, MatchingEntry, OrderCommand, OrdersEntry};
+use processor::machine::{Broken, Machine, matching, orders};
+use schemas::record::{ChainBody, DepositCommandBody, OrderCommand};
 use schemas::{Blockchain, OrderCause, OrderStatus, Partition, UnknownReason};
 
 use super::check::Violation;
-
-/// A machine whose steps can be undone and whose state can be rebuilt.
-pub(super) trait Machine: Sized {
-    type Input: Clone + Debug;
-    type Effect: Clone + PartialEq + Debug;
-    type Entry: Clone + PartialEq + Debug;
-
-    fn fresh(sabotage: Sabotage) -> Self;
-    fn decide(&mut self, input: &Self::Input) -> Vec<Self::Effect>;
-    fn changes(&self) -> Vec<(String, Option<Self::Entry>)>;
-    fn commit(&mut self);
-    fn undo(&mut self);
-    fn restore(&mut self, key: &str, entry: Option<&Self::Entry>);
-    fn snapshot(&self) -> Vec<(String, Self::Entry)>;
-}
 
 /// A defect put into a machine from outside, to see that the checks find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,9 +23,9 @@ pub enum Sabotage {
     ExpireEarly,
     /// Confirmed transfers never stop waiting for a deposit.
     WaitForEver,
-    /// An aborted step of matching stays.
+    /// An aborted step stays.
     ForgetUndo,
-    /// Matching is rebuilt without what was removed being removed.
+    /// A machine is rebuilt without what was removed being removed.
     KeepRemoved,
     /// A second payer of an order is told that it paid.
     SettleTwice,
@@ -52,18 +37,30 @@ pub enum Sabotage {
     LoseInBatch,
 }
 
-/// Matching on the one lane.
-pub(super) struct Lane {
-    pub(super) state: matching::State,
-    sabotage: Sabotage,
-    in_step: usize,
+/// How a machine is given a defect: what it takes is altered, or what it publishes.
+pub(super) trait Sabotaged: Machine {
+    fn fresh() -> Self;
+
+    /// What it takes instead of an input, the `number`th of its step; none if the input is lost.
+    fn alter(input: Self::Input, number: usize, sabotage: Sabotage) -> Option<Self::Input>;
+
+    /// Alters what it publishes after an input.
+    fn spoil(input: &Self::Input, effects: &mut [Self::Effect], sabotage: Sabotage);
 }
 
-impl Lane {
-    fn altered(&self, input: &matching::Input) -> Option<matching::Input> {
-        let mut input = input.clone();
+/// Matching on the one lane.
+impl Sabotaged for matching::State {
+    fn fresh() -> Self {
+        Self::new(Blockchain::Eth, Partition(0))
+    }
+
+    fn alter(
+        mut input: matching::Input,
+        number: usize,
+        sabotage: Sabotage,
+    ) -> Option<matching::Input> {
         if let matching::Input::Chain(record) = &mut input {
-            match (&mut record.body, self.sabotage) {
+            match (&mut record.body, sabotage) {
                 (ChainBody::Retract(_), Sabotage::SwallowRetracts) => return None,
                 (ChainBody::Head(head), Sabotage::ConfirmEarly) => {
                     head.confirmed.iter_mut().for_each(|tier| tier.number += 1);
@@ -77,90 +74,36 @@ impl Lane {
                 _ => {}
             }
         }
-        let lost = self.sabotage == Sabotage::LoseInBatch && self.in_step == 5;
+        let lost = sabotage == Sabotage::LoseInBatch && number == 5;
         (!lost).then_some(input)
     }
-}
 
-impl Machine for Lane {
-    type Input = matching::Input;
-    type Effect = matching::Effect;
-    type Entry = MatchingEntry;
-
-    fn fresh(sabotage: Sabotage) -> Self {
-        let state = matching::State::new(Blockchain::Eth, Partition(0));
-        Self { state, sabotage, in_step: 0 }
-    }
-
-    fn decide(&mut self, input: &matching::Input) -> Vec<matching::Effect> {
-        let mut effects = Vec::new();
-        self.in_step += 1;
-        if let Some(input) = self.altered(input) {
-            self.state.decide(&input, &mut effects);
-        }
-        if self.sabotage == Sabotage::AnnounceAsked
-            && let matching::Input::Command(command) = input
-            && let DepositCommandBody::Open(open) = &command.body
-        {
-            for effect in &mut effects {
-                if let matching::Effect::Deposit(deposit) = effect {
-                    deposit.value = open.value;
-                }
+    fn spoil(input: &matching::Input, effects: &mut [matching::Effect], sabotage: Sabotage) {
+        let matching::Input::Command(command) = input else { return };
+        let DepositCommandBody::Open(open) = &command.body else { return };
+        for effect in effects {
+            if let (matching::Effect::Deposit(deposit), Sabotage::AnnounceAsked) =
+                (effect, sabotage)
+            {
+                deposit.value = open.value;
             }
         }
-        effects
-    }
-
-    fn changes(&self) -> Vec<(String, Option<MatchingEntry>)> {
-        let mut changes = self.state.changes();
-        if self.sabotage == Sabotage::KeepRemoved {
-            changes.retain(|(_, entry)| entry.is_some());
-        }
-        changes
-    }
-
-    fn commit(&mut self) {
-        self.in_step = 0;
-        self.state.commit();
-    }
-
-    fn undo(&mut self) {
-        self.in_step = 0;
-        match self.sabotage {
-            Sabotage::ForgetUndo => self.state.commit(),
-            _ => self.state.undo(),
-        }
-    }
-
-    fn restore(&mut self, key: &str, entry: Option<&MatchingEntry>) {
-        self.state.restore(key, entry).unwrap();
-    }
-
-    fn snapshot(&self) -> Vec<(String, MatchingEntry)> {
-        self.state.snapshot()
     }
 }
 
 /// The one partition of orders.
-pub(super) struct Orders {
-    pub(super) state: orders::State,
-    sabotage: Sabotage,
-}
-
-impl Machine for Orders {
-    type Input = OrderCommand;
-    type Effect = orders::Effect;
-    type Entry = OrdersEntry;
-
-    fn fresh(sabotage: Sabotage) -> Self {
-        Self { state: orders::State::new(), sabotage }
+impl Sabotaged for orders::State {
+    fn fresh() -> Self {
+        Self::new()
     }
 
-    fn decide(&mut self, command: &OrderCommand) -> Vec<orders::Effect> {
-        let mut effects = Vec::new();
-        self.state.decide(command, &mut effects);
-        for effect in &mut effects {
-            match (effect, self.sabotage) {
+    fn alter(command: OrderCommand, _number: usize, _sabotage: Sabotage) -> Option<OrderCommand> {
+        Some(command)
+    }
+
+    fn spoil(_command: &OrderCommand, effects: &mut [orders::Effect], sabotage: Sabotage) {
+        for effect in effects {
+            match (effect, sabotage) {
                 (orders::Effect::Command(command), Sabotage::SettleTwice) => {
                     if let DepositCommandBody::Refused { transfer_id, reason } = command.body
                         && reason == UnknownReason::AlreadyPaid
@@ -176,27 +119,6 @@ impl Machine for Orders {
                 _ => {}
             }
         }
-        effects
-    }
-
-    fn changes(&self) -> Vec<(String, Option<OrdersEntry>)> {
-        self.state.changes()
-    }
-
-    fn commit(&mut self) {
-        self.state.commit();
-    }
-
-    fn undo(&mut self) {
-        self.state.undo();
-    }
-
-    fn restore(&mut self, key: &str, entry: Option<&OrdersEntry>) {
-        self.state.restore(key, entry).unwrap();
-    }
-
-    fn snapshot(&self) -> Vec<(String, OrdersEntry)> {
-        self.state.snapshot()
     }
 }
 
@@ -210,18 +132,31 @@ pub(super) enum Fate {
     Crash,
 }
 
-/// A machine with its changelog.
-pub(super) struct Station<M: Machine> {
-    pub(super) machine: M,
-    pub(super) sabotage: Sabotage,
-    changelog: Vec<(String, Option<M::Entry>)>,
-    compacted: BTreeMap<String, Option<M::Entry>>,
+/// The machine's own finding.
+impl From<Broken> for Violation {
+    fn from(broken: Broken) -> Self {
+        Self { invariant: broken.invariant, text: format!("found by the machine: {}", broken.what) }
+    }
 }
 
-impl<M: Machine> Station<M> {
+/// A change for the changelog.
+type Change<M> = (String, Option<<M as Machine>::Entry>);
+
+/// A machine with its changelog.
+pub(super) struct Station<M: Sabotaged> {
+    pub(super) machine: M,
+    sabotage: Sabotage,
+    changelog: Vec<Change<M>>,
+}
+
+impl<M: Sabotaged> Station<M> {
     pub(super) fn new(sabotage: Sabotage) -> Self {
-        let machine = M::fresh(sabotage);
-        Self { machine, sabotage, changelog: Vec::new(), compacted: BTreeMap::new() }
+        Self { machine: M::fresh(), sabotage, changelog: Vec::new() }
+    }
+
+    /// Another one that has seen nothing, with the same defect.
+    pub(super) fn undisturbed(&self) -> Self {
+        Self::new(self.sabotage)
     }
 
     /// One step: the effects of each input.
@@ -233,40 +168,71 @@ impl<M: Machine> Station<M> {
         let mut lost = None;
         if fate != Fate::Commit {
             let before = self.machine.snapshot();
-            lost = Some(self.decide(inputs));
+            lost = Some(self.decide(inputs)?);
             match fate {
-                Fate::Abort => self.machine.undo(),
-                _ => self.machine = self.rebuilt(&before)?,
+                Fate::Crash => self.machine = self.rebuilt(&before)?,
+                Fate::Abort | Fate::Commit if self.sabotage == Sabotage::ForgetUndo => {
+                    self.machine.commit();
+                }
+                Fate::Abort | Fate::Commit => self.machine.undo()?,
             }
             same(6, "the state after a lost step", &before, &self.machine.snapshot())?;
         }
-        let effects = self.decide(inputs);
+        let effects = self.decide(inputs)?;
         if let Some(lost) = lost {
             same(5, "the effects of a step done again", &lost, &effects)?;
         }
-        for (key, entry) in self.machine.changes() {
-            self.changelog.push((key.clone(), entry.clone()));
-            self.compacted.insert(key, entry);
-        }
+        self.changelog.extend(self.changes());
         self.machine.commit();
         Ok(effects)
     }
 
-    fn decide(&mut self, inputs: &[M::Input]) -> Vec<Vec<M::Effect>> {
-        inputs.iter().map(|input| self.machine.decide(input)).collect()
+    fn decide(&mut self, inputs: &[M::Input]) -> Result<Vec<Vec<M::Effect>>, Broken> {
+        let mut all = Vec::new();
+        for (input, number) in inputs.iter().zip(1..) {
+            let mut effects = Vec::new();
+            if let Some(altered) = M::alter(input.clone(), number, self.sabotage) {
+                self.machine.decide(&altered, &mut effects)?;
+            }
+            M::spoil(input, &mut effects, self.sabotage);
+            all.push(effects);
+        }
+        Ok(all)
+    }
+
+    fn changes(&self) -> Vec<Change<M>> {
+        let mut changes = self.machine.changes();
+        if self.sabotage == Sabotage::KeepRemoved {
+            changes.retain(|(_, entry)| entry.is_some());
+        }
+        changes
     }
 
     /// The machine as two other processes restore it: from the whole changelog, and from what
     /// compaction leaves of it, in another order.
     fn rebuilt(&self, before: &[(String, M::Entry)]) -> Result<M, Violation> {
-        let mut whole = M::fresh(self.sabotage);
-        self.changelog.iter().for_each(|(key, entry)| whole.restore(key, entry.as_ref()));
+        let mut whole = M::fresh();
+        let mut compacted = BTreeMap::new();
+        for (key, entry) in &self.changelog {
+            restore(&mut whole, key, entry.as_ref())?;
+            compacted.insert(key, entry);
+        }
         same(6, "the state of the whole changelog", before, &whole.snapshot())?;
-        let mut machine = M::fresh(self.sabotage);
-        let newest = self.compacted.iter().rev();
-        newest.for_each(|(key, entry)| machine.restore(key, entry.as_ref()));
+        let mut machine = M::fresh();
+        for (key, entry) in compacted.into_iter().rev() {
+            restore(&mut machine, key, entry.as_ref())?;
+        }
         Ok(machine)
     }
+}
+
+fn restore<M: Machine>(
+    machine: &mut M,
+    key: &str,
+    entry: Option<&M::Entry>,
+) -> Result<(), Violation> {
+    let restored = machine.restore(key, entry);
+    restored.map_err(|error| Violation { invariant: 6, text: error.to_string() })
 }
 
 pub(super) fn same<T: PartialEq + Debug + ?Sized>(

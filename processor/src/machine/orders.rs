@@ -3,34 +3,35 @@
 //! pending -> paid | expired | cancelled; mark-paid from any state; everything else leaves a terminal
 //! order as it is. Whatever deposits an order has, the first settle wins.
 //!
-//! **Invariants** (`design` 11): 2 an order is paid by at most one transfer; 4 terminal states stay,
-//! except by mark-paid.
+//! **Invariants** (`docs/invariants.md`): 2 an order is paid by at most one transfer; 4 terminal states
+//! are final, except by mark-paid; 8 an order expires only when none of its deposits may still be paid.
 
 mod deposit;
 mod payment;
 
 use std::collections::BTreeSet;
 
+use hashbrown::HashMap;
 use schemas::record::{
     CreateOrder, DepositCommand, DepositCommandBody, Order, OrderCommand, OrderCommandBody,
     OrdersEntry, PendingChoice, Settle,
 };
 use schemas::{
-    CloseReason, CommandId, DepositState, OrderCause, OrderId, OrderStatus, TransferId, UnixMicros,
+    CloseReason, CommandId, DepositState, OrderCause, OrderId, OrderStatus, TransferId,
     UnixSeconds, UnknownReason,
 };
 
-use super::journal::Journal;
+use super::table::{Index, Table, moved};
+use super::{Broken, Machine, RestoreError};
 
 /// An order may have at most this many deposits asked for; more choices are refused.
 pub const DEPOSITS_MAX: usize = 64;
 
-/// What the machine wants done.
+/// What the machine publishes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Publish the order.
     Order(Order),
-    /// Tell the lane of a wallet.
+    /// To the lane of a wallet.
     Command(DepositCommand),
 }
 
@@ -58,13 +59,37 @@ impl OrderRow {
     fn timer(&self) -> Option<UnixSeconds> {
         (self.is_pending() && !self.has_active_deposit()).then_some(self.order.expires_at)
     }
+
+    fn entry(&self) -> OrdersEntry {
+        OrdersEntry { order: self.order.clone(), pending: self.pending.clone() }
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+struct Timers(BTreeSet<(UnixSeconds, OrderId)>);
+
+impl Index<OrderId, OrderRow> for Timers {
+    const ROW: &'static str = "order";
+    const INVARIANT: u8 = 8;
+
+    fn update(
+        &mut self,
+        _rows: &HashMap<OrderId, OrderRow>,
+        id: OrderId,
+        old: Option<&OrderRow>,
+        new: Option<&OrderRow>,
+    ) -> Result<(), Broken> {
+        let timer = |row: &OrderRow| row.timer().map(|at| (at, id));
+        let agrees = moved(&mut self.0, old.and_then(timer), new.and_then(timer));
+        invariant!(8, agrees, "the timers do not have order {id} as it was");
+        Ok(())
+    }
 }
 
 /// Everything the machine knows of the orders of one partition.
 #[derive(Debug, Clone, Default)]
 pub struct State {
-    orders: Journal<OrderId, OrderRow>,
-    timers: BTreeSet<(UnixSeconds, OrderId)>,
+    orders: Table<OrderId, OrderRow, Timers>,
 }
 
 impl State {
@@ -74,117 +99,50 @@ impl State {
         Self::default()
     }
 
-    /// How many orders are known.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.orders.len()
-    }
-
-    /// Whether no order is known.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.orders.len() == 0
-    }
-
-    /// The orders whose own timer is past at `now`, first due first, at most `max`. Each is to be told by
-    /// a `tick` on the log.
-    #[must_use]
-    pub fn due(&self, now: UnixSeconds, max: usize) -> Vec<OrderId> {
-        self.timers.iter().take_while(|(at, _)| *at < now).take(max).map(|(_, id)| *id).collect()
-    }
-
-    /// Takes one command and adds what follows from it to `effects`.
-    pub fn decide(&mut self, command: &OrderCommand, effects: &mut Vec<Effect>) {
-        use OrderCommandBody as Body;
-        if let Body::Create(create) = &command.body {
-            return self.create(command, create, effects);
+    fn create(
+        &mut self,
+        command: &OrderCommand,
+        create: &CreateOrder,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Broken> {
+        if self.orders.get(command.order_id).is_some() {
+            return Ok(()); // The same create again: its sender finds the order that is there.
         }
-        let Some(row) = self.orders.get(&command.order_id).cloned() else {
-            // Answered all the same, or the transfer would wait for ever.
-            if let Body::Settle(settle) = &command.body {
-                effects.push(refuse(command, settle, UnknownReason::NoDeposit));
-            }
-            return;
-        };
-        match &command.body {
-            Body::Create(_) => {}
-            Body::ChoosePayment(payment) => self.choose(row, command, payment, effects),
-            Body::Cancel => self.cancel(row, command, effects),
-            Body::MarkPaid => self.mark_paid(row, command, effects),
-            Body::DepositOpened { slot, deposit_id, value } => {
-                self.deposit_opened(row, command, *slot, (*deposit_id, *value), effects);
-            }
-            Body::DepositRefused { slot, wallet_address, reason } => {
-                self.deposit_refused(row, command, *slot, (*wallet_address, *reason), effects);
-            }
-            Body::DepositClosed { slot, reason } => {
-                self.deposit_closed(row, command, *slot, *reason, effects);
-            }
-            Body::CandidateSeen { transfer_id } => {
-                self.candidate_seen(row, command, *transfer_id, effects);
-            }
-            Body::CandidateGone { transfer_id } => {
-                self.candidate_gone(row, command, *transfer_id, effects);
-            }
-            Body::Settle(settle) => self.settle(row, command, settle, effects),
-            Body::Tick => {
-                if row.timer().is_some_and(|at| at < command.issued_at.seconds()) {
-                    self.end(row, command, OrderStatus::Expired, OrderCause::Expired, effects);
-                }
-            }
-        }
-    }
-
-    fn create(&mut self, command: &OrderCommand, create: &CreateOrder, effects: &mut Vec<Effect>) {
-        if self.orders.get(&command.order_id).is_some() {
-            return; // The same create again: its sender finds the order that stands.
-        }
-        let order = Order {
-            order_id: command.order_id,
-            version: 0,
-            updated_at: UnixMicros(0),
-            cause: OrderCause::Created,
-            command_id: None,
-            status: OrderStatus::Pending,
-            status_changed: false,
-            merchant_order_id: create.merchant_order_id.clone(),
-            amount: create.amount,
-            amount_text: create.amount_text.clone(),
-            webhook_url: create.webhook_url.clone(),
-            expecting_wallet_address: create.expecting_wallet_address,
-            blockchain: create.blockchain,
-            stablecoin: create.stablecoin,
-            created_at: command.issued_at.seconds(),
-            expires_at: create.expires_at,
-            paid_by: None,
-            candidates: Vec::new(),
-            deposits: Vec::new(),
-        };
+        let order = Order::created(command, create);
         let row = OrderRow { order, pending: Vec::new() };
-        let row = self.publish(row, command, OrderCause::Created, command.command_id, effects);
-        if let Some(payment) = &create.payment {
-            self.choose(row, command, payment, effects);
+        effects.push(Effect::Order(row.order.clone()));
+        self.orders.set(command.order_id, Some(row.clone()))?;
+        match &create.payment {
+            Some(payment) => self.choose(row, command, payment, effects),
+            None => Ok(()),
         }
     }
 
-    fn cancel(&mut self, row: OrderRow, command: &OrderCommand, effects: &mut Vec<Effect>) {
+    fn cancel(
+        &mut self,
+        row: OrderRow,
+        command: &OrderCommand,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Broken> {
         let cause = match (row.is_pending(), row.order.candidates.is_empty()) {
-            (false, _) => OrderCause::NotPending,
+            (true, true) => return self.end(row, command, End::Cancelled, effects),
             (true, false) => OrderCause::CancelRefused,
-            (true, true) => {
-                let cause = OrderCause::Cancelled;
-                return self.end(row, command, OrderStatus::Cancelled, cause, effects);
-            }
+            (false, _) => OrderCause::NotPending,
         };
-        self.publish(row, command, cause, command.command_id, effects);
+        self.publish(row, command, cause, command.command_id, effects).map(drop)
     }
 
-    fn mark_paid(&mut self, row: OrderRow, command: &OrderCommand, effects: &mut Vec<Effect>) {
+    fn mark_paid(
+        &mut self,
+        row: OrderRow,
+        command: &OrderCommand,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Broken> {
         if row.order.status == OrderStatus::Paid {
             let cause = OrderCause::MarkPaidRepeated;
-            self.publish(row, command, cause, command.command_id, effects);
+            self.publish(row, command, cause, command.command_id, effects).map(drop)
         } else {
-            self.end(row, command, OrderStatus::Paid, OrderCause::MarkedPaid, effects);
+            self.end(row, command, End::MarkedPaid, effects)
         }
     }
 
@@ -194,11 +152,12 @@ impl State {
         command: &OrderCommand,
         transfer_id: TransferId,
         effects: &mut Vec<Effect>,
-    ) {
-        if row.is_pending() && !row.order.candidates.contains(&transfer_id) {
-            row.order.candidates.push(transfer_id);
-            self.publish(row, command, OrderCause::CandidateSeen, None, effects);
+    ) -> Result<(), Broken> {
+        if !row.is_pending() || row.order.candidates.contains(&transfer_id) {
+            return Ok(());
         }
+        row.order.candidates.push(transfer_id);
+        self.publish(row, command, OrderCause::CandidateSeen, None, effects).map(drop)
     }
 
     fn candidate_gone(
@@ -207,12 +166,12 @@ impl State {
         command: &OrderCommand,
         transfer_id: TransferId,
         effects: &mut Vec<Effect>,
-    ) {
-        let before = row.order.candidates.len();
-        row.order.candidates.retain(|id| *id != transfer_id);
-        if row.is_pending() && row.order.candidates.len() < before {
-            self.publish(row, command, OrderCause::CandidateGone, None, effects);
+    ) -> Result<(), Broken> {
+        if !row.is_pending() || !row.order.candidates.contains(&transfer_id) {
+            return Ok(());
         }
+        row.order.candidates.retain(|id| *id != transfer_id);
+        self.publish(row, command, OrderCause::CandidateGone, None, effects).map(drop)
     }
 
     /// A confirmed transfer asks to pay: the first one does.
@@ -222,24 +181,30 @@ impl State {
         command: &OrderCommand,
         settle: &Settle,
         effects: &mut Vec<Effect>,
-    ) {
+    ) -> Result<(), Broken> {
+        let (payer, paid_by) = (settle.transfer_id, row.order.paid_by);
+        let settled = DepositCommandBody::Settled { transfer_id: payer };
         let reason = match row.order.status {
             OrderStatus::Pending => {
-                row.order.paid_by = Some(settle.transfer_id);
+                let id = row.order.order_id;
+                invariant!(2, paid_by.is_none(), "order {id} is paid by {paid_by:?} and {payer}");
+                row.order.paid_by = Some(payer);
                 if let Some(deposit) = row.deposit_mut(settle.slot) {
                     deposit.state = DepositState::Closed;
                 }
-                effects.push(answer(command, settle, settled(settle)));
-                return self.end(row, command, OrderStatus::Paid, OrderCause::Paid, effects);
+                effects.push(answer(command, settle, settled));
+                return self.end(row, command, End::Paid, effects);
             }
-            OrderStatus::Paid if row.order.paid_by == Some(settle.transfer_id) => {
-                return effects.push(answer(command, settle, settled(settle)));
+            OrderStatus::Paid if paid_by == Some(payer) => {
+                effects.push(answer(command, settle, settled));
+                return Ok(());
             }
             OrderStatus::Paid => UnknownReason::AlreadyPaid,
             OrderStatus::Expired => UnknownReason::Late,
             OrderStatus::Cancelled => UnknownReason::OrderCancelled,
         };
         effects.push(refuse(command, settle, reason));
+        Ok(())
     }
 
     /// Moves the order to a terminal state and lets go of its deposits.
@@ -247,20 +212,15 @@ impl State {
         &mut self,
         mut row: OrderRow,
         command: &OrderCommand,
-        status: OrderStatus,
-        cause: OrderCause,
+        end: End,
         effects: &mut Vec<Effect>,
-    ) {
-        debug_assert!(
-            row.is_pending() || cause == OrderCause::MarkedPaid,
-            "invariant 4: terminal states stay"
-        );
-        row.order.status = status;
+    ) -> Result<(), Broken> {
+        row.order.status = end.status();
         row.order.candidates.clear();
         for deposit in row.order.deposits.iter().filter(|d| d.state == DepositState::Open) {
-            effects.push(row.close(command, deposit, close_reason(status)));
+            effects.extend(row.close(command, deposit));
         }
-        self.publish(row, command, cause, command.command_id, effects);
+        self.publish(row, command, end.cause(), command.command_id, effects).map(drop)
     }
 
     /// Stores the order's new state and publishes it as its next version.
@@ -271,88 +231,166 @@ impl State {
         cause: OrderCause,
         command_id: Option<CommandId>,
         effects: &mut Vec<Effect>,
-    ) -> OrderRow {
+    ) -> Result<OrderRow, Broken> {
+        let before = &self.orders.named(row.order.order_id)?.order;
+        check_change(before, &row, cause)?;
         let order = &mut row.order;
-        let before = self.orders.get(&order.order_id).map(|row| row.order.status);
+        order.status_changed = order.status != before.status;
         order.version = order.version.saturating_add(1);
         order.updated_at = order.updated_at.next(command.issued_at);
         order.cause = cause;
         order.command_id = command_id;
-        order.status_changed = before.is_some_and(|status| status != order.status);
         effects.push(Effect::Order(order.clone()));
-        self.store(row.clone());
-        row
+        self.orders.set(row.order.order_id, Some(row.clone()))?;
+        Ok(row)
     }
+}
 
-    fn store(&mut self, row: OrderRow) {
-        self.set(row.order.order_id, Some(row));
-    }
+/// Whether an order may become `after`: its status, its payer and its deposits agree.
+fn check_change(before: &Order, after: &OrderRow, cause: OrderCause) -> Result<(), Broken> {
+    use OrderStatus as Status;
+    let (id, order) = (before.order_id, &after.order);
+    let kept = before.paid_by.is_none() || before.paid_by == order.paid_by;
+    invariant!(2, kept, "order {id} was paid by {:?}, now by {:?}", before.paid_by, order.paid_by);
+    let by_transfer = order.paid_by.is_some() == (cause == OrderCause::Paid);
+    let allowed = match (before.status, order.status) {
+        (before, after) if before == after => true,
+        (Status::Pending, Status::Paid) => by_transfer,
+        (Status::Pending, Status::Expired | Status::Cancelled) => order.paid_by.is_none(),
+        (Status::Expired | Status::Cancelled, Status::Paid) => cause == OrderCause::MarkedPaid,
+        (_, Status::Pending | Status::Expired | Status::Cancelled) | (Status::Paid, _) => false,
+    };
+    invariant!(4, allowed, "order {id} was {}, now {} by {cause}", before.status, order.status);
+    let expires = before.status != order.status && order.status == Status::Expired;
+    let may_be_paid = expires && after.has_active_deposit();
+    invariant!(8, !may_be_paid, "order {id} would expire with a deposit that may be paid");
+    Ok(())
+}
 
-    fn set(&mut self, id: OrderId, row: Option<OrderRow>) {
-        let timer = row.as_ref().and_then(OrderRow::timer);
-        let old = self.orders.set(id, row);
-        if let Some(at) = old.as_ref().and_then(OrderRow::timer) {
-            self.timers.remove(&(at, id));
+/// How an order ends.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    Paid,
+    MarkedPaid,
+    Expired,
+    Cancelled,
+}
+
+impl End {
+    fn status(self) -> OrderStatus {
+        match self {
+            Self::Paid | Self::MarkedPaid => OrderStatus::Paid,
+            Self::Expired => OrderStatus::Expired,
+            Self::Cancelled => OrderStatus::Cancelled,
         }
-        if let Some(at) = timer {
-            self.timers.insert((at, id));
+    }
+
+    fn cause(self) -> OrderCause {
+        match self {
+            Self::Paid => OrderCause::Paid,
+            Self::MarkedPaid => OrderCause::MarkedPaid,
+            Self::Expired => OrderCause::Expired,
+            Self::Cancelled => OrderCause::Cancelled,
+        }
+    }
+}
+
+impl Machine for State {
+    type Input = OrderCommand;
+    type Effect = Effect;
+    type Entry = OrdersEntry;
+
+    fn decide(&mut self, command: &OrderCommand, effects: &mut Vec<Effect>) -> Result<(), Broken> {
+        use OrderCommandBody as Body;
+        let row = match (&command.body, self.orders.get(command.order_id)) {
+            (Body::Create(create), _) => return self.create(command, create, effects),
+            (_, Some(row)) => row.clone(),
+            (Body::Settle(settle), None) => {
+                // Answered all the same, or the transfer would wait for ever.
+                effects.push(refuse(command, settle, UnknownReason::NoDeposit));
+                return Ok(());
+            }
+            (_, None) => return Ok(()),
+        };
+        match &command.body {
+            Body::Create(_) => Ok(()),
+            Body::ChoosePayment(payment) => self.choose(row, command, payment, effects),
+            Body::Cancel => self.cancel(row, command, effects),
+            Body::MarkPaid => self.mark_paid(row, command, effects),
+            Body::DepositOpened { slot, deposit_id, value } => {
+                self.deposit_opened(row, command, *slot, (*deposit_id, *value), effects)
+            }
+            Body::DepositRefused { slot, wallet_address, reason } => {
+                self.deposit_refused(row, command, *slot, (*wallet_address, *reason), effects)
+            }
+            Body::DepositClosed { slot, reason } => {
+                self.deposit_closed(row, command, *slot, *reason, effects)
+            }
+            Body::CandidateSeen { transfer_id } => {
+                self.candidate_seen(row, command, *transfer_id, effects)
+            }
+            Body::CandidateGone { transfer_id } => {
+                self.candidate_gone(row, command, *transfer_id, effects)
+            }
+            Body::Settle(settle) => self.settle(row, command, settle, effects),
+            Body::Tick if row.timer().is_some_and(|at| at < command.issued_at.seconds()) => {
+                self.end(row, command, End::Expired, effects)
+            }
+            Body::Tick => Ok(()),
         }
     }
 
-    /// What the step changed, for the changelog: key and entry.
-    #[must_use]
-    pub fn changes(&self) -> Vec<(String, Option<OrdersEntry>)> {
-        let entry = |id: OrderId| (id.to_string(), self.orders.get(&id).map(entry));
-        self.orders.touched().into_iter().map(entry).collect()
+    fn changes(&self) -> Vec<(String, Option<OrdersEntry>)> {
+        let touched = self.orders.touched();
+        touched.map(|(id, row)| (id.to_string(), row.map(OrderRow::entry))).collect()
     }
 
-    /// The step is committed.
-    pub fn commit(&mut self) {
+    fn commit(&mut self) {
         self.orders.commit();
     }
 
-    /// The step did not happen: the state is as it was before it.
-    pub fn undo(&mut self) {
-        for (id, row) in self.orders.way_back() {
-            self.set(id, row);
-        }
-        self.orders.commit();
+    fn undo(&mut self) -> Result<(), Broken> {
+        self.orders.undo()
     }
 
-    /// Takes an entry of the changelog.
-    ///
-    /// # Errors
-    /// The key, if it is no order's.
-    pub fn restore(&mut self, key: &str, entry: Option<&OrdersEntry>) -> Result<(), String> {
-        let id: OrderId = key.parse().map_err(|_| key.to_owned())?;
+    fn restore(&mut self, key: &str, entry: Option<&OrdersEntry>) -> Result<(), RestoreError> {
+        let id = key.parse().ok();
+        let id = id.filter(|id| entry.is_none_or(|entry| entry.order.order_id == *id));
+        let id: OrderId = id.ok_or_else(|| RestoreError::Key(key.to_owned()))?;
         let row = entry
             .map(|entry| OrderRow { order: entry.order.clone(), pending: entry.pending.clone() });
-        self.set(id, row);
+        self.orders.set(id, row)?;
         self.commit();
         Ok(())
     }
 
-    /// The whole state as changelog entries, in a fixed order.
-    #[must_use]
-    pub fn snapshot(&self) -> Vec<(String, OrdersEntry)> {
-        self.orders.sorted().into_iter().map(|(id, row)| (id.to_string(), entry(row))).collect()
+    fn snapshot(&self) -> Vec<(String, OrdersEntry)> {
+        let sorted = self.orders.sorted();
+        sorted.into_iter().map(|(id, row)| (id.to_string(), row.entry())).collect()
+    }
+
+    fn rows(&self) -> usize {
+        self.orders.len()
+    }
+
+    fn due(&self, now: UnixSeconds, max: usize) -> Vec<OrderId> {
+        let timers = &self.orders.index.0;
+        timers.iter().take_while(|(at, _)| *at < now).take(max).map(|(_, id)| *id).collect()
+    }
+
+    fn ticked(command: &OrderCommand) -> Option<OrderId> {
+        (command.body == OrderCommandBody::Tick).then_some(command.order_id)
     }
 }
 
-fn entry(row: &OrderRow) -> OrdersEntry {
-    OrdersEntry { order: row.order.clone(), pending: row.pending.clone() }
-}
-
-fn close_reason(status: OrderStatus) -> CloseReason {
+/// Why an ended order lets go of its deposits; none while it is pending.
+fn close_reason(status: OrderStatus) -> Option<CloseReason> {
     match status {
-        OrderStatus::Paid => CloseReason::OrderPaid,
-        OrderStatus::Cancelled => CloseReason::OrderCancelled,
-        OrderStatus::Expired | OrderStatus::Pending => CloseReason::OrderExpired,
+        OrderStatus::Pending => None,
+        OrderStatus::Paid => Some(CloseReason::OrderPaid),
+        OrderStatus::Cancelled => Some(CloseReason::OrderCancelled),
+        OrderStatus::Expired => Some(CloseReason::OrderExpired),
     }
-}
-
-fn settled(settle: &Settle) -> DepositCommandBody {
-    DepositCommandBody::Settled { transfer_id: settle.transfer_id }
 }
 
 fn refuse(command: &OrderCommand, settle: &Settle, reason: UnknownReason) -> Effect {

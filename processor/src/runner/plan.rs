@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 
 use log::{Committed, NewRecord, Offset, Record, Step, TopicPartition, Worker};
-use schemas::{Headers, Partition, Topic};
+use schemas::Topic;
 
-use super::Change;
+/// How many outputs are offered to the log at once: it writes them while the rest is decided.
+const OFFER_RECORDS: usize = 256;
+/// About how many records follow from an input: growing a long list copies it again and again.
+const OUTPUTS_PER_INPUT: usize = 5;
 
 /// Outputs so far, and how far the inputs are taken.
 #[derive(Debug)]
@@ -18,32 +21,16 @@ pub(super) struct Plan {
     offer_at: usize,
 }
 
-/// As many outputs are offered to the log at once: it writes them while the rest is decided.
-const OFFER: usize = 256;
-
-/// As many records follow from an input, give or take: growing a long list copies it again and again.
-const OUTPUTS_PER_INPUT: usize = 5;
-
 impl Plan {
-    /// With room for what follows from so many inputs.
+    /// With room for what follows from `count` inputs.
     pub(super) fn for_inputs(count: usize) -> Self {
         let outputs = Vec::with_capacity(count.saturating_mul(OUTPUTS_PER_INPUT));
-        Self { outputs, next: BTreeMap::new(), counts: BTreeMap::new(), offer_at: OFFER }
+        Self { outputs, next: BTreeMap::new(), counts: BTreeMap::new(), offer_at: OFFER_RECORDS }
     }
 
     /// This input is part of the step.
     pub(super) fn taken(&mut self, input: &Record) {
         self.next.insert(input.from, input.offset.next());
-    }
-
-    /// Adds changelog entries of a partition.
-    pub(super) fn changelog(&mut self, topic: Topic, partition: Partition, changes: Vec<Change>) {
-        self.outputs.extend(changes.into_iter().map(|(key, value)| NewRecord {
-            to: TopicPartition { topic, partition },
-            key: key.into_bytes(),
-            value,
-            headers: Headers::default(),
-        }));
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -36,8 +36,8 @@ pub struct LaneEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DepositEntry {
     pub deposit: Deposit,
-    pub skew_seconds: i64,
-    pub late_window_seconds: i64,
+    pub skew_seconds: u32,
+    pub late_window_seconds: u32,
     /// When closed: until which chain time its amount stays reserved.
     pub release_at: Option<UnixSeconds>,
 }

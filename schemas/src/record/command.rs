@@ -95,9 +95,9 @@ pub struct PaymentRequest {
     /// How far to go up at most.
     pub nudge_limit: Amount,
     /// How long, in seconds, a closed deposit keeps its amount for a late payer.
-    pub late_window_seconds: i64,
+    pub late_window_seconds: u32,
     /// By how many seconds a block's time may lie before the deposit's start.
-    pub skew_seconds: i64,
+    pub skew_seconds: u32,
 }
 
 /// A confirmed transfer and the deposit it fits.
@@ -158,8 +158,8 @@ pub struct OpenDeposit {
     pub expires_at: UnixSeconds,
     pub nudge_step: Amount,
     pub nudge_limit: Amount,
-    pub late_window_seconds: i64,
-    pub skew_seconds: i64,
+    pub late_window_seconds: u32,
+    pub skew_seconds: u32,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

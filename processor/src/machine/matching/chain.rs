@@ -1,4 +1,4 @@
-//! What the chain tells: a transfer was seen, was orphaned, or the head moved.
+//! What the chain reports: a transfer was seen, was orphaned, or the head moved.
 
 use schemas::record::{Alert, ChainRecord, Head, Observation, OrderCommandBody};
 use schemas::{
@@ -7,7 +7,7 @@ use schemas::{
 
 use super::deposits::{Closed, DepositRow};
 use super::transfers::TransferRow;
-use super::{Effect, FORGET_SECONDS, State, TransferStage};
+use super::{Broken, Effect, FORGET_SECONDS, State, TransferStage};
 
 impl State {
     /// A Transfer event in a block of the present chain.
@@ -16,42 +16,40 @@ impl State {
         record: &ChainRecord,
         seen: &Observation,
         effects: &mut Vec<Effect>,
-    ) {
+    ) -> Result<(), Broken> {
         if record.epoch < self.lane.epoch {
-            return; // Seen before a rewind that has already taken it back or kept it.
+            return Ok(()); // Seen before a rewind that has already taken it back or kept it.
         }
-        match self.transfers.by_payment(&seen.payment()) {
-            Some(id) => self.observe_again(id, record, seen, effects),
-            None if self.is_stale(record) => {
-                let message = format!(
-                    "a transfer of {} {} in transaction {} surfaced more than a day late",
-                    seen.value, seen.stablecoin, seen.tx_hash
-                );
-                self.alert(AlertKind::StaleTransfer, None, message, record.observed_at, effects);
-            }
-            None => {
-                let id = TransferId::from_parts(self.partition, self.next_sequence());
-                let row = TransferRow {
-                    id,
-                    updated_at: record.observed_at,
-                    block: record.block,
-                    seen: *seen,
-                    created_at: record.observed_at.seconds(),
-                    status: TransferStatus::WaitingForConfirmation,
-                    fulfillment: None,
-                    order: None,
-                    deposit: None,
-                    reason: None,
-                    candidate_order: None,
-                    epoch: record.epoch,
-                    included: true,
-                    settling: false,
-                    match_deadline: None,
-                    forget_at: None,
-                };
-                self.detect(row, record.observed_at, effects);
-            }
+        if let Some(id) = self.transfers.by_payment(&seen.payment()) {
+            return self.observe_again(id, record, seen, effects);
         }
+        if self.is_stale(record) {
+            let message = format!(
+                "a transfer of {} {} in transaction {} surfaced more than a day late",
+                seen.value, seen.stablecoin, seen.tx_hash
+            );
+            self.alert(AlertKind::StaleTransfer, None, message, record.observed_at, effects);
+            return Ok(());
+        }
+        let row = TransferRow {
+            id: TransferId::from_parts(self.partition, self.next_sequence()),
+            updated_at: record.observed_at,
+            block: record.block,
+            seen: *seen,
+            created_at: record.observed_at.seconds(),
+            status: TransferStatus::WaitingForConfirmation,
+            fulfillment: None,
+            order: None,
+            deposit: None,
+            reason: None,
+            candidate_order: None,
+            epoch: record.epoch,
+            included: true,
+            settling: false,
+            match_deadline: None,
+            forget_at: None,
+        };
+        self.detect(row, record.observed_at, effects)
     }
 
     /// A known payment: a duplicate, or its transaction in another block.
@@ -61,15 +59,15 @@ impl State {
         record: &ChainRecord,
         seen: &Observation,
         effects: &mut Vec<Effect>,
-    ) {
-        let Some(old) = self.transfers.get(id).copied() else { return };
+    ) -> Result<(), Broken> {
+        let old = *self.transfers.named(id)?;
         // A duplicate, or one from before the rewind that took the transfer back.
         if record.epoch < old.epoch || (old.included && record.epoch == old.epoch) {
-            return;
+            return Ok(());
         }
-        let same_place = old.seen.inclusion(&old.block) == seen.inclusion(&record.block);
-        if old.included && same_place {
-            return;
+        let same_inclusion = old.seen.inclusion(&old.block) == seen.inclusion(&record.block);
+        if old.included && same_inclusion {
+            return Ok(());
         }
         let mut row = TransferRow {
             block: record.block,
@@ -84,32 +82,32 @@ impl State {
             row.forget_at = None;
         }
         if row.status == TransferStatus::WaitingForConfirmation {
-            self.detect(row, record.observed_at, effects);
+            self.detect(row, record.observed_at, effects)
         } else {
-            self.publish(TransferStage::Detected, row, effects);
+            self.publish(TransferStage::Detected, row, effects)
         }
     }
 
     /// Publishes a transfer that waits for confirmation, and ties it to the deposit it fits.
-    fn detect(&mut self, mut row: TransferRow, now: UnixMicros, effects: &mut Vec<Effect>) {
-        let fits = self.fitting_deposit(&row);
-        if row.deposit != fits {
-            self.untie(&mut row, now, effects);
-            row.deposit = fits;
-            if let Some(deposit) = fits.and_then(|id| self.deposits.get(id)) {
+    fn detect(
+        &mut self,
+        mut row: TransferRow,
+        now: UnixMicros,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Broken> {
+        let reserved = self.deposits.reserved_by(row.price())?;
+        let fits = |deposit: &DepositRow| deposit.is_open() && deposit.misfit(&row).is_none();
+        let fitting =
+            reserved.filter(|(_, row)| fits(row)).map(|(id, deposit)| (id, deposit.order));
+        if row.deposit != fitting.map(|(id, _)| id) {
+            self.untie(&mut row, now, effects)?;
+            if let Some((deposit, order)) = fitting {
+                row.deposit = Some(deposit);
                 let seen = OrderCommandBody::CandidateSeen { transfer_id: row.id };
-                Self::tell_order(effects, deposit.order, now, seen);
+                Self::command_order(effects, order, now, seen);
             }
         }
-        self.publish(TransferStage::Detected, row, effects);
-    }
-
-    /// The open deposit that this transfer would pay, in its present block.
-    pub(super) fn fitting_deposit(&self, row: &TransferRow) -> Option<DepositId> {
-        let seen = &row.seen;
-        let (id, deposit) =
-            self.deposits.reserved_by(seen.to_address, seen.stablecoin, seen.value)?;
-        (deposit.is_open() && deposit.misfit(row).is_none()).then_some(id)
+        self.publish(TransferStage::Detected, row, effects)
     }
 
     /// Lets go of the deposit that a waiting transfer was tied to.
@@ -118,11 +116,12 @@ impl State {
         row: &mut TransferRow,
         now: UnixMicros,
         effects: &mut Vec<Effect>,
-    ) {
-        if let Some(deposit) = row.deposit.take().and_then(|id| self.deposits.get(id)) {
+    ) -> Result<(), Broken> {
+        if let Some(id) = row.deposit.take() {
             let gone = OrderCommandBody::CandidateGone { transfer_id: row.id };
-            Self::tell_order(effects, deposit.order, now, gone);
+            Self::command_order(effects, self.deposits.named(id)?.order, now, gone);
         }
+        Ok(())
     }
 
     fn is_stale(&self, record: &ChainRecord) -> bool {
@@ -135,12 +134,12 @@ impl State {
         record: &ChainRecord,
         seen: &Observation,
         effects: &mut Vec<Effect>,
-    ) {
-        let Some(id) = self.transfers.by_payment(&seen.payment()) else { return };
-        let Some(old) = self.transfers.get(id).copied() else { return };
-        let same_place = old.seen.inclusion(&old.block) == seen.inclusion(&record.block);
-        if !old.included || !same_place || record.epoch <= old.epoch {
-            return;
+    ) -> Result<(), Broken> {
+        let Some(id) = self.transfers.by_payment(&seen.payment()) else { return Ok(()) };
+        let old = *self.transfers.named(id)?;
+        let same_inclusion = old.seen.inclusion(&old.block) == seen.inclusion(&record.block);
+        if !old.included || !same_inclusion || record.epoch <= old.epoch {
+            return Ok(());
         }
         let updated_at = old.updated_at.next(record.observed_at);
         let mut row = TransferRow { included: false, epoch: record.epoch, updated_at, ..old };
@@ -156,17 +155,22 @@ impl State {
             // Nothing was paid with it yet, so it can wait for its confirmation again.
             row.status = TransferStatus::WaitingForConfirmation;
             row.match_deadline = None;
-            self.publish(TransferStage::Detected, row, effects);
+            self.publish(TransferStage::Detected, row, effects)
         } else {
-            self.transfers.set(id, Some(row));
+            self.transfers.set(id, Some(row))
         }
     }
 
     /// All blocks up to this one are scanned: confirm, give up, expire and forget what is due.
-    pub(super) fn advance(&mut self, record: &ChainRecord, head: &Head, effects: &mut Vec<Effect>) {
+    pub(super) fn advance(
+        &mut self,
+        record: &ChainRecord,
+        head: &Head,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Broken> {
         let behind = self.lane.head.is_some_and(|last| record.block.number < last.number);
         if record.epoch < self.lane.epoch || (record.epoch == self.lane.epoch && behind) {
-            return;
+            return Ok(());
         }
         let lane = self.lane_mut();
         lane.epoch = record.epoch;
@@ -176,50 +180,51 @@ impl State {
         let (now, chain_time) = (record.observed_at, record.block.timestamp);
 
         for id in self.transfers.unconfirmed_to(head.confirmed_max().min(record.block.number)) {
-            self.confirm(id, head, chain_time, now, effects);
+            self.confirm(id, record, head, effects)?;
         }
         for id in self.transfers.orphaned_to(self.lane.finalized) {
-            self.fail(id, chain_time, now, effects);
+            self.fail(id, chain_time, now, effects)?;
         }
         for id in self.transfers.unmatched_before(chain_time) {
-            self.give_up(id, now, effects);
+            self.give_up(id, now, effects)?;
         }
         for id in self.deposits.due_before(chain_time) {
-            self.deposit_due(id, chain_time, now, effects);
+            self.deposit_due(id, chain_time, now, effects)?;
         }
         for id in self.transfers.forgettable_before(chain_time) {
-            let finalized = self.lane.finalized;
-            let is_past = |row: &TransferRow| {
-                // Also by its block: what is forgotten must be too old to be taken for new.
-                let age_from = row.block.timestamp.plus(FORGET_SECONDS);
-                row.block.number <= finalized && age_from < chain_time
-            };
-            if self.transfers.get(id).is_some_and(is_past) {
-                self.transfers.set(id, None);
+            let row = self.transfers.named(id)?;
+            // Also by its block: what is forgotten must be too old to be taken for new.
+            let age_from = row.block.timestamp.plus(FORGET_SECONDS);
+            if row.block.number <= self.lane.finalized && age_from < chain_time {
+                self.transfers.set(id, None)?;
             }
         }
+        Ok(())
     }
 
     fn confirm(
         &mut self,
         id: TransferId,
+        record: &ChainRecord,
         head: &Head,
-        chain_time: UnixSeconds,
-        now: UnixMicros,
         effects: &mut Vec<Effect>,
-    ) {
-        let Some(old) = self.transfers.get(id).copied() else { return };
+    ) -> Result<(), Broken> {
+        let (now, chain_time) = (record.observed_at, record.block.timestamp);
+        let old = *self.transfers.named(id)?;
         if old.block.number > head.confirmed_number(old.seen.value) {
-            return;
+            return Ok(());
         }
+        let (block, scanned) = (old.block.number, record.block.number);
+        invariant!(3, old.included, "transfer {id} would be confirmed after its retract");
+        invariant!(3, block <= scanned, "transfer {id} in block {block} above head {scanned}");
         let row = TransferRow {
             status: TransferStatus::WaitingForMatch,
             updated_at: old.updated_at.next(now),
             match_deadline: Some(chain_time.plus(self.lane.match_window_seconds)),
             ..old
         };
-        self.publish(TransferStage::Confirmed, row, effects);
-        self.match_or_wait(id, now, effects);
+        self.publish(TransferStage::Confirmed, row, effects)?;
+        self.match_or_wait(row, now, effects)
     }
 
     fn fail(
@@ -228,16 +233,16 @@ impl State {
         chain_time: UnixSeconds,
         now: UnixMicros,
         effects: &mut Vec<Effect>,
-    ) {
-        let Some(old) = self.transfers.get(id).copied() else { return };
+    ) -> Result<(), Broken> {
+        let old = *self.transfers.named(id)?;
         let mut row = TransferRow {
             status: TransferStatus::FailedToConfirm,
             updated_at: old.updated_at.next(now),
             forget_at: Some(chain_time.plus(FORGET_SECONDS)),
             ..old
         };
-        self.untie(&mut row, now, effects);
-        self.publish(TransferStage::Failed, row, effects);
+        self.untie(&mut row, now, effects)?;
+        self.publish(TransferStage::Failed, row, effects)
     }
 
     fn deposit_due(
@@ -246,14 +251,15 @@ impl State {
         chain_time: UnixSeconds,
         now: UnixMicros,
         effects: &mut Vec<Effect>,
-    ) {
+    ) -> Result<(), Broken> {
         if self.transfers.holds(id) {
-            return; // Neither expired nor given to another while a transfer for it waits.
+            return Ok(()); // Neither expired nor given to another while a transfer for it waits.
         }
-        if self.deposits.get(id).is_some_and(DepositRow::is_open) {
-            self.close_deposit(id, CloseReason::Expired, chain_time, now, effects);
+        let row = *self.deposits.named(id)?;
+        if row.is_open() {
+            self.close_deposit(id, row, CloseReason::Expired, chain_time, now, effects)
         } else {
-            self.deposits.set(id, None);
+            self.deposits.set(id, None)
         }
     }
 
@@ -261,26 +267,27 @@ impl State {
     pub(super) fn close_deposit(
         &mut self,
         id: DepositId,
+        mut row: DepositRow,
         reason: CloseReason,
         chain_time: UnixSeconds,
         now: UnixMicros,
         effects: &mut Vec<Effect>,
-    ) {
-        let Some(mut row) = self.deposits.get(id).copied().filter(|row| row.is_open()) else {
-            return;
-        };
+    ) -> Result<(), Broken> {
+        invariant!(2, row.is_open(), "deposit {id} is closed as {reason} a second time");
+        let in_time = reason != CloseReason::Expired || row.expires_at < chain_time;
+        invariant!(8, in_time, "deposit {id} would expire at {chain_time}, before its deadline");
         let release_at = chain_time.plus(i64::from(row.late_window_seconds));
         row.closed = Some(Closed { reason, release_at });
         row.updated_at = row.updated_at.next(now);
-        self.deposits.set(id, Some(row));
-        effects.push(Effect::Deposit(self.deposit_record(id, &row)));
+        self.publish_deposit(id, row, effects)?;
         if reason != CloseReason::Settled {
             let closed = OrderCommandBody::DepositClosed { slot: row.slot, reason };
-            Self::tell_order(effects, row.order, now, closed);
+            Self::command_order(effects, row.order, now, closed);
         }
+        Ok(())
     }
 
-    pub(super) fn alert(
+    fn alert(
         &self,
         kind: AlertKind,
         row: Option<&TransferRow>,

@@ -1,4 +1,4 @@
-//! What orders tell: open a deposit, close it, and the answers to settles.
+//! Commands of orders: open a deposit, close it, and the answers to settles.
 
 use schemas::record::{DepositCommand, OpenDeposit, OrderCommandBody};
 use schemas::{
@@ -8,7 +8,7 @@ use schemas::{
 
 use super::deposits::DepositRow;
 use super::transfers::TransferRow;
-use super::{Effect, FORGET_SECONDS, State, TransferStage, seconds_u32};
+use super::{Broken, Effect, FORGET_SECONDS, State, TransferStage};
 
 impl State {
     /// The chain's time, or before its first head the record's.
@@ -22,21 +22,27 @@ impl State {
         command: &DepositCommand,
         open: &OpenDeposit,
         effects: &mut Vec<Effect>,
-    ) {
+    ) -> Result<(), Broken> {
         let (order, slot, now) = (command.order_id, command.slot, command.issued_at);
         if self.deposits.by_slot(order, slot).is_some() {
-            return;
+            return Ok(());
         }
-        let wallet_address = command.wallet_address;
-        let refuse = |reason| OrderCommandBody::DepositRefused { slot, wallet_address, reason };
-        if self.chain_time().is_some_and(|time| time > open.expires_at) {
-            return Self::tell_order(effects, order, now, refuse(RefusalReason::Expired));
-        }
-        let wallet = wallet_address;
+        let wallet = command.wallet_address;
         let (step, limit) = (open.nudge_step, open.nudge_limit);
-        let free = self.deposits.free_amount(wallet, open.stablecoin, open.value, step, limit);
-        let Some(value) = free else {
-            return Self::tell_order(effects, order, now, refuse(RefusalReason::AmountsTaken));
+        let free = if self.chain_time().is_some_and(|time| time > open.expires_at) {
+            Err(RefusalReason::Expired)
+        } else {
+            let price = (wallet, open.stablecoin, open.value);
+            self.deposits.free_amount(price, step, limit).ok_or(RefusalReason::AmountsTaken)
+        };
+        let value = match free {
+            Ok(value) => value,
+            Err(reason) => {
+                let refused =
+                    OrderCommandBody::DepositRefused { slot, wallet_address: wallet, reason };
+                Self::command_order(effects, order, now, refused);
+                return Ok(());
+            }
         };
         let id = DepositId::from_parts(self.partition, self.next_sequence());
         let row = DepositRow {
@@ -49,15 +55,14 @@ impl State {
             started_at: open.started_at,
             expires_at: open.expires_at,
             updated_at: now,
-            skew_seconds: seconds_u32(open.skew_seconds),
-            late_window_seconds: seconds_u32(open.late_window_seconds),
+            skew_seconds: open.skew_seconds,
+            late_window_seconds: open.late_window_seconds,
             closed: None,
         };
-        self.deposits.set(id, Some(row));
-        effects.push(Effect::Deposit(self.deposit_record(id, &row)));
+        self.publish_deposit(id, row, effects)?;
         let opened = OrderCommandBody::DepositOpened { slot, deposit_id: id, value };
-        Self::tell_order(effects, order, now, opened);
-        self.adopt(id, &row, now, effects);
+        Self::command_order(effects, order, now, opened);
+        self.adopt(id, &row, now, effects)
     }
 
     /// Ties transfers that came before their deposit to it.
@@ -67,25 +72,25 @@ impl State {
         deposit: &DepositRow,
         now: UnixMicros,
         effects: &mut Vec<Effect>,
-    ) {
-        let mut waiting = self.transfers.loose(deposit.wallet, deposit.stablecoin, deposit.value);
+    ) -> Result<(), Broken> {
+        let loose = self.transfers.loose(deposit.price()).into_iter();
+        let waiting = loose.map(|id| self.transfers.named(id).copied());
+        let mut waiting = waiting.collect::<Result<Vec<_>, _>>()?;
         // As the chain has them: the one pays that would have, had the deposit come before them.
-        waiting.sort_by_key(|id| (self.transfers.get(*id).map(|row| row.block.number), *id));
-        for transfer_id in waiting {
-            let Some(row) = self.transfers.get(transfer_id).copied() else { continue };
+        waiting.sort_by_key(|row| (row.block.number, row.id));
+        // One that does not fit is not rejected yet, as it might fit a deposit after this one.
+        for row in waiting.into_iter().filter(|row| deposit.misfit(row).is_none()) {
             if row.status == TransferStatus::WaitingForMatch {
-                // One that does not fit is not told at once, as it might fit a deposit after this one.
-                if deposit.misfit(&row).is_none() {
-                    self.match_or_wait(transfer_id, now, effects);
-                }
-            } else if deposit.misfit(&row).is_none() {
-                let row =
-                    TransferRow { deposit: Some(id), updated_at: row.updated_at.next(now), ..row };
-                let seen = OrderCommandBody::CandidateSeen { transfer_id };
-                Self::tell_order(effects, deposit.order, now, seen);
-                self.publish(TransferStage::Detected, row, effects);
+                self.match_or_wait(row, now, effects)?;
+            } else {
+                let seen = OrderCommandBody::CandidateSeen { transfer_id: row.id };
+                Self::command_order(effects, deposit.order, now, seen);
+                let updated_at = row.updated_at.next(now);
+                let row = TransferRow { deposit: Some(id), updated_at, ..row };
+                self.publish(TransferStage::Detected, row, effects)?;
             }
         }
+        Ok(())
     }
 
     /// The order ended in another way.
@@ -94,11 +99,14 @@ impl State {
         command: &DepositCommand,
         reason: CloseReason,
         effects: &mut Vec<Effect>,
-    ) {
-        if let Some(id) = self.deposits.by_slot(command.order_id, command.slot) {
-            let time = self.time_or(command.issued_at);
-            self.close_deposit(id, reason, time, command.issued_at, effects);
+    ) -> Result<(), Broken> {
+        let Some(id) = self.deposits.by_slot(command.order_id, command.slot) else { return Ok(()) };
+        let row = *self.deposits.named(id)?;
+        if !row.is_open() {
+            return Ok(());
         }
+        let time = self.time_or(command.issued_at);
+        self.close_deposit(id, row, reason, time, command.issued_at, effects)
     }
 
     /// The order is paid by this transfer.
@@ -107,25 +115,29 @@ impl State {
         command: &DepositCommand,
         transfer_id: TransferId,
         effects: &mut Vec<Effect>,
-    ) {
-        let Some(row) = self.settling(transfer_id) else { return };
+    ) -> Result<(), Broken> {
+        let Some(row) = self.asked(transfer_id) else { return Ok(()) };
+        let (id, order) = (transfer_id, command.order_id);
+        let Some(deposit_id) = row.deposit else {
+            return Err(Broken::new(2, format!("transfer {id} pays order {order} by no deposit")));
+        };
+        let deposit = *self.deposits.named(deposit_id)?;
+        let pays = deposit.order == order && deposit.price() == row.price();
+        invariant!(2, pays, "transfer {id} does not pay deposit {deposit_id} of order {order}");
         let now = command.issued_at;
         let time = self.time_or(now);
-        let fulfillment = FulfillmentId::from_parts(self.partition, self.next_sequence());
         let row = TransferRow {
             status: TransferStatus::Matched,
             settling: false,
             match_deadline: None,
-            order: Some(command.order_id),
-            fulfillment: Some(fulfillment),
+            order: Some(order),
+            fulfillment: Some(FulfillmentId::from_parts(self.partition, self.next_sequence())),
             updated_at: row.updated_at.next(now),
             forget_at: Some(time.plus(FORGET_SECONDS)),
             ..row
         };
-        self.publish(TransferStage::Matched, row, effects);
-        if let Some(deposit) = row.deposit {
-            self.close_deposit(deposit, CloseReason::Settled, time, now, effects);
-        }
+        self.publish(TransferStage::Matched, row, effects)?;
+        self.close_deposit(deposit_id, deposit, CloseReason::Settled, time, now, effects)
     }
 
     /// The order may not be paid by this transfer.
@@ -135,14 +147,17 @@ impl State {
         transfer_id: TransferId,
         reason: UnknownReason,
         effects: &mut Vec<Effect>,
-    ) {
-        if let Some(row) = self.settling(transfer_id) {
-            self.reject(row, reason, Some(command.order_id), command.issued_at, effects);
+    ) -> Result<(), Broken> {
+        match self.asked(transfer_id) {
+            Some(row) => {
+                self.reject(row, reason, Some(command.order_id), command.issued_at, effects)
+            }
+            None => Ok(()),
         }
     }
 
     /// The transfer, if the order was asked about it and this is the first answer.
-    fn settling(&self, id: TransferId) -> Option<TransferRow> {
+    fn asked(&self, id: TransferId) -> Option<TransferRow> {
         self.transfers.get(id).copied().filter(|row| row.settling)
     }
 }

@@ -9,7 +9,11 @@ use schemas::{
     UnixSeconds,
 };
 
-use crate::machine::journal::Journal;
+use crate::machine::Broken;
+use crate::machine::table::{Index, Table};
+
+/// How many neighbours on each side are searched for the nearest deposit: only a hint depends on it.
+const NEAREST_SCAN_MAX: usize = 64;
 
 /// One deposit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +40,9 @@ pub(super) struct Closed {
     pub(super) release_at: UnixSeconds,
 }
 
+/// What a transfer has to carry to pay a deposit.
+pub(super) type Price = (Address, Stablecoin, Amount);
+
 impl DepositRow {
     pub(super) fn is_open(&self) -> bool {
         self.closed.is_none()
@@ -45,9 +52,8 @@ impl DepositRow {
         if self.is_open() { DepositState::Open } else { DepositState::Closed }
     }
 
-    /// What its reservation and its name follow from; fixed once it is open.
-    fn place(&self) -> (Address, Stablecoin, Amount, OrderId, i32) {
-        (self.wallet, self.stablecoin, self.value, self.order, self.slot)
+    pub(super) fn price(&self) -> Price {
+        (self.wallet, self.stablecoin, self.value)
     }
 
     /// The chain time at which something is due: expiry while open, release once closed.
@@ -56,57 +62,115 @@ impl DepositRow {
     }
 }
 
-/// The rows and what follows from them.
+pub(super) type Deposits = Table<DepositId, DepositRow, DepositIndex>;
+
 #[derive(Debug, Clone, Default)]
-pub(super) struct Deposits {
-    rows: Journal<DepositId, DepositRow>,
+pub(super) struct DepositIndex {
     /// Reservations, open and late, ordered by amount: one deposit each.
     reserved: HashMap<(Address, Stablecoin), BTreeMap<Amount, DepositId>>,
     /// By order and slot, which are in the row: with a million open deposits a second copy is felt.
     by_slot: HashTable<DepositId>,
     hasher: DefaultHashBuilder,
-    /// By the second at which something is due. Entries are not taken out when a row moves on: whoever
-    /// reads them checks them against the row.
+    /// By the second at which something is due. An entry stays when its row moves on, so a reader
+    /// compares it with the row.
     due: BTreeMap<UnixSeconds, Vec<DepositId>>,
 }
 
+impl Index<DepositId, DepositRow> for DepositIndex {
+    const ROW: &'static str = "deposit";
+    const INVARIANT: u8 = 10;
+
+    fn update(
+        &mut self,
+        rows: &HashMap<DepositId, DepositRow>,
+        id: DepositId,
+        old: Option<&DepositRow>,
+        new: Option<&DepositRow>,
+    ) -> Result<(), Broken> {
+        if let Some(new) = new
+            && old.is_none_or(|old| old.due_at() != new.due_at())
+        {
+            self.due.entry(new.due_at()).or_default().push(id);
+        }
+        match (old, new) {
+            (None, Some(new)) => self.reserve(rows, id, new),
+            (Some(old), None) => self.release(id, old),
+            (Some(old), Some(new)) => {
+                let same = |row: &DepositRow| (row.price(), row.order, row.slot);
+                invariant!(10, same(old) == same(new), "deposit {id} changed what it reserves");
+                Ok(())
+            }
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+impl DepositIndex {
+    fn reserve(
+        &mut self,
+        rows: &HashMap<DepositId, DepositRow>,
+        id: DepositId,
+        row: &DepositRow,
+    ) -> Result<(), Broken> {
+        let amounts = self.reserved.entry((row.wallet, row.stablecoin)).or_default();
+        if let Some(other) = amounts.insert(row.value, id) {
+            let (value, stablecoin, wallet) = (row.value, row.stablecoin, row.wallet);
+            let what =
+                format!("deposits {other} and {id} both reserve {value} {stablecoin} at {wallet}");
+            return Err(Broken::new(10, what));
+        }
+        let hash_of = |row: &DepositRow| self.hasher.hash_one((row.order, row.slot));
+        let rehash = |id: &DepositId| rows.get(id).map_or(0, hash_of);
+        self.by_slot.insert_unique(hash_of(row), id, rehash);
+        Ok(())
+    }
+
+    fn release(&mut self, id: DepositId, row: &DepositRow) -> Result<(), Broken> {
+        let of_wallet = (row.wallet, row.stablecoin);
+        let amounts = self.reserved.entry(of_wallet).or_default();
+        let reserved = amounts.remove(&row.value);
+        invariant!(10, reserved == Some(id), "deposit {id} is not reserved, {reserved:?} is");
+        if amounts.is_empty() {
+            self.reserved.remove(&of_wallet);
+        }
+        let hash = self.hasher.hash_one((row.order, row.slot));
+        match self.by_slot.find_entry(hash, |other| *other == id) {
+            Ok(entry) => drop(entry.remove()),
+            Err(_) => {
+                return Err(Broken::new(10, format!("deposit {id} is not known by its order")));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Deposits {
-    pub(super) fn get(&self, id: DepositId) -> Option<&DepositRow> {
-        self.rows.get(&id)
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.rows.len()
-    }
-
     pub(super) fn by_slot(&self, order: OrderId, slot: i32) -> Option<DepositId> {
         let same = |id: &DepositId| {
             self.rows.get(id).is_some_and(|row| (row.order, row.slot) == (order, slot))
         };
-        self.by_slot.find(self.hasher.hash_one((order, slot)), same).copied()
+        let index = &self.index;
+        index.by_slot.find(index.hasher.hash_one((order, slot)), same).copied()
     }
 
     /// The deposit that holds exactly this amount.
     pub(super) fn reserved_by(
         &self,
-        wallet: Address,
-        stablecoin: Stablecoin,
-        value: Amount,
-    ) -> Option<(DepositId, &DepositRow)> {
-        let id = *self.reserved.get(&(wallet, stablecoin))?.get(&value)?;
-        Some((id, self.rows.get(&id)?))
+        (wallet, stablecoin, value): Price,
+    ) -> Result<Option<(DepositId, &DepositRow)>, Broken> {
+        let amounts = self.index.reserved.get(&(wallet, stablecoin));
+        let Some(id) = amounts.and_then(|amounts| amounts.get(&value)) else { return Ok(None) };
+        Ok(Some((*id, self.named(*id)?)))
     }
 
-    /// The deposit of this kind at this wallet for this stablecoin with the nearest amount; the lower one of
+    /// The deposit of this kind at this wallet for this coin whose amount is nearest; the lower one of
     /// two.
     pub(super) fn nearest(
         &self,
-        wallet: Address,
-        stablecoin: Stablecoin,
-        value: Amount,
+        (wallet, stablecoin, value): Price,
         is: &dyn Fn(&DepositRow) -> bool,
     ) -> Option<&DepositRow> {
-        let amounts = self.reserved.get(&(wallet, stablecoin))?;
+        let amounts = self.index.reserved.get(&(wallet, stablecoin))?;
         let find = |(_, id): (&Amount, &DepositId)| self.rows.get(id).filter(|row| is(row));
         let below = amounts.range(..value).rev().take(NEAREST_SCAN_MAX).find_map(find);
         let above = amounts.range(value..).take(NEAREST_SCAN_MAX).find_map(find);
@@ -117,15 +181,13 @@ impl Deposits {
     /// The least free amount that is `value` or some steps above it, within the limit.
     pub(super) fn free_amount(
         &self,
-        wallet: Address,
-        stablecoin: Stablecoin,
-        value: Amount,
+        (wallet, stablecoin, value): Price,
         step: Amount,
         limit: Amount,
     ) -> Option<Amount> {
         let last = value.checked_add(limit)?;
         let mut candidate = value;
-        let taken = self.reserved.get(&(wallet, stablecoin));
+        let taken = self.index.reserved.get(&(wallet, stablecoin));
         for amount in taken.into_iter().flat_map(|amounts| amounts.range(value..=last)) {
             if *amount.0 == candidate {
                 if step == Amount::ZERO {
@@ -141,9 +203,9 @@ impl Deposits {
 
     /// The deposits whose time is before `now`, in order.
     pub(super) fn due_before(&mut self, now: UnixSeconds) -> Vec<DepositId> {
-        let rows = &self.rows;
+        let (rows, due) = (&self.rows, &mut self.index.due);
         let (mut all, mut passed) = (Vec::new(), Vec::new());
-        for (at, ids) in self.due.range_mut(..now) {
+        for (at, ids) in due.range_mut(..now) {
             ids.retain(|id| rows.get(id).is_some_and(|row| row.due_at() == *at));
             ids.sort_unstable();
             ids.dedup();
@@ -153,67 +215,8 @@ impl Deposits {
             }
         }
         for at in passed {
-            self.due.remove(&at);
+            due.remove(&at);
         }
         all
     }
-
-    pub(super) fn set(&mut self, id: DepositId, row: Option<DepositRow>) {
-        let old = self.rows.set(id, row);
-        self.reindex(id, old.as_ref(), row.as_ref());
-    }
-
-    fn reindex(&mut self, id: DepositId, old: Option<&DepositRow>, new: Option<&DepositRow>) {
-        if let Some(at) =
-            new.map(DepositRow::due_at).filter(|at| old.is_none_or(|o| o.due_at() != *at))
-        {
-            self.due.entry(at).or_default().push(id);
-        }
-        if old.map(DepositRow::place) == new.map(DepositRow::place) {
-            return; // Most changes close a deposit, which keeps its place.
-        }
-        if let Some(old) = old {
-            if let Some(amounts) = self.reserved.get_mut(&(old.wallet, old.stablecoin)) {
-                amounts.remove(&old.value);
-                if amounts.is_empty() {
-                    self.reserved.remove(&(old.wallet, old.stablecoin));
-                }
-            }
-            let hash = self.hasher.hash_one((old.order, old.slot));
-            if let Ok(entry) = self.by_slot.find_entry(hash, |other| *other == id) {
-                entry.remove();
-            }
-        }
-        if let Some(new) = new {
-            let amounts = self.reserved.entry((new.wallet, new.stablecoin)).or_default();
-            let other = amounts.insert(new.value, id);
-            debug_assert!(other.is_none(), "invariant 10: one reservation for an amount");
-            let (rows, hasher) = (&self.rows, &self.hasher);
-            let hash_of = |row: &DepositRow| hasher.hash_one((row.order, row.slot));
-            let rehash = |id: &DepositId| rows.get(id).map_or(0, hash_of);
-            self.by_slot.insert_unique(hash_of(new), id, rehash);
-        }
-    }
-
-    pub(super) fn touched(&self) -> Vec<DepositId> {
-        self.rows.touched()
-    }
-
-    pub(super) fn sorted(&self) -> Vec<(&DepositId, &DepositRow)> {
-        self.rows.sorted()
-    }
-
-    pub(super) fn commit(&mut self) {
-        self.rows.commit();
-    }
-
-    pub(super) fn undo(&mut self) {
-        for (id, row) in self.rows.way_back() {
-            self.set(id, row);
-        }
-        self.rows.commit();
-    }
 }
-
-/// How many neighbours are looked at on each side for the nearest deposit: only a hint depends on it.
-const NEAREST_SCAN_MAX: usize = 64;

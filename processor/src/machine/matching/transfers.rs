@@ -6,11 +6,13 @@ use std::hash::BuildHasher;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use schemas::record::{Block, Observation};
 use schemas::{
-    Address, Amount, DepositId, Epoch, FulfillmentId, OrderId, PaymentKey, Stablecoin, TransferId,
-    TransferStatus, UnixMicros, UnixSeconds, UnknownReason,
+    DepositId, Epoch, FulfillmentId, OrderId, PaymentKey, TransferId, TransferStatus, UnixMicros,
+    UnixSeconds, UnknownReason,
 };
 
-use crate::machine::journal::{Journal, move_entry};
+use super::deposits::Price;
+use crate::machine::Broken;
+use crate::machine::table::{Index, Table, moved};
 
 /// One transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,21 +67,17 @@ impl TransferRow {
         self.status == TransferStatus::WaitingForConfirmation
     }
 
-    fn key(&self) -> LooseKey {
+    pub(super) fn price(&self) -> Price {
         (self.seen.to_address, self.seen.stablecoin, self.seen.value)
     }
 
-    /// The deadline, while it counts.
     fn deadline(&self) -> Option<UnixSeconds> {
         let waits = self.status == TransferStatus::WaitingForMatch && !self.settling;
         self.match_deadline.filter(|_| waits)
     }
 }
 
-/// What a deposit would have to be to fit a transfer.
-type LooseKey = (Address, Stablecoin, Amount);
-
-/// A place in an index by height.
+/// An entry of an index by height.
 type Height = (i64, TransferId);
 
 fn unconfirmed(row: &TransferRow) -> Option<Height> {
@@ -98,160 +96,170 @@ fn forget(row: &TransferRow) -> Option<(UnixSeconds, TransferId)> {
     row.forget_at.map(|at| (at, row.id))
 }
 
-/// The rows and what follows from them.
+fn loose(row: &TransferRow) -> Option<Price> {
+    row.is_loose().then(|| row.price())
+}
+
+fn hold(row: &TransferRow) -> Option<DepositId> {
+    row.deposit.filter(|_| row.is_waiting())
+}
+
+pub(super) type Transfers = Table<TransferId, TransferRow, TransferIndex>;
+
 #[derive(Debug, Clone, Default)]
-pub(super) struct Transfers {
-    rows: Journal<TransferId, TransferRow>,
+pub(super) struct TransferIndex {
     /// By payment, which is in the row.
     by_payment: HashTable<TransferId>,
     hasher: DefaultHashBuilder,
     /// In the chain, not confirmed, by height.
-    unconfirmed: BTreeSet<(i64, TransferId)>,
+    unconfirmed: BTreeSet<Height>,
     /// Orphaned before confirmation, by the height they had.
-    orphaned: BTreeSet<(i64, TransferId)>,
+    orphaned: BTreeSet<Height>,
     /// Waiting without a deposit, by what a deposit would have to be.
-    loose: BTreeMap<LooseKey, BTreeSet<TransferId>>,
+    loose: BTreeMap<Price, BTreeSet<TransferId>>,
     deadlines: BTreeSet<(UnixSeconds, TransferId)>,
     forget: BTreeSet<(UnixSeconds, TransferId)>,
     /// How many waiting transfers each deposit must not expire before.
     holds: HashMap<DepositId, u32>,
 }
 
-impl Transfers {
-    pub(super) fn get(&self, id: TransferId) -> Option<&TransferRow> {
-        self.rows.get(&id)
-    }
+impl Index<TransferId, TransferRow> for TransferIndex {
+    const ROW: &'static str = "transfer";
+    const INVARIANT: u8 = 1;
 
-    pub(super) fn len(&self) -> usize {
-        self.rows.len()
-    }
-
-    pub(super) fn by_payment(&self, key: &PaymentKey) -> Option<TransferId> {
-        let same =
-            |id: &TransferId| self.rows.get(id).is_some_and(|row| row.seen.payment() == *key);
-        self.by_payment.find(self.hasher.hash_one(*key), same).copied()
-    }
-
-    pub(super) fn holds(&self, deposit: DepositId) -> bool {
-        self.holds.contains_key(&deposit)
-    }
-
-    /// Transfers in the chain up to this height that wait for confirmation.
-    pub(super) fn unconfirmed_to(&self, number: i64) -> Vec<TransferId> {
-        self.unconfirmed.iter().take_while(|(n, _)| *n <= number).map(|(_, id)| *id).collect()
-    }
-
-    /// Orphans whose height is final.
-    pub(super) fn orphaned_to(&self, number: i64) -> Vec<TransferId> {
-        self.orphaned.iter().take_while(|(n, _)| *n <= number).map(|(_, id)| *id).collect()
-    }
-
-    /// Transfers whose wait for a deposit ended before `now`.
-    pub(super) fn unmatched_before(&self, now: UnixSeconds) -> Vec<TransferId> {
-        self.deadlines.iter().take_while(|(at, _)| *at < now).map(|(_, id)| *id).collect()
-    }
-
-    /// Transfers to forget before `now`.
-    pub(super) fn forgettable_before(&self, now: UnixSeconds) -> Vec<TransferId> {
-        self.forget.iter().take_while(|(at, _)| *at < now).map(|(_, id)| *id).collect()
-    }
-
-    /// Waiting transfers that a deposit of exactly this would fit, oldest first.
-    pub(super) fn loose(
-        &self,
-        wallet: Address,
-        stablecoin: Stablecoin,
-        value: Amount,
-    ) -> Vec<TransferId> {
-        self.loose
-            .get(&(wallet, stablecoin, value))
-            .map_or_else(Vec::new, |ids| ids.iter().copied().collect())
-    }
-
-    pub(super) fn set(&mut self, id: TransferId, row: Option<TransferRow>) {
-        let old = self.rows.set(id, row);
-        let (old, new) = (old.as_ref(), row.as_ref());
-        move_entry(&mut self.unconfirmed, old.and_then(unconfirmed), new.and_then(unconfirmed));
-        move_entry(&mut self.orphaned, old.and_then(orphaned), new.and_then(orphaned));
-        move_entry(&mut self.deadlines, old.and_then(deadline), new.and_then(deadline));
-        move_entry(&mut self.forget, old.and_then(forget), new.and_then(forget));
-        let loose = |row: &TransferRow| row.is_loose().then(|| row.key());
-        self.move_loose(id, old.and_then(loose), new.and_then(loose));
-        let hold = |row: &TransferRow| row.deposit.filter(|_| row.is_waiting());
-        self.move_hold(old.and_then(hold), new.and_then(hold));
-        self.name(id, old, new);
-    }
-
-    /// Keeps the index of payments. A row's payment never changes.
-    fn name(&mut self, id: TransferId, old: Option<&TransferRow>, new: Option<&TransferRow>) {
+    fn update(
+        &mut self,
+        rows: &HashMap<TransferId, TransferRow>,
+        id: TransferId,
+        old: Option<&TransferRow>,
+        new: Option<&TransferRow>,
+    ) -> Result<(), Broken> {
+        let agrees =
+            moved(&mut self.unconfirmed, old.and_then(unconfirmed), new.and_then(unconfirmed))
+                && moved(&mut self.orphaned, old.and_then(orphaned), new.and_then(orphaned))
+                && moved(&mut self.deadlines, old.and_then(deadline), new.and_then(deadline))
+                && moved(&mut self.forget, old.and_then(forget), new.and_then(forget))
+                && self.move_loose(id, old.and_then(loose), new.and_then(loose))
+                && self.move_hold(old.and_then(hold), new.and_then(hold));
+        invariant!(1, agrees, "an index does not have transfer {id} as it was");
         match (old, new) {
-            (Some(old), None) => {
-                let hash = self.hasher.hash_one(old.seen.payment());
-                if let Ok(entry) = self.by_payment.find_entry(hash, |other| *other == id) {
-                    entry.remove();
-                }
+            (None, Some(new)) => self.add_payment(rows, id, new),
+            (Some(old), None) => self.remove_payment(id, old),
+            (Some(old), Some(new)) => {
+                let same = old.seen.payment() == new.seen.payment();
+                invariant!(2, same, "transfer {id} became another payment");
+                Ok(())
             }
-            (None, Some(new)) => {
-                let (rows, hasher) = (&self.rows, &self.hasher);
-                let hash_of = |row: &TransferRow| hasher.hash_one(row.seen.payment());
-                let rehash = |id: &TransferId| rows.get(id).map_or(0, hash_of);
-                self.by_payment.insert_unique(hash_of(new), id, rehash);
-            }
-            _ => {}
+            (None, None) => Ok(()),
         }
     }
+}
 
-    fn move_loose(&mut self, id: TransferId, from: Option<LooseKey>, to: Option<LooseKey>) {
-        if from == to {
-            return;
+impl TransferIndex {
+    fn add_payment(
+        &mut self,
+        rows: &HashMap<TransferId, TransferRow>,
+        id: TransferId,
+        row: &TransferRow,
+    ) -> Result<(), Broken> {
+        let payment = row.seen.payment();
+        let hash_of = |row: &TransferRow| self.hasher.hash_one(row.seen.payment());
+        let same = |id: &TransferId| rows.get(id).is_some_and(|row| row.seen.payment() == payment);
+        let other = self.by_payment.find(hash_of(row), same);
+        invariant!(2, other.is_none(), "transfers {other:?} and {id} are the same payment");
+        let rehash = |id: &TransferId| rows.get(id).map_or(0, hash_of);
+        self.by_payment.insert_unique(hash_of(row), id, rehash);
+        Ok(())
+    }
+
+    fn remove_payment(&mut self, id: TransferId, row: &TransferRow) -> Result<(), Broken> {
+        let hash = self.hasher.hash_one(row.seen.payment());
+        match self.by_payment.find_entry(hash, |other| *other == id) {
+            Ok(entry) => drop(entry.remove()),
+            Err(_) => {
+                return Err(Broken::new(2, format!("transfer {id} is not known by its payment")));
+            }
         }
-        if let Some(key) = from
-            && let Some(ids) = self.loose.get_mut(&key)
-        {
-            ids.remove(&id);
+        Ok(())
+    }
+
+    fn move_loose(&mut self, id: TransferId, from: Option<Price>, to: Option<Price>) -> bool {
+        if from == to {
+            return true;
+        }
+        let left = from.is_none_or(|price| {
+            let ids = self.loose.entry(price).or_default();
+            let left = ids.remove(&id);
             if ids.is_empty() {
-                self.loose.remove(&key);
+                self.loose.remove(&price);
             }
-        }
-        if let Some(key) = to {
-            self.loose.entry(key).or_default().insert(id);
-        }
+            left
+        });
+        left && to.is_none_or(|price| self.loose.entry(price).or_default().insert(id))
     }
 
-    fn move_hold(&mut self, from: Option<DepositId>, to: Option<DepositId>) {
+    fn move_hold(&mut self, from: Option<DepositId>, to: Option<DepositId>) -> bool {
         if from == to {
-            return;
+            return true;
         }
-        if let Some(deposit) = from
-            && let Some(count) = self.holds.get_mut(&deposit)
-        {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                self.holds.remove(&deposit);
+        if let Some(deposit) = from {
+            match self.holds.get_mut(&deposit) {
+                None => return false,
+                Some(1) => drop(self.holds.remove(&deposit)),
+                Some(count) => *count = count.saturating_sub(1),
             }
         }
         if let Some(deposit) = to {
             let count = self.holds.entry(deposit).or_default();
             *count = count.saturating_add(1);
         }
+        true
+    }
+}
+
+impl Transfers {
+    pub(super) fn by_payment(&self, key: &PaymentKey) -> Option<TransferId> {
+        let same =
+            |id: &TransferId| self.rows.get(id).is_some_and(|row| row.seen.payment() == *key);
+        let index = &self.index;
+        index.by_payment.find(index.hasher.hash_one(*key), same).copied()
     }
 
-    pub(super) fn touched(&self) -> Vec<TransferId> {
-        self.rows.touched()
+    /// Whether a transfer that fits this deposit waits: it neither expires nor gives its amount away.
+    pub(super) fn holds(&self, deposit: DepositId) -> bool {
+        self.index.holds.contains_key(&deposit)
     }
 
-    pub(super) fn sorted(&self) -> Vec<(&TransferId, &TransferRow)> {
-        self.rows.sorted()
+    /// Transfers in the chain up to this height that wait for confirmation.
+    pub(super) fn unconfirmed_to(&self, number: i64) -> Vec<TransferId> {
+        to_height(&self.index.unconfirmed, number)
     }
 
-    pub(super) fn commit(&mut self) {
-        self.rows.commit();
+    /// Orphans whose height is final.
+    pub(super) fn orphaned_to(&self, number: i64) -> Vec<TransferId> {
+        to_height(&self.index.orphaned, number)
     }
 
-    pub(super) fn undo(&mut self) {
-        for (id, row) in self.rows.way_back() {
-            self.set(id, row);
-        }
-        self.rows.commit();
+    /// Transfers whose wait for a deposit ended before `now`.
+    pub(super) fn unmatched_before(&self, now: UnixSeconds) -> Vec<TransferId> {
+        before(&self.index.deadlines, now)
     }
+
+    /// Transfers to forget before `now`.
+    pub(super) fn forgettable_before(&self, now: UnixSeconds) -> Vec<TransferId> {
+        before(&self.index.forget, now)
+    }
+
+    /// Waiting transfers that a deposit of exactly this would fit, oldest first.
+    pub(super) fn loose(&self, price: Price) -> Vec<TransferId> {
+        self.index.loose.get(&price).map_or_else(Vec::new, |ids| ids.iter().copied().collect())
+    }
+}
+
+fn to_height(index: &BTreeSet<Height>, number: i64) -> Vec<TransferId> {
+    index.iter().take_while(|(at, _)| *at <= number).map(|(_, id)| *id).collect()
+}
+
+fn before(index: &BTreeSet<(UnixSeconds, TransferId)>, now: UnixSeconds) -> Vec<TransferId> {
+    index.iter().take_while(|(at, _)| *at < now).map(|(_, id)| *id).collect()
 }

@@ -7,7 +7,7 @@ use schemas::{
 
 use super::deposits::DepositRow;
 use super::transfers::TransferRow;
-use super::{Effect, FORGET_SECONDS, State, TransferStage};
+use super::{Broken, Effect, FORGET_SECONDS, State, TransferStage};
 
 impl DepositRow {
     /// Why a transfer of the right amount does not fit this deposit, if it does not.
@@ -38,21 +38,19 @@ impl State {
     /// Decides about a confirmed transfer as far as that is possible now.
     pub(super) fn match_or_wait(
         &mut self,
-        id: TransferId,
+        row: TransferRow,
         now: UnixMicros,
         effects: &mut Vec<Effect>,
-    ) {
-        let Some(row) = self.transfers.get(id).copied() else { return };
-        let seen = &row.seen;
+    ) -> Result<(), Broken> {
         // The deposit that a transfer is tied to keeps its amount.
-        let tied = row.deposit.and_then(|id| Some((id, self.deposits.get(id)?)));
-        let holder = tied
-            .or_else(|| self.deposits.reserved_by(seen.to_address, seen.stablecoin, seen.value));
+        let holder = match row.deposit {
+            Some(id) => Some((id, self.deposits.named(id)?)),
+            None => self.deposits.reserved_by(row.price())?,
+        };
         // While a deposit holds this amount no other can open for it, so waiting would change nothing.
         let Some((deposit_id, deposit)) = holder.map(|(id, deposit)| (id, *deposit)) else {
-            return;
+            return Ok(());
         };
-        debug_assert_eq!((deposit.wallet, deposit.value), (seen.to_address, seen.value));
         match deposit.misfit(&row).or(deposit.closed_reason()) {
             Some(reason) => self.reject(row, reason, Some(deposit.order), now, effects),
             None => self.ask(row, deposit_id, &deposit, now, effects),
@@ -67,10 +65,12 @@ impl State {
         deposit: &DepositRow,
         now: UnixMicros,
         effects: &mut Vec<Effect>,
-    ) {
+    ) -> Result<(), Broken> {
+        let equal = deposit.price() == row.price();
+        invariant!(2, equal, "transfer {} has not the amount of deposit {deposit_id}", row.id);
         row.settling = true;
         row.deposit = Some(deposit_id);
-        self.transfers.set(row.id, Some(row));
+        self.transfers.set(row.id, Some(row))?;
         let settle = OrderCommandBody::Settle(Settle {
             transfer_id: row.id,
             slot: deposit.slot,
@@ -78,29 +78,32 @@ impl State {
             blockchain: self.blockchain,
             wallet_address: deposit.wallet,
         });
-        Self::tell_order(effects, deposit.order, now, settle);
+        Self::command_order(effects, deposit.order, now, settle);
+        Ok(())
     }
 
-    /// Nobody came for it within the match window.
-    pub(super) fn give_up(&mut self, id: TransferId, now: UnixMicros, effects: &mut Vec<Effect>) {
-        let Some(row) = self.transfers.get(id).copied() else { return };
-        let seen = &row.seen;
-        let (wallet, stablecoin, value) = (seen.to_address, seen.stablecoin, seen.value);
-        if let Some((_, deposit)) = self.deposits.reserved_by(wallet, stablecoin, value)
+    /// No deposit came for it within the match window.
+    pub(super) fn give_up(
+        &mut self,
+        id: TransferId,
+        now: UnixMicros,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Broken> {
+        let row = *self.transfers.named(id)?;
+        if let Some((_, deposit)) = self.deposits.reserved_by(row.price())?
             && let Some(reason) = deposit.misfit(&row).or(deposit.closed_reason())
         {
-            let order = deposit.order;
-            return self.reject(row, reason, Some(order), now, effects);
+            return self.reject(row, reason, Some(deposit.order), now, effects);
         }
         // Most likely meant for one that waited when it was paid, though it may be closed by now.
-        let nearest = |is| self.deposits.nearest(wallet, stablecoin, value, is);
+        let nearest = |is| self.deposits.nearest(row.price(), is);
         let near =
             nearest(&|deposit| deposit.misfit(&row).is_none()).or_else(|| nearest(&|_| true));
         let (reason, order) = match near {
             Some(deposit) => (UnknownReason::AmountMismatch, Some(deposit.order)),
             None => (UnknownReason::NoDeposit, None),
         };
-        self.reject(row, reason, order, now, effects);
+        self.reject(row, reason, order, now, effects)
     }
 
     /// Ends a confirmed transfer that pays nothing.
@@ -111,12 +114,12 @@ impl State {
         candidate_order: Option<OrderId>,
         now: UnixMicros,
         effects: &mut Vec<Effect>,
-    ) {
+    ) -> Result<(), Broken> {
         if row.settling {
             // The order itself refused: it does not count on this transfer any more.
             row.deposit = None;
         } else {
-            self.untie(&mut row, now, effects);
+            self.untie(&mut row, now, effects)?;
         }
         row.status = TransferStatus::NoMatchedDeposit;
         row.settling = false;
@@ -125,6 +128,6 @@ impl State {
         row.candidate_order = candidate_order;
         row.updated_at = row.updated_at.next(now);
         row.forget_at = Some(self.time_or(now).plus(FORGET_SECONDS));
-        self.publish(TransferStage::Unknown, row, effects);
+        self.publish(TransferStage::Unknown, row, effects)
     }
 }

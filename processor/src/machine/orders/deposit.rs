@@ -1,9 +1,9 @@
-//! What lanes tell an order about its deposits.
+//! What lanes report to an order about its deposits.
 
 use schemas::record::{DepositCommand, DepositCommandBody, OrderCommand, OrderDeposit};
-use schemas::{Amount, CloseReason, DepositId, DepositState, OrderCause, OrderStatus};
+use schemas::{Amount, CloseReason, DepositId, DepositState, OrderCause};
 
-use super::{Effect, OrderRow, State, close_reason};
+use super::{Broken, Effect, End, OrderRow, State, close_reason};
 
 impl State {
     /// A deposit is reserved. If the order ended meanwhile, it is let go of again.
@@ -14,22 +14,22 @@ impl State {
         slot: i32,
         (deposit_id, value): (DepositId, Amount),
         effects: &mut Vec<Effect>,
-    ) {
-        let Some(deposit) = row.deposit_mut(slot) else { return };
+    ) -> Result<(), Broken> {
+        let Some(deposit) = row.deposit_mut(slot) else { return Ok(()) };
         if deposit.state != DepositState::Requested {
-            return;
+            return Ok(());
         }
         deposit.state = DepositState::Open;
         deposit.deposit_id = Some(deposit_id);
         deposit.value = Some(value);
         let opened = deposit.clone();
-        let cause = if row.is_pending() {
-            OrderCause::DepositOpened
-        } else {
-            effects.push(row.close(command, &opened, close_reason(row.order.status)));
-            OrderCause::NotPending
+        let close = row.close(command, &opened);
+        let cause = match close {
+            Some(_) => OrderCause::NotPending,
+            None => OrderCause::DepositOpened,
         };
-        self.answer_choices(row, command, slot, cause, effects);
+        effects.extend(close);
+        self.answer_choices(row, command, slot, cause, effects)
     }
 
     /// A deposit stopped waiting. When the last one ran out of time, so did the order.
@@ -40,36 +40,31 @@ impl State {
         slot: i32,
         reason: CloseReason,
         effects: &mut Vec<Effect>,
-    ) {
-        let Some(deposit) = row.deposit_mut(slot) else { return };
+    ) -> Result<(), Broken> {
+        let Some(deposit) = row.deposit_mut(slot) else { return Ok(()) };
         if deposit.state == DepositState::Closed {
-            return;
+            return Ok(());
         }
         deposit.state = DepositState::Closed;
         let ran_out = reason == CloseReason::Expired;
         if row.is_pending() && ran_out && !row.has_active_deposit() {
-            self.end(row, command, OrderStatus::Expired, OrderCause::Expired, effects);
-        } else {
-            self.publish(row, command, OrderCause::DepositClosed, None, effects);
+            return self.end(row, command, End::Expired, effects);
         }
+        self.publish(row, command, OrderCause::DepositClosed, None, effects).map(drop)
     }
 }
 
 impl OrderRow {
-    /// The command that lets go of an open deposit.
-    pub(super) fn close(
-        &self,
-        command: &OrderCommand,
-        deposit: &OrderDeposit,
-        reason: CloseReason,
-    ) -> Effect {
-        Effect::Command(DepositCommand {
+    /// The command that lets go of a deposit, if the order has ended.
+    pub(super) fn close(&self, command: &OrderCommand, deposit: &OrderDeposit) -> Option<Effect> {
+        let reason = close_reason(self.order.status)?;
+        Some(Effect::Command(DepositCommand {
             order_id: self.order.order_id,
             slot: deposit.slot,
             blockchain: deposit.blockchain,
             wallet_address: deposit.wallet_address,
             issued_at: command.issued_at,
             body: DepositCommandBody::Close { reason },
-        })
+        }))
     }
 }

@@ -6,20 +6,20 @@ use schemas::record::{
 };
 use schemas::{Address, CommandId, DepositState, OrderCause, RefusalReason};
 
-use super::{DEPOSITS_MAX, Effect, OrderRow, State};
+use super::{Broken, DEPOSITS_MAX, Effect, OrderRow, State};
 
 impl State {
-    /// Asks for a deposit, or answers with the one that stands.
+    /// Asks for a deposit, or answers with the one that is there.
     pub(super) fn choose(
         &mut self,
         mut row: OrderRow,
         command: &OrderCommand,
         payment: &PaymentRequest,
         effects: &mut Vec<Effect>,
-    ) {
+    ) -> Result<(), Broken> {
+        let asker = command.command_id;
         if !row.is_pending() || command.issued_at.seconds() > row.order.expires_at {
-            self.publish(row, command, OrderCause::NotPending, command.command_id, effects);
-            return;
+            return self.publish(row, command, OrderCause::NotPending, asker, effects).map(drop);
         }
         let same = row.order.deposits.iter().find(|d| {
             d.blockchain == payment.blockchain
@@ -29,14 +29,14 @@ impl State {
         match same.map(|deposit| (deposit.slot, deposit.state)) {
             Some((_, DepositState::Open)) => {
                 let cause = OrderCause::PaymentRepeated;
-                self.publish(row, command, cause, command.command_id, effects);
+                self.publish(row, command, cause, asker, effects).map(drop)
             }
             Some((slot, _)) => {
                 // Asked for and not answered: this choice gets the same answer. It is not on the way
                 // to a wallet itself, so it keeps none to try.
                 let payment = PaymentRequest { wallets: Vec::new(), ..payment.clone() };
-                row.pending.push(PendingChoice { slot, command_id: command.command_id, payment });
-                self.store(row);
+                row.pending.push(PendingChoice { slot, command_id: asker, payment });
+                self.orders.set(row.order.order_id, Some(row))
             }
             None => self.ask_first_wallet(row, command, payment, effects),
         }
@@ -48,12 +48,14 @@ impl State {
         command: &OrderCommand,
         payment: &PaymentRequest,
         effects: &mut Vec<Effect>,
-    ) {
-        let slot = i32::try_from(row.order.deposits.len()).unwrap_or(i32::MAX);
-        let first = payment.wallets.first().filter(|_| row.order.deposits.len() < DEPOSITS_MAX);
-        let Some(wallet) = first else {
-            self.publish(row, command, OrderCause::PaymentRefused, command.command_id, effects);
-            return;
+    ) -> Result<(), Broken> {
+        let asker = command.command_id;
+        let count = row.order.deposits.len();
+        let slot = i32::try_from(count).ok().filter(|_| count < DEPOSITS_MAX);
+        let (Some(slot), Some((first, rest))) = (slot, payment.wallets.split_first()) else {
+            return self
+                .publish(row, command, OrderCause::PaymentRefused, asker, effects)
+                .map(drop);
         };
         row.order.deposits.push(OrderDeposit {
             slot,
@@ -61,15 +63,14 @@ impl State {
             stablecoin: payment.stablecoin,
             state: DepositState::Requested,
             deposit_id: None,
-            wallet_address: *wallet,
+            wallet_address: *first,
             value: None,
             started_at: command.issued_at.seconds(),
         });
-        let rest = payment.wallets.iter().skip(1).copied().collect();
-        let payment = PaymentRequest { wallets: rest, ..payment.clone() };
+        let payment = PaymentRequest { wallets: rest.to_vec(), ..payment.clone() };
         effects.extend(row.open(command, slot, &payment));
-        row.pending.push(PendingChoice { slot, command_id: command.command_id, payment });
-        self.publish(row, command, OrderCause::PaymentChosen, command.command_id, effects);
+        row.pending.push(PendingChoice { slot, command_id: asker, payment });
+        self.publish(row, command, OrderCause::PaymentChosen, asker, effects).map(drop)
     }
 
     /// The wallet asked has no free amount: try the next one, or give the choice up.
@@ -80,10 +81,10 @@ impl State {
         slot: i32,
         (wallet, reason): (Address, RefusalReason),
         effects: &mut Vec<Effect>,
-    ) {
-        let Some(deposit) = row.deposit_mut(slot) else { return };
+    ) -> Result<(), Broken> {
+        let Some(deposit) = row.deposit_mut(slot) else { return Ok(()) };
         if deposit.state != DepositState::Requested || deposit.wallet_address != wallet {
-            return; // Answered already, or another wallet is asked by now.
+            return Ok(()); // Answered already, or another wallet is asked by now.
         }
         if row.is_pending() && reason == RefusalReason::AmountsTaken {
             let next =
@@ -97,13 +98,13 @@ impl State {
                     deposit.wallet_address = wallet;
                 }
                 effects.extend(row.open(command, slot, &payment));
-                return self.store(row);
+                return self.orders.set(row.order.order_id, Some(row));
             }
         }
         if let Some(deposit) = row.deposit_mut(slot) {
             deposit.state = DepositState::Refused;
         }
-        self.answer_choices(row, command, slot, OrderCause::PaymentRefused, effects);
+        self.answer_choices(row, command, slot, OrderCause::PaymentRefused, effects)
     }
 
     /// Publishes one record for each choice that waited for this deposit.
@@ -114,17 +115,17 @@ impl State {
         slot: i32,
         cause: OrderCause,
         effects: &mut Vec<Effect>,
-    ) -> OrderRow {
+    ) -> Result<(), Broken> {
         let waiting: Vec<Option<CommandId>> =
             row.pending.iter().filter(|c| c.slot == slot).map(|c| c.command_id).collect();
         row.pending.retain(|choice| choice.slot != slot);
         let mut answers = waiting.into_iter();
         let first = answers.next().flatten();
-        let mut row = self.publish(row, command, cause, first, effects);
+        let mut row = self.publish(row, command, cause, first, effects)?;
         for command_id in answers {
-            row = self.publish(row, command, cause, command_id, effects);
+            row = self.publish(row, command, cause, command_id, effects)?;
         }
-        row
+        Ok(())
     }
 }
 

@@ -203,7 +203,7 @@ impl Open {
         (self.open.nudge_step, self.open.nudge_limit) = (amount(step), amount(limit));
         self
     }
-    pub(crate) fn late_window(mut self, seconds: i64) -> Self {
+    pub(crate) fn late_window(mut self, seconds: u32) -> Self {
         self.open.late_window_seconds = seconds;
         self
     }

@@ -1,17 +1,6 @@
 //! Both runners on the embedded log: from a created order to a paid one, through poison, restarts and
 //! aborted steps.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "what fails here is the test")]
-
-#[path = "support/chain.rs"]
-#[expect(dead_code, reason = "the stories of matching use more of it")]
-mod chain;
-#[path = "support/command.rs"]
-#[expect(dead_code, reason = "the stories of orders use more of it")]
-mod command;
-#[path = "support/name.rs"]
-mod name;
-#[path = "runner/unlucky.rs"]
 mod unlucky;
 
 use std::collections::BTreeMap;
@@ -20,12 +9,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use chain::{head, pay};
-use command::{cancel, choose, create, mark_paid, usdt};
+use crate::chain::{head, pay};
+use crate::command::{cancel, choose, create, mark_paid, usdt};
+use crate::name::{self, letter};
 use log::Envelope;
 use log::embedded::EmbeddedLog;
 use log::{LayeredLog, Log, NewRecord, Offset, Record, TopicPartition};
-use name::letter;
 use runtime::ManualClock;
 use schemas::record::{ChainRecord, DeadLetter, Order, OrderCommand, OrderCommandBody, Transfer};
 use schemas::{Blockchain, Layout, Partition, Topic, UnixMicros, UnixSeconds};
@@ -262,7 +251,7 @@ fn play(site: &mut Site) {
 }
 
 #[test]
-fn orders_are_paid_marked_and_expired_end_to_end() {
+fn paid_marked_and_expired() {
     let mut site = Site::new(Treatment::Kind);
     play(&mut site);
     assert_eq!(
@@ -329,7 +318,7 @@ fn orders_are_paid_marked_and_expired_end_to_end() {
 
 /// `design` 11.5 and 11.6: the same records at the same places, and the same state.
 #[test]
-fn restarts_and_aborted_steps_change_nothing() {
+fn restarts_and_aborts_change_nothing() {
     let mut kind = Site::new(Treatment::Kind);
     play(&mut kind);
     for treatment in [Treatment::Restarts, Treatment::Aborts] {
@@ -346,7 +335,7 @@ fn restarts_and_aborted_steps_change_nothing() {
 }
 
 #[test]
-fn poison_goes_to_the_dead_letters_and_the_next_record_is_processed() {
+fn poison_becomes_a_dead_letter() {
     let mut site = Site::new(Treatment::Kind);
     let key = name::order('A').to_string();
     let broken = |mut record: NewRecord, value: Option<&[u8]>| {
@@ -388,7 +377,7 @@ fn poison_goes_to_the_dead_letters_and_the_next_record_is_processed() {
 }
 
 #[test]
-fn a_timer_is_a_command_on_the_log_written_once() {
+fn a_timer_is_written_once() {
     for treatment in [Treatment::Kind, Treatment::Aborts] {
         let mut site = Site::new(treatment);
         site.tell(order_command(&create('A', None)));
@@ -410,7 +399,7 @@ fn a_timer_is_a_command_on_the_log_written_once() {
 
 /// What the changelog says is not what this version can read: better to stop than to guess.
 #[test]
-fn a_changelog_that_cannot_be_read_stops_the_runner() {
+fn an_unreadable_changelog_stops_it() {
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::new(UnixSeconds(1000).micros()));
     let log = EmbeddedLog::open(dir.path(), LAYOUT, clock.clone()).unwrap();
@@ -432,7 +421,7 @@ fn a_changelog_that_cannot_be_read_stops_the_runner() {
 
 /// A group whose places were forgotten would read everything again, and tell everything again.
 #[test]
-fn state_without_a_place_in_the_input_stops_the_runner() {
+fn state_without_a_position_stops_it() {
     let mut site = Site::new(Treatment::Kind);
     site.tell(order_command(&create('A', None)));
     let partition = LAYOUT.order(&name::order('A').to_string());

@@ -1,42 +1,18 @@
 //! The orders machine as the stories tell it.
 
 use schemas::UnixMicros;
-use schemas::record::{
-    DepositCommand, DepositCommandBody, Order, OrderCommand, OrderCommandBody, OrdersEntry,
-};
+use schemas::record::{DepositCommand, DepositCommandBody, Order, OrderCommand, OrderCommandBody};
 use tidemark_processor::machine::orders::{Effect, State};
 
 use crate::name::{amount, letter};
-use crate::story::{Machine, Story};
+use crate::story::{Story, Told};
 
 /// A story of the orders of one partition.
 pub(crate) type Book = Story<State>;
 
-impl Machine for State {
-    type Input = OrderCommand;
-    type Effect = Effect;
-    type Entry = OrdersEntry;
-
+impl Told for State {
     fn fresh() -> Self {
         Self::new()
-    }
-    fn decide(&mut self, input: &OrderCommand, effects: &mut Vec<Effect>) {
-        self.decide(input, effects);
-    }
-    fn changes(&self) -> Vec<(String, Option<OrdersEntry>)> {
-        self.changes()
-    }
-    fn commit(&mut self) {
-        self.commit();
-    }
-    fn undo(&mut self) {
-        self.undo();
-    }
-    fn restore(&mut self, key: &str, entry: Option<&OrdersEntry>) -> Result<(), String> {
-        self.restore(key, entry)
-    }
-    fn snapshot(&self) -> Vec<(String, OrdersEntry)> {
-        self.snapshot()
     }
 
     fn line(effect: &Effect) -> String {
@@ -65,7 +41,7 @@ impl Machine for State {
     }
 
     /// Commands may come again late only where they find an end; the matrix of terminal states has those.
-    fn old_news(_told: &[OrderCommand]) -> Vec<OrderCommand> {
+    fn repeatable(_inputs: &[OrderCommand]) -> Vec<OrderCommand> {
         Vec::new()
     }
 

@@ -5,50 +5,39 @@
 //! changelog before the step does the same; the changelog adds up to the state.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 
 use schemas::UnixMicros;
-use schemas::record::Record;
+use tidemark_processor::machine::Machine;
 
-/// What the two machines have in common.
-pub(crate) trait Machine: Clone {
-    type Input: Clone + Debug;
-    type Effect: Clone + Debug + PartialEq;
-    type Entry: Record + Clone + Debug + PartialEq;
-
+/// What a story has to know of a machine.
+pub(crate) trait Told: Machine {
     fn fresh() -> Self;
-    fn decide(&mut self, input: &Self::Input, effects: &mut Vec<Self::Effect>);
-    fn changes(&self) -> Vec<(String, Option<Self::Entry>)>;
-    fn commit(&mut self);
-    fn undo(&mut self);
-    fn restore(&mut self, key: &str, entry: Option<&Self::Entry>) -> Result<(), String>;
-    fn snapshot(&self) -> Vec<(String, Self::Entry)>;
 
     /// One effect in one line.
     fn line(effect: &Self::Effect) -> String;
 
-    /// Whether saying this again is the right answer to a duplicate.
+    /// Whether publishing this again is the correct answer to a duplicate.
     fn may_repeat(duplicate: &Self::Input, effect: &Self::Effect) -> bool;
 
-    /// What of the past may come again at any time, in its order, without any effect.
-    fn old_news(told: &[Self::Input]) -> Vec<Self::Input>;
+    /// The inputs of the past that may come again at any time, in their order, without any effect.
+    fn repeatable(inputs: &[Self::Input]) -> Vec<Self::Input>;
 
     /// The entity that an effect publishes, with its version clock.
     fn version(effect: &Self::Effect) -> Option<(String, UnixMicros)>;
 }
 
-/// A machine and all that was told to it so far.
-pub(crate) struct Story<M: Machine> {
+/// A machine and all that it took so far.
+pub(crate) struct Story<M: Told> {
     machine: M,
     /// Lives through an aborted attempt before every step.
     aborted: M,
     /// The compacted changelog, as bytes.
     changelog: BTreeMap<String, Vec<u8>>,
     versions: BTreeMap<String, UnixMicros>,
-    told: Vec<M::Input>,
+    inputs: Vec<M::Input>,
 }
 
-impl<M: Machine> Story<M> {
+impl<M: Told> Story<M> {
     pub(crate) fn new() -> Self {
         let (machine, aborted) = (M::fresh(), M::fresh());
         Self {
@@ -56,7 +45,7 @@ impl<M: Machine> Story<M> {
             aborted,
             changelog: BTreeMap::new(),
             versions: BTreeMap::new(),
-            told: Vec::new(),
+            inputs: Vec::new(),
         }
     }
 
@@ -72,7 +61,7 @@ impl<M: Machine> Story<M> {
         assert!(
             lines == expected,
             "step {}: {input:?}\nexpected:\n  {}\nfound:\n  {}",
-            self.told.len(),
+            self.inputs.len(),
             expected.join("\n  "),
             lines.join("\n  "),
         );
@@ -81,12 +70,12 @@ impl<M: Machine> Story<M> {
             assert!(last < Some(version), "every version of a row has its own, later time");
         }
         let mut machine = self.machine.clone();
-        for input in M::old_news(&self.told) {
-            assert_no_news(&mut machine, &input);
+        for input in M::repeatable(&self.inputs) {
+            assert_no_effect(&mut machine, &input);
         }
-        assert_eq!(machine.snapshot(), self.machine.snapshot(), "old news left a trace");
+        assert_eq!(machine.snapshot(), self.machine.snapshot(), "repeated inputs left a trace");
         self.all_in_one_step();
-        assert_no_news(&mut self.machine.clone(), &input);
+        assert_no_effect(&mut self.machine.clone(), &input);
         self
     }
 
@@ -94,15 +83,16 @@ impl<M: Machine> Story<M> {
     #[track_caller]
     fn all_in_one_step(&self) {
         let mut machine = M::fresh();
-        let attempts: Vec<_> = self.told.iter().map(|input| decide(&mut machine, input)).collect();
-        machine.undo();
+        let attempts: Vec<_> =
+            self.inputs.iter().map(|input| decide(&mut machine, input)).collect();
+        machine.undo().unwrap();
         assert_eq!(machine.snapshot(), M::fresh().snapshot(), "undo goes back to the beginning");
-        let again: Vec<_> = self.told.iter().map(|input| decide(&mut machine, input)).collect();
+        let again: Vec<_> = self.inputs.iter().map(|input| decide(&mut machine, input)).collect();
         assert_eq!(again, attempts, "a long step is done again");
         assert_eq!(machine.snapshot(), self.machine.snapshot(), "batching changes nothing");
         let mut restored = M::fresh();
         for (key, entry) in machine.changes() {
-            assert_eq!(restored.restore(&key, entry.as_ref()), Ok(()), "{key} is restored");
+            restored.restore(&key, entry.as_ref()).unwrap();
         }
         assert_eq!(restored.snapshot(), machine.snapshot(), "the changes are the whole state");
     }
@@ -131,7 +121,7 @@ impl<M: Machine> Story<M> {
         let after = self.machine.snapshot();
 
         let attempt = decide(&mut self.aborted, input);
-        self.aborted.undo();
+        self.aborted.undo().unwrap();
         assert_eq!(self.aborted.snapshot(), before, "undo leaves nothing behind");
         assert!(self.aborted.changes().is_empty(), "undo leaves no change to write");
         let again = decide(&mut self.aborted, input);
@@ -145,44 +135,38 @@ impl<M: Machine> Story<M> {
         assert_eq!(self.aborted.changes(), changes);
         for (key, entry) in changes {
             match entry {
-                Some(entry) => self.changelog.insert(key, encode(&entry)),
+                Some(entry) => self.changelog.insert(key, schemas::encode(&entry).unwrap()),
                 None => self.changelog.remove(&key),
             };
         }
         self.machine.commit();
         self.aborted.commit();
         assert!(self.machine.changes().is_empty(), "a committed step has no more to write");
-        self.told.push(input.clone());
+        self.inputs.push(input.clone());
         effects
     }
 
     fn restored(&self) -> M {
         let mut machine = M::fresh();
         for (key, value) in &self.changelog {
-            let entry = schemas::decode::<M::Entry>(value).map_err(|error| error.to_string());
-            let result = entry.and_then(|entry| machine.restore(key, Some(&entry)));
-            assert_eq!(result, Ok(()), "{key} is restored");
+            let entry: M::Entry = schemas::decode(value).unwrap();
+            machine.restore(key, Some(&entry)).unwrap();
         }
         machine
     }
 }
 
 #[track_caller]
-fn assert_no_news<M: Machine>(machine: &mut M, duplicate: &M::Input) {
+fn assert_no_effect<M: Told>(machine: &mut M, duplicate: &M::Input) {
     let mut effects = decide(machine, duplicate);
     effects.retain(|effect| !M::may_repeat(duplicate, effect));
     let lines: Vec<String> = effects.iter().map(M::line).collect();
     assert!(lines.is_empty(), "a duplicate has effects: {duplicate:?}\n  {}", lines.join("\n  "));
 }
 
+#[track_caller]
 pub(crate) fn decide<M: Machine>(machine: &mut M, input: &M::Input) -> Vec<M::Effect> {
     let mut effects = Vec::new();
-    machine.decide(input, &mut effects);
+    machine.decide(input, &mut effects).unwrap();
     effects
-}
-
-fn encode<R: Record>(entry: &R) -> Vec<u8> {
-    let encoded = schemas::encode(entry);
-    assert!(encoded.is_ok(), "an entry of the changelog fits its schema");
-    encoded.unwrap_or_default()
 }

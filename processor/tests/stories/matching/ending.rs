@@ -2,16 +2,16 @@
 
 use schemas::{CloseReason, UnknownReason};
 
-use crate::OPEN_A;
+use super::OPEN_A;
+use super::lane::Lane;
 use crate::chain::{close, head, open, pay, refused, settled};
-use crate::lane::Lane;
 
 mod guarding {
     use super::*;
 
     /// The amount fits, so "another amount" would send the operator the wrong way.
     #[test]
-    fn a_misfit_found_by_a_later_deposit_keeps_its_own_reason() {
+    fn a_later_misfit_keeps_its_reason() {
         for (deposit, reason) in [
             (open('A', "10.00").only_from(8), "sender_mismatch"),
             (open('A', "10.00").between(114, 200), "before_deposit"),
@@ -19,7 +19,7 @@ mod guarding {
             Lane::new()
                 .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
                 .then(head(120), "confirmed #1 waiting_for_match @110")
-                .then(deposit, "deposit #2 open 10.00 for A/0; tell A opened /0 #2 10.00")
+                .then(deposit, "deposit #2 open 10.00 for A/0; to A: opened /0 #2 10.00")
                 .then(head(131), &format!("unknown #1 no_matched_deposit @110 {reason} maybe A"));
         }
     }
@@ -27,60 +27,60 @@ mod guarding {
     /// With an hour to match and half an hour to pay, the deposit is always gone when the wrong amount is
     /// given up. The order is named all the same.
     #[test]
-    fn a_wrong_amount_names_the_order_that_waited_when_it_was_paid() {
+    fn a_wrong_amount_names_who_waited() {
         Lane::new()
             .then(open('A', "10.00").between(100, 115), OPEN_A)
             .then(pay(1, "9.99"), "detected #2 waiting_for_confirmation @110")
             .then(
                 head(120),
                 "confirmed #2 waiting_for_match @110
-                 deposit #1 closed expired for A/0; tell A closed /0 expired",
+                 deposit #1 closed expired for A/0; to A: closed /0 expired",
             )
             // Nearer by amount, but it was not there to be paid.
             .then(
                 open('B', "9.98").between(121, 220),
-                "deposit #3 open 9.98 for B/0; tell B opened /0 #3 9.98",
+                "deposit #3 open 9.98 for B/0; to B: opened /0 #3 9.98",
             )
             .then(head(131), "unknown #2 no_matched_deposit @110 amount_mismatch maybe A");
     }
 
     /// A deposit that was not there to be paid is a poor guess, but better than none.
     #[test]
-    fn a_wrong_amount_names_any_order_before_it_names_none() {
+    fn a_wrong_amount_names_any_order() {
         Lane::new()
             .then(pay(1, "9.99"), "detected #1 waiting_for_confirmation @110")
             .then(head(120), "confirmed #1 waiting_for_match @110")
             .then(
                 open('B', "9.98").between(121, 220),
-                "deposit #2 open 9.98 for B/0; tell B opened /0 #2 9.98",
+                "deposit #2 open 9.98 for B/0; to B: opened /0 #2 9.98",
             )
             .then(head(131), "unknown #1 no_matched_deposit @110 amount_mismatch maybe B");
     }
 
     /// While a second payment waits for its confirmation, its amount must not go to somebody else.
     #[test]
-    fn an_amount_is_not_released_while_a_transfer_for_it_waits() {
+    fn a_waiting_transfer_holds_its_amount() {
         Lane::new()
             .then(head(100), "")
             .then(open('A', "10.00").late_window(20), OPEN_A)
             .then(
                 pay(1, "10.00"),
-                "tell A seen #2; detected #2 waiting_for_confirmation @110 for #1",
+                "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1",
             )
             .then(
                 close('A', CloseReason::OrderPaid),
-                "deposit #1 closed order_paid for A/0; tell A closed /0 order_paid",
+                "deposit #1 closed order_paid for A/0; to A: closed /0 order_paid",
             )
             // The late window is over at block 102.
             .then(head(111), "")
-            .then(open('B', "10.00"), "deposit #3 open 10.01 for B/0; tell B opened /0 #3 10.01")
+            .then(open('B', "10.00"), "deposit #3 open 10.01 for B/0; to B: opened /0 #3 10.01")
             .then(
                 head(120),
-                "confirmed #2 waiting_for_match @110 for #1; tell A gone #2
+                "confirmed #2 waiting_for_match @110 for #1; to A: gone #2
                  unknown #2 no_matched_deposit @110 already_paid maybe A",
             )
             .then(head(121), "")
-            .then(open('C', "10.00"), "deposit #4 open 10.00 for C/0; tell C opened /0 #4 10.00");
+            .then(open('C', "10.00"), "deposit #4 open 10.00 for C/0; to C: opened /0 #4 10.00");
     }
 }
 
@@ -88,36 +88,36 @@ mod expiring {
     use super::*;
 
     #[test]
-    fn a_deposit_expires_when_the_chain_is_past_its_deadline_and_others_go_on() {
+    fn a_deposit_expires_by_chain_time() {
         Lane::new()
             .then(open('A', "10.00"), OPEN_A)
             .then(
                 open('B', "20.00").between(100, 300),
-                "deposit #2 open 20.00 for B/0; tell B opened /0 #2 20.00",
+                "deposit #2 open 20.00 for B/0; to B: opened /0 #2 20.00",
             )
-            .then(open('C', "30.00"), "deposit #3 open 30.00 for C/0; tell C opened /0 #3 30.00")
+            .then(open('C', "30.00"), "deposit #3 open 30.00 for C/0; to C: opened /0 #3 30.00")
             .then(head(200), "")
             .then(
                 head(201),
-                "deposit #1 closed expired for A/0; tell A closed /0 expired
-                 deposit #3 closed expired for C/0; tell C closed /0 expired",
+                "deposit #1 closed expired for A/0; to A: closed /0 expired
+                 deposit #3 closed expired for C/0; to C: closed /0 expired",
             )
             .then(
                 pay(1, "20.00").at(202),
-                "tell B seen #4; detected #4 waiting_for_confirmation @202 for #2",
+                "to B: seen #4; detected #4 waiting_for_confirmation @202 for #2",
             );
     }
 
     #[test]
-    fn a_deposit_does_not_expire_while_a_candidate_waits_for_its_confirmation() {
+    fn a_candidate_holds_its_deposit() {
         Lane::new()
             .then(open('A', "10.00"), OPEN_A)
             .then(
                 pay(1, "10.00").at(199),
-                "tell A seen #2; detected #2 waiting_for_confirmation @199 for #1",
+                "to A: seen #2; detected #2 waiting_for_confirmation @199 for #1",
             )
             .then(head(205), "")
-            .then(head(209), "confirmed #2 waiting_for_match @199 for #1; tell A settle #2 /0 #1")
+            .then(head(209), "confirmed #2 waiting_for_match @199 for #1; to A: settle #2 /0 #1")
             // Nor while the order has not answered.
             .then(head(220), "")
             .then(
@@ -127,45 +127,45 @@ mod expiring {
     }
 
     #[test]
-    fn an_overdue_deposit_expires_when_its_last_candidate_is_gone() {
+    fn the_last_candidate_gone_it_expires() {
         Lane::new()
             .then(open('A', "10.00"), OPEN_A)
             .then(
                 pay(1, "10.00").at(195),
-                "tell A seen #2; detected #2 waiting_for_confirmation @195 for #1",
+                "to A: seen #2; detected #2 waiting_for_confirmation @195 for #1",
             )
             .then(
                 pay(2, "10.00").at(199),
-                "tell A seen #3; detected #3 waiting_for_confirmation @199 for #1",
+                "to A: seen #3; detected #3 waiting_for_confirmation @199 for #1",
             )
-            .then(head(205), "confirmed #2 waiting_for_match @195 for #1; tell A settle #2 /0 #1")
+            .then(head(205), "confirmed #2 waiting_for_match @195 for #1; to A: settle #2 /0 #1")
             .then(
                 refused('A', 2, UnknownReason::Late),
                 "unknown #2 no_matched_deposit @195 late maybe A",
             )
             .then(head(208), "")
-            .then(head(209), "confirmed #3 waiting_for_match @199 for #1; tell A settle #3 /0 #1")
+            .then(head(209), "confirmed #3 waiting_for_match @199 for #1; to A: settle #3 /0 #1")
             .then(
                 refused('A', 3, UnknownReason::Late),
                 "unknown #3 no_matched_deposit @199 late maybe A",
             )
-            .then(head(210), "deposit #1 closed expired for A/0; tell A closed /0 expired");
+            .then(head(210), "deposit #1 closed expired for A/0; to A: closed /0 expired");
     }
 
     #[test]
-    fn an_outage_of_the_chain_expires_nobody() {
+    fn an_outage_expires_nothing() {
         Lane::new()
             .then(head(150), "")
             .then(open('A', "10.00"), OPEN_A)
             // A command much later by the wall clock.
             .then(
                 open('B', "10.00").between(5000, 6000),
-                "deposit #2 open 10.01 for B/0; tell B opened /0 #2 10.01",
+                "deposit #2 open 10.01 for B/0; to B: opened /0 #2 10.01",
             )
             .then(head(151), "")
             .then(
                 pay(1, "10.00").at(152),
-                "tell A seen #3; detected #3 waiting_for_confirmation @152 for #1",
+                "to A: seen #3; detected #3 waiting_for_confirmation @152 for #1",
             );
     }
 }
@@ -175,7 +175,7 @@ mod forgetting {
     use crate::chain::DAY;
 
     #[test]
-    fn a_settled_transfer_is_forgotten_a_day_later_and_then_stale() {
+    fn forgotten_after_a_day_then_stale() {
         let mut lane = Lane::new();
         lane.then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
             .then(head(120), "confirmed #1 waiting_for_match @110")
@@ -188,7 +188,7 @@ mod forgetting {
     }
 
     #[test]
-    fn what_is_not_final_is_not_forgotten() {
+    fn what_is_not_final_is_kept() {
         let mut lane = Lane::new();
         lane.then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
             .then(head(120).finalized(90), "confirmed #1 waiting_for_match @110")
@@ -200,26 +200,26 @@ mod forgetting {
     }
 
     #[test]
-    fn a_transfer_that_surfaces_a_day_late_is_for_a_person() {
+    fn a_day_late_is_an_alert() {
         Lane::new()
             .then(open('A', "10.00").between(100, 9999), OPEN_A)
             .then(
                 open('B', "20.00").between(100, 9999),
-                "deposit #2 open 20.00 for B/0; tell B opened /0 #2 20.00",
+                "deposit #2 open 20.00 for B/0; to B: opened /0 #2 20.00",
             )
             .then(head(110 + DAY), "")
             .then(
                 pay(1, "10.00").at(110),
-                "tell A seen #3; detected #3 waiting_for_confirmation @110 for #1",
+                "to A: seen #3; detected #3 waiting_for_confirmation @110 for #1",
             )
             .then(pay(2, "20.00").at(109), "alert stale_transfer");
     }
 
     #[test]
-    fn deposits_are_forgotten_after_their_late_window() {
+    fn deposits_end_with_their_late_window() {
         let mut lane = Lane::new();
         lane.then(open('A', "10.00"), OPEN_A)
-            .then(head(201), "deposit #1 closed expired for A/0; tell A closed /0 expired")
+            .then(head(201), "deposit #1 closed expired for A/0; to A: closed /0 expired")
             .then(head(251), "");
         assert_eq!(lane.machine().deposit_count(), 1);
         lane.then(head(252), "");

@@ -3,11 +3,11 @@
 
 use schemas::{CloseReason, UnknownReason};
 
-use crate::OPEN_A;
+use super::OPEN_A;
+use super::lane::Lane;
 use crate::chain::{DAY, head, open, pay, refused, settled};
-use crate::lane::Lane;
 
-const SEEN_A: &str = "tell A seen #2; detected #2 waiting_for_confirmation @110 for #1";
+const SEEN_A: &str = "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1";
 
 /// A deposit of order A and, in block 110, an unconfirmed transfer for it.
 fn candidate() -> Lane {
@@ -19,12 +19,12 @@ fn candidate() -> Lane {
 /// The same, confirmed; the order was asked.
 fn asked() -> Lane {
     let mut lane = candidate();
-    lane.then(head(120), "confirmed #2 waiting_for_match @110 for #1; tell A settle #2 /0 #1");
+    lane.then(head(120), "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1");
     lane
 }
 
 #[test]
-fn what_never_comes_back_fails_at_finality_and_its_deposit_can_expire() {
+fn what_never_returns_fails_at_finality() {
     candidate()
         .then(pay(1, "10.00").retracted(1), "")
         .then(head(109).epoch(1), "")
@@ -32,8 +32,8 @@ fn what_never_comes_back_fails_at_finality_and_its_deposit_can_expire() {
         .then(head(205).epoch(1).finalized(109), "")
         .then(
             head(206).epoch(1).finalized(110),
-            "tell A gone #2; failed #2 failed_to_confirm @110
-             deposit #1 closed expired for A/0; tell A closed /0 expired",
+            "to A: gone #2; failed #2 failed_to_confirm @110
+             deposit #1 closed expired for A/0; to A: closed /0 expired",
         );
 }
 
@@ -47,7 +47,7 @@ fn nothing_retracted_is_confirmed() {
 }
 
 #[test]
-fn in_another_block_it_is_the_same_transfer_and_still_pays() {
+fn in_another_block_it_still_pays() {
     candidate()
         .then(pay(1, "10.00").retracted(1), "")
         .then(head(109).epoch(1), "")
@@ -55,7 +55,7 @@ fn in_another_block_it_is_the_same_transfer_and_still_pays() {
         .then(head(122).epoch(1), "")
         .then(
             head(123).epoch(1),
-            "confirmed #2 waiting_for_match @113 for #1; tell A settle #2 /0 #1",
+            "confirmed #2 waiting_for_match @113 for #1; to A: settle #2 /0 #1",
         )
         .then(
             settled('A', 2),
@@ -64,7 +64,7 @@ fn in_another_block_it_is_the_same_transfer_and_still_pays() {
 }
 
 #[test]
-fn at_another_place_in_its_block_it_is_the_same_transfer() {
+fn at_another_index_it_is_the_same() {
     let mut lane = candidate();
     // Same block, another log index: a different inclusion, which the retract does not mean.
     lane.ignores(pay(2, "10.00").retracted(1));
@@ -77,16 +77,16 @@ fn at_another_place_in_its_block_it_is_the_same_transfer() {
 }
 
 #[test]
-fn moved_beyond_the_deadline_it_no_longer_fits() {
+fn moved_past_the_deadline_it_misfits() {
     candidate()
         .then(head(195).tiers(&[], 100).finalized(90), "")
         .then(pay(1, "10.00").retracted(1), "")
         .then(head(109).epoch(1), "")
         .then(
             pay(1, "10.00").at(201).fork(1),
-            "tell A gone #2; detected #2 waiting_for_confirmation @201",
+            "to A: gone #2; detected #2 waiting_for_confirmation @201",
         )
-        .then(head(201).epoch(1), "deposit #1 closed expired for A/0; tell A closed /0 expired")
+        .then(head(201).epoch(1), "deposit #1 closed expired for A/0; to A: closed /0 expired")
         .then(
             head(211).epoch(1),
             "confirmed #2 waiting_for_match @201; unknown #2 no_matched_deposit @201 late maybe A",
@@ -94,21 +94,21 @@ fn moved_beyond_the_deadline_it_no_longer_fits() {
 }
 
 #[test]
-fn moved_into_the_time_of_a_deposit_it_fits_from_then_on() {
+fn moved_into_the_window_it_fits() {
     Lane::new()
         .then(pay(1, "10.00").at(95), "detected #1 waiting_for_confirmation @95")
-        .then(open('A', "10.00"), "deposit #2 open 10.00 for A/0; tell A opened /0 #2 10.00")
+        .then(open('A', "10.00"), "deposit #2 open 10.00 for A/0; to A: opened /0 #2 10.00")
         .then(head(100), "")
         .then(pay(1, "10.00").at(95).retracted(1), "")
         .then(head(94).epoch(1), "")
         .then(
             pay(1, "10.00").at(98).fork(1),
-            "tell A seen #1; detected #1 waiting_for_confirmation @98 for #2",
+            "to A: seen #1; detected #1 waiting_for_confirmation @98 for #2",
         );
 }
 
 #[test]
-fn transfers_of_an_older_epoch_are_ignored() {
+fn an_older_epoch_is_ignored() {
     Lane::new()
         .then(open('A', "10.00"), OPEN_A)
         .then(head(112), "")
@@ -116,12 +116,12 @@ fn transfers_of_an_older_epoch_are_ignored() {
         .ignores(pay(1, "10.00"))
         .then(
             pay(1, "10.00").at(106).fork(1),
-            "tell A seen #2; detected #2 waiting_for_confirmation @106 for #1",
+            "to A: seen #2; detected #2 waiting_for_confirmation @106 for #1",
         );
 }
 
 #[test]
-fn a_branch_that_comes_back_brings_its_transfers_back() {
+fn a_branch_may_come_back() {
     candidate()
         .then(pay(1, "10.00").retracted(1), "")
         .then(head(109).epoch(1), "")
@@ -133,7 +133,7 @@ fn a_branch_that_comes_back_brings_its_transfers_back() {
         .ignores(pay(1, "10.00").epoch(2))
         .then(
             head(120).epoch(2),
-            "confirmed #2 waiting_for_match @110 for #1; tell A settle #2 /0 #1",
+            "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1",
         );
 }
 
@@ -167,13 +167,13 @@ fn there_and_back_through_another_block() {
         .ignores(there)
         .then(
             head(120).epoch(2),
-            "confirmed #2 waiting_for_match @110 for #1; tell A settle #2 /0 #1",
+            "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1",
         );
 }
 
 /// An ingest that repeats its last records repeats the transfer before it repeats the retract.
 #[test]
-fn a_duplicate_before_the_rewind_does_not_revive_an_orphan() {
+fn a_duplicate_revives_no_orphan() {
     candidate()
         .then(pay(1, "10.00").retracted(1), "")
         .ignores(pay(1, "10.00"))
@@ -183,49 +183,49 @@ fn a_duplicate_before_the_rewind_does_not_revive_an_orphan() {
 }
 
 #[test]
-fn an_orphan_that_may_come_back_is_adopted_too() {
+fn an_orphan_is_adopted_too() {
     Lane::new()
         .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
         .then(pay(1, "10.00").retracted(1), "")
         .then(head(109).epoch(1), "")
         .then(
             open('A', "10.00"),
-            "deposit #2 open 10.00 for A/0; tell A opened /0 #2 10.00
-             tell A seen #1; detected #1 waiting_for_confirmation @110 for #2",
+            "deposit #2 open 10.00 for A/0; to A: opened /0 #2 10.00
+             to A: seen #1; detected #1 waiting_for_confirmation @110 for #2",
         )
-        .then(head(130).epoch(1), "tell A gone #1; failed #1 failed_to_confirm @110");
+        .then(head(130).epoch(1), "to A: gone #1; failed #1 failed_to_confirm @110");
 }
 
 /// No chain holds a transaction twice: a move within one epoch is a lie of the endpoint.
 #[test]
-fn within_one_epoch_a_transfer_does_not_move() {
+fn within_an_epoch_nothing_moves() {
     candidate().ignores(pay(1, "10.00").at(111)).ignores(pay(1, "10.00").log(9));
 }
 
 #[test]
-fn a_retract_of_an_unknown_payment_is_ignored() {
+fn an_unknown_retract_is_ignored() {
     candidate().ignores(pay(9, "10.00").retracted(1));
 }
 
 #[test]
-fn a_transfer_below_the_common_ancestor_stays() {
+fn below_the_ancestor_it_stays() {
     candidate().then(head(110).epoch(1), "").ignores(pay(1, "10.00").epoch(1)).then(
         head(120).epoch(1),
-        "confirmed #2 waiting_for_match @110 for #1; tell A settle #2 /0 #1",
+        "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1",
     );
 }
 
 #[test]
-fn a_rewind_lowers_the_head_and_with_it_the_time() {
+fn a_rewind_lowers_the_time() {
     Lane::new()
         .then(head(205), "")
-        .then(open('A', "10.00"), "tell A refused /0 expired")
+        .then(open('A', "10.00"), "to A: refused /0 expired")
         .then(head(190).epoch(1), "")
-        .then(open('B', "10.00"), "deposit #1 open 10.00 for B/0; tell B opened /0 #1 10.00")
+        .then(open('B', "10.00"), "deposit #1 open 10.00 for B/0; to B: opened /0 #1 10.00")
         .ignores(head(206))
         .ignores(head(189).epoch(1))
         .then(head(200).epoch(1), "")
-        .then(head(201).epoch(1), "deposit #1 closed expired for B/0; tell B closed /0 expired");
+        .then(head(201).epoch(1), "deposit #1 closed expired for B/0; to B: closed /0 expired");
 }
 
 #[test]
@@ -234,11 +234,11 @@ fn finality_never_goes_back() {
         .then(head(118).finalized(110), "")
         .then(pay(1, "10.00").retracted(1), "")
         // Below what was final: it will not come back there.
-        .then(head(109).epoch(1).finalized(89), "tell A gone #2; failed #2 failed_to_confirm @110");
+        .then(head(109).epoch(1).finalized(89), "to A: gone #2; failed #2 failed_to_confirm @110");
 }
 
 #[test]
-fn a_confirmed_transfer_that_waits_for_a_deposit_goes_back_to_waiting() {
+fn a_confirmed_one_waits_again() {
     Lane::new()
         .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
         .then(head(120), "confirmed #1 waiting_for_match @110")
@@ -269,7 +269,7 @@ fn an_asked_transfer_is_never_unpaid() {
 }
 
 #[test]
-fn an_asked_transfer_that_was_retracted_can_be_refused() {
+fn an_asked_orphan_can_be_refused() {
     asked().then(pay(1, "10.00").retracted(1), "alert confirmed_transfer_retracted #2").then(
         refused('A', 2, UnknownReason::OrderCancelled),
         "unknown #2 no_matched_deposit @110 order_cancelled maybe A",
@@ -277,7 +277,7 @@ fn an_asked_transfer_that_was_retracted_can_be_refused() {
 }
 
 #[test]
-fn a_matched_transfer_that_is_retracted_stays_matched() {
+fn a_matched_orphan_stays_matched() {
     asked()
         .then(
             settled('A', 2),
@@ -292,7 +292,7 @@ fn a_matched_transfer_that_is_retracted_stays_matched() {
 }
 
 #[test]
-fn an_unknown_transfer_that_is_retracted_stays_unknown() {
+fn an_unknown_orphan_stays_unknown() {
     Lane::new()
         .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
         .then(head(120), "confirmed #1 waiting_for_match @110")
@@ -304,32 +304,32 @@ fn an_unknown_transfer_that_is_retracted_stays_unknown() {
 }
 
 #[test]
-fn a_failed_transfer_that_comes_back_lives_again() {
+fn a_failed_transfer_may_come_back() {
     candidate()
         .then(pay(1, "10.00").retracted(1), "")
         .then(head(109).epoch(1), "")
-        .then(head(131).epoch(1), "tell A gone #2; failed #2 failed_to_confirm @110")
+        .then(head(131).epoch(1), "to A: gone #2; failed #2 failed_to_confirm @110")
         .then(
             pay(1, "10.00").at(132).fork(1),
-            "tell A seen #2; detected #2 waiting_for_confirmation @132 for #1",
+            "to A: seen #2; detected #2 waiting_for_confirmation @132 for #1",
         )
         // A day after the failure it is not forgotten: it lives.
         .then(head(200 + DAY).epoch(1).tiers(&[], 131), "")
         .then(
             head(201 + DAY).epoch(1),
-            "confirmed #2 waiting_for_match @132 for #1; tell A settle #2 /0 #1",
+            "confirmed #2 waiting_for_match @132 for #1; to A: settle #2 /0 #1",
         );
 }
 
 #[test]
-fn a_failed_transfer_is_forgotten_after_a_day() {
+fn a_failed_transfer_is_forgotten() {
     let mut lane = candidate();
     lane.then(pay(1, "10.00").retracted(1), "")
         .then(head(109).epoch(1), "")
-        .then(head(130).epoch(1), "tell A gone #2; failed #2 failed_to_confirm @110")
+        .then(head(130).epoch(1), "to A: gone #2; failed #2 failed_to_confirm @110")
         .then(
             head(130 + DAY).epoch(1),
-            "deposit #1 closed expired for A/0; tell A closed /0 expired",
+            "deposit #1 closed expired for A/0; to A: closed /0 expired",
         );
     assert_eq!(lane.machine().transfer_count(), 1);
     lane.then(head(131 + DAY).epoch(1), "");
@@ -339,7 +339,7 @@ fn a_failed_transfer_is_forgotten_after_a_day() {
 /// An answer that comes while the head is rewound counts its day from an earlier time. The transfer must
 /// still be known for as long as it would be taken for a new one.
 #[test]
-fn what_is_forgotten_is_always_stale() {
+fn what_is_forgotten_is_stale() {
     asked()
         .then(pay(1, "10.00").retracted(1), "alert confirmed_transfer_retracted #2")
         .then(head(105).epoch(1), "")
@@ -356,17 +356,17 @@ fn what_is_forgotten_is_always_stale() {
 
 /// The candidate of a closed deposit is let go of when its transaction moves.
 #[test]
-fn a_candidate_of_a_closed_deposit_is_gone_when_it_moves() {
+fn moved_off_a_closed_deposit() {
     candidate()
         .then(
             crate::chain::close('A', CloseReason::OrderPaid),
-            "deposit #1 closed order_paid for A/0; tell A closed /0 order_paid",
+            "deposit #1 closed order_paid for A/0; to A: closed /0 order_paid",
         )
         .then(pay(1, "10.00").retracted(1), "")
         .then(head(109).epoch(1), "")
         .then(
             pay(1, "10.00").at(111).fork(1),
-            "tell A gone #2; detected #2 waiting_for_confirmation @111",
+            "to A: gone #2; detected #2 waiting_for_confirmation @111",
         )
         .then(
             head(121).epoch(1),

@@ -1,43 +1,20 @@
 //! The matching machine as the stories tell it.
 
 use schemas::record::{
-    ChainBody, ChainRecord, Deposit, DepositCommandBody, MatchingEntry, OrderCommand,
-    OrderCommandBody, Transfer,
+    ChainBody, ChainRecord, Deposit, DepositCommandBody, OrderCommand, OrderCommandBody, Transfer,
 };
 use schemas::{AlertKind, Blockchain, Epoch, Partition, TransferStatus, UnixMicros};
 use tidemark_processor::machine::matching::{Effect, Input, State};
 
 use crate::name::letter;
-use crate::story::{Machine, Story};
+use crate::story::{Story, Told};
 
 /// A story of one lane of Ethereum.
 pub(crate) type Lane = Story<State>;
 
-impl Machine for State {
-    type Input = Input;
-    type Effect = Effect;
-    type Entry = MatchingEntry;
-
+impl Told for State {
     fn fresh() -> Self {
         Self::new(Blockchain::Eth, Partition(0))
-    }
-    fn decide(&mut self, input: &Input, effects: &mut Vec<Effect>) {
-        self.decide(input, effects);
-    }
-    fn changes(&self) -> Vec<(String, Option<MatchingEntry>)> {
-        self.changes()
-    }
-    fn commit(&mut self) {
-        self.commit();
-    }
-    fn undo(&mut self) {
-        self.undo();
-    }
-    fn restore(&mut self, key: &str, entry: Option<&MatchingEntry>) -> Result<(), String> {
-        self.restore(key, entry)
-    }
-    fn snapshot(&self) -> Vec<(String, MatchingEntry)> {
-        self.snapshot()
     }
 
     fn line(effect: &Effect) -> String {
@@ -71,10 +48,10 @@ impl Machine for State {
 
     /// Ingest may write again what it wrote before: everything but the last head, which says the same
     /// about things that may have come after it.
-    fn old_news(told: &[Input]) -> Vec<Input> {
+    fn repeatable(inputs: &[Input]) -> Vec<Input> {
         let place = |record: &ChainRecord| (record.epoch, record.block.number);
         let mut last = (Epoch(-1), -1);
-        for input in told {
+        for input in inputs {
             if let Input::Chain(record) = input
                 && matches!(record.body, ChainBody::Head(_))
             {
@@ -88,7 +65,7 @@ impl Machine for State {
             },
             Input::Command(_) => false,
         };
-        told.iter().filter(is_old).cloned().collect()
+        inputs.iter().filter(is_old).cloned().collect()
     }
 
     fn version(effect: &Effect) -> Option<(String, UnixMicros)> {
@@ -155,5 +132,5 @@ fn command_words(command: &OrderCommand) -> String {
         }
         other => format!("{other:?}"),
     };
-    format!("tell {} {what}", letter(command.order_id))
+    format!("to {}: {what}", letter(command.order_id))
 }

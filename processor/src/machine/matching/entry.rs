@@ -1,0 +1,177 @@
+//! Rows of a lane as records: what readers see of them, and their entries in the changelog.
+
+use schemas::record::{Deposit, DepositEntry, LaneEntry, MatchingEntry, Transfer, TransferEntry};
+use schemas::{Blockchain, DepositId, TransferId};
+
+use super::LaneHead;
+use super::deposits::{Closed, DepositRow};
+use super::transfers::TransferRow;
+
+/// A key of the changelog.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Key {
+    Lane,
+    Deposit(DepositId),
+    Transfer(TransferId),
+}
+
+impl Key {
+    pub(super) fn of(entry: &MatchingEntry) -> Self {
+        match entry {
+            MatchingEntry::Lane(_) => Self::Lane,
+            MatchingEntry::Deposit(entry) => Self::Deposit(entry.deposit.deposit_id),
+            MatchingEntry::Transfer(entry) => Self::Transfer(entry.transfer.transfer_id),
+        }
+    }
+
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        if text == "lane" {
+            return Some(Self::Lane);
+        }
+        let (kind, id) = text.split_once('/')?;
+        match (kind, id.parse().ok()?) {
+            ("d", id) => Some(Self::Deposit(DepositId(id))),
+            ("t", id) => Some(Self::Transfer(TransferId(id))),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Lane => f.write_str("lane"),
+            Self::Deposit(id) => write!(f, "d/{id}"),
+            Self::Transfer(id) => write!(f, "t/{id}"),
+        }
+    }
+}
+
+impl LaneHead {
+    pub(super) fn entry(&self) -> MatchingEntry {
+        MatchingEntry::Lane(LaneEntry {
+            epoch: self.epoch,
+            head: self.head,
+            finalized: self.finalized,
+            match_window_seconds: self.match_window_seconds,
+            sequence: self.sequence.cast_signed(),
+        })
+    }
+
+    pub(super) fn of(entry: &LaneEntry) -> Option<Self> {
+        Some(Self {
+            epoch: entry.epoch,
+            head: entry.head,
+            finalized: entry.finalized,
+            match_window_seconds: entry.match_window_seconds,
+            sequence: u64::try_from(entry.sequence).ok()?,
+        })
+    }
+}
+
+impl DepositRow {
+    pub(super) fn record(&self, id: DepositId, blockchain: Blockchain) -> Deposit {
+        Deposit {
+            deposit_id: id,
+            updated_at: self.updated_at,
+            order_id: self.order,
+            slot: self.slot,
+            state: self.state(),
+            close_reason: self.closed.map(|closed| closed.reason),
+            blockchain,
+            stablecoin: self.stablecoin,
+            user_address: self.user_address,
+            wallet_address: self.wallet,
+            value: self.value,
+            value_text: self.value.to_string(),
+            started_at: self.started_at,
+            expires_at: self.expires_at,
+        }
+    }
+
+    pub(super) fn entry(&self, id: DepositId, blockchain: Blockchain) -> MatchingEntry {
+        MatchingEntry::Deposit(DepositEntry {
+            deposit: self.record(id, blockchain),
+            skew_seconds: self.skew_seconds,
+            late_window_seconds: self.late_window_seconds,
+            release_at: self.closed.map(|closed| closed.release_at),
+        })
+    }
+
+    pub(super) fn of(entry: &DepositEntry) -> Option<Self> {
+        let deposit = &entry.deposit;
+        let closed = match (deposit.close_reason, entry.release_at) {
+            (Some(reason), Some(release_at)) => Some(Closed { reason, release_at }),
+            (None, None) => None,
+            (Some(_), None) | (None, Some(_)) => return None,
+        };
+        Some(Self {
+            order: deposit.order_id,
+            slot: deposit.slot,
+            stablecoin: deposit.stablecoin,
+            wallet: deposit.wallet_address,
+            user_address: deposit.user_address,
+            value: deposit.value,
+            started_at: deposit.started_at,
+            expires_at: deposit.expires_at,
+            updated_at: deposit.updated_at,
+            skew_seconds: entry.skew_seconds,
+            late_window_seconds: entry.late_window_seconds,
+            closed,
+        })
+    }
+}
+
+impl TransferRow {
+    pub(super) fn record(&self, blockchain: Blockchain) -> Transfer {
+        Transfer {
+            transfer_id: self.id,
+            updated_at: self.updated_at,
+            blockchain,
+            block: self.block,
+            observation: self.seen,
+            value_text: self.seen.value.to_string(),
+            blockchain_confirmed: self.is_confirmed(),
+            created_at: self.created_at,
+            status: self.status,
+            fulfillment_id: self.fulfillment,
+            order_id: self.order,
+            deposit_id: self.deposit,
+            reason: self.reason,
+            candidate_order_id: self.candidate_order,
+        }
+    }
+
+    pub(super) fn entry(&self, blockchain: Blockchain) -> MatchingEntry {
+        MatchingEntry::Transfer(TransferEntry {
+            transfer: self.record(blockchain),
+            epoch: self.epoch,
+            included: self.included,
+            settling: self.settling,
+            match_deadline: self.match_deadline,
+            forget_at: self.forget_at,
+        })
+    }
+
+    pub(super) fn of(entry: &TransferEntry) -> Self {
+        let transfer = &entry.transfer;
+        Self {
+            id: transfer.transfer_id,
+            updated_at: transfer.updated_at,
+            block: transfer.block,
+            seen: transfer.observation,
+            created_at: transfer.created_at,
+            status: transfer.status,
+            fulfillment: transfer.fulfillment_id,
+            order: transfer.order_id,
+            deposit: transfer.deposit_id,
+            reason: transfer.reason,
+            candidate_order: transfer.candidate_order_id,
+            epoch: entry.epoch,
+            included: entry.included,
+            settling: entry.settling,
+            match_deadline: entry.match_deadline,
+            forget_at: entry.forget_at,
+        }
+    }
+}

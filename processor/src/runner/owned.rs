@@ -1,0 +1,95 @@
+//! A machine of a partition that this process owns.
+
+use std::collections::HashSet;
+
+use log::{Envelope, NewRecord, TopicPartition};
+use runtime::Clock;
+use schemas::{CodecError, Layout, OrderId, Partition};
+
+use crate::Error;
+use crate::machine::Broken;
+use crate::wire::{self, Wire};
+
+/// How many ticks one step writes at most.
+const STEP_TICKS_MAX: usize = 1000;
+
+pub(super) struct Owned<M: Wire> {
+    machine: M,
+    partition: Partition,
+    /// Ticks written and not read back yet: not to be written again.
+    ticking: HashSet<OrderId>,
+    /// Kept between inputs to spare the allocation.
+    effects: Vec<M::Effect>,
+}
+
+impl<M: Wire> Owned<M> {
+    pub(super) fn new(machine: M, partition: Partition) -> Self {
+        Self { machine, partition, ticking: HashSet::new(), effects: Vec::new() }
+    }
+
+    /// Takes one input and adds the records that follow. One that cannot be read becomes a dead letter.
+    pub(super) fn take(
+        &mut self,
+        record: &log::Record,
+        layout: &Layout,
+        outputs: &mut Vec<NewRecord>,
+    ) -> Result<(), Error> {
+        let input = match self.machine.parse(record) {
+            Ok(input) => input,
+            Err(reason) => {
+                outputs.push(log::dead_letter(record, M::GROUP, &reason)?);
+                return Ok(());
+            }
+        };
+        if let Some(order_id) = M::ticked(&input) {
+            self.ticking.remove(&order_id);
+        }
+        let decided = self.machine.decide(&input, &mut self.effects);
+        decided.map_err(|cause| broken(format!("{}/{}", record.from, record.offset), cause))?;
+        let mut envelope = Envelope::of(record);
+        for effect in self.effects.drain(..) {
+            if let Some(alert) = M::alert(&effect) {
+                let blockchain = alert.blockchain.as_str();
+                tracing::error!(target: "processor::alert", blockchain, "{}", alert.message);
+            }
+            outputs.push(M::wrap(&effect, self.partition, layout, &mut envelope)?);
+        }
+        Ok(())
+    }
+
+    /// Adds a tick for each timer that is due and has none on the log yet.
+    pub(super) fn tick(
+        &mut self,
+        clock: &dyn Clock,
+        outputs: &mut Vec<NewRecord>,
+    ) -> Result<(), CodecError> {
+        for order_id in self.machine.due(clock.now().seconds(), STEP_TICKS_MAX) {
+            if self.ticking.insert(order_id) {
+                outputs.push(wire::tick(order_id, clock.now(), self.partition)?);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn changelog(&self) -> Result<Vec<NewRecord>, CodecError> {
+        wire::changelog(&self.machine, self.partition)
+    }
+
+    pub(super) fn commit(&mut self) {
+        self.machine.commit();
+    }
+
+    pub(super) fn undo(&mut self) -> Result<(), Error> {
+        self.ticking.clear();
+        let at = TopicPartition { topic: M::CHANGELOG, partition: self.partition };
+        self.machine.undo().map_err(|cause| broken(at.to_string(), cause))
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.machine.rows()
+    }
+}
+
+fn broken(at: String, cause: Broken) -> Error {
+    Error::Broken { at, cause }
+}

@@ -1,0 +1,87 @@
+//! The machines on the log: which records their inputs are, and which their effects become. Pure.
+
+mod matching;
+mod orders;
+
+use log::{Envelope, NewRecord, TopicPartition};
+use schemas::record::{Alert, OrderCommand, OrderCommandBody};
+use schemas::{CodecError, Headers, Layout, OrderId, Partition, Topic, UnixMicros};
+
+use crate::machine::{Machine, RestoreError};
+
+/// How a machine's inputs, effects and rows travel on the log.
+pub trait Wire: Machine {
+    /// Consumer group, also the name in metrics and logs.
+    const GROUP: &'static str;
+    /// Input topics: one machine has the same partition of each.
+    const INPUTS: &'static [Topic];
+    /// Where its rows go.
+    const CHANGELOG: Topic;
+
+    /// The machine of a partition that has read nothing; none if the layout has no such partition.
+    fn fresh(partition: Partition, layout: &Layout) -> Option<Self>;
+
+    /// Reads an input.
+    ///
+    /// # Errors
+    /// Why it is no input of this machine: it belongs to the dead letters.
+    fn parse(&self, record: &log::Record) -> Result<Self::Input, String>;
+
+    /// The record of an effect that the machine of `partition` had.
+    ///
+    /// # Errors
+    /// [`CodecError`] if it does not fit its schema, which is a defect of this program.
+    fn wrap(
+        effect: &Self::Effect,
+        partition: Partition,
+        layout: &Layout,
+        envelope: &mut Envelope<'_>,
+    ) -> Result<NewRecord, CodecError>;
+
+    /// The alert that an effect is, if it is one.
+    fn alert(effect: &Self::Effect) -> Option<&Alert>;
+}
+
+/// The step's entries for the changelog.
+///
+/// # Errors
+/// [`CodecError`] if a row does not fit its schema, which is a defect of this program.
+pub fn changelog<M: Wire>(machine: &M, partition: Partition) -> Result<Vec<NewRecord>, CodecError> {
+    let to = TopicPartition { topic: M::CHANGELOG, partition };
+    let entry = |(key, entry): (String, Option<M::Entry>)| {
+        let value = entry.as_ref().map(schemas::encode).transpose()?;
+        Ok(NewRecord { to, key: key.into_bytes(), value, headers: Headers::default() })
+    };
+    machine.changes().into_iter().map(entry).collect()
+}
+
+/// Takes an entry of the changelog into the machine.
+///
+/// # Errors
+/// [`RestoreError`] if it is none, or contradicts those before it.
+pub fn restore<M: Wire>(
+    machine: &mut M,
+    key: &[u8],
+    value: Option<&[u8]>,
+) -> Result<(), RestoreError> {
+    let key = String::from_utf8_lossy(key);
+    let entry = value.map(schemas::decode).transpose();
+    let entry = entry.map_err(|cause| RestoreError::Value(key.to_string(), cause))?;
+    machine.restore(&key, entry.as_ref())
+}
+
+/// The command that lets an order's own timer end it, written to the order's own partition.
+///
+/// # Errors
+/// [`CodecError`] if it does not fit its schema, which is a defect of this program.
+pub fn tick(
+    order_id: OrderId,
+    issued_at: UnixMicros,
+    partition: Partition,
+) -> Result<NewRecord, CodecError> {
+    let body = OrderCommandBody::Tick;
+    let tick = OrderCommand { order_id, command_id: None, issued_at, body };
+    let origin = format!("tick/{order_id}/{}", issued_at.0);
+    let mut envelope = Envelope::from_outside(origin, issued_at, None);
+    envelope.wrap(Topic::OrdersCommands, partition, order_id.to_string(), &tick)
+}

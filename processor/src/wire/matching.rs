@@ -1,0 +1,76 @@
+//! The matching machine on the log: one lane.
+
+use log::{Envelope, NewRecord};
+use schemas::record::{Alert, ChainRecord, DepositCommand};
+use schemas::{Blockchain, CodecError, Layout, Partition, Topic};
+
+use super::Wire;
+use crate::machine::matching::{Effect, Input, State, TransferStage};
+
+impl Wire for State {
+    const GROUP: &'static str = "processor.matching";
+    const INPUTS: &'static [Topic] = &[Topic::TransfersRaw, Topic::DepositsCommands];
+    const CHANGELOG: Topic = Topic::MatchingChangelog;
+
+    fn fresh(partition: Partition, layout: &Layout) -> Option<Self> {
+        let has = |chain: &&Blockchain| layout.lanes_of(**chain).any(|lane| lane == partition);
+        let blockchain = Blockchain::ALL.iter().find(has)?;
+        Some(Self::new(*blockchain, partition))
+    }
+
+    fn parse(&self, record: &log::Record) -> Result<Input, String> {
+        let value = record.value.as_deref().unwrap_or_default();
+        let (input, blockchain) = if record.from.topic == Topic::TransfersRaw {
+            let record: ChainRecord = schemas::decode(value).map_err(|error| error.to_string())?;
+            let blockchain = record.blockchain;
+            (Input::Chain(record), blockchain)
+        } else {
+            let command: DepositCommand =
+                schemas::decode(value).map_err(|error| error.to_string())?;
+            let blockchain = command.blockchain;
+            (Input::Command(command), blockchain)
+        };
+        if blockchain == self.blockchain() {
+            Ok(input)
+        } else {
+            Err(format!("a record of {blockchain} in a lane of {}", self.blockchain()))
+        }
+    }
+
+    fn wrap(
+        effect: &Effect,
+        lane: Partition,
+        layout: &Layout,
+        envelope: &mut Envelope<'_>,
+    ) -> Result<NewRecord, CodecError> {
+        match effect {
+            Effect::Transfer(stage, transfer) => {
+                let topic = match stage {
+                    TransferStage::Detected => Topic::TransfersDetected,
+                    TransferStage::Confirmed => Topic::TransfersConfirmed,
+                    TransferStage::Matched => Topic::TransfersMatched,
+                    TransferStage::Unknown => Topic::TransfersUnknown,
+                    TransferStage::Failed => Topic::TransfersFailed,
+                };
+                envelope.wrap(topic, lane, transfer.observation.to_address.to_string(), transfer)
+            }
+            Effect::Deposit(deposit) => {
+                envelope.wrap(Topic::Deposits, lane, deposit.wallet_address.to_string(), deposit)
+            }
+            Effect::Command(command) => {
+                let key = command.order_id.to_string();
+                envelope.wrap(Topic::OrdersCommands, layout.order(&key), key, command)
+            }
+            Effect::Alert(alert) => {
+                envelope.wrap(Topic::Alerts, Partition(0), alert.blockchain.as_str(), alert)
+            }
+        }
+    }
+
+    fn alert(effect: &Effect) -> Option<&Alert> {
+        match effect {
+            Effect::Alert(alert) => Some(alert),
+            Effect::Transfer(..) | Effect::Deposit(_) | Effect::Command(_) => None,
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The orders machine on the log: one partition.
+
+use log::{Envelope, NewRecord};
+use schemas::record::{Alert, OrderCommand};
+use schemas::{CodecError, Layout, Partition, Topic};
+
+use super::Wire;
+use crate::machine::orders::{Effect, State};
+
+impl Wire for State {
+    const GROUP: &'static str = "processor.orders";
+    const INPUTS: &'static [Topic] = &[Topic::OrdersCommands];
+    const CHANGELOG: Topic = Topic::OrdersChangelog;
+
+    fn fresh(_partition: Partition, _layout: &Layout) -> Option<Self> {
+        Some(Self::new())
+    }
+
+    fn parse(&self, record: &log::Record) -> Result<OrderCommand, String> {
+        let value = record.value.as_deref().unwrap_or_default();
+        schemas::decode(value).map_err(|error| error.to_string())
+    }
+
+    fn wrap(
+        effect: &Effect,
+        partition: Partition,
+        layout: &Layout,
+        envelope: &mut Envelope<'_>,
+    ) -> Result<NewRecord, CodecError> {
+        match effect {
+            Effect::Order(order) => {
+                envelope.wrap(Topic::Orders, partition, order.order_id.to_string(), order)
+            }
+            Effect::Command(command) => {
+                let lane = layout.lane(command.blockchain, &command.wallet_address);
+                let key = command.wallet_address.to_string();
+                envelope.wrap(Topic::DepositsCommands, lane, key, command)
+            }
+        }
+    }
+
+    fn alert(_effect: &Effect) -> Option<&Alert> {
+        None
+    }
+}

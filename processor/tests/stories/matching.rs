@@ -1,0 +1,24 @@
+//! Matching, told as stories: which transfer fits which deposit, when it is confirmed, what becomes of
+//! it (spec 3.2, `design` 5). How waiting ends is in `matching/ending.rs`, reorganisations are in
+//! `matching/reorg.rs`.
+
+mod confirming;
+mod ending;
+mod entries;
+mod lane;
+mod opening;
+mod paying;
+mod refusing;
+mod reorg;
+
+use crate::chain::{close, head, open, pay, refused, settled};
+use crate::name::{amount, order, wallet};
+use crate::story::decide;
+use lane::Lane;
+use schemas::record::MatchingEntry;
+use schemas::{CloseReason, Stablecoin, TransferStatus, UnknownReason};
+use tidemark_processor::machine::matching::{Effect, Input, State};
+use tidemark_processor::machine::{Machine, RestoreError};
+
+/// The first deposit of most stories, opened.
+const OPEN_A: &str = "deposit #1 open 10.00 for A/0; to A: opened /0 #1 10.00";

@@ -1,0 +1,58 @@
+//! What a head confirms.
+
+use super::*;
+
+#[test]
+fn amounts_have_their_own_tier() {
+    let tiers = [("100", 110), ("1000", 108)];
+    Lane::new()
+        .then(pay(1, "99.99"), "detected #1 waiting_for_confirmation @110")
+        .then(pay(2, "100"), "detected #2 waiting_for_confirmation @110")
+        .then(pay(3, "1000"), "detected #3 waiting_for_confirmation @110")
+        .then(head(111).tiers(&[("100", 109), ("1000", 109)], 109), "")
+        .then(head(112).tiers(&tiers, 105), "confirmed #1 waiting_for_match @110")
+        .then(
+            head(113).tiers(&[("100", 112), ("1000", 110)], 109),
+            "confirmed #2 waiting_for_match @110",
+        )
+        .then(
+            head(114).tiers(&[("100", 113), ("1000", 111)], 110),
+            "confirmed #3 waiting_for_match @110",
+        );
+}
+
+#[test]
+fn nothing_above_the_head_is_confirmed() {
+    Lane::new()
+        .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
+        .then(head(109).tiers(&[], 500), "")
+        .then(head(110).tiers(&[], 500), "confirmed #1 waiting_for_match @110");
+}
+
+#[test]
+fn a_late_find_waits_for_the_next_head() {
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(head(130), "")
+        .then(pay(1, "10.00"), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1")
+        .then(head(131), "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1");
+}
+
+#[test]
+fn a_head_that_is_behind_is_ignored() {
+    Lane::new()
+        .then(head(130), "")
+        .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
+        .ignores(head(129))
+        .ignores(head(110).tiers(&[], 110))
+        .then(head(130), "confirmed #1 waiting_for_match @110");
+}
+
+#[test]
+fn records_of_another_chain_are_ignored() {
+    let mut transfer = pay(1, "10.00").record();
+    transfer.blockchain = schemas::Blockchain::Base;
+    let mut other_head = head(500).record();
+    other_head.blockchain = schemas::Blockchain::Base;
+    Lane::new().ignores(Input::Chain(transfer)).ignores(Input::Chain(other_head));
+}

@@ -1,0 +1,124 @@
+//! Reserving an amount.
+
+use super::*;
+
+#[test]
+fn open_reserves_the_amount() {
+    Lane::new().then(open('A', "10.00"), OPEN_A);
+}
+
+#[test]
+fn a_taken_amount_is_nudged_up() {
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(open('B', "10.00"), "deposit #2 open 10.01 for B/0; to B: opened /0 #2 10.01")
+        .then(open('C', "10.02"), "deposit #3 open 10.02 for C/0; to C: opened /0 #3 10.02")
+        // 10.01 and 10.02 are gone, 10.03 is the limit.
+        .then(open('D', "10.00"), "deposit #4 open 10.03 for D/0; to D: opened /0 #4 10.03")
+        .then(open('E', "10.00"), "to E: refused /0 amounts_taken")
+        // An amount between the steps is in nobody's way.
+        .then(open('F', "10.005"), "deposit #5 open 10.005 for F/0; to F: opened /0 #5 10.005");
+}
+
+#[test]
+fn amounts_between_steps_are_skipped() {
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(open('B', "10.01"), "deposit #2 open 10.01 for B/0; to B: opened /0 #2 10.01")
+        .then(open('C', "10.005"), "deposit #3 open 10.005 for C/0; to C: opened /0 #3 10.005")
+        .then(open('D', "10.00"), "deposit #4 open 10.02 for D/0; to D: opened /0 #4 10.02");
+}
+
+#[test]
+fn no_step_means_no_nudge() {
+    Lane::new()
+        .then(open('A', "10.00").nudge("0", "0"), OPEN_A)
+        .then(open('B', "10.00").nudge("0", "0"), "to B: refused /0 amounts_taken")
+        .then(open('C', "10.00").nudge("0", "5"), "to C: refused /0 amounts_taken")
+        .then(open('D', "10.00").nudge("0.02", "0.01"), "to D: refused /0 amounts_taken");
+}
+
+#[test]
+fn other_wallets_and_coins_are_free() {
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(
+            open('B', "10.00").wallet(2),
+            "deposit #2 open 10.00 for B/0; to B: opened /0 #2 10.00",
+        )
+        .then(
+            open('C', "10.00").stablecoin(Stablecoin::Usdc),
+            "deposit #3 open 10.00 for C/0; to C: opened /0 #3 10.00",
+        )
+        .then(
+            pay(1, "10.00").to(2),
+            "to B: seen #4; detected #4 waiting_for_confirmation @110 for #2",
+        )
+        .then(pay(2, "10.00").to(3), "detected #5 waiting_for_confirmation @110")
+        .then(
+            pay(3, "10.00").stablecoin(Stablecoin::Usdc),
+            "to C: seen #6; detected #6 waiting_for_confirmation @110 for #3",
+        );
+}
+
+#[test]
+fn the_late_window_keeps_the_amount() {
+    Lane::new()
+        .then(head(120), "")
+        .then(open('A', "10.00"), OPEN_A)
+        .then(
+            close('A', CloseReason::OrderCancelled),
+            "deposit #1 closed order_cancelled for A/0; to A: closed /0 order_cancelled",
+        )
+        .then(open('B', "10.00"), "deposit #2 open 10.01 for B/0; to B: opened /0 #2 10.01")
+        // 120 + 50 blocks is the last moment of the window.
+        .then(head(170), "")
+        .then(open('C', "10.00"), "deposit #3 open 10.02 for C/0; to C: opened /0 #3 10.02")
+        .then(head(171), "")
+        .then(open('D', "10.00"), "deposit #4 open 10.00 for D/0; to D: opened /0 #4 10.00");
+}
+
+#[test]
+fn without_a_head_the_command_gives_time() {
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(
+            close('A', CloseReason::OrderPaid),
+            "deposit #1 closed order_paid for A/0; to A: closed /0 order_paid",
+        )
+        .then(head(150), "")
+        .then(open('B', "10.00"), "deposit #2 open 10.01 for B/0; to B: opened /0 #2 10.01")
+        .then(head(151), "")
+        .then(open('C', "10.00"), "deposit #3 open 10.00 for C/0; to C: opened /0 #3 10.00");
+}
+
+#[test]
+fn nothing_opens_past_the_deadline() {
+    Lane::new()
+        .then(head(200), "")
+        .then(open('A', "10.00"), OPEN_A)
+        .then(head(201), "deposit #1 closed expired for A/0; to A: closed /0 expired")
+        .then(open('B', "20.00"), "to B: refused /0 expired");
+}
+
+#[test]
+fn a_duplicate_open_is_ignored() {
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .ignores(open('A', "10.00"))
+        .then(
+            close('A', CloseReason::OrderCancelled),
+            "deposit #1 closed order_cancelled for A/0; to A: closed /0 order_cancelled",
+        )
+        .ignores(open('A', "10.00"))
+        .ignores(close('A', CloseReason::OrderPaid))
+        .then(
+            open('A', "10.00").slot(1),
+            "deposit #2 open 10.01 for A/1; to A: opened /1 #2 10.01",
+        );
+}
+
+#[test]
+fn close_of_nothing_is_ignored() {
+    Lane::new().ignores(close('A', CloseReason::OrderCancelled));
+}

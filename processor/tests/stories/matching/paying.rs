@@ -1,0 +1,185 @@
+//! From a seen transfer to a matched one.
+
+use super::*;
+
+#[test]
+fn seen_confirmed_settled_matched() {
+    Lane::new()
+        .then(head(100), "")
+        .then(open('A', "10.00"), OPEN_A)
+        .then(pay(1, "10.00"), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1")
+        .then(head(119), "")
+        .then(head(120), "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1")
+        .then(
+            settled('A', 2),
+            "matched #2 matched @110 for #1 paid A by #3; deposit #1 closed settled for A/0",
+        )
+        .ignores(settled('A', 2))
+        .ignores(refused('A', 2, UnknownReason::AlreadyPaid));
+}
+
+#[test]
+fn an_unconfirmed_transfer_is_adopted() {
+    Lane::new()
+        .then(head(100), "")
+        .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
+        .then(
+            open('A', "10.00"),
+            "deposit #2 open 10.00 for A/0; to A: opened /0 #2 10.00
+             to A: seen #1; detected #1 waiting_for_confirmation @110 for #2",
+        )
+        .then(head(120), "confirmed #1 waiting_for_match @110 for #2; to A: settle #1 /0 #2")
+        .then(
+            settled('A', 1),
+            "matched #1 matched @110 for #2 paid A by #3; deposit #2 closed settled for A/0",
+        );
+}
+
+#[test]
+fn a_confirmed_transfer_is_adopted() {
+    Lane::new()
+        .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
+        .then(head(120), "confirmed #1 waiting_for_match @110")
+        .then(
+            open('A', "10.00"),
+            "deposit #2 open 10.00 for A/0; to A: opened /0 #2 10.00; to A: settle #1 /0 #2",
+        )
+        .then(
+            settled('A', 1),
+            "matched #1 matched @110 for #2 paid A by #3; deposit #2 closed settled for A/0",
+        );
+}
+
+#[test]
+fn adoption_takes_only_what_fits() {
+    Lane::new()
+        .then(pay(1, "10.00").from(8), "detected #1 waiting_for_confirmation @110")
+        .then(pay(2, "10.01").from(7), "detected #2 waiting_for_confirmation @110")
+        .then(pay(3, "10.00").at(96), "detected #3 waiting_for_confirmation @96")
+        .then(
+            pay(4, "10.00").stablecoin(Stablecoin::Dai),
+            "detected #4 waiting_for_confirmation @110",
+        )
+        .then(head(106), "confirmed #3 waiting_for_match @96")
+        .then(
+            open('A', "10.00").only_from(7),
+            "deposit #5 open 10.00 for A/0; to A: opened /0 #5 10.00",
+        );
+}
+
+#[test]
+fn the_block_of_the_deposit_pays() {
+    Lane::new()
+        .then(pay(1, "10.00").at(100), "detected #1 waiting_for_confirmation @100")
+        .then(head(100), "")
+        .then(
+            open('A', "10.00"),
+            "deposit #2 open 10.00 for A/0; to A: opened /0 #2 10.00
+             to A: seen #1; detected #1 waiting_for_confirmation @100 for #2",
+        );
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(
+            pay(1, "10.00").at(100),
+            "to A: seen #2; detected #2 waiting_for_confirmation @100 for #1",
+        )
+        .then(
+            head(100).tiers(&[], 100),
+            "confirmed #2 waiting_for_match @100 for #1; to A: settle #2 /0 #1",
+        );
+}
+
+#[test]
+fn two_ask_and_the_order_takes_one() {
+    Lane::new()
+        .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
+        .then(pay(2, "10.00").at(111), "detected #2 waiting_for_confirmation @111")
+        .then(head(120), "confirmed #1 waiting_for_match @110")
+        .then(
+            open('A', "10.00"),
+            "deposit #3 open 10.00 for A/0; to A: opened /0 #3 10.00; to A: settle #1 /0 #3
+             to A: seen #2; detected #2 waiting_for_confirmation @111 for #3",
+        )
+        .then(head(121), "confirmed #2 waiting_for_match @111 for #3; to A: settle #2 /0 #3")
+        .then(
+            settled('A', 1),
+            "matched #1 matched @110 for #3 paid A by #4; deposit #3 closed settled for A/0",
+        )
+        .then(
+            refused('A', 2, UnknownReason::AlreadyPaid),
+            "unknown #2 no_matched_deposit @111 already_paid maybe A",
+        );
+}
+
+/// Found late, by a second look at the chain, it is still the earlier one.
+#[test]
+fn adoption_follows_the_chain() {
+    Lane::new()
+        .then(pay(1, "10.00").at(112), "detected #1 waiting_for_confirmation @112")
+        .then(pay(2, "10.00").at(111), "detected #2 waiting_for_confirmation @111")
+        .then(head(122), "confirmed #2 waiting_for_match @111; confirmed #1 waiting_for_match @112")
+        .then(
+            open('A', "10.00"),
+            "deposit #3 open 10.00 for A/0; to A: opened /0 #3 10.00
+             to A: settle #2 /0 #3; to A: settle #1 /0 #3",
+        );
+}
+
+#[test]
+fn two_in_a_transaction_are_two_payments() {
+    let second = pay(1, "10.00").ordinal(1);
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(open('B', "12.00"), "deposit #2 open 12.00 for B/0; to B: opened /0 #2 12.00")
+        .then(pay(1, "10.00"), "to A: seen #3; detected #3 waiting_for_confirmation @110 for #1")
+        .then(pay(1, "12.00"), "to B: seen #4; detected #4 waiting_for_confirmation @110 for #2")
+        .then(second, "to A: seen #5; detected #5 waiting_for_confirmation @110 for #1")
+        .then(
+            head(120),
+            "confirmed #3 waiting_for_match @110 for #1; to A: settle #3 /0 #1
+             confirmed #4 waiting_for_match @110 for #2; to B: settle #4 /0 #2
+             confirmed #5 waiting_for_match @110 for #1; to A: settle #5 /0 #1",
+        )
+        .then(
+            settled('A', 3),
+            "matched #3 matched @110 for #1 paid A by #6; deposit #1 closed settled for A/0",
+        )
+        .then(
+            settled('B', 4),
+            "matched #4 matched @110 for #2 paid B by #7; deposit #2 closed settled for B/0",
+        )
+        .then(
+            refused('A', 5, UnknownReason::AlreadyPaid),
+            "unknown #5 no_matched_deposit @110 already_paid maybe A",
+        );
+}
+
+#[test]
+fn a_refusal_is_the_reason() {
+    for reason in UnknownReason::ALL {
+        Lane::new()
+            .then(open('A', "10.00"), OPEN_A)
+            .then(
+                pay(1, "10.00"),
+                "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1",
+            )
+            .then(head(120), "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1")
+            .then(
+                refused('A', 2, *reason),
+                &format!("unknown #2 no_matched_deposit @110 {reason} maybe A"),
+            )
+            .ignores(settled('A', 2))
+            // The deposit did not close by it: it waits for a better one, or its end.
+            .then(head(201), "deposit #1 closed expired for A/0; to A: closed /0 expired");
+    }
+}
+
+#[test]
+fn an_unexpected_answer_is_ignored() {
+    Lane::new()
+        .ignores(settled('A', 7))
+        .then(open('A', "10.00"), OPEN_A)
+        .then(pay(1, "10.00"), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1")
+        .ignores(settled('A', 2))
+        .ignores(refused('A', 2, UnknownReason::Late));
+}

@@ -1,0 +1,201 @@
+//! Why a transfer pays nothing.
+
+use super::*;
+
+#[test]
+fn another_sender_is_a_mismatch() {
+    Lane::new()
+        .then(open('A', "10.00").only_from(7), OPEN_A)
+        .then(pay(1, "10.00").from(8), "detected #2 waiting_for_confirmation @110")
+        .then(
+            pay(2, "10.00").from(7),
+            "to A: seen #3; detected #3 waiting_for_confirmation @110 for #1",
+        )
+        .then(
+            head(120),
+            "confirmed #2 waiting_for_match @110
+             unknown #2 no_matched_deposit @110 sender_mismatch maybe A
+             confirmed #3 waiting_for_match @110 for #1; to A: settle #3 /0 #1",
+        );
+}
+
+#[test]
+fn a_block_may_be_older_by_the_skew() {
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(open('B', "20.00"), "deposit #2 open 20.00 for B/0; to B: opened /0 #2 20.00")
+        .then(pay(1, "10.00").at(96), "detected #3 waiting_for_confirmation @96")
+        .then(
+            pay(2, "20.00").at(97),
+            "to B: seen #4; detected #4 waiting_for_confirmation @97 for #2",
+        )
+        .then(
+            head(107),
+            "confirmed #3 waiting_for_match @96
+             unknown #3 no_matched_deposit @96 before_deposit maybe A
+             confirmed #4 waiting_for_match @97 for #2; to B: settle #4 /0 #2",
+        );
+}
+
+#[test]
+fn the_block_at_the_deadline_pays() {
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(open('B', "20.00"), "deposit #2 open 20.00 for B/0; to B: opened /0 #2 20.00")
+        .then(
+            pay(1, "10.00").at(200),
+            "to A: seen #3; detected #3 waiting_for_confirmation @200 for #1",
+        )
+        .then(pay(2, "20.00").at(201), "detected #4 waiting_for_confirmation @201")
+        .then(head(201), "deposit #2 closed expired for B/0; to B: closed /0 expired")
+        .then(head(210), "confirmed #3 waiting_for_match @200 for #1; to A: settle #3 /0 #1")
+        .then(
+            head(211),
+            "confirmed #4 waiting_for_match @201
+             unknown #4 no_matched_deposit @201 late maybe B",
+        )
+        .then(
+            settled('A', 3),
+            "matched #3 matched @200 for #1 paid A by #5; deposit #1 closed settled for A/0",
+        );
+}
+
+#[test]
+fn late_although_the_deposit_is_open() {
+    // Confirmed in its own block: the same head that confirms it also ends the deposit.
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(pay(1, "10.00").at(201), "detected #2 waiting_for_confirmation @201")
+        .then(
+            head(201).tiers(&[], 201),
+            "confirmed #2 waiting_for_match @201
+             unknown #2 no_matched_deposit @201 late maybe A
+             deposit #1 closed expired for A/0; to A: closed /0 expired",
+        );
+}
+
+#[test]
+fn a_second_payment_is_already_paid() {
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(pay(1, "10.00"), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1")
+        .then(head(120), "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1")
+        .then(
+            settled('A', 2),
+            "matched #2 matched @110 for #1 paid A by #3; deposit #1 closed settled for A/0",
+        )
+        .then(pay(2, "10.00").at(121), "detected #4 waiting_for_confirmation @121")
+        .then(
+            head(131),
+            "confirmed #4 waiting_for_match @121
+             unknown #4 no_matched_deposit @121 already_paid maybe A",
+        );
+}
+
+#[test]
+fn a_closed_deposit_gives_its_reason() {
+    for (closed, reason) in [
+        (CloseReason::OrderCancelled, UnknownReason::OrderCancelled),
+        (CloseReason::OrderPaid, UnknownReason::AlreadyPaid),
+        (CloseReason::OrderExpired, UnknownReason::Late),
+    ] {
+        Lane::new()
+            .then(open('A', "10.00"), OPEN_A)
+            .then(
+                pay(1, "10.00"),
+                "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1",
+            )
+            .then(
+                close('A', closed),
+                &format!("deposit #1 closed {closed} for A/0; to A: closed /0 {closed}"),
+            )
+            .then(pay(2, "10.00").at(111), "detected #3 waiting_for_confirmation @111")
+            .then(
+                head(121),
+                &format!(
+                    "confirmed #2 waiting_for_match @110 for #1; to A: gone #2
+                     unknown #2 no_matched_deposit @110 {reason} maybe A
+                     confirmed #3 waiting_for_match @111
+                     unknown #3 no_matched_deposit @111 {reason} maybe A"
+                ),
+            );
+    }
+}
+
+#[test]
+fn a_wrong_amount_names_the_nearest() {
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(open('B', "12.00"), "deposit #2 open 12.00 for B/0; to B: opened /0 #2 12.00")
+        .then(pay(1, "10.90"), "detected #3 waiting_for_confirmation @110")
+        .then(pay(2, "11.10"), "detected #4 waiting_for_confirmation @110")
+        .then(pay(3, "11.00"), "detected #5 waiting_for_confirmation @110")
+        .then(pay(4, "99.00"), "detected #6 waiting_for_confirmation @110")
+        .then(pay(5, "0.01"), "detected #7 waiting_for_confirmation @110")
+        .then(
+            head(120),
+            "confirmed #3 waiting_for_match @110; confirmed #4 waiting_for_match @110
+             confirmed #5 waiting_for_match @110; confirmed #6 waiting_for_match @110
+             confirmed #7 waiting_for_match @110",
+        )
+        .then(head(130), "")
+        .then(
+            head(131),
+            "unknown #3 no_matched_deposit @110 amount_mismatch maybe A
+             unknown #4 no_matched_deposit @110 amount_mismatch maybe B
+             unknown #5 no_matched_deposit @110 amount_mismatch maybe A
+             unknown #6 no_matched_deposit @110 amount_mismatch maybe B
+             unknown #7 no_matched_deposit @110 amount_mismatch maybe A",
+        )
+        // Nothing was taken from the orders by it.
+        .then(
+            pay(6, "10.00").at(132),
+            "to A: seen #8; detected #8 waiting_for_confirmation @132 for #1",
+        );
+}
+
+#[test]
+fn without_any_deposit() {
+    Lane::new()
+        .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
+        .then(
+            open('A', "10.00").wallet(2),
+            "deposit #2 open 10.00 for A/0; to A: opened /0 #2 10.00",
+        )
+        .then(
+            open('B', "10.00").stablecoin(Stablecoin::Dai),
+            "deposit #3 open 10.00 for B/0; to B: opened /0 #3 10.00",
+        )
+        .then(head(120), "confirmed #1 waiting_for_match @110")
+        .then(head(131), "unknown #1 no_matched_deposit @110 no_deposit");
+}
+
+#[test]
+fn a_deposit_in_the_match_window_is_paid() {
+    Lane::new()
+        .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
+        .then(head(120), "confirmed #1 waiting_for_match @110")
+        .then(head(130), "")
+        .then(
+            open('A', "10.00"),
+            "deposit #2 open 10.00 for A/0; to A: opened /0 #2 10.00; to A: settle #1 /0 #2",
+        )
+        .then(head(131), "")
+        .then(
+            settled('A', 1),
+            "matched #1 matched @110 for #2 paid A by #3; deposit #2 closed settled for A/0",
+        );
+}
+
+#[test]
+fn the_nearest_that_fits_is_named() {
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(
+            open('B', "10.50").only_from(9),
+            "deposit #2 open 10.50 for B/0; to B: opened /0 #2 10.50",
+        )
+        .then(pay(1, "10.90"), "detected #3 waiting_for_confirmation @110")
+        .then(head(120), "confirmed #3 waiting_for_match @110")
+        .then(head(131), "unknown #3 no_matched_deposit @110 amount_mismatch maybe A");
+}

@@ -1,0 +1,152 @@
+//! Orders, told as stories: who is paid, by what, and when an order ends (spec 3.1, `design` 5).
+
+mod book;
+mod cancelling;
+mod choosing;
+mod creating;
+mod expiring;
+mod paying;
+
+use crate::command::{
+    at, cancel, choose, closed, create, gone, mark_paid, opened, refused, seen, settle, tell, tick,
+    usdt,
+};
+use crate::name::{amount, order, wallet};
+use crate::story::decide;
+use book::Book;
+use schemas::record::{OrderCommand, OrderCommandBody, PaymentRequest};
+use schemas::{
+    Blockchain, CloseReason, OrderCause, OrderStatus, RefusalReason, Stablecoin, UnixSeconds,
+    UnknownReason,
+};
+use tidemark_processor::machine::orders::{DEPOSITS_MAX, Effect, State};
+use tidemark_processor::machine::{Machine, RestoreError};
+
+const OPEN_A: &str = "eth w1: A/0 open 10.00 USDT from 1000 to 2000";
+
+/// Order A with an open deposit #9 of 10.01 at wallet 1 of Ethereum, at version 3.
+fn waiting() -> Book {
+    let mut book = Book::new();
+    book.then(
+        create('A', Some(usdt(Blockchain::Eth, &[1]))),
+        &format!(
+            "A v1 pending created answers 1
+         {OPEN_A}
+         A v2 pending payment_chosen answers 1 [requested w1]"
+        ),
+    )
+    .then(opened('A', 0, 9, "10.01"), "A v3 pending deposit_opened answers 1 [open w1 #9 10.01]");
+    book
+}
+
+/// Order A, ended this way, at version 4.
+fn ended(status: OrderStatus) -> Book {
+    let mut book = waiting();
+    match status {
+        OrderStatus::Paid => book.then(
+            settle('A', 0, 7),
+            "eth w1: A/0 settled #7; A v4 paid! paid by #7 [closed w1 #9 10.01]",
+        ),
+        OrderStatus::Expired => book.then(
+            closed('A', 0, CloseReason::Expired),
+            "A v4 expired! expired [closed w1 #9 10.01]",
+        ),
+        OrderStatus::Cancelled => book.then(
+            cancel('A', 2),
+            "eth w1: A/0 close order_cancelled
+             A v4 cancelled! cancelled answers 2 [open w1 #9 10.01]",
+        ),
+        OrderStatus::Pending => &mut book,
+    };
+    book
+}
+
+/// One of each kind of command for order A.
+fn every_command() -> Vec<OrderCommand> {
+    let mut settled_by_operator = settle('A', 0, 8);
+    settled_by_operator.issued_at = UnixSeconds(5000).micros();
+    vec![
+        create('A', Some(usdt(Blockchain::Eth, &[1]))),
+        choose('A', 20, usdt(Blockchain::Eth, &[1])),
+        choose('A', 21, usdt(Blockchain::Tron, &[1])),
+        cancel('A', 22),
+        mark_paid('A', 23),
+        opened('A', 0, 30, "10.00"),
+        opened('A', 1, 31, "10.00"),
+        refused('A', 0, 1, RefusalReason::AmountsTaken),
+        refused('A', 0, 1, RefusalReason::Expired),
+        closed('A', 0, CloseReason::Expired),
+        closed('A', 0, CloseReason::OrderPaid),
+        closed('A', 5, CloseReason::Expired),
+        seen('A', 8),
+        gone('A', 7),
+        settle('A', 0, 8),
+        settled_by_operator,
+        tick(9000, 'A'),
+        tell('A', OrderCommandBody::Tick),
+    ]
+}
+
+/// `design` 11.4: each terminal state, each command, and each pair of commands after each other.
+#[test]
+fn terminal_states_stay() {
+    for start in [OrderStatus::Paid, OrderStatus::Expired, OrderStatus::Cancelled] {
+        for first in every_command() {
+            for second in every_command() {
+                let mut state = ended(start).machine().clone();
+                let mut status = start;
+                for command in [&first, &second] {
+                    let before = version(&state);
+                    let effects = decide(&mut state, command);
+                    let marked = command.body == OrderCommandBody::MarkPaid;
+                    let expected = if marked { OrderStatus::Paid } else { status };
+                    check_orders(&effects, before, (status, expected));
+                    status = expected;
+                }
+            }
+        }
+    }
+}
+
+/// The published versions count on by one, and only a change of status is told as one.
+#[track_caller]
+fn check_orders(effects: &[Effect], mut version: i64, (before, after): (OrderStatus, OrderStatus)) {
+    let mut status = before;
+    for effect in effects {
+        let Effect::Order(order) = effect else { continue };
+        assert_eq!(order.version, version + 1);
+        assert_eq!(order.status, after);
+        assert_eq!(order.status_changed, order.status != status);
+        (version, status) = (order.version, order.status);
+    }
+    assert_eq!(status, after);
+}
+
+fn version(state: &State) -> i64 {
+    state.snapshot().first().map_or(0, |(_, entry)| entry.order.version)
+}
+
+/// A clock that stands still or goes back does not stop the version clock.
+#[test]
+fn versions_have_later_times() {
+    let mut state = State::new();
+    let mut times = Vec::new();
+    for second in [1000, 1000, 900, 1001] {
+        let mut command = mark_paid('A', 2);
+        if times.is_empty() {
+            command = create('A', None);
+        }
+        command.issued_at = UnixSeconds(second).micros();
+        for effect in decide(&mut state, &command) {
+            let Effect::Order(order) = effect else { continue };
+            times.push(order.updated_at.0);
+        }
+    }
+    assert_eq!(times, [1_000_000_000, 1_000_000_001, 1_000_000_002, 1_001_000_000]);
+}
+
+#[test]
+fn an_unknown_key_is_refused() {
+    let restored = State::new().restore("lane", None);
+    assert!(matches!(restored, Err(RestoreError::Key(key)) if key == "lane"));
+}

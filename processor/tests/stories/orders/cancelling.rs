@@ -1,0 +1,42 @@
+//! Candidates and cancel.
+
+use super::*;
+
+#[test]
+fn a_candidate_is_noted_once() {
+    waiting()
+        .then(seen('A', 7), "A v4 pending candidate_seen maybe #7 [open w1 #9 10.01]")
+        .ignores(seen('A', 7))
+        .ignores(gone('A', 8))
+        .then(gone('A', 7), "A v5 pending candidate_gone [open w1 #9 10.01]")
+        .ignores(gone('A', 7));
+}
+
+#[test]
+fn after_the_end_no_candidates() {
+    for status in [OrderStatus::Paid, OrderStatus::Expired, OrderStatus::Cancelled] {
+        ended(status).ignores(seen('A', 8)).ignores(gone('A', 8)).ignores(gone('A', 7));
+    }
+}
+
+#[test]
+fn cancel_ends_order_and_deposits() {
+    Book::new()
+        .then(create('A', None), "A v1 pending created answers 1")
+        .then(cancel('A', 2), "A v2 cancelled! cancelled answers 2")
+        .then(cancel('A', 3), "A v3 cancelled not_pending answers 3");
+    ended(OrderStatus::Cancelled);
+}
+
+#[test]
+fn a_candidate_refuses_the_cancel() {
+    waiting()
+        .then(seen('A', 7), "A v4 pending candidate_seen maybe #7 [open w1 #9 10.01]")
+        .then(cancel('A', 2), "A v5 pending cancel_refused answers 2 maybe #7 [open w1 #9 10.01]")
+        .then(gone('A', 7), "A v6 pending candidate_gone [open w1 #9 10.01]")
+        .then(
+            cancel('A', 3),
+            "eth w1: A/0 close order_cancelled
+             A v7 cancelled! cancelled answers 3 [open w1 #9 10.01]",
+        );
+}

@@ -1,0 +1,112 @@
+//! When an order expires.
+
+use super::*;
+
+#[test]
+fn the_timer_ends_it_past_the_deadline() {
+    Book::new()
+        .then(create('A', None), "A v1 pending created answers 1")
+        .ignores(tick(1500, 'A'))
+        .ignores(tick(2000, 'A'))
+        .then(tick(2001, 'A'), "A v2 expired! expired")
+        .ignores(tick(2002, 'A'));
+}
+
+#[test]
+fn a_deposit_stops_the_timer() {
+    Book::new()
+        .then(create('A', None), "A v1 pending created answers 1")
+        .then(
+            choose('A', 2, usdt(Blockchain::Eth, &[1])),
+            "eth w1: A/0 open 10.00 USDT from 1050 to 2000
+             A v2 pending payment_chosen answers 2 [requested w1]",
+        )
+        .ignores(tick(3000, 'A'))
+        .then(
+            opened('A', 0, 9, "10.00"),
+            "A v3 pending deposit_opened answers 2 [open w1 #9 10.00]",
+        )
+        .ignores(tick(3000, 'A'))
+        .then(closed('A', 0, CloseReason::Expired), "A v4 expired! expired [closed w1 #9 10.00]");
+}
+
+#[test]
+fn only_expiry_of_a_deposit_ends_it() {
+    waiting()
+        .then(
+            closed('A', 0, CloseReason::OrderExpired),
+            "A v4 pending deposit_closed [closed w1 #9 10.01]",
+        )
+        .then(tick(2001, 'A'), "A v5 expired! expired [closed w1 #9 10.01]");
+}
+
+#[test]
+fn two_deposits_must_both_close() {
+    waiting()
+        .then(
+            choose('A', 2, usdt(Blockchain::Base, &[2])),
+            "base w2: A/1 open 10.00 USDT from 1050 to 2000
+             A v4 pending payment_chosen answers 2 [open w1 #9 10.01] [requested w2]",
+        )
+        .then(
+            closed('A', 0, CloseReason::Expired),
+            "A v5 pending deposit_closed [closed w1 #9 10.01] [requested w2]",
+        )
+        .then(
+            opened('A', 1, 12, "10.00"),
+            "A v6 pending deposit_opened answers 2 [closed w1 #9 10.01] [open w2 #12 10.00]",
+        )
+        .ignores(closed('A', 0, CloseReason::Expired))
+        .then(
+            closed('A', 1, CloseReason::Expired),
+            "A v7 expired! expired [closed w1 #9 10.01] [closed w2 #12 10.00]",
+        );
+}
+
+#[test]
+fn the_last_refused_starts_the_timer() {
+    waiting()
+        .then(
+            choose('A', 2, usdt(Blockchain::Base, &[2])),
+            "base w2: A/1 open 10.00 USDT from 1050 to 2000
+             A v4 pending payment_chosen answers 2 [open w1 #9 10.01] [requested w2]",
+        )
+        .then(
+            closed('A', 0, CloseReason::Expired),
+            "A v5 pending deposit_closed [closed w1 #9 10.01] [requested w2]",
+        )
+        .then(
+            refused('A', 1, 2, RefusalReason::Expired),
+            "A v6 pending payment_refused answers 2 [closed w1 #9 10.01] [refused w2]",
+        )
+        .then(tick(2001, 'A'), "A v7 expired! expired [closed w1 #9 10.01] [refused w2]");
+}
+
+#[test]
+fn due_orders_come_in_order() {
+    let mut book = Book::new();
+    for (letter, expires_at) in [('C', 2002), ('A', 2000), ('B', 2001), ('D', 2001)] {
+        let mut command = create(letter, None);
+        if let OrderCommandBody::Create(create) = &mut command.body {
+            create.expires_at = UnixSeconds(expires_at);
+        }
+        book.then(command, &format!("{letter} v1 pending created answers 1"));
+    }
+    book.then(
+        choose('D', 2, usdt(Blockchain::Eth, &[1])),
+        "eth w1: D/0 open 10.00 USDT from 1050 to 2001
+         D v2 pending payment_chosen answers 2 [requested w1]",
+    );
+    let due = |book: &Book, now, max| book.machine().due(UnixSeconds(now), max);
+    assert_eq!(due(&book, 2000, 10), []);
+    assert_eq!(due(&book, 2001, 10), [order('A')]);
+    assert_eq!(due(&book, 2003, 10), [order('A'), order('B'), order('C')]);
+    assert_eq!(due(&book, 2003, 2), [order('A'), order('B')]);
+    book.then(tick(2003, 'A'), "A v2 expired! expired")
+        .then(cancel('B', 3), "B v2 cancelled! cancelled answers 3")
+        .then(
+            refused('D', 0, 1, RefusalReason::AmountsTaken),
+            "D v3 pending payment_refused answers 2 [refused w1]",
+        );
+    assert_eq!(due(&book, 2003, 10), [order('D'), order('C')]);
+}

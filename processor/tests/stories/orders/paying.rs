@@ -1,0 +1,113 @@
+//! Who pays an order.
+
+use super::*;
+
+#[test]
+fn the_first_settle_wins() {
+    waiting()
+        .then(seen('A', 7), "A v4 pending candidate_seen maybe #7 [open w1 #9 10.01]")
+        .then(seen('A', 8), "A v5 pending candidate_seen maybe #7 maybe #8 [open w1 #9 10.01]")
+        .then(
+            settle('A', 0, 8),
+            "eth w1: A/0 settled #8; A v6 paid! paid by #8 [closed w1 #9 10.01]",
+        )
+        .then(settle('A', 0, 7), "eth w1: A/0 refused #7 already_paid")
+        // Asked again, it gives the same answer.
+        .then(settle('A', 0, 8), "eth w1: A/0 settled #8");
+}
+
+#[test]
+fn a_settle_after_the_end_is_refused() {
+    for (status, reason) in [
+        (OrderStatus::Paid, UnknownReason::AlreadyPaid),
+        (OrderStatus::Expired, UnknownReason::Late),
+        (OrderStatus::Cancelled, UnknownReason::OrderCancelled),
+    ] {
+        ended(status).then(settle('A', 0, 8), &format!("eth w1: A/0 refused #8 {reason}"));
+    }
+    waiting()
+        .then(
+            mark_paid('A', 2),
+            "eth w1: A/0 close order_paid; A v4 paid! marked_paid answers 2 [open w1 #9 10.01]",
+        )
+        .then(settle('A', 0, 8), "eth w1: A/0 refused #8 already_paid");
+}
+
+#[test]
+fn payment_closes_other_deposits() {
+    waiting()
+        .then(
+            choose('A', 2, usdt(Blockchain::Base, &[2])),
+            "base w2: A/1 open 10.00 USDT from 1050 to 2000
+             A v4 pending payment_chosen answers 2 [open w1 #9 10.01] [requested w2]",
+        )
+        .then(
+            opened('A', 1, 12, "10.00"),
+            "A v5 pending deposit_opened answers 2 [open w1 #9 10.01] [open w2 #12 10.00]",
+        )
+        .then(
+            choose('A', 3, usdt(Blockchain::Op, &[3])),
+            "op w3: A/2 open 10.00 USDT from 1050 to 2000
+             A v6 pending payment_chosen answers 3 \
+             [open w1 #9 10.01] [open w2 #12 10.00] [requested w3]",
+        )
+        .then(
+            settle('A', 0, 7),
+            "eth w1: A/0 settled #7; base w2: A/1 close order_paid
+             A v7 paid! paid by #7 [closed w1 #9 10.01] [open w2 #12 10.00] [requested w3]",
+        )
+        .then(
+            closed('A', 1, CloseReason::OrderPaid),
+            "A v8 paid deposit_closed by #7 \
+             [closed w1 #9 10.01] [closed w2 #12 10.00] [requested w3]",
+        )
+        .then(
+            opened('A', 2, 15, "10.00"),
+            "op w3: A/2 close order_paid
+             A v9 paid not_pending by #7 answers 3 \
+             [closed w1 #9 10.01] [closed w2 #12 10.00] [open w3 #15 10.00]",
+        );
+}
+
+#[test]
+fn mark_paid_works_from_every_state() {
+    Book::new()
+        .then(create('A', None), "A v1 pending created answers 1")
+        .then(mark_paid('A', 2), "A v2 paid! marked_paid answers 2")
+        .then(mark_paid('A', 3), "A v3 paid mark_paid_repeated answers 3");
+    ended(OrderStatus::Paid).then(
+        mark_paid('A', 2),
+        "A v5 paid mark_paid_repeated by #7 answers 2 [closed w1 #9 10.01]",
+    );
+    ended(OrderStatus::Expired)
+        .then(mark_paid('A', 2), "A v5 paid! marked_paid answers 2 [closed w1 #9 10.01]");
+    ended(OrderStatus::Cancelled)
+        .then(
+            closed('A', 0, CloseReason::OrderCancelled),
+            "A v5 cancelled deposit_closed [closed w1 #9 10.01]",
+        )
+        .then(mark_paid('A', 4), "A v6 paid! marked_paid answers 4 [closed w1 #9 10.01]");
+}
+
+#[test]
+fn marked_paid_it_has_no_candidates() {
+    waiting()
+        .then(seen('A', 7), "A v4 pending candidate_seen maybe #7 [open w1 #9 10.01]")
+        .then(
+            mark_paid('A', 2),
+            "eth w1: A/0 close order_paid; A v5 paid! marked_paid answers 2 [open w1 #9 10.01]",
+        )
+        .ignores(gone('A', 7))
+        .then(settle('A', 0, 7), "eth w1: A/0 refused #7 already_paid");
+}
+
+/// A pending order that has a payer is planted: nothing may pay it again.
+#[test]
+fn a_second_payer_breaks_invariant_2() {
+    let (key, mut entry) = waiting().machine().snapshot().remove(0);
+    entry.order.paid_by = Some(schemas::TransferId(7));
+    let mut state = State::new();
+    state.restore(&key, Some(&entry)).unwrap();
+    let broken = state.decide(&settle('A', 0, 8), &mut Vec::new()).unwrap_err();
+    assert_eq!(broken.invariant, 2, "{broken}");
+}
