@@ -5,6 +5,8 @@
 //!     http://127.0.0.1:8080 A-1001 49.90 https://shop.example/hooks/orders
 //! ```
 
+#![expect(clippy::disallowed_methods, reason = "a program of its own, outside the pipeline")]
+
 use std::error::Error;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -4,6 +4,8 @@
 //! MERCHANT_SECRET=… cargo run -p tidemark-tests --example webhook_receiver -- 127.0.0.1:9000
 //! ```
 
+#![expect(clippy::disallowed_methods, reason = "a program of its own, outside the pipeline")]
+
 use std::collections::HashSet;
 use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};

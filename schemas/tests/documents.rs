@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use tidemark_schemas::asyncapi::Installation;
-use tidemark_schemas::{Cleanup, DeferLevel, KeyKind, Layout, RetryLevel, SchemaName, Topic};
+use tidemark_schemas::{
+    Cleanup, DeferLevel, KeyKind, Layout, RetryLevel, SchemaName, Stage, Topic,
+};
 
 fn document(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name)
@@ -137,10 +139,10 @@ fn access() -> String {
          |---|---|---|---|---|\n",
     );
     for (stage, groups, ids) in STAGES {
-        let of = |users: fn(Topic) -> &'static [&'static str]| {
+        let of = |users: fn(Topic) -> &'static [Stage]| {
             let mut names: Vec<_> = Topic::ALL
                 .into_iter()
-                .filter(|topic| users(*topic).contains(&stage))
+                .filter(|topic| users(*topic).iter().any(|user| user.as_str() == stage))
                 .map(|topic| match topic {
                     Topic::WebhooksRetry(_) => "`webhooks.retry.*`".to_owned(),
                     Topic::WebhooksDefer(_) => "`webhooks.defer.*`".to_owned(),

@@ -2,7 +2,6 @@
 
 use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::Value;
@@ -76,7 +75,7 @@ async fn a_signed_client_and_a_receiver_that_acts_once() {
 
     let attempts = |count: i64| {
         let client = client.clone();
-        eventually("an acknowledged attempt", Duration::from_secs(30), move || {
+        eventually("an acknowledged attempt", move || {
             let client = client.clone();
             async move {
                 let orders = client.admin("/orders").await.unwrap();
