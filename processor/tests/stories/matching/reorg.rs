@@ -139,7 +139,7 @@ fn a_branch_may_come_back() {
 
 /// An endpoint that wavered brings the block back in the epoch of its own retract.
 #[test]
-fn a_repeated_retract_does_not_take_back_what_came_again() {
+fn a_repeated_retract_counts_once() {
     candidate()
         .then(pay(1, "10.00").retracted(1), "")
         .then(head(109).epoch(1), "")
@@ -147,7 +147,7 @@ fn a_repeated_retract_does_not_take_back_what_came_again() {
         .ignores(pay(1, "10.00").retracted(1))
         .then(
             head(120).epoch(1),
-            "confirmed #2 waiting_for_match @110 for #1; tell A settle #2 /0 #1",
+            "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1",
         );
 }
 
