@@ -4,19 +4,18 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use log::config::{KafkaConfig, KafkaSecurity, SecurityProtocol};
 use log::kafka::{KafkaLog, StepObserver, StepPoint, admin};
 use log::{
-    Committed, Error, Event, Log, NewRecord, Offset, Record, Step, StepError, TopicPartition,
-    WorkerSpec,
+    Error, Event, Log, NewRecord, Offset, Record, Step, StepError, TopicPartition, WorkerSpec,
 };
 use schemas::{Headers, Layout, Partition, Secret, Topic};
 use testkit::harness::free_port;
 use testkit::log_suite::{LAYOUT, on_kafka};
+use testkit::restarts;
 use xtask::Kafka;
 
 /// Longer than anything that is waited for takes.
@@ -182,112 +181,11 @@ fn member(name: &str, topics: Vec<Topic>) -> WorkerSpec {
 }
 
 /// A broker is killed and started again while steps are made. Each of them is there once, whatever it was
-/// doing at that moment, and no process has to be started again.
+/// doing at that moment.
 #[test]
 fn a_broker_that_comes_back_has_every_step_once() {
-    const INPUT: TopicPartition = at(Topic::Orders, 0);
-    const OUTPUT: TopicPartition = at(Topic::OrdersChangelog, 0);
-    const FIRST: TopicPartition = at(Topic::TransfersRaw, 0);
-    const SECOND: TopicPartition = at(Topic::Alerts, 0);
-    const INPUTS: usize = 60_000;
-    let dir = tempfile::tempdir().unwrap();
-    let mut broker = Kafka::start(&kafka_lib(), dir.path(), "").unwrap();
-    let config = on_kafka::config(&broker.brokers());
-    let topics = [INPUT, OUTPUT, FIRST, SECOND].map(|of| of.topic);
-    admin::create_some(&config, &LAYOUT, &topics).unwrap();
-    let log = KafkaLog::open(&config, LAYOUT).unwrap();
-    produce(&log, (0..INPUTS).map(|n| record(INPUT, n)).collect()).unwrap();
-
-    let (written, copied) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        // Also if it fails: the scope waits for the threads.
-        let _stopped = StopAtEnd(&stop);
-        scope.spawn(|| write_steps(&log, [FIRST, SECOND], &written, &stop));
-        scope.spawn(|| copy(&log, INPUT, OUTPUT, &copied, &stop));
-        for _ in 0..3 {
-            let before = [&written, &copied].map(|count| count.load(Ordering::SeqCst));
-            let started = Instant::now();
-            while [&written, &copied]
-                .iter()
-                .zip(before)
-                .any(|(count, before)| count.load(Ordering::SeqCst) < before + 50)
-            {
-                assert!(started.elapsed() < PATIENCE, "no steps any more");
-                std::thread::park_timeout(Duration::from_millis(7));
-            }
-            broker.kill();
-            broker.restart().unwrap();
-        }
-    });
-    let steps = written.load(Ordering::SeqCst);
-    let expected: Vec<usize> = (0..steps).collect();
-    assert_eq!(numbers(&log, FIRST), expected);
-    assert_eq!(numbers(&log, SECOND), expected);
-    let copies = numbers(&log, OUTPUT);
-    assert!(copies.len() >= 150, "only {} copies", copies.len());
-    assert!(copies.iter().copied().eq(0..copies.len()), "copies are missing or doubled");
-}
-
-struct StopAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-}
-
-fn write_steps(log: &dyn Log, to: [TopicPartition; 2], written: &AtomicUsize, stop: &AtomicBool) {
-    let mut writer = log.writer("steps").unwrap();
-    let mut n = 0;
-    while !stop.load(Ordering::SeqCst) {
-        match writer.commit(to.iter().map(|to| record(*to, n)).collect()) {
-            Ok(()) => {
-                n += 1;
-                written.store(n, Ordering::SeqCst);
-            }
-            Err(StepError::Aborted(_)) => std::thread::park_timeout(Duration::from_millis(50)),
-            Err(error) => panic!("{error}"),
-        }
-    }
-}
-
-fn copy(
-    log: &dyn Log,
-    input: TopicPartition,
-    output: TopicPartition,
-    copied: &AtomicUsize,
-    stop: &AtomicBool,
-) {
-    let mut worker = log.worker(member("a", vec![input.topic])).unwrap();
-    while !stop.load(Ordering::SeqCst) {
-        let records = match worker.poll(Duration::from_millis(50)) {
-            Ok(Event::Records(records)) => records,
-            Ok(_) => continue,
-            Err(Error::Transient(_)) => {
-                std::thread::park_timeout(Duration::from_millis(50));
-                continue;
-            }
-            // A broker that dies between writing down that a member joined and answering it takes the
-            // member for its own successor afterwards. A process ends then, and is started again.
-            Err(Error::Fenced(_)) => {
-                worker = log.worker(member("a", vec![input.topic])).unwrap();
-                continue;
-            }
-            Err(error) => panic!("{error}"),
-        };
-        let Some(last) = records.last() else { continue };
-        let committed = Committed { offset: last.offset.next(), metadata: String::new() };
-        let step = Step {
-            records: records.iter().map(|read| record(output, number(read))).collect(),
-            offsets: vec![(input, committed)],
-        };
-        match worker.commit(step) {
-            Ok(()) => drop(copied.fetch_add(records.len(), Ordering::SeqCst)),
-            Err(StepError::Aborted(_) | StepError::Fenced(_)) => {}
-            Err(error) => panic!("{error}"),
-        }
-    }
+    let outcome = restarts::run(&kafka_lib(), 4, |_, _| {});
+    assert_eq!(outcome.failures, Vec::<String>::new(), "{outcome:?}");
 }
 
 /// Who may speak to the broker of the next test.

@@ -5,4 +5,5 @@ pub mod harness;
 pub mod keyspace;
 pub mod log_suite;
 pub mod measure;
+pub mod restarts;
 pub mod store_suite;

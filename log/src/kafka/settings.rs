@@ -195,8 +195,19 @@ pub(super) fn transactional_producer(
         .set("delivery.report.only.error", only_failures)
         // Offsets are refused while the broker still writes the end of the last step: milliseconds.
         .set("retry.backoff.ms", "10")
-        .set("transaction.timeout.ms", millis(config.transaction_timeout));
+        .set("transaction.timeout.ms", millis(config.transaction_timeout))
+        .set("connections.max.idle.ms", millis(idle_max(config)));
     settings
+}
+
+/// After this time without traffic a producer of steps connects anew.
+///
+/// The library forgets the time-out of a request to a group's coordinator (librdkafka issues 5456 and
+/// 5511): it asks three times within milliseconds who the coordinator is, and then waits for any of its
+/// connections to change. While a call waits, its connections are idle; closing them makes it ask again
+/// before the transaction times out.
+fn idle_max(config: &KafkaConfig) -> Duration {
+    (config.transaction_timeout / 2).max(Duration::from_secs(1))
 }
 
 fn millis(duration: Duration) -> String {

@@ -6,6 +6,8 @@
 //! another producer: its start settles what the last one left.
 
 mod stop;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,9 +1,9 @@
-//! Ends the process when a call of the client library does not return.
+//! The last resort: ends the process when a call of the client library does not return.
 //!
-//! Some calls of transactions may ignore their time-out while a coordinator is away
-//! (librdkafka issue 5456), and a thread that is stuck in one cannot be freed. The group takes the
-//! partitions away meanwhile, so nothing is lost; but nobody works on them either until the process is
-//! started again.
+//! Calls of transactions return in time, since the settings of their producer make the library ask again
+//! where it would wait for ever. Should one not return all the same, its thread cannot be freed. The group
+//! takes the partitions away meanwhile, so nothing is lost; but nobody works on them in this process until
+//! it is started again.
 //!
 //! Time is counted in ticks of the watchdog itself: a process that was stopped for a while and goes on
 //! is not late.
@@ -106,7 +106,8 @@ impl Shared {
             if let Some(name) = calls.tick() {
                 tracing::error!(
                     kafka.call = name,
-                    "a call to Kafka does not return; the process ends"
+                    "a call of Kafka's client did not return in time; the process aborts and must be \
+                     started again; nothing is lost, its partitions move to other members"
                 );
                 std::process::abort();
             }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use log::config::{KafkaConfig, KafkaSecurity};
 use log::kafka::{KafkaLog, admin};
 use log::{Log, NewRecord, Record, TopicPartition};
+use runtime::telemetry::{Config as Telemetry, init_log};
 use runtime::{Clock, SystemClock};
 use schemas::{Cleanup, Topic};
 
@@ -188,8 +189,11 @@ pub fn brokers() -> String {
     set.to_string_lossy().into_owned()
 }
 
-/// A configuration with a prefix that nobody else has.
+/// A configuration with a prefix that nobody else has. From now on the process logs warnings.
 pub fn config(brokers: &str) -> KafkaConfig {
+    let telemetry = Telemetry { listen: None, filter: "warn".to_owned(), json: false };
+    // Another test of this process may have been first.
+    drop(init_log(&telemetry));
     KafkaConfig {
         brokers: brokers.to_owned(),
         prefix: format!("check-{}.", uuid::Uuid::now_v7().simple()),

@@ -1,10 +1,13 @@
 //! The pipeline on Kafka, beside its ceiling (read and write without logic) and its peer (the same join
 //! in Kafka Streams), on a broker of its own. Everything shares the cores of this machine.
+//!
+//! With the arguments `restarts <count>` a broker is killed and started again under load instead.
 
 mod broker;
 mod live;
 mod metered;
 mod peer;
+mod restarts;
 mod story;
 mod tables;
 mod worker;
@@ -14,7 +17,10 @@ mod workload;
 async fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    if !worker::play(&arguments) {
+    if let ["restarts", count] = arguments[..] {
+        let count = count.parse().expect("a number of restarts");
+        tokio::task::spawn_blocking(move || restarts::run(count)).await.expect("it ends well");
+    } else if !worker::play(&arguments) {
         story::tell().await;
     }
 }
