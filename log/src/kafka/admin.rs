@@ -21,7 +21,7 @@ use rdkafka::error::{KafkaResult, RDKafkaErrorCode};
 use rdkafka::metadata::MetadataTopic;
 use schemas::{Layout, Topic};
 
-use self::plan::{Found, Setting, problems, wanted};
+use self::plan::{Found, Setting, problems, suffices, wanted};
 use super::context::PlainContext;
 use super::name::Names;
 use super::{fault, settings};
@@ -171,7 +171,7 @@ impl<'a> Admin<'a> {
         for (topic, found) in found {
             let differing: Vec<Setting> = wanted(topic, self.replication)
                 .into_iter()
-                .filter(|(key, value)| found.settings.get(*key) != Some(value))
+                .filter(|(key, value)| !suffices(key, found.settings.get(*key), value))
                 .collect();
             if differing.is_empty() {
                 continue;
@@ -252,7 +252,9 @@ impl<'a> Admin<'a> {
         await_shown(&format!("the new settings of {name}"), || {
             let found = self.found(&[topic])?;
             let is_set = |(key, value): &Setting| {
-                found.get(&topic).is_some_and(|found| found.settings.get(*key) == Some(value))
+                found
+                    .get(&topic)
+                    .is_some_and(|found| suffices(key, found.settings.get(*key), value))
             };
             Ok(changes.iter().all(is_set))
         })

@@ -61,6 +61,22 @@ pub(super) fn wanted(topic: Topic, replication: u16) -> Vec<Setting> {
     settings
 }
 
+/// Whether a value of a setting will do. An operator may keep records longer than is needed, and what is
+/// kept longer is never shortened.
+pub(super) fn suffices(setting: &str, is: Option<&String>, wanted: &str) -> bool {
+    let is_retention = matches!(setting, "retention.ms" | "delete.retention.ms");
+    let millis = |text: &str| text.parse::<i64>().ok();
+    is.is_some_and(|is| {
+        is == wanted
+            || is_retention
+                && match (millis(is), millis(wanted)) {
+                    (Some(-1), Some(_)) => true,
+                    (Some(is), Some(wanted)) => is > wanted,
+                    (None, _) | (_, None) => false,
+                }
+    })
+}
+
 /// What is not as it should be, one line each.
 pub(super) fn problems(
     topic: Topic,
@@ -80,8 +96,9 @@ pub(super) fn problems(
             .push(format!("{name} is kept by {} brokers instead of {replication}", found.replicas));
     }
     for (setting, value) in wanted(topic, replication) {
-        let is = found.settings.get(setting).map_or("not set", String::as_str);
-        if is != value {
+        let is = found.settings.get(setting);
+        if !suffices(setting, is, &value) {
+            let is = is.map_or("not set", String::as_str);
             lines.push(format!("{setting} of {name} is {is} instead of {value}"));
         }
     }
@@ -128,6 +145,21 @@ mod tests {
                 "retention.ms of orders is not set instead of 7862400000",
             ]
         );
+    }
+
+    #[test]
+    fn a_longer_retention_is_never_shortened() {
+        let year = "31536000000";
+        for (topic, setting) in
+            [(Topic::Orders, "retention.ms"), (Topic::OrdersChangelog, "delete.retention.ms")]
+        {
+            for (is, will_do) in [(year, true), ("-1", true), ("3600000", false), ("?", false)] {
+                let mut found = right(topic);
+                found.settings.insert(setting.into(), is.into());
+                assert_eq!(problems_of(topic, Some(&found)).is_empty(), will_do, "{setting} {is}");
+            }
+        }
+        assert!(!suffices("segment.ms", Some(&year.into()), "86400000"));
     }
 
     #[test]
