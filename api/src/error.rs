@@ -129,8 +129,12 @@ impl IntoResponse for Refusal {
 impl From<store::Error> for Refusal {
     fn from(error: store::Error) -> Self {
         match &error {
-            store::Error::Transient(_) => tracing::warn!(%error, "a request found no store"),
-            store::Error::Fatal(_) => tracing::error!(%error, "a request found the store broken"),
+            store::Error::Transient(_) => {
+                tracing::warn!(%error, "a request failed: the tables are unavailable")
+            }
+            store::Error::Fatal(_) => {
+                tracing::error!(%error, "a request failed: the tables are unusable")
+            }
         }
         Self::Internal
     }
@@ -139,8 +143,12 @@ impl From<store::Error> for Refusal {
 impl From<log::Error> for Refusal {
     fn from(error: log::Error) -> Self {
         match &error {
-            log::Error::Transient(_) => tracing::warn!(%error, "a request found no log"),
-            _ => tracing::error!(%error, "a request found the log broken"),
+            log::Error::Transient(_) => {
+                tracing::warn!(%error, "a request failed: the log is unavailable")
+            }
+            log::Error::Fenced(_) | log::Error::Fatal(_) => {
+                tracing::error!(%error, "a request failed: the log is unusable");
+            }
         }
         Self::Internal
     }

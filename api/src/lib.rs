@@ -15,20 +15,23 @@
 //! Deliberately not here: any decision about an order's status (the processor's), the POST of a
 //! webhook (webhooks'), the checkout page, TLS.
 
-mod admin;
-pub mod config;
+#![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
+
+mod auth;
+mod commands;
+mod config;
 mod error;
+mod extract;
 pub mod feed;
 mod machine;
 mod metrics;
-mod registry;
+mod reads;
 mod router;
-mod runner;
-mod service;
-mod user;
+mod routes;
+mod server;
 mod view;
 
-pub use config::Config;
+pub use config::{Config, Matching, Merchant, Orders};
 pub use error::Error;
 pub use feed::Feed;
-pub use router::serve;
+pub use server::Server;

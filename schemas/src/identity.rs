@@ -12,6 +12,10 @@ use crate::{Address, Amount, Partition, Stablecoin};
 /// Low bits of an integer id that count; the partition is above them. 2^13 partitions stay below 2^53, so JSON keeps every id exactly.
 pub const SEQUENCE_BITS: u32 = 40;
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("must be a UUID")]
+pub struct NotAUuid;
+
 macro_rules! text_id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -25,9 +29,9 @@ macro_rules! text_id {
         }
 
         impl FromStr for $name {
-            type Err = uuid::Error;
-            fn from_str(text: &str) -> Result<Self, uuid::Error> {
-                Uuid::try_parse(text).map(Self)
+            type Err = NotAUuid;
+            fn from_str(text: &str) -> Result<Self, NotAUuid> {
+                Uuid::try_parse(text).map(Self).map_err(|_| NotAUuid)
             }
         }
 

@@ -40,8 +40,8 @@ pub use codec::{CodecError, decode, encode};
 pub use event::{OrderStatusChanged, UnknownTransfer};
 pub use header::Headers;
 pub use identity::{
-    BlockHash, CommandId, DepositId, Epoch, FulfillmentId, Hash, Inclusion, OrderId, PaymentKey,
-    SEQUENCE_BITS, TransferId, TxHash,
+    BlockHash, CommandId, DepositId, Epoch, FulfillmentId, Hash, Inclusion, NotAUuid, OrderId,
+    PaymentKey, SEQUENCE_BITS, TransferId, TxHash,
 };
 pub use json::decode_json;
 pub use partition::{Layout, Partition, lane, murmur2};

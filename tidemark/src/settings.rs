@@ -1,6 +1,5 @@
 //! The whole configuration, read once.
 
-use api::config::Shop;
 use runtime::config::{Problems, Process, Source};
 use runtime::telemetry;
 
@@ -13,7 +12,7 @@ pub(crate) struct Settings {
     pub(crate) process: Process,
     pub(crate) log: log::Config,
     pub(crate) store: store::config::BackEnd,
-    pub(crate) shop: Shop,
+    pub(crate) shop: api::Config,
     pub(crate) ingest: ingest::Config,
     pub(crate) webhooks: webhooks::Config,
     pub(crate) telemetry: telemetry::Config,
@@ -28,7 +27,7 @@ impl Settings {
     /// [`Problems`]: everything that is wrong, at once.
     pub(crate) fn read(mut source: Source, stages: &[Stage]) -> Result<Self, Problems> {
         let process = Process::read(&mut source);
-        let shop = Shop::read(&mut source);
+        let shop = api::Config::read(&mut source);
         let merchant = &shop.merchant;
         let settings = Self {
             log: log::Config::read(source.section("log")),

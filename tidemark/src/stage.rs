@@ -144,26 +144,23 @@ impl Ground<'_> {
             .await
             .with_context(|| format!("cannot listen on {listen}"))?;
         let address = listener.local_addr()?;
-        let shop = &self.settings.shop;
-        let config = api::Config {
-            listen: address,
-            merchant: shop.merchant.clone(),
-            admin_secret: shop.admin_secret.clone(),
-            wallets: shop.wallets.clone(),
-            orders: shop.orders,
-            matching: shop.matching,
-            contracts: self.settings.ingest.contracts(),
-            topic_prefix: self.settings.log.topic_prefix().to_owned(),
-            version: env!("CARGO_PKG_VERSION"),
-        };
         let feed = api::Feed::new();
         let (log, follower) = (self.log_of("api.feed"), feed.clone());
         tasks.thread(Phase::Support, "api.feed", move |stop| {
             api::feed::run(log, follower, stop).map_err(Into::into)
         })?;
-        let (log, clock) = (self.log.clone(), self.clock.clone());
+        let server = api::Server {
+            config: self.settings.shop.clone(),
+            contracts: self.settings.ingest.contracts(),
+            topic_prefix: self.settings.log.topic_prefix().to_owned(),
+            version: env!("CARGO_PKG_VERSION"),
+            log: self.log.clone(),
+            store: tables,
+            clock: self.clock.clone(),
+            feed,
+        };
         tasks.future(Phase::Intake, "api", move |stop| async move {
-            api::serve(config, log, tables, clock, feed, listener, stop).await.map_err(Into::into)
+            server.run(listener, stop).await.map_err(Into::into)
         });
         Ok(address)
     }

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use crate::config::{Matching, Orders};
 use schemas::record::{Order, PaymentRequest};
 use schemas::{
     Address, Amount, Blockchain, OrderId, Stablecoin, StablecoinContract, Wallet, murmur2,
 };
 
-use crate::Config;
 use crate::error::{Invalid, Refusal};
+use crate::{Config, Matching, Orders};
 
 /// A chain and a stablecoin on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +29,7 @@ pub(crate) enum Unpayable {
 }
 
 impl Unpayable {
-    /// What the merchant is told, who chose chain, stablecoin and amount.
+    /// The answer to the merchant, who chose chain, stablecoin and amount.
     pub(crate) fn for_merchant(self, choice: Choice) -> Refusal {
         let Choice { blockchain, stablecoin } = choice;
         match self {
@@ -57,7 +56,7 @@ pub(crate) struct ChainChoices {
     pub(crate) stablecoins: Vec<Stablecoin>,
 }
 
-/// What configuration says about payments.
+/// The configuration of payments.
 #[derive(Debug)]
 pub(crate) struct Catalog {
     wallets: Vec<Wallet>,
@@ -71,16 +70,11 @@ fn seconds(duration: Duration) -> u32 {
 }
 
 impl Catalog {
-    pub(crate) fn new(config: &Config) -> Self {
-        Self {
-            wallets: config.wallets.clone(),
-            contracts: config.contracts.clone(),
-            orders: config.orders,
-            matching: config.matching,
-        }
+    pub(crate) fn new(config: &Config, contracts: Vec<StablecoinContract>) -> Self {
+        let Config { wallets, orders, matching, .. } = config;
+        Self { wallets: wallets.clone(), contracts, orders: *orders, matching: *matching }
     }
 
-    /// How many seconds a new order waits.
     pub(crate) fn ttl_seconds(&self) -> i64 {
         i64::from(seconds(self.orders.ttl))
     }

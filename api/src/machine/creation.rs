@@ -4,77 +4,45 @@ use schemas::record::{CreateOrder, Order, OrderCommand, OrderCommandBody};
 use schemas::{CommandId, OrderId, UnixMicros};
 
 use super::catalog::{Catalog, Choice};
-use super::new_order::NewOrder;
 use crate::error::{Invalid, Refusal};
 
 /// Most characters of an idempotency key.
 const KEY_CHARS_MAX: usize = 255;
 
-/// A new order on its way.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Creation {
-    /// For the processor.
-    pub(crate) command: OrderCommand,
-    /// Word for word the first record that the processor will write, so that the row can be written
-    /// before it: the same version clock with the same content.
-    pub(crate) order: Order,
-}
-
-/// Makes a valid request an order.
+/// The command that creates an order, and the order's first record, word for word as the processor will
+/// write it: so the row can be written before, with the same version clock and content.
 ///
 /// # Errors
 /// The merchant fixed a chain and stablecoin that cannot be paid.
 pub(crate) fn create(
-    new: NewOrder,
+    mut create: CreateOrder,
     order_id: OrderId,
     command_id: CommandId,
     now: UnixMicros,
     catalog: &Catalog,
-) -> Result<Creation, Refusal> {
-    let payment = match (new.blockchain, new.stablecoin) {
-        (Some(blockchain), Some(stablecoin)) => {
-            let choice = Choice { blockchain, stablecoin };
-            let payment = catalog.payment(order_id, choice, new.amount);
-            Some(payment.map_err(|why| why.for_merchant(choice))?)
-        }
-        _ => None,
-    };
-    let create = CreateOrder {
-        merchant_order_id: new.merchant_order_id,
-        amount: new.amount,
-        amount_text: new.amount_text,
-        webhook_url: new.webhook_url,
-        expecting_wallet_address: new.expecting_wallet_address,
-        blockchain: new.blockchain,
-        stablecoin: new.stablecoin,
-        expires_at: now.seconds().plus(catalog.ttl_seconds()),
-        payment,
-    };
-    let command = OrderCommand {
-        order_id,
-        command_id: Some(command_id),
-        issued_at: now,
-        body: OrderCommandBody::Create(create.clone()),
-    };
+) -> Result<(OrderCommand, Order), Refusal> {
+    if let (Some(blockchain), Some(stablecoin)) = (create.blockchain, create.stablecoin) {
+        let choice = Choice { blockchain, stablecoin };
+        let payment = catalog.payment(order_id, choice, create.amount);
+        create.payment = Some(payment.map_err(|why| why.for_merchant(choice))?);
+    }
+    let body = OrderCommandBody::Create(create.clone());
+    let command = OrderCommand { order_id, command_id: Some(command_id), issued_at: now, body };
     let order = Order::created(&command, &create);
-    Ok(Creation { command, order })
+    Ok((command, order))
 }
 
-/// Answers a repeated request with an existing order.
+/// Whether a repeated request may be answered with an existing order.
 ///
 /// # Errors
 /// The order was made from another body.
-pub(crate) fn repeat(new: &NewOrder, order: &Order) -> Result<(), Refusal> {
-    let made_from = NewOrder {
-        merchant_order_id: order.merchant_order_id.clone(),
-        amount: order.amount,
-        amount_text: order.amount_text.clone(),
-        webhook_url: order.webhook_url.clone(),
-        expecting_wallet_address: order.expecting_wallet_address,
-        blockchain: order.blockchain,
-        stablecoin: order.stablecoin,
-    };
-    if *new == made_from { Ok(()) } else { Err(Refusal::KeyReused) }
+pub(crate) fn repeat(new: &CreateOrder, order: &Order) -> Result<(), Refusal> {
+    let is_same = new.merchant_order_id == order.merchant_order_id
+        && (new.amount, &new.amount_text) == (order.amount, &order.amount_text)
+        && new.webhook_url == order.webhook_url
+        && new.expecting_wallet_address == order.expecting_wallet_address
+        && (new.blockchain, new.stablecoin) == (order.blockchain, order.stablecoin);
+    if is_same { Ok(()) } else { Err(Refusal::KeyReused) }
 }
 
 /// Checks an `Idempotency-Key`.

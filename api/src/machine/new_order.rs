@@ -1,6 +1,7 @@
 //! The body of `POST /orders` (spec 4.1): what makes it valid.
 
-use schemas::{Address, Amount, Blockchain, Stablecoin};
+use schemas::record::CreateOrder;
+use schemas::{Address, Amount, Blockchain, UnixSeconds};
 use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
@@ -15,18 +16,6 @@ const AMOUNT_CHARS_MAX: usize = 64;
 /// Most bytes of a webhook URL.
 const URL_BYTES_MAX: usize = 2048;
 
-/// A merchant's new order, valid in itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct NewOrder {
-    pub(crate) merchant_order_id: String,
-    pub(crate) amount: Amount,
-    pub(crate) amount_text: String,
-    pub(crate) webhook_url: String,
-    pub(crate) expecting_wallet_address: Option<Address>,
-    pub(crate) blockchain: Option<Blockchain>,
-    pub(crate) stablecoin: Option<Stablecoin>,
-}
-
 #[derive(Deserialize)]
 struct Body {
     order_id: Option<Value>,
@@ -37,44 +26,36 @@ struct Body {
     stablecoin: Option<Value>,
 }
 
-impl NewOrder {
-    /// Reads a body.
-    ///
-    /// # Errors
-    /// The first field that is wrong, in the order of spec 4.1, and what is wrong with it.
-    pub(crate) fn parse(body: &[u8]) -> Result<Self, Invalid> {
-        let body: Body = json::object(body)?;
-        let merchant_order_id = merchant_order_id(body.order_id)?;
-        let (amount, amount_text) = amount(body.amount)?;
-        let webhook_url = webhook_url(body.webhook_url)?;
-        let sender = optional("expecting_wallet_address", body.expecting_wallet_address)?;
-        let blockchain: Option<Blockchain> = optional("blockchain", body.blockchain)?;
-        let stablecoin = optional("stablecoin", body.stablecoin)?;
-        if let (Some(sender), Some(blockchain)) = (sender, blockchain) {
-            let sender: Address = sender;
-            if sender.family() != blockchain.address_family() {
-                let problem = format!("is not an address of {blockchain}");
-                return Err(Invalid::new("expecting_wallet_address", problem));
-            }
-        }
-        Ok(Self {
-            merchant_order_id,
-            amount,
-            amount_text,
-            webhook_url,
-            expecting_wallet_address: sender,
-            blockchain,
-            stablecoin,
-        })
+/// The order that a body asks for, valid in itself and without a payment.
+///
+/// # Errors
+/// The first field that is wrong, in the order of spec 4.1, and what is wrong with it.
+pub(crate) fn parse(body: &[u8], expires_at: UnixSeconds) -> Result<CreateOrder, Invalid> {
+    let body: Body = json::object(body)?;
+    let merchant_order_id = merchant_order_id(body.order_id)?;
+    let (amount, amount_text) = amount(body.amount)?;
+    let webhook_url = webhook_url(body.webhook_url)?;
+    let sender: Option<Address> =
+        json::optional("expecting_wallet_address", body.expecting_wallet_address)?;
+    let blockchain: Option<Blockchain> = json::optional("blockchain", body.blockchain)?;
+    let stablecoin = json::optional("stablecoin", body.stablecoin)?;
+    if let (Some(sender), Some(blockchain)) = (sender, blockchain)
+        && sender.family() != blockchain.address_family()
+    {
+        let problem = format!("is not an address of {blockchain}");
+        return Err(Invalid::new("expecting_wallet_address", problem));
     }
-}
-
-fn optional<T>(field: &'static str, value: Option<Value>) -> Result<Option<T>, Invalid>
-where
-    T: std::str::FromStr<Err: std::fmt::Display>,
-{
-    let text = json::optional_text(field, "string", value)?;
-    text.map(|text| json::parsed(field, &text)).transpose()
+    Ok(CreateOrder {
+        merchant_order_id,
+        amount,
+        amount_text,
+        webhook_url,
+        expecting_wallet_address: sender,
+        blockchain,
+        stablecoin,
+        expires_at,
+        payment: None,
+    })
 }
 
 fn merchant_order_id(value: Option<Value>) -> Result<String, Invalid> {
@@ -93,14 +74,11 @@ fn merchant_order_id(value: Option<Value>) -> Result<String, Invalid> {
 
 fn amount(value: Option<Value>) -> Result<(Amount, String), Invalid> {
     let text = json::text("amount", "decimal string", value)?;
+    let invalid = |problem| Invalid::new("amount", problem);
     if text.len() > AMOUNT_CHARS_MAX {
-        return Err(Invalid::new(
-            "amount",
-            format!("must be at most {AMOUNT_CHARS_MAX} characters"),
-        ));
+        return Err(invalid(format!("must be at most {AMOUNT_CHARS_MAX} characters")));
     }
-    let amount =
-        Amount::parse_order(&text).map_err(|error| Invalid::new("amount", error.to_string()))?;
+    let amount = Amount::parse_order(&text).map_err(|error| invalid(error.to_string()))?;
     Ok((amount, text))
 }
 
@@ -130,6 +108,10 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
+    fn parse(body: &[u8]) -> Result<CreateOrder, Invalid> {
+        super::parse(body, UnixSeconds(9))
+    }
+
     fn good() -> Value {
         json!({ "order_id": "A-1", "amount": "10.50", "webhook_url": "https://shop.test/hook" })
     }
@@ -141,7 +123,7 @@ mod tests {
     }
 
     fn complaint(body: &Value) -> String {
-        NewOrder::parse(body.to_string().as_bytes()).unwrap_err().to_string()
+        parse(body.to_string().as_bytes()).unwrap_err().to_string()
     }
 
     #[test]
@@ -226,7 +208,7 @@ mod tests {
             ("webhook_url", format!("https://shop.test/{}", "x".repeat(2048 - 18))),
         ] {
             let body = with(field, json!(text)).to_string();
-            assert!(NewOrder::parse(body.as_bytes()).is_ok(), "{field}");
+            assert!(parse(body.as_bytes()).is_ok(), "{field}");
             let longer = complaint(&with(field, json!(format!("{text}0"))));
             assert!(longer.contains("must be at most"), "{longer}");
         }
@@ -235,21 +217,21 @@ mod tests {
     #[test]
     fn bodies_that_are_not_objects_are_refused() {
         for body in ["", "[]", "\"x\"", "7", "null", "{", "{\"order_id\":}", "\u{1}"] {
-            let text = NewOrder::parse(body.as_bytes()).unwrap_err().to_string();
+            let text = parse(body.as_bytes()).unwrap_err().to_string();
             assert!(text.starts_with("body: "), "{body}: {text}");
         }
-        assert!(NewOrder::parse(&[b'{', 0xff, b'}']).is_err());
+        assert!(parse(&[b'{', 0xff, b'}']).is_err());
         let twice = br#"{"order_id":"A","order_id":"B","amount":"1","webhook_url":"http://a.b"}"#;
-        let text = NewOrder::parse(twice).unwrap_err().to_string();
+        let text = parse(twice).unwrap_err().to_string();
         assert!(text.starts_with("body: duplicate field `order_id`"), "{text}");
-        assert!(NewOrder::parse("[".repeat(100_000).as_bytes()).is_err());
+        assert!(parse("[".repeat(100_000).as_bytes()).is_err());
     }
 
     #[test]
     fn a_sender_must_be_able_to_exist_on_the_chain() {
         let mut body =
             with("expecting_wallet_address", json!("TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6t"));
-        assert!(NewOrder::parse(body.to_string().as_bytes()).is_ok());
+        assert!(parse(body.to_string().as_bytes()).is_ok());
         body["blockchain"] = json!("eth");
         assert_eq!(complaint(&body), "expecting_wallet_address: is not an address of eth");
     }
@@ -261,8 +243,8 @@ mod tests {
             body[field] = Value::Null;
         }
         body["colour"] = json!({ "deep": [1] });
-        let plain = NewOrder::parse(good().to_string().as_bytes()).unwrap();
-        assert_eq!(NewOrder::parse(body.to_string().as_bytes()), Ok(plain.clone()));
+        let plain = parse(good().to_string().as_bytes()).unwrap();
+        assert_eq!(parse(body.to_string().as_bytes()), Ok(plain.clone()));
         assert_eq!(plain.amount_text, "10.50");
         assert_eq!(plain.blockchain, None);
     }
@@ -270,13 +252,13 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            drop(NewOrder::parse(&bytes));
+            drop(parse(&bytes));
         }
 
         #[test]
         fn accepted_amounts_are_positive_and_kept_as_sent(text in "[0-9]{0,12}(\\.[0-9]{0,20})?") {
             let body = with("amount", json!(text)).to_string();
-            if let Ok(order) = NewOrder::parse(body.as_bytes()) {
+            if let Ok(order) = parse(body.as_bytes()) {
                 prop_assert!(order.amount > Amount::ZERO);
                 prop_assert_eq!(Amount::parse(&order.amount_text), Ok(order.amount));
                 prop_assert_eq!(order.amount_text, text);

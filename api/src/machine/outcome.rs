@@ -18,7 +18,6 @@ pub(crate) enum Asked {
 }
 
 impl Asked {
-    /// Its name in metrics.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Payment => "choose_payment",
@@ -31,11 +30,10 @@ impl Asked {
 /// What a record means for a command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Nothing yet.
+    /// Not the answer.
     Wait,
     /// It was done; the record shows the result.
     Done,
-    /// It was not done.
     Refused(Refusal),
 }
 
@@ -45,21 +43,29 @@ pub(crate) fn consider(asked: Asked, command_id: CommandId, record: &Order) -> V
     if record.command_id != Some(command_id) {
         return Verdict::Wait;
     }
-    match (asked, record.cause) {
-        (Asked::Payment, Cause::DepositOpened | Cause::PaymentRepeated)
-        | (Asked::Cancel, Cause::Cancelled)
-        | (Asked::MarkPaid, Cause::MarkedPaid | Cause::MarkPaidRepeated) => Verdict::Done,
-        (Asked::Payment, Cause::PaymentRefused) => Verdict::Refused(Refusal::NoFreeAmount),
-        (Asked::Payment | Asked::Cancel, Cause::NotPending) => {
-            Verdict::Refused(Refusal::NotPending)
+    let (answered, verdict) = match record.cause {
+        Cause::DepositOpened | Cause::PaymentRepeated => (Asked::Payment, Verdict::Done),
+        Cause::PaymentRefused => (Asked::Payment, Verdict::Refused(Refusal::NoFreeAmount)),
+        Cause::Cancelled => (Asked::Cancel, Verdict::Done),
+        Cause::CancelRefused => (Asked::Cancel, Verdict::Refused(Refusal::PaymentSeen)),
+        Cause::MarkedPaid | Cause::MarkPaidRepeated => (Asked::MarkPaid, Verdict::Done),
+        Cause::NotPending if asked != Asked::MarkPaid => {
+            (asked, Verdict::Refused(Refusal::NotPending))
         }
-        (Asked::Cancel, Cause::CancelRefused) => Verdict::Refused(Refusal::PaymentSeen),
         // A step on the way: a wallet was asked and has not answered.
-        _ => Verdict::Wait,
-    }
+        Cause::Created
+        | Cause::PaymentChosen
+        | Cause::NotPending
+        | Cause::DepositClosed
+        | Cause::CandidateSeen
+        | Cause::CandidateGone
+        | Cause::Paid
+        | Cause::Expired => return Verdict::Wait,
+    };
+    if answered == asked { verdict } else { Verdict::Wait }
 }
 
-/// The deposit that waits for the customer's transfer.
+/// The deposit of a choice that waits for the customer's transfer.
 pub(crate) fn open_deposit(order: &Order, choice: Choice) -> Option<&OrderDeposit> {
     order.deposits.iter().find(|deposit| {
         deposit.blockchain == choice.blockchain

@@ -1,34 +1,30 @@
-//! Query strings (spec 4.2, 8): paging, filters, and the signature of a checkout link.
+//! Query strings (spec 4.2, 8): paging and filters.
 
-use std::borrow::Cow;
 use std::fmt::Display;
 use std::str::FromStr;
 
-use schemas::{CheckoutSignature, OrderId, Secret, UnixSeconds, verify_checkout};
 use store::Page;
 
-use crate::error::{Invalid, Refusal};
+use crate::error::Invalid;
 
-/// Spec 8.
+// Spec 8.
 const LIMIT_DEFAULT: u32 = 20;
-/// Spec 8.
 const LIMIT_MAX: u32 = 200;
-/// Spec 8.
 const OFFSET_MAX: u32 = 100_000;
 
-/// A query string, decoded. Names that nobody asks for are passed over.
+/// A query string, decoded. Unknown names are ignored.
 #[derive(Debug)]
-pub(crate) struct Query<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+pub(crate) struct Query(Vec<(String, String)>);
 
-impl<'a> Query<'a> {
-    pub(crate) fn parse(raw: &'a str) -> Self {
-        Self(url::form_urlencoded::parse(raw.as_bytes()).collect())
+impl Query {
+    pub(crate) fn parse(raw: &str) -> Self {
+        Self(url::form_urlencoded::parse(raw.as_bytes()).into_owned().collect())
     }
 
     /// The value of a name, if it is given.
     ///
     /// # Errors
-    /// It is given twice: then it is not known which is meant.
+    /// It is given twice, which is ambiguous.
     pub(crate) fn text(&self, name: &'static str) -> Result<Option<&str>, Invalid> {
         let mut values = self.0.iter().filter(|(n, _)| n == name).map(|(_, value)| &**value);
         match (values.next(), values.next()) {
@@ -37,23 +33,15 @@ impl<'a> Query<'a> {
         }
     }
 
-    /// A filter by a word of a vocabulary.
+    /// What the value of a name stands for, if it is given.
     ///
     /// # Errors
-    /// The value is not in it.
-    pub(crate) fn word<T>(&self, name: &'static str) -> Result<Option<T>, Invalid>
+    /// It is given twice, or cannot be read.
+    pub(crate) fn parsed<T>(&self, name: &'static str) -> Result<Option<T>, Invalid>
     where
         T: FromStr<Err: Display>,
     {
         self.text(name)?.map(|text| super::json::parsed(name, text)).transpose()
-    }
-
-    /// A filter by order.
-    ///
-    /// # Errors
-    /// The value is not a UUID.
-    pub(crate) fn order_id(&self) -> Result<Option<OrderId>, Invalid> {
-        self.text("order_id")?.map(order_id).transpose()
     }
 
     /// The part of the list that is asked for.
@@ -75,37 +63,12 @@ impl<'a> Query<'a> {
             Invalid::new(name, format!("must be a whole number from {min} to {max}"))
         })
     }
-
-    /// Checks that `exp` and `sig` are a checkout link for the order that still holds.
-    ///
-    /// # Errors
-    /// [`Refusal::SignatureFailed`], whatever is wrong.
-    pub(crate) fn verify_link(
-        &self,
-        secrets: &[Secret],
-        order_id: OrderId,
-        now: UnixSeconds,
-    ) -> Result<(), Refusal> {
-        let text = |name| self.text(name).ok().flatten().ok_or(Refusal::SignatureFailed);
-        let expires_at = text("exp")?.parse().map_err(|_| Refusal::SignatureFailed)?;
-        let given =
-            CheckoutSignature { expires_at: UnixSeconds(expires_at), signature: text("sig")? };
-        verify_checkout(secrets, order_id, given, now).map_err(|_| Refusal::SignatureFailed)
-    }
-}
-
-/// The order that a text names.
-///
-/// # Errors
-/// It is not a UUID.
-pub(crate) fn order_id(text: &str) -> Result<OrderId, Invalid> {
-    text.parse().map_err(|_| Invalid::new("order_id", "must be a UUID"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use schemas::{OrderStatus, sign_checkout};
+    use schemas::{OrderId, OrderStatus};
 
     #[test]
     fn pages_within_the_bounds_of_spec_8() {
@@ -139,36 +102,14 @@ mod tests {
     fn filters_name_their_field() {
         let query = Query::parse("status=payed&order_id=7&blockchain=");
         assert_eq!(
-            query.word::<OrderStatus>("status").unwrap_err().to_string(),
+            query.parsed::<OrderStatus>("status").unwrap_err().to_string(),
             "status: \"payed\" is not one of pending, paid, expired, cancelled"
         );
-        assert_eq!(query.order_id().unwrap_err().to_string(), "order_id: must be a UUID");
-        assert_eq!(Query::parse("status=paid").word("status"), Ok(Some(OrderStatus::Paid)));
+        assert_eq!(
+            query.parsed::<OrderId>("order_id").unwrap_err().to_string(),
+            "order_id: must be a UUID"
+        );
+        assert_eq!(Query::parse("status=paid").parsed("status"), Ok(Some(OrderStatus::Paid)));
         assert_eq!(Query::parse("a=b%20c%2B").text("a"), Ok(Some("b c+")));
-    }
-
-    #[test]
-    fn links_hold_for_their_order_until_their_end() {
-        let secrets = [Secret::new("m")];
-        let order = OrderId(uuid::Uuid::from_u128(7));
-        let signature = sign_checkout(&secrets[0], order, UnixSeconds(100));
-        let verify = |raw: &str, order, now| {
-            Query::parse(raw).verify_link(&secrets, order, UnixSeconds(now)).is_ok()
-        };
-        let link = format!("exp=100&sig={signature}");
-        assert!(verify(&link, order, 100));
-        assert!(!verify(&link, order, 101));
-        assert!(!verify(&link, OrderId(uuid::Uuid::from_u128(8)), 100));
-        for raw in [
-            String::new(),
-            "exp=100".to_owned(),
-            format!("sig={signature}"),
-            format!("exp=101&sig={signature}"),
-            format!("exp=x&sig={signature}"),
-            format!("{link}&sig={signature}"),
-            "exp=100&sig=%00".to_owned(),
-        ] {
-            assert!(!verify(&raw, order, 100), "{raw}");
-        }
     }
 }

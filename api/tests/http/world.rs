@@ -19,8 +19,7 @@ use serde_json::{Value, json};
 use store::embedded::EmbeddedStore;
 use store::{Change, LayeredStore, Store};
 use tempfile::TempDir;
-use tidemark_api::config::{Matching, Merchant, Orders};
-use tidemark_api::{Config, Feed, feed};
+use tidemark_api::{Config, Feed, Matching, Merchant, Orders, Server, feed};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -76,10 +75,7 @@ pub(crate) fn config() -> Config {
         address: Address::new(blockchain.address_family(), [number; 20]),
         stablecoins: stablecoins.to_vec(),
     };
-    let chains = [Blockchain::Eth, Blockchain::Polygon, Blockchain::Tron];
     Config {
-        listen: ([127, 0, 0, 1], 0).into(),
-        topic_prefix: "shop.".into(),
         merchant: Merchant {
             name: "Shop".into(),
             secret: Secret::new(MERCHANT_SECRET),
@@ -101,8 +97,6 @@ pub(crate) fn config() -> Config {
             match_window: Duration::from_secs(3600),
             skew: Duration::from_secs(120),
         },
-        contracts: chains.into_iter().flat_map(stablecoin_contracts).copied().collect(),
-        version: "1.2.3",
     }
 }
 
@@ -147,17 +141,21 @@ impl World {
                 threads.push(std::thread::spawn(move || run(&log, &clock, "one", &stop).unwrap()));
             }
         }
-        let listener = TcpListener::bind(config.listen).await.unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
-        let serving = tidemark_api::serve(
+        let chains = config.wallets.iter().map(|wallet| wallet.blockchain);
+        let contracts = chains.flat_map(stablecoin_contracts).copied().collect();
+        let serving = Server {
             config,
-            served_log,
-            served_store,
-            clock.clone(),
+            contracts,
+            topic_prefix: "shop.".into(),
+            version: "1.2.3",
+            log: served_log,
+            store: served_store,
+            clock: clock.clone(),
             feed,
-            listener,
-            stop.clone(),
-        );
+        };
+        let serving = serving.run(listener, stop.clone());
         let server = Some(tokio::spawn(async move { serving.await.unwrap() }));
         Self {
             base,

@@ -1,121 +1,127 @@
-//! Runs what the machine decided: loads rows, sends commands, waits for their answers on the feed.
+//! What requests change: each command is sent, its answer awaited on the feed, the row written.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use log::Envelope;
-use log::{Log, NewRecord};
+use log::{Envelope, Log, NewRecord};
 use runtime::Clock;
-use schemas::record::{Delivery, Order, OrderCommand, OrderCommandBody};
+use schemas::record::{CreateOrder, Delivery, Order, OrderCommand, OrderCommandBody};
 use schemas::{CommandId, OrderId, OrderStatus, Topic, TransferId, UnixMicros};
 use store::{Change, OrderRow, Store};
 use tokio::time::{Instant, interval_at, sleep_until, timeout};
 use uuid::{NoContext, Timestamp, Uuid};
 
 use crate::error::Refusal;
+use crate::extract::Trace;
 use crate::feed::Subscription;
 use crate::machine::catalog::{Catalog, Choice};
-use crate::machine::new_order::NewOrder;
 use crate::machine::outcome::{Asked, Verdict, consider, open_deposit};
-use crate::machine::{creation, resend};
+use crate::machine::{creation, new_order, resend};
 use crate::view::{DepositView, PaymentView};
-use crate::{Config, Feed, metrics};
+use crate::{Feed, Merchant, metrics};
 
 /// How long a request waits for the answer to its command.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often a repeated create looks into the store for an order whose record it may have missed.
-const LOOK_PERIOD: Duration = Duration::from_millis(200);
+/// How often a repeated create reads the order, in case its record came before the wait.
+const STORE_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Name space of the ids of orders with an idempotency key. Fixed for ever: ids follow from it.
 const KEY_SPACE: Uuid = Uuid::from_u128(0x7f0c_2d0a_52f1_4f0e_9d53_2c41_7b1e_66aa);
 
-/// The trace that a request belongs to, handed on to the records it causes.
-pub(crate) type Trace<'a> = Option<&'a [u8]>;
-
-/// The outside of the api: log, store, clock and feed, with what configuration says.
-pub(crate) struct Runner {
-    pub(crate) catalog: Catalog,
-    pub(crate) log: Arc<dyn Log>,
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) clock: Arc<dyn Clock>,
+/// Everything that requests change.
+pub(crate) struct Commands {
+    log: Arc<dyn Log>,
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
     feed: Feed,
+    catalog: Arc<Catalog>,
     /// Name space of this merchant's idempotency keys.
     key_space: Uuid,
     unknown_transfer_url: Option<String>,
 }
 
-impl Runner {
+impl Commands {
     pub(crate) fn new(
-        config: &Config,
         log: Arc<dyn Log>,
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         feed: Feed,
+        catalog: Arc<Catalog>,
+        merchant: &Merchant,
     ) -> Self {
-        Self {
-            catalog: Catalog::new(config),
-            log,
-            store,
-            clock,
-            feed,
-            key_space: Uuid::new_v5(&KEY_SPACE, config.merchant.name.as_bytes()),
-            unknown_transfer_url: config.merchant.unknown_transfer_webhook_url.clone(),
-        }
+        let key_space = Uuid::new_v5(&KEY_SPACE, merchant.name.as_bytes());
+        let unknown_transfer_url = merchant.unknown_transfer_webhook_url.clone();
+        Self { log, store, clock, feed, catalog, key_space, unknown_transfer_url }
     }
 
     /// Creates an order (spec 4.1). Returns when its command is durable and, if the store can, its
     /// row can be read.
-    pub(crate) async fn create(&self, new: NewOrder, trace: Trace<'_>) -> Result<Order, Refusal> {
+    pub(crate) async fn create(&self, body: &[u8], trace: &Trace) -> Result<Order, Refusal> {
         let now = self.clock.now();
-        let (order_id, command_id) = (OrderId(fresh_id(now)), CommandId(fresh_id(now)));
-        let made = creation::create(new, order_id, command_id, now, &self.catalog)?;
-        self.send(&made.command, trace).await?;
-        self.show(&made.order).await;
-        Ok(made.order)
+        let create = self.parse(body, now)?;
+        let order = self.send_create(create, OrderId(fresh_id(now)), now, trace).await?;
+        self.write_row(&order).await;
+        Ok(order)
     }
 
-    /// Creates an order once for each idempotency key. Which of several concurrent requests made it
-    /// is the processor's to say, so its first record is waited for, and no row is written before
-    /// that.
+    /// Creates an order once for each idempotency key. The processor decides which of several
+    /// concurrent requests created it, so its first record is awaited, and no row is written before.
     pub(crate) async fn create_once(
         &self,
-        new: NewOrder,
+        body: &[u8],
         key: &str,
-        trace: Trace<'_>,
+        trace: &Trace,
     ) -> Result<Order, Refusal> {
+        let now = self.clock.now();
+        let create = self.parse(body, now)?;
         let order_id = OrderId(Uuid::new_v5(&self.key_space, key.as_bytes()));
         let mut records = self.listen(order_id)?;
         if let Some(row) = self.store.order(order_id).await? {
-            creation::repeat(&new, &row.order)?;
+            creation::repeat(&create, &row.order)?;
             return Ok(row.order);
         }
-        let now = self.clock.now();
-        let command_id = CommandId(fresh_id(now));
-        let made = creation::create(new.clone(), order_id, command_id, now, &self.catalog)?;
-        self.send(&made.command, trace).await?;
+        self.send_create(create.clone(), order_id, now, trace).await?;
         let order = self.first_record(order_id, &mut records).await;
         metrics::command("create", order.is_ok());
         let order = order?;
-        creation::repeat(&new, &order)?;
-        self.show(&order).await;
+        creation::repeat(&create, &order)?;
+        self.write_row(&order).await;
+        Ok(order)
+    }
+
+    fn parse(&self, body: &[u8], now: UnixMicros) -> Result<CreateOrder, Refusal> {
+        let expires_at = now.seconds().plus(self.catalog.ttl_seconds());
+        Ok(new_order::parse(body, expires_at)?)
+    }
+
+    /// Sends the command; the order is what the processor will make of it.
+    async fn send_create(
+        &self,
+        create: CreateOrder,
+        order_id: OrderId,
+        now: UnixMicros,
+        trace: &Trace,
+    ) -> Result<Order, Refusal> {
+        let command_id = CommandId(fresh_id(now));
+        let (command, order) = creation::create(create, order_id, command_id, now, &self.catalog)?;
+        self.send(&command, trace).await?;
         Ok(order)
     }
 
     /// Any record of an order. The feed may have brought it before this request listened, to a
-    /// process that has not written it to the store yet; therefore the store is looked into again
-    /// and again.
+    /// process that has not written it to the store yet: so the store is polled as well.
     async fn first_record(
         &self,
         order_id: OrderId,
         records: &mut Subscription,
     ) -> Result<Order, Refusal> {
         let now = Instant::now();
-        let mut look = interval_at(now + LOOK_PERIOD, LOOK_PERIOD);
+        let mut poll = interval_at(now + STORE_POLL_INTERVAL, STORE_POLL_INTERVAL);
         loop {
             tokio::select! {
                 record = records.next() => {
                     return record.map(Arc::unwrap_or_clone).ok_or(Refusal::Busy);
                 }
-                _ = look.tick() => {
+                _ = poll.tick() => {
                     if let Some(row) = self.store.order(order_id).await? {
                         return Ok(row.order);
                     }
@@ -125,14 +131,14 @@ impl Runner {
         }
     }
 
-    /// Opens a deposit for the customer's choice, or finds the one that stands.
+    /// Opens a deposit for the customer's choice, or finds the one that is open.
     pub(crate) async fn choose_payment(
         &self,
         order_id: OrderId,
         choice: Choice,
-        trace: Trace<'_>,
+        trace: &Trace,
     ) -> Result<PaymentView, Refusal> {
-        let order = self.pending(order_id).await?;
+        let order = self.order_while_pending(order_id).await?;
         let body = OrderCommandBody::ChoosePayment(self.catalog.chosen(&order, choice)?);
         let order = self.command(order_id, Asked::Payment, body, trace).await?;
         let chains = self.store.chains().await?;
@@ -143,7 +149,7 @@ impl Runner {
             .zip(contract)
             .map(|(deposit, contract)| PaymentView::new(&order, deposit, contract.address))
             .ok_or_else(|| {
-                tracing::error!(order.id = %order_id, "an open deposit has no id or no value");
+                tracing::error!(order.id = %order_id, "an open deposit has no id, no value or no contract");
                 Refusal::Internal
             })
     }
@@ -152,9 +158,9 @@ impl Runner {
     pub(crate) async fn cancel(
         &self,
         order_id: OrderId,
-        trace: Trace<'_>,
+        trace: &Trace,
     ) -> Result<Arc<Order>, Refusal> {
-        self.pending(order_id).await?;
+        self.order_while_pending(order_id).await?;
         self.command(order_id, Asked::Cancel, OrderCommandBody::Cancel, trace).await
     }
 
@@ -162,7 +168,7 @@ impl Runner {
     pub(crate) async fn mark_paid(
         &self,
         order_id: OrderId,
-        trace: Trace<'_>,
+        trace: &Trace,
     ) -> Result<OrderRow, Refusal> {
         let row = self.store.order(order_id).await?.ok_or(Refusal::ResourceNotFound)?;
         let order = self.command(order_id, Asked::MarkPaid, OrderCommandBody::MarkPaid, trace);
@@ -175,7 +181,7 @@ impl Runner {
     pub(crate) async fn resend_order(
         &self,
         order_id: OrderId,
-        trace: Trace<'_>,
+        trace: &Trace,
     ) -> Result<(), Refusal> {
         let row = self.store.order(order_id).await?.ok_or(Refusal::ResourceNotFound)?;
         let now = self.clock.now();
@@ -185,11 +191,11 @@ impl Runner {
         Ok(())
     }
 
-    /// Tells the merchant of a transfer that pays nothing again (spec 4.2).
+    /// Sends the webhook of a transfer that pays nothing again (spec 4.2).
     pub(crate) async fn resend_transfer(
         &self,
         transfer_id: TransferId,
-        trace: Trace<'_>,
+        trace: &Trace,
     ) -> Result<(), Refusal> {
         let transfer = self.store.transfer(transfer_id).await?.ok_or(Refusal::ResourceNotFound)?;
         let now = self.clock.now();
@@ -200,9 +206,12 @@ impl Runner {
         Ok(())
     }
 
-    /// The order of a checkout link, while it can still change. Terminal states stay, so a row that
-    /// shows one is right, however old it is.
-    async fn pending(&self, order_id: OrderId) -> Result<Order, Refusal> {
+    /// The order of a checkout link. Final states are never left, so a row that has one is current,
+    /// however old it is.
+    ///
+    /// # Errors
+    /// [`Refusal::NotPending`] if it has ended.
+    async fn order_while_pending(&self, order_id: OrderId) -> Result<Order, Refusal> {
         let row = self.store.order(order_id).await?.ok_or(Refusal::OrderNotFound)?;
         if row.order.status == OrderStatus::Pending {
             Ok(row.order)
@@ -217,7 +226,7 @@ impl Runner {
         order_id: OrderId,
         asked: Asked,
         body: OrderCommandBody,
-        trace: Trace<'_>,
+        trace: &Trace,
     ) -> Result<Arc<Order>, Refusal> {
         let mut records = self.listen(order_id)?;
         let now = self.clock.now();
@@ -237,7 +246,7 @@ impl Runner {
         let answer = answer.await.ok().flatten();
         metrics::command(asked.name(), answer.is_some());
         let order = answer.unwrap_or(Err(Refusal::Busy))?;
-        self.show(&order).await;
+        self.write_row(&order).await;
         Ok(order)
     }
 
@@ -245,20 +254,20 @@ impl Runner {
         self.feed.subscribe(order_id).ok_or(Refusal::Busy)
     }
 
-    async fn send(&self, command: &OrderCommand, trace: Trace<'_>) -> Result<(), Refusal> {
+    async fn send(&self, command: &OrderCommand, trace: &Trace) -> Result<(), Refusal> {
         let key = command.order_id.to_string();
         let origin = command.command_id.map(|id| format!("api/{id}")).unwrap_or_default();
         let partition = self.log.layout().order(&key);
-        let mut envelope = Envelope::from_outside(origin, command.issued_at, trace);
+        let mut envelope = Envelope::from_outside(origin, command.issued_at, trace.parent());
         let record = envelope.wrap(Topic::OrdersCommands, partition, key, command)?;
         self.produce(record).await
     }
 
-    async fn dispatch(&self, delivery: &Delivery, trace: Trace<'_>) -> Result<(), Refusal> {
+    async fn dispatch(&self, delivery: &Delivery, trace: &Trace) -> Result<(), Refusal> {
         let key = delivery.key();
         let origin = delivery.event_id.clone();
         let partition = self.log.layout().webhook(&key);
-        let mut envelope = Envelope::from_outside(origin, delivery.emitted_at, trace);
+        let mut envelope = Envelope::from_outside(origin, delivery.emitted_at, trace.parent());
         let record = envelope.wrap(Topic::WebhooksDispatch, partition, key, delivery)?;
         self.produce(record).await
     }
@@ -267,11 +276,11 @@ impl Runner {
         Ok(self.log.produce(vec![record]).await?)
     }
 
-    /// Lets the caller read its own write. The projector writes the same later, so a store that
-    /// cannot write now is no reason to call what is on the log a failure.
-    async fn show(&self, order: &Order) {
+    /// Lets the caller read its own write. The order is on the log and the projector writes the same
+    /// row, so a store that cannot write now fails no request.
+    async fn write_row(&self, order: &Order) {
         if let Err(error) = self.store.apply(vec![Change::Order(order.clone())]).await {
-            tracing::warn!(%error, order.id = %order.order_id, "the order is shown later");
+            tracing::warn!(%error, order.id = %order.order_id, "cannot write the row of an order; the projector will");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The schemas, as Confluent's schema registry serves them: `/registry` is the base URL for any client.
 //!
-//! It only reads: what is served is compiled in, and the same in every installation but for the prefix
-//! of its topics. Nobody has to sign anything for it, because schemas are as public as this source.
+//! It only reads: what is served is compiled in, and the same in every installation but for the prefix of
+//! its topics. It asks for no signature, because schemas are as public as this source.
 
 use std::sync::Arc;
 
@@ -15,18 +15,17 @@ use schemas::{Schema, SchemaName, Topic};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::router::{Api, Shared};
-
-/// Where it is mounted: paths of its own would be mistaken for those of the service.
-pub(crate) const BASE: &str = "/registry";
 const CONTENT_TYPE: &str = "application/vnd.schemaregistry.v1+json";
 /// Every later schema of a subject fits every earlier one, both ways.
 const COMPATIBILITY: &str = "FULL_TRANSITIVE";
-/// Most bytes of a schema that is asked about: far more than any of ours.
+/// Most bytes of such a body: far more than any schema here has.
 const BODY_BYTES_MAX: usize = 128 * 1024;
 
-/// Its routes, below [`BASE`].
-pub(crate) fn routes() -> Router<Arc<Api>> {
+/// Prefix of the names of topics.
+type Prefix = State<Arc<str>>;
+
+/// Its routes. They have a path of their own, or they would be mistaken for those of the service.
+pub(crate) fn routes<S>(topic_prefix: String) -> Router<S> {
     Router::new()
         .route("/subjects", get(subjects))
         .route("/subjects/{subject}", post(look_up))
@@ -43,6 +42,7 @@ pub(crate) fn routes() -> Router<Arc<Api>> {
         .fallback(|| async { Problem::NoSuchPath })
         .method_not_allowed_fallback(|| async { Problem::Method })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(topic_prefix.into())
 }
 
 type Answer = Result<Reply, Problem>;
@@ -110,7 +110,7 @@ impl IntoResponse for Problem {
     }
 }
 
-/// A schema that is asked about.
+/// The body of a request about a schema.
 #[derive(Deserialize)]
 struct Asked {
     schema: String,
@@ -124,15 +124,15 @@ struct OfSubject {
 }
 
 /// The topic whose values have this subject.
-fn topic(api: &Api, subject: &str) -> Result<Topic, Problem> {
-    let is = |topic: &Topic| topic.subject(&api.topic_prefix) == subject;
+fn topic(prefix: &str, subject: &str) -> Result<Topic, Problem> {
+    let is = |topic: &Topic| topic.subject(prefix) == subject;
     Topic::ALL.into_iter().find(is).ok_or_else(|| Problem::Subject(subject.to_owned()))
 }
 
 /// The subjects that have this schema.
-fn carriers(api: &Api, name: SchemaName) -> impl Iterator<Item = String> {
+fn carriers(prefix: &str, name: SchemaName) -> impl Iterator<Item = String> {
     let topics = Topic::ALL.into_iter().filter(move |topic| topic.spec().schema == name);
-    topics.map(|topic| topic.subject(&api.topic_prefix))
+    topics.map(move |topic| topic.subject(prefix))
 }
 
 fn schema_by_id(text: &str) -> Result<&'static Schema, Problem> {
@@ -154,17 +154,20 @@ fn find(topic: Topic, body: &[u8]) -> Result<Option<&'static Schema>, Problem> {
     }
 }
 
-async fn subjects(State(api): Shared) -> Answer {
-    Ok(Reply(Topic::ALL.iter().map(|topic| topic.subject(&api.topic_prefix)).collect()))
+async fn subjects(State(prefix): Prefix) -> Answer {
+    Ok(Reply(Topic::ALL.iter().map(|topic| topic.subject(&prefix)).collect()))
 }
 
-async fn versions(State(api): Shared, Path(subject): Path<String>) -> Answer {
-    let schemas = topic(&api, &subject)?.spec().schema.schemas();
+async fn versions(State(prefix): Prefix, Path(subject): Path<String>) -> Answer {
+    let schemas = topic(&prefix, &subject)?.spec().schema.schemas();
     Ok(Reply(schemas.iter().map(|schema| schema.version).collect()))
 }
 
-async fn version(State(api): Shared, Path((subject, version)): Path<(String, String)>) -> Answer {
-    let schemas = topic(&api, &subject)?.spec().schema.schemas();
+async fn version(
+    State(prefix): Prefix,
+    Path((subject, version)): Path<(String, String)>,
+) -> Answer {
+    let schemas = topic(&prefix, &subject)?.spec().schema.schemas();
     let number: Option<u32> = version.parse().ok().filter(|n| (1..=i32::MAX as u32).contains(n));
     let schema = match (version.as_str(), number) {
         ("latest" | "-1", _) => schemas.last().ok_or(Problem::Schema)?,
@@ -183,14 +186,14 @@ fn registered(subject: &str, schema: &Schema) -> Answer {
 }
 
 /// Which version of the subject a schema is, whatever its white space and attribute order.
-async fn look_up(State(api): Shared, Path(subject): Path<String>, body: Bytes) -> Answer {
-    let schema = find(topic(&api, &subject)?, &body)?.ok_or(Problem::Schema)?;
+async fn look_up(State(prefix): Prefix, Path(subject): Path<String>, body: Bytes) -> Answer {
+    let schema = find(topic(&prefix, &subject)?, &body)?.ok_or(Problem::Schema)?;
     registered(&subject, schema)
 }
 
 /// Producers that register what they write find it registered; nothing else can be.
-async fn register(State(api): Shared, Path(subject): Path<String>, body: Bytes) -> Answer {
-    match find(topic(&api, &subject)?, &body)? {
+async fn register(State(prefix): Prefix, Path(subject): Path<String>, body: Bytes) -> Answer {
+    match find(topic(&prefix, &subject)?, &body)? {
         Some(schema) => Ok(Reply(json!({ "id": schema.id }))),
         None => Err(Problem::ReadOnly(subject)),
     }
@@ -200,32 +203,36 @@ async fn types() -> Answer {
     Ok(Reply(json!(["AVRO"])))
 }
 
-async fn by_id(State(api): Shared, Path(id): Path<String>, Query(of): Query<OfSubject>) -> Answer {
+async fn by_id(
+    State(prefix): Prefix,
+    Path(id): Path<String>,
+    Query(of): Query<OfSubject>,
+) -> Answer {
     let schema = schema_by_id(&id)?;
     match of.subject.filter(|subject| !subject.is_empty()) {
-        Some(subject) if topic(&api, &subject)?.spec().schema != schema.name => {
+        Some(subject) if topic(&prefix, &subject)?.spec().schema != schema.name => {
             Err(Problem::Id(id))
         }
         _ => Ok(Reply(json!({ "schema": schema.text }))),
     }
 }
 
-async fn subjects_of(State(api): Shared, Path(id): Path<String>) -> Answer {
-    Ok(Reply(carriers(&api, schema_by_id(&id)?.name).collect()))
+async fn subjects_of(State(prefix): Prefix, Path(id): Path<String>) -> Answer {
+    Ok(Reply(carriers(&prefix, schema_by_id(&id)?.name).collect()))
 }
 
-async fn versions_of(State(api): Shared, Path(id): Path<String>) -> Answer {
+async fn versions_of(State(prefix): Prefix, Path(id): Path<String>) -> Answer {
     let Schema { name, version, .. } = *schema_by_id(&id)?;
-    let place = |subject| json!({ "subject": subject, "version": version });
-    Ok(Reply(carriers(&api, name).map(place).collect()))
+    let version_of = |subject| json!({ "subject": subject, "version": version });
+    Ok(Reply(carriers(&prefix, name).map(version_of).collect()))
 }
 
 async fn config() -> Answer {
     Ok(Reply(json!({ "compatibilityLevel": COMPATIBILITY })))
 }
 
-async fn config_of(State(api): Shared, Path(subject): Path<String>) -> Answer {
-    topic(&api, &subject)?;
+async fn config_of(State(prefix): Prefix, Path(subject): Path<String>) -> Answer {
+    topic(&prefix, &subject)?;
     config().await
 }
 
@@ -233,7 +240,7 @@ async fn mode() -> Answer {
     Ok(Reply(json!({ "mode": "READONLY" })))
 }
 
-async fn mode_of(State(api): Shared, Path(subject): Path<String>) -> Answer {
-    topic(&api, &subject)?;
+async fn mode_of(State(prefix): Prefix, Path(subject): Path<String>) -> Answer {
+    topic(&prefix, &subject)?;
     mode().await
 }

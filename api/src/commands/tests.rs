@@ -1,17 +1,18 @@
-//! Waiting: what happens when no answer comes, under a clock that the test owns.
+//! What happens when no answer comes, under a clock that the test owns.
 
 use std::sync::Mutex;
 
-use crate::config::{Matching, Merchant, Orders};
 use async_trait::async_trait;
 use log::{Bounds, Error, Offset, Record, Tail, TopicPartition};
 use log::{Worker, WorkerSpec, Writer};
 use runtime::ManualClock;
+use runtime::config::Source;
 use schemas::record::example;
-use schemas::{Address, Amount, Layout, Secret};
+use schemas::{Address, Layout};
 use store::{ChainRow, DepositFilter, DepositRow, OrderFilter, Page, TransferFilter, TransferRow};
 
 use super::*;
+use crate::Config;
 
 const NOW: UnixMicros = UnixMicros(1_790_000_000_123_456);
 
@@ -43,10 +44,10 @@ impl Log for Silent {
     }
 }
 
-/// A store whose only order can be seen from the n-th look on.
+/// A store whose only order is there from the n-th read on.
 struct Later {
     order: Order,
-    looks_left: Mutex<u32>,
+    reads_left: Mutex<u32>,
 }
 
 #[async_trait]
@@ -55,7 +56,7 @@ impl Store for Later {
         Ok(())
     }
     async fn order(&self, _: OrderId) -> Result<Option<OrderRow>, store::Error> {
-        let mut left = self.looks_left.lock().unwrap();
+        let mut left = self.reads_left.lock().unwrap();
         *left = left.saturating_sub(1);
         let row = OrderRow {
             order: self.order.clone(),
@@ -87,85 +88,59 @@ impl Store for Later {
     }
 }
 
-fn runner(looks: u32) -> Runner {
-    let config = Config {
-        listen: ([127, 0, 0, 1], 0).into(),
-        merchant: Merchant {
-            name: "Shop".into(),
-            secret: Secret::new("m"),
-            previous_secret: None,
-            allowed_origins: Vec::new(),
-            unknown_transfer_webhook_url: None,
-        },
-        admin_secret: Secret::new("a"),
-        wallets: Vec::new(),
-        orders: Orders { ttl: Duration::from_secs(1), late_window: Duration::from_secs(1) },
-        matching: Matching {
-            nudge_step: Amount::ZERO,
-            nudge_limit: Amount::ZERO,
-            match_window: Duration::from_secs(1),
-            skew: Duration::from_secs(1),
-        },
-        contracts: Vec::new(),
-        topic_prefix: String::new(),
-        version: "0",
-    };
-    let store = Later { order: example::order(), looks_left: Mutex::new(looks) };
+fn commands(reads: u32) -> Commands {
+    let config = Config::read(&mut Source::parse("[merchant]\nname = \"Shop\"", []));
+    let store = Later { order: example::order(), reads_left: Mutex::new(reads) };
     let clock = Arc::new(ManualClock::new(NOW));
-    Runner::new(&config, Arc::new(Silent), Arc::new(store), clock, Feed::new())
+    let catalog = Arc::new(Catalog::new(&config, Vec::new()));
+    let (log, store) = (Arc::new(Silent), Arc::new(store));
+    Commands::new(log, store, clock, Feed::new(), catalog, &config.merchant)
 }
 
-/// The request that the example order was made from.
-fn request() -> NewOrder {
-    let order = example::order();
-    NewOrder {
-        merchant_order_id: order.merchant_order_id,
-        amount: order.amount,
-        amount_text: order.amount_text,
-        webhook_url: order.webhook_url,
-        expecting_wallet_address: order.expecting_wallet_address,
-        blockchain: None,
-        stablecoin: None,
-    }
-}
+/// The request that the example order was made from, but for the choice of chain and stablecoin.
+const BODY: &[u8] =
+    br#"{ "order_id": "A-1001", "amount": "10.50", "webhook_url": "https://shop.example/hooks" }"#;
 
 #[tokio::test(start_paused = true)]
 async fn a_command_without_an_answer_ends_as_busy() {
-    let runner = runner(1);
+    let commands = commands(1);
     let order_id = example::order().order_id;
     let begun = Instant::now();
-    assert_eq!(runner.cancel(order_id, None).await, Err(Refusal::Busy));
+    assert_eq!(commands.cancel(order_id, &Trace::default()).await, Err(Refusal::Busy));
     assert_eq!(begun.elapsed(), ANSWER_TIMEOUT);
-    assert_eq!(runner.mark_paid(order_id, None).await, Err(Refusal::Busy));
+    assert_eq!(commands.mark_paid(order_id, &Trace::default()).await, Err(Refusal::Busy));
     // An orderly stop ends the feed, and with it the wait.
-    let begun = Instant::now();
+    let (begun, trace) = (Instant::now(), Trace::default());
     let stop = async {
         tokio::task::yield_now().await;
-        runner.feed.close();
+        commands.feed.close();
     };
-    let (answer, ()) = tokio::join!(runner.cancel(order_id, None), stop);
+    let (answer, ()) = tokio::join!(commands.cancel(order_id, &trace), stop);
     assert_eq!((answer, begun.elapsed()), (Err(Refusal::Busy), Duration::ZERO));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_create_with_a_key_and_without_an_answer_ends_as_busy() {
-    let runner = runner(u32::MAX);
+    let commands = commands(u32::MAX);
     let begun = Instant::now();
-    assert_eq!(runner.create_once(request(), "k", None).await, Err(Refusal::Busy));
+    assert_eq!(commands.create_once(BODY, "k", &Trace::default()).await, Err(Refusal::Busy));
     assert_eq!(begun.elapsed(), ANSWER_TIMEOUT);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_create_whose_record_was_missed_finds_the_order_in_the_store() {
     let begun = Instant::now();
-    // Seen at the third look: one before the command, two while waiting. Made from another body.
-    assert_eq!(runner(3).create_once(request(), "k", None).await, Err(Refusal::KeyReused));
-    assert_eq!(begun.elapsed(), 2 * LOOK_PERIOD);
+    // Read at the third attempt: one before the command, two while waiting. Made from another body.
+    assert_eq!(
+        commands(3).create_once(BODY, "k", &Trace::default()).await,
+        Err(Refusal::KeyReused)
+    );
+    assert_eq!(begun.elapsed(), 2 * STORE_POLL_INTERVAL);
 }
 
 #[test]
 fn the_ids_of_keyed_orders_are_fixed_for_ever() {
-    let id = |key: &str| Uuid::new_v5(&runner(1).key_space, key.as_bytes()).to_string();
+    let id = |key: &str| Uuid::new_v5(&commands(1).key_space, key.as_bytes()).to_string();
     // uuid.uuid5(uuid.uuid5(KEY_SPACE, "Shop"), "k") in Python.
     assert_eq!(id("k"), "86cb70d3-d8d8-54d6-8be4-40128cfafa9a");
     assert_ne!(id("l"), id("k"));

@@ -1,0 +1,68 @@
+//! The server: puts the parts together and serves them.
+
+use std::sync::Arc;
+
+use axum::serve::ListenerExt as _;
+use log::Log;
+use runtime::Clock;
+use schemas::StablecoinContract;
+use store::Store;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::auth::Auth;
+use crate::commands::Commands;
+use crate::machine::catalog::Catalog;
+use crate::reads::Reads;
+use crate::router::{Doors, routes};
+use crate::{Config, Error, Feed, metrics};
+
+/// What the api is served with.
+pub struct Server {
+    pub config: Config,
+    /// The contracts of the configured chains: which stablecoin exists where, with how many digits.
+    pub contracts: Vec<StablecoinContract>,
+    /// Prefix of the names of topics, and so of their schemas' subjects.
+    pub topic_prefix: String,
+    /// What the health check reports (spec 4.2).
+    pub version: &'static str,
+    pub log: Arc<dyn Log>,
+    pub store: Arc<dyn Store>,
+    pub clock: Arc<dyn Clock>,
+    /// Followed by [`feed::run`](crate::feed::run) elsewhere.
+    pub feed: Feed,
+}
+
+impl Server {
+    /// Serves until `stop`, then lets the requests under way end. Accepts no request before the feed is
+    /// followed, because a command's answer could be missed.
+    ///
+    /// # Errors
+    /// [`Error::Serve`] if the listener fails.
+    pub async fn run(self, listener: TcpListener, stop: CancellationToken) -> Result<(), Error> {
+        metrics::describe();
+        tokio::select! {
+            () = self.feed.following() => {}
+            () = stop.cancelled() => return Ok(()),
+        }
+        tracing::info!(address = ?listener.local_addr(), "the api accepts requests");
+        let listener = listener.tap_io(|stream| {
+            // Without it answers are late, not wrong.
+            drop(stream.set_nodelay(true));
+        });
+        let router = self.router();
+        axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await?;
+        Ok(())
+    }
+
+    fn router(self) -> axum::Router {
+        let Self { config, contracts, topic_prefix, version, log, store, clock, feed } = self;
+        let catalog = Arc::new(Catalog::new(&config, contracts));
+        let doors = Doors {
+            auth: Arc::new(Auth::new(&config, clock.clone())),
+            reads: Arc::new(Reads::new(store.clone(), catalog.clone())),
+            commands: Arc::new(Commands::new(log, store, clock, feed, catalog, &config.merchant)),
+        };
+        routes(doors, config.merchant.allowed_origins, topic_prefix, version)
+    }
+}
