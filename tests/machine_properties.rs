@@ -549,10 +549,17 @@ fn case(world: World) -> impl Strategy<Value = Case> {
     })
 }
 
-fn check_all(cases: u32, world: World, test: impl Fn(&Case) -> Result<(), String>) {
+/// How many random cases each property gets; `cargo xtask test --fast` asks for fewer.
+fn cases() -> u32 {
+    std::env::var_os("TIDEMARK_TEST_CASES").map_or(5_000, |cases| {
+        cases.to_str().and_then(|cases| cases.parse().ok()).expect("a number")
+    })
+}
+
+fn check_all(world: World, test: impl Fn(&Case) -> Result<(), String>) {
     let regressions = FileFailurePersistence::WithSource("regressions");
     let config = Config {
-        cases,
+        cases: cases(),
         source_file: Some(file!()),
         failure_persistence: Some(Box::new(regressions)),
         max_shrink_iters: 20_000,
@@ -565,7 +572,7 @@ fn check_all(cases: u32, world: World, test: impl Fn(&Case) -> Result<(), String
 
 #[test]
 fn invariants_hold_under_any_interleaving() {
-    check_all(5_000, World::Wild, |case| {
+    check_all(World::Wild, |case| {
         let mut play = Play::new(World::Wild, case.tricks, Sabotage::None);
         play.run(case).and_then(|()| play.check()).map_err(|violation| violation.to_string())
     });
@@ -573,7 +580,7 @@ fn invariants_hold_under_any_interleaving() {
 
 #[test]
 fn outcomes_equal_the_model() {
-    check_all(5_000, World::Settled, |case| {
+    check_all(World::Settled, |case| {
         let mut play = Play::new(World::Settled, case.tricks, Sabotage::None);
         play.run(case).and_then(|()| play.check()).map_err(|violation| violation.to_string())?;
         play.compare_with_model()

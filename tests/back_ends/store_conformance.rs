@@ -1,6 +1,7 @@
-//! Every store passes the same cases. Another back end is one more line in [`BACK_ENDS`].
+//! Every store passes the same cases: `embedded::` without a server, `cql::` on one. Another back end is
+//! one more line here.
 
-#![expect(clippy::expect_used, clippy::print_stdout, reason = "this file is tests from end to end")]
+#![expect(clippy::expect_used, reason = "this file is tests from end to end")]
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -27,67 +28,81 @@ fn embedded(dir: PathBuf) -> Arc<dyn Store> {
     Arc::new(EmbeddedStore::open(&dir).expect("the tables open"))
 }
 
-fn on_each(case: impl AsyncFn(&Tables)) {
-    on_each_with_runtime(|tables, runtime| runtime.block_on(case(tables)));
+fn on(back_end: BackEnd, case: impl AsyncFn(&Tables)) {
+    on_with_runtime(back_end, |tables, runtime| runtime.block_on(case(tables)));
 }
 
-fn on_each_with_runtime(case: impl Fn(&Tables, &Runtime)) {
+fn on_with_runtime(back_end: BackEnd, case: impl Fn(&Tables, &Runtime)) {
     let runtime = Runtime::new().expect("a runtime starts");
-    for back_end in BACK_ENDS {
-        println!("on {}", back_end.name);
-        case(&Tables::new(*back_end), &runtime);
-    }
+    case(&Tables::new(back_end), &runtime);
 }
 
-#[test]
-fn lists_are_those_of_the_reference() {
-    on_each_with_runtime(suite::lists_are_those_of_the_reference);
+/// The cases, as tests of one back end.
+macro_rules! conformance {
+    ($module:ident, $back_end:expr) => {
+        mod $module {
+            use super::*;
+
+            #[test]
+            fn lists_are_those_of_the_reference() {
+                on_with_runtime($back_end, suite::lists_are_those_of_the_reference);
+            }
+
+            #[test]
+            fn the_order_of_changes_does_not_matter() {
+                on_with_runtime($back_end, suite::the_order_of_changes_does_not_matter);
+            }
+
+            #[test]
+            fn rows_read_back_exactly() {
+                on($back_end, suite::rows_read_back_exactly);
+            }
+
+            #[test]
+            fn each_filter_gives_its_rows() {
+                on($back_end, suite::each_filter_gives_its_rows);
+            }
+
+            #[test]
+            fn lists_go_by_time_across_statuses_and_days() {
+                on($back_end, suite::lists_go_by_time_across_statuses_and_days);
+            }
+
+            #[test]
+            fn newer_versions_win_in_any_order() {
+                on($back_end, suite::newer_versions_win_in_any_order);
+            }
+
+            #[test]
+            fn attempts_are_counted_once() {
+                on($back_end, suite::attempts_are_counted_once);
+            }
+
+            #[test]
+            fn deposits_show_the_last_scan_of_their_chain() {
+                on($back_end, suite::deposits_show_the_last_scan_of_their_chain);
+            }
+
+            #[test]
+            fn rows_survive_a_restart() {
+                on($back_end, suite::rows_survive_a_restart);
+            }
+
+            #[test]
+            fn concurrent_calls_all_count() {
+                on($back_end, suite::concurrent_calls_all_count);
+            }
+
+            #[test]
+            fn acknowledged_rows_survive_sigkill() {
+                on($back_end, kill_while_writing);
+            }
+        }
+    };
 }
 
-#[test]
-fn the_order_of_changes_does_not_matter() {
-    on_each_with_runtime(suite::the_order_of_changes_does_not_matter);
-}
-
-#[test]
-fn rows_read_back_exactly() {
-    on_each(suite::rows_read_back_exactly);
-}
-
-#[test]
-fn each_filter_gives_its_rows() {
-    on_each(suite::each_filter_gives_its_rows);
-}
-
-#[test]
-fn lists_go_by_time_across_statuses_and_days() {
-    on_each(suite::lists_go_by_time_across_statuses_and_days);
-}
-
-#[test]
-fn newer_versions_win_in_any_order() {
-    on_each(suite::newer_versions_win_in_any_order);
-}
-
-#[test]
-fn attempts_are_counted_once() {
-    on_each(suite::attempts_are_counted_once);
-}
-
-#[test]
-fn deposits_show_the_last_scan_of_their_chain() {
-    on_each(suite::deposits_show_the_last_scan_of_their_chain);
-}
-
-#[test]
-fn rows_survive_a_restart() {
-    on_each(suite::rows_survive_a_restart);
-}
-
-#[test]
-fn concurrent_calls_all_count() {
-    on_each(suite::concurrent_calls_all_count);
-}
+conformance!(embedded, EMBEDDED);
+conformance!(cql, keyspace::CQL);
 
 /// How often a process is killed.
 const KILLS: usize = 6;
@@ -108,44 +123,41 @@ impl Drop for Killed {
 }
 
 /// What a killed process was told to be durable is there: SIGKILL leaves it no time for anything.
-#[test]
-fn acknowledged_rows_survive_sigkill() {
-    on_each(async |tables| {
-        let mut durable = Vec::new();
-        for round in 0..KILLS {
-            let name = tables.back_end().name;
-            let place = format!("{CHILD_TABLES}{name}:{round}:{}", tables.dir().display());
-            let program = std::env::current_exe().expect("this program has a path");
-            let mut child = Killed(
-                Command::new(program)
-                    .args(["--exact", CHILD, "--nocapture", &place])
-                    .stdout(Stdio::piped())
-                    .spawn()
-                    .expect("the child starts"),
-            );
-            let lines = BufReader::new(child.0.stdout.take().expect("its output is ours")).lines();
-            let before = durable.len();
-            for line in lines {
-                let line = line.expect("its output is text");
-                if let Some((_, id)) = line.split_once("durable ") {
-                    durable.push(TransferId(id.parse().expect("an id")));
-                }
-                if durable.len() == before + DURABLE_MIN + round * 7 {
-                    child.0.kill().expect("it was alive");
-                }
+async fn kill_while_writing(tables: &Tables) {
+    let mut durable = Vec::new();
+    for round in 0..KILLS {
+        let name = tables.back_end().name;
+        let place = format!("{CHILD_TABLES}{name}:{round}:{}", tables.dir().display());
+        let program = std::env::current_exe().expect("this program has a path");
+        let mut child = Killed(
+            Command::new(program)
+                .args(["--exact", CHILD, "--nocapture", &place])
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("the child starts"),
+        );
+        let lines = BufReader::new(child.0.stdout.take().expect("its output is ours")).lines();
+        let before = durable.len();
+        for line in lines {
+            let line = line.expect("its output is text");
+            if let Some((_, id)) = line.split_once("durable ") {
+                durable.push(TransferId(id.parse().expect("an id")));
             }
-            assert!(durable.len() >= before + DURABLE_MIN, "it ended by itself");
-            drop(child);
-            let store = tables.open().await;
-            for id in &durable {
-                let row = store.transfer(*id).await.expect("the tables can be read");
-                assert!(row.is_some(), "{id} was durable in round {round} and is gone");
+            if durable.len() == before + DURABLE_MIN + round * 7 {
+                child.0.kill().expect("it was alive");
             }
         }
-    });
+        assert!(durable.len() >= before + DURABLE_MIN, "it ended by itself");
+        drop(child);
+        let store = tables.open().await;
+        for id in &durable {
+            let row = store.transfer(*id).await.expect("the tables can be read");
+            assert!(row.is_some(), "{id} was durable in round {round} and is gone");
+        }
+    }
 }
 
-/// Not a test by itself: the process that `acknowledged_rows_survive_sigkill` starts and kills.
+/// Not a test by itself: the process that [`kill_while_writing`] starts and kills.
 /// Without the argument that names the tables it does nothing.
 #[test]
 fn child_writes_until_killed() {

@@ -141,7 +141,7 @@ fn everything_that_is_named_is_there() {
 #[test]
 fn versions_are_those_that_the_tests_run_with() {
     let compose = compose();
-    let (services, of_tests) = (services(&compose), read("xtask/src/services.rs"));
+    let (services, of_tests) = (services(&compose), read("xtask/src/fetch.rs"));
     let version = |service: &str| {
         let image = services[service]["image"].as_str().unwrap();
         image.rsplit_once(':').unwrap().1.trim_start_matches('v').to_owned()

@@ -4,8 +4,10 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 
-use crate::services;
-use crate::shell::{self, cargo, output};
+use crate::fetch;
+use crate::shell::{self, cargo, output, print};
+use crate::test::{self, Need};
+use crate::tools::{self, Kit};
 
 /// Those that start servers of their own come last.
 const NAMES: [&str; 5] = ["machine", "pipeline", "api", "process", KAFKA];
@@ -24,20 +26,17 @@ pub(crate) fn run(name: Option<&str>) -> Result<()> {
     let model = machine.lines().find_map(|line| line.strip_prefix("model name"));
     let model = model.map_or("unknown", |text| text.trim_start_matches([' ', '\t', ':']));
     let cores = std::thread::available_parallelism()?;
-    shell::run(cargo().args(["build", "--release", "--package", "tidemark"]))?;
-    println(&format!("commit  {commit}\nmachine {model}, {cores} cores"));
+    let executable = test::release()?;
+    print(&format!("commit  {commit}\nmachine {model}, {cores} cores"));
     for name in NAMES.iter().filter(|known| name.is_none_or(|name| name == **known)) {
         let mut command = cargo();
         command.args(["bench", "--quiet", "--package", "tidemark-tests", "--bench", name]);
+        command.env("TIDEMARK_TEST_EXECUTABLE", &executable);
         if *name == KAFKA {
-            command.envs(services::fetch()?);
+            tools::check(Kit::Services)?;
+            command.envs(fetch::fetch(&[Need::Jars].into())?);
         }
         shell::run(&mut command)?;
     }
     Ok(())
-}
-
-#[expect(clippy::print_stdout, reason = "a command line tool")]
-fn println(line: &str) {
-    println!("{line}");
 }

@@ -2,6 +2,7 @@
 
 mod bench;
 mod check;
+mod fetch;
 mod services;
 mod shell;
 mod test;
@@ -9,9 +10,13 @@ mod tools;
 
 use std::process::ExitCode;
 
+use test::Scope;
+
 const USAGE: &str = "cargo xtask <command>
 
-  test [FILTER]   fetch what the tests need, run the checks, then every test; fails if one is skipped
+  test            fetch what the tests need, run the checks, then every test; fails if one is skipped
+  test --fast     tests that need no server, network or other language: no JDK, Maven, Node.js, Python
+  test FILTER     tests whose names contain FILTER, with what they need
   check           format, clippy and docs with warnings denied, the tidy test
   services [run]  fetch what the tests need and say where it is; `run` starts Kafka and Cassandra too,
                   until the end of standard input
@@ -21,20 +26,22 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match arguments.as_slice() {
-        ["test"] => test::run(None),
-        ["test", filter] => test::run(Some(filter)),
-        ["check"] => check::run(),
-        ["services"] => services::show(false),
-        ["services", "run"] => services::show(true),
-        ["bench"] => bench::run(None),
-        ["bench", name] => bench::run(Some(name)),
+        ["test"] => test::run(Scope::All),
+        ["test", "--fast"] => test::run(Scope::Fast),
+        ["test", filter] if !filter.starts_with('-') => test::run(Scope::Matching(filter)),
+        ["check"] => check::run().map(|()| true),
+        ["services"] => services::show(false).map(|()| true),
+        ["services", "run"] => services::show(true).map(|()| true),
+        ["bench"] => bench::run(None).map(|()| true),
+        ["bench", name] => bench::run(Some(name)).map(|()| true),
         _ => {
             shell::say(USAGE);
             return ExitCode::from(64);
         }
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             shell::say(&format!("xtask: {error:#}"));
             ExitCode::FAILURE

@@ -1,205 +1,91 @@
-//! What the tests need from outside: fetched once from package registries, kept outside the repository.
+//! Servers that tests share, and the folder of a run.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
-
+use anyhow::{Context, Result, anyhow};
 use xtask::{Cassandra, Kafka};
 
-use crate::shell;
+use crate::fetch::{self, CASSANDRA_LIB, KAFKA_LIB, Variables};
+use crate::shell::{print, say};
+use crate::test::Need;
 use crate::tools::{self, Kit};
 
-/// A real EVM node, as an npm package with a prebuilt binary.
-const ANVIL: &str = "@foundry-rs/anvil@1.7.1";
-
-/// The folder for downloads.
-fn cache() -> Result<PathBuf> {
-    let base = std::env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
-    Ok(base.context("neither XDG_CACHE_HOME nor HOME is set")?.join("tidemark"))
+/// A folder in the system's temporary one, which is removed when the run ends. One that a killed run left
+/// is removed by the next.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    path: PathBuf,
+    /// Held by the process that uses the folder.
+    _lock: File,
 }
 
-/// The path of anvil, which is fetched if it is not there.
-fn anvil() -> Result<PathBuf> {
-    let folder = cache()?.join(ANVIL.replace(['@', '/'], "-"));
-    if binary(&folder).is_none() {
-        std::fs::create_dir_all(&folder)?;
-        shell::run(
-            Command::new("npm")
-                .args(["install", "--no-audit", "--no-fund", "--prefix"])
-                .arg(&folder)
-                .arg(ANVIL),
-        )?;
-    }
-    let program = binary(&folder).context("the npm package has no binary for this machine")?;
-    let version = shell::output(Command::new(&program).arg("--version"))?;
-    ensure!(version.contains("anvil"), "{} is not anvil: {version}", program.display());
-    Ok(program)
-}
+const PREFIX: &str = "tidemark-test-";
+const LOCK: &str = "lock";
 
-/// The program itself, from the package of this machine's kind. The launcher that npm puts into `.bin`
-/// starts it as a child, which would outlive a launcher that is killed.
-fn binary(folder: &Path) -> Option<PathBuf> {
-    let packages = std::fs::read_dir(folder.join("node_modules").join("@foundry-rs")).ok()?;
-    let programs = packages.flatten().map(|package| package.path().join("bin").join("anvil"));
-    programs.into_iter().find(|program| {
-        let is_launcher =
-            program.parent().and_then(Path::parent).is_some_and(|p| p.ends_with("anvil"));
-        !is_launcher && program.is_file()
-    })
-}
-
-/// Kafka's jars with those of its tools and of Streams, as Maven has them.
-const KAFKA: Jars = Jars {
-    folder: "kafka-4.1.1",
-    group: "org.apache.kafka",
-    artifacts: &["kafka_2.13", "kafka-tools", "kafka-streams"],
-    version: "4.1.1",
-};
-/// Cassandra's jars.
-const CASSANDRA: Jars = Jars {
-    folder: "cassandra-5.0.6",
-    group: "org.apache.cassandra",
-    artifacts: &["cassandra-all"],
-    version: "5.0.6",
-};
-/// Clients of other languages: they must read what we write.
-const AVRO: Jars = Jars {
-    folder: "avro-1.12.1",
-    group: "org.apache.avro",
-    artifacts: &["avro"],
-    version: "1.12.1",
-};
-/// The client's own list of extras for Avro cannot be had from every mirror: it wants the newest certificates.
-const PYTHON: [&str; 7] = [
-    "confluent-kafka==2.16.1",
-    "fastavro==1.13.1",
-    "attrs",
-    "authlib",
-    "cachetools",
-    "certifi",
-    "httpx",
-];
-const NODE: &str = "avsc@5.7.9";
-
-struct Jars {
-    folder: &'static str,
-    group: &'static str,
-    artifacts: &'static [&'static str],
-    version: &'static str,
-}
-
-/// Written into a folder when everything that belongs there is there.
-const COMPLETE: &str = "complete";
-
-impl Jars {
-    /// The folder of the jars, which are fetched if they are not there.
-    fn fetch(&self) -> Result<PathBuf> {
-        let folder = cache()?.join(self.folder);
-        let lib = folder.join("lib");
-        if !folder.join(COMPLETE).is_file() {
-            std::fs::create_dir_all(&lib)?;
-            std::fs::write(folder.join("pom.xml"), self.pom())?;
-            shell::run(
-                Command::new("mvn")
-                    .args(["--quiet", "--batch-mode", "dependency:copy-dependencies"])
-                    .arg(format!("-DoutputDirectory={}", lib.display()))
-                    .current_dir(&folder),
-            )?;
-            std::fs::write(folder.join(COMPLETE), "")?;
+impl Folder {
+    /// Removes what is left of others, and makes a new one.
+    pub(crate) fn create() -> Result<Self> {
+        let temporary = std::env::temp_dir();
+        for entry in std::fs::read_dir(&temporary)?.flatten() {
+            if entry.file_name().to_string_lossy().starts_with(PREFIX) {
+                remove_unused(&entry.path());
+            }
         }
-        Ok(lib)
+        // It gets its name when it is locked: until then it looks unused.
+        let hidden = temporary.join(format!(".{PREFIX}{}", std::process::id()));
+        let path = temporary.join(format!("{PREFIX}{}", std::process::id()));
+        std::fs::create_dir_all(&hidden)?;
+        let lock = File::create(hidden.join(LOCK))?;
+        lock.try_lock().with_context(|| format!("{} is in use", hidden.display()))?;
+        std::fs::rename(&hidden, &path)?;
+        Ok(Self { path, _lock: lock })
     }
 
-    fn pom(&self) -> String {
-        let dependency = |artifact: &&str| {
-            format!(
-                "<dependency><groupId>{}</groupId><artifactId>{artifact}</artifactId>\
-                 <version>{}</version></dependency>",
-                self.group, self.version
-            )
-        };
-        let all: String = self.artifacts.iter().map(dependency).collect();
-        format!(
-            "<project xmlns=\"http://maven.apache.org/POM/4.0.0\"><modelVersion>4.0.0</modelVersion>\
-             <groupId>tidemark</groupId><artifactId>services</artifactId><version>1</version>\
-             <dependencies>{all}</dependencies></project>"
-        )
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 }
 
-/// A Python with the client libraries.
-fn python() -> Result<PathBuf> {
-    let folder = cache()?.join("python-confluent-kafka-2.16.1");
-    let program = folder.join("bin").join("python");
-    if !folder.join(COMPLETE).is_file() {
-        shell::run(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
-        shell::run(
-            Command::new(&program)
-                .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
-                .args(PYTHON),
-        )?;
-        std::fs::write(folder.join(COMPLETE), "")?;
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What cannot be removed now is removed by the next run.
+        drop(std::fs::remove_dir_all(&self.path));
     }
-    Ok(program)
 }
 
-/// A folder of npm modules with the client library.
-fn node_modules() -> Result<PathBuf> {
-    let folder = cache()?.join(NODE.replace('@', "-"));
-    let modules = folder.join("node_modules");
-    if !modules.join("avsc").is_dir() {
-        std::fs::create_dir_all(&folder)?;
-        shell::run(
-            Command::new("npm")
-                .args(["install", "--no-audit", "--no-fund", "--prefix"])
-                .arg(&folder)
-                .arg(NODE),
-        )?;
+/// Removes a folder whose lock nobody holds. One that belongs to another user stays.
+fn remove_unused(folder: &Path) {
+    if let Ok(lock) = File::open(folder.join(LOCK))
+        && lock.try_lock().is_ok()
+    {
+        drop(std::fs::remove_dir_all(folder));
     }
-    Ok(modules)
 }
 
-/// What tests find their servers and clients by: variables and their values.
-pub(crate) type Variables = Vec<(&'static str, String)>;
-
-/// Fetches everything and says where it is. Missing tools are reported before that, all at once.
-pub(crate) fn fetch() -> Result<Variables> {
-    tools::check(Kit::Services)?;
-    let path = |path: PathBuf| path.display().to_string();
-    Ok(vec![
-        ("TIDEMARK_TEST_ANVIL", path(anvil()?)),
-        ("TIDEMARK_TEST_KAFKA_LIB", path(KAFKA.fetch()?)),
-        ("TIDEMARK_TEST_CASSANDRA_LIB", path(CASSANDRA.fetch()?)),
-        ("TIDEMARK_TEST_AVRO_LIB", path(AVRO.fetch()?)),
-        ("TIDEMARK_TEST_PYTHON", path(python()?)),
-        ("TIDEMARK_TEST_NODE_MODULES", path(node_modules()?)),
-    ])
-}
-
-/// Servers that tests share, in a folder that goes with them.
+/// Servers that tests share. They end with this value.
 #[derive(Debug)]
 pub(crate) struct Running {
     kafka: Kafka,
     cassandra: Cassandra,
-    dir: PathBuf,
 }
 
 impl Running {
-    /// Starts them.
-    pub(crate) fn start(fetched: &Variables) -> Result<Self> {
+    /// Starts both at once and waits until they listen.
+    pub(crate) fn start(fetched: &Variables, folder: &Folder) -> Result<Self> {
         let lib = |name: &str| {
             let found = fetched.iter().find(|(variable, _)| *variable == name);
             found.map(|(_, path)| PathBuf::from(path)).context("it was fetched")
         };
-        let dir = std::env::temp_dir().join(format!("tidemark-services-{}", std::process::id()));
-        shell::say("$ starting Kafka and Cassandra");
-        let kafka = Kafka::start(&lib("TIDEMARK_TEST_KAFKA_LIB")?, &dir.join("kafka"), "")?;
-        let cassandra =
-            Cassandra::start(&lib("TIDEMARK_TEST_CASSANDRA_LIB")?, &dir.join("cassandra"))?;
-        Ok(Self { kafka, cassandra, dir })
+        let (kafka, cassandra) = (lib(KAFKA_LIB)?, lib(CASSANDRA_LIB)?);
+        say("$ starting Kafka and Cassandra");
+        std::thread::scope(|threads| {
+            let path = folder.path();
+            let starting = threads.spawn(|| Kafka::start(&kafka, &path.join("kafka"), ""));
+            let cassandra = Cassandra::start(&cassandra, &path.join("cassandra"))?;
+            let kafka = starting.join().map_err(|_| anyhow!("the start of Kafka panicked"))??;
+            Ok(Self { kafka, cassandra })
+        })
     }
 
     /// Where they listen.
@@ -211,27 +97,37 @@ impl Running {
     }
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.kafka.kill();
-        self.cassandra.kill();
-        // A left-over folder in the system's temporary one does no harm.
-        drop(std::fs::remove_dir_all(&self.dir));
-    }
-}
-
-/// Fetches everything, and with `run` starts the servers until standard input ends.
-#[expect(clippy::print_stdout, reason = "a command line tool")]
+/// Fetches everything and prints the variables; with `run` starts the servers too, until standard input
+/// ends.
 pub(crate) fn show(run: bool) -> Result<()> {
-    let mut variables = fetch()?;
-    let running = if run { Some(Running::start(&variables)?) } else { None };
+    tools::check(Kit::Services)?;
+    let mut variables = fetch::fetch(&Need::ALL.into())?;
+    let folder = Folder::create()?;
+    let running = run.then(|| Running::start(&variables, &folder)).transpose()?;
     variables.extend(running.iter().flat_map(Running::variables));
     for (name, value) in variables {
-        println!("export {name}={value}");
+        print(&format!("export {name}={value}"));
     }
     if running.is_some() {
-        shell::say("running until the end of standard input");
+        say("running until the end of standard input");
         std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_folder_that_no_process_uses_is_removed() {
+        let used = Folder::create().unwrap();
+        let left = used.path().join("left");
+        std::fs::create_dir(&left).unwrap();
+        std::fs::write(left.join(LOCK), "").unwrap();
+        remove_unused(used.path());
+        assert!(used.path().is_dir());
+        remove_unused(&left);
+        assert!(!left.exists());
+    }
 }

@@ -1,88 +1,85 @@
-//! Every test, with what it needs; a test that is skipped is a failure.
+//! `cargo xtask test`: builds everything once, then runs the tests; one that is skipped is a failure.
 
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+mod build;
+mod count;
+mod job;
+mod lane;
 
-use anyhow::{Context, Result, ensure};
+use std::collections::BTreeSet;
+
+use anyhow::{Result, anyhow};
 
 use crate::check;
-use crate::services::{self, Running};
-use crate::shell::{self, cargo};
+use crate::fetch::{self, Variables};
+use crate::services::{Folder, Running};
+use crate::shell::{self, print};
+use crate::tools::{self, Kit};
 
-/// What the test runners said in their closing lines.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Counts {
-    passed: u64,
-    failed: u64,
-    ignored: u64,
+pub(crate) use build::release;
+pub(crate) use job::Need;
+
+use build::Built;
+use count::Counts;
+
+/// Which tests run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope<'a> {
+    /// The checks, and every test.
+    All,
+    /// Tests that need no server, no network and no other language, with fewer random cases.
+    Fast,
+    /// Tests whose names contain this.
+    Matching(&'a str),
 }
 
-impl Counts {
-    /// Adds a closing line such as `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
-    fn add(&mut self, line: &str) {
-        let Some(rest) = line.strip_prefix("test result: ") else { return };
-        for part in rest.split([';', '.']) {
-            let mut words = part.split_whitespace();
-            let Some(Ok(count)) = words.next().map(str::parse::<u64>) else { continue };
-            match words.next() {
-                Some("passed") => self.passed += count,
-                Some("failed") => self.failed += count,
-                Some("ignored") => self.ignored += count,
-                _ => {}
-            }
-        }
-    }
-}
+/// How many random cases each property gets in a fast run.
+const FAST_CASES: &str = "500";
 
-/// Runs the checks and then all tests, or with a filter those whose names contain it.
-pub(crate) fn run(filter: Option<&str>) -> Result<()> {
-    let fetched = services::fetch()?;
-    if filter.is_none() {
-        check::lints()?;
+/// Runs the tests. The last line on standard output has the counts.
+///
+/// # Returns
+/// Whether all passed, none was skipped and at least one ran.
+pub(crate) fn run(scope: Scope<'_>) -> Result<bool> {
+    let (built, mut variables) = prepare(scope)?;
+    let jobs = job::plan(&built.binaries, scope)?;
+    let needs: BTreeSet<Need> = jobs.iter().flat_map(|job| job.needs.iter().copied()).collect();
+    if let Scope::Matching(_) = scope
+        && !needs.is_empty()
+    {
+        tools::check(Kit::Services)?;
+        variables = fetch::fetch(&needs)?;
     }
-    let running = Running::start(&fetched)?;
-    let mut command = cargo();
-    command.args(["test", "--workspace", "--no-fail-fast"]);
-    if let Some(filter) = filter {
-        command.arg(filter);
+    let folder = Folder::create()?;
+    let running =
+        needs.contains(&Need::Servers).then(|| Running::start(&variables, &folder)).transpose()?;
+    variables.extend(running.iter().flat_map(Running::variables));
+    variables.push(("TIDEMARK_TEST_EXECUTABLE", built.executable.display().to_string()));
+    if scope == Scope::Fast {
+        variables.push(("TIDEMARK_TEST_CASES", FAST_CASES.to_owned()));
     }
-    command.envs(fetched).envs(running.variables()).stdout(Stdio::piped());
-    shell::say("$ cargo test --workspace --no-fail-fast");
-    let mut child = command.spawn().context("cannot run cargo test")?;
-    let mut counts = Counts::default();
-    for line in BufReader::new(child.stdout.take().context("no output")?).lines() {
-        let line = line?;
-        counts.add(&line);
+    let outcomes = lane::run(jobs, &variables, &folder)?;
+    let counts: Counts = outcomes.iter().map(|outcome| outcome.counts).sum();
+    for line in outcomes.iter().filter_map(lane::Outcome::complaint) {
         print(&line);
     }
-    let status = child.wait()?;
-    print(&format!(
-        "{} passed, {} failed, {} skipped",
-        counts.passed, counts.failed, counts.ignored
-    ));
-    ensure!(status.success(), "cargo test ended with {status}");
-    ensure!(counts.failed == 0, "{} tests failed", counts.failed);
-    ensure!(counts.ignored == 0, "{} tests were skipped: none may be", counts.ignored);
-    ensure!(counts.passed > 0, "no test ran");
-    Ok(())
+    print(&counts.to_string());
+    Ok(counts.is_success())
 }
 
-#[expect(clippy::print_stdout, reason = "a command line tool")]
-fn print(line: &str) {
-    println!("{line}");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn closing_lines_are_counted() {
-        let mut counts = Counts::default();
-        counts.add("test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.02s");
-        counts
-            .add("test result: FAILED. 2 passed; 5 failed; 0 ignored; 0 measured; 7 filtered out");
-        counts.add("test some::test ... ok");
-        assert_eq!(counts, Counts { passed: 5, failed: 5, ignored: 1 });
+/// The checks and the build. What all tests need is fetched beside them.
+fn prepare(scope: Scope<'_>) -> Result<(Built, Variables)> {
+    if scope != Scope::All {
+        tools::check(Kit::Build)?;
+        return Ok((build::all()?, Variables::new()));
     }
+    tools::check(Kit::Services)?;
+    std::thread::scope(|threads| {
+        let fetching = threads.spawn(|| {
+            fetch::fetch(&Need::ALL.into()).inspect_err(|error| shell::say(&format!("{error:#}")))
+        });
+        check::lints()?;
+        let built = build::all()?;
+        let fetched = fetching.join().map_err(|_| anyhow!("the downloads panicked"))??;
+        Ok((built, fetched))
+    })
 }

@@ -119,7 +119,12 @@ pub(crate) fn check(kit: Kit) -> Result<()> {
     for (tool, flaw) in &flaws {
         shell::say(&format!("missing: {} ({flaw}): apt-get install {}", tool.name, tool.package));
     }
-    bail!("{} of {} tools are missing", flaws.len(), needed.len())
+    let hint = if flaws.iter().all(|(tool, _)| tool.kit == Kit::Services) {
+        "; `cargo xtask test --fast` runs the tests that need none of them"
+    } else {
+        ""
+    };
+    bail!("{} of {} tools are missing{hint}", flaws.len(), needed.len())
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use devnet::EMITTER;
 use serde_json::{Value, json};
+use xtask::Guard;
 
 use super::{eventually, free_port};
 
@@ -17,6 +18,8 @@ pub const BUYER: &str = "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266";
 #[derive(Debug)]
 pub struct Anvil {
     child: Child,
+    /// Dropped when the child was waited for.
+    _guard: Guard,
     url: String,
     http: reqwest::Client,
 }
@@ -25,7 +28,7 @@ impl Anvil {
     /// Starts it as Ethereum.
     ///
     /// # Panics
-    /// If it cannot be started: `cargo xtask test` fetches it and tells its path.
+    /// If it cannot be started: `cargo xtask test` fetches it and passes its path.
     pub async fn start() -> Self {
         let anvil = Self::start_as(1).await;
         anvil.call("anvil_setCode", json!([USDT, EMITTER])).await;
@@ -47,8 +50,9 @@ impl Anvil {
             .stderr(Stdio::null())
             .spawn()
             .expect("anvil starts");
+        let guard = Guard::of(child.id()).expect("a guard");
         let http = reqwest::Client::builder().no_proxy().build().expect("an HTTP client");
-        let anvil = Self { child, url: format!("http://127.0.0.1:{port}"), http };
+        let anvil = Self { child, _guard: guard, url: format!("http://127.0.0.1:{port}"), http };
         eventually("anvil to answer", || async {
             anvil.try_call("eth_chainId", json!([])).await.ok()
         })

@@ -1,30 +1,26 @@
-//! A child process of the built executable, killed when the test lets go of it.
+//! A child process of the built executable, killed when it is dropped or the test ends.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 
+use xtask::Guard;
+
 use super::eventually;
 
-/// The executable, built by the cargo that runs the tests: never a stale one.
+/// The executable, built together with the tests.
 ///
 /// # Panics
-/// If it cannot be built.
+/// If it is not named.
 pub fn executable() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| {
-        let test = std::env::current_exe().expect("the test's path");
-        let folder = test.parent().and_then(Path::parent).expect("target/debug or /release");
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut build = Command::new(cargo);
-        build.args(["build", "--quiet", "--package", "tidemark"]);
-        if folder.ends_with("release") {
-            build.arg("--release");
-        }
-        build.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-        assert!(build.status().expect("cargo runs").success(), "tidemark is built");
-        folder.join("tidemark")
+        let path = std::env::var_os("TIDEMARK_TEST_EXECUTABLE").expect(
+            "TIDEMARK_TEST_EXECUTABLE is not set to a built tidemark: run the tests by \
+             `cargo xtask test`",
+        );
+        PathBuf::from(path)
     })
 }
 
@@ -33,6 +29,8 @@ pub fn executable() -> &'static Path {
 pub struct Process {
     name: String,
     child: Child,
+    /// Dropped when the child was waited for.
+    _guard: Guard,
     log: PathBuf,
 }
 
@@ -54,7 +52,8 @@ impl Process {
             .stderr(file)
             .spawn()
             .expect("tidemark starts");
-        Self { name: name.to_owned(), child, log }
+        let guard = Guard::of(child.id()).expect("a guard");
+        Self { name: name.to_owned(), child, _guard: guard, log }
     }
 
     /// Its name.

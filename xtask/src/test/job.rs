@@ -1,0 +1,154 @@
+//! Which tests run together, what they need, and in which lane.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+
+use super::Scope;
+use super::build::Binary;
+
+/// What a test needs beside what was built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Need {
+    /// An EVM node.
+    Anvil,
+    /// Jars of Kafka and Cassandra, and Java: the test starts servers of its own.
+    Jars,
+    /// A running Kafka and a running Cassandra.
+    Servers,
+    /// Readers and writers in Java, Python and JavaScript.
+    Clients,
+    /// Signatures by Python's standard library.
+    Python,
+}
+
+impl Need {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Anvil, Self::Jars, Self::Servers, Self::Clients, Self::Python];
+}
+
+/// Two lanes run side by side, so that processors are used while other tests wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Lane {
+    /// Mostly waits: for time-outs, restarts and other processes.
+    Waiting,
+    /// Mostly computes.
+    Computing,
+}
+
+/// Tests of one binary of `tests/` that need the same.
+struct Part {
+    binary: &'static str,
+    /// What the names of its tests contain. The first part that fits counts.
+    pattern: &'static str,
+    needs: &'static [Need],
+    lane: Lane,
+}
+
+const fn part(
+    binary: &'static str,
+    pattern: &'static str,
+    needs: &'static [Need],
+    lane: Lane,
+) -> Part {
+    Part { binary, pattern, needs, lane }
+}
+
+/// In each lane those that take longest come first. A test of `tests/` that no part fits gets everything.
+const PARTS: [Part; 21] = {
+    use Lane::{Computing, Waiting};
+    use Need::{Anvil, Clients, Jars, Python, Servers};
+    [
+        part("kafka_crash", "embedded::", &[], Computing),
+        part("back_ends", "embedded", &[], Computing),
+        part("back_ends", "log_conformance::what_was_acknowledged", &[], Computing),
+        part("tidy", "", &[], Computing),
+        part("machine_properties", "", &[], Computing),
+        part("embedded", "command::", &[], Computing),
+        part("embedded", "compose::", &[], Computing),
+        part("kafka_crash", "child::", &[], Computing),
+        part("kafka_crash", "watched::", &[], Computing),
+        part("outage", "", &[Anvil, Jars, Python], Waiting),
+        part("kafka_crash", "outage::", &[Jars, Servers], Waiting),
+        part("black_box", "distributed::", &[Anvil, Python, Servers], Waiting),
+        part("log_kafka", "", &[Jars], Waiting),
+        part("kafka_crash", "broker::", &[Jars], Waiting),
+        part("back_ends", "cql_tables::", &[Jars, Servers], Waiting),
+        part("kafka_crash", "kill::", &[Servers], Computing),
+        part("black_box", "crash::", &[Python], Computing),
+        part("back_ends", "store_conformance::", &[Servers], Computing),
+        part("black_box", "consumers::", &[Clients, Jars, Servers], Computing),
+        part("back_ends", "log_conformance::", &[Servers], Computing),
+        part("embedded", "tail::", &[Python], Computing),
+    ]
+};
+
+/// Tests of one binary that one process runs.
+#[derive(Debug)]
+pub(super) struct Job<'a> {
+    pub(super) binary: &'a Binary,
+    /// What tells it from the binary's other jobs.
+    pub(super) pattern: &'static str,
+    pub(super) tests: Vec<String>,
+    pub(super) needs: &'static [Need],
+    lane: Lane,
+    /// In its lane those with a small one begin first.
+    rank: usize,
+}
+
+/// All jobs with a test to run, in an order to take them from both ends: the waiting ones from the front,
+/// the computing ones from the back.
+///
+/// # Errors
+/// If [`PARTS`] names tests that are not there.
+pub(super) fn plan<'a>(binaries: &'a [Binary], scope: Scope<'_>) -> Result<Vec<Job<'a>>> {
+    let mut jobs: BTreeMap<(&str, usize), Job<'a>> = BTreeMap::new();
+    let mut seen = [false; PARTS.len()];
+    for binary in binaries {
+        for test in binary.tests()? {
+            let place = place(&binary.name, &test);
+            if let Some(seen) = seen.get_mut(place) {
+                *seen = true;
+            }
+            let (pattern, needs, lane) = match PARTS.get(place) {
+                Some(part) => (part.pattern, part.needs, part.lane),
+                None if binary.name.starts_with(TESTS) => ("", &Need::ALL[..], Lane::Waiting),
+                None => ("", &[][..], Lane::Computing),
+            };
+            let runs = match scope {
+                Scope::All => true,
+                Scope::Fast => needs.is_empty(),
+                Scope::Matching(filter) => test.contains(filter),
+            };
+            if runs {
+                let job = Job { binary, pattern, tests: Vec::new(), needs, lane, rank: place };
+                jobs.entry((&binary.name, place)).or_insert(job).tests.push(test);
+            }
+        }
+    }
+    let stale = PARTS.iter().zip(seen).find(|(_, seen)| !seen);
+    ensure!(
+        stale.is_none(),
+        "the parts of xtask/src/test/job.rs name tests that are not there: {} in {}",
+        stale.map_or("", |(part, _)| part.pattern),
+        stale.map_or("", |(part, _)| part.binary),
+    );
+    let mut jobs: Vec<_> = jobs.into_values().collect();
+    jobs.sort_by_key(|job| match job.lane {
+        Lane::Waiting => (job.lane, job.rank),
+        Lane::Computing => (job.lane, usize::MAX - job.rank),
+    });
+    Ok(jobs)
+}
+
+/// The package of tests that need more than their crate.
+const TESTS: &str = "tests/";
+
+/// The index of the first part that fits; `PARTS.len()` if none does.
+fn place(binary: &str, test: &str) -> usize {
+    let fits = |part: &Part| {
+        binary.strip_prefix(TESTS).is_some_and(|name| name == part.binary)
+            && test.contains(part.pattern)
+    };
+    PARTS.iter().position(fits).unwrap_or(PARTS.len())
+}

@@ -1,0 +1,164 @@
+//! Runs jobs in two lanes and prints what each of them printed.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use xtask::Guard;
+
+use super::count::Counts;
+use super::job::Job;
+use crate::fetch::Variables;
+use crate::services::Folder;
+use crate::shell::{print, say};
+
+/// How a job ended.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    name: String,
+    status: ExitStatus,
+    /// Whether it printed a closing line with counts.
+    has_result: bool,
+    pub(super) counts: Counts,
+    took: Duration,
+}
+
+impl Outcome {
+    /// Reads the counts. Tests without a result failed.
+    fn new(name: String, tests: usize, status: ExitStatus, text: &str, took: Duration) -> Self {
+        let result = Counts::parse(text);
+        let mut counts = result.unwrap_or_default();
+        counts.failed += tests.saturating_sub(counts.total());
+        if !status.success() && counts.failed == 0 {
+            counts.failed = 1;
+        }
+        Self { name, status, has_result: result.is_some(), counts, took }
+    }
+
+    /// What is wrong with it; `None` if nothing is.
+    pub(super) fn complaint(&self) -> Option<String> {
+        let Counts { failed, skipped, .. } = self.counts;
+        match (failed, skipped) {
+            (0, 0) => None,
+            _ if !self.has_result => {
+                Some(format!("FAILED {}: {} without a result", self.name, self.status))
+            }
+            _ => Some(format!("FAILED {}: {failed} failed, {skipped} skipped", self.name)),
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}, {:.1} s", self.name, self.counts, self.took.as_secs_f32())
+    }
+}
+
+/// Runs all jobs: one thread takes them from the front, another from the back.
+///
+/// # Errors
+/// If a job cannot be started.
+pub(super) fn run(
+    jobs: Vec<Job<'_>>,
+    variables: &Variables,
+    folder: &Folder,
+) -> Result<Vec<Outcome>> {
+    let lanes = Lanes {
+        jobs: Mutex::new(jobs.into()),
+        ended: Mutex::default(),
+        variables,
+        folder: folder.path(),
+    };
+    std::thread::scope(|threads| {
+        let front = threads.spawn(|| lanes.work("front", VecDeque::pop_front));
+        lanes.work("back", VecDeque::pop_back)?;
+        front.join().map_err(|_| anyhow!("a lane panicked"))?
+    })?;
+    Ok(lanes.ended.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+struct Lanes<'a> {
+    jobs: Mutex<VecDeque<Job<'a>>>,
+    ended: Mutex<Vec<Outcome>>,
+    variables: &'a Variables,
+    folder: &'a Path,
+}
+
+impl<'a> Lanes<'a> {
+    fn work(&self, lane: &str, next: fn(&mut VecDeque<Job<'a>>) -> Option<Job<'a>>) -> Result<()> {
+        // A variable of its own: the lock is released before the job runs.
+        while let Some(job) = { next(&mut lock(&self.jobs)) } {
+            let name = format!("{} {}", job.binary.name, job.pattern);
+            let (name, tests) = (name.trim_end().to_owned(), job.tests.len());
+            say(&format!("running {name}: {tests} tests"));
+            let started = Instant::now();
+            let (status, text) =
+                self.process(&job, lane).with_context(|| format!("cannot run {name}"))?;
+            let outcome = Outcome::new(name, tests, status, &text, started.elapsed());
+            let mut ended = lock(&self.ended);
+            print(&format!("\n{}\n{outcome}", text.trim()));
+            ended.push(outcome);
+        }
+        Ok(())
+    }
+
+    /// Runs a job to its end, in the folder of its package, as cargo would.
+    fn process(&self, job: &Job<'_>, lane: &str) -> Result<(ExitStatus, String)> {
+        let (path, temporary) = (self.folder.join(lane), self.folder.join("tmp"));
+        std::fs::create_dir_all(&temporary)?;
+        let file = File::create(&path)?;
+        let mut child = Command::new(&job.binary.program)
+            .arg("--exact")
+            .args(&job.tests)
+            .current_dir(&job.binary.folder)
+            .env("CARGO_MANIFEST_DIR", &job.binary.folder)
+            .env("TMPDIR", temporary)
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .spawn()?;
+        let guard = Guard::of(child.id())?;
+        let status = child.wait()?;
+        drop(guard);
+        Ok((status, String::from_utf8_lossy(&std::fs::read(&path)?).into_owned()))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(script: &str, tests: usize) -> Outcome {
+        let output = Command::new("sh").args(["-c", script]).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        Outcome::new("tests/some".into(), tests, output.status, &text, Duration::ZERO)
+    }
+
+    #[test]
+    fn a_binary_that_aborts_fails_with_all_its_tests_and_is_named() {
+        let aborted = outcome("echo 'running 3 tests'; kill -ABRT $$", 3);
+        assert_eq!(aborted.counts, Counts { passed: 0, failed: 3, skipped: 0 });
+        let complaint = aborted.complaint().unwrap();
+        assert!(complaint.contains("tests/some: signal: 6"), "{complaint}");
+    }
+
+    #[test]
+    fn tests_that_did_not_run_and_exits_without_a_reason_are_failures() {
+        let closing = "echo 'test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured'";
+        assert_eq!(outcome(closing, 2).complaint(), None);
+        assert_eq!(outcome(closing, 3).counts, Counts { passed: 2, failed: 1, skipped: 0 });
+        let odd = outcome(&format!("{closing}; exit 4"), 2);
+        assert_eq!(odd.counts, Counts { passed: 2, failed: 1, skipped: 0 });
+        assert!(odd.complaint().is_some());
+    }
+}
