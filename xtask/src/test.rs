@@ -42,7 +42,10 @@ const FAST_CASES: &str = "500";
 pub(crate) fn run(scope: Scope<'_>) -> Result<bool> {
     let (built, mut variables) = prepare(scope)?;
     let jobs = job::plan(&built.binaries, scope)?;
-    let needs: BTreeSet<Need> = jobs.iter().flat_map(|job| job.needs.iter().copied()).collect();
+    let mut needs: BTreeSet<Need> = jobs.iter().flat_map(|job| job.needs.iter().copied()).collect();
+    if needs.contains(&Need::Servers) {
+        needs.insert(Need::Jars);
+    }
     if let Scope::Matching(_) = scope
         && !needs.is_empty()
     {

@@ -93,7 +93,7 @@ impl<'a> Lanes<'a> {
     fn work(&self, lane: &str, next: fn(&mut VecDeque<Job<'a>>) -> Option<Job<'a>>) -> Result<()> {
         // A variable of its own: the lock is released before the job runs.
         while let Some(job) = { next(&mut lock(&self.jobs)) } {
-            let name = format!("{} {}", job.binary.name, job.pattern);
+            let name = format!("{} {}", job.binary.name, job.pattern.trim_end_matches("::"));
             let (name, tests) = (name.trim_end().to_owned(), job.tests.len());
             say(&format!("running {name}: {tests} tests"));
             let started = Instant::now();
