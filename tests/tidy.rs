@@ -295,9 +295,22 @@ fn the_executable_starts_in_thirty_lines() {
 }
 
 #[test]
+fn no_test_is_in_a_doc_comment() {
+    // `cargo xtask test` runs test binaries, and code blocks are in none.
+    let is_block =
+        |line: &str| line.trim_start().starts_with("//") && line.contains(concat!("``", "`"));
+    let found = files("rs").into_iter().filter(|path| read(path).lines().any(is_block));
+    assert_none(&found.map(|path| format!("{}: a code block", path.display())).collect::<Vec<_>>());
+}
+
+#[test]
 fn ci_runs_one_command() {
     let text = read(Path::new(".ci/run"));
-    assert!(text.contains("exec cargo xtask test"), "{text}");
+    let mut lines = text.lines().filter(|line| !line.starts_with('#'));
+    assert_eq!(lines.next(), Some("set -euo pipefail"));
+    assert_eq!(lines.next(), Some("cd \"$(dirname \"$0\")/..\""));
+    assert_eq!(lines.next(), Some("exec cargo xtask test"));
+    assert_eq!(lines.next(), None);
 }
 
 /// Text files that may cite the interface or an invariant: code, schemas, scripts and prose.

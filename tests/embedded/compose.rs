@@ -146,7 +146,7 @@ fn versions_are_those_that_the_tests_run_with() {
         let image = services[service]["image"].as_str().unwrap();
         image.rsplit_once(':').unwrap().1.trim_start_matches('v').to_owned()
     };
-    assert!(of_tests.contains(&format!("folder: \"kafka-{}\"", version("kafka"))));
+    assert!(of_tests.contains(&format!(":kafka_2.13:{}\"", version("kafka"))));
     for anvil in ["anvil-eth", "anvil-polygon"] {
         assert!(of_tests.contains(&format!("@foundry-rs/anvil@{}\"", version(anvil))));
     }

@@ -1,30 +1,34 @@
-//! The quick gate: format, lints, documents, tidiness.
+//! The quick gate: format, lints, documents, dependencies, tidiness.
+
+use std::process::Command;
 
 use anyhow::Result;
 
+use crate::fetch;
 use crate::shell::{self, cargo};
+use crate::tools::{self, Kit};
 
 /// Format, clippy and docs; the first that fails ends it.
 pub(crate) fn lints() -> Result<()> {
     shell::run(cargo().args(["fmt", "--all", "--check"]))?;
-    shell::run(cargo().args([
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--quiet",
-        "--",
-        "--deny",
-        "warnings",
-    ]))?;
-    shell::run(
-        cargo()
-            .args(["doc", "--workspace", "--no-deps", "--quiet"])
-            .env("RUSTDOCFLAGS", "--deny warnings"),
-    )
+    let clippy = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"];
+    shell::run(cargo().args(clippy))?;
+    let doc = ["doc", "--workspace", "--no-deps", "--quiet"];
+    shell::run(cargo().args(doc).env("RUSTDOCFLAGS", "--deny warnings"))
 }
 
-/// The lints and the tidy test.
+/// The rules of `deny.toml`. Advisories are not among them: they need a database from the network, and
+/// a new one would fail a change that has nothing to do with it.
+pub(crate) fn dependencies() -> Result<()> {
+    let mut command = Command::new(fetch::cargo_deny()?);
+    command.args(["--locked", "check", "--deny", "warnings", "bans", "licenses", "sources"]);
+    shell::run(command.current_dir(shell::root()))
+}
+
+/// The lints, the dependencies and the tidy test.
 pub(crate) fn run() -> Result<()> {
+    tools::check(Kit::Check)?;
     lints()?;
+    dependencies()?;
     shell::run(cargo().args(["test", "--package", "tidemark-tests", "--test", "tidy"]))
 }

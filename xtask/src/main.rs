@@ -17,7 +17,7 @@ const USAGE: &str = "cargo xtask <command>
   test            fetch what the tests need, run the checks, then every test; fails if one is skipped
   test --fast     tests that need no server, network or other language: no JDK, Maven, Node.js, Python
   test FILTER     tests whose names contain FILTER, with what they need
-  check           format, clippy and docs with warnings denied, the tidy test
+  check           format, clippy and docs with warnings denied, deny.toml, the tidy test
   services [run]  fetch what the tests need and say where it is; `run` starts Kafka and Cassandra too,
                   until the end of standard input
   bench [NAME]    measure: machine, pipeline, api, process, kafka (default: all)";

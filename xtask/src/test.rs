@@ -81,6 +81,7 @@ fn prepare(scope: Scope<'_>) -> Result<(Built, Variables)> {
             fetch::fetch(&Need::ALL.into()).inspect_err(|error| shell::say(&format!("{error:#}")))
         });
         check::lints()?;
+        check::dependencies()?;
         let built = build::all()?;
         let fetched = fetching.join().map_err(|_| anyhow!("the downloads panicked"))??;
         Ok((built, fetched))

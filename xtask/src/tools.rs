@@ -11,6 +11,8 @@ use crate::shell;
 pub(crate) enum Kit {
     /// Every build and every test.
     Build,
+    /// The check of the dependencies.
+    Check,
     /// Tests with servers, clients of other languages or code that is not ours.
     Services,
 }
@@ -59,7 +61,7 @@ const TOOLS: [Tool; 15] = [
         "python3 with venv",
         &["python3", "-c", "import ensurepip, venv"],
         "python3-venv",
-        Kit::Services,
+        Kit::Check,
     ),
 ];
 
@@ -119,7 +121,7 @@ pub(crate) fn check(kit: Kit) -> Result<()> {
     for (tool, flaw) in &flaws {
         shell::say(&format!("missing: {} ({flaw}): apt-get install {}", tool.name, tool.package));
     }
-    let hint = if flaws.iter().all(|(tool, _)| tool.kit == Kit::Services) {
+    let hint = if flaws.iter().all(|(tool, _)| tool.kit > Kit::Build) {
         "; `cargo xtask test --fast` runs the tests that need none of them"
     } else {
         ""
