@@ -1,12 +1,9 @@
 //! Account addresses: 20 bytes, written as EIP-55 hex on EVM chains and base58check on Tron.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-use crate::deserialize::from_text;
+use crate::scalar::text_scalar;
 
 /// Tron's address version byte, before the 20 bytes of the account.
 const TRON_VERSION: u8 = 0x41;
@@ -45,13 +42,11 @@ pub enum AddressError {
 }
 
 impl Address {
-    /// An address of the given family.
     #[must_use]
     pub const fn new(family: AddressFamily, bytes: [u8; 20]) -> Self {
         Self { family, bytes }
     }
 
-    /// How this address is written.
     #[must_use]
     pub fn family(&self) -> AddressFamily {
         self.family
@@ -151,12 +146,6 @@ impl Address {
     }
 }
 
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.text().as_str())
-    }
-}
-
 impl FromStr for Address {
     type Err = AddressError;
     fn from_str(text: &str) -> Result<Self, AddressError> {
@@ -164,17 +153,7 @@ impl FromStr for Address {
     }
 }
 
-impl Serialize for Address {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.text().as_str())
-    }
-}
-
-impl<'de> Deserialize<'de> for Address {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        from_text(deserializer, Self::parse_own)
-    }
-}
+text_scalar!(Address, |address| address.text().as_str(), Address::parse_own);
 
 #[cfg(test)]
 mod tests {

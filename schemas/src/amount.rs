@@ -6,7 +6,7 @@ use alloy_primitives::U256;
 use rust_decimal::Decimal;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::deserialize::from_bytes;
+use crate::scalar::from_bytes;
 
 /// Digits after the point that an amount can hold: `decimal(38,18)` in every schema.
 const SCALE: u32 = 18;
@@ -28,7 +28,6 @@ pub enum AmountError {
     /// Anything but digits with at most one point between them.
     #[error("must be a decimal number such as \"10.00\"")]
     Syntax,
-    /// Zero pays nothing.
     #[error("must be greater than zero")]
     Zero,
     /// More digits after the point than any stablecoin has.
@@ -90,7 +89,6 @@ impl Amount {
         (parts <= MAX).then_some(Self(parts))
     }
 
-    /// The amount in parts of 10^-18.
     #[must_use]
     pub fn parts(self) -> u128 {
         self.0

@@ -7,7 +7,6 @@ use crate::topic::Guide;
 use crate::{Cleanup, KeyKind, Layout, SchemaName, Stage, Topic};
 use yaml::Node;
 
-/// Version of the Kafka bindings.
 const BINDING: &str = "0.5.0";
 const AVRO: &str = "application/vnd.apache.avro+json;version=1.9.0";
 
@@ -17,13 +16,10 @@ pub struct Installation {
     pub layout: Layout,
     /// Stands before the names of topics.
     pub prefix: String,
-    /// How many brokers keep each partition.
     pub replicas: u16,
     /// `host:port` of brokers, separated by commas.
     pub brokers: String,
-    /// Whether connections to them are encrypted.
     pub is_secure: bool,
-    /// Base URL of the schema registry.
     pub registry: String,
 }
 

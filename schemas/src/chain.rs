@@ -6,7 +6,8 @@ use crate::vocabulary::vocabulary;
 use crate::{Address, AddressFamily};
 
 vocabulary! {
-    /// A chain, by its identifier in the interface (spec 2.1).
+    /// A chain, by its identifier in the interface (spec 2.1). Partitions follow from the order:
+    /// add at the end only.
     Blockchain {
         Eth = "eth",
         Polygon = "polygon",
@@ -17,79 +18,56 @@ vocabulary! {
         Avaxc = "avaxc",
         Tron = "tron",
     }
-}
 
-vocabulary! {
     /// A stablecoin, by its identifier in the interface (spec 2.1).
     Stablecoin {
-        /// Tether.
         Usdt = "USDT",
-        /// USD Coin.
         Usdc = "USDC",
-        /// Dai.
         Dai = "DAI",
     }
 }
 
 impl Blockchain {
+    /// Name as people write it, EIP-155 chain id as `eth_chainId` answers, and form of addresses.
+    const fn facts(self) -> (&'static str, u64, AddressFamily) {
+        use AddressFamily::{Evm, Tron};
+        match self {
+            Self::Eth => ("Ethereum", 1, Evm),
+            Self::Polygon => ("Polygon", 137, Evm),
+            Self::Base => ("Base", 8453, Evm),
+            Self::Arb => ("Arbitrum One", 42161, Evm),
+            Self::Op => ("Optimism", 10, Evm),
+            Self::Linea => ("Linea", 59144, Evm),
+            Self::Avaxc => ("Avalanche C-Chain", 43114, Evm),
+            Self::Tron => ("Tron (TRC20)", 728_126_428, Tron),
+        }
+    }
+
     /// Position among the chains: fixed for ever, because partitions follow from it.
     #[must_use]
     pub const fn index(self) -> u32 {
-        match self {
-            Self::Eth => 0,
-            Self::Polygon => 1,
-            Self::Base => 2,
-            Self::Arb => 3,
-            Self::Op => 4,
-            Self::Linea => 5,
-            Self::Avaxc => 6,
-            Self::Tron => 7,
-        }
+        self as u32
     }
 
-    /// The chain's name as people write it.
+    /// The chain with this [`Blockchain::index`].
+    #[must_use]
+    pub fn at(index: u32) -> Option<Self> {
+        Self::ALL.get(usize::try_from(index).ok()?).copied()
+    }
+
     #[must_use]
     pub const fn label(self) -> &'static str {
-        match self {
-            Self::Eth => "Ethereum",
-            Self::Polygon => "Polygon",
-            Self::Base => "Base",
-            Self::Arb => "Arbitrum One",
-            Self::Op => "Optimism",
-            Self::Linea => "Linea",
-            Self::Avaxc => "Avalanche C-Chain",
-            Self::Tron => "Tron (TRC20)",
-        }
+        self.facts().0
     }
 
-    /// EIP-155 chain id, as `eth_chainId` answers.
     #[must_use]
     pub const fn chain_id(self) -> u64 {
-        match self {
-            Self::Eth => 1,
-            Self::Polygon => 137,
-            Self::Base => 8453,
-            Self::Arb => 42161,
-            Self::Op => 10,
-            Self::Linea => 59144,
-            Self::Avaxc => 43114,
-            Self::Tron => 728_126_428,
-        }
+        self.facts().1
     }
 
-    /// How addresses of this chain are written.
     #[must_use]
     pub const fn address_family(self) -> AddressFamily {
-        match self {
-            Self::Eth
-            | Self::Polygon
-            | Self::Base
-            | Self::Arb
-            | Self::Op
-            | Self::Linea
-            | Self::Avaxc => AddressFamily::Evm,
-            Self::Tron => AddressFamily::Tron,
-        }
+        self.facts().2
     }
 }
 
@@ -117,121 +95,34 @@ const fn contract(
 /// The contracts used unless configuration names others: issuer-native where there is one. Left out on
 /// purpose: `base` USDT (two competing bridged contracts), `tron` USDC (discontinued) and `tron` DAI
 /// (does not exist).
-const CONTRACTS: &[StablecoinContract] = &[
-    contract(
-        Blockchain::Eth,
-        Stablecoin::Usdt,
-        hex!("dAC17F958D2ee523a2206206994597C13D831ec7"),
-        6,
-    ),
-    contract(
-        Blockchain::Eth,
-        Stablecoin::Usdc,
-        hex!("A0b86991c6218b36c1d19D4a2e9Eb0cE3606eB48"),
-        6,
-    ),
-    contract(
-        Blockchain::Eth,
-        Stablecoin::Dai,
-        hex!("6B175474E89094C44Da98b954EedeAC495271d0F"),
-        18,
-    ),
-    contract(
-        Blockchain::Polygon,
-        Stablecoin::Usdt,
-        hex!("c2132D05D31c914a87C6611C10748AEb04B58e8F"),
-        6,
-    ),
-    contract(
-        Blockchain::Polygon,
-        Stablecoin::Usdc,
-        hex!("3c499c542cEF5E3811e1192ce70d8cC03d5c3359"),
-        6,
-    ),
-    contract(
-        Blockchain::Polygon,
-        Stablecoin::Dai,
-        hex!("8f3Cf7ad23Cd3CaDbD9735AFf958023239c6A063"),
-        18,
-    ),
-    contract(
-        Blockchain::Base,
-        Stablecoin::Usdc,
-        hex!("833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"),
-        6,
-    ),
-    contract(
-        Blockchain::Base,
-        Stablecoin::Dai,
-        hex!("50c5725949A6F0c72E6C4a641F24049A917DB0Cb"),
-        18,
-    ),
-    contract(
-        Blockchain::Arb,
-        Stablecoin::Usdt,
-        hex!("Fd086bC7CD5C481DCC9C85ebE478A1C0b69FCbb9"),
-        6,
-    ),
-    contract(
-        Blockchain::Arb,
-        Stablecoin::Usdc,
-        hex!("af88d065e77c8cC2239327C5EDb3A432268e5831"),
-        6,
-    ),
-    contract(
-        Blockchain::Arb,
-        Stablecoin::Dai,
-        hex!("DA10009cBd5D07dd0CeCc66161FC93D7c9000da1"),
-        18,
-    ),
-    contract(Blockchain::Op, Stablecoin::Usdt, hex!("94b008aA00579c1307B0EF2c499aD98a8ce58e58"), 6),
-    contract(Blockchain::Op, Stablecoin::Usdc, hex!("0b2C639c533813f4Aa9D7837CAf62653d097Ff85"), 6),
-    contract(Blockchain::Op, Stablecoin::Dai, hex!("DA10009cBd5D07dd0CeCc66161FC93D7c9000da1"), 18),
-    contract(
-        Blockchain::Linea,
-        Stablecoin::Usdc,
-        hex!("176211869cA2b568f2A7D4EE941E073a821EE1ff"),
-        6,
-    ),
-    contract(
-        Blockchain::Linea,
-        Stablecoin::Usdt,
-        hex!("A219439258ca9da29E9Cc4cE5596924745e12B93"),
-        6,
-    ),
-    contract(
-        Blockchain::Linea,
-        Stablecoin::Dai,
-        hex!("4AF15ec2A0BD43Db75dd04E62FAA3B8EF36b00d5"),
-        18,
-    ),
-    contract(
-        Blockchain::Avaxc,
-        Stablecoin::Usdt,
-        hex!("9702230A8Ea53601f5cD2dc00fDBc13d4dF4A8c7"),
-        6,
-    ),
-    contract(
-        Blockchain::Avaxc,
-        Stablecoin::Usdc,
-        hex!("B97EF9Ef8734C71904D8002F8b6Bc66Dd9c48a6E"),
-        6,
-    ),
-    contract(
-        Blockchain::Avaxc,
-        Stablecoin::Dai,
-        hex!("d586E7F844cEa2F87f50152665BCbc2C279D8d70"),
-        18,
-    ),
-    contract(
-        Blockchain::Tron,
-        Stablecoin::Usdt,
-        hex!("a614f803b6fd780986a42c78ec9c7f77e6ded13c"),
-        6,
-    ),
-];
+const CONTRACTS: &[StablecoinContract] = {
+    use Blockchain::{Arb, Avaxc, Base, Eth, Linea, Op, Polygon, Tron};
+    use Stablecoin::{Dai, Usdc, Usdt};
+    &[
+        contract(Eth, Usdt, hex!("dAC17F958D2ee523a2206206994597C13D831ec7"), 6),
+        contract(Eth, Usdc, hex!("A0b86991c6218b36c1d19D4a2e9Eb0cE3606eB48"), 6),
+        contract(Eth, Dai, hex!("6B175474E89094C44Da98b954EedeAC495271d0F"), 18),
+        contract(Polygon, Usdt, hex!("c2132D05D31c914a87C6611C10748AEb04B58e8F"), 6),
+        contract(Polygon, Usdc, hex!("3c499c542cEF5E3811e1192ce70d8cC03d5c3359"), 6),
+        contract(Polygon, Dai, hex!("8f3Cf7ad23Cd3CaDbD9735AFf958023239c6A063"), 18),
+        contract(Base, Usdc, hex!("833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"), 6),
+        contract(Base, Dai, hex!("50c5725949A6F0c72E6C4a641F24049A917DB0Cb"), 18),
+        contract(Arb, Usdt, hex!("Fd086bC7CD5C481DCC9C85ebE478A1C0b69FCbb9"), 6),
+        contract(Arb, Usdc, hex!("af88d065e77c8cC2239327C5EDb3A432268e5831"), 6),
+        contract(Arb, Dai, hex!("DA10009cBd5D07dd0CeCc66161FC93D7c9000da1"), 18),
+        contract(Op, Usdt, hex!("94b008aA00579c1307B0EF2c499aD98a8ce58e58"), 6),
+        contract(Op, Usdc, hex!("0b2C639c533813f4Aa9D7837CAf62653d097Ff85"), 6),
+        contract(Op, Dai, hex!("DA10009cBd5D07dd0CeCc66161FC93D7c9000da1"), 18),
+        contract(Linea, Usdc, hex!("176211869cA2b568f2A7D4EE941E073a821EE1ff"), 6),
+        contract(Linea, Usdt, hex!("A219439258ca9da29E9Cc4cE5596924745e12B93"), 6),
+        contract(Linea, Dai, hex!("4AF15ec2A0BD43Db75dd04E62FAA3B8EF36b00d5"), 18),
+        contract(Avaxc, Usdt, hex!("9702230A8Ea53601f5cD2dc00fDBc13d4dF4A8c7"), 6),
+        contract(Avaxc, Usdc, hex!("B97EF9Ef8734C71904D8002F8b6Bc66Dd9c48a6E"), 6),
+        contract(Avaxc, Dai, hex!("d586E7F844cEa2F87f50152665BCbc2C279D8d70"), 18),
+        contract(Tron, Usdt, hex!("a614f803b6fd780986a42c78ec9c7f77e6ded13c"), 6),
+    ]
+};
 
-/// The known contracts of a chain.
 pub fn stablecoin_contracts(
     blockchain: Blockchain,
 ) -> impl Iterator<Item = &'static StablecoinContract> {
@@ -251,11 +142,15 @@ pub fn stablecoin_contract(
 mod tests {
     use super::*;
 
+    /// Topics of running installations have partitions by these numbers.
     #[test]
     fn indexes_are_the_positions_in_the_interface() {
-        for (position, chain) in Blockchain::ALL.iter().enumerate() {
-            assert_eq!(chain.index() as usize, position);
+        let ids = ["eth", "polygon", "base", "arb", "op", "linea", "avaxc", "tron"];
+        for (index, id) in (0..).zip(ids) {
+            let chain: Blockchain = id.parse().unwrap();
+            assert_eq!((chain.index(), Blockchain::at(index)), (index, Some(chain)));
         }
+        assert_eq!(Blockchain::at(8), None);
     }
 
     /// A public gateway took Avalanche's contract for Polygon's USDT: texts here come from a second

@@ -20,7 +20,6 @@ pub struct CloudEvent<'a> {
 }
 
 impl CloudEvent<'_> {
-    /// The headers of a record of `topic`.
     #[must_use]
     pub fn headers(&self, topic: Topic) -> Headers {
         let mut headers = Headers::with_capacity(HEADERS_BYTES);

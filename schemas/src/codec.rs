@@ -22,9 +22,7 @@ use crate::record::Record;
 use crate::schema::Versions;
 use crate::{Schema, SchemaName};
 
-/// First byte of every value.
 const MAGIC: u8 = 0;
-/// Bytes before the Avro binary.
 const HEADER_BYTES: usize = 5;
 
 /// Room for most records: growing costs more than the encoding.

@@ -2,21 +2,23 @@
 
 use serde::Serialize;
 
-use crate::{Blockchain, DeliveryKind, OrderId, OrderStatus, TransferId, UnixSeconds};
+use crate::{Blockchain, OrderId, OrderStatus, TransferId, UnixSeconds};
 
-/// Body of `order_status_changed` (spec 6.1).
-#[derive(Debug, Clone, Copy)]
+/// `order_status_changed` (spec 6.1).
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(tag = "event_type", rename = "order_status_changed")]
 pub struct OrderStatusChanged<'a> {
     pub order_id: OrderId,
     pub merchant_order_id: &'a str,
     pub status: OrderStatus,
-    /// The amount as the merchant sent it.
+    /// As the merchant sent it.
     pub amount: &'a str,
     pub timestamp: UnixSeconds,
 }
 
-/// Body of `unknown_transfer` (spec 6.2).
-#[derive(Debug, Clone, Copy)]
+/// `unknown_transfer` (spec 6.2).
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(tag = "event_type", rename = "unknown_transfer")]
 pub struct UnknownTransfer {
     pub transfer_id: TransferId,
     pub blockchain: Blockchain,
@@ -27,23 +29,7 @@ impl OrderStatusChanged<'_> {
     /// The JSON to sign and send.
     #[must_use]
     pub fn body(&self) -> String {
-        #[derive(Serialize)]
-        struct Body<'a> {
-            event_type: DeliveryKind,
-            order_id: OrderId,
-            merchant_order_id: &'a str,
-            status: OrderStatus,
-            amount: &'a str,
-            timestamp: UnixSeconds,
-        }
-        json(&Body {
-            event_type: DeliveryKind::OrderStatusChanged,
-            order_id: self.order_id,
-            merchant_order_id: self.merchant_order_id,
-            status: self.status,
-            amount: self.amount,
-            timestamp: self.timestamp,
-        })
+        json(self)
     }
 }
 
@@ -51,19 +37,7 @@ impl UnknownTransfer {
     /// The JSON to sign and send.
     #[must_use]
     pub fn body(&self) -> String {
-        #[derive(Serialize)]
-        struct Body {
-            event_type: DeliveryKind,
-            transfer_id: TransferId,
-            blockchain: Blockchain,
-            timestamp: UnixSeconds,
-        }
-        json(&Body {
-            event_type: DeliveryKind::UnknownTransfer,
-            transfer_id: self.transfer_id,
-            blockchain: self.blockchain,
-            timestamp: self.timestamp,
-        })
+        json(self)
     }
 }
 

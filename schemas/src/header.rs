@@ -12,7 +12,6 @@ impl Headers {
         Self(Vec::with_capacity(bytes))
     }
 
-    /// Adds one at the end.
     pub fn push(&mut self, name: &str, value: &[u8]) {
         put(&mut self.0, name.as_bytes());
         put(&mut self.0, value);
@@ -30,7 +29,6 @@ impl Headers {
         std::iter::from_fn(move || next(&mut blob))
     }
 
-    /// The blob.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0

@@ -3,13 +3,15 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use alloy_primitives::hex::{self, Buffer, FromHexError};
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::deserialize::from_text;
+use crate::scalar::text_scalar;
 use crate::{Address, Amount, Partition, Stablecoin};
 
-/// Low bits of an integer id that count; the partition is above them. 2^13 partitions stay below 2^53, so JSON keeps every id exactly.
+/// Low bits of an integer id that count; the partition is above them. 2^13 partitions stay below
+/// 2^53, so JSON keeps every id exactly.
 pub const SEQUENCE_BITS: u32 = 40;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -17,16 +19,10 @@ pub const SEQUENCE_BITS: u32 = 40;
 pub struct NotAUuid;
 
 macro_rules! text_id {
-    ($(#[$doc:meta])* $name:ident) => {
+    ($($(#[$doc:meta])* $name:ident)+) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(pub Uuid);
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.fmt(f)
-            }
-        }
 
         impl FromStr for $name {
             type Err = NotAUuid;
@@ -35,31 +31,20 @@ macro_rules! text_id {
             }
         }
 
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(self.0.hyphenated().encode_lower(&mut Uuid::encode_buffer()))
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                from_text(deserializer, str::parse)
-            }
-        }
-    };
+        text_scalar!($name, |id| id.0.hyphenated().encode_lower(&mut Uuid::encode_buffer()), str::parse);
+    )+};
 }
 
 text_id! {
     /// The service's own id of an order (spec 2.2): UUIDv7, or UUIDv5 of an idempotency key.
     OrderId
-}
-text_id! {
+
     /// One command to the processor; the record that answers it carries the same id.
     CommandId
 }
 
 macro_rules! integer_id {
-    ($(#[$doc:meta])* $name:ident) => {
+    ($($(#[$doc:meta])* $name:ident)+) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(transparent)]
@@ -85,18 +70,16 @@ macro_rules! integer_id {
                 self.0.fmt(f)
             }
         }
-    };
+    )+};
 }
 
 integer_id! {
     /// Internal deposit id (spec 2.4).
     DepositId
-}
-integer_id! {
+
     /// Internal transfer id (spec 2.5).
     TransferId
-}
-integer_id! {
+
     /// Id of the fulfillment record that joins a transfer with a deposit (spec 2.5).
     FulfillmentId
 }
@@ -110,29 +93,13 @@ pub type BlockHash = Hash;
 /// The hash of a transaction: survives re-inclusion in another block.
 pub type TxHash = Hash;
 
-impl fmt::Display for Hash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(alloy_primitives::hex::Buffer::<32, true>::new().format(&self.0))
-    }
-}
+text_scalar!(Hash, |hash| Buffer::<32, true>::new().format(&hash.0), str::parse);
 
 impl FromStr for Hash {
-    type Err = alloy_primitives::hex::FromHexError;
+    type Err = FromHexError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut bytes = [0; 32];
-        alloy_primitives::hex::decode_to_slice(text, &mut bytes).map(|()| Self(bytes))
-    }
-}
-
-impl Serialize for Hash {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(alloy_primitives::hex::Buffer::<32, true>::new().format(&self.0))
-    }
-}
-
-impl<'de> Deserialize<'de> for Hash {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        from_text(deserializer, str::parse)
+        hex::decode_to_slice(text, &mut bytes).map(|()| Self(bytes))
     }
 }
 

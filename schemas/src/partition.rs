@@ -31,7 +31,6 @@ impl Layout {
         lane(blockchain, wallet, self.lanes)
     }
 
-    /// All lanes of a chain.
     pub fn lanes_of(&self, blockchain: Blockchain) -> impl Iterator<Item = Partition> + use<> {
         let first = blockchain.index() * self.lanes;
         (first..first + self.lanes).map(Partition)

@@ -37,7 +37,6 @@ pub use webhook::{Attempt, Delivery};
 
 /// A value of some topic.
 pub trait Record: Sized {
-    /// Its schema.
     const SCHEMA: SchemaName;
     /// The shape of the schema in serde's terms.
     type Wire: DeserializeOwned;

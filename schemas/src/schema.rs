@@ -6,23 +6,49 @@ use sha2::{Digest, Sha256};
 
 use crate::CodecError;
 
-/// The record types, one for each schema file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "each is documented in its schema file, which is its definition")]
-pub enum SchemaName {
-    ChainRecord,
-    OrderCommand,
-    DepositCommand,
-    Order,
-    Deposit,
-    Transfer,
-    MatchingEntry,
-    OrdersEntry,
-    Delivery,
-    Attempt,
-    ChainProgress,
-    Alert,
-    DeadLetter,
+/// Declares the record types, each with its files: `avro/<name>.avsc` is the text that records are
+/// written with, `released/<name>/<version>.avsc` those that were released, in their order. Released
+/// ones are never changed and never removed: somebody has bytes of each.
+macro_rules! schemas {
+    ($($name:ident = $file:literal released $($version:literal)+,)+) => {
+        /// The record types. Each is documented in its schema file, which is its definition.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum SchemaName { $($name,)+ }
+
+        impl SchemaName {
+            pub const ALL: [Self; [$($file),+].len()] = [$(Self::$name,)+];
+
+            const fn text(self) -> &'static str {
+                match self {
+                    $(Self::$name => include_str!(concat!("../avro/", $file, ".avsc")),)+
+                }
+            }
+
+            const fn released(self) -> &'static [&'static str] {
+                match self {
+                    $(Self::$name => &[$(
+                        include_str!(concat!("../released/", $file, "/", $version, ".avsc")),
+                    )+],)+
+                }
+            }
+        }
+    };
+}
+
+schemas! {
+    ChainRecord = "chain_record" released 1,
+    OrderCommand = "order_command" released 1,
+    DepositCommand = "deposit_command" released 1,
+    Order = "order" released 1,
+    Deposit = "deposit" released 1,
+    Transfer = "transfer" released 1,
+    MatchingEntry = "matching_entry" released 1,
+    OrdersEntry = "orders_entry" released 1,
+    Delivery = "delivery" released 1,
+    Attempt = "attempt" released 1,
+    ChainProgress = "chain_progress" released 1,
+    Alert = "alert" released 1,
+    DeadLetter = "dead_letter" released 1,
 }
 
 /// One version of one schema, as published.
@@ -48,61 +74,6 @@ pub(crate) struct Versions {
 }
 
 impl SchemaName {
-    pub const ALL: [Self; 13] = [
-        Self::ChainRecord,
-        Self::OrderCommand,
-        Self::DepositCommand,
-        Self::Order,
-        Self::Deposit,
-        Self::Transfer,
-        Self::MatchingEntry,
-        Self::OrdersEntry,
-        Self::Delivery,
-        Self::Attempt,
-        Self::ChainProgress,
-        Self::Alert,
-        Self::DeadLetter,
-    ];
-
-    /// The text that records are written with.
-    const fn text(self) -> &'static str {
-        match self {
-            Self::ChainRecord => include_str!("../avro/chain_record.avsc"),
-            Self::OrderCommand => include_str!("../avro/order_command.avsc"),
-            Self::DepositCommand => include_str!("../avro/deposit_command.avsc"),
-            Self::Order => include_str!("../avro/order.avsc"),
-            Self::Deposit => include_str!("../avro/deposit.avsc"),
-            Self::Transfer => include_str!("../avro/transfer.avsc"),
-            Self::MatchingEntry => include_str!("../avro/matching_entry.avsc"),
-            Self::OrdersEntry => include_str!("../avro/orders_entry.avsc"),
-            Self::Delivery => include_str!("../avro/delivery.avsc"),
-            Self::Attempt => include_str!("../avro/attempt.avsc"),
-            Self::ChainProgress => include_str!("../avro/chain_progress.avsc"),
-            Self::Alert => include_str!("../avro/alert.avsc"),
-            Self::DeadLetter => include_str!("../avro/dead_letter.avsc"),
-        }
-    }
-
-    /// The texts that were released, in their order: `released/<record>/<version>.avsc`. Never changed,
-    /// never removed: somebody has bytes of each.
-    const fn released(self) -> &'static [&'static str] {
-        match self {
-            Self::ChainRecord => &[include_str!("../released/chain_record/1.avsc")],
-            Self::OrderCommand => &[include_str!("../released/order_command/1.avsc")],
-            Self::DepositCommand => &[include_str!("../released/deposit_command/1.avsc")],
-            Self::Order => &[include_str!("../released/order/1.avsc")],
-            Self::Deposit => &[include_str!("../released/deposit/1.avsc")],
-            Self::Transfer => &[include_str!("../released/transfer/1.avsc")],
-            Self::MatchingEntry => &[include_str!("../released/matching_entry/1.avsc")],
-            Self::OrdersEntry => &[include_str!("../released/orders_entry/1.avsc")],
-            Self::Delivery => &[include_str!("../released/delivery/1.avsc")],
-            Self::Attempt => &[include_str!("../released/attempt/1.avsc")],
-            Self::ChainProgress => &[include_str!("../released/chain_progress/1.avsc")],
-            Self::Alert => &[include_str!("../released/alert/1.avsc")],
-            Self::DeadLetter => &[include_str!("../released/dead_letter/1.avsc")],
-        }
-    }
-
     /// The schema that records are written with.
     #[must_use]
     pub fn schema(self) -> &'static Schema {
@@ -155,7 +126,7 @@ impl Versions {
         &self.all[self.written]
     }
 
-    /// Those that are read and not written.
+    /// Those that are only read.
     pub(crate) fn others(&self) -> impl Iterator<Item = &Schema> {
         self.all.iter().filter(|schema| schema.id != self.written().id)
     }

@@ -8,7 +8,6 @@ use subtle::ConstantTimeEq;
 pub struct Secret(Vec<u8>);
 
 impl Secret {
-    /// Wraps the bytes of a secret.
     #[must_use]
     pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
         Self(bytes.into())

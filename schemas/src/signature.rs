@@ -22,7 +22,6 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
 /// Why a signature does not count. The cause is for the log: a caller gets one text for all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
-    /// Not `<timestamp>.<base64>`.
     #[error("signature header is not <timestamp>.<base64>")]
     Malformed,
     /// More than [`SIGNATURE_AGE_MAX`] away from now, or a link past its time.

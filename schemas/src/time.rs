@@ -17,7 +17,6 @@ pub struct UnixSeconds(pub i64);
 pub struct UnixMicros(pub i64);
 
 impl UnixMicros {
-    /// The second this instant lies in.
     #[must_use]
     pub fn seconds(self) -> UnixSeconds {
         UnixSeconds(self.0.div_euclid(1_000_000))
@@ -50,68 +49,22 @@ impl UnixMicros {
     }
 }
 
-/// Reads RFC 3339, in any offset, to the microsecond.
-impl std::str::FromStr for UnixMicros {
-    type Err = NotATime;
-
-    fn from_str(text: &str) -> Result<Self, NotATime> {
-        parse_rfc3339(text).ok_or(NotATime)
-    }
-}
-
-/// A text is not RFC 3339.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be a time such as 2026-09-21T14:13:32Z")]
 pub struct NotATime;
 
-fn parse_rfc3339(text: &str) -> Option<UnixMicros> {
-    let number = |range: std::ops::Range<usize>, of: std::ops::RangeInclusive<i64>| {
-        let digits = text.get(range)?;
-        let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
-        digits.parse().ok().filter(|number| is_number && of.contains(number))
-    };
-    let sign = |at: usize, of: &[u8]| text.as_bytes().get(at).filter(|byte| of.contains(byte));
-    let (year, month) = (number(0..4, 0..=9999)?, number(5..7, 1..=12)?);
-    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    let last = match month {
-        2 => 28 + i64::from(is_leap),
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
-    };
-    let day = number(8..10, 1..=last)?;
-    sign(4, b"-")?;
-    sign(7, b"-")?;
-    sign(10, b"Tt ")?;
-    let (hour, minute) = (number(11..13, 0..=23)?, number(14..16, 0..=59)?);
-    sign(13, b":")?;
-    sign(16, b":")?;
-    let second = number(17..19, 0..=59)?;
-    let (fraction, zone) = match text.get(19..)?.strip_prefix('.') {
-        Some(rest) => rest.split_at(rest.find(|c: char| !c.is_ascii_digit())?),
-        None => ("0", text.get(19..)?),
-    };
-    let micros: i64 = format!("{fraction:0<6}").get(..6)?.parse().ok()?;
-    let offset = match zone.as_bytes() {
-        b"Z" | b"z" => 0,
-        [b'+' | b'-', _, _, b':', _, _] => {
-            let at = text.len() - 5;
-            let minutes = number(at..at + 2, 0..=23)? * 60 + number(at + 3..at + 5, 0..=59)?;
-            if zone.starts_with('-') { -minutes } else { minutes }
-        }
-        _ => return None,
-    };
-    // Days from civil (proleptic Gregorian): the inverse of what `to_rfc3339` does.
-    let years = if month > 2 { year } else { year - 1 };
-    let (era, year_of_era) = (years.div_euclid(400), years.rem_euclid(400));
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    let days = era * 146_097 + day_of_era - 719_468;
-    let seconds = days * 86_400 + hour * 3600 + (minute - offset) * 60 + second;
-    Some(UnixMicros(seconds * 1_000_000 + micros))
+/// Reads RFC 3339, in any offset, to the microsecond; no leap second, which Unix time does not have.
+impl std::str::FromStr for UnixMicros {
+    type Err = NotATime;
+
+    fn from_str(text: &str) -> Result<Self, NotATime> {
+        let time = chrono::DateTime::parse_from_rfc3339(text).map_err(|_| NotATime)?;
+        let is_leap = time.timestamp_subsec_nanos() >= 1_000_000_000;
+        if is_leap { Err(NotATime) } else { Ok(Self(time.timestamp_micros())) }
+    }
 }
 
 impl UnixSeconds {
-    /// The first microsecond of this second.
     #[must_use]
     pub fn micros(self) -> UnixMicros {
         UnixMicros(self.0.saturating_mul(1_000_000))

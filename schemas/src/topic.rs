@@ -48,17 +48,16 @@ pub enum KeyKind {
     Order,
     /// The order's or transfer's id, hashed.
     Event,
-    /// The chain, one partition each.
     Chain,
-    /// One partition.
     Single,
 }
 
 /// What a topic forgets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cleanup {
-    /// Records older than this many hours.
-    Delete { hours: u32 },
+    Delete {
+        hours: u32,
+    },
     /// All but the last record of each key; an empty value removes the key.
     Compact,
 }
@@ -66,13 +65,11 @@ pub enum Cleanup {
 /// One row of the topic table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TopicSpec {
-    /// Name on the broker.
     pub name: &'static str,
     pub key: KeyKind,
     pub cleanup: Cleanup,
     /// The Avro record of its values; subject `<name>-value`.
     pub schema: SchemaName,
-    /// CloudEvents type.
     pub event_type: &'static str,
     /// Seconds a record waits before it is due, counted from its append time; 0 for most.
     pub delay_seconds: u32,
@@ -182,8 +179,8 @@ impl Topic {
             )
             .kept(Compact),
             Self::WebhooksDispatch => Row::delivery("webhooks.dispatch", 0),
-            Self::WebhooksRetry(level) => Row::delivery(level.topic_name(), level.delay_seconds()),
-            Self::WebhooksDefer(level) => Row::delivery(level.topic_name(), level.delay_seconds()),
+            Self::WebhooksRetry(level) => Row::delivery(level.as_str(), level.delay_seconds()),
+            Self::WebhooksDefer(level) => Row::delivery(level.as_str(), level.delay_seconds()),
             Self::WebhooksAttempts => {
                 Row::of("webhooks.attempts", Event, S::Attempt, "tidemark.webhook.attempt")
             }
@@ -200,7 +197,6 @@ impl Topic {
         }
     }
 
-    /// Name on the broker.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.spec().name
@@ -218,7 +214,6 @@ impl Topic {
         }
     }
 
-    /// All partitions of the topic in an installation.
     pub fn all_partitions(self, layout: &Layout) -> impl Iterator<Item = Partition> + use<> {
         (0..self.partitions(layout)).map(Partition)
     }

@@ -16,27 +16,20 @@ impl UnknownName {
     }
 }
 
-/// Declares an enum whose variants are words on the wire: text in JSON, Avro, SQL and metrics.
+/// Declares enums whose variants are words on the wire: text in JSON, Avro, SQL and metrics.
 macro_rules! vocabulary {
-    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal,)+ }) => {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal,)+ })+) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum $name { $($(#[$vdoc])* $variant,)+ }
 
         impl $name {
-            /// Every value, in the order of declaration.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
             /// The word on the wire.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word,)+ }
-            }
-        }
-
-        impl std::fmt::Display for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(self.as_str())
             }
         }
 
@@ -50,36 +43,23 @@ macro_rules! vocabulary {
             }
         }
 
-        impl serde::Serialize for $name {
-            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(self.as_str())
-            }
-        }
-
-        impl<'de> serde::Deserialize<'de> for $name {
-            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                crate::deserialize::from_text(deserializer, str::parse)
-            }
-        }
-    };
+        crate::scalar::text_scalar!($name, |word| word.as_str(), str::parse);
+    )+};
 }
 pub(crate) use vocabulary;
 
 vocabulary! {
-    /// Order status (spec 3.1).
+    /// spec 3.1
     OrderStatus {
         Pending = "pending",
-        /// One transfer, or an operator, paid it.
         Paid = "paid",
         /// Its time ran out unpaid.
         Expired = "expired",
         /// The customer gave up before paying.
         Cancelled = "cancelled",
     }
-}
 
-vocabulary! {
-    /// Transfer status (spec 3.2).
+    /// spec 3.2
     TransferStatus {
         /// Detected on-chain; not yet confirmed.
         WaitingForConfirmation = "waiting_for_confirmation",
@@ -92,10 +72,7 @@ vocabulary! {
         /// Confirmed and paid an order.
         Matched = "matched",
     }
-}
 
-vocabulary! {
-    /// Why a confirmed transfer pays no order.
     UnknownReason {
         /// Nothing at this wallet waits for this stablecoin, nor did recently.
         NoDeposit = "no_deposit",
@@ -110,10 +87,7 @@ vocabulary! {
         AlreadyPaid = "already_paid",
         OrderCancelled = "order_cancelled",
     }
-}
 
-vocabulary! {
-    /// What changed an order.
     OrderCause {
         Created = "created",
         /// A chain and stablecoin were chosen; a deposit was asked for.
@@ -133,7 +107,6 @@ vocabulary! {
         CandidateGone = "candidate_gone",
         /// Cancel came after a candidate transfer was seen.
         CancelRefused = "cancel_refused",
-        /// A transfer paid it.
         Paid = "paid",
         MarkedPaid = "marked_paid",
         /// An operator marked a paid order paid: nothing changed.
@@ -142,12 +115,8 @@ vocabulary! {
         Expired = "expired",
         Cancelled = "cancelled",
     }
-}
 
-vocabulary! {
-    /// Why a deposit stopped waiting.
     CloseReason {
-        /// Its transfer paid the order.
         Settled = "settled",
         /// The chain's time passed its deadline.
         Expired = "expired",
@@ -156,42 +125,30 @@ vocabulary! {
         OrderCancelled = "order_cancelled",
         OrderExpired = "order_expired",
     }
-}
 
-vocabulary! {
-    /// Why a deposit was not opened.
     RefusalReason {
         /// Every amount within the nudge limit is reserved at this wallet.
         AmountsTaken = "amounts_taken",
         /// The chain's time has passed the order's deadline.
         Expired = "expired",
     }
-}
 
-vocabulary! {
-    /// State of a deposit of an order.
     DepositState {
-        /// Asked for, not yet answered.
         Requested = "requested",
-        /// Waits for a transfer.
         Open = "open",
         /// Stopped waiting.
         Closed = "closed",
         /// No wallet took it.
         Refused = "refused",
     }
-}
 
-vocabulary! {
     /// The kinds of record on `transfers.raw`: see [`ChainBody`](crate::record::ChainBody).
     ChainRecordKind {
         Transfer = "transfer",
         Retract = "retract",
         Head = "head",
     }
-}
 
-vocabulary! {
     /// The kinds of command on `orders.commands`: see [`OrderCommandBody`](crate::record::OrderCommandBody).
     OrderCommandKind {
         Create = "create",
@@ -206,9 +163,7 @@ vocabulary! {
         Settle = "settle",
         Tick = "tick",
     }
-}
 
-vocabulary! {
     /// The kinds of command on `deposits.commands`: see [`DepositCommandBody`](crate::record::DepositCommandBody).
     DepositCommandKind {
         Open = "open",
@@ -216,24 +171,18 @@ vocabulary! {
         Settled = "settled",
         Refused = "refused",
     }
-}
 
-vocabulary! {
     /// Which event a webhook carries (spec 6.1, 6.2).
     DeliveryKind {
         OrderStatusChanged = "order_status_changed",
         UnknownTransfer = "unknown_transfer",
     }
-}
 
-vocabulary! {
     /// How one webhook attempt ended. Only `delivered` is success (spec 6.3.1).
     AttemptOutcome {
         /// HTTP 200.
         Delivered = "delivered",
-        /// Any other status.
         Status = "status",
-        /// No status in time.
         Timeout = "timeout",
         /// No connection: name, TCP or TLS.
         Connect = "connect",
@@ -242,9 +191,7 @@ vocabulary! {
         /// The connection broke, or what came back is not HTTP.
         Protocol = "protocol",
     }
-}
 
-vocabulary! {
     /// What needs an operator.
     AlertKind {
         /// A transfer that already counted as confirmed was orphaned by a deep reorganisation.
@@ -252,9 +199,7 @@ vocabulary! {
         /// A transfer surfaced after the chain's history before it had been closed.
         StaleTransfer = "stale_transfer",
     }
-}
 
-vocabulary! {
     /// The kinds of [`MatchingEntry`](crate::record::MatchingEntry).
     EntryKind {
         Lane = "lane",

@@ -6,32 +6,11 @@ use apache_avro::writer::datum::GenericDatumWriter;
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::record::{Alert, Order, example};
-
-/// What a function says of each example, whatever its type.
-macro_rules! each_example {
-    ($check:ident) => {
-        [
-            $check(&example::chain_record()),
-            $check(&example::chain_head()),
-            $check(&example::order_command()),
-            $check(&example::deposit_command()),
-            $check(&example::order()),
-            $check(&example::deposit()),
-            $check(&example::transfer()),
-            $check(&example::matching_entry()),
-            $check(&example::orders_entry()),
-            $check(&example::delivery()),
-            $check(&example::attempt()),
-            $check(&example::chain_progress()),
-            $check(&example::alert()),
-            $check(&example::dead_letter()),
-        ]
-    };
-}
+use crate::record::example::{self, each_example};
+use crate::record::{Alert, Order};
 
 #[test]
-fn bytes_that_are_not_the_record_are_told_apart() {
+fn bytes_that_are_no_record_have_their_own_errors() {
     let good = encode(&example::alert()).unwrap();
     assert!(matches!(decode::<Alert>(&good[..4]), Err(CodecError::Framing)));
     let mut magic = good.clone();
@@ -60,7 +39,7 @@ fn both_avro_libraries_have_the_same_bytes() {
 /// Damaged bytes are refused, or are some other record; nothing else happens.
 #[test]
 fn damaged_bytes_are_refused_or_another_record() {
-    fn check<R: Record + PartialEq + std::fmt::Debug>(record: &R) -> usize {
+    fn check<R: Record + PartialEq + std::fmt::Debug>(_: &str, record: &R) -> usize {
         let good = encode(record).unwrap();
         let mut refused = 0;
         let damaged = (HEADER_BYTES..good.len()).flat_map(|at| {
@@ -131,23 +110,23 @@ impl Cut {
         fields.filter(move |field| !here || field["name"] != self.field.as_str())
     }
 
-    fn schema(&self, schema: &Json, told: &mut BTreeSet<String>) -> Json {
+    fn schema(&self, schema: &Json, defined: &mut BTreeSet<String>) -> Json {
         match schema {
-            Json::String(name) if self.named.contains_key(name) && !told.contains(name) => {
-                self.schema(&self.named[name], told)
+            Json::String(name) if self.named.contains_key(name) && !defined.contains(name) => {
+                self.schema(&self.named[name], defined)
             }
-            Json::Array(parts) => parts.iter().map(|part| self.schema(part, told)).collect(),
+            Json::Array(parts) => parts.iter().map(|part| self.schema(part, defined)).collect(),
             Json::Object(_) if schema["type"] == "record" => {
                 let name = full_name(schema);
-                if !told.insert(name.clone()) {
+                if !defined.insert(name.clone()) {
                     return name.into();
                 }
-                let field = |field: &Json| json!({ "name": field["name"], "type": self.schema(&field["type"], told) });
+                let field = |field: &Json| json!({ "name": field["name"], "type": self.schema(&field["type"], defined) });
                 let fields: Vec<_> = self.kept(schema).map(field).collect();
                 json!({ "type": "record", "name": name, "fields": fields })
             }
             Json::Object(_) if schema["type"] == "array" => {
-                json!({ "type": "array", "items": self.schema(&schema["items"], told) })
+                json!({ "type": "array", "items": self.schema(&schema["items"], defined) })
             }
             other => other.clone(),
         }
@@ -234,7 +213,7 @@ fn old_bytes_are_read_with_a_new_schema_and_new_bytes_with_an_old_one() {
 /// types have the defaults that the schemas promise.
 #[test]
 fn what_a_version_may_lack_gets_its_default() {
-    fn check<R: Record + PartialEq + std::fmt::Debug>(record: &R) -> usize {
+    fn check<R: Record + PartialEq + std::fmt::Debug>(_: &str, record: &R) -> usize {
         let name = R::SCHEMA;
         let schema = parse(name.schema().text);
         let bytes = encode(record).unwrap();

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use super::plain_record;
 use crate::{AlertKind, Blockchain, OrderId, TransferId, UnixMicros};
 
-/// A record of `alerts`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alert {
     pub kind: AlertKind,

@@ -13,7 +13,6 @@ use crate::{
 pub struct Block {
     /// Height. Orders blocks; does not identify one.
     pub number: i64,
-    /// Hash. Identifies it.
     pub hash: BlockHash,
     pub timestamp: UnixSeconds,
 }
@@ -22,7 +21,6 @@ pub struct Block {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChainRecord {
     pub blockchain: Blockchain,
-    /// How often the chain had been rewound.
     pub epoch: Epoch,
     /// The transfer's block, or the head.
     pub block: Block,
@@ -33,7 +31,6 @@ pub struct ChainRecord {
 /// The kinds of [`ChainRecord`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChainBody {
-    /// A Transfer event to a configured wallet.
     Transfer(Observation),
     /// The same event, now orphaned: a full copy, so that a reader needs no memory.
     Retract(Observation),
@@ -41,18 +38,14 @@ pub enum ChainBody {
     Head(Head),
 }
 
-/// A Transfer event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
     #[serde(rename = "token")]
     pub stablecoin: Stablecoin,
-    /// The contract that emitted it.
     pub contract: Address,
     pub from_address: Address,
-    /// The configured wallet.
     pub to_address: Address,
     pub tx_hash: TxHash,
-    /// Position of the event in its block.
     pub log_index: i32,
     /// Position among the equal transfers of its transaction.
     pub ordinal: i32,
@@ -185,9 +178,7 @@ impl Record for ChainRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChainProgress {
     pub blockchain: Blockchain,
-    /// How often it was rewound.
     pub epoch: Epoch,
-    /// The last scanned block.
     pub head: Block,
     /// Height confirmed for the smallest amounts; -1 for none yet.
     pub confirmed: i64,

@@ -20,13 +20,10 @@ pub enum MatchingEntry {
 /// The lane's head and counters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaneEntry {
-    /// How often the chain was rewound.
     pub epoch: Epoch,
-    /// The last head; none before the first.
     pub head: Option<Block>,
     /// The chain does not go back below this height.
     pub finalized: i64,
-    /// Match window of the last head.
     pub match_window_seconds: i64,
     /// Ids given so far, one count for all three kinds.
     pub sequence: i64,

@@ -22,22 +22,17 @@ pub struct OrderCommand {
 /// The kinds of [`OrderCommand`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OrderCommandBody {
-    /// A merchant's new order.
     Create(CreateOrder),
-    /// The customer's choice of chain and stablecoin.
     ChoosePayment(PaymentRequest),
     /// The customer gives up.
     Cancel,
     /// An operator forces paid.
     MarkPaid,
-    /// A deposit is reserved.
     DepositOpened {
         slot: i32,
         deposit_id: DepositId,
-        /// What the customer pays.
         value: Amount,
     },
-    /// The wallet asked takes no deposit.
     DepositRefused {
         slot: i32,
         /// The wallet that refuses: a repeated refusal must not count for the next one asked.
@@ -48,7 +43,6 @@ pub enum OrderCommandBody {
         slot: i32,
         reason: CloseReason,
     },
-    /// A transfer that fits was seen.
     CandidateSeen {
         transfer_id: TransferId,
     },
@@ -65,10 +59,8 @@ pub enum OrderCommandBody {
 /// A merchant's new order (spec 4.1), validated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CreateOrder {
-    /// The merchant's own reference, as given.
     pub merchant_order_id: String,
     pub amount: Amount,
-    /// The same as the merchant wrote it.
     pub amount_text: String,
     pub webhook_url: String,
     /// Only transfers from this sender count, if set.
@@ -92,7 +84,6 @@ pub struct PaymentRequest {
     pub wallets: Vec<Address>,
     /// When the amount is reserved already: by how much to go up.
     pub nudge_step: Amount,
-    /// How far to go up at most.
     pub nudge_limit: Amount,
     /// How long, in seconds, a closed deposit keeps its amount for a late payer.
     pub late_window_seconds: u32,
@@ -143,14 +134,11 @@ pub enum DepositCommandBody {
     },
 }
 
-/// What to reserve.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenDeposit {
     #[serde(rename = "token")]
     pub stablecoin: Stablecoin,
-    /// The order's amount: the least to reserve.
     pub value: Amount,
-    /// The only sender that counts, if restricted.
     pub user_address: Option<Address>,
     /// Transfers in blocks from here on count.
     pub started_at: UnixSeconds,
@@ -162,7 +150,7 @@ pub struct OpenDeposit {
     pub skew_seconds: u32,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct DepositAnswer {
     slot: i32,
     deposit_id: Option<DepositId>,
@@ -194,77 +182,54 @@ impl Record for OrderCommand {
     fn to_wire(&self) -> impl Serialize {
         use OrderCommandBody as Body;
         use OrderCommandKind as Kind;
-        let mut wire = OrderCommandWire {
-            kind: Kind::Tick,
+        let none = DepositAnswer::default;
+        let (kind, create, payment, deposit, candidate_transfer_id, settle) = match &self.body {
+            Body::Create(create) => (Kind::Create, Some(create.clone()), None, None, None, None),
+            Body::ChoosePayment(payment) => {
+                (Kind::ChoosePayment, None, Some(payment.clone()), None, None, None)
+            }
+            Body::Cancel => (Kind::Cancel, None, None, None, None, None),
+            Body::MarkPaid => (Kind::MarkPaid, None, None, None, None, None),
+            Body::DepositOpened { slot, deposit_id, value } => {
+                let (deposit_id, value) = (Some(*deposit_id), Some(*value));
+                let answer = DepositAnswer { slot: *slot, deposit_id, value, ..none() };
+                (Kind::DepositOpened, None, None, Some(answer), None, None)
+            }
+            Body::DepositRefused { slot, wallet_address, reason } => {
+                let (wallet_address, refusal_reason) = (Some(*wallet_address), Some(*reason));
+                let answer =
+                    DepositAnswer { slot: *slot, wallet_address, refusal_reason, ..none() };
+                (Kind::DepositRefused, None, None, Some(answer), None, None)
+            }
+            Body::DepositClosed { slot, reason } => {
+                let answer = DepositAnswer { slot: *slot, close_reason: Some(*reason), ..none() };
+                (Kind::DepositClosed, None, None, Some(answer), None, None)
+            }
+            Body::CandidateSeen { transfer_id } => {
+                (Kind::CandidateSeen, None, None, None, Some(*transfer_id), None)
+            }
+            Body::CandidateGone { transfer_id } => {
+                (Kind::CandidateGone, None, None, None, Some(*transfer_id), None)
+            }
+            Body::Settle(settle) => (Kind::Settle, None, None, None, None, Some(*settle)),
+            Body::Tick => (Kind::Tick, None, None, None, None, None),
+        };
+        OrderCommandWire {
+            kind,
             order_id: self.order_id,
             command_id: self.command_id,
             issued_at: self.issued_at,
-            create: None,
-            payment: None,
-            deposit: None,
-            candidate_transfer_id: None,
-            settle: None,
-        };
-        let answer = |slot| DepositAnswer {
-            slot,
-            deposit_id: None,
-            value: None,
-            wallet_address: None,
-            refusal_reason: None,
-            close_reason: None,
-        };
-        match &self.body {
-            Body::Create(create) => {
-                wire.kind = Kind::Create;
-                wire.create = Some(create.clone());
-            }
-            Body::ChoosePayment(payment) => {
-                wire.kind = Kind::ChoosePayment;
-                wire.payment = Some(payment.clone());
-            }
-            Body::Cancel => wire.kind = Kind::Cancel,
-            Body::MarkPaid => wire.kind = Kind::MarkPaid,
-            Body::DepositOpened { slot, deposit_id, value } => {
-                wire.kind = Kind::DepositOpened;
-                wire.deposit = Some(DepositAnswer {
-                    deposit_id: Some(*deposit_id),
-                    value: Some(*value),
-                    ..answer(*slot)
-                });
-            }
-            Body::DepositRefused { slot, wallet_address, reason } => {
-                wire.kind = Kind::DepositRefused;
-                wire.deposit = Some(DepositAnswer {
-                    wallet_address: Some(*wallet_address),
-                    refusal_reason: Some(*reason),
-                    ..answer(*slot)
-                });
-            }
-            Body::DepositClosed { slot, reason } => {
-                wire.kind = Kind::DepositClosed;
-                wire.deposit = Some(DepositAnswer { close_reason: Some(*reason), ..answer(*slot) });
-            }
-            Body::CandidateSeen { transfer_id } => {
-                wire.kind = Kind::CandidateSeen;
-                wire.candidate_transfer_id = Some(*transfer_id);
-            }
-            Body::CandidateGone { transfer_id } => {
-                wire.kind = Kind::CandidateGone;
-                wire.candidate_transfer_id = Some(*transfer_id);
-            }
-            Body::Settle(settle) => {
-                wire.kind = Kind::Settle;
-                wire.settle = Some(*settle);
-            }
-            Body::Tick => {}
+            create,
+            payment,
+            deposit,
+            candidate_transfer_id,
+            settle,
         }
-        wire
     }
 
     fn from_wire(wire: OrderCommandWire) -> Result<Self, &'static str> {
         use OrderCommandBody as Body;
         use OrderCommandKind as Kind;
-        const INCOMPLETE: &str = "the part that its kind needs is missing";
         let candidate = wire.candidate_transfer_id;
         let answer = wire.deposit;
         let body = match wire.kind {
@@ -291,7 +256,7 @@ impl Record for OrderCommand {
             order_id: wire.order_id,
             command_id: wire.command_id,
             issued_at: wire.issued_at,
-            body: body.ok_or(INCOMPLETE)?,
+            body: body.ok_or("the part that its kind needs is missing")?,
         })
     }
 }

@@ -21,7 +21,6 @@ pub struct Deposit {
     pub blockchain: Blockchain,
     #[serde(rename = "token")]
     pub stablecoin: Stablecoin,
-    /// The only sender that counts, if restricted.
     pub user_address: Option<Address>,
     pub wallet_address: Address,
     /// What the customer pays, exactly.

@@ -41,8 +41,6 @@ fn observation() -> Observation {
     }
 }
 
-/// An example [`ChainRecord`].
-#[must_use]
 pub fn chain_record() -> ChainRecord {
     ChainRecord {
         blockchain: Blockchain::Eth,
@@ -53,8 +51,6 @@ pub fn chain_record() -> ChainRecord {
     }
 }
 
-/// An example head.
-#[must_use]
 pub fn chain_head() -> ChainRecord {
     let confirmed = vec![
         ConfirmedTier { below: Some(amount(100_000)), number: 20_999_988 },
@@ -76,8 +72,6 @@ fn payment() -> PaymentRequest {
     }
 }
 
-/// An example [`OrderCommand`].
-#[must_use]
 pub fn order_command() -> OrderCommand {
     OrderCommand {
         order_id: order_id(),
@@ -97,8 +91,6 @@ pub fn order_command() -> OrderCommand {
     }
 }
 
-/// An example [`DepositCommand`].
-#[must_use]
 pub fn deposit_command() -> DepositCommand {
     DepositCommand {
         order_id: order_id(),
@@ -120,8 +112,6 @@ pub fn deposit_command() -> DepositCommand {
     }
 }
 
-/// An example [`Order`].
-#[must_use]
 pub fn order() -> Order {
     Order {
         order_id: order_id(),
@@ -155,8 +145,6 @@ pub fn order() -> Order {
     }
 }
 
-/// An example [`Deposit`].
-#[must_use]
 pub fn deposit() -> Deposit {
     Deposit {
         deposit_id: DepositId(1),
@@ -176,8 +164,6 @@ pub fn deposit() -> Deposit {
     }
 }
 
-/// An example [`Transfer`].
-#[must_use]
 pub fn transfer() -> Transfer {
     Transfer {
         transfer_id: TransferId(7),
@@ -197,8 +183,6 @@ pub fn transfer() -> Transfer {
     }
 }
 
-/// An example [`MatchingEntry`].
-#[must_use]
 pub fn matching_entry() -> MatchingEntry {
     MatchingEntry::Transfer(TransferEntry {
         transfer: transfer(),
@@ -210,8 +194,6 @@ pub fn matching_entry() -> MatchingEntry {
     })
 }
 
-/// An example [`OrdersEntry`].
-#[must_use]
 pub fn orders_entry() -> OrdersEntry {
     OrdersEntry {
         order: order(),
@@ -219,8 +201,6 @@ pub fn orders_entry() -> OrdersEntry {
     }
 }
 
-/// An example [`Delivery`].
-#[must_use]
 pub fn delivery() -> Delivery {
     Delivery {
         event_id: "orders/3/128".into(),
@@ -235,8 +215,6 @@ pub fn delivery() -> Delivery {
     }
 }
 
-/// An example [`Attempt`].
-#[must_use]
 pub fn attempt() -> Attempt {
     Attempt {
         event_id: "orders/3/128".into(),
@@ -252,8 +230,6 @@ pub fn attempt() -> Attempt {
     }
 }
 
-/// An example [`ChainProgress`].
-#[must_use]
 pub fn chain_progress() -> ChainProgress {
     ChainProgress {
         blockchain: Blockchain::Eth,
@@ -265,8 +241,6 @@ pub fn chain_progress() -> ChainProgress {
     }
 }
 
-/// An example [`Alert`].
-#[must_use]
 pub fn alert() -> Alert {
     Alert {
         kind: AlertKind::ConfirmedTransferRetracted,
@@ -278,8 +252,6 @@ pub fn alert() -> Alert {
     }
 }
 
-/// An example [`DeadLetter`].
-#[must_use]
 pub fn dead_letter() -> DeadLetter {
     DeadLetter {
         topic: "transfers.raw".into(),
@@ -293,27 +265,39 @@ pub fn dead_letter() -> DeadLetter {
     }
 }
 
+/// What a function returns for each example with its name, whatever the record's type.
+macro_rules! each_example {
+    ($visit:ident) => {
+        [
+            $visit("chain_record", &$crate::record::example::chain_record()),
+            $visit("chain_head", &$crate::record::example::chain_head()),
+            $visit("order_command", &$crate::record::example::order_command()),
+            $visit("deposit_command", &$crate::record::example::deposit_command()),
+            $visit("order", &$crate::record::example::order()),
+            $visit("deposit", &$crate::record::example::deposit()),
+            $visit("transfer", &$crate::record::example::transfer()),
+            $visit("matching_entry", &$crate::record::example::matching_entry()),
+            $visit("orders_entry", &$crate::record::example::orders_entry()),
+            $visit("delivery", &$crate::record::example::delivery()),
+            $visit("attempt", &$crate::record::example::attempt()),
+            $visit("chain_progress", &$crate::record::example::chain_progress()),
+            $visit("alert", &$crate::record::example::alert()),
+            $visit("dead_letter", &$crate::record::example::dead_letter()),
+        ]
+    };
+}
+#[cfg(test)]
+pub(crate) use each_example;
+
 /// Every example as a value of a topic. A schema whose records have several kinds comes more than once.
 ///
 /// # Errors
 /// As [`encode`], never in practice: every example fits its schema.
 pub fn values() -> Result<Vec<(SchemaName, Vec<u8>)>, CodecError> {
-    Ok(vec![
-        (SchemaName::ChainRecord, encode(&chain_record())?),
-        (SchemaName::ChainRecord, encode(&chain_head())?),
-        (SchemaName::OrderCommand, encode(&order_command())?),
-        (SchemaName::DepositCommand, encode(&deposit_command())?),
-        (SchemaName::Order, encode(&order())?),
-        (SchemaName::Deposit, encode(&deposit())?),
-        (SchemaName::Transfer, encode(&transfer())?),
-        (SchemaName::MatchingEntry, encode(&matching_entry())?),
-        (SchemaName::OrdersEntry, encode(&orders_entry())?),
-        (SchemaName::Delivery, encode(&delivery())?),
-        (SchemaName::Attempt, encode(&attempt())?),
-        (SchemaName::ChainProgress, encode(&chain_progress())?),
-        (SchemaName::Alert, encode(&alert())?),
-        (SchemaName::DeadLetter, encode(&dead_letter())?),
-    ])
+    fn value<R: Record>(_: &str, record: &R) -> Result<(SchemaName, Vec<u8>), CodecError> {
+        Ok((R::SCHEMA, encode(record)?))
+    }
+    each_example!(value).into_iter().collect()
 }
 
 #[cfg(test)]
@@ -340,60 +324,8 @@ mod tests {
     }
 
     #[test]
-    fn golden_chain_record() {
-        check("chain_record", &chain_record());
-    }
-    #[test]
-    fn golden_chain_head() {
-        check("chain_head", &chain_head());
-    }
-    #[test]
-    fn golden_order_command() {
-        check("order_command", &order_command());
-    }
-    #[test]
-    fn golden_deposit_command() {
-        check("deposit_command", &deposit_command());
-    }
-    #[test]
-    fn golden_order() {
-        check("order", &order());
-    }
-    #[test]
-    fn golden_deposit() {
-        check("deposit", &deposit());
-    }
-    #[test]
-    fn golden_transfer() {
-        check("transfer", &transfer());
-    }
-    #[test]
-    fn golden_matching_entry() {
-        check("matching_entry", &matching_entry());
-    }
-    #[test]
-    fn golden_orders_entry() {
-        check("orders_entry", &orders_entry());
-    }
-    #[test]
-    fn golden_delivery() {
-        check("delivery", &delivery());
-    }
-    #[test]
-    fn golden_attempt() {
-        check("attempt", &attempt());
-    }
-    #[test]
-    fn golden_chain_progress() {
-        check("chain_progress", &chain_progress());
-    }
-    #[test]
-    fn golden_alert() {
-        check("alert", &alert());
-    }
-    #[test]
-    fn golden_dead_letter() {
-        check("dead_letter", &dead_letter());
+    fn golden_files_hold_the_examples() {
+        each_example!(check);
     }
 
     /// Every kind of command goes through its schema unchanged.

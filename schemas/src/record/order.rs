@@ -22,7 +22,6 @@ pub struct Order {
     pub status: OrderStatus,
     /// Whether this change moved the status: then a webhook is due (spec 6.1).
     pub status_changed: bool,
-    /// The merchant's own reference, as given.
     pub merchant_order_id: String,
     pub amount: Amount,
     /// The amount as the merchant wrote it; this is what is shown.
@@ -75,7 +74,6 @@ impl Order {
     }
 }
 
-/// A deposit as its order knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderDeposit {
     /// Position among the order's deposits, from 0.

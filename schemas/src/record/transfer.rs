@@ -20,14 +20,10 @@ pub struct Transfer {
     pub block: Block,
     pub observation: Observation,
     pub value_text: String,
-    /// Whether the required confirmations were reached.
     pub blockchain_confirmed: bool,
-    /// When it was first seen.
     pub created_at: UnixSeconds,
     pub status: TransferStatus,
-    /// The fulfillment, when matched.
     pub fulfillment_id: Option<FulfillmentId>,
-    /// The order it paid, when matched.
     pub order_id: Option<OrderId>,
     /// The deposit it fits.
     pub deposit_id: Option<DepositId>,

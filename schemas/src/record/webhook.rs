@@ -14,7 +14,6 @@ pub struct Delivery {
     pub order_id: Option<OrderId>,
     pub transfer_id: Option<TransferId>,
     pub url: String,
-    /// The exact JSON to send.
     pub body: String,
     /// The number of the next attempt, from 1.
     pub attempt: i32,
@@ -47,7 +46,6 @@ pub struct Attempt {
     pub manual: bool,
     pub attempted_at: UnixMicros,
     pub outcome: AttemptOutcome,
-    /// The status, if there was an answer.
     pub http_status: Option<i32>,
     pub duration_ms: i64,
 }

@@ -1,71 +1,45 @@
 //! How long a webhook waits: one topic for each delay, so that none waits behind a later one.
 
-/// The wait after a failed attempt (spec 6.3.3, counted as `docs/decisions/0002` says): one second after
-/// the first, doubled after each further one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RetryLevel(u8);
+use crate::vocabulary::vocabulary;
+
+vocabulary! {
+    /// The wait after a failed attempt (spec 6.3.3, counted as `docs/decisions/0002` says), by the name
+    /// of its topic: one second after the first, doubled after each further one.
+    RetryLevel {
+        S1 = "webhooks.retry.1s",
+        S2 = "webhooks.retry.2s",
+        S4 = "webhooks.retry.4s",
+        S8 = "webhooks.retry.8s",
+        S16 = "webhooks.retry.16s",
+        S32 = "webhooks.retry.32s",
+        S64 = "webhooks.retry.64s",
+        S128 = "webhooks.retry.128s",
+        S256 = "webhooks.retry.256s",
+        S512 = "webhooks.retry.512s",
+        S1024 = "webhooks.retry.1024s",
+    }
+
+    /// The wait for a receiver that is busy, which is not an attempt, by the name of its topic.
+    DeferLevel {
+        /// A webhook that did not wait for its receiver before.
+        First = "webhooks.defer.5s",
+        Further = "webhooks.defer.60s",
+    }
+}
 
 impl RetryLevel {
-    /// The first one to the last one.
-    pub const ALL: [Self; 11] = [
-        Self(0),
-        Self(1),
-        Self(2),
-        Self(3),
-        Self(4),
-        Self(5),
-        Self(6),
-        Self(7),
-        Self(8),
-        Self(9),
-        Self(10),
-    ];
-    const TOPICS: [&str; Self::ALL.len()] = [
-        "webhooks.retry.1s",
-        "webhooks.retry.2s",
-        "webhooks.retry.4s",
-        "webhooks.retry.8s",
-        "webhooks.retry.16s",
-        "webhooks.retry.32s",
-        "webhooks.retry.64s",
-        "webhooks.retry.128s",
-        "webhooks.retry.256s",
-        "webhooks.retry.512s",
-        "webhooks.retry.1024s",
-    ];
-
     /// The wait after failed attempt `number`, counted from 1; none after the last attempt.
     #[must_use]
     pub fn after(number: i32) -> Option<Self> {
         Self::ALL.get(usize::try_from(number.checked_sub(1)?).ok()?).copied()
     }
 
-    pub(super) const fn topic_name(self) -> &'static str {
-        Self::TOPICS[self.0 as usize]
-    }
-
     pub(super) const fn delay_seconds(self) -> u32 {
-        1 << self.0
+        1 << self as u32
     }
-}
-
-/// The wait for a receiver that is busy, which is not an attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum DeferLevel {
-    /// A webhook that did not wait for its receiver before.
-    First,
-    /// One that did.
-    Further,
 }
 
 impl DeferLevel {
-    pub(super) const fn topic_name(self) -> &'static str {
-        match self {
-            Self::First => "webhooks.defer.5s",
-            Self::Further => "webhooks.defer.60s",
-        }
-    }
-
     pub(super) const fn delay_seconds(self) -> u32 {
         match self {
             Self::First => 5,
@@ -81,7 +55,7 @@ mod tests {
 
     #[test]
     fn retries_double_from_one_second() {
-        for (number, level) in (1..).zip(RetryLevel::ALL) {
+        for (number, level) in (1..).zip(RetryLevel::ALL.iter().copied()) {
             let spec = Topic::WebhooksRetry(level).spec();
             assert_eq!(RetryLevel::after(number), Some(level));
             assert_eq!(spec.delay_seconds, 1 << (number - 1));

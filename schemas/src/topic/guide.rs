@@ -21,7 +21,6 @@ vocabulary! {
 /// A topic as documents describe it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Guide {
-    /// What its records say, in a sentence.
     pub summary: &'static str,
     /// What the key is, in words.
     pub key: &'static str,
@@ -61,7 +60,6 @@ const fn delivery(summary: &'static str, writers: &'static [Stage]) -> Guide {
 }
 
 impl Topic {
-    /// What this topic is for.
     #[must_use]
     #[expect(clippy::too_many_lines, reason = "a table, one row for each topic")]
     pub const fn guide(self) -> Guide {

@@ -1,11 +1,37 @@
-//! Values that travel as text or bytes, read where they lie: no copy is made to parse one.
+//! Values that travel as one text or one byte string, read where they lie: no copy is made to parse
+//! one.
 
 use std::fmt;
 
 use serde::Deserializer;
 use serde::de::{Error, Visitor};
 
-/// Reads a value from its text.
+/// Display and serde for a type that is written as `$text` of a value and read by `$read`.
+macro_rules! text_scalar {
+    ($name:ident, |$value:ident| $text:expr, $read:expr) => {
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let $value = self;
+                f.write_str($text)
+            }
+        }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let $value = self;
+                serializer.serialize_str($text)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                crate::scalar::from_text(deserializer, $read)
+            }
+        }
+    };
+}
+pub(crate) use text_scalar;
+
 pub(crate) fn from_text<'de, T, E: fmt::Display, D: Deserializer<'de>>(
     deserializer: D,
     parse: fn(&str) -> Result<T, E>,
