@@ -16,7 +16,7 @@ use schemas::{Headers, Layout, Partition, Secret, Topic};
 use testkit::harness::free_port;
 use testkit::log_suite::{LAYOUT, on_kafka};
 use testkit::restarts;
-use xtask::Kafka;
+use xtask::kafka;
 
 /// Longer than anything that is waited for takes.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -229,7 +229,7 @@ fn a_broker_with_tls_and_a_password_is_used_and_a_wrong_password_is_told() {
     );
     let user = format!("SCRAM-SHA-256=[name={USER},password={PASSWORD}]");
     let arguments = ["--add-scram", user.as_str()];
-    let started = Kafka::start_formatted(&kafka_lib(), dir.path(), &properties, &arguments);
+    let started = kafka::start_formatted(&kafka_lib(), dir.path(), &properties, &arguments);
     let _broker = started.unwrap();
     let with_password = |password: &str| KafkaConfig {
         security: KafkaSecurity {

@@ -10,7 +10,7 @@ use testkit::harness::{
     Anvil, Chain, Client, Cluster, Installation, MERCHANT_SECRET, Merchant, eventually,
     signature_holds,
 };
-use xtask::{Cassandra, Kafka};
+use xtask::{cassandra, kafka};
 
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
 /// Longer than `log.session_timeout`, `log.transaction_timeout`, and the silence that a member may keep.
@@ -93,9 +93,9 @@ async fn an_installation_waits_for_its_log_and_its_tables() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let mut kafka =
-        Kafka::start(&lib("TIDEMARK_TEST_KAFKA_LIB"), &at("kafka"), "").expect("a broker");
+        kafka::start(&lib("TIDEMARK_TEST_KAFKA_LIB"), &at("kafka"), "").expect("a broker");
     let mut cql =
-        Cassandra::start_durable(&lib("TIDEMARK_TEST_CASSANDRA_LIB"), &at("cql")).expect("a node");
+        cassandra::start_durable(&lib("TIDEMARK_TEST_CASSANDRA_LIB"), &at("cql")).expect("a node");
     let (anvil, merchant) = (Anvil::start().await, Merchant::start().await);
     let chain = Chain {
         blockchain: "eth",
@@ -103,7 +103,7 @@ async fn an_installation_waits_for_its_log_and_its_tables() {
         wallet: WALLET,
         more: "confirmations = 3".to_owned(),
     };
-    let servers = (kafka.brokers(), cql.node());
+    let servers = (kafka.address(), cql.address());
     let servers = (servers.0.as_str(), servers.1.as_str());
     let installation = Installation::on(servers, dir.path(), &[chain], merchant.url(), "");
     let cluster = Cluster::run(installation).await;

@@ -14,7 +14,7 @@ use log::{
     WorkerSpec,
 };
 use schemas::{Headers, Partition, Topic};
-use xtask::Kafka;
+use xtask::kafka;
 
 use crate::log_suite::{LAYOUT, on_kafka};
 
@@ -98,8 +98,8 @@ struct Load {
 /// If a step is missing or there twice, or if no step is made any more.
 pub fn run(lib: &Path, restarts: usize, mut report: impl FnMut(usize, Duration)) -> Outcome {
     let dir = tempfile::tempdir().expect("a folder");
-    let mut broker = Kafka::start(lib, dir.path(), "").expect("a broker");
-    let config = on_kafka::config(&broker.brokers());
+    let mut broker = kafka::start(lib, dir.path(), "").expect("a broker");
+    let config = on_kafka::config(&broker.address());
     let topics = [INPUT, OUTPUT, WRITTEN[0], WRITTEN[1]].map(|of| of.topic);
     admin::create_some(&config, &LAYOUT, &topics).expect("topics");
     let trap = Arc::new(Trap { awaited: Mutex::default() });

@@ -12,7 +12,7 @@ use testkit::harness::eventually;
 use testkit::keyspace;
 use testkit::store_suite::Tables;
 use uuid::Uuid;
-use xtask::Cassandra;
+use xtask::cassandra;
 
 const PAGE: Page = Page { limit: 10, offset: 0 };
 
@@ -96,8 +96,8 @@ async fn a_server_that_is_away_is_waited_for() {
         .map(PathBuf::from)
         .expect("TIDEMARK_TEST_CASSANDRA_LIB is not set: run the tests by `cargo xtask test`");
     let dir = tempfile::tempdir().unwrap();
-    let mut server = Cassandra::start_durable(&lib, dir.path()).unwrap();
-    let config = keyspace::config(server.node(), "outage".into());
+    let mut server = cassandra::start_durable(&lib, dir.path()).unwrap();
+    let config = keyspace::config(server.address(), "outage".into());
     migrate(&config).await.unwrap();
     let store = CqlStore::open(&config).await.unwrap();
     let transfer = |number: i64| {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use xtask::Kafka;
+use xtask::{Server, kafka};
 
 use crate::child::{MATCHING, ORDERS};
 use crate::installation::{Installation, ProcessId};
@@ -11,7 +11,7 @@ use crate::town::{Town, first_of, has_taken};
 impl Town {
     /// The broker is killed while a processor is in a step, and started again. Nobody trades meanwhile:
     /// what the shop writes would wait, too.
-    fn lose(&mut self, broker: &mut Kafka, group: &str, point: &str) {
+    fn lose(&mut self, broker: &mut Server, group: &str, point: &str) {
         let victim = if group == MATCHING { self.a } else { self.b };
         self.hold_at(victim, group, point, 2);
         let told = self.place.told_by(victim);
@@ -47,8 +47,8 @@ fn a_broker_that_dies_in_a_transaction_loses_and_doubles_nothing() {
         .map(PathBuf::from)
         .expect("TIDEMARK_TEST_KAFKA_LIB is not set: run the tests by `cargo xtask test`");
     let dir = tempfile::tempdir().unwrap();
-    let mut broker = Kafka::start(&lib, dir.path(), "").unwrap();
-    let mut town = Town::new(&broker.brokers());
+    let mut broker = kafka::start(&lib, dir.path(), "").unwrap();
+    let mut town = Town::new(&broker.address());
     for (group, point) in
         [(MATCHING, "AfterSend"), (ORDERS, "AfterOffsets"), (MATCHING, "BeforeCommit")]
     {

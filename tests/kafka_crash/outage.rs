@@ -15,7 +15,7 @@ use store::cql::{CqlStore, migrate};
 use testkit::dump::{Dump, assert_same, dump};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
-use xtask::Cassandra;
+use xtask::{Server, cassandra};
 
 use crate::shared_broker;
 use crate::town::Town;
@@ -102,9 +102,9 @@ impl Projectors {
     }
 }
 
-fn tables(server: &Cassandra, keyspace: &str, runtime: &Runtime) -> Arc<dyn Store> {
+fn tables(server: &Server, keyspace: &str, runtime: &Runtime) -> Arc<dyn Store> {
     let config = CqlConfig {
-        nodes: vec![server.node()],
+        nodes: vec![server.address()],
         keyspace: keyspace.to_owned(),
         replication: 1,
         datacenter: None,
@@ -126,7 +126,7 @@ fn tables_are_right_after_their_server_was_away_for_a_minute() {
         .expect("TIDEMARK_TEST_CASSANDRA_LIB is not set: run the tests by `cargo xtask test`");
     let dir = tempfile::tempdir().unwrap();
     // Alone, it must not forget what it acknowledged.
-    let mut server = Cassandra::start_durable(&lib, dir.path()).unwrap();
+    let mut server = cassandra::start_durable(&lib, dir.path()).unwrap();
     let runtime = Runtime::new().unwrap();
     let store = tables(&server, "kept", &runtime);
     let mut town = Town::new(&shared_broker());
@@ -153,7 +153,7 @@ fn tables_are_right_after_their_server_was_away_for_a_minute() {
     let scratch = tables(&server, "scratch", &runtime);
     projector::rebuild(&*log, &*scratch, runtime.handle()).unwrap();
     let [kept, scratch] = ["kept", "scratch"]
-        .map(|keyspace| -> Dump { runtime.block_on(dump(&server.node(), keyspace)) });
+        .map(|keyspace| -> Dump { runtime.block_on(dump(&server.address(), keyspace)) });
     for (table, rows) in [("orders", 300), ("transfers", 100), ("deposits_open", 10)] {
         assert!(kept[table].len() > rows, "{table} has {} rows", kept[table].len());
     }

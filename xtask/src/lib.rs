@@ -2,13 +2,12 @@
 //!
 //! Each ends with the value that was returned for it, and with the process that started it.
 
-mod cassandra;
+pub mod cassandra;
 mod guard;
-mod kafka;
+pub mod kafka;
 mod port;
-mod process;
+mod server;
 
-pub use cassandra::Cassandra;
 pub use guard::Guard;
-pub use kafka::Kafka;
 pub use port::free_port;
+pub use server::Server;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
-use xtask::{Cassandra, Kafka};
+use xtask::{Server, cassandra, kafka};
 
 use crate::fetch::{self, CASSANDRA_LIB, KAFKA_LIB, Variables};
 use crate::shell::{print, say};
@@ -66,8 +66,8 @@ fn remove_unused(folder: &Path) {
 /// Servers that tests share. They end with this value.
 #[derive(Debug)]
 pub(crate) struct Running {
-    kafka: Kafka,
-    cassandra: Cassandra,
+    kafka: Server,
+    cassandra: Server,
 }
 
 impl Running {
@@ -77,12 +77,12 @@ impl Running {
             let found = fetched.iter().find(|(variable, _)| *variable == name);
             found.map(|(_, path)| PathBuf::from(path)).context("it was fetched")
         };
-        let (kafka, cassandra) = (lib(KAFKA_LIB)?, lib(CASSANDRA_LIB)?);
+        let (of_kafka, of_cassandra) = (lib(KAFKA_LIB)?, lib(CASSANDRA_LIB)?);
         say("$ starting Kafka and Cassandra");
         std::thread::scope(|threads| {
             let path = folder.path();
-            let starting = threads.spawn(|| Kafka::start(&kafka, &path.join("kafka"), ""));
-            let cassandra = Cassandra::start(&cassandra, &path.join("cassandra"))?;
+            let starting = threads.spawn(|| kafka::start(&of_kafka, &path.join("kafka"), ""));
+            let cassandra = cassandra::start(&of_cassandra, &path.join("cassandra"))?;
             let kafka = starting.join().map_err(|_| anyhow!("the start of Kafka panicked"))??;
             Ok(Self { kafka, cassandra })
         })
@@ -91,8 +91,8 @@ impl Running {
     /// Where they listen.
     pub(crate) fn variables(&self) -> Variables {
         vec![
-            ("TIDEMARK_TEST_KAFKA", self.kafka.brokers()),
-            ("TIDEMARK_TEST_CQL", self.cassandra.node()),
+            ("TIDEMARK_TEST_KAFKA", self.kafka.address()),
+            ("TIDEMARK_TEST_CQL", self.cassandra.address()),
         ]
     }
 }

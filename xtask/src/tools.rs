@@ -28,7 +28,6 @@ struct Tool {
     kit: Kit,
 }
 
-const JAVA_MIN: u32 = 17;
 const JDK: &str = "openjdk-17-jdk-headless";
 
 const TOOLS: [Tool; 15] = [
@@ -36,33 +35,22 @@ const TOOLS: [Tool; 15] = [
     tool("c++", &["c++", "--version"], "build-essential", Kit::Build),
     tool("make", &["make", "--version"], "build-essential", Kit::Build),
     tool("pkg-config", &["pkg-config", "--version"], "pkg-config", Kit::Build),
-    tool(
-        "the headers of OpenSSL",
-        &["pkg-config", "--exists", "openssl"],
-        "libssl-dev",
-        Kit::Build,
-    ),
-    tool("the headers of zlib", &["pkg-config", "--exists", "zlib"], "zlib1g-dev", Kit::Build),
+    tool("OpenSSL's headers", &["pkg-config", "--exists", "openssl"], "libssl-dev", Kit::Build),
+    tool("zlib's headers", &["pkg-config", "--exists", "zlib"], "zlib1g-dev", Kit::Build),
     tool("git", &["git", "--version"], "git", Kit::Build),
     tool("kill", &["kill", "-l"], "procps", Kit::Build),
-    Tool {
-        version_min: Some(JAVA_MIN),
-        ..tool("java 17 or later", &["java", "--version"], JDK, Kit::Services)
-    },
-    Tool {
-        version_min: Some(JAVA_MIN),
-        ..tool("javac 17 or later", &["javac", "--version"], JDK, Kit::Services)
-    },
-    tool("keytool", &["keytool", "-help"], JDK, Kit::Services),
-    tool("mvn", &["mvn", "--version"], "maven", Kit::Services),
-    tool("node", &["node", "--version"], "nodejs", Kit::Services),
-    tool("npm", &["npm", "--version"], "npm", Kit::Services),
     tool(
         "python3 with venv",
         &["python3", "-c", "import ensurepip, venv"],
         "python3-venv",
         Kit::Check,
     ),
+    tool("java", &["java", "--version"], JDK, Kit::Services).at_least(17),
+    tool("javac", &["javac", "--version"], JDK, Kit::Services).at_least(17),
+    tool("keytool", &["keytool", "-help"], JDK, Kit::Services),
+    tool("mvn", &["mvn", "--version"], "maven", Kit::Services),
+    tool("node", &["node", "--version"], "nodejs", Kit::Services),
+    tool("npm", &["npm", "--version"], "npm", Kit::Services),
 ];
 
 const fn tool(
@@ -75,6 +63,10 @@ const fn tool(
 }
 
 impl Tool {
+    const fn at_least(self, version: u32) -> Self {
+        Self { version_min: Some(version), ..self }
+    }
+
     /// Why it cannot be used; `None` if it can.
     fn flaw(&self) -> Option<String> {
         let (program, arguments) = self.command.split_first()?;
@@ -87,7 +79,8 @@ impl Tool {
         let printed = String::from_utf8_lossy(&output.stdout);
         let found = first_number(&printed);
         (found.is_none_or(|found| found < minimum)).then(|| {
-            format!("`{}` says {}", self.text(), printed.lines().next().unwrap_or("nothing"))
+            let version = printed.lines().next().unwrap_or("nothing");
+            format!("`{}` prints {version}, not {minimum} or later", self.text())
         })
     }
 
@@ -146,10 +139,7 @@ mod tests {
         assert!(absent.flaw().is_some());
         let fails = tool("fails", &["sh", "-c", "exit 3"], "none", Kit::Build);
         assert!(fails.flaw().is_some_and(|flaw| flaw.contains("exit status: 3")));
-        let old = Tool {
-            version_min: Some(17),
-            ..tool("old", &["sh", "-c", "echo java 11.0.2"], "none", Kit::Build)
-        };
+        let old = tool("old", &["sh", "-c", "echo java 11.0.2"], "none", Kit::Build).at_least(17);
         assert!(old.flaw().is_some_and(|flaw| flaw.contains("java 11.0.2")));
     }
 }

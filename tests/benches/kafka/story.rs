@@ -87,8 +87,8 @@ struct Stage {
 pub(crate) async fn tell() {
     let dir = tempfile::tempdir().expect("a folder");
     let lib = broker::folder("TIDEMARK_TEST_KAFKA_LIB");
-    let kafka = xtask::Kafka::start(&lib, &dir.path().join("kafka"), "").expect("a broker");
-    let stage = Stage { brokers: kafka.brokers(), size: Size::read(), dir };
+    let kafka = xtask::kafka::start(&lib, &dir.path().join("kafka"), "").expect("a broker");
+    let stage = Stage { brokers: kafka.address(), size: Size::read(), dir };
     println!(
         "kafka: one broker, the workers and what feeds them on the same cores; {} of 8 lanes in use",
         CHAINS.len()
@@ -186,10 +186,10 @@ impl Stage {
         let report = self.project(ours, "sqlite.", std::sync::Arc::new(store)).await;
         told("projector on SQLite", &report);
         let lib = broker::folder("TIDEMARK_TEST_CASSANDRA_LIB");
-        let node = xtask::Cassandra::start(&lib, &self.dir.path().join("cassandra"));
+        let node = xtask::cassandra::start(&lib, &self.dir.path().join("cassandra"));
         let node = node.expect("a node");
         let config = CqlConfig {
-            nodes: vec![node.node()],
+            nodes: vec![node.address()],
             keyspace: "bench".to_owned(),
             replication: 1,
             datacenter: None,

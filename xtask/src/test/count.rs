@@ -16,18 +16,9 @@ impl Counts {
     /// binary printed. `None` if there is none: it ended before its tests.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let line = text.lines().rev().find_map(|line| line.strip_prefix("test result: "))?;
-        let mut counts = Self::default();
-        for part in line.split([';', '.']) {
-            let mut words = part.split_whitespace();
-            let Some(Ok(count)) = words.next().map(str::parse::<usize>) else { continue };
-            match words.next() {
-                Some("passed") => counts.passed = count,
-                Some("failed") => counts.failed = count,
-                Some("ignored") => counts.skipped = count,
-                _ => {}
-            }
-        }
-        Some(counts)
+        let count = |word: &str| line.split_once(word)?.0.rsplit(' ').next()?.parse().ok();
+        let (passed, failed) = (count(" passed")?, count(" failed")?);
+        Some(Self { passed, failed, skipped: count(" ignored")? })
     }
 
     pub(super) fn total(self) -> usize {

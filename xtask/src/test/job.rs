@@ -36,50 +36,36 @@ enum Lane {
     Computing,
 }
 
-/// Tests of one binary of `tests/` that need the same.
-struct Part {
-    binary: &'static str,
-    /// What the names of its tests contain. The first part that fits counts.
-    pattern: &'static str,
-    needs: &'static [Need],
-    lane: Lane,
-}
-
-const fn part(
-    binary: &'static str,
-    pattern: &'static str,
-    needs: &'static [Need],
-    lane: Lane,
-) -> Part {
-    Part { binary, pattern, needs, lane }
-}
+/// Tests of one binary of `tests/` that need the same: the binary; what the names of the tests contain,
+/// where the first part that fits counts; what they need; their lane.
+type Part = (&'static str, &'static str, &'static [Need], Lane);
 
 /// In each lane those that take longest come first. A test of `tests/` that no part fits gets everything.
 const PARTS: [Part; 21] = {
     use Lane::{Computing, Waiting};
     use Need::{Anvil, Clients, Jars, Python, Servers};
     [
-        part("kafka_crash", "embedded::", &[], Computing),
-        part("back_ends", "embedded", &[], Computing),
-        part("back_ends", "log_conformance::what_was_acknowledged", &[], Computing),
-        part("tidy", "", &[], Computing),
-        part("machine_properties", "", &[], Computing),
-        part("embedded", "command::", &[], Computing),
-        part("embedded", "compose::", &[], Computing),
-        part("kafka_crash", "child::", &[], Computing),
-        part("kafka_crash", "watched::", &[], Computing),
-        part("outage", "", &[Anvil, Jars, Python], Waiting),
-        part("kafka_crash", "outage::", &[Jars, Servers], Waiting),
-        part("black_box", "distributed::", &[Anvil, Python, Servers], Waiting),
-        part("log_kafka", "", &[Jars], Waiting),
-        part("kafka_crash", "broker::", &[Jars], Waiting),
-        part("back_ends", "cql_tables::", &[Jars, Servers], Waiting),
-        part("kafka_crash", "kill::", &[Servers], Computing),
-        part("black_box", "crash::", &[Python], Computing),
-        part("back_ends", "store_conformance::", &[Servers], Computing),
-        part("black_box", "consumers::", &[Clients, Jars, Servers], Computing),
-        part("back_ends", "log_conformance::", &[Servers], Computing),
-        part("embedded", "tail::", &[Python], Computing),
+        ("kafka_crash", "embedded::", &[], Computing),
+        ("back_ends", "embedded", &[], Computing),
+        ("back_ends", "log_conformance::what_was_acknowledged", &[], Computing),
+        ("tidy", "", &[], Computing),
+        ("machine_properties", "", &[], Computing),
+        ("embedded", "command::", &[], Computing),
+        ("embedded", "compose::", &[], Computing),
+        ("kafka_crash", "child::", &[], Computing),
+        ("kafka_crash", "watched::", &[], Computing),
+        ("outage", "", &[Anvil, Jars, Python], Waiting),
+        ("kafka_crash", "outage::", &[Jars, Servers], Waiting),
+        ("black_box", "distributed::", &[Anvil, Python, Servers], Waiting),
+        ("log_kafka", "", &[Jars], Waiting),
+        ("kafka_crash", "broker::", &[Jars], Waiting),
+        ("back_ends", "cql_tables::", &[Jars, Servers], Waiting),
+        ("kafka_crash", "kill::", &[Servers], Computing),
+        ("black_box", "crash::", &[Python], Computing),
+        ("back_ends", "store_conformance::", &[Servers], Computing),
+        ("black_box", "consumers::", &[Clients, Jars, Servers], Computing),
+        ("back_ends", "log_conformance::", &[Servers], Computing),
+        ("embedded", "tail::", &[Python], Computing),
     ]
 };
 
@@ -111,7 +97,7 @@ pub(super) fn plan<'a>(binaries: &'a [Binary], scope: Scope<'_>) -> Result<Vec<J
                 *seen = true;
             }
             let (pattern, needs, lane) = match PARTS.get(place) {
-                Some(part) => (part.pattern, part.needs, part.lane),
+                Some(&(_, pattern, needs, lane)) => (pattern, needs, lane),
                 None if binary.name.starts_with(TESTS) => ("", &Need::ALL[..], Lane::Waiting),
                 None => ("", &[][..], Lane::Computing),
             };
@@ -130,8 +116,8 @@ pub(super) fn plan<'a>(binaries: &'a [Binary], scope: Scope<'_>) -> Result<Vec<J
     ensure!(
         stale.is_none(),
         "the parts of xtask/src/test/job.rs name tests that are not there: {} in {}",
-        stale.map_or("", |(part, _)| part.pattern),
-        stale.map_or("", |(part, _)| part.binary),
+        stale.map_or("", |((_, pattern, ..), _)| pattern),
+        stale.map_or("", |((binary, ..), _)| binary),
     );
     let mut jobs: Vec<_> = jobs.into_values().collect();
     jobs.sort_by_key(|job| match job.lane {
@@ -146,9 +132,7 @@ const TESTS: &str = "tests/";
 
 /// The index of the first part that fits; `PARTS.len()` if none does.
 fn place(binary: &str, test: &str) -> usize {
-    let fits = |part: &Part| {
-        binary.strip_prefix(TESTS).is_some_and(|name| name == part.binary)
-            && test.contains(part.pattern)
-    };
+    let binary = binary.strip_prefix(TESTS);
+    let fits = |(of, pattern, ..): &Part| binary == Some(of) && test.contains(pattern);
     PARTS.iter().position(fits).unwrap_or(PARTS.len())
 }

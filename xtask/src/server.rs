@@ -1,0 +1,106 @@
+//! A Java server as a child process.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::guard::Guard;
+
+/// Longer than any of the servers takes to start on a busy machine.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// How much of its output an error quotes when a server ends by itself.
+const QUOTED_BYTES: usize = 4000;
+
+/// A server with its data in a folder of the caller's. It is killed when this value is dropped, and
+/// when this process ends.
+#[derive(Debug)]
+pub struct Server {
+    arguments: Vec<String>,
+    output: PathBuf,
+    port: u16,
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    /// Dropped when the child was waited for.
+    _guard: Guard,
+}
+
+impl Server {
+    /// Starts it with these arguments for `java` and with its output in `dir`, and waits until it listens.
+    pub(crate) fn start(arguments: Vec<String>, dir: &Path, port: u16) -> Result<Self> {
+        let mut server = Self { arguments, output: dir.join("output"), port, running: None };
+        server.restart()?;
+        Ok(server)
+    }
+
+    /// `host:port` for clients.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Process id, while it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.running.as_ref().map(|running| running.child.id())
+    }
+
+    /// SIGKILL. Its data stay, and [`Server::restart`] resumes with them.
+    pub fn kill(&mut self) {
+        self.running = None;
+    }
+
+    /// Starts it again, on the same port and data, and waits until it listens.
+    ///
+    /// # Errors
+    /// If Java is missing, or it does not listen in time; with what it printed.
+    pub fn restart(&mut self) -> Result<()> {
+        self.kill();
+        let file = File::options().create(true).append(true).open(&self.output)?;
+        let mut command = Command::new("java");
+        command.args(&self.arguments);
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        let child = command.spawn().context("cannot run java")?;
+        let guard = Guard::of(child.id())?;
+        let child = &mut self.running.insert(Running { child, _guard: guard }).child;
+        let started = Instant::now();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
+        while TcpStream::connect_timeout(&address, POLL_INTERVAL).is_err() {
+            let flaw = match child.try_wait()? {
+                Some(status) => format!("ended with {status}"),
+                None if started.elapsed() > START_TIMEOUT => "does not listen".to_owned(),
+                None => {
+                    std::thread::park_timeout(POLL_INTERVAL);
+                    continue;
+                }
+            };
+            let printed = std::fs::read(&self.output).unwrap_or_default();
+            let end = printed.split_at(printed.len().saturating_sub(QUOTED_BYTES)).1;
+            let output = self.output.display();
+            bail!("the server of {output} {flaw}:\n{}", String::from_utf8_lossy(end));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Gone already is as good.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Every jar of a folder, as Java's class path has it.
+pub(crate) fn class_path(lib: &Path) -> Result<String> {
+    ensure!(lib.is_dir(), "no jars at {}: run `cargo xtask services`", lib.display());
+    Ok(lib.join("*").display().to_string())
+}
