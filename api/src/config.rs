@@ -65,6 +65,9 @@ pub struct Matching {
 }
 
 impl Config {
+    /// The commented defaults of the sections.
+    pub const DEFAULTS: &str = include_str!("config/default.toml");
+
     /// Reads the sections; `source` collects what is wrong with them.
     #[must_use]
     pub fn read(source: &mut Source) -> Self {
@@ -162,7 +165,7 @@ mod tests {
 
     #[test]
     fn only_secrets_have_no_default() {
-        let config = Config::read(&mut Source::parse(GOOD, []));
+        let config = Config::read(&mut Source::parse(Config::DEFAULTS, GOOD, []));
         assert_eq!(config.orders.ttl, Duration::from_secs(1800));
         assert_eq!(config.matching.nudge_limit, Amount::parse("1").unwrap());
         assert_eq!(config.wallets[0].stablecoins, [Stablecoin::Usdt, Stablecoin::Dai]);
@@ -181,7 +184,7 @@ mod tests {
             blockchain = "bsc"
             address = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAeD"
         "#;
-        let mut source = Source::parse(text, []);
+        let mut source = Source::parse(Config::DEFAULTS, text, []);
         let config = Config::read(&mut source);
         assert_eq!(config.wallets, []);
         let Problems(lines) = source.finish().unwrap_err();

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use log::{self, Log};
+use log::{self, Log, StageContext};
 use runtime::task;
 use schemas::record::Order;
 use schemas::{OrderId, Topic};
@@ -149,13 +149,13 @@ impl Feed {
     }
 }
 
-/// Follows `orders` until `stop`. Blocks: belongs on a thread of its own, started before the
+/// Follows `orders` until the process stops. Blocks: belongs on a thread of its own, started before the
 /// server.
 ///
 /// # Errors
 /// [`Error::Feed`] if the topic cannot be followed any more.
-pub fn run(log: Arc<dyn Log>, feed: Feed, stop: CancellationToken) -> Result<(), Error> {
-    let ended = follow(&*log, &feed, &stop);
+pub fn run(feed: &Feed, context: &StageContext) -> Result<(), Error> {
+    let ended = follow(&*context.log, feed, &context.stop);
     feed.close();
     ended
 }

@@ -24,7 +24,7 @@ mod error;
 mod extract;
 pub mod feed;
 mod machine;
-mod metrics;
+pub mod metrics;
 mod reads;
 mod router;
 mod routes;

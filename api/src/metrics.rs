@@ -1,25 +1,19 @@
-//! The metrics of this crate, each declared and described once.
+//! What the api measures, and the only functions that write it.
 
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
+use metrics::{counter, histogram};
 
-/// Requests by `route` (the pattern, not the path) and `status` class.
-const REQUESTS: &str = "tidemark_api_requests_total";
-/// Time from the request's head to the answer, by `route`.
-const REQUEST_DURATION: &str = "tidemark_api_request_duration_seconds";
-/// Commands whose answer was waited for, by `command` and whether it was `answered` or `missed`.
-const COMMANDS: &str = "tidemark_api_commands_total";
-/// Listeners that fell behind the feed of orders and were cut off.
-const LISTENERS_CUT: &str = "tidemark_api_feed_listeners_cut_total";
-
-/// Registers the descriptions with the installed recorder.
-pub(crate) fn describe() {
-    describe_counter!(REQUESTS, "Requests by route and status class");
-    describe_histogram!(REQUEST_DURATION, Unit::Seconds, "Time to answer a request, by route");
-    describe_counter!(COMMANDS, "Commands by kind and whether an answer came in time");
-    describe_counter!(LISTENERS_CUT, "Listeners that fell behind the feed of orders");
+runtime::metrics! {
+    /// Requests by route (the pattern, not the path) and class of status.
+    Counter REQUESTS = "tidemark_api_requests_total" [route, status];
+    /// Time from the head of a request to its answer.
+    Histogram REQUEST_DURATION = "tidemark_api_request_duration_seconds" [route];
+    /// Commands that were awaited, by outcome: answered, missed.
+    Counter COMMANDS = "tidemark_api_commands_total" [command, outcome];
+    /// Listeners that fell behind the feed of orders and were cut off.
+    Counter LISTENERS_CUT = "tidemark_api_feed_listeners_cut_total" [];
 }
 
 /// A request was answered.

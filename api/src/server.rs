@@ -15,7 +15,7 @@ use crate::commands::Commands;
 use crate::machine::catalog::Catalog;
 use crate::reads::Reads;
 use crate::router::{Doors, routes};
-use crate::{Config, Error, Feed, metrics};
+use crate::{Config, Error, Feed};
 
 /// What the api is served with.
 pub struct Server {
@@ -40,7 +40,6 @@ impl Server {
     /// # Errors
     /// [`Error::Serve`] if the listener fails.
     pub async fn run(self, listener: TcpListener, stop: CancellationToken) -> Result<(), Error> {
-        metrics::describe();
         tokio::select! {
             () = self.feed.following() => {}
             () = stop.cancelled() => return Ok(()),

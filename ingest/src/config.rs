@@ -124,6 +124,9 @@ fn defaults(blockchain: Blockchain) -> Defaults {
 }
 
 impl Config {
+    /// The commented defaults of the sections.
+    pub const DEFAULTS: &str = include_str!("config/default.toml");
+
     /// Reads the section. Every chain with a wallet needs one inside it, and a contract for each
     /// stablecoin that its wallets take; what is wrong is noted in `source`.
     #[must_use]

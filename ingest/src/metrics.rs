@@ -1,84 +1,30 @@
-//! What ingest measures. Each metric has the label `blockchain`; `rpc_errors` also has `class`.
+//! What ingest measures.
 
-/// Gauge.
-pub const HEAD_BLOCK: &str = "tidemark_ingest_head_block";
-/// Gauge.
-pub const FINALIZED_BLOCK: &str = "tidemark_ingest_finalized_block";
-/// Gauge.
-pub const LAG_SECONDS: &str = "tidemark_ingest_lag_seconds";
-/// Counter.
-pub const STEPS_TOTAL: &str = "tidemark_ingest_steps_total";
-/// Counter.
-pub const TRANSFERS_TOTAL: &str = "tidemark_ingest_transfers_total";
-/// Counter.
-pub const RETRACTS_TOTAL: &str = "tidemark_ingest_retracts_total";
-/// Counter.
-pub const SKIPPED_TOTAL: &str = "tidemark_ingest_skipped_total";
-/// Counter.
-pub const RPC_ERRORS_TOTAL: &str = "tidemark_ingest_rpc_errors_total";
-/// Counter.
-pub const BEHIND_TOTAL: &str = "tidemark_ingest_behind_total";
-/// Counter.
-pub const RETRIES_TOTAL: &str = "tidemark_ingest_retries_total";
-/// Histogram.
-pub const REORG_DEPTH_BLOCKS: &str = "tidemark_ingest_reorg_depth_blocks";
-/// Gauge.
-pub const RANGE_BLOCKS: &str = "tidemark_ingest_range_blocks";
-/// Gauge.
-pub const HALTED: &str = "tidemark_ingest_halted";
-
-/// The shape of a metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Only grows.
-    Counter,
-    /// Goes up and down.
-    Gauge,
-    /// A distribution.
-    Histogram,
-}
-
-/// Every metric with its shape and meaning.
-pub const METRICS: [(&str, Kind, &str); 13] = [
-    (HEAD_BLOCK, Kind::Gauge, "The last scanned block."),
-    (FINALIZED_BLOCK, Kind::Gauge, "The height below which nothing is taken back any more."),
-    (LAG_SECONDS, Kind::Gauge, "Age of the last scanned block."),
-    (STEPS_TOTAL, Kind::Counter, "Atomic steps published."),
-    (TRANSFERS_TOTAL, Kind::Counter, "Transfers published, re-inclusions counted again."),
-    (RETRACTS_TOTAL, Kind::Counter, "Orphaned transfers retracted."),
-    (SKIPPED_TOTAL, Kind::Counter, "Events of a trusted contract that are no amount we can hold."),
-    (RPC_ERRORS_TOTAL, Kind::Counter, "Refused or broken requests to the endpoint, by class."),
-    (BEHIND_TOTAL, Kind::Counter, "Answers of an endpoint that is behind what was scanned."),
-    (RETRIES_TOTAL, Kind::Counter, "Steps begun again because answers contradicted each other."),
-    (REORG_DEPTH_BLOCKS, Kind::Histogram, "How far a reorganisation took the cursor back."),
-    (RANGE_BLOCKS, Kind::Gauge, "Most blocks asked for at once, adapted to the endpoint."),
-    (HALTED, Kind::Gauge, "1 while a chain is stopped and needs an operator, otherwise 0."),
-];
-
-/// Tells the recorder what each metric means. Call once, after the recorder is installed.
-pub fn describe() {
-    for (name, kind, meaning) in METRICS {
-        match kind {
-            Kind::Counter => metrics::describe_counter!(name, meaning),
-            Kind::Gauge => metrics::describe_gauge!(name, meaning),
-            Kind::Histogram => metrics::describe_histogram!(name, meaning),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-
-    use super::*;
-
-    #[test]
-    fn names_follow_the_template_and_are_unique() {
-        let names: HashSet<_> = METRICS.iter().map(|(name, ..)| *name).collect();
-        assert_eq!(names.len(), METRICS.len());
-        for (name, kind, _) in METRICS {
-            assert!(name.starts_with("tidemark_ingest_"), "{name}");
-            assert_eq!(name.ends_with("_total"), kind == Kind::Counter, "{name}");
-        }
-    }
+runtime::metrics! {
+    /// Number of the last scanned block.
+    Gauge HEAD_BLOCK = "tidemark_ingest_head_block" [blockchain];
+    /// Height up to which nothing is retracted any more.
+    Gauge FINALIZED_BLOCK = "tidemark_ingest_finalized_block" [blockchain];
+    /// Age of the last scanned block.
+    Gauge LAG_SECONDS = "tidemark_ingest_lag_seconds" [blockchain];
+    /// Atomic steps published.
+    Counter STEPS_TOTAL = "tidemark_ingest_steps_total" [blockchain];
+    /// Transfers published, re-inclusions counted again.
+    Counter TRANSFERS_TOTAL = "tidemark_ingest_transfers_total" [blockchain];
+    /// Orphaned transfers retracted.
+    Counter RETRACTS_TOTAL = "tidemark_ingest_retracts_total" [blockchain];
+    /// Events of a trusted contract whose amount cannot be represented; they are skipped.
+    Counter SKIPPED_TOTAL = "tidemark_ingest_skipped_total" [blockchain];
+    /// Refused or broken requests to the endpoint.
+    Counter RPC_ERRORS_TOTAL = "tidemark_ingest_rpc_errors_total" [blockchain, class];
+    /// Answers of an endpoint that is behind what was scanned.
+    Counter BEHIND_TOTAL = "tidemark_ingest_behind_total" [blockchain];
+    /// Steps begun again because answers contradicted each other.
+    Counter RETRIES_TOTAL = "tidemark_ingest_retries_total" [blockchain];
+    /// How far a reorganisation took the cursor back.
+    Histogram REORG_DEPTH_BLOCKS = "tidemark_ingest_reorg_depth_blocks" [blockchain];
+    /// Most blocks requested at once, adapted to the endpoint.
+    Gauge RANGE_BLOCKS = "tidemark_ingest_range_blocks" [blockchain];
+    /// 1 while a chain is halted and needs an operator, otherwise 0.
+    Gauge HALTED = "tidemark_ingest_halted" [blockchain];
 }

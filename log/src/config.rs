@@ -17,7 +17,10 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads the section `log`. Problems are noted in it.
+    /// The commented defaults of the section.
+    pub const DEFAULTS: &str = include_str!("config/default.toml");
+
+    /// Reads the section `log`, and reports its problems in it.
     #[must_use]
     pub fn read(mut section: Reader) -> Self {
         let back_end = BackEnd::read(&mut section);
@@ -215,7 +218,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> (Config, Vec<String>) {
-        let mut source = Source::parse(&format!("[log]\n{text}"), []);
+        let mut source = Source::parse(Config::DEFAULTS, &format!("[log]\n{text}"), []);
         let config = Config::read(source.section("log"));
         let Err(Problems(lines)) = source.finish() else { return (config, Vec::new()) };
         (config, lines.into_iter().filter(|line| line.starts_with("log.")).collect())

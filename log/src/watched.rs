@@ -27,9 +27,9 @@ impl Trouble {
     /// Tells why a part waits. The log hears the first reason: a log that is away gives several in turn.
     fn came(&mut self, part: &Part, error: &Error) {
         if self.0.replace(Instant::now()).is_none() {
-            part.waits(error.to_string());
+            part.waiting(error.to_string());
         } else {
-            part.gets_on(error.to_string());
+            part.progress(error.to_string());
         }
     }
 
@@ -129,11 +129,11 @@ impl WorkerLayer for WatchedWorker {
         apply: &mut dyn FnMut(Record),
     ) -> Result<(), Error> {
         let (at, to) = (self.at, self.to);
-        self.part.gets_on(format!("restoring {changelog}, {at} of {to} done"));
+        self.part.progress(format!("restoring {changelog}, {at} of {to} done"));
         let restored = worker.restore(changelog, apply);
         match &restored {
             Ok(()) => self.at = self.at.saturating_add(1),
-            Err(error) => self.part.waits(format!("cannot restore {changelog}: {error}")),
+            Err(error) => self.part.waiting(format!("cannot restore {changelog}: {error}")),
         }
         restored
     }

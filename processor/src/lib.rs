@@ -11,7 +11,7 @@
 
 mod error;
 pub mod machine;
-mod metrics;
+pub mod metrics;
 mod runner;
 pub mod wire;
 

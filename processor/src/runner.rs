@@ -57,7 +57,6 @@ fn run<M: Wire>(
     member: &str,
     stop: &CancellationToken,
 ) -> Result<(), Error> {
-    metrics::describe();
     let spec = WorkerSpec {
         group: M::GROUP,
         member: member.to_owned(),

@@ -45,16 +45,15 @@ pub enum Error {
 /// [`Error`]: the tables or the log failed in a way that will not pass, and the process must stop.
 /// Everything that may pass is waited for.
 pub fn run(store: Arc<dyn Store>, context: &StageContext) -> Result<(), Error> {
-    metrics::describe();
     log::consumer::run(context, runner::Projector::new(store, context.handle.clone()))
 }
 
-/// Makes the tables again from all that the log still has, for tables that were lost or thrown
-/// away: the group itself goes on where it was, so [`run`] alone would not. May run beside it.
-/// Blocks.
+/// Makes the tables again from all that the log still has, for tables that were lost or deleted: the
+/// group itself continues where it was, so [`run`] alone would not. May run beside it. Returns how many
+/// records were read. Blocks.
 ///
 /// # Errors
 /// [`Error`]: the tables or the log failed; run it again, from the beginning.
-pub fn rebuild(log: &dyn Log, store: &dyn Store, handle: &Handle) -> Result<(), Error> {
+pub fn rebuild(log: &dyn Log, store: &dyn Store, handle: &Handle) -> Result<u64, Error> {
     rebuild::rebuild(log, store, handle)
 }

@@ -11,7 +11,8 @@ use store::{Store, coalesce};
 /// How many records are read at once.
 const BATCH_MAX: usize = 500;
 
-pub(super) fn rebuild(log: &dyn Log, store: &dyn Store, handle: &Handle) -> Result<(), Error> {
+pub(super) fn rebuild(log: &dyn Log, store: &dyn Store, handle: &Handle) -> Result<u64, Error> {
+    let mut count = 0;
     let layout = log.layout();
     let partitions = |topic: Topic| {
         topic.all_partitions(&layout).map(move |partition| TopicPartition { topic, partition })
@@ -22,6 +23,7 @@ pub(super) fn rebuild(log: &dyn Log, store: &dyn Store, handle: &Handle) -> Resu
             let records = log.read(partition, next, BATCH_MAX)?;
             let Some(last) = records.last() else { break };
             next = last.offset.next();
+            count += records.len() as u64;
             // What makes no row is in dead-letters since the projector first read it.
             let changes: Vec<_> = records
                 .iter()
@@ -31,5 +33,5 @@ pub(super) fn rebuild(log: &dyn Log, store: &dyn Store, handle: &Handle) -> Resu
             handle.block_on(store.apply(coalesce(&changes)))?;
         }
     }
-    Ok(())
+    Ok(count)
 }

@@ -1,7 +1,7 @@
 //! Configuration: one TOML file over compiled-in defaults, with `TIDEMARK__SECTION__KEY` on top.
 //!
-//! Each crate reads its own section through a [`Reader`] into ready types. Readers note every problem
-//! and go on, so that an operator sees all of them at once.
+//! Each crate has the commented defaults of its own sections, and reads them through a [`Reader`] into
+//! ready types. Readers collect every problem, so that an operator sees all of them at once.
 
 mod process;
 
@@ -17,8 +17,8 @@ use std::time::Duration;
 use schemas::Secret;
 use toml::{Table, Value};
 
-/// The documented defaults. Every key that is not required is in it.
-pub const DEFAULT: &str = include_str!("config/default.toml");
+/// The documented defaults of the process's own sections.
+pub const DEFAULTS: &str = include_str!("config/default.toml");
 /// Variables with this prefix override keys: `TIDEMARK__ORDERS__TTL=10m`.
 const ENV_PREFIX: &str = "TIDEMARK__";
 
@@ -35,10 +35,9 @@ pub struct Source {
 }
 
 impl Source {
-    /// Reads the file, if any, over the defaults, then applies the process's environment.
+    /// Reads the file, if any, over `defaults`, then applies the process's environment.
     #[must_use]
-    pub fn load(file: Option<&Path>) -> Self {
-        // This is the one place that reads variables.
+    pub fn load(defaults: &str, file: Option<&Path>) -> Self {
         #[expect(clippy::disallowed_methods, reason = "this is the one place that reads variables")]
         let variables: Vec<_> = std::env::vars().collect();
         let mut problem = None;
@@ -48,14 +47,18 @@ impl Source {
                 String::new()
             })
         });
-        let source = Self::parse(&text, variables);
+        let source = Self::parse(defaults, &text, variables);
         source.problems.borrow_mut().extend(problem);
         source
     }
 
-    /// Reads `text` over the defaults, then applies `variables`.
+    /// Reads `text` over `defaults`, then applies `variables`.
     #[must_use]
-    pub fn parse(text: &str, variables: impl IntoIterator<Item = (String, String)>) -> Self {
+    pub fn parse(
+        defaults: &str,
+        text: &str,
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> Self {
         let problems = Rc::new(RefCell::new(Vec::new()));
         let table = |what: &str, text: &str| {
             text.parse::<Table>().unwrap_or_else(|error| {
@@ -63,7 +66,7 @@ impl Source {
                 Table::new()
             })
         };
-        let mut root = table("defaults", DEFAULT);
+        let mut root = table("defaults", defaults);
         merge(&mut root, table("configuration file", text));
         for (name, value) in variables {
             if let Some(path) = name.strip_prefix(ENV_PREFIX) {
@@ -112,7 +115,7 @@ impl Source {
         list.into_iter().enumerate().filter_map(reader).collect()
     }
 
-    /// Takes back that a key is missing: what this process does needs it not.
+    /// Drops the problem that a key is missing: this process does not use it.
     pub fn forgive(&mut self, key: &str) {
         let missing = format!("{key}: is missing");
         self.problems.borrow_mut().retain(|line| !line.starts_with(&missing));
@@ -121,7 +124,7 @@ impl Source {
     /// Ends the reading.
     ///
     /// # Errors
-    /// [`Problems`] with everything the readers noted, and sections nobody read.
+    /// [`Problems`] with everything the readers collected, and the sections that none of them read.
     pub fn finish(self) -> Result<(), Problems> {
         let mut problems = self.problems.take();
         problems.extend(self.root.keys().map(|key| format!("{key}: unknown section")));
@@ -170,7 +173,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Notes what is wrong with a key.
+    /// Reports a problem with a key.
     pub fn problem(&self, key: &str, what: &str) {
         self.problems.borrow_mut().push(format!("{}.{key}: {what}", self.path));
     }
@@ -212,7 +215,7 @@ impl Reader {
             self.problem(key, "is missing");
         }
         let text = text.unwrap_or_default();
-        // Kept so that `parsed` can read the same key after a look at it.
+        // Kept so that `parsed` can read the same key again.
         self.table.insert(TAKEN.to_owned() + key, Value::String(text.clone()));
         text
     }
@@ -319,7 +322,7 @@ impl Reader {
         Self { path: format!("{}.{key}", self.path), table, problems: self.problems.clone() }
     }
 
-    /// The value of a key that may have several forms; the caller notes problems.
+    /// The value of a key that may have several forms; the caller reports problems.
     pub fn value(&mut self, key: &str) -> Option<Value> {
         self.table.remove(key)
     }
@@ -330,7 +333,7 @@ impl Reader {
         Self { path: format!("{}.{key}", self.path), table, problems: self.problems.clone() }
     }
 
-    /// Notes every key that nobody took.
+    /// Reports every key that was not taken.
     pub fn finish(self) {
         for key in self.table.keys().filter(|key| !key.starts_with(TAKEN)) {
             self.problem(key, "unknown key");
@@ -360,9 +363,14 @@ fn parse_duration(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry;
 
     fn source(text: &str, variables: &[(&str, &str)]) -> Source {
-        Source::parse(text, variables.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())))
+        Source::parse(
+            DEFAULTS,
+            text,
+            variables.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())),
+        )
     }
 
     #[test]
@@ -377,19 +385,12 @@ mod tests {
     }
 
     #[test]
-    fn all_problems_are_told_at_once() {
+    fn all_problems_are_reported_at_once() {
         let mut source = source(
             "[server]\nlisten = \"nowhere\"\nstop_deadline = \"soon\"\ncolour = 1\n[process]\nworkers = 0\n[tabel]\n",
             &[],
         );
-        let mut unread = source.root.clone();
-        let _ = Process::read(&mut source);
-        for section in ["process", "server", "data", "tabel"] {
-            unread.remove(section);
-        }
-        for section in unread.keys() {
-            source.root.remove(section);
-        }
+        let _ = (Process::read(&mut source), telemetry::Config::read(source.section("telemetry")));
         let Problems(lines) = source.finish().unwrap_err();
         let found = |start: &str| lines.iter().any(|line| line.starts_with(start));
         assert!(found("server.listen: "), "{lines:?}");
@@ -401,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_file_is_told_by_line_and_without_what_is_on_it() {
+    fn a_syntax_error_is_reported_by_line_and_without_its_text() {
         let source = source("[merchant]\nsecret = whsec_abc\n", &[]);
         let Problems(lines) = source.finish().unwrap_err();
         assert!(lines[0].starts_with("configuration file: line 2: "), "{lines:?}");

@@ -7,6 +7,7 @@
 
 pub mod clock;
 pub mod config;
+pub mod metrics;
 pub mod readiness;
 pub mod task;
 pub mod telemetry;

@@ -1,20 +1,14 @@
-//! What a process waits for, in words: told at `/ready`, in the log, and as `tidemark_ready`.
+//! What a process waits for, in words: shown at `/ready`, in the log, and as `tidemark_runtime_ready`.
 //!
 //! Every part of a process that may have to wait has a [`Part`] in the process's [`Readiness`]. The
-//! workers and tails of a stage get theirs by `log::WatchedLog`, which sees what the log answers.
+//! workers and tails of a stage get theirs by `log::WatchedLog`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// 1 while the process is ready, 0 while it waits for something.
-const READY: &str = "tidemark_ready";
-
-/// Describes the metric.
-pub(crate) fn describe() {
-    metrics::describe_gauge!(
-        READY,
-        "1 while the process is ready, 0 while it waits; /ready says for what"
-    );
+crate::metrics! {
+    /// 1 while the process is ready, 0 while it waits; `/ready` lists what for.
+    Gauge READY = "tidemark_runtime_ready" [];
 }
 
 /// All parts of a process. Clones are the same registry.
@@ -25,11 +19,11 @@ pub struct Readiness(Arc<Mutex<Parts>>);
 struct Parts {
     last_number: u64,
     /// In the order in which they were added.
-    all: BTreeMap<u64, Standing>,
+    all: BTreeMap<u64, State>,
 }
 
 #[derive(Debug)]
-struct Standing {
+struct State {
     name: String,
     /// None: it is ready.
     waits_for: Option<String>,
@@ -42,7 +36,7 @@ impl Readiness {
         let mut parts = self.parts();
         parts.last_number += 1;
         let number = parts.last_number;
-        parts.all.insert(number, Standing { name: name.into(), waits_for: Some(waits_for.into()) });
+        parts.all.insert(number, State { name: name.into(), waits_for: Some(waits_for.into()) });
         parts.measure();
         Part { readiness: self.clone(), number }
     }
@@ -50,8 +44,8 @@ impl Readiness {
     /// What is waited for, one line for each part that is not ready; empty: the process is ready.
     #[must_use]
     pub fn waiting_for(&self) -> Vec<String> {
-        let line = |standing: &Standing| {
-            standing.waits_for.as_ref().map(|reason| format!("{}: {reason}", standing.name))
+        let line = |state: &State| {
+            state.waits_for.as_ref().map(|reason| format!("{}: {reason}", state.name))
         };
         self.parts().all.values().filter_map(line).collect()
     }
@@ -63,7 +57,7 @@ impl Readiness {
 
 impl Parts {
     fn measure(&self) {
-        let is_ready = self.all.values().all(|standing| standing.waits_for.is_none());
+        let is_ready = self.all.values().all(|state| state.waits_for.is_none());
         metrics::gauge!(READY).set(f64::from(u8::from(is_ready)));
     }
 }
@@ -76,20 +70,20 @@ pub struct Part {
 }
 
 impl Part {
-    /// It waits, for a reason that is logged when it is a new one.
-    pub fn waits(&self, reason: impl Into<String>) {
+    /// Not ready. A new reason is logged.
+    pub fn waiting(&self, reason: impl Into<String>) {
         let reason = reason.into();
         if let Some(name) = self.set(Some(reason.clone())) {
-            tracing::warn!(reason, "{name} waits");
+            tracing::warn!(reason, "{name} is waiting");
         }
     }
 
-    /// It waits and gets on; the log is not told of every step.
-    pub fn gets_on(&self, reason: impl Into<String>) {
+    /// Not ready yet. Updates the reason without logging.
+    pub fn progress(&self, reason: impl Into<String>) {
         self.set(Some(reason.into()));
     }
 
-    /// It is ready.
+    /// Ready, which is logged if it was not.
     pub fn ready(&self) {
         if let Some(name) = self.set(None) {
             tracing::info!("{name} is ready");
@@ -99,12 +93,12 @@ impl Part {
     /// Returns the part's name if that changed anything.
     fn set(&self, waits_for: Option<String>) -> Option<String> {
         let mut parts = self.readiness.parts();
-        let standing = parts.all.get_mut(&self.number)?;
-        if standing.waits_for == waits_for {
+        let state = parts.all.get_mut(&self.number)?;
+        if state.waits_for == waits_for {
             return None;
         }
-        standing.waits_for = waits_for;
-        let name = standing.name.clone();
+        state.waits_for = waits_for;
+        let name = state.name.clone();
         parts.measure();
         Some(name)
     }
@@ -132,11 +126,11 @@ mod tests {
             ["log: the broker does not answer", "tables: opening them"]
         );
         log.ready();
-        tables.waits("the schema is missing");
+        tables.waiting("the schema is missing");
         assert_eq!(readiness.waiting_for(), ["tables: the schema is missing"]);
         drop(tables);
         assert!(readiness.waiting_for().is_empty());
-        log.waits("the broker does not answer");
+        log.waiting("the broker does not answer");
         assert_eq!(readiness.waiting_for(), ["log: the broker does not answer"]);
     }
 }

@@ -77,7 +77,6 @@ pub fn init_log(config: &Config) -> Result<(), Error> {
 pub fn init_metrics() -> Result<PrometheusHandle, Error> {
     let handle =
         PrometheusBuilder::new().install_recorder().map_err(|e| Error::Installed(e.to_string()))?;
-    crate::readiness::describe();
     Ok(handle)
 }
 

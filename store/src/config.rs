@@ -34,7 +34,10 @@ pub struct CqlConfig {
 }
 
 impl BackEnd {
-    /// Reads the section `store`. Problems are noted in it.
+    /// The commented defaults of the section.
+    pub const DEFAULTS: &str = include_str!("config/default.toml");
+
+    /// Reads the section `store`, and reports its problems in it.
     #[must_use]
     pub fn read(mut section: Reader) -> Self {
         let back_end = Self::read_keys(&mut section);
@@ -84,7 +87,8 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> (BackEnd, Vec<String>) {
-        let mut source = Source::parse(&format!("[store]\nbackend = \"cql\"\n{text}"), []);
+        let mut source =
+            Source::parse(BackEnd::DEFAULTS, &format!("[store]\nbackend = \"cql\"\n{text}"), []);
         let back_end = BackEnd::read(source.section("store"));
         let Err(Problems(lines)) = source.finish() else { return (back_end, Vec::new()) };
         (back_end, lines.into_iter().filter(|line| line.starts_with("store.")).collect())

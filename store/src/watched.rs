@@ -28,7 +28,7 @@ impl StoreLayer for WatchedStore {
         let applied = store.apply(changes).await;
         match &applied {
             Ok(()) => self.part.ready(),
-            Err(error) => self.part.waits(error.to_string()),
+            Err(error) => self.part.waiting(error.to_string()),
         }
         applied
     }

@@ -105,7 +105,7 @@ impl Fixture {
         installation.provide();
         let mut api = installation.start("api-1", "api");
         api.ready().await;
-        let mut source = Source::load(Some(installation.file()));
+        let mut source = Source::load(log::Config::DEFAULTS, Some(installation.file()));
         let log::Config { back_end, layout } = log::Config::read(source.section("log"));
         let log::config::BackEnd::Kafka(config) = back_end else { panic!("{back_end:?}") };
         let kafka = KafkaLog::open(&config, layout).unwrap();

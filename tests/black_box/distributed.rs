@@ -49,9 +49,12 @@ async fn processes_wait_for_topics_and_tables_and_say_so() {
     assert!(create.status.success(), "{}", text(&create));
     assert!(text(&create).contains("transfers.raw with 8 partitions"), "{}", text(&create));
     let again = installation.errand(&["topics", "create"]);
-    assert_eq!(text(&again), "nothing to do: all topics are there\n");
+    assert_eq!(text(&again), "nothing to do: all topics exist\n");
     let check = installation.errand(&["topics", "check"]);
-    assert_eq!((check.status.code(), text(&check).as_str()), (Some(0), "the topics are right\n"));
+    assert_eq!(
+        (check.status.code(), text(&check).as_str()),
+        (Some(0), "all topics match the configuration\n")
+    );
 
     // Webhooks need no tables.
     webhooks.ready().await;
@@ -62,7 +65,7 @@ async fn processes_wait_for_topics_and_tables_and_say_so() {
     assert!(migrated.status.success(), "{}", text(&migrated));
     assert!(text(&migrated).contains("applied 0001_"), "{}", text(&migrated));
     let again = installation.errand(&["schema", "migrate"]);
-    assert_eq!(text(&again), "nothing to do: the schema is this version's\n");
+    assert_eq!(text(&again), "nothing to do: the schema is up to date\n");
     projector.ready().await;
     assert!(installation.is_healthy(&projector));
     let log = projector.process.log();

@@ -3,4 +3,5 @@
 mod command;
 mod compose;
 mod examples;
+mod rebuild;
 mod tail;

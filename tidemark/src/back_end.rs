@@ -88,7 +88,7 @@ async fn open_kafka(
     part: &Part,
 ) -> anyhow::Result<Arc<dyn Log>> {
     let brokers = &config.brokers;
-    part.gets_on(format!("asking {brokers}"));
+    part.progress(format!("asking {brokers}"));
     wait_for(part, brokers, || async move {
         let checked = config.clone();
         let check = move || admin::check_topics(&checked, &layout);
@@ -149,7 +149,7 @@ impl Verdict {
 
 async fn open_cql(config: &CqlConfig, part: &Part) -> anyhow::Result<Arc<dyn Store>> {
     let nodes = config.nodes.join(",");
-    part.gets_on(format!("asking {nodes}"));
+    part.progress(format!("asking {nodes}"));
     let nodes = &nodes;
     let tables = wait_for(part, nodes, || async move {
         match CqlStore::open(config).await {
@@ -174,7 +174,7 @@ async fn wait_for<T, F: Future<Output = anyhow::Result<Look<T>>>>(
     let mut answer = match tokio::time::timeout(SILENCE, &mut first).await {
         Ok(answer) => answer?,
         Err(_) => {
-            part.waits(format!("{who}: no answer yet"));
+            part.waiting(format!("{who}: no answer yet"));
             first.await?
         }
     };
@@ -184,7 +184,7 @@ async fn wait_for<T, F: Future<Output = anyhow::Result<Look<T>>>>(
                 part.ready();
                 return Ok(found);
             }
-            Look::NotYet(reason) => part.waits(reason),
+            Look::NotYet(reason) => part.waiting(reason),
         }
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(WAIT_MAX);

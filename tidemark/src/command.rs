@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use runtime::config::{DEFAULT, Problems, Source};
+use runtime::config::Problems;
 
-use crate::provision::Outcome;
-use crate::settings::Settings;
+use crate::settings::{Settings, defaults};
+use crate::setup::Outcome;
 use crate::stage::Stage;
-use crate::{demo, health, process, provision, publication, tail};
+use crate::{asyncapi, demo, health, process, setup, tail};
 
 /// Exit code of a wrong configuration or command line use (BSD's EX_USAGE).
 const EXIT_USAGE: u8 = 64;
@@ -35,16 +35,21 @@ enum Command {
         stages: Vec<Stage>,
         #[command(flatten)]
         file: File,
-        /// Only tell whether the configuration is right.
+        /// Only check the configuration.
         #[arg(long)]
         check_config: bool,
     },
-    /// Make or check the topics on Kafka.
+    /// Create or check the topics on Kafka.
     #[command(subcommand)]
     Topics(Topics),
-    /// Bring the tables on CQL to this version's schema, or tell a registry the schemas of the topics.
+    /// Migrate the tables on CQL, or register the schemas of the topics with an external registry.
     #[command(subcommand)]
     Schema(Schema),
+    /// Make the tables again from what the log still has. With embedded back ends: while no process runs.
+    Rebuild {
+        #[command(flatten)]
+        file: File,
+    },
     /// Ask the process that runs by this configuration whether it is ready: exit code 0 or 1.
     Health {
         #[command(flatten)]
@@ -70,12 +75,12 @@ enum Command {
 
 #[derive(Debug, Subcommand)]
 enum Topics {
-    /// Make the topics that are missing.
+    /// Create the topics that are missing.
     Create {
         #[command(flatten)]
         file: File,
     },
-    /// Tell what is wrong with the topics: exit code 1 if anything is.
+    /// Report topics that differ from the configuration: exit code 1 if any does.
     Check {
         #[command(flatten)]
         file: File,
@@ -89,7 +94,7 @@ enum Schema {
         #[command(flatten)]
         file: File,
     },
-    /// Tell an external schema registry every version of every schema, under the ids that records carry.
+    /// Register every version of every schema with an external registry, under the ids that records carry.
     Register {
         #[command(flatten)]
         file: File,
@@ -106,20 +111,19 @@ struct File {
 impl File {
     /// The settings for a process that runs some stages, or none.
     fn read(&self, stages: &[Stage]) -> Result<Settings, ExitCode> {
-        Settings::read(Source::load(self.config.as_deref()), stages)
-            .map_err(|problems| refuse(&problems))
+        Settings::load(self.config.as_deref(), stages).map_err(|problems| refuse(&problems))
     }
 }
 
 impl Arguments {
-    /// Does what the command line asks for.
+    /// Parses the command line and runs its command.
     pub(crate) fn run() -> ExitCode {
         match Self::try_parse() {
             Ok(arguments) => arguments.command.run().unwrap_or_else(|code| code),
             Err(answer) => {
-                // Whoever closed the pipe has seen enough.
+                // A closed pipe is no failure.
                 drop(answer.print());
-                // Help and version were asked for.
+                // Help and version were requested.
                 if answer.use_stderr() { ExitCode::from(EXIT_USAGE) } else { ExitCode::SUCCESS }
             }
         }
@@ -133,32 +137,33 @@ impl Command {
                 let stages = if stages.is_empty() { Stage::ALL.to_vec() } else { stages };
                 let settings = file.read(&stages)?;
                 if check_config {
-                    say("the configuration is right");
+                    say("configuration is valid");
                     return Ok(ExitCode::SUCCESS);
                 }
                 finish(block_on(process::run(settings, &stages)))
             }
             Self::Topics(Topics::Create { file }) => {
-                tell(block_on(provision::create_topics(file.read(&[])?.log)))
+                report(block_on(setup::create_topics(file.read(&[])?.log)))
             }
             Self::Topics(Topics::Check { file }) => {
-                tell(block_on(provision::check_topics(file.read(&[])?.log)))
+                report(block_on(setup::check_topics(file.read(&[])?.log)))
             }
             Self::Schema(Schema::Migrate { file }) => {
-                tell(block_on(provision::migrate_schema(file.read(&[])?.store)))
+                report(block_on(setup::migrate_schema(file.read(&[])?.store)))
             }
             Self::Schema(Schema::Register { file }) => {
-                tell(block_on(provision::register_schemas(file.read(&[])?)))
+                report(block_on(setup::register_schemas(file.read(&[])?)))
             }
+            Self::Rebuild { file } => report(block_on(setup::rebuild_tables(file.read(&[])?))),
             Self::Tail { file, options } => finish(block_on(tail::run(file.read(&[])?, options))),
             Self::Asyncapi { file } => {
-                show(&publication::asyncapi(&file.read(&[])?));
+                show(&asyncapi::document(&file.read(&[])?));
                 ExitCode::SUCCESS
             }
             Self::Health { file } => finish(block_on(health::ask(&file.read(&[])?.telemetry))),
             Self::Demo(options) => finish(block_on(demo::run(options))),
             Self::DefaultConfig => {
-                show(DEFAULT);
+                show(&defaults());
                 ExitCode::SUCCESS
             }
         })
@@ -186,30 +191,30 @@ fn finish(result: anyhow::Result<()>) -> ExitCode {
 }
 
 fn refuse(problems: &Problems) -> ExitCode {
-    say(&format!("the configuration is wrong:\n{problems}"));
+    say(&format!("configuration is not valid:\n{problems}"));
     ExitCode::from(EXIT_USAGE)
 }
 
 fn show(document: &str) {
-    // Whoever closed the pipe has seen enough.
+    // A closed pipe is no failure.
     drop(std::io::stdout().lock().write_all(document.as_bytes()));
 }
 
-/// Prints what an errand has to tell.
-#[expect(clippy::print_stdout, reason = "it is what was asked for")]
-fn tell(result: anyhow::Result<Outcome>) -> ExitCode {
+/// Prints an outcome.
+#[expect(clippy::print_stdout, reason = "it is the command's output")]
+fn report(result: anyhow::Result<Outcome>) -> ExitCode {
     match result {
-        Ok(Outcome { lines, is_right }) => {
+        Ok(Outcome { lines, is_success }) => {
             for line in lines {
                 println!("{line}");
             }
-            if is_right { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+            if is_success { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Err(error) => finish(Err(error)),
     }
 }
 
-#[expect(clippy::print_stderr, reason = "the command line talks to a person")]
+#[expect(clippy::print_stderr, reason = "messages of the command line go to standard error")]
 fn say(text: &str) {
     eprintln!("{text}");
 }

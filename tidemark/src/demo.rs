@@ -1,10 +1,11 @@
 //! `tidemark demo`: every stage, two development chains, a merchant and a buyer, in one process; or the
 //! merchant and the buyer alone, against an installation that runs already.
 
+mod buyer;
+mod chain;
 mod external;
 mod merchant;
 mod narrator;
-mod net;
 mod script;
 mod shop;
 
@@ -14,7 +15,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use devnet::Devnet;
-use runtime::config::Source;
 use runtime::task::Tasks;
 use runtime::{Clock, Readiness, SystemClock, telemetry};
 use schemas::{Blockchain, Secret, Stablecoin, stablecoin_contract};
@@ -22,9 +22,9 @@ use schemas::{Blockchain, Secret, Stablecoin, stablecoin_contract};
 use crate::process;
 use crate::settings::Settings;
 use crate::stage::Stage;
+use chain::Chain;
 use merchant::Merchant;
 use narrator::Narrator;
-use net::Net;
 use script::Script;
 use shop::ShopClient;
 
@@ -84,7 +84,7 @@ async fn run_alone(options: &Options, narrator: &Narrator) -> anyhow::Result<()>
         ethereum.url(),
         polygon.url()
     ));
-    let (ethereum, polygon) = (Net::BuiltIn(ethereum), Net::BuiltIn(polygon));
+    let (ethereum, polygon) = (Chain::BuiltIn(ethereum), Chain::BuiltIn(polygon));
     ethereum.keep_mining().await?;
 
     let base = format!("http://{address}");
@@ -138,7 +138,7 @@ async fn start_chain(blockchain: Blockchain) -> anyhow::Result<Devnet> {
     let config = devnet::Config {
         chain_id: blockchain.chain_id(),
         genesis_timestamp: now,
-        block_interval_secs: net::BLOCK_INTERVAL.as_secs(),
+        block_interval_secs: chain::BLOCK_INTERVAL.as_secs(),
         finalized_depth: 12,
         safe_depth: 6,
         tokens: vec![token(Stablecoin::Usdt)?, token(Stablecoin::Usdc)?],
@@ -197,7 +197,7 @@ fn settings(
         ethereum = ethereum.url(),
         polygon = polygon.url(),
     );
-    Ok(Settings::read(Source::parse(&text, []), &Stage::ALL)?)
+    Ok(Settings::parse(&text, &Stage::ALL)?)
 }
 
 /// A folder that goes when the demo ends.

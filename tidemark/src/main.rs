@@ -1,15 +1,19 @@
 //! `tidemark`: the whole pipeline, or some of its stages, or a demonstration.
 
+mod asyncapi;
 mod back_end;
 mod command;
 mod demo;
+#[cfg(test)]
+mod docs;
 mod health;
+mod metrics;
 mod process;
-mod provision;
-mod publication;
-mod registration;
+mod schema_registry;
 mod settings;
+mod setup;
 mod stage;
+mod start;
 mod tail;
 
 use std::process::ExitCode;

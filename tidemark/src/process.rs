@@ -11,8 +11,10 @@ use runtime::{Clock, Readiness, SystemClock, telemetry};
 use tokio::net::TcpListener;
 
 use crate::back_end::{open_log, open_tables};
+use crate::metrics::describe_all;
 use crate::settings::Settings;
-use crate::stage::{Ground, Stage};
+use crate::stage::Stage;
+use crate::start::Starter;
 
 /// What is known once the stages are started.
 pub(crate) struct Started {
@@ -21,11 +23,11 @@ pub(crate) struct Started {
     pub(crate) address: Option<SocketAddr>,
 }
 
-/// Runs stages until the process is told to stop. Metrics and readiness are served before any back end
-/// is looked for; while one is not there, the process waits.
+/// Runs stages until SIGINT or SIGTERM. Metrics and readiness are served before any back end is opened;
+/// while one is unavailable, the process waits.
 ///
 /// # Errors
-/// What the process cannot go on with.
+/// A failure that ends the process.
 pub(crate) async fn run(settings: Settings, stages: &[Stage]) -> anyhow::Result<()> {
     telemetry::init_log(&settings.telemetry)?;
     let mut tasks = Tasks::new(settings.process.stop_deadline);
@@ -58,9 +60,7 @@ async fn start_telemetry(
     readiness: &Readiness,
 ) -> anyhow::Result<()> {
     let metrics = telemetry::init_metrics()?;
-    log::metrics::describe();
-    ingest::metrics::describe();
-    webhooks::metrics::describe();
+    describe_all();
     if let Some(listen) = settings.telemetry.listen {
         let listener = TcpListener::bind(listen)
             .await
@@ -92,10 +92,10 @@ pub(crate) async fn stop_signal() {
     }
 }
 
-/// Opens what the stages need, as soon as it is there, and starts them.
+/// Opens the back ends that the stages need, as soon as they are available, and starts the stages.
 ///
 /// # Errors
-/// What will not pass by waiting.
+/// A failure that will not pass by waiting.
 pub(crate) async fn start(
     tasks: &mut Tasks,
     settings: &Settings,
@@ -109,25 +109,25 @@ pub(crate) async fn start(
     } else {
         None
     };
-    let ground = Ground { settings, log: log.clone(), clock, readiness };
+    let mut starter = Starter { settings, log: log.clone(), clock, readiness, tasks };
     let wanted = |stage| stages.contains(&stage);
     let mut address = None;
     if let Some(tables) = tables {
         if wanted(Stage::Projector) {
-            ground.start_projector(tasks, &tables)?;
+            starter.projector(&tables)?;
         }
         if wanted(Stage::Api) {
-            address = Some(ground.start_api(tasks, tables).await?);
+            address = Some(starter.api(tables).await?);
         }
     }
     if wanted(Stage::Processor) {
-        ground.start_processor(tasks)?;
+        starter.processor()?;
     }
     if wanted(Stage::Webhooks) {
-        ground.start_webhooks(tasks)?;
+        starter.webhooks()?;
     }
     if wanted(Stage::Ingest) {
-        ground.start_ingest(tasks)?;
+        starter.ingest()?;
     }
     Ok(Started { log, address })
 }

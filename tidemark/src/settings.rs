@@ -1,9 +1,11 @@
 //! The whole configuration, read once.
 
+use std::path::Path;
+
 use runtime::config::{Problems, Process, Source};
 use runtime::telemetry;
 
-use crate::registration;
+use crate::schema_registry;
 use crate::stage::Stage;
 
 /// Every section, in ready types.
@@ -16,16 +18,42 @@ pub(crate) struct Settings {
     pub(crate) ingest: ingest::Config,
     pub(crate) webhooks: webhooks::Config,
     pub(crate) telemetry: telemetry::Config,
-    pub(crate) schemas: registration::Config,
+    pub(crate) schemas: schema_registry::Config,
+}
+
+/// The commented defaults of every section.
+pub(crate) fn defaults() -> String {
+    [
+        runtime::config::DEFAULTS,
+        log::Config::DEFAULTS,
+        store::config::BackEnd::DEFAULTS,
+        schema_registry::Config::DEFAULTS,
+        api::Config::DEFAULTS,
+        ingest::Config::DEFAULTS,
+        webhooks::Config::DEFAULTS,
+    ]
+    .join("\n")
 }
 
 impl Settings {
-    /// Reads all sections, for a process that runs some stages, or none of them. Secrets that none of
-    /// the stages uses may be absent, so that they need not be where they are of no use.
+    /// Reads a file and the environment over the defaults, for a process that runs some stages, or none.
     ///
     /// # Errors
     /// [`Problems`]: everything that is wrong, at once.
-    pub(crate) fn read(mut source: Source, stages: &[Stage]) -> Result<Self, Problems> {
+    pub(crate) fn load(file: Option<&Path>, stages: &[Stage]) -> Result<Self, Problems> {
+        Self::read(Source::load(&defaults(), file), stages)
+    }
+
+    /// As [`Settings::load`], from a text alone.
+    ///
+    /// # Errors
+    /// [`Problems`]: everything that is wrong, at once.
+    pub(crate) fn parse(text: &str, stages: &[Stage]) -> Result<Self, Problems> {
+        Self::read(Source::parse(&defaults(), text, []), stages)
+    }
+
+    /// Secrets that none of the stages uses may be absent.
+    fn read(mut source: Source, stages: &[Stage]) -> Result<Self, Problems> {
         let process = Process::read(&mut source);
         let shop = api::Config::read(&mut source);
         let merchant = &shop.merchant;
@@ -39,7 +67,7 @@ impl Settings {
                 merchant.unknown_transfer_webhook_url.clone(),
             ),
             telemetry: telemetry::Config::read(source.section("telemetry")),
-            schemas: registration::Config::read(&mut source),
+            schemas: schema_registry::Config::read(&mut source),
             process,
             shop,
         };
@@ -51,7 +79,7 @@ impl Settings {
         }
         let misfit = if stages.is_empty() { None } else { misfit(&settings, stages) };
         let mut problems = source.finish().err().map_or_else(Vec::new, |Problems(lines)| lines);
-        // Where no back end is named rightly, it is not known which one is meant.
+        // A misspelt back end is one problem, not two.
         let is_known = !problems.iter().any(|line| line.contains(".backend: "));
         problems.extend(misfit.filter(|_| is_known).map(str::to_owned));
         if problems.is_empty() { Ok(settings) } else { Err(Problems(problems)) }
@@ -86,9 +114,8 @@ mod tests {
     #[track_caller]
     fn check(parts: &[&str], stages: &[Stage], expected: &[&str]) {
         let text = parts.concat();
-        let problems = Settings::read(Source::parse(&text, []), stages)
-            .err()
-            .map_or_else(Vec::new, |Problems(lines)| lines);
+        let problems =
+            Settings::parse(&text, stages).err().map_or_else(Vec::new, |Problems(lines)| lines);
         assert_eq!(problems.len(), expected.len(), "{problems:#?}");
         for (line, start) in problems.iter().zip(expected) {
             assert!(line.starts_with(start), "{line}");
@@ -113,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_wanted_where_they_are_used_only() {
+    fn secrets_are_required_only_where_they_are_used() {
         let (admin, merchant) = ("admin.secret: is missing", "merchant.secret: is missing");
         for (stage, expected) in [
             (Stage::Ingest, &[][..]),

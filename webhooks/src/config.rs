@@ -37,6 +37,9 @@ pub struct Config {
 }
 
 impl Config {
+    /// The commented defaults of the section.
+    pub const DEFAULTS: &str = include_str!("config/default.toml");
+
     /// Reads the section `webhooks`. Problems are noted in it.
     #[must_use]
     pub fn read(
@@ -91,7 +94,7 @@ pub(crate) mod tests {
     use runtime::config::{Problems, Source};
 
     fn read(text: &str) -> (Config, Vec<String>) {
-        let mut source = Source::parse(text, []);
+        let mut source = Source::parse(Config::DEFAULTS, text, []);
         let url = Some("https://shop.example/unknown".to_owned());
         let config = Config::read(source.section("webhooks"), Secret::new("whsec"), url);
         let Err(Problems(lines)) = source.finish() else { return (config, Vec::new()) };

@@ -89,7 +89,8 @@ impl Store for Later {
 }
 
 fn commands(reads: u32) -> Commands {
-    let config = Config::read(&mut Source::parse("[merchant]\nname = \"Shop\"", []));
+    let source = "[merchant]\nname = \"Shop\"";
+    let config = Config::read(&mut Source::parse(Config::DEFAULTS, source, []));
     let store = Later { order: example::order(), reads_left: Mutex::new(reads) };
     let clock = Arc::new(ManualClock::new(NOW));
     let catalog = Arc::new(Catalog::new(&config, Vec::new()));

@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use log::embedded::EmbeddedLog;
-use log::{Envelope, LayeredLog, Log, Offset, TopicPartition};
+use log::{Envelope, LayeredLog, Log, Offset, StageContext, TopicPartition};
 use reqwest::{Client, Method, RequestBuilder, Response};
 use runtime::{Clock, ManualClock};
 use schemas::record::{
@@ -129,10 +129,17 @@ impl World {
         let served_store = Arc::new(LayeredStore::new(store.clone(), faulty));
         let stop = CancellationToken::new();
         let feed = Feed::new();
+        let context = StageContext {
+            log: served_log.clone(),
+            clock: clock.clone(),
+            member: "api".to_owned(),
+            handle: tokio::runtime::Handle::current(),
+            stop: stop.clone(),
+        };
         let mut threads = Vec::new();
         threads.push({
-            let (log, feed, stop) = (served_log.clone(), feed.clone(), stop.clone());
-            std::thread::spawn(move || feed::run(log, feed, stop).unwrap())
+            let feed = feed.clone();
+            std::thread::spawn(move || feed::run(&feed, &context).unwrap())
         });
         if processed {
             for run in [processor::run_orders, processor::run_matching] {

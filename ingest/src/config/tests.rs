@@ -14,7 +14,7 @@ fn wallet() -> Wallet {
 }
 
 fn read(text: &str) -> (Config, Vec<String>) {
-    let mut source = Source::parse(text, []);
+    let mut source = Source::parse(Config::DEFAULTS, text, []);
     let config = Config::read(&mut source, &[wallet()], Duration::from_secs(3600));
     let mut problems = source.finish().err().map_or_else(Vec::new, |Problems(lines)| lines);
     // Sections that are not ours.

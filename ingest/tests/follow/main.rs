@@ -28,7 +28,7 @@ type Render = dyn Fn() -> String + Send + Sync;
 fn metrics() -> &'static Render {
     static RENDER: LazyLock<Box<Render>> = LazyLock::new(|| {
         let recorder = runtime::telemetry::init_metrics().unwrap();
-        tidemark_ingest::metrics::describe();
+        runtime::metrics::describe(tidemark_ingest::metrics::METRICS);
         Box::new(move || recorder.render())
     });
     &**RENDER

@@ -6,14 +6,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
 use reqwest::Url;
-use runtime::config::Source;
 use runtime::{Clock, Readiness, SystemClock};
 use schemas::{Blockchain, Stablecoin};
 
 use super::WEBHOOK_WAIT_MAX;
+use super::chain::{Anvil, Chain};
 use super::merchant::Merchant;
 use super::narrator::Narrator;
-use super::net::{Anvil, Net};
 use super::script::Script;
 use super::shop::ShopClient;
 use crate::back_end::open_log;
@@ -31,7 +30,7 @@ pub(super) async fn run(
     narrator: &Narrator,
 ) -> anyhow::Result<()> {
     drop(rustls::crypto::ring::default_provider().install_default());
-    let settings = Settings::read(Source::load(file), &[Stage::Api])?;
+    let settings = Settings::load(file, &[Stage::Api])?;
     ensure!(
         matches!(settings.log.back_end, log::config::BackEnd::Kafka(_)),
         "log.backend is \"embedded\": only its own process can read it, run the demo without --against"
@@ -81,12 +80,12 @@ async fn start_merchant(settings: &Settings) -> anyhow::Result<Merchant> {
     Merchant::start(shop.merchant.secret.clone(), listen, Some(url), patience).await
 }
 
-async fn open_chain(settings: &Settings, blockchain: Blockchain) -> anyhow::Result<Net> {
+async fn open_chain(settings: &Settings, blockchain: Blockchain) -> anyhow::Result<Chain> {
     let chain = settings.ingest.chains.iter().find(|chain| chain.blockchain == blockchain);
     let chain = chain.with_context(|| format!("chains.{blockchain} is missing"))?;
     let contract = chain.contracts.iter().find(|c| c.stablecoin == Stablecoin::Usdt);
     let contract = contract.with_context(|| format!("{blockchain} has no USDT"))?;
-    let net = Net::Anvil(Anvil::open(&chain.rpc_url.to_string(), contract).await?);
-    net.keep_mining().await?;
-    Ok(net)
+    let chain = Chain::Anvil(Anvil::open(&chain.rpc_url.to_string(), contract).await?);
+    chain.keep_mining().await?;
+    Ok(chain)
 }

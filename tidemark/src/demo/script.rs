@@ -6,18 +6,19 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use log::{Log, Offset, TopicPartition};
 use schemas::record::Transfer;
-use schemas::{Amount, Blockchain, Stablecoin, Topic, stablecoin_contract};
+use schemas::{Blockchain, Topic};
 use serde_json::{Value, json};
 
+use super::buyer;
+use super::chain::Chain;
 use super::merchant::Merchant;
 use super::narrator::Narrator;
-use super::net::Net;
 use super::shop::{Due, ShopClient};
 
-/// How long the script waits for something to be seen.
+/// How long the script waits for a transfer to be listed.
 const WAIT_MAX: Duration = Duration::from_secs(30);
-/// How long it waits between two looks.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// How often it asks.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// More than an order's time to live and the match window.
 const JUMP_SECONDS: i64 = 31 * 60;
 
@@ -26,8 +27,8 @@ pub(super) struct Script<'a> {
     pub(super) narrator: &'a Narrator,
     pub(super) shop: &'a ShopClient,
     pub(super) merchant: &'a Merchant,
-    pub(super) ethereum: &'a Net,
-    pub(super) polygon: &'a Net,
+    pub(super) ethereum: &'a Chain,
+    pub(super) polygon: &'a Chain,
     pub(super) log: Arc<dyn Log>,
     /// How long an order waits for its payment, where the chain's time cannot be moved.
     pub(super) order_ttl: Duration,
@@ -152,20 +153,14 @@ impl Script<'_> {
         Ok(due)
     }
 
-    /// The buyer's wallet sends an amount; the next block takes it.
     async fn pay(
         &self,
-        net: &Net,
-        chain: Blockchain,
+        chain: &Chain,
+        blockchain: Blockchain,
         due: &Due,
         amount: &str,
     ) -> anyhow::Result<String> {
-        let contract =
-            stablecoin_contract(chain, Stablecoin::Usdt).context("the chain has USDT")?;
-        let units = Amount::parse(amount)?
-            .to_units(contract.decimals)
-            .context("finer than the stablecoin")?;
-        let tx = net.pay(contract, &due.wallet, units).await?;
+        let tx = buyer::pay(chain, blockchain, due, amount).await?;
         self.narrator.say(&format!("the buyer sends {amount} USDT in transaction {tx}"));
         Ok(tx)
     }
@@ -193,16 +188,16 @@ impl Script<'_> {
         query: &str,
         wanted: impl Fn(&Value) -> bool,
     ) -> anyhow::Result<Value> {
-        let look = async {
+        let search = async {
             loop {
                 let list = self.shop.transfers(&due.wallet, query).await?;
                 if let Some(found) = list.into_iter().find(&wanted) {
                     return anyhow::Ok(found);
                 }
-                tokio::time::sleep(LOOK_INTERVAL).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
-        tokio::time::timeout(WAIT_MAX, look)
+        tokio::time::timeout(WAIT_MAX, search)
             .await
             .with_context(|| format!("no transfer with {query}"))?
     }

@@ -1,4 +1,4 @@
-//! The chains of the story: built in, or anvil by its JSON-RPC.
+//! A chain that the demo's buyer can pay on: built in, or anvil by its JSON-RPC.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 const TRANSFER: &str = "0xa9059cbb";
 
 /// A development chain.
-pub(super) enum Net {
-    /// In this process; it mines when told to.
+pub(super) enum Chain {
+    /// In this process.
     BuiltIn(Devnet),
-    /// A node somewhere; it mines by itself.
+    /// A node elsewhere; it mines by itself.
     Anvil(Anvil),
 }
 
-impl Net {
+impl Chain {
     /// Where it answers.
     pub(super) fn url(&self) -> String {
         match self {

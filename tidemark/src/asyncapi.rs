@@ -6,9 +6,9 @@ use schemas::asyncapi::Installation;
 use crate::settings::Settings;
 
 /// The AsyncAPI document of the installation that these settings are for.
-pub(crate) fn asyncapi(settings: &Settings) -> String {
+pub(crate) fn document(settings: &Settings) -> String {
     let log = &settings.log;
-    // The embedded log has no server: the document then tells how it would be on Kafka.
+    // The embedded log has no server: the document describes it as if on a local Kafka.
     let (brokers, replicas, protocol) = match &log.back_end {
         log::config::BackEnd::Embedded => ("localhost:9092", 1, SecurityProtocol::Plaintext),
         log::config::BackEnd::Kafka(kafka) => {
@@ -33,14 +33,12 @@ pub(crate) fn asyncapi(settings: &Settings) -> String {
 
 #[cfg(test)]
 mod tests {
-    use runtime::config::Source;
-
     use super::*;
 
     #[test]
     fn without_a_configuration_it_is_the_document_in_docs() {
-        let settings = Settings::read(Source::parse("", []), &[]).unwrap();
-        assert_eq!(asyncapi(&settings), include_str!("../../docs/asyncapi.yaml"));
+        let settings = Settings::parse("", &[]).unwrap();
+        assert_eq!(document(&settings), include_str!("../../docs/asyncapi.yaml"));
     }
 
     #[test]
@@ -48,8 +46,8 @@ mod tests {
         let text = "[log]\nbackend = \"kafka\"\nbrokers = \"b1:9,b2:9\"\nprefix = \"shop.\"\n\
                     replication = 3\nlanes = 2\nsecurity_protocol = \"ssl\"\n\
                     [schemas]\nregistry = \"https://registry.example/\"\n";
-        let settings = Settings::read(Source::parse(text, []), &[]).unwrap();
-        let document = asyncapi(&settings);
+        let settings = Settings::parse(text, &[]).unwrap();
+        let document = document(&settings);
         for line in [
             "    host: \"b1:9,b2:9\"",
             "    protocol: \"kafka-secure\"",

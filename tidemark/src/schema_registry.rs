@@ -1,8 +1,8 @@
-//! `tidemark schema register`: tells an external schema registry of every version of every schema, with
-//! the ids that our records carry. Without one, the api serves the same below `/registry`.
+//! `tidemark schema register`: registers every version of every schema with an external registry, under
+//! the ids that records carry. Without one, the api serves the same below `/registry`.
 //!
-//! A registry counts ids up from 1 by itself. It takes given ids only for a subject in import mode, so a
-//! subject is in that mode as long as it takes to tell its versions, and the ids are read back.
+//! A registry counts ids up from 1 by itself. It accepts given ids only for a subject in import mode, so
+//! a subject is in that mode while its versions are registered, and the ids are read back.
 
 use anyhow::{Context, bail, ensure};
 use reqwest::{Client, Method, StatusCode, Url};
@@ -23,6 +23,9 @@ pub(crate) struct Config {
 }
 
 impl Config {
+    /// The commented defaults of the section.
+    pub(crate) const DEFAULTS: &str = include_str!("schema_registry/default.toml");
+
     /// Reads the section.
     pub(crate) fn read(source: &mut Source) -> Self {
         let mut section = source.section("schemas");
@@ -45,7 +48,7 @@ impl Config {
     }
 }
 
-/// Tells the registry what it does not know yet, and gives a line for each thing told.
+/// Registers what the registry does not have yet. Returns a line for each change.
 ///
 /// # Errors
 /// The registry cannot be reached or refuses, or it has one of our schemas under another id.
@@ -56,15 +59,15 @@ pub(crate) async fn register(config: &Config, prefix: &str) -> anyhow::Result<Ve
     // The provider is process-wide; another part may have installed it already.
     drop(rustls::crypto::ring::default_provider().install_default());
     let registry = Registry { base, config, http: Client::new() };
-    let mut told = Vec::new();
+    let mut changes = Vec::new();
     for topic in Topic::ALL {
         let subject = topic.subject(prefix);
         registry
-            .register(&subject, topic.spec().schema.schemas(), &mut told)
+            .register(&subject, topic.spec().schema.schemas(), &mut changes)
             .await
             .with_context(|| format!("subject {subject}"))?;
     }
-    Ok(told)
+    Ok(changes)
 }
 
 struct Registry<'a> {
@@ -74,12 +77,12 @@ struct Registry<'a> {
 }
 
 impl Registry<'_> {
-    /// Tells the versions of a subject that are missing, in their order.
+    /// Registers the versions of a subject that are missing, in their order.
     async fn register(
         &self,
         subject: &str,
         schemas: &[Schema],
-        told: &mut Vec<String>,
+        changes: &mut Vec<String>,
     ) -> anyhow::Result<()> {
         let mut missing = Vec::new();
         for schema in schemas {
@@ -92,7 +95,7 @@ impl Registry<'_> {
             for schema in missing {
                 let there = self.has(subject, schema).await?;
                 ensure!(there, "version {} was taken but is not served", schema.version);
-                told.push(format!(
+                changes.push(format!(
                     "registered {subject} version {} with id {}",
                     schema.version, schema.id
                 ));
@@ -102,14 +105,14 @@ impl Registry<'_> {
         let (_, config) = self.ask(Method::GET, &path, None).await?;
         if config["compatibilityLevel"] != COMPATIBILITY {
             let level = json!({ "compatibility": COMPATIBILITY });
-            self.tell(Method::PUT, &path, level).await?;
-            told.push(format!("set the compatibility of {subject} to {COMPATIBILITY}"));
+            self.send(Method::PUT, &path, level).await?;
+            changes.push(format!("set the compatibility of {subject} to {COMPATIBILITY}"));
         }
         Ok(())
     }
 
-    /// Whether the registry serves this version under our id; another id is an error, as readers would
-    /// look for ours in vain.
+    /// Whether the registry serves this version under our id. Another id is an error, as records carry
+    /// ours.
     async fn has(&self, subject: &str, schema: &Schema) -> anyhow::Result<bool> {
         let Schema { name, version, id, .. } = *schema;
         let path = format!("subjects/{subject}/versions/{version}");
@@ -121,7 +124,7 @@ impl Registry<'_> {
         ensure!(
             found["id"] == id,
             "version {version} has id {} in the registry, but records carry {id}: the subject belongs to \
-             somebody else, or was registered without `tidemark schema register`. Delete it there \
+             another program, or was registered without `tidemark schema register`. Delete it there \
              permanently, or set another log.prefix",
             found["id"],
         );
@@ -135,15 +138,15 @@ impl Registry<'_> {
         Ok(true)
     }
 
-    /// Tells versions with their ids. The subject is writable as before afterwards, whatever happens.
+    /// Registers versions with their ids. The subject is writable again afterwards, whatever happens.
     async fn import(&self, subject: &str, schemas: &[&Schema]) -> anyhow::Result<()> {
         let path = format!("mode/{subject}?force=true");
-        self.tell(Method::PUT, &path, json!({ "mode": "IMPORT" })).await.context(
-            "the registry does not take ids: it needs import mode (mode.mutability=true), or use the one \
+        self.send(Method::PUT, &path, json!({ "mode": "IMPORT" })).await.context(
+            "the registry does not accept given ids: set its mode.mutability=true, or use the registry \
              that the api serves below /registry",
         )?;
         let imported = self.import_each(subject, schemas).await;
-        let back = self.tell(Method::PUT, &path, json!({ "mode": "READWRITE" })).await;
+        let back = self.send(Method::PUT, &path, json!({ "mode": "READWRITE" })).await;
         imported.and(back)
     }
 
@@ -152,13 +155,13 @@ impl Registry<'_> {
             let Schema { version, id, text, .. } = **schema;
             let body =
                 json!({ "schemaType": "AVRO", "schema": text, "version": version, "id": id });
-            self.tell(Method::POST, &format!("subjects/{subject}/versions"), body).await?;
+            self.send(Method::POST, &format!("subjects/{subject}/versions"), body).await?;
         }
         Ok(())
     }
 
     /// A request that must succeed.
-    async fn tell(&self, method: Method, path: &str, body: Value) -> anyhow::Result<()> {
+    async fn send(&self, method: Method, path: &str, body: Value) -> anyhow::Result<()> {
         let (status, answer) = self.ask(method, path, Some(body)).await?;
         if status.is_success() { Ok(()) } else { bail!(refusal(path, status, &answer)) }
     }
@@ -179,9 +182,10 @@ impl Registry<'_> {
         if let Some(body) = body {
             request = request.header("content-type", MEDIA_TYPE).body(body.to_string());
         }
-        let response = request.send().await.with_context(|| format!("{url} cannot be reached"))?;
+        let response = request.send().await.with_context(|| format!("cannot reach {url}"))?;
         let status = response.status();
-        let text = response.text().await.with_context(|| format!("{url} breaks off"))?;
+        let text =
+            response.text().await.with_context(|| format!("the answer of {url} broke off"))?;
         Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
     }
 }

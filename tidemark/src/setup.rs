@@ -1,72 +1,75 @@
-//! `tidemark topics` and `tidemark schema`: what the back ends must have before any stage runs.
+//! `tidemark topics`, `tidemark schema` and `tidemark rebuild`: what is done to the back ends by hand.
+
+use std::sync::Arc;
 
 use anyhow::Context;
 use log::config::KafkaConfig;
 use log::kafka::admin;
+use runtime::{Clock, Readiness, SystemClock, telemetry};
 use store::config::CqlConfig;
 
-use crate::registration;
+use crate::back_end::{open_log, open_tables};
+use crate::schema_registry;
 use crate::settings::Settings;
 
 const EMBEDDED_LOG: &str = "nothing to do: log.backend is \"embedded\" and makes its topics itself";
 const EMBEDDED_TABLES: &str =
     "nothing to do: store.backend is \"embedded\" and makes its tables itself";
 
-/// What an errand has to tell, line by line.
+/// What to print, and whether to exit with success.
 pub(crate) struct Outcome {
     pub(crate) lines: Vec<String>,
-    /// Whether all is as it should be.
-    pub(crate) is_right: bool,
+    pub(crate) is_success: bool,
 }
 
 impl Outcome {
-    fn right(lines: Vec<String>, otherwise: &str) -> Self {
+    fn success(lines: Vec<String>, otherwise: &str) -> Self {
         let lines = if lines.is_empty() { vec![otherwise.to_owned()] } else { lines };
-        Self { lines, is_right: true }
+        Self { lines, is_success: true }
     }
 }
 
-/// Makes the topics that are missing, from the one topic table.
+/// Creates the topics that are missing.
 ///
 /// # Errors
 /// The broker cannot be reached, or refuses.
 pub(crate) async fn create_topics(log: log::Config) -> anyhow::Result<Outcome> {
     let log::config::BackEnd::Kafka(config) = log.back_end else {
-        return Ok(Outcome::right(Vec::new(), EMBEDDED_LOG));
+        return Ok(Outcome::success(Vec::new(), EMBEDDED_LOG));
     };
     let asked = asked_brokers(&config);
     let create = move || admin::create_topics(&config, &log.layout);
     let changes = tokio::task::spawn_blocking(create).await?.context(asked)?;
     let lines = changes.iter().map(ToString::to_string).collect();
-    Ok(Outcome::right(lines, "nothing to do: all topics are there"))
+    Ok(Outcome::success(lines, "nothing to do: all topics exist"))
 }
 
-/// Compares the broker's topics with the topic table.
+/// Reports topics that differ from the configuration.
 ///
 /// # Errors
 /// The broker cannot be reached, or refuses.
 pub(crate) async fn check_topics(log: log::Config) -> anyhow::Result<Outcome> {
     let log::config::BackEnd::Kafka(config) = log.back_end else {
-        return Ok(Outcome::right(Vec::new(), EMBEDDED_LOG));
+        return Ok(Outcome::success(Vec::new(), EMBEDDED_LOG));
     };
     let asked = asked_brokers(&config);
     let check = move || admin::check_topics(&config, &log.layout);
     let problems = tokio::task::spawn_blocking(check).await?.context(asked)?;
-    let is_right = problems.is_empty();
-    Ok(Outcome { is_right, ..Outcome::right(problems, "the topics are right") })
+    let is_success = problems.is_empty();
+    Ok(Outcome { is_success, ..Outcome::success(problems, "all topics match the configuration") })
 }
 
-/// Brings the tables to this version's schema.
+/// Applies the migrations that the tables lack.
 ///
 /// # Errors
 /// The nodes cannot be reached, or refuse.
 pub(crate) async fn migrate_schema(store: store::config::BackEnd) -> anyhow::Result<Outcome> {
     let store::config::BackEnd::Cql(config) = store else {
-        return Ok(Outcome::right(Vec::new(), EMBEDDED_TABLES));
+        return Ok(Outcome::success(Vec::new(), EMBEDDED_TABLES));
     };
     let applied = store::cql::migrate(&config).await.with_context(|| asked_nodes(&config))?;
     let lines = applied.into_iter().map(|name| format!("applied {name}")).collect();
-    Ok(Outcome::right(lines, "nothing to do: the schema is this version's"))
+    Ok(Outcome::success(lines, "nothing to do: the schema is up to date"))
 }
 
 fn asked_brokers(config: &KafkaConfig) -> String {
@@ -77,12 +80,27 @@ fn asked_nodes(config: &CqlConfig) -> String {
     format!("asked the nodes at {}", config.nodes.join(","))
 }
 
-/// Tells the external schema registry what it does not know yet.
+/// Registers the schemas that the external registry lacks.
 ///
 /// # Errors
 /// There is none, it cannot be reached or refuses, or it has a schema under another id.
 pub(crate) async fn register_schemas(settings: Settings) -> anyhow::Result<Outcome> {
     let prefix = settings.log.topic_prefix();
-    let told = registration::register(&settings.schemas, prefix).await?;
-    Ok(Outcome::right(told, "nothing to do: the registry knows every schema"))
+    let changes = schema_registry::register(&settings.schemas, prefix).await?;
+    Ok(Outcome::success(changes, "nothing to do: the registry has every schema"))
+}
+
+/// Makes the tables again from all that the log still has.
+///
+/// # Errors
+/// The log or the tables failed; run it again.
+pub(crate) async fn rebuild_tables(settings: Settings) -> anyhow::Result<Outcome> {
+    telemetry::init_log(&settings.telemetry)?;
+    let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());
+    let log = open_log(&settings, &clock, &readiness).await?;
+    let tables = open_tables(&settings, &readiness).await?;
+    let handle = tokio::runtime::Handle::current();
+    let rebuild = move || projector::rebuild(&*log, &*tables, &handle);
+    let records = tokio::task::spawn_blocking(rebuild).await??;
+    Ok(Outcome::success(vec![format!("made the tables again from {records} records")], ""))
 }

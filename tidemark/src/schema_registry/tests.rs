@@ -150,7 +150,7 @@ async fn serve(kept: Kept) -> (Arc<Mutex<Kept>>, Config) {
 }
 
 fn config(text: &str) -> Config {
-    let mut source = Source::parse(&format!("[schemas]\n{text}"), []);
+    let mut source = Source::parse("", &format!("[schemas]\n{text}"), []);
     Config::read(&mut source)
 }
 
@@ -208,7 +208,7 @@ async fn an_id_that_is_taken_is_told_and_the_subject_is_writable_again() {
 async fn a_registry_without_import_mode_gets_nothing() {
     let (kept, config) = serve(Kept { has_no_import_mode: true, ..Kept::default() }).await;
     let error = format!("{:#}", register(&config, "").await.unwrap_err());
-    assert!(error.contains("needs import mode"), "{error}");
+    assert!(error.contains("set its mode.mutability=true"), "{error}");
     assert!(kept.lock().unwrap().subjects.is_empty());
 }
 
@@ -229,7 +229,7 @@ fn the_registry_is_an_url() {
     assert!(config("registry = \"\"").registry.is_none());
     assert!(config("registry = \"https://r.example/x\"").registry.is_some());
     for wrong in ["r.example:8081", "ftp://r.example", "https://u:p@r.example", "//x"] {
-        let mut source = Source::parse(&format!("[schemas]\nregistry = \"{wrong}\""), []);
+        let mut source = Source::parse("", &format!("[schemas]\nregistry = \"{wrong}\""), []);
         let read = Config::read(&mut source);
         assert!(read.registry.is_none(), "{wrong}");
         let problems = source.finish().unwrap_err();

@@ -1,0 +1,57 @@
+//! `tidemark rebuild`: tables that were deleted come back from the log, row for row.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use testkit::harness::{Chain, Client, Tidemark, eventually, executable};
+
+const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
+const LISTS: [&str; 2] = ["/orders", "/deposits"];
+
+async fn start(dir: &Path) -> Tidemark {
+    let chain = Chain {
+        blockchain: "eth",
+        rpc: "http://127.0.0.1:9".to_owned(),
+        wallet: "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed",
+        more: String::new(),
+    };
+    Tidemark::start(dir, &[chain], WEBHOOK, "").await
+}
+
+async fn rows(client: &Client) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for list in LISTS {
+        rows.push(client.admin(list).await.unwrap());
+    }
+    rows
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deleted_tables_are_rebuilt_row_for_row() {
+    let dir = tempfile::tempdir().unwrap();
+    let tidemark = start(dir.path()).await;
+    let client = tidemark.client();
+    for (reference, amount) in [("A-1", "10.00"), ("B-1", "10.00"), ("C-1", "30.00")] {
+        client.create(reference, amount, "eth", WEBHOOK).await;
+    }
+    let before = eventually("a row of each order and deposit", || async {
+        let rows = rows(&client).await;
+        rows.iter().all(|list| list.as_array().unwrap().len() == 3).then_some(rows)
+    })
+    .await;
+    assert!(tidemark.stop().await.success());
+
+    let tables = dir.path().join("data/tables.sqlite");
+    std::fs::remove_file(&tables).unwrap();
+    let config = dir.path().join("tidemark.toml");
+    let rebuild = Command::new(executable()).args(["rebuild", "--config"]).arg(config).output();
+    let rebuild = rebuild.unwrap();
+    let printed = String::from_utf8(rebuild.stdout).unwrap();
+    assert!(rebuild.status.success(), "{}", String::from_utf8_lossy(&rebuild.stderr));
+    assert!(printed.contains("made the tables again from "), "{printed}");
+    assert!(tables.exists(), "{}", tables.display());
+
+    let tidemark = start(dir.path()).await;
+    assert_eq!(rows(&tidemark.client()).await, before);
+}

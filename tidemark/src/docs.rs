@@ -1,0 +1,118 @@
+//! Documents that are made from the code: `docs/METRICS.md` and `docs/CONFIGURATION.md`.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use runtime::metrics::Kind;
+
+use crate::metrics::TABLES;
+use crate::settings::defaults;
+
+/// Compares a document with the file in `docs/`, and writes the file where they differ.
+#[track_caller]
+fn assert_fresh(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
+    if std::fs::read_to_string(&path).is_ok_and(|found| found == text) {
+        return;
+    }
+    std::fs::write(path, text).unwrap();
+    panic!("docs/{name} was out of date; this test has written it: commit it");
+}
+
+/// The crate that a metric's name says it belongs to.
+fn crate_of(name: &str) -> &str {
+    name.split('_').nth(1).unwrap()
+}
+
+#[test]
+fn metrics_are_documented() {
+    let mut text =
+        "# Metrics\n\nMade from the tables in each crate's `metrics.rs`: do not edit. Served at \
+                    `/metrics` of `telemetry.listen`,\nin Prometheus' text format. Histograms are \
+                    summaries there, with `_sum` and `_count`.\n"
+            .to_owned();
+    for table in TABLES {
+        let name = crate_of(table[0].name);
+        write!(
+            text,
+            "\n## {name}\n\n| name | kind | unit | labels | meaning |\n|---|---|---|---|---|\n"
+        )
+        .unwrap();
+        for metric in table {
+            let labels: Vec<_> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
+            let (unit, labels) = (metric.unit().unwrap_or_default(), labels.join(", "));
+            let kind = format!("{:?}", metric.kind).to_lowercase();
+            let meaning = metric.meaning.trim();
+            writeln!(text, "| `{}` | {kind} | {unit} | {labels} | {meaning} |", metric.name)
+                .unwrap();
+        }
+    }
+    assert_fresh("METRICS.md", &text);
+}
+
+#[test]
+fn names_of_metrics_follow_the_template_and_are_unique() {
+    let mut names = std::collections::BTreeSet::new();
+    for table in TABLES {
+        for metric in table {
+            assert!(metric.name.starts_with("tidemark_"), "{}", metric.name);
+            assert_eq!(crate_of(metric.name), crate_of(table[0].name), "{}", metric.name);
+            let is_counter = metric.kind == Kind::Counter;
+            assert_eq!(metric.name.ends_with("_total"), is_counter, "{}", metric.name);
+            assert!(names.insert(metric.name), "{} is declared twice", metric.name);
+        }
+    }
+}
+
+/// `key = value`, as a line of TOML or a commented one; the rest of the line is a comment on it.
+fn assignment(line: &str) -> Option<(&str, &str, &str)> {
+    let (key, rest) = line.split_once(" = ")?;
+    let is_key = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let (value, comment) = rest.split_once("  #").unwrap_or((rest, ""));
+    key.chars().all(is_key).then_some((key, value.trim(), comment.trim_start_matches('#').trim()))
+}
+
+/// The defaults as tables: a section's own comment, then a row for each key with the comment before it
+/// and the one behind it.
+fn configuration() -> String {
+    let mut text = "# Configuration\n\nMade from the defaults that `tidemark default-config` prints: do \
+                    not edit. Keys without a default are\noptional where nothing else is said; their \
+                    values here are examples.\n"
+        .to_owned();
+    let mut comments: Vec<String> = Vec::new();
+    let mut has_table = false;
+    for line in defaults().lines() {
+        let (is_set, line) = line.strip_prefix("# ").map_or((true, line), |rest| (false, rest));
+        if let Some((key, value, comment)) = assignment(line) {
+            if !std::mem::replace(&mut has_table, true) {
+                text.push_str("\n| key | default | meaning |\n|---|---|---|\n");
+            }
+            comments.extend(Some(comment.to_owned()).filter(|comment| !comment.is_empty()));
+            let (value, meaning) = (value.replace('|', "\\|"), comments.join(" "));
+            let default = if is_set { format!("`{value}`") } else { format!("(`{value}`)") };
+            writeln!(text, "| `{key}` | {default} | {meaning} |").unwrap();
+            comments.clear();
+        } else if line.starts_with('[') {
+            writeln!(text, "\n## {line}").unwrap();
+            has_table = false;
+            // What stands before a section that is only an example describes it.
+            if !comments.is_empty() {
+                writeln!(text, "\n{}", comments.join("\n")).unwrap();
+                comments.clear();
+            }
+        } else if line.is_empty() {
+            if !comments.is_empty() {
+                writeln!(text, "\n{}", comments.join("\n")).unwrap();
+                comments.clear();
+            }
+        } else {
+            comments.push(line.to_owned());
+        }
+    }
+    text
+}
+
+#[test]
+fn the_configuration_is_documented() {
+    assert_fresh("CONFIGURATION.md", &configuration());
+}

@@ -1,0 +1,133 @@
+//! Starts stages on what a process has.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context;
+use log::{Log, StageContext, WatchedLog};
+use runtime::task::{BoxError, Phase, Tasks};
+use runtime::{Clock, Readiness};
+use store::{Store, WatchedStore};
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+use crate::settings::Settings;
+
+pub(crate) struct Starter<'a> {
+    pub(crate) settings: &'a Settings,
+    pub(crate) log: Arc<dyn Log>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) readiness: &'a Readiness,
+    pub(crate) tasks: &'a mut Tasks,
+}
+
+impl Starter<'_> {
+    /// The names of this process's workers in the groups of a stage.
+    fn members(&self) -> impl Iterator<Item = String> + use<> {
+        let name = self.settings.process.name.clone();
+        (0..self.settings.process.workers).map(move |number| format!("{name}.{number}"))
+    }
+
+    /// The log as one thread reads it: until it does, the process is not ready.
+    fn watched_log(&self, thread: &str) -> Arc<dyn Log> {
+        Arc::new(WatchedLog::over(self.log.clone(), self.readiness.clone(), thread))
+    }
+
+    /// What a part is started with, once it has the token that stops it.
+    fn context(
+        &self,
+        log: Arc<dyn Log>,
+        member: &str,
+    ) -> impl FnOnce(CancellationToken) -> StageContext + use<> {
+        let (clock, member, handle) = (self.clock.clone(), member.to_owned(), Handle::current());
+        move |stop| StageContext { log, clock, member, handle, stop }
+    }
+
+    /// Starts a thread of a stage.
+    fn thread<E: Into<BoxError>>(
+        &mut self,
+        phase: Phase,
+        stage: &str,
+        member: &str,
+        run: impl FnOnce(&StageContext) -> Result<(), E> + Send + 'static,
+    ) -> std::io::Result<()> {
+        let name = format!("{stage} {member}");
+        let context = self.context(self.watched_log(&name), member);
+        self.tasks.thread(phase, name, move |stop| run(&context(stop)).map_err(Into::into))
+    }
+
+    pub(crate) fn ingest(&mut self) -> std::io::Result<()> {
+        // One member: it shares out chains, which are followed side by side anyway.
+        let Some(member) = self.members().next() else { return Ok(()) };
+        let config = self.settings.ingest.clone();
+        self.thread(Phase::Intake, "ingest", &member, |context| ingest::run(config, context))
+    }
+
+    pub(crate) fn processor(&mut self) -> std::io::Result<()> {
+        for member in self.members() {
+            self.thread(Phase::Process, "processor.orders", &member, |context| {
+                let StageContext { log, clock, member, stop, .. } = context;
+                processor::run_orders(log, clock, member, stop)
+            })?;
+            self.thread(Phase::Process, "processor.matching", &member, |context| {
+                let StageContext { log, clock, member, stop, .. } = context;
+                processor::run_matching(log, clock, member, stop)
+            })?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn projector(&mut self, tables: &Arc<dyn Store>) -> std::io::Result<()> {
+        for member in self.members() {
+            let part = self.readiness.part(format!("tables of projector {member}"), "opening them");
+            let tables = Arc::new(WatchedStore::over(tables.clone(), part));
+            self.thread(Phase::Deliver, "projector", &member, |context| {
+                projector::run(tables, context)
+            })?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn webhooks(&mut self) -> std::io::Result<()> {
+        let config = self.settings.webhooks.clone().shared_by(self.settings.process.workers);
+        for member in self.members() {
+            let (dispatched, delivered) = (config.clone(), config.clone());
+            self.thread(Phase::Deliver, "webhooks.dispatcher", &member, move |context| {
+                webhooks::run_dispatcher(&dispatched, context)
+            })?;
+            self.thread(Phase::Deliver, "webhooks.deliverer", &member, move |context| {
+                webhooks::run_deliverer(&delivered, context)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Returns where it listens.
+    pub(crate) async fn api(&mut self, tables: Arc<dyn Store>) -> anyhow::Result<SocketAddr> {
+        let listen = self.settings.process.listen.context("server.listen is missing")?;
+        let listener = TcpListener::bind(listen)
+            .await
+            .with_context(|| format!("cannot listen on {listen}"))?;
+        let address = listener.local_addr()?;
+        let (feed, name) = (api::Feed::new(), self.settings.process.name.clone());
+        let followed = feed.clone();
+        self.thread(Phase::Support, "api.feed", &name, move |context| {
+            api::feed::run(&followed, context)
+        })?;
+        let server = api::Server {
+            config: self.settings.shop.clone(),
+            contracts: self.settings.ingest.contracts(),
+            topic_prefix: self.settings.log.topic_prefix().to_owned(),
+            version: env!("CARGO_PKG_VERSION"),
+            log: self.log.clone(),
+            store: tables,
+            clock: self.clock.clone(),
+            feed,
+        };
+        self.tasks.future(Phase::Intake, "api", move |stop| async move {
+            server.run(listener, stop).await.map_err(Into::into)
+        });
+        Ok(address)
+    }
+}
