@@ -132,7 +132,10 @@ impl From<store::Error> for Refusal {
             store::Error::Transient(_) => {
                 tracing::warn!(%error, "a request failed: the tables are unavailable")
             }
-            store::Error::Fatal(_) => {
+            store::Error::Fatal(_)
+            | store::Error::SchemaMissing { .. }
+            | store::Error::SchemaOutdated { .. }
+            | store::Error::SchemaNewer { .. } => {
                 tracing::error!(%error, "a request failed: the tables are unusable")
             }
         }

@@ -19,11 +19,9 @@ const GAS_PER_CALL: u64 = 44_000;
 /// One transfer to be made: it becomes one Transfer log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransferCall {
-    /// The contract that emits the log.
     pub token: Address,
     /// Who pays; the zero address mints.
     pub from: Address,
-    /// Who receives.
     pub to: Address,
     /// Amount in the smallest units of the token.
     pub value: U256,
@@ -36,7 +34,6 @@ impl TransferCall {
     }
 }
 
-/// Which block, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockId {
     /// Height; the genesis block is 0.
@@ -142,13 +139,12 @@ impl Block {
             })
     }
 
-    /// Gas used by all transactions.
     pub(crate) fn gas(&self) -> u64 {
         self.transactions.iter().fold(0, |sum: u64, tx| sum.saturating_add(tx.gas()))
     }
 }
 
-/// A Transfer log and where it stands.
+/// A Transfer log and its position.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Log<'a> {
     pub(crate) block: BlockId,

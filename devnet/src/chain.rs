@@ -25,7 +25,6 @@ pub enum Reorg {
     Keep,
     /// One transaction goes to another new block, after its other transactions; the rest is kept.
     Move {
-        /// The transaction.
         tx: TxHash,
         /// The new block: 0 is the lowest replaced one, `depth` is the extra block on top.
         to_offset: u64,
@@ -37,7 +36,6 @@ pub enum Reorg {
 /// What a reorg did, both lists from the lowest block up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reorged {
-    /// The blocks that are gone.
     pub replaced: Vec<BlockId>,
     /// The blocks in their place, one more than before.
     pub added: Vec<BlockId>,
@@ -49,13 +47,6 @@ pub struct Reorged {
 struct Flow {
     received: U256,
     sent: U256,
-}
-
-/// A command's timestamp and transactions for one block to be appended.
-struct Content {
-    /// None takes the next timestamp in turn.
-    timestamp: Option<u64>,
-    transactions: Vec<Arc<Transaction>>,
 }
 
 /// The canonical chain and the pool in front of it.
@@ -122,12 +113,10 @@ impl Ledger {
         self.numbers.get(&hash).and_then(|number| self.block(*number))
     }
 
-    /// Number of the `safe` block.
     pub(crate) fn safe(&self) -> u64 {
         self.head().id.number.saturating_sub(self.config.safe_depth)
     }
 
-    /// Number of the `finalized` block.
     pub(crate) fn finalized(&self) -> u64 {
         self.head().id.number.saturating_sub(self.config.finalized_depth)
     }
@@ -154,7 +143,6 @@ impl Ledger {
         Block::new(&header, self.pending.clone())
     }
 
-    /// Queues one transaction.
     pub(crate) fn queue(&mut self, calls: Vec<TransferCall>) -> Result<TxHash, Error> {
         if calls.is_empty() || calls.len() > TRANSACTION_CALLS_MAX {
             let count_max = TRANSACTION_CALLS_MAX;
@@ -179,12 +167,11 @@ impl Ledger {
         let mut hashes = Vec::new();
         for _ in 0..count {
             let transactions = std::mem::take(&mut self.pending);
-            hashes.push(self.append(Content { timestamp: None, transactions }).hash);
+            hashes.push(self.append(None, transactions).hash);
         }
         Ok(hashes)
     }
 
-    /// Sets the timestamp of the next block.
     pub(crate) fn set_next_timestamp(&mut self, timestamp: u64) -> Result<(), Error> {
         let parent_timestamp = self.head().id.timestamp;
         if timestamp <= parent_timestamp || timestamp > TIMESTAMP_MAX {
@@ -194,12 +181,11 @@ impl Ledger {
         Ok(())
     }
 
-    /// Mines one block at a timestamp.
     pub(crate) fn mine_at(&mut self, timestamp: u64) -> Result<BlockId, Error> {
         self.check_room(1)?;
         self.set_next_timestamp(timestamp)?;
         let transactions = std::mem::take(&mut self.pending);
-        Ok(self.append(Content { timestamp: None, transactions }))
+        Ok(self.append(None, transactions))
     }
 
     /// Replaces the last `depth` blocks and adds one more. Replacements keep the timestamps.
@@ -212,17 +198,14 @@ impl Ledger {
         self.check_reorg(height - depth, depth, reorg)?;
         let old = self.remove_above(height - depth);
         let replaced = old.iter().map(|block| block.id).collect();
-        let mut contents: Vec<Content> = old
-            .into_iter()
-            .map(|block| Content {
-                timestamp: Some(block.id.timestamp),
-                transactions: block.transactions,
-            })
-            .collect();
-        contents.push(Content { timestamp: None, transactions: Vec::new() });
+        let times = old.iter().map(|block| Some(block.id.timestamp)).chain([None]);
+        let times: Vec<_> = times.collect();
+        let mut contents: Vec<_> = old.into_iter().map(|block| block.transactions).collect();
+        contents.push(Vec::new());
         rearrange(&mut contents, reorg);
         self.fork_nonce += 1;
-        let added = contents.into_iter().map(|content| self.append(content)).collect();
+        let added = times.into_iter().zip(contents).map(|(time, txs)| self.append(time, txs));
+        let added = added.collect();
         Ok(Reorged { replaced, added })
     }
 
@@ -262,25 +245,20 @@ impl Ledger {
         }
     }
 
-    fn append(&mut self, content: Content) -> BlockId {
-        let timestamp = match content.timestamp {
-            Some(timestamp) => timestamp,
-            None => {
-                let timestamp = self.timestamp_in_turn();
-                self.timestamp_next = None;
-                timestamp
-            }
-        };
-        let block = Block::new(&self.header_next(timestamp), content.transactions);
+    /// Appends a block; without a timestamp it takes the next one in turn.
+    fn append(&mut self, timestamp: Option<u64>, transactions: Vec<Arc<Transaction>>) -> BlockId {
+        let timestamp = timestamp.unwrap_or_else(|| {
+            let timestamp = self.timestamp_in_turn();
+            self.timestamp_next = None;
+            timestamp
+        });
+        let block = Block::new(&self.header_next(timestamp), transactions);
         let id = block.id;
         self.numbers.insert(id.hash, id.number);
         for (index, transaction) in block.transactions.iter().enumerate() {
             self.places.insert(transaction.hash, (id.number, index));
             for call in &transaction.calls {
-                let sent = &mut self.flows.entry((call.token, call.from)).or_default().sent;
-                *sent = sent.wrapping_add(call.value);
-                let received = &mut self.flows.entry((call.token, call.to)).or_default().received;
-                *received = received.wrapping_add(call.value);
+                self.flow(call, U256::wrapping_add);
             }
         }
         self.blocks.push(block);
@@ -289,57 +267,47 @@ impl Ledger {
 
     /// Takes back every block above a number.
     fn remove_above(&mut self, number: u64) -> Vec<Block> {
-        let keep = usize::try_from(number).unwrap_or(usize::MAX).min(self.blocks.len());
-        let removed = self.blocks.split_off(keep);
+        let removed = self.blocks.split_off(number as usize);
         for block in &removed {
             self.numbers.remove(&block.id.hash);
             for transaction in &block.transactions {
                 self.places.remove(&transaction.hash);
                 for call in &transaction.calls {
-                    let sent = &mut self.flows.entry((call.token, call.from)).or_default().sent;
-                    *sent = sent.wrapping_sub(call.value);
-                    let received =
-                        &mut self.flows.entry((call.token, call.to)).or_default().received;
-                    *received = received.wrapping_sub(call.value);
+                    self.flow(call, U256::wrapping_sub);
                 }
             }
         }
         removed
     }
+
+    fn flow(&mut self, call: &TransferCall, change: fn(U256, U256) -> U256) {
+        let sent = &mut self.flows.entry((call.token, call.from)).or_default().sent;
+        *sent = change(*sent, call.value);
+        let received = &mut self.flows.entry((call.token, call.to)).or_default().received;
+        *received = change(*received, call.value);
+    }
 }
 
 /// Moves or drops one transaction among the contents of the new blocks.
-fn rearrange(contents: &mut [Content], reorg: Reorg) {
+fn rearrange(contents: &mut [Vec<Arc<Transaction>>], reorg: Reorg) {
     let (Reorg::Move { tx, .. } | Reorg::Drop(tx)) = reorg else { return };
     let mut taken = None;
-    for content in contents.iter_mut() {
-        if let Some(index) = content.transactions.iter().position(|t| t.hash == tx) {
-            taken = Some(content.transactions.remove(index));
+    for transactions in contents.iter_mut() {
+        if let Some(index) = transactions.iter().position(|t| t.hash == tx) {
+            taken = Some(transactions.remove(index));
         }
     }
-    let Reorg::Move { to_offset, .. } = reorg else { return };
-    let target = usize::try_from(to_offset).ok().and_then(|offset| contents.get_mut(offset));
-    if let (Some(content), Some(transaction)) = (target, taken) {
-        content.transactions.push(transaction);
+    if let Reorg::Move { to_offset, .. } = reorg {
+        contents[to_offset as usize].extend(taken);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Token;
 
     fn config(seed: u64) -> Config {
-        let address = Address::repeat_byte(0xaa);
-        Config {
-            chain_id: 31_337,
-            genesis_timestamp: 1_700_000_000,
-            block_interval_secs: 12,
-            finalized_depth: 6,
-            safe_depth: 3,
-            tokens: vec![Token { address, decimals: 6, symbol: "USDC".to_owned() }],
-            seed,
-        }
+        Config { safe_depth: 3, seed, ..Config::default() }
     }
 
     fn ledger() -> Ledger {

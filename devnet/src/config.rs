@@ -11,7 +11,6 @@ pub(crate) const TIMESTAMP_MAX: u64 = 253_402_300_799;
 /// A token contract that the chain pretends to have deployed in its genesis block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
-    /// The contract address.
     pub address: Address,
     /// What `decimals()` answers.
     pub decimals: u8,
@@ -38,6 +37,21 @@ pub struct Config {
     pub seed: u64,
 }
 
+/// A chain without tokens, for tests to start from.
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            chain_id: 31_337,
+            genesis_timestamp: 1_700_000_000,
+            block_interval_secs: 12,
+            finalized_depth: 6,
+            safe_depth: 2,
+            tokens: Vec::new(),
+            seed: 1,
+        }
+    }
+}
+
 impl Config {
     /// Refuses values that no chain can have.
     pub(crate) fn validate(&self) -> Result<(), Error> {
@@ -53,7 +67,6 @@ impl Config {
         Ok(())
     }
 
-    /// The token deployed at an address.
     pub(crate) fn token(&self, address: Address) -> Option<&Token> {
         self.tokens.iter().find(|token| token.address == address)
     }

@@ -1,7 +1,7 @@
 //! Code for a development chain that runs an EVM, as anvil does: a token that only emits.
 
 /// For each pair (to, amount) of the call data behind the selector: LOG3 of Transfer(caller, to,
-/// amount), whoever has how much. With one pair it is ERC-20's `transfer`; with more it is a batch
+/// amount), without a check of balances. With one pair it is ERC-20's `transfer`; with more it is a batch
 /// payout in one transaction. Put at a token's address by `anvil_setCode`.
 pub const EMITTER: &str = concat!(
     "0x6004",                                                             // i = 4

@@ -5,18 +5,12 @@ use std::time::Duration;
 
 use alloy_primitives::TxHash;
 
-/// How a request fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// An HTTP status with a short text as body, such as 429.
     HttpStatus(u16),
     /// Every call in the request is answered by this JSON-RPC error.
-    RpcError {
-        /// The JSON-RPC error code.
-        code: i64,
-        /// The JSON-RPC error message.
-        message: String,
-    },
+    RpcError { code: i64, message: String },
     /// HTTP 200 with a body that breaks off in the middle of the JSON.
     Malformed,
     /// The answer is right but comes this much later.
@@ -32,7 +26,6 @@ pub(crate) struct LogLimits {
     pub(crate) lag_blocks: u64,
 }
 
-/// The state of all switches.
 #[derive(Debug, Default)]
 pub(crate) struct Switches {
     /// How many more requests fail, and how.
@@ -48,7 +41,6 @@ impl Switches {
         self.armed = (count > 0).then_some((count, fault));
     }
 
-    /// The fault of the request at hand.
     pub(crate) fn take_fault(&mut self) -> Option<Fault> {
         let (count, fault) = self.armed.take()?;
         self.arm(count - 1, fault.clone());

@@ -123,15 +123,14 @@ fn parse_choices<T: Eq + std::hash::Hash>(
     value: Option<&Value>,
     parse: impl Fn(&Value) -> Result<T, RpcError>,
 ) -> Result<HashSet<T>, RpcError> {
-    match value {
-        None | Some(Value::Null) => Ok(HashSet::new()),
-        Some(Value::Array(values)) if values.len() > CHOICES_MAX => {
-            Err(RpcError::invalid_params(format!("exceed max addresses or topics: {CHOICES_MAX}")))
-        }
-        Some(Value::Array(values)) if values.iter().any(Value::is_null) => Ok(HashSet::new()),
-        Some(Value::Array(values)) => values.iter().map(parse).collect(),
-        Some(value) => Ok(HashSet::from([parse(value)?])),
+    let Some(value) = value else { return Ok(HashSet::new()) };
+    let values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+    if values.len() > CHOICES_MAX {
+        let message = format!("exceed max addresses or topics: {CHOICES_MAX}");
+        return Err(RpcError::invalid_params(message));
     }
+    let is_any = values.iter().any(Value::is_null);
+    if is_any { Ok(HashSet::new()) } else { values.iter().map(parse).collect() }
 }
 
 fn parse_topics(value: Option<&Value>) -> Result<Vec<HashSet<B256>>, RpcError> {
@@ -154,16 +153,8 @@ mod tests {
 
     /// Blocks 1 to 3 with two logs each: token 0xa1 from 1 to `number`, token 0xb1 from 2 to 9.
     fn ledger() -> Ledger {
-        let mut ledger = Ledger::new(Config {
-            chain_id: 1,
-            genesis_timestamp: 0,
-            block_interval_secs: 1,
-            finalized_depth: 2,
-            safe_depth: 1,
-            tokens: Vec::new(),
-            seed: 0,
-        })
-        .unwrap();
+        let config = Config { finalized_depth: 2, safe_depth: 1, ..Config::default() };
+        let mut ledger = Ledger::new(config).unwrap();
         let call = |token, from, to| TransferCall {
             token: Address::repeat_byte(token),
             from: Address::repeat_byte(from),

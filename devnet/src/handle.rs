@@ -53,7 +53,6 @@ impl Chain {
         self.ledger().queue(calls)
     }
 
-    /// How many transactions wait for a block.
     #[must_use]
     pub fn pending_count(&self) -> usize {
         self.ledger().pending_count()
@@ -83,13 +82,11 @@ impl Chain {
         self.ledger().set_next_timestamp(timestamp)
     }
 
-    /// The last block.
     #[must_use]
     pub fn head(&self) -> BlockId {
         self.ledger().head().id
     }
 
-    /// The canonical block of a number.
     #[must_use]
     pub fn block(&self, number: u64) -> Option<BlockId> {
         self.ledger().block(number).map(|block| block.id)

@@ -15,6 +15,8 @@
 //! The pure model is `chain.rs`; `filter.rs` and `view.rs` translate from and to JSON, `rpc.rs` is
 //! the list of methods, and `server.rs` alone knows HTTP and tasks.
 
+#![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
+
 mod block;
 mod chain;
 mod config;

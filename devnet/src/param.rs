@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use crate::chain::Ledger;
 
-/// A JSON-RPC error answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RpcError {
     pub(crate) code: i64,
@@ -35,17 +34,14 @@ impl From<crate::Error> for RpcError {
     }
 }
 
-/// The positional parameters of one call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Params<'a>(&'a [Value]);
 
 impl<'a> Params<'a> {
     pub(crate) fn parse(value: Option<&'a Value>) -> Result<Self, RpcError> {
-        match value {
-            None | Some(Value::Null) => Ok(Self(&[])),
-            Some(Value::Array(values)) => Ok(Self(values)),
-            Some(_) => Err(RpcError::invalid_params("non-array args")),
-        }
+        let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(Self(&[])) };
+        let values = value.as_array().map(Vec::as_slice).map(Self);
+        values.ok_or_else(|| RpcError::invalid_params("non-array args"))
     }
 
     /// A parameter that may be absent or null.
@@ -141,7 +137,7 @@ impl BlockTag {
         }
     }
 
-    /// The number meant, which may lie beyond the head. Pending stands for the head.
+    /// The number meant, which may lie beyond the head. Pending is answered by the head.
     pub(crate) fn number(self, ledger: &Ledger) -> u64 {
         match self {
             Self::Number(number) => number,

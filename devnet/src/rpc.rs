@@ -41,30 +41,24 @@ const METHODS: [(&str, Method); 16] = [
 
 /// Counts every call of a request body, whatever its answer will be.
 pub(crate) fn count(chain: &Chain, body: &Value) {
+    let calls = body.as_array().map_or(std::slice::from_ref(body), Vec::as_slice);
     let mut switches = chain.switches();
-    let mut count_one = |request: &Value| {
-        let known = request.get("method").and_then(Value::as_str).and_then(find_method);
+    for call in calls.iter().take(BATCH_COUNT_MAX) {
+        let known = call.get("method").and_then(Value::as_str).and_then(find_method);
         *switches.counts.entry(known.map_or(UNKNOWN, |(name, _)| name)).or_default() += 1;
-    };
-    match body {
-        Value::Array(requests) => requests.iter().take(BATCH_COUNT_MAX).for_each(count_one),
-        request => count_one(request),
     }
 }
 
 /// Answers a single request or a batch; `refusal` is the answer to every call if there is one.
 pub(crate) fn answer(chain: &Chain, body: &Value, refusal: Option<&RpcError>) -> Value {
-    match body {
-        Value::Array(requests) if requests.is_empty() => {
-            envelope(&Value::Null, Err(RpcError::new(-32600, "empty batch")))
-        }
-        Value::Array(requests) if requests.len() > BATCH_COUNT_MAX => {
-            envelope(&Value::Null, Err(RpcError::new(-32600, "batch too large")))
-        }
-        Value::Array(requests) => {
+    let refuse = |message| envelope(&Value::Null, Err(RpcError::new(-32600, message)));
+    match body.as_array() {
+        None => answer_one(chain, body, refusal),
+        Some(requests) if requests.is_empty() => refuse("empty batch"),
+        Some(requests) if requests.len() > BATCH_COUNT_MAX => refuse("batch too large"),
+        Some(requests) => {
             requests.iter().map(|request| answer_one(chain, request, refusal)).collect()
         }
-        request => answer_one(chain, request, refusal),
     }
 }
 
@@ -237,16 +231,17 @@ mod tests {
     fn chain() -> Chain {
         let token =
             Token { address: USDC.parse().unwrap(), decimals: 6, symbol: "USDC".to_owned() };
-        Chain::new(Config {
-            chain_id: 137,
-            genesis_timestamp: 1_000,
-            block_interval_secs: 2,
+        let (chain_id, genesis_timestamp, block_interval_secs) = (137, 1_000, 2);
+        let tokens = vec![token];
+        let config = Config {
+            chain_id,
+            genesis_timestamp,
+            block_interval_secs,
             finalized_depth: 4,
-            safe_depth: 2,
-            tokens: vec![token],
-            seed: 7,
-        })
-        .unwrap()
+            tokens,
+            ..Config::default()
+        };
+        Chain::new(config).unwrap()
     }
 
     /// The result, or the error code.

@@ -81,13 +81,11 @@ impl Devnet {
         &self.url
     }
 
-    /// The address in [`Devnet::url`].
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// A handle of the chain.
     #[must_use]
     pub fn chain(&self) -> Chain {
         self.chain.clone()
@@ -117,7 +115,6 @@ impl Devnet {
         Ok(())
     }
 
-    /// Ends automatic mining.
     pub fn stop_mining(&self) {
         self.set_miner(Miner(None));
     }
@@ -137,7 +134,6 @@ impl Devnet {
     }
 }
 
-/// What a request needs.
 #[derive(Clone)]
 struct Served {
     chain: Chain,

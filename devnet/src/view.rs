@@ -20,7 +20,6 @@ pub(crate) fn quantity(number: u64) -> String {
     format!("{number:#x}")
 }
 
-/// An index as a quantity.
 fn position(index: usize) -> String {
     format!("{index:#x}")
 }
@@ -68,7 +67,6 @@ pub(crate) fn pending_block(pending: &Block) -> Value {
     value
 }
 
-/// A Transfer log.
 pub(crate) fn log(log: &Log<'_>) -> Value {
     json!({
         "address": hex_of(log.call.token),

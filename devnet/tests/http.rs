@@ -17,15 +17,8 @@ const BUYER: Address = Address::repeat_byte(1);
 const WALLET: Address = Address::repeat_byte(2);
 
 async fn start() -> Devnet {
-    let config = Config {
-        chain_id: 31_337,
-        genesis_timestamp: 1_700_000_000,
-        block_interval_secs: 12,
-        finalized_depth: 64,
-        safe_depth: 32,
-        tokens: vec![Token { address: TOKEN, decimals: 6, symbol: "USDC".to_owned() }],
-        seed: 1,
-    };
+    let tokens = vec![Token { address: TOKEN, decimals: 6, symbol: "USDC".to_owned() }];
+    let config = Config { tokens, ..Config::default() };
     Devnet::start(config, SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap()
 }
 

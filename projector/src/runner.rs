@@ -47,7 +47,7 @@ impl Projector {
             Err(store::Error::Transient(cause)) => {
                 metrics::counter!(APPLY_RETRIES).increment(1);
                 // Logged once, by the readiness of the tables.
-                tracing::debug!(cause, "the projector cannot write the tables; will retry");
+                tracing::debug!(%cause, "the projector cannot write the tables; will retry");
                 return Ok(false);
             }
             Err(error) => return Err(error.into()),

@@ -35,21 +35,19 @@ fn row(change: &Change) -> (RowKey, UnixMicros) {
 #[must_use]
 pub fn coalesce(changes: &[Change]) -> Vec<Change> {
     let mut newest: Vec<&Change> = Vec::with_capacity(changes.len());
-    let mut places: HashMap<RowKey, (usize, UnixMicros)> = HashMap::with_capacity(changes.len());
+    let mut positions: HashMap<RowKey, (usize, UnixMicros)> = HashMap::with_capacity(changes.len());
     for change in changes {
         let (key, version) = row(change);
-        match places.entry(key) {
+        match positions.entry(key) {
             Entry::Vacant(entry) => {
                 entry.insert((newest.len(), version));
                 newest.push(change);
             }
             Entry::Occupied(mut entry) => {
-                let (place, best) = *entry.get();
-                if version > best
-                    && let Some(kept) = newest.get_mut(place)
-                {
-                    *kept = change;
-                    entry.insert((place, version));
+                let (position, best) = *entry.get();
+                if version > best {
+                    newest[position] = change;
+                    entry.insert((position, version));
                 }
             }
         }
@@ -66,7 +64,7 @@ mod tests {
     use super::*;
     use crate::sample;
 
-    /// A table as every back end keeps it, written down once more.
+    /// A table as every back end keeps it.
     fn tables(changes: &[Change]) -> BTreeMap<String, Change> {
         let mut rows: BTreeMap<String, Change> = BTreeMap::new();
         for change in changes {

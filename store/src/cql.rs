@@ -2,10 +2,10 @@
 //!
 //! Nothing here reads before it writes. Each record becomes rows of the tables of
 //! `migrations/0001_tables.cql`, written with the record's version clock as their write timestamp,
-//! so that the servers themselves keep the newest. What lists rely on beside that: of an order its
-//! creation time and reference never change, of a deposit its start, order, chain and stablecoin, of a
-//! transfer its creation time, wallet, chain and stablecoin; and statuses only go the ways that `place`
-//! knows.
+//! so that the servers themselves keep the newest. What else lists rely on: of an order its creation
+//! time and reference never change, of a deposit its start, order, chain and stablecoin, of a
+//! transfer its creation time, wallet, chain and stablecoin; and statuses change only as `place`
+//! lists.
 
 mod connection;
 mod fault;
@@ -20,25 +20,19 @@ mod write;
 use std::future::Future;
 use std::sync::Arc;
 
-use crate::config::CqlConfig;
-use async_trait::async_trait;
-use schemas::{Address, OrderId, TransferId};
 use scylla::client::session::Session;
 use scylla::response::query_result::QueryRowsResult;
 use scylla::response::{PagingState, PagingStateResponse};
 use scylla::value::CqlValue;
 use tokio::task::JoinSet;
 
+use self::fault::bad_row;
 pub use self::migration::migrate;
 use self::statement::{Prepared, Statement};
-use self::write::{Write, Writes};
-use crate::{
-    ChainRow, Change, DepositFilter, DepositRow, Error, OrderFilter, OrderRow, Page, Store,
-    TransferFilter, TransferRow,
-};
-
-/// Writes of one call that are under way at once.
-const WRITES_MAX: usize = 256;
+use self::write::Write;
+use crate::Error;
+use crate::config::CqlConfig;
+use crate::error::Cause;
 
 /// The tables in a keyspace. Clones share their connections. It survives the loss of any node and
 /// of all of them: calls then fail with [`Error::Transient`] until they are back.
@@ -55,11 +49,12 @@ struct Tables {
 }
 
 impl CqlStore {
-    /// Connects, and looks whether the tables have this program's form.
+    /// Connects, and checks that the tables have this program's form.
     ///
     /// # Errors
-    /// [`Error::Transient`] if no node can be reached now; [`Error::Fatal`] if the tables are
-    /// missing, or of an older or newer program, or the nodes refuse us.
+    /// [`Error::Transient`] if no node can be reached now; [`Error::SchemaMissing`],
+    /// [`Error::SchemaOutdated`] or [`Error::SchemaNewer`]; [`Error::Fatal`] if the nodes refuse
+    /// this program.
     pub async fn open(config: &CqlConfig) -> Result<Self, Error> {
         let session = connection::connect(config).await?;
         migration::check(&session, &config.keyspace).await?;
@@ -75,17 +70,13 @@ impl Tables {
         &self,
         statement: Statement,
         values: &[CqlValue],
-        rows: u32,
+        rows: i32,
         from: PagingState,
     ) -> Result<(QueryRowsResult, Option<PagingState>), Error> {
-        let mut prepared = self.prepared.get(statement)?.clone();
-        prepared.set_page_size(i32::try_from(rows.max(1)).unwrap_or(i32::MAX));
-        let (answer, next) = self
-            .session
-            .execute_single_page(&prepared, values, from)
-            .await
-            .map_err(|cause| fault::classify(&cause))?;
-        let rows = answer.into_rows_result().map_err(|cause| walk::bad_row(&cause))?;
+        let mut prepared = self.prepared.get(statement).clone();
+        prepared.set_page_size(rows);
+        let (answer, next) = self.session.execute_single_page(&prepared, values, from).await?;
+        let rows = answer.into_rows_result().map_err(bad_row)?;
         let next = match next {
             PagingStateResponse::HasMorePages { state } => Some(state),
             PagingStateResponse::NoMorePages => None,
@@ -94,16 +85,12 @@ impl Tables {
     }
 
     async fn write(&self, write: Write) -> Result<(), Error> {
-        let prepared = self.prepared.get(write.statement)?;
-        self.session
-            .execute_unpaged(prepared, write.values)
-            .await
-            .map_err(|cause| fault::classify(&cause))?;
+        self.session.execute_unpaged(self.prepared.get(write.statement), write.values).await?;
         Ok(())
     }
 
-    /// Does something for each item, `at_once` of them side by side; the answers in the items'
-    /// order. The first failure ends it.
+    /// Runs `work` for each item, `at_once` of them side by side; the answers in the items' order.
+    /// The first failure ends it.
     async fn each<I, T, F>(
         self: &Arc<Self>,
         items: Vec<I>,
@@ -126,52 +113,10 @@ impl Tables {
                 running.spawn(async move { answer.await.map(|answer| (number, answer)) });
             }
             let Some(ended) = running.join_next().await else { break };
-            let ended = ended.map_err(|cause| Error::Fatal(format!("a call stopped: {cause}")))?;
-            let (number, answer) = ended?;
-            if let Some(place) = answers.get_mut(number) {
-                *place = Some(answer);
-            }
+            let stopped = |cause| Error::Fatal(Cause::of(cause).context("a call stopped"));
+            let (number, answer) = ended.map_err(stopped)??;
+            answers[number] = Some(answer);
         }
         Ok(answers.into_iter().flatten().collect())
-    }
-}
-
-#[async_trait]
-impl Store for CqlStore {
-    async fn apply(&self, changes: Vec<Change>) -> Result<(), Error> {
-        let writes = Writes::of(&changes)?;
-        let write = |tables: Arc<Tables>, write| async move { tables.write(write).await };
-        self.tables.each(writes.inserts, WRITES_MAX, write).await?;
-        self.tables.each(writes.deletes, WRITES_MAX, write).await?;
-        Ok(())
-    }
-
-    async fn order(&self, id: OrderId) -> Result<Option<OrderRow>, Error> {
-        query::order(&self.tables, id).await
-    }
-
-    async fn orders(&self, filter: OrderFilter, page: Page) -> Result<Vec<OrderRow>, Error> {
-        query::orders(&self.tables, filter, page).await
-    }
-
-    async fn deposits(&self, filter: DepositFilter, page: Page) -> Result<Vec<DepositRow>, Error> {
-        query::deposits(&self.tables, filter, page).await
-    }
-
-    async fn transfer(&self, id: TransferId) -> Result<Option<TransferRow>, Error> {
-        query::transfer(&self.tables, id).await
-    }
-
-    async fn transfers(
-        &self,
-        wallet: Address,
-        filter: TransferFilter,
-        page: Page,
-    ) -> Result<Vec<TransferRow>, Error> {
-        query::transfers(&self.tables, wallet, filter, page).await
-    }
-
-    async fn chains(&self) -> Result<Vec<ChainRow>, Error> {
-        query::chains(&self.tables).await
     }
 }

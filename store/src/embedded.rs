@@ -19,16 +19,15 @@ use rusqlite::Connection;
 use schemas::{Address, OrderId, TransferId};
 use tokio::sync::{mpsc, oneshot};
 
-use self::fault::classify;
 use self::reader::Readers;
 use self::upsert::Upsert;
 use self::writer::Job;
+use crate::error::Cause;
 use crate::{
     ChainRow, Change, DepositFilter, DepositRow, Error, OrderFilter, OrderRow, Page, Store,
     TransferFilter, TransferRow,
 };
 
-/// Name of the file.
 const FILE: &str = "tables.sqlite";
 
 /// The tables in a folder of this machine. Clones are the same store; when the last one goes, what
@@ -60,15 +59,16 @@ impl EmbeddedStore {
     /// Blocks.
     ///
     /// # Errors
-    /// [`Error::Transient`] if the file cannot be opened now; [`Error::Fatal`] if it is damaged, no
-    /// SQLite file, or made by a newer program.
+    /// [`Error::Transient`] if the file cannot be opened now; [`Error::Fatal`] if it is damaged or no
+    /// SQLite file; [`Error::SchemaNewer`].
     pub fn open(dir: &Path) -> Result<Self, Error> {
         let failed = |cause: std::io::Error| {
-            Error::Transient(format!("cannot open the tables in {}: {cause}", dir.display()))
+            let what = format!("cannot open the tables in {}", dir.display());
+            Error::Transient(Cause::of(cause).context(what))
         };
         std::fs::create_dir_all(dir).map_err(failed)?;
         let path = dir.join(FILE);
-        let connection = open_writer(&path)?;
+        let connection = open_writer(&path).map_err(|error| error.context(path.display()))?;
         let (queue, jobs) = mpsc::channel(writer::QUEUE_MAX);
         let thread = std::thread::Builder::new()
             .name("store-writer".into())
@@ -81,19 +81,13 @@ impl EmbeddedStore {
 
 /// The connection of the writer, with the tables ready.
 fn open_writer(path: &Path) -> Result<Connection, Error> {
-    let fail = |cause: rusqlite::Error| match classify(&cause) {
-        Error::Transient(cause) => Error::Transient(format!("{}: {cause}", path.display())),
-        Error::Fatal(cause) => Error::Fatal(format!("{}: {cause}", path.display())),
-    };
-    let mut connection = Connection::open(path).map_err(fail)?;
-    connection.busy_timeout(reader::BUSY_MAX).map_err(fail)?;
-    let mode: String =
-        connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(fail)?;
+    let mut connection = Connection::open(path)?;
+    connection.busy_timeout(reader::BUSY_MAX)?;
+    let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if mode != "wal" {
-        let text = format!("{}: the file system cannot hold a write-ahead log", path.display());
-        return Err(Error::Fatal(text));
+        return Err(Error::Fatal("the file system cannot hold a write-ahead log".into()));
     }
-    connection.execute_batch("PRAGMA synchronous = FULL").map_err(fail)?;
+    connection.execute_batch("PRAGMA synchronous = FULL")?;
     migration::migrate(&mut connection)?;
     Ok(connection)
 }
@@ -113,19 +107,19 @@ impl Store for EmbeddedStore {
     }
 
     async fn order(&self, id: OrderId) -> Result<Option<OrderRow>, Error> {
-        self.readers.run(move |connection| query::order(connection, id)).await
+        Ok(self.readers.rows(query::order(id), query::order_row).await?.pop())
     }
 
     async fn orders(&self, filter: OrderFilter, page: Page) -> Result<Vec<OrderRow>, Error> {
-        self.readers.run(move |connection| query::orders(connection, filter, page)).await
+        self.readers.rows(query::orders(filter, page), query::order_row).await
     }
 
     async fn deposits(&self, filter: DepositFilter, page: Page) -> Result<Vec<DepositRow>, Error> {
-        self.readers.run(move |connection| query::deposits(connection, filter, page)).await
+        self.readers.rows(query::deposits(filter, page), query::deposit_row).await
     }
 
     async fn transfer(&self, id: TransferId) -> Result<Option<TransferRow>, Error> {
-        self.readers.run(move |connection| query::transfer(connection, id)).await
+        Ok(self.readers.rows(query::transfer(id), query::record).await?.pop())
     }
 
     async fn transfers(
@@ -134,11 +128,13 @@ impl Store for EmbeddedStore {
         filter: TransferFilter,
         page: Page,
     ) -> Result<Vec<TransferRow>, Error> {
-        self.readers.run(move |connection| query::transfers(connection, wallet, filter, page)).await
+        self.readers.rows(query::transfers(wallet, filter, page), query::record).await
     }
 
     async fn chains(&self) -> Result<Vec<ChainRow>, Error> {
-        self.readers.run(query::chains).await
+        let mut rows: Vec<ChainRow> = self.readers.rows(query::chains(), query::record).await?;
+        rows.sort_by_key(|chain| chain.blockchain);
+        Ok(rows)
     }
 }
 

@@ -1,12 +1,120 @@
 //! What may go wrong with the tables.
 
-/// Why the tables could not be read or written.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+
+/// Why the tables could not be read or written. Clones share the driver's error.
+#[derive(Debug, Clone)]
 pub enum Error {
-    /// It may pass: try again later, and do not commit offsets.
-    #[error("the store is not available: {0}")]
-    Transient(String),
-    /// It will not pass by itself.
-    #[error("the store failed: {0}")]
-    Fatal(String),
+    /// It may pass. Some changes may be applied: repeat the call, and commit no offsets before it
+    /// succeeds.
+    Transient(Cause),
+    /// A repeated call fails again: a defect, a damaged file, or a server that refuses this program.
+    Fatal(Cause),
+    /// Nobody has made the tables yet.
+    SchemaMissing { keyspace: String },
+    /// An older program made the tables.
+    SchemaOutdated { keyspace: String, found: usize, needed: usize },
+    /// A newer program made the tables; this one would not keep what it added.
+    SchemaNewer { tables: String, found: usize, known: usize },
+}
+
+/// What failed: words of this crate, the driver's error, or both.
+#[derive(Debug, Clone)]
+pub struct Cause {
+    what: String,
+    driver: Option<Arc<dyn StdError + Send + Sync>>,
+}
+
+impl Cause {
+    /// An error of SQLite or of the CQL driver.
+    pub(crate) fn of(driver: impl StdError + Send + Sync + 'static) -> Self {
+        Self { what: String::new(), driver: Some(Arc::new(driver)) }
+    }
+
+    pub(crate) fn context(mut self, what: impl fmt::Display) -> Self {
+        self.what = if self.what.is_empty() { what.to_string() } else { format!("{what}: {self}") };
+        self
+    }
+
+    /// The driver's error, to be downcast.
+    #[must_use]
+    pub fn driver(&self) -> Option<&(dyn StdError + Send + Sync + 'static)> {
+        self.driver.as_deref()
+    }
+}
+
+impl<T: Into<String>> From<T> for Cause {
+    fn from(what: T) -> Self {
+        Self { what: what.into(), driver: None }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.driver {
+            Some(driver) if self.what.is_empty() => driver.fmt(f),
+            Some(driver) => write!(f, "{}: {driver}", self.what),
+            None => f.write_str(&self.what),
+        }
+    }
+}
+
+impl Error {
+    /// The error with what was being done.
+    pub(crate) fn context(self, what: impl fmt::Display) -> Self {
+        match self {
+            Self::Transient(cause) => Self::Transient(cause.context(what)),
+            Self::Fatal(cause) => Self::Fatal(cause.context(what)),
+            other @ (Self::SchemaMissing { .. }
+            | Self::SchemaOutdated { .. }
+            | Self::SchemaNewer { .. }) => other,
+        }
+    }
+}
+
+/// With the driver's text, so that no log line loses it.
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MIGRATE: &str = "run `tidemark schema migrate`";
+        match self {
+            Self::Transient(cause) => {
+                write!(f, "the tables are not available now, a retry may succeed: {cause}")
+            }
+            Self::Fatal(cause) => write!(f, "the tables failed, a retry would too: {cause}"),
+            Self::SchemaMissing { keyspace } => {
+                write!(f, "keyspace {keyspace} has no tables of this program: {MIGRATE}")
+            }
+            Self::SchemaOutdated { keyspace, found, needed } => write!(
+                f,
+                "the tables in {keyspace} have version {found}, this program needs version \
+                 {needed}: {MIGRATE}"
+            ),
+            Self::SchemaNewer { tables, found, known } => write!(
+                f,
+                "the tables in {tables} have version {found}, this program knows versions up to \
+                 {known}: run the newer program that made them"
+            ),
+        }
+    }
+}
+
+impl StdError for Error {
+    /// What is below the driver's error, whose own text is part of this one's.
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            Self::Transient(cause) | Self::Fatal(cause) => cause.driver.as_deref()?.source(),
+            Self::SchemaMissing { .. } | Self::SchemaOutdated { .. } | Self::SchemaNewer { .. } => {
+                None
+            }
+        }
+    }
+}
+
+/// A record does not fit its schema, or a row holds no record.
+impl From<schemas::CodecError> for Error {
+    fn from(cause: schemas::CodecError) -> Self {
+        Self::Fatal(Cause::of(cause))
+    }
 }

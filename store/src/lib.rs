@@ -6,6 +6,8 @@
 //!
 //! Deliberately not here: the log, and any decision. What a row says was decided by the processor.
 
+#![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
+
 mod coalesce;
 pub mod config;
 pub mod cql;
@@ -18,7 +20,7 @@ mod sample;
 mod watched;
 
 pub use coalesce::coalesce;
-pub use error::Error;
+pub use error::{Cause, Error};
 pub use layer::{LayeredStore, StoreLayer};
 pub use row::{ChainRow, Change, DepositRow, OrderRow, TransferRow};
 pub use watched::WatchedStore;
@@ -29,16 +31,13 @@ use schemas::{Address, Blockchain, OrderId, OrderStatus, Stablecoin, TransferId,
 /// A part of a list: spec 8 bounds both numbers, the api checks them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Page {
-    /// How many rows at most.
     pub limit: u32,
-    /// How many rows to skip.
     pub offset: u32,
 }
 
 /// Which orders to list (spec 4.2).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OrderFilter {
-    /// Only this status.
     pub status: Option<OrderStatus>,
     /// Only this merchant reference, exactly.
     pub merchant_order_id: Option<String>,
@@ -47,26 +46,21 @@ pub struct OrderFilter {
 /// Which deposits to list (spec 4.2). Only open ones are ever listed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DepositFilter {
-    /// Only of this order.
     pub order_id: Option<OrderId>,
-    /// Only on this chain.
     pub blockchain: Option<Blockchain>,
-    /// Only of this stablecoin.
     pub stablecoin: Option<Stablecoin>,
 }
 
 /// Which transfers of a wallet to list (spec 4.2).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TransferFilter {
-    /// Only this status.
     pub status: Option<TransferStatus>,
-    /// Only on this chain.
     pub blockchain: Option<Blockchain>,
-    /// Only of this stablecoin.
     pub stablecoin: Option<Stablecoin>,
 }
 
-/// The tables. Lists are newest first: by creation time, then id, both descending.
+/// The tables. Lists are newest first: by creation time, then id, both descending. Every read fails
+/// with an [`Error`] if the tables cannot be read.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// Applies changes and returns when they are durable. Each change is applied by its own version
@@ -77,33 +71,14 @@ pub trait Store: Send + Sync + 'static {
     async fn apply(&self, changes: Vec<Change>) -> Result<(), Error>;
 
     /// One order with its delivery state (spec 2.3).
-    ///
-    /// # Errors
-    /// [`Error`] if the tables cannot be read.
     async fn order(&self, id: OrderId) -> Result<Option<OrderRow>, Error>;
 
-    /// Orders, newest first.
-    ///
-    /// # Errors
-    /// [`Error`] if the tables cannot be read.
     async fn orders(&self, filter: OrderFilter, page: Page) -> Result<Vec<OrderRow>, Error>;
 
-    /// Open deposits, newest first.
-    ///
-    /// # Errors
-    /// [`Error`] if the tables cannot be read.
     async fn deposits(&self, filter: DepositFilter, page: Page) -> Result<Vec<DepositRow>, Error>;
 
-    /// One transfer.
-    ///
-    /// # Errors
-    /// [`Error`] if the tables cannot be read.
     async fn transfer(&self, id: TransferId) -> Result<Option<TransferRow>, Error>;
 
-    /// Transfers to a wallet, newest first.
-    ///
-    /// # Errors
-    /// [`Error`] if the tables cannot be read.
     async fn transfers(
         &self,
         wallet: Address,
@@ -111,9 +86,6 @@ pub trait Store: Send + Sync + 'static {
         page: Page,
     ) -> Result<Vec<TransferRow>, Error>;
 
-    /// How far each chain is scanned.
-    ///
-    /// # Errors
-    /// [`Error`] if the tables cannot be read.
+    /// How far each chain is scanned, by the chain's index.
     async fn chains(&self) -> Result<Vec<ChainRow>, Error>;
 }

@@ -5,11 +5,12 @@ use schemas::record::{Attempt, ChainProgress, Deposit, Order, Transfer};
 
 /// One record of the log, to be applied to the tables.
 ///
-/// What lists go by never changes from one version of a row to the next, and no back end looks for
-/// the place that a row had before: of an order, `created_at` and `merchant_order_id`; of a deposit,
-/// `started_at`, order, chain and stablecoin; of a transfer, `created_at`, wallet, chain and stablecoin. Only
-/// statuses move: an order's from pending to a final one, and by an operator from there to paid
-/// without a `paid_by`; a transfer's until it is matched or unknown.
+/// What lists are sorted and filtered by does not change from one version of a row to the next, and no
+/// back end searches for the list entry that a row had before: of an order, `created_at` and
+/// `merchant_order_id`; of a deposit, `started_at`, order, chain and stablecoin; of a transfer,
+/// `created_at`, wallet, chain and stablecoin. Only statuses change: an order's from pending to a
+/// final one, and by an operator from there to paid without a `paid_by`; a transfer's until it is
+/// matched or unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// From `orders`. Its version clock is `updated_at`.

@@ -24,10 +24,11 @@ async fn tables_that_are_missing_older_or_newer_are_refused_with_what_to_do() {
     std::fs::write(tables.dir().join("keyspace"), &name).unwrap();
     let config = keyspace::config(keyspace::node(), name.clone());
     let refused = async |expected: &str| match CqlStore::open(&config).await {
-        Err(Error::Fatal(text)) if text.contains(expected) => {}
+        Err(error) if error.to_string().contains(expected) => error,
         other => panic!("{expected:?} was expected, not {other:?}"),
     };
-    refused("run `tidemark schema migrate`").await;
+    let missing = refused("run `tidemark schema migrate`").await;
+    assert!(matches!(missing, Error::SchemaMissing { .. }), "{missing:?}");
     assert_eq!(migrate(&config).await.unwrap(), ["0001_tables"]);
     assert_eq!(migrate(&config).await.unwrap(), [""; 0]);
     CqlStore::open(&config).await.unwrap();
@@ -38,8 +39,8 @@ async fn tables_that_are_missing_older_or_newer_are_refused_with_what_to_do() {
         session.query_unpaged(statement, ()).await.unwrap();
     };
     run("INSERT INTO KS.migrations (component, version, name) VALUES ('tables', 2, 'x')").await;
-    refused("have version 2, and this program knows versions up to 1").await;
-    assert!(matches!(migrate(&config).await, Err(Error::Fatal(_))));
+    refused("have version 2, this program knows versions up to 1").await;
+    assert!(matches!(migrate(&config).await, Err(Error::SchemaNewer { .. })));
     run("DELETE FROM KS.migrations WHERE component = 'tables' AND version = 2").await;
 
     // A migration that was interrupted goes on.

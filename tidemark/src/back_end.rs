@@ -27,9 +27,6 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 /// it ends with a cause.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// What makes tables that are missing or old.
-const MIGRATE: &str = "`tidemark schema migrate`";
-
 /// What one look at a back end brought.
 #[derive(Debug)]
 enum Look<T> {
@@ -155,8 +152,10 @@ async fn open_cql(config: &CqlConfig, part: &Part) -> anyhow::Result<Arc<dyn Sto
         match CqlStore::open(config).await {
             Ok(tables) => Ok(Look::There(tables)),
             Err(store::Error::Transient(cause)) => Ok(Look::NotYet(format!("{nodes}: {cause}"))),
-            // What names its remedy waits for it.
-            Err(store::Error::Fatal(cause)) if cause.contains(MIGRATE) => Ok(Look::NotYet(cause)),
+            // An operator makes or changes the tables while this process waits.
+            Err(
+                error @ (store::Error::SchemaMissing { .. } | store::Error::SchemaOutdated { .. }),
+            ) => Ok(Look::NotYet(error.to_string())),
             Err(error) => Err(error.into()),
         }
     });

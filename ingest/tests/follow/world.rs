@@ -58,15 +58,8 @@ pub(crate) fn config(blockchain: Blockchain, url: &str) -> ChainConfig {
 
 /// A served chain of some height.
 pub(crate) async fn devnet(height: u64) -> Devnet {
-    let config = devnet::Config {
-        chain_id: 31_337,
-        genesis_timestamp: 1_700_000_000,
-        block_interval_secs: 12,
-        finalized_depth: 6,
-        safe_depth: 2,
-        tokens: vec![devnet::Token { address: TOKEN, decimals: 6, symbol: "USDC".to_owned() }],
-        seed: 1,
-    };
+    let token = devnet::Token { address: TOKEN, decimals: 6, symbol: "USDC".to_owned() };
+    let config = devnet::Config { tokens: vec![token], ..devnet::Config::default() };
     let devnet = Devnet::start(config, SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
     devnet.chain().mine(height).unwrap();
     devnet

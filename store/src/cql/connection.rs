@@ -14,10 +14,9 @@ use scylla::client::session::{Session, TlsContext};
 use scylla::client::session_builder::SessionBuilder;
 use scylla::statement::Consistency;
 
-use super::fault;
 use crate::Error;
+use crate::error::Cause;
 
-/// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// What is asked once, of schema and versions; a change of the schema waits for all nodes.
 const SETUP_TIMEOUT: Duration = Duration::from_secs(60);
@@ -25,8 +24,8 @@ const SETUP_TIMEOUT: Duration = Duration::from_secs(60);
 /// Connects, without a keyspace yet.
 ///
 /// # Errors
-/// [`Error::Transient`] if no node can be reached now; [`Error::Fatal`] if they refuse us, or the
-/// certificates cannot be read.
+/// [`Error::Transient`] if no node can be reached now; [`Error::Fatal`] if they refuse this
+/// program, or the certificates cannot be read.
 pub(super) async fn connect(config: &CqlConfig) -> Result<Session, Error> {
     let profile = ExecutionProfile::builder()
         .consistency(Consistency::LocalQuorum)
@@ -49,28 +48,27 @@ pub(super) async fn connect(config: &CqlConfig) -> Result<Session, Error> {
     if let Some(path) = &config.ca_file {
         builder = builder.tls_context(Some(trust(path)?));
     }
-    builder.build().await.map_err(|cause| fault::of_connecting(&cause))
+    Ok(builder.build().await?)
 }
 
-/// TLS with nodes whose certificates name their addresses and are signed by one of this file, and
-/// by nobody else.
+/// TLS with nodes whose certificates name their addresses and are signed by one of this file only.
 fn trust(path: &Path) -> Result<TlsContext, Error> {
-    let bad = |cause: &dyn std::error::Error| {
-        Error::Fatal(format!("cannot use store.ca_file {}: {cause}", path.display()))
+    let read = || -> Result<TlsContext, Cause> {
+        let pem = fs::read(path).map_err(Cause::of)?;
+        let certificates = X509::stack_from_pem(&pem).map_err(Cause::of)?;
+        if certificates.is_empty() {
+            return Err("it has no certificate".into());
+        }
+        let mut trusted = X509StoreBuilder::new().map_err(Cause::of)?;
+        for certificate in certificates {
+            trusted.add_cert(certificate).map_err(Cause::of)?;
+        }
+        let mut connector = SslConnector::builder(SslMethod::tls_client()).map_err(Cause::of)?;
+        connector.set_cert_store(trusted.build());
+        Ok(connector.into())
     };
-    let pem = fs::read(path).map_err(|cause| bad(&cause))?;
-    let certificates = X509::stack_from_pem(&pem).map_err(|cause| bad(&cause))?;
-    if certificates.is_empty() {
-        return Err(Error::Fatal(format!("store.ca_file {} has no certificate", path.display())));
-    }
-    let mut trusted = X509StoreBuilder::new().map_err(|cause| bad(&cause))?;
-    for certificate in certificates {
-        trusted.add_cert(certificate).map_err(|cause| bad(&cause))?;
-    }
-    let mut connector =
-        SslConnector::builder(SslMethod::tls_client()).map_err(|cause| bad(&cause))?;
-    connector.set_cert_store(trusted.build());
-    Ok(connector.into())
+    let what = || format!("cannot use store.ca_file {}", path.display());
+    read().map_err(|cause| Error::Fatal(cause.context(what())))
 }
 
 #[cfg(test)]
@@ -81,7 +79,10 @@ mod tests {
     fn a_file_without_certificates_is_refused_by_name() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let error = trust(file.path()).err().unwrap();
-        assert!(matches!(&error, Error::Fatal(text) if text.contains("store.ca_file")), "{error}");
+        assert!(
+            matches!(&error, Error::Fatal(cause) if cause.to_string().contains("store.ca_file")),
+            "{error}"
+        );
         let missing = file.path().with_extension("none");
         assert!(matches!(trust(&missing), Err(Error::Fatal(_))));
     }

@@ -1,69 +1,86 @@
 //! Which of the driver's failures may pass.
 
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the driver's enums grow: what is not known to pass is fatal"
+)]
+
 use scylla::errors::{
     ConnectionError, ConnectionPoolError, ConnectionSetupRequestErrorKind, DbError, ExecutionError,
     MetadataError, NewSessionError, PrepareError, RequestAttemptError, UseKeyspaceError,
 };
 
 use crate::Error;
+use crate::error::Cause;
 
-/// Nodes that are away, busy or slow come back; nothing was half written, since every write may be
-/// done again. Everything else is a defect, a wrong configuration, or tables that are not ours.
-pub(super) fn classify(cause: &ExecutionError) -> Error {
-    let passes = match cause {
-        ExecutionError::EmptyPlan
-        | ExecutionError::RequestTimeout(_)
-        | ExecutionError::SchemaAgreementError(_)
-        | ExecutionError::MetadataError(_) => true,
-        ExecutionError::ConnectionPoolError(cause) => pool_recovers(cause),
-        ExecutionError::LastAttemptError(cause) => attempt_passes(cause),
-        ExecutionError::PrepareError(cause) => return of_prepare(cause),
-        ExecutionError::UseKeyspaceError(cause) => return of_use_keyspace(cause),
-        _ => false,
-    };
-    error(passes, cause)
+/// An error of the driver. Nodes that are away, busy or slow come back, and a write may be repeated.
+/// Everything else is a defect, a wrong configuration, or tables of another program.
+pub(super) trait Fault: std::error::Error + Send + Sync + Sized + 'static {
+    fn may_pass(&self) -> bool;
 }
 
-/// Of preparing a statement.
-pub(super) fn of_prepare(cause: &PrepareError) -> Error {
-    let passes = match cause {
-        PrepareError::ConnectionPoolError(cause) => pool_recovers(cause),
-        PrepareError::AllAttemptsFailed { first_attempt } => attempt_passes(first_attempt),
-        _ => false,
-    };
-    error(passes, cause)
+impl<F: Fault> From<F> for Error {
+    fn from(cause: F) -> Self {
+        let may_pass = cause.may_pass();
+        let cause = Cause::of(cause);
+        if may_pass { Self::Transient(cause) } else { Self::Fatal(cause) }
+    }
 }
 
-/// Of choosing the keyspace.
-pub(super) fn of_use_keyspace(cause: &UseKeyspaceError) -> Error {
-    let passes = match cause {
-        UseKeyspaceError::RequestError(cause) => attempt_passes(cause),
-        UseKeyspaceError::RequestTimeout(_) => true,
-        _ => false,
-    };
-    error(passes, cause)
-}
-
-/// Of the first connection.
-pub(super) fn of_connecting(cause: &NewSessionError) -> Error {
-    let passes = match cause {
-        NewSessionError::FailedToResolveAnyHostname(_) => true,
-        NewSessionError::MetadataError(MetadataError::ConnectionPoolError(cause)) => {
-            pool_recovers(cause)
+impl Fault for ExecutionError {
+    fn may_pass(&self) -> bool {
+        match self {
+            Self::EmptyPlan
+            | Self::RequestTimeout(_)
+            | Self::SchemaAgreementError(_)
+            | Self::MetadataError(_) => true,
+            Self::ConnectionPoolError(cause) => pool_recovers(cause),
+            Self::LastAttemptError(cause) => attempt_passes(cause),
+            Self::PrepareError(cause) => cause.may_pass(),
+            Self::UseKeyspaceError(cause) => cause.may_pass(),
+            _ => false,
         }
-        NewSessionError::MetadataError(_) => true,
-        _ => false,
-    };
-    error(passes, cause)
+    }
 }
 
-/// Whether the nodes said that there is no such keyspace or table.
+impl Fault for PrepareError {
+    fn may_pass(&self) -> bool {
+        match self {
+            Self::ConnectionPoolError(cause) => pool_recovers(cause),
+            Self::AllAttemptsFailed { first_attempt } => attempt_passes(first_attempt),
+            _ => false,
+        }
+    }
+}
+
+impl Fault for UseKeyspaceError {
+    fn may_pass(&self) -> bool {
+        match self {
+            Self::RequestError(cause) => attempt_passes(cause),
+            Self::RequestTimeout(_) => true,
+            _ => false,
+        }
+    }
+}
+
+impl Fault for NewSessionError {
+    fn may_pass(&self) -> bool {
+        match self {
+            Self::MetadataError(MetadataError::ConnectionPoolError(cause)) => pool_recovers(cause),
+            Self::FailedToResolveAnyHostname(_) | Self::MetadataError(_) => true,
+            _ => false,
+        }
+    }
+}
+
+/// Whether the nodes answered that there is no such keyspace or table.
 pub(super) fn is_missing(cause: &RequestAttemptError) -> bool {
     matches!(cause, RequestAttemptError::DbError(DbError::Invalid, _))
 }
 
-fn error(passes: bool, cause: &dyn std::error::Error) -> Error {
-    if passes { Error::Transient(cause.to_string()) } else { Error::Fatal(cause.to_string()) }
+/// A row that does not have the form of its table.
+pub(super) fn bad_row(cause: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::Fatal(Cause::of(cause).context("a row does not have the form of its table"))
 }
 
 fn pool_recovers(cause: &ConnectionPoolError) -> bool {
@@ -71,7 +88,7 @@ fn pool_recovers(cause: &ConnectionPoolError) -> bool {
     let ConnectionError::ConnectionSetupRequestError(setup) = last_connection_error else {
         return true;
     };
-    // A node that does not know us will not get to know us by waiting.
+    // Credentials that a node refuses are refused again.
     !matches!(
         setup.get_error(),
         ConnectionSetupRequestErrorKind::MissingAuthentication
@@ -123,7 +140,7 @@ mod tests {
             answered(DbError::IsBootstrapping),
             answered(DbError::ServerError),
         ] {
-            assert!(matches!(classify(&cause), Error::Transient(_)), "{cause}");
+            assert!(matches!(Error::from(cause), Error::Transient(_)));
         }
         for cause in [
             answered(DbError::Invalid),
@@ -131,7 +148,8 @@ mod tests {
             answered(DbError::Unauthorized),
             answered(DbError::ConfigError),
         ] {
-            assert!(matches!(classify(&cause), Error::Fatal(_)), "{cause}");
+            let Error::Fatal(cause) = Error::from(cause) else { panic!() };
+            assert!(cause.driver().unwrap().is::<ExecutionError>(), "{cause}");
         }
     }
 }

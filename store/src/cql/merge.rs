@@ -11,14 +11,19 @@ pub(super) struct Entry {
     pub(super) id: u128,
 }
 
-/// What a merge says.
+impl Entry {
+    /// The id of a deposit or a transfer, which is not negative.
+    pub(super) fn integer(self) -> i64 {
+        self.id as i64
+    }
+}
+
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// The next row.
     Row(Entry),
     /// The next page of this source is needed first.
     Page(usize),
-    /// No row is left down to the floor.
+    /// No row is left at or above the floor.
     End,
 }
 
@@ -28,7 +33,7 @@ struct Source {
     has_more: bool,
 }
 
-/// Sources that are in order themselves, and where each of them is.
+/// Sources that are in order themselves, and the position in each.
 #[derive(Debug, Default)]
 pub(super) struct Merge {
     sources: Vec<Source>,
@@ -50,11 +55,10 @@ impl Merge {
 
     /// The next page of a source, which may be empty.
     pub(super) fn fill(&mut self, number: usize, rows: Vec<Entry>, has_more: bool) {
-        if let Some(source) = self.sources.get_mut(number) {
-            source.rows.extend(rows);
-            source.has_more = has_more;
-            self.advance(number);
-        }
+        let source = &mut self.sources[number];
+        source.rows.extend(rows);
+        source.has_more = has_more;
+        self.advance(number);
     }
 
     /// The newest row that was not given yet, if it is not older than `floor`: sources that are not
@@ -70,7 +74,7 @@ impl Merge {
             }
             self.heads.pop();
             self.advance(number);
-            // A row that is on its way from one partition to another is in both.
+            // A row that moves from one partition to another is in both for a moment.
             if self.last.replace(entry) != Some(entry) {
                 return Next::Row(entry);
             }
@@ -78,7 +82,7 @@ impl Merge {
     }
 
     fn advance(&mut self, number: usize) {
-        let Some(source) = self.sources.get_mut(number) else { return };
+        let source = &mut self.sources[number];
         match source.rows.pop_front() {
             Some(entry) => self.heads.push((entry, number)),
             None if source.has_more => self.dry.push(number),

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::config::CqlConfig;
 use scylla::client::session::Session;
 use scylla::errors::{ExecutionError, UseKeyspaceError};
+use scylla::response::query_result::QueryResult;
 
 use super::{connection, fault};
 use crate::Error;
@@ -27,80 +28,67 @@ const RECORD: &str = "INSERT INTO migrations (component, version, name) VALUES (
 const VERSIONS: &str = "SELECT version FROM migrations WHERE component = 'tables'";
 
 /// Makes the keyspace if it is missing, and applies the migrations that it has not had; their
-/// names. Another call does nothing, and one after an interruption goes on. Two at the same time
-/// must not be: servers cannot merge two changes of one schema.
+/// names. Another call does nothing, and one after an interruption continues. Never run two at the
+/// same time: servers cannot merge two changes of one schema.
 ///
 /// # Errors
-/// [`Error::Transient`] if the nodes cannot be asked; [`Error::Fatal`] if they refuse, if there are
-/// several data centres and none is configured, or if a newer program made the tables.
+/// [`Error::Transient`] if the nodes cannot be asked; [`Error::Fatal`] if they refuse, or there are
+/// several data centres and none is configured; [`Error::SchemaNewer`].
 pub async fn migrate(config: &CqlConfig) -> Result<Vec<String>, Error> {
     let session = connection::connect(config).await?;
     let datacenter = datacenter(&session, config)?;
-    // Checked by the configuration, but not only from there can a value come.
+    // The configuration checks the keyspace too, but not every caller has it from there.
     if !is_plain(&config.keyspace) || datacenter.contains('\'') {
-        return Err(Error::Fatal(format!(
-            "cannot make the keyspace {:?} in {datacenter:?}: these are no plain names",
+        let what = format!(
+            "keyspace {:?} and data centre {datacenter:?} must be plain names",
             config.keyspace
-        )));
+        );
+        return Err(Error::Fatal(what.into()));
     }
     let keyspace = format!(
         "CREATE KEYSPACE IF NOT EXISTS {} WITH replication = \
          {{'class': 'NetworkTopologyStrategy', '{datacenter}': {}}}",
         config.keyspace, config.replication
     );
-    run(&session, &keyspace).await?;
-    session
-        .use_keyspace(&config.keyspace, false)
-        .await
-        .map_err(|cause| fault::of_use_keyspace(&cause))?;
-    run(&session, TABLE).await?;
-    let found = versions(&session).await.map_err(|cause| fault::classify(&cause))?;
+    session.query_unpaged(keyspace, ()).await?;
+    session.use_keyspace(&config.keyspace, false).await?;
+    session.query_unpaged(TABLE, ()).await?;
+    let found = versions(session.query_unpaged(VERSIONS, ()).await?)?;
     let done = version(&found, MIGRATIONS.len(), &config.keyspace)?;
     let mut applied = Vec::new();
     for (number, migration) in (1_i32..).zip(MIGRATIONS).skip(done) {
         for statement in statements(migration.text) {
-            run(&session, &statement).await?;
+            session.query_unpaged(statement, ()).await?;
         }
-        session
-            .query_unpaged(RECORD, (number, migration.name))
-            .await
-            .map_err(|cause| fault::classify(&cause))?;
+        session.query_unpaged(RECORD, (number, migration.name)).await?;
         applied.push(migration.name.to_owned());
     }
     Ok(applied)
 }
 
-/// Chooses the keyspace and looks whether its tables have this program's form.
+/// Chooses the keyspace and checks that its tables have this program's form.
 ///
 /// # Errors
-/// [`Error::Fatal`] if not, with what to do about it; [`Error::Transient`] if nobody answers.
+/// [`Error::SchemaMissing`], [`Error::SchemaOutdated`] or [`Error::SchemaNewer`] if not;
+/// [`Error::Transient`] if no node answers.
 pub(super) async fn check(session: &Session, keyspace: &str) -> Result<(), Error> {
-    let missing = || {
-        Error::Fatal(format!(
-            "the keyspace {keyspace} has no tables of this program: run `tidemark schema migrate`"
-        ))
-    };
-    match session.use_keyspace(keyspace, false).await {
-        Ok(()) => {}
-        Err(UseKeyspaceError::RequestError(cause)) if fault::is_missing(&cause) => {
-            return Err(missing());
-        }
-        Err(cause) => return Err(fault::of_use_keyspace(&cause)),
-    }
-    let found = match versions(session).await {
-        Ok(found) => found,
-        Err(ExecutionError::LastAttemptError(cause)) if fault::is_missing(&cause) => {
-            return Err(missing());
-        }
-        Err(cause) => return Err(fault::classify(&cause)),
-    };
-    match version(&found, MIGRATIONS.len(), keyspace)? {
+    let missing = || Error::SchemaMissing { keyspace: keyspace.to_owned() };
+    session.use_keyspace(keyspace, false).await.map_err(|cause| {
+        let is_missing =
+            matches!(&cause, UseKeyspaceError::RequestError(cause) if fault::is_missing(cause));
+        if is_missing { missing() } else { cause.into() }
+    })?;
+    let answer = session.query_unpaged(VERSIONS, ()).await.map_err(|cause| {
+        let is_missing =
+            matches!(&cause, ExecutionError::LastAttemptError(cause) if fault::is_missing(cause));
+        if is_missing { missing() } else { cause.into() }
+    })?;
+    let needed = MIGRATIONS.len();
+    match version(&versions(answer)?, needed, keyspace)? {
         0 => Err(missing()),
-        done if done < MIGRATIONS.len() => Err(Error::Fatal(format!(
-            "the tables in {keyspace} have version {done}, and this program needs version {}: run \
-             `tidemark schema migrate`",
-            MIGRATIONS.len()
-        ))),
+        found if found < needed => {
+            Err(Error::SchemaOutdated { keyspace: keyspace.to_owned(), found, needed })
+        }
         _ => Ok(()),
     }
 }
@@ -108,34 +96,20 @@ pub(super) async fn check(session: &Session, keyspace: &str) -> Result<(), Error
 /// How many migrations were applied. The first that is missing ends the count: one that was
 /// interrupted runs again, with all after it.
 fn version(found: &BTreeSet<i32>, known: usize, keyspace: &str) -> Result<usize, Error> {
-    let done = (1_i32..).zip(0_usize..).find(|(number, _)| !found.contains(number));
-    let done = done.map_or(0, |(_, done)| done);
-    if done > known {
-        return Err(Error::Fatal(format!(
-            "the tables in {keyspace} have version {done}, and this program knows versions up to \
-             {known}"
-        )));
-    }
-    Ok(done)
-}
-
-async fn versions(session: &Session) -> Result<BTreeSet<i32>, ExecutionError> {
-    let answer = session.query_unpaged(VERSIONS, ()).await?;
-    let mut found = BTreeSet::new();
-    if let Ok(rows) = answer.into_rows_result()
-        && let Ok(rows) = rows.rows::<(i32,)>()
-    {
-        found.extend(rows.flatten().map(|(version,)| version));
+    let found = (1_i32..).take_while(|number| found.contains(number)).count();
+    if found > known {
+        return Err(Error::SchemaNewer { tables: keyspace.to_owned(), found, known });
     }
     Ok(found)
 }
 
-async fn run(session: &Session, statement: &str) -> Result<(), Error> {
-    session.query_unpaged(statement, ()).await.map_err(|cause| fault::classify(&cause))?;
-    Ok(())
+fn versions(answer: QueryResult) -> Result<BTreeSet<i32>, Error> {
+    let rows = answer.into_rows_result().map_err(fault::bad_row)?;
+    let versions = rows.rows::<(i32,)>().map_err(fault::bad_row)?;
+    versions.map(|row| row.map(|(version,)| version).map_err(fault::bad_row)).collect()
 }
 
-/// Where the rows are to be.
+/// Where the replicas are to be.
 fn datacenter(session: &Session, config: &CqlConfig) -> Result<String, Error> {
     if let Some(datacenter) = &config.datacenter {
         return Ok(datacenter.clone());
@@ -146,10 +120,11 @@ fn datacenter(session: &Session, config: &CqlConfig) -> Result<String, Error> {
     let mut names = found.iter();
     match (names.next(), names.next()) {
         (Some(only), None) => Ok((*only).to_owned()),
-        (None, _) => Err(Error::Transient("the nodes have not told their data centre".into())),
-        _ => Err(Error::Fatal(format!(
-            "the nodes are in the data centres {found:?}: name one in store.datacenter"
-        ))),
+        (None, _) => Err(Error::Transient("the nodes have not reported their data centre".into())),
+        (Some(_), Some(_)) => Err(Error::Fatal(
+            format!("the nodes are in the data centres {found:?}: name one in store.datacenter")
+                .into(),
+        )),
     }
 }
 
@@ -196,11 +171,9 @@ mod tests {
         for (found, version_found) in
             [(vec![], 0), (vec![1], 1), (vec![1, 2], 2), (vec![2], 0), (vec![1, 3], 1)]
         {
-            assert_eq!(version(&found.into_iter().collect(), 2, "k"), Ok(version_found));
+            assert_eq!(version(&found.into_iter().collect(), 2, "k").unwrap(), version_found);
         }
         let newer = version(&BTreeSet::from([1, 2, 3]), 2, "k");
-        let text = "the store failed: the tables in k have version 3, and this program knows \
-                    versions up to 2";
-        assert_eq!(newer.unwrap_err().to_string(), text);
+        assert!(matches!(newer, Err(Error::SchemaNewer { found: 3, known: 2, .. })), "{newer:?}");
     }
 }

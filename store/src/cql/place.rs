@@ -5,6 +5,7 @@ use schemas::{
     Address, Blockchain, DepositId, OrderId, OrderStatus, Stablecoin, TransferId, TransferStatus,
     UnixSeconds,
 };
+use scylla::value::CqlValue;
 
 /// The bucket of rows that will still move. Later than every day: lists are newest first.
 pub(super) const LIVE: i32 = i32::MAX;
@@ -56,8 +57,8 @@ impl Span {
     }
 }
 
-/// A partition of a list, as the directory has it. What a list does not go by is empty.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+/// A partition of a list, as the directory has it. What does not separate a list is empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub(super) list: String,
     pub(super) bucket: i32,
@@ -80,9 +81,8 @@ impl Place {
             list: ORDERS.to_owned(),
             bucket,
             stage: status.as_str().to_owned(),
-            blockchain: String::new(),
-            stablecoin: String::new(),
             shard: order_shard(order.order_id),
+            ..Self::default()
         }
     }
 
@@ -91,10 +91,7 @@ impl Place {
         Self {
             list: REFERENCES.to_owned(),
             bucket: Span::ThirtyDays.bucket(order.created_at),
-            stage: String::new(),
-            blockchain: String::new(),
-            stablecoin: String::new(),
-            shard: 0,
+            ..Self::default()
         }
     }
 
@@ -110,6 +107,19 @@ impl Place {
             stablecoin: transfer.observation.stablecoin.as_str().to_owned(),
             shard: transfer_shard(transfer.transfer_id),
         }
+    }
+
+    /// The partition's key in `orders_listed`.
+    pub(super) fn of_orders(self) -> [CqlValue; 3] {
+        [CqlValue::Text(self.stage), CqlValue::Int(self.bucket), CqlValue::Int(self.shard)]
+    }
+
+    /// The partition's key in `transfers_listed`.
+    pub(super) fn of_transfers(self) -> [CqlValue; 6] {
+        let texts = [self.list, self.stage, self.blockchain, self.stablecoin].map(CqlValue::Text);
+        let [list, stage, blockchain, stablecoin] = texts;
+        let [bucket, shard] = [self.bucket, self.shard].map(CqlValue::Int);
+        [list, stage, blockchain, stablecoin, bucket, shard]
     }
 
     /// Whether a list with this filter may have rows here.
@@ -168,16 +178,16 @@ pub(super) fn place_left(transfer: &Transfer) -> Option<Place> {
 }
 
 fn order_shard(id: OrderId) -> i32 {
-    i32::try_from(id.0.as_u128() % ORDER_SHARDS).unwrap_or_default()
+    (id.0.as_u128() % ORDER_SHARDS) as i32
 }
 
 fn transfer_shard(id: TransferId) -> i32 {
-    i32::try_from(id.0.rem_euclid(TRANSFER_SHARDS)).unwrap_or_default()
+    id.0.rem_euclid(TRANSFER_SHARDS) as i32
 }
 
 /// The partition of an open deposit.
 pub(super) fn deposit_shard(id: DepositId) -> i32 {
-    i32::try_from(id.0.rem_euclid(i64::from(DEPOSIT_SHARDS))).unwrap_or_default()
+    id.0.rem_euclid(i64::from(DEPOSIT_SHARDS)) as i32
 }
 
 /// A wallet as the tables name it.

@@ -1,9 +1,10 @@
-//! The queries: lists give ids, and what they stand for is read by id, side by side.
+//! Writes and queries of the tables: lists give ids, and the rows are read by id, side by side.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use schemas::record::{ChainProgress, Deposit, Order, Record, Transfer};
 use schemas::{
     Address, Blockchain, DepositId, OrderId, TransferId, UnixMicros, UnixSeconds, decode,
@@ -12,48 +13,94 @@ use scylla::response::PagingState;
 use scylla::value::CqlValue;
 use uuid::Uuid;
 
-use super::Tables;
+use super::fault::bad_row;
 use super::merge::Entry;
 use super::place;
 use super::statement::Statement;
-use super::walk::{List, Walk, bad_row};
-use super::write::word;
+use super::walk::{List, Walk};
+use super::write::{Writes, word};
+use super::{CqlStore, Tables};
 use crate::{
-    ChainRow, DepositFilter, DepositRow, Error, OrderFilter, OrderRow, Page, TransferFilter,
-    TransferRow,
+    ChainRow, Change, DepositFilter, DepositRow, Error, OrderFilter, OrderRow, Page, Store,
+    TransferFilter, TransferRow,
 };
 
+/// Writes of one call that are under way at once.
+const WRITES_MAX: usize = 256;
 /// Rows that are read by id side by side.
 const READS_MAX: usize = 64;
 /// Rows in one page of an order's attempts.
-const ATTEMPT_ROWS: u32 = 1_000;
+const ATTEMPT_ROWS: i32 = 1_000;
 
-pub(super) async fn order(tables: &Tables, id: OrderId) -> Result<Option<OrderRow>, Error> {
-    let values = [CqlValue::Uuid(id.0)];
-    let Some(order) = tables.record::<Order>(Statement::SelectOrder, &values).await? else {
-        return Ok(None);
-    };
-    let mut row = OrderRow {
-        order,
-        webhook_retry_count: 0,
-        webhook_success_at: None,
-        webhook_last_tried_at: None,
-    };
-    let values = [CqlValue::Text(id.to_string())];
-    let mut from = Some(PagingState::start());
-    while let Some(page) = from {
-        let (rows, next) =
-            tables.page(Statement::SelectAttempts, &values, ATTEMPT_ROWS, page).await?;
-        for attempt in rows.rows::<(i64, bool)>().map_err(|cause| bad_row(&cause))? {
-            let (attempted_at, delivered) = attempt.map_err(|cause| bad_row(&cause))?;
-            count(&mut row, UnixMicros(attempted_at).seconds(), delivered);
-        }
-        from = next;
+#[async_trait]
+impl Store for CqlStore {
+    async fn apply(&self, changes: Vec<Change>) -> Result<(), Error> {
+        let writes = Writes::of(&changes)?;
+        let write = |tables: Arc<Tables>, write| async move { tables.write(write).await };
+        self.tables.each(writes.inserts, WRITES_MAX, write).await?;
+        self.tables.each(writes.deletes, WRITES_MAX, write).await?;
+        Ok(())
     }
-    Ok(Some(row))
+
+    async fn order(&self, id: OrderId) -> Result<Option<OrderRow>, Error> {
+        self.tables.order(id).await
+    }
+
+    async fn orders(&self, filter: OrderFilter, page: Page) -> Result<Vec<OrderRow>, Error> {
+        let status = filter.status;
+        rows(&self.tables, List::Orders(filter), page, move |tables, entry| async move {
+            let row = tables.order(OrderId(Uuid::from_u128(entry.id))).await?;
+            Ok(row.filter(|row| status.is_none_or(|status| row.order.status == status)))
+        })
+        .await
+    }
+
+    async fn deposits(&self, filter: DepositFilter, page: Page) -> Result<Vec<DepositRow>, Error> {
+        let load = |tables: Arc<Tables>, entry: Entry| async move {
+            let id = entry.integer();
+            let shard = CqlValue::Int(place::deposit_shard(DepositId(id)));
+            let values = [shard, CqlValue::BigInt(entry.at), CqlValue::BigInt(id)];
+            tables.record::<Deposit>(Statement::SelectDeposit, &values).await
+        };
+        let deposits = rows(&self.tables, List::Deposits(filter), page, load).await?;
+        let chains: BTreeSet<Blockchain> = deposits.iter().map(|d| d.blockchain).collect();
+        let scanned: HashMap<Blockchain, UnixSeconds> = progress(&self.tables, chains)
+            .await?
+            .into_iter()
+            .map(|chain| (chain.blockchain, chain.updated_at.seconds()))
+            .collect();
+        let row = |deposit: Deposit| DepositRow {
+            last_scanned_at: scanned.get(&deposit.blockchain).copied(),
+            deposit,
+        };
+        Ok(deposits.into_iter().map(row).collect())
+    }
+
+    async fn transfer(&self, id: TransferId) -> Result<Option<TransferRow>, Error> {
+        self.tables.record(Statement::SelectTransfer, &[CqlValue::BigInt(id.0)]).await
+    }
+
+    async fn transfers(
+        &self,
+        wallet: Address,
+        filter: TransferFilter,
+        page: Page,
+    ) -> Result<Vec<TransferRow>, Error> {
+        let status = filter.status;
+        rows(&self.tables, List::Transfers(wallet, filter), page, move |tables, entry| async move {
+            let id = CqlValue::BigInt(entry.integer());
+            let row: Option<Transfer> = tables.record(Statement::SelectTransfer, &[id]).await?;
+            Ok(row.filter(|row| status.is_none_or(|status| row.status == status)))
+        })
+        .await
+    }
+
+    async fn chains(&self) -> Result<Vec<ChainRow>, Error> {
+        progress(&self.tables, Blockchain::ALL.iter().copied()).await
+    }
 }
 
-/// Spec 2.3.
+/// spec 2.3
 fn count(row: &mut OrderRow, at: UnixSeconds, delivered: bool) {
     row.webhook_retry_count = row.webhook_retry_count.saturating_add(1);
     row.webhook_last_tried_at = row.webhook_last_tried_at.max(Some(at));
@@ -62,85 +109,20 @@ fn count(row: &mut OrderRow, at: UnixSeconds, delivered: bool) {
     }
 }
 
-pub(super) async fn orders(
-    tables: &Arc<Tables>,
-    filter: OrderFilter,
-    page: Page,
-) -> Result<Vec<OrderRow>, Error> {
-    let status = filter.status;
-    rows(tables, List::Orders(filter), page, move |tables, entry| async move {
-        let row = order(&tables, OrderId(Uuid::from_u128(entry.id))).await?;
-        Ok(row.filter(|row| status.is_none_or(|status| row.order.status == status)))
-    })
-    .await
-}
-
-pub(super) async fn deposits(
-    tables: &Arc<Tables>,
-    filter: DepositFilter,
-    page: Page,
-) -> Result<Vec<DepositRow>, Error> {
-    let deposits = rows(tables, List::Deposits(filter), page, |tables, entry| async move {
-        let id = integer(entry);
-        let shard = CqlValue::Int(place::deposit_shard(DepositId(id)));
-        let values = [shard, CqlValue::BigInt(entry.at), CqlValue::BigInt(id)];
-        tables.record::<Deposit>(Statement::SelectDeposit, &values).await
-    })
-    .await?;
-    let mut blockchains: Vec<Blockchain> = deposits.iter().map(|d| d.blockchain).collect();
-    blockchains.sort_unstable();
-    blockchains.dedup();
-    let scanned: HashMap<Blockchain, UnixSeconds> = progress(tables, blockchains)
-        .await?
-        .into_iter()
-        .map(|chain| (chain.blockchain, chain.updated_at.seconds()))
-        .collect();
-    let row = |deposit: Deposit| DepositRow {
-        last_scanned_at: scanned.get(&deposit.blockchain).copied(),
-        deposit,
-    };
-    Ok(deposits.into_iter().map(row).collect())
-}
-
-pub(super) async fn transfer(
-    tables: &Tables,
-    id: TransferId,
-) -> Result<Option<TransferRow>, Error> {
-    tables.record(Statement::SelectTransfer, &[CqlValue::BigInt(id.0)]).await
-}
-
-pub(super) async fn transfers(
-    tables: &Arc<Tables>,
-    wallet: Address,
-    filter: TransferFilter,
-    page: Page,
-) -> Result<Vec<TransferRow>, Error> {
-    let status = filter.status;
-    rows(tables, List::Transfers(wallet, filter), page, move |tables, entry| async move {
-        let row: Option<Transfer> = transfer(&tables, TransferId(integer(entry))).await?;
-        Ok(row.filter(|row| status.is_none_or(|status| row.status == status)))
-    })
-    .await
-}
-
-pub(super) async fn chains(tables: &Arc<Tables>) -> Result<Vec<ChainRow>, Error> {
-    let mut rows = progress(tables, Blockchain::ALL.to_vec()).await?;
-    rows.sort_by_key(|chain| chain.blockchain.index());
-    Ok(rows)
-}
-
+/// In the order of the chains asked for.
 async fn progress(
     tables: &Arc<Tables>,
-    blockchains: Vec<Blockchain>,
+    blockchains: impl IntoIterator<Item = Blockchain>,
 ) -> Result<Vec<ChainProgress>, Error> {
     let read = |tables: Arc<Tables>, chain: Blockchain| async move {
         tables.record::<ChainProgress>(Statement::SelectChain, &[word(chain.as_str())]).await
     };
-    Ok(tables.each(blockchains, READS_MAX, read).await?.into_iter().flatten().collect())
+    let found = tables.each(blockchains.into_iter().collect(), READS_MAX, read).await?;
+    Ok(found.into_iter().flatten().collect())
 }
 
-/// A page of a list. `load` reads what an entry stands for; none if that has moved on since the
-/// entry was read, and then the next entry takes its place.
+/// A page of a list. `load` reads the row of an entry; none if the row has changed its list since the
+/// entry was read, and then the next entry is taken instead.
 async fn rows<T, L, F>(
     tables: &Arc<Tables>,
     list: List,
@@ -175,12 +157,32 @@ where
     Ok(found)
 }
 
-/// The id of a deposit or transfer.
-fn integer(entry: Entry) -> i64 {
-    i64::try_from(entry.id).unwrap_or_default()
-}
-
 impl Tables {
+    async fn order(&self, id: OrderId) -> Result<Option<OrderRow>, Error> {
+        let values = [CqlValue::Uuid(id.0)];
+        let Some(order) = self.record::<Order>(Statement::SelectOrder, &values).await? else {
+            return Ok(None);
+        };
+        let mut row = OrderRow {
+            order,
+            webhook_retry_count: 0,
+            webhook_success_at: None,
+            webhook_last_tried_at: None,
+        };
+        let values = [CqlValue::Text(id.to_string())];
+        let mut from = Some(PagingState::start());
+        while let Some(page) = from {
+            let (rows, next) =
+                self.page(Statement::SelectAttempts, &values, ATTEMPT_ROWS, page).await?;
+            for attempt in rows.rows::<(i64, bool)>().map_err(bad_row)? {
+                let (attempted_at, delivered) = attempt.map_err(bad_row)?;
+                count(&mut row, UnixMicros(attempted_at).seconds(), delivered);
+            }
+            from = next;
+        }
+        Ok(Some(row))
+    }
+
     /// The record that a statement finds.
     async fn record<R: Record>(
         &self,
@@ -188,8 +190,7 @@ impl Tables {
         values: &[CqlValue],
     ) -> Result<Option<R>, Error> {
         let (rows, _) = self.page(statement, values, 1, PagingState::start()).await?;
-        let found = rows.maybe_first_row::<(&[u8],)>().map_err(|cause| bad_row(&cause))?;
-        let bad = |cause| Error::Fatal(format!("a row does not decode: {cause}"));
-        found.map(|(bytes,)| decode(bytes).map_err(bad)).transpose()
+        let found = rows.maybe_first_row::<(&[u8],)>().map_err(bad_row)?;
+        Ok(found.map(|(bytes,)| decode(bytes)).transpose()?)
     }
 }

@@ -9,15 +9,16 @@ use scylla::response::query_result::QueryRowsResult;
 use scylla::value::CqlValue;
 
 use super::Tables;
+use super::fault::bad_row;
 use super::merge::{Entry, Merge, Next};
 use super::place::{self, Filter, Place, Span};
 use super::statement::Statement;
 use crate::{DepositFilter, Error, OrderFilter, TransferFilter};
 
 /// Rows in one page of one partition at most.
-const ROWS_MAX: u32 = 2_000;
+const ROWS_MAX: i32 = 2_000;
 /// Rows in one page of the directory.
-const DIRECTORY_ROWS: u32 = 1_000;
+const DIRECTORY_ROWS: i32 = 1_000;
 /// How many partitions are opened together at most, beyond those of one bucket.
 const OPENED_MAX: usize = 64;
 /// Beyond this, a text cannot be part of a key.
@@ -86,30 +87,18 @@ impl List {
 
     /// A partition of the directory.
     fn partition(&self, place: Place) -> Partition {
-        let text = CqlValue::Text;
         match self {
             Self::Orders(OrderFilter { merchant_order_id: Some(reference), .. }) => Partition {
                 statement: Statement::SelectOrdersByReference,
-                values: vec![text(reference.clone()), CqlValue::Int(place.bucket)],
+                values: vec![CqlValue::Text(reference.clone()), CqlValue::Int(place.bucket)],
             },
             Self::Orders(_) => Partition {
                 statement: Statement::SelectOrdersListed,
-                values: vec![
-                    text(place.stage),
-                    CqlValue::Int(place.bucket),
-                    CqlValue::Int(place.shard),
-                ],
+                values: place.of_orders().into(),
             },
             Self::Transfers(..) | Self::Deposits(_) => Partition {
                 statement: Statement::SelectTransfersListed,
-                values: vec![
-                    text(place.list),
-                    text(place.stage),
-                    text(place.blockchain),
-                    text(place.stablecoin),
-                    CqlValue::Int(place.bucket),
-                    CqlValue::Int(place.shard),
-                ],
+                values: place.of_transfers().into(),
             },
         }
     }
@@ -125,23 +114,23 @@ impl List {
         let mut entries = Vec::with_capacity(rows.rows_num());
         match self {
             Self::Orders(OrderFilter { merchant_order_id: Some(_), status }) => {
-                for row in rows.rows::<(i64, &[u8], &str)>().map_err(|cause| bad_row(&cause))? {
-                    let (at, id, word) = row.map_err(|cause| bad_row(&cause))?;
+                for row in rows.rows::<(i64, &[u8], &str)>().map_err(bad_row)? {
+                    let (at, id, word) = row.map_err(bad_row)?;
                     if status.is_none_or(|status| status.as_str() == word) {
                         entries.push(Entry { at, id: order_id(id)? });
                     }
                 }
             }
             Self::Orders(_) => {
-                for row in rows.rows::<(i64, &[u8])>().map_err(|cause| bad_row(&cause))? {
-                    let (at, id) = row.map_err(|cause| bad_row(&cause))?;
+                for row in rows.rows::<(i64, &[u8])>().map_err(bad_row)? {
+                    let (at, id) = row.map_err(bad_row)?;
                     entries.push(Entry { at, id: order_id(id)? });
                 }
             }
             Self::Transfers(_, filter) => {
                 let wanted = filter.status.map(TransferStatus::as_str);
-                for row in rows.rows::<(i64, i64, &str)>().map_err(|cause| bad_row(&cause))? {
-                    let (at, id, word) = row.map_err(|cause| bad_row(&cause))?;
+                for row in rows.rows::<(i64, i64, &str)>().map_err(bad_row)? {
+                    let (at, id, word) = row.map_err(bad_row)?;
                     if wanted.is_none_or(|wanted| wanted == word) {
                         entries.push(Entry { at, id: number(id) });
                     }
@@ -150,8 +139,8 @@ impl List {
             Self::Deposits(filter) => {
                 let blockchain = filter.blockchain.map(|blockchain| blockchain.as_str());
                 let stablecoin = filter.stablecoin.map(|stablecoin| stablecoin.as_str());
-                for row in rows.rows::<(i64, i64, &str, &str)>().map_err(|cause| bad_row(&cause))? {
-                    let (at, id, chain, found) = row.map_err(|cause| bad_row(&cause))?;
+                for row in rows.rows::<(i64, i64, &str, &str)>().map_err(bad_row)? {
+                    let (at, id, chain, found) = row.map_err(bad_row)?;
                     if blockchain.is_none_or(|wanted| wanted == chain)
                         && stablecoin.is_none_or(|wanted| wanted == found)
                     {
@@ -166,18 +155,12 @@ impl List {
 
 /// An order's id as entries have it: its bytes and its number are in one order.
 fn order_id(bytes: &[u8]) -> Result<u128, Error> {
-    let bytes = bytes.try_into().map_err(|_| Error::Fatal("an order's id has 16 bytes".into()))?;
-    Ok(u128::from_be_bytes(bytes))
+    bytes.try_into().map(u128::from_be_bytes).map_err(bad_row)
 }
 
 /// Another id as entries have it; none is negative.
 fn number(id: i64) -> u128 {
     u128::from(id.cast_unsigned())
-}
-
-/// A row that does not have the form of its table.
-pub(super) fn bad_row(cause: &dyn std::error::Error) -> Error {
-    Error::Fatal(format!("a row does not read: {cause}"))
 }
 
 /// A page of a partition, and where the next one begins, if there is one.
@@ -216,7 +199,7 @@ impl Directory {
                 continue;
             };
             if row.bucket != place::LIVE && self.filter.is_live() {
-                // Years of days would follow.
+                // All later buckets are of days that such a list has no rows in.
                 self.rows.clear();
                 self.next = None;
                 continue;
@@ -237,11 +220,9 @@ impl Directory {
         let values = vec![CqlValue::Text(self.list.clone())];
         let (rows, next) =
             tables.page(Statement::SelectListPartitions, &values, DIRECTORY_ROWS, from).await?;
-        let places =
-            rows.rows::<(i32, &str, &str, &str, i32)>().map_err(|cause| bad_row(&cause))?;
+        let places = rows.rows::<(i32, &str, &str, &str, i32)>().map_err(bad_row)?;
         for place in places {
-            let (bucket, stage, blockchain, stablecoin, shard) =
-                place.map_err(|cause| bad_row(&cause))?;
+            let (bucket, stage, blockchain, stablecoin, shard) = place.map_err(bad_row)?;
             self.rows.push_back(Place {
                 list: self.list.clone(),
                 bucket,
@@ -269,7 +250,7 @@ pub(super) struct Walk {
     floor: i64,
     /// How many partitions to open next: few first, since most readers want one page.
     least: usize,
-    rows: u32,
+    rows: i32,
 }
 
 impl Walk {
@@ -291,7 +272,7 @@ impl Walk {
             merge: Merge::default(),
             sources: Vec::new(),
             least: 1,
-            rows: rows.clamp(1, ROWS_MAX),
+            rows: i32::try_from(rows).map_or(ROWS_MAX, |rows| rows.clamp(1, ROWS_MAX)),
         };
         walk.open(fixed).await?;
         Ok(walk)
@@ -302,22 +283,19 @@ impl Walk {
         loop {
             match self.merge.next(self.floor) {
                 Next::Row(entry) => return Ok(Some(entry)),
-                Next::Page(number) => self.read_on(number).await?,
+                Next::Page(number) => self.read_more(number).await?,
                 Next::End if self.floor == i64::MIN => return Ok(None),
                 Next::End => self.open_next().await?,
             }
         }
     }
 
-    async fn read_on(&mut self, number: usize) -> Result<(), Error> {
-        let mut page = Page { entries: Vec::new(), next: None };
-        if let Some((partition, next)) = self.sources.get_mut(number)
-            && let Some(from) = next.take()
-        {
-            page = read(&self.tables, &self.list, partition, self.rows, from).await?;
-            *next = page.next.clone();
-        }
-        self.merge.fill(number, page.entries, page.next.is_some());
+    async fn read_more(&mut self, number: usize) -> Result<(), Error> {
+        let (partition, next) = &mut self.sources[number];
+        let from = next.take().ok_or_else(|| Error::Fatal("a page after the last one".into()))?;
+        let page = read(&self.tables, &self.list, partition, self.rows, from).await?;
+        *next = page.next;
+        self.merge.fill(number, page.entries, next.is_some());
         Ok(())
     }
 
@@ -359,7 +337,7 @@ async fn read(
     tables: &Tables,
     list: &List,
     partition: &Partition,
-    rows: u32,
+    rows: i32,
     from: PagingState,
 ) -> Result<Page, Error> {
     let (rows, next) = tables.page(partition.statement, &partition.values, rows, from).await?;

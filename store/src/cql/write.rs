@@ -1,17 +1,17 @@
-//! Changes as writes, each of them alone and in any order harmless. Pure.
+//! Changes as writes, which give the same rows in any order. Pure.
 
 use std::collections::BTreeSet;
 
-use schemas::record::{Attempt, ChainProgress, Deposit, Order, Record, Transfer};
-use schemas::{AttemptOutcome, DepositState, OrderId, encode};
-use scylla::value::CqlValue;
+use schemas::record::{Attempt, ChainProgress, Deposit, Order, Transfer};
+use schemas::{AttemptOutcome, DepositState, OrderId, UnixMicros, encode};
+use scylla::value::CqlValue::{self, BigInt, Blob, Boolean, Int, Text};
 
 use super::place::{self, Place};
 use super::statement::Statement;
 use crate::{Change, Error};
 
 /// When directory rows are written, as their only write time: they are never changed or deleted.
-const DIRECTORY_VERSION: i64 = 1;
+const DIRECTORY_VERSION: UnixMicros = UnixMicros(1);
 
 /// One statement with its values.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,8 +25,8 @@ pub(super) struct Write {
 pub(super) struct Writes {
     /// Rows, and directory rows.
     pub(super) inserts: Vec<Write>,
-    /// What is to go when the inserts are done: a row that moves is in two places for a moment, but
-    /// never in none.
+    /// Run when the inserts are done: a row that moves is in two partitions for a moment, but never
+    /// in none.
     pub(super) deletes: Vec<Write>,
 }
 
@@ -47,194 +47,108 @@ impl Writes {
                 Change::Chain(chain) => writes.chain(chain)?,
             }
         }
-        for place in places {
-            writes.insert(
-                Statement::InsertListPartition,
-                [
-                    CqlValue::Text(place.list),
-                    CqlValue::Int(place.bucket),
-                    CqlValue::Text(place.stage),
-                    CqlValue::Text(place.blockchain),
-                    CqlValue::Text(place.stablecoin),
-                    CqlValue::Int(place.shard),
-                    CqlValue::BigInt(DIRECTORY_VERSION),
-                ],
-            );
+        for Place { list, bucket, stage, blockchain, stablecoin, shard } in places {
+            let [list, stage, chain, coin] = [list, stage, blockchain, stablecoin].map(Text);
+            let row = [list, Int(bucket), stage, chain, coin, Int(shard)];
+            writes.insert(Statement::InsertListPartition, DIRECTORY_VERSION, &[&row]);
         }
         Ok(writes)
     }
 
-    fn insert<const N: usize>(&mut self, statement: Statement, values: [CqlValue; N]) {
-        self.inserts.push(Write { statement, values: values.into() });
+    fn insert(&mut self, statement: Statement, version: UnixMicros, parts: &[&[CqlValue]]) {
+        let values = [&parts.concat()[..], &[BigInt(version.0)]].concat();
+        self.inserts.push(Write { statement, values });
     }
 
-    fn delete<const N: usize>(&mut self, statement: Statement, values: [CqlValue; N]) {
-        self.deletes.push(Write { statement, values: values.into() });
+    fn delete(&mut self, statement: Statement, version: UnixMicros, parts: &[&[CqlValue]]) {
+        let values = [&[BigInt(version.0)], &parts.concat()[..]].concat();
+        self.deletes.push(Write { statement, values });
     }
 
     fn order(&mut self, order: &Order, places: &mut BTreeSet<Place>) -> Result<(), Error> {
-        let version = CqlValue::BigInt(order.updated_at.0);
-        let created_at = CqlValue::BigInt(order.created_at.0);
-        let id = || order_key(order.order_id);
-        self.insert(
-            Statement::InsertOrder,
-            [CqlValue::Uuid(order.order_id.0), record(order)?, version.clone()],
-        );
+        let version = order.updated_at;
+        let row = [BigInt(order.created_at.0), order_key(order.order_id)];
+        let whole = [CqlValue::Uuid(order.order_id.0), Blob(encode(order)?)];
+        self.insert(Statement::InsertOrder, version, &[&whole]);
         let own = Place::of_order(order, order.status);
-        self.insert(
-            Statement::InsertOrderListed,
-            [
-                CqlValue::Text(own.stage.clone()),
-                CqlValue::Int(own.bucket),
-                CqlValue::Int(own.shard),
-                created_at.clone(),
-                id(),
-                version.clone(),
-            ],
-        );
+        self.insert(Statement::InsertOrderListed, version, &[&own.clone().of_orders(), &row]);
         for left in place::places_left(order) {
-            self.delete(
-                Statement::DeleteOrderListed,
-                [
-                    version.clone(),
-                    CqlValue::Text(left.stage),
-                    CqlValue::Int(left.bucket),
-                    CqlValue::Int(left.shard),
-                    created_at.clone(),
-                    id(),
-                ],
-            );
+            self.delete(Statement::DeleteOrderListed, version, &[&left.of_orders(), &row]);
         }
         let reference = Place::of_reference(order);
-        self.insert(
-            Statement::InsertOrderByReference,
-            [
-                CqlValue::Text(order.merchant_order_id.clone()),
-                CqlValue::Int(reference.bucket),
-                created_at,
-                id(),
-                word(order.status.as_str()),
-                version,
-            ],
-        );
+        let key = [Text(order.merchant_order_id.clone()), Int(reference.bucket)];
+        let status = [word(order.status.as_str())];
+        self.insert(Statement::InsertOrderByReference, version, &[&key, &row, &status]);
         places.extend([own, reference]);
         Ok(())
     }
 
     fn deposit(&mut self, deposit: &Deposit) -> Result<(), Error> {
-        let version = CqlValue::BigInt(deposit.updated_at.0);
-        let shard = CqlValue::Int(place::deposit_shard(deposit.deposit_id));
-        let order = CqlValue::Uuid(deposit.order_id.0);
-        let started_at = CqlValue::BigInt(deposit.started_at.0);
-        let id = CqlValue::BigInt(deposit.deposit_id.0);
+        let version = deposit.updated_at;
+        let shard = [Int(place::deposit_shard(deposit.deposit_id))];
+        let order = [CqlValue::Uuid(deposit.order_id.0)];
+        let row = [BigInt(deposit.started_at.0), BigInt(deposit.deposit_id.0)];
         match deposit.state {
             DepositState::Open => {
-                let blockchain = word(deposit.blockchain.as_str());
-                let stablecoin = word(deposit.stablecoin.as_str());
-                self.insert(
-                    Statement::InsertDepositOpen,
-                    [
-                        shard,
-                        started_at.clone(),
-                        id.clone(),
-                        blockchain.clone(),
-                        stablecoin.clone(),
-                        record(deposit)?,
-                        version.clone(),
-                    ],
-                );
-                self.insert(
-                    Statement::InsertDepositByOrder,
-                    [order, started_at, id, blockchain, stablecoin, version],
-                );
+                let filters = [deposit.blockchain.as_str(), deposit.stablecoin.as_str()].map(word);
+                let record = [Blob(encode(deposit)?)];
+                let open = [&shard[..], &row, &filters, &record];
+                self.insert(Statement::InsertDepositOpen, version, &open);
+                self.insert(Statement::InsertDepositByOrder, version, &[&order, &row, &filters]);
             }
             // Also if it was never seen: its older record may come later.
             DepositState::Requested | DepositState::Closed | DepositState::Refused => {
-                self.delete(
-                    Statement::DeleteDepositOpen,
-                    [version.clone(), shard, started_at.clone(), id.clone()],
-                );
-                self.delete(Statement::DeleteDepositByOrder, [version, order, started_at, id]);
+                self.delete(Statement::DeleteDepositOpen, version, &[&shard, &row]);
+                self.delete(Statement::DeleteDepositByOrder, version, &[&order, &row]);
             }
         }
         Ok(())
     }
 
     fn transfer(&mut self, transfer: &Transfer, places: &mut BTreeSet<Place>) -> Result<(), Error> {
-        let version = CqlValue::BigInt(transfer.updated_at.0);
-        let created_at = CqlValue::BigInt(transfer.created_at.0);
-        let id = CqlValue::BigInt(transfer.transfer_id.0);
-        self.insert(Statement::InsertTransfer, [id.clone(), record(transfer)?, version.clone()]);
-        let own = Place::of_transfer(transfer, place::stage(transfer.status));
+        let version = transfer.updated_at;
+        let id = BigInt(transfer.transfer_id.0);
+        let row = [BigInt(transfer.created_at.0), id.clone()];
+        self.insert(Statement::InsertTransfer, version, &[&[id, Blob(encode(transfer)?)]]);
         if let Some(left) = place::place_left(transfer) {
-            self.delete(
-                Statement::DeleteTransferListed,
-                [
-                    version.clone(),
-                    CqlValue::Text(left.list),
-                    CqlValue::Text(left.stage),
-                    CqlValue::Text(left.blockchain),
-                    CqlValue::Text(left.stablecoin),
-                    CqlValue::Int(left.bucket),
-                    CqlValue::Int(left.shard),
-                    created_at.clone(),
-                    id.clone(),
-                ],
-            );
+            self.delete(Statement::DeleteTransferListed, version, &[&left.of_transfers(), &row]);
         }
-        self.insert(
-            Statement::InsertTransferListed,
-            [
-                CqlValue::Text(own.list.clone()),
-                CqlValue::Text(own.stage.clone()),
-                CqlValue::Text(own.blockchain.clone()),
-                CqlValue::Text(own.stablecoin.clone()),
-                CqlValue::Int(own.bucket),
-                CqlValue::Int(own.shard),
-                created_at,
-                id,
-                word(transfer.status.as_str()),
-                version,
-            ],
-        );
+        let own = Place::of_transfer(transfer, place::stage(transfer.status));
+        let (key, status) = (own.clone().of_transfers(), [word(transfer.status.as_str())]);
+        self.insert(Statement::InsertTransferListed, version, &[&key, &row, &status]);
         places.insert(own);
         Ok(())
     }
 
     fn attempt(&mut self, attempt: &Attempt) -> Result<(), Error> {
-        self.insert(
-            Statement::InsertAttempt,
-            [
-                CqlValue::Text(subject(attempt)),
-                CqlValue::Text(attempt.event_id.clone()),
-                CqlValue::Int(attempt.attempt),
-                CqlValue::Boolean(attempt.manual),
-                CqlValue::BigInt(attempt.attempted_at.0),
-                CqlValue::Boolean(attempt.outcome == AttemptOutcome::Delivered),
-                record(attempt)?,
-                CqlValue::BigInt(attempt.attempted_at.0),
-            ],
-        );
+        let row = [
+            Text(subject(attempt)),
+            Text(attempt.event_id.clone()),
+            Int(attempt.attempt),
+            Boolean(attempt.manual),
+            BigInt(attempt.attempted_at.0),
+            Boolean(attempt.outcome == AttemptOutcome::Delivered),
+            Blob(encode(attempt)?),
+        ];
+        self.insert(Statement::InsertAttempt, attempt.attempted_at, &[&row]);
         Ok(())
     }
 
     fn chain(&mut self, chain: &ChainProgress) -> Result<(), Error> {
-        self.insert(
-            Statement::InsertChain,
-            [word(chain.blockchain.as_str()), record(chain)?, CqlValue::BigInt(chain.updated_at.0)],
-        );
+        let row = [word(chain.blockchain.as_str()), Blob(encode(chain)?)];
+        self.insert(Statement::InsertChain, chain.updated_at, &[&row]);
         Ok(())
     }
 }
 
 /// An order's id as lists have it.
 pub(super) fn order_key(id: OrderId) -> CqlValue {
-    CqlValue::Blob(id.0.as_bytes().to_vec())
+    Blob(id.0.as_bytes().to_vec())
 }
 
 /// A word of a closed vocabulary.
 pub(super) fn word(text: &'static str) -> CqlValue {
-    CqlValue::Text(text.to_owned())
+    Text(text.to_owned())
 }
 
 /// What an attempt's event is about.
@@ -246,14 +160,10 @@ fn subject(attempt: &Attempt) -> String {
     }
 }
 
-fn record<R: Record>(record: &R) -> Result<CqlValue, Error> {
-    encode(record).map(CqlValue::Blob).map_err(|cause| Error::Fatal(cause.to_string()))
-}
-
 #[cfg(test)]
 mod tests {
     use schemas::record::example;
-    use schemas::{OrderStatus, TransferId, TransferStatus, UnixMicros};
+    use schemas::{OrderStatus, TransferId, TransferStatus};
 
     use super::*;
 
@@ -278,15 +188,12 @@ mod tests {
                 Change::Attempt(attempt) => attempt.attempted_at,
                 Change::Chain(chain) => chain.updated_at,
             };
-            let version = Some(CqlValue::BigInt(version.0));
+            let version = Some(BigInt(version.0));
             let writes = Writes::of(&[change]).unwrap();
             for write in &writes.inserts {
                 let is_row = write.statement != Statement::InsertListPartition;
-                let expected = if is_row {
-                    version.clone()
-                } else {
-                    Some(CqlValue::BigInt(DIRECTORY_VERSION))
-                };
+                let directory = Some(BigInt(DIRECTORY_VERSION.0));
+                let expected = if is_row { version.clone() } else { directory };
                 assert_eq!(write.values.last().cloned(), expected, "{:?}", write.statement);
             }
             for write in &writes.deletes {

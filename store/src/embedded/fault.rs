@@ -3,20 +3,25 @@
 use rusqlite::ErrorCode;
 
 use crate::Error;
+use crate::error::Cause;
 
-/// Full disks, busy files and failing devices may recover, and nothing was half written:
-/// transactions see to that. Everything else is a defect, or a damaged file.
-pub(super) fn classify(cause: &rusqlite::Error) -> Error {
-    match cause.sqlite_error_code() {
-        Some(
-            ErrorCode::DiskFull
-            | ErrorCode::DatabaseBusy
-            | ErrorCode::DatabaseLocked
-            | ErrorCode::SystemIoFailure
-            | ErrorCode::CannotOpen
-            | ErrorCode::OutOfMemory
-            | ErrorCode::OperationInterrupted,
-        ) => Error::Transient(cause.to_string()),
-        _ => Error::Fatal(cause.to_string()),
+/// Full disks, busy files and failing devices may recover, and transactions leave nothing half
+/// written. Everything else is a defect, or a damaged file.
+impl From<rusqlite::Error> for Error {
+    fn from(cause: rusqlite::Error) -> Self {
+        let may_pass = matches!(
+            cause.sqlite_error_code(),
+            Some(
+                ErrorCode::DiskFull
+                    | ErrorCode::DatabaseBusy
+                    | ErrorCode::DatabaseLocked
+                    | ErrorCode::SystemIoFailure
+                    | ErrorCode::CannotOpen
+                    | ErrorCode::OutOfMemory
+                    | ErrorCode::OperationInterrupted
+            )
+        );
+        let cause = Cause::of(cause);
+        if may_pass { Self::Transient(cause) } else { Self::Fatal(cause) }
     }
 }

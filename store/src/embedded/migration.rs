@@ -2,7 +2,6 @@
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
-use super::fault::classify;
 use crate::Error;
 
 /// Every change of the tables, in order; the version of a file is how many of them it has had.
@@ -12,34 +11,27 @@ const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_tables.sql")];
 /// Applies what is missing, all of it or none.
 ///
 /// # Errors
-/// [`Error::Fatal`] if a newer program made the tables: this one would not keep what it added.
+/// [`Error::SchemaNewer`] if a newer program made the tables.
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), Error> {
     apply(connection, MIGRATIONS)
 }
 
 fn apply(connection: &mut Connection, migrations: &[&str]) -> Result<(), Error> {
-    let fail = |cause| classify(&cause);
-    let step =
-        connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fail)?;
-    step.execute_batch("CREATE TABLE IF NOT EXISTS meta (version INTEGER NOT NULL) STRICT")
-        .map_err(fail)?;
-    let found: Option<i64> = step
-        .query_row("SELECT version FROM meta", [], |row| row.get(0))
-        .optional()
-        .map_err(fail)?;
-    let known = i64::try_from(migrations.len()).unwrap_or(i64::MAX);
-    let done = usize::try_from(found.unwrap_or(0)).unwrap_or(usize::MAX);
-    let Some(missing) = migrations.get(done..) else {
-        return Err(Error::Fatal(format!(
-            "the tables have version {done}, and this program knows versions up to {known}"
-        )));
+    let tables = connection.path().unwrap_or("memory").to_owned();
+    let step = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    step.execute_batch("CREATE TABLE IF NOT EXISTS meta (version INTEGER NOT NULL) STRICT")?;
+    let found: Option<u32> =
+        step.query_row("SELECT version FROM meta", [], |row| row.get(0)).optional()?;
+    let (found, known) = (found.unwrap_or(0) as usize, migrations.len());
+    let Some(missing) = migrations.get(found..) else {
+        return Err(Error::SchemaNewer { tables, found, known });
     };
     for migration in missing {
-        step.execute_batch(migration).map_err(fail)?;
+        step.execute_batch(migration)?;
     }
-    step.execute_batch("DELETE FROM meta").map_err(fail)?;
-    step.execute("INSERT INTO meta (version) VALUES (?)", [known]).map_err(fail)?;
-    step.commit().map_err(fail)
+    step.execute_batch("DELETE FROM meta")?;
+    step.execute("INSERT INTO meta (version) VALUES (?)", [known as u32])?;
+    Ok(step.commit()?)
 }
 
 #[cfg(test)]
@@ -79,9 +71,6 @@ mod tests {
         let mut connection = Connection::open_in_memory().unwrap();
         apply(&mut connection, &["", "", ""]).unwrap();
         let error = migrate(&mut connection).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "the store failed: the tables have version 3, and this program knows versions up to 1"
-        );
+        assert!(matches!(error, Error::SchemaNewer { found: 3, known: 1, .. }), "{error}");
     }
 }

@@ -4,14 +4,10 @@
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
 use schemas::record::Record;
-use schemas::{Address, OrderId, TransferId, UnixMicros, decode};
+use schemas::{Address, OrderId, TransferId, UnixMicros, UnixSeconds, decode};
 
-use super::fault::classify;
 use super::upsert::{order_key, word};
-use crate::{
-    ChainRow, DepositFilter, DepositRow, Error, OrderFilter, OrderRow, Page, TransferFilter,
-    TransferRow,
-};
+use crate::{DepositFilter, DepositRow, Error, OrderFilter, OrderRow, Page, TransferFilter};
 
 /// Delivery state comes from the attempts (spec 2.3), each part from one range of an index.
 const ORDER: &str = "SELECT o.record, \
@@ -26,7 +22,7 @@ const TRANSFER: &str = "SELECT t.record FROM transfers t";
 
 /// One query with its values.
 #[derive(Debug)]
-struct Select {
+pub(super) struct Select {
     sql: String,
     values: Vec<Value>,
 }
@@ -37,11 +33,17 @@ impl Select {
         Self { sql: format!("{columns} INDEXED BY {index}"), values: Vec::new() }
     }
 
-    /// Adds a condition on a value.
-    fn only(&mut self, column: &str, value: Value) {
+    /// Adds a condition on a value, if there is one.
+    fn only(&mut self, column: &str, value: Option<Value>) {
+        if let Some(value) = value {
+            self.and(&format!("{column} = ?"));
+            self.values.push(value);
+        }
+    }
+
+    fn and(&mut self, condition: &str) {
         let joint = if self.values.is_empty() { "WHERE" } else { "AND" };
-        self.sql.push_str(&format!(" {joint} {column} = ?"));
-        self.values.push(value);
+        self.sql.push_str(&format!(" {joint} {condition}"));
     }
 
     /// Newest first, then the page.
@@ -51,91 +53,46 @@ impl Select {
         self
     }
 
-    fn rows<T>(
+    pub(super) fn rows<T>(
         &self,
         connection: &Connection,
-        read: impl Fn(&Row<'_>) -> Result<T, Error>,
+        read: fn(&Row<'_>) -> Result<T, Error>,
     ) -> Result<Vec<T>, Error> {
-        let fail = |cause: rusqlite::Error| classify(&cause);
-        let mut statement = connection.prepare_cached(&self.sql).map_err(fail)?;
-        let mut rows = statement.query(params_from_iter(&self.values)).map_err(fail)?;
+        let mut statement = connection.prepare_cached(&self.sql)?;
+        let mut rows = statement.query(params_from_iter(&self.values))?;
         let mut found = Vec::new();
-        while let Some(row) = rows.next().map_err(fail)? {
+        while let Some(row) = rows.next()? {
             found.push(read(row)?);
         }
         Ok(found)
     }
 }
 
-pub(super) fn order(connection: &Connection, id: OrderId) -> Result<Option<OrderRow>, Error> {
-    let sql = format!("{ORDER} WHERE o.order_id = ?");
-    let select = Select { sql, values: vec![order_key(id)] };
-    select.rows(connection, order_row).map(|rows| rows.into_iter().next())
+pub(super) fn order(id: OrderId) -> Select {
+    Select { sql: format!("{ORDER} WHERE o.order_id = ?"), values: vec![order_key(id)] }
 }
 
-pub(super) fn orders(
-    connection: &Connection,
-    filter: OrderFilter,
-    page: Page,
-) -> Result<Vec<OrderRow>, Error> {
-    select_orders(filter, page).rows(connection, order_row)
+pub(super) fn transfer(id: TransferId) -> Select {
+    Select { sql: format!("{TRANSFER} WHERE t.transfer_id = ?"), values: vec![id.0.into()] }
 }
 
-pub(super) fn deposits(
-    connection: &Connection,
-    filter: DepositFilter,
-    page: Page,
-) -> Result<Vec<DepositRow>, Error> {
-    select_deposits(filter, page).rows(connection, |row| {
-        Ok(DepositRow {
-            deposit: record(row)?,
-            last_scanned_at: time(row, 1)?.map(UnixMicros::seconds),
-        })
-    })
+pub(super) fn chains() -> Select {
+    Select { sql: "SELECT record FROM chains".into(), values: Vec::new() }
 }
 
-pub(super) fn transfer(
-    connection: &Connection,
-    id: TransferId,
-) -> Result<Option<TransferRow>, Error> {
-    let sql = format!("{TRANSFER} WHERE t.transfer_id = ?");
-    let select = Select { sql, values: vec![id.0.into()] };
-    select.rows(connection, record).map(|rows| rows.into_iter().next())
-}
-
-pub(super) fn transfers(
-    connection: &Connection,
-    wallet: Address,
-    filter: TransferFilter,
-    page: Page,
-) -> Result<Vec<TransferRow>, Error> {
-    select_transfers(wallet, filter, page).rows(connection, record)
-}
-
-pub(super) fn chains(connection: &Connection) -> Result<Vec<ChainRow>, Error> {
-    let select = Select { sql: "SELECT record FROM chains".into(), values: Vec::new() };
-    let mut rows: Vec<ChainRow> = select.rows(connection, record)?;
-    rows.sort_by_key(|chain| chain.blockchain.index());
-    Ok(rows)
-}
-
-fn select_orders(filter: OrderFilter, page: Page) -> Select {
+pub(super) fn orders(filter: OrderFilter, page: Page) -> Select {
     let index = match (&filter.merchant_order_id, filter.status) {
         (Some(_), _) => "orders_by_reference",
         (None, Some(_)) => "orders_by_status",
         (None, None) => "orders_by_time",
     };
     let mut select = Select::by(ORDER, index);
-    if let Some(reference) = filter.merchant_order_id {
-        select.only("o.merchant_order_id", reference.into());
-    }
-    if let Some(status) = filter.status {
-        select.only("o.status", word(status.as_str()));
-    }
+    select.only("o.merchant_order_id", filter.merchant_order_id.map(Value::Text));
+    select.only("o.status", filter.status.map(|status| word(status.as_str())));
     select.page("o.created_at DESC, o.order_id DESC", page)
 }
 
-fn select_deposits(filter: DepositFilter, page: Page) -> Select {
+pub(super) fn deposits(filter: DepositFilter, page: Page) -> Select {
     let index = match (filter.order_id, filter.blockchain, filter.stablecoin) {
         (Some(_), _, _) => "deposits_open_by_order",
         (None, Some(_), _) => "deposits_open_by_chain",
@@ -143,23 +100,16 @@ fn select_deposits(filter: DepositFilter, page: Page) -> Select {
         (None, None, None) => "deposits_open_by_time",
     };
     let mut select = Select::by(DEPOSIT, index);
-    if let Some(order) = filter.order_id {
-        select.only("d.order_id", order_key(order));
-    }
-    if let Some(blockchain) = filter.blockchain {
-        select.only("d.blockchain", word(blockchain.as_str()));
-    }
-    if let Some(stablecoin) = filter.stablecoin {
-        select.only("d.token", word(stablecoin.as_str()));
-    }
+    select.only("d.order_id", filter.order_id.map(order_key));
+    select.only("d.blockchain", filter.blockchain.map(|chain| word(chain.as_str())));
+    select.only("d.token", filter.stablecoin.map(|stablecoin| word(stablecoin.as_str())));
     // Not a bound value: SQLite must see that the indexes of open deposits hold every row asked
     // for.
-    let joint = if select.values.is_empty() { "WHERE" } else { "AND" };
-    select.sql.push_str(&format!(" {joint} d.state = 'open'"));
+    select.and("d.state = 'open'");
     select.page("d.started_at DESC, d.deposit_id DESC", page)
 }
 
-fn select_transfers(wallet: Address, filter: TransferFilter, page: Page) -> Select {
+pub(super) fn transfers(wallet: Address, filter: TransferFilter, page: Page) -> Select {
     let index = match (filter.status, filter.blockchain, filter.stablecoin) {
         (Some(_), _, _) => "transfers_by_status",
         (None, Some(_), _) => "transfers_by_chain",
@@ -167,38 +117,35 @@ fn select_transfers(wallet: Address, filter: TransferFilter, page: Page) -> Sele
         (None, None, None) => "transfers_by_wallet",
     };
     let mut select = Select::by(TRANSFER, index);
-    select.only("t.wallet", wallet.to_string().into());
-    if let Some(status) = filter.status {
-        select.only("t.status", word(status.as_str()));
-    }
-    if let Some(blockchain) = filter.blockchain {
-        select.only("t.blockchain", word(blockchain.as_str()));
-    }
-    if let Some(stablecoin) = filter.stablecoin {
-        select.only("t.token", word(stablecoin.as_str()));
-    }
+    select.only("t.wallet", Some(wallet.to_string().into()));
+    select.only("t.status", filter.status.map(|status| word(status.as_str())));
+    select.only("t.blockchain", filter.blockchain.map(|chain| word(chain.as_str())));
+    select.only("t.token", filter.stablecoin.map(|stablecoin| word(stablecoin.as_str())));
     select.page("t.created_at DESC, t.transfer_id DESC", page)
 }
 
-fn order_row(row: &Row<'_>) -> Result<OrderRow, Error> {
+pub(super) fn order_row(row: &Row<'_>) -> Result<OrderRow, Error> {
     Ok(OrderRow {
         order: record(row)?,
-        webhook_retry_count: row.get(1).map_err(|cause| classify(&cause))?,
-        webhook_success_at: time(row, 2)?.map(UnixMicros::seconds),
-        webhook_last_tried_at: time(row, 3)?.map(UnixMicros::seconds),
+        webhook_retry_count: row.get(1)?,
+        webhook_success_at: second(row, 2)?,
+        webhook_last_tried_at: second(row, 3)?,
     })
 }
 
-/// The record in a row: always its first column.
-fn record<R: Record>(row: &Row<'_>) -> Result<R, Error> {
-    let bytes = row.get_ref(0).and_then(|value| Ok(value.as_blob()?));
-    let bytes = bytes.map_err(|cause| classify(&cause))?;
-    decode(bytes).map_err(|cause| Error::Fatal(format!("a row does not decode: {cause}")))
+pub(super) fn deposit_row(row: &Row<'_>) -> Result<DepositRow, Error> {
+    Ok(DepositRow { deposit: record(row)?, last_scanned_at: second(row, 1)? })
 }
 
-fn time(row: &Row<'_>, column: usize) -> Result<Option<UnixMicros>, Error> {
-    let micros: Option<i64> = row.get(column).map_err(|cause| classify(&cause))?;
-    Ok(micros.map(UnixMicros))
+/// The record in a row: always its first column.
+pub(super) fn record<R: Record>(row: &Row<'_>) -> Result<R, Error> {
+    let bytes = row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?;
+    Ok(decode(bytes)?)
+}
+
+fn second(row: &Row<'_>, column: usize) -> Result<Option<UnixSeconds>, Error> {
+    let micros: Option<i64> = row.get(column)?;
+    Ok(micros.map(|micros| UnixMicros(micros).seconds()))
 }
 
 #[cfg(test)]
@@ -223,21 +170,18 @@ mod tests {
         for status in some_or_none(OrderStatus::Paid) {
             for reference in some_or_none("A-1") {
                 let merchant_order_id = reference.map(str::to_owned);
-                all.push(select_orders(OrderFilter { status, merchant_order_id }, PAGE));
+                all.push(orders(OrderFilter { status, merchant_order_id }, PAGE));
             }
         }
         for blockchain in some_or_none(Blockchain::Eth) {
             for stablecoin in some_or_none(Stablecoin::Dai) {
                 for order_id in some_or_none(order) {
-                    all.push(select_deposits(
-                        DepositFilter { order_id, blockchain, stablecoin },
-                        PAGE,
-                    ));
+                    all.push(deposits(DepositFilter { order_id, blockchain, stablecoin }, PAGE));
                 }
                 for status in some_or_none(TransferStatus::Matched) {
                     let filter = TransferFilter { status, blockchain, stablecoin };
                     let wallet = example::transfer().observation.to_address;
-                    all.push(select_transfers(wallet, filter, PAGE));
+                    all.push(transfers(wallet, filter, PAGE));
                 }
             }
         }
@@ -292,7 +236,8 @@ mod tests {
                 let merchant_order_id = reference.map(str::to_owned);
                 let begun = Instant::now();
                 let filter = OrderFilter { status, merchant_order_id };
-                assert_eq!(orders(&connection, filter.clone(), page).unwrap().len(), 200);
+                let rows = orders(filter.clone(), page).rows(&connection, order_row).unwrap();
+                assert_eq!(rows.len(), 200);
                 let took = begun.elapsed();
                 assert!(took < Duration::from_secs(10), "{filter:?} took {took:?}");
             }

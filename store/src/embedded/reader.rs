@@ -4,17 +4,17 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, Row};
 use tokio::sync::Semaphore;
 
-use super::fault::classify;
+use super::query::Select;
 use crate::Error;
+use crate::error::Cause;
 
 /// Queries that run at once; the others wait.
 const READERS_MAX: usize = 4;
 /// How long a query waits when the file is being recovered.
 pub(super) const BUSY_MAX: Duration = Duration::from_secs(5);
-/// Every form of every query stays prepared.
 pub(super) const STATEMENTS_MAX: usize = 64;
 
 #[derive(Debug)]
@@ -31,28 +31,27 @@ impl Readers {
     }
 
     /// Runs a query on a thread that may block.
-    pub(super) async fn run<T: Send + 'static>(
+    pub(super) async fn rows<T: Send + 'static>(
         self: &Arc<Self>,
-        query: impl FnOnce(&Connection) -> Result<T, Error> + Send + 'static,
-    ) -> Result<T, Error> {
-        let stopped = |what: &str| Error::Fatal(format!("a reader stopped: {what}"));
-        let permit =
-            self.permits.clone().acquire_owned().await.map_err(|e| stopped(&e.to_string()))?;
+        select: Select,
+        read: fn(&Row<'_>) -> Result<T, Error>,
+    ) -> Result<Vec<T>, Error> {
+        let permit = self.permits.clone().acquire_owned().await.map_err(stopped)?;
         let readers = self.clone();
         let work = move || {
             let connection = readers.take()?;
-            let answer = query(&connection)?;
+            let rows = select.rows(&connection, read)?;
             // After a failure the connection is dropped instead: the next query opens a fresh one.
             readers.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
             drop(permit);
-            Ok(answer)
+            Ok(rows)
         };
-        tokio::task::spawn_blocking(work).await.map_err(|e| stopped(&e.to_string()))?
+        tokio::task::spawn_blocking(work).await.map_err(stopped)?
     }
 
     fn take(&self) -> Result<Connection, Error> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        idle.map_or_else(|| self.open().map_err(|cause| classify(&cause)), Ok)
+        idle.map_or_else(|| Ok(self.open()?), Ok)
     }
 
     fn open(&self) -> rusqlite::Result<Connection> {
@@ -62,4 +61,8 @@ impl Readers {
         connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
         Ok(connection)
     }
+}
+
+fn stopped(cause: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::Fatal(Cause::of(cause).context("a reader stopped"))
 }

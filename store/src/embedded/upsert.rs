@@ -1,7 +1,8 @@
 //! Changes as SQL: one statement each, which does nothing if the row is as new or newer.
 
+use std::sync::LazyLock;
+
 use rusqlite::types::Value;
-use schemas::record::{Attempt, ChainProgress, Deposit, Order, Record, Transfer};
 use schemas::{AttemptOutcome, OrderId, encode};
 
 use crate::{Change, Error};
@@ -13,109 +14,98 @@ pub(super) struct Upsert {
     pub(super) values: Vec<Value>,
 }
 
-const ORDER: &str = "INSERT INTO orders \
-    (order_id, updated_at, created_at, status, merchant_order_id, record) \
-    VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (order_id) DO UPDATE SET \
-    updated_at = excluded.updated_at, created_at = excluded.created_at, \
-    status = excluded.status, merchant_order_id = excluded.merchant_order_id, \
-    record = excluded.record WHERE excluded.updated_at > orders.updated_at";
+/// The SQL for a table: its key, and the columns that a newer version of a row replaces.
+fn sql(table: &str, key: &str, replaced: &str) -> String {
+    let columns = format!("{key}, {replaced}, record");
+    let values = vec!["?"; columns.split(", ").count()].join(", ");
+    let set = |column: &str| format!("{column} = excluded.{column}");
+    let set: Vec<_> = replaced.split(", ").chain(["record"]).map(set).collect();
+    format!(
+        "INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT ({key}) DO UPDATE SET {} \
+         WHERE excluded.updated_at > {table}.updated_at",
+        set.join(", ")
+    )
+}
 
-const DEPOSIT: &str = "INSERT INTO deposits \
-    (deposit_id, updated_at, state, started_at, order_id, blockchain, token, record) \
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (deposit_id) DO UPDATE SET \
-    updated_at = excluded.updated_at, state = excluded.state, \
-    started_at = excluded.started_at, order_id = excluded.order_id, \
-    blockchain = excluded.blockchain, token = excluded.token, \
-    record = excluded.record WHERE excluded.updated_at > deposits.updated_at";
-
-const TRANSFER: &str = "INSERT INTO transfers \
-    (transfer_id, updated_at, wallet, created_at, status, blockchain, token, record) \
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (transfer_id) DO UPDATE SET \
-    updated_at = excluded.updated_at, wallet = excluded.wallet, \
-    created_at = excluded.created_at, status = excluded.status, \
-    blockchain = excluded.blockchain, token = excluded.token, \
-    record = excluded.record WHERE excluded.updated_at > transfers.updated_at";
-
+static ORDER: LazyLock<String> = LazyLock::new(|| {
+    sql("orders", "order_id", "updated_at, created_at, status, merchant_order_id")
+});
+static DEPOSIT: LazyLock<String> = LazyLock::new(|| {
+    sql("deposits", "deposit_id", "updated_at, state, started_at, order_id, blockchain, token")
+});
+static TRANSFER: LazyLock<String> = LazyLock::new(|| {
+    sql("transfers", "transfer_id", "updated_at, wallet, created_at, status, blockchain, token")
+});
+static CHAIN: LazyLock<String> = LazyLock::new(|| sql("chains", "blockchain", "updated_at"));
 const ATTEMPT: &str = "INSERT INTO attempts \
     (event_id, attempt, manual, order_id, attempted_at, delivered, record) \
     VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (event_id, attempt, manual) DO NOTHING";
 
-const CHAIN: &str = "INSERT INTO chains (blockchain, updated_at, record) VALUES (?, ?, ?) \
-    ON CONFLICT (blockchain) DO UPDATE SET updated_at = excluded.updated_at, \
-    record = excluded.record WHERE excluded.updated_at > chains.updated_at";
-
 impl Upsert {
-    /// The statement for a change.
+    /// The statement for a change, its values in the order of the columns above.
     ///
     /// # Errors
     /// [`Error::Fatal`] if the record does not fit its schema, which is a defect of this program.
     pub(super) fn of(change: &Change) -> Result<Self, Error> {
-        match change {
-            Change::Order(order) => Self::order(order),
-            Change::Deposit(deposit) => Self::deposit(deposit),
-            Change::Transfer(transfer) => Self::transfer(transfer),
-            Change::Attempt(attempt) => Self::attempt(attempt),
-            Change::Chain(chain) => Self::chain(chain),
-        }
-    }
-
-    fn order(order: &Order) -> Result<Self, Error> {
-        let values = vec![
-            order_key(order.order_id),
-            order.updated_at.0.into(),
-            order.created_at.0.into(),
-            word(order.status.as_str()),
-            order.merchant_order_id.clone().into(),
-            record(order)?,
-        ];
-        Ok(Self { sql: ORDER, values })
-    }
-
-    fn deposit(deposit: &Deposit) -> Result<Self, Error> {
-        let values = vec![
-            deposit.deposit_id.0.into(),
-            deposit.updated_at.0.into(),
-            word(deposit.state.as_str()),
-            deposit.started_at.0.into(),
-            order_key(deposit.order_id),
-            word(deposit.blockchain.as_str()),
-            word(deposit.stablecoin.as_str()),
-            record(deposit)?,
-        ];
-        Ok(Self { sql: DEPOSIT, values })
-    }
-
-    fn transfer(transfer: &Transfer) -> Result<Self, Error> {
-        let values = vec![
-            transfer.transfer_id.0.into(),
-            transfer.updated_at.0.into(),
-            transfer.observation.to_address.to_string().into(),
-            transfer.created_at.0.into(),
-            word(transfer.status.as_str()),
-            word(transfer.blockchain.as_str()),
-            word(transfer.observation.stablecoin.as_str()),
-            record(transfer)?,
-        ];
-        Ok(Self { sql: TRANSFER, values })
-    }
-
-    fn attempt(attempt: &Attempt) -> Result<Self, Error> {
-        let values = vec![
-            attempt.event_id.clone().into(),
-            i64::from(attempt.attempt).into(),
-            i64::from(attempt.manual).into(),
-            attempt.order_id.map_or(Value::Null, order_key),
-            attempt.attempted_at.0.into(),
-            i64::from(attempt.outcome == AttemptOutcome::Delivered).into(),
-            record(attempt)?,
-        ];
-        Ok(Self { sql: ATTEMPT, values })
-    }
-
-    fn chain(chain: &ChainProgress) -> Result<Self, Error> {
-        let values =
-            vec![word(chain.blockchain.as_str()), chain.updated_at.0.into(), record(chain)?];
-        Ok(Self { sql: CHAIN, values })
+        Ok(match change {
+            Change::Order(order) => Self {
+                sql: &ORDER,
+                values: vec![
+                    order_key(order.order_id),
+                    order.updated_at.0.into(),
+                    order.created_at.0.into(),
+                    word(order.status.as_str()),
+                    order.merchant_order_id.clone().into(),
+                    encode(order)?.into(),
+                ],
+            },
+            Change::Deposit(deposit) => Self {
+                sql: &DEPOSIT,
+                values: vec![
+                    deposit.deposit_id.0.into(),
+                    deposit.updated_at.0.into(),
+                    word(deposit.state.as_str()),
+                    deposit.started_at.0.into(),
+                    order_key(deposit.order_id),
+                    word(deposit.blockchain.as_str()),
+                    word(deposit.stablecoin.as_str()),
+                    encode(deposit)?.into(),
+                ],
+            },
+            Change::Transfer(transfer) => Self {
+                sql: &TRANSFER,
+                values: vec![
+                    transfer.transfer_id.0.into(),
+                    transfer.updated_at.0.into(),
+                    transfer.observation.to_address.to_string().into(),
+                    transfer.created_at.0.into(),
+                    word(transfer.status.as_str()),
+                    word(transfer.blockchain.as_str()),
+                    word(transfer.observation.stablecoin.as_str()),
+                    encode(transfer)?.into(),
+                ],
+            },
+            Change::Attempt(attempt) => Self {
+                sql: ATTEMPT,
+                values: vec![
+                    attempt.event_id.clone().into(),
+                    attempt.attempt.into(),
+                    attempt.manual.into(),
+                    attempt.order_id.map_or(Value::Null, order_key),
+                    attempt.attempted_at.0.into(),
+                    (attempt.outcome == AttemptOutcome::Delivered).into(),
+                    encode(attempt)?.into(),
+                ],
+            },
+            Change::Chain(chain) => Self {
+                sql: &CHAIN,
+                values: vec![
+                    word(chain.blockchain.as_str()),
+                    chain.updated_at.0.into(),
+                    encode(chain)?.into(),
+                ],
+            },
+        })
     }
 }
 
@@ -127,8 +117,4 @@ pub(super) fn order_key(id: OrderId) -> Value {
 /// A word of a closed vocabulary as the tables have it.
 pub(super) fn word(text: &'static str) -> Value {
     Value::Text(text.to_owned())
-}
-
-fn record<R: Record>(record: &R) -> Result<Value, Error> {
-    encode(record).map(Value::Blob).map_err(|cause| Error::Fatal(cause.to_string()))
 }
