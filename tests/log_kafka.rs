@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use log::config::{KafkaConfig, KafkaSecurity, SecurityProtocol};
-use log::kafka::{KafkaLog, StepObserver, StepPoint, admin};
+use log::kafka::admin::{self, Difference};
+use log::kafka::{KafkaLog, StepObserver, StepPoint};
 use log::{
     Error, Event, Log, NewRecord, Offset, Record, Step, StepError, TopicPartition, WorkerSpec,
 };
@@ -60,31 +61,35 @@ fn topics_are_made_corrected_and_checked() {
     let config = on_kafka::config(&on_kafka::brokers());
     let missing = admin::check_topics(&config, &LAYOUT).unwrap();
     assert_eq!(missing.len(), Topic::ALL.len());
-    assert!(missing.iter().all(|line| line.ends_with("is missing")), "{missing:?}");
+    assert!(missing.iter().all(|found| matches!(found, Difference::Missing { .. })), "{missing:?}");
     let made = admin::create_topics(&config, &LAYOUT).unwrap();
     assert_eq!(made.len(), Topic::ALL.len());
     let name = format!("{}orders", config.prefix);
     assert!(made.iter().any(|c| c.to_string() == format!("created {name} with 4 partitions")));
-    assert_eq!(admin::check_topics(&config, &LAYOUT).unwrap(), Vec::<String>::new());
+    assert_eq!(admin::check_topics(&config, &LAYOUT).unwrap(), []);
     assert_eq!(admin::create_topics(&config, &LAYOUT).unwrap(), []);
 
     // Somebody changed one of our settings, and added one of their own.
     let changes = [("retention.ms", "1000".to_owned()), ("flush.messages", "7".to_owned())];
     admin::alter_topic(&config, &LAYOUT, Topic::Orders, &changes).unwrap();
     let line = format!("retention.ms of {name} is 1000 instead of 7862400000");
-    assert_eq!(admin::check_topics(&config, &LAYOUT).unwrap(), [line]);
+    let [changed] = admin::check_topics(&config, &LAYOUT).unwrap().try_into().unwrap();
+    assert_eq!(changed.to_string(), line);
     let corrected = admin::create_topics(&config, &LAYOUT).unwrap();
     let corrected: Vec<String> = corrected.iter().map(ToString::to_string).collect();
     assert_eq!(corrected, [format!("set retention.ms of {name} to 7862400000")]);
-    assert_eq!(admin::check_topics(&config, &LAYOUT).unwrap(), Vec::<String>::new());
+    assert_eq!(admin::check_topics(&config, &LAYOUT).unwrap(), []);
 
     // Another layout than the topics were made with: nothing may be written, ids depend on it.
     let other = Layout { orders: 8, ..LAYOUT };
-    let problems = admin::check_topics(&config, &other).unwrap();
-    assert!(problems.iter().any(|l| l.contains("has 4 partitions instead of 8")), "{problems:?}");
+    let found = admin::check_topics(&config, &other).unwrap();
+    let partitions = Difference::Partitions { topic: name, actual: 4, wanted: 8 };
+    assert!(found.contains(&partitions), "{found:?}");
     let log = KafkaLog::open(&config, other).unwrap();
     let outcome = produce(&log, vec![record(at(Topic::Orders, 7), 0)]);
-    assert!(matches!(&outcome, Err(Error::Fatal(cause)) if cause.contains("partitions")));
+    assert!(
+        matches!(&outcome, Err(Error::Fatal(cause)) if cause.to_string().contains("partitions"))
+    );
     let mut worker = log.worker(member("a", vec![Topic::Orders])).unwrap();
     let started = Instant::now();
     let outcome = loop {

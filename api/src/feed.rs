@@ -168,7 +168,7 @@ fn follow(log: &dyn Log, feed: &Feed, stop: &CancellationToken) -> Result<(), Er
         match tail.poll(POLL) {
             Ok(records) => records.iter().for_each(|record| feed.publish(record)),
             Err(log::Error::Transient(cause)) => {
-                tracing::debug!(cause, "the feed of orders is interrupted");
+                tracing::debug!(%cause, "the feed of orders is interrupted");
                 task::wait(stop, BACK_OFF);
             }
             Err(error) => return Err(error.into()),

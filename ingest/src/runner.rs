@@ -203,7 +203,7 @@ impl Runner {
             match opened.await.map_err(Error::from)? {
                 Ok(opened) => return Ok(opened),
                 Err(Error::Log(log::Error::Transient(cause))) => {
-                    self.wait(backoff.again(&cause)).await?;
+                    self.wait(backoff.again(&cause.to_string())).await?;
                 }
                 Err(error @ Error::Restore { .. }) => {
                     let name = self.chain.blockchain.as_str();
@@ -240,7 +240,9 @@ impl Runner {
             writer = returned;
             match result {
                 Ok(()) => break,
-                Err(StepError::Aborted(cause)) => self.wait(backoff.again(&cause)).await?,
+                Err(StepError::Aborted(cause)) => {
+                    self.wait(backoff.again(&cause.to_string())).await?
+                }
                 Err(error @ (StepError::Fenced(_) | StepError::Fatal(_))) => {
                     return Err(error.into());
                 }

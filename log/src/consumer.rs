@@ -234,7 +234,7 @@ impl<H: Handler> Consumer<H> {
             Ok(event) => self.take(event)?,
             Err(Error::Transient(cause)) => {
                 // Logged once, by the readiness of the process.
-                tracing::debug!(cause, "{} cannot read the log; will retry", H::GROUP);
+                tracing::debug!(%cause, "{} cannot read the log; will retry", H::GROUP);
                 self.wait(POLL_RETRY_DELAY);
                 Vec::new()
             }
@@ -295,13 +295,13 @@ impl<H: Handler> Consumer<H> {
                     .record(begun.elapsed());
             }
             Err(StepError::Aborted(cause)) => {
-                tracing::warn!(cause, "a step of {} was aborted; will retry", H::GROUP);
+                tracing::warn!(%cause, "a step of {} was aborted; will retry", H::GROUP);
                 self.handler.aborted();
                 self.resume();
                 self.wait_for_step();
             }
             Err(StepError::Fenced(cause)) => {
-                tracing::warn!(cause, "{} lost its partitions; will join again", H::GROUP);
+                tracing::warn!(%cause, "{} lost its partitions; will join again", H::GROUP);
                 let lost: Vec<_> = std::mem::take(&mut self.assigned).into_iter().collect();
                 self.is_paused = false;
                 self.handler.revoked(&lost)?;

@@ -105,7 +105,7 @@ impl EmbeddedLog {
     /// [`Error::Fatal`] if another process has it open, if it was made with another layout or by another
     /// version, or if the folder cannot be used.
     pub fn open(dir: &Path, layout: Layout, clock: Arc<dyn Clock>) -> Result<Self, Error> {
-        let fatal = |error: std::io::Error| Error::Fatal(format!("{}: {error}", dir.display()));
+        let fatal = |error: std::io::Error| Error::fatal(format!("{}: {error}", dir.display()));
         std::fs::create_dir_all(dir).map_err(fatal)?;
         let lock = Lock::take(dir)?;
         let loaded = storage::open(dir, &layout)?;
@@ -181,12 +181,12 @@ struct Lock(File);
 impl Lock {
     fn take(dir: &Path) -> Result<Self, Error> {
         let path = dir.join(LOCK_FILE);
-        let fatal = |error: std::io::Error| Error::Fatal(format!("{}: {error}", path.display()));
+        let fatal = |error: std::io::Error| Error::fatal(format!("{}: {error}", path.display()));
         let file = File::create(&path).map_err(fatal)?;
         match file.try_lock() {
             Ok(()) => Ok(Self(file)),
             Err(TryLockError::WouldBlock) => {
-                Err(Error::Fatal(format!("{} is in use by another process", dir.display())))
+                Err(Error::fatal(format!("{} is in use by another process", dir.display())))
             }
             Err(TryLockError::Error(error)) => Err(fatal(error)),
         }
@@ -230,7 +230,7 @@ impl Shared {
     }
 
     fn standing(&self, of: TopicPartition) -> Result<Standing, Error> {
-        let none = || Error::Fatal(format!("there is no partition {of}"));
+        let none = || Error::fatal(format!("there is no partition {of}"));
         self.view.standing(of).ok_or_else(none)
     }
 

@@ -20,6 +20,7 @@ pub mod consumer;
 mod dead_letter;
 pub mod embedded;
 mod envelope;
+mod error;
 pub mod kafka;
 mod layer;
 pub mod metrics;
@@ -30,6 +31,7 @@ mod watched;
 pub use config::Config;
 pub use dead_letter::dead_letter;
 pub use envelope::Envelope;
+pub use error::{Cause, Error, StepError};
 pub use layer::{LayeredLog, LogLayer, WorkerLayer, layered};
 pub use retry::retry;
 pub use stage::StageContext;
@@ -148,7 +150,23 @@ pub struct Step {
     pub offsets: Vec<(TopicPartition, Committed)>,
 }
 
+/// Bytes of the text that a group keeps with an offset.
+const METADATA_BYTES_MAX: usize = 4000;
+
 impl Step {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.offsets.is_empty()
+    }
+
+    /// What every back end refuses.
+    fn check_metadata(&self) -> Result<(), StepError> {
+        let is_long = |(_, at): &&(_, Committed)| at.metadata.len() > METADATA_BYTES_MAX;
+        let Some((of, _)) = self.offsets.iter().find(is_long) else { return Ok(()) };
+        let text = format!("the metadata for {of} is longer than {METADATA_BYTES_MAX} bytes");
+        Err(StepError::Fatal(text.into()))
+    }
+
     /// Makes an input part of the step: once it is committed, the group continues after it.
     pub fn take(&mut self, input: &Record) {
         let next = Committed { offset: input.offset.next(), metadata: String::new() };
@@ -157,36 +175,6 @@ impl Step {
             None => self.offsets.push((input.from, next)),
         }
     }
-}
-
-/// What may go wrong with the log. `Transient` may pass: try again later.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The log cannot be reached or cannot write now (disk full, broker down).
-    #[error("the log is not available: {0}")]
-    Transient(String),
-    /// Another instance with the same identity took over.
-    #[error("fenced: {0}")]
-    Fenced(String),
-    /// Going on could lose or double something: the process must stop.
-    #[error("the log failed: {0}")]
-    Fatal(String),
-}
-
-/// Why a step did not happen.
-#[derive(Debug, thiserror::Error)]
-pub enum StepError {
-    /// Nothing was written. The worker stands at its last committed offsets again: undo what the step
-    /// did in memory, then poll.
-    #[error("step aborted: {0}")]
-    Aborted(String),
-    /// Nothing was written and all partitions of the worker are lost: drop their state, no
-    /// [`Event::Revoked`] follows. Polling joins again, unless another worker took the name.
-    #[error("step fenced: {0}")]
-    Fenced(String),
-    /// It is not known whether anything was written: the process must stop.
-    #[error("step failed: {0}")]
-    Fatal(String),
 }
 
 /// Who a worker is.

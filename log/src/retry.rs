@@ -24,6 +24,7 @@ pub fn retry<T>(
     while !stop.is_cancelled() {
         match attempt() {
             Err(Error::Transient(cause)) => {
+                let cause = cause.to_string();
                 if logged.as_ref() != Some(&cause) {
                     tracing::warn!(cause, "{name} waits for the log");
                     logged = Some(cause);
@@ -46,15 +47,15 @@ mod tests {
         let mut left = 2;
         let answer = retry(&stop, "a stage", || {
             left -= 1;
-            if left == 0 { Ok("joined") } else { Err(Error::Transient("away".to_owned())) }
+            if left == 0 { Ok("joined") } else { Err(Error::Transient("away".into())) }
         });
         assert_eq!(answer.unwrap(), Some("joined"));
-        let fatal = || Err::<(), _>(Error::Fatal("broken".to_owned()));
+        let fatal = || Err::<(), _>(Error::Fatal("broken".into()));
         assert!(matches!(retry(&stop, "a stage", fatal), Err(Error::Fatal(_))));
         let stopping = stop.clone();
         let away = move || {
             stopping.cancel();
-            Err::<(), _>(Error::Transient("away".to_owned()))
+            Err::<(), _>(Error::Transient("away".into()))
         };
         assert!(retry(&stop, "a stage", away).unwrap().is_none());
     }

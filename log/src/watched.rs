@@ -214,7 +214,7 @@ mod tests {
         let mut trouble = Trouble::default();
         assert!(trouble.is_over(false));
         for cause in ["refused", "down"] {
-            trouble.came(&part, &Error::Transient(cause.to_owned()));
+            trouble.came(&part, &Error::Transient(cause.into()));
             let line = format!("g a.0: the log is not available: {cause}");
             assert_eq!(readiness.waiting_for(), [line]);
         }

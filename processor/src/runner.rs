@@ -95,7 +95,7 @@ impl<M: Wire> Runner<M> {
                 Ok(Event::Records(records)) => self.step(&records, stop)?,
                 Ok(Event::Idle) => self.step(&[], stop)?,
                 Err(log::Error::Transient(cause)) => {
-                    tracing::debug!(cause, "{} waits for the log", M::GROUP);
+                    tracing::debug!(%cause, "{} waits for the log", M::GROUP);
                     task::wait(stop, ABORT_PAUSE);
                 }
                 Err(error) => return Err(error.into()),
@@ -110,7 +110,7 @@ impl<M: Wire> Runner<M> {
             match self.restored(partition) {
                 Ok(machine) => drop(self.machines.insert(partition, machine)),
                 Err(Error::Log(log::Error::Transient(cause))) => {
-                    tracing::warn!(cause, "{} waits for its changelog", M::GROUP);
+                    tracing::warn!(%cause, "{} waits for its changelog", M::GROUP);
                     task::wait(stop, ABORT_PAUSE);
                 }
                 Err(error) => return Err(error),
@@ -183,7 +183,7 @@ impl<M: Wire> Runner<M> {
                 Ok(())
             }
             Err(StepError::Aborted(cause)) => {
-                tracing::warn!(cause, "{} repeats an aborted step", M::GROUP);
+                tracing::warn!(%cause, "{} repeats an aborted step", M::GROUP);
                 ::metrics::counter!(metrics::ABORTS_TOTAL, "machine" => M::GROUP).increment(1);
                 for machine in self.machines.values_mut() {
                     machine.undo()?;
@@ -192,11 +192,11 @@ impl<M: Wire> Runner<M> {
                 Ok(())
             }
             Err(StepError::Fenced(cause)) => {
-                tracing::warn!(cause, "{} lost its partitions", M::GROUP);
+                tracing::warn!(%cause, "{} lost its partitions", M::GROUP);
                 self.machines.clear();
                 Ok(())
             }
-            Err(StepError::Fatal(cause)) => Err(Error::Step(cause)),
+            Err(StepError::Fatal(cause)) => Err(Error::Step(cause.to_string())),
         }
     }
 

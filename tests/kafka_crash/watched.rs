@@ -164,7 +164,7 @@ impl WatchedWorker {
             if self.bug == Bug::OffsetsFirst { (offsets, outputs) } else { (outputs, offsets) };
         worker.commit(first)?;
         if answers && !self.witness.reached(self.group, BETWEEN_ANSWERS) {
-            return Err(StepError::Fatal("the process died".to_owned()));
+            return Err(StepError::Fatal("the process died".into()));
         }
         worker.commit(second)
     }

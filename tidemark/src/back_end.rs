@@ -9,7 +9,8 @@ use anyhow::{Context, bail};
 use log::Log;
 use log::config::KafkaConfig;
 use log::embedded::EmbeddedLog;
-use log::kafka::{KafkaLog, admin};
+use log::kafka::KafkaLog;
+use log::kafka::admin::{self, Difference};
 use runtime::Clock;
 use runtime::readiness::{Part, Readiness};
 use schemas::Layout;
@@ -90,7 +91,7 @@ async fn open_kafka(
         let checked = config.clone();
         let check = move || admin::check_topics(&checked, &layout);
         match tokio::task::spawn_blocking(check).await? {
-            Ok(problems) => Verdict::of(problems).look(),
+            Ok(differences) => Verdict::of(differences).look(),
             Err(log::Error::Transient(cause)) => Ok(Look::NotYet(format!("{brokers}: {cause}"))),
             Err(error) => Err(error.into()),
         }
@@ -99,7 +100,7 @@ async fn open_kafka(
     Ok(Arc::new(KafkaLog::open(config, layout)?))
 }
 
-/// What a process makes of the lines that `tidemark topics check` prints.
+/// What the differences that `tidemark topics check` prints mean to a process.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Verdict {
     /// Nothing can be right on these: ids and the order of records depend on the number of partitions.
@@ -111,16 +112,18 @@ struct Verdict {
 }
 
 impl Verdict {
-    fn of(problems: Vec<String>) -> Self {
+    fn of(differences: Vec<Difference>) -> Self {
         let mut verdict = Self::default();
-        for line in problems {
-            if line.contains(" partitions instead of ") {
-                verdict.wrong.push(line);
-            } else if line.starts_with("retention.") || line.contains(" is kept by ") {
-                verdict.odd.push(line);
-            } else {
-                verdict.lacking.push(line);
-            }
+        for difference in differences {
+            let lines = match &difference {
+                Difference::Partitions { .. } => &mut verdict.wrong,
+                Difference::Replication { .. }
+                | Difference::Setting { setting: "retention.ms" | "retention.bytes", .. } => {
+                    &mut verdict.odd
+                }
+                Difference::Missing { .. } | Difference::Setting { .. } => &mut verdict.lacking,
+            };
+            lines.push(difference.to_string());
         }
         verdict
     }
@@ -195,9 +198,17 @@ async fn wait_for<T, F: Future<Output = anyhow::Result<Look<T>>>>(
 mod tests {
     use super::*;
 
-    fn reason(lines: &[&str]) -> Option<String> {
-        let lines = lines.iter().map(|line| (*line).to_owned()).collect();
-        match Verdict::of(lines).look() {
+    fn missing(topic: &str) -> Difference {
+        Difference::Missing { topic: topic.to_owned() }
+    }
+
+    fn setting(topic: &str, setting: &'static str, actual: &str, wanted: &str) -> Difference {
+        let (topic, wanted) = (topic.to_owned(), wanted.to_owned());
+        Difference::Setting { topic, setting, actual: Some(actual.to_owned()), wanted }
+    }
+
+    fn reason(differences: Vec<Difference>) -> Option<String> {
+        match Verdict::of(differences).look() {
             Ok(Look::There(())) => None,
             Ok(Look::NotYet(reason)) => Some(reason),
             Err(error) => Some(format!("error: {error}")),
@@ -206,22 +217,21 @@ mod tests {
 
     #[test]
     fn what_can_be_made_right_is_waited_for() {
-        assert_eq!(reason(&[]), None);
-        assert_eq!(reason(&["retention.ms of orders is 1 instead of 2"]), None);
-        assert_eq!(reason(&["orders is kept by 1 brokers instead of 3"]), None);
+        assert_eq!(reason(vec![]), None);
+        assert_eq!(reason(vec![setting("orders", "retention.ms", "1", "2")]), None);
+        let topic = || "orders".to_owned();
+        let replicas = Difference::Replication { topic: topic(), actual: 1, wanted: 3 };
+        assert_eq!(reason(vec![replicas]), None);
+        let retention = setting("a", "retention.ms", "1", "2");
         assert_eq!(
-            reason(&["retention.ms of a is 1 instead of 2", "orders is missing", "b is missing"]),
+            reason(vec![retention, missing("orders"), missing("b")]),
             Some("the topics: orders is missing (and 1 more): run `tidemark topics create`".into())
         );
-        let policy = "cleanup.policy of chains is delete instead of compact";
+        let policy = setting("chains", "cleanup.policy", "delete", "compact");
         let expected = format!("the topics: {policy}: run `tidemark topics create`");
-        assert_eq!(reason(&[policy]), Some(expected));
-        assert_eq!(
-            reason(&["a is missing", "orders has 3 partitions instead of 4"]),
-            Some(
-                "error: the topics have another layout: orders has 3 partitions instead of 4"
-                    .into()
-            )
-        );
+        assert_eq!(reason(vec![policy]), Some(expected));
+        let partitions = Difference::Partitions { topic: topic(), actual: 3, wanted: 4 };
+        let line = "error: the topics have another layout: orders has 3 partitions instead of 4";
+        assert_eq!(reason(vec![missing("a"), partitions]).as_deref(), Some(line));
     }
 }

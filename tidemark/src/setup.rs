@@ -54,9 +54,10 @@ pub(crate) async fn check_topics(log: log::Config) -> anyhow::Result<Outcome> {
     };
     let asked = asked_brokers(&config);
     let check = move || admin::check_topics(&config, &log.layout);
-    let problems = tokio::task::spawn_blocking(check).await?.context(asked)?;
-    let is_success = problems.is_empty();
-    Ok(Outcome { is_success, ..Outcome::success(problems, "all topics match the configuration") })
+    let differences = tokio::task::spawn_blocking(check).await?.context(asked)?;
+    let is_success = differences.is_empty();
+    let lines = differences.iter().map(ToString::to_string).collect();
+    Ok(Outcome { is_success, ..Outcome::success(lines, "all topics match the configuration") })
 }
 
 /// Applies the migrations that the tables lack.

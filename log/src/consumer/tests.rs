@@ -115,7 +115,7 @@ impl Handler for Noting {
 
 impl From<Error> for StepError {
     fn from(error: Error) -> Self {
-        Self::Fatal(error.to_string())
+        Self::Fatal(error.to_string().into())
     }
 }
 

@@ -9,11 +9,11 @@ use std::time::Instant;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use schemas::UnixMicros;
 
-use super::queue::{Author, Failure, Queue, Request, Work};
+use super::queue::{Author, Queue, Request, Work};
 use super::storage::{self, StorageError};
 use super::view::{Changes, Standing, View};
 use crate::metrics as names;
-use crate::{NewRecord, Offset, Record, TopicPartition};
+use crate::{NewRecord, Offset, Record, StepError, TopicPartition};
 use runtime::Clock;
 
 /// About how many rows one transaction writes; a larger request has one for itself.
@@ -77,7 +77,7 @@ impl Committer {
         let outcome = self.write(&plan);
         match &outcome {
             Ok(()) => self.view.publish(plan.changes),
-            Err(failure) => tracing::error!(?failure, "the log could not write; nothing is lost"),
+            Err(failure) => tracing::error!(%failure, "the log could not write; nothing is lost"),
         }
         for request in accepted {
             // A fence holds whatever became of the rest. It is answered here because a new writer must
@@ -88,7 +88,12 @@ impl Committer {
     }
 
     /// Checks a request and adds it to the plan, whole or not at all.
-    fn accept(&mut self, work: &mut Work, plan: &mut Plan, now: UnixMicros) -> Result<(), Failure> {
+    fn accept(
+        &mut self,
+        work: &mut Work,
+        plan: &mut Plan,
+        now: UnixMicros,
+    ) -> Result<(), StepError> {
         match work {
             Work::Fence { name, epoch } => {
                 let newest = self.epochs.entry(name.clone()).or_default();
@@ -119,17 +124,19 @@ impl Committer {
         Ok(())
     }
 
-    fn check(&self, records: &[NewRecord], author: &Author) -> Result<(), Failure> {
+    fn check(&self, records: &[NewRecord], author: &Author) -> Result<(), StepError> {
         if let Author::Writer { name, epoch } = author
             && self.epochs.get(name).is_none_or(|newest| newest != epoch)
         {
-            return Err(Failure::Fenced(format!("another writer took the name {name}")));
+            return Err(StepError::Fenced(format!("another writer took the name {name}").into()));
         }
         for record in records {
             let headers = record.headers.as_bytes().len();
             let value = record.value.as_ref().map_or(0, Vec::len);
             if record.key.len() + value + headers > RECORD_BYTES_MAX {
-                return Err(Failure::Fatal(format!("a record for {} is too large", record.to)));
+                return Err(StepError::Fatal(
+                    format!("a record for {} is too large", record.to).into(),
+                ));
             }
         }
         Ok(())
@@ -138,7 +145,7 @@ impl Committer {
     /// Writes the plan in one transaction. On an error nothing of it remains: even frames that reached
     /// the WAL before a failed fsync are overwritten by the next transaction. Only a crash before that
     /// one could make them count, whole, and then nobody has acted on the error but the dead process.
-    fn write(&mut self, plan: &Plan) -> Result<(), Failure> {
+    fn write(&mut self, plan: &Plan) -> Result<(), StepError> {
         if plan.is_empty() {
             return Ok(());
         }
@@ -147,7 +154,7 @@ impl Committer {
         let transaction = begun.map_err(StorageError::from)?;
         plan.write(&transaction).map_err(StorageError::from)?;
         if self.fail_next.swap(false, Ordering::SeqCst) {
-            return Err(Failure::Aborted("made to fail by a test".into()));
+            return Err(StepError::Aborted("made to fail by a test".into()));
         }
         transaction.commit().map_err(StorageError::from)?;
         let records = count(plan.changes.records.len());
@@ -160,14 +167,14 @@ impl Committer {
 
 impl Plan {
     /// Gets to know a partition, which must be able to take `more` records.
-    fn meet(&mut self, of: TopicPartition, view: &View, more: usize) -> Result<(), Failure> {
+    fn meet(&mut self, of: TopicPartition, view: &View, more: usize) -> Result<(), StepError> {
         let known = self.standings.get(&of).copied();
         let standing = known
             .or_else(|| view.standing(of))
-            .ok_or_else(|| Failure::Fatal(format!("there is no partition {of}")))?;
+            .ok_or_else(|| StepError::Fatal(format!("there is no partition {of}").into()))?;
         let more = i64::try_from(more).unwrap_or(i64::MAX);
         if !storage::fits(Offset(standing.bounds.end.0.saturating_add(more))) {
-            return Err(Failure::Fatal(format!("partition {of} is full")));
+            return Err(StepError::Fatal(format!("partition {of} is full").into()));
         }
         self.standings.insert(of, standing);
         Ok(())

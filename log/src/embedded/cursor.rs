@@ -107,6 +107,6 @@ pub(super) fn page(
             let records = page.records.into_iter().map(Arc::new).collect();
             Ok(Page { records, next: page.next })
         }
-        None => Err(Error::Fatal(format!("there is no partition {of}"))),
+        None => Err(Error::fatal(format!("there is no partition {of}"))),
     }
 }

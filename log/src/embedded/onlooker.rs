@@ -23,7 +23,7 @@ impl Onlooker {
     pub fn open(dir: &Path) -> Result<Self, Error> {
         let path = dir.join(FILE);
         if !path.exists() {
-            return Err(Error::Fatal(format!("there is no log at {}", path.display())));
+            return Err(Error::fatal(format!("there is no log at {}", path.display())));
         }
         let onlooker = Self { readers: Readers::new(dir) };
         let format: i64 = onlooker.readers.with(|connection| {
@@ -32,7 +32,7 @@ impl Onlooker {
         })?;
         if format != FORMAT {
             let text = format!("{} has log format {format}, not {FORMAT}", dir.display());
-            return Err(Error::Fatal(text));
+            return Err(Error::fatal(text));
         }
         Ok(onlooker)
     }
@@ -76,5 +76,5 @@ fn standing(
 }
 
 fn unknown(of: TopicPartition) -> Error {
-    Error::Fatal(format!("the log has no partition {of}"))
+    Error::fatal(format!("the log has no partition {of}"))
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::{Committed, Error, NewRecord, Offset, StepError, TopicPartition};
+use crate::{Committed, NewRecord, Offset, StepError, TopicPartition};
 
 /// Calls of `produce` under way at once. Workers, writers and maintenance each add one more at most.
 const PRODUCERS_MAX: usize = 1024;
@@ -73,42 +73,11 @@ impl Work {
     }
 }
 
-/// Why work was not done. Nothing of it was written, except where it says otherwise.
-#[derive(Debug, Clone)]
-pub(super) enum Failure {
-    /// Not now.
-    Aborted(String),
-    /// Not by this author.
-    Fenced(String),
-    /// Never; or it is not known whether it was.
-    Fatal(String),
-}
-
-impl From<Failure> for StepError {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Aborted(cause) => Self::Aborted(cause),
-            Failure::Fenced(cause) => Self::Fenced(cause),
-            Failure::Fatal(cause) => Self::Fatal(cause),
-        }
-    }
-}
-
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Aborted(cause) => Self::Transient(cause),
-            Failure::Fenced(cause) => Self::Fenced(cause),
-            Failure::Fatal(cause) => Self::Fatal(cause),
-        }
-    }
-}
-
 /// Where the outcome goes.
 #[derive(Debug)]
 enum Answer {
-    Async(oneshot::Sender<Result<(), Failure>>),
-    Blocking(SyncSender<Result<(), Failure>>),
+    Async(oneshot::Sender<Result<(), StepError>>),
+    Blocking(SyncSender<Result<(), StepError>>),
 }
 
 /// Work with someone who waits for it.
@@ -123,7 +92,7 @@ pub(super) struct Request {
 
 impl Request {
     /// Tells the outcome. Whoever has stopped waiting does not need it.
-    pub(super) fn answer(self, outcome: Result<(), Failure>) {
+    pub(super) fn answer(self, outcome: Result<(), StepError>) {
         match self.answer {
             Answer::Async(sender) => drop(sender.send(outcome)),
             Answer::Blocking(sender) => drop(sender.try_send(outcome)),
@@ -156,7 +125,7 @@ impl Queue {
     }
 
     /// Has work done on behalf of a task, which waits for a place first.
-    pub(super) async fn submit(&self, work: Work) -> Result<(), Failure> {
+    pub(super) async fn submit(&self, work: Work) -> Result<(), StepError> {
         let place = self.places.clone().acquire_owned().await.map_err(|_closed| closed())?;
         let (answer, outcome) = oneshot::channel();
         self.push(Request { work, answer: Answer::Async(answer), _place: Some(place) })?;
@@ -164,13 +133,13 @@ impl Queue {
     }
 
     /// Has work done on behalf of a thread.
-    pub(super) fn submit_blocking(&self, work: Work) -> Result<(), Failure> {
+    pub(super) fn submit_blocking(&self, work: Work) -> Result<(), StepError> {
         let (answer, outcome) = std::sync::mpsc::sync_channel(1);
         self.push(Request { work, answer: Answer::Blocking(answer), _place: None })?;
         outcome.recv().unwrap_or_else(|_dropped| Err(lost()))
     }
 
-    fn push(&self, request: Request) -> Result<(), Failure> {
+    fn push(&self, request: Request) -> Result<(), StepError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.closed {
             return Err(closed());
@@ -221,12 +190,12 @@ impl Queue {
 }
 
 /// What everyone is told after the end.
-pub(super) fn closed() -> Failure {
-    Failure::Fatal("it is closed".into())
+pub(super) fn closed() -> StepError {
+    StepError::Fatal("it is closed".into())
 }
 
-fn lost() -> Failure {
-    Failure::Fatal("its committer ended; whether the last request was written is unknown".into())
+fn lost() -> StepError {
+    StepError::Fatal("its committer ended; whether the last request was written is unknown".into())
 }
 
 #[cfg(test)]
@@ -270,8 +239,10 @@ mod tests {
             () = std::future::ready(()) => {}
         }
         queue.abandon();
-        assert!(matches!(waiting.await, Err(Failure::Fatal(cause)) if cause.contains("unknown")));
-        assert!(matches!(queue.submit(append(1)).await, Err(Failure::Fatal(_))));
-        assert!(matches!(queue.submit_blocking(append(1)), Err(Failure::Fatal(_))));
+        assert!(
+            matches!(waiting.await, Err(StepError::Fatal(cause)) if cause.to_string().contains("unknown"))
+        );
+        assert!(matches!(queue.submit(append(1)).await, Err(StepError::Fatal(_))));
+        assert!(matches!(queue.submit_blocking(append(1)), Err(StepError::Fatal(_))));
     }
 }

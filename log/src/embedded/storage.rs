@@ -11,9 +11,8 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 use schemas::{Headers, Layout, Partition, Topic, UnixMicros};
 
-use super::queue::Failure;
 use super::view::{PAGE_BYTES_MAX, Page, Slot, Standing, size};
-use crate::{Bounds, Committed, Error, Offset, Record, TopicPartition};
+use crate::{Bounds, Cause, Committed, Error, Offset, Record, StepError, TopicPartition};
 
 /// The database in the data folder.
 pub(super) const FILE: &str = "log.sqlite";
@@ -91,17 +90,17 @@ impl StorageError {
     }
 }
 
-impl From<StorageError> for Error {
+impl From<StorageError> for StepError {
     fn from(error: StorageError) -> Self {
-        let text = error.to_string();
-        if error.is_fatal() { Self::Fatal(text) } else { Self::Transient(text) }
+        let is_fatal = error.is_fatal();
+        let cause = Cause::new(error.to_string(), error);
+        if is_fatal { Self::Fatal(cause) } else { Self::Aborted(cause) }
     }
 }
 
-impl From<StorageError> for Failure {
+impl From<StorageError> for Error {
     fn from(error: StorageError) -> Self {
-        let text = error.to_string();
-        if error.is_fatal() { Self::Fatal(text) } else { Self::Aborted(text) }
+        StepError::from(error).into()
     }
 }
 
@@ -119,7 +118,7 @@ pub(super) struct Loaded {
 /// Opens the file for writing, making it if there is none.
 pub(super) fn open(dir: &Path, layout: &Layout) -> Result<Loaded, Error> {
     let path = dir.join(FILE);
-    let fatal = |error: rusqlite::Error| Error::Fatal(format!("{}: {error}", path.display()));
+    let fatal = |error: rusqlite::Error| Error::fatal(format!("{}: {error}", path.display()));
     let mut connection = Connection::open(&path).map_err(fatal)?;
     connection.busy_timeout(BUSY_TIMEOUT).map_err(fatal)?;
     let mode: String = connection
@@ -127,7 +126,7 @@ pub(super) fn open(dir: &Path, layout: &Layout) -> Result<Loaded, Error> {
         .map_err(fatal)?;
     if mode != "wal" {
         let text = format!("{}: the file system has no WAL mode", path.display());
-        return Err(Error::Fatal(text));
+        return Err(Error::fatal(text));
     }
     connection.execute_batch(PRAGMAS).map_err(fatal)?;
     connection.set_prepared_statement_cache_capacity(16);
@@ -156,13 +155,13 @@ fn check_meta(connection: &Connection, dir: &Path, layout: &Layout) -> Result<()
             .and_then(|_| {
                 connection.query_row("SELECT value FROM meta WHERE key = ?1", [key], |r| r.get(0))
             })
-            .map_err(|error| Error::Fatal(format!("{dir}: {error}")))?;
+            .map_err(|error| Error::fatal(format!("{dir}: {error}")))?;
         if stored != value && key == "format" {
             let text = format!("{dir} has log format {stored}, this program writes {value}");
-            return Err(Error::Fatal(text));
+            return Err(Error::fatal(text));
         }
         if stored != value {
-            return Err(Error::Fatal(format!(
+            return Err(Error::fatal(format!(
                 "{dir} was made with [log] {key} = {stored}, the configuration says {value}; \
                  partition counts never change in place"
             )));

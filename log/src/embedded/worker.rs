@@ -14,8 +14,6 @@ use crate::{
     Worker, WorkerSpec, Writer,
 };
 
-/// Bytes of the text that a group keeps with an offset.
-const METADATA_BYTES_MAX: usize = 4000;
 /// How many records a tail brings at once.
 const TAIL_RECORDS_MAX: usize = 1000;
 /// Nobody waits longer in one piece; keeps sums of times in range.
@@ -53,7 +51,7 @@ impl EmbeddedWorker {
     fn membership_event(&mut self) -> Result<Option<Event>, Error> {
         let id = match self.membership {
             Membership::Member(id) => id,
-            Membership::Superseded => return Err(Error::Fenced(self.superseded())),
+            Membership::Superseded => return Err(Error::Fenced(self.superseded().into())),
             Membership::Outside => {
                 let id = join(&self.site.shared, &self.spec);
                 self.membership = Membership::Member(id);
@@ -71,7 +69,7 @@ impl EmbeddedWorker {
             }
             Err(Lost::Superseded) => {
                 self.membership = Membership::Superseded;
-                Err(Error::Fenced(self.superseded()))
+                Err(Error::Fenced(self.superseded().into()))
             }
             Err(Lost::Evicted) => {
                 self.membership = Membership::Outside;
@@ -126,11 +124,13 @@ impl EmbeddedWorker {
         match lost {
             Lost::Superseded => {
                 self.membership = Membership::Superseded;
-                StepError::Fenced(self.superseded())
+                StepError::Fenced(self.superseded().into())
             }
             Lost::Evicted => {
                 self.membership = Membership::Outside;
-                StepError::Fenced(format!("{} does not own the partitions", self.spec.member))
+                StepError::Fenced(
+                    format!("{} does not own the partitions", self.spec.member).into(),
+                )
             }
         }
     }
@@ -206,14 +206,11 @@ impl Worker for EmbeddedWorker {
     }
 
     fn commit(&mut self, step: Step) -> Result<(), StepError> {
-        let Step { records, offsets } = step;
-        if records.is_empty() && offsets.is_empty() {
+        if step.is_empty() {
             return Ok(());
         }
-        if let Some((of, _)) = offsets.iter().find(|(_, c)| c.metadata.len() > METADATA_BYTES_MAX) {
-            let text = format!("the metadata for {of} is longer than {METADATA_BYTES_MAX} bytes");
-            return Err(StepError::Fatal(text));
-        }
+        step.check_metadata()?;
+        let Step { records, offsets } = step;
         let held = match self.hold(offsets.iter().map(|(of, _)| *of)) {
             Ok(held) => held,
             Err(lost) => return Err(self.lose(lost)),
@@ -222,7 +219,6 @@ impl Worker for EmbeddedWorker {
         let outcome =
             self.shared().queue.submit_blocking(Work::Append { records, offsets, author });
         drop(held);
-        let outcome = outcome.map_err(StepError::from);
         if let Err(StepError::Aborted(_)) = outcome {
             self.rewind();
         }
@@ -272,7 +268,7 @@ impl Writer for EmbeddedWriter {
         }
         let author = Author::Writer { name: self.name.clone(), epoch: self.epoch };
         let work = Work::Append { records, offsets: Vec::new(), author };
-        Ok(self.site.shared.queue.submit_blocking(work)?)
+        self.site.shared.queue.submit_blocking(work)
     }
 }
 

@@ -1,57 +1,39 @@
-//! Topics on the brokers: made, corrected and checked from the one topic table.
+//! Topics on the brokers: created, corrected and checked from the one topic table. All calls block.
 //!
-//! The number of partitions is never changed: ids and the order of records depend on it. All of it
-//! blocks.
+//! The number of partitions is never changed: ids and the order of records depend on it.
 
-mod plan;
+mod difference;
 
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use rdkafka::admin::{
     AdminClient, AdminOptions, AlterConfig, ConfigSource, NewTopic, ResourceSpecifier,
     TopicReplication,
 };
-use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::error::{KafkaResult, RDKafkaErrorCode};
 use rdkafka::metadata::MetadataTopic;
 use schemas::{Layout, Topic};
 
-use self::plan::{Found, Setting, problems, suffices, wanted};
-use super::context::PlainContext;
-use super::name::Names;
-use super::{fault, settings};
-use crate::Error;
+pub use self::difference::Difference;
+
+use self::difference::{Found, Setting, corrections, differences, suffices, wanted};
+use super::client::context::PlainContext;
+use super::client::name::Names;
+use super::client::{open, settings};
 use crate::config::KafkaConfig;
+use crate::{Cause, Error};
 
-/// How long one request may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often new topics are looked for.
-const LOOK: Duration = Duration::from_millis(20);
+/// How often the brokers are asked whether they have a change.
+const CHANGE_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Something that [`create_topics`] did.
+/// Something that [`create_topics`] did. `name` is the topic's on the broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TopicChange {
-    /// The topic was made.
-    Created {
-        /// Its name on the broker.
-        name: String,
-        /// How many partitions it has.
-        partitions: u32,
-    },
-    /// A setting of the topic was another.
-    Corrected {
-        /// Its name on the broker.
-        name: String,
-        /// The setting.
-        setting: &'static str,
-        /// What it is now.
-        value: String,
-    },
+    Created { name: String, partitions: u32 },
+    Corrected { name: String, setting: &'static str, value: String },
 }
 
 impl std::fmt::Display for TopicChange {
@@ -68,8 +50,8 @@ impl std::fmt::Display for TopicChange {
     }
 }
 
-/// Makes the topics that are missing and corrects settings that differ; settings that are none of ours
-/// stay. Tells what it did.
+/// Creates the topics that are missing and corrects settings that differ; settings that are not of the
+/// topic table stay.
 ///
 /// # Errors
 /// [`Error::Transient`] if the brokers cannot be reached or refuse; [`Error::Fatal`] if the configuration
@@ -78,22 +60,22 @@ pub fn create_topics(config: &KafkaConfig, layout: &Layout) -> Result<Vec<TopicC
     Admin::new(config, layout)?.create(&Topic::ALL)
 }
 
-/// One readable line for each thing about the topics that is not as it should be; none if all is right.
+/// Compares the topics on the brokers with the topic table and the configuration.
 ///
 /// # Errors
 /// As [`create_topics`].
-pub fn check_topics(config: &KafkaConfig, layout: &Layout) -> Result<Vec<String>, Error> {
+pub fn check_topics(config: &KafkaConfig, layout: &Layout) -> Result<Vec<Difference>, Error> {
     let admin = Admin::new(config, layout)?;
     let found = admin.found(&Topic::ALL)?;
-    let mut lines = Vec::new();
+    let mut all = Vec::new();
     for topic in Topic::ALL {
         let name = &admin.names.topic(topic)?.full;
-        lines.extend(problems(topic, name, layout, config.replication, found.get(&topic)));
+        all.extend(differences(topic, name, layout, config.replication, found.get(&topic)));
     }
-    Ok(lines)
+    Ok(all)
 }
 
-/// Makes only these topics: a test does not need all.
+/// Creates only these topics: a test does not need all.
 ///
 /// # Errors
 /// As [`create_topics`].
@@ -102,7 +84,7 @@ pub fn create_some(config: &KafkaConfig, layout: &Layout, topics: &[Topic]) -> R
     Admin::new(config, layout)?.create(topics).map(drop)
 }
 
-/// Gives a topic settings that make it forget soon, for tests.
+/// Changes settings of a topic, such as to expire records soon, for tests.
 ///
 /// # Errors
 /// As [`create_topics`].
@@ -119,7 +101,7 @@ pub fn alter_topic(
     admin.alter(topic, own, settings)
 }
 
-/// Deletes topics with all that is in them, after a test.
+/// Deletes topics after a test.
 ///
 /// # Errors
 /// As [`create_topics`].
@@ -149,18 +131,17 @@ fn options() -> AdminOptions {
 impl<'a> Admin<'a> {
     fn new(config: &KafkaConfig, layout: &'a Layout) -> Result<Self, Error> {
         let settings = settings::client(config);
-        let client = AdminClient::from_config_and_context(&settings, PlainContext::default());
-        let client = client.map_err(|error| fault::of_client(&error))?;
+        let client = open(&settings, PlainContext::default())?;
         let names = Names::new(&config.prefix, layout);
         Ok(Self { client, names, layout, replication: config.replication })
     }
 
-    fn explain(&self, error: impl std::fmt::Display) -> Error {
+    fn explain(&self, error: impl Into<Cause>) -> Error {
         Error::Transient(self.client.inner().context().last.explain(error))
     }
 
     fn ask<T>(&self, answer: impl Future<Output = KafkaResult<T>>) -> Result<T, Error> {
-        block_on(answer).map_err(|error| self.explain(error))
+        futures_executor::block_on(answer).map_err(|error| self.explain(error))
     }
 
     fn create(&self, topics: &[Topic]) -> Result<Vec<TopicChange>, Error> {
@@ -169,19 +150,14 @@ impl<'a> Admin<'a> {
             topics.iter().filter(|topic| !found.contains_key(topic)).copied().collect();
         let mut changes = self.make(&missing)?;
         for (topic, found) in found {
-            let differing: Vec<Setting> = wanted(topic, self.replication)
-                .into_iter()
-                .filter(|(key, value)| !suffices(key, found.settings.get(*key), value))
-                .collect();
-            if differing.is_empty() {
+            let corrections = corrections(topic, self.replication, &found);
+            if corrections.is_empty() {
                 continue;
             }
-            self.alter(topic, found.own, &differing)?;
+            self.alter(topic, found.own, &corrections)?;
             let name = &self.names.topic(topic)?.full;
-            changes.extend(differing.into_iter().map(|(setting, value)| TopicChange::Corrected {
-                name: name.clone(),
-                setting,
-                value,
+            changes.extend(corrections.into_iter().map(|(setting, value)| {
+                TopicChange::Corrected { name: name.clone(), setting, value }
             }));
         }
         changes.sort_by_key(ToString::to_string);
@@ -207,7 +183,7 @@ impl<'a> Admin<'a> {
         let results = self.ask(self.client.create_topics(&requests, &options()))?;
         for result in results {
             match result {
-                // Somebody else was faster; what it made is checked next time.
+                // Another process created it; its settings are checked by the next run.
                 Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
                 Err((name, code)) => return Err(self.explain(format!("{name}: {code}"))),
             }
@@ -233,8 +209,8 @@ impl<'a> Admin<'a> {
         })
     }
 
-    /// Gives a topic `own` settings, with `changes` over them. The request that the client library has
-    /// sets all of them at once, and those it does not name it resets: so it names all.
+    /// Sets `own` settings of a topic, with `changes` over them. The client library has only the request
+    /// that resets the settings it does not name: so it names all.
     fn alter(
         &self,
         topic: Topic,
@@ -251,16 +227,12 @@ impl<'a> Admin<'a> {
         }
         await_shown(&format!("the new settings of {name}"), || {
             let found = self.found(&[topic])?;
-            let is_set = |(key, value): &Setting| {
-                found
-                    .get(&topic)
-                    .is_some_and(|found| suffices(key, found.settings.get(*key), value))
-            };
-            Ok(changes.iter().all(is_set))
+            let actual = |key| found.get(&topic)?.settings.get(key).map(String::as_str);
+            Ok(changes.iter().all(|(key, value)| suffices(key, actual(*key), value)))
         })
     }
 
-    /// Which of these topics the brokers have, and how.
+    /// Those of these topics that the brokers have.
     fn found(&self, topics: &[Topic]) -> Result<HashMap<Topic, Found>, Error> {
         let metadata = self.client.inner().fetch_metadata(None, REQUEST_TIMEOUT);
         let metadata = metadata.map_err(|error| self.explain(error))?;
@@ -300,34 +272,14 @@ impl<'a> Admin<'a> {
     }
 }
 
-/// Looks until the brokers show what was asked for: the one that took it tells the others a little
-/// later.
+/// Waits until the brokers have what was requested: the one that took the request propagates it.
 fn await_shown(what: &str, mut is_shown: impl FnMut() -> Result<bool, Error>) -> Result<(), Error> {
     let started = Instant::now();
     while started.elapsed() < REQUEST_TIMEOUT {
         if is_shown()? {
             return Ok(());
         }
-        std::thread::park_timeout(LOOK);
+        std::thread::park_timeout(CHANGE_POLL_INTERVAL);
     }
-    Err(Error::Transient(format!("the brokers do not show {what}")))
-}
-
-/// Waits for an answer of the administration client, which has a thread of its own.
-fn block_on<T>(answer: impl Future<Output = T>) -> T {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let mut answer = std::pin::pin!(answer);
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut context = Context::from_waker(&waker);
-    loop {
-        match answer.as_mut().poll(&mut context) {
-            Poll::Ready(answer) => return answer,
-            Poll::Pending => std::thread::park(),
-        }
-    }
+    Err(Error::transient(format!("the brokers do not have {what} yet")))
 }

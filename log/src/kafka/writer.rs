@@ -1,131 +1,118 @@
 //! A writer of steps without input.
 //!
-//! No group says whether a writer is still the right one, so each leaves a claim when it starts: an
-//! offset with a mark, in a group that nobody joins. A writer that needs another producer looks whether
-//! the claim is still its own, before it would fence whoever took its name.
+//! No group decides which of two writers of a name continues; the claim does. A writer that needs another
+//! producer checks that the claim is still its own before and after it fences other producers.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rdkafka::config::FromClientConfigAndContext;
-use rdkafka::consumer::{BaseConsumer, Consumer};
-use rdkafka::topic_partition_list::{Offset as Start, TopicPartitionList};
 use schemas::{Partition, Topic};
 
-use super::context::PlainContext;
-use super::mark::Marks;
-use super::observer::StepObserver;
-use super::query::QUESTION_TIMEOUT;
-use super::settings::Reports;
-use super::transaction::{Failure, Offsets, Transaction};
-use super::{Site, fault, settings};
-use crate::{Error, NewRecord, Offset, StepError, TopicPartition, Writer};
+use super::claim::Claim;
+use super::client::settings::{Appetite, Reports};
+use super::read::reader::Reader;
+use super::shared::Shared;
+use super::step::named::NamedProducer;
+use super::step::observer::StepObserver;
+use super::step::outcome::{Outcome, StepFailure};
+use crate::{Cause, Error, NewRecord, Offset, StepError, TopicPartition, Writer};
 
-/// Where claims are kept. Any partition would do: nobody reads it for that.
 const CLAIMS: TopicPartition =
     TopicPartition { topic: Topic::TransfersRaw, partition: Partition(0) };
-/// For how long the outcome of a step is asked for.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// How long to wait before it is asked for again.
-const ASK_AGAIN: Duration = Duration::from_millis(200);
+/// For how long the outcome of a step is read.
+const OUTCOME_TIMEOUT: Duration = Duration::from_secs(120);
+const OUTCOME_RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// A writer.
 pub(super) struct KafkaWriter {
-    site: Arc<Site>,
-    observer: Option<Arc<dyn StepObserver>>,
+    shared: Arc<Shared>,
     name: String,
     claim: Claim,
-    transaction: Option<Transaction>,
-    fenced: bool,
-}
-
-/// What a writer says about itself.
-struct Claim {
-    group: String,
-    mark: String,
+    producer: NamedProducer,
+    is_fenced: bool,
 }
 
 impl KafkaWriter {
     /// Fences earlier writers of the name.
     ///
     /// # Errors
-    /// [`Error::Transient`] if the log cannot be reached, or somebody else does the same right now.
+    /// [`Error::Transient`] if the log cannot be reached, or another one is opened right now.
     pub(super) fn open(
-        site: Arc<Site>,
+        shared: Arc<Shared>,
         observer: Option<Arc<dyn StepObserver>>,
         name: &str,
     ) -> Result<Self, Error> {
-        site.check([CLAIMS])?;
-        let name = format!("{}{name}", site.config.prefix);
-        let claim = Claim { group: format!("{name}.claim"), mark: Marks::new().next() };
-        let mut transaction = Transaction::open(&site, observer.as_ref(), &name, Reports::All)?;
-        claim.leave(&site, &mut transaction)?;
-        Ok(Self { site, observer, name, claim, transaction: Some(transaction), fenced: false })
+        shared.verify([CLAIMS])?;
+        let name = format!("{}{name}", shared.config.prefix);
+        let mut claim = Claim::new(&name, CLAIMS);
+        claim.hold(&shared)?;
+        let mut producer = NamedProducer::new(shared.clone(), observer, name.clone(), Reports::All);
+        producer.renew()?;
+        Ok(Self { shared, name, claim, producer, is_fenced: false })
     }
 
-    /// Another producer under our name, if it is still ours.
+    /// Opens another producer, if the name is still this writer's.
     fn renew(&mut self) -> Result<(), Error> {
-        if self.transaction.as_ref().is_some_and(Transaction::is_usable) {
+        if self.producer.is_usable() {
             return Ok(());
         }
-        self.transaction = None;
-        self.claim.check(&self.site)?;
-        let opened =
-            Transaction::open(&self.site, self.observer.as_ref(), &self.name, Reports::All);
-        let transaction = match opened {
-            Ok(transaction) => transaction,
-            Err(Error::Fenced(cause)) => return Err(Error::Transient(cause)),
-            Err(error) => return Err(error),
-        };
-        // Who came between the two saw nothing of us, and we must see it.
-        self.claim.check(&self.site)?;
-        self.transaction = Some(transaction);
-        Ok(())
+        self.producer.close();
+        self.claim.hold(&self.shared)?;
+        self.producer.renew()?;
+        // A writer that claimed the name between the first check and the start of the producer was fenced
+        // by it; this check makes the older of the two give way.
+        self.claim.hold(&self.shared).inspect_err(|_| self.producer.close())
     }
 
-    fn fence(&mut self, cause: String) -> StepError {
-        self.fenced = true;
-        self.transaction = None;
+    fn fence(&mut self, cause: Cause) -> StepError {
+        self.is_fenced = true;
+        self.producer.close();
         StepError::Fenced(cause)
     }
 
-    /// Finds out whether a step happened: whether its first record, which was written at `written`, is
-    /// there to be read.
-    fn find_out(
+    /// Reads whether a step was committed: whether its first record, written at `written`, is there.
+    fn resolve_unknown_outcome(
         &mut self,
         first: TopicPartition,
         written: Option<Offset>,
-        cause: String,
+        cause: Cause,
     ) -> Result<(), StepError> {
-        tracing::warn!(cause, kafka.writer = self.name, "it is not known whether a step happened");
+        tracing::warn!(
+            %cause,
+            kafka.writer = self.name,
+            "the outcome of a step is unknown; reading its first record"
+        );
         let started = Instant::now();
-        while started.elapsed() < PATIENCE {
-            let answer = self.renew().and_then(|()| match written {
+        while started.elapsed() < OUTCOME_TIMEOUT {
+            let found = self.renew().and_then(|()| match written {
                 // A step is not committed before all of it is written.
                 None => Ok(false),
-                Some(at) => self.is_there(first, at),
+                Some(at) => self.is_committed(first, at),
             });
-            match answer {
+            match found {
                 Ok(true) => return Ok(()),
                 Ok(false) => return Err(StepError::Aborted(cause)),
                 Err(Error::Fenced(cause)) => return Err(self.fence(cause)),
-                Err(error) => tracing::debug!(%error, "the outcome of a step is asked for again"),
+                Err(error) => tracing::debug!(%error, "cannot read the outcome of a step yet"),
             }
-            std::thread::park_timeout(ASK_AGAIN);
+            std::thread::park_timeout(OUTCOME_RETRY_DELAY);
         }
-        // Whatever happened, the next writer of the name settles it, and who reads the log has it.
+        // The next writer of the name ends the transaction, and whoever reads the log has its outcome.
         Err(self.fence(cause))
     }
 
-    fn is_there(&self, of: TopicPartition, at: Offset) -> Result<bool, Error> {
-        let end = self.site.query.settled_end(&self.site.config, of, &mut || {})?;
+    fn is_committed(&self, of: TopicPartition, at: Offset) -> Result<bool, Error> {
+        let shared = &self.shared;
+        let end = shared.query.stable_end(&shared.config, of, &mut || {})?;
         let mut found = None;
         if at < end {
-            self.site.readers.scan(&self.site, of, at..end, &mut |record| {
+            let reader = Reader::new(shared, Appetite::Page)?;
+            let mut take = |record: crate::Record| {
                 found = Some(record.offset);
                 ControlFlow::Break(())
-            })?;
+            };
+            let from = rdkafka::Offset::Offset(at.0);
+            reader.scan(shared, of, (from, end), &mut take, &mut || {})?;
         }
         Ok(found == Some(at))
     }
@@ -134,80 +121,30 @@ impl KafkaWriter {
 impl Writer for KafkaWriter {
     fn commit(&mut self, records: Vec<NewRecord>) -> Result<(), StepError> {
         let Some(first) = records.first().map(|record| record.to) else { return Ok(()) };
-        if self.fenced {
-            return Err(StepError::Fenced(format!("another {} came", self.name)));
+        if self.is_fenced {
+            return Err(StepError::Fenced(format!("another {} was opened", self.name).into()));
         }
-        match self.site.check(records.iter().map(|record| record.to)) {
+        let verified = self.shared.verify(records.iter().map(|record| record.to));
+        match verified.and_then(|()| self.renew()) {
             Ok(()) => {}
             Err(Error::Fatal(cause)) => return Err(StepError::Fatal(cause)),
-            Err(error) => return Err(StepError::Aborted(error.to_string())),
-        }
-        match self.renew() {
-            Ok(()) => {}
             Err(Error::Fenced(cause)) => return Err(self.fence(cause)),
-            Err(error) => return Err(StepError::Aborted(error.to_string())),
+            Err(Error::Transient(cause)) => return Err(StepError::Aborted(cause)),
         }
-        let Some(transaction) = &mut self.transaction else {
-            return Err(StepError::Aborted("no producer".to_owned()));
+        let Some(producer) = self.producer.get_mut() else {
+            return Err(StepError::Aborted("there is no producer".into()));
         };
-        match transaction.run(&records, None) {
-            Ok(()) => Ok(()),
-            Err(Failure::Aborted(cause) | Failure::Lost(_, cause)) => {
-                Err(StepError::Aborted(cause))
-            }
-            Err(Failure::Refused(cause)) => Err(StepError::Fatal(cause)),
-            // The broker also gives up who takes too long, and that one may go on.
-            Err(Failure::Fenced(cause) | Failure::Unknown(cause)) => {
-                let written = transaction.delivered();
-                self.find_out(first, written, cause)
-            }
-        }
-    }
-}
-
-impl Claim {
-    fn keeper(&self, site: &Site) -> Result<BaseConsumer<PlainContext>, Error> {
-        let settings = settings::keeper(&site.config, &self.group);
-        BaseConsumer::from_config_and_context(&settings, PlainContext::default())
-            .map_err(|error| fault::of_client(&error))
-    }
-
-    fn list(site: &Site) -> Result<TopicPartitionList, Error> {
-        site.names.list([(CLAIMS, Start::Offset(0))])
-    }
-
-    /// Says that the name is taken.
-    fn leave(&self, site: &Site, transaction: &mut Transaction) -> Result<(), Error> {
-        let keeper = self.keeper(site)?;
-        let none = || Error::Transient("the claim of a writer has no group".to_owned());
-        let member = keeper.group_metadata().ok_or_else(none)?;
-        let list = Self::list(site)?;
-        for mut element in list.elements() {
-            element.set_metadata(&self.mark);
-        }
-        let left = transaction.mark(&Offsets { places: &list, member: &member });
-        left.map_err(|failure| match failure {
-            Failure::Aborted(cause)
-            | Failure::Lost(_, cause)
-            | Failure::Fenced(cause)
-            | Failure::Refused(cause)
-            | Failure::Unknown(cause) => Error::Transient(cause),
-        })
-    }
-
-    /// Checks that nobody else took the name. A claim that expired, because nobody renewed it for days,
-    /// is nobody else's.
-    fn check(&self, site: &Site) -> Result<(), Error> {
-        let keeper = self.keeper(site)?;
-        let answer = keeper.committed_offsets(Self::list(site)?, QUESTION_TIMEOUT);
-        let answer =
-            answer.map_err(|error| Error::Transient(keeper.context().last.explain(error)))?;
-        for element in answer.elements() {
-            element.error().map_err(|error| Error::Transient(error.to_string()))?;
-            if element.offset() != Start::Invalid && element.metadata() != self.mark {
-                return Err(Error::Fenced(format!("another one took {}", self.group)));
+        let Err(StepFailure { outcome, cause, .. }) = producer.run(&records, None) else {
+            return Ok(());
+        };
+        match outcome {
+            Outcome::Aborted | Outcome::MembershipLost => Err(StepError::Aborted(cause)),
+            Outcome::Rejected => Err(StepError::Fatal(cause)),
+            // The broker also fences a producer whose transaction timed out, and that one may continue.
+            Outcome::ProducerFenced | Outcome::Unknown => {
+                let written = producer.delivered();
+                self.resolve_unknown_outcome(first, written, cause)
             }
         }
-        Ok(())
     }
 }

@@ -1,46 +1,42 @@
-//! What topics are called on the broker, and whether they are there as the layout wants them.
+//! The names of topics on the broker, and which of them were verified against the layout.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rdkafka::topic_partition_list::{Offset as Place, TopicPartitionList};
+use rdkafka::{Offset as KafkaOffset, TopicPartitionList};
 use schemas::{Layout, Partition, Topic};
 
-use crate::{Error, TopicPartition};
+use crate::{Cause, Error, TopicPartition};
 
 /// Every topic by both of its names.
 #[derive(Debug)]
-pub(super) struct Names {
+pub(crate) struct Names {
     by_topic: BTreeMap<Topic, Name>,
     by_name: HashMap<String, Topic>,
 }
 
-/// One topic on the broker.
 #[derive(Debug)]
-pub(super) struct Name {
+pub(crate) struct Name {
     /// With the prefix.
-    pub(super) full: String,
+    pub(crate) full: String,
     /// How many partitions the layout gives it.
-    pub(super) partitions: u32,
-    /// Whether the broker was seen to agree.
+    pub(crate) partitions: u32,
+    /// Whether the broker's partition count was compared.
     verified: AtomicBool,
 }
 
 impl Name {
-    /// Whether the broker was seen to have the topic as the layout wants it.
-    pub(super) fn is_verified(&self) -> bool {
+    pub(crate) fn is_verified(&self) -> bool {
         self.verified.load(Ordering::Relaxed)
     }
 
-    /// Notes that it has.
-    pub(super) fn set_verified(&self) {
+    pub(crate) fn set_verified(&self) {
         self.verified.store(true, Ordering::Relaxed);
     }
 }
 
 impl Names {
-    /// The names in an installation.
-    pub(super) fn new(prefix: &str, layout: &Layout) -> Self {
+    pub(crate) fn new(prefix: &str, layout: &Layout) -> Self {
         let full = |topic: Topic| format!("{prefix}{}", topic.name());
         let name = |topic: Topic| Name {
             full: full(topic),
@@ -53,54 +49,49 @@ impl Names {
         }
     }
 
-    /// The topic on the broker.
-    ///
     /// # Errors
-    /// [`Error::Fatal`] if there is no such topic, which no caller can make happen.
-    pub(super) fn topic(&self, topic: Topic) -> Result<&Name, Error> {
-        self.by_topic.get(&topic).ok_or_else(|| Error::Fatal(format!("there is no topic {topic}")))
+    /// [`Error::Fatal`] if there is no such topic, which no caller can cause.
+    pub(crate) fn topic(&self, topic: Topic) -> Result<&Name, Error> {
+        self.by_topic.get(&topic).ok_or_else(|| Error::fatal(format!("there is no topic {topic}")))
     }
 
     /// The name of a partition's topic.
     ///
     /// # Errors
     /// [`Error::Fatal`] if the layout has no such partition.
-    pub(super) fn partition(&self, of: TopicPartition) -> Result<&Name, Error> {
+    pub(crate) fn partition(&self, of: TopicPartition) -> Result<&Name, Error> {
         let name = self.topic(of.topic)?;
         if of.partition.0 < name.partitions {
             Ok(name)
         } else {
-            Err(Error::Fatal(format!("there is no partition {of}")))
+            Err(Error::fatal(format!("there is no partition {of}")))
         }
     }
 
-    /// What the broker calls `name`, and its partition.
-    pub(super) fn parse(&self, name: &str, partition: i32) -> Option<TopicPartition> {
+    /// None if `name` is not one of this installation's topics.
+    pub(crate) fn parse(&self, name: &str, partition: i32) -> Option<TopicPartition> {
         let topic = *self.by_name.get(name)?;
         Some(TopicPartition { topic, partition: Partition(u32::try_from(partition).ok()?) })
     }
 
-    /// A list as the client library takes it.
-    ///
     /// # Errors
     /// [`Error::Fatal`] if the layout has no such partition.
-    pub(super) fn list(
+    pub(crate) fn list(
         &self,
-        places: impl IntoIterator<Item = (TopicPartition, Place)>,
+        positions: impl IntoIterator<Item = (TopicPartition, KafkaOffset)>,
     ) -> Result<TopicPartitionList, Error> {
         let mut list = TopicPartitionList::new();
-        for (of, place) in places {
+        for (of, position) in positions {
             let name = self.partition(of)?;
             list.add_partition(&name.full, number(of.partition))
-                .set_offset(place)
-                .map_err(|error| Error::Fatal(format!("{of}: {error}")))?;
+                .set_offset(position)
+                .map_err(|error| Error::fatal(Cause::from(error)))?;
         }
         Ok(list)
     }
 }
 
-/// A partition's number as Kafka has it.
-pub(super) fn number(partition: Partition) -> i32 {
+pub(crate) fn number(partition: Partition) -> i32 {
     i32::try_from(partition.0).unwrap_or(i32::MAX)
 }
 
@@ -129,6 +120,6 @@ mod tests {
         let of = |partition| TopicPartition { topic: Topic::Orders, partition };
         assert!(names.partition(of(Partition(3))).is_ok());
         assert!(matches!(names.partition(of(Partition(4))), Err(Error::Fatal(_))));
-        assert!(names.list([(of(Partition(4)), Place::Beginning)]).is_err());
+        assert!(names.list([(of(Partition(4)), KafkaOffset::Beginning)]).is_err());
     }
 }

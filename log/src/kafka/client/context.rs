@@ -1,4 +1,4 @@
-//! What the client library tells on its own: log lines, errors, rebalances, deliveries.
+//! What the client library reports by callback: log lines, errors, rebalances, deliveries.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,13 +16,13 @@ use rdkafka::types::RDKafkaRespErr;
 
 use super::name::Names;
 use crate::metrics;
-use crate::{Offset, TopicPartition};
+use crate::{Cause, Offset, TopicPartition};
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A log line of the library. It says "error" for what it deals with itself.
+/// Logs a line of the library, which calls "error" what it recovers from.
 fn report(level: RDKafkaLogLevel, kind: &str, text: &str) {
     match level {
         RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical => {
@@ -38,66 +38,81 @@ fn report(level: RDKafkaLogLevel, kind: &str, text: &str) {
     }
 }
 
-/// The last thing that went wrong in the background: the cause of a time-out in the foreground.
+/// The last background error: the reason of a time-out in the foreground.
 #[derive(Debug, Default)]
-pub(super) struct LastError(Mutex<Option<String>>);
+pub(crate) struct LastError(Mutex<Option<String>>);
 
 impl LastError {
     fn note(&self, error: &KafkaError, reason: &str) {
         tracing::debug!(%error, "kafka's client: {reason}");
         let text = if reason.is_empty() { error.to_string() } else { reason.to_owned() };
         let mut last = lock(&self.0);
-        // That no broker is left only follows from what was told before.
+        // "All brokers are down" only follows from an error that was reported before.
         let follows = error.rdkafka_error_code() == Some(RDKafkaErrorCode::AllBrokersDown);
         if !follows || last.is_none() {
             *last = Some(text);
         }
     }
 
-    /// `error`, and why it may be.
-    pub(super) fn explain(&self, error: impl std::fmt::Display) -> String {
+    /// `error` with the last background error behind it.
+    pub(crate) fn explain(&self, error: impl Into<Cause>) -> Cause {
         match lock(&self.0).take() {
-            Some(cause) => format!("{error} ({cause})"),
-            None => error.to_string(),
+            Some(reason) => error.into().because(&reason),
+            None => error.into(),
         }
     }
 }
 
-/// Of clients that only read, ask or administer.
+/// The callbacks of a client, and what its kind adds to them.
 #[derive(Debug, Default)]
-pub(super) struct PlainContext {
-    /// What went wrong last.
-    pub(super) last: LastError,
+pub(crate) struct Context<K> {
+    pub(crate) last: LastError,
+    pub(crate) kind: K,
 }
 
-impl ClientContext for PlainContext {
+/// A kind of client.
+pub(crate) trait Kind: Send + Sync + 'static {
+    fn failed(&self) {}
+
+    fn measured(&self, _statistics: &Statistics) {}
+}
+
+impl<K: Kind> ClientContext for Context<K> {
     fn log(&self, level: RDKafkaLogLevel, fac: &str, log_message: &str) {
         report(level, fac, log_message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
+        self.kind.failed();
         self.last.note(&error, reason);
+    }
+
+    fn stats(&self, statistics: Statistics) {
+        self.kind.measured(&statistics);
     }
 }
 
+/// Of clients that only read, query or administer.
+pub(crate) type PlainContext = Context<()>;
+
+impl Kind for () {}
+
 impl ConsumerContext for PlainContext {}
 
-/// What happened to a member of a group.
+/// A rebalance.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Notice {
-    /// It has nothing until the next notice. If `lost`, others may have had it for a while.
+pub(crate) enum Notice {
+    /// The member has no partitions until the next notice. If `lost`, other members may have had them.
     Revoked {
-        /// The group went on without this member.
         lost: bool,
     },
-    /// It has these.
     Assigned(Vec<TopicPartition>),
 }
 
+pub(crate) type MemberContext = Context<Membership>;
+
 /// Of members of groups.
-pub(super) struct MemberContext {
-    /// What went wrong last.
-    pub(super) last: LastError,
+pub(crate) struct Membership {
     names: Arc<Names>,
     group: &'static str,
     notices: Mutex<VecDeque<Notice>>,
@@ -105,37 +120,29 @@ pub(super) struct MemberContext {
 }
 
 impl MemberContext {
-    pub(super) fn new(names: Arc<Names>, group: &'static str) -> Self {
-        let leaving = AtomicBool::new(false);
-        Self { last: LastError::default(), names, group, notices: Mutex::default(), leaving }
+    pub(crate) fn new(names: Arc<Names>, group: &'static str) -> Self {
+        let (notices, leaving) = (Mutex::default(), AtomicBool::new(false));
+        let kind = Membership { names, group, notices, leaving };
+        Self { last: LastError::default(), kind }
     }
 
-    /// The oldest notice that nobody took.
-    pub(super) fn take_notice(&self) -> Option<Notice> {
-        lock(&self.notices).pop_front()
+    /// The oldest notice that was not taken yet.
+    pub(crate) fn take_notice(&self) -> Option<Notice> {
+        lock(&self.kind.notices).pop_front()
     }
 
-    /// Whether there is one.
-    pub(super) fn has_notice(&self) -> bool {
-        !lock(&self.notices).is_empty()
+    pub(crate) fn has_notice(&self) -> bool {
+        !lock(&self.kind.notices).is_empty()
     }
 
-    /// From now on nothing is taken any more.
-    pub(super) fn leave(&self) {
-        self.leaving.store(true, Ordering::SeqCst);
+    /// From now on no assignment is accepted.
+    pub(crate) fn leave(&self) {
+        self.kind.leaving.store(true, Ordering::SeqCst);
     }
 }
 
-impl ClientContext for MemberContext {
-    fn log(&self, level: RDKafkaLogLevel, fac: &str, log_message: &str) {
-        report(level, fac, log_message);
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        self.last.note(&error, reason);
-    }
-
-    fn stats(&self, statistics: Statistics) {
+impl Kind for Membership {
+    fn measured(&self, statistics: &Statistics) {
         for (name, topic) in &statistics.topics {
             let Some(of) = self.names.parse(name, 0) else { continue };
             let lags = topic.partitions.values().map(|p| p.consumer_lag_stored.max(0));
@@ -147,8 +154,8 @@ impl ClientContext for MemberContext {
 }
 
 impl ConsumerContext for MemberContext {
-    // Both parts of the default would assign at once. Here the worker decides when and where from: its
-    // producer and the offsets come first.
+    // The default would assign at once. The worker assigns after it has fenced its predecessors and has
+    // read the group's offsets.
     fn rebalance(
         &self,
         consumer: &BaseConsumer<Self>,
@@ -156,68 +163,64 @@ impl ConsumerContext for MemberContext {
         partitions: &mut TopicPartitionList,
     ) {
         let assigned = what == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
-        let leaving = self.leaving.load(Ordering::SeqCst);
+        let leaving = self.kind.leaving.load(Ordering::SeqCst);
         if assigned && !leaving {
             let elements = partitions.elements();
-            let known = elements.iter().filter_map(|e| self.names.parse(e.topic(), e.partition()));
-            lock(&self.notices).push_back(Notice::Assigned(known.collect()));
+            let known =
+                elements.iter().filter_map(|e| self.kind.names.parse(e.topic(), e.partition()));
+            lock(&self.kind.notices).push_back(Notice::Assigned(known.collect()));
             return;
         }
         let lost = consumer.assignment_lost();
         if let Err(error) = consumer.unassign() {
-            tracing::warn!(%error, kafka.group = self.group, "partitions could not be given back");
+            tracing::warn!(%error, kafka.group = self.kind.group, "cannot give revoked partitions back; the library retries");
         }
-        lock(&self.notices).push_back(Notice::Revoked { lost });
+        lock(&self.kind.notices).push_back(Notice::Revoked { lost });
     }
 }
 
-/// Of producers of atomic steps: what became of the records of the step under way.
+pub(crate) type StepContext = Context<Deliveries>;
+
+/// Of producers of steps: what became of the records of the current step.
 #[derive(Debug, Default)]
-pub(super) struct StepContext {
-    /// What went wrong last.
-    pub(super) last: LastError,
+pub(crate) struct Deliveries {
     disturbed: AtomicBool,
-    deliveries: Mutex<Deliveries>,
+    reports: Mutex<Reports>,
 }
 
 #[derive(Debug, Default)]
-struct Deliveries {
-    failed: Option<String>,
-    delivered: Option<Offset>,
+struct Reports {
+    failed: Option<KafkaError>,
+    first: Option<Offset>,
 }
 
-impl StepContext {
-    /// A step begins.
-    pub(super) fn begin(&self) {
+impl Kind for Deliveries {
+    fn failed(&self) {
+        self.disturbed.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Deliveries {
+    /// Forgets the last step.
+    pub(crate) fn begin(&self) {
         self.disturbed.store(false, Ordering::SeqCst);
-        *lock(&self.deliveries) = Deliveries::default();
+        *lock(&self.reports) = Reports::default();
     }
 
     /// Why a record of the step was not written, if one was not.
-    pub(super) fn failed(&self) -> Option<String> {
-        lock(&self.deliveries).failed.clone()
+    pub(crate) fn failure(&self) -> Option<KafkaError> {
+        lock(&self.reports).failed.clone()
     }
 
     /// Where the first record of the step is.
-    pub(super) fn delivered(&self) -> Option<Offset> {
-        lock(&self.deliveries).delivered
+    pub(crate) fn first(&self) -> Option<Offset> {
+        lock(&self.reports).first
     }
 
-    /// Whether anything went wrong with a connection since the step began. Something that was sent twice
-    /// may then still be under way.
-    pub(super) fn was_disturbed(&self) -> bool {
+    /// Whether a connection failed since the step began: a request that was sent twice may then still
+    /// arrive.
+    pub(crate) fn was_disturbed(&self) -> bool {
         self.disturbed.load(Ordering::SeqCst)
-    }
-}
-
-impl ClientContext for StepContext {
-    fn log(&self, level: RDKafkaLogLevel, fac: &str, log_message: &str) {
-        report(level, fac, log_message);
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        self.disturbed.store(true, Ordering::SeqCst);
-        self.last.note(&error, reason);
     }
 }
 
@@ -228,11 +231,11 @@ impl ProducerContext for StepContext {
     fn delivery(&self, result: &DeliveryResult<'_>, is_first: usize) {
         match result {
             Ok(message) if is_first == 1 => {
-                lock(&self.deliveries).delivered = Some(Offset(message.offset()));
+                lock(&self.kind.reports).first = Some(Offset(message.offset()));
             }
             Ok(_) => {}
             Err((error, _)) => {
-                lock(&self.deliveries).failed.get_or_insert_with(|| error.to_string());
+                lock(&self.kind.reports).failed.get_or_insert_with(|| error.clone());
             }
         }
     }
@@ -240,9 +243,7 @@ impl ProducerContext for StepContext {
 
 /// The records of one call that are not written yet.
 #[derive(Debug)]
-pub(super) struct Delivery {
-    waiting: Mutex<Waiting>,
-}
+pub(crate) struct Delivery(Mutex<Waiting>);
 
 #[derive(Debug)]
 struct Waiting {
@@ -252,18 +253,17 @@ struct Waiting {
 }
 
 impl Delivery {
-    /// Waits for `count` records and then tells `done`.
-    pub(super) fn new(
+    /// Sends to `done` once `count` records have ended.
+    pub(crate) fn new(
         count: usize,
         done: tokio::sync::oneshot::Sender<Result<(), KafkaError>>,
     ) -> Arc<Self> {
-        let waiting = Waiting { left: count, failed: None, done: Some(done) };
-        Arc::new(Self { waiting: Mutex::new(waiting) })
+        Arc::new(Self(Mutex::new(Waiting { left: count, failed: None, done: Some(done) })))
     }
 
-    /// So many of them came to an end.
-    pub(super) fn ended(&self, count: usize, failed: Option<&KafkaError>) {
-        let mut waiting = lock(&self.waiting);
+    /// Notes that `count` records ended.
+    pub(crate) fn ended(&self, count: usize, failed: Option<&KafkaError>) {
+        let mut waiting = lock(&self.0);
         waiting.left = waiting.left.saturating_sub(count);
         if waiting.failed.is_none() {
             waiting.failed = failed.cloned();
@@ -273,28 +273,14 @@ impl Delivery {
         }
         let result = waiting.failed.take().map_or(Ok(()), Err);
         if let Some(done) = waiting.done.take() {
-            // Whoever asked may have gone away.
+            // The caller may have been dropped.
             drop(done.send(result));
         }
     }
 }
 
 /// Of the shared producer.
-#[derive(Debug, Default)]
-pub(super) struct ProduceContext {
-    /// What went wrong last.
-    pub(super) last: LastError,
-}
-
-impl ClientContext for ProduceContext {
-    fn log(&self, level: RDKafkaLogLevel, fac: &str, log_message: &str) {
-        report(level, fac, log_message);
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        self.last.note(&error, reason);
-    }
-}
+pub(crate) type ProduceContext = Context<()>;
 
 impl ProducerContext for ProduceContext {
     type DeliveryOpaque = Arc<Delivery>;
@@ -320,23 +306,23 @@ mod tests {
     }
 
     #[test]
-    fn the_cause_of_a_time_out_is_told_once() {
+    fn the_cause_of_a_time_out_is_reported_once() {
         let last = LastError::default();
-        assert_eq!(last.explain("timed out"), "timed out");
+        assert_eq!(last.explain("timed out").to_string(), "timed out");
         last.note(&KafkaError::Global(RDKafkaErrorCode::Authentication), "wrong password");
         last.note(&KafkaError::Global(RDKafkaErrorCode::AllBrokersDown), "1/1 brokers are down");
-        assert_eq!(last.explain("timed out"), "timed out (wrong password)");
-        assert_eq!(last.explain("timed out"), "timed out");
+        assert_eq!(last.explain("timed out").to_string(), "timed out (wrong password)");
+        assert_eq!(last.explain("timed out").to_string(), "timed out");
     }
 
     #[test]
     fn a_step_remembers_where_its_first_record_is_until_the_next_begins() {
         let context = StepContext::default();
-        lock(&context.deliveries).delivered = Some(Offset(7));
+        lock(&context.kind.reports).first = Some(Offset(7));
         context.error(KafkaError::Global(RDKafkaErrorCode::BrokerTransportFailure), "");
-        assert!(context.was_disturbed());
-        context.begin();
-        assert!(!context.was_disturbed());
-        assert_eq!((context.delivered(), context.failed()), (None, None));
+        assert!(context.kind.was_disturbed());
+        context.kind.begin();
+        assert!(!context.kind.was_disturbed());
+        assert_eq!((context.kind.first(), context.kind.failure()), (None, None));
     }
 }

@@ -1,42 +1,47 @@
-//! Who committed: a mark behind the metadata of each offset.
+//! How far a group has read a partition, with a mark of the step that said so last.
 //!
-//! Every step leaves a mark of its own with at least one offset. By it the log can be asked whether a
-//! step happened, and whether anybody else worked on a partition in between, even without reading on.
+//! Every step leaves a mark of its own behind the metadata of at least one offset. By it the log can be
+//! asked whether a step was committed, and whether another member worked on a partition in between, even
+//! without reading on.
+
+use std::collections::BTreeMap;
 
 use uuid::Uuid;
 
-use crate::{Committed, Offset};
+use crate::{Committed, Offset, TopicPartition};
 
 /// Between the metadata and the mark.
 const SEPARATOR: char = '\u{1f}';
 /// Before the mark where the group has read nothing yet.
 const NEVER: char = '-';
 
-/// Where a group stands in a partition, as the broker keeps it.
+/// The group's position in each partition; none where it never committed.
+pub(super) type Positions = BTreeMap<TopicPartition, Option<GroupPosition>>;
+
+/// The position of a group as the broker keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
-    /// The next record to read.
+pub(super) struct GroupPosition {
     pub(super) offset: Offset,
     /// Metadata and mark.
     pub(super) text: String,
 }
 
-impl Place {
-    /// Where the group goes on after the step of `mark`.
+impl GroupPosition {
+    /// The position after the step of `mark`.
     pub(super) fn new(committed: &Committed, mark: &str) -> Self {
         let text = format!("{}{SEPARATOR}{mark}", committed.metadata);
         Self { offset: committed.offset, text }
     }
 
-    /// The same place after a step that read nothing there.
-    pub(super) fn again(place: Option<&Self>, mark: &str) -> Self {
-        match place.and_then(Self::committed) {
+    /// The same position after a step that read nothing there.
+    pub(super) fn marked(position: Option<&Self>, mark: &str) -> Self {
+        match position.and_then(Self::committed) {
             Some(committed) => Self::new(&committed, mark),
             None => Self { offset: Offset(0), text: format!("{SEPARATOR}{NEVER}{mark}") },
         }
     }
 
-    /// What the group knows of it; none if it never read here.
+    /// What the stage committed; none if the group never read here.
     pub(super) fn committed(&self) -> Option<Committed> {
         let (metadata, mark) = self.text.rsplit_once(SEPARATOR).unwrap_or((&self.text, ""));
         let committed = Committed { offset: self.offset, metadata: metadata.to_owned() };
@@ -44,7 +49,7 @@ impl Place {
     }
 }
 
-/// Makes marks that nobody else makes.
+/// Makes unique marks.
 #[derive(Debug)]
 pub(super) struct Marks {
     maker: Uuid,
@@ -52,12 +57,10 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// A maker of its own.
     pub(super) fn new() -> Self {
         Self { maker: Uuid::now_v7(), count: 0 }
     }
 
-    /// The next mark.
     pub(super) fn next(&mut self) -> String {
         self.count += 1;
         format!("{}.{:x}", self.maker.simple(), self.count)
@@ -73,32 +76,32 @@ mod tests {
         let mut marks = Marks::new();
         for metadata in ["", "{\"done\":[7]} ä", "a\u{1f}b", "-"] {
             let committed = Committed { offset: Offset(7), metadata: metadata.to_owned() };
-            let place = Place::new(&committed, &marks.next());
-            assert_eq!(place.committed(), Some(committed.clone()));
-            let again = Place::again(Some(&place), &marks.next());
-            assert_ne!(again, place);
-            assert_eq!(again.committed(), Some(committed));
+            let position = GroupPosition::new(&committed, &marks.next());
+            assert_eq!(position.committed(), Some(committed.clone()));
+            let marked = GroupPosition::marked(Some(&position), &marks.next());
+            assert_ne!(marked, position);
+            assert_eq!(marked.committed(), Some(committed));
         }
     }
 
     #[test]
-    fn a_place_never_read_stays_so() {
+    fn a_partition_never_read_stays_so() {
         let mut marks = Marks::new();
-        let place = Place::again(None, &marks.next());
-        assert_eq!(place.committed(), None);
-        assert_eq!(Place::again(Some(&place), &marks.next()).committed(), None);
+        let position = GroupPosition::marked(None, &marks.next());
+        assert_eq!(position.committed(), None);
+        assert_eq!(GroupPosition::marked(Some(&position), &marks.next()).committed(), None);
     }
 
     #[test]
     fn what_other_tools_committed_is_metadata() {
-        let place = Place { offset: Offset(3), text: "reset by hand".to_owned() };
-        assert_eq!(place.committed().unwrap().metadata, "reset by hand");
+        let position = GroupPosition { offset: Offset(3), text: "reset by hand".to_owned() };
+        assert_eq!(position.committed().unwrap().metadata, "reset by hand");
     }
 
     #[test]
     fn the_longest_metadata_and_its_mark_fit_the_brokers_limit() {
         let committed = Committed { offset: Offset(0), metadata: "x".repeat(4000) };
         let mut marks = Marks { maker: Uuid::max(), count: u64::MAX - 1 };
-        assert!(Place::new(&committed, &marks.next()).text.len() <= 4096);
+        assert!(GroupPosition::new(&committed, &marks.next()).text.len() <= 4096);
     }
 }

@@ -1,15 +1,14 @@
-//! How far a member was read, partition by partition, and the records that wait to be taken.
+//! How far a member has read each partition, and the records that wait to be taken.
 //!
-//! The library brings the records of all partitions in one queue, one partition's in a row. They are
-//! sorted here, and taken from all partitions in turn: a busy partition starves none.
+//! The library delivers the records of all partitions in one queue, in runs of one partition. They are
+//! sorted here and taken from all partitions in turn, so that a busy partition starves none.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use rdkafka::topic_partition_list::Offset as Start;
+use rdkafka::Offset as KafkaOffset;
 
-use super::assignment::Places;
-use super::mark::Place;
+use super::position::{GroupPosition, Positions};
 use crate::{Offset, Record, TopicPartition};
 
 /// The partitions of a member.
@@ -17,16 +16,16 @@ use crate::{Offset, Record, TopicPartition};
 pub(super) struct Cursors {
     all: Vec<Cursor>,
     by_partition: HashMap<TopicPartition, usize>,
-    /// Who is first in turn.
+    /// The cursor that is next in turn.
     turn: usize,
 }
 
 #[derive(Debug)]
 struct Cursor {
     of: TopicPartition,
-    /// What the caller takes next; none: the oldest there is.
+    /// What the caller takes next; none: the oldest record there is.
     next: Option<Offset>,
-    place: Option<Place>,
+    position: Option<GroupPosition>,
     waiting: VecDeque<Arc<Record>>,
     paused: bool,
 }
@@ -34,26 +33,24 @@ struct Cursor {
 impl Cursor {
     fn rewind(&mut self) {
         self.waiting.clear();
-        self.next = self.place.as_ref().and_then(Place::committed).map(|c| c.offset);
+        self.next = self.position.as_ref().and_then(GroupPosition::committed).map(|c| c.offset);
     }
 }
 
 impl Cursors {
-    /// Adds a partition that stands at `place`.
-    pub(super) fn add(&mut self, of: TopicPartition, place: Option<Place>) {
-        let mut cursor = Cursor { of, next: None, place, waiting: VecDeque::new(), paused: false };
+    pub(super) fn add(&mut self, of: TopicPartition, position: Option<GroupPosition>) {
+        let mut cursor =
+            Cursor { of, next: None, position, waiting: VecDeque::new(), paused: false };
         cursor.rewind();
         self.all.push(cursor);
         self.index();
     }
 
-    /// Takes some away.
     pub(super) fn remove(&mut self, gone: &[TopicPartition]) {
         self.all.retain(|cursor| !gone.contains(&cursor.of));
         self.index();
     }
 
-    /// Takes all away.
     pub(super) fn clear(&mut self) {
         self.all.clear();
         self.index();
@@ -72,72 +69,66 @@ impl Cursors {
         self.all.get_mut(*self.by_partition.get(&of)?)
     }
 
-    /// Whether the partition is one of them.
     pub(super) fn has(&self, of: TopicPartition) -> bool {
         self.by_partition.contains_key(&of)
     }
 
-    /// All partitions.
     pub(super) fn partitions(&self) -> Vec<TopicPartition> {
         self.all.iter().map(|cursor| cursor.of).collect()
     }
 
-    /// Where the group stands, as far as this member knows.
-    pub(super) fn places(&self) -> Places {
-        self.all.iter().map(|cursor| (cursor.of, cursor.place.clone())).collect()
+    /// The group's positions, as far as this member knows.
+    pub(super) fn positions(&self) -> Positions {
+        self.all.iter().map(|cursor| (cursor.of, cursor.position.clone())).collect()
     }
 
-    /// Where the group stands in one of them.
-    pub(super) fn place(&self, of: TopicPartition) -> Option<&Place> {
-        self.get(of)?.place.as_ref()
+    pub(super) fn position(&self, of: TopicPartition) -> Option<&GroupPosition> {
+        self.get(of)?.position.as_ref()
     }
 
-    /// A step was committed.
-    pub(super) fn set_place(&mut self, of: TopicPartition, place: Place) {
+    pub(super) fn set_position(&mut self, of: TopicPartition, position: GroupPosition) {
         if let Some(cursor) = self.get_mut(of) {
-            cursor.place = Some(place);
+            cursor.position = Some(position);
         }
     }
 
-    /// Where reading goes on.
-    pub(super) fn starts(&self) -> Vec<(TopicPartition, Start)> {
+    /// Where reading continues.
+    pub(super) fn starts(&self) -> Vec<(TopicPartition, KafkaOffset)> {
         let start = |cursor: &Cursor| {
-            (cursor.of, cursor.next.map_or(Start::Beginning, |next| Start::Offset(next.0)))
+            let next = cursor.next.map(|next| KafkaOffset::Offset(next.0));
+            (cursor.of, next.unwrap_or(KafkaOffset::Beginning))
         };
         self.all.iter().map(start).collect()
     }
 
-    /// What the caller takes next, where it is known.
     pub(super) fn next(&self, of: TopicPartition) -> Option<Offset> {
         self.get(of)?.next
     }
 
-    /// What lies before is not there any more.
+    /// The records before `next` have expired.
     pub(super) fn skip_to(&mut self, of: TopicPartition, next: Offset) {
         if let Some(cursor) = self.get_mut(of) {
             cursor.next = Some(next);
         }
     }
 
-    /// Everything is read again from where the group stands.
+    /// Everything is read again from the group's positions.
     pub(super) fn rewind(&mut self) {
         self.all.iter_mut().for_each(Cursor::rewind);
     }
 
-    /// What waits is read again.
+    /// What waits to be taken is to be read again.
     pub(super) fn forget_waiting(&mut self) {
         self.all.iter_mut().for_each(|cursor| cursor.waiting.clear());
     }
 
-    /// Takes note that the caller wants no records of a partition, or wants them again.
     pub(super) fn set_paused(&mut self, of: TopicPartition, paused: bool) {
         if let Some(cursor) = self.get_mut(of) {
             cursor.paused = paused;
         }
     }
 
-    /// Those that the caller wants records of.
-    pub(super) fn wanted(&self) -> Vec<TopicPartition> {
+    pub(super) fn unpaused(&self) -> Vec<TopicPartition> {
         self.all.iter().filter(|cursor| !cursor.paused).map(|cursor| cursor.of).collect()
     }
 
@@ -146,7 +137,7 @@ impl Cursors {
         self.all.iter().filter(|cursor| !cursor.paused).map(|cursor| cursor.waiting.len()).sum()
     }
 
-    /// A record came. What is not of these partitions, or was there before, is dropped.
+    /// Drops a record that is not of these partitions, or was delivered before.
     pub(super) fn push(&mut self, record: Record) {
         let Some(cursor) = self.get_mut(record.from) else { return };
         let last = cursor.waiting.back().map(|record| record.offset.next());
@@ -223,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn all_partitions_come_in_turn() {
+    fn partitions_are_taken_in_turn() {
         let mut cursors = cursors(&[500, 1, 200, 1]);
         let first: Vec<u32> = taken(&mut cursors, 4).into_iter().map(|(p, _)| p).collect();
         assert_eq!(first, [0, 1, 2, 3]);
@@ -238,20 +229,20 @@ mod tests {
         let mut cursors = cursors(&[3, 3]);
         cursors.set_paused(of(0), true);
         assert_eq!(taken(&mut cursors, 10), [(1, 0), (1, 1), (1, 2)]);
-        assert_eq!((cursors.ready(), cursors.wanted()), (0, vec![of(1)]));
+        assert_eq!((cursors.ready(), cursors.unpaused()), (0, vec![of(1)]));
         cursors.set_paused(of(0), false);
         assert_eq!(taken(&mut cursors, 2), [(0, 0), (0, 1)]);
     }
 
     #[test]
-    fn a_rewind_goes_back_to_the_last_step() {
+    fn a_rewind_returns_to_the_last_step() {
         let mut cursors = cursors(&[5]);
         taken(&mut cursors, 4);
         let committed = Committed { offset: Offset(2), metadata: String::new() };
-        cursors.set_place(of(0), Place::new(&committed, "mark"));
+        cursors.set_position(of(0), GroupPosition::new(&committed, "mark"));
         cursors.rewind();
-        assert_eq!(cursors.starts(), [(of(0), Start::Offset(2))]);
-        // Something older is still on its way.
+        assert_eq!(cursors.starts(), [(of(0), KafkaOffset::Offset(2))]);
+        // The library still delivers older records.
         cursors.push(record(0, 1));
         cursors.push(record(0, 2));
         cursors.push(record(0, 2));

@@ -1,35 +1,31 @@
 //! What a rebalance changed for a member, pure.
 //!
-//! The group takes everything from everyone and then shares it out anew. A member that gets a partition
-//! back keeps its state if nobody else worked on it in between; the marks of the offsets tell.
+//! The group revokes everything from all members and then assigns anew. A member that gets a partition
+//! back keeps its state if no other member worked on it in between, which the marks of the positions show.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use schemas::Partition;
 
-use super::mark::Place;
+use super::position::Positions;
 use crate::TopicPartition;
 
-/// Where the group stands in each partition; none where nobody ever committed.
-pub(super) type Places = BTreeMap<TopicPartition, Option<Place>>;
-
-/// What is gone, and what is new.
 #[derive(Debug, PartialEq, Eq, Default)]
 pub(super) struct Change {
-    /// The member does not have these any more, or others worked on them.
+    /// Assigned to others, or others worked on them.
     pub(super) lost: Vec<TopicPartition>,
-    /// The member has these, and must build their state.
+    /// Newly assigned: their state is to be restored.
     pub(super) gained: Vec<TopicPartition>,
 }
 
 /// The change from what a member `held`, as it left it, to what it has `now`, as the broker has it.
 /// Partitions of one number share their state, so they change together.
-pub(super) fn change(held: &Places, now: &Places) -> Change {
+pub(super) fn change(held: &Positions, now: &Positions) -> Change {
     let differs = |of: &TopicPartition| held.get(of) != now.get(of);
     let changed: BTreeSet<Partition> =
         held.keys().chain(now.keys()).filter(|of| differs(of)).map(|of| of.partition).collect();
-    let of_changed = |places: &Places| {
-        places.keys().filter(|of| changed.contains(&of.partition)).copied().collect()
+    let of_changed = |positions: &Positions| {
+        positions.keys().filter(|of| changed.contains(&of.partition)).copied().collect()
     };
     Change { lost: of_changed(held), gained: of_changed(now) }
 }
@@ -37,6 +33,7 @@ pub(super) fn change(held: &Places, now: &Places) -> Change {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kafka::group::position::GroupPosition;
     use crate::{Committed, Offset};
     use schemas::Topic;
 
@@ -47,18 +44,18 @@ mod tests {
         TopicPartition { topic, partition: Partition(partition) }
     }
 
-    fn place(offset: i64, mark: &str) -> Option<Place> {
+    fn position(offset: i64, mark: &str) -> Option<GroupPosition> {
         let committed = Committed { offset: Offset(offset), metadata: String::new() };
-        Some(Place::new(&committed, mark))
+        Some(GroupPosition::new(&committed, mark))
     }
 
-    fn both(partitions: &[u32]) -> Places {
-        let pair = |p: &u32| [(of(RAW, *p), place(7, "a")), (of(COMMANDS, *p), None)];
+    fn both(partitions: &[u32]) -> Positions {
+        let pair = |p: &u32| [(of(RAW, *p), position(7, "a")), (of(COMMANDS, *p), None)];
         partitions.iter().flat_map(pair).collect()
     }
 
     #[test]
-    fn the_difference_is_what_is_told() {
+    fn the_difference_is_reported() {
         let cases: [[&[u32]; 4]; 5] = [
             // held, now, lost, gained
             [&[], &[0, 1], &[], &[0, 1]],
@@ -75,9 +72,9 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_that_somebody_else_worked_on_is_lost_and_gained() {
+    fn a_partition_that_another_member_worked_on_is_lost_and_gained() {
         let held = both(&[0, 1]);
-        for foreign in [place(8, "a"), place(7, "b"), None] {
+        for foreign in [position(8, "a"), position(7, "b"), None] {
             let mut now = held.clone();
             now.insert(of(RAW, 1), foreign);
             let pair = vec![of(RAW, 1), of(COMMANDS, 1)];

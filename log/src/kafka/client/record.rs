@@ -1,4 +1,4 @@
-//! Records as the client library has them, and as the log has them.
+//! Conversion between the client library's messages and records.
 
 use std::panic::AssertUnwindSafe;
 
@@ -9,11 +9,11 @@ use schemas::{Headers, UnixMicros};
 use super::name::Names;
 use crate::{Offset, Record};
 
-/// Most records have no more.
+/// Most records have at most this many.
 const HEADERS_USUAL: usize = 7;
 
-/// A message as a record; none if it is of a topic that we do not know.
-pub(super) fn of_message(names: &Names, message: &BorrowedMessage<'_>) -> Option<Record> {
+/// None if the message is of a topic that this installation does not have.
+pub(crate) fn of_message(names: &Names, message: &BorrowedMessage<'_>) -> Option<Record> {
     Some(Record {
         from: names.parse(message.topic(), message.partition())?,
         offset: Offset(message.offset()),
@@ -30,7 +30,7 @@ fn appended_at(message: &BorrowedMessage<'_>) -> UnixMicros {
 }
 
 fn of_headers(native: &BorrowedHeaders) -> Headers {
-    // The binding panics on a name that is not UTF-8, and whoever may write to the topic may send one.
+    // The binding panics on a name that is not UTF-8, and any client with write access may send one.
     let copied = std::panic::catch_unwind(AssertUnwindSafe(|| {
         let mut headers = Headers::with_capacity(256);
         for header in native.iter() {
@@ -44,8 +44,7 @@ fn of_headers(native: &BorrowedHeaders) -> Headers {
     })
 }
 
-/// Headers as the client library takes them.
-pub(super) fn native_headers(headers: &Headers) -> Option<OwnedHeaders> {
+pub(crate) fn native_headers(headers: &Headers) -> Option<OwnedHeaders> {
     if headers.as_bytes().is_empty() {
         return None;
     }

@@ -8,30 +8,26 @@ use schemas::Secret;
 use crate::config::KafkaConfig;
 
 /// Largest record, and so largest request, that clients send and topics take.
-pub(super) const RECORD_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// How often a member tells that it is there, and waits for news of its group, at most.
+pub(crate) const RECORD_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// The longest interval of a member's heartbeats; a rebalance is noticed no earlier than the next one.
 const HEARTBEAT_MAX: Duration = Duration::from_secs(3);
-/// How often the lag is measured.
 const STATISTICS_INTERVAL: Duration = Duration::from_secs(10);
-/// How many sessions a member may go without polling. Long steps and look-ups come between polls.
-const SILENT_SESSIONS: u32 = 2;
+/// How many session time-outs may pass between two polls: long steps and look-ups come in between.
+const POLL_INTERVAL_SESSIONS: u32 = 2;
+/// How long one request of a claim may take.
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a reader without a group brings along.
+/// How much a reader without a group fetches ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Appetite {
-    /// One page, and little more.
+pub(crate) enum Appetite {
+    /// Little more than one page.
     Page,
-    /// Everything, fast.
+    /// As much as it can: it reads to the end.
     Whole,
 }
 
-/// How often a member of a group tells that it is there.
-pub(super) fn heartbeat(config: &KafkaConfig) -> Duration {
-    (config.session_timeout / 10).clamp(Duration::from_millis(50), HEARTBEAT_MAX)
-}
-
-/// What every client needs: where the brokers are, who we are.
-pub(super) fn client(config: &KafkaConfig) -> ClientConfig {
+/// What every client needs: brokers and security.
+pub(crate) fn client(config: &KafkaConfig) -> ClientConfig {
     let mut settings = ClientConfig::new();
     settings
         .set("bootstrap.servers", &config.brokers)
@@ -73,7 +69,6 @@ fn exposed(secret: &Secret) -> String {
     String::from_utf8_lossy(secret.expose()).into_owned()
 }
 
-/// What every consumer has.
 fn consumer(config: &KafkaConfig) -> ClientConfig {
     let mut settings = client(config);
     settings
@@ -86,18 +81,17 @@ fn consumer(config: &KafkaConfig) -> ClientConfig {
     settings
 }
 
-/// A client that asks for offsets and topics only. Whether it counts what open transactions wrote is
-/// the one thing that the two of them differ in.
-pub(super) fn query(config: &KafkaConfig, committed: bool) -> ClientConfig {
+/// A client that only queries offsets and topics; `committed` leaves out what open transactions wrote.
+pub(crate) fn query(config: &KafkaConfig, committed: bool) -> ClientConfig {
     let mut settings = client(config);
     let isolation = if committed { "read_committed" } else { "read_uncommitted" };
     settings.set("isolation.level", isolation);
     settings
 }
 
-/// A consumer of partitions that it is told, without a group. The group's name is never joined: the
-/// library wants one.
-pub(super) fn reader(config: &KafkaConfig, appetite: Appetite) -> ClientConfig {
+/// A consumer that is assigned partitions without a group. The library requires a group name; no
+/// consumer joins it.
+pub(crate) fn reader(config: &KafkaConfig, appetite: Appetite) -> ClientConfig {
     let mut settings = consumer(config);
     let (messages, kilobytes) = match appetite {
         Appetite::Page => ("1", "16384"),
@@ -114,7 +108,7 @@ pub(super) fn reader(config: &KafkaConfig, appetite: Appetite) -> ClientConfig {
 }
 
 /// A consumer that follows partitions from their end.
-pub(super) fn tail(config: &KafkaConfig) -> ClientConfig {
+pub(crate) fn tail(config: &KafkaConfig) -> ClientConfig {
     let mut settings = consumer(config);
     settings
         .set("group.id", format!("{}tails", config.prefix))
@@ -124,37 +118,41 @@ pub(super) fn tail(config: &KafkaConfig) -> ClientConfig {
     settings
 }
 
-/// A member of a group.
-pub(super) fn member(config: &KafkaConfig, group: &str, instance: &str) -> ClientConfig {
+pub(crate) fn member(config: &KafkaConfig, group: &str, instance: &str) -> ClientConfig {
     let mut settings = consumer(config);
-    let silence = config.session_timeout.saturating_mul(SILENT_SESSIONS);
+    let heartbeat = (config.session_timeout / 10).clamp(Duration::from_millis(50), HEARTBEAT_MAX);
+    let poll_interval = config.session_timeout.saturating_mul(POLL_INTERVAL_SESSIONS);
     settings
         .set("group.id", group)
         .set("group.instance.id", instance)
         .set("partition.assignment.strategy", "range")
-        // Said by whoever is asked to start where nothing is: we look, and then decide.
+        // A position outside the log is reported; the worker decides where to continue.
         .set("auto.offset.reset", "error")
         .set("session.timeout.ms", millis(config.session_timeout))
-        .set("heartbeat.interval.ms", millis(heartbeat(config)))
-        .set("max.poll.interval.ms", millis(silence))
+        .set("heartbeat.interval.ms", millis(heartbeat))
+        .set("max.poll.interval.ms", millis(poll_interval))
         .set("statistics.interval.ms", millis(STATISTICS_INTERVAL))
         .set("fetch.wait.max.ms", "100")
-        // What comes of one partition at once, and waits, is what others wait for.
+        // Partitions share one queue: what one of them fetches at once delays the others.
         .set("fetch.message.max.bytes", "1048576")
         .set("queued.min.messages", "10000")
         .set("queued.max.messages.kbytes", "131072");
     settings
 }
 
-/// A consumer that never reads: it keeps what a writer says about itself.
-pub(super) fn keeper(config: &KafkaConfig, group: &str) -> ClientConfig {
+/// A client that reads and commits the offset that is a claim, in a group that no consumer joins.
+pub(crate) fn claim(config: &KafkaConfig, group: &str) -> ClientConfig {
     let mut settings = consumer(config);
-    settings.set("group.id", group);
+    settings
+        .set("group.id", group)
+        // For so long a commit waits for the group's coordinator.
+        .set("session.timeout.ms", millis(CLAIM_TIMEOUT))
+        .set("socket.timeout.ms", millis(CLAIM_TIMEOUT));
     settings
 }
 
-/// What both kinds of producers have.
-fn producer(config: &KafkaConfig) -> ClientConfig {
+/// The shared producer of [`crate::Log::produce`], and what the producers of steps have in common.
+pub(crate) fn producer(config: &KafkaConfig) -> ClientConfig {
     let mut settings = client(config);
     settings
         .set("acks", "all")
@@ -168,22 +166,15 @@ fn producer(config: &KafkaConfig) -> ClientConfig {
     settings
 }
 
-/// The shared producer of [`crate::Log::produce`].
-pub(super) fn plain_producer(config: &KafkaConfig) -> ClientConfig {
-    producer(config)
-}
-
-/// What a producer of atomic steps is told about each record.
+/// Which delivery reports a producer of steps gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reports {
-    /// Where it was written, or why not.
+pub(crate) enum Reports {
     All,
-    /// Only why it was not written: that spares a call for each record.
+    /// Only of records that were not written, which saves a call for each record.
     Failures,
 }
 
-/// A producer of atomic steps.
-pub(super) fn transactional_producer(
+pub(crate) fn transactional_producer(
     config: &KafkaConfig,
     id: &str,
     reports: Reports,
@@ -202,9 +193,9 @@ pub(super) fn transactional_producer(
 
 /// After this time without traffic a producer of steps connects anew.
 ///
-/// The library forgets the time-out of a request to a group's coordinator (librdkafka issues 5456 and
-/// 5511): it asks three times within milliseconds who the coordinator is, and then waits for any of its
-/// connections to change. While a call waits, its connections are idle; closing them makes it ask again
+/// The library ignores the time-out of a request to a group's coordinator (librdkafka issues 5456 and
+/// 5511): it queries the coordinator three times within milliseconds, and then waits for a change of any
+/// of its connections. While a call waits, its connections are idle; closing them makes it query again
 /// before the transaction times out.
 fn idle_max(config: &KafkaConfig) -> Duration {
     (config.transaction_timeout / 2).max(Duration::from_secs(1))

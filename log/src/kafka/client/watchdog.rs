@@ -17,7 +17,7 @@ const TICK: Duration = Duration::from_secs(1);
 
 /// Watches the calls of one log.
 #[derive(Debug)]
-pub(super) struct Watchdog {
+pub(crate) struct Watchdog {
     shared: Arc<Shared>,
     ticks: u64,
 }
@@ -44,19 +44,19 @@ struct Call {
 
 /// A call that is watched until this is dropped.
 #[derive(Debug)]
-pub(super) struct Watched<'a> {
+pub(crate) struct Watched<'a> {
     shared: &'a Shared,
     number: u64,
 }
 
 impl Watchdog {
     /// One that lets calls take `limit`.
-    pub(super) fn new(limit: Duration) -> Self {
+    pub(crate) fn new(limit: Duration) -> Self {
         Self { shared: Arc::default(), ticks: limit.as_secs().max(1) }
     }
 
     /// Watches a call.
-    pub(super) fn watch(&self, name: &'static str) -> Watched<'_> {
+    pub(crate) fn watch(&self, name: &'static str) -> Watched<'_> {
         let mut calls = self.shared.calls.lock().unwrap_or_else(PoisonError::into_inner);
         if !calls.started {
             let shared = self.shared.clone();

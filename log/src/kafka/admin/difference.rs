@@ -1,0 +1,210 @@
+//! How topics should be, and how those on the brokers differ from that, pure.
+
+use std::collections::HashMap;
+
+use schemas::{Cleanup, Layout, Topic};
+
+use crate::kafka::client::settings::RECORD_BYTES_MAX;
+
+/// A setting of a topic and its value.
+pub(super) type Setting = (&'static str, String);
+
+const HOUR_MILLIS: u64 = 3_600_000;
+const DAY_MILLIS: u64 = 24 * HOUR_MILLIS;
+/// Batches have a header, and incompressible data grows a little when compressed.
+const BATCH_BYTES_MAX: usize = RECORD_BYTES_MAX + 65_536;
+/// Every restart reads compacted topics as a whole: they are cleaned early and in small pieces.
+const CHANGELOG_SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
+
+/// A topic as the brokers have it.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) partitions: usize,
+    /// How many replicas its least replicated partition has.
+    pub(super) replicas: usize,
+    /// All its settings, defaults included.
+    pub(super) settings: HashMap<String, String>,
+    /// Those that were set for this topic.
+    pub(super) own: HashMap<String, String>,
+}
+
+pub(super) fn wanted(topic: Topic, replication: u16) -> Vec<Setting> {
+    // Two of three brokers must have a record before it counts; one alone could lose it.
+    let in_sync = if replication >= 3 { 2 } else { 1 };
+    let mut settings = vec![
+        // Machines take the append time as time: it must come from the broker, not from the producer.
+        ("message.timestamp.type", "LogAppendTime".to_owned()),
+        ("min.insync.replicas", in_sync.to_string()),
+        ("max.message.bytes", BATCH_BYTES_MAX.to_string()),
+        ("unclean.leader.election.enable", "false".to_owned()),
+    ];
+    match topic.spec().cleanup {
+        Cleanup::Delete { hours } => settings.extend([
+            ("cleanup.policy", "delete".to_owned()),
+            ("retention.ms", (u64::from(hours) * HOUR_MILLIS).to_string()),
+            ("retention.bytes", "-1".to_owned()),
+            ("segment.ms", DAY_MILLIS.to_string()),
+        ]),
+        Cleanup::Compact => settings.extend([
+            ("cleanup.policy", "compact".to_owned()),
+            ("min.cleanable.dirty.ratio", "0.1".to_owned()),
+            ("segment.bytes", CHANGELOG_SEGMENT_BYTES.to_string()),
+            ("segment.ms", DAY_MILLIS.to_string()),
+            // Longer than any restore takes: one that has read a value must meet its tombstone.
+            ("delete.retention.ms", (7 * DAY_MILLIS).to_string()),
+            // Longer than the outcome of a step is read for.
+            ("min.compaction.lag.ms", (10 * 60 * 1000).to_string()),
+        ]),
+    }
+    settings
+}
+
+/// Whether the value of a setting suffices. An operator may keep records longer than is needed; a longer
+/// retention is never shortened.
+pub(super) fn suffices(setting: &str, actual: Option<&str>, wanted: &str) -> bool {
+    let is_retention = matches!(setting, "retention.ms" | "delete.retention.ms");
+    let millis = |text: &str| text.parse::<i64>().ok();
+    actual.is_some_and(|actual| {
+        let is_longer = || match (millis(actual), millis(wanted)) {
+            (Some(actual), Some(wanted)) => actual == -1 || actual > wanted,
+            (None, _) | (_, None) => false,
+        };
+        actual == wanted || is_retention && is_longer()
+    })
+}
+
+/// A way in which a topic on the brokers differs from the configuration. `topic` is its name there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Difference {
+    /// `tidemark topics create` creates it.
+    Missing { topic: String },
+    /// The configuration is wrong, or that of another installation: partition counts never change.
+    Partitions { topic: String, actual: usize, wanted: u32 },
+    /// The least replicated partition has too few replicas. Kafka's own tools add some.
+    Replication { topic: String, actual: usize, wanted: u16 },
+    /// `tidemark topics create` corrects it.
+    Setting { topic: String, setting: &'static str, actual: Option<String>, wanted: String },
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Missing { topic } => write!(f, "{topic} is missing"),
+            Self::Partitions { topic, actual, wanted } => {
+                write!(f, "{topic} has {actual} partitions instead of {wanted}")
+            }
+            Self::Replication { topic, actual, wanted } => {
+                write!(f, "{topic} has {actual} replicas instead of {wanted}")
+            }
+            Self::Setting { topic, setting, actual, wanted } => {
+                let actual = actual.as_deref().unwrap_or("not set");
+                write!(f, "{setting} of {topic} is {actual} instead of {wanted}")
+            }
+        }
+    }
+}
+
+/// The settings that are to be corrected.
+pub(super) fn corrections(topic: Topic, replication: u16, found: &Found) -> Vec<Setting> {
+    let is_wrong = |(key, value): &Setting| {
+        !suffices(key, found.settings.get(*key).map(String::as_str), value)
+    };
+    wanted(topic, replication).into_iter().filter(is_wrong).collect()
+}
+
+/// The differences of the topic that is called `name` on the brokers.
+pub(super) fn differences(
+    topic: Topic,
+    name: &str,
+    layout: &Layout,
+    replication: u16,
+    found: Option<&Found>,
+) -> Vec<Difference> {
+    let name = || name.to_owned();
+    let Some(found) = found else { return vec![Difference::Missing { topic: name() }] };
+    let mut differences = Vec::new();
+    let (actual, wanted) = (found.partitions, topic.partitions(layout));
+    if u32::try_from(actual).ok() != Some(wanted) {
+        differences.push(Difference::Partitions { topic: name(), actual, wanted });
+    }
+    let (actual, wanted) = (found.replicas, replication);
+    if actual < usize::from(wanted) {
+        differences.push(Difference::Replication { topic: name(), actual, wanted });
+    }
+    differences.extend(corrections(topic, replication, found).into_iter().map(
+        |(setting, wanted)| {
+            let actual = found.settings.get(setting).cloned();
+            Difference::Setting { topic: name(), setting, actual, wanted }
+        },
+    ));
+    differences
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
+
+    fn as_wanted(topic: Topic) -> Found {
+        let settings = wanted(topic, 3).into_iter().map(|(key, value)| (key.to_owned(), value));
+        let partitions = topic.partitions(&LAYOUT) as usize;
+        Found { partitions, replicas: 3, settings: settings.collect(), own: HashMap::new() }
+    }
+
+    fn lines(topic: Topic, found: Option<&Found>) -> Vec<String> {
+        let differences = differences(topic, topic.name(), &LAYOUT, 3, found);
+        differences.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_topic_as_wanted_has_no_difference() {
+        for topic in Topic::ALL {
+            assert_eq!(lines(topic, Some(&as_wanted(topic))), Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn every_difference_has_its_line() {
+        assert_eq!(lines(Topic::Orders, None), ["orders is missing"]);
+        let mut found = as_wanted(Topic::Orders);
+        found.partitions = 3;
+        found.replicas = 1;
+        found.settings.insert("cleanup.policy".into(), "compact".into());
+        found.settings.remove("retention.ms");
+        assert_eq!(
+            lines(Topic::Orders, Some(&found)),
+            [
+                "orders has 3 partitions instead of 4",
+                "orders has 1 replicas instead of 3",
+                "cleanup.policy of orders is compact instead of delete",
+                "retention.ms of orders is not set instead of 7862400000",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_longer_retention_is_never_shortened() {
+        let year = "31536000000";
+        for (topic, setting) in
+            [(Topic::Orders, "retention.ms"), (Topic::OrdersChangelog, "delete.retention.ms")]
+        {
+            for (actual, suffices) in [(year, true), ("-1", true), ("3600000", false), ("?", false)]
+            {
+                let mut found = as_wanted(topic);
+                found.settings.insert(setting.into(), actual.into());
+                assert_eq!(lines(topic, Some(&found)).is_empty(), suffices, "{setting} {actual}");
+            }
+        }
+        assert!(!suffices("segment.ms", Some(year), "86400000"));
+    }
+
+    #[test]
+    fn fewer_than_three_brokers_cannot_wait_for_two() {
+        let in_sync = |replication| {
+            let settings = wanted(Topic::Orders, replication);
+            settings.into_iter().find(|(key, _)| *key == "min.insync.replicas").unwrap().1
+        };
+        assert_eq!([in_sync(1), in_sync(2), in_sync(3), in_sync(5)], ["1", "1", "2", "2"]);
+    }
+}

@@ -1,0 +1,54 @@
+//! Clients of librdkafka: their settings, what they report, and what their errors mean.
+
+pub(super) mod context;
+pub(super) mod fault;
+pub(super) mod name;
+pub(super) mod record;
+pub(super) mod settings;
+pub(super) mod watchdog;
+
+use rdkafka::config::{ClientConfig, FromClientConfigAndContext};
+use rdkafka::consumer::BaseConsumer;
+use rdkafka::{ClientContext, error::KafkaError};
+
+use self::context::PlainContext;
+use crate::{Cause, Error};
+
+/// A client that reads or queries.
+pub(super) type PlainConsumer = BaseConsumer<PlainContext>;
+
+/// # Errors
+/// [`Error::Fatal`]: the configuration cannot be used.
+pub(super) fn open<C: ClientContext, T: FromClientConfigAndContext<C>>(
+    settings: &ClientConfig,
+    context: C,
+) -> Result<T, Error> {
+    T::from_config_and_context(settings, context).map_err(refused)
+}
+
+fn refused(error: KafkaError) -> Error {
+    Error::Fatal(match &error {
+        // The text of the error has the value of the setting, which may be a password.
+        KafkaError::ClientConfig(_, what, key, _) => {
+            format!("Kafka's client refuses {key}: {what}").into()
+        }
+        other => Cause::new(format!("Kafka's client cannot be created: {other}"), error),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_setting_does_not_show_its_value() {
+        let error = KafkaError::ClientConfig(
+            rdkafka::types::RDKafkaConfRes::RD_KAFKA_CONF_INVALID,
+            "is not valid".into(),
+            "sasl.password".into(),
+            "hunter2".into(),
+        );
+        let shown = format!("{:?}", refused(error));
+        assert!(shown.contains("sasl.password") && !shown.contains("hunter2"), "{shown}");
+    }
+}

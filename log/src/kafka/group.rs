@@ -1,0 +1,7 @@
+//! A member of a group: what it is assigned, how far the group and the member have read, and its steps.
+
+mod assignment;
+mod cursor;
+mod member;
+mod position;
+pub(super) mod worker;

@@ -1,0 +1,209 @@
+//! A consumer as a member of a group.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerGroupMetadata};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
+use rdkafka::{Offset as KafkaOffset, TopicPartitionList};
+
+use super::position::{GroupPosition, Positions};
+use crate::kafka::client::context::{MemberContext, Notice};
+use crate::kafka::client::{fault, open, record, settings};
+use crate::kafka::shared::Shared;
+use crate::{Cause, Error, Offset, Record, TopicPartition, WorkerSpec};
+
+const POSITIONS_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long leaving may take: the partitions are given back, then the group is left.
+const LEAVE_TIMEOUT: Duration = Duration::from_millis(150);
+const LEAVE_POLL_TIMEOUT: Duration = Duration::from_millis(10);
+
+pub(super) enum Polled {
+    Record(Record),
+    /// A message of a topic that this installation does not have, or an error that the library recovers
+    /// from.
+    Ignored,
+    /// The position to read from is not in the log.
+    OutOfRange,
+    /// The group has another member id under this member's name.
+    Fenced,
+    Failed(Error),
+    /// There is nothing more now.
+    Nothing,
+}
+
+/// A member. Leaves its group when dropped.
+pub(super) struct Member {
+    consumer: BaseConsumer<MemberContext>,
+    shared: Arc<Shared>,
+}
+
+impl Member {
+    /// Joins the group of a worker as `instance`.
+    ///
+    /// # Errors
+    /// [`Error::Fatal`] if the configuration cannot be used.
+    pub(super) fn join(
+        shared: &Arc<Shared>,
+        spec: &WorkerSpec,
+        instance: &str,
+    ) -> Result<Self, Error> {
+        let group = format!("{}{}", shared.config.prefix, spec.group);
+        let settings = settings::member(&shared.config, &group, instance);
+        let context = MemberContext::new(shared.names.clone(), spec.group);
+        let consumer: BaseConsumer<_> = open(&settings, context)?;
+        let mut topics = Vec::new();
+        for topic in &spec.topics {
+            topics.push(shared.names.topic(*topic)?.full.as_str());
+        }
+        consumer.subscribe(&topics).map_err(Error::fatal)?;
+        Ok(Self { consumer, shared: shared.clone() })
+    }
+
+    pub(super) fn poll(&self, timeout: Duration) -> Polled {
+        match self.consumer.poll(timeout) {
+            None => Polled::Nothing,
+            Some(Ok(message)) => record::of_message(&self.shared.names, &message)
+                .map_or(Polled::Ignored, Polled::Record),
+            Some(Err(error)) => self.failed(error),
+        }
+    }
+
+    fn failed(&self, error: KafkaError) -> Polled {
+        if self.is_fenced() {
+            return Polled::Fenced;
+        }
+        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::AutoOffsetReset) {
+            return Polled::OutOfRange;
+        }
+        tracing::debug!(%error, "a member of a group got an error");
+        match fault::of_poll(error) {
+            Some(Error::Transient(cause)) => Polled::Failed(self.transient(cause)),
+            Some(error) => Polled::Failed(error),
+            None => Polled::Ignored,
+        }
+    }
+
+    fn transient(&self, error: impl Into<Cause>) -> Error {
+        Error::Transient(self.consumer.context().last.explain(error))
+    }
+
+    pub(super) fn take_notice(&self) -> Option<Notice> {
+        self.consumer.context().take_notice()
+    }
+
+    pub(super) fn has_notice(&self) -> bool {
+        self.consumer.context().has_notice()
+    }
+
+    /// Whether the group has another member id under this member's name: another instance joined, or the
+    /// group's broker was restarted and lost the newest member id.
+    pub(super) fn is_fenced(&self) -> bool {
+        let fatal = self.consumer.client().fatal_error();
+        fatal.is_some_and(|(code, _)| code == RDKafkaErrorCode::FencedInstanceId)
+    }
+
+    /// Whether the group evicted this member.
+    pub(super) fn is_lost(&self) -> bool {
+        self.consumer.assignment_lost()
+    }
+
+    /// Member id and generation, which the broker checks with every step.
+    pub(super) fn identity(&self) -> Option<ConsumerGroupMetadata> {
+        self.consumer.group_metadata()
+    }
+
+    /// The group's positions; none while a transaction with offsets of these partitions is pending.
+    ///
+    /// # Errors
+    /// [`Error::Transient`] if the group's broker cannot be reached.
+    pub(super) fn positions(&self, of: &[TopicPartition]) -> Result<Option<Positions>, Error> {
+        let list = self.shared.names.list(of.iter().map(|of| (*of, KafkaOffset::Invalid)))?;
+        let answer = self.consumer.committed_offsets(list, POSITIONS_TIMEOUT);
+        let unstable = |error: &KafkaError| {
+            error.rdkafka_error_code() == Some(RDKafkaErrorCode::UnstableOffsetCommit)
+        };
+        let list = match answer {
+            Ok(list) => list,
+            Err(error) if unstable(&error) => return Ok(None),
+            Err(error) => return Err(self.transient(error)),
+        };
+        let mut positions = Positions::new();
+        for element in list.elements() {
+            match element.error() {
+                Ok(()) => {}
+                Err(error) if unstable(&error) => return Ok(None),
+                Err(error) => return Err(self.transient(error)),
+            }
+            let Some(of) = self.shared.names.parse(element.topic(), element.partition()) else {
+                continue;
+            };
+            let position = match element.offset() {
+                KafkaOffset::Offset(offset) => {
+                    let text = element.metadata().to_owned();
+                    Some(GroupPosition { offset: Offset(offset), text })
+                }
+                _ => None,
+            };
+            positions.insert(of, position);
+        }
+        Ok(Some(positions))
+    }
+
+    /// Assigns these positions to the consumer, which reads nothing until [`Member::resume`].
+    ///
+    /// # Errors
+    /// [`Error::Transient`] if the library refuses.
+    pub(super) fn assign_paused(
+        &self,
+        at: Vec<(TopicPartition, KafkaOffset)>,
+    ) -> Result<(), Error> {
+        let list = self.shared.names.list(at)?;
+        let assigned = self.consumer.assign(&list).and_then(|()| self.consumer.pause(&list));
+        assigned.map_err(|error| self.transient(error))
+    }
+
+    pub(super) fn pause(&self, of: &[TopicPartition]) {
+        self.switch(of, "paused", |list| self.consumer.pause(list));
+    }
+
+    pub(super) fn resume(&self, of: &[TopicPartition]) {
+        self.switch(of, "resumed", |list| self.consumer.resume(list));
+    }
+
+    fn switch(
+        &self,
+        of: &[TopicPartition],
+        what: &str,
+        call: impl Fn(&TopicPartitionList) -> KafkaResult<()>,
+    ) {
+        if of.is_empty() {
+            return;
+        }
+        let Ok(list) = self.shared.names.list(of.iter().map(|of| (*of, KafkaOffset::Invalid)))
+        else {
+            return;
+        };
+        // It fails for partitions that were just revoked, and then there is nothing to do.
+        if let Err(error) = call(&list) {
+            tracing::debug!(%error, "partitions could not be {what}");
+        }
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.consumer.context().leave();
+        if self.consumer.client().fatal_error().is_none() {
+            self.consumer.unsubscribe();
+            let started = Instant::now();
+            while started.elapsed() < LEAVE_TIMEOUT {
+                // Records do not matter any more; the call serves the callbacks of the group.
+                drop(self.consumer.poll(LEAVE_POLL_TIMEOUT));
+            }
+        }
+        if let Err(error) = self.consumer.unassign() {
+            tracing::debug!(%error, "cannot give partitions back");
+        }
+    }
+}

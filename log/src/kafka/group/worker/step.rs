@@ -1,0 +1,211 @@
+//! A step of a worker, and what becomes of the worker if it fails.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::{Duration, Instant};
+
+use rdkafka::{Offset as KafkaOffset, TopicPartitionList};
+use schemas::{Cleanup, Partition};
+
+use super::{KafkaWorker, Membership, Ownership};
+use crate::kafka::client::name::number;
+use crate::kafka::group::member::Member;
+use crate::kafka::group::position::GroupPosition;
+use crate::kafka::step::outcome::{Outcome, StepFailure};
+use crate::kafka::step::producer::{Offsets, StepProducer};
+use crate::{Cause, Error, NewRecord, Step, StepError, TopicPartition};
+
+const OUTCOME_RETRY_DELAY: Duration = Duration::from_millis(200);
+
+/// The group's positions after a step.
+type NewPositions = BTreeMap<TopicPartition, GroupPosition>;
+
+/// The partitions of the changelogs that records are for.
+fn changelogs(records: &[NewRecord]) -> impl Iterator<Item = Partition> {
+    let is_state = |record: &&NewRecord| record.to.topic.spec().cleanup == Cleanup::Compact;
+    records.iter().filter(is_state).map(|record| record.to.partition)
+}
+
+impl KafkaWorker {
+    pub(super) fn make(&mut self, step: Step) -> Result<(), StepError> {
+        let is_begun = self.producer.is_begun();
+        if step.is_empty() && !is_begun {
+            return Ok(());
+        }
+        step.check_metadata()?;
+        self.check_ownership()?;
+        if step.offsets.iter().any(|(of, _)| !self.cursors.has(*of)) {
+            return Err(self.leave(format!("{} does not own the partitions", self.spec.member)));
+        }
+        let positions = self.positions_after(&step);
+        if positions.is_empty() {
+            return Err(self.abort(format!("{} owns no partition", self.spec.member)));
+        }
+        match self.shared.verify(step.records.iter().map(|record| record.to)) {
+            Ok(()) => {}
+            Err(Error::Fatal(cause)) => return Err(StepError::Fatal(cause)),
+            Err(Error::Transient(cause) | Error::Fenced(cause)) => return Err(self.abort(cause)),
+        }
+        if let Err(error) = self.producer.renew() {
+            return Err(self.abort(error.to_string()));
+        }
+        if is_begun && !self.producer.is_begun() {
+            return Err(self.abort("the producer of the step's first records was replaced"));
+        }
+        let Err(StepFailure { outcome, cause, .. }) = self.run(&step, &positions) else {
+            self.adopt(positions);
+            return Ok(());
+        };
+        match outcome {
+            Outcome::Aborted => Err(self.abort(cause)),
+            Outcome::MembershipLost | Outcome::ProducerFenced => Err(self.leave(cause)),
+            Outcome::Rejected => Err(StepError::Fatal(cause)),
+            Outcome::Unknown => self.resolve_unknown_outcome(positions, cause),
+        }
+    }
+
+    /// Begins the next step with these records, unless something is to be reported before.
+    pub(super) fn begin_with(&mut self, records: &mut Vec<NewRecord>) {
+        let Some(member) = self.membership.owner() else { return };
+        if member.has_notice() || member.is_fenced() || member.is_lost() {
+            return;
+        }
+        if self.shared.verify(records.iter().map(|record| record.to)).is_err() {
+            return;
+        }
+        let Some(producer) = self.producer.get_mut().filter(|p| p.is_usable()) else { return };
+        self.ahead.extend(changelogs(records));
+        producer.write_ahead(records);
+        records.clear();
+    }
+
+    /// Aborts what was written ahead and has no commit.
+    pub(super) fn abort_begun(&mut self) {
+        self.producer.abort_begun();
+        self.ahead.clear();
+    }
+
+    fn check_ownership(&mut self) -> Result<(), StepError> {
+        let member = self.membership.member();
+        if member.is_some_and(Member::is_fenced) {
+            return Err(self.leave("the group fenced the member"));
+        }
+        if member.is_some_and(Member::is_lost) {
+            self.cursors.clear();
+            self.events.clear();
+            self.membership.set_ownership(Ownership::Pending);
+            let text = format!("{} did not poll in time", self.spec.member);
+            return Err(StepError::Fenced(text.into()));
+        }
+        if self.membership.owner().is_some_and(|member| !member.has_notice()) {
+            return Ok(());
+        }
+        if self.cursors.partitions().is_empty() {
+            let text = format!("{} owns no partition", self.spec.member);
+            return Err(StepError::Fenced(text.into()));
+        }
+        Err(self.abort("the group is rebalancing"))
+    }
+
+    /// The group's positions after a step. Besides what was read, this has a partition for every
+    /// changelog that the step writes, or any at all: by it the broker checks that the worker is still
+    /// the owner, the next owner waits for the step, and both can see later whether it was committed.
+    fn positions_after(&mut self, step: &Step) -> NewPositions {
+        let mark = self.marks.next();
+        let read = step.offsets.iter();
+        let mut positions: NewPositions =
+            read.map(|(of, committed)| (*of, GroupPosition::new(committed, &mark))).collect();
+        let marked =
+            |of: TopicPartition| (of, GroupPosition::marked(self.cursors.position(of), &mark));
+        let mut covered: HashSet<Partition> = positions.keys().map(|of| of.partition).collect();
+        for partition in self.ahead.iter().copied().chain(changelogs(&step.records)) {
+            if !covered.insert(partition) {
+                continue;
+            }
+            let inputs = self.spec.topics.iter();
+            let mut inputs = inputs.map(|topic| TopicPartition { topic: *topic, partition });
+            positions.extend(inputs.find(|of| self.cursors.has(*of)).map(marked));
+        }
+        if positions.is_empty() {
+            positions.extend(self.cursors.partitions().first().copied().map(marked));
+        }
+        positions
+    }
+
+    fn run(&mut self, step: &Step, positions: &NewPositions) -> Result<(), StepFailure> {
+        // Asked for now: it has the generation of the group.
+        let identity = self.membership.member().and_then(Member::identity);
+        let identity = identity.ok_or_else(|| StepFailure::aborted("not a member of the group"))?;
+        let mut list = TopicPartitionList::with_capacity(positions.len());
+        for (of, position) in positions {
+            let name = self.shared.names.partition(*of);
+            let name = name.map_err(|error| StepFailure::aborted(error.to_string()))?;
+            let mut element = list.add_partition(&name.full, number(of.partition));
+            let offset = KafkaOffset::Offset(position.offset.0);
+            element.set_offset(offset).map_err(StepFailure::aborted)?;
+            element.set_metadata(&position.text);
+        }
+        let producer = self.producer.get_mut();
+        let producer: &mut StepProducer =
+            producer.ok_or_else(|| StepFailure::aborted("there is no producer"))?;
+        producer.run(&step.records, Some(&Offsets { list: &list, member: &identity }))
+    }
+
+    /// The step was committed.
+    fn adopt(&mut self, positions: NewPositions) {
+        for (of, position) in positions {
+            self.cursors.set_position(of, position);
+        }
+    }
+
+    /// The step was not committed: everything is read again from the group's positions.
+    fn abort(&mut self, cause: impl Into<Cause>) -> StepError {
+        self.cursors.rewind();
+        self.assign_paused();
+        StepError::Aborted(cause.into())
+    }
+
+    /// Everything is lost. The next poll joins again, unless another instance has the name.
+    fn leave(&mut self, cause: impl Into<Cause>) -> StepError {
+        self.abort_begun();
+        self.membership = Membership::Outside;
+        self.producer.close();
+        self.cursors.clear();
+        self.events.clear();
+        StepError::Fenced(cause.into())
+    }
+
+    /// Reads by its mark whether a step was committed, after a new producer has ended its transaction.
+    fn resolve_unknown_outcome(
+        &mut self,
+        positions: NewPositions,
+        cause: Cause,
+    ) -> Result<(), StepError> {
+        let Some(sample) = positions.keys().next().copied() else { return Err(self.abort(cause)) };
+        tracing::warn!(
+            %cause,
+            kafka.group = self.spec.group,
+            "the outcome of a step is unknown; reading it from the group's offsets"
+        );
+        let started = Instant::now();
+        while started.elapsed() < self.shared.config.session_timeout {
+            let found = self.producer.renew().and_then(|()| match self.membership.member() {
+                Some(member) => member.positions(&[sample]),
+                None => Ok(None),
+            });
+            match found {
+                Ok(Some(mut found)) => {
+                    if found.remove(&sample).flatten().as_ref() == positions.get(&sample) {
+                        self.adopt(positions);
+                        return Ok(());
+                    }
+                    return Err(self.abort(cause));
+                }
+                Ok(None) => {}
+                Err(error) => tracing::debug!(%error, "cannot read the outcome of a step yet"),
+            }
+            std::thread::park_timeout(OUTCOME_RETRY_DELAY);
+        }
+        // A worker that restores from the log has the outcome, whichever it is.
+        Err(self.leave(cause))
+    }
+}

@@ -1,0 +1,155 @@
+//! Readers of single partitions, from a position to the end.
+
+use std::ops::{ControlFlow, Range};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rdkafka::consumer::Consumer;
+use rdkafka::error::KafkaError;
+use rdkafka::{Message, Offset as KafkaOffset};
+
+use crate::kafka::client::context::PlainContext;
+use crate::kafka::client::settings::{self, Appetite};
+use crate::kafka::client::{PlainConsumer, fault, open, record};
+use crate::kafka::shared::Shared;
+use crate::{Cause, Error, Offset, Record, TopicPartition};
+
+const POLL_TIMEOUT: Duration = Duration::from_millis(50);
+const RECORDS_BETWEEN_ALIVE: u64 = 1000;
+/// How long a partition may deliver nothing before its end.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
+const IDLE_READERS_MAX: usize = 4;
+
+/// Takes a record, and returns whether to continue.
+pub(crate) type Take<'a> = dyn FnMut(Record) -> ControlFlow<()> + 'a;
+
+/// Readers for pages, kept because creating one takes longer than reading a page.
+#[derive(Default)]
+pub(crate) struct Readers {
+    idle: Mutex<Vec<Reader>>,
+}
+
+impl Readers {
+    /// As [`Reader::scan`].
+    pub(crate) fn scan(
+        &self,
+        shared: &Shared,
+        of: TopicPartition,
+        range: Range<Offset>,
+        take: &mut Take<'_>,
+    ) -> Result<(), Error> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let reader = idle.map_or_else(|| Reader::new(shared, Appetite::Page), Ok)?;
+        let range = (KafkaOffset::Offset(range.start.0), range.end);
+        reader.scan(shared, of, range, take, &mut || {})?;
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < IDLE_READERS_MAX {
+            idle.push(reader);
+        }
+        Ok(())
+    }
+}
+
+pub(crate) struct Reader {
+    consumer: PlainConsumer,
+}
+
+impl Reader {
+    pub(crate) fn new(shared: &Shared, appetite: Appetite) -> Result<Self, Error> {
+        let settings = settings::reader(&shared.config, appetite);
+        Ok(Self { consumer: open(&settings, PlainContext::default())? })
+    }
+
+    /// Passes every committed record from a position on to `take`, at least to the end that the caller
+    /// knows to be stable, unless `take` stops. `alive` is called periodically.
+    ///
+    /// To reach the end that the broker reports is not enough: a broker that has just become the leader
+    /// may report an older end for a moment. So the position counts, or, since gaps may come before the
+    /// end, that it does not advance any more after the leader has reported the end.
+    ///
+    /// # Errors
+    /// [`Error::Transient`] if the broker cannot be reached.
+    pub(crate) fn scan(
+        &self,
+        shared: &Shared,
+        of: TopicPartition,
+        (mut from, end): (KafkaOffset, Offset),
+        take: &mut Take<'_>,
+        alive: &mut dyn FnMut(),
+    ) -> Result<(), Error> {
+        let mut confirmed = false;
+        loop {
+            let list = shared.names.list([(of, from)])?;
+            self.consumer.assign(&list).map_err(|error| self.transient(error))?;
+            let followed = self.follow(shared, of, take, alive);
+            let reached = self.position();
+            self.consumer.unassign().map_err(|error| self.transient(error))?;
+            if followed?.is_break() || reached.is_some_and(|position| position >= end) {
+                return Ok(());
+            }
+            let position = reached.map_or(from, |position| KafkaOffset::Offset(position.0));
+            if confirmed && position == from {
+                return Ok(());
+            }
+            if shared.query.bounds(of)?.end < end {
+                return Err(Error::transient(format!("{of} ends before {end} for now")));
+            }
+            (from, confirmed) = (position, true);
+        }
+    }
+
+    /// The next offset to read, once anything was read.
+    fn position(&self) -> Option<Offset> {
+        let positions = self.consumer.position().ok()?;
+        positions.elements().first().and_then(|position| match position.offset() {
+            KafkaOffset::Offset(next) => Some(Offset(next)),
+            _ => None,
+        })
+    }
+
+    fn follow(
+        &self,
+        shared: &Shared,
+        of: TopicPartition,
+        take: &mut Take<'_>,
+        alive: &mut dyn FnMut(),
+    ) -> Result<ControlFlow<()>, Error> {
+        let mut silent_since: Option<Instant> = None;
+        let mut count: u64 = 0;
+        loop {
+            match self.consumer.poll(POLL_TIMEOUT) {
+                Some(Ok(message)) => {
+                    silent_since = None;
+                    debug_assert!(message.offset() >= 0);
+                    let record = record::of_message(&shared.names, &message);
+                    let Some(record) = record.filter(|record| record.from == of) else {
+                        continue;
+                    };
+                    if take(record).is_break() {
+                        return Ok(ControlFlow::Break(()));
+                    }
+                    count += 1;
+                    if count.is_multiple_of(RECORDS_BETWEEN_ALIVE) {
+                        alive();
+                    }
+                    continue;
+                }
+                Some(Err(KafkaError::PartitionEOF(_))) => return Ok(ControlFlow::Continue(())),
+                Some(Err(error)) => {
+                    tracing::debug!(%error, "a reader of {of} got an error");
+                    if let Some(error @ Error::Fatal(_)) = fault::of_poll(error) {
+                        return Err(error);
+                    }
+                }
+                None => alive(),
+            }
+            if silent_since.get_or_insert_with(Instant::now).elapsed() > SILENCE_TIMEOUT {
+                return Err(self.transient(format!("{of} delivers no records")));
+            }
+        }
+    }
+
+    fn transient(&self, error: impl Into<Cause>) -> Error {
+        Error::Transient(self.consumer.context().last.explain(error))
+    }
+}

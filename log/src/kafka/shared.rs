@@ -1,0 +1,84 @@
+//! What the handles, workers, writers and tails of one log share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use schemas::Layout;
+
+use super::client::name::Names;
+use super::client::watchdog::Watchdog;
+use super::read::query::Query;
+use crate::config::KafkaConfig;
+use crate::{Error, TopicPartition};
+
+/// How much longer than twice the time-out of a transaction one of its calls may take before the process
+/// aborts.
+const STUCK_MARGIN: Duration = Duration::from_secs(30);
+
+pub(super) struct Shared {
+    pub(super) config: KafkaConfig,
+    pub(super) layout: Layout,
+    pub(super) names: Arc<Names>,
+    pub(super) query: Query,
+    pub(super) watchdog: Watchdog,
+    fail_next: AtomicBool,
+}
+
+impl Shared {
+    pub(super) fn new(config: &KafkaConfig, layout: Layout) -> Result<Self, Error> {
+        let names = Arc::new(Names::new(&config.prefix, &layout));
+        let limit = config.transaction_timeout.saturating_mul(2).saturating_add(STUCK_MARGIN);
+        Ok(Self {
+            config: config.clone(),
+            layout,
+            query: Query::new(config, names.clone())?,
+            names,
+            watchdog: Watchdog::new(limit),
+            fail_next: AtomicBool::new(false),
+        })
+    }
+
+    /// Makes the next step, or append, fail.
+    pub(super) fn fail_next(&self) {
+        self.fail_next.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether this step was to fail.
+    pub(super) fn take_failure(&self) -> bool {
+        self.fail_next.swap(false, Ordering::SeqCst)
+    }
+
+    /// Checks that these partitions exist, and that their topics on the broker have the partition counts
+    /// of the layout. The broker is asked once a topic.
+    pub(super) fn verify(&self, of: impl IntoIterator<Item = TopicPartition>) -> Result<(), Error> {
+        for of in of {
+            if !self.names.partition(of)?.is_verified() {
+                self.query.verify(of.topic)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use rdkafka::mocking::MockCluster;
+    use rdkafka::producer::DefaultProducerContext;
+
+    use super::*;
+    use crate::config::KafkaSecurity;
+
+    /// A log on librdkafka's mock cluster.
+    pub(crate) fn on_mock(cluster: &MockCluster<'_, DefaultProducerContext>) -> Arc<Shared> {
+        let config = KafkaConfig {
+            brokers: cluster.bootstrap_servers(),
+            prefix: String::new(),
+            replication: 1,
+            session_timeout: Duration::from_secs(10),
+            transaction_timeout: Duration::from_secs(8),
+            security: KafkaSecurity::default(),
+        };
+        Arc::new(Shared::new(&config, Layout { lanes: 1, orders: 1, webhooks: 1 }).unwrap())
+    }
+}

@@ -1,0 +1,6 @@
+//! One atomic step: its producer, what its failure means, and the points that it passes.
+
+pub(super) mod named;
+pub(super) mod observer;
+pub(super) mod outcome;
+pub(super) mod producer;

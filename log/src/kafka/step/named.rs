@@ -1,0 +1,76 @@
+//! The producer of a name: a new one replaces it after any step whose end is uncertain.
+
+use std::sync::Arc;
+
+use super::observer::StepObserver;
+use super::producer::StepProducer;
+use crate::Error;
+use crate::kafka::client::settings::Reports;
+use crate::kafka::shared::Shared;
+
+pub(crate) struct NamedProducer {
+    shared: Arc<Shared>,
+    observer: Option<Arc<dyn StepObserver>>,
+    /// The transactional id.
+    name: String,
+    reports: Reports,
+    current: Option<StepProducer>,
+}
+
+impl NamedProducer {
+    /// Opens none yet.
+    pub(crate) const fn new(
+        shared: Arc<Shared>,
+        observer: Option<Arc<dyn StepObserver>>,
+        name: String,
+        reports: Reports,
+    ) -> Self {
+        Self { shared, observer, name, reports, current: None }
+    }
+
+    pub(crate) fn get_mut(&mut self) -> Option<&mut StepProducer> {
+        self.current.as_mut()
+    }
+
+    pub(crate) fn is_usable(&self) -> bool {
+        self.current.as_ref().is_some_and(StepProducer::is_usable)
+    }
+
+    pub(crate) fn is_begun(&self) -> bool {
+        self.current.as_ref().is_some_and(StepProducer::is_begun)
+    }
+
+    /// Serves the callbacks of the client library.
+    pub(crate) fn serve_callbacks(&self) {
+        if let Some(producer) = &self.current {
+            producer.serve_callbacks();
+        }
+    }
+
+    /// Aborts what was written ahead and has no commit.
+    pub(crate) fn abort_begun(&mut self) {
+        if let Some(producer) = &mut self.current {
+            producer.abort_begun();
+        }
+    }
+
+    pub(crate) fn close(&mut self) {
+        self.current = None;
+    }
+
+    /// Opens a producer unless there is a usable one. Its start fences earlier producers of the name, and
+    /// completes or aborts their transaction.
+    ///
+    /// # Errors
+    /// [`Error::Transient`] if the broker cannot be reached, or another producer of the name was opened
+    /// meanwhile: which of the two may continue is decided by group and claim.
+    pub(crate) fn renew(&mut self) -> Result<(), Error> {
+        if !self.is_usable() {
+            self.close();
+            let observer = self.observer.clone();
+            let opened = StepProducer::open(&self.shared, observer, &self.name, self.reports);
+            self.current = Some(opened?);
+        }
+        Ok(())
+    }
+}

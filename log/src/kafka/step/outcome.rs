@@ -1,0 +1,177 @@
+//! Why a step was not committed, and what that means for its owner and for its producer.
+
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+
+use crate::Cause;
+
+/// A step that is not known to be committed.
+#[derive(Debug)]
+pub(crate) struct StepFailure {
+    pub(crate) outcome: Outcome,
+    /// Whether the producer can make another step, once this one is aborted.
+    pub(crate) producer_usable: bool,
+    pub(crate) cause: Cause,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Nothing was committed.
+    Aborted,
+    /// Nothing was committed: the group does not accept the member any more.
+    MembershipLost,
+    /// Nothing was committed: another producer has the transactional id, or the broker timed this one's
+    /// transaction out.
+    ProducerFenced,
+    /// Nothing was committed, and this step never can be: a record is too large.
+    Rejected,
+    /// The broker was asked to commit, and its answer is not known.
+    Unknown,
+}
+
+impl Outcome {
+    /// The value of the metric's label.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Aborted | Self::MembershipLost | Self::Rejected => "aborted",
+            Self::ProducerFenced => "fenced",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// What the client library says of an error.
+#[derive(Debug, Clone, Copy, Default)]
+struct Flags {
+    fatal: bool,
+    requires_abort: bool,
+    retriable: bool,
+}
+
+impl Flags {
+    fn of(error: &KafkaError) -> Self {
+        match error {
+            KafkaError::Transaction(error) => Self {
+                fatal: error.is_fatal(),
+                requires_abort: error.txn_requires_abort(),
+                retriable: error.is_retriable(),
+            },
+            // The binding's own wait before a commit timed out; the library was not called yet.
+            KafkaError::Flush(_) => Self { retriable: true, ..Self::default() },
+            _ => Self::default(),
+        }
+    }
+
+    /// Whether the same call is to be made again.
+    const fn is_retriable(self) -> bool {
+        self.retriable && !self.fatal && !self.requires_abort
+    }
+
+    const fn outcome(self) -> (Outcome, bool) {
+        match self {
+            Self { fatal: true, .. } => (Outcome::ProducerFenced, false),
+            Self { requires_abort: true, .. } => (Outcome::Aborted, true),
+            // Nothing is certain about the transaction: the next producer's start aborts it.
+            Self { fatal: false, requires_abort: false, .. } => (Outcome::Aborted, false),
+        }
+    }
+}
+
+/// Whether a failed call of a transaction is to be made again.
+pub(crate) fn is_retriable(error: &KafkaError) -> bool {
+    Flags::of(error).is_retriable()
+}
+
+impl StepFailure {
+    pub(crate) fn aborted(cause: impl Into<Cause>) -> Self {
+        Self { outcome: Outcome::Aborted, producer_usable: true, cause: cause.into() }
+    }
+
+    pub(crate) fn rejected(cause: impl Into<Cause>) -> Self {
+        Self { outcome: Outcome::Rejected, ..Self::aborted(cause) }
+    }
+
+    /// Only a new producer can abort the step.
+    pub(crate) fn stuck(cause: impl Into<Cause>) -> Self {
+        Self { producer_usable: false, ..Self::aborted(cause) }
+    }
+
+    /// A call of the transaction failed, and is not to be made again.
+    pub(crate) fn of_call(error: &KafkaError, cause: Cause) -> Self {
+        let (outcome, producer_usable) = Flags::of(error).outcome();
+        let is_lost = outcome == Outcome::Aborted && producer_usable && loses_membership(error);
+        let outcome = if is_lost { Outcome::MembershipLost } else { outcome };
+        Self { outcome, producer_usable, cause }
+    }
+
+    /// What the failure means once the broker may have been asked to commit: it may have done so, also
+    /// where the library would abort now (it says so of any answer that it does not know).
+    pub(crate) fn once_asked_to_commit(self) -> Self {
+        match self.outcome {
+            Outcome::ProducerFenced => self,
+            Outcome::Aborted | Outcome::MembershipLost | Outcome::Rejected | Outcome::Unknown => {
+                Self { outcome: Outcome::Unknown, producer_usable: false, ..self }
+            }
+        }
+    }
+}
+
+/// Whether the group refused the step because its member is not, or not any more, a member.
+fn loses_membership(error: &KafkaError) -> bool {
+    matches!(
+        error.rdkafka_error_code(),
+        Some(Code::FencedInstanceId | Code::UnknownMemberId | Code::IllegalGeneration)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_combination_of_flags_has_its_outcome() {
+        let cases = [
+            // fatal, abort, retriable
+            ((false, false, false), (Outcome::Aborted, false), false),
+            ((false, false, true), (Outcome::Aborted, false), true),
+            ((false, true, false), (Outcome::Aborted, true), false),
+            ((false, true, true), (Outcome::Aborted, true), false),
+            ((true, false, false), (Outcome::ProducerFenced, false), false),
+            ((true, false, true), (Outcome::ProducerFenced, false), false),
+            ((true, true, false), (Outcome::ProducerFenced, false), false),
+            ((true, true, true), (Outcome::ProducerFenced, false), false),
+        ];
+        for ((fatal, requires_abort, retriable), outcome, is_retriable) in cases {
+            let flags = Flags { fatal, requires_abort, retriable };
+            assert_eq!((flags.outcome(), flags.is_retriable()), (outcome, is_retriable));
+        }
+    }
+
+    #[test]
+    fn of_the_bindings_own_errors_only_its_flush_is_retried() {
+        let timed_out = Code::OperationTimedOut;
+        assert!(is_retriable(&KafkaError::Flush(timed_out)));
+        assert!(!is_retriable(&KafkaError::MessageProduction(timed_out)));
+        assert!(!is_retriable(&KafkaError::Canceled));
+    }
+
+    #[test]
+    fn only_three_codes_are_about_the_membership() {
+        let of = |code| loses_membership(&KafkaError::ConsumerCommit(code));
+        for code in [Code::FencedInstanceId, Code::UnknownMemberId, Code::IllegalGeneration] {
+            assert!(of(code), "{code}");
+        }
+        assert!(!of(Code::RebalanceInProgress) && !of(Code::InvalidProducerEpoch));
+        assert!(!loses_membership(&KafkaError::Canceled));
+    }
+
+    #[test]
+    fn once_asked_to_commit_only_being_fenced_is_certain() {
+        let lost = StepFailure { outcome: Outcome::MembershipLost, ..StepFailure::aborted("why") };
+        for failure in [StepFailure::aborted("why"), lost, StepFailure::stuck("why")] {
+            let failure = failure.once_asked_to_commit();
+            assert_eq!((failure.outcome, failure.producer_usable), (Outcome::Unknown, false));
+        }
+        let fenced = StepFailure { outcome: Outcome::ProducerFenced, ..StepFailure::stuck("why") };
+        assert_eq!(fenced.once_asked_to_commit().outcome, Outcome::ProducerFenced);
+    }
+}

@@ -1,0 +1,355 @@
+//! One producer of steps, and one step of it: begin, send, offsets, drain, commit. A long step is sent in
+//! parts while the rest of it is decided.
+//!
+//! A step is drained before it is committed: the binding's own wait takes 100 ms at least. After any
+//! uncertain outcome, and after any that a broken connection may still change, a new producer is opened:
+//! its `init_transactions` completes or aborts the old transaction.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rdkafka::consumer::ConsumerGroupMetadata;
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+use rdkafka::topic_partition_list::TopicPartitionList;
+use rdkafka::util::Timeout;
+
+use super::observer::{Phase, StepObserver};
+use super::outcome::{Outcome, StepFailure, is_retriable};
+use crate::kafka::client::context::StepContext;
+use crate::kafka::client::name::number;
+use crate::kafka::client::open;
+use crate::kafka::client::record::native_headers;
+use crate::kafka::client::settings::{self, Reports};
+use crate::kafka::shared::Shared;
+use crate::metrics;
+use crate::{Cause, Error, NewRecord, Offset};
+
+/// The binding cannot wait less than a millisecond without spinning.
+const DELIVERY_POLL_INTERVAL: Duration = Duration::from_micros(250);
+const CALL_RETRY_DELAY: Duration = Duration::from_millis(20);
+/// A step whose commit takes longer than this gets a new producer after it: the library may have sent the
+/// request twice, and the second one must not reach the next transaction (KIP-890).
+const SLOW_COMMIT: Duration = Duration::from_secs(1);
+
+pub(crate) struct StepProducer {
+    producer: BaseProducer<StepContext>,
+    shared: Arc<Shared>,
+    observer: Option<Arc<dyn StepObserver>>,
+    timeout: Duration,
+    begun: Option<Begun>,
+    usable: bool,
+}
+
+/// A step that has begun.
+struct Begun {
+    deadline: Instant,
+    /// How many of its records were sent.
+    sent: usize,
+    /// Why it can only be aborted.
+    failed: Option<StepFailure>,
+}
+
+/// The offsets of a step, and the member of the group that commits them.
+pub(crate) struct Offsets<'a> {
+    pub(crate) list: &'a TopicPartitionList,
+    pub(crate) member: &'a ConsumerGroupMetadata,
+}
+
+impl StepProducer {
+    /// Opens a producer with the transactional id `id`. When this returns, the transaction of an earlier
+    /// one has ended.
+    ///
+    /// # Errors
+    /// [`Error::Transient`] if the broker cannot be reached, or another one was opened meanwhile.
+    pub(crate) fn open(
+        shared: &Arc<Shared>,
+        observer: Option<Arc<dyn StepObserver>>,
+        id: &str,
+        reports: Reports,
+    ) -> Result<Self, Error> {
+        let timeout = shared.config.transaction_timeout;
+        let settings = settings::transactional_producer(&shared.config, id, reports);
+        let this = Self {
+            producer: open(&settings, StepContext::default())?,
+            shared: shared.clone(),
+            observer,
+            timeout,
+            begun: None,
+            usable: true,
+        };
+        let deadline = Instant::now() + timeout;
+        let begun = this
+            .call("init_transactions", deadline, || this.producer.init_transactions(timeout))
+            .map_err(|error| {
+                this.serve_callbacks();
+                Error::Transient(this.explain(error))
+            });
+        begun.map(|()| this)
+    }
+
+    /// Whether this producer can make another step.
+    pub(crate) const fn is_usable(&self) -> bool {
+        self.usable
+    }
+
+    /// Where the first record of the last step was written, with [`Reports::All`].
+    pub(crate) fn delivered(&self) -> Option<Offset> {
+        self.producer.context().kind.first()
+    }
+
+    pub(crate) fn serve_callbacks(&self) {
+        self.producer.poll(Duration::ZERO);
+    }
+
+    /// Begins a step before all of it is known. A failure is returned by [`StepProducer::run`].
+    pub(crate) fn write_ahead(&mut self, records: &[NewRecord]) {
+        if self.begun.as_ref().is_some_and(|begun| begun.failed.is_some()) {
+            return;
+        }
+        if let Err(failure) = self.begin().and_then(|()| self.send(records)) {
+            let deadline = Instant::now();
+            let begun = self.begun.get_or_insert(Begun { deadline, sent: 0, failed: None });
+            begun.failed = Some(failure);
+        }
+    }
+
+    pub(crate) const fn is_begun(&self) -> bool {
+        self.begun.is_some()
+    }
+
+    /// Aborts what was written ahead and has no commit.
+    pub(crate) fn abort_begun(&mut self) {
+        let Some(begun) = self.begun.take() else { return };
+        if let Some(StepFailure { cause, .. }) = begun.failed {
+            tracing::debug!(%cause, "records written ahead of a step had failed");
+        }
+        self.usable &= self.abort();
+        self.end("aborted");
+    }
+
+    /// Counts a step that ended.
+    fn end(&mut self, outcome: &'static str) {
+        ::metrics::counter!(metrics::LOG_STEPS_TOTAL, "outcome" => outcome).increment(1);
+        self.serve_callbacks();
+        // A request of this step that was sent twice must not reach the next one.
+        self.usable &= !self.producer.context().kind.was_disturbed();
+    }
+
+    /// Makes a step, or the rest of one that was begun.
+    pub(crate) fn run(
+        &mut self,
+        records: &[NewRecord],
+        offsets: Option<&Offsets<'_>>,
+    ) -> Result<(), StepFailure> {
+        let result = self.attempt(records, offsets);
+        self.begun = None;
+        if let Err(failure) = &result {
+            self.usable &= failure.producer_usable && self.abort();
+        }
+        self.end(result.as_ref().err().map_or("committed", |failure| failure.outcome.as_str()));
+        result
+    }
+
+    fn attempt(
+        &mut self,
+        records: &[NewRecord],
+        offsets: Option<&Offsets<'_>>,
+    ) -> Result<(), StepFailure> {
+        if let Some(failure) = self.begun.as_mut().and_then(|begun| begun.failed.take()) {
+            return Err(failure);
+        }
+        self.begin()?;
+        self.send(records)?;
+        let deadline = self.deadline();
+        if let Some(Offsets { list, member }) = offsets {
+            self.phase(Phase::Offsets, || {
+                self.call("send_offsets_to_transaction", deadline, || {
+                    self.producer.send_offsets_to_transaction(list, member, Timeout::Never)
+                })
+                .map_err(|error| self.call_failed(error))
+            })?;
+        }
+        self.phase(Phase::Drain, || self.drain(deadline))?;
+        if self.shared.take_failure() {
+            return Err(StepFailure::aborted("made to fail by a test"));
+        }
+        let asked = Instant::now();
+        self.phase(Phase::Commit, || {
+            // Without a time-out: the library uses what is left of the transaction's.
+            self.call("commit_transaction", deadline, || {
+                self.producer.commit_transaction(Timeout::Never)
+            })
+            .map_err(|error| self.call_failed(error).once_asked_to_commit())
+        })?;
+        self.usable &= asked.elapsed() <= SLOW_COMMIT;
+        Ok(())
+    }
+
+    fn call_failed(&self, error: KafkaError) -> StepFailure {
+        let failure = StepFailure::of_call(&error, self.explain(error.clone()));
+        if failure.producer_usable { self.or_fenced(failure) } else { failure }
+    }
+
+    /// A producer that was fenced may show it first by its records, which the library then discards.
+    fn or_fenced(&self, failure: StepFailure) -> StepFailure {
+        match self.producer.client().fatal_error() {
+            Some((_, fatal)) => StepFailure {
+                outcome: Outcome::ProducerFenced,
+                producer_usable: false,
+                cause: failure.cause.because(&fatal),
+            },
+            None => failure,
+        }
+    }
+
+    fn explain(&self, error: impl Into<Cause>) -> Cause {
+        self.producer.context().last.explain(error)
+    }
+
+    /// Begins a step, unless it is begun.
+    fn begin(&mut self) -> Result<(), StepFailure> {
+        if self.begun.is_some() {
+            return Ok(());
+        }
+        let deadline = Instant::now() + self.timeout;
+        self.producer.context().kind.begin();
+        self.phase(Phase::Begin, || {
+            self.producer.begin_transaction().map_err(|error| self.call_failed(error))
+        })?;
+        self.begun = Some(Begun { deadline, sent: 0, failed: None });
+        Ok(())
+    }
+
+    fn deadline(&self) -> Instant {
+        self.begun.as_ref().map_or_else(Instant::now, |begun| begun.deadline)
+    }
+
+    fn send(&mut self, records: &[NewRecord]) -> Result<(), StepFailure> {
+        let sent = self.begun.as_ref().map_or(0, |begun| begun.sent);
+        self.phase(Phase::Send, || self.send_after(sent, records))?;
+        if let Some(begun) = &mut self.begun {
+            begun.sent = sent.saturating_add(records.len());
+        }
+        Ok(())
+    }
+
+    /// Sends records of a step of which `sent` were sent before.
+    fn send_after(&self, sent: usize, records: &[NewRecord]) -> Result<(), StepFailure> {
+        let deadline = self.deadline();
+        for (position, record) in (sent..).zip(records) {
+            let name = self.shared.names.partition(record.to);
+            let name = name.map_err(|error| StepFailure::aborted(error.to_string()))?;
+            let mut native = BaseRecord::<[u8], [u8], usize>::with_opaque_to(
+                &name.full,
+                usize::from(position == 0),
+            )
+            .partition(number(record.to.partition))
+            .key(&record.key);
+            native.payload = record.value.as_deref();
+            native.headers = native_headers(&record.headers);
+            while let Err((error, returned)) = self.producer.send(native) {
+                let code = error.rdkafka_error_code();
+                let full = code == Some(RDKafkaErrorCode::QueueFull);
+                if !full || Instant::now() > deadline {
+                    ::metrics::counter!(metrics::LOG_PRODUCE_ERRORS_TOTAL).increment(1);
+                    if code == Some(RDKafkaErrorCode::MessageSizeTooLarge) {
+                        let text = format!("a record for {} is too large", record.to);
+                        return Err(StepFailure::rejected(Cause::new(text, error)));
+                    }
+                    return Err(self.or_fenced(StepFailure::aborted(self.explain(error))));
+                }
+                native = returned;
+                self.poll_deliveries();
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the broker has every record.
+    fn drain(&self, deadline: Instant) -> Result<(), StepFailure> {
+        let failure = || self.producer.context().kind.failure();
+        while self.producer.in_flight_count() > 0 && failure().is_none() {
+            if Instant::now() > deadline {
+                return Err(StepFailure::stuck("the records were not written in time"));
+            }
+            self.poll_deliveries();
+        }
+        let Some(error) = failure() else { return Ok(()) };
+        ::metrics::counter!(metrics::LOG_PRODUCE_ERRORS_TOTAL).increment(1);
+        Err(self.or_fenced(StepFailure::aborted(self.explain(error))))
+    }
+
+    /// Serves delivery reports, and waits a little if there was none.
+    fn poll_deliveries(&self) {
+        let before = self.producer.in_flight_count();
+        self.serve_callbacks();
+        if self.producer.in_flight_count() == before {
+            std::thread::park_timeout(DELIVERY_POLL_INTERVAL);
+        }
+    }
+
+    /// Aborts the step. False if that failed: this producer is unusable, and the next one's start aborts.
+    fn abort(&self) -> bool {
+        let deadline = Instant::now() + self.timeout;
+        let aborted = self.phase(Phase::Abort, || {
+            std::thread::scope(|scope| {
+                let (over, is_over) = std::sync::mpsc::channel::<()>();
+                // The library waits until all delivery reports were served, which takes a poll.
+                scope.spawn(move || {
+                    use std::sync::mpsc::TryRecvError;
+                    while is_over.try_recv() == Err(TryRecvError::Empty) {
+                        self.poll_deliveries();
+                    }
+                });
+                let aborted = self.call("abort_transaction", deadline, || {
+                    self.producer.abort_transaction(self.timeout)
+                });
+                drop(over);
+                aborted
+            })
+        });
+        aborted
+            .inspect_err(|error| {
+                tracing::warn!(%error, "cannot abort a step; the next producer's start aborts it");
+            })
+            .is_ok()
+    }
+
+    /// Makes a call until it does not fail with a retriable error, or until the deadline.
+    fn call(
+        &self,
+        name: &'static str,
+        deadline: Instant,
+        mut call: impl FnMut() -> KafkaResult<()>,
+    ) -> KafkaResult<()> {
+        let _watched = self.shared.watchdog.watch(name);
+        loop {
+            let Err(error) = call() else { return Ok(()) };
+            if !is_retriable(&error) || Instant::now() > deadline {
+                return Err(error);
+            }
+            tracing::debug!(%error, kafka.call = name, "retrying a call of a transaction");
+            self.producer.poll(CALL_RETRY_DELAY);
+        }
+    }
+
+    /// Runs a part of a step, measured and observed.
+    fn phase<T, E>(&self, phase: Phase, part: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        let (before, after) = phase.points();
+        if let Some(observer) = &self.observer {
+            observer.reached(before);
+        }
+        let started = Instant::now();
+        let result = part()?;
+        ::metrics::histogram!(metrics::LOG_STEP_SECONDS, "phase" => phase.as_str())
+            .record(started.elapsed());
+        if let Some(observer) = &self.observer {
+            observer.reached(after);
+        }
+        Ok(result)
+    }
+}
