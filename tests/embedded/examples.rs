@@ -1,23 +1,20 @@
 //! The programs in `examples/`, against a running service.
 
 use std::io::{BufRead, BufReader, Lines};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use reqwest::Method;
 use serde_json::Value;
 use testkit::harness::{Client, MERCHANT_SECRET, Tidemark, eventually};
 
-/// A program of `examples/`, built by the cargo that runs the tests.
+/// A program of `examples/`, built together with the tests.
 fn example(name: &str) -> Command {
-    let test = std::env::current_exe().unwrap();
-    let folder = test.parent().and_then(|deps| deps.parent()).unwrap();
-    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build.args(["build", "--quiet", "--package", env!("CARGO_PKG_NAME"), "--example", name]);
-    if folder.ends_with("release") {
-        build.arg("--release");
-    }
-    assert!(build.status().unwrap().success(), "{name} is built");
-    let mut command = Command::new(folder.join("examples").join(name));
+    let folder = std::env::var_os("TIDEMARK_TEST_EXAMPLES").expect(
+        "TIDEMARK_TEST_EXAMPLES is not set to the built examples: run the tests by \
+         `cargo xtask test`",
+    );
+    let mut command = Command::new(Path::new(&folder).join(name));
     command.env("MERCHANT_SECRET", MERCHANT_SECRET);
     command
 }

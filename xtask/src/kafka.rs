@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::port::free_port;
-use crate::server::{Server, class_path};
+use crate::server::{COMPILER, Server, class_path};
 
 /// What every broker of ours has. Cleaning and retention run at once, sessions may be short, and lost
 /// transactions are aborted soon, so that tests need not wait for minutes.
@@ -69,7 +69,7 @@ pub fn start_formatted(lib: &Path, dir: &Path, more: &str, format: &[&str]) -> R
     let properties = dir.join("server.properties");
     std::fs::write(&properties, text)?;
     let output = Command::new("java")
-        .args(["-cp", &class_path, "-Xmx256m", "kafka.tools.StorageTool", "format"])
+        .args([COMPILER, "-cp", &class_path, "-Xmx256m", "kafka.tools.StorageTool", "format"])
         .args(["-t", "dGlkZW1hcmstdGVzdHMtMQ", "-c"])
         .arg(&properties)
         .args(format)

@@ -13,6 +13,10 @@ use crate::guard::Guard;
 /// Longer than any of the servers takes to start on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// A server of a test lives for seconds: Java's optimising compiler would take half of their processor
+/// time. Measurements are release builds and use it.
+pub(crate) const COMPILER: &str =
+    if cfg!(debug_assertions) { "-XX:TieredStopAtLevel=1" } else { "-XX:+TieredCompilation" };
 /// How much of its output an error quotes when a server ends by itself.
 const QUOTED_BYTES: usize = 4000;
 
@@ -66,7 +70,7 @@ impl Server {
         self.kill();
         let file = File::options().create(true).append(true).open(&self.output)?;
         let mut command = Command::new("java");
-        command.args(&self.arguments);
+        command.arg(COMPILER).args(&self.arguments);
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         let child = command.spawn().context("cannot run java")?;
         let guard = Guard::of(child.id())?;

@@ -57,6 +57,8 @@ pub(crate) fn run(scope: Scope<'_>) -> Result<bool> {
         needs.contains(&Need::Servers).then(|| Running::start(&variables, &folder)).transpose()?;
     variables.extend(running.iter().flat_map(Running::variables));
     variables.push(("TIDEMARK_TEST_EXECUTABLE", built.executable.display().to_string()));
+    let examples = built.executable.with_file_name("examples");
+    variables.push(("TIDEMARK_TEST_EXAMPLES", examples.display().to_string()));
     if scope == Scope::Fast {
         variables.push(("TIDEMARK_TEST_CASES", FAST_CASES.to_owned()));
     }

@@ -40,9 +40,9 @@ impl Binary {
     }
 }
 
-/// Builds all test binaries and `tidemark`.
+/// Builds all test binaries, `tidemark` and the examples beside it.
 pub(super) fn all() -> Result<Built> {
-    let built = run(&["--workspace", "--bins", "--tests"])?;
+    let built = run(&["--workspace", "--bins", "--examples", "--tests"])?;
     ensure!(!built.binaries.is_empty(), "cargo built no test binary");
     Ok(built)
 }

@@ -41,7 +41,7 @@ enum Lane {
 type Part = (&'static str, &'static str, &'static [Need], Lane);
 
 /// In each lane those that take longest come first. A test of `tests/` that no part fits gets everything.
-const PARTS: [Part; 21] = {
+const PARTS: [Part; 22] = {
     use Lane::{Computing, Waiting};
     use Need::{Anvil, Clients, Jars, Python, Servers};
     [
@@ -50,8 +50,6 @@ const PARTS: [Part; 21] = {
         ("back_ends", "log_conformance::what_was_acknowledged", &[], Computing),
         ("tidy", "", &[], Computing),
         ("machine_properties", "", &[], Computing),
-        ("embedded", "command::", &[], Computing),
-        ("embedded", "compose::", &[], Computing),
         ("kafka_crash", "child::", &[], Computing),
         ("kafka_crash", "watched::", &[], Computing),
         ("outage", "", &[Anvil, Jars, Python], Waiting),
@@ -65,7 +63,10 @@ const PARTS: [Part; 21] = {
         ("back_ends", "store_conformance::", &[Servers], Computing),
         ("black_box", "consumers::", &[Clients, Jars, Servers], Computing),
         ("back_ends", "log_conformance::", &[Servers], Computing),
+        ("back_ends", "replay::", &[Servers], Computing),
+        ("black_box", "scenario::embedded", &[Anvil, Python], Computing),
         ("embedded", "tail::", &[Python], Computing),
+        ("embedded", "", &[], Computing),
     ]
 };
 
