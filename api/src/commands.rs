@@ -1,8 +1,12 @@
-//! What requests change: each command is sent, its answer awaited on the feed, the row written.
+//! What requests change: a command is written to the log, its answer awaited on the feed, the row
+//! written to the tables.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::{FromRef, FromRequestParts};
+use axum::http::request::Parts;
 use log::{Envelope, Log, NewRecord};
 use runtime::Clock;
 use schemas::record::{CreateOrder, Delivery, Order, OrderCommand, OrderCommandBody};
@@ -11,7 +15,7 @@ use store::{Change, OrderRow, Store};
 use tokio::time::{Instant, interval_at, sleep_until, timeout};
 use uuid::{NoContext, Timestamp, Uuid};
 
-use crate::error::Refusal;
+use crate::error::{Answer, Refusal};
 use crate::extract::Trace;
 use crate::feed::Subscription;
 use crate::machine::catalog::{Catalog, Choice};
@@ -24,10 +28,11 @@ use crate::{Feed, Merchant, metrics};
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a repeated create reads the order, in case its record came before the wait.
 const STORE_POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// Name space of the ids of orders with an idempotency key. Fixed for ever: ids follow from it.
+/// Name space of the ids of orders with an idempotency key. It can never change: ids follow from it.
 const KEY_SPACE: Uuid = Uuid::from_u128(0x7f0c_2d0a_52f1_4f0e_9d53_2c41_7b1e_66aa);
 
-/// Everything that requests change.
+/// The commands that one request may give. Their records carry its trace context.
+#[derive(Clone)]
 pub(crate) struct Commands {
     log: Arc<dyn Log>,
     store: Arc<dyn Store>,
@@ -36,7 +41,19 @@ pub(crate) struct Commands {
     catalog: Arc<Catalog>,
     /// Name space of this merchant's idempotency keys.
     key_space: Uuid,
-    unknown_transfer_url: Option<String>,
+    unknown_transfer_url: Option<Arc<str>>,
+    trace: Trace,
+}
+
+impl<S: Sync> FromRequestParts<S> for Commands
+where
+    Self: FromRef<S>,
+{
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Infallible> {
+        Ok(Self { trace: Trace::of(&parts.headers), ..Self::from_ref(state) })
+    }
 }
 
 impl Commands {
@@ -49,71 +66,56 @@ impl Commands {
         merchant: &Merchant,
     ) -> Self {
         let key_space = Uuid::new_v5(&KEY_SPACE, merchant.name.as_bytes());
-        let unknown_transfer_url = merchant.unknown_transfer_webhook_url.clone();
-        Self { log, store, clock, feed, catalog, key_space, unknown_transfer_url }
+        let unknown_transfer_url = merchant.unknown_transfer_webhook_url.as_deref().map(Arc::from);
+        let trace = Trace::default();
+        Self { log, store, clock, feed, catalog, key_space, unknown_transfer_url, trace }
     }
 
-    /// Creates an order (spec 4.1). Returns when its command is durable and, if the store can, its
-    /// row can be read.
-    pub(crate) async fn create(&self, body: &[u8], trace: &Trace) -> Result<Order, Refusal> {
+    /// Creates an order (spec 4.1). Returns when its command is durable and, if the store can be
+    /// written, its row can be read.
+    ///
+    /// Requests with the same idempotency key get the same order. The processor decides which of
+    /// several concurrent ones created it, so its first record is awaited before the row is written.
+    pub(crate) async fn create(&self, body: &[u8], key: Option<&str>) -> Answer<Order> {
         let now = self.clock.now();
-        let create = self.parse(body, now)?;
-        let order = self.send_create(create, OrderId(fresh_id(now)), now, trace).await?;
-        self.write_row(&order).await;
-        Ok(order)
-    }
-
-    /// Creates an order once for each idempotency key. The processor decides which of several
-    /// concurrent requests created it, so its first record is awaited, and no row is written before.
-    pub(crate) async fn create_once(
-        &self,
-        body: &[u8],
-        key: &str,
-        trace: &Trace,
-    ) -> Result<Order, Refusal> {
-        let now = self.clock.now();
-        let create = self.parse(body, now)?;
-        let order_id = OrderId(Uuid::new_v5(&self.key_space, key.as_bytes()));
-        let mut records = self.listen(order_id)?;
-        if let Some(row) = self.store.order(order_id).await? {
-            creation::repeat(&create, &row.order)?;
-            return Ok(row.order);
-        }
-        self.send_create(create.clone(), order_id, now, trace).await?;
-        let order = self.first_record(order_id, &mut records).await;
-        metrics::command("create", order.is_ok());
-        let order = order?;
-        creation::repeat(&create, &order)?;
-        self.write_row(&order).await;
-        Ok(order)
-    }
-
-    fn parse(&self, body: &[u8], now: UnixMicros) -> Result<CreateOrder, Refusal> {
         let expires_at = now.seconds().plus(self.catalog.ttl_seconds());
-        Ok(new_order::parse(body, expires_at)?)
+        let create = new_order::parse(body, expires_at)?;
+        let order = if let Some(key) = key {
+            let order_id = OrderId(Uuid::new_v5(&self.key_space, key.as_bytes()));
+            let mut records = self.listen(order_id)?;
+            if let Some(row) = self.store.order(order_id).await? {
+                creation::repeat(&create, &row.order)?;
+                return Ok(row.order);
+            }
+            self.send_create(create.clone(), order_id, now).await?;
+            let order = self.first_record(order_id, &mut records).await;
+            metrics::command("create", order.is_ok());
+            let order = order?;
+            creation::repeat(&create, &order)?;
+            order
+        } else {
+            self.send_create(create, OrderId(fresh_id(now)), now).await?
+        };
+        self.write_row(&order).await;
+        Ok(order)
     }
 
     /// Sends the command; the order is what the processor will make of it.
     async fn send_create(
         &self,
         create: CreateOrder,
-        order_id: OrderId,
+        id: OrderId,
         now: UnixMicros,
-        trace: &Trace,
-    ) -> Result<Order, Refusal> {
+    ) -> Answer<Order> {
         let command_id = CommandId(fresh_id(now));
-        let (command, order) = creation::create(create, order_id, command_id, now, &self.catalog)?;
-        self.send(&command, trace).await?;
+        let (command, order) = creation::create(create, id, command_id, now, &self.catalog)?;
+        self.send(&command).await?;
         Ok(order)
     }
 
-    /// Any record of an order. The feed may have brought it before this request listened, to a
-    /// process that has not written it to the store yet: so the store is polled as well.
-    async fn first_record(
-        &self,
-        order_id: OrderId,
-        records: &mut Subscription,
-    ) -> Result<Order, Refusal> {
+    /// Any record of an order. The feed may have received it before this request subscribed, on behalf
+    /// of a process that has not written it to the store yet: so the store is polled as well.
+    async fn first_record(&self, order_id: OrderId, records: &mut Subscription) -> Answer<Order> {
         let now = Instant::now();
         let mut poll = interval_at(now + STORE_POLL_INTERVAL, STORE_POLL_INTERVAL);
         loop {
@@ -132,15 +134,10 @@ impl Commands {
     }
 
     /// Opens a deposit for the customer's choice, or finds the one that is open.
-    pub(crate) async fn choose_payment(
-        &self,
-        order_id: OrderId,
-        choice: Choice,
-        trace: &Trace,
-    ) -> Result<PaymentView, Refusal> {
-        let order = self.order_while_pending(order_id).await?;
+    pub(crate) async fn choose_payment(&self, id: OrderId, choice: Choice) -> Answer<PaymentView> {
+        let order = self.pending_order(id).await?;
         let body = OrderCommandBody::ChoosePayment(self.catalog.chosen(&order, choice)?);
-        let order = self.command(order_id, Asked::Payment, body, trace).await?;
+        let order = self.command(id, Asked::Payment, body).await?;
         let chains = self.store.chains().await?;
         let deposit = open_deposit(&order, choice)
             .and_then(|deposit| DepositView::of_order(&order, deposit, &chains));
@@ -149,75 +146,49 @@ impl Commands {
             .zip(contract)
             .map(|(deposit, contract)| PaymentView::new(&order, deposit, contract.address))
             .ok_or_else(|| {
-                tracing::error!(order.id = %order_id, "an open deposit has no id, no value or no contract");
+                tracing::error!(order.id = %id, "an open deposit has no id, no value or no contract");
                 Refusal::Internal
             })
     }
 
     /// Ends a pending order for its customer.
-    pub(crate) async fn cancel(
-        &self,
-        order_id: OrderId,
-        trace: &Trace,
-    ) -> Result<Arc<Order>, Refusal> {
-        self.order_while_pending(order_id).await?;
-        self.command(order_id, Asked::Cancel, OrderCommandBody::Cancel, trace).await
+    pub(crate) async fn cancel(&self, order_id: OrderId) -> Answer<Arc<Order>> {
+        self.pending_order(order_id).await?;
+        self.command(order_id, Asked::Cancel, OrderCommandBody::Cancel).await
     }
 
     /// Forces an order paid (spec 4.2).
-    pub(crate) async fn mark_paid(
-        &self,
-        order_id: OrderId,
-        trace: &Trace,
-    ) -> Result<OrderRow, Refusal> {
+    pub(crate) async fn mark_paid(&self, order_id: OrderId) -> Answer<OrderRow> {
         let row = self.store.order(order_id).await?.ok_or(Refusal::ResourceNotFound)?;
-        let order = self.command(order_id, Asked::MarkPaid, OrderCommandBody::MarkPaid, trace);
-        let order = Arc::unwrap_or_clone(order.await?);
+        let order = self.command(order_id, Asked::MarkPaid, OrderCommandBody::MarkPaid).await?;
         tracing::info!(order.id = %order_id, "an operator marked the order paid");
-        Ok(OrderRow { order, ..row })
+        Ok(OrderRow { order: Arc::unwrap_or_clone(order), ..row })
     }
 
     /// Sends an order's status to the merchant again (spec 4.2).
-    pub(crate) async fn resend_order(
-        &self,
-        order_id: OrderId,
-        trace: &Trace,
-    ) -> Result<(), Refusal> {
+    pub(crate) async fn resend_order(&self, order_id: OrderId) -> Answer<()> {
         let row = self.store.order(order_id).await?.ok_or(Refusal::ResourceNotFound)?;
         let now = self.clock.now();
-        let delivery = resend::of_order(&row.order, fresh_id(now), now)?;
-        self.dispatch(&delivery, trace).await?;
+        self.dispatch(resend::of_order(&row.order, fresh_id(now), now)?).await?;
         tracing::info!(order.id = %order_id, "an operator resent the order's webhook");
         Ok(())
     }
 
     /// Sends the webhook of a transfer that pays nothing again (spec 4.2).
-    pub(crate) async fn resend_transfer(
-        &self,
-        transfer_id: TransferId,
-        trace: &Trace,
-    ) -> Result<(), Refusal> {
-        let transfer = self.store.transfer(transfer_id).await?.ok_or(Refusal::ResourceNotFound)?;
+    pub(crate) async fn resend_transfer(&self, id: TransferId) -> Answer<()> {
+        let transfer = self.store.transfer(id).await?.ok_or(Refusal::ResourceNotFound)?;
         let now = self.clock.now();
         let url = self.unknown_transfer_url.as_deref();
-        let delivery = resend::of_transfer(&transfer, url, fresh_id(now), now)?;
-        self.dispatch(&delivery, trace).await?;
-        tracing::info!(transfer.id = %transfer_id, "an operator resent the transfer's webhook");
+        self.dispatch(resend::of_transfer(&transfer, url, fresh_id(now), now)?).await?;
+        tracing::info!(transfer.id = %id, "an operator resent the transfer's webhook");
         Ok(())
     }
 
-    /// The order of a checkout link. Final states are never left, so a row that has one is current,
-    /// however old it is.
-    ///
-    /// # Errors
-    /// [`Refusal::NotPending`] if it has ended.
-    async fn order_while_pending(&self, order_id: OrderId) -> Result<Order, Refusal> {
-        let row = self.store.order(order_id).await?.ok_or(Refusal::OrderNotFound)?;
-        if row.order.status == OrderStatus::Pending {
-            Ok(row.order)
-        } else {
-            Err(Refusal::NotPending)
-        }
+    /// The order of a checkout link, if it is pending. A final status never changes, so a row that has
+    /// one is current, however old it is.
+    async fn pending_order(&self, order_id: OrderId) -> Answer<Order> {
+        let order = self.store.order(order_id).await?.ok_or(Refusal::OrderNotFound)?.order;
+        if order.status == OrderStatus::Pending { Ok(order) } else { Err(Refusal::NotPending) }
     }
 
     /// Sends a command and waits for the record that answers it.
@@ -226,13 +197,12 @@ impl Commands {
         order_id: OrderId,
         asked: Asked,
         body: OrderCommandBody,
-        trace: &Trace,
-    ) -> Result<Arc<Order>, Refusal> {
+    ) -> Answer<Arc<Order>> {
         let mut records = self.listen(order_id)?;
         let now = self.clock.now();
         let command_id = CommandId(fresh_id(now));
         let command = OrderCommand { order_id, command_id: Some(command_id), issued_at: now, body };
-        self.send(&command, trace).await?;
+        self.send(&command).await?;
         let answer = timeout(ANSWER_TIMEOUT, async {
             while let Some(record) = records.next().await {
                 match consider(asked, command_id, &record) {
@@ -250,34 +220,35 @@ impl Commands {
         Ok(order)
     }
 
-    fn listen(&self, order_id: OrderId) -> Result<Subscription, Refusal> {
+    fn listen(&self, order_id: OrderId) -> Answer<Subscription> {
         self.feed.subscribe(order_id).ok_or(Refusal::Busy)
     }
 
-    async fn send(&self, command: &OrderCommand, trace: &Trace) -> Result<(), Refusal> {
+    async fn send(&self, command: &OrderCommand) -> Answer<()> {
         let key = command.order_id.to_string();
-        let origin = command.command_id.map(|id| format!("api/{id}")).unwrap_or_default();
+        let origin = format!("api/{}", command.command_id.ok_or(Refusal::Internal)?);
         let partition = self.log.layout().order(&key);
-        let mut envelope = Envelope::from_outside(origin, command.issued_at, trace.parent());
-        let record = envelope.wrap(Topic::OrdersCommands, partition, key, command)?;
-        self.produce(record).await
+        let mut envelope = self.envelope(origin, command.issued_at);
+        self.produce(envelope.wrap(Topic::OrdersCommands, partition, key, command)?).await
     }
 
-    async fn dispatch(&self, delivery: &Delivery, trace: &Trace) -> Result<(), Refusal> {
+    async fn dispatch(&self, delivery: Delivery) -> Answer<()> {
         let key = delivery.key();
-        let origin = delivery.event_id.clone();
         let partition = self.log.layout().webhook(&key);
-        let mut envelope = Envelope::from_outside(origin, delivery.emitted_at, trace.parent());
-        let record = envelope.wrap(Topic::WebhooksDispatch, partition, key, delivery)?;
-        self.produce(record).await
+        let mut envelope = self.envelope(delivery.event_id.clone(), delivery.emitted_at);
+        self.produce(envelope.wrap(Topic::WebhooksDispatch, partition, key, &delivery)?).await
     }
 
-    async fn produce(&self, record: NewRecord) -> Result<(), Refusal> {
+    fn envelope(&self, origin: String, at: UnixMicros) -> Envelope<'_> {
+        Envelope::from_outside(origin, at, self.trace.parent())
+    }
+
+    async fn produce(&self, record: NewRecord) -> Answer<()> {
         Ok(self.log.produce(vec![record]).await?)
     }
 
     /// Lets the caller read its own write. The order is on the log and the projector writes the same
-    /// row, so a store that cannot write now fails no request.
+    /// row, so no request fails because the store cannot be written.
     async fn write_row(&self, order: &Order) {
         if let Err(error) = self.store.apply(vec![Change::Order(order.clone())]).await {
             tracing::warn!(%error, order.id = %order.order_id, "cannot write the row of an order; the projector will");

@@ -1,4 +1,5 @@
-//! Why the api stops, and why it refuses a request. Every text that a caller can get is here.
+//! Why the api stops, and why it refuses a request: every error text of the HTTP interface, but the
+//! registry's own.
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -7,13 +8,15 @@ use schemas::{CodecError, TransferStatus};
 /// Why the api stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The server could not go on accepting.
     #[error("cannot serve HTTP: {0}")]
     Serve(#[from] std::io::Error),
-    /// The feed of orders cannot be followed, so commands would never be answered.
+    /// Without the feed no command would ever be answered.
     #[error("cannot follow the orders topic: {0}")]
     Feed(#[from] log::Error),
 }
+
+/// What a handler returns.
+pub(crate) type Answer<T = Response> = Result<T, Refusal>;
 
 /// What is wrong with one field of a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,61 +35,48 @@ impl Invalid {
 /// Why a request is refused: its `Display` is the body of the answer (spec 7).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// Spec 7.1.
+    // Spec 7.1.
     #[error("missing Service-Signature header")]
     SignatureMissing,
-    /// Spec 7.1; the one answer to every defect of a signature, so that none can be told apart.
+    /// The one answer to every defect of a signature: it gives no hint for the next attempt.
     #[error("signature verification failed")]
     SignatureFailed,
-    /// Spec 7.1.
     #[error("order not found")]
     OrderNotFound,
-    /// Spec 7.2.
+    // Spec 7.2.
     #[error("missing Service-Admin-Authorization header")]
     AdminMissing,
-    /// Spec 7.2.
     #[error("invalid authorization header")]
     AdminNotText,
-    /// Spec 7.2.
     #[error("invalid admin secret")]
     AdminWrong,
-    /// Spec 7.2.
     #[error("resource not found")]
     ResourceNotFound,
-    /// The path exists, the method does not.
+    // What the interface leaves open (docs/decisions/0007).
     #[error("method not allowed")]
     MethodNotAllowed,
-    /// A field of the request.
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    /// Above 1 MiB.
     #[error("body: must be at most 1 MiB")]
     BodyTooLarge,
-    /// The chosen payment cannot be taken.
     #[error("no wallet available for the selected chain and coin")]
     NoWallet,
-    /// The order has ended.
     #[error("order is not pending")]
     NotPending,
-    /// Cancel came too late.
     #[error("a payment for this order was already seen")]
     PaymentSeen,
     /// Every amount within the nudge limit is reserved at every wallet.
     #[error("no free amount is left for the selected chain and coin, choose another")]
     NoFreeAmount,
-    /// The key names an order with other content.
     #[error("Idempotency-Key was used with another body")]
     KeyReused,
-    /// Nothing to resend yet.
     #[error("order is pending: there is no status change to send")]
     OrderPending,
-    /// Nothing to resend.
     #[error("transfer is {0}: there is no unknown-transfer event to send")]
     TransferKnown(TransferStatus),
-    /// Nowhere to send it.
     #[error("merchant.unknown_transfer_webhook_url is not configured")]
     UnknownUrlMissing,
-    /// No answer in time: what was asked may still happen.
+    /// No answer within the time limit: the command may still be executed.
     #[error("the service is busy, try again")]
     Busy,
     /// The cause is in the log (spec 7.1, 7.2).
@@ -95,8 +85,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// The status of the answer.
-    pub(crate) fn status(&self) -> StatusCode {
+    fn status(&self) -> StatusCode {
         match self {
             Self::SignatureMissing
             | Self::SignatureFailed

@@ -1,155 +1,129 @@
-//! The live feed: follows `orders` from its end and hands each record to the requests that wait for
-//! something to happen to that order.
+//! The live feed: follows the topic `orders` from its end and passes each record to the requests that
+//! wait for a change of that order.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use log::{self, Log, StageContext};
+use log::{Log, StageContext};
 use runtime::task;
 use schemas::record::Order;
 use schemas::{OrderId, Topic};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Error, metrics};
 
-/// Requests that may wait at once. One more is told to try again.
+/// Requests that may wait at once. One more is refused as busy.
 const LISTENERS_MAX: usize = 10_000;
-/// Records of one order that may wait for one listener. An order has a handful in all.
+/// Records of one order that may wait for a listener. Few orders have more than ten in all.
 const RECORDS_MAX: usize = 64;
-/// How long one poll waits: bounds how late a stop is noticed.
-const POLL: Duration = Duration::from_millis(50);
+/// The longest wait of one poll: a stop is noticed after it.
+const POLL_TIMEOUT: Duration = Duration::from_millis(50);
 /// Pause after the log could not be reached.
 const BACK_OFF: Duration = Duration::from_millis(250);
 
-/// Hands records of `orders` to listeners. Cheap to clone; all clones are one feed.
-#[derive(Debug, Clone, Default)]
+/// Passes records of `orders` to listeners. All clones are one feed.
+#[derive(Debug, Clone)]
 pub struct Feed(Arc<Shared>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
-    listeners: Mutex<Listeners>,
+    /// The orders that requests wait for; none once the feed has ended.
+    channels: Mutex<Option<HashMap<OrderId, broadcast::Sender<Arc<Order>>>>>,
+    /// One permit for each further listener.
+    free: Arc<Semaphore>,
     /// Whether the tail is open: from then on no record is missed.
     following: watch::Sender<bool>,
 }
 
-#[derive(Debug, Default)]
-struct Listeners {
-    by_order: HashMap<OrderId, Vec<Listener>>,
-    count: usize,
-    last_number: u64,
-}
-
-#[derive(Debug)]
-struct Listener {
-    number: u64,
-    records: mpsc::Sender<Arc<Order>>,
-}
-
-/// A wait for records of one order. Ends when dropped.
+/// A request that waits for records of one order. Ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Subscription {
     feed: Feed,
     order_id: OrderId,
-    number: u64,
-    records: mpsc::Receiver<Arc<Order>>,
+    records: broadcast::Receiver<Arc<Order>>,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Subscription {
-    /// The next record of the order; none if this listener fell behind and was cut off.
+    /// The next record of the order; none if this listener fell behind, or the feed has ended.
     pub(crate) async fn next(&mut self) -> Option<Arc<Order>> {
-        self.records.recv().await
+        let record = self.records.recv().await;
+        if let Err(RecvError::Lagged(_)) = record {
+            metrics::listener_cut();
+        }
+        record.ok()
     }
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.feed.listeners().remove(self.order_id, |listener| listener.number == self.number);
-    }
-}
-
-impl Listeners {
-    fn remove(&mut self, order_id: OrderId, gone: impl Fn(&Listener) -> bool) {
-        let Some(listeners) = self.by_order.get_mut(&order_id) else { return };
-        let before = listeners.len();
-        listeners.retain(|listener| !gone(listener));
-        self.count = self.count.saturating_sub(before - listeners.len());
-        if listeners.is_empty() {
-            self.by_order.remove(&order_id);
+        let mut channels = self.feed.channels();
+        let Some(channels) = &mut *channels else { return };
+        // This one still counts.
+        let is_last = |channel: &broadcast::Sender<_>| channel.receiver_count() <= 1;
+        if channels.get(&self.order_id).is_some_and(is_last) {
+            channels.remove(&self.order_id);
         }
     }
 }
 
-impl Feed {
-    /// A feed that nobody feeds yet: [`run`] does.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
+impl Default for Feed {
+    fn default() -> Self {
+        Self(Arc::new(Shared {
+            channels: Mutex::new(Some(HashMap::new())),
+            free: Arc::new(Semaphore::new(LISTENERS_MAX)),
+            following: watch::Sender::default(),
+        }))
     }
+}
 
-    /// Returns once records are followed: what is written to the log after that is not missed.
+impl Feed {
+    /// Returns once [`run`] follows the topic: no record that is written after that is missed.
     pub async fn following(&self) {
         // The sender lives in `self`, so waiting cannot fail.
         drop(self.0.following.subscribe().wait_for(|following| *following).await);
     }
 
-    /// Listens to one order from now on; none if too many listen already.
+    /// Listens to one order from now on; none if too many listen already, or the feed has ended.
     pub(crate) fn subscribe(&self, order_id: OrderId) -> Option<Subscription> {
-        let mut listeners = self.listeners();
-        if listeners.count >= LISTENERS_MAX {
-            return None;
-        }
-        listeners.count += 1;
-        listeners.last_number += 1;
-        let number = listeners.last_number;
-        let (sender, records) = mpsc::channel(RECORDS_MAX);
-        let listener = Listener { number, records: sender };
-        listeners.by_order.entry(order_id).or_default().push(listener);
-        Some(Subscription { feed: self.clone(), order_id, number, records })
+        let permit = self.0.free.clone().try_acquire_owned().ok()?;
+        let mut channels = self.channels();
+        let channel = channels.as_mut()?.entry(order_id);
+        let channel = channel.or_insert_with(|| broadcast::Sender::new(RECORDS_MAX));
+        let records = channel.subscribe();
+        Some(Subscription { feed: self.clone(), order_id, records, _permit: permit })
     }
 
-    /// Ends every wait: there is nothing to come.
+    /// Ends every wait.
     pub(crate) fn close(&self) {
-        let mut listeners = self.listeners();
-        listeners.by_order.clear();
-        listeners.count = 0;
+        *self.channels() = None;
     }
 
-    fn listeners(&self) -> MutexGuard<'_, Listeners> {
-        self.0.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+    fn channels(&self) -> MutexGuard<'_, Option<HashMap<OrderId, broadcast::Sender<Arc<Order>>>>> {
+        self.0.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands on one record. Most are nobody's: the key tells, and only the rest are decoded.
+    /// Passes one record on. No request waits for most of them: only the others are decoded.
     fn publish(&self, record: &log::Record) {
-        let Some(order_id) = std::str::from_utf8(&record.key).ok().and_then(|k| k.parse().ok())
-        else {
-            return;
-        };
-        if !self.listeners().by_order.contains_key(&order_id) {
-            return;
-        }
-        let order = match schemas::decode::<Order>(record.value.as_deref().unwrap_or_default()) {
-            Ok(order) => Arc::new(order),
-            // The projector moves it to the dead letters; whoever waits for it is told to try
-            // again.
+        let key = std::str::from_utf8(&record.key).ok();
+        let Some(order_id) = key.and_then(|key| key.parse().ok()) else { return };
+        let channel = self.channels().as_ref().and_then(|all| all.get(&order_id).cloned());
+        let Some(channel) = channel else { return };
+        match schemas::decode::<Order>(record.value.as_deref().unwrap_or_default()) {
+            // Fails if the last listener has just ended.
+            Ok(order) => drop(channel.send(Arc::new(order))),
+            // The projector writes it to the dead letters; the request ends as busy.
             Err(error) => {
                 tracing::warn!(%error, order.id = %order_id, "the feed skipped a record of orders");
-                return;
             }
-        };
-        self.listeners().remove(order_id, |listener| {
-            listener.records.try_send(order.clone()).is_err_and(|error| {
-                if matches!(error, mpsc::error::TrySendError::Full(_)) {
-                    metrics::listener_cut();
-                }
-                true
-            })
-        });
+        }
     }
 }
 
-/// Follows `orders` until the process stops. Blocks: belongs on a thread of its own, started before the
+/// Follows `orders` until the process stops. Blocks: runs on a thread of its own, started before the
 /// server.
 ///
 /// # Errors
@@ -165,10 +139,10 @@ fn follow(log: &dyn Log, feed: &Feed, stop: &CancellationToken) -> Result<(), Er
     let Some(mut tail) = opened else { return Ok(()) };
     feed.0.following.send_replace(true);
     while !stop.is_cancelled() {
-        match tail.poll(POLL) {
+        match tail.poll(POLL_TIMEOUT) {
             Ok(records) => records.iter().for_each(|record| feed.publish(record)),
             Err(log::Error::Transient(cause)) => {
-                tracing::debug!(%cause, "the feed of orders is interrupted");
+                tracing::debug!(%cause, "cannot read the topic orders; will retry");
                 task::wait(stop, BACK_OFF);
             }
             Err(error) => return Err(error.into()),
@@ -195,12 +169,16 @@ mod tests {
         }
     }
 
+    fn listeners(feed: &Feed) -> usize {
+        LISTENERS_MAX - feed.0.free.available_permits()
+    }
+
     #[tokio::test]
     async fn following_waits_for_the_tail() {
-        let feed = Feed::new();
+        let feed = Feed::default();
         tokio::select! {
             biased;
-            () = feed.following() => panic!("nobody follows yet"),
+            () = feed.following() => panic!("the tail is not open yet"),
             () = std::future::ready(()) => {}
         }
         feed.0.following.send_replace(true);
@@ -208,8 +186,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_listener_of_the_order_hears_it_and_no_other() {
-        let feed = Feed::new();
+    async fn every_listener_of_the_order_gets_its_record_and_no_other() {
+        let feed = Feed::default();
         let order = example::order();
         let mut first = feed.subscribe(order.order_id).unwrap();
         let mut second = feed.subscribe(order.order_id).unwrap();
@@ -220,54 +198,65 @@ mod tests {
         assert!(other.records.try_recv().is_err());
     }
 
-    #[test]
-    fn dropped_subscriptions_leave_nothing_behind() {
-        let feed = Feed::new();
+    #[tokio::test]
+    async fn dropped_subscriptions_leave_nothing_behind() {
+        let feed = Feed::default();
         let order = example::order();
         let first = feed.subscribe(order.order_id).unwrap();
-        let second = feed.subscribe(order.order_id).unwrap();
+        let mut second = feed.subscribe(order.order_id).unwrap();
         drop(first);
-        assert_eq!(feed.listeners().count, 1);
+        assert_eq!(listeners(&feed), 1);
+        feed.publish(&record(&order));
+        assert!(second.next().await.is_some());
         drop(second);
-        assert_eq!(feed.listeners().count, 0);
-        assert!(feed.listeners().by_order.is_empty());
+        assert_eq!(listeners(&feed), 0);
+        assert_eq!(feed.channels().as_ref().unwrap().len(), 0);
     }
 
     #[tokio::test]
-    async fn a_listener_that_falls_behind_is_cut_off_and_the_feed_goes_on() {
-        let feed = Feed::new();
+    async fn a_listener_that_falls_behind_ends() {
+        let feed = Feed::default();
         let order = example::order();
         let mut slow = feed.subscribe(order.order_id).unwrap();
-        for _ in 0..=RECORDS_MAX {
-            feed.publish(&record(&order));
+        for count in [RECORDS_MAX, RECORDS_MAX + 1] {
+            (0..count).for_each(|_| feed.publish(&record(&order)));
+            let mut received = 0;
+            while received < RECORDS_MAX && slow.next().await.is_some() {
+                received += 1;
+            }
+            assert_eq!(received, if count == RECORDS_MAX { count } else { 0 });
         }
-        assert_eq!(feed.listeners().count, 0);
-        for _ in 0..RECORDS_MAX {
-            assert!(slow.next().await.is_some());
-        }
-        assert!(slow.next().await.is_none());
     }
 
     #[test]
     fn listeners_are_bounded() {
-        let feed = Feed::new();
+        let feed = Feed::default();
         let subscribe = |n: usize| feed.subscribe(OrderId(uuid::Uuid::from_u128(n as u128)));
         let all: Vec<_> = (0..LISTENERS_MAX).map(subscribe).collect();
         assert!(all.iter().all(Option::is_some));
-        assert!(subscribe(LISTENERS_MAX).is_none());
+        assert!(subscribe(0).is_none());
         drop(all);
         assert!(subscribe(LISTENERS_MAX).is_some());
     }
 
+    #[tokio::test]
+    async fn a_closed_feed_ends_every_wait() {
+        let feed = Feed::default();
+        let mut waiting = feed.subscribe(example::order().order_id).unwrap();
+        feed.close();
+        assert!(waiting.next().await.is_none());
+        assert!(feed.subscribe(example::order().order_id).is_none());
+    }
+
     #[test]
-    fn records_that_are_not_orders_are_passed_over() {
-        let feed = Feed::new();
+    fn records_that_are_not_orders_are_skipped() {
+        let feed = Feed::default();
         let order = example::order();
         let mut waiting = feed.subscribe(order.order_id).unwrap();
         feed.publish(&log::Record { key: vec![0xff], ..record(&order) });
         feed.publish(&log::Record { value: Some(vec![1, 2]), ..record(&order) });
         feed.publish(&log::Record { value: None, ..record(&order) });
         assert!(waiting.records.try_recv().is_err());
-        assert_eq!(feed.listeners().count, 1);
+        assert_eq!(listeners(&feed), 1);
     }
 }

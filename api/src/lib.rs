@@ -15,7 +15,7 @@
 //! Deliberately not here: any decision about an order's status (the processor's), the POST of a
 //! webhook (webhooks'), the checkout page, TLS.
 
-#![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
+#![warn(clippy::wildcard_enum_match_arm)]
 
 mod auth;
 mod commands;

@@ -1,17 +1,17 @@
-//! What the tables and the configuration answer.
+//! What requests read: the tables and the configuration.
 
 use std::sync::Arc;
 
 use schemas::record::{Order, Transfer};
 use schemas::{Address, OrderId, Wallet};
-use store::{
-    ChainRow, DepositFilter, DepositRow, OrderFilter, OrderRow, Page, Store, TransferFilter,
-};
+use store::{ChainRow, DepositFilter, DepositRow, OrderFilter, OrderRow, Page};
+use store::{Store, TransferFilter};
 
-use crate::error::Refusal;
-use crate::machine::catalog::{Catalog, ChainChoices};
+use crate::error::{Answer, Refusal};
+use crate::machine::catalog::Catalog;
+use crate::view::ChainView;
 
-/// Everything that requests read.
+#[derive(Clone)]
 pub(crate) struct Reads {
     store: Arc<dyn Store>,
     catalog: Arc<Catalog>,
@@ -22,65 +22,49 @@ impl Reads {
         Self { store, catalog }
     }
 
-    pub(crate) async fn order(&self, order_id: OrderId) -> Result<Order, Refusal> {
-        let row = self.store.order(order_id).await?.ok_or(Refusal::OrderNotFound)?;
-        Ok(row.order)
+    pub(crate) async fn order(&self, order_id: OrderId) -> Answer<Order> {
+        Ok(self.store.order(order_id).await?.ok_or(Refusal::OrderNotFound)?.order)
     }
 
-    /// An order and how far its chains are scanned.
-    pub(crate) async fn checkout(
-        &self,
-        order_id: OrderId,
-    ) -> Result<(Order, Vec<ChainRow>), Refusal> {
-        Ok((self.order(order_id).await?, self.store.chains().await?))
+    /// How far each chain is scanned.
+    pub(crate) async fn chains(&self) -> Answer<Vec<ChainRow>> {
+        Ok(self.store.chains().await?)
     }
 
     /// What an order can be paid with.
-    pub(crate) async fn choices(&self, order_id: OrderId) -> Result<Vec<ChainChoices>, Refusal> {
+    pub(crate) async fn choices(&self, order_id: OrderId) -> Answer<Vec<ChainView>> {
         Ok(self.catalog.choices(&self.order(order_id).await?))
     }
 
-    pub(crate) async fn orders(
-        &self,
-        filter: OrderFilter,
-        page: Page,
-    ) -> Result<Vec<OrderRow>, Refusal> {
-        Ok(self.store.orders(filter, page).await?)
+    pub(crate) async fn orders(&self, of: OrderFilter, page: Page) -> Answer<Vec<OrderRow>> {
+        Ok(self.store.orders(of, page).await?)
     }
 
-    pub(crate) async fn deposits(
-        &self,
-        filter: DepositFilter,
-        page: Page,
-    ) -> Result<Vec<DepositRow>, Refusal> {
-        Ok(self.store.deposits(filter, page).await?)
+    pub(crate) async fn deposits(&self, of: DepositFilter, page: Page) -> Answer<Vec<DepositRow>> {
+        Ok(self.store.deposits(of, page).await?)
     }
 
+    /// The transfers to a configured wallet. The hex digits of its address may have any case, because
+    /// explorers and spreadsheets change it. A mistyped digit finds no wallet, so nothing depends on
+    /// the checksum.
+    ///
+    /// # Errors
+    /// [`Refusal::ResourceNotFound`] if no such wallet is configured.
     pub(crate) async fn transfers(
         &self,
-        wallet: Address,
-        filter: TransferFilter,
+        wallet: &str,
+        of: TransferFilter,
         page: Page,
-    ) -> Result<Vec<Transfer>, Refusal> {
-        Ok(self.store.transfers(wallet, filter, page).await?)
+    ) -> Answer<Vec<Transfer>> {
+        let lower = wallet.to_ascii_lowercase();
+        let address = Address::parse(if lower.starts_with("0x") { &lower } else { wallet }).ok();
+        let is_configured = |of: &Address| self.wallets().iter().any(|w| w.address == *of);
+        let address = address.filter(is_configured).ok_or(Refusal::ResourceNotFound)?;
+        Ok(self.store.transfers(address, of, page).await?)
     }
 
     /// The configured wallets, in the order of the file (spec 2.6).
     pub(crate) fn wallets(&self) -> &[Wallet] {
         self.catalog.wallets()
-    }
-
-    /// The configured wallet of this address. Its hex digits may have any case: explorers and
-    /// spreadsheets change it. A mistyped digit finds no wallet, so there is nothing for the checksum to
-    /// protect.
-    ///
-    /// # Errors
-    /// [`Refusal::ResourceNotFound`]
-    pub(crate) fn wallet(&self, text: &str) -> Result<Address, Refusal> {
-        let lower = text.to_ascii_lowercase();
-        let text = if lower.starts_with("0x") { &lower } else { text };
-        let address = Address::parse(text).ok();
-        let is_configured = |address: &Address| self.catalog.has_wallet(address);
-        address.filter(is_configured).ok_or(Refusal::ResourceNotFound)
     }
 }

@@ -1,4 +1,4 @@
-//! Every route, once, and what all of them have in common.
+//! The table of routes, and what happens to every request.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,6 +9,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use serde_json::json;
 
 use crate::auth::{self, Auth};
 use crate::commands::Commands;
@@ -16,19 +17,18 @@ use crate::error::Refusal;
 use crate::metrics;
 use crate::reads::Reads;
 use crate::routes::{admin, registry, service, user};
-use crate::view::HealthView;
 
 /// Most bytes of a body.
 const BODY_BYTES_MAX: usize = 1024 * 1024;
 /// How long a request may take, its body included: longer than the wait for a command's answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What handlers are given, each what it asks for.
+/// The state of the router. A handler takes the one part that it needs.
 #[derive(Clone)]
 pub(crate) struct Doors {
     pub(crate) auth: Arc<Auth>,
-    pub(crate) commands: Arc<Commands>,
-    pub(crate) reads: Arc<Reads>,
+    pub(crate) commands: Commands,
+    pub(crate) reads: Reads,
 }
 
 impl FromRef<Doors> for Arc<Auth> {
@@ -37,13 +37,13 @@ impl FromRef<Doors> for Arc<Auth> {
     }
 }
 
-impl FromRef<Doors> for Arc<Commands> {
+impl FromRef<Doors> for Commands {
     fn from_ref(doors: &Doors) -> Self {
         doors.commands.clone()
     }
 }
 
-impl FromRef<Doors> for Arc<Reads> {
+impl FromRef<Doors> for Reads {
     fn from_ref(doors: &Doors) -> Self {
         doors.reads.clone()
     }
@@ -56,7 +56,7 @@ pub(crate) fn routes(
     topic_prefix: String,
     version: &'static str,
 ) -> Router {
-    let health = move || async move { Json(HealthView { status: "ok", version }) };
+    let health = move || async move { Json(json!({ "status": "ok", "version": version })) };
     let origins: Arc<[String]> = allowed_origins.into();
     let service = Router::new()
         .route("/orders", post(service::create))
@@ -90,7 +90,7 @@ pub(crate) fn routes(
         .with_state(doors)
 }
 
-/// Bounds, counts and times every request. Answers are about money: no cache may store them.
+/// Limits the time of every request, counts and times it. No cache may store an answer about money.
 async fn observe(request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let matched = request.extensions().get::<MatchedPath>();
@@ -104,8 +104,8 @@ async fn observe(request: Request, next: Next) -> Response {
     response
 }
 
-/// Lets pages of the allowed origins read the answers of the checkout's routes. What a page may do
-/// follows from its link alone; without this the browser would hide the answer from it.
+/// Lets pages of the allowed origins read the answers of the checkout's routes. It grants nothing: the
+/// link alone decides what a request may do.
 async fn cross_origin(
     State(origins): State<Arc<[String]>>,
     request: Request,
@@ -123,8 +123,8 @@ async fn cross_origin(
     response
 }
 
-/// The answer to a browser that is about to send JSON to another origin. Whether it may do so depends on
-/// the header that [`cross_origin`] adds.
+/// The answer to a browser that asks whether a page may send JSON to this origin. The page may do so
+/// only with the header that [`cross_origin`] adds.
 async fn preflight() -> Response {
     let headers = [
         (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST"),

@@ -1,4 +1,4 @@
-//! The handlers, by audience. Which path leads to which is in `router`.
+//! The handlers, by caller. `router` maps paths to them.
 
 pub(crate) mod admin;
 pub(crate) mod registry;

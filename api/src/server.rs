@@ -1,4 +1,4 @@
-//! The server: puts the parts together and serves them.
+//! Builds the parts of the api from its configuration and serves them.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::reads::Reads;
 use crate::router::{Doors, routes};
 use crate::{Config, Error, Feed};
 
-/// What the api is served with.
+/// Everything that serving needs.
 pub struct Server {
     pub config: Config,
-    /// The contracts of the configured chains: which stablecoin exists where, with how many digits.
+    /// The stablecoin contracts of the configured chains.
     pub contracts: Vec<StablecoinContract>,
     /// Prefix of the names of topics, and so of their schemas' subjects.
     pub topic_prefix: String,
@@ -34,8 +34,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves until `stop`, then lets the requests under way end. Accepts no request before the feed is
-    /// followed, because a command's answer could be missed.
+    /// Serves until `stop`, then completes the requests that have begun. Accepts none before the feed
+    /// follows the log, because the answer to a command could be missed.
     ///
     /// # Errors
     /// [`Error::Serve`] if the listener fails.
@@ -46,7 +46,7 @@ impl Server {
         }
         tracing::info!(address = ?listener.local_addr(), "the api accepts requests");
         let listener = listener.tap_io(|stream| {
-            // Without it answers are late, not wrong.
+            // Without the option answers are late, not wrong.
             drop(stream.set_nodelay(true));
         });
         let router = self.router();
@@ -59,8 +59,8 @@ impl Server {
         let catalog = Arc::new(Catalog::new(&config, contracts));
         let doors = Doors {
             auth: Arc::new(Auth::new(&config, clock.clone())),
-            reads: Arc::new(Reads::new(store.clone(), catalog.clone())),
-            commands: Arc::new(Commands::new(log, store, clock, feed, catalog, &config.merchant)),
+            reads: Reads::new(store.clone(), catalog.clone()),
+            commands: Commands::new(log, store, clock, feed, catalog, &config.merchant),
         };
         routes(doors, config.merchant.allowed_origins, topic_prefix, version)
     }

@@ -2,97 +2,84 @@
 
 use schemas::record::{Order, OrderDeposit, Transfer};
 use schemas::{
-    Address, Blockchain, DepositId, FulfillmentId, Hash, OrderId, OrderStatus, Stablecoin,
-    TransferId, TransferStatus, UnixSeconds, Wallet,
+    Address, Blockchain, DepositId, DepositState, FulfillmentId, Hash, OrderId, OrderStatus,
+    Stablecoin, TransferId, TransferStatus, UnixSeconds, Wallet,
 };
 use serde::Serialize;
 use store::{ChainRow, DepositRow, OrderRow};
 
-use crate::machine::catalog::ChainChoices;
+/// Declares an object and how it is made: each field with its type and value.
+macro_rules! view {
+    (
+        $(#[$doc:meta])*
+        $view:ident $(<$life:lifetime>)? of ($($from:ident: $source:ty),+) {
+            $($(#[$attribute:meta])* $field:ident: $type:ty = $value:expr,)+
+        }
+    ) => {
+        $(#[$doc])*
+        #[derive(Debug, Serialize)]
+        pub(crate) struct $view $(<$life>)? {
+            $($(#[$attribute])* $field: $type,)+
+        }
 
-/// Spec 2.2.
-#[derive(Debug, Serialize)]
-pub(crate) struct OrderView<'a> {
-    order_id: OrderId,
-    merchant_order_id: &'a str,
-    amount: &'a str,
-    status: OrderStatus,
-    created_at: UnixSeconds,
+        impl $(<$life>)? $view $(<$life>)? {
+            pub(crate) fn new($($from: $source),+) -> Self {
+                Self { $($field: $value,)+ }
+            }
+        }
+    };
+}
+
+view! {
+    /// Spec 2.2.
+    OrderView<'a> of (order: &'a Order) {
+        order_id: OrderId = order.order_id,
+        merchant_order_id: &'a str = &order.merchant_order_id,
+        amount: &'a str = &order.amount_text,
+        status: OrderStatus = order.status,
+        created_at: UnixSeconds = order.created_at,
+    }
 }
 
 impl<'a> OrderView<'a> {
-    pub(crate) fn new(order: &'a Order) -> Self {
-        Self {
-            order_id: order.order_id,
-            merchant_order_id: &order.merchant_order_id,
-            amount: &order.amount_text,
-            status: order.status,
-            created_at: order.created_at,
-        }
-    }
-
-    /// The answer to a create request: always pending (spec 3.1), when repeated too, because it is
-    /// the same answer.
+    /// The answer to a create request: its status is always pending (spec 3.1). A repeated request gets
+    /// the same answer, whatever the status is now.
     pub(crate) fn created(order: &'a Order) -> Self {
         Self { status: OrderStatus::Pending, ..Self::new(order) }
     }
 }
 
-/// Spec 2.3.
-#[derive(Debug, Serialize)]
-pub(crate) struct AdminOrderView<'a> {
-    #[serde(flatten)]
-    order: OrderView<'a>,
-    webhook_url: &'a str,
-    webhook_retry_count: i64,
-    webhook_success_at: Option<UnixSeconds>,
-    webhook_last_tried_at: Option<UnixSeconds>,
-}
-
-impl<'a> AdminOrderView<'a> {
-    pub(crate) fn new(row: &'a OrderRow) -> Self {
-        Self {
-            order: OrderView::new(&row.order),
-            webhook_url: &row.order.webhook_url,
-            webhook_retry_count: row.webhook_retry_count,
-            webhook_success_at: row.webhook_success_at,
-            webhook_last_tried_at: row.webhook_last_tried_at,
-        }
+view! {
+    /// Spec 2.3.
+    AdminOrderView<'a> of (row: &'a OrderRow) {
+        #[serde(flatten)]
+        order: OrderView<'a> = OrderView::new(&row.order),
+        webhook_url: &'a str = &row.order.webhook_url,
+        webhook_retry_count: i64 = row.webhook_retry_count,
+        webhook_success_at: Option<UnixSeconds> = row.webhook_success_at,
+        webhook_last_tried_at: Option<UnixSeconds> = row.webhook_last_tried_at,
     }
 }
 
-/// Spec 2.4.
-#[derive(Debug, Serialize)]
-pub(crate) struct DepositView {
-    id: DepositId,
-    order_id: OrderId,
-    blockchain: Blockchain,
-    #[serde(rename = "token")]
-    stablecoin: Stablecoin,
-    user_address: Option<Address>,
-    wallet_address: Address,
-    value: String,
-    started_at: UnixSeconds,
-    last_scanned_at: UnixSeconds,
+view! {
+    /// Spec 2.4.
+    DepositView of (row: &DepositRow) {
+        id: DepositId = row.deposit.deposit_id,
+        order_id: OrderId = row.deposit.order_id,
+        blockchain: Blockchain = row.deposit.blockchain,
+        #[serde(rename = "token")]
+        stablecoin: Stablecoin = row.deposit.stablecoin,
+        user_address: Option<Address> = row.deposit.user_address,
+        wallet_address: Address = row.deposit.wallet_address,
+        value: String = row.deposit.value.to_string(),
+        started_at: UnixSeconds = row.deposit.started_at,
+        // Before the chain's first scan.
+        last_scanned_at: UnixSeconds = row.last_scanned_at.unwrap_or(row.deposit.started_at),
+    }
 }
 
 impl DepositView {
-    pub(crate) fn new(row: &DepositRow) -> Self {
-        let deposit = &row.deposit;
-        Self {
-            id: deposit.deposit_id,
-            order_id: deposit.order_id,
-            blockchain: deposit.blockchain,
-            stablecoin: deposit.stablecoin,
-            user_address: deposit.user_address,
-            wallet_address: deposit.wallet_address,
-            value: deposit.value.to_string(),
-            started_at: deposit.started_at,
-            last_scanned_at: row.last_scanned_at.unwrap_or(deposit.started_at),
-        }
-    }
-
-    /// A deposit as its order knows it; none if it never opened.
+    /// A deposit as its order's record has it; none if it never opened.
     pub(crate) fn of_order(
         order: &Order,
         deposit: &OrderDeposit,
@@ -113,142 +100,72 @@ impl DepositView {
     }
 }
 
-/// Spec 2.5.
-#[derive(Debug, Serialize)]
-pub(crate) struct TransferView {
-    id: TransferId,
-    blockchain: Blockchain,
-    #[serde(rename = "token")]
-    stablecoin: Stablecoin,
-    from_address: Address,
-    to_address: Address,
-    txn_hash: Hash,
-    value: String,
-    block_number: i64,
-    block_timestamp: UnixSeconds,
-    blockchain_confirmed: bool,
-    created_at: UnixSeconds,
-    status: TransferStatus,
-    fulfillment_id: Option<FulfillmentId>,
-}
-
-impl TransferView {
-    pub(crate) fn new(transfer: &Transfer) -> Self {
-        let seen = &transfer.observation;
-        Self {
-            id: transfer.transfer_id,
-            blockchain: transfer.blockchain,
-            stablecoin: seen.stablecoin,
-            from_address: seen.from_address,
-            to_address: seen.to_address,
-            txn_hash: seen.tx_hash,
-            value: seen.value.to_string(),
-            block_number: transfer.block.number,
-            block_timestamp: transfer.block.timestamp,
-            blockchain_confirmed: transfer.blockchain_confirmed,
-            created_at: transfer.created_at,
-            status: transfer.status,
-            fulfillment_id: transfer.fulfillment_id,
-        }
+view! {
+    /// Spec 2.5.
+    TransferView of (transfer: &Transfer) {
+        id: TransferId = transfer.transfer_id,
+        blockchain: Blockchain = transfer.blockchain,
+        #[serde(rename = "token")]
+        stablecoin: Stablecoin = transfer.observation.stablecoin,
+        from_address: Address = transfer.observation.from_address,
+        to_address: Address = transfer.observation.to_address,
+        txn_hash: Hash = transfer.observation.tx_hash,
+        value: String = transfer.observation.value.to_string(),
+        block_number: i64 = transfer.block.number,
+        block_timestamp: UnixSeconds = transfer.block.timestamp,
+        blockchain_confirmed: bool = transfer.blockchain_confirmed,
+        created_at: UnixSeconds = transfer.created_at,
+        status: TransferStatus = transfer.status,
+        fulfillment_id: Option<FulfillmentId> = transfer.fulfillment_id,
     }
 }
 
-/// Spec 2.6.
-#[derive(Debug, Serialize)]
-pub(crate) struct WalletView<'a> {
-    blockchain: Blockchain,
-    address: Address,
-    #[serde(rename = "enabled_coins")]
-    stablecoins: &'a [Stablecoin],
-}
-
-impl<'a> WalletView<'a> {
-    pub(crate) fn new(wallet: &'a Wallet) -> Self {
-        Self {
-            blockchain: wallet.blockchain,
-            address: wallet.address,
-            stablecoins: &wallet.stablecoins,
-        }
+view! {
+    /// Spec 2.6.
+    WalletView<'a> of (wallet: &'a Wallet) {
+        blockchain: Blockchain = wallet.blockchain,
+        address: Address = wallet.address,
+        enabled_coins: &'a [Stablecoin] = &wallet.stablecoins,
     }
 }
 
-/// A chain that an order can be paid on.
-#[derive(Debug, Serialize)]
-pub(crate) struct ChainView {
-    blockchain: Blockchain,
-    /// As people write it.
-    name: &'static str,
-    stablecoins: Vec<Stablecoin>,
-}
-
-impl ChainView {
-    pub(crate) fn new(choices: ChainChoices) -> Self {
-        let ChainChoices { blockchain, stablecoins } = choices;
-        Self { blockchain, name: blockchain.label(), stablecoins }
+view! {
+    /// A chain that an order can be paid on.
+    #[derive(PartialEq, Eq)]
+    ChainView of (chain: Blockchain, coins: Vec<Stablecoin>) {
+        blockchain: Blockchain = chain,
+        name: &'static str = chain.label(),
+        stablecoins: Vec<Stablecoin> = coins,
     }
 }
 
-/// What a customer is to pay: the deposit, and the same said to a person.
-#[derive(Debug, Serialize)]
-pub(crate) struct PaymentView {
-    blockchain: Blockchain,
-    #[serde(rename = "token")]
-    stablecoin: Stablecoin,
-    /// The contract that is the stablecoin: transfers of any other do not count.
-    contract: Address,
-    wallet_address: Address,
-    /// To be paid exactly; may lie above the order's amount.
-    value: String,
-    expires_at: UnixSeconds,
-    deposit: DepositView,
-}
-
-impl PaymentView {
-    pub(crate) fn new(order: &Order, deposit: DepositView, contract: Address) -> Self {
-        Self {
-            blockchain: deposit.blockchain,
-            stablecoin: deposit.stablecoin,
-            contract,
-            wallet_address: deposit.wallet_address,
-            value: deposit.value.clone(),
-            expires_at: order.expires_at,
-            deposit,
-        }
+view! {
+    /// What a customer has to pay.
+    PaymentView of (order: &Order, open: DepositView, address: Address) {
+        blockchain: Blockchain = open.blockchain,
+        #[serde(rename = "token")]
+        stablecoin: Stablecoin = open.stablecoin,
+        // Transfers of any other contract do not count.
+        contract: Address = address,
+        wallet_address: Address = open.wallet_address,
+        // To be paid exactly; may lie above the order's amount.
+        value: String = open.value.clone(),
+        expires_at: UnixSeconds = order.expires_at,
+        deposit: DepositView = open,
     }
 }
 
-/// An order as its customer sees it.
-#[derive(Debug, Serialize)]
-pub(crate) struct CheckoutView<'a> {
-    #[serde(flatten)]
-    order: OrderView<'a>,
-    expires_at: UnixSeconds,
-    /// Whether a transfer that fits was seen and is not yet confirmed.
-    payment_seen: bool,
-    /// Those that are open.
-    deposits: Vec<DepositView>,
-}
-
-impl<'a> CheckoutView<'a> {
-    pub(crate) fn new(order: &'a Order, chains: &[ChainRow]) -> Self {
-        let open = |deposit: &&OrderDeposit| deposit.state == schemas::DepositState::Open;
-        Self {
-            order: OrderView::new(order),
-            expires_at: order.expires_at,
-            payment_seen: !order.candidates.is_empty(),
-            deposits: order
-                .deposits
-                .iter()
-                .filter(open)
-                .filter_map(|deposit| DepositView::of_order(order, deposit, chains))
-                .collect(),
-        }
+view! {
+    /// An order as its customer sees it, with its open deposits.
+    CheckoutView<'a> of (order: &'a Order, chains: &[ChainRow]) {
+        #[serde(flatten)]
+        view: OrderView<'a> = OrderView::new(order),
+        expires_at: UnixSeconds = order.expires_at,
+        // Whether a transfer that fits was seen and is not yet confirmed.
+        payment_seen: bool = !order.candidates.is_empty(),
+        deposits: Vec<DepositView> = {
+            let open = order.deposits.iter().filter(|of| of.state == DepositState::Open);
+            open.filter_map(|of| DepositView::of_order(order, of, chains)).collect()
+        },
     }
-}
-
-/// Spec 4.2, health check.
-#[derive(Debug, Serialize)]
-pub(crate) struct HealthView {
-    pub(crate) status: &'static str,
-    pub(crate) version: &'static str,
 }

@@ -110,7 +110,7 @@ impl Starter<'_> {
             .await
             .with_context(|| format!("cannot listen on {listen}"))?;
         let address = listener.local_addr()?;
-        let (feed, name) = (api::Feed::new(), self.settings.process.name.clone());
+        let (feed, name) = (api::Feed::default(), self.settings.process.name.clone());
         let followed = feed.clone();
         self.thread(Phase::Support, "api.feed", &name, move |context| {
             api::feed::run(&followed, context)

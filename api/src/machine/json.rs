@@ -1,4 +1,4 @@
-//! Reads the JSON of a request field by field, so that every complaint names its field.
+//! Reads the JSON of a request field by field, so that every error names its field.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -10,19 +10,17 @@ use crate::error::Invalid;
 
 /// The object that a body is. Unknown fields are ignored; null is the same as absent.
 pub(crate) fn object<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Invalid> {
-    // serde reads a struct from an array too, by position: nobody means that.
+    // serde would also read a struct from an array, by position.
     if body.trim_ascii_start().first().is_some_and(|byte| *byte != b'{') {
         return Err(Invalid::new("body", "must be a JSON object"));
     }
     serde_json::from_slice(body).map_err(|error| Invalid::new("body", error.to_string()))
 }
 
-/// A text that must be there. `kind` says what should be in it.
-pub(crate) fn text(
-    field: &'static str,
-    kind: &str,
-    value: Option<Value>,
-) -> Result<String, Invalid> {
+type Field<T> = Result<T, Invalid>;
+
+/// A required text. `kind` names what it should contain.
+pub(crate) fn text(field: &'static str, kind: &str, value: Option<Value>) -> Field<String> {
     match value {
         None => Err(Invalid::new(field, "is missing")),
         Some(Value::String(text)) => Ok(text),
@@ -30,26 +28,22 @@ pub(crate) fn text(
     }
 }
 
-/// A text that must be there, as what it stands for.
-pub(crate) fn required<T>(field: &'static str, value: Option<Value>) -> Result<T, Invalid>
-where
-    T: FromStr<Err: Display>,
-{
+/// A required text, parsed.
+pub(crate) fn required<T: FromStr<Err: Display>>(
+    field: &'static str,
+    value: Option<Value>,
+) -> Field<T> {
     parsed(field, &text(field, "string", value)?)
 }
 
-/// A text that may be there, as what it stands for.
-pub(crate) fn optional<T>(field: &'static str, value: Option<Value>) -> Result<Option<T>, Invalid>
-where
-    T: FromStr<Err: Display>,
-{
+/// An optional text, parsed.
+pub(crate) fn optional<T: FromStr<Err: Display>>(
+    field: &'static str,
+    value: Option<Value>,
+) -> Field<Option<T>> {
     value.map(|value| required(field, Some(value))).transpose()
 }
 
-/// What a text stands for.
-pub(crate) fn parsed<T>(field: &'static str, text: &str) -> Result<T, Invalid>
-where
-    T: FromStr<Err: Display>,
-{
+pub(crate) fn parsed<T: FromStr<Err: Display>>(field: &'static str, text: &str) -> Field<T> {
     text.parse().map_err(|error: T::Err| Invalid::new(field, error.to_string()))
 }

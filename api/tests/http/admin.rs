@@ -1,7 +1,6 @@
 //! The admin API (spec 4.2, 5.2, 7.2, 8).
 
-use reqwest::Method;
-use schemas::record::{Attempt, ChainProgress, Deposit, Order, Transfer, example};
+use schemas::record::{Attempt, ChainProgress, Delivery, Deposit, Order, Transfer, example};
 use schemas::{
     Address, AttemptOutcome, Blockchain, DeliveryKind, DepositId, DepositState, OrderStatus,
     Stablecoin, TransferId, TransferStatus, UnixMicros, UnixSeconds, Wallet,
@@ -10,28 +9,31 @@ use serde_json::{Value, json};
 use store::Change;
 
 use crate::world::{
-    ADMIN_SECRET, Answer, NOW, UNKNOWN_URL, World, config, fields, new_order, new_order_with,
+    Answer, NOW, UNKNOWN_ORDER, UNKNOWN_URL, World, config, fields, new_order, new_order_with,
     order, wallet,
 };
 
-const UNKNOWN_ORDER: &str = "01996d3c-5b00-7abc-8def-0123456789ab";
-
-fn routes() -> Vec<(Method, String)> {
-    vec![
-        (Method::GET, "/orders".into()),
-        (Method::POST, format!("/orders/{UNKNOWN_ORDER}/mark-paid")),
-        (Method::POST, format!("/orders/{UNKNOWN_ORDER}/resend-webhook")),
-        (Method::GET, "/deposits".into()),
-        (Method::GET, "/wallets".into()),
-        (Method::GET, format!("/wallets/{}/transfers", wallet(0xab))),
-        (Method::POST, "/transfers/7/resend-webhook".into()),
+fn routes() -> [String; 7] {
+    [
+        "GET /orders".into(),
+        format!("POST /orders/{UNKNOWN_ORDER}/mark-paid"),
+        format!("POST /orders/{UNKNOWN_ORDER}/resend-webhook"),
+        "GET /deposits".into(),
+        "GET /wallets".into(),
+        format!("GET {}", transfers()),
+        "POST /transfers/7/resend-webhook".into(),
     ]
+}
+
+/// The path of the transfers of a configured wallet.
+fn transfers() -> String {
+    format!("/wallets/{}/transfers", wallet(0xab))
 }
 
 #[tokio::test]
 async fn spec_5_2_every_route_but_health_needs_the_secret() {
     let world = World::alone().await;
-    for (method, path) in routes() {
+    for route in routes() {
         for (header, status, text) in [
             (None, 401, "missing Service-Admin-Authorization header"),
             (Some(&b"wrong"[..]), 401, "invalid admin secret"),
@@ -40,26 +42,23 @@ async fn spec_5_2_every_route_but_health_needs_the_secret() {
             (Some("schlüssel".as_bytes()), 401, "invalid admin secret"),
             (Some(b"\xff\xfe"), 400, "invalid authorization header"),
         ] {
-            let mut request = world.request(method.clone(), &format!("/api/v1/admin{path}"));
+            let mut request = world.request(&route.replacen(' ', " /api/v1/admin", 1));
             if let Some(value) = header {
                 request = request.header("Service-Admin-Authorization", value);
             }
-            Answer::of(request.send().await.unwrap()).await.refused(status, text);
+            Answer::to(request).await.refused(status, text);
         }
-        let answer = world.admin(method, &path).await;
-        assert!(matches!(answer.status, 200 | 404), "{path}: {answer:?}");
-        assert!(!answer.body.contains(ADMIN_SECRET));
+        let answer = world.admin(&route).await;
+        assert!(matches!(answer.status, 200 | 404), "{route}: {answer:?}");
     }
 }
 
 #[tokio::test]
 async fn spec_7_2_a_broken_store_is_500() {
     let world = World::alone().await;
-    world.store_reads.set(true);
-    for (method, path) in routes() {
-        if path != "/wallets" {
-            world.admin(method, &path).await.refused(500, "internal server error");
-        }
+    world.faults.store_reads.set(true);
+    for route in routes().iter().filter(|route| *route != "GET /wallets") {
+        world.admin(route).await.refused(500, "internal server error");
     }
 }
 
@@ -73,60 +72,55 @@ async fn spec_8_bounds_of_every_list() {
         let transfer = transfer(number, Blockchain::Eth, TransferStatus::Matched);
         [Change::Order(order), Change::Deposit(deposit), Change::Transfer(transfer)]
     });
-    world.apply(rows.collect()).await;
+    world.apply(rows).await;
     let limit = "limit: must be a whole number from 1 to 200";
     let offset = "offset: must be a whole number from 0 to 100000";
-    let transfers = format!("/wallets/{}/transfers", wallet(0xab));
-    for list in ["/orders", "/deposits", &transfers] {
+    for list in ["/orders", "/deposits", &transfers()] {
         for (query, text) in [
             ("limit=0", limit),
             ("limit=201", limit),
-            ("limit=x", limit),
+            ("limit=-1", limit),
+            ("limit=%2B5", limit),
+            ("limit=", limit),
+            ("limit=ten", limit),
+            ("limit=99999999999999999999", limit),
             ("offset=100001", offset),
             ("offset=-1", offset),
+            ("offset=1.5", offset),
+            ("limit=1&limit=2", "limit: is given twice"),
         ] {
-            world.admin(Method::GET, &format!("{list}?{query}")).await.refused(400, text);
+            world.admin(&format!("GET {list}?{query}")).await.refused(400, text);
         }
-        let count = async |path| world.admin(Method::GET, path).await.json();
-        assert_eq!(count(list).await.as_array().unwrap().len(), 20, "{list}");
-        assert_eq!(count(&format!("{list}?limit=200")).await.as_array().unwrap().len(), 21);
-        let answer = world.admin(Method::GET, &format!("{list}?limit=200&offset=100000")).await;
-        assert_eq!((answer.status, answer.json()), (200, json!([])));
+        for (query, count) in [
+            ("", 20),
+            ("limit=1", 1),
+            ("limit=200", 21),
+            ("limit=200&offset=100000", 0),
+            ("offset=01&x=y&limit=0200", 20),
+        ] {
+            let ids = world.list(&format!("{list}?{query}"), "created_at").await;
+            assert_eq!(ids.len(), count, "{list}?{query}");
+        }
     }
 }
 
 #[tokio::test]
-async fn filters_outside_the_vocabulary_name_their_field() {
+async fn an_invalid_filter_names_its_field() {
     let world = World::alone().await;
-    let transfers = format!("/wallets/{}/transfers", wallet(0xab));
-    for (list, query, text) in [
-        (
-            "/orders",
-            "status=open",
-            "status: \"open\" is not one of pending, paid, expired, cancelled",
-        ),
-        ("/deposits", "order_id=7", "order_id: must be a UUID"),
-        ("/deposits", "token=EUR", "token: \"EUR\" is not one of USDT, USDC, DAI"),
-        (
-            &transfers,
-            "status=paid",
-            "status: \"paid\" is not one of waiting_for_confirmation, failed_to_confirm, \
-             waiting_for_match, no_matched_deposit, matched",
-        ),
-        (
-            &transfers,
-            "blockchain=bsc",
-            "blockchain: \"bsc\" is not one of eth, polygon, base, arb, op, linea, avaxc, tron",
-        ),
+    let chains = "is not one of eth, polygon, base, arb, op, linea, avaxc, tron";
+    let statuses = "is not one of waiting_for_confirmation, failed_to_confirm, waiting_for_match, \
+                    no_matched_deposit, matched";
+    for (list, name, value, problem) in [
+        ("/orders", "status", "open", "is not one of pending, paid, expired, cancelled"),
+        ("/deposits", "token", "EUR", "is not one of USDT, USDC, DAI"),
+        ("/deposits", "blockchain", "", chains),
+        (&transfers(), "status", "paid", statuses),
+        (&transfers(), "blockchain", "bsc", chains),
     ] {
-        world.admin(Method::GET, &format!("{list}?{query}")).await.refused(400, text);
+        let answer = world.admin(&format!("GET {list}?{name}={value}")).await;
+        answer.refused(400, &format!("{name}: \"{value}\" {problem}"));
     }
-}
-
-async fn ids(world: &World, path: &str, field: &str) -> Vec<Value> {
-    let answer = world.admin(Method::GET, path).await;
-    assert_eq!(answer.status, 200, "{}", answer.body);
-    answer.json().as_array().unwrap().iter().map(|object| object[field].clone()).collect()
+    world.admin("GET /deposits?order_id=7").await.refused(400, "order_id: must be a UUID");
 }
 
 #[tokio::test]
@@ -135,27 +129,28 @@ async fn spec_4_2_orders_newest_first_in_the_representation_of_2_3() {
     let mut made = Vec::new();
     for (number, status) in (1..=25_i64).zip(OrderStatus::ALL.iter().cycle()) {
         let created_at = UnixSeconds(NOW + number);
-        let merchant_order_id = format!("A-{}", number % 5);
+        let merchant_order_id = format!("A {}+", number % 5);
         let id = u128::from(number.unsigned_abs());
         made.push(Order { status: *status, created_at, merchant_order_id, ..order(id) });
     }
-    world.apply(made.iter().cloned().map(Change::Order).collect()).await;
+    world.apply(made.iter().cloned().map(Change::Order)).await;
     made.reverse();
-    let newest: Vec<_> = made.iter().map(|order| json!(order.order_id)).collect();
-    assert_eq!(ids(&world, "/orders", "order_id").await, newest[..20]);
-    assert_eq!(ids(&world, "/orders?limit=3&offset=20", "order_id").await, newest[20..23]);
-    let paid = made.iter().filter(|order| order.status == OrderStatus::Paid);
-    let paid: Vec<_> = paid.map(|order| json!(order.order_id)).collect();
-    assert_eq!(ids(&world, "/orders?status=paid", "order_id").await, paid);
-    let same = made.iter().filter(|order| order.merchant_order_id == "A-3");
-    let same: Vec<_> = same.map(|order| json!(order.order_id)).collect();
-    assert_eq!(ids(&world, "/orders?merchant_order_id=A-3", "order_id").await, same);
-    assert_eq!(ids(&world, "/orders?merchant_order_id=A", "order_id").await, [] as [Value; 0]);
-    let both = made.iter().filter(|order| order.merchant_order_id == "A-3");
-    let both = both.filter(|order| order.status == OrderStatus::Paid);
-    let both: Vec<_> = both.map(|order| json!(order.order_id)).collect();
-    let path = "/orders?status=paid&merchant_order_id=A-3";
-    assert_eq!((1, ids(&world, path, "order_id").await), (both.len(), both));
+    let newest = |filter: fn(&Order) -> bool| {
+        let found = made.iter().filter(move |order| filter(order));
+        found.map(|order| json!(order.order_id)).collect::<Vec<_>>()
+    };
+    let is_third: fn(&Order) -> bool = |order| order.merchant_order_id == "A 3+";
+    for (query, expected) in [
+        ("", &newest(|_| true)[..20]),
+        ("limit=3&offset=20", &newest(|_| true)[20..23]),
+        ("status=paid", &newest(|order| order.status == OrderStatus::Paid)),
+        ("merchant_order_id=A%203%2B", &newest(is_third)),
+        ("merchant_order_id=A", &[]),
+        ("status=paid&merchant_order_id=A+3%2B", &[json!(order(18).order_id)]),
+    ] {
+        let path = format!("/orders?{query}");
+        assert_eq!(world.list(&path, "order_id").await, expected, "{path}");
+    }
 }
 
 #[tokio::test]
@@ -169,8 +164,8 @@ async fn spec_2_3_and_6_3_an_order_shows_its_delivery_state() {
         outcome,
         ..example::attempt()
     };
-    world.apply(vec![Change::Order(order.clone())]).await;
-    let answer = world.admin(Method::GET, "/orders").await.json();
+    world.apply([Change::Order(order.clone())]).await;
+    let answer = world.admin("GET /orders").await.json();
     assert_eq!(answer[0]["webhook_retry_count"], 0);
     assert_eq!(answer[0]["webhook_success_at"], Value::Null);
     assert_eq!(answer[0]["webhook_last_tried_at"], Value::Null);
@@ -179,8 +174,8 @@ async fn spec_2_3_and_6_3_an_order_shows_its_delivery_state() {
         attempt(2, 3, AttemptOutcome::Delivered),
         attempt(3, 9, AttemptOutcome::Delivered),
     ];
-    world.apply(attempts.map(Change::Attempt).to_vec()).await;
-    let answer = world.admin(Method::GET, "/orders").await.json();
+    world.apply(attempts.map(Change::Attempt)).await;
+    let answer = world.admin("GET /orders").await.json();
     let expected = json!([{
         "order_id": order.order_id,
         "merchant_order_id": "A-1001",
@@ -200,13 +195,13 @@ async fn spec_4_2_mark_paid_from_any_state_and_again() {
     let world = World::start().await;
     let pending = world.create(&new_order()).await;
     let cancelled = world.create(&new_order()).await;
-    world.user(Method::POST, &format!("/orders/{cancelled}/cancel"), &cancelled, &json!({})).await;
+    world.cancel(&cancelled).await;
     for id in [&pending, &cancelled, &pending] {
-        let answer = world.admin(Method::POST, &format!("/orders/{id}/mark-paid")).await;
+        let answer = world.admin(&format!("POST /orders/{id}/mark-paid")).await;
         assert_eq!(answer.status, 200, "{}", answer.body);
         let object = answer.json();
         assert_eq!((&object["order_id"], &object["status"]), (&json!(id), &json!("paid")));
-        let listed = world.admin(Method::GET, "/orders?status=paid").await.json();
+        let listed = world.admin("GET /orders?status=paid").await.json();
         let listed = listed.as_array().unwrap().iter().find(|o| o["order_id"] == json!(id));
         assert_eq!(listed, Some(&object), "the operator reads their own write");
     }
@@ -225,44 +220,49 @@ async fn spec_4_2_what_does_not_exist_is_404() {
         "/transfers/x/resend-webhook".into(),
         "/transfers/99999999999999999999/resend-webhook".into(),
     ] {
-        world.admin(Method::POST, &path).await.refused(404, "resource not found");
+        world.admin(&format!("POST {path}")).await.refused(404, "resource not found");
     }
     for address in [wallet(0x77).to_string(), "x".into(), "0x".into(), "%FF".into()] {
-        let path = format!("/wallets/{address}/transfers");
-        world.admin(Method::GET, &path).await.refused(404, "resource not found");
+        let route = format!("GET /wallets/{address}/transfers");
+        world.admin(&route).await.refused(404, "resource not found");
     }
     assert_eq!(world.commands(), []);
 }
 
 #[tokio::test]
-async fn spec_4_2_resend_sends_the_status_of_now_once() {
+async fn spec_4_2_resend_sends_the_present_status_once() {
     let world = World::alone().await;
-    let paid = Order { status: OrderStatus::Paid, ..order(1) };
-    world.apply(vec![Change::Order(paid.clone()), Change::Order(order(2))]).await;
-    let path = format!("/orders/{}/resend-webhook", paid.order_id);
-    let answer = world.admin(Method::POST, &path).await;
-    assert_eq!((answer.status, answer.json()), (200, json!({})));
-    let [delivery] = world.deliveries().try_into().unwrap();
-    assert_eq!((delivery.attempt, delivery.manual), (1, true));
-    assert_eq!(delivery.kind, DeliveryKind::OrderStatusChanged);
-    assert_eq!((delivery.order_id, delivery.transfer_id), (Some(paid.order_id), None));
-    assert_eq!(delivery.url, paid.webhook_url);
-    assert!(delivery.event_id.starts_with("manual/"), "{}", delivery.event_id);
-    let body: Value = serde_json::from_str(&delivery.body).unwrap();
-    let expected = json!({
-        "event_type": "order_status_changed",
-        "order_id": paid.order_id,
-        "merchant_order_id": "A-1001",
-        "status": "paid",
-        "amount": "10.50",
-        "timestamp": NOW,
-    });
-    assert_eq!(body, expected);
-
-    let path = format!("/orders/{}/resend-webhook", order(2).order_id);
-    let text = "order is pending: there is no status change to send";
-    world.admin(Method::POST, &path).await.refused(409, text);
-    assert_eq!(world.deliveries().len(), 1);
+    let orders = OrderStatus::ALL.iter().zip(1..);
+    let orders: Vec<_> = orders.map(|(s, number)| Order { status: *s, ..order(number) }).collect();
+    world.apply(orders.iter().cloned().map(Change::Order)).await;
+    let mut sent = 0;
+    for order in orders {
+        let route = format!("POST /orders/{}/resend-webhook", order.order_id);
+        let answer = world.admin(&route).await;
+        if order.status == OrderStatus::Pending {
+            answer.refused(409, "order is pending: there is no status change to send");
+            continue;
+        }
+        sent += 1;
+        assert_eq!((answer.status, answer.json()), (200, json!({})));
+        let of_order = |delivery: &Delivery| delivery.order_id == Some(order.order_id);
+        let delivery = world.deliveries().into_iter().find(of_order).unwrap();
+        assert_eq!((delivery.attempt, delivery.manual), (1, true));
+        assert_eq!(delivery.kind, DeliveryKind::OrderStatusChanged);
+        assert_eq!((delivery.transfer_id, delivery.url), (None, order.webhook_url));
+        assert!(delivery.event_id.starts_with("manual/"), "{}", delivery.event_id);
+        let body: Value = serde_json::from_str(&delivery.body).unwrap();
+        let expected = json!({
+            "event_type": "order_status_changed",
+            "order_id": order.order_id,
+            "merchant_order_id": "A-1001",
+            "status": order.status,
+            "amount": "10.50",
+            "timestamp": NOW,
+        });
+        assert_eq!(body, expected);
+    }
+    assert_eq!((world.deliveries().len(), sent), (3, 3));
 }
 
 #[tokio::test]
@@ -270,14 +270,14 @@ async fn spec_7_2_an_event_channel_that_fails_is_500() {
     let world = World::alone().await;
     let paid = Order { status: OrderStatus::Paid, ..order(1) };
     let unknown = transfer(1, Blockchain::Eth, TransferStatus::NoMatchedDeposit);
-    world.apply(vec![Change::Order(paid.clone()), Change::Transfer(unknown)]).await;
-    world.log_writes.set(true);
-    for path in [
-        format!("/orders/{}/resend-webhook", paid.order_id),
-        format!("/orders/{}/mark-paid", paid.order_id),
-        "/transfers/1/resend-webhook".into(),
+    world.apply([Change::Order(paid.clone()), Change::Transfer(unknown)]).await;
+    world.faults.log_writes.set(true);
+    for route in [
+        format!("POST /orders/{}/resend-webhook", paid.order_id),
+        format!("POST /orders/{}/mark-paid", paid.order_id),
+        "POST /transfers/1/resend-webhook".into(),
     ] {
-        world.admin(Method::POST, &path).await.refused(500, "internal server error");
+        world.admin(&route).await.refused(500, "internal server error");
     }
 }
 
@@ -300,12 +300,16 @@ async fn spec_4_2_open_deposits_in_the_representation_of_2_4() {
         deposit(3, Blockchain::Polygon, Stablecoin::Usdc, Open),
         deposit(4, Blockchain::Eth, Stablecoin::Usdt, Closed),
     ];
-    world.apply(changes.clone().map(Change::Deposit).to_vec()).await;
-    assert_eq!(ids(&world, "/deposits", "id").await, [3, 2, 1]);
-    assert_eq!(ids(&world, "/deposits?blockchain=eth", "id").await, [2, 1]);
-    assert_eq!(ids(&world, "/deposits?token=USDC", "id").await, [3]);
-    assert_eq!(ids(&world, "/deposits?limit=1&offset=1", "id").await, [2]);
-    let path = format!("/deposits?order_id={}", changes[0].order_id);
+    world.apply(changes.clone().map(Change::Deposit)).await;
+    for (query, expected) in [
+        ("", &[3, 2, 1][..]),
+        ("blockchain=eth", &[2, 1]),
+        ("token=USDC", &[3]),
+        ("limit=1&offset=1", &[2]),
+    ] {
+        assert_eq!(world.list(&format!("/deposits?{query}"), "id").await, expected, "{query}");
+    }
+    let route = format!("GET /deposits?order_id={}", changes[0].order_id);
     let expected = |last_scanned_at: i64| {
         json!([{
             "id": 1,
@@ -319,18 +323,18 @@ async fn spec_4_2_open_deposits_in_the_representation_of_2_4() {
             "last_scanned_at": last_scanned_at,
         }])
     };
-    let answer = world.admin(Method::GET, &path).await;
+    let answer = world.admin(&route).await;
     assert_eq!(answer.json(), expected(NOW + 1), "before the first scan");
     let updated_at = UnixMicros((NOW + 99) * 1_000_000);
     let scan = ChainProgress { updated_at, ..example::chain_progress() };
-    world.apply(vec![Change::Chain(scan)]).await;
-    assert_eq!(world.admin(Method::GET, &path).await.json(), expected(NOW + 99));
+    world.apply([Change::Chain(scan)]).await;
+    assert_eq!(world.admin(&route).await.json(), expected(NOW + 99));
 }
 
 #[tokio::test]
 async fn spec_4_2_wallets_as_configured() {
     let world = World::alone().await;
-    let answer = world.admin(Method::GET, "/wallets").await.json();
+    let answer = world.admin("GET /wallets").await.json();
     assert_eq!(answer.as_array().unwrap().len(), config().wallets.len());
     let first = json!({
         "blockchain": "eth",
@@ -363,13 +367,12 @@ async fn spec_4_2_transfers_of_a_wallet_in_the_representation_of_2_5() {
     polygon.observation.stablecoin = Stablecoin::Dai;
     (polygon.fulfillment_id, polygon.blockchain_confirmed) = (None, false);
     let eth = transfer(1, Blockchain::Eth, TransferStatus::Matched);
-    world.apply(vec![Change::Transfer(eth), Change::Transfer(polygon)]).await;
+    world.apply([Change::Transfer(eth), Change::Transfer(polygon)]).await;
     let address = wallet(0xab).to_string();
     for written in [address.clone(), address.to_lowercase(), address.to_uppercase()] {
         let path = format!("/wallets/{written}/transfers");
-        assert_eq!(ids(&world, &path, "id").await, [2, 1], "{written}");
+        assert_eq!(world.list(&path, "id").await, [2, 1], "{written}");
     }
-    let path = format!("/wallets/{address}/transfers");
     for (query, expected) in [
         ("status=matched", &[1][..]),
         ("status=failed_to_confirm", &[2]),
@@ -379,7 +382,8 @@ async fn spec_4_2_transfers_of_a_wallet_in_the_representation_of_2_5() {
         ("token=USDC", &[]),
         ("limit=1&offset=1", &[1]),
     ] {
-        assert_eq!(ids(&world, &format!("{path}?{query}"), "id").await, expected, "{query}");
+        let path = format!("{}?{query}", transfers());
+        assert_eq!(world.list(&path, "id").await, expected, "{query}");
     }
     let expected = json!({
         "id": 1,
@@ -396,7 +400,7 @@ async fn spec_4_2_transfers_of_a_wallet_in_the_representation_of_2_5() {
         "status": "matched",
         "fulfillment_id": 9,
     });
-    let answer = world.admin(Method::GET, &path).await.json();
+    let answer = world.admin(&format!("GET {}", transfers())).await.json();
     assert_eq!(answer[1], expected);
     assert_eq!(fields(&answer[0]), fields(&expected));
     assert_eq!(answer[0]["fulfillment_id"], Value::Null);
@@ -416,7 +420,7 @@ async fn spec_2_1_every_chain_and_coin_by_its_word() {
         config.wallets.push(Wallet { blockchain, address, stablecoins });
     }
     let world = World::with(config, false).await;
-    assert_eq!(ids(&world, "/wallets", "blockchain").await, blockchains);
+    assert_eq!(world.list("/wallets", "blockchain").await, blockchains);
     let pairs = blockchains.iter().flat_map(|chain| ["USDT", "USDC", "DAI"].map(|c| (*chain, c)));
     for (number, (chain, coin)) in (1..).zip(pairs) {
         let body = new_order_with(&[("blockchain", chain), ("stablecoin", coin)]);
@@ -429,25 +433,22 @@ async fn spec_2_1_every_chain_and_coin_by_its_word() {
         let (blockchain, stablecoin) = (chain.parse().unwrap(), coin.parse().unwrap());
         let deposit_id = DepositId(number);
         let deposit = Deposit { deposit_id, blockchain, stablecoin, ..example::deposit() };
-        world.apply(vec![Change::Deposit(deposit)]).await;
+        world.apply([Change::Deposit(deposit)]).await;
         let path = format!("/deposits?blockchain={chain}&token={coin}");
-        assert_eq!(ids(&world, &path, "id").await, [number], "{path}");
-        assert_eq!(ids(&world, &path, "blockchain").await, [chain]);
-        assert_eq!(ids(&world, &path, "token").await, [coin]);
+        assert_eq!(world.list(&path, "id").await, [number], "{path}");
+        assert_eq!(world.list(&path, "blockchain").await, [chain]);
+        assert_eq!(world.list(&path, "token").await, [coin]);
     }
 }
 
 #[tokio::test]
-async fn spec_4_2_resend_tells_of_an_unknown_transfer_once() {
+async fn spec_4_2_resend_sends_an_unknown_transfer_once() {
     let world = World::alone().await;
-    let changes = TransferStatus::ALL.iter().zip(1..);
-    let changes: Vec<_> = changes
-        .map(|(status, n)| Change::Transfer(transfer(n, Blockchain::Eth, *status)))
-        .collect();
-    world.apply(changes).await;
+    let all = TransferStatus::ALL.iter().zip(1..);
+    let all = all.map(|(s, number)| Change::Transfer(transfer(number, Blockchain::Eth, *s)));
+    world.apply(all).await;
     for (status, number) in TransferStatus::ALL.iter().zip(1..) {
-        let answer =
-            world.admin(Method::POST, &format!("/transfers/{number}/resend-webhook")).await;
+        let answer = world.admin(&format!("POST /transfers/{number}/resend-webhook")).await;
         if *status != TransferStatus::NoMatchedDeposit {
             let text = format!("transfer is {status}: there is no unknown-transfer event to send");
             answer.refused(409, &text);
@@ -456,8 +457,10 @@ async fn spec_4_2_resend_tells_of_an_unknown_transfer_once() {
         assert_eq!((answer.status, answer.json()), (200, json!({})));
         let [delivery] = world.deliveries().try_into().unwrap();
         assert_eq!((delivery.attempt, delivery.manual), (1, true));
-        assert_eq!(delivery.transfer_id, Some(TransferId(number)));
+        assert_eq!(delivery.kind, DeliveryKind::UnknownTransfer);
+        assert_eq!((delivery.order_id, delivery.transfer_id), (None, Some(TransferId(number))));
         assert_eq!(delivery.url, UNKNOWN_URL);
+        assert!(delivery.event_id.starts_with("manual/"), "{}", delivery.event_id);
         let body: Value = serde_json::from_str(&delivery.body).unwrap();
         let expected = json!({
             "event_type": "unknown_transfer",
@@ -467,6 +470,7 @@ async fn spec_4_2_resend_tells_of_an_unknown_transfer_once() {
         });
         assert_eq!(body, expected);
     }
+    assert_eq!(world.deliveries().len(), 1);
 }
 
 #[tokio::test]
@@ -475,7 +479,7 @@ async fn without_a_url_unknown_transfers_cannot_be_resent() {
     config.merchant.unknown_transfer_webhook_url = None;
     let world = World::with(config, false).await;
     let status = TransferStatus::NoMatchedDeposit;
-    world.apply(vec![Change::Transfer(transfer(1, Blockchain::Eth, status))]).await;
-    let answer = world.admin(Method::POST, "/transfers/1/resend-webhook").await;
+    world.apply([Change::Transfer(transfer(1, Blockchain::Eth, status))]).await;
+    let answer = world.admin("POST /transfers/1/resend-webhook").await;
     answer.refused(409, "merchant.unknown_transfer_webhook_url is not configured");
 }

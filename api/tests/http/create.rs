@@ -2,11 +2,19 @@
 
 use std::collections::HashSet;
 
-use schemas::record::OrderCommandBody;
-use schemas::{Amount, OrderCause, OrderStatus, UnixSeconds};
-use serde_json::json;
+use schemas::record::{CreateOrder, Order, OrderCommand, OrderCommandBody};
+use schemas::{Amount, OrderCause, OrderStatus, Topic, UnixSeconds};
+use serde_json::{Value, json};
 
-use crate::world::{NOW, World, fields, new_order, new_order_with, wallet};
+use crate::world::{Answer, NOW, ORDER_FIELDS, World, fields, new_order, new_order_with, wallet};
+
+fn creates(world: &World) -> Vec<CreateOrder> {
+    let create = |command: OrderCommand| match command.body {
+        OrderCommandBody::Create(create) => Some(create),
+        _ => None,
+    };
+    world.commands().into_iter().filter_map(create).collect()
+}
 
 #[tokio::test]
 async fn spec_4_1_create_answers_201_with_the_object_of_2_2() {
@@ -14,8 +22,7 @@ async fn spec_4_1_create_answers_201_with_the_object_of_2_2() {
     let answer = world.service("/orders", &new_order()).await;
     assert_eq!(answer.status, 201);
     let order = answer.json();
-    let names = ["amount", "created_at", "merchant_order_id", "order_id", "status"];
-    assert_eq!(fields(&order), names);
+    assert_eq!(fields(&order), ORDER_FIELDS);
     assert_eq!(order["merchant_order_id"], "A-1");
     assert_eq!(order["amount"], "10.50");
     assert_eq!(order["status"], "pending");
@@ -28,18 +35,17 @@ async fn spec_4_1_create_answers_201_with_the_object_of_2_2() {
 async fn a_new_order_is_a_command_on_the_log_and_its_first_record_in_the_store() {
     let world = World::alone().await;
     let id = world.create(&new_order()).await;
+    let [create] = creates(&world).try_into().unwrap();
+    assert_eq!((create.expires_at, create.payment), (UnixSeconds(NOW + 1800), None));
     let [command] = world.commands().try_into().unwrap();
     assert_eq!(command.order_id.to_string(), id);
-    let OrderCommandBody::Create(create) = &command.body else { panic!("{command:?}") };
-    assert_eq!(create.expires_at, UnixSeconds(NOW + 1800));
-    assert_eq!(create.payment, None);
     let row = world.row(&id).await.unwrap();
     assert_eq!((row.version, row.cause), (1, OrderCause::Created));
     assert_eq!((row.updated_at, row.command_id), (command.issued_at, command.command_id));
     assert_eq!((row.status, row.status_changed), (OrderStatus::Pending, false));
     assert_eq!(row.deposits, []);
     assert_eq!(row.created_at, command.issued_at.seconds());
-    assert_eq!((row.expires_at, row.amount_text), (create.expires_at, create.amount_text.clone()));
+    assert_eq!((row.expires_at, row.amount_text), (create.expires_at, create.amount_text));
 }
 
 #[tokio::test]
@@ -48,85 +54,76 @@ async fn the_row_written_first_is_the_processors_first_record() {
     let id = world.create(&new_order()).await;
     let row = world.row(&id).await.unwrap();
     // A command that is answered after the create shows that the first record is on the log.
-    world.user(reqwest::Method::POST, &format!("/orders/{id}/cancel"), &id, &json!({})).await;
-    let records: Vec<schemas::record::Order> = world.records(schemas::Topic::Orders);
-    assert_eq!(records[0], row);
+    world.cancel(&id).await;
+    assert_eq!(world.records::<Order>(Topic::Orders)[0], row);
 }
 
 #[tokio::test]
-async fn the_caller_reads_its_own_write() {
+async fn the_caller_reads_its_own_write_and_every_request_without_a_key_is_an_order() {
     let world = World::alone().await;
+    let mut ids = HashSet::new();
     for _ in 0..20 {
         let id = world.create(&new_order()).await;
         let answer = world.service("/orders/status", &json!({ "order_id": id })).await;
         assert_eq!((answer.status, &answer.json()["status"]), (200, &json!("pending")));
+        ids.insert(id);
     }
+    assert_eq!(ids.len(), 20);
 }
 
 #[tokio::test]
 async fn an_order_with_chain_and_coin_asks_for_its_deposit_at_once() {
     let world = World::alone().await;
     let chosen = [("blockchain", "eth"), ("stablecoin", "USDT")];
-    world.create(&new_order_with(&chosen)).await;
-    let [command] = world.commands().try_into().unwrap();
-    let OrderCommandBody::Create(create) = &command.body else { panic!("{command:?}") };
-    let payment = create.payment.as_ref().unwrap();
-    let wallets: HashSet<_> = payment.wallets.iter().copied().collect();
-    assert_eq!(wallets, HashSet::from([wallet(0xab), wallet(0x02)]));
-    assert_eq!((payment.late_window_seconds, payment.skew_seconds), (86_400, 120));
-    assert_eq!(payment.nudge_step, Amount::parse("0.01").unwrap());
-    assert_eq!(payment.nudge_limit, Amount::parse("1").unwrap());
-
     world.create(&new_order_with(&chosen[..1])).await;
-    let commands = world.commands();
-    let without = commands.iter().filter(|command| {
-        matches!(&command.body, OrderCommandBody::Create(create) if create.payment.is_none())
-    });
-    assert_eq!(without.count(), 1, "chain alone opens nothing");
+    assert_eq!(creates(&world)[0].payment, None, "a chain alone opens nothing");
+    for _ in 0..20 {
+        world.create(&new_order_with(&chosen)).await;
+    }
+    let payments: Vec<_> = creates(&world).into_iter().filter_map(|of| of.payment).collect();
+    assert_eq!(payments.len(), 20);
+    for payment in &payments {
+        assert_eq!(payment.wallets.len(), 2);
+        let wallets: HashSet<_> = payment.wallets.iter().copied().collect();
+        assert_eq!(wallets, HashSet::from([wallet(0xab), wallet(0x02)]));
+        assert_eq!((payment.late_window_seconds, payment.skew_seconds), (86_400, 120));
+        assert_eq!(payment.nudge_step, Amount::parse("0.01").unwrap());
+        assert_eq!(payment.nudge_limit, Amount::parse("1").unwrap());
+    }
+    let first: HashSet<_> = payments.iter().map(|payment| payment.wallets[0]).collect();
+    assert_eq!(first.len(), 2, "orders start at different wallets");
 }
 
 #[tokio::test]
-async fn the_trace_of_the_request_is_handed_on() {
+async fn the_records_of_a_request_carry_its_trace() {
     let world = World::alone().await;
     let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let body = new_order().to_string();
-    world.service_with("/orders", &body, |r| r.header("traceparent", parent)).await;
-    world.service_with("/orders", &body, |r| r.header("traceparent", "nonsense")).await;
-    let layout = world.log.layout();
-    let topic = schemas::Topic::OrdersCommands;
-    let records = topic.all_partitions(&layout).flat_map(|partition| {
-        let of = log::TopicPartition { topic, partition };
-        world.log.read(of, log::Offset(0), 10).unwrap()
-    });
-    let mut traces: Vec<_> =
-        records.map(|record| record.header("traceparent").map(<[u8]>::to_vec)).collect();
+    for trace in [parent, "nonsense"] {
+        world.service_with("/orders", &body, |r| r.header("traceparent", trace)).await;
+    }
+    let records = world.raw_records(Topic::OrdersCommands);
+    let mut traces: Vec<_> = records.iter().map(|record| record.header("traceparent")).collect();
     traces.sort();
-    assert_eq!(traces, [None, Some(parent.as_bytes().to_vec())]);
+    assert_eq!(traces, [None, Some(parent.as_bytes())]);
 }
 
+/// What is wrong with one field alone has its table in `machine/new_order.rs`.
 #[tokio::test]
-async fn what_is_wrong_with_a_body_is_told_in_plain_text() {
+async fn what_cannot_be_paid_is_refused_in_plain_text() {
     let world = World::alone().await;
-    let tron = [("blockchain", "tron"), ("stablecoin", "DAI")];
-    let base = [("blockchain", "base"), ("stablecoin", "USDC")];
-    let eth = [("blockchain", "eth"), ("stablecoin", "USDC")];
-    let fine = [("amount", "1.0000001"), ("blockchain", "eth"), ("stablecoin", "USDT")];
-    let sender =
-        [("expecting_wallet_address", "TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6t"), ("blockchain", "eth")];
+    let of = |chain, coin| new_order_with(&[("blockchain", chain), ("stablecoin", coin)]);
+    let mut fine = of("eth", "USDT");
+    fine["amount"] = json!("1.0000001");
+    let mut sender = of("eth", "USDT");
+    sender["expecting_wallet_address"] = json!("TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6t");
     for (body, text) in [
         (new_order_with(&[("amount", "0")]), "amount: must be greater than zero"),
-        (
-            new_order_with(&[("stablecoin", "EUR")]),
-            "stablecoin: \"EUR\" is not one of USDT, USDC, DAI",
-        ),
-        (new_order_with(&tron), "stablecoin: DAI is not available on tron"),
-        (new_order_with(&base), "stablecoin: USDC is not available on base"),
-        (new_order_with(&eth), "no wallet available for the selected chain and coin"),
-        (
-            new_order_with(&fine),
-            "amount: must have at most 6 digits after the point for USDT on eth",
-        ),
-        (new_order_with(&sender), "expecting_wallet_address: is not an address of eth"),
+        (of("tron", "DAI"), "stablecoin: DAI is not available on tron"),
+        (of("base", "USDC"), "stablecoin: USDC is not available on base"),
+        (of("eth", "USDC"), "no wallet available for the selected chain and coin"),
+        (fine, "amount: must have at most 6 digits after the point for USDT on eth"),
+        (sender, "expecting_wallet_address: is not an address of eth"),
         (json!([new_order()]), "body: must be a JSON object"),
     ] {
         world.service("/orders", &body).await.refused(400, text);
@@ -134,7 +131,7 @@ async fn what_is_wrong_with_a_body_is_told_in_plain_text() {
     let answer = world.service_with("/orders", "{\"order_id\": ", |request| request).await;
     assert_eq!(answer.status, 400);
     assert!(answer.body.starts_with("body: EOF while parsing"), "{}", answer.body);
-    assert_eq!(world.commands(), [], "nothing refused reaches the log");
+    assert_eq!(world.commands(), [], "no refused request reaches the log");
 }
 
 #[tokio::test]
@@ -149,9 +146,9 @@ async fn bodies_above_one_mebibyte_are_refused() {
 }
 
 #[tokio::test]
-async fn spec_7_1_a_log_that_cannot_write_is_500_and_leaves_no_row() {
+async fn spec_7_1_a_log_that_cannot_be_written_is_500_and_leaves_no_row() {
     let world = World::alone().await;
-    world.log_writes.set(true);
+    world.faults.log_writes.set(true);
     world.service("/orders", &new_order()).await.refused(500, "internal server error");
     let page = store::Page { limit: 10, offset: 0 };
     let rows = world.store.orders(store::OrderFilter::default(), page).await.unwrap();
@@ -159,31 +156,18 @@ async fn spec_7_1_a_log_that_cannot_write_is_500_and_leaves_no_row() {
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_write_does_not_undo_what_is_on_the_log() {
+async fn a_store_that_cannot_be_written_does_not_undo_what_is_on_the_log() {
     let world = World::alone().await;
-    world.store_writes.set(true);
+    world.faults.store_writes.set(true);
     let id = world.create(&new_order()).await;
     assert_eq!(world.commands().len(), 1);
-    assert_eq!(world.row(&id).await, None, "the projector's turn");
-}
-
-#[tokio::test]
-async fn without_a_key_every_request_is_an_order() {
-    let world = World::alone().await;
-    let (first, second) = (world.create(&new_order()).await, world.create(&new_order()).await);
-    assert_ne!(first, second);
+    assert_eq!(world.row(&id).await, None, "the projector will write it");
 }
 
 #[tokio::test]
 async fn the_same_key_and_body_is_the_same_order() {
     let world = World::start().await;
-    let send = |body: serde_json::Value| {
-        let world = &world;
-        async move {
-            let key = |request: reqwest::RequestBuilder| request.header("Idempotency-Key", "k-1");
-            world.service_with("/orders", &body.to_string(), key).await
-        }
-    };
+    let send = async |body: Value| world.create_once("k-1", &body).await;
     let first = send(new_order()).await;
     assert_eq!(first.status, 201, "{}", first.body);
     let id = first.json()["order_id"].as_str().unwrap().to_owned();
@@ -204,42 +188,41 @@ async fn the_same_key_and_body_is_the_same_order() {
         let answer = send(new_order_with(&[field])).await;
         answer.refused(409, "Idempotency-Key was used with another body");
     }
-    // The same answer again, whatever became of the order.
-    world.admin(reqwest::Method::POST, &format!("/orders/{id}/mark-paid")).await;
+    // The same answer again, whatever the status of the order is now.
+    world.admin(&format!("POST /orders/{id}/mark-paid")).await;
     assert_eq!(send(new_order()).await.json(), first.json());
 }
 
 #[tokio::test]
 async fn concurrent_requests_with_one_key_make_one_order() {
     let world = World::start().await;
-    let send = |amount: &'static str| {
-        let body = new_order_with(&[("amount", amount)]).to_string();
-        let world = &world;
-        async move {
-            let key = |request: reqwest::RequestBuilder| request.header("Idempotency-Key", "k-2");
-            world.service_with("/orders", &body, key).await
-        }
+    let send = async |amount| {
+        let fields = [("amount", amount), ("blockchain", "eth"), ("stablecoin", "USDT")];
+        world.create_once("k-2", &new_order_with(&fields)).await
     };
     let (a, b, c, d) = tokio::join!(send("1.00"), send("1.00"), send("2.00"), send("2.00"));
     let answers = [a, b, c, d];
-    let made: HashSet<_> =
-        answers.iter().filter(|a| a.status == 201).map(|a| a.body.clone()).collect();
-    assert_eq!(made.len(), 1, "one of the bodies won, and both its senders know: {answers:?}");
-    assert_eq!(answers.iter().filter(|a| a.status == 201).count(), 2);
-    assert_eq!(answers.iter().filter(|a| a.status == 409).count(), 2);
+    let of = |status| answers.iter().filter(move |answer| answer.status == status);
+    assert_eq!((of(201).count(), of(409).count()), (2, 2), "{answers:?}");
+    let made: HashSet<_> = of(201).map(|answer| &answer.body).collect();
+    assert_eq!(made.len(), 1, "both requests with the winning body get the order: {answers:?}");
+    let payments = creates(&world).into_iter().filter_map(|create| create.payment);
+    let wallets: HashSet<_> = payments.map(|payment| payment.wallets).collect();
+    assert_eq!(wallets.len(), 1, "one order's commands try the wallets in one order");
     // The row is the winner's, not that of the last command.
-    let order: serde_json::Value = serde_json::from_str(made.iter().next().unwrap()).unwrap();
+    let order = of(201).map(Answer::json).next().unwrap();
     let row = world.row(order["order_id"].as_str().unwrap()).await.unwrap();
     assert_eq!(row.amount_text, order["amount"].as_str().unwrap());
 }
 
 #[tokio::test]
-async fn a_key_must_be_visible_and_short() {
-    let world = World::alone().await;
-    for key in ["", "a b", &"x".repeat(256)] {
-        let body = new_order().to_string();
-        let answer =
-            world.service_with("/orders", &body, |r| r.header("Idempotency-Key", key)).await;
+async fn a_key_has_1_to_255_visible_characters() {
+    let world = World::start().await;
+    for key in ["a-1~!", &"x".repeat(255)] {
+        assert_eq!(world.create_once(key, &new_order()).await.status, 201, "{key}");
+    }
+    for key in ["", "a b", "a\tb", "\u{e9}", &"x".repeat(256)] {
+        let answer = world.create_once(key, &new_order()).await;
         answer.refused(400, "Idempotency-Key: must be 1 to 255 visible characters");
     }
 }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use log::{Log, LogLayer, NewRecord};
 use store::{Change, Store, StoreLayer};
 
-/// Whether something fails now.
+/// Whether one kind of operation fails now.
 #[derive(Clone, Default)]
 pub(crate) struct Switch(Arc<AtomicBool>);
 
@@ -16,44 +16,35 @@ impl Switch {
         self.0.store(broken, Ordering::SeqCst);
     }
 
-    fn broken(&self) -> bool {
-        self.0.load(Ordering::SeqCst)
-    }
-
-    fn check_store(&self) -> Result<(), store::Error> {
-        if self.broken() { Err(store::Error::Transient("disk full".into())) } else { Ok(()) }
+    fn check<C: From<&'static str>, E>(&self, error: fn(C) -> E) -> Result<(), E> {
+        if self.0.load(Ordering::SeqCst) { Err(error("disk full".into())) } else { Ok(()) }
     }
 }
 
-/// A log that cannot be written while its switch is on.
-pub(crate) struct FaultyLog {
-    pub(crate) writes: Switch,
+/// The switches of one world; the layer over its log and its store.
+#[derive(Clone, Default)]
+pub(crate) struct Faults {
+    pub(crate) log_writes: Switch,
+    pub(crate) store_writes: Switch,
+    pub(crate) store_reads: Switch,
 }
 
 #[async_trait]
-impl LogLayer for FaultyLog {
+impl LogLayer for Faults {
     async fn produce(&self, log: &dyn Log, records: Vec<NewRecord>) -> Result<(), log::Error> {
-        if self.writes.broken() {
-            return Err(log::Error::Transient("disk full".into()));
-        }
+        self.log_writes.check(log::Error::Transient)?;
         log.produce(records).await
     }
 }
 
-/// A store that cannot be written, or read, while its switches are on.
-pub(crate) struct FaultyStore {
-    pub(crate) writes: Switch,
-    pub(crate) reads: Switch,
-}
-
 #[async_trait]
-impl StoreLayer for FaultyStore {
+impl StoreLayer for Faults {
     async fn apply(&self, store: &dyn Store, changes: Vec<Change>) -> Result<(), store::Error> {
-        self.writes.check_store()?;
+        self.store_writes.check(store::Error::Transient)?;
         store.apply(changes).await
     }
 
     fn before_read(&self) -> Result<(), store::Error> {
-        self.reads.check_store()
+        self.store_reads.check(store::Error::Transient)
     }
 }

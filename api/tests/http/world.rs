@@ -6,48 +6,46 @@ use std::time::Duration;
 
 use log::embedded::EmbeddedLog;
 use log::{Envelope, LayeredLog, Log, Offset, StageContext, TopicPartition};
-use reqwest::{Client, Method, RequestBuilder, Response};
+use reqwest::{Client, Method, RequestBuilder};
+use runtime::config::Source;
 use runtime::{Clock, ManualClock};
 use schemas::record::{
     Block, ChainBody, ChainRecord, Delivery, Order, OrderCommand, OrderCommandBody, Record, example,
 };
 use schemas::{
-    Address, AddressFamily, Amount, Blockchain, Layout, OrderId, Partition, Secret, Stablecoin,
-    Topic, UnixSeconds, Wallet, sign_checkout, sign_service, stablecoin_contracts,
+    Address, AddressFamily, Blockchain, Layout, OrderId, Partition, Secret, Stablecoin, Topic,
+    UnixSeconds, Wallet, sign_checkout, sign_service, stablecoin_contracts,
 };
 use serde_json::{Value, json};
 use store::embedded::EmbeddedStore;
 use store::{Change, LayeredStore, Store};
 use tempfile::TempDir;
-use tidemark_api::{Config, Feed, Matching, Merchant, Orders, Server, feed};
+use tidemark_api::{Config, Feed, Server, feed};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::fault::{FaultyLog, FaultyStore, Switch};
+use crate::fault::Faults;
 
 /// When every world begins.
 pub(crate) const NOW: i64 = 1_790_000_000;
-/// The merchant's key.
 pub(crate) const MERCHANT_SECRET: &str = "merchant-secret";
 /// The merchant's key before its rotation.
 pub(crate) const OLD_SECRET: &str = "merchant-secret-of-last-year";
-/// The operator's secret.
 pub(crate) const ADMIN_SECRET: &str = "admin-secret";
-/// Where unknown transfers are told.
 pub(crate) const UNKNOWN_URL: &str = "https://shop.test/unknown";
 /// An origin that may call the checkout.
 pub(crate) const ORIGIN: &str = "https://shop.test";
+/// An order that no test creates.
+pub(crate) const UNKNOWN_ORDER: &str = "01996d3c-5b00-7abc-8def-0123456789ab";
 
-/// Everything around one served api. Stops when dropped.
+/// One served api, its log, tables and clock. Stops when dropped.
 pub(crate) struct World {
-    pub(crate) base: String,
-    pub(crate) client: Client,
+    base: String,
+    client: Client,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) log: Arc<dyn Log>,
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) log_writes: Switch,
-    pub(crate) store_writes: Switch,
-    pub(crate) store_reads: Switch,
+    pub(crate) faults: Faults,
     pub(crate) stop: CancellationToken,
     /// The server, until a test waits for its end.
     pub(crate) server: Option<tokio::task::JoinHandle<()>>,
@@ -75,29 +73,24 @@ pub(crate) fn config() -> Config {
         address: Address::new(blockchain.address_family(), [number; 20]),
         stablecoins: stablecoins.to_vec(),
     };
-    Config {
-        merchant: Merchant {
-            name: "Shop".into(),
-            secret: Secret::new(MERCHANT_SECRET),
-            previous_secret: Some(Secret::new(OLD_SECRET)),
-            allowed_origins: vec![ORIGIN.into()],
-            unknown_transfer_webhook_url: Some(UNKNOWN_URL.into()),
-        },
-        admin_secret: Secret::new(ADMIN_SECRET),
-        wallets: vec![
-            wallet(Blockchain::Eth, 0xab, &[Usdt, Dai]),
-            wallet(Blockchain::Eth, 0x02, &[Usdt]),
-            wallet(Blockchain::Polygon, 0xab, &[Usdc]),
-            wallet(Blockchain::Tron, 0x04, &[Usdt]),
-        ],
-        orders: Orders { ttl: Duration::from_secs(1800), late_window: Duration::from_secs(86_400) },
-        matching: Matching {
-            nudge_step: Amount::parse("0.01").unwrap(),
-            nudge_limit: Amount::parse("1").unwrap(),
-            match_window: Duration::from_secs(3600),
-            skew: Duration::from_secs(120),
-        },
-    }
+    let text = format!(
+        "[admin]
+         secret = '{ADMIN_SECRET}'
+         [merchant]
+         name = 'Shop'
+         secret = '{MERCHANT_SECRET}'
+         previous_secret = '{OLD_SECRET}'
+         allowed_origins = ['{ORIGIN}']
+         unknown_transfer_webhook_url = '{UNKNOWN_URL}'"
+    );
+    let mut config = Config::read(&mut Source::parse(Config::DEFAULTS, &text, []));
+    config.wallets = vec![
+        wallet(Blockchain::Eth, 0xab, &[Usdt, Dai]),
+        wallet(Blockchain::Eth, 0x02, &[Usdt]),
+        wallet(Blockchain::Polygon, 0xab, &[Usdc]),
+        wallet(Blockchain::Tron, 0x04, &[Usdt]),
+    ];
+    config
 }
 
 impl World {
@@ -112,75 +105,55 @@ impl World {
     }
 
     pub(crate) async fn with(config: Config, processed: bool) -> Self {
-        // Another test may have been first.
+        // Fails if another test was first.
         drop(rustls::crypto::ring::default_provider().install_default());
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::new(UnixSeconds(NOW).micros()));
         let layout = Layout { lanes: 1, orders: 2, webhooks: 2 };
-        let (log_writes, store_writes, store_reads) =
-            (Switch::default(), Switch::default(), Switch::default());
-        let inner: Arc<dyn Log> =
-            Arc::new(EmbeddedLog::open(dir.path(), layout, clock.clone()).unwrap());
-        let faulty = FaultyLog { writes: log_writes.clone() };
-        let served_log: Arc<dyn Log> = Arc::new(LayeredLog::new(inner.clone(), faulty));
+        let log = EmbeddedLog::open(dir.path(), layout, clock.clone()).unwrap();
+        let log: Arc<dyn Log> = Arc::new(log);
         let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(dir.path()).unwrap());
-        let (writes, reads) = (store_writes.clone(), store_reads.clone());
-        let faulty = FaultyStore { writes, reads };
-        let served_store = Arc::new(LayeredStore::new(store.clone(), faulty));
+        let faults = Faults::default();
+        let chains = config.wallets.iter().map(|wallet| wallet.blockchain);
+        let server = Server {
+            contracts: chains.flat_map(stablecoin_contracts).copied().collect(),
+            config,
+            topic_prefix: "shop.".into(),
+            version: "1.2.3",
+            log: Arc::new(LayeredLog::new(log.clone(), faults.clone())),
+            store: Arc::new(LayeredStore::new(store.clone(), faults.clone())),
+            clock: clock.clone(),
+            feed: Feed::default(),
+        };
         let stop = CancellationToken::new();
-        let feed = Feed::new();
         let context = StageContext {
-            log: served_log.clone(),
+            log: log.clone(),
             clock: clock.clone(),
             member: "api".to_owned(),
             handle: tokio::runtime::Handle::current(),
             stop: stop.clone(),
         };
-        let mut threads = Vec::new();
-        threads.push({
-            let feed = feed.clone();
-            std::thread::spawn(move || feed::run(&feed, &context).unwrap())
-        });
+        let feed = server.feed.clone();
+        let mut threads = vec![std::thread::spawn(move || feed::run(&feed, &context).unwrap())];
         if processed {
             for run in [processor::run_orders, processor::run_matching] {
-                let (log, stop) = (inner.clone(), stop.clone());
+                let (log, stop) = (log.clone(), stop.clone());
                 let clock: Arc<dyn Clock> = clock.clone();
                 threads.push(std::thread::spawn(move || run(&log, &clock, "one", &stop).unwrap()));
             }
         }
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
-        let chains = config.wallets.iter().map(|wallet| wallet.blockchain);
-        let contracts = chains.flat_map(stablecoin_contracts).copied().collect();
-        let serving = Server {
-            config,
-            contracts,
-            topic_prefix: "shop.".into(),
-            version: "1.2.3",
-            log: served_log,
-            store: served_store,
-            clock: clock.clone(),
-            feed,
-        };
-        let serving = serving.run(listener, stop.clone());
+        let serving = server.run(listener, stop.clone());
         let server = Some(tokio::spawn(async move { serving.await.unwrap() }));
-        Self {
-            base,
-            client: Client::builder().no_proxy().build().unwrap(),
-            clock,
-            log: inner,
-            store,
-            log_writes,
-            store_writes,
-            store_reads,
-            stop,
-            server,
-            threads,
-            _dir: dir,
-        }
+        let client = Client::builder().no_proxy().build().unwrap();
+        Self { base, client, clock, log, store, faults, stop, server, threads, _dir: dir }
     }
 
-    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
+    /// A request to a route such as `GET /health`.
+    pub(crate) fn request(&self, route: &str) -> RequestBuilder {
+        let (method, path) = route.split_once(' ').unwrap();
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
         self.client.request(method, format!("{}{path}", self.base))
     }
 
@@ -199,42 +172,53 @@ impl World {
         let secret = Secret::new(MERCHANT_SECRET);
         let signature = sign_service(&secret, self.clock.now().seconds(), body.as_bytes());
         let request = self
-            .request(Method::POST, &format!("/api/v1/service{path}"))
+            .request(&format!("POST /api/v1/service{path}"))
             .header("Content-Type", "application/json")
             .header("Service-Signature", signature)
             .body(body.to_owned());
-        Answer::of(change(request).send().await.unwrap()).await
+        Answer::to(change(request)).await
     }
 
-    /// An authorized request to the admin API.
-    pub(crate) async fn admin(&self, method: Method, path: &str) -> Answer {
-        let request = self
-            .request(method, &format!("/api/v1/admin{path}"))
-            .header("Service-Admin-Authorization", ADMIN_SECRET);
-        Answer::of(request.send().await.unwrap()).await
+    /// A signed create request with an idempotency key.
+    pub(crate) async fn create_once(&self, key: &str, body: &Value) -> Answer {
+        let key = |request: RequestBuilder| request.header("Idempotency-Key", key);
+        self.service_with("/orders", &body.to_string(), key).await
     }
 
-    /// A request to the checkout's API with a good link for the order.
-    pub(crate) async fn user(
-        &self,
-        method: Method,
-        path: &str,
-        order_id: &str,
-        body: &Value,
-    ) -> Answer {
-        let path = format!("/api/v1/user{path}?{}", self.link(order_id));
-        Answer::of(self.request(method, &path).body(body.to_string()).send().await.unwrap()).await
+    /// An authorized request to a route of the admin API.
+    pub(crate) async fn admin(&self, route: &str) -> Answer {
+        let request = self.request(&route.replacen(' ', " /api/v1/admin", 1));
+        Answer::to(request.header("Service-Admin-Authorization", ADMIN_SECRET)).await
     }
 
-    /// `exp` and `sig` for an order, good for an hour.
+    /// The value of one field in every object of a list of the admin API.
+    pub(crate) async fn list(&self, path: &str, field: &str) -> Vec<Value> {
+        let answer = self.admin(&format!("GET {path}")).await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        answer.json().as_array().unwrap().iter().map(|object| object[field].clone()).collect()
+    }
+
+    /// A request about an order to the checkout's API, with a good link for that order.
+    pub(crate) async fn user(&self, id: &str, method: &str, path: &str, body: &Value) -> Answer {
+        let route = format!("{method} /api/v1/user/orders/{id}/{path}?{}", self.link(id));
+        Answer::to(self.request(&route).body(body.to_string())).await
+    }
+
+    pub(crate) async fn pay(&self, id: &str, blockchain: &str, stablecoin: &str) -> Answer {
+        let body = json!({ "blockchain": blockchain, "stablecoin": stablecoin });
+        self.user(id, "POST", "payment", &body).await
+    }
+
+    pub(crate) async fn cancel(&self, id: &str) -> Answer {
+        self.user(id, "POST", "cancel", &json!({})).await
+    }
+
+    /// `exp` and `sig` for an order, valid for an hour.
     pub(crate) fn link(&self, order_id: &str) -> String {
-        let expires_at = self.clock.now().seconds().plus(3600);
-        let secret = Secret::new(MERCHANT_SECRET);
-        let signature = sign_checkout(&secret, order_id.parse().unwrap(), expires_at);
-        format!("exp={expires_at}&sig={signature}")
+        link(MERCHANT_SECRET, order_id, self.clock.now().seconds().0 + 3600)
     }
 
-    /// Creates an order and answers its id.
+    /// Creates an order and returns its id.
     pub(crate) async fn create(&self, body: &Value) -> String {
         let answer = self.service("/orders", body).await;
         assert_eq!(answer.status, 201, "{}", answer.body);
@@ -246,20 +230,24 @@ impl World {
         self.store.order(order_id.parse().unwrap()).await.unwrap().map(|row| row.order)
     }
 
-    pub(crate) async fn apply(&self, changes: Vec<Change>) {
-        self.store.apply(changes).await.unwrap();
+    pub(crate) async fn apply(&self, changes: impl IntoIterator<Item = Change>) {
+        self.store.apply(changes.into_iter().collect()).await.unwrap();
     }
 
-    /// All records of a topic.
-    pub(crate) fn records<R: Record>(&self, topic: Topic) -> Vec<R> {
+    /// All records of a topic as they are on the log.
+    pub(crate) fn raw_records(&self, topic: Topic) -> Vec<Arc<log::Record>> {
         let layout = self.log.layout();
         let read = |partition| {
             let of = TopicPartition { topic, partition };
             self.log.read(of, Offset(0), 10_000).unwrap()
         };
-        let decode =
-            |record: Arc<log::Record>| schemas::decode(record.value.as_deref().unwrap()).unwrap();
-        topic.all_partitions(&layout).flat_map(read).map(decode).collect()
+        topic.all_partitions(&layout).flat_map(read).collect()
+    }
+
+    pub(crate) fn records<R: Record>(&self, topic: Topic) -> Vec<R> {
+        let records = self.raw_records(topic);
+        let values = records.iter().map(|record| record.value.as_deref().unwrap());
+        values.map(|value| schemas::decode(value).unwrap()).collect()
     }
 
     pub(crate) fn commands(&self) -> Vec<OrderCommand> {
@@ -307,7 +295,8 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    pub(crate) async fn of(response: Response) -> Self {
+    pub(crate) async fn to(request: RequestBuilder) -> Self {
+        let response = request.send().await.unwrap();
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let answer = Self { status, headers, body: response.text().await.unwrap() };
         let text = format!("{answer:?}");
@@ -337,6 +326,13 @@ impl Answer {
     }
 }
 
+/// The query of a checkout link.
+pub(crate) fn link(secret: &str, order_id: &str, exp: i64) -> String {
+    let order_id = order_id.parse().unwrap();
+    let sig = sign_checkout(&Secret::new(secret), order_id, UnixSeconds(exp));
+    format!("exp={exp}&sig={sig}")
+}
+
 /// A good body of a create request.
 pub(crate) fn new_order() -> Value {
     json!({ "order_id": "A-1", "amount": "10.50", "webhook_url": "https://shop.test/hook" })
@@ -358,6 +354,10 @@ pub(crate) fn fields(object: &Value) -> Vec<&str> {
     names.sort_unstable();
     names
 }
+
+/// The fields of spec 2.2.
+pub(crate) const ORDER_FIELDS: [&str; 5] =
+    ["amount", "created_at", "merchant_order_id", "order_id", "status"];
 
 /// An order of the example record with another id.
 pub(crate) fn order(number: u128) -> Order {
