@@ -19,20 +19,16 @@ pub struct Config {
 /// followed too, so that deposits at a wallet that was removed still run out.
 #[derive(Debug, Clone)]
 pub struct ChainConfig {
-    /// The chain.
     pub blockchain: Blockchain,
     /// What `eth_chainId` must answer; another than the chain's own only for development chains.
     pub chain_id: u64,
     pub rpc_url: RpcUrl,
     /// How many further endpoints are configured; they are not used.
     pub rpc_unused: usize,
-    /// How long one request may take.
     pub request_timeout: Duration,
-    /// The contracts whose Transfer events count.
     pub contracts: Vec<StablecoinContract>,
     /// Where payments may arrive.
     pub wallets: Vec<Address>,
-    /// When blocks count as confirmed.
     pub policy: Policy,
     /// The first block to scan on the first start; none begins after the endpoint's head.
     pub start_block: Option<i64>,
@@ -61,7 +57,6 @@ impl RpcUrl {
         (matches!(url.scheme(), "http" | "https") && url.has_host()).then_some(Self(url))
     }
 
-    /// The whole of it, for the client.
     pub(crate) fn url(&self) -> &reqwest::Url {
         &self.0
     }
@@ -97,7 +92,6 @@ struct Defaults {
 
 /// Most blocks of one `eth_getLogs`; endpoints that serve less say so and are asked for less.
 const RANGE_MAX: u64 = 2000;
-/// How long one request may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// From this amount on, chains with slow finality wait for it.
 const LARGE: &str = "10000";
@@ -154,7 +148,6 @@ impl Config {
         Self { chains }
     }
 
-    /// The contracts of all chains.
     #[must_use]
     pub fn contracts(&self) -> Vec<StablecoinContract> {
         self.chains.iter().flat_map(|chain| chain.contracts.iter().copied()).collect()

@@ -16,7 +16,7 @@
 //!   epoch at a block that both chains have. Below the published finalized height nothing is ever
 //!   taken back: a chain that would need it is halted with an alarm.
 //!
-//! **What one endpoint can hide.** The logs of a range are believed only where a second answer agrees:
+//! **What one endpoint can hide.** The logs of a range are published only where a second answer agrees:
 //! - In a range of at most 16 blocks, as at the tip, every block is fetched again by number and
 //!   its logs by hash. Logs that the answer about the range left out, or added, make the two answers
 //!   differ; the step is retried until they agree.
@@ -35,6 +35,8 @@
 //! Deliberately not here: which order a transfer pays, when it counts as confirmed for an order,
 //! and Tron's own HTTP API (a Tron node's JSON-RPC is followed like any other).
 
+#![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
+
 mod config;
 mod error;
 mod machine;
@@ -48,7 +50,7 @@ mod share;
 mod simulation;
 
 pub use config::{ChainConfig, Config, RpcUrl};
-pub use error::Error;
+pub use error::{Error, RestoreError};
 pub use machine::{Policy, Tag, Tier};
 pub use runner::follow;
 pub use share::run;

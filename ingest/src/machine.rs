@@ -38,9 +38,7 @@ pub(crate) struct Rules {
     pub(crate) blockchain: Blockchain,
     /// Its contracts and wallets.
     pub(crate) watch: Watch,
-    /// When blocks count as confirmed.
     pub(crate) policy: Policy,
-    /// How far back a reorganisation may reach.
     pub(crate) reorg_window: i64,
     /// How far to stay behind the endpoint's head.
     pub(crate) lag: i64,
@@ -59,24 +57,20 @@ pub(crate) struct Rules {
 pub(crate) struct Decision {
     /// One atomic step to publish before anything else; empty for none.
     pub(crate) publish: Vec<ChainRecord>,
-    /// What to log and count.
     pub(crate) notes: Vec<Note>,
     /// When to ask again.
     pub(crate) next: Next,
 }
 
-/// Something to log and count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Note {
     /// An event of a trusted contract was left out.
     Skipped(Skipped),
-    /// The chain was reorganised.
     Rewound {
         /// The last scanned block, now orphaned.
         from: Block,
         /// The newest block that is still canonical.
         to: Block,
-        /// How many transfers were retracted.
         retracted: usize,
     },
 }

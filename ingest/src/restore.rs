@@ -9,12 +9,11 @@ use schemas::record::{ChainBody, ChainRecord};
 use schemas::{Partition, Topic};
 
 use crate::machine::History;
-use crate::{ChainConfig, Error};
+use crate::{ChainConfig, Error, RestoreError};
 
-/// Records of one read.
 const PAGE: i64 = 1000;
 
-/// What the log says of the chain; none if nothing was ever published. Blocks.
+/// What was published about the chain; none if nothing was. Blocks.
 ///
 /// # Errors
 /// [`Error::Log`], transient or not; [`Error::Restore`] if the records are not what ingest writes.
@@ -33,12 +32,14 @@ pub(crate) fn restore_by(
         let history = restore_lane(page, log, chain, lane)?;
         match (&mut whole, history) {
             (Some(whole), Some(history)) => {
-                whole.absorb(history).map_err(|cause| broken(chain, lane, None, cause))?;
+                if !whole.absorb(history) {
+                    return Err(broken(chain, lane, None, RestoreError::Heads));
+                }
             }
             (None, history) if position == 0 => whole = history,
             (None, None) => {}
             (Some(_), None) | (None, Some(_)) => {
-                return Err(broken(chain, lane, None, "some lanes of the chain are empty"));
+                return Err(broken(chain, lane, None, RestoreError::EmptyLane));
             }
         }
     }
@@ -104,20 +105,26 @@ fn read_page(
 }
 
 fn decode(chain: &ChainConfig, record: &log::Record) -> Result<ChainRecord, Error> {
-    let wrong = |cause: &str| broken(chain, record.from.partition, Some(record.offset), cause);
-    let value = record.value.as_deref().ok_or_else(|| wrong("a tombstone"))?;
-    let decoded: ChainRecord = schemas::decode(value).map_err(|e| wrong(&e.to_string()))?;
-    if decoded.blockchain == chain.blockchain {
-        Ok(decoded)
-    } else {
-        Err(wrong("a record of another chain"))
-    }
+    let decoded = match &record.value {
+        None => Err(RestoreError::Tombstone),
+        Some(value) => schemas::decode(value).map_err(RestoreError::from),
+    };
+    let ours = decoded.and_then(|decoded: ChainRecord| match decoded.blockchain {
+        blockchain if blockchain == chain.blockchain => Ok(decoded),
+        other => Err(RestoreError::OtherChain(other)),
+    });
+    ours.map_err(|cause| broken(chain, record.from.partition, Some(record.offset), cause))
 }
 
-fn broken(chain: &ChainConfig, lane: Partition, offset: Option<Offset>, cause: &str) -> Error {
-    let place = TopicPartition { topic: Topic::TransfersRaw, partition: lane };
-    let place = offset.map_or_else(|| place.to_string(), |offset| format!("{place}/{offset}"));
-    Error::Restore { blockchain: chain.blockchain, place, cause: cause.to_owned() }
+fn broken(
+    chain: &ChainConfig,
+    lane: Partition,
+    offset: Option<Offset>,
+    cause: RestoreError,
+) -> Error {
+    let of = TopicPartition { topic: Topic::TransfersRaw, partition: lane };
+    let position = offset.map_or_else(|| of.to_string(), |offset| format!("{of}/{offset}"));
+    Error::Restore { blockchain: chain.blockchain, position, cause }
 }
 
 #[cfg(test)]
@@ -182,7 +189,7 @@ mod tests {
         let (chain, mut shelf, _) = followed();
         let lanes = shelf.lanes();
         let cause = |shelf: &Shelf| match restore(shelf, &chain).unwrap_err() {
-            Error::Restore { cause, .. } => cause,
+            Error::Restore { cause, .. } => cause.to_string(),
             other => panic!("{other}"),
         };
         let mut spoiled = shelf.clone();

@@ -1,8 +1,8 @@
 //! The JSON-RPC client of one endpoint: every question of the cursor is one batch.
 //!
 //! An answer is whole or a [`Failure`]. The one thing that is tried again here is a batch that the
-//! endpoint refuses as such: in smaller ones. Only what the cursor looks at
-//! is read, so that chains with other headers are served by the same code.
+//! endpoint refuses as such: in smaller ones. Only the fields that the cursor needs are read, so that
+//! chains with other headers are served by the same code.
 
 mod failure;
 #[cfg(test)]
@@ -27,7 +27,6 @@ const FILTER_WALLETS_MAX: usize = 500;
 /// Longest body that is read. With our filters, answers are small; more is a size error.
 const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// One endpoint.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     client: reqwest::Client,
@@ -55,7 +54,7 @@ impl Endpoint {
             .redirect(reqwest::redirect::Policy::none())
             .user_agent("tidemark")
             .build()
-            .map_err(|error| Error::Client(describe(error)))?;
+            .map_err(|error| Error::Client(error.without_url()))?;
         let contracts =
             chain.contracts.iter().map(|c| json!(hex::encode_prefixed(c.address.bytes())));
         let topics = chain.wallets.chunks(FILTER_WALLETS_MAX).map(|wallets| {

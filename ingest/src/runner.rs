@@ -52,7 +52,6 @@ pub async fn follow(
     }
 }
 
-/// Why following ended.
 enum Ended {
     Stopped,
     Halted,

@@ -1,7 +1,7 @@
 //! This process's share of the chains: those whose partition of `chains` its member of the group has.
 //!
-//! Membership says who should follow a chain, the name of the chain's writer says who may publish: a
-//! process that was taken for dead and comes back is fenced by its successor, whatever it believes.
+//! The group assigns chains, and the name of a chain's writer fences: a process that missed its
+//! heartbeats and continues is refused by the log once its successor has opened the writer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,13 +17,14 @@ use tokio_util::sync::CancellationToken;
 use crate::metrics as names;
 use crate::{ChainConfig, Config, Error, follow};
 
-/// How long to wait before a chain is taken up again that another process had published for.
+/// The pause before a chain is followed again after another process published for it.
 const FENCED_PAUSE: Duration = Duration::from_secs(1);
+
 /// Follows the chains that the group gives to this process, until it stops. Chains of processes that are
-/// gone are taken over where they stopped. Blocks: belongs on a thread of its own.
+/// gone are continued where they stopped. Blocks: run it on a thread of its own.
 ///
 /// # Errors
-/// [`Error`]: the log or this process failed. What one chain alone has halts that chain ([`follow`]).
+/// [`Error`]: the log or this process failed. A failure of one chain alone halts that chain ([`follow`]).
 pub fn run(config: Config, context: &StageContext) -> Result<(), Error> {
     let chains = config.chains.into_iter().map(|chain| (chain.blockchain, chain)).collect();
     let share = Share { chains, context: context.clone(), ours: BTreeMap::new() };
@@ -36,13 +37,12 @@ struct Share {
     ours: BTreeMap<Blockchain, Following>,
 }
 
-/// A chain that is ours.
 enum Following {
     Running {
         stop: CancellationToken,
         task: JoinHandle<Result<(), Error>>,
     },
-    /// Another process published for it. If the group takes it away from us meanwhile, that was right.
+    /// Another process published for it. Until then the group may assign it to that process.
     Fenced {
         until: Instant,
     },
@@ -59,15 +59,14 @@ impl Handler for Share {
 
     fn assigned(&mut self, assigned: Vec<Assigned>, member: &mut Member<'_>) -> Result<(), Error> {
         for one in assigned {
-            // The records tell others how far a chain is; this group reads none of them.
+            // The records are for other groups; this one reads none of them.
             member.pause(one.partition);
             self.take_up(one.partition);
         }
         Ok(())
     }
 
-    /// All that was begun is ended before the next poll. A successor that is quicker than that fences
-    /// what is still under way.
+    /// Every task of a lost chain ends before the next poll. A successor that is faster fences it.
     fn revoked(&mut self, lost: &[TopicPartition]) -> Result<(), Error> {
         let lost: Vec<_> = lost.iter().copied().filter_map(chain_of).collect();
         self.give_up(&lost)
@@ -80,30 +79,30 @@ impl Handler for Share {
 }
 
 impl Share {
-    /// A partition is ours: its chain begins, or goes on where the log says it stands.
+    /// Follows the chain of a partition, from where its published records end.
     fn take_up(&mut self, partition: TopicPartition) {
         let Some(blockchain) = chain_of(partition) else { return };
-        if self.ours.contains_key(&blockchain) {
+        if self.ours.contains_key(&blockchain) || self.begin(blockchain) {
             return;
         }
-        if let Some(chain) = self.chains.get(&blockchain).cloned() {
-            let following = self.begin(chain);
-            self.ours.insert(blockchain, following);
-        } else if self.context.log.bounds(partition).is_ok_and(|bounds| bounds.end > bounds.start) {
+        if self.context.log.bounds(partition).is_ok_and(|bounds| bounds.end > bounds.start) {
             let name = blockchain.as_str();
             tracing::warn!(
                 blockchain = name,
-                "{name} was followed before and nobody follows it now: this process got it from its \
-                 group, and its configuration has no section [chains.{name}]"
+                "{name} was followed before and no process follows it now: the group assigned it to \
+                 this process, whose configuration has no section [chains.{name}]"
             );
         }
     }
 
-    fn begin(&self, chain: ChainConfig) -> Following {
+    /// Starts the chain's task; false if the chain is not configured here.
+    fn begin(&mut self, blockchain: Blockchain) -> bool {
+        let Some(chain) = self.chains.get(&blockchain).cloned() else { return false };
         let stop = CancellationToken::new();
         let StageContext { log, clock, handle, .. } = &self.context;
-        let followed = follow(chain, log.clone(), clock.clone(), stop.clone());
-        Following::Running { stop, task: handle.spawn(followed) }
+        let task = handle.spawn(follow(chain, log.clone(), clock.clone(), stop.clone()));
+        self.ours.insert(blockchain, Following::Running { stop, task });
+        true
     }
 
     /// Chains are no longer ours. Returns once nothing of this process publishes for them.
@@ -119,13 +118,13 @@ impl Share {
         for (blockchain, following) in gone {
             if let Following::Running { task, .. } = following {
                 let ended = self.context.handle.block_on(task).map_err(Error::from).flatten();
-                // Whoever has it now may have been faster.
+                // Its new owner may have opened its writer already.
                 let ended = if is_fenced(&ended) { Ok(()) } else { ended };
                 result = result.and(ended);
             }
             let name = blockchain.as_str();
-            tracing::info!(blockchain = name, "{name} is not followed here any more");
-            // Whoever follows it now tells how it does.
+            tracing::info!(blockchain = name, "{name} is no longer followed by this process");
+            // Its new owner reports them from now on.
             gauge!(names::HALTED, "blockchain" => name).set(0);
             gauge!(names::LAG_SECONDS, "blockchain" => name).set(0);
         }
@@ -134,7 +133,7 @@ impl Share {
 
     /// Takes note of chains whose task has ended, and begins those again whose pause is over.
     fn look_after(&mut self) -> Result<(), Error> {
-        let mut changed = Vec::new();
+        let mut paused = Vec::new();
         for (blockchain, following) in &mut self.ours {
             match following {
                 Following::Running { task, .. } if task.is_finished() => {
@@ -150,22 +149,19 @@ impl Share {
                     tracing::warn!(
                         blockchain = name,
                         cause,
-                        "following {name} stops here, and begins anew if it stays ours: another \
-                         process may have published for it"
+                        "following {name} ended because another process published for it; it restarts \
+                         here if the group leaves the chain assigned to this process"
                     );
                     *following = Following::Fenced { until: Instant::now() + FENCED_PAUSE };
                 }
                 Following::Fenced { until } if *until <= Instant::now() => {
-                    changed.push(*blockchain);
+                    paused.push(*blockchain);
                 }
                 Following::Running { .. } | Following::Fenced { .. } => {}
             }
         }
-        for blockchain in changed {
-            if let Some(chain) = self.chains.get(&blockchain).cloned() {
-                let following = self.begin(chain);
-                self.ours.insert(blockchain, following);
-            }
+        for blockchain in paused {
+            self.begin(blockchain);
         }
         Ok(())
     }
@@ -175,7 +171,7 @@ fn is_fenced(ended: &Result<(), Error>) -> bool {
     ended.as_ref().is_err_and(Error::is_fenced)
 }
 
-/// Each chain has the partition of its own number.
+/// None for a chain that only a newer program knows.
 fn chain_of(partition: TopicPartition) -> Option<Blockchain> {
-    Blockchain::ALL.iter().find(|chain| chain.index() == partition.partition.0).copied()
+    Blockchain::at(partition.partition.0)
 }

@@ -128,7 +128,7 @@ fn each_default_policy_ends_with_a_tier_for_all_amounts() {
 }
 
 #[test]
-fn problems_are_all_told() {
+fn all_problems_are_reported() {
     bad("", &["chains.eth: is missing: a wallet is on this chain"]);
     bad("[chains.eth]\n", &["chains.eth.rpc: must name at least one endpoint"]);
     bad(

@@ -35,23 +35,18 @@ enum Phase {
 /// A range as it was scanned.
 #[derive(Debug)]
 struct Scanned {
-    /// Its end.
     to: Block,
     /// Whether there is more to ask at once after it.
     again: bool,
-    /// The logs that are ours.
     logs: Vec<EventLog>,
     /// The blocks to fetch again: each with logs, the end, and in a short range all others too.
     blocks: Vec<Block>,
-    /// The transactions whose receipts to fetch.
     transactions: Vec<TxHash>,
 }
 
-/// Follows one chain.
 #[derive(Debug)]
 pub(crate) struct Cursor {
     rules: Rules,
-    /// None until the first head.
     history: Option<History>,
     tags: Tags,
     range: RangeSize,
@@ -69,6 +64,12 @@ impl Cursor {
         let phase = if history.is_some() { Phase::Tip } else { Phase::Begin };
         let range = RangeSize::new(rules.range_max);
         Self { rules, history, tags: Tags::default(), range, phase, fruitless: 0 }
+    }
+
+    /// The history, which every phase after the first head has.
+    #[expect(clippy::expect_used, reason = "a cursor that lost its history must not continue")]
+    fn known(&self) -> &History {
+        self.history.as_ref().expect("a phase after the first head has a history")
     }
 
     /// What is known of the chain; none before the first head.
@@ -147,10 +148,8 @@ impl Cursor {
         let phase = std::mem::replace(&mut self.phase, start);
         let scanned = match phase {
             Phase::Scan { from, to, .. } => Some((from, to)),
-            Phase::Verify(Scanned { to, .. }) => {
-                self.history.as_ref().map(|history| (history.last().number + 1, to.number))
-            }
-            _ => None,
+            Phase::Verify(Scanned { to, .. }) => Some((self.known().last().number + 1, to.number)),
+            Phase::Begin | Phase::Base { .. } | Phase::Tip | Phase::Search { .. } => None,
         };
         match (refusal, scanned) {
             (Refusal::Behind, _) => Next::Behind,
@@ -226,9 +225,8 @@ impl Cursor {
     fn tip(&mut self, blocks: Vec<Option<Header>>, now: UnixMicros) -> Decision {
         let mut blocks = blocks.into_iter();
         let (latest, last) = (blocks.next().flatten(), blocks.next().flatten());
-        let Some(history) = &self.history else { return Next::Ask.into() };
         let Some(latest) = latest else { return Next::Retry("the endpoint has no head").into() };
-        let ours = history.last();
+        let ours = self.known().last();
         if latest.block.number < ours.number {
             return Next::Behind.into();
         }
@@ -262,10 +260,9 @@ impl Cursor {
 
     /// Nothing new was mined, but the tags may confirm more.
     fn publish_tags(&mut self, now: UnixMicros) -> Decision {
-        let Some(history) = &self.history else { return Next::Ask.into() };
-        let (last, epoch) = (history.last(), history.epoch());
+        let (last, epoch) = (self.known().last(), self.known().epoch());
         let head = self.head(last.number, &[]);
-        if head == *history.head() {
+        if head == *self.known().head() {
             return Next::AtTip.into();
         }
         let record = self.record(epoch, last, now, ChainBody::Head(head));
@@ -273,11 +270,10 @@ impl Cursor {
     }
 
     fn scan(&mut self, (from, to, again): (i64, i64, bool), answer: Answer) -> Next {
-        let Some(history) = &self.history else { return Next::Ask };
         let mut headers = answer.blocks.into_iter();
         let (end, last) = (headers.next().flatten(), headers.next().flatten());
         let (Some(end), Some(last)) = (end, last) else { return Next::Behind };
-        if last.block.hash != history.last().hash {
+        if last.block.hash != self.known().last().hash {
             return Next::Retry("the last scanned block changed during the step");
         }
         if end.block.number != to {
@@ -310,10 +306,9 @@ impl Cursor {
     /// The range with the times of its blocks and without failed transactions, if everything is as
     /// it was when scanned.
     fn verify(&self, mut scanned: Scanned, answer: Answer) -> Result<Scanned, Next> {
-        let Some(history) = &self.history else { return Err(Next::Ask) };
         let mut headers = answer.blocks.into_iter();
         let Some(last) = headers.next().flatten() else { return Err(Next::Behind) };
-        if last.block.hash != history.last().hash {
+        if last.block.hash != self.known().last().hash {
             return Err(Next::Retry("the last scanned block changed during the step"));
         }
         let mut blocks = Vec::with_capacity(scanned.blocks.len());
@@ -347,9 +342,8 @@ impl Cursor {
     }
 
     fn publish_step(&mut self, step: &Scanned, now: UnixMicros) -> Decision {
-        let Some(history) = &self.history else { return Next::Ask.into() };
-        let (epoch, to) = (history.epoch(), step.to);
-        let used = to.number - history.last().number;
+        let (epoch, to) = (self.known().epoch(), step.to);
+        let used = to.number - self.known().last().number;
         let (mut records, mut notes) = (Vec::new(), Vec::new());
         for block in &step.blocks {
             let start = step.logs.partition_point(|log| log.block_number < block.number);

@@ -11,11 +11,8 @@ use schemas::{Epoch, UnixMicros};
 /// The fold of a lane's, or a chain's, records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct History {
-    /// How often the chain was rewound.
     epoch: Epoch,
-    /// The last scanned block.
     last: Block,
-    /// The last published head.
     head: Head,
     observed_at: UnixMicros,
     /// Blocks that were on the chain when scanned: every head and every block with a transfer, so
@@ -46,7 +43,6 @@ impl History {
         }
     }
 
-    /// Takes the next published record.
     pub(crate) fn apply(&mut self, record: &ChainRecord) {
         let (block, number) = (record.block, record.block.number);
         match &record.body {
@@ -85,17 +81,15 @@ impl History {
         self.head.finalized.max(self.last.number.saturating_sub(window))
     }
 
-    /// Adds what another lane of the same chain knows.
-    ///
-    /// # Errors
-    /// The lanes do not end at the same head.
-    pub(crate) fn absorb(&mut self, lane: Self) -> Result<(), &'static str> {
-        if (lane.epoch, lane.last) != (self.epoch, self.last) {
-            return Err("the lanes of the chain end at different heads");
+    /// Adds what another lane of the same chain knows, if both end at the same head.
+    #[must_use]
+    pub(crate) fn absorb(&mut self, lane: Self) -> bool {
+        let is_same = (lane.epoch, lane.last) == (self.epoch, self.last);
+        if is_same {
+            self.anchors.extend(lane.anchors);
+            self.live.extend(lane.live);
         }
-        self.anchors.extend(lane.anchors);
-        self.live.extend(lane.live);
-        Ok(())
+        is_same
     }
 
     pub(crate) fn epoch(&self) -> Epoch {
@@ -230,10 +224,10 @@ mod tests {
         let a = fold(&[head(0, 10, 1, 0), transfer(12, 1, 3), head(0, 15, 1, 0)]);
         let b = fold(&[head(0, 10, 1, 0), transfer(13, 1, 0), head(0, 15, 1, 0)]);
         let mut both = a.clone();
-        both.absorb(b).unwrap();
+        assert!(both.absorb(b));
         assert_eq!(live(&both), [(12, 3), (13, 0)]);
         assert_eq!(both.anchors_below(99, 9).len(), 4);
-        assert!(both.absorb(fold(&[head(0, 15, 2, 0)])).is_err());
-        assert!(both.absorb(fold(&[head(1, 15, 1, 0)])).is_err());
+        assert!(!both.absorb(fold(&[head(0, 15, 2, 0)])));
+        assert!(!both.absorb(fold(&[head(1, 15, 1, 0)])));
     }
 }

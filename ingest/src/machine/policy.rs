@@ -3,7 +3,6 @@
 use schemas::Amount;
 use schemas::record::ConfirmedTier;
 
-/// A block tag of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tag {
     /// Unlikely to be taken back; on a rollup, written to its parent chain.

@@ -6,7 +6,6 @@ use schemas::{BlockHash, TxHash};
 /// A block to fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Point {
-    /// The endpoint's head.
     Latest,
     /// The `safe` tag; an endpoint without it answers none.
     Safe,
@@ -30,7 +29,6 @@ pub(crate) enum Span {
 pub(crate) struct Ask {
     pub(crate) blocks: Vec<Point>,
     pub(crate) logs: Vec<Span>,
-    /// Transactions whose receipts to fetch.
     pub(crate) receipts: Vec<TxHash>,
 }
 
@@ -45,10 +43,8 @@ pub(crate) struct Answer {
     pub(crate) receipts: Vec<Option<Receipt>>,
 }
 
-/// The outcome of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Receipt {
-    /// The block that holds it.
     pub(crate) block_hash: BlockHash,
     /// Whether it succeeded: a failed one has moved nothing, whatever its logs say.
     pub(crate) succeeded: bool,
@@ -65,14 +61,12 @@ pub(crate) struct Header {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EventLog {
     pub(crate) address: [u8; 20],
-    /// Signature and indexed arguments.
     pub(crate) topics: Vec<[u8; 32]>,
     /// The other arguments.
     pub(crate) data: Vec<u8>,
     pub(crate) block_number: i64,
     pub(crate) block_hash: BlockHash,
     pub(crate) tx_hash: TxHash,
-    /// Position in its block.
     pub(crate) log_index: i32,
     /// The endpoint says that the block is orphaned.
     pub(crate) removed: bool,
@@ -83,14 +77,11 @@ pub(crate) struct EventLog {
 pub(crate) enum Refusal {
     /// The range or its result is too large; the endpoint may name a range that would do.
     Size {
-        /// First and last block of that range.
         hint: Option<(i64, i64)>,
     },
-    /// Too many requests.
     Rate,
     /// The endpoint does not have the block yet, or not any more.
     Behind,
-    /// No answer in time.
     Timeout,
     /// Anything that may pass: connection, 5xx, nonsense.
     Transient,

@@ -14,7 +14,6 @@ impl RangeSize {
         Self { blocks: blocks_max, blocks_max }
     }
 
-    /// The size now.
     pub(crate) fn blocks(self) -> i64 {
         self.blocks
     }

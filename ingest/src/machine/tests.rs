@@ -48,7 +48,7 @@ fn drive(cursor: &mut Cursor, node: &Node) -> (Vec<ChainRecord>, Next) {
             return (published, decision.next);
         }
     }
-    panic!("the cursor asks for ever");
+    panic!("the cursor never waits");
 }
 
 /// A cursor that has caught up with the node.
@@ -56,6 +56,19 @@ fn at_tip(policy: Policy, node: &Node) -> Cursor {
     let mut cursor = cursor(policy);
     assert_eq!(drive(&mut cursor, node).1, Next::AtTip);
     cursor
+}
+
+fn followed(height: usize) -> (Node, Cursor) {
+    let node = Node::new(height);
+    let cursor = at_tip(depth(3), &node);
+    (node, cursor)
+}
+
+/// Polls until the scan of a range is open.
+fn open_scan(cursor: &mut Cursor, node: &Node) {
+    while !matches!(cursor.ask().logs.first(), Some(Span::Range { .. })) {
+        turn(cursor, node);
+    }
 }
 
 /// Records in short: kind, epoch, block.
@@ -127,8 +140,7 @@ fn ranges_follow_each_other_and_end_at_the_head() {
 
 #[test]
 fn a_step_asks_for_our_last_block_before_and_after_the_range() {
-    let mut node = Node::new(10);
-    let mut cursor = at_tip(depth(3), &node);
+    let (mut node, mut cursor) = followed(10);
     node.mine(&[pay(1)]);
     assert_eq!(cursor.ask().blocks, [Point::Latest, Point::Number(10)]);
     turn(&mut cursor, &node);
@@ -151,8 +163,7 @@ fn nothing_new_publishes_nothing() {
 
 #[test]
 fn transfers_come_in_order_and_before_their_head() {
-    let mut node = Node::new(10);
-    let mut cursor = at_tip(depth(3), &node);
+    let (mut node, mut cursor) = followed(10);
     node.mine(&[pay(5), pay(0), [pay(5), pay(5)].concat()]);
     node.mine(&[]);
     node.mine(&[pay(7)]);
@@ -170,9 +181,8 @@ fn transfers_come_in_order_and_before_their_head() {
 }
 
 #[test]
-fn a_reorganisation_retracts_then_rewinds_then_goes_on() {
-    let mut node = Node::new(10);
-    let mut cursor = at_tip(depth(3), &node);
+fn a_reorganisation_retracts_then_rewinds_then_continues() {
+    let (mut node, mut cursor) = followed(10);
     node.mine(&[pay(1)]); // 11 stays
     drive(&mut cursor, &node);
     node.mine(&[pay(2)]); // 12 moves up to 13
@@ -201,8 +211,7 @@ fn a_reorganisation_retracts_then_rewinds_then_goes_on() {
 
 #[test]
 fn a_rewind_is_one_step_of_its_own() {
-    let mut node = Node::new(10);
-    let mut cursor = at_tip(depth(3), &node);
+    let (mut node, mut cursor) = followed(10);
     node.mine(&[pay(1)]);
     drive(&mut cursor, &node);
     node.reorg(1, &[None]);
@@ -217,8 +226,7 @@ fn a_rewind_is_one_step_of_its_own() {
 
 #[test]
 fn a_reorganisation_of_the_same_length_is_seen() {
-    let mut node = Node::new(10);
-    let mut cursor = at_tip(depth(3), &node);
+    let (mut node, mut cursor) = followed(10);
     node.mine(&[pay(1)]);
     drive(&mut cursor, &node);
     node.reorg(1, &[None]);
@@ -229,8 +237,7 @@ fn a_reorganisation_of_the_same_length_is_seen() {
 
 #[test]
 fn a_reorganisation_below_the_first_scanned_block_is_no_end() {
-    let mut node = Node::new(20);
-    let mut cursor = at_tip(depth(3), &node);
+    let (mut node, mut cursor) = followed(20);
     node.reorg(3, &[]);
     let (records, next) = drive(&mut cursor, &node);
     assert_eq!(next, Next::AtTip);
@@ -239,8 +246,7 @@ fn a_reorganisation_below_the_first_scanned_block_is_no_end() {
 
 #[test]
 fn an_endpoint_that_is_behind_is_waited_for() {
-    let mut node = Node::new(10);
-    let mut cursor = at_tip(depth(3), &node);
+    let (mut node, mut cursor) = followed(10);
     node.mine(&[]);
     drive(&mut cursor, &node);
     assert_eq!(drive(&mut cursor, &node.without(1)), (Vec::new(), Next::Behind));
@@ -257,8 +263,7 @@ fn an_endpoint_that_is_behind_is_waited_for() {
 
 #[test]
 fn a_head_below_ours_is_no_evidence_even_with_a_block_at_our_height() {
-    let mut node = Node::new(10);
-    let mut cursor = at_tip(depth(3), &node);
+    let (mut node, mut cursor) = followed(10);
     node.reorg(1, &[]);
     let mut answer = node.answer(&cursor.ask()).unwrap();
     answer.blocks[0] = node.without(2).answer(&cursor.ask()).unwrap().blocks[0];
@@ -266,9 +271,8 @@ fn a_head_below_ours_is_no_evidence_even_with_a_block_at_our_height() {
 }
 
 #[test]
-fn one_look_at_another_chain_is_not_enough_for_a_rewind() {
-    let mut node = Node::new(10);
-    let mut cursor = at_tip(depth(3), &node);
+fn one_answer_from_another_chain_makes_no_rewind() {
+    let (mut node, mut cursor) = followed(10);
     node.mine(&[pay(1)]);
     drive(&mut cursor, &node);
     let mut other = node.clone();
@@ -282,8 +286,7 @@ fn one_look_at_another_chain_is_not_enough_for_a_rewind() {
 
 #[test]
 fn a_reorganisation_below_the_window_halts_and_never_guesses() {
-    let mut node = Node::new(20);
-    let mut cursor = at_tip(depth(3), &node);
+    let (mut node, mut cursor) = followed(20);
     for _ in 0..10 {
         node.mine(&[]);
         drive(&mut cursor, &node);
@@ -305,8 +308,7 @@ fn a_reorganisation_below_the_window_halts_and_never_guesses() {
     assert_eq!(records, []);
     assert_eq!(next, Next::Halt("scanned up to 30, but no block from 22 on is canonical".into()));
     // One block less is within the window.
-    let mut node = Node::new(30);
-    let mut cursor = at_tip(depth(3), &node);
+    let (mut node, mut cursor) = followed(30);
     node.reorg(8, &[]);
     assert_eq!(short(&drive(&mut cursor, &node).0), [('h', 1, 22), ('h', 1, 27), ('h', 1, 31)]);
 }
@@ -344,9 +346,7 @@ fn what_differs_between_two_answers_is_not_published() {
     later.reorg(2, &[Some(0)]);
     let scanned = || {
         let mut cursor = cursor_with(|rules| rules.start_block = Some(11));
-        while !matches!(cursor.ask().logs.first(), Some(Span::Range { .. })) {
-            turn(&mut cursor, &node);
-        }
+        open_scan(&mut cursor, &node);
         turn(&mut cursor, &node);
         cursor
     };
@@ -396,14 +396,12 @@ fn scanning(blocks: usize) -> (Cursor, Node) {
         rules.start_block = Some(11);
         rules.range_max = 20;
     });
-    while !matches!(cursor.ask().logs.first(), Some(Span::Range { .. })) {
-        turn(&mut cursor, &node);
-    }
+    open_scan(&mut cursor, &node);
     (cursor, node)
 }
 
 #[test]
-fn each_block_of_a_short_range_is_looked_at_and_of_a_long_one_those_with_hits() {
+fn each_block_of_a_short_range_and_each_hit_of_a_long_one_is_fetched() {
     let points = |numbers: &[i64]| numbers.iter().copied().map(Point::Number).collect::<Vec<_>>();
     for (blocks, scan, verify) in [
         (4, vec![14, 10, 11, 12, 13], vec![10, 11, 12, 13, 14]),
@@ -416,8 +414,8 @@ fn each_block_of_a_short_range_is_looked_at_and_of_a_long_one_those_with_hits() 
         assert_eq!(cursor.ask().blocks, points(&verify), "{blocks}");
         assert_eq!(cursor.ask().logs.len(), verify.len() - 1, "{blocks}");
         let end = node.head().number;
-        let told = short(&turn(&mut cursor, &node).publish);
-        assert_eq!(told, [('t', 0, 12), ('t', 0, 14), ('h', 0, end)], "{blocks}");
+        let published = short(&turn(&mut cursor, &node).publish);
+        assert_eq!(published, [('t', 0, 12), ('t', 0, 14), ('h', 0, end)], "{blocks}");
     }
 }
 
@@ -432,11 +430,11 @@ fn logs_left_out_of_a_short_range_are_found_by_hash() {
             assert_eq!(cursor.answer(answer, NOW), Next::Ask.into());
             assert_eq!(turn(&mut cursor, &node), retry.clone().into(), "{left_out:?} {blocks}");
             // Nothing was lost: the same step is done again.
-            let told = short(&drive(&mut cursor, &node).0);
-            assert_eq!(told, [('t', 0, 12), ('t', 0, 14), ('h', 0, node.head().number)]);
+            let published = short(&drive(&mut cursor, &node).0);
+            assert_eq!(published, [('t', 0, 12), ('t', 0, 14), ('h', 0, node.head().number)]);
         }
     }
-    // The limit that is told: in a longer range a block without any log is believed.
+    // The documented limit: in a longer range a block without any log is not fetched again.
     let (mut cursor, node) = scanning(17);
     let mut answer = node.answer(&cursor.ask()).unwrap();
     answer.logs[0].retain(|log| log.block_number != 12);
@@ -474,8 +472,7 @@ fn the_headers_of_a_short_range_are_one_chain() {
 
 #[test]
 fn an_end_that_does_not_descend_from_our_last_block_is_refused() {
-    let mut node = Node::new(10);
-    let mut cursor = at_tip(depth(3), &node);
+    let (mut node, mut cursor) = followed(10);
     node.mine(&[]);
     turn(&mut cursor, &node);
     let mut answer = node.answer(&cursor.ask()).unwrap();
@@ -531,10 +528,10 @@ fn failed_transactions_pay_nothing_where_they_keep_their_logs() {
         change(&mut answer);
         cursor.answer(answer, NOW)
     };
-    let told = |decision: &Decision| {
+    let check = |decision: &Decision| {
         assert_eq!(short(&decision.publish), [('t', 0, 11), ('t', 0, 12), ('h', 0, 12)]);
     };
-    told(&changed(&|_| {}));
+    check(&changed(&|_| {}));
     assert_eq!(changed(&|answer| answer.receipts[1] = None), Next::Behind.into());
     assert_eq!(
         changed(&|answer| answer.receipts.truncate(2)),
@@ -545,7 +542,7 @@ fn failed_transactions_pay_nothing_where_they_keep_their_logs() {
         answer.receipts[0] = Some(Receipt { block_hash, succeeded: true });
     });
     assert_eq!(moved, Next::Retry("a transaction moved during the step").into());
-    told(&turn(&mut cursor, &node));
+    check(&turn(&mut cursor, &node));
 }
 
 #[test]
@@ -566,9 +563,7 @@ fn size_refusals_shrink_the_range_and_success_widens_it() {
         rules.range_max = 100;
     });
     node.limit = Some((10, false));
-    while !matches!(cursor.ask().logs.first(), Some(Span::Range { .. })) {
-        turn(&mut cursor, &node);
-    }
+    open_scan(&mut cursor, &node);
     for expected in [50, 25, 12, 6] {
         assert_eq!(turn(&mut cursor, &node).next, Next::Ask);
         assert_eq!(cursor.range_blocks(), expected);
@@ -588,8 +583,7 @@ fn refusals_lead_to_waits_and_a_single_block_cannot_shrink() {
         (Refusal::Timeout, Next::Retry("the endpoint does not answer in time")),
         (Refusal::Size { hint: None }, Next::Retry("a single block is too large for the endpoint")),
     ] {
-        let mut node = Node::new(10);
-        let mut cursor = at_tip(depth(3), &node);
+        let (mut node, mut cursor) = followed(10);
         node.mine(&[pay(1)]);
         turn(&mut cursor, &node);
         assert_eq!(cursor.fail(refusal), expected);
@@ -647,12 +641,12 @@ fn a_tag_counts_only_for_blocks_that_were_scanned_before_it_was_asked() {
     for _ in 0..20 {
         node.mine(&[]);
     }
-    // The tag stands at 23; each step may only use what it said of blocks known by then.
+    // The tag is at 23; each step may only use what it said of blocks known by then.
     let (records, next) = drive(&mut cursor, &node);
     assert_eq!(next, Next::AtTip);
-    let confirmed = |record| heights(std::slice::from_ref(record)).0;
-    let told: Vec<_> = records.iter().map(|r| (r.block.number, confirmed(r))).collect();
-    assert_eq!(told, [(15, 10), (20, 15), (25, 20), (30, 23)]);
+    let height = |record| heights(std::slice::from_ref(record)).0;
+    let confirmed: Vec<_> = records.iter().map(|r| (r.block.number, height(r))).collect();
+    assert_eq!(confirmed, [(15, 10), (20, 15), (25, 20), (30, 23)]);
 }
 
 #[test]
@@ -663,9 +657,9 @@ fn after_a_rewind_old_tags_confirm_nothing_new() {
     // The safe block itself is replaced.
     node.reorg(4, &[]);
     let (records, _) = drive(&mut cursor, &node);
-    let confirmed = |record| heights(std::slice::from_ref(record)).0;
-    let told: Vec<_> = records.iter().map(|r| (r.block.number, confirmed(r))).collect();
-    assert_eq!(told, [(16, 16), (21, 16), (21, 19)]);
+    let height = |record| heights(std::slice::from_ref(record)).0;
+    let confirmed: Vec<_> = records.iter().map(|r| (r.block.number, height(r))).collect();
+    assert_eq!(confirmed, [(16, 16), (21, 16), (21, 19)]);
 }
 
 #[test]
@@ -675,7 +669,7 @@ fn nothing_is_rewound_below_what_was_published_as_finalized() {
     for _ in 0..5 {
         node.mine(&[]);
     }
-    // Someone published a finalized height between two anchors.
+    // A finalized height between two anchors.
     let mut last = records[records.len() - 1].clone();
     last.block = node.head();
     let ChainBody::Head(head) = &mut last.body else { panic!() };
@@ -705,7 +699,7 @@ fn finalized_is_always_a_height_that_a_rewind_can_reach() {
 #[test]
 fn a_lag_keeps_clear_of_logs_that_trail_their_headers() {
     // Silently truncated answers: a single endpoint cannot be seen through, except by distance.
-    for (lag, told) in [(0, 0), (1, 1)] {
+    for (lag, published) in [(0, 0), (1, 1)] {
         let mut node = Node::new(10);
         node.logs_lag = 1;
         let mut cursor = cursor_with(|rules| rules.lag = lag);
@@ -716,6 +710,6 @@ fn a_lag_keeps_clear_of_logs_that_trail_their_headers() {
         drive(&mut cursor, &node);
         let history = cursor.history().unwrap();
         assert_eq!(history.last().number, 12 - lag);
-        assert_eq!(history.above(0).count(), told, "lag {lag}");
+        assert_eq!(history.above(0).count(), published, "lag {lag}");
     }
 }

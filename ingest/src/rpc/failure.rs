@@ -25,7 +25,6 @@ impl Failure {
         Self { refusal, message, smaller_batch_may_do: false }
     }
 
-    /// From a JSON-RPC error.
     pub(crate) fn from_rpc(code: i64, message: &str) -> Self {
         let refusal = classify(Some(code), message);
         let smaller_batch_may_do = refusal == Refusal::Transient;

@@ -16,12 +16,10 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Fetches the outcome of a transaction.
     pub(super) fn receipt(transaction: TxHash) -> Self {
         Self { method: "eth_getTransactionReceipt", params: json!([transaction]) }
     }
 
-    /// Fetches a block.
     pub(super) fn block(point: Point) -> Self {
         let which = match point {
             Point::Latest => json!("latest"),
@@ -53,14 +51,15 @@ pub(super) fn body(calls: &[Call]) -> Value {
 /// [`Failure`] if the batch as a whole was refused, or is not answered call by call.
 pub(super) fn results(body: &[u8], count: usize) -> Result<Vec<Result<Value, Failure>>, Failure> {
     let text = || String::from_utf8_lossy(body.get(..400).unwrap_or(body)).into_owned();
-    let replies = match serde_json::from_slice(body) {
-        Ok(Value::Array(replies)) => replies,
-        Ok(reply @ Value::Object(_)) if count == 1 => vec![reply],
-        // One error for the whole batch.
-        Ok(Value::Object(reply)) if reply.contains_key("error") => {
-            return Err(error(reply.get("error").unwrap_or(&Value::Null)));
-        }
-        _ => return Err(Failure::from_body(&text())),
+    let reply: Value = serde_json::from_slice(body).map_err(|_| Failure::from_body(&text()))?;
+    let replies = if let Value::Array(replies) = reply {
+        replies
+    } else if count == 1 && reply.is_object() {
+        vec![reply]
+    } else {
+        // One error for the whole batch, or no JSON-RPC.
+        let refused = reply.get("error").map(error);
+        return Err(refused.unwrap_or_else(|| Failure::from_body(&text())));
     };
     let mut results: Vec<Option<Result<Value, Failure>>> = vec![None; count];
     for mut reply in replies {
@@ -68,8 +67,8 @@ pub(super) fn results(body: &[u8], count: usize) -> Result<Vec<Result<Value, Fai
         let refused = reply.get("error").filter(|error| !error.is_null()).map(error);
         let result = reply.get_mut("result").map(Value::take);
         match (id.and_then(|id| results.get_mut(id)), refused, result) {
-            (Some(place), Some(failure), _) => *place = Some(Err(failure)),
-            (Some(place), None, Some(result)) => *place = Some(Ok(result)),
+            (Some(slot), Some(failure), _) => *slot = Some(Err(failure)),
+            (Some(slot), None, Some(result)) => *slot = Some(Ok(result)),
             // Refused before its calls were read.
             (None, Some(failure), _) => return Err(failure),
             _ => return Err(Failure::from_body(&text())),
@@ -131,7 +130,6 @@ pub(super) fn header(value: Value) -> Result<Option<Header>, Failure> {
     Ok(Some(Header { block, parent: wire.parent_hash }))
 }
 
-/// A list of logs.
 pub(super) fn logs(value: Value) -> Result<Vec<EventLog>, Failure> {
     let list: Vec<WireLog> = serde_json::from_value(value).map_err(|e| malformed("logs", &e))?;
     let log = |wire: WireLog| {
@@ -164,7 +162,6 @@ pub(super) fn receipt(value: Value) -> Result<Option<Receipt>, Failure> {
     Ok(Some(Receipt { block_hash: wire.block_hash, succeeded }))
 }
 
-/// A chain id.
 pub(super) fn chain_id(value: &Value) -> Result<u64, Failure> {
     let number = value.as_str().and_then(parse_quantity);
     number

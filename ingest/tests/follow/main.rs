@@ -102,7 +102,7 @@ async fn a_reorganisation_moves_a_transaction() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_restart_in_the_middle_of_a_reorganisation_goes_on_there() {
+async fn a_restart_in_the_middle_of_a_reorganisation_continues() {
     let devnet = devnet(20).await;
     let (chain, mut world) = (devnet.chain(), World::new());
     let stop = CancellationToken::new();
@@ -120,7 +120,7 @@ async fn a_restart_in_the_middle_of_a_reorganisation_goes_on_there() {
     run.task.await.unwrap().unwrap();
     world.until("retracted", |world| world.published(ETH).transactions() == [kept]);
     assert_eq!(world.published(ETH).head().map(|head| head.number), Some(21));
-    // While nobody looks, the chain is reorganised again.
+    // While no ingest runs, the chain is reorganised again.
     chain.reorg(2, Reorg::Keep).unwrap();
     let run = world.run(config(ETH, devnet.url()));
     world.until_head(ETH, &chain);

@@ -16,7 +16,7 @@ use crate::world::{World, config, devnet, pay};
 const FIRST: Blockchain = Blockchain::Eth;
 const LAST: Blockchain = Blockchain::Tron;
 
-/// Who has opened which writer, in order.
+/// Which member opened which writer, in order.
 type Takeovers = Arc<Mutex<Vec<(&'static str, String)>>>;
 
 /// One process's log: notes which chains it takes up.
@@ -90,7 +90,7 @@ async fn chains_are_shared_out_and_taken_over_without_a_gap() {
         world.until_head(FIRST, &first.chain());
         world.until_head(LAST, &last.chain());
     }
-    // What comes while nobody looks is found by the one that is left.
+    // Blocks of the time between the two owners are found by the new one.
     a.stop();
     sent.push((pay(&first.chain(), 1, 9), pay(&last.chain(), 1, 9)));
     first.chain().mine(2).unwrap();
@@ -136,7 +136,7 @@ async fn a_chain_that_is_not_configured_here_stops_nothing() {
     let b = Process::start(&world, &takeovers, "b", Vec::new());
     world.until_head(FIRST, &first.chain());
     a.stop();
-    // Now the chain is b's, who does not know it.
+    // Now the chain is assigned to b, which has no configuration for it.
     let c = Process::start(&world, &takeovers, "c", vec![config(FIRST, first.url())]);
     b.stop();
     first.chain().mine(1).unwrap();

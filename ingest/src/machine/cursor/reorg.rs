@@ -14,7 +14,7 @@ const FRUITLESS_SEARCHES_MAX: u32 = 5;
 
 impl Cursor {
     pub(super) fn search_page(&self, below: i64) -> Vec<Block> {
-        self.history.as_ref().map_or_else(Vec::new, |h| h.anchors_below(below, SEARCH_MAX))
+        self.known().anchors_below(below, SEARCH_MAX)
     }
 
     pub(super) fn search(
@@ -39,7 +39,7 @@ impl Cursor {
     }
 
     fn rewind(&mut self, ancestor: Block, now: UnixMicros) -> Decision {
-        let Some(history) = &self.history else { return Next::Ask.into() };
+        let history = self.known();
         let from = history.last();
         if ancestor == from {
             // A rewind needs two answers that agree: another node of the endpoint gave the first.
@@ -67,12 +67,11 @@ impl Cursor {
     /// too: only several such searches in a row, with waits between, halt the chain.
     fn give_up(&mut self) -> Decision {
         self.fruitless = self.fruitless.saturating_add(1);
-        let Some(history) =
-            self.history.as_ref().filter(|_| self.fruitless >= FRUITLESS_SEARCHES_MAX)
-        else {
+        if self.fruitless < FRUITLESS_SEARCHES_MAX {
             return Next::Retry("the endpoint is on a chain that leaves ours below finality")
                 .into();
-        };
+        }
+        let history = self.known();
         let (floor, last) = (history.floor(self.rules.reorg_window), history.last().number);
         Next::Halt(format!("scanned up to {last}, but no block from {floor} on is canonical"))
             .into()
