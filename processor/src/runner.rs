@@ -1,5 +1,6 @@
 //! Runs a machine on the log: restore, decide, commit one step, undo where the log asks for it.
 
+mod inputs;
 mod owned;
 mod plan;
 

@@ -9,6 +9,11 @@ use schemas::{CodecError, Headers, Layout, OrderId, Partition, Topic, UnixMicros
 
 use crate::machine::{Machine, RestoreError};
 
+/// Header of a step's first entry in the changelog of a partition: the inputs that the machine of this
+/// partition took in the step, in order, as runs such as `transfers.raw/120+3,deposits.commands/17+1`. For
+/// people and checkers: the processor never reads it.
+pub const INPUTS_HEADER: &str = "inputs";
+
 /// How a machine's inputs, effects and rows travel on the log.
 pub trait Wire: Machine {
     /// Consumer group, also the name in metrics and logs.

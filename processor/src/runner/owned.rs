@@ -6,6 +6,7 @@ use log::{Envelope, NewRecord, TopicPartition};
 use runtime::Clock;
 use schemas::{CodecError, Layout, OrderId, Partition};
 
+use super::inputs::Inputs;
 use crate::Error;
 use crate::machine::Broken;
 use crate::wire::{self, Wire};
@@ -18,13 +19,16 @@ pub(super) struct Owned<M: Wire> {
     partition: Partition,
     /// Ticks written and not read back yet: not to be written again.
     ticking: HashSet<OrderId>,
+    /// What the present step has taken.
+    inputs: Inputs,
     /// Kept between inputs to spare the allocation.
     effects: Vec<M::Effect>,
 }
 
 impl<M: Wire> Owned<M> {
     pub(super) fn new(machine: M, partition: Partition) -> Self {
-        Self { machine, partition, ticking: HashSet::new(), effects: Vec::new() }
+        let (ticking, inputs, effects) = (HashSet::new(), Inputs::default(), Vec::new());
+        Self { machine, partition, ticking, inputs, effects }
     }
 
     /// Takes one input and adds the records that follow. One that cannot be read becomes a dead letter.
@@ -34,6 +38,7 @@ impl<M: Wire> Owned<M> {
         layout: &Layout,
         outputs: &mut Vec<NewRecord>,
     ) -> Result<(), Error> {
+        self.inputs.push(record);
         let input = match self.machine.parse(record) {
             Ok(input) => input,
             Err(reason) => {
@@ -71,16 +76,23 @@ impl<M: Wire> Owned<M> {
         Ok(())
     }
 
+    /// The step's entries. The first one says which inputs they follow from.
     pub(super) fn changelog(&self) -> Result<Vec<NewRecord>, CodecError> {
-        wire::changelog(&self.machine, self.partition)
+        let mut entries = wire::changelog(&self.machine, self.partition)?;
+        if let Some(first) = entries.first_mut() {
+            first.headers.push(wire::INPUTS_HEADER, self.inputs.to_string().as_bytes());
+        }
+        Ok(entries)
     }
 
     pub(super) fn commit(&mut self) {
+        self.inputs.clear();
         self.machine.commit();
     }
 
     pub(super) fn undo(&mut self) -> Result<(), Error> {
         self.ticking.clear();
+        self.inputs.clear();
         let at = TopicPartition { topic: M::CHANGELOG, partition: self.partition };
         self.machine.undo().map_err(|cause| broken(at.to_string(), cause))
     }
