@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use oracle::machine_model::chain::{Chain, Movement, Policy, Transaction, account, cents};
 use oracle::machine_model::check::{Ledger, Violation};
-use oracle::machine_model::pipeline::{Delivered, Dice, Pipeline, Tricks};
+use oracle::machine_model::pipeline::{Delivered, Pipeline, Tricks};
 use oracle::machine_model::station::Sabotage;
 use oracle::machine_model::{Fact, predict};
 use processor::machine::{matching, orders};
@@ -20,6 +20,7 @@ use schemas::{
     Address, Amount, Blockchain, CloseReason, OrderCause, OrderId, Stablecoin, TransferStatus,
     UnixMicros, UnixSeconds, UnknownReason,
 };
+use testkit::Dice;
 use uuid::Uuid;
 
 const START: UnixSeconds = UnixSeconds(1_790_000_000);

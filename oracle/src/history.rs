@@ -10,13 +10,16 @@ use schemas::{
     UnixSeconds,
 };
 use store::Change;
+use testkit::Dice;
 use uuid::Uuid;
 
 use crate::machine_model::chain::{Chain, Movement, Policy, Transaction, account, cents};
-use crate::machine_model::pipeline::{Delivered, Dice, Pipeline, Tricks};
+use crate::machine_model::pipeline::{Delivered, Pipeline, Tricks};
 use crate::machine_model::station::Sabotage;
 
 const START: UnixSeconds = UnixSeconds(1_790_000_000);
+/// Enough for every kind of row, in each status.
+const HAPPENINGS: usize = 250;
 const TTL_SECONDS: i64 = 3_600;
 const TOKENS: [Stablecoin; 2] = [Stablecoin::Usdt, Stablecoin::Usdc];
 const WALLETS: [Address; 2] = [account(0x11), account(0x12)];
@@ -32,10 +35,10 @@ struct Shop {
     now: UnixMicros,
 }
 
-/// Everything that a history of random happenings publishes for the tables, in the order in which
+/// Everything that a history of 250 random happenings publishes for the tables, in the order in which
 /// it is committed.
 #[must_use]
-pub fn history(seed: u64, happenings: usize) -> Vec<Change> {
+pub fn history(seed: u64) -> Vec<Change> {
     let tricks = Tricks { batches: true, losses: false, repeats: false };
     let mut shop = Shop {
         dice: Dice(seed),
@@ -45,7 +48,7 @@ pub fn history(seed: u64, happenings: usize) -> Vec<Change> {
         mempool: Vec::new(),
         now: START.micros(),
     };
-    for _ in 0..happenings {
+    for _ in 0..HAPPENINGS {
         shop.happen();
         shop.pipeline.write_raw(&shop.chain.records);
         for _ in 0..shop.dice.below(6) {
@@ -253,3 +256,6 @@ fn attempts_about_transfer(transfer: &Transfer) -> Option<Change> {
 const fn outcome(delivered: bool) -> AttemptOutcome {
     if delivered { AttemptOutcome::Delivered } else { AttemptOutcome::Timeout }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,4 +2,6 @@
 
 pub mod fold;
 pub mod history;
+pub mod load;
 pub mod machine_model;
+pub mod verdict;

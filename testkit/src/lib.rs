@@ -1,9 +1,22 @@
-//! What tests share: the harness, the conformance suites of logs and tables, measurements.
+//! What tests share: waiting, the harness of processes, the conformance suites of logs and tables,
+//! measurements.
 
-pub mod dump;
+#![expect(clippy::unwrap_used, clippy::panic, reason = "what fails here is a test")]
+
+mod clock;
+mod dice;
 pub mod harness;
-pub mod keyspace;
 pub mod log_suite;
 pub mod measure;
+pub mod observed;
+pub mod process;
 pub mod restarts;
 pub mod store_suite;
+mod suite;
+pub mod tables;
+mod wait;
+
+pub use clock::MovedClock;
+pub use dice::Dice;
+use suite::run_checks;
+pub use wait::{DEADLINE, eventually, wait_until};

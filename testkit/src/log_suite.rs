@@ -1,28 +1,27 @@
 //! What every log must do, whatever is below it.
-//!
-//! `tests/back_ends/log_conformance.rs` runs every one of [`CHECKS`] on every back end, each with storage of its
-//! own.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a check fails by panicking")]
 
 mod append;
 mod cleanup;
+pub mod embedded;
 mod group;
+mod kill;
 mod member;
 pub mod on_kafka;
 
+pub use embedded::Embedded;
+pub use kill::{acknowledged_appends_survive_sigkill, append_until_killed};
 pub use on_kafka::OnKafka;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use log::{Error, Log, NewRecord, Offset, Record, TopicPartition, Worker, WorkerSpec};
 use schemas::{Layout, Partition, Topic};
 
 /// How the logs under test are laid out.
 pub const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
-/// Longer than anything that is waited for takes.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// How long one poll waits in the checks.
 const POLL: Duration = Duration::from_millis(20);
 
@@ -49,11 +48,10 @@ pub trait Fixture: Sync {
 /// Key of the records that [`Fixture::maintain`] may add.
 pub const FILLER: &[u8] = b"filler";
 
-/// A check.
-pub type Check = fn(&dyn Fixture);
+pub(crate) type Check = fn(&dyn Fixture);
 
 /// Every check, by name.
-pub const CHECKS: &[(&str, Check)] = &[
+pub(crate) const CHECKS: &[(&str, Check)] = &[
     ("records keep their order", append::records_keep_their_order),
     ("append times never decrease", append::append_times_never_decrease),
     ("what was produced survives a restart", append::what_was_produced_survives_a_restart),
@@ -67,7 +65,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("a tail sees only what is new", append::a_tail_sees_only_what_is_new),
     ("an unknown partition is refused", append::an_unknown_partition_is_refused),
     ("the first read starts at the beginning", member::the_first_read_starts_at_the_beginning),
-    ("a group goes on where it committed", member::a_group_goes_on_where_it_committed),
+    ("a group resumes where it committed", member::a_group_resumes_where_it_committed),
     ("a step is outputs and offsets", member::a_step_is_outputs_and_offsets),
     ("an aborted step is read again", member::an_aborted_step_is_read_again),
     ("what is written ahead is part of a step", member::what_is_written_ahead_is_part_of_a_step),
@@ -90,10 +88,18 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("compaction keeps the last of each key", cleanup::compaction_keeps_the_last_of_each_key),
     ("a restore reads one moment", cleanup::a_restore_reads_one_moment),
     ("expired records go", cleanup::expired_records_go),
-    ("an emptied partition goes on counting", cleanup::an_emptied_partition_goes_on_counting),
+    ("an emptied partition keeps counting", cleanup::an_emptied_partition_keeps_counting),
 ];
 
-fn at(topic: Topic, partition: u32) -> TopicPartition {
+/// Runs every check on storage of its own, some at a time.
+///
+/// # Panics
+/// If one fails.
+pub fn run<F: Fixture>(fixture: impl Fn() -> F + Sync, at_a_time: usize) {
+    crate::run_checks(CHECKS, at_a_time, |check| check(&fixture()));
+}
+
+const fn at(topic: Topic, partition: u32) -> TopicPartition {
     TopicPartition { topic, partition: Partition(partition) }
 }
 
@@ -152,12 +158,4 @@ fn worker(log: &Arc<dyn Log>, member: &str, topics: &[Topic]) -> Box<dyn Worker>
         batch_max: 10,
     })
     .unwrap()
-}
-
-/// Does something again and again until it says that it is done.
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < PATIENCE, "waited in vain until {what}");
-    }
 }

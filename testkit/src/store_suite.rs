@@ -1,98 +1,47 @@
-//! What every store must do, whatever is below it: the cases, a reference in memory to compare with,
-//! and random rows.
-//!
-//! `tests/back_ends/store_conformance.rs` runs each case on each back end.
+//! What every store must do: the cases, a reference in memory to compare with, and random rows.
 
 #![expect(clippy::unwrap_used, reason = "a case fails by panicking")]
 
 mod case;
+mod kill;
 mod reference;
+mod replay;
 mod sample;
 
-pub use case::{
-    attempts_are_counted_once, concurrent_calls_all_count,
-    deposits_show_the_last_scan_of_their_chain, each_filter_gives_its_rows,
-    lists_are_those_of_the_reference, lists_go_by_time_across_statuses_and_days,
-    newer_versions_win_in_any_order, rows_read_back_exactly, rows_survive_a_restart,
-    the_order_of_changes_does_not_matter, write_until_killed,
-};
-pub use reference::Snapshot;
+pub use kill::{acknowledged_rows_survive_sigkill, write_until_killed};
+pub use replay::{replays_change_nothing, versions_matter};
 
-use std::future::Future;
-use std::path::{Path, PathBuf};
-use std::pin::Pin;
-use std::sync::Arc;
+use tokio::runtime::Runtime;
 
-use store::Store;
-use tempfile::TempDir;
+use crate::tables::{BackEnd, Tables};
 
-/// A store that is being opened.
-pub type Opening = Pin<Box<dyn Future<Output = Arc<dyn Store>> + Send>>;
+pub(crate) type Case = fn(&Tables, &Runtime);
 
-/// A store to test.
-#[derive(Debug, Clone, Copy)]
-pub struct BackEnd {
-    /// Its name, to tell failures apart.
-    pub name: &'static str,
-    /// How many random cases to try: where tables take seconds to make, few long ones.
-    pub cases: u32,
-    /// Opens the tables that belong to a folder, making them if there are none; again, after they were
-    /// closed, with what they held.
-    pub open: fn(PathBuf) -> Opening,
-    /// Makes empty tables for the second folder, perhaps out of those of the first, which nobody
-    /// uses any more. Blocks.
-    pub renew: fn(&Path, &Path),
-    /// Removes what of them is not in the folder. Blocks.
-    pub remove: fn(&Path),
-}
+/// Every case, by name.
+pub(crate) const CASES: &[(&str, Case)] = &[
+    ("lists are those of the reference", case::lists_are_those_of_the_reference),
+    ("the order of changes does not matter", case::the_order_of_changes_does_not_matter),
+    ("rows read back exactly", |t, r| r.block_on(case::rows_read_back_exactly(t))),
+    ("each filter gives its rows", |t, r| r.block_on(case::each_filter_gives_its_rows(t))),
+    ("lists go by time across statuses and days", |t, r| {
+        r.block_on(case::lists_go_by_time_across_statuses_and_days(t));
+    }),
+    ("newer versions win in any order", |t, r| {
+        r.block_on(case::newer_versions_win_in_any_order(t))
+    }),
+    ("attempts are counted once", |t, r| r.block_on(case::attempts_are_counted_once(t))),
+    ("deposits show the last scan of their chain", |t, r| {
+        r.block_on(case::deposits_show_the_last_scan_of_their_chain(t));
+    }),
+    ("rows survive a restart", |t, r| r.block_on(case::rows_survive_a_restart(t))),
+    ("concurrent calls all count", |t, r| r.block_on(case::concurrent_calls_all_count(t))),
+];
 
-/// Tables of a back end that belong to a folder of their own, and go with this value.
-#[derive(Debug)]
-pub struct Tables {
-    back_end: BackEnd,
-    dir: TempDir,
-}
-
-impl Tables {
-    /// No tables yet.
-    #[must_use]
-    pub fn new(back_end: BackEnd) -> Self {
-        Self { back_end, dir: tempfile::tempdir().unwrap() }
-    }
-
-    /// What keeps them.
-    #[must_use]
-    pub fn back_end(&self) -> BackEnd {
-        self.back_end
-    }
-
-    /// Where they are, or what names them.
-    #[must_use]
-    pub fn dir(&self) -> &Path {
-        self.dir.path()
-    }
-
-    /// Opens them.
-    pub async fn open(&self) -> Arc<dyn Store> {
-        (self.back_end.open)(self.dir.path().to_owned()).await
-    }
-
-    /// Empties them. Nobody may have them open.
-    pub fn renew(&mut self) {
-        let dir = tempfile::tempdir().unwrap();
-        (self.back_end.renew)(self.dir.path(), dir.path());
-        self.dir = dir;
-    }
-
-    /// Other tables of the same back end, empty.
-    #[must_use]
-    pub fn others(&self) -> Self {
-        Self::new(self.back_end)
-    }
-}
-
-impl Drop for Tables {
-    fn drop(&mut self) {
-        (self.back_end.remove)(self.dir.path());
-    }
+/// Runs every case on tables of its own, some at a time.
+///
+/// # Panics
+/// If one fails.
+pub fn run(back_end: BackEnd, at_a_time: usize) {
+    let runtime = Runtime::new().unwrap();
+    crate::run_checks(CASES, at_a_time, |case| case(&Tables::new(back_end), &runtime));
 }

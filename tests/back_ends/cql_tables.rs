@@ -9,8 +9,7 @@ use schemas::{OrderStatus, TransferId, UnixMicros};
 use store::cql::{CqlStore, migrate};
 use store::{Change, Error, OrderFilter, Page, Store, TransferFilter};
 use testkit::harness::eventually;
-use testkit::keyspace;
-use testkit::store_suite::Tables;
+use testkit::tables::{CQL, Tables, cql};
 use uuid::Uuid;
 use xtask::cassandra;
 
@@ -19,10 +18,10 @@ const PAGE: Page = Page { limit: 10, offset: 0 };
 #[tokio::test(flavor = "multi_thread")]
 async fn tables_that_are_missing_older_or_newer_are_refused_with_what_to_do() {
     // Keeps the keyspace's name, and removes it at the end.
-    let tables = Tables::new(keyspace::CQL);
+    let tables = Tables::new(CQL);
     let name = format!("test_{}", Uuid::now_v7().simple());
     std::fs::write(tables.dir().join("keyspace"), &name).unwrap();
-    let config = keyspace::config(keyspace::node(), name.clone());
+    let config = cql::config(cql::node(), name.clone());
     let refused = async |expected: &str| match CqlStore::open(&config).await {
         Err(error) if error.to_string().contains(expected) => error,
         other => panic!("{expected:?} was expected, not {other:?}"),
@@ -33,7 +32,7 @@ async fn tables_that_are_missing_older_or_newer_are_refused_with_what_to_do() {
     assert_eq!(migrate(&config).await.unwrap(), [""; 0]);
     CqlStore::open(&config).await.unwrap();
 
-    let session = keyspace::session(&keyspace::node()).await;
+    let session = cql::session(&cql::node()).await;
     let run = async |statement: &str| {
         let statement = statement.replace("KS", &name);
         session.query_unpaged(statement, ()).await.unwrap();
@@ -43,7 +42,7 @@ async fn tables_that_are_missing_older_or_newer_are_refused_with_what_to_do() {
     assert!(matches!(migrate(&config).await, Err(Error::SchemaNewer { .. })));
     run("DELETE FROM KS.migrations WHERE component = 'tables' AND version = 2").await;
 
-    // A migration that was interrupted goes on.
+    // A migration that was interrupted is completed.
     run("DELETE FROM KS.migrations WHERE component = 'tables'").await;
     run("DROP TABLE KS.attempts").await;
     refused("run `tidemark schema migrate`").await;
@@ -56,9 +55,9 @@ async fn tables_that_are_missing_older_or_newer_are_refused_with_what_to_do() {
 /// the records themselves.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_list_says_is_checked_against_the_record() {
-    let tables = Tables::new(keyspace::CQL);
+    let tables = Tables::new(CQL);
     let store = tables.open().await;
-    let name = keyspace::name(tables.dir()).unwrap();
+    let name = cql::name(tables.dir()).unwrap();
     let order = |number: u128, status, version| {
         let order_id = schemas::OrderId(Uuid::from_u128(number));
         let updated_at = UnixMicros(version);
@@ -66,7 +65,7 @@ async fn what_a_list_says_is_checked_against_the_record() {
     };
     let changes = [(1, OrderStatus::Pending), (2, OrderStatus::Expired), (3, OrderStatus::Pending)];
     store.apply(changes.map(|(number, status)| order(number, status, 5)).to_vec()).await.unwrap();
-    let session = keyspace::session(&keyspace::node()).await;
+    let session = cql::session(&cql::node()).await;
     // The expired one comes back among the pending ones, and with it one that never was.
     for number in [2_u8, 4] {
         let statement = format!(
@@ -98,7 +97,7 @@ async fn a_server_that_is_away_is_waited_for() {
         .expect("TIDEMARK_TEST_CASSANDRA_LIB is not set: run the tests by `cargo xtask test`");
     let dir = tempfile::tempdir().unwrap();
     let mut server = cassandra::start_durable(&lib, dir.path()).unwrap();
-    let config = keyspace::config(server.address(), "outage".into());
+    let config = cql::config(server.address(), "outage".into());
     migrate(&config).await.unwrap();
     let store = CqlStore::open(&config).await.unwrap();
     let transfer = |number: i64| {
@@ -115,7 +114,7 @@ async fn a_server_that_is_away_is_waited_for() {
     server.kill();
     for number in 50..52 {
         let begun = Instant::now();
-        assert!(is_away(store.apply(vec![transfer(number)]).await), "nobody wrote it down");
+        assert!(is_away(store.apply(vec![transfer(number)]).await), "it is not durable");
         assert!(is_away(store.transfer(TransferId(1)).await.map(drop)));
         assert!(begun.elapsed() < Duration::from_secs(60), "it took {:?}", begun.elapsed());
     }

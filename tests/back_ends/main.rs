@@ -1,6 +1,4 @@
-//! What every log and every store must do, on all of them.
+//! Kafka and CQL, on the servers that `cargo xtask test` starts.
 
+mod conformance;
 mod cql_tables;
-mod log_conformance;
-mod replay;
-mod store_conformance;

@@ -60,7 +60,7 @@ fn raw(record: &schemas::record::ChainRecord, number: usize) -> NewRecord {
     envelope.wrap(Topic::TransfersRaw, lane, wallet().to_string(), record).unwrap()
 }
 
-/// Waits until a list shows `count` rows, by looking whether there is a row at `count - 1`.
+/// Waits until a list shows `count` rows, by asking for a row at `count - 1`.
 async fn until_listed(store: &dyn Store, what: &str, count: usize) {
     let last = Page { limit: 1, offset: u32::try_from(count - 1).unwrap() };
     let mut ticks = tokio::time::interval(std::time::Duration::from_millis(100));

@@ -17,7 +17,7 @@ async fn main() {
             Tidemark::start(dir.path(), std::slice::from_ref(&chain), merchant.url(), "").await;
         starts.push(node.healthy_after);
         let polled = net.chain().request_count("eth_getBlockByNumber");
-        eventually("ingest to look twice more", || async {
+        eventually("ingest to poll twice more", || async {
             (net.chain().request_count("eth_getBlockByNumber") > polled + 20).then_some(())
         })
         .await;

@@ -4,3 +4,4 @@ mod consumers;
 mod crash;
 mod distributed;
 mod scenario;
+mod signature;

@@ -34,7 +34,7 @@ fn a_wrong_configuration_is_told_whole_and_ends_with_64() {
     std::fs::write(&file, wrong).unwrap();
     let output = tidemark(&["run", "--config", file.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(64));
-    let told = text(&output.stderr);
+    let printed = text(&output.stderr);
     for part in [
         "server.listen: ",
         "merchant.secret: is missing",
@@ -43,9 +43,9 @@ fn a_wrong_configuration_is_told_whole_and_ends_with_64() {
         "wallets[0].address: has a wrong EIP-55 checksum",
         "chains.polygon.rpc: ",
     ] {
-        assert!(told.contains(part), "{part} is not in:\n{told}");
+        assert!(printed.contains(part), "{part} is not in:\n{printed}");
     }
-    assert!(!told.contains("hush-hush"), "a secret was printed:\n{told}");
+    assert!(!printed.contains("hush-hush"), "a secret was printed:\n{printed}");
 }
 
 #[test]
@@ -68,8 +68,8 @@ fn the_printed_defaults_and_two_secrets_are_a_configuration() {
 #[test]
 fn the_demo_tells_its_story_and_ends_with_0() {
     let output = tidemark(&["demo", "--once", "--listen", "127.0.0.1:0"]);
-    let told = text(&output.stdout);
-    assert!(output.status.success(), "{told}\n{}", text(&output.stderr));
+    let printed = text(&output.stdout);
+    assert!(output.status.success(), "{printed}\n{}", text(&output.stderr));
     for part in [
         "order A-1 paid, 10.00 received, signature verified",
         "each has its own payable amount",
@@ -78,9 +78,9 @@ fn the_demo_tells_its_story_and_ends_with_0() {
         "order E-1 expired, signature verified",
         "the end",
     ] {
-        assert!(told.contains(part), "{part} is not in:\n{told}");
+        assert!(printed.contains(part), "{part} is not in:\n{printed}");
     }
-    assert!(!told.contains('\u{1b}'), "readable without colour");
+    assert!(!printed.contains('\u{1b}'), "readable without colour");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -92,12 +92,12 @@ async fn the_demo_stays_up_with_commands_to_try_until_it_is_told_to_stop() {
         .stdout(std::fs::File::create(&story).unwrap())
         .spawn()
         .unwrap();
-    let told = eventually("the commands to try", || async {
-        let told = std::fs::read_to_string(&story).unwrap();
-        told.contains("It stays up until Ctrl-C").then_some(told)
+    let printed = eventually("the commands to try", || async {
+        let printed = std::fs::read_to_string(&story).unwrap();
+        printed.contains("It stays up until Ctrl-C").then_some(printed)
     })
     .await;
-    assert!(told.contains("curl -s http://127.0.0.1:"), "{told}");
+    assert!(printed.contains("curl -s http://127.0.0.1:"), "{printed}");
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     let status = eventually("the end", || {

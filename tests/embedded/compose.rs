@@ -67,10 +67,10 @@ fn every_process_is_one_that_the_executable_can_be() {
     assert_eq!(ours.keys().filter(builds).count(), 1, "one image, one build");
     for (name, arguments) in &ours {
         let service = &services(&compose)[*name];
-        // Told to check: the right command, known keys, the secrets that it needs, and no others.
+        // With the flag to check: the right command, known keys, the secrets that it needs, and no others.
         let check = if arguments.first() == Some(&"run") { "--check-config" } else { "--help" };
-        let (is_right, told) = tidemark(service, &[arguments.as_slice(), &[check]].concat());
-        assert!(is_right, "{name}: {told}");
+        let (is_valid, error) = tidemark(service, &[arguments.as_slice(), &[check]].concat());
+        assert!(is_valid, "{name}: {error}");
         let mounted = format!("./{}:{}:ro", CONFIG.1, CONFIG.0);
         assert_eq!(texts(&service["volumes"]), [mounted], "{name}");
     }

@@ -2,6 +2,8 @@
 
 mod command;
 mod compose;
+mod conformance;
 mod examples;
+mod fold;
 mod rebuild;
 mod tail;

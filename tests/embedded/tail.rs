@@ -89,7 +89,7 @@ async fn records_are_shown_from_anywhere_and_filtered() {
     assert!(text.contains(&format!("orders/{}@", all[0]["partition"])), "{text}");
 
     assert!(tidemark.stop().await.success());
-    assert_eq!(show(&["--until-end"]), all, "the same when nobody has it open");
+    assert_eq!(show(&["--until-end"]), all, "the same when the process has ended");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -126,7 +126,7 @@ async fn what_cannot_be_shown_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let config = format!("[data]\ndir = \"{}\"\n", dir.path().join("none").display());
     std::fs::write(dir.path().join("tidemark.toml"), config).unwrap();
-    for (arguments, code, told) in [
+    for (arguments, code, expected) in [
         (&["orders", "--until-end"][..], 1, "there is no log at"),
         (&["order"], 64, "there is no such topic; there are transfers.raw, orders.commands"),
         (&["orders", "--from", "noon"], 64, "must be beginning, end, offset:N"),
@@ -136,6 +136,6 @@ async fn what_cannot_be_shown_is_told() {
         let output = tail(dir.path(), arguments);
         let error = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
-        assert!(error.contains(told), "{arguments:?}: {error}");
+        assert!(error.contains(expected), "{arguments:?}: {error}");
     }
 }

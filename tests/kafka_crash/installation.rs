@@ -12,23 +12,22 @@ use log::config::KafkaConfig;
 use log::kafka::{KafkaLog, admin};
 use log::{Error, Log, Offset, TopicPartition};
 use oracle::fold::{Positions, Reading, committed};
+use oracle::load::Shop;
 use schemas::{Partition, Topic};
 use tempfile::TempDir;
+use testkit::DEADLINE;
+use testkit::log_suite::on_kafka::crash_config;
+use testkit::observed::{Bug, Report};
 use uuid::Uuid;
 
-use crate::LAYOUT;
-use crate::child::{CHILD, MATCHING, ORDERS, Role, kafka_config};
-use crate::load::Shop;
-use crate::watched::{Bug, News};
+use crate::{LAYOUT, MATCHING, ORDERS, SESSION};
 
-/// How long anything may take; longer than a call may that does not return.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// The shop stops trading while so many inputs wait.
+/// The load pauses while more inputs than this wait.
 const BACKLOG_MAX: i64 = 600;
-/// How long nothing may have happened before all timers were looked at.
-const CALM: Duration = Duration::from_secs(1);
-/// How long one look for news takes.
-const LOOK: Duration = Duration::from_millis(20);
+/// How long nothing may have happened before every timer was checked.
+const QUIET: Duration = Duration::from_secs(1);
+/// How long one poll for reports takes.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How many hours ahead the clocks of the last processors are, so that every timer is due.
 const HOURS_AHEAD: i64 = 10;
 
@@ -39,14 +38,14 @@ pub(crate) struct ProcessId(usize);
 /// A processor.
 struct Process {
     child: Child,
-    orders: Option<ChildStdin>,
+    commands: Option<ChildStdin>,
     member: String,
     /// What it owns, of both groups.
     owned: BTreeSet<TopicPartition>,
-    /// Everything it told, in order.
-    told: Vec<News>,
-    /// How much it had told when it was last asked to wait.
-    told_before: usize,
+    /// Everything it reported, in order.
+    reports: Vec<Report>,
+    /// How many reports there were when a hold was last requested.
+    reports_before_hold: usize,
     is_gone: bool,
 }
 
@@ -55,30 +54,38 @@ pub(crate) struct Installation {
     config: KafkaConfig,
     pub(crate) log: Arc<dyn Log>,
     processes: BTreeMap<ProcessId, Process>,
-    news: Receiver<(ProcessId, Option<News>)>,
-    teller: Sender<(ProcessId, Option<News>)>,
-    /// How far the groups are, as far as somebody told.
+    session_seconds: u64,
+    reports: Receiver<(ProcessId, Option<Report>)>,
+    reporter: Sender<(ProcessId, Option<Report>)>,
+    /// How far the groups are, as far as was reported.
     positions: Positions,
-    notes: TempDir,
+    /// What each process logged.
+    logs: TempDir,
 }
 
 impl Installation {
     /// New topics on the broker.
     pub(crate) fn new(brokers: &str) -> Self {
-        let config = kafka_config(brokers, &format!("crash-{}.", Uuid::new_v4().simple()));
-        insist(|| admin::create_topics(&config, &LAYOUT));
+        Self::with_session(brokers, SESSION)
+    }
+
+    /// With another session time-out, in seconds.
+    pub(crate) fn with_session(brokers: &str, session_seconds: u64) -> Self {
+        let prefix = format!("crash-{}.", Uuid::new_v4().simple());
+        let config = crash_config(brokers, &prefix, session_seconds);
+        retry(|| admin::create_topics(&config, &LAYOUT));
         let log = Arc::new(KafkaLog::open(&config, LAYOUT).unwrap());
         // New topics have no leaders for a moment.
         let all = |topic: &Topic| topic.all_partitions(&LAYOUT).collect::<Vec<_>>();
         for (topic, partition) in
             Topic::ALL.iter().flat_map(|t| all(t).into_iter().map(|p| (*t, p)))
         {
-            insist(|| log.bounds(TopicPartition { topic, partition }));
+            retry(|| log.bounds(TopicPartition { topic, partition }));
         }
-        let (teller, news) = channel();
+        let (reporter, reports) = channel();
         let (processes, positions) = (BTreeMap::new(), Positions::new());
-        let notes = tempfile::tempdir().unwrap();
-        Self { config, log, processes, news, teller, positions, notes }
+        let logs = tempfile::tempdir().unwrap();
+        Self { config, log, processes, session_seconds, reports, reporter, positions, logs }
     }
 
     pub(crate) fn start(&mut self, member: &str) -> ProcessId {
@@ -88,37 +95,37 @@ impl Installation {
     /// Starts a processor.
     pub(crate) fn start_as(&mut self, member: &str, bug: Bug, hours: i64) -> ProcessId {
         let id = ProcessId(self.processes.len());
-        let (brokers, prefix) = (self.config.brokers.clone(), self.config.prefix.clone());
-        let role = Role { brokers, prefix, member: member.to_owned(), bug, hours };
-        let notes = File::create(self.notes.path().join(format!("{}-{member}", id.0))).unwrap();
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child::child_runs_the_processor", "--nocapture"])
-            .env(CHILD, role.line())
+        let KafkaConfig { brokers, prefix, .. } = &self.config;
+        let (bug, hours) = (format!("{bug:?}"), hours.to_string());
+        let log = File::create(self.logs.path().join(format!("{}-{member}", id.0))).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_child"))
+            .args(["processor", brokers, prefix, member, &bug, &hours])
+            .arg(self.session_seconds.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(notes)
+            .stderr(log)
             .spawn()
             .unwrap();
-        let (orders, stdout) = (child.stdin.take(), child.stdout.take().unwrap());
-        let teller = self.teller.clone();
+        let (commands, stdout) = (child.stdin.take(), child.stdout.take().unwrap());
+        let reporter = self.reporter.clone();
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if let Some(news) = News::parse(&line)
-                    && teller.send((id, Some(news))).is_err()
+                if let Some(report) = Report::parse(&line)
+                    && reporter.send((id, Some(report))).is_err()
                 {
                     return;
                 }
             }
-            // Nobody listens any more once the test is over.
-            drop(teller.send((id, None)));
+            // The receiver is gone once the test is over.
+            drop(reporter.send((id, None)));
         });
         let process = Process {
             child,
-            orders,
+            commands,
             member: member.to_owned(),
             owned: BTreeSet::new(),
-            told: Vec::new(),
-            told_before: 0,
+            reports: Vec::new(),
+            reports_before_hold: 0,
             is_gone: false,
         };
         self.processes.insert(id, process);
@@ -129,21 +136,21 @@ impl Installation {
         self.processes.get_mut(&id).expect("it was started")
     }
 
-    fn order(&mut self, id: ProcessId, order: &str) {
-        let orders = self.process(id).orders.as_mut().expect("it takes orders");
-        writeln!(orders, "{order}").unwrap();
-        orders.flush().unwrap();
+    fn send(&mut self, id: ProcessId, command: &str) {
+        let commands = self.process(id).commands.as_mut().expect("it takes commands");
+        writeln!(commands, "{command}").unwrap();
+        commands.flush().unwrap();
     }
 
-    /// It is to wait when it reaches this point of a step for the so-manieth time from now.
-    pub(crate) fn arm(&mut self, id: ProcessId, group: &str, point: &str, count: u32) {
-        self.process(id).told_before = self.told_by(id);
-        self.order(id, &format!("arm {group} {point} {count}"));
+    /// It is to be held when it reaches this point of a step for the `count`-th time from now.
+    pub(crate) fn request_hold(&mut self, id: ProcessId, group: &str, point: &str, count: u32) {
+        self.process(id).reports_before_hold = self.report_count(id);
+        self.send(id, &format!("hold {group} {point} {count}"));
     }
 
-    /// It need not wait any more.
-    pub(crate) fn let_go(&mut self, id: ProcessId) {
-        self.order(id, "go");
+    /// It continues.
+    pub(crate) fn release(&mut self, id: ProcessId) {
+        self.send(id, "release");
     }
 
     /// SIGKILL.
@@ -154,22 +161,22 @@ impl Installation {
         process.owned.clear();
     }
 
-    /// Stops every thread of a process where it is, and waits until all stand: the signal reaches them
-    /// one by one, and a thread that still runs could finish a step.
-    pub(crate) fn freeze(&mut self, id: ProcessId) {
+    /// Suspends every thread of a process: the signal reaches them one by one, and a thread that still
+    /// runs could finish a step.
+    pub(crate) fn suspend(&mut self, id: ProcessId) {
         self.signal(id, "STOP");
         let tasks = format!("/proc/{}/task", self.process(id).child.id());
-        let stands = |task: std::fs::DirEntry| {
+        let is_stopped = |task: std::fs::DirEntry| {
             let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
             // The state comes after the name, which is in brackets and may hold anything.
             stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
         };
-        self.wait_in_silence("a processor to stand still", |_| {
-            std::fs::read_dir(&tasks).unwrap().flatten().all(stands)
+        self.wait_until("a processor to be suspended", |_| {
+            std::fs::read_dir(&tasks).unwrap().flatten().all(is_stopped)
         });
     }
 
-    pub(crate) fn thaw(&mut self, id: ProcessId) {
+    pub(crate) fn resume(&mut self, id: ProcessId) {
         self.signal(id, "CONT");
     }
 
@@ -182,10 +189,10 @@ impl Installation {
 
     /// Stops it as a supervisor does, and waits until it ended.
     pub(crate) fn stop(&mut self, id: ProcessId) {
-        self.process(id).orders = None;
-        self.wait_in_silence("a processor to stop", |this| this.is_gone(id));
+        self.process(id).commands = None;
+        self.wait_until("a processor to stop", |this| this.is_gone(id));
         let status = self.process(id).child.wait().unwrap();
-        assert!(status.success(), "{}", self.told());
+        assert!(status.success(), "{}", self.summary());
         self.process(id).owned.clear();
     }
 
@@ -193,20 +200,20 @@ impl Installation {
         self.processes[&id].is_gone
     }
 
-    /// How many things a process has told.
-    pub(crate) fn told_by(&self, id: ProcessId) -> usize {
-        self.processes[&id].told.len()
+    /// How many reports a process made.
+    pub(crate) fn report_count(&self, id: ProcessId) -> usize {
+        self.processes[&id].reports.len()
     }
 
-    /// What it told after so many others.
-    pub(crate) fn told_since(&self, id: ProcessId, count: usize) -> &[News] {
-        &self.processes[&id].told[count..]
+    /// Its reports after the first `count`.
+    pub(crate) fn reports_since(&self, id: ProcessId, count: usize) -> &[Report] {
+        &self.processes[&id].reports[count..]
     }
 
-    /// Whether it waits where it was told to, in a step of this group.
+    /// Whether it is held at the requested point, in a step of this group.
     pub(crate) fn is_at(&self, id: ProcessId, group: &str) -> bool {
-        let since = self.told_since(id, self.processes[&id].told_before);
-        since.iter().any(|news| matches!(news, News::At(at, _) if at == group))
+        let since = self.reports_since(id, self.processes[&id].reports_before_hold);
+        since.iter().any(|report| matches!(report, Report::Held(at, _) if at == group))
     }
 
     /// How many partitions of the inputs of a group it owns.
@@ -228,89 +235,89 @@ impl Installation {
     }
 
     /// Trades until something is true.
-    pub(crate) fn wait(&mut self, shop: &mut Shop, what: &str, is: impl Fn(&Self) -> bool) {
+    pub(crate) fn trade_until(&mut self, shop: &mut Shop, what: &str, is: impl Fn(&Self) -> bool) {
         let begun = Instant::now();
         loop {
-            self.listen(Duration::ZERO);
+            self.receive(Duration::ZERO);
             if is(self) {
                 return;
             }
-            assert!(begun.elapsed() < PATIENCE, "waited in vain for {what}\n{}", self.told());
+            assert!(begun.elapsed() < DEADLINE, "waited in vain for {what}\n{}", self.summary());
             if self.backlog() < BACKLOG_MAX {
                 shop.trade();
             } else {
-                self.listen(LOOK);
+                self.receive(POLL_INTERVAL);
             }
         }
     }
 
     /// Waits until something is true, without trade.
-    pub(crate) fn wait_in_silence(&mut self, what: &str, is: impl Fn(&Self) -> bool) {
+    pub(crate) fn wait_until(&mut self, what: &str, is: impl Fn(&Self) -> bool) {
         let begun = Instant::now();
         loop {
-            self.listen(LOOK);
+            self.receive(POLL_INTERVAL);
             if is(self) {
                 return;
             }
-            assert!(begun.elapsed() < PATIENCE, "waited in vain for {what}\n{}", self.told());
+            assert!(begun.elapsed() < DEADLINE, "waited in vain for {what}\n{}", self.summary());
         }
     }
 
-    /// Trades so many times, as fast as the processors follow.
+    /// Trades as fast as the processors follow.
     pub(crate) fn trade(&mut self, shop: &mut Shop, rounds: usize) {
         for _ in 0..rounds {
-            self.wait_in_silence("the processors to follow", |this| this.backlog() < BACKLOG_MAX);
+            self.wait_until("the processors to follow", |this| this.backlog() < BACKLOG_MAX);
             shop.trade();
-            self.listen(Duration::ZERO);
+            self.receive(Duration::ZERO);
         }
     }
 
-    /// Trades for so long, once in each `pause`.
-    pub(crate) fn pass(&mut self, shop: &mut Shop, time: Duration, pause: Duration) {
+    /// Trades for some time, once in each `interval`.
+    pub(crate) fn trade_for(&mut self, shop: &mut Shop, time: Duration, interval: Duration) {
         let begun = Instant::now();
         while begun.elapsed() < time {
             let round = Instant::now();
             shop.trade();
-            while round.elapsed() < pause {
-                self.listen(LOOK);
+            while round.elapsed() < interval {
+                self.receive(POLL_INTERVAL);
             }
         }
     }
 
-    /// Takes note of what was told, waiting for the first news only.
-    fn listen(&mut self, timeout: Duration) {
-        let mut next = self.news.recv_timeout(timeout);
-        while let Ok((id, news)) = next {
-            self.note(id, news);
-            next = self.news.recv_timeout(Duration::ZERO);
+    /// Receives what was reported, waiting for the first report only.
+    fn receive(&mut self, timeout: Duration) {
+        let mut next = self.reports.recv_timeout(timeout);
+        while let Ok((id, report)) = next {
+            self.apply(id, report);
+            next = self.reports.recv_timeout(Duration::ZERO);
         }
-        assert_ne!(next, Err(RecvTimeoutError::Disconnected), "we could tell it ourselves");
+        assert_ne!(next, Err(RecvTimeoutError::Disconnected), "we hold a sender");
     }
 
-    fn note(&mut self, id: ProcessId, news: Option<News>) {
-        let Some(news) = news else {
+    fn apply(&mut self, id: ProcessId, report: Option<Report>) {
+        let Some(report) = report else {
             self.process(id).is_gone = true;
             return;
         };
-        match &news {
-            News::Assigned(_, at) => {
+        match &report {
+            Report::Assigned(_, at) => {
                 self.process(id).owned.extend(at.keys());
                 self.advance(at);
             }
-            News::Taken(_, at) => self.advance(at),
-            News::Revoked(_, lost) => {
+            Report::Committed(_, at) => self.advance(at),
+            Report::Revoked(_, lost) => {
                 self.process(id).owned.retain(|of| !lost.contains(of));
             }
-            News::Failed(group, cause) => {
-                // Whoever is fenced has lost everything, and is told so once.
+            Report::Failed(group, cause) => {
+                // A fenced member has lost everything; it gets no revocation.
                 if cause.contains("fenced") {
                     let inputs = inputs(group);
                     self.process(id).owned.retain(|of| !inputs.contains(&of.topic));
                 }
             }
-            News::At(..) | News::Ended(..) => {}
+            Report::Held(..) | Report::Ended(..) => {}
         }
-        self.process(id).told.push(news);
+        self.process(id).reports.push(report);
     }
 
     fn advance(&mut self, at: &BTreeMap<TopicPartition, Offset>) {
@@ -330,7 +337,7 @@ impl Installation {
         input_partitions().map(behind).sum()
     }
 
-    /// Whether every input is taken, as far as is told.
+    /// Whether every input is committed, as far as was reported.
     fn is_all_taken(&self) -> bool {
         input_partitions().all(|of| {
             let next = self.positions.get(&of).copied().unwrap_or_default();
@@ -339,13 +346,13 @@ impl Installation {
     }
 
     fn wait_until_all_is_taken(&mut self) {
-        let mut calm = Duration::ZERO;
-        while calm < CALM {
-            self.wait_in_silence("all inputs to be taken", Self::is_all_taken);
+        let mut quiet = Duration::ZERO;
+        while quiet < QUIET {
+            self.wait_until("all inputs to be taken", Self::is_all_taken);
             let begun = Instant::now();
-            while calm < CALM && self.is_all_taken() {
-                self.listen(LOOK);
-                calm = begun.elapsed();
+            while quiet < QUIET && self.is_all_taken() {
+                self.receive(POLL_INTERVAL);
+                quiet = begun.elapsed();
             }
         }
     }
@@ -373,27 +380,27 @@ impl Installation {
 
     /// Reads everything, and learns how far the groups are. No processor may run.
     pub(crate) fn audit(&self) -> Audit {
-        let committed = committed(&*self.log, PATIENCE).unwrap();
+        let committed = committed(&*self.log, DEADLINE).unwrap();
         Audit { committed, reading: Reading::of(&*self.log).unwrap() }
     }
 
-    /// What the processes told last, and what they noted.
-    fn told(&self) -> String {
+    /// The last reports and log lines of each process.
+    fn summary(&self) -> String {
         let mut text = String::new();
         for (id, process) in &self.processes {
-            if process.told.is_empty() && process.is_gone {
+            if process.reports.is_empty() && process.is_gone {
                 continue;
             }
             text.push_str(&format!("{id:?} ({}):\n", process.member));
             for group in [MATCHING, ORDERS] {
-                let of_group = process.told.iter().filter(|news| news.group() == group);
-                let mut last: Vec<_> = of_group.rev().take(4).map(News::line).collect();
+                let of_group = process.reports.iter().filter(|report| report.group() == group);
+                let mut last: Vec<_> = of_group.rev().take(4).map(Report::line).collect();
                 last.reverse();
                 last.iter().for_each(|line| text.push_str(&format!("  {line}\n")));
             }
-            let notes = self.notes.path().join(format!("{}-{}", id.0, process.member));
-            let notes = std::fs::read_to_string(notes).unwrap_or_default();
-            let last = notes.lines().rev().take(30).collect::<Vec<_>>();
+            let log = self.logs.path().join(format!("{}-{}", id.0, process.member));
+            let log = std::fs::read_to_string(log).unwrap_or_default();
+            let last = log.lines().rev().take(30).collect::<Vec<_>>();
             last.iter().rev().for_each(|line| text.push_str(&format!("  ! {line}\n")));
         }
         text
@@ -403,7 +410,7 @@ impl Installation {
 impl Drop for Installation {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("{}", self.told());
+            eprintln!("{}", self.summary());
         }
         for process in self.processes.values_mut() {
             drop(process.child.kill());
@@ -417,12 +424,12 @@ impl Drop for Installation {
 }
 
 /// Does something again while the broker is not ready for it.
-fn insist<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> T {
+fn retry<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> T {
     let begun = Instant::now();
     loop {
         match attempt() {
             Ok(done) => return done,
-            Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
+            Err(error) => assert!(begun.elapsed() < DEADLINE, "{error}"),
         }
     }
 }

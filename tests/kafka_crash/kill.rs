@@ -1,13 +1,14 @@
-//! Processors die, freeze, come and go on one installation, while the shop trades on.
+//! Processors are killed, suspended, replaced and added on one installation, under load.
 
 use oracle::fold::{FlawKind, explain};
 
-use crate::child::{MATCHING, ORDERS};
+use oracle::load::Shop;
+use testkit::log_suite::on_kafka::brokers;
+use testkit::observed::{BETWEEN_ANSWERS, Bug};
+
 use crate::installation::{Installation, ProcessId};
-use crate::load::Shop;
-use crate::shared_broker;
-use crate::town::{Town, first_of, is_taken};
-use crate::watched::{BETWEEN_ANSWERS, Bug};
+use crate::scenario::{Scenario, first_about, is_commit};
+use crate::{MATCHING, ORDERS, SLOW_SESSION};
 
 /// Before and after each part of a step.
 const POINTS: [&str; 10] = [
@@ -23,14 +24,14 @@ const POINTS: [&str; 10] = [
     "AfterCommit",
 ];
 
-impl Town {
-    /// The other one gets everything that the dead or frozen one had.
-    fn wait_for_heir(&mut self, heir: ProcessId) {
-        self.place.wait(&mut self.shop, "the other to own all", |p| p.owns_all(heir));
+impl Scenario {
+    /// The successor gets every partition of the member that was killed or suspended.
+    fn wait_for_takeover(&mut self, successor: ProcessId) {
+        self.trade_until("the successor to own all", |p| p.owns_all(successor));
     }
 
     /// Every point of a step of both machines, with the victim restarted under its name.
-    fn die_everywhere(&mut self) {
+    fn kill_at_every_point(&mut self) {
         for (number, point) in POINTS.into_iter().enumerate() {
             for group in [MATCHING, ORDERS] {
                 let (victim, member) = if (number % 2 == 0) == (group == MATCHING) {
@@ -40,130 +41,131 @@ impl Town {
                 };
                 let victim = *victim;
                 self.kill_at(victim, group, point, 1 + number as u32 % 3);
-                let heir = self.start(member);
-                if member == "a" { self.a = heir } else { self.b = heir }
+                let successor = self.start(member);
+                if member == "a" { self.a = successor } else { self.b = successor }
             }
         }
     }
 
-    /// Nobody comes back: the other one takes over once the session has ended.
-    fn die_for_good(&mut self) {
+    /// No restart: the other one takes over once the session has ended.
+    fn kill_without_restart(&mut self) {
         for (group, point) in [(MATCHING, "AfterOffsets"), (ORDERS, "BeforeCommit")] {
             self.kill_at(self.a, group, point, 2);
-            self.wait_for_heir(self.b);
+            self.wait_for_takeover(self.b);
             self.a = self.start("a");
         }
     }
 
-    /// Both die at once, and what is there then is explained by what is committed then.
-    fn die_together(&mut self) {
+    /// Both are killed at once; what is written then is explained by what is committed then.
+    fn kill_both(&mut self) {
         let (a, b) = (self.a, self.b);
-        self.place.arm(a, MATCHING, "AfterDrain", 2);
-        self.place.arm(b, ORDERS, "AfterOffsets", 2);
+        self.installation.request_hold(a, MATCHING, "AfterDrain", 2);
+        self.installation.request_hold(b, ORDERS, "AfterOffsets", 2);
         let held = |p: &Installation| p.is_at(a, MATCHING) && p.is_at(b, ORDERS);
-        self.place.wait(&mut self.shop, "both to wait", held);
-        self.place.kill(a);
-        self.place.kill(b);
-        let audit = self.place.audit();
-        assert!(!audit.reading.is_taken(&audit.committed), "they died with work to do");
+        self.trade_until("both to be held", held);
+        self.installation.kill(a);
+        self.installation.kill(b);
+        let audit = self.installation.audit();
+        assert!(!audit.reading.is_taken(&audit.committed), "they were killed with work to do");
         let explanation = explain(&audit.reading, &audit.committed);
         let explanation = explanation.unwrap_or_else(|flaw| panic!("{flaw}"));
         println!("in between: {} outputs explained", explanation.outputs);
-        (self.a, self.b) = (self.place.start("a"), self.place.start("b"));
+        (self.a, self.b) = (self.installation.start("a"), self.installation.start("b"));
         let (a, b) = (self.a, self.b);
-        self.place.wait(&mut self.shop, "both to work again", |p| p.works(a) && p.works(b));
+        self.trade_until("both to work again", |p| p.works(a) && p.works(b));
     }
 
-    /// One freezes in a step, the other takes over; thawed, it is fenced and writes nothing.
-    fn freeze(&mut self, group: &str, point: &str) {
-        let (frozen, heir) = (self.b, self.a);
-        self.hold_at(frozen, group, point, 1);
-        self.place.freeze(frozen);
-        self.place.let_go(frozen);
-        self.wait_for_heir(heir);
-        self.wait_for_work(heir);
-        let told = self.place.told_by(frozen);
-        self.place.thaw(frozen);
-        let has_told = |p: &Installation| first_of(p.told_since(frozen, told), group).is_some();
-        self.place.wait(&mut self.shop, "the zombie's step to end", has_told);
-        let first = first_of(self.place.told_since(frozen, told), group).cloned();
-        assert!(!first.as_ref().is_some_and(|news| is_taken(news, group)), "{first:?}");
-        println!("the zombie at {point} of {group}: {first:?}");
-        self.place.wait(&mut self.shop, "the zombie to work again", |p| p.works(frozen));
+    /// One is suspended in a step and the other takes over; resumed, it is fenced and writes nothing.
+    fn suspend(&mut self, group: &str, point: &str) {
+        let (fenced, successor) = (self.b, self.a);
+        self.hold_at(fenced, group, point, 1);
+        self.installation.suspend(fenced);
+        self.installation.release(fenced);
+        self.wait_for_takeover(successor);
+        self.wait_for_work(successor);
+        let seen = self.installation.report_count(fenced);
+        self.installation.resume(fenced);
+        let has_ended =
+            |p: &Installation| first_about(p.reports_since(fenced, seen), group).is_some();
+        self.trade_until("the step of the fenced member to end", has_ended);
+        let first = first_about(self.installation.reports_since(fenced, seen), group).cloned();
+        assert!(!first.as_ref().is_some_and(|report| is_commit(report, group)), "{first:?}");
+        println!("fenced at {point} of {group}: {first:?}");
+        self.trade_until("the fenced member to work again", |p| p.works(fenced));
     }
 
-    /// One freezes in a step, and another process is started under its name: the old one ends.
-    fn freeze_and_replace(&mut self) {
+    /// One is suspended in a step, and another process is started under its name: the old one ends.
+    fn suspend_and_replace(&mut self) {
         let old = self.a;
         self.hold_at(old, ORDERS, "AfterDrain", 1);
-        self.place.freeze(old);
-        self.place.let_go(old);
+        self.installation.suspend(old);
+        self.installation.release(old);
         self.a = self.start("a");
-        let told = self.place.told_by(old);
-        self.place.thaw(old);
-        self.place.wait(&mut self.shop, "the old process to end", |p| p.is_gone(old));
-        // Its other machine was not held: it may have made a step before it froze, and tell so now.
-        let since = self.place.told_since(old, told);
-        let first = first_of(since, ORDERS);
-        assert!(!first.is_some_and(|news| is_taken(news, ORDERS)), "{first:?}");
+        let seen = self.installation.report_count(old);
+        self.installation.resume(old);
+        self.trade_until("the old process to end", |p| p.is_gone(old));
+        // Its other machine was not held: it may have committed a step before, and report it only now.
+        let since = self.installation.reports_since(old, seen);
+        let first = first_about(since, ORDERS);
+        assert!(!first.is_some_and(|report| is_commit(report, ORDERS)), "{first:?}");
         println!("the replaced process: {since:?}");
     }
 
-    /// Others join and leave in a row: one at once, one by dying.
-    fn rebalance_in_a_row(&mut self) {
-        let guest = self.start("c");
-        self.place.stop(guest);
-        let guest = self.place.start("d");
-        self.place.wait(&mut self.shop, "a guest to own something", |p| {
-            p.owned(guest, MATCHING) + p.owned(guest, ORDERS) > 0
+    /// Others join and leave in a row: one at once, one by SIGKILL.
+    fn join_and_leave(&mut self) {
+        let joiner = self.start("c");
+        self.installation.stop(joiner);
+        let joiner = self.installation.start("d");
+        self.trade_until("the new member to own something", |p| {
+            p.owned(joiner, MATCHING) + p.owned(joiner, ORDERS) > 0
         });
-        self.place.kill(guest);
-        let guest = self.place.start("e");
-        self.place.stop(guest);
+        self.installation.kill(joiner);
+        let joiner = self.installation.start("e");
+        self.installation.stop(joiner);
         let (a, b) = (self.a, self.b);
         let lone = |p: &Installation| {
             let all = |group| p.owned(a, group) + p.owned(b, group);
             all(MATCHING) == 32 && all(ORDERS) == 4 && p.works(a) && p.works(b)
         };
-        self.place.wait(&mut self.shop, "the two to own all between them", lone);
+        self.trade_until("the two to own all between them", lone);
     }
 }
 
 #[test]
-fn no_death_of_a_processor_loses_doubles_or_renames_anything() {
-    let mut town = Town::new(&shared_broker());
-    town.die_everywhere();
-    town.die_for_good();
-    town.die_together();
-    town.freeze(MATCHING, "AfterSend");
-    town.freeze(ORDERS, "BeforeCommit");
-    town.freeze_and_replace();
-    town.rebalance_in_a_row();
-    town.close(2_000);
+fn killed_processors_lose_nothing() {
+    let mut scenario = Scenario::new(&brokers());
+    scenario.kill_at_every_point();
+    scenario.kill_without_restart();
+    scenario.kill_both();
+    scenario.suspend(MATCHING, "AfterSend");
+    scenario.suspend(ORDERS, "BeforeCommit");
+    scenario.suspend_and_replace();
+    scenario.join_and_leave();
+    scenario.close(2_000);
 }
 
-/// A processor with a bug dies between the two halves of a step; the rest of the day is good.
+/// A processor with a bug is killed between the two halves of a step; all else is as it should be.
 fn flaw_of(bug: Bug) -> (FlawKind, String) {
-    let mut place = Installation::new(&shared_broker());
-    let victim = place.start_as("a", bug, 0);
-    let mut shop = Shop::open(place.log.clone(), 5);
-    place.wait(&mut shop, "the processor to work", |p| p.works(victim));
-    place.arm(victim, ORDERS, BETWEEN_ANSWERS, 2);
-    place.wait(&mut shop, "the processor to be in between", |p| p.is_at(victim, ORDERS));
-    place.kill(victim);
-    let heir = place.start("a");
-    place.wait(&mut shop, "the next processor to work", |p| p.works(heir));
-    place.trade(&mut shop, 3);
-    let audit = place.finish(&mut shop, &[heir]);
+    let mut installation = Installation::with_session(&brokers(), SLOW_SESSION);
+    let victim = installation.start_as("a", bug, 0);
+    let mut shop = Shop::open(installation.log.clone(), 5);
+    installation.trade_until(&mut shop, "the processor to work", |p| p.works(victim));
+    installation.request_hold(victim, ORDERS, BETWEEN_ANSWERS, 2);
+    installation.trade_until(&mut shop, "the processor to be held", |p| p.is_at(victim, ORDERS));
+    installation.kill(victim);
+    let successor = installation.start("a");
+    installation.trade_until(&mut shop, "the next processor to work", |p| p.works(successor));
+    installation.trade(&mut shop, 3);
+    let audit = installation.finish(&mut shop, &[successor]);
     let untaken = audit.reading.untaken(&audit.committed);
-    assert!(untaken.is_empty(), "all looks well: {untaken:?}");
+    assert!(untaken.is_empty(), "nothing is missing at first sight: {untaken:?}");
     let flaw = explain(&audit.reading, &audit.committed).expect_err("the bug is found");
     println!("{bug:?} is found as {flaw}");
     (flaw.kind, flaw.text)
 }
 
 #[test]
-fn offsets_committed_outside_the_transaction_are_found_out() {
+fn offsets_outside_the_step_are_found() {
     let (kind, text) = flaw_of(Bug::OffsetsFirst);
     assert_eq!(kind, FlawKind::Lost, "{text}");
     assert!(text.contains("is not on"), "{text}");

@@ -1,31 +1,19 @@
-//! The processor dies at every point of a step, on a real broker. What it wrote in the end is what a
-//! pure fold of its machines over the committed input writes.
+//! The processor is killed at every point of a step, on a real broker. What it wrote in the end is what a
+//! pure fold of its machines over the committed input writes ([`oracle::verdict`]).
 //!
-//! [`load`] is a shop that trades; [`child`] a processor as a process that can be made to wait at any
-//! point of a step; [`installation`] starts, stops, freezes and kills them; [`verdict`] says whether
-//! what is there is what must be, by [`oracle::fold`]. [`watched`] puts in the bugs that must be found.
+//! [`installation`] starts, suspends and kills processors, which are the program `child` and can be held at
+//! any point of a step; [`oracle::load`] trades meanwhile.
 
 mod broker;
-mod child;
-mod clock;
-mod embedded;
 mod installation;
 mod kill;
-mod load;
 mod outage;
-mod town;
-mod verdict;
-mod watched;
+mod scenario;
 
-use schemas::Layout;
+use testkit::log_suite::on_kafka::CRASH_LAYOUT as LAYOUT;
 
-/// Two lanes a chain and four partitions of orders.
-const LAYOUT: Layout = Layout { lanes: 2, orders: 4, webhooks: 1 };
-
-/// The broker that all tests share.
-fn shared_broker() -> String {
-    let brokers = std::env::var_os("TIDEMARK_TEST_KAFKA");
-    let brokers =
-        brokers.expect("TIDEMARK_TEST_KAFKA is not set: run the tests by `cargo xtask test`");
-    brokers.into_string().unwrap()
-}
+const MATCHING: &str = "processor.matching";
+const ORDERS: &str = "processor.orders";
+/// Session time-outs in seconds; the second where a member that is only slow must not lose its session.
+const SESSION: u64 = 3;
+const SLOW_SESSION: u64 = 6;

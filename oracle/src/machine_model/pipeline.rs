@@ -9,6 +9,8 @@ use schemas::record::{
 };
 use schemas::{DepositState, OrderId, UnixMicros};
 
+use testkit::Dice;
+
 use super::check::Violation;
 use super::station::{Fate, Sabotage, Station, same};
 
@@ -68,21 +70,6 @@ pub struct Tricks {
     pub losses: bool,
     /// Records that come again.
     pub repeats: bool,
-}
-
-/// A source of choices: splitmix64.
-#[derive(Debug, Clone, Copy)]
-pub struct Dice(pub u64);
-
-impl Dice {
-    /// A number below `bound`.
-    pub fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((z ^ (z >> 31)) % (bound as u64)).unwrap()
-    }
 }
 
 /// Both machines, their queues, and what was delivered.

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use reqwest::{Method, StatusCode};
 use runtime::{Clock, SystemClock};
+use schemas::{OrderId, Secret, UnixSeconds, sign_checkout, sign_service};
 use serde_json::{Value, json};
 
-use super::{ADMIN_SECRET, MERCHANT_SECRET, eventually, sign_checkout, sign_service};
+use super::{ADMIN_SECRET, MERCHANT_SECRET, eventually};
 
 /// A client of one running service.
 #[derive(Debug, Clone)]
@@ -19,6 +20,10 @@ pub struct Client {
 #[must_use]
 pub fn now() -> i64 {
     SystemClock.now().seconds().0
+}
+
+fn secret() -> Secret {
+    Secret::new(MERCHANT_SECRET)
 }
 
 impl Client {
@@ -76,7 +81,7 @@ impl Client {
         headers: &[(&str, &str)],
     ) -> reqwest::Result<(StatusCode, String)> {
         let body = body.to_string();
-        let signature = sign_service(MERCHANT_SECRET, now(), &body);
+        let signature = sign_service(&secret(), UnixSeconds(now()), body.as_bytes());
         let mut all = vec![("Service-Signature", signature.as_str())];
         all.extend_from_slice(headers);
         self.send(Method::POST, &format!("/api/v1/service{path}"), &all, Some(body)).await
@@ -132,8 +137,9 @@ impl Client {
         action: &str,
         body: Option<Value>,
     ) -> (StatusCode, String) {
-        let expires = now() + 3600;
-        let signature = sign_checkout(MERCHANT_SECRET, order_id, expires);
+        let expires = UnixSeconds(now() + 3600);
+        let order = OrderId(order_id.parse().expect("an order's id"));
+        let signature = sign_checkout(&secret(), order, expires);
         let path = format!("/api/v1/user/orders/{order_id}/{action}?exp={expires}&sig={signature}");
         self.send(method, &path, &[], body.map(|b| b.to_string())).await.expect("an answer")
     }

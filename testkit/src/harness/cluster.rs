@@ -105,8 +105,8 @@ keyspace = "t_{id}"
     pub fn provide(&self) {
         for arguments in [["topics", "create"], ["schema", "migrate"]] {
             let output = self.errand(&arguments);
-            let told = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{arguments:?}: {told}");
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{arguments:?}: {error}");
         }
     }
 
@@ -259,8 +259,8 @@ impl Cluster {
             let name = member.process.name().to_owned();
             let log = self.installation.dir.join(format!("{name}.log"));
             let status = member.process.end().await;
-            let told = || std::fs::read_to_string(&log).unwrap_or_default();
-            assert!(status.success(), "{name} ended with {status}:\n{}", told());
+            let logged = || std::fs::read_to_string(&log).unwrap_or_default();
+            assert!(status.success(), "{name} ended with {status}:\n{}", logged());
         }
     }
 }

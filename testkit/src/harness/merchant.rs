@@ -6,7 +6,10 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
+use schemas::{Secret, UnixSeconds, verify_service};
 use serde_json::Value;
+
+use super::MERCHANT_SECRET;
 
 /// One webhook as it came.
 #[derive(Debug, Clone)]
@@ -19,6 +22,16 @@ pub struct Received {
     pub body: Vec<u8>,
     /// The same as JSON.
     pub event: Value,
+}
+
+impl Received {
+    /// Whether its signature was made with the merchant's secret over exactly this body (spec 5.3).
+    #[must_use]
+    pub fn is_signed(&self) -> bool {
+        let signed_at = self.signature.split('.').next().and_then(|time| time.parse().ok());
+        let (secrets, now) = ([Secret::new(MERCHANT_SECRET)], UnixSeconds(signed_at.unwrap_or(0)));
+        verify_service(&secrets, &self.signature, &self.body, now).is_ok()
+    }
 }
 
 /// The receiver.

@@ -77,7 +77,7 @@ impl Process {
     /// How it ended, if it did.
     ///
     /// # Panics
-    /// If the system cannot tell.
+    /// If the system has no answer.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("its state")
     }

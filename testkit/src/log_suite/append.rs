@@ -9,9 +9,9 @@ use log::{Bounds, Error, Log, NewRecord, Offset, StepError};
 use schemas::Topic;
 
 use super::{
-    Fixture, PATIENCE, POLL, at, numbers, produce, produce_numbers, read_all, read_from, record,
-    text, texts, until,
+    Fixture, POLL, at, numbers, produce, produce_numbers, read_all, read_from, record, text, texts,
 };
+use crate::{DEADLINE, wait_until};
 
 pub(super) fn records_keep_their_order(fixture: &dyn Fixture) {
     let log = fixture.open();
@@ -85,7 +85,7 @@ pub(super) fn readers_see_whole_steps(fixture: &dyn Fixture) {
     let (first, second) = (at(Topic::Orders, 0), at(Topic::TransfersRaw, 5));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Whichever is looked at later must not be behind: steps only add.
+        // The one that is read later must not be behind: steps only add.
         for (earlier, later) in [(first, second), (second, first)] {
             let (log, done) = (log.clone(), &done);
             scope.spawn(move || {
@@ -147,10 +147,10 @@ pub(super) fn a_fenced_writer_cannot_commit(fixture: &dyn Fixture) {
     let mut other = log.writer("ingest-base").unwrap();
     old.commit(vec![record(of, "0")]).unwrap();
     let mut new = log.writer("ingest-eth").unwrap();
-    let outcome = old.commit(vec![record(of, "zombie")]);
+    let outcome = old.commit(vec![record(of, "late")]);
     assert!(matches!(outcome, Err(StepError::Fenced(_))), "{outcome:?}");
     new.commit(vec![record(of, "1")]).unwrap();
-    let outcome = old.commit(vec![record(of, "zombie")]);
+    let outcome = old.commit(vec![record(of, "late")]);
     assert!(matches!(outcome, Err(StepError::Fenced(_))), "{outcome:?}");
     other.commit(vec![record(of, "2")]).unwrap();
     assert_eq!(texts(&read_all(&log, of)), numbers(0..3));
@@ -215,7 +215,7 @@ pub(super) fn a_tail_sees_only_what_is_new(fixture: &dyn Fixture) {
     produce(&log, vec![record(orders, "5"), record(at(Topic::Alerts, 0), "other")]).unwrap();
     produce(&log, vec![record(deposits, "6"), record(orders, "7")]).unwrap();
     let mut seen = Vec::new();
-    until("the tail has three records", || {
+    wait_until("the tail has three records", || {
         seen.extend(tail.poll(POLL).unwrap());
         seen.len() >= 3
     });
@@ -225,7 +225,7 @@ pub(super) fn a_tail_sees_only_what_is_new(fixture: &dyn Fixture) {
     assert_eq!(of(deposits), ["6"]);
     assert_eq!(seen.len(), 3);
 
-    let waiting = std::thread::spawn(move || tail.poll(PATIENCE).unwrap());
+    let waiting = std::thread::spawn(move || tail.poll(DEADLINE).unwrap());
     produce(&log, vec![record(orders, "8")]).unwrap();
     assert_eq!(texts(&waiting.join().unwrap()), ["8"]);
 }

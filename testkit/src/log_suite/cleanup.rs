@@ -10,8 +10,9 @@ use schemas::{Cleanup, Topic};
 use super::member::assigned;
 use super::{
     FILLER, Fixture, LAYOUT, POLL, at, numbers, produce, produce_numbers, read_all, read_from,
-    record, texts, until, worker,
+    record, texts, worker,
 };
+use crate::wait_until;
 
 /// Longer than any topic keeps its records.
 const AGE: Duration = Duration::from_secs(400 * 24 * 3600);
@@ -134,7 +135,7 @@ pub(super) fn expired_records_go(fixture: &dyn Fixture) {
         let mut worker = worker(&log, "a", &[Topic::Orders]);
         assigned(worker.as_mut());
         let mut seen = Vec::new();
-        until("the rest is read", || {
+        wait_until("the rest is read", || {
             if let Event::Records(records) = worker.poll(POLL).unwrap() {
                 seen.extend(records);
             }
@@ -146,7 +147,7 @@ pub(super) fn expired_records_go(fixture: &dyn Fixture) {
     check(fixture.open());
 }
 
-pub(super) fn an_emptied_partition_goes_on_counting(fixture: &dyn Fixture) {
+pub(super) fn an_emptied_partition_keeps_counting(fixture: &dyn Fixture) {
     let log = fixture.open();
     let of = at(Topic::WebhooksDispatch, 1);
     assert!(of.partition.0 < Topic::WebhooksDispatch.partitions(&LAYOUT));

@@ -10,14 +10,14 @@ use schemas::Topic;
 
 use super::member::{assigned, records, up_to};
 use super::{
-    Fixture, LAYOUT, POLL, at, numbers, produce_numbers, read_all, record, text, texts, until,
-    worker,
+    Fixture, LAYOUT, POLL, at, numbers, produce_numbers, read_all, record, text, texts, worker,
 };
+use crate::wait_until;
 
 const PAIR: [Topic; 2] = [Topic::TransfersRaw, Topic::DepositsCommands];
 const ONLY: [Topic; 1] = [Topic::Orders];
 
-/// A member that notes what it was told.
+/// A member that notes its events.
 struct Noted {
     worker: Box<dyn Worker>,
     owned: BTreeSet<TopicPartition>,
@@ -63,9 +63,9 @@ fn all_of(topics: &[Topic]) -> usize {
 /// Polls all members until each has its share, checking that no partition has two owners who may commit.
 fn settle(members: &mut [&mut Noted], topics: &[Topic]) {
     let share = all_of(topics) / members.len();
-    until("the partitions are shared", || {
+    wait_until("the partitions are shared", || {
         members.iter_mut().for_each(|member| member.poll());
-        // Whoever was told of something last is right; the others are about to be told.
+        // The member with the newest event is up to date; the events of the others are on their way.
         members.sort_by_key(|member| std::cmp::Reverse(member.gained_at));
         let mut owned = HashSet::new();
         for member in members.iter_mut() {
@@ -102,7 +102,7 @@ pub(super) fn partitions_move_without_a_gap(fixture: &dyn Fixture) {
     for _ in 0..3 {
         b.poll();
     }
-    assert!(b.owned.is_empty(), "assigned before the old owner was told");
+    assert!(b.owned.is_empty(), "assigned before it was revoked from the old owner");
     settle(&mut [&mut a, &mut b], &PAIR);
     assert_eq!(a.owned.len(), b.owned.len());
     drop(a);
@@ -121,13 +121,14 @@ pub(super) fn kept_partitions_give_no_events(fixture: &dyn Fixture) {
     a.events.clear();
     b.events.clear();
     let kept = (a.owned.clone(), b.owned.clone());
-    // A third one takes from some; what the others keep, they are not told about.
+    // A third one takes from some; what the others keep causes no event.
     let mut c = Noted::join(&log, "c", &ONLY);
     settle(&mut [&mut a, &mut b, &mut c], &ONLY);
     for (member, before) in [(&a, &kept.0), (&b, &kept.1)] {
-        let told: BTreeSet<TopicPartition> = member.events.iter().flat_map(partitions_of).collect();
+        let reported: BTreeSet<TopicPartition> =
+            member.events.iter().flat_map(partitions_of).collect();
         let changed: BTreeSet<_> = before.symmetric_difference(&member.owned).copied().collect();
-        assert_eq!(told, changed);
+        assert_eq!(reported, changed);
     }
     assert!(kept.0.intersection(&a.owned).count() + kept.1.intersection(&b.owned).count() > 0);
 }
@@ -151,9 +152,9 @@ pub(super) fn a_successor_waits_for_the_last_one(fixture: &dyn Fixture) {
         assert_eq!(b.poll(POLL).unwrap(), Event::Idle);
         a.commit(up_to(of, Offset(n), "by a")).unwrap();
     }
-    // Nobody is told at the same moment: on Kafka a learns of b by its next heartbeat.
+    // Members learn of each other at different moments: on Kafka a learns of b by its next heartbeat.
     let (mut lost, mut gained, mut seen) = (Vec::new(), Vec::new(), Vec::new());
-    until("the partition moved", || {
+    wait_until("the partition moved", || {
         match a.poll(POLL).unwrap() {
             Event::Revoked(partitions) => lost.extend(partitions),
             other => assert!(lost.is_empty() || other == Event::Idle, "{other:?}"),
@@ -168,7 +169,7 @@ pub(super) fn a_successor_waits_for_the_last_one(fixture: &dyn Fixture) {
     });
     let place = gained.into_iter().find(|a| a.partition == of).unwrap().committed.unwrap();
     assert_eq!((place.offset, place.metadata.as_str()), (Offset(2), "by a"));
-    until("b goes on", || {
+    wait_until("b continues", || {
         if seen.len() < 3
             && let Event::Records(records) = b.poll(POLL).unwrap()
         {
@@ -180,26 +181,26 @@ pub(super) fn a_successor_waits_for_the_last_one(fixture: &dyn Fixture) {
 }
 
 pub(super) fn a_silent_member_is_fenced(fixture: &dyn Fixture) {
-    fixture.set_session_timeout(Duration::from_secs(1));
+    fixture.set_session_timeout(Duration::from_secs(3));
     let log = fixture.open();
     let (of, output) = (at(Topic::Orders, 0), at(Topic::OrdersChangelog, 0));
     let mut silent = worker(&log, "a", &ONLY);
     assigned(silent.as_mut());
     let mut other = Noted::join(&log, "b", &ONLY);
-    until("everything moved", || {
+    wait_until("everything moved", || {
         other.poll();
         other.owned.len() == 4
     });
     other.worker.commit(up_to(of, Offset(0), "new")).unwrap();
-    let mut zombie = up_to(of, Offset(0), "zombie");
-    zombie.records = vec![record(output, "zombie")];
-    let outcome = silent.commit(zombie);
+    let mut late = up_to(of, Offset(0), "late");
+    late.records = vec![record(output, "late")];
+    let outcome = silent.commit(late);
     assert!(matches!(outcome, Err(StepError::Fenced(_))), "{outcome:?}");
     assert_eq!(read_all(&log, output), []);
     // Polling joins again.
     let again = std::thread::scope(|scope| {
         let rejoined = scope.spawn(|| assigned(silent.as_mut()));
-        until("the partitions come back", || {
+        wait_until("the partitions come back", || {
             other.poll();
             rejoined.is_finished()
         });
@@ -211,20 +212,20 @@ pub(super) fn a_silent_member_is_fenced(fixture: &dyn Fixture) {
 }
 
 pub(super) fn waiting_is_not_silence(fixture: &dyn Fixture) {
-    let session = Duration::from_secs(1);
+    let session = Duration::from_secs(3);
     fixture.set_session_timeout(session);
     let log = fixture.open();
     let (mut a, mut b) = (Noted::join(&log, "a", &ONLY), Noted::join(&log, "b", &ONLY));
     settle(&mut [&mut a, &mut b], &ONLY);
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| a.worker.poll(session * 2).unwrap());
-        until("the poll ends", || {
+        wait_until("the poll ends", || {
             b.poll();
             waits.is_finished()
         });
         assert_eq!(waits.join().unwrap(), Event::Idle);
     });
-    until("it commits", || {
+    wait_until("it commits", || {
         a.poll();
         a.worker.commit(up_to(*a.owned.first().unwrap(), Offset(0), "")).is_ok()
     });
@@ -239,7 +240,7 @@ pub(super) fn a_name_has_one_member(fixture: &dyn Fixture) {
     old.commit(up_to(of, Offset(0), "old")).unwrap();
     let mut new = worker(&log, "a", &ONLY);
     assert_eq!(assigned(new.as_mut()).len(), 4);
-    let outcome = old.commit(up_to(of, Offset(0), "zombie"));
+    let outcome = old.commit(up_to(of, Offset(0), "late"));
     assert!(matches!(outcome, Err(StepError::Fenced(_))), "{outcome:?}");
     assert!(matches!(old.poll(POLL), Err(Error::Fenced(_))));
     drop(old);
@@ -257,14 +258,14 @@ pub(super) fn a_lost_partition_cannot_be_committed(fixture: &dyn Fixture) {
     let (own, foreign) = (*a.owned.first().unwrap(), *b.owned.first().unwrap());
     let mut step = up_to(own, Offset(0), "");
     step.offsets.extend(up_to(foreign, Offset(0), "").offsets);
-    step.records = vec![record(output, "zombie")];
+    step.records = vec![record(output, "late")];
     let outcome = a.worker.commit(step);
     assert!(matches!(outcome, Err(StepError::Fenced(_))), "{outcome:?}");
     assert_eq!(read_all(&log, output), []);
     // All of its partitions are lost with that, and come back by polling.
     a.owned.clear();
     settle(&mut [&mut a, &mut b], &ONLY);
-    until("the other one commits", || {
+    wait_until("the other one commits", || {
         b.poll();
         b.worker.commit(up_to(*b.owned.first().unwrap(), Offset(0), "")).is_ok()
     });
@@ -310,7 +311,7 @@ pub(super) fn a_crowd_reads_everything_once(fixture: &dyn Fixture) {
             scope.spawn(move || {
                 let mut worker = worker(&log, name, &ONLY);
                 let mut left = steps;
-                until("all is copied", || {
+                wait_until("all is copied", || {
                     if let Event::Records(records) = worker.poll(POLL).unwrap() {
                         copy(worker.as_mut(), &records);
                         copied.fetch_add(records.len(), Ordering::SeqCst);

@@ -11,16 +11,16 @@ use log::{
 use schemas::Topic;
 
 use super::{
-    Fixture, PATIENCE, POLL, at, numbers, produce, produce_numbers, read_all, record, text, texts,
-    until, worker,
+    Fixture, POLL, at, numbers, produce, produce_numbers, read_all, record, text, texts, worker,
 };
+use crate::{DEADLINE, wait_until};
 
 const ONLY: [Topic; 1] = [Topic::Orders];
 
-/// Polls until the member owns partitions, and tells where the group was in them.
+/// Polls until the member owns partitions, and returns the position of the group in them.
 pub(super) fn assigned(worker: &mut dyn Worker) -> Vec<Assigned> {
     let mut all = Vec::new();
-    until("partitions are assigned", || {
+    wait_until("partitions are assigned", || {
         if let Event::Assigned(assigned) = worker.poll(POLL).unwrap() {
             all.extend(assigned);
         }
@@ -32,7 +32,7 @@ pub(super) fn assigned(worker: &mut dyn Worker) -> Vec<Assigned> {
 /// Polls until `count` records came; none of another kind of event may come meanwhile.
 pub(super) fn records(worker: &mut dyn Worker, count: usize) -> Vec<Arc<Record>> {
     let mut all = Vec::new();
-    until("the records are there", || {
+    wait_until("the records are there", || {
         match worker.poll(POLL).unwrap() {
             Event::Records(records) => all.extend(records),
             Event::Idle => {}
@@ -44,7 +44,7 @@ pub(super) fn records(worker: &mut dyn Worker, count: usize) -> Vec<Arc<Record>>
     all
 }
 
-/// A step that says where the group goes on.
+/// A step that commits the position of the group.
 pub(super) fn up_to(of: TopicPartition, offset: Offset, metadata: &str) -> Step {
     let committed = Committed { offset, metadata: metadata.to_owned() };
     Step { records: vec![], offsets: vec![(of, committed)] }
@@ -69,7 +69,7 @@ pub(super) fn the_first_read_starts_at_the_beginning(fixture: &dyn Fixture) {
     assert_eq!(worker.poll(POLL).unwrap(), Event::Idle);
 }
 
-pub(super) fn a_group_goes_on_where_it_committed(fixture: &dyn Fixture) {
+pub(super) fn a_group_resumes_where_it_committed(fixture: &dyn Fixture) {
     let log = fixture.open();
     let (first, second) = (at(Topic::Orders, 0), at(Topic::Orders, 1));
     produce_numbers(&log, first, 0..10);
@@ -234,7 +234,7 @@ pub(super) fn pausing_loses_nothing(fixture: &dyn Fixture) {
     produce_numbers(&log, second, 50..75);
     let mut member = worker(&log, "a", &ONLY);
     assigned(member.as_mut());
-    let mut seen = match member.poll(PATIENCE).unwrap() {
+    let mut seen = match member.poll(DEADLINE).unwrap() {
         Event::Records(records) => records,
         other => panic!("{other:?} came instead of records"),
     };
@@ -280,7 +280,7 @@ pub(super) fn a_busy_partition_starves_none(fixture: &dyn Fixture) {
         assigned(member.as_mut());
         let (mut seen, mut of_the_busy_one) = (HashSet::new(), 0);
         while seen.len() < 4 {
-            let Event::Records(records) = member.poll(PATIENCE).unwrap() else {
+            let Event::Records(records) = member.poll(DEADLINE).unwrap() else {
                 panic!("no records")
             };
             assert!(records.len() <= batch_max);
@@ -300,11 +300,11 @@ pub(super) fn an_idle_poll_wakes_for_a_record(fixture: &dyn Fixture) {
     let started = Instant::now();
     assert_eq!(member.poll(Duration::from_millis(50)).unwrap(), Event::Idle);
     assert!(started.elapsed() >= Duration::from_millis(50), "came back too early");
-    let waiting = std::thread::spawn(move || member.poll(PATIENCE * 2).unwrap());
+    let waiting = std::thread::spawn(move || member.poll(DEADLINE * 2).unwrap());
     produce(&log, vec![record(at(Topic::Orders, 2), "0")]).unwrap();
     let Event::Records(seen) = waiting.join().unwrap() else { panic!("no records") };
     assert_eq!(texts(&seen), ["0"]);
-    assert!(started.elapsed() < PATIENCE, "woke up too late");
+    assert!(started.elapsed() < DEADLINE, "woke up too late");
 }
 
 pub(super) fn metadata_has_a_bound(fixture: &dyn Fixture) {

@@ -11,9 +11,10 @@ use log::kafka::{KafkaLog, admin};
 use log::{Log, NewRecord, Record, TopicPartition};
 use runtime::telemetry::{Config as Telemetry, init_log};
 use runtime::{Clock, SystemClock};
-use schemas::{Cleanup, Topic};
+use schemas::{Cleanup, Layout, Topic};
 
-use super::{FILLER, Fixture, LAYOUT, PATIENCE, produce, read_all};
+use super::{FILLER, Fixture, LAYOUT, produce, read_all};
+use crate::wait_until;
 
 /// The topics that the checks use.
 const TOPICS: [Topic; 8] = [
@@ -26,7 +27,7 @@ const TOPICS: [Topic; 8] = [
     Topic::WebhooksDispatch,
     Topic::Alerts,
 ];
-/// Steps of time that [`Fixture::advance`] stands for by making records old.
+/// What [`Fixture::advance`] does not exceed changes nothing here; more makes records old.
 const OLD: Duration = Duration::from_secs(24 * 3600);
 /// How much older than the next records the last ones become: enough for a broker on a busy machine to
 /// delete the ones before the others are due too.
@@ -43,14 +44,6 @@ pub struct OnKafka {
 }
 
 impl OnKafka {
-    /// Makes the topics.
-    pub fn new() -> Self {
-        let config = config(&brokers());
-        admin::create_some(&config, &LAYOUT, &TOPICS).unwrap();
-        let old_before = AtomicI64::new(i64::MIN);
-        Self { config: Mutex::new(config), log: Mutex::default(), old_before }
-    }
-
     /// Where the topics are.
     pub fn config(&self) -> KafkaConfig {
         self.config.lock().unwrap().clone()
@@ -83,9 +76,12 @@ impl OnKafka {
             if !has_old() {
                 continue;
             }
-            let age = now_millis() - old_before;
-            self.alter(topic, &[("retention.ms", &age.to_string())]);
-            until("the old records are gone", || !has_old());
+            wait_until("the old records are gone", || {
+                // Again and again: a broker that is late must not take newer records for old ones.
+                let age = now_millis() - old_before;
+                self.alter(topic, &[("retention.ms", &age.to_string())]);
+                !has_old()
+            });
             self.alter(topic, &[("retention.ms", &OLD.as_millis().to_string())]);
         }
     }
@@ -103,7 +99,7 @@ impl OnKafka {
                     ("delete.retention.ms", "0"),
                 ],
             );
-            until("everything is compacted", || {
+            wait_until("everything is compacted", || {
                 let dirty: Vec<_> =
                     partitions(topic).filter(|of| !is_compact(&read_all(&log, *of))).collect();
                 if dirty.is_empty() {
@@ -125,8 +121,12 @@ impl OnKafka {
 }
 
 impl Default for OnKafka {
+    /// Makes the topics.
     fn default() -> Self {
-        Self::new()
+        let config = config(&brokers());
+        admin::create_some(&config, &LAYOUT, &TOPICS).unwrap();
+        let old_before = AtomicI64::new(i64::MIN);
+        Self { config: Mutex::new(config), log: Mutex::default(), old_before }
     }
 }
 
@@ -189,7 +189,7 @@ pub fn brokers() -> String {
     set.to_string_lossy().into_owned()
 }
 
-/// A configuration with a prefix that nobody else has. From now on the process logs warnings.
+/// A configuration with a prefix of its own. From now on the process logs warnings.
 pub fn config(brokers: &str) -> KafkaConfig {
     let telemetry = Telemetry { listen: None, filter: "warn".to_owned(), json: false };
     // Another test of this process may have been first.
@@ -201,6 +201,35 @@ pub fn config(brokers: &str) -> KafkaConfig {
         session_timeout: Duration::from_secs(10),
         transaction_timeout: Duration::from_secs(8),
         security: KafkaSecurity::default(),
+    }
+}
+
+/// Opens the log of a prefix that processes are killed on.
+///
+/// # Panics
+/// If it cannot be opened.
+#[must_use]
+pub fn open(prefix: &str) -> Arc<dyn Log> {
+    let config = KafkaConfig {
+        prefix: prefix.to_owned(),
+        // What the killed process left open holds readers up for this long.
+        transaction_timeout: Duration::from_secs(2),
+        ..config(&brokers())
+    };
+    Arc::new(KafkaLog::open(&config, LAYOUT).unwrap())
+}
+
+/// Layout of the processors that are killed: two lanes a chain and four partitions of orders.
+pub const CRASH_LAYOUT: Layout = Layout { lanes: 2, orders: 4, webhooks: 1 };
+
+/// A configuration for processors that are killed. Sessions are short: a test waits for them to end.
+#[must_use]
+pub fn crash_config(brokers: &str, prefix: &str, session_seconds: u64) -> KafkaConfig {
+    KafkaConfig {
+        prefix: prefix.to_owned(),
+        session_timeout: Duration::from_secs(session_seconds),
+        transaction_timeout: Duration::from_secs(session_seconds - 1),
+        ..config(brokers)
     }
 }
 
@@ -217,13 +246,6 @@ fn is_compact(records: &[Arc<Record>]) -> bool {
     let mut keys = HashSet::new();
     let others = records.iter().filter(|record| record.key != FILLER);
     others.into_iter().all(|record| record.value.is_some() && keys.insert(&record.key))
-}
-
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !done() {
-        assert!(started.elapsed() < PATIENCE * 2, "waited in vain until {what}");
-    }
 }
 
 fn now_millis() -> i64 {

@@ -1,10 +1,7 @@
 //! The cases.
 
-#![expect(clippy::unwrap_used, reason = "a case fails by panicking")]
-
 use std::cell::RefCell;
 use std::future::Future;
-use std::io::Write;
 use std::sync::Arc;
 
 use proptest::prelude::{Just, Strategy};
@@ -17,7 +14,8 @@ use schemas::{
 use store::{Change, DepositFilter, Error, OrderFilter, Page, Store, TransferFilter};
 
 use super::reference::{Reference, Snapshot};
-use super::{Tables, sample};
+use super::sample;
+use crate::tables::Tables;
 
 const ALL: Page = Page { limit: 200, offset: 0 };
 
@@ -44,7 +42,7 @@ async fn read_pages<T, F: Future<Output = Result<Vec<T>, Error>>>(
 
 /// Random rows, random filters, random page sizes: each list has the reference's rows in the
 /// reference's order, and its pages have no gaps and no repeats, after each of several calls.
-pub fn lists_are_those_of_the_reference(tables: &Tables, runtime: &tokio::runtime::Runtime) {
+pub(super) fn lists_are_those_of_the_reference(tables: &Tables, runtime: &tokio::runtime::Runtime) {
     let filters = proptest::collection::vec(sample::filters(), 8);
     let strategy = (sample::calls(), filters, 1..9_u32);
     let emptied = RefCell::new(tables.others());
@@ -75,7 +73,10 @@ pub fn lists_are_those_of_the_reference(tables: &Tables, runtime: &tokio::runtim
 }
 
 /// Each change twice, shuffled, and in many calls: the same rows as in order and once.
-pub fn the_order_of_changes_does_not_matter(tables: &Tables, runtime: &tokio::runtime::Runtime) {
+pub(super) fn the_order_of_changes_does_not_matter(
+    tables: &Tables,
+    runtime: &tokio::runtime::Runtime,
+) {
     let strategy = sample::calls().prop_flat_map(|calls| {
         let changes = calls.concat();
         let twice = [changes.clone(), changes.clone()].concat();
@@ -100,7 +101,7 @@ pub fn the_order_of_changes_does_not_matter(tables: &Tables, runtime: &tokio::ru
 }
 
 /// What is read is what was written, to the last byte of any text.
-pub async fn rows_read_back_exactly(tables: &Tables) {
+pub(super) async fn rows_read_back_exactly(tables: &Tables) {
     let store = tables.open().await;
     let texts = ["", "A-1001", "a\0b", "'; DROP TABLE orders; --", "ключ 鍵 🔑", "%_\\"];
     for (number, text) in texts.iter().enumerate() {
@@ -130,7 +131,7 @@ pub async fn rows_read_back_exactly(tables: &Tables) {
 }
 
 /// Each filter of spec 4.2, on rows that differ in that one thing.
-pub async fn each_filter_gives_its_rows(tables: &Tables) {
+pub(super) async fn each_filter_gives_its_rows(tables: &Tables) {
     let store = tables.open().await;
     let mut changes = Vec::new();
     for (number, status) in OrderStatus::ALL.iter().enumerate() {
@@ -196,7 +197,7 @@ pub async fn each_filter_gives_its_rows(tables: &Tables) {
 
 /// Lists go by time alone, wherever a store keeps the rows of a status or of a day: rows that still
 /// move are older than some that do not, and the other way round.
-pub async fn lists_go_by_time_across_statuses_and_days(tables: &Tables) {
+pub(super) async fn lists_go_by_time_across_statuses_and_days(tables: &Tables) {
     const DAY_SECONDS: i64 = 86_400;
     let store = tables.open().await;
     let mut changes = Vec::new();
@@ -234,7 +235,7 @@ pub async fn lists_go_by_time_across_statuses_and_days(tables: &Tables) {
 
 /// Older versions never overwrite newer ones, in whichever order they come; a deposit whose closing
 /// was seen before its opening never shows.
-pub async fn newer_versions_win_in_any_order(tables: &Tables) {
+pub(super) async fn newer_versions_win_in_any_order(tables: &Tables) {
     let store = tables.open().await;
     let order = |version: i64, status| {
         let updated_at = UnixMicros(version);
@@ -268,7 +269,7 @@ pub async fn newer_versions_win_in_any_order(tables: &Tables) {
 }
 
 /// The counters of spec 2.3, whichever comes first, the order or its attempts.
-pub async fn attempts_are_counted_once(tables: &Tables) {
+pub(super) async fn attempts_are_counted_once(tables: &Tables) {
     let store = tables.open().await;
     let attempt = |number: i32, manual, second: i64, outcome| {
         Change::Attempt(Attempt {
@@ -308,7 +309,7 @@ pub async fn attempts_are_counted_once(tables: &Tables) {
 }
 
 /// `last_scanned_at` (spec 2.4) is the time of the chain's progress, in whole seconds.
-pub async fn deposits_show_the_last_scan_of_their_chain(tables: &Tables) {
+pub(super) async fn deposits_show_the_last_scan_of_their_chain(tables: &Tables) {
     let store = tables.open().await;
     let scanned = |blockchain, micros| {
         let updated_at = UnixMicros(micros);
@@ -331,7 +332,7 @@ pub async fn deposits_show_the_last_scan_of_their_chain(tables: &Tables) {
 }
 
 /// What was applied is there after the store was closed and opened again, twice.
-pub async fn rows_survive_a_restart(tables: &Tables) {
+pub(super) async fn rows_survive_a_restart(tables: &Tables) {
     let changes: Vec<_> = (0..5_u8)
         .flat_map(|table| {
             // Of the last table only three: two rows must not be two contents of one chain.
@@ -348,7 +349,7 @@ pub async fn rows_survive_a_restart(tables: &Tables) {
 }
 
 /// Many callers at once, on rows of their own and on the same rows: none is lost, the newest stays.
-pub async fn concurrent_calls_all_count(tables: &Tables) {
+pub(super) async fn concurrent_calls_all_count(tables: &Tables) {
     const CALLERS: u64 = 16;
     const CALLS: u64 = 12;
     let store = tables.open().await;
@@ -375,25 +376,4 @@ pub async fn concurrent_calls_all_count(tables: &Tables) {
         ended.unwrap();
     }
     assert_eq!(Snapshot::of(&*store).await, reference.snapshot());
-}
-
-/// Writes transfers from several callers and prints the id of each row that is durable, until it is
-/// killed or nobody listens any more.
-pub async fn write_until_killed(store: Arc<dyn Store>, round: i64) {
-    let mut callers = tokio::task::JoinSet::new();
-    for caller in 0..4_i64 {
-        let store = store.clone();
-        callers.spawn(async move {
-            for number in 0..i64::from(u16::MAX) {
-                let id = TransferId((round << 32) | (caller << 16) | number);
-                let transfer = Transfer { transfer_id: id, ..example::transfer() };
-                store.apply(vec![Change::Transfer(transfer)]).await.unwrap();
-                let mut out = std::io::stdout().lock();
-                if writeln!(out, "durable {id}").and_then(|()| out.flush()).is_err() {
-                    return;
-                }
-            }
-        });
-    }
-    while callers.join_next().await.is_some() {}
 }

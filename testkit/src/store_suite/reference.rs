@@ -1,7 +1,5 @@
 //! The tables as plain maps: what the back ends are compared with.
 
-#![expect(clippy::unwrap_used, reason = "a case fails by panicking")]
-
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 

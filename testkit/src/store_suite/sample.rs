@@ -9,6 +9,8 @@ use schemas::{
 use store::{Change, DepositFilter, OrderFilter, TransferFilter};
 use uuid::Uuid;
 
+use crate::Dice;
+
 /// Two EVM wallets, and a Tron wallet with the bytes of the first: another wallet all the same.
 pub(super) const WALLETS: [Address; 3] = [
     Address::new(AddressFamily::Evm, [0x11; 20]),
@@ -21,27 +23,9 @@ const CHAINS: [Blockchain; 3] = [Blockchain::Eth, Blockchain::Base, Blockchain::
 const DAY_SECONDS: i64 = 86_400;
 const MONTHS_SECONDS: i64 = 100 * DAY_SECONDS + 7;
 
-/// Numbers that follow from their seed alone (splitmix64).
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-
-    /// Few times, next to each other and days and months apart.
-    fn time(&mut self) -> UnixSeconds {
-        UnixSeconds(self.of(&[0, 1, DAY_SECONDS - 1, DAY_SECONDS, 3 * DAY_SECONDS, MONTHS_SECONDS]))
-    }
-
-    fn of<T: Copy>(&mut self, all: &[T]) -> T {
-        let place = usize::try_from(self.below(all.len() as u64)).unwrap_or(0);
-        all[place]
-    }
+/// Few times, next to each other and days and months apart.
+fn time(dice: &mut Dice) -> UnixSeconds {
+    UnixSeconds(dice.of(&[0, 1, DAY_SECONDS - 1, DAY_SECONDS, 3 * DAY_SECONDS, MONTHS_SECONDS]))
 }
 
 /// The n-th order's id.
@@ -63,11 +47,11 @@ pub(super) fn change(seed: u64, table: u8, row: u64, version: u64) -> Change {
         1 => Change::Deposit(Deposit {
             deposit_id: DepositId(row.cast_signed()),
             updated_at,
-            order_id: order_id(fixed.below(3)),
+            order_id: order_id(fixed.below(3) as u64),
             state: dice.of(&[DepositState::Open, DepositState::Open, DepositState::Closed]),
             blockchain: fixed.of(&CHAINS),
             stablecoin: fixed.of(Stablecoin::ALL),
-            started_at: fixed.time(),
+            started_at: time(&mut fixed),
             ..example::deposit()
         }),
         2 => Change::Transfer(transfer(row, version, updated_at, (&mut fixed, &mut dice))),
@@ -76,15 +60,15 @@ pub(super) fn change(seed: u64, table: u8, row: u64, version: u64) -> Change {
             event_id: format!("event-{}", row / 3),
             attempt: i32::try_from(row % 3).unwrap_or(0) + 1,
             manual: row.is_multiple_of(5),
-            order_id: (fixed.below(4) > 0).then(|| order_id(fixed.below(4))),
-            attempted_at: UnixMicros(fixed.below(9_000_000).cast_signed()),
+            order_id: (fixed.below(4) > 0).then(|| order_id(fixed.below(4) as u64)),
+            attempted_at: UnixMicros(fixed.below(9_000_000) as i64),
             outcome: fixed.of(&[AttemptOutcome::Delivered, AttemptOutcome::Timeout]),
             ..example::attempt()
         }),
         _ => Change::Chain(ChainProgress {
             blockchain: CHAINS[usize::try_from(row % 3).unwrap_or(0)],
             updated_at,
-            confirmed: dice.below(1_000).cast_signed(),
+            confirmed: dice.below(1_000) as i64,
             ..example::chain_progress()
         }),
     }
@@ -93,7 +77,7 @@ pub(super) fn change(seed: u64, table: u8, row: u64, version: u64) -> Change {
 /// Pending, then what ends it; and perhaps an operator marks it as paid after that.
 fn order(row: u64, version: u64, updated_at: UnixMicros, fixed: &mut Dice) -> Order {
     let end = fixed.of(&[OrderStatus::Paid, OrderStatus::Expired, OrderStatus::Cancelled]);
-    let (ended_at, marked_at) = (1 + fixed.below(6), 2 + fixed.below(9));
+    let (ended_at, marked_at) = (1 + fixed.below(6) as u64, 2 + fixed.below(9) as u64);
     let payer = (fixed.below(3) > 0).then_some(TransferId(7));
     let status = match (version < ended_at, version < marked_at) {
         (true, true) => OrderStatus::Pending,
@@ -108,7 +92,7 @@ fn order(row: u64, version: u64, updated_at: UnixMicros, fixed: &mut Dice) -> Or
         status,
         paid_by: payer.filter(|_| settled && status == OrderStatus::Paid),
         merchant_order_id: fixed.of(&REFERENCES).to_owned(),
-        created_at: fixed.time(),
+        created_at: time(fixed),
         ..example::order()
     }
 }
@@ -120,7 +104,7 @@ fn transfer(
     updated_at: UnixMicros,
     (fixed, dice): (&mut Dice, &mut Dice),
 ) -> Transfer {
-    let settled_at = 1 + fixed.below(7);
+    let settled_at = 1 + fixed.below(7) as u64;
     let end = fixed.of(&[TransferStatus::Matched, TransferStatus::NoMatchedDeposit]);
     let unsettled = dice.of(&[
         TransferStatus::WaitingForConfirmation,
@@ -132,7 +116,7 @@ fn transfer(
         updated_at,
         blockchain: fixed.of(&CHAINS),
         status: if version < settled_at { unsettled } else { end },
-        created_at: fixed.time(),
+        created_at: time(fixed),
         ..example::transfer()
     };
     transfer.observation.to_address = fixed.of(&WALLETS);

@@ -1,4 +1,4 @@
-//! The logs of the measurement, told apart by prefix, on a broker of its own.
+//! The logs of the measurement, kept apart by prefix, on a broker of its own.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -37,7 +37,7 @@ pub(crate) struct Trickle {
 }
 
 impl Trickle {
-    /// Deposits that it pays: one before it begins, to see that somebody answers.
+    /// Deposits that it pays: one before it begins, to see that it is answered.
     pub(crate) fn transfers(&self) -> usize {
         self.ticks * TRANSFERS_A_TICK + 1
     }
@@ -48,7 +48,7 @@ impl Trickle {
     }
 }
 
-/// Sends transfers while somebody processes them, and tells when they were confirmed. `number` finds a
+/// Sends transfers while they are processed, and notes when they were confirmed. `number` finds a
 /// deposit's number in a record of `transfers.confirmed`.
 pub(crate) async fn measure(
     log: &KafkaLog,

@@ -21,6 +21,6 @@ async fn main() {
         let count = count.parse().expect("a number of restarts");
         tokio::task::spawn_blocking(move || restarts::run(count)).await.expect("it ends well");
     } else if !worker::play(&arguments) {
-        story::tell().await;
+        story::run().await;
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct Sizes {
 
 /// What it prints when it has taken all input that was there.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Told {
+pub(crate) struct PeerReport {
     pub(crate) inputs: u64,
     pub(crate) nanos: u64,
     pub(crate) cpu_nanos: u64,
@@ -49,8 +49,8 @@ impl Peer {
     }
 
     /// Takes all input that is there.
-    pub(crate) fn drain(&self, threads: usize, commit_ms: u64) -> Told {
-        self.start("drain", threads, commit_ms).told()
+    pub(crate) fn drain(&self, threads: usize, commit_ms: u64) -> PeerReport {
+        self.start("drain", threads, commit_ms).report()
     }
 
     /// Runs until it is stopped.
@@ -59,13 +59,13 @@ impl Peer {
     }
 
     fn start(&self, mode: &str, threads: usize, commit_ms: u64) -> Running {
-        let Sizes { transfer, command: told, entry } = self.sizes;
+        let Sizes { transfer, command: answer, entry } = self.sizes;
         let mut command = Command::new("java");
         command.args(["-Xmx3g", "-XX:+UseParallelGC", "-cp"]);
         command.arg(format!("{}:{}", self.classes.display(), jars()));
         command.args(["Join", mode, &self.brokers, self.prefix]);
-        command.args([threads as u64, commit_ms, transfer, told, entry].map(|n| n.to_string()));
-        // The clients tell their whole configuration at each start.
+        command.args([threads as u64, commit_ms, transfer, answer, entry].map(|n| n.to_string()));
+        // The clients log their whole configuration at each start.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().expect("java runs");
         let output = BufReader::new(child.stdout.take().expect("its output"));
@@ -82,11 +82,11 @@ pub(crate) struct Running {
 
 impl Running {
     /// Waits until it has taken all input that was there.
-    pub(crate) fn told(&mut self) -> Told {
+    pub(crate) fn report(&mut self) -> PeerReport {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("readable");
-        let told = serde_json::from_str(&line);
-        told.unwrap_or_else(|error| panic!("the peer told {line:?}: {error}"))
+        let report = serde_json::from_str(&line);
+        report.unwrap_or_else(|error| panic!("the peer printed {line:?}: {error}"))
     }
 
     /// Stops it and waits for its end.

@@ -1,4 +1,4 @@
-//! What is measured, in which order, and how it is told.
+//! What is measured, in which order, and how it is printed.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use testkit::measure::rate;
 use crate::broker;
 use crate::live::{self, Latency, Trickle};
 use crate::metered::{Report, Written};
-use crate::peer::{Peer, Sizes, Told};
+use crate::peer::{Peer, PeerReport, Sizes};
 use crate::tables;
 use crate::worker::Process;
 use crate::workload::{BLOCK, CHAINS, Form, copy, fill, opening, payments};
@@ -83,8 +83,8 @@ struct Stage {
     dir: tempfile::TempDir,
 }
 
-/// Measures everything and tells it.
-pub(crate) async fn tell() {
+/// Measures everything and prints it.
+pub(crate) async fn run() {
     let dir = tempfile::tempdir().expect("a folder");
     let lib = broker::folder("TIDEMARK_TEST_KAFKA_LIB");
     let kafka = xtask::kafka::start(&lib, &dir.path().join("kafka"), "").expect("a broker");
@@ -106,14 +106,14 @@ impl Stage {
         let form = Form::Ours;
         let inputs = fill(log, (0..deposits).map(|number| opening(number, form))).await;
         let opened = Process::matching(&self.brokers, OURS, 1, inputs).report();
-        told("deposits opened, 1 worker", &opened);
+        print("deposits opened, 1 worker", &opened);
 
         let mut used = Used::NOTHING;
         let (numbers, height) = used.run(transfers);
         let inputs = fill(log, payments(numbers, height, form)).await;
         let one = Process::matching(&self.brokers, OURS, 1, inputs).report();
         restored("matching", one.restored, one.restore_nanos, one.restored_resident_bytes);
-        told("matching, 1 worker", &one);
+        print("matching, 1 worker", &one);
         phases(&one);
         written(&one);
 
@@ -126,7 +126,7 @@ impl Stage {
         let (numbers, height) = used.run(transfers);
         let inputs = fill(log, payments(numbers, height, form)).await;
         let two = Process::matching(&self.brokers, OURS, 2, inputs).report();
-        told("matching, 2 workers", &two);
+        print("matching, 2 workers", &two);
         phases(&two);
         (one, two)
     }
@@ -140,7 +140,7 @@ impl Stage {
             let inputs = fill(&log, payments(numbers, height, Form::Ours)).await;
             let process = Process::copying(&self.brokers, CEILING, workers, inputs, OURS, one);
             let copied = process.report();
-            told(&format!("ceiling: copying, {workers} workers"), &copied);
+            print(&format!("ceiling: copying, {workers} workers"), &copied);
             phases(&copied);
             let share = rate_of(ours) * 100 / rate_of(&copied).max(1);
             println!("    matching reaches {share} % of it   (aim 60)");
@@ -159,20 +159,20 @@ impl Stage {
         };
         let peer = Peer::compile(self.dir.path(), &self.brokers, PEER, sizes);
         fill(&log, (0..deposits).map(|number| opening(number, form))).await;
-        peer_told("peer: deposits opened, 1 thread", &peer.drain(1, 100));
+        print_peer("peer: deposits opened, 1 thread", &peer.drain(1, 100));
 
         let mut used = Used::NOTHING;
         for (threads, ours) in [(1, one), (2, two)] {
             let (numbers, height) = used.run(transfers);
             fill(&log, payments(numbers, height, form)).await;
-            let told = peer.drain(threads, 100);
-            restored("peer", told.restored, told.restore_nanos, told.restored_resident_bytes);
-            peer_told(&format!("peer: Kafka Streams, {threads} threads"), &told);
-            compare(ours, &told);
+            let report = peer.drain(threads, 100);
+            restored("peer", report.restored, report.restore_nanos, report.restored_resident_bytes);
+            print_peer(&format!("peer: Kafka Streams, {threads} threads"), &report);
+            compare(ours, &report);
         }
         for commit_ms in [100, 20] {
             let mut process = peer.live(1, commit_ms);
-            process.told();
+            process.report();
             let latency = live::measure(&log, used.trickle(live_ticks, form), peer_number).await;
             process.stop();
             live(&format!("peer, commit interval {commit_ms} ms"), latency);
@@ -184,7 +184,7 @@ impl Stage {
         let tables = self.dir.path().join("tables");
         let store = EmbeddedStore::open(&tables).expect("tables");
         let report = self.project(ours, "sqlite.", std::sync::Arc::new(store)).await;
-        told("projector on SQLite", &report);
+        print("projector on SQLite", &report);
         let lib = broker::folder("TIDEMARK_TEST_CASSANDRA_LIB");
         let node = xtask::cassandra::start(&lib, &self.dir.path().join("cassandra"));
         let node = node.expect("a node");
@@ -200,7 +200,7 @@ impl Stage {
         store::cql::migrate(&config).await.expect("a schema");
         let store = CqlStore::open(&config).await.expect("tables");
         let report = self.project(ours, "cql.", std::sync::Arc::new(store)).await;
-        told("projector on CQL", &report);
+        print("projector on CQL", &report);
     }
 
     async fn project(
@@ -251,7 +251,7 @@ fn hundredths(count: u64, of: u64) -> String {
     format!("{}.{:02}", all / 100, all % 100)
 }
 
-fn told(what: &str, report: &Report) {
+fn print(what: &str, report: &Report) {
     let Report { inputs, nanos, cpu_nanos, steps, .. } = report;
     println!(
         "  {what:<32} {:>8} inputs a second, {} us of CPU each, {} records and {} bytes written \
@@ -264,15 +264,15 @@ fn told(what: &str, report: &Report) {
     );
 }
 
-fn peer_told(what: &str, told: &Told) {
+fn print_peer(what: &str, report: &PeerReport) {
     println!(
         "  {what:<32} {:>8} inputs a second, {} us of CPU each",
-        per_second(told.inputs, told.nanos),
-        hundredths(told.cpu_nanos / 1000, told.inputs),
+        per_second(report.inputs, report.nanos),
+        hundredths(report.cpu_nanos / 1000, report.inputs),
     );
 }
 
-fn compare(ours: &Report, peer: &Told) {
+fn compare(ours: &Report, peer: &PeerReport) {
     let speed = hundredths(rate_of(ours), per_second(peer.inputs, peer.nanos));
     let cpu = |nanos: u64, inputs: u64| nanos / inputs.max(1);
     let share = hundredths(cpu(ours.cpu_nanos, ours.inputs), cpu(peer.cpu_nanos, peer.inputs));

@@ -83,7 +83,7 @@ pub(crate) fn payments(
     })
 }
 
-/// Writes records and tells how many there were.
+/// Writes records and returns how many.
 pub(crate) async fn fill(log: &KafkaLog, records: impl Iterator<Item = NewRecord>) -> u64 {
     let mut count = 0;
     let mut records = records.peekable();

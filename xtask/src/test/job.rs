@@ -41,17 +41,12 @@ enum Lane {
 type Part = (&'static str, &'static str, &'static [Need], Lane);
 
 /// In each lane those that take longest come first. A test of `tests/` that no part fits gets everything.
-const PARTS: [Part; 22] = {
+const PARTS: [Part; 16] = {
     use Lane::{Computing, Waiting};
     use Need::{Anvil, Clients, Jars, Python, Servers};
     [
-        ("kafka_crash", "embedded::", &[], Computing),
-        ("back_ends", "embedded", &[], Computing),
-        ("back_ends", "log_conformance::what_was_acknowledged", &[], Computing),
         ("tidy", "", &[], Computing),
         ("machine_properties", "", &[], Computing),
-        ("kafka_crash", "child::", &[], Computing),
-        ("kafka_crash", "watched::", &[], Computing),
         ("outage", "", &[Anvil, Jars, Python], Waiting),
         ("kafka_crash", "outage::", &[Jars, Servers], Waiting),
         ("black_box", "distributed::", &[Anvil, Python, Servers], Waiting),
@@ -60,11 +55,10 @@ const PARTS: [Part; 22] = {
         ("back_ends", "cql_tables::", &[Jars, Servers], Waiting),
         ("kafka_crash", "kill::", &[Servers], Computing),
         ("black_box", "crash::", &[Python], Computing),
-        ("back_ends", "store_conformance::", &[Servers], Computing),
         ("black_box", "consumers::", &[Clients, Jars, Servers], Computing),
-        ("back_ends", "log_conformance::", &[Servers], Computing),
-        ("back_ends", "replay::", &[Servers], Computing),
+        ("back_ends", "conformance::", &[Servers], Computing),
         ("black_box", "scenario::embedded", &[Anvil, Python], Computing),
+        ("black_box", "signature::", &[Python], Computing),
         ("embedded", "tail::", &[Python], Computing),
         ("embedded", "", &[], Computing),
     ]

@@ -1,13 +1,15 @@
 //! A keyspace of its own for each test that wants tables in CQL. The server is the one that
 //! `cargo xtask test` starts.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::store_suite::{BackEnd, Opening};
+use super::{BackEnd, Dump};
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
+use scylla::value::Row;
 use store::config::CqlConfig;
 use store::cql::{CqlStore, migrate};
 use tokio::runtime::Runtime;
@@ -18,7 +20,8 @@ use uuid::Uuid;
 pub const CQL: BackEnd = BackEnd {
     name: "cql",
     cases: 5,
-    open: |dir| -> Opening { Box::pin(open(dir)) },
+    open: |dir| Box::pin(open(dir)),
+    dump: |dir| Box::pin(async move { dump(&node(), &name(&dir).expect("they were made")).await }),
     renew,
     remove,
 };
@@ -70,6 +73,35 @@ async fn open(dir: PathBuf) -> Arc<dyn store::Store> {
         migrate(&config).await.expect("the tables are made");
     }
     Arc::new(CqlStore::open(&config).await.expect("the tables open"))
+}
+
+/// Every row of every table with its write times, but not the migrations.
+pub async fn dump(node: &str, keyspace: &str) -> Dump {
+    let session = session(node).await;
+    let columns = "SELECT table_name, column_name, kind FROM system_schema.columns \
+                   WHERE keyspace_name = ?";
+    let answer = session.query_unpaged(columns, (keyspace,)).await.unwrap();
+    let answer = answer.into_rows_result().unwrap();
+    let mut tables: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for column in answer.rows::<(String, String, String)>().unwrap() {
+        let (table, column, kind) = column.unwrap();
+        let selected = tables.entry(table).or_default();
+        selected.push(column.clone());
+        if kind == "regular" {
+            selected.push(format!("writetime({column})"));
+        }
+    }
+    let mut dump = Dump::new();
+    tables.remove("migrations").expect("it was migrated");
+    for (table, columns) in tables {
+        let query = format!("SELECT {} FROM {keyspace}.{table}", columns.join(", "));
+        let answer = session.query_unpaged(query, ()).await.unwrap().into_rows_result().unwrap();
+        let row = |row: Row| format!("{:?}", row.columns);
+        let mut rows: Vec<_> = answer.rows().unwrap().map(|found| row(found.unwrap())).collect();
+        rows.sort();
+        dump.insert(table, rows);
+    }
+    dump
 }
 
 /// To empty tables takes a tenth of the time that it takes to make them.

@@ -1,19 +1,19 @@
-//! What must be true of a log in the end, and proof that it would be found out if it were not.
+//! What must be true of a log in the end, and proof that a log of which it is not true is found.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::fold::{Explanation, FlawKind, Positions, Reading, explain};
+use crate::machine_model::check::Ledger;
 use log::{Offset, Record};
-use oracle::fold::{Explanation, FlawKind, Positions, Reading, explain};
-use oracle::machine_model::check::Ledger;
-use schemas::{Headers, Topic};
+use schemas::{Headers, Stage, Topic};
 
 use crate::load::Shop;
 
 /// Every output is explained, and the invariants hold on it.
-pub(crate) fn judge(shop: &Shop, reading: &Reading, committed: &Positions) -> Explanation {
+pub fn judge(shop: &Shop, reading: &Reading, committed: &Positions) -> Explanation {
     let untaken = reading.untaken(committed);
-    assert!(untaken.is_empty(), "inputs that nobody took: {untaken:?}");
+    assert!(untaken.is_empty(), "inputs that were not taken: {untaken:?}");
     let explanation = explain(reading, committed).unwrap_or_else(|flaw| panic!("{flaw}"));
     for (lane, chain) in shop.chains() {
         let delivered = explanation.delivered(lane);
@@ -25,7 +25,7 @@ pub(crate) fn judge(shop: &Shop, reading: &Reading, committed: &Positions) -> Ex
 }
 
 /// How many records each topic has: a case is worth its time if everything happened in it.
-pub(crate) fn counts(reading: &Reading) -> BTreeMap<&'static str, usize> {
+pub fn counts(reading: &Reading) -> BTreeMap<&'static str, usize> {
     let mut counts = BTreeMap::new();
     for of in reading.partitions() {
         *counts.entry(of.topic.name()).or_default() += reading.records(of).len();
@@ -33,24 +33,11 @@ pub(crate) fn counts(reading: &Reading) -> BTreeMap<&'static str, usize> {
     counts
 }
 
-/// Topics that matching and orders write to.
-const WRITTEN: [Topic; 11] = [
-    Topic::Orders,
-    Topic::Deposits,
-    Topic::TransfersDetected,
-    Topic::TransfersConfirmed,
-    Topic::TransfersMatched,
-    Topic::TransfersUnknown,
-    Topic::TransfersFailed,
-    Topic::OrdersCommands,
-    Topic::DepositsCommands,
-    Topic::MatchingChangelog,
-    Topic::OrdersChangelog,
-];
-
-/// Every kind of flaw, put into every topic of a log that has none, is found and told.
-pub(crate) fn flaws_are_found(reading: &Reading, committed: &Positions) {
-    for topic in WRITTEN {
+/// Every kind of flaw, put into every topic of a log that has none, is found.
+pub fn flaws_are_found(reading: &Reading, committed: &Positions) {
+    // An alert or a dead letter is not the rule: there may be none.
+    let is_rare = |topic: &Topic| [Topic::Alerts, Topic::DeadLetters].contains(topic);
+    for topic in Topic::written_by(Stage::Processor).filter(|topic| !is_rare(topic)) {
         let written = |record: &Arc<Record>| is_caused(record) || is_entry(record);
         let longest = reading
             .partitions()
@@ -64,7 +51,7 @@ pub(crate) fn flaws_are_found(reading: &Reading, committed: &Positions) {
         let at = places[places.len() * 2 / 3];
         let record = reading.records(longest)[at].clone();
         type Change<'a> = &'a dyn Fn(&mut Vec<Arc<Record>>);
-        let tell = |what: &str, at: usize, change: Change<'_>, kinds: &[FlawKind]| {
+        let check = |what: &str, at: usize, change: Change<'_>, kinds: &[FlawKind]| {
             let what = format!("{what} at {longest}/{}", reading.records(longest)[at].offset);
             let mut altered = reading.clone();
             change(altered.records_mut(longest));
@@ -82,16 +69,16 @@ pub(crate) fn flaws_are_found(reading: &Reading, committed: &Positions) {
         };
         let counting: Vec<_> = places.iter().filter(counts).copied().collect();
         let gone = counting[counting.len() * 2 / 3];
-        tell("lost", gone, &|all| drop(all.remove(gone)), &[Lost, Foreign, Changed]);
+        check("lost", gone, &|all| drop(all.remove(gone)), &[Lost, Foreign, Changed]);
         let again = |all: &mut Vec<Arc<Record>>| {
             let last = all.last().map_or(Offset(0), |last| last.offset);
             all.push(Arc::new(Record { offset: last.next(), ..(*record).clone() }));
         };
-        tell("doubled", at, &again, &[Doubled, Foreign]);
+        check("doubled", at, &again, &[Doubled, Foreign]);
         let renamed = |all: &mut Vec<Arc<Record>>| {
             all[at] = Arc::new(renamed(&record));
         };
-        tell("renamed", at, &renamed, &[Lost, Foreign, Changed, Doubled, Disordered, Uncommitted]);
+        check("renamed", at, &renamed, &[Lost, Foreign, Changed, Doubled, Disordered, Uncommitted]);
         // A tombstone has nothing to alter.
         let full: Vec<_> = places.iter().filter(|at| all[**at].value.is_some()).copied().collect();
         let full = full[full.len() * 2 / 3];
@@ -101,7 +88,7 @@ pub(crate) fn flaws_are_found(reading: &Reading, committed: &Positions) {
             *bytes.find(|byte| **byte > 1).expect("it says something") -= 1;
             all[full] = Arc::new(Record { value: Some(value), ..(*all[full]).clone() });
         };
-        tell("altered", full, &cut, &[Changed, Lost, Foreign]);
+        check("altered", full, &cut, &[Changed, Lost, Foreign]);
     }
 }
 

@@ -1,49 +1,24 @@
-//! The checker itself, on a log that needs no broker: it explains a good run, and finds every flaw.
+//! The fold itself, on a log that needs no broker: it explains a good run and finds every flaw.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use log::Log;
 use log::embedded::EmbeddedLog;
-use log::{Log, Offset, TopicPartition};
 use oracle::fold::{FlawKind, Reading, committed, explain};
+use oracle::load::Shop;
+use oracle::verdict::{counts, flaws_are_found, judge};
 use processor::{run_matching, run_orders};
 use runtime::{Clock, SystemClock};
+use testkit::log_suite::on_kafka::CRASH_LAYOUT as LAYOUT;
+use testkit::observed::{Bug, Progress, observed};
+use testkit::{DEADLINE, MovedClock};
 use tokio_util::sync::CancellationToken;
 
-use crate::LAYOUT;
-use crate::clock::MovedClock;
-use crate::load::Shop;
-use crate::verdict::{counts, flaws_are_found, judge};
-use crate::watched::{BETWEEN_ANSWERS, Bug, News, Witness, watched};
-
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How long nothing may have happened before all timers were looked at.
-const CALM: Duration = Duration::from_millis(500);
-
-/// Remembers how far the groups are, and lets a worker die between two halves of a step.
-#[derive(Default)]
-struct Notes {
-    positions: Mutex<BTreeMap<TopicPartition, Offset>>,
-    /// How often the point may still be passed.
-    lives: AtomicU32,
-}
-
-impl Witness for Notes {
-    fn tell(&self, news: &News) {
-        if let News::Taken(_, at) | News::Assigned(_, at) = news {
-            self.positions.lock().unwrap().extend(at);
-        }
-    }
-
-    fn reached(&self, _group: &str, point: &str) -> bool {
-        assert_eq!(point, BETWEEN_ANSWERS);
-        let one_less = |lives: u32| lives.checked_sub(1);
-        self.lives.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less) != Ok(1)
-    }
-}
+/// How long nothing may have happened before every timer was checked.
+const QUIET: Duration = Duration::from_millis(500);
 
 /// Both machines as threads.
 struct Processor {
@@ -60,7 +35,7 @@ impl Processor {
         let spawn = |machine: Machine| {
             let (log, clock, stop) = (log.clone(), clock.clone(), stop.clone());
             std::thread::spawn(move || {
-                // A worker that died is started again, as a supervisor would.
+                // A worker that died is restarted, as by a supervisor.
                 while machine(&log, &clock, "a", &stop).is_err() {}
             })
         };
@@ -82,15 +57,16 @@ struct Run {
 }
 
 impl Run {
-    fn new(rounds: usize, bug: Bug, lives: u32) -> Self {
+    fn new(rounds: usize, bug: Bug, dies_at: u32) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let log = EmbeddedLog::open(dir.path(), LAYOUT, Arc::new(SystemClock)).unwrap();
         let plain: Arc<dyn Log> = Arc::new(log.clone());
-        let notes = Arc::new(Notes { lives: AtomicU32::new(lives), ..Notes::default() });
+        let progress =
+            Arc::new(Progress { passages: AtomicU32::new(dies_at), ..Progress::default() });
         let moved = Arc::new(MovedClock::default());
         let clock: Arc<dyn Clock> = moved.clone();
-        let watched = watched(plain.clone(), notes.clone(), bug);
-        let mut processor = Processor::start(&watched, &clock);
+        let observed = observed(plain.clone(), progress.clone(), bug);
+        let mut processor = Processor::start(&observed, &clock);
         let mut shop = Shop::open(plain, 7);
         for _ in 0..rounds {
             shop.trade();
@@ -98,42 +74,42 @@ impl Run {
         shop.pass_all_windows();
         moved.0.store(10 * 3600 * 1_000_000, Ordering::SeqCst);
         loop {
-            wait_until_taken(&log, &notes);
+            wait_until_taken(&log, &progress);
             shop.pass_all_windows();
-            wait_until_taken(&log, &notes);
+            wait_until_taken(&log, &progress);
             processor.stop();
             // A timer that was due at the last moment needs another day.
-            if is_all_taken(&log, &notes) {
+            if is_all_taken(&log, &progress) {
                 break;
             }
-            processor = Processor::start(&watched, &clock);
+            processor = Processor::start(&observed, &clock);
         }
         Self { _dir: dir, log, shop }
     }
 }
 
-fn is_all_taken(log: &EmbeddedLog, notes: &Notes) -> bool {
-    let positions = notes.positions.lock().unwrap().clone();
+fn is_all_taken(log: &EmbeddedLog, progress: &Progress) -> bool {
+    let positions = progress.positions.lock().unwrap().clone();
     Reading::of(log).unwrap().is_taken(&positions)
 }
 
-fn wait_until_taken(log: &EmbeddedLog, notes: &Notes) {
+fn wait_until_taken(log: &EmbeddedLog, progress: &Progress) {
     let begun = Instant::now();
-    let mut calm = Instant::now();
-    while calm.elapsed() < CALM {
-        if !is_all_taken(log, notes) {
-            calm = Instant::now();
+    let mut quiet_since = Instant::now();
+    while quiet_since.elapsed() < QUIET {
+        if !is_all_taken(log, progress) {
+            quiet_since = Instant::now();
         }
-        assert!(begun.elapsed() < PATIENCE, "the processor does not go on");
+        assert!(begun.elapsed() < DEADLINE, "the processor does not continue");
     }
 }
 
 #[test]
-fn a_good_run_is_explained_and_flaws_are_found() {
+fn a_good_run_is_explained() {
     let run = Run::new(60, Bug::None, 0);
     let begun = Instant::now();
     let reading = Reading::of(&run.log).unwrap();
-    let committed = committed(&run.log, PATIENCE).unwrap();
+    let committed = committed(&run.log, DEADLINE).unwrap();
     let explanation = judge(&run.shop, &reading, &committed);
     println!(
         "{} transfers, {} inputs, {} outputs explained in {:?}: {:?}",
@@ -147,19 +123,19 @@ fn a_good_run_is_explained_and_flaws_are_found() {
 }
 
 #[test]
-fn offsets_committed_before_the_outputs_lose_them() {
+fn offsets_before_outputs_lose_them() {
     let run = Run::new(12, Bug::OffsetsFirst, 3);
     let reading = Reading::of(&run.log).unwrap();
-    let flaw = explain(&reading, &committed(&run.log, PATIENCE).unwrap()).unwrap_err();
+    let flaw = explain(&reading, &committed(&run.log, DEADLINE).unwrap()).unwrap_err();
     assert_eq!(flaw.kind, FlawKind::Lost, "{flaw}");
     println!("{flaw:.400}");
 }
 
 #[test]
-fn offsets_committed_after_the_outputs_double_them() {
+fn offsets_after_outputs_double_them() {
     let run = Run::new(12, Bug::OffsetsLast, 3);
     let reading = Reading::of(&run.log).unwrap();
-    let flaw = explain(&reading, &committed(&run.log, PATIENCE).unwrap()).unwrap_err();
+    let flaw = explain(&reading, &committed(&run.log, DEADLINE).unwrap()).unwrap_err();
     assert_eq!(flaw.kind, FlawKind::Doubled, "{flaw}");
     println!("{flaw:.400}");
 }

@@ -1,14 +1,13 @@
-//! A shop that never closes: orders, customers who pay well or badly, chains with reorganisations, all
-//! written to the log as the api and ingest write it.
+//! Load without end: orders, customers that pay exactly or not, chains with reorganisations, all written
+//! to the log as the api and ingest write it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::machine_model::chain::{Chain, Movement, Policy, Transaction, account, cents};
 use log::Envelope;
 use log::{Error, Log, NewRecord, StepError, Tail, Writer};
-use oracle::machine_model::chain::{Chain, Movement, Policy, Transaction, account, cents};
-use oracle::machine_model::pipeline::Dice;
 use runtime::{Clock, SystemClock};
 use schemas::record::{
     ChainBody, ChainRecord, CreateOrder, Deposit, OrderCommand, OrderCommandBody, PaymentRequest,
@@ -16,10 +15,11 @@ use schemas::record::{
 use schemas::{
     Address, Amount, Blockchain, DepositState, OrderId, Partition, Stablecoin, Topic, UnixMicros,
 };
+use testkit::Dice;
 use uuid::Uuid;
 
-/// The chains of the shop, one wallet each; the other lane of a chain hears of heads alone.
-pub(crate) const CHAINS: [Blockchain; 4] =
+/// The chains, one wallet each; the other lane of a chain gets heads alone.
+pub const CHAINS: [Blockchain; 4] =
     [Blockchain::Eth, Blockchain::Polygon, Blockchain::Base, Blockchain::Linea];
 const TOKENS: [Stablecoin; 2] = [Stablecoin::Usdt, Stablecoin::Usdc];
 const SENDERS: [Address; 2] = [account(0x21), account(0x22)];
@@ -33,7 +33,7 @@ const LATE_WINDOW_SECONDS: u32 = 20;
 const DAY: i64 = 24 * 3600;
 
 /// The load, and what it knows of the shop.
-pub(crate) struct Shop {
+pub struct Shop {
     log: Arc<dyn Log>,
     dice: Dice,
     lines: Vec<Line>,
@@ -144,7 +144,7 @@ impl Line {
 
 impl Shop {
     /// Opens on an empty log.
-    pub(crate) fn open(log: Arc<dyn Log>, seed: u64) -> Self {
+    pub fn open(log: Arc<dyn Log>, seed: u64) -> Self {
         let deposits = log.tail(&[Topic::Deposits]).unwrap();
         let line = |(blockchain, number)| Line::new(blockchain, number, &*log);
         let lines = CHAINS.into_iter().zip(0_u8..).map(line).collect();
@@ -158,12 +158,12 @@ impl Shop {
     }
 
     /// The lanes with a wallet, and the chain of each.
-    pub(crate) fn chains(&self) -> impl Iterator<Item = (Partition, &Chain)> {
+    pub fn chains(&self) -> impl Iterator<Item = (Partition, &Chain)> {
         self.lines.iter().map(|line| (line.lane, &line.chain))
     }
 
     /// How many transfers were ever included in a block that was scanned.
-    pub(crate) fn transfers(&self) -> usize {
+    pub fn transfers(&self) -> usize {
         let of = |line: &Line| {
             let is_transfer = |r: &&ChainRecord| matches!(r.body, ChainBody::Transfer(_));
             line.chain.records.iter().filter(is_transfer).count()
@@ -173,7 +173,7 @@ impl Shop {
 
     /// A moment of the shop's life: orders, payments, a few blocks on each chain. Customers pay what
     /// the deposits say that were published meanwhile.
-    pub(crate) fn trade(&mut self) {
+    pub fn trade(&mut self) {
         for deposit in self.new_deposits() {
             self.pay(&deposit);
         }
@@ -192,8 +192,8 @@ impl Shop {
         self.write();
     }
 
-    /// Time passes on every chain, in steps of so many seconds.
-    pub(crate) fn pass_time(&mut self, steps: impl Iterator<Item = i64> + Clone) {
+    /// Time passes on every chain, in steps of seconds.
+    pub fn pass_time(&mut self, steps: impl Iterator<Item = i64> + Clone) {
         for line in 0..self.lines.len() {
             for seconds in steps.clone() {
                 self.mine(line, seconds);
@@ -203,7 +203,7 @@ impl Shop {
     }
 
     /// Time passes until every window has ended and everything is forgotten that may be.
-    pub(crate) fn pass_all_windows(&mut self) {
+    pub fn pass_all_windows(&mut self) {
         let calm = std::iter::repeat_n(1, usize::try_from(POLICY.finality + 2).unwrap());
         let leaps = std::iter::repeat_n(TTL_SECONDS + i64::from(LATE_WINDOW_SECONDS), 4);
         self.pass_time(calm.chain(leaps).chain([2 * DAY; 4]));
@@ -352,8 +352,8 @@ impl Shop {
         chain.scan();
     }
 
-    /// Writes what is new. Whatever fails is written again, and may then be there twice, as ingest and
-    /// the api would have it.
+    /// Writes what is new. What fails is written again and may then be there twice, as from ingest and
+    /// the api.
     fn write(&mut self) {
         let commands = std::mem::take(&mut self.commands);
         while let Err(error) = self.runtime.block_on(self.log.produce(commands.clone())) {

@@ -1,46 +1,66 @@
-//! A log that tells what its workers do, and into which a bug can be put.
+//! A log that reports what its workers do, and into which a bug can be put.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use log::{
-    Committed, Error, Event, LayeredLog, Log, LogLayer, NewRecord, Offset, Step, StepError,
-    TopicPartition, Worker, WorkerLayer, WorkerSpec, layered,
+    Error, Event, LayeredLog, Log, LogLayer, NewRecord, Offset, Step, StepError, TopicPartition,
+    Worker, WorkerLayer, WorkerSpec, layered,
 };
 use schemas::record::{DepositCommand, DepositCommandBody};
 use schemas::{Partition, Topic};
 
-/// Who is told, and who may end the process in between.
-pub(crate) trait Witness: Send + Sync + 'static {
-    /// Something happened.
-    fn tell(&self, news: &News);
+/// Gets the reports, and may end the process between two halves of a step.
+pub trait Observer: Send + Sync + 'static {
+    fn report(&self, report: &Report);
     /// A worker is at this point. It may not return; if it returns false, the worker dies.
     fn reached(&self, group: &str, point: &str) -> bool;
 }
 
-/// What a worker did.
+/// What a worker did: its group and what else belongs to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum News {
-    /// It owns more partitions, and the group was there in them.
+pub enum Report {
+    /// It owns more partitions, with these committed positions.
     Assigned(String, BTreeMap<TopicPartition, Offset>),
     /// It lost partitions.
     Revoked(String, Vec<TopicPartition>),
-    /// A step is committed up to here.
-    Taken(String, BTreeMap<TopicPartition, Offset>),
-    /// A step is not.
+    /// A step is committed, with these positions.
+    Committed(String, BTreeMap<TopicPartition, Offset>),
+    /// A step is not, for this cause.
     Failed(String, String),
-    /// It waits at a point.
-    At(String, String),
+    /// It is held at a point.
+    Held(String, String),
     /// It ended, and how.
     Ended(String, String),
 }
 
-/// What is wrong with the worker's steps.
+/// Remembers how far the groups are, and lets a worker die between two halves of a step.
+#[derive(Debug, Default)]
+pub struct Progress {
+    pub positions: Mutex<BTreeMap<TopicPartition, Offset>>,
+    /// At which of the next passages the worker dies; never if none.
+    pub passages: AtomicU32,
+}
+
+impl Observer for Progress {
+    fn report(&self, report: &Report) {
+        if let Report::Committed(_, at) | Report::Assigned(_, at) = report {
+            self.positions.lock().unwrap().extend(at);
+        }
+    }
+
+    fn reached(&self, _group: &str, _point: &str) -> bool {
+        let one_less = |passages: u32| passages.checked_sub(1);
+        self.passages.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less) != Ok(1)
+    }
+}
+
+/// What is wrong with the steps of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Bug {
-    /// Nothing.
+pub enum Bug {
     None,
     /// Offsets are committed on their own, before the outputs.
     OffsetsFirst,
@@ -51,39 +71,39 @@ pub(crate) enum Bug {
 impl Bug {
     const ALL: [Self; 3] = [Self::None, Self::OffsetsFirst, Self::OffsetsLast];
 
-    pub(crate) fn parse(text: &str) -> Self {
+    pub fn parse(text: &str) -> Self {
         let is = |bug: &Self| format!("{bug:?}") == text;
         Self::ALL.into_iter().find(is).unwrap_or_else(|| panic!("no bug {text}"))
     }
 }
 
 /// Between the two halves of a step that holds an answer of an order to a lane.
-pub(crate) const BETWEEN_ANSWERS: &str = "BetweenAnswers";
+pub const BETWEEN_ANSWERS: &str = "BetweenAnswers";
 
-impl News {
-    /// The group that they are about.
-    pub(crate) fn group(&self) -> &str {
+impl Report {
+    /// The group of the worker.
+    pub fn group(&self) -> &str {
         match self {
             Self::Assigned(group, _)
             | Self::Revoked(group, _)
-            | Self::Taken(group, _)
+            | Self::Committed(group, _)
             | Self::Failed(group, _)
-            | Self::At(group, _)
+            | Self::Held(group, _)
             | Self::Ended(group, _) => group,
         }
     }
 
     /// As one line.
-    pub(crate) fn line(&self) -> String {
+    pub fn line(&self) -> String {
         let mut line = String::new();
         let (word, group, places): (_, _, Vec<String>) = match self {
             Self::Assigned(group, at) => ("assigned", group, positions(at)),
-            Self::Taken(group, at) => ("taken", group, positions(at)),
+            Self::Committed(group, at) => ("committed", group, positions(at)),
             Self::Revoked(group, lost) => {
                 ("revoked", group, lost.iter().map(ToString::to_string).collect())
             }
             Self::Failed(group, cause) => ("failed", group, vec![cause.replace('\n', " ")]),
-            Self::At(group, point) => ("at", group, vec![point.clone()]),
+            Self::Held(group, point) => ("held", group, vec![point.clone()]),
             Self::Ended(group, cause) => ("ended", group, vec![cause.replace('\n', " ")]),
         };
         write!(line, "{word} {group} {}", places.join(" ")).unwrap();
@@ -91,7 +111,7 @@ impl News {
     }
 
     /// Reads such a line; none for any other.
-    pub(crate) fn parse(line: &str) -> Option<Self> {
+    pub fn parse(line: &str) -> Option<Self> {
         let mut words = line.splitn(3, ' ');
         let (word, group, rest) = (words.next()?, words.next()?.to_owned(), words.next()?);
         let pairs = || {
@@ -103,13 +123,13 @@ impl News {
         };
         Some(match word {
             "assigned" => Self::Assigned(group, pairs()?),
-            "taken" => Self::Taken(group, pairs()?),
+            "committed" => Self::Committed(group, pairs()?),
             "revoked" => {
                 let lost = rest.split_whitespace().map(partition).collect::<Option<_>>()?;
                 Self::Revoked(group, lost)
             }
             "failed" => Self::Failed(group, rest.to_owned()),
-            "at" => Self::At(group, rest.to_owned()),
+            "held" => Self::Held(group, rest.to_owned()),
             "ended" => Self::Ended(group, rest.to_owned()),
             _ => return None,
         })
@@ -126,33 +146,32 @@ fn partition(text: &str) -> Option<TopicPartition> {
     Some(TopicPartition { topic, partition: Partition(partition.parse().ok()?) })
 }
 
-/// Reports what the workers of a log do to a witness, and puts the bug in.
-struct Watched {
-    witness: Arc<dyn Witness>,
+struct Observed {
+    observer: Arc<dyn Observer>,
     bug: Bug,
 }
 
-/// The log with a witness.
-pub(crate) fn watched(log: Arc<dyn Log>, witness: Arc<dyn Witness>, bug: Bug) -> Arc<dyn Log> {
-    Arc::new(LayeredLog::new(log, Watched { witness, bug }))
+/// A log that reports to `observer`.
+pub fn observed(log: Arc<dyn Log>, observer: Arc<dyn Observer>, bug: Bug) -> Arc<dyn Log> {
+    Arc::new(LayeredLog::new(log, Observed { observer, bug }))
 }
 
-impl LogLayer for Watched {
+impl LogLayer for Observed {
     fn worker(&self, log: &dyn Log, spec: WorkerSpec) -> Result<Box<dyn Worker>, Error> {
-        let (witness, group, bug) = (self.witness.clone(), spec.group, self.bug);
-        Ok(layered(log.worker(spec)?, WatchedWorker { witness, group, bug }))
+        let (observer, group, bug) = (self.observer.clone(), spec.group, self.bug);
+        Ok(layered(log.worker(spec)?, ObservedWorker { observer, group, bug }))
     }
 }
 
-struct WatchedWorker {
-    witness: Arc<dyn Witness>,
+struct ObservedWorker {
+    observer: Arc<dyn Observer>,
     group: &'static str,
     bug: Bug,
 }
 
-impl WatchedWorker {
-    fn tell(&self, news: impl FnOnce(String) -> News) {
-        self.witness.tell(&news(self.group.to_owned()));
+impl ObservedWorker {
+    fn report(&self, report: impl FnOnce(String) -> Report) {
+        self.observer.report(&report(self.group.to_owned()));
     }
 
     /// The bug: what must be one step is two.
@@ -163,14 +182,14 @@ impl WatchedWorker {
         let (first, second) =
             if self.bug == Bug::OffsetsFirst { (offsets, outputs) } else { (outputs, offsets) };
         worker.commit(first)?;
-        if answers && !self.witness.reached(self.group, BETWEEN_ANSWERS) {
+        if answers && !self.observer.reached(self.group, BETWEEN_ANSWERS) {
             return Err(StepError::Fatal("the process died".into()));
         }
         worker.commit(second)
     }
 }
 
-/// Whether a record tells a lane what an order says about a transfer.
+/// Whether a record is the answer of an order to a lane about a transfer.
 fn is_answer(record: &NewRecord) -> bool {
     let value = record.value.as_deref().unwrap_or_default();
     record.to.topic == Topic::DepositsCommands
@@ -180,18 +199,18 @@ fn is_answer(record: &NewRecord) -> bool {
         })
 }
 
-impl WorkerLayer for WatchedWorker {
+impl WorkerLayer for ObservedWorker {
     fn poll(&mut self, worker: &mut dyn Worker, timeout: Duration) -> Result<Event, Error> {
         let event = worker.poll(timeout)?;
         match &event {
             Event::Assigned(assigned) => {
-                let at = |committed: &Option<Committed>| {
+                let at = |committed: &Option<log::Committed>| {
                     committed.as_ref().map_or(Offset(0), |committed| committed.offset)
                 };
                 let all = assigned.iter().map(|one| (one.partition, at(&one.committed))).collect();
-                self.tell(|group| News::Assigned(group, all));
+                self.report(|group| Report::Assigned(group, all));
             }
-            Event::Revoked(lost) => self.tell(|group| News::Revoked(group, lost.clone())),
+            Event::Revoked(lost) => self.report(|group| Report::Revoked(group, lost.clone())),
             Event::Records(_) | Event::Idle => {}
         }
         Ok(event)
@@ -210,27 +229,32 @@ impl WorkerLayer for WatchedWorker {
             Bug::OffsetsFirst | Bug::OffsetsLast => self.commit_in_two(worker, step),
         };
         match &result {
-            Ok(()) => self.tell(|group| News::Taken(group, at)),
-            Err(error) => self.tell(|group| News::Failed(group, error.to_string())),
+            Ok(()) => self.report(|group| Report::Committed(group, at)),
+            Err(error) => self.report(|group| Report::Failed(group, error.to_string())),
         }
         result
     }
 }
 
-#[test]
-fn news_come_back_as_they_were_told() {
-    let of = TopicPartition { topic: Topic::TransfersRaw, partition: Partition(3) };
-    let at = BTreeMap::from([(of, Offset(7))]);
-    let group = || "processor.matching".to_owned();
-    for news in [
-        News::Assigned(group(), at.clone()),
-        News::Taken(group(), at),
-        News::Revoked(group(), vec![of]),
-        News::Failed(group(), "fenced: by another".to_owned()),
-        News::At(group(), "AfterSend".to_owned()),
-        News::Ended(group(), "well".to_owned()),
-    ] {
-        assert_eq!(News::parse(&news.line()), Some(news));
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_come_back_from_their_lines() {
+        let of = TopicPartition { topic: Topic::TransfersRaw, partition: Partition(3) };
+        let at = BTreeMap::from([(of, Offset(7))]);
+        let group = || "processor.matching".to_owned();
+        for report in [
+            Report::Assigned(group(), at.clone()),
+            Report::Committed(group(), at),
+            Report::Revoked(group(), vec![of]),
+            Report::Failed(group(), "fenced: by another".to_owned()),
+            Report::Held(group(), "AfterSend".to_owned()),
+            Report::Ended(group(), "well".to_owned()),
+        ] {
+            assert_eq!(Report::parse(&report.line()), Some(report));
+        }
+        assert_eq!(Report::parse("test observed ... ok"), None);
     }
-    assert_eq!(News::parse("test watched ... ok"), None);
 }

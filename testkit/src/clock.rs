@@ -1,13 +1,13 @@
-//! The system's clock, moved: timers of orders are due in real time, and a test has none to waste.
+//! The system's clock, moved ahead: timers of orders are due in real time.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use runtime::{Clock, SystemClock};
 use schemas::UnixMicros;
 
-/// The system's clock, so many microseconds ahead.
+/// The system's clock, this many microseconds ahead.
 #[derive(Debug, Default)]
-pub(crate) struct MovedClock(pub(crate) AtomicI64);
+pub struct MovedClock(pub AtomicI64);
 
 impl Clock for MovedClock {
     fn now(&self) -> UnixMicros {

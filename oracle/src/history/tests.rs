@@ -1,0 +1,87 @@
+//! What the lists of the tables rely on is true of what the machines publish.
+
+use std::collections::BTreeMap;
+
+use schemas::record::{Attempt, Deposit, Order, Transfer};
+use schemas::{OrderStatus, TransferStatus, UnixMicros};
+use store::Change;
+
+use super::history;
+
+/// The newest version of each row, and what of it may never change.
+#[derive(Default)]
+struct Promises {
+    fixed: BTreeMap<String, String>,
+    versions: BTreeMap<String, UnixMicros>,
+    orders: BTreeMap<String, (OrderStatus, bool)>,
+    transfers: BTreeMap<String, TransferStatus>,
+}
+
+impl Promises {
+    fn take(&mut self, change: &Change) {
+        match change {
+            Change::Order(order) => self.order(order),
+            Change::Deposit(deposit) => self.deposit(deposit),
+            Change::Transfer(transfer) => self.transfer(transfer),
+            Change::Attempt(attempt) => self.attempt(attempt),
+            Change::Chain(chain) => self.version(chain.blockchain.to_string(), chain.updated_at),
+        }
+    }
+
+    fn version(&mut self, row: String, version: UnixMicros) {
+        let last = self.versions.insert(row.clone(), version);
+        assert!(last.is_none_or(|last| last < version), "the version of {row} stands still");
+    }
+
+    fn fixed(&mut self, row: &str, value: String) {
+        let known = self.fixed.entry(row.to_owned()).or_insert_with(|| value.clone());
+        assert_eq!(*known, value, "of {row} something changed that lists go by");
+    }
+
+    fn order(&mut self, order: &Order) {
+        let row = format!("order {}", order.order_id);
+        self.version(row.clone(), order.updated_at);
+        self.fixed(&row, format!("{:?} {}", order.created_at, order.merchant_order_id));
+        let now = (order.status, order.paid_by.is_some());
+        let before = self.orders.insert(row.clone(), now).unwrap_or((OrderStatus::Pending, false));
+        let allowed =
+            before == now || before.0 == OrderStatus::Pending || now == (OrderStatus::Paid, false);
+        assert!(allowed, "{row} went from {before:?} to {now:?}");
+    }
+
+    fn deposit(&mut self, deposit: &Deposit) {
+        let row = format!("deposit {}", deposit.deposit_id);
+        self.version(row.clone(), deposit.updated_at);
+        let Deposit { started_at, order_id, blockchain, stablecoin, .. } = deposit;
+        self.fixed(&row, format!("{started_at:?} {order_id} {blockchain} {stablecoin}"));
+    }
+
+    fn transfer(&mut self, transfer: &Transfer) {
+        let row = format!("transfer {}", transfer.transfer_id);
+        self.version(row.clone(), transfer.updated_at);
+        let seen = &transfer.observation;
+        let place = (transfer.created_at, seen.to_address, transfer.blockchain, seen.stablecoin);
+        self.fixed(&row, format!("{place:?}"));
+        let before = self.transfers.insert(row.clone(), transfer.status);
+        let is_final = |status: &TransferStatus| {
+            matches!(status, TransferStatus::Matched | TransferStatus::NoMatchedDeposit)
+        };
+        if let Some(before) = before.filter(is_final) {
+            assert_eq!(before, transfer.status, "{row}");
+        }
+    }
+
+    fn attempt(&mut self, attempt: &Attempt) {
+        let row = format!("{} {} {}", attempt.event_id, attempt.attempt, attempt.manual);
+        self.fixed(&row, format!("{attempt:?}"));
+    }
+}
+
+/// Tables in CQL never look for the old place of a row: they know it from these promises.
+#[test]
+fn the_machines_keep_what_lists_rely_on() {
+    for seed in 0..40 {
+        let mut promises = Promises::default();
+        history(seed).iter().for_each(|change| promises.take(change));
+    }
+}

@@ -1,0 +1,183 @@
+//! What a log acknowledged survives SIGKILL, with steps whole.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use log::{Committed, Event, Log, NewRecord, Offset, Step, TopicPartition, Worker, WorkerSpec};
+use schemas::{Partition, Topic};
+
+use crate::DEADLINE;
+use crate::process::Killed;
+
+const NUMBERED: TopicPartition = at(Topic::Alerts, 0);
+const FIRST: TopicPartition = at(Topic::Orders, 0);
+const SECOND: TopicPartition = at(Topic::TransfersRaw, 7);
+const INPUT: TopicPartition = at(Topic::OrdersCommands, 2);
+const OUTPUT: TopicPartition = at(Topic::OrdersChangelog, 2);
+
+const fn at(topic: Topic, partition: u32) -> TopicPartition {
+    TopicPartition { topic, partition: Partition(partition) }
+}
+
+/// Appends in three ways without end and reports what was acknowledged.
+pub fn append_until_killed(log: &dyn Log) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| produce_forever(log));
+        scope.spawn(|| write_steps_forever(log));
+        scope.spawn(|| copy_forever(log));
+    });
+}
+
+fn produce_forever(log: &dyn Log) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    // One record at a time: what one call appends is no atomic step.
+    for (n, input) in (numbers(log, NUMBERED)..).zip(numbers(log, INPUT)..) {
+        runtime.block_on(log.produce(vec![number(NUMBERED, n)])).unwrap();
+        acknowledge("produced", n);
+        runtime.block_on(log.produce(vec![number(INPUT, input)])).unwrap();
+    }
+}
+
+fn write_steps_forever(log: &dyn Log) {
+    let mut writer = log.writer("steps").unwrap();
+    for n in numbers(log, FIRST).. {
+        writer.commit(vec![number(FIRST, n), number(SECOND, n)]).unwrap();
+        acknowledge("step", n);
+    }
+}
+
+/// Copies the input one by one: the offset says how many copies there are.
+fn copy_forever(log: &dyn Log) {
+    let mut worker = join(log);
+    loop {
+        let Event::Records(records) = worker.poll(Duration::from_millis(50)).unwrap() else {
+            continue;
+        };
+        for record in records {
+            let committed = Committed { offset: record.offset.next(), metadata: String::new() };
+            let copy = NewRecord {
+                to: OUTPUT,
+                key: record.key.clone(),
+                value: record.value.clone(),
+                headers: schemas::Headers::default(),
+            };
+            let copied = usize::try_from(record.offset.0).unwrap();
+            worker.commit(Step { records: vec![copy], offsets: vec![(INPUT, committed)] }).unwrap();
+            acknowledge("copied", copied);
+        }
+    }
+}
+
+fn join(log: &dyn Log) -> Box<dyn Worker> {
+    let topics = vec![Topic::OrdersCommands];
+    let spec = WorkerSpec { group: "copies", member: "a".into(), topics, batch_max: 100 };
+    log.worker(spec).unwrap()
+}
+
+fn number(to: TopicPartition, n: usize) -> NewRecord {
+    // Some records are longer than a page of the file.
+    let value = format!("{n} {}", "x".repeat(n % 13 * 1000)).into_bytes();
+    NewRecord {
+        to,
+        key: n.to_string().into_bytes(),
+        value: Some(value),
+        headers: schemas::Headers::default(),
+    }
+}
+
+/// All numbers of a partition; each must be whole and follow its predecessor.
+fn numbers(log: &dyn Log, of: TopicPartition) -> usize {
+    let mut count = 0;
+    let mut next = log.bounds(of).unwrap().start;
+    loop {
+        let page = log.read(of, next, 500).unwrap();
+        let Some(last) = page.last() else { return count };
+        next = last.offset.next();
+        for record in page {
+            let expected = number(of, count);
+            assert_eq!((&record.key, &record.value), (&expected.key, &expected.value), "in {of}");
+            count += 1;
+        }
+    }
+}
+
+fn acknowledge(what: &str, n: usize) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\nack {what} {n}").unwrap();
+    out.flush().unwrap();
+}
+
+/// Kills the process that `child` makes again and again, and compares what is on the log with what the
+/// process reported. It must call [`append_until_killed`] on the same log.
+///
+/// # Panics
+/// If something acknowledged is gone, or half a step is there.
+pub fn acknowledged_appends_survive_sigkill(
+    open: impl Fn() -> Arc<dyn Log>,
+    child: impl Fn() -> Command,
+    kills: u32,
+) {
+    let mut acknowledged = [0; 3];
+    for kill in 0..kills {
+        let mut child = Killed(child().stdout(Stdio::piped()).spawn().expect("the child starts"));
+        let lines = lines_of(child.0.stdout.take().unwrap());
+        // After this many acknowledgements, and then at any point of what is under way.
+        let wanted = 20 + usize::from(RandomState::new().hash_one(kill) as u8);
+        let mut seen = 0;
+        while seen < wanted {
+            let line = lines.recv_timeout(DEADLINE).expect("the child continues");
+            seen += usize::from(note(&line, &mut acknowledged));
+        }
+        drop(child);
+        while let Ok(line) = lines.recv() {
+            note(&line, &mut acknowledged);
+        }
+        check_after_kill(&*open(), acknowledged, kill);
+    }
+    assert!(acknowledged.iter().all(|count| *count > 0), "{acknowledged:?}");
+}
+
+fn lines_of(stdout: impl std::io::Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+/// Notes an acknowledgement: how many of each kind there are. False for any other line.
+fn note(line: &str, acknowledged: &mut [usize; 3]) -> bool {
+    let Some((what, n)) = line.strip_prefix("ack ").and_then(|ack| ack.split_once(' ')) else {
+        return false;
+    };
+    // The last line may have been cut by the kill; a cut number is smaller, and not a new maximum.
+    let Ok(n) = n.parse::<usize>() else { return false };
+    let kind = ["produced", "step", "copied"].iter().position(|kind| *kind == what).unwrap();
+    acknowledged[kind] = acknowledged[kind].max(n + 1);
+    true
+}
+
+fn check_after_kill(log: &dyn Log, [produced, steps, copied]: [usize; 3], kill: u32) {
+    let found = numbers(log, NUMBERED);
+    assert!(found >= produced, "kill {kill}: {produced} acknowledged, {found} there");
+    let found = numbers(log, FIRST);
+    assert!(found >= steps, "kill {kill}: {steps} steps acknowledged, {found} there");
+    assert_eq!(found, numbers(log, SECOND), "kill {kill}: half a step");
+    let found = numbers(log, OUTPUT);
+    assert!(found >= copied, "kill {kill}: {copied} copies acknowledged, {found} there");
+    let mut worker = join(log);
+    let Event::Assigned(assigned) = worker.poll(DEADLINE).unwrap() else {
+        panic!("kill {kill}: no partitions")
+    };
+    let committed = assigned.into_iter().find(|a| a.partition == INPUT).unwrap().committed;
+    let committed = committed.map_or(Offset(0), |committed| committed.offset);
+    assert_eq!(committed.0, i64::try_from(found).unwrap(), "kill {kill}: half a step");
+}

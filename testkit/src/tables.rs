@@ -1,0 +1,144 @@
+//! Tables to test with, on each back end, and everything that is in them.
+
+pub mod cql;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+
+pub use cql::CQL;
+use rusqlite::types::Value;
+use store::Store;
+use store::embedded::EmbeddedStore;
+use tempfile::TempDir;
+
+/// A future of a [`BackEnd`].
+pub type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Every row of every table, each as a text.
+pub type Dump = BTreeMap<String, Vec<String>>;
+
+/// A store to test.
+#[derive(Debug, Clone, Copy)]
+pub struct BackEnd {
+    pub name: &'static str,
+    /// How many random cases to try: where tables take seconds to make, few long ones.
+    pub cases: u32,
+    /// Opens the tables that belong to a folder, making them if there are none; again, after they were
+    /// closed, with what they held.
+    pub open: fn(PathBuf) -> Pending<Arc<dyn Store>>,
+    /// Reads everything that is in them.
+    pub dump: fn(PathBuf) -> Pending<Dump>,
+    /// Makes empty tables for the second folder, perhaps out of those of the first, which are not
+    /// used any more. Blocks.
+    pub renew: fn(&Path, &Path),
+    /// Removes what of them is not in the folder. Blocks.
+    pub remove: fn(&Path),
+}
+
+/// The tables in SQLite, in the folder itself.
+pub const EMBEDDED: BackEnd = BackEnd {
+    name: "embedded",
+    cases: 40,
+    open: |dir| {
+        Box::pin(async move {
+            let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(&dir).unwrap());
+            store
+        })
+    },
+    dump: |dir| Box::pin(async move { dump_embedded(&dir) }),
+    renew: |_, _| {},
+    remove: |_| {},
+};
+
+/// Tables of a back end that belong to a folder of their own, and go with this value.
+#[derive(Debug)]
+pub struct Tables {
+    back_end: BackEnd,
+    dir: TempDir,
+}
+
+impl Tables {
+    /// No tables yet.
+    #[must_use]
+    pub fn new(back_end: BackEnd) -> Self {
+        Self { back_end, dir: tempfile::tempdir().unwrap() }
+    }
+
+    #[must_use]
+    pub fn back_end(&self) -> BackEnd {
+        self.back_end
+    }
+
+    /// Where they are, or what names them.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Opens them.
+    pub async fn open(&self) -> Arc<dyn Store> {
+        (self.back_end.open)(self.dir.path().to_owned()).await
+    }
+
+    /// Reads everything that is in them.
+    pub async fn dump(&self) -> Dump {
+        (self.back_end.dump)(self.dir.path().to_owned()).await
+    }
+
+    /// Empties them. They must not be open.
+    pub fn renew(&mut self) {
+        let dir = tempfile::tempdir().unwrap();
+        (self.back_end.renew)(self.dir.path(), dir.path());
+        self.dir = dir;
+    }
+
+    /// Other tables of the same back end, empty.
+    #[must_use]
+    pub fn others(&self) -> Self {
+        Self::new(self.back_end)
+    }
+}
+
+impl Drop for Tables {
+    fn drop(&mut self) {
+        (self.back_end.remove)(self.dir.path());
+    }
+}
+
+fn dump_embedded(dir: &Path) -> Dump {
+    let connection = rusqlite::Connection::open(dir.join("tables.sqlite")).unwrap();
+    let names = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name";
+    let mut names = connection.prepare(names).unwrap();
+    let names = names.query_map([], |row| row.get(0)).unwrap();
+    let dump_table = |name: rusqlite::Result<String>| {
+        let name = name.unwrap();
+        let mut statement = connection.prepare(&format!("SELECT * FROM {name}")).unwrap();
+        let columns = statement.column_count();
+        let row = |row: &rusqlite::Row<'_>| -> rusqlite::Result<String> {
+            let values: Vec<Value> = (0..columns).map(|n| row.get(n)).collect::<Result<_, _>>()?;
+            Ok(format!("{values:?}"))
+        };
+        let rows = statement.query_map([], row).unwrap();
+        let mut rows: Vec<_> = rows.collect::<Result<_, _>>().unwrap();
+        rows.sort();
+        (name, rows)
+    };
+    names.map(dump_table).collect()
+}
+
+/// Compares two dumps.
+///
+/// # Panics
+/// With the first row that differs.
+pub fn assert_same(before: &Dump, after: &Dump, what: &str) {
+    assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>(), "{what}");
+    for (table, rows) in before {
+        let after = &after[table];
+        let differs = rows.iter().zip(after).find(|(before, after)| before != after);
+        assert_eq!(differs, None, "{what}: a row of {table}");
+        assert_eq!(rows.len(), after.len(), "{what}: rows of {table}");
+    }
+}

@@ -1,0 +1,56 @@
+//! Kafka and CQL do what every back end must do.
+
+use std::process::Command;
+
+use oracle::history::history;
+use testkit::log_suite::{self, OnKafka, acknowledged_appends_survive_sigkill, on_kafka};
+use testkit::store_suite::{
+    self, acknowledged_rows_survive_sigkill, replays_change_nothing, versions_matter,
+};
+use testkit::tables::{CQL, Tables};
+
+fn child() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_child"))
+}
+
+#[test]
+fn the_kafka_log_passes_every_check() {
+    log_suite::run(OnKafka::default, 6);
+}
+
+#[test]
+fn acknowledged_appends_survive() {
+    let topics = OnKafka::default();
+    let prefix = topics.config().prefix;
+    let start = || {
+        let mut child = child();
+        child.args(["log", "kafka", &prefix]);
+        child
+    };
+    acknowledged_appends_survive_sigkill(|| on_kafka::open(&prefix), start, 5);
+}
+
+#[test]
+fn the_cql_tables_pass_every_case() {
+    store_suite::run(CQL, 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acknowledged_rows_survive() {
+    acknowledged_rows_survive_sigkill(&Tables::new(CQL), |dir, round| {
+        let mut child = child();
+        child.args(["tables", "cql"]).arg(dir).arg(round.to_string());
+        child
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replays_change_no_cql_table() {
+    replays_change_nothing(CQL, &history(1), 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn versions_matter_to_cql_tables() {
+    versions_matter(CQL, &history(1)).await;
+}
