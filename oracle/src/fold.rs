@@ -1,22 +1,17 @@
 //! Compares what the processor wrote with a pure fold of its machines over what it read.
 //!
-//! The log does not say in which order a lane took its two inputs, and a crash may lie between any two
-//! of them. But every output names its cause: `ce_id` is the place of the input and a count. [`explain`]
-//! looks for an order of the inputs in which the machines write exactly the records that are there, each
-//! one byte for byte, in the order in which they stand in their partitions, and in which the changelog
-//! has exactly what the steps changed. There is one if nothing is lost, nothing doubled and no id
-//! changed; if not, the [`Flaw`] says what the inputs taken so far lead to and what is there instead.
+//! Every output names its cause: `ce_id` is the position of the input and a count. Every step names its
+//! inputs in order, in a header of its first changelog entry. [`explain`] takes the inputs in that order and
+//! checks that the machines write exactly the records that are there, each one byte for byte and in the
+//! order of their partitions, and that each step's changes are its entries. Any order of the inputs that
+//! explains all outputs proves that nothing is lost, nothing doubled and no id changed, so the claim needs
+//! no trust. If it does not hold, the [`Flaw`] says what follows from the inputs and what is there instead.
 //!
-//! Inputs without outputs have no place in that order by themselves: a head that confirms nothing, a
-//! duplicate. The fold shows that their place does not matter to any output, and the changelog tells
-//! where a head was taken whenever its time is in an entry. Changelogs must have been kept whole:
-//! compaction drops the entries that tell the steps apart.
+//! Changelogs must have been kept whole: compaction drops the entries that carry the claims.
 
-mod changelog;
 mod output;
 mod reading;
-mod search;
-mod version;
+mod replay;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
@@ -28,18 +23,18 @@ use schemas::{Layout, OrderId, Partition, Topic};
 
 use crate::machine_model::pipeline::Delivered;
 use output::Outputs;
+pub(crate) use reading::is_changelog;
 pub use reading::{Positions, Reading, committed};
+use replay::Replay;
 
-/// A place on the log.
+/// The position of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
-    /// The partition.
+pub struct Position {
     pub of: TopicPartition,
-    /// The offset.
     pub offset: Offset,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.of, self.offset)
     }
@@ -58,7 +53,7 @@ pub enum FlawKind {
     Foreign,
     /// An output is there whose input is not committed (invariant 7).
     Uncommitted,
-    /// Outputs stand in an order that no order of the inputs gives.
+    /// Outputs are in another order than that of their inputs.
     Disordered,
     /// The machine finds an invariant broken.
     Broken,
@@ -67,7 +62,6 @@ pub enum FlawKind {
 /// Why what is on the log is not what follows from its inputs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flaw {
-    /// Its kind.
     pub kind: FlawKind,
     /// What was expected, what is there, and where.
     pub text: String,
@@ -110,9 +104,9 @@ fn fresh<M: Wire>(partition: Partition, layout: Layout) -> M {
 #[derive(Debug)]
 pub struct Taken<M: Wire> {
     /// Where it is.
-    pub from: Place,
+    pub from: Position,
     /// The input that it comes from, if it was written by the processor.
-    pub cause: Option<Place>,
+    pub cause: Option<Position>,
     /// The input; none if it could not be read and went to the dead letters.
     pub input: Option<M::Input>,
     /// What followed.
@@ -152,13 +146,10 @@ fn fold_all<M: Wire>(
     let mut all = BTreeMap::new();
     for partition in M::CHANGELOG.all_partitions(&layout) {
         let entries = reading.records(TopicPartition { topic: M::CHANGELOG, partition });
-        // Commands first: where both fit, the command is the one that a later head may spoil.
-        let topics = M::INPUTS.iter().rev();
-        let inputs = topics
-            .map(|topic| reading.below(TopicPartition { topic: *topic, partition }, committed));
-        let inputs: Vec<_> = inputs.collect();
-        let taken = search::order(partition, layout, &inputs, outputs, entries)?;
-        changelog::check_restored::<M>(partition, layout, entries, &taken)?;
+        let of = |topic: &Topic| TopicPartition { topic: *topic, partition };
+        let inputs: Vec<_> =
+            M::INPUTS.iter().map(|topic| reading.below(of(topic), committed)).collect();
+        let taken = Replay::run(partition, layout, &inputs, outputs, entries)?;
         all.insert(partition, taken);
     }
     Ok(all)
@@ -179,46 +170,38 @@ impl Explanation {
     pub fn delivered(&self, lane: Partition) -> Vec<Delivered> {
         let lane_inputs = self.lanes.get(&lane).map_or(&[][..], Vec::as_slice);
         let orders_of_lane: BTreeSet<OrderId> = lane_inputs.iter().filter_map(order).collect();
-        let mut story = Story { told: HashSet::new(), delivered: Vec::new() };
+        let of_lane = |taken: &&Taken<orders::State>| {
+            taken.input.as_ref().is_some_and(|command| orders_of_lane.contains(&command.order_id))
+        };
         let mut lane_inputs = lane_inputs.iter().peekable();
-        let mut orders: Vec<_> = self
-            .orders
-            .values()
-            .map(|taken| {
-                let of_lane = |t: &&Taken<orders::State>| {
-                    t.input.as_ref().is_some_and(|c| orders_of_lane.contains(&c.order_id))
-                };
-                taken.iter().filter(of_lane).peekable()
-            })
-            .collect();
-        // The outputs of either side are inputs of the other; those from outside come of nothing.
-        let is_told = |story: &Story, cause: Option<Place>| {
+        let mut orders: Vec<_> =
+            self.orders.values().map(|taken| taken.iter().filter(of_lane).peekable()).collect();
+        let (mut seen, mut delivered) = (HashSet::new(), Vec::new());
+        // The outputs of either side are inputs of the other; inputs from outside have no cause here.
+        let is_due = |seen: &HashSet<Position>, cause: Option<Position>| {
             cause.is_none_or(|cause| {
                 let elsewhere =
                     cause.of.topic != Topic::OrdersCommands && cause.of.partition != lane;
-                elsewhere || story.told.contains(&cause)
+                elsewhere || seen.contains(&cause)
             })
         };
         loop {
-            let before = story.told.len();
-            while let Some(taken) = lane_inputs.next_if(|taken| is_told(&story, taken.cause)) {
-                story.told.insert(taken.from);
-                if let Some(input) = &taken.input {
-                    let delivered = Delivered::Lane(input.clone(), taken.effects.clone());
-                    story.delivered.push(delivered);
-                }
+            let before = seen.len();
+            while let Some(taken) = lane_inputs.next_if(|taken| is_due(&seen, taken.cause)) {
+                seen.insert(taken.from);
+                let input = taken.input.clone();
+                delivered.extend(input.map(|input| Delivered::Lane(input, taken.effects.clone())));
             }
             for orders in &mut orders {
-                while let Some(taken) = orders.next_if(|taken| is_told(&story, taken.cause)) {
-                    story.told.insert(taken.from);
-                    if let Some(input) = &taken.input {
-                        let delivered = Delivered::Orders(input.clone(), taken.effects.clone());
-                        story.delivered.push(delivered);
-                    }
+                while let Some(taken) = orders.next_if(|taken| is_due(&seen, taken.cause)) {
+                    seen.insert(taken.from);
+                    let input = taken.input.clone();
+                    delivered
+                        .extend(input.map(|input| Delivered::Orders(input, taken.effects.clone())));
                 }
             }
-            if story.told.len() == before {
-                return story.delivered;
+            if seen.len() == before {
+                return delivered;
             }
         }
     }
@@ -230,12 +213,6 @@ fn order(taken: &Taken<matching::State>) -> Option<OrderId> {
         Some(matching::Input::Command(command)) => Some(command.order_id),
         Some(matching::Input::Chain(_)) | None => None,
     }
-}
-
-/// What was told so far.
-struct Story {
-    told: HashSet<Place>,
-    delivered: Vec<Delivered>,
 }
 
 #[cfg(test)]

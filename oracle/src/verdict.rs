@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::fold::{Explanation, FlawKind, Positions, Reading, explain};
-use crate::machine_model::check::Ledger;
 use log::{Offset, Record};
+use processor::wire::INPUTS_HEADER;
 use schemas::{Headers, Stage, Topic};
 
+use crate::fold::{Explanation, FlawKind, Positions, Reading, explain, is_changelog};
 use crate::load::Shop;
+use crate::machine_model::check::Ledger;
 
 /// Every output is explained, and the invariants hold on it.
 pub fn judge(shop: &Shop, reading: &Reading, committed: &Positions) -> Explanation {
@@ -38,7 +39,7 @@ pub fn flaws_are_found(reading: &Reading, committed: &Positions) {
     // An alert or a dead letter is not the rule: there may be none.
     let is_rare = |topic: &Topic| [Topic::Alerts, Topic::DeadLetters].contains(topic);
     for topic in Topic::written_by(Stage::Processor).filter(|topic| !is_rare(topic)) {
-        let written = |record: &Arc<Record>| is_caused(record) || is_entry(record);
+        let written = |record: &Arc<Record>| is_caused(record) || is_changelog(record.from.topic);
         let longest = reading
             .partitions()
             .filter(|of| of.topic == topic)
@@ -60,16 +61,8 @@ pub fn flaws_are_found(reading: &Reading, committed: &Positions) {
             assert!(kinds.contains(&flaw.kind), "{what} is found as {flaw}");
         };
         use FlawKind::{Changed, Disordered, Doubled, Foreign, Lost, Uncommitted};
-        // A lost command is an input, too: what followed from it names nothing then. An entry that is
-        // followed by another of its key may be missing: then the two were one step.
-        let all = reading.records(longest);
-        let counts = |place: &&usize| {
-            let mut later = all[**place + 1..].iter();
-            !is_entry(&record) || later.all(|other| other.key != all[**place].key)
-        };
-        let counting: Vec<_> = places.iter().filter(counts).copied().collect();
-        let gone = counting[counting.len() * 2 / 3];
-        check("lost", gone, &|all| drop(all.remove(gone)), &[Lost, Foreign, Changed]);
+        // A lost command is an input, too: what followed from it then names nothing.
+        check("lost", at, &|all| drop(all.remove(at)), &[Lost, Foreign, Changed]);
         let again = |all: &mut Vec<Arc<Record>>| {
             let last = all.last().map_or(Offset(0), |last| last.offset);
             all.push(Arc::new(Record { offset: last.next(), ..(*record).clone() }));
@@ -80,7 +73,11 @@ pub fn flaws_are_found(reading: &Reading, committed: &Positions) {
         };
         check("renamed", at, &renamed, &[Lost, Foreign, Changed, Doubled, Disordered, Uncommitted]);
         // A tombstone has nothing to alter.
-        let full: Vec<_> = places.iter().filter(|at| all[**at].value.is_some()).copied().collect();
+        let full: Vec<_> = places
+            .iter()
+            .filter(|at| reading.records(longest)[**at].value.is_some())
+            .copied()
+            .collect();
         let full = full[full.len() * 2 / 3];
         let cut = |all: &mut Vec<Arc<Record>>| {
             let mut value = all[full].value.clone().expect("it has one");
@@ -89,12 +86,37 @@ pub fn flaws_are_found(reading: &Reading, committed: &Positions) {
             all[full] = Arc::new(Record { value: Some(value), ..(*all[full]).clone() });
         };
         check("altered", full, &cut, &[Changed, Lost, Foreign]);
+        if is_changelog(topic) {
+            let claims =
+                |at: &&usize| reading.records(longest)[**at].header(INPUTS_HEADER).is_some();
+            let claims: Vec<_> = places.iter().filter(claims).copied().collect();
+            let at = claims[claims.len() * 2 / 3];
+            for (what, change) in CLAIM_FLAWS {
+                let changed = |all: &mut Vec<Arc<Record>>| {
+                    all[at] = Arc::new(with_headers(&all[at], INPUTS_HEADER, change));
+                };
+                check(what, at, &changed, &[Lost, Doubled, Foreign, Disordered, Changed]);
+            }
+        }
     }
 }
 
-fn is_entry(record: &Record) -> bool {
-    [Topic::MatchingChangelog, Topic::OrdersChangelog].contains(&record.from.topic)
-}
+/// Makes another claim of a claim.
+type Altered = fn(&str) -> String;
+
+/// Claims that are not the order of a step's inputs.
+const CLAIM_FLAWS: [(&str, Altered); 3] = [
+    ("a claim without its first inputs", |claim| {
+        let (first, rest) = claim.split_once('+').expect("a run");
+        let (topic, offset) = first.split_once('/').expect("a topic");
+        format!("{topic}/{}+{rest}", offset.parse::<i64>().expect("an offset") + 1)
+    }),
+    ("a claim of what was taken before", |claim| {
+        let (topic, _) = claim.split_once('/').expect("a topic");
+        format!("{topic}/0+1,{claim}")
+    }),
+    ("a claim of nothing", |_| String::new()),
+];
 
 fn is_caused(record: &Record) -> bool {
     let id = record.header("ce_id").unwrap_or_default();
@@ -105,20 +127,22 @@ fn is_caused(record: &Record) -> bool {
 
 /// The same record under the next number: another id, or for an entry another key.
 fn renamed(record: &Record) -> Record {
-    let mut renamed = record.clone();
-    if is_entry(record) {
-        renamed.key.push(b'1');
-        return renamed;
+    if is_changelog(record.from.topic) {
+        return Record { key: [&record.key[..], b"1"].concat(), ..record.clone() };
     }
-    let next = |id: &[u8]| {
-        let id = String::from_utf8(id.to_vec()).unwrap();
-        let (cause, count) = id.rsplit_once('/').unwrap();
-        format!("{cause}/{}", count.parse::<u32>().unwrap() + 1).into_bytes()
-    };
+    with_headers(record, "ce_id", |id| {
+        let (cause, count) = id.rsplit_once('/').expect("a cause and a count");
+        format!("{cause}/{}", count.parse::<u32>().expect("a count") + 1)
+    })
+}
+
+/// The same record with another value of one header.
+fn with_headers(record: &Record, header: &str, change: Altered) -> Record {
     let mut headers = Headers::default();
     for (name, value) in record.headers.iter() {
-        headers.push(name, &if name == "ce_id" { next(value) } else { value.to_vec() });
+        let text = String::from_utf8_lossy(value);
+        let value = if name == header { change(&text) } else { text.into_owned() };
+        headers.push(name, value.as_bytes());
     }
-    renamed.headers = headers;
-    renamed
+    Record { headers, ..record.clone() }
 }

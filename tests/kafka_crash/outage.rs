@@ -116,8 +116,8 @@ fn tables_are_complete_after_an_outage() {
     projectors.stop();
     let scratch = tables(&server, "scratch", &runtime);
     projector::rebuild(&*log, &*scratch, runtime.handle()).unwrap();
-    let [kept, scratch] =
-        ["kept", "scratch"].map(|keyspace| runtime.block_on(cql::dump(&server.address(), keyspace)));
+    let [kept, scratch] = ["kept", "scratch"]
+        .map(|keyspace| runtime.block_on(cql::dump(&server.address(), keyspace)));
     for (table, rows) in [("orders", 300), ("transfers", 100), ("deposits_open", 10)] {
         assert!(kept[table].len() > rows, "{table} has {} rows", kept[table].len());
     }

@@ -10,8 +10,8 @@ use schemas::record::{
 };
 use schemas::{Partition, SchemaName, Topic};
 
-use super::reading::{OUTPUTS, Positions, Reading};
-use super::{Flaw, FlawKind, Place};
+use super::reading::{Positions, Reading, is_changelog};
+use super::{Flaw, FlawKind, Position};
 
 /// What a machine writes into one partition: one line of records, whichever process wrote them.
 type Line = (TopicPartition, Author);
@@ -29,14 +29,14 @@ pub(super) struct Output {
     pub(super) record: Arc<Record>,
     /// Its number among the outputs of its input.
     number: u32,
-    /// Where it stands in its line.
+    /// Its index in its line.
     rank: usize,
 }
 
 /// All outputs.
 #[derive(Debug, Default)]
 pub(super) struct Outputs {
-    by_cause: HashMap<Place, Vec<Output>>,
+    by_cause: HashMap<Position, Vec<Output>>,
     count: usize,
 }
 
@@ -73,22 +73,23 @@ impl Outputs {
     pub(super) fn of(reading: &Reading, committed: &Positions) -> Result<Self, Flaw> {
         let mut outputs = Self::default();
         let mut lines: HashMap<Line, usize> = HashMap::new();
-        let mut counts: HashMap<(Place, u32), Place> = HashMap::new();
-        for of in reading.partitions().filter(|of| OUTPUTS.contains(&of.topic)) {
+        let mut counts: HashMap<(Position, u32), Position> = HashMap::new();
+        let is_output =
+            |of: &TopicPartition| of.topic != Topic::TransfersRaw && !is_changelog(of.topic);
+        for of in reading.partitions().filter(is_output) {
             for record in reading.records(of) {
-                let place = place(record);
+                let at = position(record);
                 let Some((cause, count)) = cause(record) else {
                     // Others may command orders: the api, and timers that were due.
                     if of.topic == Topic::OrdersCommands {
                         continue;
                     }
-                    let text = format!("{place} ({}) names no input as its cause", id(record));
+                    let text = format!("{at} ({}) names no input as its cause", id(record));
                     return Err(Flaw::new(FlawKind::Foreign, text));
                 };
                 check_cause(reading, committed, record, cause)?;
-                if let Some(first) = counts.insert((cause, count), place) {
-                    let text =
-                        format!("{} is written twice, at {first} and at {place}", id(record));
+                if let Some(first) = counts.insert((cause, count), at) {
+                    let text = format!("{} is written twice, at {first} and at {at}", id(record));
                     return Err(Flaw::new(FlawKind::Doubled, text));
                 }
                 let is_orders = cause.of.topic == Topic::OrdersCommands;
@@ -111,7 +112,7 @@ impl Outputs {
     }
 
     /// The outputs of an input, in the order of their counts.
-    pub(super) fn of_input(&self, input: Place) -> &[Output] {
+    pub(super) fn of_input(&self, input: Position) -> &[Output] {
         self.by_cause.get(&input).map_or(&[], Vec::as_slice)
     }
 }
@@ -120,24 +121,24 @@ fn check_cause(
     reading: &Reading,
     committed: &Positions,
     record: &Record,
-    cause: Place,
+    cause: Position,
 ) -> Result<(), Flaw> {
     let inputs = reading.records(cause.of);
     if inputs.binary_search_by_key(&cause.offset, |input| input.offset).is_err() {
-        let text = format!("{} names {cause}, which is not there", place(record));
+        let text = format!("{} names {cause}, which is not there", position(record));
         return Err(Flaw::new(FlawKind::Foreign, text));
     }
     let end = committed.get(&cause.of).copied().unwrap_or_default();
     if cause.offset >= end {
         let text =
-            format!("{} is there, and its input {cause} is committed to {end}", place(record));
+            format!("{} is there, and its input {cause} is committed to {end}", position(record));
         return Err(Flaw::new(FlawKind::Uncommitted, text));
     }
     Ok(())
 }
 
-pub(super) fn place(record: &Record) -> Place {
-    Place { of: record.from, offset: record.offset }
+pub(super) fn position(record: &Record) -> Position {
+    Position { of: record.from, offset: record.offset }
 }
 
 pub(super) fn id(record: &Record) -> String {
@@ -145,7 +146,7 @@ pub(super) fn id(record: &Record) -> String {
 }
 
 /// The input that a record names as its cause, and its number among that input's outputs.
-pub(super) fn cause(record: &Record) -> Option<(Place, u32)> {
+pub(super) fn cause(record: &Record) -> Option<(Position, u32)> {
     let id = std::str::from_utf8(record.header("ce_id")?).ok()?;
     let mut parts = id.split('/');
     let topic = parts.next()?;
@@ -158,11 +159,15 @@ pub(super) fn cause(record: &Record) -> Option<(Place, u32)> {
     parts
         .next()
         .is_none()
-        .then_some((Place { of: TopicPartition { topic, partition }, offset }, count))
+        .then_some((Position { of: TopicPartition { topic, partition }, offset }, count))
 }
 
 /// How the outputs that follow from an input differ from those that are there.
-pub(super) fn difference(input: Place, expected: &[NewRecord], there: &[Output]) -> Option<Flaw> {
+pub(super) fn difference(
+    input: Position,
+    expected: &[NewRecord],
+    there: &[Output],
+) -> Option<Flaw> {
     for (number, expected) in (0..).zip(expected) {
         let Some(there) = there.iter().find(|output| output.number == number) else {
             let what = brief(expected.to.topic, expected.value.as_deref());
@@ -170,14 +175,14 @@ pub(super) fn difference(input: Place, expected: &[NewRecord], there: &[Output])
             return Some(Flaw::new(FlawKind::Lost, text));
         };
         if let Some(text) = change(expected, &there.record) {
-            let text = format!("{input}/{number} at {}: {text}", place(&there.record));
+            let text = format!("{input}/{number} at {}: {text}", position(&there.record));
             return Some(Flaw::new(FlawKind::Changed, text));
         }
     }
     let last = there.last().filter(|last| expected.len() <= last.number as usize)?;
     let what = brief(last.record.from.topic, last.record.value.as_deref());
-    let (id, place) = (id(&last.record), place(&last.record));
-    Some(Flaw::new(FlawKind::Foreign, format!("{id} at {place} follows from nothing: {what}")))
+    let (id, at) = (id(&last.record), position(&last.record));
+    Some(Flaw::new(FlawKind::Foreign, format!("{id} at {at} follows from nothing: {what}")))
 }
 
 fn change(expected: &NewRecord, there: &Record) -> Option<String> {

@@ -7,30 +7,17 @@ use std::time::{Duration, Instant};
 use log::{Error, Event, Log, Offset, Record, TopicPartition, WorkerSpec};
 use processor::machine::{matching, orders};
 use processor::wire::Wire;
-use schemas::{Layout, Topic};
+use schemas::{Layout, Stage, Topic};
 
 /// How many records one read takes.
 const PAGE: usize = 2000;
 
-/// What the machines write beside their changelogs.
-pub(super) const OUTPUTS: [Topic; 11] = [
-    Topic::Orders,
-    Topic::Deposits,
-    Topic::TransfersDetected,
-    Topic::TransfersConfirmed,
-    Topic::TransfersMatched,
-    Topic::TransfersUnknown,
-    Topic::TransfersFailed,
-    Topic::OrdersCommands,
-    Topic::DepositsCommands,
-    Topic::Alerts,
-    Topic::DeadLetters,
-];
+/// Whether a topic holds the rows of a machine.
+pub(crate) fn is_changelog(topic: Topic) -> bool {
+    [matching::State::CHANGELOG, orders::State::CHANGELOG].contains(&topic)
+}
 
-/// What is not an output as well.
-const OTHERS: [Topic; 3] = [Topic::TransfersRaw, Topic::MatchingChangelog, Topic::OrdersChangelog];
-
-/// Where a group goes on in each partition.
+/// The offset that a group reads next, of each partition.
 pub type Positions = BTreeMap<TopicPartition, Offset>;
 
 /// The records of all topics of the processor.
@@ -48,7 +35,7 @@ impl Reading {
     pub fn of(log: &dyn Log) -> Result<Self, Error> {
         let layout = log.layout();
         let mut partitions = BTreeMap::new();
-        for topic in OUTPUTS.into_iter().chain(OTHERS) {
+        for topic in Topic::written_by(Stage::Processor).chain([Topic::TransfersRaw]) {
             for partition in topic.all_partitions(&layout) {
                 let of = TopicPartition { topic, partition };
                 let mut records: Vec<Arc<Record>> = Vec::new();
@@ -66,24 +53,21 @@ impl Reading {
         Ok(Self { layout, partitions })
     }
 
-    /// How many partitions the topics have.
     #[must_use]
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// The records of a partition.
     #[must_use]
     pub fn records(&self, of: TopicPartition) -> &[Arc<Record>] {
         self.partitions.get(&of).map_or(&[], Vec::as_slice)
     }
 
-    /// The records of a partition, to change them and see that it is found.
+    /// The records of a partition, to plant a flaw in them.
     pub fn records_mut(&mut self, of: TopicPartition) -> &mut Vec<Arc<Record>> {
         self.partitions.entry(of).or_default()
     }
 
-    /// All partitions.
     pub fn partitions(&self) -> impl Iterator<Item = TopicPartition> {
         self.partitions.keys().copied()
     }
@@ -114,8 +98,8 @@ impl Reading {
     }
 }
 
-/// Where both machines' groups are, learnt by joining them: whoever was a member must be gone, or lose
-/// its partitions within `patience`. Blocks.
+/// The committed positions of both machines' groups, by joining them: former members must be gone, or
+/// lose their partitions within `patience`. Blocks.
 ///
 /// # Errors
 /// What went wrong.

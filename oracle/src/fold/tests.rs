@@ -1,12 +1,12 @@
-//! Orders of inputs that are hard to find.
+//! Claims about the order of inputs that do not hold.
 
 use std::sync::Arc;
 
-use log::Envelope;
 use log::embedded::EmbeddedLog;
-use log::{Offset, Record, TopicPartition};
+use log::{Envelope, Offset, Record, TopicPartition};
 use processor::machine::Machine;
 use processor::machine::matching::State;
+use processor::wire::INPUTS_HEADER;
 use runtime::SystemClock;
 use schemas::record::{
     Block, ChainBody, ChainRecord, ConfirmedTier, DepositCommand, DepositCommandBody, Head,
@@ -24,7 +24,7 @@ use crate::machine_model::chain::{account, cents};
 const LAYOUT: Layout = Layout { lanes: 1, orders: 1, webhooks: 1 };
 const ORDER: OrderId = OrderId(Uuid::from_u128(7));
 
-/// A lane that takes what it is given, and writes as the processor does.
+/// A lane that takes its inputs in the given order and writes as the processor does.
 struct Author {
     reading: Reading,
     committed: Positions,
@@ -41,72 +41,70 @@ impl Author {
         Self { reading, committed: Positions::new(), machine, lane }
     }
 
-    fn append(&mut self, of: TopicPartition, record: Record) -> Arc<Record> {
-        let all = self.reading.records_mut(of);
+    fn append(&mut self, topic: Topic, partition: Partition, record: Record) -> Arc<Record> {
+        let from = TopicPartition { topic, partition };
+        let all = self.reading.records_mut(from);
         let offset = all.last().map_or(Offset(0), |last| last.offset.next());
-        let record = Arc::new(Record { from: of, offset, ..record });
+        let record = Arc::new(Record { from, offset, ..record });
         all.push(record.clone());
         record
     }
 
-    fn take(&mut self, topic: Topic, partition: Partition, input: Record) -> Arc<Record> {
-        let of = TopicPartition { topic, partition };
-        let input = self.append(of, input);
-        self.committed.insert(of, input.offset.next());
+    fn input(&mut self, topic: Topic, partition: Partition, input: Record) -> Arc<Record> {
+        let input = self.append(topic, partition, input);
+        self.committed.insert(input.from, input.offset.next());
         input
     }
 
-    /// The headers of what some command to an order led to.
+    /// The headers of what a command to an order led to.
     fn caused_by_an_order(&mut self) -> Headers {
-        let cause = self.take(Topic::OrdersCommands, Partition(0), record(Vec::new()));
+        let cause = self.input(Topic::OrdersCommands, Partition(0), record(Vec::new()));
         let id = format!("{}/{}/0", cause.from, cause.offset);
         [("ce_id", id.as_bytes())].into_iter().collect()
     }
 
-    /// The order in which the lane is found to have taken its inputs.
-    fn explain(&self) -> Result<Vec<Place>, Flaw> {
-        let outputs = Outputs::of(&self.reading, &self.committed)?;
-        let of = |topic| TopicPartition { topic, partition: self.lane };
-        let inputs: Vec<_> = State::INPUTS
-            .iter()
-            .rev()
-            .map(|t| self.reading.below(of(*t), &self.committed))
-            .collect();
-        let entries = self.reading.records(of(State::CHANGELOG));
-        let taken = search::order::<State>(self.lane, LAYOUT, &inputs, &outputs, entries)?;
-        Ok(taken.iter().map(|taken| taken.from).collect())
-    }
-
-    /// One step of these inputs, in this order.
-    fn step(&mut self, inputs: Vec<(Topic, Vec<u8>)>) {
+    /// One step of these inputs in this order, which claims another order.
+    fn step(&mut self, inputs: Vec<(Topic, Vec<u8>)>, claim: &str) {
         for (topic, value) in inputs {
             let headers = if topic == Topic::DepositsCommands {
                 self.caused_by_an_order()
             } else {
                 Headers::default()
             };
-            let input = self.take(topic, self.lane, Record { headers, ..record(value) });
+            let input = self.input(topic, self.lane, Record { headers, ..record(value) });
             let mut effects = Vec::new();
             self.machine.decide(&self.machine.parse(&input).unwrap(), &mut effects).unwrap();
             let mut envelope = Envelope::of(&input);
             for effect in effects {
                 let new = State::wrap(&effect, self.lane, &LAYOUT, &mut envelope).unwrap();
                 let output = Record { key: new.key, value: new.value, ..record(Vec::new()) };
-                self.append(new.to, Record { headers: new.headers, ..output });
+                let (to, headers) = (new.to, new.headers);
+                self.append(to.topic, to.partition, Record { headers, ..output });
             }
         }
-        let of = TopicPartition { topic: State::CHANGELOG, partition: self.lane };
+        let mut headers: Headers = [(INPUTS_HEADER, claim.as_bytes())].into_iter().collect();
         for (key, value) in changes(&self.machine, self.lane) {
-            self.append(of, Record { key: key.into_bytes(), value, ..record(Vec::new()) });
+            let headers = std::mem::take(&mut headers);
+            let entry = Record { key: key.into_bytes(), value, headers, ..record(Vec::new()) };
+            self.append(State::CHANGELOG, self.lane, entry);
         }
         self.machine.commit();
+    }
+
+    /// The flaw of the lane alone.
+    fn flaw(&self) -> Option<Flaw> {
+        let of = |topic| TopicPartition { topic, partition: self.lane };
+        let inputs: Vec<_> =
+            State::INPUTS.iter().map(|t| self.reading.below(of(*t), &self.committed)).collect();
+        let entries = self.reading.records(of(State::CHANGELOG));
+        let outputs = Outputs::of(&self.reading, &self.committed).unwrap();
+        Replay::<State>::run(self.lane, LAYOUT, &inputs, &outputs, entries).err()
     }
 }
 
 fn record(value: Vec<u8>) -> Record {
-    let from = TopicPartition { topic: Topic::Orders, partition: Partition(0) };
     Record {
-        from,
+        from: TopicPartition { topic: Topic::Orders, partition: Partition(0) },
         offset: Offset(0),
         appended_at: UnixMicros(0),
         key: Vec::new(),
@@ -115,16 +113,13 @@ fn record(value: Vec<u8>) -> Record {
     }
 }
 
-fn block(number: i64, seconds: i64) -> Block {
-    Block { number, hash: Hash([number as u8; 32]), timestamp: UnixSeconds(seconds) }
-}
-
-fn chain(block: Block, body: ChainBody) -> (Topic, Vec<u8>) {
+fn chain(number: i64, seconds: i64, body: ChainBody) -> (Topic, Vec<u8>) {
+    let timestamp = UnixSeconds(seconds);
     let record = ChainRecord {
         blockchain: Blockchain::Eth,
         epoch: Epoch(0),
-        block,
-        observed_at: block.timestamp.micros(),
+        block: Block { number, hash: Hash([number as u8; 32]), timestamp },
+        observed_at: timestamp.micros(),
         body,
     };
     (Topic::TransfersRaw, schemas::encode(&record).unwrap())
@@ -133,7 +128,7 @@ fn chain(block: Block, body: ChainBody) -> (Topic, Vec<u8>) {
 fn head(number: i64, seconds: i64) -> (Topic, Vec<u8>) {
     let confirmed = vec![ConfirmedTier { below: None, number }];
     let head = Head { confirmed, finalized: number, match_window_seconds: 1000 };
-    chain(block(number, seconds), ChainBody::Head(head))
+    chain(number, seconds, ChainBody::Head(head))
 }
 
 fn payment(number: i64, seconds: i64) -> (Topic, Vec<u8>) {
@@ -147,7 +142,7 @@ fn payment(number: i64, seconds: i64) -> (Topic, Vec<u8>) {
         ordinal: 0,
         value: cents(500),
     };
-    chain(block(number, seconds), ChainBody::Transfer(seen))
+    chain(number, seconds, ChainBody::Transfer(seen))
 }
 
 fn command(body: DepositCommandBody) -> (Topic, Vec<u8>) {
@@ -163,10 +158,9 @@ fn command(body: DepositCommandBody) -> (Topic, Vec<u8>) {
 }
 
 /// A head is read twice, and then an order refuses the transfer that kept a deposit from being forgotten.
-/// Had the refusal come between the two, the second head would have forgotten the deposit; nothing but
-/// that tells where it came.
-#[test]
-fn a_head_that_came_twice_is_put_where_it_was() {
+/// Had the refusal come between the two, the second head would have forgotten the deposit: nothing but
+/// the changelog shows where it came.
+fn flaw_of(second_claim: &str) -> Option<Flaw> {
     let mut author = Author::new();
     let open = OpenDeposit {
         stablecoin: Stablecoin::Usdt,
@@ -180,26 +174,31 @@ fn a_head_that_came_twice_is_put_where_it_was() {
         skew_seconds: 0,
     };
     // The deposit has the first number, the transfer the second.
-    let transfer = TransferId::from_parts(author.lane, 2);
-    author.step(vec![
-        command(DepositCommandBody::Open(open)),
-        payment(1, 10),
-        head(1, 20),
-        command(DepositCommandBody::Close { reason: CloseReason::OrderPaid }),
-    ]);
-    let reason = UnknownReason::AlreadyPaid;
-    let refused = DepositCommandBody::Refused { transfer_id: transfer, reason };
-    author.step(vec![head(2, 40), head(2, 40), command(refused)]);
-
-    let taken = author.explain().unwrap_or_else(|flaw| panic!("{flaw}"));
-    let places: Vec<String> = taken.iter().skip(4).map(ToString::to_string).collect();
-    let lane = author.lane;
-    assert_eq!(
-        places,
-        [
-            format!("transfers.raw/{lane}/2"),
-            format!("transfers.raw/{lane}/3"),
-            format!("deposits.commands/{lane}/2"),
-        ]
+    let transfer_id = TransferId::from_parts(author.lane, 2);
+    let close = DepositCommandBody::Close { reason: CloseReason::OrderPaid };
+    author.step(
+        vec![command(DepositCommandBody::Open(open)), payment(1, 10), head(1, 20), command(close)],
+        "deposits.commands/0+1,transfers.raw/0+2,deposits.commands/1+1",
     );
+    let refused = DepositCommandBody::Refused { transfer_id, reason: UnknownReason::AlreadyPaid };
+    author.step(vec![head(2, 40), head(2, 40), command(refused)], second_claim);
+    author.flaw()
+}
+
+#[test]
+fn only_the_true_claim_holds() {
+    assert_eq!(flaw_of("transfers.raw/2+2,deposits.commands/2+1"), None);
+    for (claim, kind) in [
+        ("transfers.raw/2+1,deposits.commands/2+1,transfers.raw/3+1", FlawKind::Lost),
+        ("deposits.commands/2+1,transfers.raw/2+2", FlawKind::Lost),
+        ("transfers.raw/2+1,deposits.commands/2+1", FlawKind::Lost),
+        ("transfers.raw/1+3,deposits.commands/2+1", FlawKind::Doubled),
+        ("transfers.raw/2+3,deposits.commands/2+1", FlawKind::Uncommitted),
+        ("transfers.raw/9+1,deposits.commands/2+1", FlawKind::Foreign),
+        ("orders.commands/0+1", FlawKind::Foreign),
+        ("", FlawKind::Foreign),
+    ] {
+        let flaw = flaw_of(claim).unwrap_or_else(|| panic!("{claim} holds"));
+        assert_eq!(flaw.kind, kind, "{claim}: {flaw}");
+    }
 }
