@@ -1,4 +1,4 @@
-//! Measurements, with machine and commit: told, never judged.
+//! Measurements, with machine and commit: reported, never judged.
 
 use std::process::Command;
 

@@ -32,7 +32,7 @@ impl Folder {
                 remove_unused(&entry.path());
             }
         }
-        // It gets its name when it is locked: until then it looks unused.
+        // It gets its name when it is locked: until then it would be taken for unused.
         let hidden = temporary.join(format!(".{PREFIX}{}", std::process::id()));
         let path = temporary.join(format!("{PREFIX}{}", std::process::id()));
         std::fs::create_dir_all(&hidden)?;

@@ -1,4 +1,4 @@
-//! Runs other programs and tells what is going on.
+//! Runs other programs and prints which.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;

@@ -68,7 +68,7 @@ const PARTS: [Part; 16] = {
 #[derive(Debug)]
 pub(super) struct Job<'a> {
     pub(super) binary: &'a Binary,
-    /// What tells it from the binary's other jobs.
+    /// What distinguishes it from the binary's other jobs.
     pub(super) pattern: &'static str,
     pub(super) tests: Vec<String>,
     pub(super) needs: &'static [Need],
