@@ -10,9 +10,7 @@ use schemas::{Layout, Secret};
 /// `[log]`.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// What the log is kept in.
     pub back_end: BackEnd,
-    /// Partition counts.
     pub layout: Layout,
 }
 
@@ -34,7 +32,7 @@ impl Config {
         Self { back_end, layout }
     }
 
-    /// Stands before the names of topics in the log: nothing in the embedded one.
+    /// The prefix of topic names in the log; the embedded log has none.
     #[must_use]
     pub fn topic_prefix(&self) -> &str {
         match &self.back_end {
@@ -44,71 +42,55 @@ impl Config {
     }
 }
 
-/// What the log is kept in.
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "a process has one of them")]
 pub enum BackEnd {
     /// SQLite in `data.dir`.
     Embedded,
-    /// Apache Kafka.
     Kafka(KafkaConfig),
 }
 
-/// How to reach Kafka.
 #[derive(Debug, Clone)]
 pub struct KafkaConfig {
     /// `host:port`, separated by commas.
     pub brokers: String,
-    /// Stands before the names of topics, groups and transactions, so that installations can share a
-    /// cluster.
+    /// Of topics, groups and transactions, so that installations can share a cluster.
     pub prefix: String,
-    /// How many brokers keep each partition.
     pub replication: u16,
-    /// After this silence a member of a group loses its partitions.
+    /// A member of a group that sends no heartbeat for this long loses its partitions.
     pub session_timeout: Duration,
     /// After this time the broker aborts a transaction; shorter than the session.
     pub transaction_timeout: Duration,
-    /// How connections are made.
     pub security: KafkaSecurity,
 }
 
-/// Encryption and identity of connections to Kafka.
 #[derive(Debug, Clone, Default)]
 pub struct KafkaSecurity {
-    /// Whether connections are encrypted, and who says who we are.
     pub protocol: SecurityProtocol,
     /// SASL mechanism: `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`.
     pub mechanism: Option<String>,
-    /// SASL user.
     pub username: Option<String>,
-    /// SASL password.
     pub password: Option<Secret>,
-    /// Certificates (PEM) that brokers may be signed by; none means those of the system.
+    /// Trusted certificates (PEM); none means those of the system.
     pub ca_file: Option<PathBuf>,
-    /// Our own certificate (PEM).
+    /// The client's certificate (PEM).
     pub certificate_file: Option<PathBuf>,
-    /// Its key (PEM).
+    /// PEM.
     pub key_file: Option<PathBuf>,
-    /// What the key is encrypted with.
     pub key_password: Option<Secret>,
 }
 
 /// Kafka's `security.protocol`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SecurityProtocol {
-    /// Neither.
     #[default]
     Plaintext,
-    /// TLS.
     Ssl,
-    /// SASL without TLS.
     SaslPlaintext,
-    /// SASL over TLS.
     SaslSsl,
 }
 
 impl SecurityProtocol {
-    /// The name that Kafka's clients use.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -136,7 +118,6 @@ impl FromStr for SecurityProtocol {
 }
 
 impl BackEnd {
-    /// Takes the keys of `[log]` that are about the back end.
     fn read(log: &mut Reader) -> Self {
         let backend = log.text("backend");
         let kafka = KafkaConfig::read(log);

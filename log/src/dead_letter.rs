@@ -6,11 +6,12 @@ use schemas::{CodecError, Partition, Topic};
 use crate::metrics::DEAD_LETTERS_TOTAL;
 use crate::{Envelope, NewRecord, Record};
 
-/// What a dead letter holds of a value, and of a key, at most: it must fit into the log with all else.
+/// How much of a value, and of a key, a dead letter holds: it must fit into the log as a whole.
 const LETTER_VALUE_BYTES_MAX: usize = 4 * 1024 * 1024;
 const LETTER_KEY_BYTES_MAX: usize = 64 * 1024;
-/// The dead letter for a record that `group` cannot process: with reason and origin, and whole unless
-/// it is so large that the letter could not be written; then it is cut, and the reason says so.
+
+/// The dead letter for a record that `group` cannot process. A record so large that its letter could not
+/// be written is cut, and the reason says so.
 ///
 /// # Errors
 /// [`CodecError`] if it cannot be encoded, which is a defect of this program.

@@ -1,11 +1,11 @@
 //! The embedded log: one SQLite file, one process, one thread that writes.
 //!
 //! Appends and steps queue up for the committer, which writes all that wait in one transaction (so that
-//! they share one fsync), then shows them to the readers, then answers. Live readers are served from
+//! they share one fsync), then publishes them to the readers, then answers. Live readers are served from
 //! memory, others by read-only connections. Groups exist in memory: all members are in this process.
 //!
 //! **Invariants:** what was answered survives a crash; offsets advance only with a committed
-//! transaction; readers see whole transactions. A lock file keeps a second process out.
+//! transaction; readers see whole transactions. A lock file excludes a second process.
 
 mod assignment;
 mod committer;
@@ -37,7 +37,7 @@ use self::group::Groups;
 use self::maintenance::Stop;
 use self::queue::{Author, Queue, Work, closed};
 use self::storage::Readers;
-use self::view::{Standing, View};
+use self::view::{Extent, View};
 use self::worker::{EmbeddedTail, EmbeddedWorker, EmbeddedWriter};
 use super::{
     Bounds, Error, Log, NewRecord, Offset, Record, Tail, TopicPartition, Worker, WorkerSpec, Writer,
@@ -46,32 +46,29 @@ use runtime::Clock;
 
 /// Locked as long as a process has the folder open.
 const LOCK_FILE: &str = "log.lock";
-/// How long a member of a group may be silent before it loses its partitions.
+/// A member of a group that does not poll for this long loses its partitions.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A log in a folder. Clones are the same log; it closes when the last of them, and of the workers,
 /// writers and tails made by them, is dropped.
 #[derive(Clone)]
 pub struct EmbeddedLog {
-    site: Arc<Site>,
+    handle: Arc<Handle>,
 }
 
-/// How many records [`EmbeddedLog::maintain`] forgot.
+/// How many records [`EmbeddedLog::maintain`] deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Maintained {
-    /// Older than their topic keeps them.
     pub expired: u64,
-    /// Superseded by a later record of their key, or tombstones.
     pub compacted: u64,
 }
 
-/// The open log and its threads.
-struct Site {
+/// What all users of the log hold: it closes with the last of them.
+struct Handle {
     shared: Arc<Shared>,
     running: Mutex<Option<Running>>,
 }
 
-/// What the threads and the handles use together.
 struct Shared {
     layout: Layout,
     clock: Arc<dyn Clock>,
@@ -99,7 +96,7 @@ impl std::fmt::Debug for EmbeddedLog {
 }
 
 impl EmbeddedLog {
-    /// Opens the log in a folder, making both if they are not there. `clock` gives the append times.
+    /// Opens the log in a folder, and creates both if needed. `clock` gives the append times.
     ///
     /// # Errors
     /// [`Error::Fatal`] if another process has it open, if it was made with another layout or by another
@@ -128,54 +125,53 @@ impl EmbeddedLog {
             fail_next: shared.fail_next.clone(),
             epochs: HashMap::new(),
         };
-        let site = Arc::new(Site { shared: shared.clone(), running: Mutex::new(None) });
+        let handle = Arc::new(Handle { shared: shared.clone(), running: Mutex::new(None) });
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let committer = named("log-committer").spawn(move || committer.run()).map_err(fatal)?;
         let stop = Arc::new(Stop::default());
-        let told = stop.clone();
+        let stopped = stop.clone();
         let queue = shared.queue.clone();
         let maintenance = named("log-maintenance")
-            .spawn(move || maintenance::run(&shared, &told))
+            .spawn(move || maintenance::run(&shared, &stopped))
             // Without this the committer would wait for ever.
             .inspect_err(|_| queue.close())
             .map_err(fatal)?;
         let running = Running { committer, maintenance, stop, _lock: lock };
-        *site.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
-        Ok(Self { site })
+        *handle.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
+        Ok(Self { handle })
     }
 
-    /// Changes how long a member of a group may be silent before it loses its partitions (10 s).
+    /// Changes after which silence a member of a group loses its partitions (10 s).
     #[must_use]
     pub fn with_session_timeout(self, session_timeout: Duration) -> Self {
-        self.site.shared.groups().set_session_timeout(session_timeout);
+        self.handle.shared.groups().set_session_timeout(session_timeout);
         self
     }
 
-    /// Deletes expired records and compacts, whether or not it is time for it. Blocks.
+    /// Deletes expired records and compacts now. Blocks.
     ///
-    /// Someone who pages through a compacted topic with [`Log::read`] meanwhile may keep a key whose
-    /// tombstone is gone; [`Worker::restore`] reads one moment and does not.
+    /// A reader that pages through a compacted topic with [`Log::read`] meanwhile may keep a key whose
+    /// tombstone is deleted; [`Worker::restore`] reads one snapshot and does not.
     ///
     /// # Errors
-    /// [`Error::Transient`]: some may have been deleted; what is left is deleted next time.
+    /// [`Error::Transient`]: some records may have been deleted; the next run deletes the rest.
     pub fn maintain(&self) -> Result<Maintained, Error> {
-        maintenance::maintain(&self.site.shared, true, true)
+        maintenance::maintain(&self.handle.shared, true, true)
     }
 
-    /// Finishes what is queued and closes the file. Everything else answers [`Error::Fatal`] from now
-    /// on. Blocks.
+    /// Finishes what is queued and closes the file. All later calls return [`Error::Fatal`]. Blocks.
     pub fn close(&self) {
-        self.site.close();
+        self.handle.close();
     }
 
     /// Makes the next transaction fail as it would on a full disk: written, then rolled back.
     #[doc(hidden)]
     pub fn fail_next_commit(&self) {
-        self.site.shared.fail_next.store(true, Ordering::SeqCst);
+        self.handle.shared.fail_next.store(true, Ordering::SeqCst);
     }
 }
 
-/// The folder is ours until this is dropped.
+/// This process has the folder until this is dropped.
 struct Lock(File);
 
 impl Lock {
@@ -195,16 +191,16 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing the file is not enough: a child process that is being started has it open for a moment.
+        // Closing the file is not enough: a child process that is being spawned has it open for a moment.
         if let Err(error) = self.0.unlock() {
-            tracing::warn!(%error, "the log's folder could not be unlocked");
+            tracing::warn!(%error, "cannot unlock the folder of the log");
         }
     }
 }
 
-impl Site {
+impl Handle {
     fn close(&self) {
-        // Whoever comes second waits here until the first one has closed it.
+        // A second caller waits here until the first one has closed it.
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(Running { committer, maintenance, stop, _lock }) = running.take() else { return };
         stop.stop();
@@ -218,7 +214,7 @@ impl Site {
     }
 }
 
-impl Drop for Site {
+impl Drop for Handle {
     fn drop(&mut self) {
         self.close();
     }
@@ -229,9 +225,9 @@ impl Shared {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn standing(&self, of: TopicPartition) -> Result<Standing, Error> {
+    fn extent(&self, of: TopicPartition) -> Result<Extent, Error> {
         let none = || Error::fatal(format!("there is no partition {of}"));
-        self.view.standing(of).ok_or_else(none)
+        self.view.extent(of).ok_or_else(none)
     }
 
     fn check_open(&self) -> Result<(), Error> {
@@ -242,7 +238,7 @@ impl Shared {
 #[async_trait]
 impl Log for EmbeddedLog {
     fn layout(&self) -> Layout {
-        self.site.shared.layout
+        self.handle.shared.layout
     }
 
     async fn produce(&self, records: Vec<NewRecord>) -> Result<(), Error> {
@@ -250,26 +246,26 @@ impl Log for EmbeddedLog {
             return Ok(());
         }
         let work = Work::Append { records, offsets: Vec::new(), author: Author::Producer };
-        Ok(self.site.shared.queue.submit(work).await?)
+        Ok(self.handle.shared.queue.submit(work).await?)
     }
 
     fn writer(&self, name: &str) -> Result<Box<dyn Writer>, Error> {
-        let shared = &self.site.shared;
+        let shared = &self.handle.shared;
         let epoch = shared.writer_epochs.fetch_add(1, Ordering::SeqCst);
         let name = name.to_owned();
-        // Answered once every step that was queued before it is settled.
+        // Answered once every step that was queued before it has ended.
         shared.queue.submit_blocking(Work::Fence { name: name.clone(), epoch })?;
-        Ok(Box::new(EmbeddedWriter { site: self.site.clone(), name, epoch }))
+        Ok(Box::new(EmbeddedWriter { handle: self.handle.clone(), name, epoch }))
     }
 
     fn worker(&self, spec: WorkerSpec) -> Result<Box<dyn Worker>, Error> {
-        self.site.shared.check_open()?;
-        Ok(Box::new(EmbeddedWorker::join(self.site.clone(), spec)))
+        self.handle.shared.check_open()?;
+        Ok(Box::new(EmbeddedWorker::join(self.handle.clone(), spec)))
     }
 
     fn tail(&self, topics: &[Topic]) -> Result<Box<dyn Tail>, Error> {
-        self.site.shared.check_open()?;
-        Ok(Box::new(EmbeddedTail::new(self.site.clone(), topics)))
+        self.handle.shared.check_open()?;
+        Ok(Box::new(EmbeddedTail::new(self.handle.clone(), topics)))
     }
 
     fn read(
@@ -278,12 +274,12 @@ impl Log for EmbeddedLog {
         from: Offset,
         max: usize,
     ) -> Result<Vec<Arc<Record>>, Error> {
-        self.site.shared.check_open()?;
-        Ok(cursor::page(&self.site.shared, of, from, max)?.records)
+        self.handle.shared.check_open()?;
+        Ok(cursor::page(&self.handle.shared, of, from, max)?.records)
     }
 
     fn bounds(&self, of: TopicPartition) -> Result<Bounds, Error> {
-        Ok(self.site.shared.standing(of)?.bounds)
+        Ok(self.handle.shared.extent(of)?.bounds)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Puts records into the log's form: encoded value, key, CloudEvents headers.
+//! Encodes records for the log: value, key, CloudEvents headers.
 
 use schemas::record::Record;
 use schemas::{CloudEvent, CodecError, HEADER_TRACEPARENT, Partition, Topic, UnixMicros};
@@ -8,14 +8,14 @@ use crate::{NewRecord, TopicPartition};
 /// Longer than any traceparent is.
 const TRACEPARENT_BYTES_MAX: usize = 256;
 
-/// What the outputs of one input have in common. Their ids are the input's place and a count, so a
+/// What the outputs of one input have in common. Their ids are the input's position and a count, so a
 /// replay gives the same ids.
 #[derive(Debug)]
 pub struct Envelope<'a> {
     origin: String,
     time: UnixMicros,
     traceparent: Option<&'a [u8]>,
-    /// The time as text, once it is needed.
+    /// Formatted once.
     time_text: Option<String>,
     count: u32,
 }
@@ -41,8 +41,6 @@ impl<'a> Envelope<'a> {
         Self { origin, time, traceparent, time_text: None, count: 0 }
     }
 
-    /// A record of `topic`.
-    ///
     /// # Errors
     /// [`CodecError`] if the record does not fit its schema, which is a defect of this program.
     pub fn wrap<R: Record>(

@@ -1,6 +1,6 @@
-//! A log that behaves as another one, but for what a layer changes: the only place that forwards.
+//! A log over another one that a layer changes in some calls: the only place that forwards.
 //!
-//! What a layer leaves out goes to the log below unchanged, so that it cannot forget a call.
+//! A layer implements the calls it changes; the others reach the log below unchanged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,47 +16,29 @@ use crate::{
 /// What differs from the log below. Reads never do.
 #[async_trait]
 pub trait LogLayer: Send + Sync + 'static {
-    /// Instead of [`Log::produce`].
-    ///
-    /// # Errors
-    /// As there.
     async fn produce(&self, log: &dyn Log, records: Vec<NewRecord>) -> Result<(), Error> {
         log.produce(records).await
     }
 
-    /// Instead of [`Log::writer`].
-    ///
-    /// # Errors
-    /// As there.
     fn writer(&self, log: &dyn Log, name: &str) -> Result<Box<dyn Writer>, Error> {
         log.writer(name)
     }
 
-    /// Instead of [`Log::worker`].
-    ///
-    /// # Errors
-    /// As there.
     fn worker(&self, log: &dyn Log, spec: WorkerSpec) -> Result<Box<dyn Worker>, Error> {
         log.worker(spec)
     }
 
-    /// Instead of [`Log::tail`].
-    ///
-    /// # Errors
-    /// As there.
     fn tail(&self, log: &dyn Log, topics: &[Topic]) -> Result<Box<dyn Tail>, Error> {
         log.tail(topics)
     }
 }
 
-/// A log with a [`LogLayer`] over it.
 pub struct LayeredLog<L> {
     log: Arc<dyn Log>,
     layer: L,
 }
 
 impl<L: LogLayer> LayeredLog<L> {
-    /// Puts `layer` over `log`.
     #[must_use]
     pub fn new(log: Arc<dyn Log>, layer: L) -> Self {
         Self { log, layer }
@@ -107,31 +89,18 @@ impl<L: LogLayer> Log for LayeredLog<L> {
 
 /// What differs from the worker below. Pausing never does.
 pub trait WorkerLayer: Send {
-    /// Instead of [`Worker::poll`].
-    ///
-    /// # Errors
-    /// As there.
     fn poll(&mut self, worker: &mut dyn Worker, timeout: Duration) -> Result<Event, Error> {
         worker.poll(timeout)
     }
 
-    /// Instead of [`Worker::write_ahead`].
     fn write_ahead(&mut self, worker: &mut dyn Worker, records: &mut Vec<NewRecord>) {
         worker.write_ahead(records);
     }
 
-    /// Instead of [`Worker::commit`].
-    ///
-    /// # Errors
-    /// As there.
     fn commit(&mut self, worker: &mut dyn Worker, step: Step) -> Result<(), StepError> {
         worker.commit(step)
     }
 
-    /// Instead of [`Worker::restore`].
-    ///
-    /// # Errors
-    /// As there.
     fn restore(
         &mut self,
         worker: &mut dyn Worker,
@@ -142,7 +111,6 @@ pub trait WorkerLayer: Send {
     }
 }
 
-/// Puts `layer` over `worker`.
 #[must_use]
 pub fn layered(worker: Box<dyn Worker>, layer: impl WorkerLayer + 'static) -> Box<dyn Worker> {
     Box::new(LayeredWorker { worker, layer })

@@ -1,12 +1,14 @@
 //! The log: partitioned topics with consumer groups and one atomic step.
 //!
-//! The stages see these traits alone. They are shaped so that Kafka transactions serve them unchanged:
+//! The stages see these traits alone. They are shaped so that Kafka transactions implement them unchanged:
 //! a [`Worker`] is one consumer with one transactional producer on one thread; its step is outputs,
-//! changelog and input offsets in one transaction; partitions come and go by [`Event::Assigned`] and
-//! [`Event::Revoked`]; an aborted step is undone by the stage and read again.
+//! changelog and input offsets in one transaction; partitions are assigned and revoked by
+//! [`Event::Assigned`] and [`Event::Revoked`]; an aborted step is undone by the stage and read again.
 //!
-//! **Invariants** (the conformance suite in `tests/` checks each one on every back end): a record is
-//! seen by readers only after its step is committed; records of a partition have increasing offsets and
+//! Every call may return [`Error::Transient`] while the log cannot be reached.
+//!
+//! **Invariants** (the conformance suite in `tests/` checks each one on every back end): readers see a
+//! record only after its step is committed; records of a partition have increasing offsets and
 //! non-decreasing append times; a worker that lost a partition cannot commit for it.
 
 use std::sync::Arc;
@@ -37,12 +39,11 @@ pub use retry::retry;
 pub use stage::StageContext;
 pub use watched::WatchedLog;
 
-/// A place in a partition. The next offset of a reader is where it goes on.
+/// A position in a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Offset(pub i64);
 
 impl Offset {
-    /// The place after this one.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))
@@ -55,12 +56,9 @@ impl std::fmt::Display for Offset {
     }
 }
 
-/// One partition of one topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TopicPartition {
-    /// The topic.
     pub topic: Topic,
-    /// The partition.
     pub partition: Partition,
 }
 
@@ -73,36 +71,29 @@ impl std::fmt::Display for TopicPartition {
 /// A record to append.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewRecord {
-    /// Where to.
     pub to: TopicPartition,
-    /// Key: what compaction keeps the last of.
+    /// Compaction keeps the last record of each key.
     pub key: Vec<u8>,
-    /// Value; none is a tombstone, for compacted topics.
+    /// None is a tombstone, for compacted topics.
     pub value: Option<Vec<u8>>,
-    /// Headers.
     pub headers: Headers,
 }
 
 /// A record as read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Where it is.
     pub from: TopicPartition,
-    /// Its place there.
     pub offset: Offset,
-    /// When the log took it: the same for everyone who reads it, whenever. Does not decrease within a
-    /// partition while the clocks of Kafka's brokers do not step back.
+    /// Set by the log, so the same for every reader. Does not decrease within a partition while the
+    /// clocks of Kafka's brokers do not step back.
     pub appended_at: UnixMicros,
-    /// Key.
     pub key: Vec<u8>,
-    /// Value; none is a tombstone.
+    /// None is a tombstone.
     pub value: Option<Vec<u8>>,
-    /// Headers.
     pub headers: Headers,
 }
 
 impl Record {
-    /// The value of a header, if it is there.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&[u8]> {
         self.headers.get(name)
@@ -114,39 +105,38 @@ impl Record {
 pub struct Committed {
     /// The next record to read.
     pub offset: Offset,
-    /// A short text (at most 4,000 bytes) that the group keeps with it.
+    /// At most 4,000 bytes that the group keeps with the offset.
     pub metadata: String,
 }
 
 /// A partition that a worker now owns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assigned {
-    /// The partition.
     pub partition: TopicPartition,
-    /// Where the group was; none if it never committed here, and then reading starts at the beginning.
+    /// None if the group never committed here, and then reading starts at the beginning.
     pub committed: Option<Committed>,
 }
 
-/// What a poll brought.
+/// What a poll returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The worker owns more partitions. Predecessors are fenced and their steps are final: state can be
     /// restored now.
     Assigned(Vec<Assigned>),
-    /// The worker lost partitions: their state is to be dropped. Nothing for them can be committed.
+    /// The worker lost partitions: their state is to be dropped, nothing can be committed for them.
     Revoked(Vec<TopicPartition>),
     /// Records, in order within each partition.
     Records(Vec<Arc<Record>>),
-    /// Nothing within the time given.
+    /// Nothing until the time-out.
     Idle,
 }
 
-/// One atomic step: all of it becomes visible and durable, or none.
+/// One atomic step: all of it becomes visible and durable, or none of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
     /// Outputs and changelog.
     pub records: Vec<NewRecord>,
-    /// For each input partition, where the group goes on.
+    /// For each input partition, where the group continues.
     pub offsets: Vec<(TopicPartition, Committed)>,
 }
 
@@ -167,7 +157,7 @@ impl Step {
         Err(StepError::Fatal(text.into()))
     }
 
-    /// Makes an input part of the step: once it is committed, the group continues after it.
+    /// Adds an input to the step: once it is committed, the group continues after it.
     pub fn take(&mut self, input: &Record) {
         let next = Committed { offset: input.offset.next(), metadata: String::new() };
         match self.offsets.iter_mut().rev().find(|(of, _)| *of == input.from) {
@@ -177,20 +167,18 @@ impl Step {
     }
 }
 
-/// Who a worker is.
+/// The identity of a worker.
 #[derive(Debug, Clone)]
 pub struct WorkerSpec {
-    /// Consumer group: its members share the partitions.
     pub group: &'static str,
-    /// Name of this member, stable over restarts; also names its transactions.
+    /// Stable over restarts; also names its transactions.
     pub member: String,
-    /// Input topics. Partition i of all of them goes to the same member.
+    /// Partition i of all of them is assigned to the same member.
     pub topics: Vec<Topic>,
-    /// How many records one poll brings at most.
+    /// How many records one poll returns at most.
     pub batch_max: usize,
 }
 
-/// First and next offset of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// The oldest record kept.
@@ -199,10 +187,8 @@ pub struct Bounds {
     pub end: Offset,
 }
 
-/// A log.
 #[async_trait]
 pub trait Log: Send + Sync + 'static {
-    /// How many partitions its topics have.
     fn layout(&self) -> Layout;
 
     /// Appends records and returns when they are durable. Records of one call keep their order within a
@@ -212,93 +198,63 @@ pub trait Log: Send + Sync + 'static {
     /// [`Error::Transient`]: some may have been written.
     async fn produce(&self, records: Vec<NewRecord>) -> Result<(), Error>;
 
-    /// A writer of atomic steps without input. It fences an earlier writer of the same name.
-    ///
-    /// # Errors
-    /// [`Error`] if the log cannot be reached.
+    /// Opens a writer of atomic steps without input. It fences an earlier writer of the same name.
     fn writer(&self, name: &str) -> Result<Box<dyn Writer>, Error>;
 
     /// Joins a group.
-    ///
-    /// # Errors
-    /// [`Error`] if the log cannot be reached.
     fn worker(&self, spec: WorkerSpec) -> Result<Box<dyn Worker>, Error>;
 
     /// Reads all partitions of some topics from their present end, without a group.
-    ///
-    /// # Errors
-    /// [`Error`] if the log cannot be reached.
     fn tail(&self, topics: &[Topic]) -> Result<Box<dyn Tail>, Error>;
 
-    /// Reads committed records from `from` on, at most `max` of them. Compacted or expired places are
-    /// skipped; an empty answer means the end. Blocks.
-    ///
-    /// # Errors
-    /// [`Error`] if the log cannot be reached.
+    /// Reads committed records from `from` on, at most `max` of them. Compacted or expired records are
+    /// skipped; an empty page means the end. Blocks.
     fn read(&self, of: TopicPartition, from: Offset, max: usize)
     -> Result<Vec<Arc<Record>>, Error>;
 
-    /// First and next offset. Blocks.
-    ///
-    /// # Errors
-    /// [`Error`] if the log cannot be reached.
+    /// Blocks.
     fn bounds(&self, of: TopicPartition) -> Result<Bounds, Error>;
 }
 
 /// Writes atomic steps. Blocks; belongs on a thread of its own or in `spawn_blocking`.
 pub trait Writer: Send {
-    /// Appends all records at once and returns when they are durable.
-    ///
-    /// # Errors
-    /// [`StepError`]; after `Fenced` this writer is of no more use.
+    /// Appends all records as one step and returns when they are durable. After [`StepError::Fenced`] this
+    /// writer is unusable.
     fn commit(&mut self, records: Vec<NewRecord>) -> Result<(), StepError>;
 }
 
 /// One member of a group: reads, and commits atomic steps. Blocks; belongs on a thread of its own.
 /// Dropping it leaves the group.
 pub trait Worker: Send {
-    /// Waits at most `timeout` for something to happen. Must be called often (within ten seconds) for
-    /// the worker to keep its partitions.
-    ///
-    /// # Errors
-    /// [`Error::Transient`]: call again later. Others: stop.
+    /// Waits at most `timeout` for an event. The worker loses its partitions unless it polls within the
+    /// session time-out. After [`Error::Transient`] poll again later, after others stop.
     fn poll(&mut self, timeout: Duration) -> Result<Event, Error>;
 
     /// Offers records of the next step, so that the log can write them while the caller decides the rest
-    /// of it. What the log takes is gone from `records`: it comes before all else of the step that
-    /// [`Worker::commit`] makes next, and happens with it or not at all. What is left is still the
-    /// caller's. If the worker polls, restores or goes away before that, what was taken never happens.
+    /// of it. What the log takes is removed from `records`: it precedes all else of the step that
+    /// [`Worker::commit`] makes next, and is committed with it or not at all. It is aborted if the worker
+    /// polls, restores or is dropped before. What is left is still the caller's.
     fn write_ahead(&mut self, records: &mut Vec<NewRecord>);
 
-    /// Commits a step.
-    ///
-    /// # Errors
-    /// [`StepError`] says what to do with the state in memory.
+    /// Commits a step. [`StepError`] says what to do with the state in memory.
     fn commit(&mut self, step: Step) -> Result<(), StepError>;
 
     /// Reads a partition of a changelog from its beginning to its present end, which includes every step
     /// of earlier owners.
-    ///
-    /// # Errors
-    /// [`Error`] if the log cannot be reached.
     fn restore(
         &mut self,
         changelog: TopicPartition,
         apply: &mut dyn FnMut(Record),
     ) -> Result<(), Error>;
 
-    /// Stops bringing records of a partition until [`Worker::resume`].
+    /// Returns no records of a partition until [`Worker::resume`], which continues where this paused.
     fn pause(&mut self, partition: TopicPartition);
 
-    /// Brings records of a partition again, from where it was paused.
     fn resume(&mut self, partition: TopicPartition);
 }
 
 /// Follows topics from their end. Blocks; belongs on a thread of its own.
 pub trait Tail: Send {
     /// Waits at most `timeout` for records.
-    ///
-    /// # Errors
-    /// [`Error`] if the log cannot be reached.
     fn poll(&mut self, timeout: Duration) -> Result<Vec<Arc<Record>>, Error>;
 }

@@ -13,19 +13,19 @@ use crate::{
 };
 
 /// A worker without partitions for this long is a standby: the others have all of them. Longer than the
-/// partitions of a member that is gone are kept for it.
+/// group keeps the partitions of a member that is gone.
 const STANDBY_AFTER: Duration = Duration::from_secs(20);
-/// Without records only time shows that trouble is over: a log that is away says so now and then, and in
-/// between it just brings nothing. Longer than from one of its attempts to connect to the next.
-const QUIET_AFTER: Duration = Duration::from_secs(10);
+/// Without records only time shows that the log is available again: while it is not, it reports an error
+/// now and then, and nothing in between. Longer than the time between two attempts to connect.
+const RECOVERED_AFTER: Duration = Duration::from_secs(10);
 
-/// When a worker or a tail last had trouble.
+/// When a worker or a tail last failed.
 #[derive(Debug, Default)]
-struct Trouble(Option<Instant>);
+struct Failure(Option<Instant>);
 
-impl Trouble {
-    /// Tells why a part waits. The log hears the first reason: a log that is away gives several in turn.
-    fn came(&mut self, part: &Part, error: &Error) {
+impl Failure {
+    /// Sets the reason of a part. Only the first is logged: an unavailable log gives several in turn.
+    fn note(&mut self, part: &Part, error: &Error) {
         if self.0.replace(Instant::now()).is_none() {
             part.waiting(error.to_string());
         } else {
@@ -33,30 +33,29 @@ impl Trouble {
         }
     }
 
-    /// Something was read, or is read no worse than before: whether all is well.
-    fn is_over(&mut self, has_brought: bool) -> bool {
-        self.0.take_if(|last| has_brought || last.elapsed() > QUIET_AFTER);
+    /// Whether the log can be read, after a poll that returned records or did not.
+    fn is_over(&mut self, has_records: bool) -> bool {
+        self.0.take_if(|last| has_records || last.elapsed() > RECOVERED_AFTER);
         self.0.is_none()
     }
 }
 
-/// A log whose workers and tails are parts of a process's readiness: a worker is ready once it has
-/// joined its group and restored what it was given, and while the log can be read.
+/// A worker is ready once it has joined its group and restored what it was assigned, and while the log
+/// can be read.
 pub struct WatchedLog {
     readiness: Readiness,
-    /// Until the first worker or tail is there: a process whose threads have not come so far is not ready.
+    /// Until the first worker or tail is opened: before that the process is not ready.
     starting: Mutex<Option<Part>>,
 }
 
 impl WatchedLog {
-    /// Watches `log` for `reader`, which will open a worker or a tail and is waited for until then.
+    /// The process is not ready before `reader` has opened a worker or a tail.
     #[must_use]
     pub fn over(log: Arc<dyn Log>, readiness: Readiness, reader: &str) -> LayeredLog<Self> {
         let starting = Mutex::new(Some(readiness.part(reader, "starting")));
         LayeredLog::new(log, Self { readiness, starting })
     }
 
-    /// The part of a new worker or tail.
     fn part(&self, name: String, waits_for: &str) -> Part {
         let part = self.readiness.part(name, waits_for);
         self.starting.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -72,7 +71,7 @@ impl LogLayer for WatchedLog {
         let watched = WatchedWorker {
             part,
             joining_since: Some(Instant::now()),
-            trouble: Trouble::default(),
+            failure: Failure::default(),
             to: 0,
             at: 0,
         };
@@ -83,16 +82,16 @@ impl LogLayer for WatchedLog {
         let tail = log.tail(topics)?;
         let names: Vec<_> = topics.iter().map(|topic| topic.name()).collect();
         let part = self.part(format!("tail of {}", names.join(", ")), "opening it");
-        Ok(Box::new(WatchedTail { tail, part, trouble: Trouble::default() }))
+        Ok(Box::new(WatchedTail { tail, part, failure: Failure::default() }))
     }
 }
 
 struct WatchedWorker {
     part: Part,
-    /// None once it was given partitions, or was told to be a standby.
+    /// None once it was assigned partitions, or is a standby.
     joining_since: Option<Instant>,
-    trouble: Trouble,
-    /// How many partitions came last, and how many of them are restored.
+    failure: Failure,
+    /// How many partitions were assigned last, and how many of them are restored.
     to: usize,
     at: usize,
 }
@@ -106,18 +105,18 @@ impl WorkerLayer for WatchedWorker {
                     assigned.iter().map(|one| one.partition.partition).collect();
                 partitions.sort_unstable();
                 partitions.dedup();
-                // Ready is said by the next poll: until then what was assigned may be restored.
-                self.trouble = Trouble::default();
+                // The next poll sets it ready: until then what was assigned may be restored.
+                self.failure = Failure::default();
                 (self.joining_since, self.to, self.at) = (None, partitions.len(), 0);
             }
             Ok(event) => {
-                let is_well = self.trouble.is_over(matches!(event, Event::Records(_)));
+                let is_well = self.failure.is_over(matches!(event, Event::Records(_)));
                 self.joining_since.take_if(|since| since.elapsed() > STANDBY_AFTER);
                 if is_well && self.joining_since.is_none() {
                     self.part.ready();
                 }
             }
-            Err(error) => self.trouble.came(&self.part, error),
+            Err(error) => self.failure.note(&self.part, error),
         }
         polled
     }
@@ -142,7 +141,7 @@ impl WorkerLayer for WatchedWorker {
 struct WatchedTail {
     tail: Box<dyn Tail>,
     part: Part,
-    trouble: Trouble,
+    failure: Failure,
 }
 
 impl Tail for WatchedTail {
@@ -150,11 +149,11 @@ impl Tail for WatchedTail {
         let polled = self.tail.poll(timeout);
         match &polled {
             Ok(records) => {
-                if self.trouble.is_over(!records.is_empty()) {
+                if self.failure.is_over(!records.is_empty()) {
                     self.part.ready();
                 }
             }
-            Err(error) => self.trouble.came(&self.part, error),
+            Err(error) => self.failure.note(&self.part, error),
         }
         polled
     }
@@ -208,24 +207,24 @@ mod tests {
     }
 
     #[test]
-    fn trouble_is_over_when_something_comes_or_after_a_while() {
+    fn a_failure_is_over_with_the_next_records_or_after_a_while() {
         let readiness = Readiness::default();
         let part = readiness.part("g a.0", "joining its group");
-        let mut trouble = Trouble::default();
-        assert!(trouble.is_over(false));
+        let mut failure = Failure::default();
+        assert!(failure.is_over(false));
         for cause in ["refused", "down"] {
-            trouble.came(&part, &Error::Transient(cause.into()));
+            failure.note(&part, &Error::Transient(cause.into()));
             let line = format!("g a.0: the log is not available: {cause}");
             assert_eq!(readiness.waiting_for(), [line]);
         }
-        assert!(!trouble.is_over(false), "an empty look shows nothing");
-        assert!(trouble.is_over(true));
-        trouble.0 = Instant::now().checked_sub(QUIET_AFTER + SOON);
-        assert!(trouble.is_over(false));
+        assert!(!failure.is_over(false), "an empty poll shows nothing");
+        assert!(failure.is_over(true));
+        failure.0 = Instant::now().checked_sub(RECOVERED_AFTER + SOON);
+        assert!(failure.is_over(false));
     }
 
     #[test]
-    fn who_cannot_read_is_not_ready() {
+    fn a_reader_that_fails_is_not_ready() {
         let readiness = Readiness::default();
         let (log, _dir) = watched(&readiness);
         let mut tail = log.tail(&[Topic::Orders]).unwrap();

@@ -1,4 +1,4 @@
-//! The one thread that writes: takes all waiting requests, writes them in one transaction, shows the
+//! The only thread that writes: takes all waiting requests, writes them in one transaction, publishes the
 //! result to the readers, then answers.
 
 use std::collections::{HashMap, HashSet};
@@ -11,23 +11,22 @@ use schemas::UnixMicros;
 
 use super::queue::{Author, Queue, Request, Work};
 use super::storage::{self, StorageError};
-use super::view::{Changes, Standing, View};
+use super::view::{Changes, Extent, View};
 use crate::metrics as names;
 use crate::{NewRecord, Offset, Record, StepError, TopicPartition};
 use runtime::Clock;
 
-/// About how many rows one transaction writes; a larger request has one for itself.
+/// About how many rows one transaction writes; a larger request gets one for itself.
 const BATCH_ROWS_MAX: usize = 10_000;
-/// A larger record is a defect of whoever made it.
+/// A larger record is a defect of its producer.
 const RECORD_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// The committer.
 pub(super) struct Committer {
     pub(super) connection: Connection,
     pub(super) queue: Arc<Queue>,
     pub(super) view: Arc<View>,
     pub(super) clock: Arc<dyn Clock>,
-    /// The next transaction is rolled back instead of committed. For tests.
+    /// For tests: the next transaction is rolled back.
     pub(super) fail_next: Arc<AtomicBool>,
     /// The newest epoch of each writer's name.
     pub(super) epochs: HashMap<String, u64>,
@@ -36,12 +35,12 @@ pub(super) struct Committer {
 /// What a transaction is going to change.
 #[derive(Default)]
 struct Plan {
-    /// Where the partitions in question will stand.
-    standings: HashMap<TopicPartition, Standing>,
+    /// Of the partitions in question, afterwards.
+    extents: HashMap<TopicPartition, Extent>,
     changes: Changes,
 }
 
-/// Refuses everything once the committer is gone, however that came.
+/// Refuses everything once the committer has ended or panicked.
 struct Abandon(Arc<Queue>);
 
 impl Drop for Abandon {
@@ -63,7 +62,6 @@ impl Committer {
         }
     }
 
-    /// Commits requests together and answers them.
     pub(super) fn commit(&mut self, batch: Vec<Request>) {
         let now = self.clock.now();
         let mut plan = Plan::default();
@@ -80,8 +78,8 @@ impl Committer {
             Err(failure) => tracing::error!(%failure, "the log could not write; nothing is lost"),
         }
         for request in accepted {
-            // A fence holds whatever became of the rest. It is answered here because a new writer must
-            // not go on before the steps of its predecessor are settled.
+            // A fence holds also if the transaction failed. It is answered here because a new writer must
+            // not continue before the steps of its predecessor have ended.
             let fence = matches!(request.work, Work::Fence { .. });
             request.answer(if fence { Ok(()) } else { outcome.clone() });
         }
@@ -102,22 +100,22 @@ impl Committer {
             Work::Append { records, offsets, author } => {
                 self.check(records, author)?;
                 for of in records.iter().map(|r| r.to).chain(offsets.iter().map(|(of, _)| *of)) {
-                    plan.meet(of, &self.view, records.len())?;
+                    plan.add(of, &self.view, records.len())?;
                 }
                 for record in std::mem::take(records) {
                     plan.append(record, now);
                 }
                 if let Author::Group(group) = author {
                     let offsets = std::mem::take(offsets).into_iter();
-                    plan.changes.offsets.extend(offsets.map(|(of, place)| (*group, of, place)));
+                    plan.changes.offsets.extend(offsets.map(|(of, at)| (*group, of, at)));
                 }
             }
             Work::Trim { of, below } => {
-                plan.meet(*of, &self.view, 0)?;
+                plan.add(*of, &self.view, 0)?;
                 plan.changes.trimmed.push((*of, *below));
             }
             Work::Remove { of, offsets } => {
-                plan.meet(*of, &self.view, 0)?;
+                plan.add(*of, &self.view, 0)?;
                 plan.changes.removed.push((*of, std::mem::take(offsets)));
             }
         }
@@ -166,28 +164,28 @@ impl Committer {
 }
 
 impl Plan {
-    /// Gets to know a partition, which must be able to take `more` records.
-    fn meet(&mut self, of: TopicPartition, view: &View, more: usize) -> Result<(), StepError> {
-        let known = self.standings.get(&of).copied();
-        let standing = known
-            .or_else(|| view.standing(of))
+    /// Adds a partition to the plan, if it has room for `more` records.
+    fn add(&mut self, of: TopicPartition, view: &View, more: usize) -> Result<(), StepError> {
+        let known = self.extents.get(&of).copied();
+        let extent = known
+            .or_else(|| view.extent(of))
             .ok_or_else(|| StepError::Fatal(format!("there is no partition {of}").into()))?;
         let more = i64::try_from(more).unwrap_or(i64::MAX);
-        if !storage::fits(Offset(standing.bounds.end.0.saturating_add(more))) {
+        if !storage::fits(Offset(extent.bounds.end.0.saturating_add(more))) {
             return Err(StepError::Fatal(format!("partition {of} is full").into()));
         }
-        self.standings.insert(of, standing);
+        self.extents.insert(of, extent);
         Ok(())
     }
 
-    /// Gives a record its place. The clock may go back; the append times of a partition may not.
+    /// Gives a record its offset. The clock may go back; the append times of a partition may not.
     fn append(&mut self, record: NewRecord, now: UnixMicros) {
-        let Some(standing) = self.standings.get_mut(&record.to) else { return };
-        let offset = standing.bounds.end;
-        standing.bounds.end = offset.next();
-        standing.appended_at = standing.appended_at.max(now);
+        let Some(extent) = self.extents.get_mut(&record.to) else { return };
+        let offset = extent.bounds.end;
+        extent.bounds.end = offset.next();
+        extent.appended_at = extent.appended_at.max(now);
         let NewRecord { to, key, value, headers } = record;
-        let appended_at = standing.appended_at;
+        let appended_at = extent.appended_at;
         let record = Record { from: to, offset, appended_at, key, value, headers };
         self.changes.records.push(Arc::new(record));
     }
@@ -198,7 +196,7 @@ impl Plan {
     }
 
     fn write(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
-        let slot = |of| self.standings.get(of).map(|standing| standing.slot);
+        let slot = |of| self.extents.get(of).map(|extent| extent.slot);
         let mut grown = HashSet::new();
         for record in &self.changes.records {
             if let Some(slot) = slot(&record.from) {
@@ -206,16 +204,16 @@ impl Plan {
                 grown.insert(record.from);
             }
         }
-        for standing in grown.iter().filter_map(|of| self.standings.get(of)) {
-            let end = standing.bounds.end;
-            storage::save_end(transaction, standing.slot, end, standing.appended_at)?;
+        for extent in grown.iter().filter_map(|of| self.extents.get(of)) {
+            let end = extent.bounds.end;
+            storage::save_end(transaction, extent.slot, end, extent.appended_at)?;
         }
         for (group, of, committed) in &self.changes.offsets {
             storage::save_committed(transaction, group, *of, committed)?;
         }
         for (of, below) in &self.changes.trimmed {
-            if let Some(standing) = self.standings.get(of) {
-                storage::trim(transaction, standing.slot, standing.bounds.start, *below)?;
+            if let Some(extent) = self.extents.get(of) {
+                storage::trim(transaction, extent.slot, extent.bounds.start, *below)?;
             }
         }
         for (of, offsets) in &self.changes.removed {

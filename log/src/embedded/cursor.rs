@@ -1,4 +1,4 @@
-//! Where a reader stands in its partitions, and its next records: from memory, else from the file.
+//! The positions of a reader, and its next records: from memory, else from the file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,11 +7,10 @@ use super::view::{Found, PAGE_BYTES_MAX, Page, size};
 use super::{Shared, storage};
 use crate::{Error, Offset, Record, TopicPartition};
 
-/// The places of one reader.
 #[derive(Debug, Default)]
 pub(super) struct Cursors {
-    places: BTreeMap<TopicPartition, Cursor>,
-    /// The partition served last: the next turn starts after it.
+    all: BTreeMap<TopicPartition, Cursor>,
+    /// The partition that was served last: the next turn starts after it.
     served: Option<TopicPartition>,
 }
 
@@ -22,44 +21,40 @@ struct Cursor {
 }
 
 impl Cursors {
-    /// Starts reading a partition.
     pub(super) fn add(&mut self, of: TopicPartition, next: Offset) {
-        self.places.insert(of, Cursor { next, paused: false });
+        self.all.insert(of, Cursor { next, paused: false });
     }
 
-    /// Stops reading a partition.
     pub(super) fn remove(&mut self, of: TopicPartition) {
-        self.places.remove(&of);
+        self.all.remove(&of);
     }
 
-    /// Stops reading all partitions, and tells which they were.
+    /// Returns the partitions that there were.
     pub(super) fn clear(&mut self) -> Vec<TopicPartition> {
-        std::mem::take(&mut self.places).into_keys().collect()
+        std::mem::take(&mut self.all).into_keys().collect()
     }
 
-    /// Leaves a partition out, or no longer.
     pub(super) fn set_paused(&mut self, of: TopicPartition, paused: bool) {
-        if let Some(cursor) = self.places.get_mut(&of) {
+        if let Some(cursor) = self.all.get_mut(&of) {
             cursor.paused = paused;
         }
     }
 
-    /// Moves every partition to where `to` says.
     pub(super) fn seek(&mut self, to: impl Fn(TopicPartition) -> Offset) {
-        for (of, cursor) in &mut self.places {
+        for (of, cursor) in &mut self.all {
             cursor.next = to(*of);
         }
     }
 
-    /// The next records, at most `max`. All partitions that have some get an equal share; when there are
-    /// more of them than `max`, each gets its turn. On an error nothing has moved.
+    /// The next records, at most `max`. All partitions that have some get an equal share; if there are more
+    /// of them than `max`, each gets its turn. After an error no position has changed.
     pub(super) fn gather(
         &mut self,
         shared: &Shared,
         max: usize,
     ) -> Result<Vec<Arc<Record>>, Error> {
         let max = max.max(1);
-        let active = self.places.iter().filter(|(_, cursor)| !cursor.paused);
+        let active = self.all.iter().filter(|(_, cursor)| !cursor.paused);
         let mut ready = shared.view.ready(active.map(|(of, cursor)| (*of, cursor.next)));
         if ready.is_empty() {
             return Ok(Vec::new());
@@ -83,7 +78,7 @@ impl Cursors {
         }
         for (of, next) in moved {
             self.served = Some(of);
-            if let Some(cursor) = self.places.get_mut(&of) {
+            if let Some(cursor) = self.all.get_mut(&of) {
                 cursor.next = next;
             }
         }
@@ -91,7 +86,6 @@ impl Cursors {
     }
 }
 
-/// Reads some records of one partition.
 pub(super) fn page(
     shared: &Shared,
     of: TopicPartition,

@@ -1,8 +1,8 @@
 //! Consumer groups of this process: who is a member, who owns which partition, who may commit.
 //!
 //! Pure: time is an argument. **Invariants:** a partition has one owner at most; it gets a new one only
-//! after the old one was told ([`Change::Revoked`]), left, or was put out, and never while the old one
-//! is inside a commit ([`Groups::hold`]).
+//! after it was revoked from the old one ([`Change::Revoked`]), or that one left or was evicted, and never
+//! while that one is inside a commit ([`Groups::hold`]).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -12,31 +12,31 @@ use schemas::{Layout, Topic};
 use super::assignment;
 use crate::TopicPartition;
 
-/// One membership. A member that joins again gets another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct MemberId(u64);
+/// One membership. A member that joins again gets another number.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct MemberId {
+    group: &'static str,
+    name: String,
+    number: u64,
+}
 
-/// What a member learns when it polls.
+/// What changed for a member since its last poll.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// It owns what it owned.
     None,
-    /// It owns these too.
     Assigned(Vec<TopicPartition>),
-    /// It does not own these any more.
     Revoked(Vec<TopicPartition>),
 }
 
-/// Why a member is none.
+/// Why a member is not one any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lost {
-    /// It was silent for too long, or does not own what it says it does. It may join again.
+    /// It did not poll in time, or does not own what it commits for. It may join again.
     Evicted,
-    /// Another one of the same name took its place, for good.
+    /// Another one of the same name replaced it, for good.
     Superseded,
 }
 
-/// All groups.
 #[derive(Debug)]
 pub(super) struct Groups {
     layout: Layout,
@@ -48,41 +48,39 @@ pub(super) struct Groups {
 #[derive(Debug, Default)]
 struct Group {
     members: BTreeMap<String, Member>,
-    /// Superseded while they were inside a commit: they own their partitions until it ends.
+    /// Superseded while inside a commit: they own their partitions until it ends.
     leaving: Vec<Member>,
-    /// The last membership under each name.
-    latest: HashMap<String, MemberId>,
-    /// How often the shares changed; tells log lines apart.
+    /// The number of the last member of each name.
+    latest: HashMap<String, u64>,
+    /// How often the shares changed.
     generation: u64,
 }
 
 #[derive(Debug)]
 struct Member {
-    id: MemberId,
+    number: u64,
     topics: Vec<Topic>,
     owned: BTreeSet<TopicPartition>,
+    /// What it is to own, once the owners before it have let go.
     share: BTreeSet<TopicPartition>,
-    seen_at: Instant,
-    busy: bool,
+    polled_at: Instant,
+    is_committing: bool,
 }
 
 impl Groups {
-    /// No groups yet.
     pub(super) fn new(layout: Layout, session_timeout: Duration) -> Self {
         Self { layout, session_timeout, members_ever: 0, groups: HashMap::new() }
     }
 
-    /// How long a member may be silent.
     pub(super) fn session_timeout(&self) -> Duration {
         self.session_timeout
     }
 
-    /// Changes how long a member may be silent.
     pub(super) fn set_session_timeout(&mut self, session_timeout: Duration) {
         self.session_timeout = session_timeout;
     }
 
-    /// Joins a group; whoever had the name before is superseded.
+    /// Joins a group; an earlier member of the name is superseded.
     pub(super) fn join(
         &mut self,
         group: &'static str,
@@ -91,127 +89,104 @@ impl Groups {
         now: Instant,
     ) -> MemberId {
         self.members_ever += 1;
-        let id = MemberId(self.members_ever);
+        let (number, name) = (self.members_ever, name.to_owned());
         let member = Member {
-            id,
+            number,
             topics: topics.to_vec(),
             owned: BTreeSet::new(),
             share: BTreeSet::new(),
-            seen_at: now,
-            busy: false,
+            polled_at: now,
+            is_committing: false,
         };
         let joined = self.groups.entry(group).or_default();
-        joined.latest.insert(name.to_owned(), id);
-        let superseded = joined.members.insert(name.to_owned(), member);
-        joined.leaving.extend(superseded.filter(|old| old.busy));
-        joined.share_out(group, &self.layout);
-        id
+        joined.latest.insert(name.clone(), number);
+        let superseded = joined.members.insert(name.clone(), member);
+        joined.leaving.extend(superseded.filter(|old| old.is_committing));
+        joined.rebalance(group, &self.layout);
+        MemberId { group, name, number }
     }
 
-    /// Leaves the group. Tells whether that changed anything.
-    pub(super) fn leave(&mut self, group: &'static str, name: &str, id: MemberId) -> bool {
-        let Some(left) = self.groups.get_mut(group) else { return false };
-        if left.members.get(name).is_none_or(|member| member.id != id) {
+    /// Leaves the group. Returns whether that changed anything.
+    pub(super) fn leave(&mut self, id: &MemberId) -> bool {
+        let Some(left) = self.groups.get_mut(id.group) else { return false };
+        if left.member(id).is_err() {
             return false;
         }
-        left.members.remove(name);
-        left.share_out(group, &self.layout);
+        left.members.remove(&id.name);
+        left.rebalance(id.group, &self.layout);
         true
     }
 
-    /// What changed for a member. The flag tells whether something changed for others too.
-    ///
-    /// # Errors
-    /// [`Lost`] if it is no member any more.
-    pub(super) fn poll(
-        &mut self,
-        group: &'static str,
-        name: &str,
-        id: MemberId,
-        now: Instant,
-    ) -> Result<(Change, bool), Lost> {
-        let polled = self.groups.get_mut(group).ok_or(Lost::Evicted)?;
-        polled.member(name, id)?.seen_at = now;
+    /// What changed for a member, and whether something changed for others too.
+    pub(super) fn poll(&mut self, id: &MemberId, now: Instant) -> Result<(Change, bool), Lost> {
+        let polled = self.groups.get_mut(id.group).ok_or(Lost::Evicted)?;
+        polled.member(id)?.polled_at = now;
         let evicted = polled.evict_silent(now, self.session_timeout);
         if evicted {
-            polled.share_out(group, &self.layout);
+            polled.rebalance(id.group, &self.layout);
         }
-        let member = polled.member(name, id)?;
+        let member = polled.member(id)?;
         let lost: Vec<_> = member.owned.difference(&member.share).copied().collect();
         if !lost.is_empty() {
             member.owned.retain(|partition| member.share.contains(partition));
             return Ok((Change::Revoked(lost), true));
         }
         let mut gained: BTreeSet<_> = member.share.difference(&member.owned).copied().collect();
-        if gained.is_empty() {
-            return Ok((Change::None, evicted));
-        }
-        for other in polled.members.values().chain(&polled.leaving).filter(|m| m.id != id) {
+        for other in polled.members.values().chain(&polled.leaving) {
             gained.retain(|partition| !other.owned.contains(partition));
         }
         if gained.is_empty() {
             return Ok((Change::None, evicted));
         }
-        polled.member(name, id)?.owned.extend(&gained);
+        polled.member(id)?.owned.extend(&gained);
         Ok((Change::Assigned(gained.into_iter().collect()), evicted))
     }
 
-    /// Keeps a member in the group, and its partitions its own, until [`Groups::release`].
-    ///
-    /// # Errors
-    /// [`Lost`] if it is no member any more, or does not own all of `needed`.
+    /// Keeps a member, which owns all of `needed`, and its partitions in the group until
+    /// [`Groups::release`].
     pub(super) fn hold(
         &mut self,
-        group: &'static str,
-        name: &str,
-        id: MemberId,
+        id: &MemberId,
         needed: impl IntoIterator<Item = TopicPartition>,
     ) -> Result<(), Lost> {
-        let held = self.groups.get_mut(group).ok_or(Lost::Evicted)?;
-        let member = held.member(name, id)?;
+        let member = self.groups.get_mut(id.group).ok_or(Lost::Evicted)?.member(id)?;
         if needed.into_iter().any(|partition| !member.owned.contains(&partition)) {
             return Err(Lost::Evicted);
         }
-        member.busy = true;
+        member.is_committing = true;
         Ok(())
     }
 
-    /// Ends a hold. Its time does not count as silence. Tells whether that set partitions free.
-    pub(super) fn release(
-        &mut self,
-        group: &'static str,
-        name: &str,
-        id: MemberId,
-        now: Instant,
-    ) -> bool {
-        let Some(released) = self.groups.get_mut(group) else { return false };
-        if let Ok(member) = released.member(name, id) {
-            member.busy = false;
-            member.seen_at = now;
+    /// Ends a hold, whose time does not count as silence. Returns whether that freed partitions.
+    pub(super) fn release(&mut self, id: &MemberId, now: Instant) -> bool {
+        let Some(released) = self.groups.get_mut(id.group) else { return false };
+        if let Ok(member) = released.member(id) {
+            member.is_committing = false;
+            member.polled_at = now;
         }
         let leaving = released.leaving.len();
-        released.leaving.retain(|member| member.id != id);
+        released.leaving.retain(|member| member.number != id.number);
         released.leaving.len() < leaving
     }
 }
 
 impl Group {
-    fn member(&mut self, name: &str, id: MemberId) -> Result<&mut Member, Lost> {
-        let latest = self.latest.get(name).is_some_and(|latest| *latest == id);
-        let lost = if latest { Lost::Evicted } else { Lost::Superseded };
-        self.members.get_mut(name).filter(|member| member.id == id).ok_or(lost)
+    fn member(&mut self, MemberId { name, number, .. }: &MemberId) -> Result<&mut Member, Lost> {
+        let is_latest = self.latest.get(name) == Some(number);
+        let lost = if is_latest { Lost::Evicted } else { Lost::Superseded };
+        self.members.get_mut(name).filter(|member| member.number == *number).ok_or(lost)
     }
 
     fn evict_silent(&mut self, now: Instant, session_timeout: Duration) -> bool {
         let before = self.members.len();
         self.members.retain(|name, member| {
-            let silent = now.saturating_duration_since(member.seen_at);
-            let keep = member.busy || silent <= session_timeout;
+            let silent = now.saturating_duration_since(member.polled_at);
+            let keep = member.is_committing || silent <= session_timeout;
             if !keep {
                 tracing::warn!(
                     kafka.member = name.as_str(),
                     duration_ms = silent.as_millis(),
-                    "a member of a consumer group was silent for too long and lost its partitions"
+                    "a member of a consumer group did not poll in time and lost its partitions"
                 );
             }
             keep
@@ -219,7 +194,7 @@ impl Group {
         self.members.len() < before
     }
 
-    fn share_out(&mut self, group: &'static str, layout: &Layout) {
+    fn rebalance(&mut self, group: &'static str, layout: &Layout) {
         let topics = self.members.iter().map(|(n, m)| (n.clone(), m.topics.clone())).collect();
         let mut shares = assignment::range(&topics, layout);
         for (name, member) in &mut self.members {
@@ -230,7 +205,7 @@ impl Group {
             kafka.group = group,
             kafka.generation = self.generation,
             members = self.members.len(),
-            "partitions of a consumer group are shared anew"
+            "a consumer group was rebalanced"
         );
     }
 }
@@ -272,53 +247,53 @@ mod tests {
             self.groups.join(GROUP, name, &TOPICS, self.now)
         }
 
-        fn poll(&mut self, name: &str, id: MemberId) -> Result<Change, Lost> {
-            self.groups.poll(GROUP, name, id, self.now).map(|(change, _)| change)
+        fn poll(&mut self, id: &MemberId) -> Result<Change, Lost> {
+            self.groups.poll(id, self.now).map(|(change, _)| change)
         }
     }
 
     #[test]
-    fn a_new_member_waits_until_the_old_one_was_told() {
+    fn a_new_member_waits_until_its_share_was_revoked() {
         let mut bench = Bench::new();
         let a = bench.join("a");
-        assert_eq!(bench.poll("a", a), Ok(Change::Assigned(of(0..4))));
+        assert_eq!(bench.poll(&a), Ok(Change::Assigned(of(0..4))));
         let b = bench.join("b");
-        assert_eq!(bench.poll("b", b), Ok(Change::None));
-        assert_eq!(bench.poll("a", a), Ok(Change::Revoked(of(2..4))));
-        assert_eq!(bench.poll("a", a), Ok(Change::None));
-        assert_eq!(bench.poll("b", b), Ok(Change::Assigned(of(2..4))));
-        assert!(bench.groups.leave(GROUP, "b", b));
-        assert_eq!(bench.poll("a", a), Ok(Change::Assigned(of(2..4))));
+        assert_eq!(bench.poll(&b), Ok(Change::None));
+        assert_eq!(bench.poll(&a), Ok(Change::Revoked(of(2..4))));
+        assert_eq!(bench.poll(&a), Ok(Change::None));
+        assert_eq!(bench.poll(&b), Ok(Change::Assigned(of(2..4))));
+        assert!(bench.groups.leave(&b));
+        assert_eq!(bench.poll(&a), Ok(Change::Assigned(of(2..4))));
     }
 
     #[test]
-    fn a_silent_member_is_put_out_and_cannot_commit() {
+    fn a_silent_member_is_evicted_and_cannot_commit() {
         let mut bench = Bench::new();
         let a = bench.join("a");
-        bench.poll("a", a).unwrap();
+        bench.poll(&a).unwrap();
         let b = bench.join("b");
         bench.now += SESSION + Duration::from_millis(1);
-        assert_eq!(bench.poll("b", b), Ok(Change::Assigned(of(0..4))));
-        assert_eq!(bench.groups.hold(GROUP, "a", a, of(0..1)), Err(Lost::Evicted));
-        assert_eq!(bench.poll("a", a), Err(Lost::Evicted));
+        assert_eq!(bench.poll(&b), Ok(Change::Assigned(of(0..4))));
+        assert_eq!(bench.groups.hold(&a, of(0..1)), Err(Lost::Evicted));
+        assert_eq!(bench.poll(&a), Err(Lost::Evicted));
     }
 
     #[test]
     fn a_member_inside_a_commit_keeps_its_partitions() {
         let mut bench = Bench::new();
         let a = bench.join("a");
-        bench.poll("a", a).unwrap();
-        bench.groups.hold(GROUP, "a", a, of(0..4)).unwrap();
+        bench.poll(&a).unwrap();
+        bench.groups.hold(&a, of(0..4)).unwrap();
         let b = bench.join("b");
         bench.now += SESSION * 2;
-        assert_eq!(bench.poll("b", b), Ok(Change::None));
+        assert_eq!(bench.poll(&b), Ok(Change::None));
         let second = bench.join("a");
-        assert_eq!(bench.poll("a", second), Ok(Change::None));
-        assert_eq!(bench.poll("b", b), Ok(Change::None));
-        bench.groups.release(GROUP, "a", a, bench.now);
-        assert_eq!(bench.poll("a", second), Ok(Change::Assigned(of(0..2))));
-        assert_eq!(bench.poll("b", b), Ok(Change::Assigned(of(2..4))));
-        assert_eq!(bench.poll("a", a), Err(Lost::Superseded));
+        assert_eq!(bench.poll(&second), Ok(Change::None));
+        assert_eq!(bench.poll(&b), Ok(Change::None));
+        bench.groups.release(&a, bench.now);
+        assert_eq!(bench.poll(&second), Ok(Change::Assigned(of(0..2))));
+        assert_eq!(bench.poll(&b), Ok(Change::Assigned(of(2..4))));
+        assert_eq!(bench.poll(&a), Err(Lost::Superseded));
     }
 
     #[test]
@@ -326,20 +301,20 @@ mod tests {
         let mut bench = Bench::new();
         let a = bench.join("a");
         let b = bench.join("b");
-        bench.groups.hold(GROUP, "a", a, []).unwrap();
+        bench.groups.hold(&a, []).unwrap();
         bench.now += SESSION * 2;
-        bench.groups.release(GROUP, "a", a, bench.now);
-        bench.poll("b", b).unwrap();
-        assert_eq!(bench.poll("a", a), Ok(Change::Assigned(of(0..2))));
+        bench.groups.release(&a, bench.now);
+        bench.poll(&b).unwrap();
+        assert_eq!(bench.poll(&a), Ok(Change::Assigned(of(0..2))));
     }
 
     #[test]
     fn only_owned_partitions_can_be_committed() {
         let mut bench = Bench::new();
         let a = bench.join("a");
-        assert_eq!(bench.groups.hold(GROUP, "a", a, of(0..1)), Err(Lost::Evicted));
-        bench.poll("a", a).unwrap();
-        assert_eq!(bench.groups.hold(GROUP, "a", a, of(0..4)), Ok(()));
+        assert_eq!(bench.groups.hold(&a, of(0..1)), Err(Lost::Evicted));
+        bench.poll(&a).unwrap();
+        assert_eq!(bench.groups.hold(&a, of(0..4)), Ok(()));
     }
 
     #[test]
@@ -347,11 +322,11 @@ mod tests {
         let mut bench = Bench::new();
         let first = bench.join("a");
         let second = bench.join("a");
-        assert_eq!(bench.poll("a", first), Err(Lost::Superseded));
-        bench.groups.leave(GROUP, "a", second);
-        assert_eq!(bench.poll("a", first), Err(Lost::Superseded));
-        assert_eq!(bench.poll("a", second), Err(Lost::Evicted));
-        assert!(!bench.groups.leave(GROUP, "a", first));
+        assert_eq!(bench.poll(&first), Err(Lost::Superseded));
+        bench.groups.leave(&second);
+        assert_eq!(bench.poll(&first), Err(Lost::Superseded));
+        assert_eq!(bench.poll(&second), Err(Lost::Evicted));
+        assert!(!bench.groups.leave(&first));
     }
 
     proptest! {
@@ -363,69 +338,68 @@ mod tests {
         ) {
             let names = ["a", "b", "c", "d", "e"];
             let mut bench = Bench::new();
-            let mut believed: BTreeMap<_, BTreeSet<TopicPartition>> = BTreeMap::new();
+            let mut believed: BTreeMap<MemberId, BTreeSet<TopicPartition>> = BTreeMap::new();
             let mut present: BTreeMap<usize, MemberId> = BTreeMap::new();
-            let mut busy: BTreeSet<(usize, MemberId)> = BTreeSet::new();
+            let mut committing: BTreeSet<MemberId> = BTreeSet::new();
             for (who, act, seconds) in acts {
                 bench.now += Duration::from_secs(seconds);
-                let name = names[who];
-                match (act, present.get(&who).copied()) {
+                match (act, present.get(&who).cloned()) {
                     (0, _) | (_, None) => {
-                        present.insert(who, bench.join(name));
+                        present.insert(who, bench.join(names[who]));
                     }
-                    (1, Some(id)) if !busy.contains(&(who, id)) => {
-                        bench.groups.leave(GROUP, name, id);
+                    (1, Some(id)) if !committing.contains(&id) => {
+                        bench.groups.leave(&id);
                         present.remove(&who);
-                        believed.remove(&(who, id));
+                        believed.remove(&id);
                     }
                     (2, Some(id)) => {
-                        let owned = believed.get(&(who, id)).cloned().unwrap_or_default();
-                        if bench.groups.hold(GROUP, name, id, owned).is_ok() {
-                            busy.insert((who, id));
+                        let owned = believed.get(&id).cloned().unwrap_or_default();
+                        if bench.groups.hold(&id, owned).is_ok() {
+                            committing.insert(id);
                         }
                     }
                     (3, Some(_)) => {
-                        for (who, id) in std::mem::take(&mut busy) {
-                            bench.groups.release(GROUP, names[who], id, bench.now);
+                        for id in std::mem::take(&mut committing) {
+                            bench.groups.release(&id, bench.now);
                         }
                     }
-                    (_, Some(id)) if !busy.contains(&(who, id)) => match bench.poll(name, id) {
+                    (_, Some(id)) if !committing.contains(&id) => match bench.poll(&id) {
                         Ok(Change::Assigned(gained)) => {
-                            believed.entry((who, id)).or_default().extend(gained);
+                            believed.entry(id).or_default().extend(gained);
                         }
                         Ok(Change::Revoked(lost)) => {
-                            believed.entry((who, id)).or_default().retain(|p| !lost.contains(p));
+                            believed.entry(id).or_default().retain(|p| !lost.contains(p));
                         }
                         Ok(Change::None) => {}
                         Err(_) => {
-                            believed.remove(&(who, id));
+                            believed.remove(&id);
                             present.remove(&who);
                         }
                     },
                     _ => {}
                 }
                 let mut seen = BTreeSet::new();
-                for ((who, id), owned) in &believed {
-                    let may = busy.contains(&(*who, *id))
-                        || bench.groups.hold(GROUP, names[*who], *id, owned.clone()).is_ok();
-                    if may {
-                        for partition in owned {
-                            prop_assert!(seen.insert(*partition), "{partition} has two owners");
-                        }
+                for (id, owned) in &believed {
+                    let is_committing = committing.contains(id);
+                    if !is_committing && bench.groups.hold(id, owned.clone()).is_err() {
+                        continue;
                     }
-                    if may && !busy.contains(&(*who, *id)) {
-                        bench.groups.release(GROUP, names[*who], *id, bench.now);
+                    for partition in owned {
+                        prop_assert!(seen.insert(*partition), "{partition} has two owners");
+                    }
+                    if !is_committing {
+                        bench.groups.release(id, bench.now);
                     }
                 }
             }
-            for (who, id) in std::mem::take(&mut busy) {
-                bench.groups.release(GROUP, names[who], id, bench.now);
+            for id in committing {
+                bench.groups.release(&id, bench.now);
             }
-            let members: Vec<_> = names.iter().map(|n| (*n, bench.join(n))).collect();
+            let members: Vec<_> = names.iter().map(|name| bench.join(name)).collect();
             let mut owned = BTreeSet::new();
             for _ in 0..3 {
-                for (name, id) in &members {
-                    if let Change::Assigned(gained) = bench.poll(name, *id).unwrap() {
+                for id in &members {
+                    if let Change::Assigned(gained) = bench.poll(id).unwrap() {
                         owned.extend(gained);
                     }
                 }

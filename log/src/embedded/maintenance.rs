@@ -1,4 +1,4 @@
-//! Forgetting: retention and compaction, in small pieces between the commits of others.
+//! Retention and compaction, in small pieces between other commits.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -6,28 +6,27 @@ use std::time::{Duration, Instant};
 use schemas::{Cleanup, UnixMicros};
 
 use super::queue::Work;
-use super::view::Standing;
+use super::view::Extent;
 use super::{Maintained, Shared, storage};
 use crate::{Bounds, Error, TopicPartition};
 
 /// How many records one request to the committer deletes.
 const CHUNK_RECORDS: usize = 1000;
-/// How often lag is measured, and whether there is enough to compact.
+/// How often lag is measured, and whether to compact is checked.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// Appends to compacted topics that make a compaction worthwhile.
 const COMPACT_APPENDS: i64 = 10_000;
-/// How often expired records are looked for.
 const EXPIRE_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// Deletes records that are older than their topic keeps. Returns how many.
+/// Deletes expired records. Returns how many.
 pub(super) fn expire(shared: &Shared) -> Result<u64, Error> {
     let now = shared.clock.now();
     let mut expired = 0;
-    for (of, standing) in shared.view.standings() {
+    for (of, extent) in shared.view.extents() {
         if let Cleanup::Delete { hours } = of.topic.spec().cleanup {
             let kept = i64::from(hours).saturating_mul(3_600_000_000);
             let cutoff = UnixMicros(now.0.saturating_sub(kept));
-            expired += expire_partition(shared, of, standing, cutoff)?;
+            expired += expire_partition(shared, of, extent, cutoff)?;
         }
     }
     Ok(expired)
@@ -36,15 +35,15 @@ pub(super) fn expire(shared: &Shared) -> Result<u64, Error> {
 fn expire_partition(
     shared: &Shared,
     of: TopicPartition,
-    standing: Standing,
+    extent: Extent,
     cutoff: UnixMicros,
 ) -> Result<u64, Error> {
-    let Bounds { mut start, end } = standing.bounds;
+    let Bounds { mut start, end } = extent.bounds;
     let mut expired = 0;
     while start < end {
         let front = shared.readers.with(|connection| {
             let bounds = Bounds { start, end };
-            storage::front_before(connection, standing.slot, bounds, cutoff, CHUNK_RECORDS)
+            storage::front_before(connection, extent.slot, bounds, cutoff, CHUNK_RECORDS)
         })?;
         let Some((count, below)) = front else { break };
         shared.queue.submit_blocking(Work::Trim { of, below })?;
@@ -54,18 +53,17 @@ fn expire_partition(
     Ok(expired)
 }
 
-/// Deletes all but the last record of each key in the compacted topics, and tombstones that hide
-/// nothing any more. Returns how many records.
+/// Deletes all but the last record of each key in the compacted topics, and tombstones without an older
+/// record. Returns how many records.
 pub(super) fn compact(shared: &Shared) -> Result<u64, Error> {
     let mut compacted = 0;
-    for (of, standing) in shared.view.standings() {
-        let Bounds { start, end } = standing.bounds;
+    for (of, extent) in shared.view.extents() {
+        let Bounds { start, end } = extent.bounds;
         if of.topic.spec().cleanup != Cleanup::Compact || start == end {
             continue;
         }
-        let superseded = shared
-            .readers
-            .with(|connection| storage::superseded(connection, standing.slot, end))?;
+        let superseded =
+            shared.readers.with(|connection| storage::superseded(connection, extent.slot, end))?;
         for chunk in superseded.chunks(CHUNK_RECORDS) {
             shared.queue.submit_blocking(Work::Remove { of, offsets: chunk.to_vec() })?;
             compacted += chunk.len() as u64;
@@ -74,14 +72,14 @@ pub(super) fn compact(shared: &Shared) -> Result<u64, Error> {
     Ok(compacted)
 }
 
-/// How many records were ever appended to compacted topics.
+/// All appends ever to compacted topics.
 fn compacted_appends(shared: &Shared) -> i64 {
-    let standings = shared.view.standings();
-    let compacted = standings.iter().filter(|(of, _)| of.topic.spec().cleanup == Cleanup::Compact);
-    compacted.map(|(_, standing)| standing.bounds.end.0).fold(0, i64::saturating_add)
+    let extents = shared.view.extents();
+    let compacted = extents.iter().filter(|(of, _)| of.topic.spec().cleanup == Cleanup::Compact);
+    compacted.map(|(_, extent)| extent.bounds.end.0).fold(0, i64::saturating_add)
 }
 
-/// Tells the background thread to end.
+/// Ends the background thread.
 #[derive(Debug, Default)]
 pub(super) struct Stop {
     stopped: Mutex<bool>,
@@ -89,13 +87,12 @@ pub(super) struct Stop {
 }
 
 impl Stop {
-    /// Ends the thread as soon as it has finished what it is doing.
     pub(super) fn stop(&self) {
         *self.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_all();
     }
 
-    /// Waits; true if it was told to end.
+    /// Waits, and returns whether to end.
     fn wait(&self, timeout: Duration) -> bool {
         let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.changed.wait_timeout_while(stopped, timeout, |stopped| !*stopped);
@@ -103,9 +100,9 @@ impl Stop {
     }
 }
 
-/// Runs in the background until it is told to end.
+/// Runs until `stop`.
 pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
-    // From nothing: a process that is often restarted must compact as well.
+    // From zero: a process that is restarted often must compact too.
     let mut compacted_at = 0;
     let mut expired_at = Instant::now();
     while !stop.wait(INTERVAL) {
@@ -133,7 +130,7 @@ pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
     }
 }
 
-/// Forgets what is to be forgotten. One run at a time.
+/// One run at a time.
 pub(super) fn maintain(
     shared: &Shared,
     do_expire: bool,

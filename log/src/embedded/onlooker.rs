@@ -43,7 +43,7 @@ impl Onlooker {
     /// [`Error`] if the file cannot be read, or has no such partition.
     pub fn read(&self, of: TopicPartition, from: Offset, max: usize) -> Result<Vec<Record>, Error> {
         let read = |connection: &mut Connection| {
-            let Some((slot, bounds)) = standing(connection, of)? else { return Ok(None) };
+            let Some((slot, bounds)) = extent(connection, of)? else { return Ok(None) };
             let from = from.max(bounds.start);
             storage::page(connection, of, slot, from, bounds.end, max)
                 .map(|page| Some(page.records))
@@ -56,12 +56,12 @@ impl Onlooker {
     /// # Errors
     /// [`Error`] if the file cannot be read, or has no such partition.
     pub fn bounds(&self, of: TopicPartition) -> Result<Bounds, Error> {
-        let standing = self.readers.with(|connection| standing(connection, of))?;
-        standing.map(|(_, bounds)| bounds).ok_or_else(|| unknown(of))
+        let extent = self.readers.with(|connection| extent(connection, of))?;
+        extent.map(|(_, bounds)| bounds).ok_or_else(|| unknown(of))
     }
 }
 
-fn standing(
+fn extent(
     connection: &Connection,
     of: TopicPartition,
 ) -> Result<Option<(Slot, Bounds)>, StorageError> {

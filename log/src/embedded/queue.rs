@@ -8,63 +8,36 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::{Committed, NewRecord, Offset, StepError, TopicPartition};
 
-/// Calls of `produce` under way at once. Workers, writers and maintenance each add one more at most.
+/// Concurrent calls of `produce`. Workers, writers and maintenance each add one more at most.
 const PRODUCERS_MAX: usize = 1024;
 
-/// Something to be committed.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// Records and offsets, all or none.
-    Append {
-        /// What to append.
-        records: Vec<NewRecord>,
-        /// Where the author's group goes on.
-        offsets: Vec<(TopicPartition, Committed)>,
-        /// On whose behalf.
-        author: Author,
-    },
+    /// Appends records and commits offsets, all or none.
+    Append { records: Vec<NewRecord>, offsets: Vec<(TopicPartition, Committed)>, author: Author },
     /// From now on only writers of this epoch, or a later one, write under this name.
-    Fence {
-        /// The writer's name.
-        name: String,
-        /// Its epoch.
-        epoch: u64,
-    },
-    /// Forgets all records of a partition before a place.
-    Trim {
-        /// The partition.
-        of: TopicPartition,
-        /// Its new start.
-        below: Offset,
-    },
-    /// Forgets single records of a partition.
-    Remove {
-        /// The partition.
-        of: TopicPartition,
-        /// Their places.
-        offsets: Vec<Offset>,
-    },
+    Fence { name: String, epoch: u64 },
+    /// Deletes all records of a partition before an offset, which is its new start.
+    Trim { of: TopicPartition, below: Offset },
+    /// Deletes single records of a partition.
+    Remove { of: TopicPartition, offsets: Vec<Offset> },
 }
 
-/// Who appends.
 #[derive(Debug)]
 pub(super) enum Author {
-    /// Anyone: no fencing.
+    /// Never fenced.
     Producer,
-    /// A member of a group. Its right was checked, and is held until the answer.
+    /// A member of the group, which owns its partitions until the answer.
     Group(&'static str),
-    /// A named writer.
     Writer {
-        /// Its name.
         name: String,
-        /// Its epoch.
         epoch: u64,
     },
 }
 
 impl Work {
-    /// How many rows it touches.
-    fn weight(&self) -> usize {
+    /// The number of rows.
+    fn rows(&self) -> usize {
         match self {
             Self::Append { records, .. } => records.len(),
             Self::Remove { offsets, .. } => offsets.len(),
@@ -73,25 +46,23 @@ impl Work {
     }
 }
 
-/// Where the outcome goes.
 #[derive(Debug)]
 enum Answer {
     Async(oneshot::Sender<Result<(), StepError>>),
     Blocking(SyncSender<Result<(), StepError>>),
 }
 
-/// Work with someone who waits for it.
+/// Work and its waiting caller.
 #[derive(Debug)]
 pub(super) struct Request {
-    /// What to do.
     pub(super) work: Work,
     answer: Answer,
-    /// Gives the place in the queue back once the request is answered.
-    _place: Option<OwnedSemaphorePermit>,
+    /// Released once the request is answered.
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Request {
-    /// Tells the outcome. Whoever has stopped waiting does not need it.
+    /// A caller that has stopped waiting does not need the outcome.
     pub(super) fn answer(self, outcome: Result<(), StepError>) {
         match self.answer {
             Answer::Async(sender) => drop(sender.send(outcome)),
@@ -100,12 +71,11 @@ impl Request {
     }
 }
 
-/// Requests that wait for the committer.
 #[derive(Debug)]
 pub(super) struct Queue {
     state: Mutex<State>,
     arrived: Condvar,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
@@ -115,27 +85,24 @@ struct State {
 }
 
 impl Queue {
-    /// An empty, open queue.
     pub(super) fn new() -> Self {
         Self {
             state: Mutex::default(),
             arrived: Condvar::new(),
-            places: Arc::new(Semaphore::new(PRODUCERS_MAX)),
+            permits: Arc::new(Semaphore::new(PRODUCERS_MAX)),
         }
     }
 
-    /// Has work done on behalf of a task, which waits for a place first.
     pub(super) async fn submit(&self, work: Work) -> Result<(), StepError> {
-        let place = self.places.clone().acquire_owned().await.map_err(|_closed| closed())?;
+        let permit = self.permits.clone().acquire_owned().await.map_err(|_closed| closed())?;
         let (answer, outcome) = oneshot::channel();
-        self.push(Request { work, answer: Answer::Async(answer), _place: Some(place) })?;
+        self.push(Request { work, answer: Answer::Async(answer), _permit: Some(permit) })?;
         outcome.await.unwrap_or_else(|_dropped| Err(lost()))
     }
 
-    /// Has work done on behalf of a thread.
     pub(super) fn submit_blocking(&self, work: Work) -> Result<(), StepError> {
         let (answer, outcome) = std::sync::mpsc::sync_channel(1);
-        self.push(Request { work, answer: Answer::Blocking(answer), _place: None })?;
+        self.push(Request { work, answer: Answer::Blocking(answer), _permit: None })?;
         outcome.recv().unwrap_or_else(|_dropped| Err(lost()))
     }
 
@@ -150,19 +117,19 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits for requests and takes as many as weigh `weight_max` together, but at least one, in order.
-    /// None once the queue is closed and empty. Also tells how many are still waiting.
-    pub(super) fn take(&self, weight_max: usize) -> Option<(Vec<Request>, usize)> {
+    /// Waits for requests and takes as many as have `rows_max` rows together, but at least one, in order.
+    /// Also returns how many are left. None once the queue is closed and empty.
+    pub(super) fn take(&self, rows_max: usize) -> Option<(Vec<Request>, usize)> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self
             .arrived
             .wait_while(state, |state| state.waiting.is_empty() && !state.closed)
             .unwrap_or_else(PoisonError::into_inner);
         let mut batch = Vec::new();
-        let mut weight = 0_usize;
+        let mut rows = 0_usize;
         while let Some(next) = state.waiting.front() {
-            weight = weight.saturating_add(next.work.weight());
-            if weight > weight_max && !batch.is_empty() {
+            rows = rows.saturating_add(next.work.rows());
+            if rows > rows_max && !batch.is_empty() {
                 break;
             }
             batch.extend(state.waiting.pop_front());
@@ -170,26 +137,24 @@ impl Queue {
         if batch.is_empty() { None } else { Some((batch, state.waiting.len())) }
     }
 
-    /// Takes no more requests. Those that wait are still done.
+    /// Accepts no more requests. Those that wait are still done.
     pub(super) fn close(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
-        self.places.close();
+        self.permits.close();
         self.arrived.notify_all();
     }
 
-    /// Drops requests that nobody will do any more: their authors learn that the outcome is unknown.
+    /// Drops all requests: their callers learn that the outcome is unknown.
     pub(super) fn abandon(&self) {
         self.close();
         self.state.lock().unwrap_or_else(PoisonError::into_inner).waiting.clear();
     }
 
-    /// Whether it takes requests.
     pub(super) fn is_closed(&self) -> bool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).closed
     }
 }
 
-/// What everyone is told after the end.
 pub(super) fn closed() -> StepError {
     StepError::Fatal("it is closed".into())
 }
@@ -211,11 +176,11 @@ mod tests {
 
     fn push(queue: &Queue, work: Work) {
         let (answer, _) = std::sync::mpsc::sync_channel(1);
-        queue.push(Request { work, answer: Answer::Blocking(answer), _place: None }).unwrap();
+        queue.push(Request { work, answer: Answer::Blocking(answer), _permit: None }).unwrap();
     }
 
     #[test]
-    fn takes_whole_requests_up_to_a_weight_and_always_one() {
+    fn takes_whole_requests_up_to_a_number_of_rows_and_always_one() {
         let queue = Queue::new();
         for count in [50, 4, 5, 2] {
             push(&queue, append(count));
@@ -223,7 +188,7 @@ mod tests {
         let mut sizes = Vec::new();
         queue.close();
         while let Some((batch, _)) = queue.take(10) {
-            sizes.push(batch.iter().map(|r| r.work.weight()).collect::<Vec<_>>());
+            sizes.push(batch.iter().map(|r| r.work.rows()).collect::<Vec<_>>());
         }
         assert_eq!(sizes, [vec![50], vec![4, 5], vec![2]]);
     }
@@ -235,7 +200,7 @@ mod tests {
         tokio::pin!(waiting);
         tokio::select! {
             biased;
-            _ = &mut waiting => panic!("nobody answered"),
+            _ = &mut waiting => panic!("there is no committer"),
             () = std::future::ready(()) => {}
         }
         queue.abandon();

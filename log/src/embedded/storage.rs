@@ -1,4 +1,4 @@
-//! The SQLite file: its tables, how it is opened, how records are written to it and read back.
+//! The SQLite file: its tables, opening, writing and reading.
 //!
 //! One table holds all records, by `slot << 40 | offset`: a partition is a range of row ids, appending
 //! is an insert at the end of a range, and nothing else is indexed.
@@ -8,21 +8,20 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Params, params};
 use schemas::{Headers, Layout, Partition, Topic, UnixMicros};
 
-use super::view::{PAGE_BYTES_MAX, Page, Slot, Standing, size};
+use super::view::{Extent, PAGE_BYTES_MAX, Page, Slot, size};
 use crate::{Bounds, Cause, Committed, Error, Offset, Record, StepError, TopicPartition};
 
 /// The database in the data folder.
 pub(super) const FILE: &str = "log.sqlite";
-/// The form of the tables; raised when they change.
+/// Version of the tables.
 pub(super) const FORMAT: i64 = 1;
 /// Bits of a row id that are the offset.
 const OFFSET_BITS: u32 = 40;
-/// Connections for reading that are kept open while nobody reads.
 const READERS_IDLE_MAX: usize = 8;
-/// How long to wait for a lock that another connection holds; in WAL mode that is rare and short.
+/// How long to wait for a lock of another connection; in WAL mode that is rare and short.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// FULL makes each commit wait for the disk. A checkpoint after 16 MiB of log bounds the WAL, the limit
@@ -62,19 +61,17 @@ const TABLES: &str = "
     ) WITHOUT ROWID;
 ";
 
-/// What can go wrong in the file.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StorageError {
-    /// SQLite says no.
     #[error("{0}")]
     Sqlite(#[from] rusqlite::Error),
-    /// A row is not what was written.
+    /// The row id of a record that cannot be parsed.
     #[error("record {0} is damaged")]
     Damaged(i64),
 }
 
 impl StorageError {
-    /// Whether trying again is of no use.
+    /// Whether a retry cannot succeed.
     fn is_fatal(&self) -> bool {
         match self {
             Self::Damaged(_) => true,
@@ -104,18 +101,16 @@ impl From<StorageError> for Error {
     }
 }
 
-/// What the file says at the start.
 #[derive(Debug)]
 pub(super) struct Loaded {
-    /// The one connection that writes.
+    /// The only connection that writes.
     pub(super) connection: Connection,
-    /// Where the partitions stand.
-    pub(super) partitions: HashMap<TopicPartition, Standing>,
-    /// Where the groups go on.
+    pub(super) partitions: HashMap<TopicPartition, Extent>,
+    /// By group.
     pub(super) committed: HashMap<String, HashMap<TopicPartition, Committed>>,
 }
 
-/// Opens the file for writing, making it if there is none.
+/// Opens the file for writing, and creates it if there is none.
 pub(super) fn open(dir: &Path, layout: &Layout) -> Result<Loaded, Error> {
     let path = dir.join(FILE);
     let fatal = |error: rusqlite::Error| Error::fatal(format!("{}: {error}", path.display()));
@@ -125,8 +120,10 @@ pub(super) fn open(dir: &Path, layout: &Layout) -> Result<Loaded, Error> {
         .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
         .map_err(fatal)?;
     if mode != "wal" {
-        let text = format!("{}: the file system has no WAL mode", path.display());
-        return Err(Error::fatal(text));
+        return Err(Error::fatal(format!(
+            "{}: the file system does not support SQLite's WAL mode",
+            path.display()
+        )));
     }
     connection.execute_batch(PRAGMAS).map_err(fatal)?;
     connection.set_prepared_statement_cache_capacity(16);
@@ -140,7 +137,7 @@ pub(super) fn open(dir: &Path, layout: &Layout) -> Result<Loaded, Error> {
     Ok(Loaded { connection, partitions, committed })
 }
 
-/// Notes format and layout in a new file, and compares them in an old one.
+/// Stores format and layout in a new file, and compares them in an old one.
 fn check_meta(connection: &Connection, dir: &Path, layout: &Layout) -> Result<(), Error> {
     let dir = dir.display();
     let wanted = [
@@ -189,7 +186,7 @@ fn topics() -> HashMap<&'static str, Topic> {
 fn load_partitions(
     connection: &Connection,
     layout: &Layout,
-) -> rusqlite::Result<HashMap<TopicPartition, Standing>> {
+) -> rusqlite::Result<HashMap<TopicPartition, Extent>> {
     let topics = topics();
     let mut select = connection.prepare(
         "SELECT topic, partition, slot, start_offset, next_offset, appended_at FROM partitions",
@@ -202,12 +199,12 @@ fn load_partitions(
         if partition.0 >= topic.partitions(layout) {
             continue;
         }
-        let standing = Standing {
+        let extent = Extent {
             slot: Slot(row.get(2)?),
             bounds: Bounds { start: Offset(row.get(3)?), end: Offset(row.get(4)?) },
             appended_at: UnixMicros(row.get(5)?),
         };
-        partitions.insert(TopicPartition { topic, partition }, standing);
+        partitions.insert(TopicPartition { topic, partition }, extent);
     }
     Ok(partitions)
 }
@@ -223,13 +220,13 @@ fn load_committed(
     while let Some(row) = rows.next()? {
         let Some(topic) = topics.get(row.get_ref(1)?.as_str()?).copied() else { continue };
         let of = TopicPartition { topic, partition: Partition(row.get(2)?) };
-        let place = Committed { offset: Offset(row.get(3)?), metadata: row.get(4)? };
-        committed.entry(row.get(0)?).or_default().insert(of, place);
+        let at = Committed { offset: Offset(row.get(3)?), metadata: row.get(4)? };
+        committed.entry(row.get(0)?).or_default().insert(of, at);
     }
     Ok(committed)
 }
 
-/// Whether a partition can have a record at this offset.
+/// Whether a row id can hold this offset.
 pub(super) fn fits(offset: Offset) -> bool {
     (0..1 << OFFSET_BITS).contains(&offset.0)
 }
@@ -242,79 +239,59 @@ fn offset_of(row_id: i64) -> Offset {
     Offset(row_id & ((1 << OFFSET_BITS) - 1))
 }
 
-/// Writes a record.
-pub(super) fn insert(connection: &Connection, slot: Slot, record: &Record) -> rusqlite::Result<()> {
-    connection
-        .prepare_cached(
-            "INSERT INTO records (id, appended_at, key, value, headers) VALUES (?1, ?2, ?3, ?4, ?5)",
-        )?
-        .execute(params![
-            row_id(slot, record.offset),
-            record.appended_at.0,
-            record.key,
-            record.value,
-            record.headers.as_bytes()
-        ])
-        .map(drop)
+fn execute(connection: &Connection, sql: &str, params: impl Params) -> rusqlite::Result<()> {
+    connection.prepare_cached(sql)?.execute(params).map(drop)
 }
 
-/// Notes where a partition ends.
+pub(super) fn insert(connection: &Connection, slot: Slot, record: &Record) -> rusqlite::Result<()> {
+    let Record { offset, appended_at, key, value, headers, .. } = record;
+    execute(
+        connection,
+        "INSERT INTO records (id, appended_at, key, value, headers) VALUES (?1, ?2, ?3, ?4, ?5)",
+        params![row_id(slot, *offset), appended_at.0, key, value, headers.as_bytes()],
+    )
+}
+
 pub(super) fn save_end(
     connection: &Connection,
     slot: Slot,
     end: Offset,
     appended_at: UnixMicros,
 ) -> rusqlite::Result<()> {
-    connection
-        .prepare_cached("UPDATE partitions SET next_offset = ?2, appended_at = ?3 WHERE slot = ?1")?
-        .execute(params![slot.0, end.0, appended_at.0])
-        .map(drop)
+    let update = "UPDATE partitions SET next_offset = ?2, appended_at = ?3 WHERE slot = ?1";
+    execute(connection, update, params![slot.0, end.0, appended_at.0])
 }
 
-/// Notes where a group goes on.
 pub(super) fn save_committed(
     connection: &Connection,
     group: &str,
     of: TopicPartition,
     committed: &Committed,
 ) -> rusqlite::Result<()> {
-    connection
-        .prepare_cached(
-            "INSERT OR REPLACE INTO offsets (grp, topic, partition, next_offset, metadata) \
-             VALUES (?1, ?2, ?3, ?4, ?5)",
-        )?
-        .execute(params![
-            group,
-            of.topic.name(),
-            of.partition.0,
-            committed.offset.0,
-            committed.metadata
-        ])
-        .map(drop)
+    let Committed { offset, metadata } = committed;
+    execute(
+        connection,
+        "INSERT OR REPLACE INTO offsets (grp, topic, partition, next_offset, metadata) \
+         VALUES (?1, ?2, ?3, ?4, ?5)",
+        params![group, of.topic.name(), of.partition.0, offset.0, metadata],
+    )
 }
 
-/// Deletes a partition's records in `from..below` and notes its new start.
+/// Deletes a partition's records in `from..below` and stores its new start.
 pub(super) fn trim(
     connection: &Connection,
     slot: Slot,
     from: Offset,
     below: Offset,
 ) -> rusqlite::Result<()> {
-    connection
-        .prepare_cached("DELETE FROM records WHERE id >= ?1 AND id < ?2")?
-        .execute(params![row_id(slot, from), row_id(slot, below)])?;
-    connection
-        .prepare_cached("UPDATE partitions SET start_offset = ?2 WHERE slot = ?1")?
-        .execute(params![slot.0, below.0])
-        .map(drop)
+    let delete = "DELETE FROM records WHERE id >= ?1 AND id < ?2";
+    execute(connection, delete, params![row_id(slot, from), row_id(slot, below)])?;
+    let update = "UPDATE partitions SET start_offset = ?2 WHERE slot = ?1";
+    execute(connection, update, params![slot.0, below.0])
 }
 
-/// Deletes one record.
 pub(super) fn remove(connection: &Connection, slot: Slot, offset: Offset) -> rusqlite::Result<()> {
-    connection
-        .prepare_cached("DELETE FROM records WHERE id = ?1")?
-        .execute([row_id(slot, offset)])
-        .map(drop)
+    execute(connection, "DELETE FROM records WHERE id = ?1", [row_id(slot, offset)])
 }
 
 /// Reads a partition's records in `from..end`, at most `max` and about [`PAGE_BYTES_MAX`].
@@ -354,7 +331,7 @@ pub(super) fn page(
     Ok(Page { records, next: end })
 }
 
-/// Calls `apply` with every record of a partition, as of one moment.
+/// Calls `apply` with every record of a partition, in one snapshot.
 pub(super) fn scan(
     connection: &mut Connection,
     of: TopicPartition,
@@ -378,8 +355,7 @@ pub(super) fn scan(
     Ok(())
 }
 
-/// How many of a partition's records at the front, of the first `max`, were appended before `time`, and
-/// the place after them.
+/// How many of a partition's first `max` records were appended before `time`, and the offset after them.
 pub(super) fn front_before(
     connection: &Connection,
     slot: Slot,
@@ -398,8 +374,8 @@ pub(super) fn front_before(
     Ok(last.map(|last| (u64::from(count), offset_of(last).next())))
 }
 
-/// The places of a partition's records that compaction removes: superseded ones first, then the
-/// tombstones that are the last of their keys.
+/// The records of a partition that compaction removes: superseded ones first, then the tombstones that are
+/// the last of their keys.
 pub(super) fn superseded(
     connection: &Connection,
     slot: Slot,
@@ -416,7 +392,7 @@ pub(super) fn superseded(
     rows.map(|id| Ok(offset_of(id?))).collect()
 }
 
-/// Makes everything part of the main file and empties the WAL, as far as readers allow.
+/// Moves everything to the main file and empties the WAL, as far as readers allow.
 pub(super) fn checkpoint(connection: &Connection) -> rusqlite::Result<()> {
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }
@@ -429,12 +405,10 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    /// Readers of the file in `dir`.
     pub(super) fn new(dir: &Path) -> Self {
         Self { path: dir.join(FILE), idle: Mutex::default() }
     }
 
-    /// Reads with a connection that nobody else uses meanwhile.
     pub(super) fn with<T>(
         &self,
         read: impl FnOnce(&mut Connection) -> Result<T, StorageError>,
@@ -457,7 +431,6 @@ impl Readers {
         Ok(connection)
     }
 
-    /// Closes the connections that are not in use.
     pub(super) fn close(&self) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }

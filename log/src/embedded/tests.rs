@@ -19,7 +19,7 @@ fn record(value: Vec<u8>) -> NewRecord {
 
 fn append(log: &EmbeddedLog, records: Vec<NewRecord>) -> Result<(), Error> {
     let work = Work::Append { records, offsets: vec![], author: Author::Producer };
-    Ok(log.site.shared.queue.submit_blocking(work)?)
+    Ok(log.handle.shared.queue.submit_blocking(work)?)
 }
 
 #[test]
@@ -145,9 +145,9 @@ fn a_full_disk_aborts_and_the_log_goes_on_when_there_is_room() {
     };
     let outcome = commit(vec![record(vec![7; 1000]), record(vec![7; 1_000_000])]);
     assert!(matches!(&outcome, Err(StepError::Aborted(cause)) if is_full(cause)), "{outcome:?}");
-    assert_eq!(view.standing(OF).unwrap().bounds.end, Offset(1));
+    assert_eq!(view.extent(OF).unwrap().bounds.end, Offset(1));
     commit(vec![record(b"small".to_vec())]).unwrap();
-    assert_eq!(view.standing(OF).unwrap().bounds.end, Offset(2));
+    assert_eq!(view.extent(OF).unwrap().bounds.end, Offset(2));
     drop(committer);
     let log = open(dir.path()).unwrap();
     let values: Vec<_> =

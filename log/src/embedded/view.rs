@@ -12,43 +12,35 @@ use super::signal::Signal;
 use crate::metrics::LOG_LAG_RECORDS;
 use crate::{Bounds, Committed, Offset, Record, TopicPartition};
 
-/// How many of the latest records are kept in memory, over all partitions.
+/// The latest records that are kept in memory, over all partitions.
 const RECENT_RECORDS_MAX: usize = 65_536;
-/// How many bytes they may have.
 const RECENT_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// How many bytes of records one answer has, roughly; at least one record.
+/// About how many bytes of records one page has; at least one record.
 pub(super) const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// The number that a partition has in the table of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Slot(pub(super) i64);
 
-/// Where a partition stands.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Standing {
-    /// Its number.
+pub(super) struct Extent {
     pub(super) slot: Slot,
-    /// First and next offset.
     pub(super) bounds: Bounds,
-    /// When its last record was appended.
+    /// Of its last record.
     pub(super) appended_at: UnixMicros,
 }
 
-/// Records in order, and where to go on after them.
 #[derive(Debug)]
 pub(super) struct Page<R> {
-    /// The records.
     pub(super) records: Vec<R>,
-    /// The place after them, and after gaps that follow.
+    /// The offset after them, and after gaps that follow.
     pub(super) next: Offset,
 }
 
-/// Where records are to be found.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// Here.
     Recent(Page<Arc<Record>>),
-    /// In the table, before the partition's end.
+    /// Only in the table, before the partition's end.
     Stored(Slot, Offset),
 }
 
@@ -57,15 +49,12 @@ pub(super) enum Found {
 pub(super) struct Changes {
     /// Appended records, in the order of their offsets within each partition.
     pub(super) records: Vec<Arc<Record>>,
-    /// Where groups go on.
     pub(super) offsets: Vec<(&'static str, TopicPartition, Committed)>,
     /// New starts.
     pub(super) trimmed: Vec<(TopicPartition, Offset)>,
-    /// Records that are gone.
     pub(super) removed: Vec<(TopicPartition, Vec<Offset>)>,
 }
 
-/// The view.
 #[derive(Debug)]
 pub(super) struct View {
     state: Mutex<State>,
@@ -77,28 +66,27 @@ pub(super) struct View {
 struct State {
     partitions: HashMap<TopicPartition, Kept>,
     committed: HashMap<String, HashMap<TopicPartition, Committed>>,
-    /// Every record in memory, oldest first. One that was removed since is passed over.
+    /// Every record in memory, oldest first, and some that were removed since.
     arrivals: VecDeque<(TopicPartition, Offset)>,
     bytes: usize,
 }
 
 #[derive(Debug)]
 struct Kept {
-    standing: Standing,
-    /// From here to the end, every record there is is in `recent`.
+    extent: Extent,
+    /// From here to the end, `recent` has every record.
     recent_from: Offset,
     recent: VecDeque<Arc<Record>>,
 }
 
 impl View {
-    /// A view with nothing in memory.
     pub(super) fn new(
-        partitions: HashMap<TopicPartition, Standing>,
+        partitions: HashMap<TopicPartition, Extent>,
         committed: HashMap<String, HashMap<TopicPartition, Committed>>,
     ) -> Self {
-        let keep = |(of, standing): (TopicPartition, Standing)| {
-            let recent_from = standing.bounds.end;
-            (of, Kept { standing, recent_from, recent: VecDeque::new() })
+        let keep = |(of, extent): (TopicPartition, Extent)| {
+            let recent_from = extent.bounds.end;
+            (of, Kept { extent, recent_from, recent: VecDeque::new() })
         };
         let partitions = partitions.into_iter().map(keep).collect();
         let state = State { partitions, committed, arrivals: VecDeque::new(), bytes: 0 };
@@ -109,37 +97,35 @@ impl View {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a partition stands; none if the log has no such partition.
-    pub(super) fn standing(&self, of: TopicPartition) -> Option<Standing> {
-        self.state().partitions.get(&of).map(|kept| kept.standing)
+    /// None if the log has no such partition.
+    pub(super) fn extent(&self, of: TopicPartition) -> Option<Extent> {
+        self.state().partitions.get(&of).map(|kept| kept.extent)
     }
 
-    /// Where a group goes on.
     pub(super) fn committed(&self, group: &str, of: TopicPartition) -> Option<Committed> {
         self.state().committed.get(group)?.get(&of).cloned()
     }
 
-    /// Those of `places` that have records after them, in their order.
+    /// Those of `positions` that have records after them, in their order.
     pub(super) fn ready(
         &self,
-        places: impl Iterator<Item = (TopicPartition, Offset)>,
+        positions: impl Iterator<Item = (TopicPartition, Offset)>,
     ) -> Vec<(TopicPartition, Offset)> {
         let state = self.state();
-        let end =
-            |of: &TopicPartition| state.partitions.get(of).map(|kept| kept.standing.bounds.end);
-        places.filter(|(of, next)| end(of).is_some_and(|end| *next < end)).collect()
+        let end = |of: &TopicPartition| state.partitions.get(of).map(|kept| kept.extent.bounds.end);
+        positions.filter(|(of, next)| end(of).is_some_and(|end| *next < end)).collect()
     }
 
-    /// Finds records of a partition from `from` on, at most `max`. None if there is no such partition.
+    /// None if there is no such partition.
     pub(super) fn find(&self, of: TopicPartition, from: Offset, max: usize) -> Option<Found> {
         let state = self.state();
         let kept = state.partitions.get(&of)?;
-        let end = kept.standing.bounds.end;
+        let end = kept.extent.bounds.end;
         if from >= end {
             return Some(Found::Recent(Page { records: Vec::new(), next: from }));
         }
         if from < kept.recent_from {
-            return Some(Found::Stored(kept.standing.slot, end));
+            return Some(Found::Stored(kept.extent.slot, end));
         }
         let first = kept.recent.partition_point(|record| record.offset < from);
         let mut bytes = 0_usize;
@@ -155,7 +141,7 @@ impl View {
         Some(Found::Recent(Page { records, next: end }))
     }
 
-    /// Shows what a transaction changed, and wakes the readers.
+    /// Makes a committed transaction visible, and wakes the readers.
     pub(super) fn publish(&self, changes: Changes) {
         let mut state = self.state();
         for (of, below) in changes.trimmed {
@@ -175,13 +161,12 @@ impl View {
         self.signal.raise();
     }
 
-    /// Publishes how many records each group has not read, by topic.
     pub(super) fn measure_lag(&self) {
         let state = self.state();
         for (group, committed) in &state.committed {
             let mut lags: BTreeMap<Topic, i64> = BTreeMap::new();
             for (of, at) in committed {
-                let Some(bounds) = state.partitions.get(of).map(|kept| kept.standing.bounds) else {
+                let Some(bounds) = state.partitions.get(of).map(|kept| kept.extent.bounds) else {
                     continue;
                 };
                 let lag = bounds.end.0.saturating_sub(at.offset.max(bounds.start).0).max(0);
@@ -196,17 +181,16 @@ impl View {
         }
     }
 
-    /// Where all partitions stand, in order.
-    pub(super) fn standings(&self) -> BTreeMap<TopicPartition, Standing> {
-        self.state().partitions.iter().map(|(of, kept)| (*of, kept.standing)).collect()
+    pub(super) fn extents(&self) -> BTreeMap<TopicPartition, Extent> {
+        self.state().partitions.iter().map(|(of, kept)| (*of, kept.extent)).collect()
     }
 }
 
 impl State {
     fn append(&mut self, record: Arc<Record>) {
         let Some(kept) = self.partitions.get_mut(&record.from) else { return };
-        kept.standing.bounds.end = record.offset.next();
-        kept.standing.appended_at = record.appended_at;
+        kept.extent.bounds.end = record.offset.next();
+        kept.extent.appended_at = record.appended_at;
         self.bytes = self.bytes.saturating_add(size(&record));
         self.arrivals.push_back((record.from, record.offset));
         kept.recent.push_back(record);
@@ -214,7 +198,7 @@ impl State {
 
     fn trim(&mut self, of: TopicPartition, below: Offset) {
         let Some(kept) = self.partitions.get_mut(&of) else { return };
-        kept.standing.bounds.start = kept.standing.bounds.start.max(below);
+        kept.extent.bounds.start = kept.extent.bounds.start.max(below);
         while let Some(first) = kept.recent.pop_front_if(|first| first.offset < below) {
             self.bytes = self.bytes.saturating_sub(size(&first));
         }
@@ -248,7 +232,7 @@ impl State {
     }
 }
 
-/// What a record takes in memory, roughly.
+/// About the bytes of a record in memory.
 pub(super) fn size(record: &Record) -> usize {
     let headers = record.headers.as_bytes().len();
     record.key.len() + record.value.as_ref().map_or(0, Vec::len) + headers + size_of::<Record>()
@@ -275,12 +259,12 @@ mod tests {
     }
 
     fn view(partitions: u32) -> View {
-        let standing = |slot: u32| Standing {
+        let extent = |slot: u32| Extent {
             slot: Slot(i64::from(slot)),
             bounds: Bounds { start: Offset(0), end: Offset(0) },
             appended_at: UnixMicros(0),
         };
-        View::new((0..partitions).map(|p| (of(p), standing(p))).collect(), HashMap::new())
+        View::new((0..partitions).map(|p| (of(p), extent(p))).collect(), HashMap::new())
     }
 
     fn append(view: &View, records: Vec<Arc<Record>>) {
@@ -295,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_follow_each_other_and_pass_over_removed_records() {
+    fn pages_are_contiguous_and_skip_removed_records() {
         let view = view(1);
         append(&view, (0..6).map(|o| record(0, o, vec![])).collect());
         let removed = vec![(of(0), vec![Offset(1), Offset(5)])];
@@ -306,7 +290,7 @@ mod tests {
         assert_eq!(offsets(&view, 9, 9), (vec![], 9));
         view.publish(Changes { trimmed: vec![(of(0), Offset(3))], ..Changes::default() });
         assert_eq!(offsets(&view, 0, 9), (vec![3, 4], 6));
-        let bounds = view.standing(of(0)).unwrap().bounds;
+        let bounds = view.extent(of(0)).unwrap().bounds;
         assert_eq!((bounds.start, bounds.end), (Offset(3), Offset(6)));
     }
 

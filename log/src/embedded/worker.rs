@@ -8,58 +8,52 @@ use schemas::Topic;
 use super::cursor::Cursors;
 use super::group::{Change, Lost, MemberId};
 use super::queue::{Author, Work};
-use super::{Shared, Site, storage};
+use super::{Handle, Shared, storage};
 use crate::{
     Assigned, Error, Event, NewRecord, Offset, Record, Step, StepError, Tail, TopicPartition,
     Worker, WorkerSpec, Writer,
 };
 
-/// How many records a tail brings at once.
+/// How many records one poll of a tail returns at most.
 const TAIL_RECORDS_MAX: usize = 1000;
-/// Nobody waits longer in one piece; keeps sums of times in range.
+/// Longer waits are cut, which keeps sums of times in range.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
-/// A member of a group.
 pub(super) struct EmbeddedWorker {
-    site: Arc<Site>,
+    handle: Arc<Handle>,
     spec: WorkerSpec,
     membership: Membership,
     cursors: Cursors,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum Membership {
     Member(MemberId),
-    /// Lost its partitions; the next poll joins again.
+    /// The next poll joins again.
     Outside,
-    /// Another worker has its name.
+    /// Another worker has the name.
     Superseded,
 }
 
 impl EmbeddedWorker {
-    /// Joins the group.
-    pub(super) fn join(site: Arc<Site>, spec: WorkerSpec) -> Self {
-        let membership = Membership::Member(join(&site.shared, &spec));
-        Self { site, spec, membership, cursors: Cursors::default() }
+    pub(super) fn join(handle: Arc<Handle>, spec: WorkerSpec) -> Self {
+        let membership = Membership::Member(join(&handle.shared, &spec));
+        Self { handle, spec, membership, cursors: Cursors::default() }
     }
 
     fn shared(&self) -> &Shared {
-        &self.site.shared
+        &self.handle.shared
     }
 
     /// What changed about the partitions, if anything.
     fn membership_event(&mut self) -> Result<Option<Event>, Error> {
-        let id = match self.membership {
-            Membership::Member(id) => id,
-            Membership::Superseded => return Err(Error::Fenced(self.superseded().into())),
-            Membership::Outside => {
-                let id = join(&self.site.shared, &self.spec);
-                self.membership = Membership::Member(id);
-                id
-            }
+        if matches!(self.membership, Membership::Outside) {
+            self.membership = Membership::Member(join(self.shared(), &self.spec));
+        }
+        let Membership::Member(id) = &self.membership else {
+            return Err(Error::Fenced(self.superseded().into()));
         };
-        let polled =
-            self.shared().groups().poll(self.spec.group, &self.spec.member, id, Instant::now());
+        let polled = self.shared().groups().poll(id, Instant::now());
         match polled {
             Ok((change, for_others)) => {
                 if for_others {
@@ -92,7 +86,7 @@ impl EmbeddedWorker {
             }
             Change::Assigned(gained) => {
                 let assigned = gained.into_iter().map(|of| {
-                    let committed = self.site.shared.view.committed(self.spec.group, of);
+                    let committed = self.handle.shared.view.committed(self.spec.group, of);
                     self.cursors.add(of, committed.as_ref().map_or(Offset(0), |c| c.offset));
                     Assigned { partition: of, committed }
                 });
@@ -105,19 +99,18 @@ impl EmbeddedWorker {
         format!("another {} joined the group {}", self.spec.member, self.spec.group)
     }
 
-    /// Keeps the member's partitions its own until the guard is dropped.
+    /// The member keeps its partitions until the guard is dropped.
     fn hold(&self, needed: impl IntoIterator<Item = TopicPartition>) -> Result<Held, Lost> {
-        let id = match self.membership {
-            Membership::Member(id) => id,
+        let id = match &self.membership {
+            Membership::Member(id) => id.clone(),
             Membership::Outside => return Err(Lost::Evicted),
             Membership::Superseded => return Err(Lost::Superseded),
         };
-        let (group, name) = (self.spec.group, self.spec.member.clone());
-        self.shared().groups().hold(group, &name, id, needed)?;
-        Ok(Held { site: self.site.clone(), group, name, id })
+        self.shared().groups().hold(&id, needed)?;
+        Ok(Held { handle: self.handle.clone(), id })
     }
 
-    /// Leaves the group after it was found out that it is not what the worker believed.
+    /// Leaves the group, whose state is not what the worker assumed.
     fn lose(&mut self, lost: Lost) -> StepError {
         self.leave();
         self.cursors.clear();
@@ -136,56 +129,52 @@ impl EmbeddedWorker {
     }
 
     fn leave(&self) {
-        if let Membership::Member(id) = self.membership {
-            let left = self.shared().groups().leave(self.spec.group, &self.spec.member, id);
-            if left {
-                self.shared().view.signal.raise();
-            }
+        if let Membership::Member(id) = &self.membership
+            && self.shared().groups().leave(id)
+        {
+            self.shared().view.signal.raise();
         }
     }
 
-    /// Goes back to the committed offsets.
+    /// Returns to the committed offsets.
     fn rewind(&mut self) {
-        let (view, group) = (&self.site.shared.view, self.spec.group);
+        let (view, group) = (&self.handle.shared.view, self.spec.group);
         self.cursors.seek(|of| view.committed(group, of).map_or(Offset(0), |c| c.offset));
     }
 }
 
 fn join(shared: &Shared, spec: &WorkerSpec) -> MemberId {
     let id = shared.groups().join(spec.group, &spec.member, &spec.topics, Instant::now());
-    // Members that have to give partitions away find out at once.
+    // Members that have to give partitions away notice at once.
     shared.view.signal.raise();
     id
 }
 
 /// A hold on partitions; ends when dropped.
 struct Held {
-    site: Arc<Site>,
-    group: &'static str,
-    name: String,
+    handle: Arc<Handle>,
     id: MemberId,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let shared = &self.site.shared;
-        let superseded = shared.groups().release(self.group, &self.name, self.id, Instant::now());
-        if superseded {
-            // Its successor waits for the partitions.
+        let shared = &self.handle.shared;
+        let has_freed = shared.groups().release(&self.id, Instant::now());
+        if has_freed {
             shared.view.signal.raise();
         }
     }
 }
 
 impl Worker for EmbeddedWorker {
-    /// Takes nothing: a step is written in one go.
+    /// Takes nothing: a step is one transaction.
     fn write_ahead(&mut self, _records: &mut Vec<NewRecord>) {}
 
     fn poll(&mut self, timeout: Duration) -> Result<Event, Error> {
         let deadline = Instant::now() + timeout.min(WAIT_MAX);
-        let site = self.site.clone();
-        let shared = &site.shared;
-        // Long waits are cut so that a waiting member is never taken for a silent one.
+        let handle = self.handle.clone();
+        let shared = &handle.shared;
+        // Long waits are cut so that a waiting member is not evicted as silent.
         let alive = shared.groups().session_timeout() / 4;
         loop {
             let seen = shared.view.signal.seen();
@@ -231,12 +220,12 @@ impl Worker for EmbeddedWorker {
         apply: &mut dyn FnMut(Record),
     ) -> Result<(), Error> {
         self.shared().check_open()?;
-        let standing = self.shared().standing(changelog)?;
-        // A long restore is not silence. One who is no member learns so by polling.
+        let extent = self.shared().extent(changelog)?;
+        // A long restore is not silence. A worker that is not a member notices with its next poll.
         let _held = self.hold([]);
         self.shared()
             .readers
-            .with(|connection| storage::scan(connection, changelog, standing.slot, apply))
+            .with(|connection| storage::scan(connection, changelog, extent.slot, apply))
     }
 
     fn pause(&mut self, partition: TopicPartition) {
@@ -254,9 +243,8 @@ impl Drop for EmbeddedWorker {
     }
 }
 
-/// A writer of steps without input.
 pub(super) struct EmbeddedWriter {
-    pub(super) site: Arc<Site>,
+    pub(super) handle: Arc<Handle>,
     pub(super) name: String,
     pub(super) epoch: u64,
 }
@@ -268,33 +256,32 @@ impl Writer for EmbeddedWriter {
         }
         let author = Author::Writer { name: self.name.clone(), epoch: self.epoch };
         let work = Work::Append { records, offsets: Vec::new(), author };
-        self.site.shared.queue.submit_blocking(work)
+        self.handle.shared.queue.submit_blocking(work)
     }
 }
 
-/// A reader without a group.
 pub(super) struct EmbeddedTail {
-    site: Arc<Site>,
+    handle: Arc<Handle>,
     cursors: Cursors,
 }
 
 impl EmbeddedTail {
-    /// Stands at the present end of all partitions.
-    pub(super) fn new(site: Arc<Site>, topics: &[Topic]) -> Self {
+    /// Starts at the present end of all partitions.
+    pub(super) fn new(handle: Arc<Handle>, topics: &[Topic]) -> Self {
         let mut cursors = Cursors::default();
-        for (of, standing) in site.shared.view.standings() {
+        for (of, extent) in handle.shared.view.extents() {
             if topics.contains(&of.topic) {
-                cursors.add(of, standing.bounds.end);
+                cursors.add(of, extent.bounds.end);
             }
         }
-        Self { site, cursors }
+        Self { handle, cursors }
     }
 }
 
 impl Tail for EmbeddedTail {
     fn poll(&mut self, timeout: Duration) -> Result<Vec<Arc<Record>>, Error> {
         let deadline = Instant::now() + timeout.min(WAIT_MAX);
-        let shared = &self.site.shared;
+        let shared = &self.handle.shared;
         loop {
             let seen = shared.view.signal.seen();
             shared.check_open()?;

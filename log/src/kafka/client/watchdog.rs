@@ -1,40 +1,27 @@
-//! The last resort: ends the process when a call of the client library does not return.
+//! The last resort: aborts the process when a call of the client library does not return.
 //!
-//! Calls of transactions return in time, since the settings of their producer make the library ask again
-//! where it would wait for ever. Should one not return all the same, its thread cannot be freed. The group
-//! takes the partitions away meanwhile, so nothing is lost; but nobody works on them in this process until
-//! it is started again.
+//! Calls of transactions return in time, since the settings of their producer make the library query
+//! again where it would wait for ever. Should one not return all the same, its thread cannot be freed. The
+//! group reassigns its partitions, so nothing is lost; but this process makes no steps until it is
+//! restarted.
 //!
-//! Time is counted in ticks of the watchdog itself: a process that was stopped for a while and goes on
-//! is not late.
+//! Time is counted in ticks of the watchdog itself: a process that was suspended for a while is not late.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-/// How often calls are counted down.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Watches the calls of one log.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
-    shared: Arc<Shared>,
+    calls: Arc<Calls>,
     ticks: u64,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    calls: Mutex<Calls>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Calls {
-    last: u64,
-    started: bool,
-    ended: bool,
-    running: HashMap<u64, Call>,
-}
+struct Calls(Mutex<(u64, HashMap<u64, Call>)>);
 
 #[derive(Debug)]
 struct Call {
@@ -45,87 +32,63 @@ struct Call {
 /// A call that is watched until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Watched<'a> {
-    shared: &'a Shared,
+    calls: &'a Calls,
     number: u64,
 }
 
 impl Watchdog {
-    /// One that lets calls take `limit`.
+    /// Calls may take `limit`.
     pub(crate) fn new(limit: Duration) -> Self {
-        Self { shared: Arc::default(), ticks: limit.as_secs().max(1) }
-    }
-
-    /// Watches a call.
-    pub(crate) fn watch(&self, name: &'static str) -> Watched<'_> {
-        let mut calls = self.shared.calls.lock().unwrap_or_else(PoisonError::into_inner);
-        if !calls.started {
-            let shared = self.shared.clone();
-            let thread = std::thread::Builder::new().name("log-watchdog".to_owned());
-            match thread.spawn(move || shared.run()) {
-                Ok(_) => calls.started = true,
-                Err(error) => tracing::warn!(%error, "calls of Kafka's client are not watched"),
-            }
+        let calls = Arc::new(Calls::default());
+        let watched = Arc::downgrade(&calls);
+        let thread = std::thread::Builder::new().name("log-watchdog".to_owned());
+        if let Err(error) = thread.spawn(move || run(&watched)) {
+            tracing::warn!(%error, "calls of Kafka's client are not watched");
         }
-        calls.last += 1;
-        let number = calls.last;
-        calls.running.insert(number, Call { name, ticks_left: self.ticks });
-        self.shared.changed.notify_all();
-        Watched { shared: &self.shared, number }
+        Self { calls, ticks: limit.as_secs().max(1) }
     }
-}
 
-impl Drop for Watchdog {
-    fn drop(&mut self) {
-        self.shared.calls.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
-        self.shared.changed.notify_all();
+    pub(crate) fn watch(&self, name: &'static str) -> Watched<'_> {
+        let mut calls = self.calls.lock();
+        calls.0 += 1;
+        let number = calls.0;
+        calls.1.insert(number, Call { name, ticks_left: self.ticks });
+        Watched { calls: &self.calls, number }
     }
 }
 
 impl Drop for Watched<'_> {
     fn drop(&mut self) {
-        let mut calls = self.shared.calls.lock().unwrap_or_else(PoisonError::into_inner);
-        calls.running.remove(&self.number);
+        self.calls.lock().1.remove(&self.number);
     }
 }
 
-impl Shared {
-    fn run(&self) {
-        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
-        while !calls.ended {
-            if calls.running.is_empty() {
-                calls = self.changed.wait(calls).unwrap_or_else(PoisonError::into_inner);
-                continue;
-            }
-            // A wait that a new call ends early is no tick.
-            let waited = self.changed.wait_timeout(calls, TICK);
-            let (guard, result) = waited.unwrap_or_else(PoisonError::into_inner);
-            calls = guard;
-            if !result.timed_out() {
-                continue;
-            }
-            if let Some(name) = calls.tick() {
-                tracing::error!(
-                    kafka.call = name,
-                    "a call of Kafka's client did not return in time; the process aborts and must be \
-                     started again; nothing is lost, its partitions move to other members"
-                );
-                std::process::abort();
-            }
+/// Ends with the log.
+fn run(calls: &Weak<Calls>) {
+    loop {
+        std::thread::park_timeout(TICK);
+        let Some(calls) = calls.upgrade() else { return };
+        if let Some(name) = calls.tick() {
+            tracing::error!(
+                kafka.call = name,
+                "a call of Kafka's client did not return in time; the process aborts and must be \
+                 restarted; nothing is lost, its partitions move to other members"
+            );
+            std::process::abort();
         }
     }
 }
 
 impl Calls {
-    /// Counts down, and tells the name of a call that has no time left.
-    fn tick(&mut self) -> Option<&'static str> {
-        let mut late = None;
-        for call in self.running.values_mut() {
-            call.ticks_left = call.ticks_left.saturating_sub(1);
-            if call.ticks_left == 0 {
-                late = Some(call.name);
-            }
-        }
-        late
+    fn lock(&self) -> MutexGuard<'_, (u64, HashMap<u64, Call>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts down, and returns the name of a call that has no time left.
+    fn tick(&self) -> Option<&'static str> {
+        let mut calls = self.lock();
+        calls.1.values_mut().for_each(|call| call.ticks_left = call.ticks_left.saturating_sub(1));
+        calls.1.values().find(|call| call.ticks_left == 0).map(|call| call.name)
     }
 }
 
@@ -134,16 +97,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_call_that_goes_on_too_long_is_late() {
-        let watchdog = Watchdog::new(Duration::from_secs(3));
+    fn only_a_call_that_takes_too_long_is_late() {
+        let watchdog = Watchdog { calls: Arc::default(), ticks: 3 };
         let long = watchdog.watch("long");
-        let tick = || watchdog.shared.calls.lock().unwrap().tick();
-        assert_eq!(tick(), None);
+        assert_eq!(watchdog.calls.tick(), None);
         let short = watchdog.watch("short");
-        assert_eq!(tick(), None);
+        assert_eq!(watchdog.calls.tick(), None);
         drop(short);
-        assert_eq!(tick(), Some("long"));
+        assert_eq!(watchdog.calls.tick(), Some("long"));
         drop(long);
-        assert_eq!(tick(), None);
+        assert_eq!(watchdog.calls.tick(), None);
     }
 }

@@ -26,38 +26,15 @@ pub trait StepObserver: Send + Sync {
     fn reached(&self, point: StepPoint);
 }
 
-/// A part of a step, as it is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Phase {
-    Begin,
-    Send,
-    Offsets,
-    Drain,
-    Commit,
-    Abort,
-}
+/// A part of a step: the label of its metric, and the points before and after it.
+pub(crate) struct Phase(pub(crate) &'static str, pub(crate) StepPoint, pub(crate) StepPoint);
 
 impl Phase {
-    /// The value of the metric's label.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Begin => "begin",
-            Self::Send => "send",
-            Self::Offsets => "offsets",
-            Self::Drain => "drain",
-            Self::Commit => "commit",
-            Self::Abort => "abort",
-        }
-    }
-
-    pub(crate) const fn points(self) -> (StepPoint, StepPoint) {
-        match self {
-            Self::Begin => (StepPoint::BeforeBegin, StepPoint::AfterBegin),
-            Self::Send => (StepPoint::BeforeSend, StepPoint::AfterSend),
-            Self::Offsets => (StepPoint::BeforeOffsets, StepPoint::AfterOffsets),
-            Self::Drain => (StepPoint::BeforeDrain, StepPoint::AfterDrain),
-            Self::Commit => (StepPoint::BeforeCommit, StepPoint::AfterCommit),
-            Self::Abort => (StepPoint::BeforeAbort, StepPoint::AfterAbort),
-        }
-    }
+    pub(crate) const BEGIN: Self = Self("begin", StepPoint::BeforeBegin, StepPoint::AfterBegin);
+    pub(crate) const SEND: Self = Self("send", StepPoint::BeforeSend, StepPoint::AfterSend);
+    pub(crate) const OFFSETS: Self =
+        Self("offsets", StepPoint::BeforeOffsets, StepPoint::AfterOffsets);
+    pub(crate) const DRAIN: Self = Self("drain", StepPoint::BeforeDrain, StepPoint::AfterDrain);
+    pub(crate) const COMMIT: Self = Self("commit", StepPoint::BeforeCommit, StepPoint::AfterCommit);
+    pub(crate) const ABORT: Self = Self("abort", StepPoint::BeforeAbort, StepPoint::AfterAbort);
 }

@@ -166,19 +166,19 @@ impl StepProducer {
         self.send(records)?;
         let deadline = self.deadline();
         if let Some(Offsets { list, member }) = offsets {
-            self.phase(Phase::Offsets, || {
+            self.phase(Phase::OFFSETS, || {
                 self.call("send_offsets_to_transaction", deadline, || {
                     self.producer.send_offsets_to_transaction(list, member, Timeout::Never)
                 })
                 .map_err(|error| self.call_failed(error))
             })?;
         }
-        self.phase(Phase::Drain, || self.drain(deadline))?;
+        self.phase(Phase::DRAIN, || self.drain(deadline))?;
         if self.shared.take_failure() {
             return Err(StepFailure::aborted("made to fail by a test"));
         }
         let asked = Instant::now();
-        self.phase(Phase::Commit, || {
+        self.phase(Phase::COMMIT, || {
             // Without a time-out: the library uses what is left of the transaction's.
             self.call("commit_transaction", deadline, || {
                 self.producer.commit_transaction(Timeout::Never)
@@ -217,7 +217,7 @@ impl StepProducer {
         }
         let deadline = Instant::now() + self.timeout;
         self.producer.context().kind.begin();
-        self.phase(Phase::Begin, || {
+        self.phase(Phase::BEGIN, || {
             self.producer.begin_transaction().map_err(|error| self.call_failed(error))
         })?;
         self.begun = Some(Begun { deadline, sent: 0, failed: None });
@@ -230,7 +230,7 @@ impl StepProducer {
 
     fn send(&mut self, records: &[NewRecord]) -> Result<(), StepFailure> {
         let sent = self.begun.as_ref().map_or(0, |begun| begun.sent);
-        self.phase(Phase::Send, || self.send_after(sent, records))?;
+        self.phase(Phase::SEND, || self.send_after(sent, records))?;
         if let Some(begun) = &mut self.begun {
             begun.sent = sent.saturating_add(records.len());
         }
@@ -295,7 +295,7 @@ impl StepProducer {
     /// Aborts the step. False if that failed: this producer is unusable, and the next one's start aborts.
     fn abort(&self) -> bool {
         let deadline = Instant::now() + self.timeout;
-        let aborted = self.phase(Phase::Abort, || {
+        let aborted = self.phase(Phase::ABORT, || {
             std::thread::scope(|scope| {
                 let (over, is_over) = std::sync::mpsc::channel::<()>();
                 // The library waits until all delivery reports were served, which takes a poll.
@@ -339,13 +339,13 @@ impl StepProducer {
 
     /// Runs a part of a step, measured and observed.
     fn phase<T, E>(&self, phase: Phase, part: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-        let (before, after) = phase.points();
+        let Phase(label, before, after) = phase;
         if let Some(observer) = &self.observer {
             observer.reached(before);
         }
         let started = Instant::now();
         let result = part()?;
-        ::metrics::histogram!(metrics::LOG_STEP_SECONDS, "phase" => phase.as_str())
+        ::metrics::histogram!(metrics::LOG_STEP_SECONDS, "phase" => label)
             .record(started.elapsed());
         if let Some(observer) = &self.observer {
             observer.reached(after);
