@@ -1,5 +1,5 @@
-//! `[admin]`, `[merchant]`, `[[wallets]]`, `[orders]` and `[matching]`: the config. Other stages are given
-//! what they need of it.
+//! The sections `[admin]`, `[merchant]`, `[[wallets]]`, `[orders]` and `[matching]`. The executable passes
+//! what other stages need of them.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -7,7 +7,6 @@ use std::time::Duration;
 use runtime::config::{Reader, Source};
 use schemas::{Address, Amount, Blockchain, Secret, Stablecoin, Wallet};
 
-/// Configuration of the api.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Value of `Service-Admin-Authorization` (spec 5.2).
@@ -30,7 +29,7 @@ pub struct Merchant {
     pub previous_secret: Option<Secret>,
     /// Origins that may embed or call the checkout.
     pub allowed_origins: Vec<String>,
-    /// Where unknown_transfer webhooks go (spec 6.2); none sends none.
+    /// The destination of unknown_transfer webhooks (spec 6.2); without it none is sent.
     pub unknown_transfer_webhook_url: Option<String>,
 }
 
@@ -183,6 +182,10 @@ mod tests {
             [[wallets]]
             blockchain = "bsc"
             address = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAeD"
+            [[wallets]]
+            blockchain = ""
+            address = ""
+            enabled_coins = ["USDT"]
         "#;
         let mut source = Source::parse(Config::DEFAULTS, text, []);
         let config = Config::read(&mut source);
@@ -196,6 +199,8 @@ mod tests {
             "wallets[0].enabled_coins: \"BTC\" is not one of USDT, USDC, DAI",
             "wallets[1].address: has a wrong EIP-55 checksum",
             "wallets[1].enabled_coins: must name at least one coin",
+            "wallets[2].blockchain: must not be empty",
+            "wallets[2].address: must not be empty",
         ] {
             assert!(lines.iter().any(|l| l == line), "{line} is not in {lines:#?}");
         }

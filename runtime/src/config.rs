@@ -222,11 +222,15 @@ impl Reader {
 
     /// A text that is a `T`; its absence is a problem.
     pub fn parsed<T: FromStr<Err: std::fmt::Display>>(&mut self, key: &str) -> Option<T> {
+        let is_given = self.table.contains_key(key);
         let text = match self.table.remove(&(TAKEN.to_owned() + key)) {
             Some(Value::String(text)) => text,
             _ => self.text(key),
         };
         if text.is_empty() {
+            if is_given {
+                self.problem(key, "must not be empty");
+            }
             return None;
         }
         text.parse().map_err(|e: T::Err| self.problem(key, &e.to_string())).ok()
