@@ -34,7 +34,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
 
-    // What is signed is what is sent, byte for byte: the body is made once.
+    // The signature covers the exact bytes that are sent, so the body is made once.
     let body = json!({ "order_id": reference, "amount": amount, "webhook_url": webhook_url });
     let body = body.to_string();
     let signature = STANDARD.encode(hmac_sha256(&secret, &format!("{now}.{body}"))?);
@@ -46,7 +46,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .post(format!("{base}/api/v1/service/orders"))
         .header("Content-Type", "application/json")
         .header("Service-Signature", format!("{now}.{signature}"))
-        // Without it a repeated request makes a second order; with it, it finds the first.
+        // A repeated request returns the first order; without the key it would make a second one.
         .header("Idempotency-Key", reference)
         .body(body)
         .send()

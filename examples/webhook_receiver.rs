@@ -27,12 +27,12 @@ const AGE_MAX_SECONDS: u64 = 300;
 
 struct Shop {
     secret: String,
-    /// The events that were acted upon. A real shop has a table with a unique key, and writes to it in
-    /// the same transaction as whatever the event changes.
+    /// The events that were handled. A real shop has a table with a unique key, and writes to it in the
+    /// same transaction as the effects of the event.
     seen: Mutex<HashSet<String>>,
 }
 
-/// Whether the header was made for these very bytes with our secret, and lately.
+/// Whether the header is a recent signature of these bytes with our secret.
 fn is_genuine(secret: &str, header: &str, body: &[u8], now: u64) -> bool {
     let Some((time, encoded)) = header.split_once('.') else { return false };
     let (Ok(timestamp), Ok(signature)) = (time.parse::<u64>(), STANDARD.decode(encoded)) else {
@@ -46,7 +46,7 @@ fn is_genuine(secret: &str, header: &str, body: &[u8], now: u64) -> bool {
     mac.verify_slice(&signature).is_ok() && now.abs_diff(timestamp) <= AGE_MAX_SECONDS
 }
 
-/// What happened, the same for every delivery of it: a resend by an operator has another `Webhook-Id`.
+/// Names what happened, equally for all deliveries: a resend by an operator has another `Webhook-Id`.
 fn key(event: &Value) -> Option<String> {
     match event["event_type"].as_str()? {
         "order_status_changed" => Some(format!("{}/{}", event["order_id"], event["status"])),
@@ -55,7 +55,7 @@ fn key(event: &Value) -> Option<String> {
     }
 }
 
-/// Takes the raw body: a body that was parsed and written again has another signature.
+/// Takes the raw body: a body that was parsed and serialized again has another signature.
 async fn receive(State(shop): State<Arc<Shop>>, headers: HeaderMap, body: Bytes) -> StatusCode {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let signature = headers.get("service-signature").and_then(|value| value.to_str().ok());
@@ -66,7 +66,7 @@ async fn receive(State(shop): State<Arc<Shop>>, headers: HeaderMap, body: Bytes)
     if let Some(key) = key(&event) {
         let mut seen = shop.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.insert(key) {
-            println!("{event}"); // Ship the goods, release the hold.
+            println!("{event}"); // Here: ship the goods, release the hold.
         }
     }
     // Also for an event that is a duplicate, or of a type that this program does not know.

@@ -19,7 +19,7 @@ use crate::error::{Answer, Refusal};
 use crate::extract::Trace;
 use crate::feed::Subscription;
 use crate::machine::catalog::{Catalog, Choice};
-use crate::machine::outcome::{Asked, Verdict, consider, open_deposit};
+use crate::machine::outcome::{Awaited, Verdict, consider, open_deposit};
 use crate::machine::{creation, new_order, resend};
 use crate::view::{DepositView, PaymentView};
 use crate::{Feed, Merchant, metrics};
@@ -137,7 +137,7 @@ impl Commands {
     pub(crate) async fn choose_payment(&self, id: OrderId, choice: Choice) -> Answer<PaymentView> {
         let order = self.pending_order(id).await?;
         let body = OrderCommandBody::ChoosePayment(self.catalog.chosen(&order, choice)?);
-        let order = self.command(id, Asked::Payment, body).await?;
+        let order = self.command(id, Awaited::Payment, body).await?;
         let chains = self.store.chains().await?;
         let deposit = open_deposit(&order, choice)
             .and_then(|deposit| DepositView::of_order(&order, deposit, &chains));
@@ -154,13 +154,13 @@ impl Commands {
     /// Ends a pending order for its customer.
     pub(crate) async fn cancel(&self, order_id: OrderId) -> Answer<Arc<Order>> {
         self.pending_order(order_id).await?;
-        self.command(order_id, Asked::Cancel, OrderCommandBody::Cancel).await
+        self.command(order_id, Awaited::Cancel, OrderCommandBody::Cancel).await
     }
 
     /// Forces an order paid (spec 4.2).
     pub(crate) async fn mark_paid(&self, order_id: OrderId) -> Answer<OrderRow> {
         let row = self.store.order(order_id).await?.ok_or(Refusal::ResourceNotFound)?;
-        let order = self.command(order_id, Asked::MarkPaid, OrderCommandBody::MarkPaid).await?;
+        let order = self.command(order_id, Awaited::MarkPaid, OrderCommandBody::MarkPaid).await?;
         tracing::info!(order.id = %order_id, "an operator marked the order paid");
         Ok(OrderRow { order: Arc::unwrap_or_clone(order), ..row })
     }
@@ -195,7 +195,7 @@ impl Commands {
     async fn command(
         &self,
         order_id: OrderId,
-        asked: Asked,
+        awaited: Awaited,
         body: OrderCommandBody,
     ) -> Answer<Arc<Order>> {
         let mut records = self.listen(order_id)?;
@@ -205,7 +205,7 @@ impl Commands {
         self.send(&command).await?;
         let answer = timeout(ANSWER_TIMEOUT, async {
             while let Some(record) = records.next().await {
-                match consider(asked, command_id, &record) {
+                match consider(awaited, command_id, &record) {
                     Verdict::Wait => {}
                     Verdict::Done => return Some(Ok(record)),
                     Verdict::Refused(refusal) => return Some(Err(refusal)),
@@ -214,7 +214,7 @@ impl Commands {
             None
         });
         let answer = answer.await.ok().flatten();
-        metrics::command(asked.name(), answer.is_some());
+        metrics::command(awaited.name(), answer.is_some());
         let order = answer.unwrap_or(Err(Refusal::Busy))?;
         self.write_row(&order).await;
         Ok(order)

@@ -1,19 +1,18 @@
-//! HTTP: what merchants (`/api/v1/service`), operators (`/api/v1/admin`) and customers
-//! (`/api/v1/user`) may ask and order; and the schemas of the topics (`/registry`).
+//! The HTTP server: the APIs of merchants (`/api/v1/service`), operators (`/api/v1/admin`) and customers
+//! (`/api/v1/user`), and the schemas of the topics (`/registry`).
 //!
 //! **Reads** the tables through `store::Store`, and the topic `orders` from its end ([`feed`]).
-//! **Writes** commands to `orders.commands`, manual deliveries to `webhooks.dispatch`, and rows
-//! that are already on the log: the pending row of a new order, the record that answered a command.
-//! Both carry the version clock that the projector writes too, so nothing depends on who is first.
+//! **Writes** commands to `orders.commands`, manual deliveries to `webhooks.dispatch`, and rows that are
+//! already on the log: the pending row of a new order, the record that answered a command. The projector
+//! writes the same rows with the same version clock, so either may be first.
 //!
 //! **Invariants:** a request is authenticated before anything else is done with it (health and schemas
-//! are for everybody); 201 for a new
-//! order means that its command is durable; a row is never visible before its command is; a
-//! checkout link reaches the one order it was signed for; errors are the short texts of
-//! `error::Refusal`, and causes go to the log.
+//! need no authority); a new order is answered with 201 once its command is durable; a row is never
+//! visible before its command is; a checkout link reaches the one order it was signed for; errors are
+//! the short texts of `error::Refusal`, and causes go to the log.
 //!
-//! Deliberately not here: any decision about an order's status (the processor's), the POST of a
-//! webhook (webhooks'), the checkout page, TLS.
+//! Deliberately not here: any decision about an order's status (the processor's), the delivery of
+//! webhooks, the checkout page, TLS.
 
 #![warn(clippy::wildcard_enum_match_arm)]
 

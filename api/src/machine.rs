@@ -1,5 +1,5 @@
-//! What the api decides, without I/O, clock or randomness: is a request valid, which command does
-//! it become, does a record of the log answer it.
+//! What the api decides, without I/O, clock or randomness: whether a request is valid, which command it
+//! becomes, whether a record of the log answers it.
 
 pub(crate) mod catalog;
 pub(crate) mod creation;

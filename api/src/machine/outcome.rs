@@ -6,18 +6,15 @@ use schemas::{CommandId, DepositState, OrderCause};
 use super::catalog::Choice;
 use crate::error::Refusal;
 
-/// What was asked of an order.
+/// A command that a request awaits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
-    /// A deposit for a choice of chain and stablecoin.
+pub(crate) enum Awaited {
     Payment,
-    /// The order's end.
     Cancel,
-    /// Paid, whatever the chain says.
     MarkPaid,
 }
 
-impl Asked {
+impl Awaited {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Payment => "choose_payment",
@@ -32,27 +29,27 @@ impl Asked {
 pub(crate) enum Verdict {
     /// Not the answer.
     Wait,
-    /// It was done; the record shows the result.
+    /// The command was executed; the record has the result.
     Done,
     Refused(Refusal),
 }
 
-/// Considers the next record of an order for one of its commands.
-pub(crate) fn consider(asked: Asked, command_id: CommandId, record: &Order) -> Verdict {
+/// What the next record of an order means for a command.
+pub(crate) fn consider(awaited: Awaited, command_id: CommandId, record: &Order) -> Verdict {
     use OrderCause as Cause;
     if record.command_id != Some(command_id) {
         return Verdict::Wait;
     }
     let (answered, verdict) = match record.cause {
-        Cause::DepositOpened | Cause::PaymentRepeated => (Asked::Payment, Verdict::Done),
-        Cause::PaymentRefused => (Asked::Payment, Verdict::Refused(Refusal::NoFreeAmount)),
-        Cause::Cancelled => (Asked::Cancel, Verdict::Done),
-        Cause::CancelRefused => (Asked::Cancel, Verdict::Refused(Refusal::PaymentSeen)),
-        Cause::MarkedPaid | Cause::MarkPaidRepeated => (Asked::MarkPaid, Verdict::Done),
-        Cause::NotPending if asked != Asked::MarkPaid => {
-            (asked, Verdict::Refused(Refusal::NotPending))
+        Cause::DepositOpened | Cause::PaymentRepeated => (Awaited::Payment, Verdict::Done),
+        Cause::PaymentRefused => (Awaited::Payment, Verdict::Refused(Refusal::NoFreeAmount)),
+        Cause::Cancelled => (Awaited::Cancel, Verdict::Done),
+        Cause::CancelRefused => (Awaited::Cancel, Verdict::Refused(Refusal::PaymentSeen)),
+        Cause::MarkedPaid | Cause::MarkPaidRepeated => (Awaited::MarkPaid, Verdict::Done),
+        Cause::NotPending if awaited != Awaited::MarkPaid => {
+            (awaited, Verdict::Refused(Refusal::NotPending))
         }
-        // A step on the way: a wallet was asked and has not answered.
+        // No answers. After PaymentChosen a wallet has yet to open the deposit or refuse it.
         Cause::Created
         | Cause::PaymentChosen
         | Cause::NotPending
@@ -62,10 +59,10 @@ pub(crate) fn consider(asked: Asked, command_id: CommandId, record: &Order) -> V
         | Cause::Paid
         | Cause::Expired => return Verdict::Wait,
     };
-    if answered == asked { verdict } else { Verdict::Wait }
+    if answered == awaited { verdict } else { Verdict::Wait }
 }
 
-/// The deposit of a choice that waits for the customer's transfer.
+/// The deposit of a choice that awaits the customer's transfer.
 pub(crate) fn open_deposit(order: &Order, choice: Choice) -> Option<&OrderDeposit> {
     order.deposits.iter().find(|deposit| {
         deposit.blockchain == choice.blockchain
@@ -83,30 +80,34 @@ mod tests {
     const OURS: CommandId = CommandId(uuid::Uuid::from_u128(1));
     const OTHER: CommandId = CommandId(uuid::Uuid::from_u128(2));
 
-    const ANSWERS: [(Asked, OrderCause, Verdict); 9] = [
-        (Asked::Payment, OrderCause::DepositOpened, Verdict::Done),
-        (Asked::Payment, OrderCause::PaymentRepeated, Verdict::Done),
-        (Asked::Payment, OrderCause::PaymentRefused, Verdict::Refused(Refusal::NoFreeAmount)),
-        (Asked::Payment, OrderCause::NotPending, Verdict::Refused(Refusal::NotPending)),
-        (Asked::Cancel, OrderCause::Cancelled, Verdict::Done),
-        (Asked::Cancel, OrderCause::CancelRefused, Verdict::Refused(Refusal::PaymentSeen)),
-        (Asked::Cancel, OrderCause::NotPending, Verdict::Refused(Refusal::NotPending)),
-        (Asked::MarkPaid, OrderCause::MarkedPaid, Verdict::Done),
-        (Asked::MarkPaid, OrderCause::MarkPaidRepeated, Verdict::Done),
+    const ANSWERS: [(Awaited, OrderCause, Verdict); 9] = [
+        (Awaited::Payment, OrderCause::DepositOpened, Verdict::Done),
+        (Awaited::Payment, OrderCause::PaymentRepeated, Verdict::Done),
+        (Awaited::Payment, OrderCause::PaymentRefused, Verdict::Refused(Refusal::NoFreeAmount)),
+        (Awaited::Payment, OrderCause::NotPending, Verdict::Refused(Refusal::NotPending)),
+        (Awaited::Cancel, OrderCause::Cancelled, Verdict::Done),
+        (Awaited::Cancel, OrderCause::CancelRefused, Verdict::Refused(Refusal::PaymentSeen)),
+        (Awaited::Cancel, OrderCause::NotPending, Verdict::Refused(Refusal::NotPending)),
+        (Awaited::MarkPaid, OrderCause::MarkedPaid, Verdict::Done),
+        (Awaited::MarkPaid, OrderCause::MarkPaidRepeated, Verdict::Done),
     ];
 
     #[test]
     fn every_cause_means_one_thing_to_each_command() {
-        for asked in [Asked::Payment, Asked::Cancel, Asked::MarkPaid] {
+        for awaited in [Awaited::Payment, Awaited::Cancel, Awaited::MarkPaid] {
             for cause in OrderCause::ALL {
                 let consider = |command_id| {
-                    consider(asked, OURS, &Order { command_id, cause: *cause, ..example::order() })
+                    consider(
+                        awaited,
+                        OURS,
+                        &Order { command_id, cause: *cause, ..example::order() },
+                    )
                 };
-                let answer = ANSWERS.iter().find(|(to, of, _)| (to, of) == (&asked, cause));
+                let answer = ANSWERS.iter().find(|(to, of, _)| (to, of) == (&awaited, cause));
                 let expected = answer.map_or(&Verdict::Wait, |(_, _, verdict)| verdict);
-                assert_eq!(&consider(Some(OURS)), expected, "{asked:?} {cause}");
+                assert_eq!(&consider(Some(OURS)), expected, "{awaited:?} {cause}");
                 for stranger in [Some(OTHER), None] {
-                    assert_eq!(consider(stranger), Verdict::Wait, "{asked:?} {cause}");
+                    assert_eq!(consider(stranger), Verdict::Wait, "{awaited:?} {cause}");
                 }
             }
         }

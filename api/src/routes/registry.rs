@@ -1,7 +1,7 @@
-//! The schemas, as Confluent's schema registry serves them: `/registry` is the base URL for any client.
+//! The schemas, as Confluent's schema registry serves them: `/registry` is the base URL of any client.
 //!
-//! It only reads: what is served is compiled in, and the same in every installation but for the prefix of
-//! its topics. It asks for no signature, because schemas are as public as this source.
+//! It is read-only: the schemas are compiled in, and every installation has the same ones under the
+//! prefix of its topics. It needs no signature, because schemas are as public as this source.
 
 use std::sync::Arc;
 
@@ -16,15 +16,15 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 const CONTENT_TYPE: &str = "application/vnd.schemaregistry.v1+json";
-/// Every later schema of a subject fits every earlier one, both ways.
+/// Each version of a subject can be read with every other one.
 const COMPATIBILITY: &str = "FULL_TRANSITIVE";
-/// Most bytes of such a body: far more than any schema here has.
+/// Most bytes of a body: far more than any schema here has.
 const BODY_BYTES_MAX: usize = 128 * 1024;
 
-/// Prefix of the names of topics.
+/// The prefix of the names of topics.
 type Prefix = State<Arc<str>>;
 
-/// Its routes. They have a path of their own, or they would be mistaken for those of the service.
+/// The routes below `/registry`, with fallbacks of their own: the others answer in plain text.
 pub(crate) fn routes<S>(topic_prefix: String) -> Router<S> {
     Router::new()
         .route("/subjects", get(subjects))
@@ -39,8 +39,10 @@ pub(crate) fn routes<S>(topic_prefix: String) -> Router<S> {
         .route("/config/{subject}", get(config_of))
         .route("/mode", get(mode))
         .route("/mode/{subject}", get(mode_of))
-        .fallback(|| async { Problem::NoSuchPath })
-        .method_not_allowed_fallback(|| async { Problem::Method })
+        .fallback(|| async { Problem::not_found(404, "HTTP 404 Not Found") })
+        .method_not_allowed_fallback(|| async {
+            Problem(StatusCode::METHOD_NOT_ALLOWED, 405, "HTTP 405 Method Not Allowed".into())
+        })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(topic_prefix.into())
 }
@@ -56,63 +58,33 @@ impl IntoResponse for Reply {
     }
 }
 
-/// Why there is no answer, with the codes and words that clients of registries know.
-#[derive(Debug, thiserror::Error)]
-enum Problem {
-    #[error("HTTP 404 Not Found")]
-    NoSuchPath,
-    #[error("HTTP 405 Method Not Allowed")]
-    Method,
-    #[error("Subject '{0}' not found.")]
-    Subject(String),
-    #[error("Version {0} not found.")]
-    Version(u32),
-    #[error("Schema {0} not found")]
-    Id(String),
-    #[error("Schema not found")]
-    Schema,
-    #[error("The request is not {{\"schema\": \"…\"}}")]
-    Body,
-    #[error("Either the input schema or one its references is invalid: {0}")]
-    Invalid(String),
-    #[error("Only AVRO schemas are here, not {0}")]
-    Type(String),
-    #[error(
-        "The specified version '{0}' is not a valid version id. Allowed values are between \
-         [1, 2^31-1] and the string \"latest\""
-    )]
-    VersionId(String),
-    #[error("Subject {0} is in read-only mode")]
-    ReadOnly(String),
-}
+/// Why a request is refused: status, code and message as clients of registries know them.
+struct Problem(StatusCode, u32, String);
 
 impl Problem {
-    const fn codes(&self) -> (StatusCode, u32) {
-        match self {
-            Self::NoSuchPath => (StatusCode::NOT_FOUND, 404),
-            Self::Method => (StatusCode::METHOD_NOT_ALLOWED, 405),
-            Self::Subject(_) => (StatusCode::NOT_FOUND, 40_401),
-            Self::Version(_) => (StatusCode::NOT_FOUND, 40_402),
-            Self::Id(_) | Self::Schema => (StatusCode::NOT_FOUND, 40_403),
-            Self::Body => (StatusCode::BAD_REQUEST, 400),
-            Self::Invalid(_) | Self::Type(_) => (StatusCode::UNPROCESSABLE_ENTITY, 42_201),
-            Self::VersionId(_) => (StatusCode::UNPROCESSABLE_ENTITY, 42_202),
-            Self::ReadOnly(_) => (StatusCode::UNPROCESSABLE_ENTITY, 42_205),
-        }
+    fn not_found(code: u32, message: impl Into<String>) -> Self {
+        Self(StatusCode::NOT_FOUND, code, message.into())
+    }
+
+    fn unprocessable(code: u32, message: String) -> Self {
+        Self(StatusCode::UNPROCESSABLE_ENTITY, code, message)
+    }
+
+    fn no_id(text: &str) -> Self {
+        Self::not_found(40_403, format!("Schema {text} not found"))
     }
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let (status, code) = self.codes();
-        let body = json!({ "error_code": code, "message": self.to_string() });
-        (status, Reply(body)).into_response()
+        let Self(status, code, message) = self;
+        (status, Reply(json!({ "error_code": code, "message": message }))).into_response()
     }
 }
 
 /// The body of a request about a schema.
 #[derive(Deserialize)]
-struct Asked {
+struct SchemaBody {
     schema: String,
     #[serde(rename = "schemaType")]
     kind: Option<String>,
@@ -123,13 +95,14 @@ struct OfSubject {
     subject: Option<String>,
 }
 
-/// The topic whose values have this subject.
+/// The topic whose values have a subject.
 fn topic(prefix: &str, subject: &str) -> Result<Topic, Problem> {
     let is = |topic: &Topic| topic.subject(prefix) == subject;
-    Topic::ALL.into_iter().find(is).ok_or_else(|| Problem::Subject(subject.to_owned()))
+    let none = || Problem::not_found(40_401, format!("Subject '{subject}' not found."));
+    Topic::ALL.into_iter().find(is).ok_or_else(none)
 }
 
-/// The subjects that have this schema.
+/// The subjects with a schema.
 fn carriers(prefix: &str, name: SchemaName) -> impl Iterator<Item = String> {
     let topics = Topic::ALL.into_iter().filter(move |topic| topic.spec().schema == name);
     topics.map(move |topic| topic.subject(prefix))
@@ -138,20 +111,22 @@ fn carriers(prefix: &str, name: SchemaName) -> impl Iterator<Item = String> {
 fn schema_by_id(text: &str) -> Result<&'static Schema, Problem> {
     let id: Option<u32> = text.parse().ok();
     let mut all = SchemaName::ALL.into_iter().flat_map(SchemaName::schemas);
-    all.find(|schema| Some(schema.id) == id).ok_or_else(|| Problem::Id(text.to_owned()))
+    all.find(|schema| Some(schema.id) == id).ok_or_else(|| Problem::no_id(text))
 }
 
-/// The version of a subject that the body of a request is.
+/// The version of a subject whose schema is in the body of a request.
 fn find(topic: Topic, body: &[u8]) -> Result<Option<&'static Schema>, Problem> {
-    let asked: Asked = serde_json::from_slice(body).map_err(|_| Problem::Body)?;
-    match asked.kind {
-        Some(kind) if kind != "AVRO" => Err(Problem::Type(kind)),
-        _ => topic
-            .spec()
-            .schema
-            .find(&asked.schema)
-            .map_err(|error| Problem::Invalid(error.to_string())),
+    let request: SchemaBody = serde_json::from_slice(body).map_err(|_| {
+        let message = "The request is not {\"schema\": \"…\"}".to_owned();
+        Problem(StatusCode::BAD_REQUEST, 400, message)
+    })?;
+    if let Some(kind) = request.kind.filter(|kind| kind != "AVRO") {
+        let message = format!("Only AVRO schemas are here, not {kind}");
+        return Err(Problem::unprocessable(42_201, message));
     }
+    let invalid = "Either the input schema or one its references is invalid";
+    let found = topic.spec().schema.find(&request.schema);
+    found.map_err(|error| Problem::unprocessable(42_201, format!("{invalid}: {error}")))
 }
 
 async fn subjects(State(prefix): Prefix) -> Answer {
@@ -168,34 +143,39 @@ async fn version(
     Path((subject, version)): Path<(String, String)>,
 ) -> Answer {
     let schemas = topic(&prefix, &subject)?.spec().schema.schemas();
+    if matches!(&*version, "latest" | "-1") {
+        return registered(&subject, schemas.last());
+    }
     let number: Option<u32> = version.parse().ok().filter(|n| (1..=i32::MAX as u32).contains(n));
-    let schema = match (version.as_str(), number) {
-        ("latest" | "-1", _) => schemas.last().ok_or(Problem::Schema)?,
-        (_, None) => return Err(Problem::VersionId(version)),
-        (_, Some(number)) => schemas
-            .iter()
-            .find(|schema| schema.version == number)
-            .ok_or(Problem::Version(number))?,
-    };
-    registered(&subject, schema)
+    let number = number.ok_or_else(|| {
+        let allowed = "Allowed values are between [1, 2^31-1] and the string \"latest\"";
+        let problem = format!("The specified version '{version}' is not a valid version id.");
+        Problem::unprocessable(42_202, format!("{problem} {allowed}"))
+    })?;
+    let schema = schemas.iter().find(|schema| schema.version == number);
+    let none = || Problem::not_found(40_402, format!("Version {number} not found."));
+    registered(&subject, Some(schema.ok_or_else(none)?))
 }
 
-fn registered(subject: &str, schema: &Schema) -> Answer {
-    let Schema { version, id, text, .. } = *schema;
+fn registered(subject: &str, schema: Option<&Schema>) -> Answer {
+    let none = || Problem::not_found(40_403, "Schema not found");
+    let Schema { version, id, text, .. } = *schema.ok_or_else(none)?;
     Ok(Reply(json!({ "subject": subject, "version": version, "id": id, "schema": text })))
 }
 
-/// Which version of the subject a schema is, whatever its white space and attribute order.
+/// The version of a subject that a schema is; white space and the order of attributes do not count.
 async fn look_up(State(prefix): Prefix, Path(subject): Path<String>, body: Bytes) -> Answer {
-    let schema = find(topic(&prefix, &subject)?, &body)?.ok_or(Problem::Schema)?;
-    registered(&subject, schema)
+    registered(&subject, find(topic(&prefix, &subject)?, &body)?)
 }
 
-/// Producers that register what they write find it registered; nothing else can be.
+/// Producers register what they write: a known schema is found, any other is refused.
 async fn register(State(prefix): Prefix, Path(subject): Path<String>, body: Bytes) -> Answer {
     match find(topic(&prefix, &subject)?, &body)? {
         Some(schema) => Ok(Reply(json!({ "id": schema.id }))),
-        None => Err(Problem::ReadOnly(subject)),
+        None => {
+            let message = format!("Subject {subject} is in read-only mode");
+            Err(Problem::unprocessable(42_205, message))
+        }
     }
 }
 
@@ -211,7 +191,7 @@ async fn by_id(
     let schema = schema_by_id(&id)?;
     match of.subject.filter(|subject| !subject.is_empty()) {
         Some(subject) if topic(&prefix, &subject)?.spec().schema != schema.name => {
-            Err(Problem::Id(id))
+            Err(Problem::no_id(&id))
         }
         _ => Ok(Reply(json!({ "schema": schema.text }))),
     }
