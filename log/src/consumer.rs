@@ -80,7 +80,12 @@ pub trait Handler {
 
     /// The step of the last [`Plan::Commit`] did not happen: undoes what it did in memory. Its records
     /// are read again.
-    fn aborted(&mut self) {}
+    ///
+    /// # Errors
+    /// What the process must stop for.
+    fn aborted(&mut self) -> Result<(), Self::Error> {
+        Ok(())
+    }
 
     /// Whether the loop may end, once the process stops. Until then it continues.
     fn is_drained(&mut self) -> bool {
@@ -296,7 +301,7 @@ impl<H: Handler> Consumer<H> {
             }
             Err(StepError::Aborted(cause)) => {
                 tracing::warn!(%cause, "a step of {} was aborted; will retry", H::GROUP);
-                self.handler.aborted();
+                self.handler.aborted()?;
                 self.resume();
                 self.wait_for_step();
             }

@@ -11,7 +11,7 @@ pub enum Error {
     Log(#[from] log::Error),
     /// It is not known whether the last step was written.
     #[error("the outcome of a step is not known: {0}")]
-    Step(String),
+    Step(#[from] log::StepError),
     /// An output does not fit its schema.
     #[error("an output cannot be encoded: {0}")]
     Encode(#[from] schemas::CodecError),

@@ -9,6 +9,8 @@
 //!
 //! Deliberately not here: configuration and time (both arrive in records), tables, webhooks, chains.
 
+#![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
+
 mod error;
 pub mod machine;
 pub mod metrics;

@@ -8,6 +8,8 @@
 //!
 //! Deliberately not here: what the rows look like in a back end, and any decision.
 
+#![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
+
 mod machine;
 pub mod metrics;
 mod rebuild;

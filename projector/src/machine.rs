@@ -45,7 +45,17 @@ pub(super) fn plan_change(topic: Topic, value: Option<&[u8]>) -> Result<Option<C
         | Topic::TransfersFailed => read(value, Change::Transfer),
         Topic::WebhooksAttempts => read(value, Change::Attempt),
         Topic::Chains => read(value, Change::Chain),
-        _ => Err(Poison::Topic),
+        Topic::TransfersRaw
+        | Topic::OrdersCommands
+        | Topic::DepositsCommands
+        | Topic::MatchingChangelog
+        | Topic::OrdersChangelog
+        | Topic::WebhooksDispatch
+        | Topic::WebhooksRetry(_)
+        | Topic::WebhooksDefer(_)
+        | Topic::WebhooksDead
+        | Topic::Alerts
+        | Topic::DeadLetters => Err(Poison::Topic),
     };
     change.map(Some)
 }

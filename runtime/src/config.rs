@@ -102,15 +102,11 @@ impl Source {
         };
         let reader = |(position, value)| {
             let path = format!("{name}[{position}]");
-            match value {
-                Value::Table(table) => {
-                    Some(Reader { path, table, problems: self.problems.clone() })
-                }
-                _ => {
-                    self.problems.borrow_mut().push(format!("{path}: must be a section"));
-                    None
-                }
-            }
+            let Value::Table(table) = value else {
+                self.problems.borrow_mut().push(format!("{path}: must be a section"));
+                return None;
+            };
+            Some(Reader { path, table, problems: self.problems.clone() })
         };
         list.into_iter().enumerate().filter_map(reader).collect()
     }
@@ -200,10 +196,8 @@ impl Reader {
 
     /// A text, or none if the key is absent.
     pub fn optional_text(&mut self, key: &str) -> Option<String> {
-        self.take(key, "a text", |value| match value {
-            Value::String(text) => Some(text),
-            Value::Integer(number) => Some(number.to_string()),
-            _ => None,
+        self.take(key, "a text", |value| {
+            value.as_integer().map(|n| n.to_string()).or_else(|| value.as_str().map(str::to_owned))
         })
     }
 
@@ -238,10 +232,11 @@ impl Reader {
 
     /// A list of texts, or none if the key is absent.
     pub fn texts(&mut self, key: &str) -> Option<Vec<String>> {
-        self.take(key, "a list of texts", |value| match value {
-            Value::Array(list) => list.into_iter().map(|v| v.as_str().map(str::to_owned)).collect(),
-            Value::String(text) => Some(text.split(',').map(|t| t.trim().to_owned()).collect()),
-            _ => None,
+        self.take(key, "a list of texts", |value| {
+            if let Some(text) = value.as_str() {
+                return Some(text.split(',').map(|part| part.trim().to_owned()).collect());
+            }
+            value.as_array()?.iter().map(|part| part.as_str().map(str::to_owned)).collect()
         })
     }
 
@@ -317,13 +312,8 @@ impl Reader {
 
     /// A section inside this one; an absent one is empty.
     pub fn section(&mut self, key: &str) -> Self {
-        let table = self
-            .take(key, "a section", |value| match value {
-                Value::Table(table) => Some(table),
-                _ => None,
-            })
-            .unwrap_or_default();
-        Self { path: format!("{}.{key}", self.path), table, problems: self.problems.clone() }
+        let table = self.take(key, "a section", |value| value.try_into().ok());
+        self.nested(key, table.unwrap_or_default())
     }
 
     /// The value of a key that may have several forms; the caller reports problems.

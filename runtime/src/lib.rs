@@ -5,6 +5,8 @@
 //!
 //! Deliberately not here: topics, records, tables, routes, the shop.
 
+#![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
+
 pub mod clock;
 pub mod config;
 pub mod metrics;

@@ -88,22 +88,19 @@ async fn main() {
     let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(dir.path()).unwrap());
     let stop = CancellationToken::new();
     let mut threads = Vec::new();
-    {
-        let (log, clock, stop) = (log.clone(), clock.clone(), stop.clone());
-        threads.push(std::thread::spawn(move || {
-            processor::run_orders(&log, &clock, "bench", &stop).unwrap();
-        }));
+    let context = StageContext {
+        log: log.clone(),
+        clock: clock.clone(),
+        member: "bench".to_owned(),
+        handle: tokio::runtime::Handle::current(),
+        stop: stop.clone(),
+    };
+    for run in [processor::run_orders, processor::run_matching] {
+        let context = context.clone();
+        threads.push(std::thread::spawn(move || run(&context).unwrap()));
     }
     {
-        let (log, clock, stop) = (log.clone(), clock.clone(), stop.clone());
-        threads.push(std::thread::spawn(move || {
-            processor::run_matching(&log, &clock, "bench", &stop).unwrap();
-        }));
-    }
-    {
-        let (handle, member) = (tokio::runtime::Handle::current(), "bench".to_owned());
-        let (log, clock, stop) = (log.clone(), clock.clone(), stop.clone());
-        let (store, context) = (store.clone(), StageContext { log, clock, member, handle, stop });
+        let store = store.clone();
         threads.push(std::thread::spawn(move || projector::run(store, &context).unwrap()));
     }
 

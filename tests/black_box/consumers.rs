@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use log::config::KafkaConfig;
 use log::kafka::KafkaLog;
-use log::{Log, NewRecord, Offset, TopicPartition};
+use log::{Log, NewRecord, Offset, StageContext, TopicPartition};
+use runtime::SystemClock;
 use runtime::config::Source;
-use runtime::{Clock, SystemClock};
 use schemas::record::{Transfer, example};
 use schemas::{
     Address, Amount, Blockchain, CloudEvent, Partition, Topic, TransferId, decode_json, lane,
@@ -229,9 +229,14 @@ impl Fixture {
 
         let stop = CancellationToken::new();
         let matching = {
-            let (log, stop) = (self.log.clone(), stop.clone());
-            let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-            std::thread::spawn(move || processor::run_matching(&log, &clock, "reader", &stop))
+            let context = StageContext {
+                log: self.log.clone(),
+                clock: Arc::new(SystemClock),
+                member: "reader".to_owned(),
+                handle: tokio::runtime::Handle::current(),
+                stop: stop.clone(),
+            };
+            std::thread::spawn(move || processor::run_matching(&context))
         };
         for (blockchain, wallet, value, token) in [
             (Blockchain::Polygon, 0x11, "12.34", "USDT"),

@@ -5,14 +5,15 @@ use std::io::{BufRead, Write};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex};
 
-use log::Log;
 use log::kafka::{KafkaLog, StepObserver, StepPoint};
+use log::{Log, StageContext};
 use processor::{run_matching, run_orders};
 use runtime::Clock;
 use schemas::Layout;
 use testkit::MovedClock;
 use testkit::log_suite::on_kafka;
 use testkit::observed::{Bug, Observer, Report, observed};
+use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
 const MATCHING: &str = "processor.matching";
@@ -147,7 +148,9 @@ fn run_machine(
     clock.0.store(role.hours * 3600 * 1_000_000, Ordering::SeqCst);
     let clock: Arc<dyn Clock> = Arc::new(clock);
     let machine = if group == MATCHING { run_matching } else { run_orders };
-    let outcome = machine(&log, &clock, role.member, stop);
+    let (runtime, member) = (Runtime::new().unwrap(), role.member.to_owned());
+    let (handle, stopped) = (runtime.handle().clone(), stop.clone());
+    let outcome = machine(&StageContext { log, clock, member, handle, stop: stopped });
     let outcome = outcome.map_or_else(|error| error.to_string(), |()| "well".to_owned());
     gate.report(&Report::Ended(group.to_owned(), outcome));
     // A process whose machine failed ends: its supervisor starts it again.

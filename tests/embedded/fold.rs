@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use log::Log;
 use log::embedded::EmbeddedLog;
+use log::{Log, StageContext};
 use oracle::fold::{FlawKind, Reading, committed, explain};
 use oracle::load::Shop;
 use oracle::verdict::{counts, flaws_are_found, judge};
@@ -15,6 +15,7 @@ use runtime::{Clock, SystemClock};
 use testkit::log_suite::on_kafka::CRASH_LAYOUT as LAYOUT;
 use testkit::observed::{Bug, Progress, observed};
 use testkit::{DEADLINE, MovedClock};
+use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
 /// How long nothing may have happened before every timer was checked.
@@ -26,17 +27,23 @@ struct Processor {
     threads: Vec<JoinHandle<()>>,
 }
 
-type Machine =
-    fn(&Arc<dyn Log>, &Arc<dyn Clock>, &str, &CancellationToken) -> Result<(), processor::Error>;
+type Machine = fn(&StageContext) -> Result<(), processor::Error>;
 
 impl Processor {
     fn start(log: &Arc<dyn Log>, clock: &Arc<dyn Clock>) -> Self {
-        let stop = CancellationToken::new();
+        let (stop, runtime) = (CancellationToken::new(), Runtime::new().unwrap());
+        let context = StageContext {
+            log: log.clone(),
+            clock: clock.clone(),
+            member: "a".to_owned(),
+            handle: runtime.handle().clone(),
+            stop: stop.clone(),
+        };
         let spawn = |machine: Machine| {
-            let (log, clock, stop) = (log.clone(), clock.clone(), stop.clone());
+            let context = context.clone();
             std::thread::spawn(move || {
                 // A worker that died is restarted, as by a supervisor.
-                while machine(&log, &clock, "a", &stop).is_err() {}
+                while machine(&context).is_err() {}
             })
         };
         let threads = vec![spawn(run_matching), spawn(run_orders)];

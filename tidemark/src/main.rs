@@ -1,5 +1,7 @@
 //! `tidemark`: the whole pipeline, or some of its stages, or a demonstration.
 
+#![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
+
 mod asyncapi;
 mod back_end;
 mod command;

@@ -66,14 +66,10 @@ impl Starter<'_> {
 
     pub(crate) fn processor(&mut self) -> std::io::Result<()> {
         for member in self.members() {
-            self.thread(Phase::Process, "processor.orders", &member, |context| {
-                let StageContext { log, clock, member, stop, .. } = context;
-                processor::run_orders(log, clock, member, stop)
-            })?;
-            self.thread(Phase::Process, "processor.matching", &member, |context| {
-                let StageContext { log, clock, member, stop, .. } = context;
-                processor::run_matching(log, clock, member, stop)
-            })?;
+            let orders = processor::run_orders;
+            self.thread(Phase::Process, "processor.orders", &member, orders)?;
+            let matching = processor::run_matching;
+            self.thread(Phase::Process, "processor.matching", &member, matching)?;
         }
         Ok(())
     }

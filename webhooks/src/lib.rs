@@ -23,6 +23,8 @@
 //! of spec 2.3 (the projector), manual resends (the api writes them to `webhooks.dispatch`),
 //! `Retry-After` (the schedule is the interface's, not the receiver's).
 
+#![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
+
 mod config;
 mod error;
 mod guard;

@@ -134,12 +134,12 @@ impl World {
             stop: stop.clone(),
         };
         let feed = server.feed.clone();
-        let mut threads = vec![std::thread::spawn(move || feed::run(&feed, &context).unwrap())];
+        let followed = context.clone();
+        let mut threads = vec![std::thread::spawn(move || feed::run(&feed, &followed).unwrap())];
         if processed {
             for run in [processor::run_orders, processor::run_matching] {
-                let (log, stop) = (log.clone(), stop.clone());
-                let clock: Arc<dyn Clock> = clock.clone();
-                threads.push(std::thread::spawn(move || run(&log, &clock, "one", &stop).unwrap()));
+                let context = context.clone();
+                threads.push(std::thread::spawn(move || run(&context).unwrap()));
             }
         }
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

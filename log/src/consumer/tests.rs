@@ -102,8 +102,9 @@ impl Handler for Noting {
         note(&self.calls, "committed");
     }
 
-    fn aborted(&mut self) {
+    fn aborted(&mut self) -> Result<(), StepError> {
         note(&self.calls, "aborted");
+        Ok(())
     }
 
     fn is_drained(&mut self) -> bool {

@@ -4,21 +4,23 @@
 mod unlucky;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::chain::{head, pay};
-use crate::command::{cancel, choose, create, mark_paid, usdt};
+use crate::command::{cancel, choose, create, mark_paid, seen, settle, usdt};
 use crate::name::{self, letter};
 use log::Envelope;
 use log::embedded::EmbeddedLog;
-use log::{LayeredLog, Log, NewRecord, Offset, Record, TopicPartition};
+use log::{LayeredLog, Log, NewRecord, Offset, Record, StageContext, TopicPartition};
 use runtime::ManualClock;
-use schemas::record::{ChainRecord, DeadLetter, Order, OrderCommand, OrderCommandBody, Transfer};
-use schemas::{Blockchain, Layout, Partition, Topic, UnixMicros, UnixSeconds};
+use schemas::record::{
+    ChainRecord, DeadLetter, Order, OrderCommand, OrderCommandBody, OrdersEntry, Transfer,
+};
+use schemas::{Blockchain, Headers, Layout, Partition, Topic, TransferId, UnixMicros, UnixSeconds};
 use tidemark_processor::machine::matching::Input;
+use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 use unlucky::{Unlucky, Watch};
 
@@ -52,7 +54,7 @@ enum Treatment {
 struct Site {
     dir: tempfile::TempDir,
     clock: Arc<ManualClock>,
-    tokio: tokio::runtime::Runtime,
+    tokio: Runtime,
     watch: Arc<Watch>,
     treatment: Treatment,
     running: Option<Running>,
@@ -65,18 +67,17 @@ struct Running {
 }
 
 impl Running {
-    fn start(dir: &Path, clock: &Arc<ManualClock>, watch: &Arc<Watch>, fails: bool) -> Self {
+    fn start(site: &Site) -> Self {
+        let (dir, clock, watch) = (site.dir.path(), &site.clock, &site.watch);
+        let fails = site.treatment == Treatment::Aborts;
         let embedded = EmbeddedLog::open(dir, LAYOUT, clock.clone()).unwrap();
         let unlucky = Unlucky { log: embedded.clone(), watch: watch.clone(), fails };
         let log: Arc<dyn Log> = Arc::new(LayeredLog::new(Arc::new(embedded.clone()), unlucky));
-        let clock: Arc<dyn runtime::Clock> = clock.clone();
-        let stop = CancellationToken::new();
-        let mut threads = Vec::new();
-        for run in [tidemark_processor::run_matching, tidemark_processor::run_orders] {
-            let (log, clock, stop) = (log.clone(), clock.clone(), stop.clone());
-            threads.push(std::thread::spawn(move || run(&log, &clock, "one", &stop)));
-        }
-        Self { log: embedded, stop, threads }
+        let context = context(log, clock, &site.tokio);
+        let threads = [tidemark_processor::run_matching, tidemark_processor::run_orders]
+            .map(|run| (run, context.clone()))
+            .map(|(run, context)| std::thread::spawn(move || run(&context)));
+        Self { log: embedded, stop: context.stop, threads: threads.into() }
     }
 
     fn stop(self) {
@@ -92,11 +93,10 @@ impl Site {
     fn new(treatment: Treatment) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::new(UnixSeconds(1000).micros()));
-        let watch = Arc::new(Watch::default());
-        let fails = treatment == Treatment::Aborts;
-        let running = Some(Running::start(dir.path(), &clock, &watch, fails));
-        let tokio = tokio::runtime::Runtime::new().unwrap();
-        Self { dir, clock, tokio, watch, treatment, running }
+        let (watch, tokio) = (Arc::default(), Runtime::new().unwrap());
+        let mut site = Self { dir, clock, tokio, watch, treatment, running: None };
+        site.restart();
+        site
     }
 
     fn log(&self) -> &EmbeddedLog {
@@ -107,8 +107,7 @@ impl Site {
         if let Some(running) = self.running.take() {
             running.stop();
         }
-        let fails = self.treatment == Treatment::Aborts;
-        self.running = Some(Running::start(self.dir.path(), &self.clock, &self.watch, fails));
+        self.running = Some(Running::start(self));
     }
 
     /// Appends a record and waits until all that follows from it is done.
@@ -195,6 +194,34 @@ impl Drop for Site {
             }
         }
     }
+}
+
+fn context(log: Arc<dyn Log>, clock: &Arc<ManualClock>, tokio: &Runtime) -> StageContext {
+    let (clock, member, handle) = (clock.clone(), "one".to_owned(), tokio.handle().clone());
+    StageContext { log, clock, member, handle, stop: CancellationToken::new() }
+}
+
+/// A log of its own with these records, and how the orders machine ends on it.
+#[track_caller]
+fn end_of_orders(records: Vec<NewRecord>) -> tidemark_processor::Error {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::new(UnixSeconds(1000).micros()));
+    let log = EmbeddedLog::open(dir.path(), LAYOUT, clock.clone()).unwrap();
+    let tokio = Runtime::new().unwrap();
+    tokio.block_on(log.produce(records)).unwrap();
+    let context = context(Arc::new(log), &clock, &tokio);
+    end(std::thread::spawn(move || tidemark_processor::run_orders(&context)))
+}
+
+/// The error that a runner ends with.
+#[track_caller]
+fn end(runner: JoinHandle<Result<(), tidemark_processor::Error>>) -> tidemark_processor::Error {
+    let started = Instant::now();
+    while !runner.is_finished() {
+        assert!(started.elapsed() < PATIENCE, "the runner continues");
+        std::thread::yield_now();
+    }
+    runner.join().unwrap().unwrap_err()
 }
 
 fn partitions(topic: Topic) -> Vec<TopicPartition> {
@@ -397,58 +424,68 @@ fn a_timer_is_written_once() {
     }
 }
 
-/// What the changelog says is not what this version can read: better to stop than to guess.
+/// What the changelog has is not what this version can read: better to stop than to guess.
 #[test]
 fn an_unreadable_changelog_stops_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let clock = Arc::new(ManualClock::new(UnixSeconds(1000).micros()));
-    let log = EmbeddedLog::open(dir.path(), LAYOUT, clock.clone()).unwrap();
     let to = TopicPartition { topic: Topic::OrdersChangelog, partition: Partition(1) };
-    let strange = NewRecord {
-        to,
-        key: b"x".to_vec(),
-        value: Some(vec![1]),
-        headers: schemas::Headers::default(),
-    };
-    let tokio = tokio::runtime::Runtime::new().unwrap();
-    tokio.block_on(log.produce(vec![strange])).unwrap();
-    let (log, clock): (Arc<dyn Log>, Arc<dyn runtime::Clock>) = (Arc::new(log), clock);
-    let error =
-        tidemark_processor::run_orders(&log, &clock, "one", &CancellationToken::new()).unwrap_err();
+    let (key, headers) = (b"x".to_vec(), Headers::default());
+    let error = end_of_orders(vec![NewRecord { to, key, value: Some(vec![1]), headers }]);
     let expected = "the changelog processor.orders.changelog/1 cannot be restored: ";
     assert!(error.to_string().starts_with(expected), "{error}");
 }
 
-/// A group whose places were forgotten would read everything again, and tell everything again.
+/// The changelog of order A.
+fn changelog_of_a() -> TopicPartition {
+    let partition = LAYOUT.order(&name::order('A').to_string());
+    TopicPartition { topic: Topic::OrdersChangelog, partition }
+}
+
+/// A group without positions would read everything again, and publish everything again.
 #[test]
 fn state_without_a_position_stops_it() {
     let mut site = Site::new(Treatment::Kind);
     site.tell(order_command(&create('A', None)));
-    let partition = LAYOUT.order(&name::order('A').to_string());
-    let changelog = TopicPartition { topic: Topic::OrdersChangelog, partition };
-    let state = site.log().read(changelog, Offset(0), 100).unwrap();
+    let to = changelog_of_a();
+    let state = site.log().read(to, Offset(0), 100).unwrap();
     assert!(!state.is_empty());
-
-    let dir = tempfile::tempdir().unwrap();
-    let clock = Arc::new(ManualClock::new(UnixSeconds(1000).micros()));
-    let log = EmbeddedLog::open(dir.path(), LAYOUT, clock.clone()).unwrap();
-    let copies = state.iter().map(|record| NewRecord {
-        to: changelog,
-        key: record.key.clone(),
-        value: record.value.clone(),
-        headers: record.headers.clone(),
-    });
-    site.tokio.block_on(log.produce(copies.collect())).unwrap();
-    let (log, clock): (Arc<dyn Log>, Arc<dyn runtime::Clock>) = (Arc::new(log), clock);
-    let stop = CancellationToken::new();
-    // A runner that does not notice would run for ever.
-    let (told, outcome) = std::sync::mpsc::channel();
-    let until = stop.clone();
-    std::thread::spawn(move || {
-        told.send(tidemark_processor::run_orders(&log, &clock, "one", &until))
-    });
-    let outcome = outcome.recv_timeout(PATIENCE);
-    stop.cancel();
-    let error = outcome.unwrap().unwrap_err();
+    let copy = |record: Arc<Record>| {
+        let Record { key, value, headers, .. } = Arc::unwrap_or_clone(record);
+        NewRecord { to, key, value, headers }
+    };
+    let error = end_of_orders(state.into_iter().map(copy).collect());
     assert!(error.to_string().contains("it has 1 rows, but the group"), "{error}");
+}
+
+/// A damaged row breaks invariant 2 at the next settle: nothing of that step is committed, neither what
+/// the records before it made nor their offsets.
+#[test]
+fn a_broken_invariant_ends_the_runner_before_the_step_is_committed() {
+    let mut site = Site::new(Treatment::Kind);
+    site.tell(order_command(&create('A', None)));
+    site.running.take().unwrap().stop();
+
+    let log = EmbeddedLog::open(site.dir.path(), LAYOUT, site.clock.clone()).unwrap();
+    let to = changelog_of_a();
+    let row = log.read(to, Offset(0), 100).unwrap().last().cloned().unwrap();
+    let mut entry: OrdersEntry = schemas::decode(row.value.as_ref().unwrap()).unwrap();
+    entry.order.paid_by = Some(TransferId(7));
+    let (key, headers) = (row.key.clone(), Headers::default());
+    let damaged = NewRecord { to, key, value: Some(schemas::encode(&entry).unwrap()), headers };
+    let commands = [seen('A', 8), settle('A', 0, 8)];
+    let records = std::iter::once(damaged).chain(commands.iter().map(order_command));
+    site.tokio.block_on(log.produce(records.collect())).unwrap();
+    let before = (site.watch.committed(), log.bounds(to).unwrap());
+
+    let watched = Unlucky { log: log.clone(), watch: site.watch.clone(), fails: false };
+    let watched = Arc::new(LayeredLog::new(Arc::new(log.clone()), watched));
+    let context = context(watched, &site.clock, &site.tokio);
+    let error = end(std::thread::spawn(move || tidemark_processor::run_orders(&context)));
+    let text = error.to_string();
+    assert!(matches!(error, tidemark_processor::Error::Broken { .. }), "{text}");
+    assert!(text.starts_with("invariant 2 is broken: "), "{text}");
+    let input = TopicPartition { topic: Topic::OrdersCommands, ..to };
+    assert!(text.contains(&format!("(at {input}/2)")), "{text}");
+    assert_eq!((site.watch.committed(), log.bounds(to).unwrap()), before);
+    let orders = TopicPartition { topic: Topic::Orders, ..to };
+    assert_eq!(log.bounds(orders).unwrap().end, Offset(1), "only the created order");
 }

@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use log::kafka::KafkaLog;
 use log::{
-    Committed, Event, Log, NewRecord, Offset, Record, Step, TopicPartition, Worker, WorkerSpec,
+    Committed, Event, Log, NewRecord, Offset, Record, StageContext, Step, TopicPartition, Worker,
+    WorkerSpec,
 };
-use runtime::{Clock, SystemClock};
+use runtime::SystemClock;
 use schemas::{KeyKind, Topic};
+use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
 use crate::broker;
@@ -102,7 +104,7 @@ pub(crate) fn play(arguments: &[&str]) -> bool {
             let (log, stop) = (log.clone(), tally.done().clone());
             let (member, samples) = (format!("bench-{number}"), samples.clone());
             std::thread::spawn(move || match role {
-                Role::Matching => match_all(&log, &member, &stop),
+                Role::Matching => match_all(log, member, stop),
                 Role::Copying => copy_all(&*log, member, samples, &stop),
             })
         })
@@ -122,9 +124,10 @@ enum Role {
     Copying,
 }
 
-fn match_all(log: &Arc<dyn Log>, member: &str, stop: &CancellationToken) {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    processor::run_matching(log, &clock, member, stop).expect("matching");
+fn match_all(log: Arc<dyn Log>, member: String, stop: CancellationToken) {
+    let (clock, runtime) = (Arc::new(SystemClock), Runtime::new().expect("a runtime"));
+    let context = StageContext { log, clock, member, handle: runtime.handle().clone(), stop };
+    processor::run_matching(&context).expect("matching");
 }
 
 /// What is written to a topic for each input: how many records on average, and samples of them.

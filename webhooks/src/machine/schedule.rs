@@ -77,10 +77,8 @@ fn decide_next(delivery: &Delivery, max_attempts: i32) -> (Topic, Delivery) {
 /// seconds, but a minute when it has waited before: a receiver that stays busy for long costs few
 /// records.
 pub(crate) fn defer_to(from: Topic) -> Topic {
-    match from {
-        Topic::WebhooksDefer(_) => Topic::WebhooksDefer(DeferLevel::Further),
-        _ => Topic::WebhooksDefer(DeferLevel::First),
-    }
+    let has_waited = matches!(from, Topic::WebhooksDefer(_));
+    Topic::WebhooksDefer(if has_waited { DeferLevel::Further } else { DeferLevel::First })
 }
 
 /// When a record of `topic` that the log took at `appended_at` is due: its topic's delay later, in

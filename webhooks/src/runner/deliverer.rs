@@ -129,8 +129,9 @@ impl Handler for Deliverer {
 
     /// The records are read again, and the partitions know them. What has finished is kept for the next step,
     /// so its POSTs are not repeated.
-    fn aborted(&mut self) {
+    fn aborted(&mut self) -> Result<(), Error> {
         self.is_stalled = true;
+        Ok(())
     }
 
     /// Until something can have happened: an attempt has ended, or a record is due.

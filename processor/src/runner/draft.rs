@@ -1,0 +1,62 @@
+//! A step being built.
+
+use std::collections::BTreeMap;
+
+use log::consumer::Member;
+use log::{NewRecord, Step};
+use schemas::Topic;
+
+/// How many outputs are offered to the log at once: it writes them while the rest is decided.
+const OFFER_RECORDS: usize = 256;
+/// About how many records follow from an input: growing a long list copies it again and again.
+const OUTPUTS_PER_INPUT: usize = 5;
+
+/// Outputs so far, and how far the inputs are taken.
+#[derive(Debug)]
+pub(super) struct Draft {
+    pub(super) step: Step,
+    /// How many outputs each topic has, of those that the log has taken already.
+    counts: BTreeMap<Topic, u64>,
+    /// How many outputs there must be before the log is offered some.
+    offer_at: usize,
+}
+
+impl Draft {
+    /// With room for what follows from `count` inputs.
+    pub(super) fn for_inputs(count: usize) -> Self {
+        let records = Vec::with_capacity(count.saturating_mul(OUTPUTS_PER_INPUT));
+        let step = Step { records, offsets: Vec::new() };
+        Self { step, counts: BTreeMap::new(), offer_at: OFFER_RECORDS }
+    }
+
+    /// Offers the outputs so far to the log, if there are enough.
+    pub(super) fn write_ahead(&mut self, member: &mut Member<'_>) {
+        let records = &mut self.step.records;
+        if records.len() < self.offer_at {
+            return;
+        }
+        let mut counts = self.counts.clone();
+        count(&mut counts, records);
+        member.write_ahead(records);
+        if records.is_empty() {
+            self.counts = counts;
+        } else {
+            // What it does not take now, it takes with the step.
+            self.offer_at = usize::MAX;
+        }
+    }
+
+    /// The step, and how many outputs each topic has.
+    pub(super) fn finish(self) -> (Step, BTreeMap<Topic, u64>) {
+        let Self { step, mut counts, .. } = self;
+        count(&mut counts, &step.records);
+        (step, counts)
+    }
+}
+
+fn count(counts: &mut BTreeMap<Topic, u64>, records: &[NewRecord]) {
+    for record in records {
+        let count = counts.entry(record.to.topic).or_default();
+        *count = count.saturating_add(1);
+    }
+}
