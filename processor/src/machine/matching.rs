@@ -12,6 +12,7 @@ mod chain;
 mod command;
 mod deposits;
 mod entry;
+mod expiry;
 mod transfers;
 mod verdict;
 

@@ -7,6 +7,7 @@
 //! are final, except by mark-paid; 8 an order expires only when none of its deposits may still be paid.
 
 mod deposit;
+mod expiry;
 mod payment;
 
 use std::collections::BTreeSet;
@@ -53,11 +54,6 @@ impl OrderRow {
             .deposits
             .iter()
             .any(|d| matches!(d.state, DepositState::Requested | DepositState::Open))
-    }
-
-    /// When its own timer is due. With a deposit, the chain's time decides instead.
-    fn timer(&self) -> Option<UnixSeconds> {
-        (self.is_pending() && !self.has_active_deposit()).then_some(self.order.expires_at)
     }
 
     fn entry(&self) -> OrdersEntry {
@@ -333,10 +329,7 @@ impl Machine for State {
                 self.candidate_gone(row, command, *transfer_id, effects)
             }
             Body::Settle(settle) => self.settle(row, command, settle, effects),
-            Body::Tick if row.timer().is_some_and(|at| at < command.issued_at.seconds()) => {
-                self.end(row, command, End::Expired, effects)
-            }
-            Body::Tick => Ok(()),
+            Body::Tick => self.tick(row, command, effects),
         }
     }
 

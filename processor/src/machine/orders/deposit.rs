@@ -1,9 +1,9 @@
-//! What lanes report to an order about its deposits.
+//! A deposit was opened for an order.
 
 use schemas::record::{DepositCommand, DepositCommandBody, OrderCommand, OrderDeposit};
-use schemas::{Amount, CloseReason, DepositId, DepositState, OrderCause};
+use schemas::{Amount, DepositId, DepositState, OrderCause};
 
-use super::{Broken, Effect, End, OrderRow, State, close_reason};
+use super::{Broken, Effect, OrderRow, State, close_reason};
 
 impl State {
     /// A deposit is reserved. If the order ended meanwhile, it is let go of again.
@@ -30,27 +30,6 @@ impl State {
         };
         effects.extend(close);
         self.answer_choices(row, command, slot, cause, effects)
-    }
-
-    /// A deposit stopped waiting. When the last one ran out of time, so did the order.
-    pub(super) fn deposit_closed(
-        &mut self,
-        mut row: OrderRow,
-        command: &OrderCommand,
-        slot: i32,
-        reason: CloseReason,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Broken> {
-        let Some(deposit) = row.deposit_mut(slot) else { return Ok(()) };
-        if deposit.state == DepositState::Closed {
-            return Ok(());
-        }
-        deposit.state = DepositState::Closed;
-        let ran_out = reason == CloseReason::Expired;
-        if row.is_pending() && ran_out && !row.has_active_deposit() {
-            return self.end(row, command, End::Expired, effects);
-        }
-        self.publish(row, command, OrderCause::DepositClosed, None, effects).map(drop)
     }
 }
 

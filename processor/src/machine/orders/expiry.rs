@@ -1,0 +1,51 @@
+//! When an order expires: with its last deposit, or by its own timer while it has none.
+
+use schemas::record::OrderCommand;
+use schemas::{CloseReason, DepositState, OrderCause, UnixSeconds};
+
+use super::{Broken, Effect, End, OrderRow, State};
+
+impl OrderRow {
+    /// When its own timer is due. With a deposit, the chain's time decides instead.
+    pub(super) fn timer(&self) -> Option<UnixSeconds> {
+        (self.is_pending() && !self.has_active_deposit()).then_some(self.order.expires_at)
+    }
+}
+
+impl State {
+    /// A deposit stopped waiting. When the last one ran out of time, so did the order.
+    pub(super) fn deposit_closed(
+        &mut self,
+        mut row: OrderRow,
+        command: &OrderCommand,
+        slot: i32,
+        reason: CloseReason,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Broken> {
+        let Some(deposit) = row.deposit_mut(slot) else { return Ok(()) };
+        if deposit.state == DepositState::Closed {
+            return Ok(());
+        }
+        deposit.state = DepositState::Closed;
+        let ran_out = reason == CloseReason::Expired;
+        if row.is_pending() && ran_out && !row.has_active_deposit() {
+            return self.end(row, command, End::Expired, effects);
+        }
+        self.publish(row, command, OrderCause::DepositClosed, None, effects).map(drop)
+    }
+
+    /// The runner found the order's timer due; a deposit may have come since.
+    pub(super) fn tick(
+        &mut self,
+        row: OrderRow,
+        command: &OrderCommand,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Broken> {
+        match row.timer() {
+            Some(at) if at < command.issued_at.seconds() => {
+                self.end(row, command, End::Expired, effects)
+            }
+            _ => Ok(()),
+        }
+    }
+}
