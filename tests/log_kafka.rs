@@ -5,49 +5,28 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use log::config::{KafkaConfig, KafkaSecurity, SecurityProtocol};
 use log::kafka::admin::{self, Difference};
 use log::kafka::{KafkaLog, StepObserver, StepPoint};
-use log::{
-    Error, Event, Log, NewRecord, Offset, Record, Step, StepError, TopicPartition, WorkerSpec,
-};
-use schemas::{Headers, Layout, Partition, Secret, Topic};
+use log::{Error, Event, Log, NewRecord, Step, StepError, TopicPartition, WorkerSpec};
+use schemas::{Layout, Partition, Secret, Topic};
 use testkit::harness::free_port;
 use testkit::log_suite::{LAYOUT, on_kafka};
-use testkit::restarts;
+use testkit::restarts::{self, numbers, record};
+use testkit::wait_until;
 use xtask::kafka;
 
-/// Longer than anything that is waited for takes.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long one poll waits.
+const POLL: Duration = Duration::from_millis(50);
 
 const fn at(topic: Topic, partition: u32) -> TopicPartition {
     TopicPartition { topic, partition: Partition(partition) }
 }
 
-fn record(to: TopicPartition, n: usize) -> NewRecord {
-    let text = n.to_string().into_bytes();
-    NewRecord { to, key: text.clone(), value: Some(text), headers: Headers::default() }
-}
-
 fn produce(log: &dyn Log, records: Vec<NewRecord>) -> Result<(), Error> {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(log.produce(records))
-}
-
-fn numbers(log: &dyn Log, of: TopicPartition) -> Vec<usize> {
-    let mut all = Vec::new();
-    let mut next = Offset(0);
-    loop {
-        let page = log.read(of, next, 10_000).unwrap();
-        let Some(last) = page.last() else { return all };
-        next = last.offset.next();
-        all.extend(page.iter().map(|record| number(record)));
-    }
-}
-
-fn number(record: &Record) -> usize {
-    std::str::from_utf8(record.value.as_deref().unwrap()).unwrap().parse().unwrap()
 }
 
 fn kafka_lib() -> PathBuf {
@@ -69,7 +48,7 @@ fn topics_are_made_corrected_and_checked() {
     assert_eq!(admin::check_topics(&config, &LAYOUT).unwrap(), []);
     assert_eq!(admin::create_topics(&config, &LAYOUT).unwrap(), []);
 
-    // Somebody changed one of our settings, and added one of their own.
+    // One of our settings was changed, and another one added.
     let changes = [("retention.ms", "1000".to_owned()), ("flush.messages", "7".to_owned())];
     admin::alter_topic(&config, &LAYOUT, Topic::Orders, &changes).unwrap();
     let line = format!("retention.ms of {name} is 1000 instead of 7862400000");
@@ -91,21 +70,17 @@ fn topics_are_made_corrected_and_checked() {
         matches!(&outcome, Err(Error::Fatal(cause)) if cause.to_string().contains("partitions"))
     );
     let mut worker = log.worker(member("a", vec![Topic::Orders])).unwrap();
-    let started = Instant::now();
-    let outcome = loop {
-        match worker.poll(Duration::from_millis(50)) {
-            Ok(_) => assert!(started.elapsed() < PATIENCE),
-            Err(error) => break error,
-        }
-    };
-    assert!(matches!(outcome, Error::Fatal(_)), "{outcome}");
+    wait_until("the worker fails for good", || match worker.poll(POLL) {
+        Ok(_) => false,
+        Err(error) => matches!(error, Error::Fatal(_)) || panic!("{error}"),
+    });
     drop(worker);
     admin::delete_topics(&config, &LAYOUT, &Topic::ALL).unwrap();
 }
 
 /// Trying again what can never be written would hold its partition up for ever.
 #[test]
-fn a_step_with_a_record_that_is_too_large_fails_for_good() {
+fn a_record_too_large_fails_for_good() {
     let config = on_kafka::config(&on_kafka::brokers());
     let topics = [Topic::OrdersCommands, Topic::Orders, Topic::TransfersRaw];
     admin::create_some(&config, &LAYOUT, &topics).unwrap();
@@ -113,16 +88,13 @@ fn a_step_with_a_record_that_is_too_large_fails_for_good() {
     let (input, output) = (at(Topic::OrdersCommands, 0), at(Topic::Orders, 0));
     let huge = NewRecord { value: Some(vec![7; 8 * 1024 * 1024]), ..record(output, 0) };
     let is_fatal = |outcome: Result<(), StepError>| {
-        let told = outcome.unwrap_err().to_string();
-        assert!(told.contains("failed") && told.contains("too large"), "{told}");
+        let text = outcome.unwrap_err().to_string();
+        assert!(text.contains("failed") && text.contains("too large"), "{text}");
     };
     assert!(matches!(produce(&log, vec![huge.clone()]), Err(Error::Fatal(_))));
     is_fatal(log.writer("steps").unwrap().commit(vec![record(output, 0), huge.clone()]));
     let mut worker = log.worker(member("a", vec![input.topic])).unwrap();
-    let started = Instant::now();
-    while !matches!(worker.poll(Duration::from_millis(50)), Ok(Event::Assigned(_))) {
-        assert!(started.elapsed() < PATIENCE);
-    }
+    wait_until("partitions are assigned", || matches!(worker.poll(POLL), Ok(Event::Assigned(_))));
     is_fatal(worker.commit(Step { records: vec![record(output, 0), huge], offsets: vec![] }));
     assert_eq!(numbers(&log, output), [0; 0]);
     drop(worker);
@@ -146,7 +118,7 @@ impl Course {
 }
 
 #[test]
-fn a_long_step_is_on_its_way_before_its_end() {
+fn long_steps_are_written_ahead() {
     use StepPoint::{AfterAbort, AfterBegin, AfterSend, BeforeAbort, BeforeBegin, BeforeSend};
     let config = on_kafka::config(&on_kafka::brokers());
     let topics = [Topic::OrdersCommands, Topic::Orders, Topic::TransfersRaw];
@@ -155,10 +127,9 @@ fn a_long_step_is_on_its_way_before_its_end() {
     let log = KafkaLog::open(&config, LAYOUT).unwrap().with_observer(course.clone());
     let output = at(Topic::Orders, 0);
     let mut worker = log.worker(member("a", vec![Topic::OrdersCommands])).unwrap();
-    let started = Instant::now();
-    while !matches!(worker.poll(Duration::from_millis(50)).unwrap(), Event::Assigned(_)) {
-        assert!(started.elapsed() < PATIENCE);
-    }
+    wait_until("partitions are assigned", || {
+        matches!(worker.poll(POLL).unwrap(), Event::Assigned(_))
+    });
     course.take();
     let mut ahead = vec![record(output, 0)];
     worker.write_ahead(&mut ahead);
@@ -188,12 +159,12 @@ fn member(name: &str, topics: Vec<Topic>) -> WorkerSpec {
 /// A broker is killed and started again while steps are made. Each of them is there once, whatever it was
 /// doing at that moment.
 #[test]
-fn a_broker_that_comes_back_has_every_step_once() {
+fn restarted_brokers_have_every_step() {
     let outcome = restarts::run(&kafka_lib(), 4, |_, _| {});
     assert_eq!(outcome.failures, Vec::<String>::new(), "{outcome:?}");
 }
 
-/// Who may speak to the broker of the next test.
+/// The user of the broker in the next test.
 const USER: &str = "tidemark";
 const PASSWORD: &str = "correct-horse";
 
@@ -218,7 +189,7 @@ fn certificate(dir: &Path) -> (PathBuf, PathBuf) {
 }
 
 #[test]
-fn a_broker_with_tls_and_a_password_is_used_and_a_wrong_password_is_told() {
+fn tls_and_passwords_are_checked() {
     let dir = tempfile::tempdir().unwrap();
     let (store, ca_file) = certificate(dir.path());
     let port = free_port();
@@ -260,9 +231,9 @@ fn a_broker_with_tls_and_a_password_is_used_and_a_wrong_password_is_told() {
         KafkaLog::open(&KafkaConfig { prefix: config.prefix, ..with_password(wrong) }, LAYOUT);
     let error = produce(&log.unwrap(), vec![record(of, 2)]).unwrap_err();
     assert!(matches!(error, Error::Transient(_)), "{error}");
-    let told = error.to_string();
-    assert!(told.to_lowercase().contains("authentication"), "{told}");
-    assert!(!told.contains(wrong), "{told}");
+    let text = error.to_string();
+    assert!(text.to_lowercase().contains("authentication"), "{text}");
+    assert!(!text.contains(wrong), "{text}");
 
     let security = KafkaSecurity {
         ca_file: Some(dir.path().join("missing.pem")),

@@ -1,5 +1,5 @@
 //! The log, then the tables, are away for longer than any session or transaction lasts, while orders are
-//! paid: no process ends, nothing is lost, and what is away is told.
+//! paid: no process ends, nothing is lost, and `/ready` names what is away.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -10,8 +10,10 @@ use testkit::harness::{Anvil, Chain, Client, Cluster, Installation, Merchant, ev
 use xtask::{cassandra, kafka};
 
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
-/// Longer than `log.session_timeout`, `log.transaction_timeout`, and the silence that a member may keep.
-const OUTAGE: Duration = Duration::from_secs(40);
+/// Shorter than the defaults, in section `[log]`: an outage is to be longer than each.
+const TIMEOUTS: &str = "session_timeout = \"6s\"\ntransaction_timeout = \"4s\"\n";
+/// Longer than [`TIMEOUTS`] and the silence that a member may keep.
+const OUTAGE: Duration = Duration::from_secs(20);
 /// What an answer without back ends may take.
 const ANSWER: Duration = Duration::from_secs(20);
 
@@ -39,13 +41,13 @@ impl World {
         self.anvil.mine(4).await;
     }
 
-    async fn told_paid(&self, order: &str) {
-        let told = eventually(&format!("the webhook of {order}"), || async {
-            let told = self.merchant.with("order_id", &json!(order));
-            (!told.is_empty()).then_some(told)
+    async fn notified_paid(&self, order: &str) {
+        let received = eventually(&format!("the webhook of {order}"), || async {
+            let received = self.merchant.with("order_id", &json!(order));
+            (!received.is_empty()).then_some(received)
         })
         .await;
-        for webhook in &told {
+        for webhook in &received {
             assert!(webhook.is_signed());
             assert_eq!(webhook.event["status"], "paid");
         }
@@ -86,7 +88,7 @@ impl World {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_installation_waits_for_its_log_and_its_tables() {
+async fn an_outage_of_log_and_tables() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let mut kafka =
@@ -102,7 +104,7 @@ async fn an_installation_waits_for_its_log_and_its_tables() {
     };
     let servers = (kafka.address(), cql.address());
     let servers = (servers.0.as_str(), servers.1.as_str());
-    let installation = Installation::on(servers, dir.path(), &[chain], merchant.url(), "");
+    let installation = Installation::on(servers, dir.path(), &[chain], merchant.url(), TIMEOUTS);
     let cluster = Cluster::run(installation).await;
     let client = cluster.client();
     let mut world = World { anvil, merchant, cluster, client };
@@ -112,7 +114,7 @@ async fn an_installation_waits_for_its_log_and_its_tables() {
     let waiting = world.order("waiting", "2.00").await;
     world.client.deposit(&waiting).await;
     world.pay(1_000_000).await;
-    world.told_paid(&before).await;
+    world.notified_paid(&before).await;
 
     kafka.kill();
     let since = Instant::now();
@@ -128,16 +130,16 @@ async fn an_installation_waits_for_its_log_and_its_tables() {
     world.client.admin(&format!("/deposits?order_id={waiting}")).await.unwrap();
     world.endure(since).await;
     kafka.restart().expect("the broker again");
-    world.told_paid(&waiting).await;
+    world.notified_paid(&waiting).await;
     world.client.order_with_status(&waiting, "paid").await;
     world.cluster.ready().await;
 
     cql.kill();
     let since = Instant::now();
-    // The log alone decides, pays and tells.
+    // The log alone decides, pays and notifies.
     let unseen = world.order("unseen", "3.00").await;
     world.pay(3_000_000).await;
-    world.told_paid(&unseen).await;
+    world.notified_paid(&unseen).await;
     // Each projector has something to write, whichever partitions it has.
     for amount in 10..24 {
         world.order(&format!("unpaid-{amount}"), &format!("{amount}.00")).await;

@@ -21,7 +21,7 @@ use processor::machine::{Broken, matching, orders};
 use processor::wire::Wire;
 use schemas::{Layout, OrderId, Partition, Topic};
 
-use crate::machine_model::pipeline::Delivered;
+use crate::machine_model::delivered::Delivered;
 use output::Outputs;
 pub(crate) use reading::is_changelog;
 pub use reading::{Positions, Reading, committed};
@@ -103,7 +103,6 @@ fn fresh<M: Wire>(partition: Partition, layout: Layout) -> M {
 /// One input as its machine took it.
 #[derive(Debug)]
 pub struct Taken<M: Wire> {
-    /// Where it is.
     pub from: Position,
     /// The input that it comes from, if it was written by the processor.
     pub cause: Option<Position>,
@@ -125,9 +124,6 @@ pub struct Explanation {
 }
 
 /// Explains every output by the inputs below `committed`.
-///
-/// # Errors
-/// The first [`Flaw`].
 pub fn explain(reading: &Reading, committed: &Positions) -> Result<Explanation, Flaw> {
     let outputs = Outputs::of(reading, committed)?;
     Ok(Explanation {
@@ -157,7 +153,6 @@ fn fold_all<M: Wire>(
 
 impl Explanation {
     /// How many inputs were taken.
-    #[must_use]
     pub fn inputs(&self) -> usize {
         let lanes: usize = self.lanes.values().map(Vec::len).sum();
         let orders: usize = self.orders.values().map(Vec::len).sum();
@@ -166,7 +161,6 @@ impl Explanation {
 
     /// What happened to a lane and to the orders that it has deposits of, causes before effects: what
     /// [`crate::machine_model::check::Ledger`] checks the invariants on.
-    #[must_use]
     pub fn delivered(&self, lane: Partition) -> Vec<Delivered> {
         let lane_inputs = self.lanes.get(&lane).map_or(&[][..], Vec::as_slice);
         let orders_of_lane: BTreeSet<OrderId> = lane_inputs.iter().filter_map(order).collect();

@@ -14,7 +14,8 @@ use testkit::Dice;
 use uuid::Uuid;
 
 use crate::machine_model::chain::{Chain, Movement, Policy, Transaction, account, cents};
-use crate::machine_model::pipeline::{Delivered, Pipeline, Tricks};
+use crate::machine_model::delivered::Delivered;
+use crate::machine_model::pipeline::{Pipeline, Tricks};
 use crate::machine_model::station::Sabotage;
 
 const START: UnixSeconds = UnixSeconds(1_790_000_000);
@@ -37,7 +38,6 @@ struct Shop {
 
 /// Everything that a history of 250 random happenings publishes for the tables, in the order in which
 /// it is committed.
-#[must_use]
 pub fn history(seed: u64) -> Vec<Change> {
     let tricks = Tricks { batches: true, losses: false, repeats: false };
     let mut shop = Shop {
@@ -132,7 +132,7 @@ impl Shop {
         let deposit = self.pipeline.deposit_of(id);
         let (stablecoin, to, value) = deposit
             .map_or((TOKENS[0], WALLETS[0], amount), |d| (d.stablecoin, d.wallet_address, d.value));
-        // Now and then it is another amount, which nobody waits for.
+        // Now and then it is another amount, which fits no deposit.
         let value = if self.dice.below(5) == 0 { cents(777) } else { value };
         let movement = Movement { stablecoin, from: account(0x21), to, value };
         let hash = self.chain.fresh_hash();

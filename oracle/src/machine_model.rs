@@ -3,13 +3,15 @@
 //! [`predict`] is what the processor promises, as a slow, synchronous function over everything that
 //! happened outside: no queues, no answers that are still under way, no state that must survive. It shares
 //! nothing with the machines but the vocabulary. Beside it: [`chain`], a chain with
-//! reorganisations as ingest tells of it; [`station`] and [`pipeline`], the two machines with their
+//! reorganisations as ingest reports it; [`station`] and [`pipeline`], the two machines with their
 //! queues and an adversary; [`check`], the invariants of `docs/invariants.md` over what came out.
 
 pub mod chain;
 pub mod check;
+pub mod delivered;
 pub mod pipeline;
 pub mod station;
+pub mod violation;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,54 +26,26 @@ use schemas::{
 pub enum Fact {
     /// A merchant created an order.
     Created {
-        /// The order.
         order: OrderId,
-        /// What it asks for.
         amount: Amount,
         /// The only sender that counts, if restricted.
         sender: Option<Address>,
-        /// Its deadline.
         expires_at: UnixSeconds,
     },
     /// Its customer chose how to pay.
-    Chosen {
-        /// The order.
-        order: OrderId,
-        /// The choice.
-        request: PaymentRequest,
-        /// When.
-        at: UnixSeconds,
-    },
+    Chosen { order: OrderId, request: PaymentRequest, at: UnixSeconds },
     /// Its customer gave up.
-    Cancelled {
-        /// The order.
-        order: OrderId,
-    },
+    Cancelled { order: OrderId },
     /// An operator forced it to paid.
-    MarkedPaid {
-        /// The order.
-        order: OrderId,
-    },
-    /// Every order's own timer was looked at.
-    TimersDue {
-        /// When.
-        now: UnixSeconds,
-    },
+    MarkedPaid { order: OrderId },
+    /// Every order's own timer was checked.
+    TimersDue { now: UnixSeconds },
     /// A transfer was seen in a block.
-    Included {
-        /// The transfer.
-        payment: PaymentKey,
-        /// The block.
-        block: Block,
-    },
+    Included { payment: PaymentKey, block: Block },
     /// That block left the chain.
-    Orphaned {
-        /// The transfer.
-        payment: PaymentKey,
-    },
+    Orphaned { payment: PaymentKey },
     /// The chain was scanned up to here.
     Scanned {
-        /// The block.
         block: Block,
         /// What is confirmed and final.
         head: Head,
@@ -81,16 +55,13 @@ pub enum Fact {
 /// How everything must have ended.
 #[derive(Debug, Default)]
 pub struct Prediction {
-    /// Each order.
     pub orders: BTreeMap<OrderId, OrderOutcome>,
-    /// Each transfer.
     pub transfers: BTreeMap<PaymentKey, TransferOutcome>,
 }
 
 /// How an order must have ended.
 #[derive(Debug, PartialEq, Eq)]
 pub struct OrderOutcome {
-    /// Its status.
     pub status: OrderStatus,
     /// The transfer that paid it.
     pub payer: Option<PaymentKey>,
@@ -101,7 +72,6 @@ pub struct OrderOutcome {
 /// How a transfer must have ended.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TransferOutcome {
-    /// Its status.
     pub status: TransferStatus,
     /// The order it paid.
     pub order: Option<OrderId>,
@@ -110,7 +80,6 @@ pub struct TransferOutcome {
 }
 
 /// What follows from `history`.
-#[must_use]
 pub fn predict(history: &[Fact]) -> Prediction {
     let mut shop = Shop::default();
     for fact in history {
@@ -384,7 +353,7 @@ impl Shop {
         }
     }
 
-    /// Why a transfer pays nothing, as things stand.
+    /// Why a transfer pays nothing now.
     fn note_reasons(&mut self, transfer: usize) {
         let transfer = &mut self.transfers[transfer];
         let payment = transfer.payment;

@@ -5,7 +5,6 @@
 pub struct Dice(pub u64);
 
 impl Dice {
-    /// A number below `bound`.
     pub fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -14,7 +13,6 @@ impl Dice {
         usize::try_from((z ^ (z >> 31)) % (bound as u64)).unwrap()
     }
 
-    /// One of them.
     pub fn of<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.below(all.len())]
     }

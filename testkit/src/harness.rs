@@ -18,10 +18,6 @@ pub use tidemark::{ADMIN_SECRET, Chain, MERCHANT_SECRET, Tidemark};
 pub use crate::eventually;
 
 /// A port that is free now.
-///
-/// # Panics
-/// If the system has none.
-#[must_use]
 pub fn free_port() -> u16 {
     xtask::free_port().expect("a free port")
 }

@@ -92,9 +92,6 @@ pub(crate) const CHECKS: &[(&str, Check)] = &[
 ];
 
 /// Runs every check on storage of its own, some at a time.
-///
-/// # Panics
-/// If one fails.
 pub fn run<F: Fixture>(fixture: impl Fn() -> F + Sync, at_a_time: usize) {
     crate::run_checks(CHECKS, at_a_time, |check| check(&fixture()));
 }

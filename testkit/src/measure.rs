@@ -20,10 +20,6 @@ use crate::harness::Chain;
 pub const TIME: UnixSeconds = UnixSeconds(1_800_000_000);
 
 /// Resident memory of a process in bytes, as the kernel counts it.
-///
-/// # Panics
-/// Where there is no `/proc`.
-#[must_use]
 pub fn resident_bytes(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("/proc");
     let line = text.lines().find(|line| line.starts_with("VmRSS:")).expect("VmRSS");
@@ -32,10 +28,6 @@ pub fn resident_bytes(pid: u32) -> u64 {
 }
 
 /// User and system time that a process has used, as the kernel counts it: in hundredths of a second.
-///
-/// # Panics
-/// Where there is no `/proc`.
-#[must_use]
 pub fn cpu_time(pid: u32) -> Duration {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("/proc");
     // The name of the program, in brackets, may hold spaces.
@@ -46,9 +38,6 @@ pub fn cpu_time(pid: u32) -> Duration {
 }
 
 /// A chain on which nothing happens, and how to follow it.
-///
-/// # Panics
-/// If it cannot be started.
 pub async fn idle_chain() -> (Devnet, Chain) {
     let config = devnet::Config {
         chain_id: 1,
@@ -65,27 +54,21 @@ pub async fn idle_chain() -> (Devnet, Chain) {
     (net, chain)
 }
 
-/// How many a second.
-#[must_use]
 pub fn rate(count: usize, time: Duration) -> u64 {
     let nanos = time.as_nanos().max(1);
     u64::try_from(count as u128 * 1_000_000_000 / nanos).unwrap_or(u64::MAX)
 }
 
 /// The wallet that everything is paid to.
-#[must_use]
 pub fn wallet() -> Address {
     Address::new(AddressFamily::Evm, [0x11; 20])
 }
 
 /// An amount of its own for each number.
-#[must_use]
 pub fn amount(number: usize) -> Amount {
     Amount::from_parts((number as u128 + 1) * 1_000_000_000_000).expect("small")
 }
 
-/// The order with this number.
-#[must_use]
 pub fn order(number: usize) -> OrderId {
     OrderId(Uuid::from_u128(number as u128 + 1))
 }
@@ -96,8 +79,6 @@ fn hash(number: usize, kind: u8) -> Hash {
     Hash(bytes)
 }
 
-/// The block with this height.
-#[must_use]
 pub fn block(height: usize) -> Block {
     Block { number: height as i64, hash: hash(height, 0xb0), timestamp: TIME }
 }
@@ -113,7 +94,6 @@ fn record(height: usize, body: ChainBody) -> ChainRecord {
 }
 
 /// A transfer of the amount with this number.
-#[must_use]
 pub fn transfer(number: usize, height: usize) -> ChainRecord {
     record(
         height,
@@ -131,7 +111,6 @@ pub fn transfer(number: usize, height: usize) -> ChainRecord {
 }
 
 /// A head under a policy of one confirmation.
-#[must_use]
 pub fn head(height: usize) -> ChainRecord {
     let confirmed = vec![ConfirmedTier { below: None, number: height as i64 }];
     let head = Head { confirmed, finalized: height as i64 - 10, match_window_seconds: 3600 };
@@ -139,7 +118,6 @@ pub fn head(height: usize) -> ChainRecord {
 }
 
 /// Opens a deposit of the amount with this number.
-#[must_use]
 pub fn open(number: usize) -> DepositCommand {
     DepositCommand {
         order_id: order(number),

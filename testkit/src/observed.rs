@@ -81,7 +81,6 @@ impl Bug {
 pub const BETWEEN_ANSWERS: &str = "BetweenAnswers";
 
 impl Report {
-    /// The group of the worker.
     pub fn group(&self) -> &str {
         match self {
             Self::Assigned(group, _)
@@ -93,7 +92,6 @@ impl Report {
         }
     }
 
-    /// As one line.
     pub fn line(&self) -> String {
         let mut line = String::new();
         let (word, group, places): (_, _, Vec<String>) = match self {

@@ -67,12 +67,9 @@ impl Trap {
     }
 }
 
-/// What happened.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Steps of the writer.
     pub written: usize,
-    /// Records that the worker copied.
     pub copied: usize,
     /// How often the worker was taken for its own predecessor: its process ends and is started again.
     pub fenced: usize,
@@ -93,9 +90,6 @@ struct Load {
 
 /// Kills and restarts a broker `restarts` times under load, and checks what is on the log. `report` gets
 /// the number of each restart and the time until both made steps again.
-///
-/// # Panics
-/// If a step is missing or there twice, or if no step is made any more.
 pub fn run(lib: &Path, restarts: usize, mut report: impl FnMut(usize, Duration)) -> Outcome {
     let dir = tempfile::tempdir().expect("a folder");
     let mut broker = kafka::start(lib, dir.path(), "").expect("a broker");
@@ -163,8 +157,8 @@ impl Load {
         started.elapsed()
     }
 
-    fn fail(&self, who: &str, error: &dyn std::fmt::Display) {
-        self.failures.lock().expect("not poisoned").push(format!("{who}: {error}"));
+    fn fail(&self, role: &str, error: &dyn std::fmt::Display) {
+        self.failures.lock().expect("not poisoned").push(format!("{role}: {error}"));
     }
 
     /// Keeps input ahead of the worker. What is uncertain is produced again: only its order counts.
@@ -273,7 +267,8 @@ impl Load {
     }
 }
 
-fn record(to: TopicPartition, n: usize) -> NewRecord {
+/// A record of this number.
+pub fn record(to: TopicPartition, n: usize) -> NewRecord {
     let text = n.to_string().into_bytes();
     NewRecord { to, key: text.clone(), value: Some(text), headers: Headers::default() }
 }
@@ -283,7 +278,8 @@ fn number(record: &Record) -> usize {
     text.parse().expect("a number")
 }
 
-fn numbers(log: &dyn Log, of: TopicPartition) -> Vec<usize> {
+/// The numbers of all records of a partition.
+pub fn numbers(log: &dyn Log, of: TopicPartition) -> Vec<usize> {
     let mut all = Vec::new();
     let mut next = Offset(0);
     loop {

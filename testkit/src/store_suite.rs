@@ -38,9 +38,6 @@ pub(crate) const CASES: &[(&str, Case)] = &[
 ];
 
 /// Runs every case on tables of its own, some at a time.
-///
-/// # Panics
-/// If one fails.
 pub fn run(back_end: BackEnd, at_a_time: usize) {
     let runtime = Runtime::new().unwrap();
     crate::run_checks(CASES, at_a_time, |case| case(&Tables::new(back_end), &runtime));

@@ -20,7 +20,6 @@ pub type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// Every row of every table, each as a text.
 pub type Dump = BTreeMap<String, Vec<String>>;
 
-/// A store to test.
 #[derive(Debug, Clone, Copy)]
 pub struct BackEnd {
     pub name: &'static str,
@@ -29,7 +28,6 @@ pub struct BackEnd {
     /// Opens the tables that belong to a folder, making them if there are none; again, after they were
     /// closed, with what they held.
     pub open: fn(PathBuf) -> Pending<Arc<dyn Store>>,
-    /// Reads everything that is in them.
     pub dump: fn(PathBuf) -> Pending<Dump>,
     /// Makes empty tables for the second folder, perhaps out of those of the first, which are not
     /// used any more. Blocks.
@@ -61,29 +59,23 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// No tables yet.
-    #[must_use]
     pub fn new(back_end: BackEnd) -> Self {
         Self { back_end, dir: tempfile::tempdir().unwrap() }
     }
 
-    #[must_use]
     pub fn back_end(&self) -> BackEnd {
         self.back_end
     }
 
     /// Where they are, or what names them.
-    #[must_use]
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Opens them.
     pub async fn open(&self) -> Arc<dyn Store> {
         (self.back_end.open)(self.dir.path().to_owned()).await
     }
 
-    /// Reads everything that is in them.
     pub async fn dump(&self) -> Dump {
         (self.back_end.dump)(self.dir.path().to_owned()).await
     }
@@ -96,7 +88,6 @@ impl Tables {
     }
 
     /// Other tables of the same back end, empty.
-    #[must_use]
     pub fn others(&self) -> Self {
         Self::new(self.back_end)
     }
@@ -129,10 +120,6 @@ fn dump_embedded(dir: &Path) -> Dump {
     names.map(dump_table).collect()
 }
 
-/// Compares two dumps.
-///
-/// # Panics
-/// With the first row that differs.
 pub fn assert_same(before: &Dump, after: &Dump, what: &str) {
     assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>(), "{what}");
     for (table, rows) in before {

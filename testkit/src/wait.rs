@@ -9,9 +9,6 @@ pub const DEADLINE: Duration = Duration::from_secs(120);
 const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Waits until `check` finds something.
-///
-/// # Panics
-/// With `what`, after [`DEADLINE`].
 pub async fn eventually<T, F: Future<Output = Option<T>>>(
     what: &str,
     mut check: impl FnMut() -> F,
@@ -32,9 +29,6 @@ pub async fn eventually<T, F: Future<Output = Option<T>>>(
 }
 
 /// Blocks until `check` is true.
-///
-/// # Panics
-/// With `what`, after [`DEADLINE`].
 pub fn wait_until(what: &str, mut check: impl FnMut() -> bool) {
     let started = Instant::now();
     while !check() {

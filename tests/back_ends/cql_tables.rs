@@ -16,7 +16,7 @@ use xtask::cassandra;
 const PAGE: Page = Page { limit: 10, offset: 0 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tables_that_are_missing_older_or_newer_are_refused_with_what_to_do() {
+async fn tables_of_another_version_are_refused() {
     // Keeps the keyspace's name, and removes it at the end.
     let tables = Tables::new(CQL);
     let name = format!("test_{}", Uuid::now_v7().simple());
@@ -54,7 +54,7 @@ async fn tables_that_are_missing_older_or_newer_are_refused_with_what_to_do() {
 /// A row of a list may be left behind, by a server that missed its deletion for one. Lists go by
 /// the records themselves.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_list_says_is_checked_against_the_record() {
+async fn list_entries_are_checked() {
     let tables = Tables::new(CQL);
     let store = tables.open().await;
     let name = cql::name(tables.dir()).unwrap();
@@ -91,7 +91,7 @@ async fn what_a_list_says_is_checked_against_the_record() {
 /// While no server answers, calls fail as what may pass, and soon; when it is back, so are they,
 /// through the same store. What was acknowledged before is there.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_away_is_waited_for() {
+async fn an_absent_server_is_waited_for() {
     let lib = std::env::var_os("TIDEMARK_TEST_CASSANDRA_LIB")
         .map(PathBuf::from)
         .expect("TIDEMARK_TEST_CASSANDRA_LIB is not set: run the tests by `cargo xtask test`");

@@ -362,7 +362,7 @@ async fn other_languages_read_every_topic() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_killed_before_it_books_loses_no_payment() {
+async fn a_killed_reader_loses_no_payment() {
     let (fixture, dir) = (Fixture::start().await, tempfile::tempdir().unwrap());
     tokio::task::block_in_place(|| {
         fixture.publish_payments(1..=6);
@@ -395,12 +395,12 @@ async fn automatic_commits_lose_a_payment() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_other_languages_write_is_taken_by_matching() {
+async fn matching_reads_other_languages() {
     Fixture::start().await.check_writers().await;
 }
 
 #[test]
-fn other_languages_find_the_lane_of_a_wallet() {
+fn other_languages_compute_lanes() {
     for (blockchain, byte, lanes) in
         [(Blockchain::Eth, 0x01, 1), (Blockchain::Polygon, 0x80, 7), (Blockchain::Tron, 0xfe, 64)]
     {

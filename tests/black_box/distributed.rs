@@ -26,9 +26,9 @@ fn one(lines: &[String], start: &str, part: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn processes_wait_for_topics_and_tables_and_say_so() {
+async fn processes_wait_for_topics_and_tables() {
     let dir = tempfile::tempdir().unwrap();
-    // Nobody asks a chain here.
+    // No chain is polled here.
     let chains = [chain("eth", "http://127.0.0.1:1")];
     let installation = Installation::new(dir.path(), &chains, "http://127.0.0.1:1/", "");
     let check = installation.errand(&["topics", "check"]);
@@ -42,7 +42,7 @@ async fn processes_wait_for_topics_and_tables_and_say_so() {
         let create = "run `tidemark topics create`";
         member.waiting_for("topics", |lines| one(lines, "log: the topics: ", create)).await;
     }
-    // Told to stop while it waits, it does.
+    // It can be stopped while it waits.
     assert!(early.process.stop().await.success());
 
     let create = installation.errand(&["topics", "create"]);
@@ -69,7 +69,7 @@ async fn processes_wait_for_topics_and_tables_and_say_so() {
     projector.ready().await;
     assert!(installation.is_healthy(&projector));
     let log = projector.process.log();
-    assert_eq!(log.matches("`tidemark topics create`").count(), 1, "told once:\n{log}");
+    assert_eq!(log.matches("`tidemark topics create`").count(), 1, "logged once:\n{log}");
 
     // Another number of partitions would change ids: the process ends, and says why.
     let wrong = [("TIDEMARK__LOG__LANES", "2".to_owned())];
@@ -85,7 +85,7 @@ async fn processes_wait_for_topics_and_tables_and_say_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_without_its_broker_waits_and_can_be_stopped() {
+async fn a_process_waits_for_its_broker() {
     let dir = tempfile::tempdir().unwrap();
     let installation = Installation::new(dir.path(), &[], "http://127.0.0.1:1/", "");
     let nowhere = format!("127.0.0.1:{}", free_port());
@@ -98,7 +98,7 @@ async fn a_process_without_its_broker_waits_and_can_be_stopped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_demo_plays_against_an_installation_while_its_processes_come_and_go() {
+async fn the_demo_runs_against_an_installation() {
     let (ethereum, polygon) = (Anvil::start().await, Anvil::start_as(137).await);
     let chains = [chain("eth", ethereum.url()), chain("polygon", polygon.url())];
     let dir = tempfile::tempdir().unwrap();
@@ -110,8 +110,8 @@ async fn the_demo_plays_against_an_installation_while_its_processes_come_and_go(
     let arguments = ["demo", "--against", &installation.api(), "--config", &file];
     let output = tokio::process::Command::new(executable()).args(arguments).output().await;
     let output = output.unwrap();
-    let told = text(&output);
-    assert!(output.status.success(), "{told}");
+    let printed = text(&output);
+    assert!(output.status.success(), "{printed}");
     for part in [
         "order A-1 paid, 10.00 received, signature verified",
         "each has its own payable amount",
@@ -120,9 +120,9 @@ async fn the_demo_plays_against_an_installation_while_its_processes_come_and_go(
         "order E-1 expired, signature verified",
         "the end",
     ] {
-        assert!(told.contains(part), "{part} is not in:\n{told}");
+        assert!(printed.contains(part), "{part} is not in:\n{printed}");
     }
-    assert!(!told.contains(MERCHANT_SECRET) && !told.contains(ADMIN_SECRET), "{told}");
+    assert!(!printed.contains(MERCHANT_SECRET) && !printed.contains(ADMIN_SECRET), "{printed}");
     cluster.stop().await;
 }
 

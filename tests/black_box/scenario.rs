@@ -1,78 +1,64 @@
 //! The built executable against a real EVM node, over HTTP alone: as one process on the embedded back
 //! ends, and as nine on Kafka and CQL. The scenarios are the same.
 
-use std::path::Path;
+use std::cell::Cell;
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use testkit::harness::{Anvil, BUYER, Chain, Client, Cluster, Merchant, Tidemark, eventually};
-use tokio::sync::{Mutex, MutexGuard};
 
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
 const CONFIRMATIONS: u64 = 4;
 /// The default of `orders.ttl`.
 const ORDER_TTL_SECONDS: u64 = 1800;
 
-/// Two clusters at once would be more than a small machine runs in time.
-static ONE_CLUSTER: Mutex<()> = Mutex::const_new(());
-
-enum Running {
-    Embedded(Tidemark),
-    Distributed(Cluster, MutexGuard<'static, ()>),
-}
-
+/// The chain, the merchant and the client of a running service.
 struct World {
     anvil: Anvil,
     merchant: Merchant,
-    running: Running,
     client: Client,
-    _dir: tempfile::TempDir,
+    /// How many webhooks belong to the scenarios that ended.
+    webhooks: Cell<usize>,
+}
+
+/// What an installation needs of the world around it.
+async fn surroundings() -> (Anvil, Merchant, Chain, tempfile::TempDir) {
+    let (anvil, merchant) = (Anvil::start().await, Merchant::start().await);
+    let chain = Chain {
+        blockchain: "eth",
+        rpc: anvil.url().to_owned(),
+        wallet: WALLET,
+        more: format!("confirmations = {CONFIRMATIONS}"),
+    };
+    (anvil, merchant, chain, tempfile::tempdir().unwrap())
+}
+
+/// One scenario on one process.
+async fn on_embedded(scenario: impl AsyncFnOnce(&World)) {
+    let (anvil, merchant, chain, dir) = surroundings().await;
+    let tidemark = Tidemark::start(dir.path(), &[chain], merchant.url(), "").await;
+    let client = tidemark.client();
+    let world = World { anvil, merchant, client, webhooks: Cell::default() };
+    scenario(&world).await;
+    assert!(tidemark.stop().await.success());
+    world.assert_no_other_webhook();
 }
 
 impl World {
-    async fn embedded() -> Self {
-        Self::start(async |dir, chain, url| {
-            let tidemark = Tidemark::start(dir, &[chain], url, "").await;
-            (tidemark.client(), Running::Embedded(tidemark))
-        })
-        .await
-    }
-
-    async fn distributed() -> Self {
-        let guard = ONE_CLUSTER.lock().await;
-        Self::start(async |dir, chain, url| {
-            let cluster = Cluster::start(dir, &[chain], url, "").await;
-            (cluster.client(), Running::Distributed(cluster, guard))
-        })
-        .await
-    }
-
-    async fn start(run: impl AsyncFnOnce(&Path, Chain, &str) -> (Client, Running)) -> Self {
-        let anvil = Anvil::start().await;
-        let merchant = Merchant::start().await;
-        let dir = tempfile::tempdir().unwrap();
-        let chain = Chain {
-            blockchain: "eth",
-            rpc: anvil.url().to_owned(),
-            wallet: WALLET,
-            more: format!("confirmations = {CONFIRMATIONS}"),
-        };
-        let (client, running) = run(dir.path(), chain, merchant.url()).await;
-        Self { anvil, merchant, running, client, _dir: dir }
-    }
-
-    /// An orderly stop of every process ends with 0. The merchant has received so many webhooks: an
-    /// order that ends last shows that nothing else was on its way.
-    async fn stop(self, webhooks: usize) {
-        let last = self.unpriced_order("last").await;
+    /// A scenario ends, in which the merchant received this many webhooks: another order that ends shows
+    /// that nothing else was on its way.
+    async fn end(&self, webhooks: usize) {
+        let before = self.webhooks.get();
+        let last = self.unpriced_order(&format!("last-{before}")).await;
         self.client.user(Method::POST, &last, "cancel", None).await;
         self.assert_notified_once(&last, "cancelled").await;
-        match self.running {
-            Running::Embedded(tidemark) => assert!(tidemark.stop().await.success()),
-            Running::Distributed(cluster, _guard) => cluster.stop().await,
-        }
+        self.webhooks.set(before + webhooks + 1);
+        self.assert_no_other_webhook();
+    }
+
+    fn assert_no_other_webhook(&self) {
         let received = self.merchant.received();
-        assert_eq!(received.len(), webhooks + 1, "{received:?}");
+        assert_eq!(received.len(), self.webhooks.get(), "{received:?}");
     }
 
     /// An order whose customer chooses how to pay.
@@ -122,7 +108,7 @@ impl World {
     }
 }
 
-async fn a_payment_from_a_real_node_becomes_a_signed_webhook(world: World) {
+async fn a_payment_becomes_a_webhook(world: &World) {
     let order = world.order("A-1", "12.50").await;
     let deposit = world.client.deposit(&order).await;
     assert_eq!(deposit["value"], "12.50");
@@ -145,10 +131,10 @@ async fn a_payment_from_a_real_node_becomes_a_signed_webhook(world: World) {
     assert_eq!(paid["id"], seen["id"]);
     assert!(paid["fulfillment_id"].is_i64());
     assert_eq!(paid["value"], "12.50");
-    world.stop(1).await;
+    world.end(1).await;
 }
 
-async fn a_reorganisation_under_the_payment_pays_once(world: World) {
+async fn a_reorganised_payment_pays_once(world: &World) {
     let order = world.order("R-1", "30.00").await;
     world.client.deposit(&order).await;
     let tx = world.anvil.transfer(&[(WALLET, 30_000_000)]).await;
@@ -171,10 +157,10 @@ async fn a_reorganisation_under_the_payment_pays_once(world: World) {
     world.assert_notified_once(&order, "paid").await;
     let list = world.client.admin(&format!("/wallets/{WALLET}/transfers")).await.unwrap();
     assert_eq!(list.as_array().unwrap().len(), 1, "{list}");
-    world.stop(1).await;
+    world.end(1).await;
 }
 
-async fn a_batch_payout_pays_two_orders_and_a_wrong_amount_is_told(world: World) {
+async fn a_batch_payout_pays_two_orders(world: &World) {
     let first = world.order("B-1", "10.00").await;
     let second = world.order("B-2", "10.00").await;
     let one = world.client.deposit(&first).await;
@@ -191,14 +177,14 @@ async fn a_batch_payout_pays_two_orders_and_a_wrong_amount_is_told(world: World)
     let tx = world.anvil.transfer(&[(WALLET, 10_000_000)]).await;
     world.anvil.mine(CONFIRMATIONS).await;
     let unknown = world.client.transfer_with_status(WALLET, &tx, "no_matched_deposit").await;
-    let told = eventually("the unknown_transfer webhook", || async {
-        world.merchant.with("event_type", &json!("unknown_transfer")).into_iter().next()
+    let webhook = eventually("the unknown_transfer webhook", || async {
+        world.merchant.with("transfer_id", &unknown["id"]).into_iter().next()
     })
     .await;
-    assert_eq!(told.event["transfer_id"], unknown["id"]);
-    assert_eq!(told.event["blockchain"], "eth");
-    assert!(told.is_signed());
-    // Resent by hand, it comes again.
+    assert_eq!(webhook.event["event_type"], "unknown_transfer");
+    assert_eq!(webhook.event["blockchain"], "eth");
+    assert!(webhook.is_signed());
+    // An operator has it sent again.
     let path = format!("/transfers/{}/resend-webhook", unknown["id"]);
     assert_eq!(world.client.admin_post(&path).await.0, StatusCode::OK);
     eventually("the resent webhook", || async {
@@ -210,10 +196,10 @@ async fn a_batch_payout_pays_two_orders_and_a_wrong_amount_is_told(world: World)
     let path = format!("/orders/{first}/resend-webhook");
     assert_eq!(world.client.admin_post(&path).await.0, StatusCode::OK);
     world.assert_delivered(&first, "B-1", 2).await;
-    world.stop(5).await;
+    world.end(5).await;
 }
 
-async fn customers_choose_and_cancel_and_operators_mark_paid(world: World) {
+async fn customers_cancel_operators_mark_paid(world: &World) {
     let order = world.unpriced_order("C-1").await;
     let id = order.as_str();
     let choice = json!({ "blockchain": "eth", "stablecoin": "USDT" });
@@ -243,10 +229,10 @@ async fn customers_choose_and_cancel_and_operators_mark_paid(world: World) {
     world.anvil.call("evm_increaseTime", json!([ORDER_TTL_SECONDS + 60])).await;
     world.anvil.mine(CONFIRMATIONS).await;
     world.assert_notified_once(&late, "expired").await;
-    world.stop(3).await;
+    world.end(3).await;
 }
 
-async fn what_the_merchant_fixed_is_kept(world: World) {
+async fn what_the_merchant_fixed_is_kept(world: &World) {
     let create = |reference: &str, sender: &str| {
         let body = json!({
             "order_id": reference, "amount": "8.00", "webhook_url": world.merchant.url(),
@@ -270,7 +256,7 @@ async fn what_the_merchant_fixed_is_kept(world: World) {
     let other = json!({ "blockchain": "polygon", "stablecoin": "USDT" });
     let (status, _) = world.client.user(Method::POST, &theirs, "payment", Some(other)).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
-    // The right amount from somebody else pays nothing.
+    // The right amount from another sender pays nothing.
     let tx = world.anvil.transfer(&[(WALLET, 8_000_000)]).await;
     world.anvil.mine(CONFIRMATIONS).await;
     world.client.transfer_with_status(WALLET, &tx, "no_matched_deposit").await;
@@ -283,70 +269,59 @@ async fn what_the_merchant_fixed_is_kept(world: World) {
     world.anvil.mine(CONFIRMATIONS).await;
     world.client.order_with_status(&ours, "paid").await;
     world.assert_notified_once(&ours, "paid").await;
+    let (status, text) = world.client.user(Method::POST, &theirs, "cancel", None).await;
+    assert_eq!(status, StatusCode::OK, "{text}");
+    world.assert_notified_once(&theirs, "cancelled").await;
     // With that of the stranger's transfer.
-    world.stop(2).await;
+    world.end(3).await;
 }
 
 mod embedded {
-    use super::World;
+    use super::on_embedded;
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_payment_from_a_real_node_becomes_a_signed_webhook() {
-        super::a_payment_from_a_real_node_becomes_a_signed_webhook(World::embedded().await).await;
+    async fn a_payment_becomes_a_webhook() {
+        on_embedded(super::a_payment_becomes_a_webhook).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_reorganisation_under_the_payment_pays_once() {
-        super::a_reorganisation_under_the_payment_pays_once(World::embedded().await).await;
+    async fn a_reorganised_payment_pays_once() {
+        on_embedded(super::a_reorganised_payment_pays_once).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_batch_payout_pays_two_orders_and_a_wrong_amount_is_told() {
-        super::a_batch_payout_pays_two_orders_and_a_wrong_amount_is_told(World::embedded().await)
-            .await;
+    async fn a_batch_payout_pays_two_orders() {
+        on_embedded(super::a_batch_payout_pays_two_orders).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn customers_choose_and_cancel_and_operators_mark_paid() {
-        super::customers_choose_and_cancel_and_operators_mark_paid(World::embedded().await).await;
+    async fn customers_cancel_operators_mark_paid() {
+        on_embedded(super::customers_cancel_operators_mark_paid).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn what_the_merchant_fixed_is_kept() {
-        super::what_the_merchant_fixed_is_kept(World::embedded().await).await;
+        on_embedded(super::what_the_merchant_fixed_is_kept).await;
     }
 }
 
 mod distributed {
-    use super::World;
+    use super::*;
 
+    /// One after the other on one cluster. The first counts the transfers on the chain; the last lets more
+    /// time pass than an order has.
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_payment_from_a_real_node_becomes_a_signed_webhook() {
-        super::a_payment_from_a_real_node_becomes_a_signed_webhook(World::distributed().await)
-            .await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_reorganisation_under_the_payment_pays_once() {
-        super::a_reorganisation_under_the_payment_pays_once(World::distributed().await).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_batch_payout_pays_two_orders_and_a_wrong_amount_is_told() {
-        super::a_batch_payout_pays_two_orders_and_a_wrong_amount_is_told(
-            World::distributed().await,
-        )
-        .await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn customers_choose_and_cancel_and_operators_mark_paid() {
-        super::customers_choose_and_cancel_and_operators_mark_paid(World::distributed().await)
-            .await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn what_the_merchant_fixed_is_kept() {
-        super::what_the_merchant_fixed_is_kept(World::distributed().await).await;
+    async fn every_scenario_on_one_cluster() {
+        let (anvil, merchant, chain, dir) = surroundings().await;
+        let cluster = Cluster::start(dir.path(), &[chain], merchant.url(), "").await;
+        let client = cluster.client();
+        let world = World { anvil, merchant, client, webhooks: Cell::default() };
+        a_reorganised_payment_pays_once(&world).await;
+        a_batch_payout_pays_two_orders(&world).await;
+        what_the_merchant_fixed_is_kept(&world).await;
+        a_payment_becomes_a_webhook(&world).await;
+        customers_cancel_operators_mark_paid(&world).await;
+        cluster.stop().await;
+        world.assert_no_other_webhook();
     }
 }

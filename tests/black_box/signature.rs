@@ -29,8 +29,9 @@ fn python(text: &[u8]) -> (String, String) {
     (padded.to_owned(), url_safe.to_owned())
 }
 
+/// Spec 5.1 and 5.3.
 #[test]
-fn signatures_are_those_of_python_spec_5_1_and_5_3() {
+fn signatures_are_those_of_python() {
     let secret = Secret::new(SECRET);
     for body in [&b""[..], br#"{"order_id":"A-1","amount":"12.50"}"#, b"\xff\x00 no text \n"] {
         let (padded, _) = python(&[format!("{NOW}.").as_bytes(), body].concat());

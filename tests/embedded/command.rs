@@ -13,7 +13,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_wrong_configuration_is_told_whole_and_ends_with_64() {
+fn all_configuration_errors_and_exit_64() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("wrong.toml");
     let wrong = r#"
@@ -49,7 +49,7 @@ fn a_wrong_configuration_is_told_whole_and_ends_with_64() {
 }
 
 #[test]
-fn the_printed_defaults_and_two_secrets_are_a_configuration() {
+fn defaults_and_two_secrets_suffice() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("default.toml");
     let defaults = tidemark(&["default-config"]);
@@ -66,7 +66,7 @@ fn the_printed_defaults_and_two_secrets_are_a_configuration() {
 }
 
 #[test]
-fn the_demo_tells_its_story_and_ends_with_0() {
+fn the_demo_runs_and_exits_0() {
     let output = tidemark(&["demo", "--once", "--listen", "127.0.0.1:0"]);
     let printed = text(&output.stdout);
     assert!(output.status.success(), "{printed}\n{}", text(&output.stderr));
@@ -84,7 +84,7 @@ fn the_demo_tells_its_story_and_ends_with_0() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_demo_stays_up_with_commands_to_try_until_it_is_told_to_stop() {
+async fn the_demo_stays_up_until_stopped() {
     let dir = tempfile::tempdir().unwrap();
     let story = dir.path().join("story");
     let mut child = Command::new(executable())

@@ -59,7 +59,7 @@ fn tidemark(service: &Value, arguments: &[&str]) -> (bool, String) {
 }
 
 #[test]
-fn every_process_is_one_that_the_executable_can_be() {
+fn every_process_runs_a_known_command() {
     let compose = compose();
     let ours = ours(&compose);
     assert!(ours.len() >= 11, "{ours:?}");
@@ -77,7 +77,7 @@ fn every_process_is_one_that_the_executable_can_be() {
 }
 
 #[test]
-fn every_stage_runs_by_itself_and_under_its_own_name() {
+fn every_stage_has_its_own_process() {
     let compose = compose();
     let mut names: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (service, arguments) in ours(&compose) {
@@ -139,7 +139,7 @@ fn everything_that_is_named_is_there() {
 }
 
 #[test]
-fn versions_are_those_that_the_tests_run_with() {
+fn versions_are_those_of_the_tests() {
     let compose = compose();
     let (services, of_tests) = (services(&compose), read("xtask/src/fetch.rs"));
     let version = |service: &str| {

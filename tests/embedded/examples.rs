@@ -59,7 +59,7 @@ fn create(tidemark: &Tidemark, receiver: &Receiver) -> (String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signed_client_and_a_receiver_that_acts_once() {
+async fn signed_client_and_receiver_work() {
     let dir = tempfile::tempdir().unwrap();
     let receiver = Receiver::start();
     let tidemark = Tidemark::start(dir.path(), &[], &receiver.url, "").await;

@@ -62,7 +62,7 @@ async fn with_orders(dir: &Path) -> Tidemark {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn records_are_shown_from_anywhere_and_filtered() {
+async fn records_are_shown_and_filtered() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let tidemark = with_orders(dir).await;
@@ -93,7 +93,7 @@ async fn records_are_shown_from_anywhere_and_filtered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn new_records_are_shown_as_they_come_until_nobody_reads() {
+async fn new_records_are_shown_as_they_come() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let tidemark = with_orders(dir).await;
@@ -122,7 +122,7 @@ async fn new_records_are_shown_as_they_come_until_nobody_reads() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_shown_is_told() {
+async fn what_cannot_be_shown_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let config = format!("[data]\ndir = \"{}\"\n", dir.path().join("none").display());
     std::fs::write(dir.path().join("tidemark.toml"), config).unwrap();

@@ -23,7 +23,6 @@ struct Author {
     partition: Partition,
 }
 
-/// An output.
 #[derive(Debug)]
 pub(super) struct Output {
     pub(super) record: Arc<Record>,
@@ -33,7 +32,6 @@ pub(super) struct Output {
     rank: usize,
 }
 
-/// All outputs.
 #[derive(Debug, Default)]
 pub(super) struct Outputs {
     by_cause: HashMap<Position, Vec<Output>>,

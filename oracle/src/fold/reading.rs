@@ -53,12 +53,10 @@ impl Reading {
         Ok(Self { layout, partitions })
     }
 
-    #[must_use]
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    #[must_use]
     pub fn records(&self, of: TopicPartition) -> &[Arc<Record>] {
         self.partitions.get(&of).map_or(&[], Vec::as_slice)
     }
@@ -80,13 +78,11 @@ impl Reading {
     }
 
     /// Whether the groups have taken every input.
-    #[must_use]
     pub fn is_taken(&self, committed: &Positions) -> bool {
         self.untaken(committed).is_empty()
     }
 
     /// The inputs that are not taken, by partition.
-    #[must_use]
     pub fn untaken(&self, committed: &Positions) -> BTreeMap<TopicPartition, usize> {
         let inputs = matching::State::INPUTS.iter().chain(orders::State::INPUTS);
         inputs
@@ -100,9 +96,6 @@ impl Reading {
 
 /// The committed positions of both machines' groups, by joining them: former members must be gone, or
 /// lose their partitions within `patience`. Blocks.
-///
-/// # Errors
-/// What went wrong.
 pub fn committed(log: &dyn Log, patience: Duration) -> Result<Positions, String> {
     let mut positions = join::<matching::State>(log, patience)?;
     positions.extend(join::<orders::State>(log, patience)?);

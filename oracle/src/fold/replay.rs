@@ -36,9 +36,6 @@ pub(super) struct Replay<'a, M: Wire> {
 impl<'a, M: Wire> Replay<'a, M> {
     /// Takes all `inputs`, one slice for each topic of [`Wire::INPUTS`], and compares what follows with
     /// the outputs and with the changelog.
-    ///
-    /// # Errors
-    /// The first difference.
     pub(super) fn run(
         partition: Partition,
         layout: Layout,

@@ -30,7 +30,7 @@ impl Promises {
 
     fn version(&mut self, row: String, version: UnixMicros) {
         let last = self.versions.insert(row.clone(), version);
-        assert!(last.is_none_or(|last| last < version), "the version of {row} stands still");
+        assert!(last.is_none_or(|last| last < version), "the version of {row} does not grow");
     }
 
     fn fixed(&mut self, row: &str, value: String) {
@@ -77,7 +77,7 @@ impl Promises {
     }
 }
 
-/// Tables in CQL never look for the old place of a row: they know it from these promises.
+/// Tables in CQL never query where a row was listed: they compute it, which these promises allow.
 #[test]
 fn the_machines_keep_what_lists_rely_on() {
     for seed in 0..40 {

@@ -30,43 +30,30 @@ pub struct Policy {
 
 impl Policy {
     /// Confirmations that `value` needs.
-    #[must_use]
     pub fn depth_of(&self, value: Amount) -> i64 {
         if value < cents(LARGE_CENTS) { self.depth } else { self.depth_large }
     }
 }
 
-/// An amount.
-#[must_use]
 pub fn cents(cents: u128) -> Amount {
     Amount::from_parts(cents * 10_u128.pow(16)).unwrap()
 }
 
-/// An account.
-#[must_use]
 pub const fn account(byte: u8) -> Address {
     Address::new(AddressFamily::Evm, [byte; 20])
 }
 
-/// What a transaction moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Movement {
-    /// Coin.
     pub stablecoin: Stablecoin,
-    /// Sender.
     pub from: Address,
-    /// Receiver.
     pub to: Address,
-    /// Amount.
     pub value: Amount,
 }
 
-/// A transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transaction {
-    /// Its name.
     pub hash: Hash,
-    /// Its Transfer events.
     pub movements: Vec<Movement>,
 }
 
@@ -79,7 +66,6 @@ struct Mined {
 /// The chain and ingest's account of it.
 #[derive(Debug)]
 pub struct Chain {
-    /// Its policy.
     pub policy: Policy,
     /// Everything written to `transfers.raw`.
     pub records: Vec<ChainRecord>,
@@ -97,7 +83,6 @@ pub struct Chain {
 
 impl Chain {
     /// A chain of one empty block, scanned.
-    #[must_use]
     pub fn new(policy: Policy, time: UnixSeconds) -> Self {
         let mut chain = Self {
             policy,
@@ -126,7 +111,6 @@ impl Chain {
     }
 
     /// The time of the last block.
-    #[must_use]
     pub fn time(&self) -> UnixSeconds {
         self.blocks[self.blocks.len() - 1].block.timestamp
     }
@@ -160,7 +144,7 @@ impl Chain {
         self.write_head();
     }
 
-    /// Ingest tells the head again: its node had no later block.
+    /// Ingest reports the head again: its node had no later block.
     pub fn beat(&mut self) {
         self.write_head();
     }
@@ -197,7 +181,6 @@ impl Chain {
 
     /// How many confirmations `block` has on the chain that ends in `head`, itself counted; none if
     /// it is not on it.
-    #[must_use]
     pub fn confirmations(&self, block: BlockHash, head: BlockHash) -> Option<i64> {
         let mut at = head;
         let mut count = 1;

@@ -1,6 +1,6 @@
 //! The invariants of `docs/invariants.md`, over the records that the two machines wrote.
 //!
-//! Nothing here looks into a machine: every check starts from the inputs as delivered, the records
+//! Nothing here reads the state of a machine: every check starts from the inputs as delivered, the records
 //! written, and the true chain.
 
 use std::collections::{HashMap, HashSet};
@@ -17,22 +17,8 @@ use schemas::{
 };
 
 use super::chain::Chain;
-use super::pipeline::Delivered;
-
-/// An invariant that did not hold.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
-    /// Its number in `docs/invariants.md`.
-    pub invariant: u8,
-    /// What was seen.
-    pub text: String,
-}
-
-impl std::fmt::Display for Violation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "invariant {}: {}", self.invariant, self.text)
-    }
-}
+use super::delivered::Delivered;
+use super::violation::Violation;
 
 /// Fails with the text if the condition does not hold.
 macro_rules! holds {
@@ -70,9 +56,6 @@ pub struct Ledger<'a> {
 
 impl<'a> Ledger<'a> {
     /// Checks every record as it was written.
-    ///
-    /// # Errors
-    /// The first violation.
     pub fn of(chain: &'a Chain, delivered: &[Delivered]) -> Result<Self, Violation> {
         let mut ledger = Self {
             chain,
@@ -96,8 +79,8 @@ impl<'a> Ledger<'a> {
             match delivered {
                 Delivered::Lane(input, effects) => {
                     match input {
-                        matching::Input::Chain(record) => ledger.hear_of_chain(record),
-                        matching::Input::Command(command) => ledger.hear_of_open(command),
+                        matching::Input::Chain(record) => ledger.note_chain(record),
+                        matching::Input::Command(command) => ledger.note_open(command),
                     }
                     for effect in effects {
                         ledger.check_effect(effect)?;
@@ -109,7 +92,7 @@ impl<'a> Ledger<'a> {
         Ok(ledger)
     }
 
-    fn hear_of_chain(&mut self, record: &ChainRecord) {
+    fn note_chain(&mut self, record: &ChainRecord) {
         match &record.body {
             ChainBody::Transfer(seen) => {
                 self.included.insert(seen.payment(), Some(record.block));
@@ -130,7 +113,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    fn hear_of_open(&mut self, command: &DepositCommand) {
+    fn note_open(&mut self, command: &DepositCommand) {
         if let DepositCommandBody::Open(open) = &command.body {
             let skew = i64::from(open.skew_seconds);
             self.opened.insert((command.order_id, command.slot), skew);
@@ -163,7 +146,7 @@ impl<'a> Ledger<'a> {
         if let Some(last) = last {
             holds!(2, last.transfer_id == transfer.transfer_id, "two ids for {payment:?}");
             let later = last.updated_at < transfer.updated_at;
-            holds!(5, later, "the version clock stands: {last:?} then {transfer:?}");
+            holds!(5, later, "the version clock does not grow: {last:?} then {transfer:?}");
         }
         let before = last.map(|last| last.status);
         let allowed = self.is_allowed(stage, before, transfer);
@@ -176,8 +159,8 @@ impl<'a> Ledger<'a> {
             TransferStage::Unknown => {
                 let reason = self.is_true_reason(transfer);
                 holds!(1, reason, "unknown without a true reason: {transfer:?}");
-                let tells_none = transfer.order_id.is_none() && transfer.fulfillment_id.is_none();
-                holds!(2, tells_none, "unknown, and yet of an order: {transfer:?}");
+                let has_none = transfer.order_id.is_none() && transfer.fulfillment_id.is_none();
+                holds!(2, has_none, "unknown, and yet of an order: {transfer:?}");
             }
         }
         self.transfers.insert(payment, transfer.clone());
@@ -308,7 +291,7 @@ impl<'a> Ledger<'a> {
         if let Some(last) = self.deposits.get(&id) {
             holds!(10, last.state == DepositState::Open, "opened or closed again: {deposit:?}");
             let later = last.updated_at < deposit.updated_at;
-            holds!(5, later, "the version clock stands: {last:?} then {deposit:?}");
+            holds!(5, later, "the version clock does not grow: {last:?} then {deposit:?}");
         }
         if deposit.state == DepositState::Open {
             if let Some(other) = self.reserved.insert(key, id) {
@@ -334,7 +317,7 @@ impl<'a> Ledger<'a> {
         Ok(())
     }
 
-    /// 3: nothing that left the chain asks to pay. 2: what asks fits, where it stands then.
+    /// 3: nothing that left the chain asks to pay. 2: what asks fits, as it is then.
     fn check_settle(&mut self, command: &OrderCommand) -> Result<(), Violation> {
         let OrderCommandBody::Settle(settle) = &command.body else { return Ok(()) };
         let payment = self.payments.get(&settle.transfer_id);
@@ -380,7 +363,7 @@ impl<'a> Ledger<'a> {
         holds!(4, last.is_some() || order.cause == OrderCause::Created, "{order:?} came first");
         if let Some(last) = last {
             let later = last.updated_at < order.updated_at;
-            holds!(5, later, "the version clock stands: {last:?} then {order:?}");
+            holds!(5, later, "the version clock does not grow: {last:?} then {order:?}");
         }
         let allowed = match (before, order.status) {
             (before, after) if before == after => true,
@@ -409,9 +392,6 @@ impl<'a> Ledger<'a> {
     }
 
     /// What must hold once everything is read and every window has passed.
-    ///
-    /// # Errors
-    /// The first violation.
     pub fn check_end(&self) -> Result<(), Violation> {
         let canonical: HashSet<PaymentKey> = self.chain.payments().collect();
         for payment in &canonical {
@@ -440,9 +420,9 @@ impl<'a> Ledger<'a> {
         }
         let open = self.deposits.values().find(|d| d.state == DepositState::Open);
         holds!(8, open.is_none(), "waits for ever: {open:?}");
-        // 3: whoever trusted a confirmation that was taken back is told.
-        let untold: Vec<_> = self.alerts_due.difference(&self.alerts).collect();
-        holds!(3, untold.is_empty(), "retracted after they were confirmed: {untold:?}");
+        // 3: an alert reports each confirmation that was taken back.
+        let missing: Vec<_> = self.alerts_due.difference(&self.alerts).collect();
+        holds!(3, missing.is_empty(), "retracted after they were confirmed: {missing:?}");
         Ok(())
     }
 }

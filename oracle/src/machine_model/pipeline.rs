@@ -8,11 +8,11 @@ use schemas::record::{
     ChainBody, ChainRecord, Deposit, OrderCommand, OrderCommandBody, OrdersEntry,
 };
 use schemas::{DepositState, OrderId, UnixMicros};
-
 use testkit::Dice;
 
-use super::check::Violation;
-use super::station::{Fate, Sabotage, Station, same};
+use super::delivered::Delivered;
+use super::station::{Fate, Sabotage, Station};
+use super::violation::{Violation, same};
 
 /// A topic as its one consumer reads it. Records that repeat others are marked.
 struct Queue<T> {
@@ -52,15 +52,6 @@ impl<T: Clone> Queue<T> {
     }
 }
 
-/// An input that was delivered and what came of it, in the order of commits.
-#[derive(Debug, Clone)]
-pub enum Delivered {
-    /// To matching.
-    Lane(matching::Input, Vec<matching::Effect>),
-    /// To orders.
-    Orders(OrderCommand, Vec<orders::Effect>),
-}
-
 /// What the adversary may do beside choosing the interleaving.
 #[derive(Debug, Clone, Copy)]
 pub struct Tricks {
@@ -90,7 +81,6 @@ pub struct Pipeline {
 
 impl Pipeline {
     /// Two machines that have seen nothing.
-    #[must_use]
     pub fn new(tricks: Tricks, sabotage: Sabotage) -> Self {
         Self {
             delivered: Vec::new(),
@@ -132,8 +122,7 @@ impl Pipeline {
         }
     }
 
-    /// The open deposit that an order's customer was told of last.
-    #[must_use]
+    /// The open deposit that was published last for an order.
     pub fn deposit_of(&self, order: OrderId) -> Option<Deposit> {
         self.delivered.iter().rev().find_map(|delivered| match delivered {
             Delivered::Lane(_, effects) => effects.iter().find_map(|effect| match effect {
@@ -149,16 +138,12 @@ impl Pipeline {
     }
 
     /// How many deposits, transfers and orders the machines hold.
-    #[must_use]
     pub fn rows(&self) -> (usize, usize, usize) {
         let lane = &self.lane.machine;
         (lane.deposit_count(), lane.transfer_count(), self.orders.machine.rows())
     }
 
-    /// The adversary goes on until nothing is left to read.
-    ///
-    /// # Errors
-    /// What was wrong in a step.
+    /// The adversary continues until nothing is left to read.
     pub fn drain(&mut self, dice: &mut Dice) -> Result<(), Violation> {
         while !(self.raw.is_read()
             && self.deposit_commands.is_read()
@@ -170,9 +155,6 @@ impl Pipeline {
     }
 
     /// The adversary does one thing.
-    ///
-    /// # Errors
-    /// What was wrong in the step.
     pub fn disturb(&mut self, dice: &mut Dice) -> Result<(), Violation> {
         let fate = match dice.below(8) {
             0 if self.tricks.losses => Fate::Abort,
@@ -258,7 +240,7 @@ impl Pipeline {
                 let newest = read.iter().map(|(record, _)| record.block.timestamp).max();
                 let last_head =
                     read.iter().rev().find(|(r, _)| matches!(r.body, ChainBody::Head(_)));
-                // The last head, told again, is news: the chain is no further than it was.
+                // The last head, reported again, is new: the chain is no further than it was.
                 let is_old = |record: &ChainRecord| {
                     newest.is_none_or(|at| record.block.timestamp > at.plus(-REPEAT_SECONDS))
                         && !(matches!(record.body, ChainBody::Head(_))
@@ -304,7 +286,7 @@ impl Pipeline {
     }
 
     /// A repetition leaves of an order what matters: its status, payer, candidates and deposits. The
-    /// order may tell it once more, which counts as a version.
+    /// order may be published once more, which counts as a version.
     fn orders_again(&mut self, command: OrderCommand) -> Result<(), Violation> {
         self.repeated_to_orders = true;
         let essence = |snapshot: Vec<(String, OrdersEntry)>| -> Vec<_> {
@@ -355,7 +337,7 @@ impl Pipeline {
 /// Repetitions are recent: nothing that a machine may have forgotten by intent comes again.
 const REPEAT_SECONDS: i64 = 12 * 3600;
 
-/// Leaves of what an order told what it tells once: a repeated choice is answered again.
+/// Drops what a repeated choice publishes again: the answer, as one more version of the order.
 fn forget_versions(effects: &mut Vec<orders::Effect>) {
     for effect in effects.iter_mut() {
         if let orders::Effect::Order(order) = effect {

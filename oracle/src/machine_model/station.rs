@@ -1,23 +1,26 @@
 //! One machine as the processor's runner drives it: steps that are committed, undone or lost, and a
 //! changelog to restore from. And defects to put into it from outside.
 
-use std::collections::BTreeMap;
-use std::fmt::Debug;
+use std::collections::{BTreeMap, HashMap};
 
+use processor::machine::matching::TransferStage;
 use processor::machine::{Broken, Machine, matching, orders};
-use schemas::record::{ChainBody, DepositCommandBody, OrderCommand};
-use schemas::{Blockchain, OrderCause, OrderStatus, Partition, UnknownReason};
+use schemas::record::{ChainBody, DepositCommandBody, OrderCommand, OrderCommandBody};
+use schemas::{
+    Blockchain, DepositId, FulfillmentId, OrderCause, OrderStatus, Partition, TransferId,
+    TransferStatus, UnknownReason,
+};
 
-use super::check::Violation;
+use super::violation::{Violation, same};
 
 /// A defect put into a machine from outside, to see that the checks find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sabotage {
     /// The machines as they are.
     None,
-    /// Matching never hears of a retract.
+    /// Matching never gets a retract.
     SwallowRetracts,
-    /// Matching hears of one more confirmed block.
+    /// Matching gets a head with one more confirmed block.
     ConfirmEarly,
     /// Matching believes the chain's time to be later.
     ExpireEarly,
@@ -27,8 +30,10 @@ pub enum Sabotage {
     ForgetUndo,
     /// A machine is rebuilt without what was removed being removed.
     KeepRemoved,
-    /// A second payer of an order is told that it paid.
+    /// A second payer of an order is answered that it paid.
     SettleTwice,
+    /// A transfer that an order refused is published as one that paid it.
+    MatchTwice,
     /// A cancel ends orders that had ended.
     CancelAlways,
     /// Deposits are announced with the amount that was asked for, reserved or not.
@@ -44,8 +49,13 @@ pub(super) trait Sabotaged: Machine {
     /// What it takes instead of an input, the `number`th of its step; none if the input is lost.
     fn alter(input: Self::Input, number: usize, sabotage: Sabotage) -> Option<Self::Input>;
 
-    /// Alters what it publishes after an input.
-    fn spoil(input: &Self::Input, effects: &mut [Self::Effect], sabotage: Sabotage);
+    /// Alters what it publishes after an input. `asked` has the deposit of each transfer that asked to pay.
+    fn spoil(
+        input: &Self::Input,
+        effects: &mut [Self::Effect],
+        sabotage: Sabotage,
+        asked: &mut HashMap<TransferId, DepositId>,
+    );
 }
 
 /// Matching on the one lane.
@@ -78,14 +88,39 @@ impl Sabotaged for matching::State {
         (!lost).then_some(input)
     }
 
-    fn spoil(input: &matching::Input, effects: &mut [matching::Effect], sabotage: Sabotage) {
-        let matching::Input::Command(command) = input else { return };
-        let DepositCommandBody::Open(open) = &command.body else { return };
+    fn spoil(
+        input: &matching::Input,
+        effects: &mut [matching::Effect],
+        sabotage: Sabotage,
+        asked: &mut HashMap<TransferId, DepositId>,
+    ) {
         for effect in effects {
-            if let (matching::Effect::Deposit(deposit), Sabotage::AnnounceAsked) =
-                (effect, sabotage)
-            {
-                deposit.value = open.value;
+            match (effect, sabotage, input) {
+                (matching::Effect::Command(command), ..) => {
+                    if let OrderCommandBody::Settle(settle) = &command.body {
+                        asked.insert(settle.transfer_id, settle.deposit_id);
+                    }
+                }
+                (matching::Effect::Transfer(stage, transfer), Sabotage::MatchTwice, _)
+                    if transfer.reason == Some(UnknownReason::AlreadyPaid)
+                        && asked.contains_key(&transfer.transfer_id) =>
+                {
+                    *stage = TransferStage::Matched;
+                    transfer.status = TransferStatus::Matched;
+                    transfer.order_id = transfer.candidate_order_id;
+                    transfer.deposit_id = asked.get(&transfer.transfer_id).copied();
+                    transfer.fulfillment_id = Some(FulfillmentId(transfer.transfer_id.0));
+                }
+                (
+                    matching::Effect::Deposit(deposit),
+                    Sabotage::AnnounceAsked,
+                    matching::Input::Command(command),
+                ) => {
+                    if let DepositCommandBody::Open(open) = &command.body {
+                        deposit.value = open.value;
+                    }
+                }
+                _ => {}
             }
         }
     }
@@ -101,7 +136,12 @@ impl Sabotaged for orders::State {
         Some(command)
     }
 
-    fn spoil(_command: &OrderCommand, effects: &mut [orders::Effect], sabotage: Sabotage) {
+    fn spoil(
+        _command: &OrderCommand,
+        effects: &mut [orders::Effect],
+        sabotage: Sabotage,
+        _asked: &mut HashMap<TransferId, DepositId>,
+    ) {
         for effect in effects {
             match (effect, sabotage) {
                 (orders::Effect::Command(command), Sabotage::SettleTwice) => {
@@ -132,13 +172,6 @@ pub(super) enum Fate {
     Crash,
 }
 
-/// The machine's own finding.
-impl From<Broken> for Violation {
-    fn from(broken: Broken) -> Self {
-        Self { invariant: broken.invariant, text: format!("found by the machine: {}", broken.what) }
-    }
-}
-
 /// A change for the changelog.
 type Change<M> = (String, Option<<M as Machine>::Entry>);
 
@@ -146,12 +179,14 @@ type Change<M> = (String, Option<<M as Machine>::Entry>);
 pub(super) struct Station<M: Sabotaged> {
     pub(super) machine: M,
     sabotage: Sabotage,
+    asked: HashMap<TransferId, DepositId>,
     changelog: Vec<Change<M>>,
 }
 
 impl<M: Sabotaged> Station<M> {
     pub(super) fn new(sabotage: Sabotage) -> Self {
-        Self { machine: M::fresh(), sabotage, changelog: Vec::new() }
+        let (asked, changelog) = (HashMap::new(), Vec::new());
+        Self { machine: M::fresh(), sabotage, asked, changelog }
     }
 
     /// Another one that has seen nothing, with the same defect.
@@ -194,7 +229,7 @@ impl<M: Sabotaged> Station<M> {
             if let Some(altered) = M::alter(input.clone(), number, self.sabotage) {
                 self.machine.decide(&altered, &mut effects)?;
             }
-            M::spoil(input, &mut effects, self.sabotage);
+            M::spoil(input, &mut effects, self.sabotage, &mut self.asked);
             all.push(effects);
         }
         Ok(all)
@@ -233,16 +268,4 @@ fn restore<M: Machine>(
 ) -> Result<(), Violation> {
     let restored = machine.restore(key, entry);
     restored.map_err(|error| Violation { invariant: 6, text: error.to_string() })
-}
-
-pub(super) fn same<T: PartialEq + Debug + ?Sized>(
-    invariant: u8,
-    what: &str,
-    left: &T,
-    right: &T,
-) -> Result<(), Violation> {
-    if left == right {
-        return Ok(());
-    }
-    Err(Violation { invariant, text: format!("{what} differs:\n{left:?}\n{right:?}") })
 }

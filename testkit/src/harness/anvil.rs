@@ -25,10 +25,6 @@ pub struct Anvil {
 }
 
 impl Anvil {
-    /// Starts it as Ethereum.
-    ///
-    /// # Panics
-    /// If it cannot be started: `cargo xtask test` fetches it and passes its path.
     pub async fn start() -> Self {
         let anvil = Self::start_as(1).await;
         anvil.call("anvil_setCode", json!([USDT, EMITTER])).await;
@@ -36,9 +32,6 @@ impl Anvil {
     }
 
     /// Starts it as the chain with this id.
-    ///
-    /// # Panics
-    /// As [`Anvil::start`].
     pub async fn start_as(chain_id: u64) -> Self {
         drop(rustls::crypto::ring::default_provider().install_default());
         let port = free_port();
@@ -60,16 +53,11 @@ impl Anvil {
         anvil
     }
 
-    /// Its endpoint.
-    #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
     /// Sends transfers in one transaction, into the pool, and gives its hash.
-    ///
-    /// # Panics
-    /// If anvil refuses.
     pub async fn transfer(&self, pairs: &[(&str, u128)]) -> String {
         let mut data = String::from("0xa9059cbb");
         for (to, units) in pairs {
@@ -81,18 +69,10 @@ impl Anvil {
         hash.as_str().expect("a hash").to_owned()
     }
 
-    /// Mines blocks.
-    ///
-    /// # Panics
-    /// If anvil refuses.
     pub async fn mine(&self, count: u64) {
         self.call("anvil_mine", json!([format!("{count:#x}")])).await;
     }
 
-    /// Any JSON-RPC call.
-    ///
-    /// # Panics
-    /// If anvil answers with an error.
     pub async fn call(&self, method: &str, params: Value) -> Value {
         self.try_call(method, params).await.unwrap_or_else(|error| panic!("{method}: {error}"))
     }

@@ -16,8 +16,6 @@ pub struct Client {
     http: reqwest::Client,
 }
 
-/// Unix time in seconds.
-#[must_use]
 pub fn now() -> i64 {
     SystemClock.now().seconds().0
 }
@@ -28,10 +26,6 @@ fn secret() -> Secret {
 
 impl Client {
     /// For the service at `base`.
-    ///
-    /// # Panics
-    /// If no HTTP client can be made.
-    #[must_use]
     pub fn new(base: &str) -> Self {
         drop(rustls::crypto::ring::default_provider().install_default());
         let http = reqwest::Client::builder()
@@ -49,9 +43,6 @@ impl Client {
     }
 
     /// Any request; an error is a connection that broke.
-    ///
-    /// # Errors
-    /// What the HTTP client says.
     pub async fn send(
         &self,
         method: Method,
@@ -71,9 +62,6 @@ impl Client {
     }
 
     /// A signed request of the Service API.
-    ///
-    /// # Errors
-    /// What the HTTP client says.
     pub async fn service(
         &self,
         path: &str,
@@ -88,9 +76,6 @@ impl Client {
     }
 
     /// Creates an order that is to be paid in USDT on a chain.
-    ///
-    /// # Panics
-    /// If it is not created.
     pub async fn create(&self, reference: &str, amount: &str, chain: &str, webhook: &str) -> Value {
         let body = json!({
             "order_id": reference, "amount": amount, "webhook_url": webhook,
@@ -102,12 +87,6 @@ impl Client {
     }
 
     /// A GET of the Admin API.
-    ///
-    /// # Errors
-    /// What the HTTP client says.
-    ///
-    /// # Panics
-    /// If the answer is not JSON with status 200.
     pub async fn admin(&self, path: &str) -> reqwest::Result<Value> {
         let headers = [("Service-Admin-Authorization", ADMIN_SECRET)];
         let path = format!("/api/v1/admin{path}");
@@ -117,9 +96,6 @@ impl Client {
     }
 
     /// A POST of the Admin API.
-    ///
-    /// # Panics
-    /// If there is no answer.
     pub async fn admin_post(&self, path: &str) -> (StatusCode, String) {
         let headers = [("Service-Admin-Authorization", ADMIN_SECRET)];
         let path = format!("/api/v1/admin{path}");
@@ -127,9 +103,6 @@ impl Client {
     }
 
     /// A request of the checkout, by its signed link.
-    ///
-    /// # Panics
-    /// If there is no answer.
     pub async fn user(
         &self,
         method: Method,
@@ -145,9 +118,6 @@ impl Client {
     }
 
     /// Waits until an order's deposit is open.
-    ///
-    /// # Panics
-    /// If it does not open in time.
     pub async fn deposit(&self, order_id: &str) -> Value {
         eventually(&format!("the deposit of {order_id}"), || async {
             let list = self.admin(&format!("/deposits?order_id={order_id}")).await.ok()?;
@@ -157,9 +127,6 @@ impl Client {
     }
 
     /// Waits until an order has a status.
-    ///
-    /// # Panics
-    /// If it does not get it in time.
     pub async fn order_with_status(&self, order_id: &str, status: &str) -> Value {
         let what = format!("order {order_id} to be {status}");
         eventually(&what, || async {
@@ -172,9 +139,6 @@ impl Client {
     }
 
     /// Waits until a transaction's transfer at a wallet has a status.
-    ///
-    /// # Panics
-    /// If it does not get it in time.
     pub async fn transfer_with_status(&self, wallet: &str, tx: &str, status: &str) -> Value {
         let what = format!("transfer {tx} to be {status}");
         eventually(&what, || async {

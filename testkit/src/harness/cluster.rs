@@ -35,20 +35,12 @@ pub struct Installation {
 
 impl Installation {
     /// Writes the configuration into `dir`. Topics and tables are not there yet. `more` is further TOML.
-    ///
-    /// # Panics
-    /// If the servers are not named: `cargo xtask test` does.
-    #[must_use]
     pub fn new(dir: &Path, chains: &[Chain], webhook_url: &str, more: &str) -> Self {
         let (kafka, cql) = (server("TIDEMARK_TEST_KAFKA"), server("TIDEMARK_TEST_CQL"));
         Self::on((&kafka, &cql), dir, chains, webhook_url, more)
     }
 
-    /// As [`Installation::new`], on a broker and a node of the caller's.
-    ///
-    /// # Panics
-    /// If the configuration cannot be written.
-    #[must_use]
+    /// As [`Installation::new`], on a broker and a node of the caller's. `more` continues section `[log]`.
     pub fn on(
         (kafka, cql): (&str, &str),
         dir: &Path,
@@ -59,14 +51,14 @@ impl Installation {
         let (port, id) = (free_port(), Uuid::now_v7().simple());
         let back_ends = format!(
             r#"
-[log]
-backend = "kafka"
-brokers = "{kafka}"
-prefix = "{id}."
 [store]
 backend = "cql"
 nodes = ["{cql}"]
 keyspace = "t_{id}"
+[log]
+backend = "kafka"
+brokers = "{kafka}"
+prefix = "{id}."
 "#
         );
         let file = dir.join("tidemark.toml");
@@ -75,33 +67,21 @@ keyspace = "t_{id}"
         Self { dir: dir.to_owned(), file, port }
     }
 
-    /// Its configuration file.
-    #[must_use]
     pub fn file(&self) -> &Path {
         &self.file
     }
 
-    /// Where its API is.
-    #[must_use]
     pub fn api(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
     /// Runs an errand, such as `topics create`, to its end.
-    ///
-    /// # Panics
-    /// If it cannot be run.
-    #[must_use]
     pub fn errand(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(executable());
         command.args(arguments).arg("--config").arg(&self.file);
         command.output().expect("tidemark runs")
     }
 
-    /// Makes topics and tables.
-    ///
-    /// # Panics
-    /// If that fails.
     pub fn provide(&self) {
         for arguments in [["topics", "create"], ["schema", "migrate"]] {
             let output = self.errand(&arguments);
@@ -111,10 +91,6 @@ keyspace = "t_{id}"
     }
 
     /// What `tidemark health` says about one of its processes.
-    ///
-    /// # Panics
-    /// If it cannot be run.
-    #[must_use]
     pub fn is_healthy(&self, member: &Member) -> bool {
         let mut command = Command::new(executable());
         command.arg("health").arg("--config").arg(&self.file);
@@ -123,7 +99,6 @@ keyspace = "t_{id}"
     }
 
     /// Starts a process for one stage.
-    #[must_use]
     pub fn start(&self, name: &str, stage: &str) -> Member {
         let telemetry = free_port();
         let variables = [
@@ -139,7 +114,6 @@ keyspace = "t_{id}"
 /// One process of an installation.
 #[derive(Debug)]
 pub struct Member {
-    /// The process.
     pub process: Process,
     /// Port of `/ready` and `/metrics`.
     pub telemetry: u16,
@@ -147,17 +121,11 @@ pub struct Member {
 
 impl Member {
     /// Waits until it is ready.
-    ///
-    /// # Panics
-    /// If it ends, or is not ready in time; with what it waits for.
     pub async fn ready(&mut self) {
         self.waiting_for("nothing", |lines| lines.is_empty()).await;
     }
 
     /// Waits until what it waits for is as wanted, and returns it.
-    ///
-    /// # Panics
-    /// If it ends, or does not come to that in time.
     pub async fn waiting_for(
         &mut self,
         what: &str,
@@ -182,17 +150,11 @@ pub struct Cluster {
 
 impl Cluster {
     /// Makes topics and tables, starts every stage, and waits until all are ready.
-    ///
-    /// # Panics
-    /// If anything fails.
     pub async fn start(dir: &Path, chains: &[Chain], webhook_url: &str, more: &str) -> Self {
         Self::run(Installation::new(dir, chains, webhook_url, more)).await
     }
 
     /// As [`Cluster::start`], for an installation that has no topics and tables yet.
-    ///
-    /// # Panics
-    /// If anything fails.
     pub async fn run(installation: Installation) -> Self {
         installation.provide();
         let start = |(name, stage)| installation.start(name, stage);
@@ -203,54 +165,38 @@ impl Cluster {
     }
 
     /// Waits until all of them are ready.
-    ///
-    /// # Panics
-    /// If one ends, or is not ready in time.
     pub async fn ready(&mut self) {
         for member in &mut self.members {
             member.ready().await;
         }
     }
 
-    /// # Panics
-    /// If one of them ended, with what it logged.
     pub fn assert_running(&mut self) {
         for member in &mut self.members {
             member.process.assert_running();
         }
     }
 
-    /// Its processes.
-    #[must_use]
     pub fn members(&mut self) -> &mut [Member] {
         &mut self.members
     }
 
-    /// What it runs on.
-    #[must_use]
     pub fn installation(&self) -> &Installation {
         &self.installation
     }
 
     /// A client of its API.
-    #[must_use]
     pub fn client(&self) -> Client {
         Client::new(&self.installation.api())
     }
 
     /// SIGKILL for one of them.
-    ///
-    /// # Panics
-    /// If it is not there.
     pub fn kill(&mut self, name: &str) {
         let found = self.members.iter().position(|member| member.process.name() == name);
         self.members.remove(found.expect("its name")).process.kill();
     }
 
     /// SIGTERM to all, and waits for their orderly ends.
-    ///
-    /// # Panics
-    /// If one does not end in time, or not with 0; with what it logged.
     pub async fn stop(self) {
         for member in &self.members {
             member.process.signal("TERM");

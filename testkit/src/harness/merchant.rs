@@ -26,7 +26,6 @@ pub struct Received {
 
 impl Received {
     /// Whether its signature was made with the merchant's secret over exactly this body (spec 5.3).
-    #[must_use]
     pub fn is_signed(&self) -> bool {
         let signed_at = self.signature.split('.').next().and_then(|time| time.parse().ok());
         let (secrets, now) = ([Secret::new(MERCHANT_SECRET)], UnixSeconds(signed_at.unwrap_or(0)));
@@ -34,7 +33,6 @@ impl Received {
     }
 }
 
-/// The receiver.
 #[derive(Debug, Clone)]
 pub struct Merchant {
     url: String,
@@ -43,9 +41,6 @@ pub struct Merchant {
 
 impl Merchant {
     /// Starts on a free port; it ends with the test's runtime.
-    ///
-    /// # Panics
-    /// If it cannot listen.
     pub async fn start() -> Self {
         let received = Arc::new(Mutex::new(Vec::new()));
         let keep = received.clone();
@@ -67,20 +62,15 @@ impl Merchant {
         Self { url, received }
     }
 
-    /// Where to POST.
-    #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Everything so far.
-    #[must_use]
     pub fn received(&self) -> Vec<Received> {
         self.received.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Everything so far whose field has this value.
-    #[must_use]
     pub fn with(&self, field: &str, value: &Value) -> Vec<Received> {
         self.received().into_iter().filter(|webhook| &webhook.event[field] == value).collect()
     }

@@ -10,9 +10,6 @@ use xtask::Guard;
 use super::eventually;
 
 /// The executable, built together with the tests.
-///
-/// # Panics
-/// If it is not named.
 pub fn executable() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| {
@@ -24,7 +21,6 @@ pub fn executable() -> &'static Path {
     })
 }
 
-/// A running process.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -37,10 +33,6 @@ pub struct Process {
 impl Process {
     /// Starts the executable with some arguments and variables. What it logs is added to
     /// `dir/<name>.log`.
-    ///
-    /// # Panics
-    /// If it cannot be started.
-    #[must_use]
     pub fn start(name: &str, dir: &Path, arguments: &[&str], variables: &[(&str, String)]) -> Self {
         let log = dir.join(format!("{name}.log"));
         let file = File::options().create(true).append(true).open(&log).expect("log file");
@@ -56,34 +48,23 @@ impl Process {
         Self { name: name.to_owned(), child, _guard: guard, log }
     }
 
-    /// Its name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Process id.
-    #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Everything it logged.
-    #[must_use]
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
     /// How it ended, if it did.
-    ///
-    /// # Panics
-    /// If the system has no answer.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("its state")
     }
 
-    /// # Panics
-    /// If it is gone, with what it logged.
     pub fn assert_running(&mut self) {
         if let Some(status) = self.ended() {
             panic!("{} ended with {status}:\n{}", self.name, self.log());
@@ -91,9 +72,6 @@ impl Process {
     }
 
     /// SIGKILL: no chance to tidy up.
-    ///
-    /// # Panics
-    /// If it was gone already.
     pub fn kill(mut self) {
         assert!(self.ended().is_none(), "{} ended before the kill:\n{}", self.name, self.log());
         self.child.kill().expect("kill");
@@ -101,9 +79,6 @@ impl Process {
     }
 
     /// A signal, as `kill` names it.
-    ///
-    /// # Panics
-    /// If it cannot be sent.
     pub fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         let status =
@@ -111,10 +86,6 @@ impl Process {
         assert!(status.success());
     }
 
-    /// Waits for its end.
-    ///
-    /// # Panics
-    /// If it does not end in time, with what it logged.
     pub async fn end(mut self) -> ExitStatus {
         let what = format!("{} to stop", self.name);
         eventually(&what, || {
@@ -125,9 +96,6 @@ impl Process {
     }
 
     /// SIGTERM, and waits for the orderly end.
-    ///
-    /// # Panics
-    /// If it does not end in time.
     pub async fn stop(self) -> ExitStatus {
         self.signal("TERM");
         self.end().await

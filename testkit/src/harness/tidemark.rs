@@ -12,20 +12,16 @@ pub const MERCHANT_SECRET: &str = "test-merchant-secret";
 /// `[admin] secret` of every test.
 pub const ADMIN_SECRET: &str = "test-admin-secret";
 
-/// A chain to follow.
 #[derive(Debug, Clone)]
 pub struct Chain {
     /// Identifier (spec 2.1).
     pub blockchain: &'static str,
-    /// JSON-RPC endpoint.
     pub rpc: String,
-    /// Wallet on it.
     pub wallet: &'static str,
     /// Further keys of its section.
     pub more: String,
 }
 
-/// A running `tidemark run`.
 #[derive(Debug)]
 pub struct Tidemark {
     process: Process,
@@ -37,9 +33,6 @@ pub struct Tidemark {
 
 impl Tidemark {
     /// As [`Tidemark::spawn`], and waits until it is healthy.
-    ///
-    /// # Panics
-    /// If it cannot be started, or ends.
     pub async fn start(dir: &Path, chains: &[Chain], webhook_url: &str, more: &str) -> Self {
         let mut tidemark = Self::spawn(dir, chains, webhook_url, more);
         tidemark.healthy().await;
@@ -47,10 +40,6 @@ impl Tidemark {
     }
 
     /// Writes a configuration into `dir` and starts all stages on it. `more` is further TOML.
-    ///
-    /// # Panics
-    /// If the process cannot be started.
-    #[must_use]
     pub fn spawn(dir: &Path, chains: &[Chain], webhook_url: &str, more: &str) -> Self {
         let port = free_port();
         let file = dir.join("tidemark.toml");
@@ -67,9 +56,6 @@ impl Tidemark {
     }
 
     /// Waits for its first answer.
-    ///
-    /// # Panics
-    /// If it ends.
     pub async fn healthy(&mut self) {
         let client = &self.client();
         eventually("tidemark to be healthy", || {
@@ -81,35 +67,24 @@ impl Tidemark {
     }
 
     /// A client of its API.
-    #[must_use]
     pub fn client(&self) -> Client {
         Client::new(&format!("http://127.0.0.1:{}", self.port))
     }
 
-    /// Where its API listens.
-    #[must_use]
     pub fn address(&self) -> std::net::SocketAddr {
         ([127, 0, 0, 1], self.port).into()
     }
 
-    /// Process id.
-    #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
 
     /// SIGKILL: no chance to tidy up.
-    ///
-    /// # Panics
-    /// If it was gone already.
     pub fn kill(self) {
         self.process.kill();
     }
 
     /// SIGTERM, and waits for the orderly end.
-    ///
-    /// # Panics
-    /// If it does not end in time.
     pub async fn stop(self) -> ExitStatus {
         self.process.stop().await
     }

@@ -13,15 +13,10 @@ use tempfile::TempDir;
 use super::{Fixture, LAYOUT};
 
 /// Opens the log of a folder that processes are killed on.
-///
-/// # Panics
-/// If it cannot be opened.
-#[must_use]
 pub fn open(dir: &Path) -> Arc<dyn Log> {
     Arc::new(EmbeddedLog::open(dir, LAYOUT, Arc::new(SystemClock)).unwrap())
 }
 
-/// The fixture.
 pub struct Embedded {
     dir: TempDir,
     clock: Arc<ManualClock>,

@@ -1,4 +1,4 @@
-//! Several members of a group: who owns what, and who may commit.
+//! Several members of a group: which owns what, and which may commit.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -60,7 +60,7 @@ fn all_of(topics: &[Topic]) -> usize {
     topics.iter().map(|topic| topic.partitions(&LAYOUT) as usize).sum()
 }
 
-/// Polls all members until each has its share, checking that no partition has two owners who may commit.
+/// Polls all members until each has its share, checking that no partition has two owners that may commit.
 fn settle(members: &mut [&mut Noted], topics: &[Topic]) {
     let share = all_of(topics) / members.len();
     wait_until("the partitions are shared", || {
@@ -72,7 +72,7 @@ fn settle(members: &mut [&mut Noted], topics: &[Topic]) {
             let double = member.owned.iter().find(|of| owned.contains(*of)).copied();
             if let Some(of) = double {
                 let outcome = member.worker.commit(up_to(of, Offset(0), "by two"));
-                assert!(outcome.is_err(), "{of} has two owners who may commit");
+                assert!(outcome.is_err(), "{of} has two owners that may commit");
                 return false;
             }
             owned.extend(member.owned.iter().copied());

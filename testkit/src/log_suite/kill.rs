@@ -113,9 +113,6 @@ fn acknowledge(what: &str, n: usize) {
 
 /// Kills the process that `child` makes again and again, and compares what is on the log with what the
 /// process reported. It must call [`append_until_killed`] on the same log.
-///
-/// # Panics
-/// If something acknowledged is gone, or half a step is there.
 pub fn acknowledged_appends_survive_sigkill(
     open: impl Fn() -> Arc<dyn Log>,
     child: impl Fn() -> Command,

@@ -44,7 +44,6 @@ pub struct OnKafka {
 }
 
 impl OnKafka {
-    /// Where the topics are.
     pub fn config(&self) -> KafkaConfig {
         self.config.lock().unwrap().clone()
     }
@@ -121,7 +120,6 @@ impl OnKafka {
 }
 
 impl Default for OnKafka {
-    /// Makes the topics.
     fn default() -> Self {
         let config = config(&brokers());
         admin::create_some(&config, &LAYOUT, &TOPICS).unwrap();
@@ -178,9 +176,6 @@ impl Drop for OnKafka {
 }
 
 /// The broker that the test run started.
-///
-/// # Panics
-/// If the tests were not run by `cargo xtask test`.
 pub fn brokers() -> String {
     let set = std::env::var_os("TIDEMARK_TEST_KAFKA").map(PathBuf::from);
     let set = set.unwrap_or_else(|| {
@@ -205,10 +200,6 @@ pub fn config(brokers: &str) -> KafkaConfig {
 }
 
 /// Opens the log of a prefix that processes are killed on.
-///
-/// # Panics
-/// If it cannot be opened.
-#[must_use]
 pub fn open(prefix: &str) -> Arc<dyn Log> {
     let config = KafkaConfig {
         prefix: prefix.to_owned(),
@@ -223,7 +214,6 @@ pub fn open(prefix: &str) -> Arc<dyn Log> {
 pub const CRASH_LAYOUT: Layout = Layout { lanes: 2, orders: 4, webhooks: 1 };
 
 /// A configuration for processors that are killed. Sessions are short: a test waits for them to end.
-#[must_use]
 pub fn crash_config(brokers: &str, prefix: &str, session_seconds: u64) -> KafkaConfig {
     KafkaConfig {
         prefix: prefix.to_owned(),

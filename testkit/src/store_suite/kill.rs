@@ -40,9 +40,6 @@ pub async fn write_until_killed(store: Arc<dyn Store>, round: i64) {
 
 /// Kills the process that `child` makes for a folder and a round, again and again. It must call
 /// [`write_until_killed`].
-///
-/// # Panics
-/// If an acknowledged row is gone.
 pub async fn acknowledged_rows_survive_sigkill(
     tables: &Tables,
     child: impl Fn(&Path, usize) -> Command,

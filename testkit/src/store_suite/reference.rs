@@ -14,7 +14,6 @@ use store::{
 
 use super::sample;
 
-/// The tables in memory.
 #[derive(Debug, Default)]
 pub(super) struct Reference {
     orders: BTreeMap<OrderId, Order>,
@@ -117,13 +116,10 @@ fn keep<K: Ord, R>(rows: &mut BTreeMap<K, R>, key: K, row: R, version: impl Fn(&
 /// Everything that the queries of a store give.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// All orders.
     pub orders: Vec<OrderRow>,
-    /// All open deposits.
     pub deposits: Vec<DepositRow>,
     /// The transfers of each sample wallet.
     pub transfers: Vec<TransferRow>,
-    /// All chains.
     pub chains: Vec<ChainRow>,
 }
 

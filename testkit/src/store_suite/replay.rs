@@ -48,9 +48,6 @@ fn assert_rich(changes: &[Change], dump: &Dump) {
 }
 
 /// Applies `changes`, then all of them again, twice and shuffled, some times over.
-///
-/// # Panics
-/// If a row or its write time is another one afterwards.
 pub async fn replays_change_nothing(back_end: BackEnd, changes: &[Change], replays: u64) {
     let tables = Tables::new(back_end);
     let store = tables.open().await;
@@ -95,9 +92,6 @@ async fn lists(store: &dyn Store) -> [Vec<String>; 2] {
 }
 
 /// The comparison of replays is no formality: without versions, rows go back to older states.
-///
-/// # Panics
-/// If they do not.
 pub async fn versions_matter(back_end: BackEnd, changes: &[Change]) {
     let mut clock = UnixMicros(0);
     let in_order = forget_versions(changes, &mut clock);

@@ -28,7 +28,6 @@ fn time(dice: &mut Dice) -> UnixSeconds {
     UnixSeconds(dice.of(&[0, 1, DAY_SECONDS - 1, DAY_SECONDS, 3 * DAY_SECONDS, MONTHS_SECONDS]))
 }
 
-/// The n-th order's id.
 pub(super) fn order_id(number: u64) -> OrderId {
     OrderId(Uuid::from_u128(u128::from(number)))
 }

@@ -139,7 +139,7 @@ fn remove(dir: &Path) {
     assert!(removed || std::thread::panicking(), "the keyspace of a test was not removed");
 }
 
-/// Whether it succeeded. On a thread of its own: who calls may be inside a runtime.
+/// Whether it succeeded. On a thread of its own: the caller may be inside a runtime.
 fn blocking(work: impl Future<Output = ()> + Send + 'static) -> bool {
     let run = || Runtime::new().expect("a runtime starts").block_on(work);
     std::thread::spawn(run).join().is_ok()

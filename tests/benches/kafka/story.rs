@@ -281,9 +281,9 @@ fn compare(ours: &Report, peer: &PeerReport) {
     );
 }
 
-fn restored(who: &str, entries: u64, nanos: u64, resident: u64) {
+fn restored(program: &str, entries: u64, nanos: u64, resident: u64) {
     println!(
-        "  {who} restored {entries} entries in {} s, then {} MiB resident   (aim 10 s)",
+        "  {program} restored {entries} entries in {} s, then {} MiB resident   (aim 10 s)",
         hundredths(nanos, 1_000_000_000),
         resident / 1024 / 1024,
     );

@@ -1,0 +1,39 @@
+//! What the checks find.
+
+use std::fmt::Debug;
+
+use processor::machine::Broken;
+
+/// An invariant that did not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Its number in `docs/invariants.md`.
+    pub invariant: u8,
+    pub text: String,
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "invariant {}: {}", self.invariant, self.text)
+    }
+}
+
+/// The machine's own finding.
+impl From<Broken> for Violation {
+    fn from(broken: Broken) -> Self {
+        Self { invariant: broken.invariant, text: format!("found by the machine: {}", broken.what) }
+    }
+}
+
+/// Fails if the two differ.
+pub(super) fn same<T: PartialEq + Debug + ?Sized>(
+    invariant: u8,
+    what: &str,
+    left: &T,
+    right: &T,
+) -> Result<(), Violation> {
+    if left == right {
+        return Ok(());
+    }
+    Err(Violation { invariant, text: format!("{what} differs:\n{left:?}\n{right:?}") })
+}
