@@ -22,9 +22,6 @@ struct Shared {
 
 impl Chain {
     /// A chain with its genesis block, not served to anyone.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for constants that make no sense.
     pub fn new(config: Config) -> Result<Self, Error> {
         let ledger = Mutex::new(Ledger::new(config)?);
         let switches = Mutex::new(Switches::default());
@@ -32,9 +29,6 @@ impl Chain {
     }
 
     /// Queues a transaction with one transfer; `value` is in the smallest units of the token.
-    ///
-    /// # Errors
-    /// [`Error::PoolFull`] when nothing was mined for too long.
     pub fn transfer(
         &self,
         token: Address,
@@ -53,15 +47,11 @@ impl Chain {
         self.ledger().queue(calls)
     }
 
-    #[must_use]
     pub fn pending_count(&self) -> usize {
         self.ledger().pending_count()
     }
 
     /// Mines `count` blocks; the first takes every pending transaction.
-    ///
-    /// # Errors
-    /// [`Error::MineCount`] and [`Error::ChainFull`] at the bounds.
     pub fn mine(&self, count: u64) -> Result<Vec<BlockHash>, Error> {
         self.ledger().mine(count)
     }
@@ -82,7 +72,6 @@ impl Chain {
         self.ledger().set_next_timestamp(timestamp)
     }
 
-    #[must_use]
     pub fn head(&self) -> BlockId {
         self.ledger().head().id
     }

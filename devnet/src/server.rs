@@ -57,9 +57,6 @@ impl Devnet {
     }
 
     /// Binds `listen` and serves a chain there. Several servers may serve the same chain.
-    ///
-    /// # Errors
-    /// [`Error::Listen`] if the address is not free.
     pub async fn serve(chain: Chain, listen: SocketAddr) -> Result<Self, Error> {
         let failed = |source| Error::Listen { address: listen, source };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
@@ -76,17 +73,14 @@ impl Devnet {
     }
 
     /// Where JSON-RPC is answered, such as `http://127.0.0.1:8545`.
-    #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    #[must_use]
     pub fn chain(&self) -> Chain {
         self.chain.clone()
     }
@@ -94,9 +88,6 @@ impl Devnet {
     /// Mines one block now and one every `period` from now on, instead of a period set before.
     /// Timestamps step by the configured interval, whatever the period is. Missed blocks are made
     /// up, so that equal period and interval keep pace. Ends when the chain is full.
-    ///
-    /// # Errors
-    /// [`Error::Period`] if the period is zero.
     pub fn mine_every(&self, period: Duration) -> Result<(), Error> {
         if period.is_zero() {
             return Err(Error::Period);

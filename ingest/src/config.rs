@@ -148,7 +148,6 @@ impl Config {
         Self { chains }
     }
 
-    #[must_use]
     pub fn contracts(&self) -> Vec<StablecoinContract> {
         self.chains.iter().flat_map(|chain| chain.contracts.iter().copied()).collect()
     }

@@ -43,9 +43,6 @@ pub(crate) struct Endpoint {
 
 impl Endpoint {
     /// A client for the chain's endpoint; connects when first asked.
-    ///
-    /// # Errors
-    /// [`Error::Client`] if the system cannot do TLS.
     pub(crate) fn new(chain: &ChainConfig) -> Result<Self, Error> {
         // The error only says that another part of the process was first.
         drop(rustls::crypto::ring::default_provider().install_default());
@@ -73,9 +70,6 @@ impl Endpoint {
     }
 
     /// What `eth_chainId` answers.
-    ///
-    /// # Errors
-    /// [`Failure`] if it does not.
     pub(crate) async fn fetch_chain_id(&self) -> Result<u64, Failure> {
         let call = Call { method: "eth_chainId", params: json!([]) };
         let mut results = self.call(&[call]).await?.into_iter();

@@ -42,12 +42,10 @@ pub enum AddressError {
 }
 
 impl Address {
-    #[must_use]
     pub const fn new(family: AddressFamily, bytes: [u8; 20]) -> Self {
         Self { family, bytes }
     }
 
-    #[must_use]
     pub fn family(&self) -> AddressFamily {
         self.family
     }
@@ -60,9 +58,6 @@ impl Address {
 
     /// Reads an address that a person or a merchant wrote. All-lower and all-upper hex carry no
     /// checksum and are accepted, as EIP-55 allows; mixed case must be right.
-    ///
-    /// # Errors
-    /// [`AddressError`] says whether the form or the checksum is wrong.
     pub fn parse(text: &str) -> Result<Self, AddressError> {
         let address = Self::parse_own(text)?;
         let digits = text.get(2..).unwrap_or_default();

@@ -42,9 +42,6 @@ impl Amount {
     pub const ZERO: Self = Self(0);
 
     /// Reads the amount of an order as a merchant sends it (spec 4.1).
-    ///
-    /// # Errors
-    /// [`AmountError`] names what is wrong with the text.
     pub fn parse_order(text: &str) -> Result<Self, AmountError> {
         let amount = Self::parse(text)?;
         match amount {
@@ -55,9 +52,6 @@ impl Amount {
     }
 
     /// Reads a plain decimal: digits, optionally a point and digits. No sign, exponent or separator.
-    ///
-    /// # Errors
-    /// [`AmountError`] names what is wrong with the text.
     pub fn parse(text: &str) -> Result<Self, AmountError> {
         let (whole, fraction) = text.split_once('.').map_or((text, None), |(w, f)| (w, Some(f)));
         let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
@@ -84,12 +78,10 @@ impl Amount {
     }
 
     /// The amount that `parts` of 10^-18 make; none above `decimal(38,18)`.
-    #[must_use]
     pub fn from_parts(parts: u128) -> Option<Self> {
         (parts <= MAX).then_some(Self(parts))
     }
 
-    #[must_use]
     pub fn parts(self) -> u128 {
         self.0
     }

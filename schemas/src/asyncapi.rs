@@ -4,8 +4,8 @@
 mod yaml;
 
 use crate::topic::Guide;
-use crate::{Cleanup, KeyKind, Layout, SchemaName, Stage, Topic};
-use yaml::Node;
+use crate::{Cleanup, KeyKind, Layout, SchemaName, Topic};
+use yaml::{Node, map};
 
 const BINDING: &str = "0.5.0";
 const AVRO: &str = "application/vnd.apache.avro+json;version=1.9.0";
@@ -28,31 +28,30 @@ impl Installation {
     #[must_use]
     pub fn asyncapi(&self) -> String {
         let note = "# Made from the topic table by `tidemark asyncapi`. Do not edit.\n";
-        let document = Node::map([
-            ("asyncapi", Node::text("3.0.0")),
-            ("info", info()),
-            ("defaultContentType", Node::text("application/avro")),
-            ("servers", self.servers()),
-            ("channels", self.channels()),
-            ("operations", operations()),
-            ("components", components()),
-        ]);
+        let document = map! {
+            "asyncapi": "3.0.0",
+            "info": info(),
+            "defaultContentType": "application/avro",
+            "servers": self.servers(),
+            "channels": self.channels(),
+            "operations": operations(),
+            "components": components(),
+        };
         format!("{note}{}", document.render())
     }
 
     fn servers(&self) -> Node {
-        let protocol = if self.is_secure { "kafka-secure" } else { "kafka" };
-        let binding = Node::map([
-            ("schemaRegistryUrl", Node::text(&self.registry)),
-            ("schemaRegistryVendor", Node::text("confluent")),
-            ("bindingVersion", Node::text(BINDING)),
-        ]);
-        let server = Node::map([
-            ("host", Node::text(&self.brokers)),
-            ("protocol", Node::text(protocol)),
-            ("bindings", Node::map([("kafka", binding)])),
-        ]);
-        Node::map([("kafka", server)])
+        let binding = map! {
+            "schemaRegistryUrl": &*self.registry,
+            "schemaRegistryVendor": "confluent",
+            "bindingVersion": BINDING,
+        };
+        let server = map! {
+            "host": &*self.brokers,
+            "protocol": if self.is_secure { "kafka-secure" } else { "kafka" },
+            "bindings": map! { "kafka": binding },
+        };
+        map! { "kafka": server }
     }
 
     fn channels(&self) -> Node {
@@ -62,50 +61,40 @@ impl Installation {
     fn channel(&self, topic: Topic) -> Node {
         let address = format!("{}{topic}", self.prefix);
         let configuration = match topic.spec().cleanup {
-            Cleanup::Compact => {
-                Node::map([("cleanup.policy", Node::List(vec![Node::text("compact")]))])
-            }
-            Cleanup::Delete { hours } => Node::map([
-                ("cleanup.policy", Node::List(vec![Node::text("delete")])),
-                ("retention.ms", Node::Number(i64::from(hours) * 3_600_000)),
-            ]),
+            Cleanup::Compact => map! { "cleanup.policy": vec![Node::from("compact")] },
+            Cleanup::Delete { hours } => map! {
+                "cleanup.policy": vec![Node::from("delete")],
+                "retention.ms": i64::from(hours) * 3_600_000,
+            },
         };
-        let binding = Node::map([
-            ("topic", Node::text(&address)),
-            ("partitions", Node::Number(topic.partitions(&self.layout).into())),
-            ("replicas", Node::Number(self.replicas.into())),
-            ("topicConfiguration", configuration),
-            ("bindingVersion", Node::text(BINDING)),
-        ]);
+        let binding = map! {
+            "topic": &*address,
+            "partitions": i64::from(topic.partitions(&self.layout)),
+            "replicas": i64::from(self.replicas),
+            "topicConfiguration": configuration,
+            "bindingVersion": BINDING,
+        };
         let record = format!("{:?}", topic.spec().schema);
-        Node::map([
-            ("address", Node::text(&address)),
-            ("description", Node::text(description(topic))),
-            ("messages", Node::Map(vec![(record, message(topic))])),
-            ("bindings", Node::map([("kafka", binding)])),
-        ])
+        map! {
+            "address": &*address,
+            "description": &*description(topic),
+            "messages": Node::Map(vec![(record, message(topic))]),
+            "bindings": map! { "kafka": binding },
+        }
     }
 }
 
 fn info() -> Node {
-    Node::map([
-        ("title", Node::text("Tidemark topics")),
-        ("version", Node::text(env!("CARGO_PKG_VERSION"))),
-        (
-            "description",
-            Node::text(
-                "Stablecoin payments from the chain to the shop. Values are Avro in the Confluent wire \
-                 format; read with isolation.level=read_committed. docs/TOPICS.md tells the rest.",
-            ),
-        ),
-        (
-            "license",
-            Node::map([
-                ("name", Node::text("Apache-2.0")),
-                ("url", Node::text("https://www.apache.org/licenses/LICENSE-2.0")),
-            ]),
-        ),
-    ])
+    map! {
+        "title": "Tidemark topics",
+        "version": env!("CARGO_PKG_VERSION"),
+        "description": "Stablecoin payments from the chain to the shop. Values are Avro in the Confluent \
+            wire format; read with isolation.level=read_committed. docs/TOPICS.md describes them.",
+        "license": map! {
+            "name": "Apache-2.0",
+            "url": "https://www.apache.org/licenses/LICENSE-2.0",
+        },
+    }
 }
 
 fn description(topic: Topic) -> String {
@@ -126,23 +115,20 @@ fn description(topic: Topic) -> String {
 
 fn message(topic: Topic) -> Node {
     let spec = topic.spec();
-    let key =
-        Node::map([("type", Node::text("string")), ("description", Node::text(topic.guide().key))]);
-    let binding = Node::map([
-        ("key", key),
-        ("schemaIdLocation", Node::text("payload")),
-        ("schemaIdPayloadEncoding", Node::text("confluent")),
-        ("schemaLookupStrategy", Node::text("TopicNameStrategy")),
-        ("bindingVersion", Node::text(BINDING)),
-    ]);
-    let name = format!("{:?}", spec.schema);
-    Node::map([
-        ("name", Node::text(spec.event_type)),
-        ("contentType", Node::text("application/avro")),
-        ("headers", Node::to("components/schemas/headers")),
-        ("payload", Node::to(&format!("components/schemas/{name}"))),
-        ("bindings", Node::map([("kafka", binding)])),
-    ])
+    let binding = map! {
+        "key": map! { "type": "string", "description": topic.guide().key },
+        "schemaIdLocation": "payload",
+        "schemaIdPayloadEncoding": "confluent",
+        "schemaLookupStrategy": "TopicNameStrategy",
+        "bindingVersion": BINDING,
+    };
+    map! {
+        "name": spec.event_type,
+        "contentType": "application/avro",
+        "headers": Node::to("components/schemas/headers"),
+        "payload": Node::to(&format!("components/schemas/{:?}", spec.schema)),
+        "bindings": map! { "kafka": binding },
+    }
 }
 
 fn operations() -> Node {
@@ -153,57 +139,46 @@ fn operations() -> Node {
             if stages.is_empty() {
                 continue;
             }
+            let by = stages.iter().map(|stage| stage.as_str()).collect::<Vec<_>>().join(", ");
             let channel = format!("channels/{topic}");
             let message = format!("{channel}/messages/{:?}", topic.spec().schema);
-            let operation = Node::map([
-                ("action", Node::text(action)),
-                ("channel", Node::to(&channel)),
-                ("summary", Node::text(summary)),
-                ("description", Node::text(format!("By {}.", listed(stages)))),
-                ("messages", Node::List(vec![Node::to(&message)])),
-            ]);
+            let operation = map! {
+                "action": action,
+                "channel": Node::to(&channel),
+                "summary": summary,
+                "description": &*format!("By {by}."),
+                "messages": vec![Node::to(&message)],
+            };
             all.push((format!("{action}.{topic}"), operation));
         }
     }
     Node::Map(all)
 }
 
-/// `api, processor`
-fn listed(stages: &[Stage]) -> String {
-    stages.iter().map(|stage| stage.as_str()).collect::<Vec<_>>().join(", ")
-}
-
 fn components() -> Node {
     let mut schemas = vec![("headers".to_owned(), headers())];
     schemas.extend(SchemaName::ALL.iter().map(|name| {
-        let schema = Node::map([
-            ("schemaFormat", Node::text(AVRO)),
-            ("schema", Node::Json(name.schema().text)),
-        ]);
+        let schema = map! { "schemaFormat": AVRO, "schema": Node::Json(name.schema().text) };
         (format!("{name:?}"), schema)
     }));
-    Node::map([("schemas", Node::Map(schemas))])
+    map! { "schemas": Node::Map(schemas) }
 }
 
 /// CloudEvents in the Kafka binding's binary mode.
 fn headers() -> Node {
-    let header = |name: &str, text: &str| {
-        let of = [("type", Node::text("string")), ("description", Node::text(text))];
-        (name.to_owned(), Node::map(of))
-    };
-    let properties = vec![
-        header("ce_specversion", "1.0"),
-        header("ce_id", "Unique within the source; the same when the record is made again."),
-        header("ce_source", "tidemark"),
-        header("ce_type", "What happened: the name of the message."),
-        header("ce_time", "When it happened, RFC 3339."),
-        header("content-type", "application/avro"),
-        header("traceparent", "W3C trace context, where the cause had one."),
-    ];
+    let header = |text| map! { "type": "string", "description": text };
     let required = ["ce_specversion", "ce_id", "ce_source", "ce_type", "ce_time", "content-type"];
-    Node::map([
-        ("type", Node::text("object")),
-        ("required", Node::List(required.map(Node::text).into())),
-        ("properties", Node::Map(properties)),
-    ])
+    map! {
+        "type": "object",
+        "required": Vec::from(required.map(Node::from)),
+        "properties": map! {
+            "ce_specversion": header("1.0"),
+            "ce_id": header("Unique within the source; the same when the record is made again."),
+            "ce_source": header("tidemark"),
+            "ce_type": header("What happened: the name of the message."),
+            "ce_time": header("When it happened, RFC 3339."),
+            "content-type": header("application/avro"),
+            "traceparent": header("W3C trace context, where the cause had one."),
+        },
+    }
 }

@@ -44,28 +44,23 @@ impl Blockchain {
     }
 
     /// Position among the chains: fixed for ever, because partitions follow from it.
-    #[must_use]
     pub const fn index(self) -> u32 {
         self as u32
     }
 
     /// The chain with this [`Blockchain::index`].
-    #[must_use]
     pub fn at(index: u32) -> Option<Self> {
         Self::ALL.get(usize::try_from(index).ok()?).copied()
     }
 
-    #[must_use]
     pub const fn label(self) -> &'static str {
         self.facts().0
     }
 
-    #[must_use]
     pub const fn chain_id(self) -> u64 {
         self.facts().1
     }
 
-    #[must_use]
     pub const fn address_family(self) -> AddressFamily {
         self.facts().2
     }

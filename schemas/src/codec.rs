@@ -79,9 +79,6 @@ pub fn encode<R: Record>(record: &R) -> Result<Vec<u8>, CodecError> {
 }
 
 /// The record in a value, whichever known version of its schema it was written with.
-///
-/// # Errors
-/// [`CodecError`] says why the bytes are not one.
 pub fn decode<R: Record>(bytes: &[u8]) -> Result<R, CodecError> {
     R::from_wire(codec(R::SCHEMA).decode(bytes)?)
         .map_err(|cause| CodecError::Content { name: R::SCHEMA, cause })

@@ -27,7 +27,6 @@ pub struct UnknownTransfer {
 
 impl OrderStatusChanged<'_> {
     /// The JSON to sign and send.
-    #[must_use]
     pub fn body(&self) -> String {
         json(self)
     }
@@ -35,7 +34,6 @@ impl OrderStatusChanged<'_> {
 
 impl UnknownTransfer {
     /// The JSON to sign and send.
-    #[must_use]
     pub fn body(&self) -> String {
         json(self)
     }

@@ -7,7 +7,6 @@ pub struct Headers(Vec<u8>);
 
 impl Headers {
     /// No headers, with room for some.
-    #[must_use]
     pub fn with_capacity(bytes: usize) -> Self {
         Self(Vec::with_capacity(bytes))
     }
@@ -29,7 +28,6 @@ impl Headers {
         std::iter::from_fn(move || next(&mut blob))
     }
 
-    #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

@@ -59,7 +59,6 @@ macro_rules! integer_id {
             }
 
             /// The partition whose machine gave this id.
-            #[must_use]
             pub fn partition(self) -> Partition {
                 Partition(u32::try_from(self.0 >> SEQUENCE_BITS).unwrap_or(u32::MAX))
             }

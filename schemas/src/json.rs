@@ -8,9 +8,6 @@ use crate::{Amount, CodecError, SchemaName, UnixMicros};
 
 /// The fields of a value as JSON: amounts as texts such as `"10.50"`, instants of the log as RFC 3339 in
 /// UTC, bytes as hexadecimal digits; everything else as it is.
-///
-/// # Errors
-/// [`CodecError`] says why the bytes are not a record with this schema.
 pub fn decode_json(name: SchemaName, bytes: &[u8]) -> Result<Json, CodecError> {
     to_json(codec(name).value(bytes)?).map_err(|cause| CodecError::Content { name, cause })
 }

@@ -57,7 +57,7 @@ pub fn lane(blockchain: Blockchain, wallet: &Address, lanes: u32) -> Partition {
 }
 
 /// Kafka's murmur2 as its Java client uses it on keys, without the sign bit, so that any client puts a
-/// key where we look for it.
+/// key where readers expect it.
 #[must_use]
 pub fn murmur2(data: &[u8]) -> u32 {
     const M: u32 = 0x5bd1_e995;

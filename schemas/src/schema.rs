@@ -75,14 +75,12 @@ pub(crate) struct Versions {
 
 impl SchemaName {
     /// The schema that records are written with.
-    #[must_use]
     pub fn schema(self) -> &'static Schema {
         self.versions().written()
     }
 
     /// Every version that can be read, the first one first: the released ones, and the one written if
     /// it is not released yet.
-    #[must_use]
     pub fn schemas(self) -> &'static [Schema] {
         &self.versions().all
     }

@@ -8,13 +8,11 @@ use subtle::ConstantTimeEq;
 pub struct Secret(Vec<u8>);
 
 impl Secret {
-    #[must_use]
     pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
         Self(bytes.into())
     }
 
     /// The bytes, for the one place that needs them (a MAC, a header to send).
-    #[must_use]
     pub fn expose(&self) -> &[u8] {
         &self.0
     }

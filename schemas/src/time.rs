@@ -17,7 +17,6 @@ pub struct UnixSeconds(pub i64);
 pub struct UnixMicros(pub i64);
 
 impl UnixMicros {
-    #[must_use]
     pub fn seconds(self) -> UnixSeconds {
         UnixSeconds(self.0.div_euclid(1_000_000))
     }
@@ -65,7 +64,6 @@ impl std::str::FromStr for UnixMicros {
 }
 
 impl UnixSeconds {
-    #[must_use]
     pub fn micros(self) -> UnixMicros {
         UnixMicros(self.0.saturating_mul(1_000_000))
     }

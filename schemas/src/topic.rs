@@ -197,7 +197,6 @@ impl Topic {
         }
     }
 
-    #[must_use]
     pub const fn name(self) -> &'static str {
         self.spec().name
     }

@@ -27,7 +27,6 @@ macro_rules! vocabulary {
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
             /// The word on the wire.
-            #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word,)+ }
             }

@@ -221,7 +221,7 @@ fn compatible_changes_are_allowed() {
 }
 
 #[test]
-fn incompatible_changes_are_told() {
+fn incompatible_changes_are_reported() {
     let id = r#"{ "name": "id","#;
     for (what, from, to) in [
         ("removed and has no default", "{ \"name\": \"id\", \"type\": \"long\" },", ""),

@@ -12,7 +12,7 @@ fn document(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name)
 }
 
-/// What `tidemark asyncapi` tells without a configuration.
+/// What `tidemark asyncapi` prints without a configuration.
 fn by_default() -> Installation {
     Installation {
         layout: Layout { lanes: 1, orders: 4, webhooks: 2 },
@@ -30,7 +30,7 @@ fn the_asyncapi_document_is_fresh() {
     let path = document("asyncapi.yaml");
     if std::fs::read_to_string(&path).unwrap_or_default() != fresh {
         std::fs::write(&path, &fresh).unwrap();
-        panic!("docs/asyncapi.yaml was out of date; it is made anew: look at it and commit it");
+        panic!("docs/asyncapi.yaml was out of date; it was generated again: review and commit it");
     }
 }
 
@@ -171,7 +171,7 @@ fn tables_of_topics_and_access_are_fresh() {
         if found != fresh {
             std::fs::write(&path, format!("{before}{begin}{fresh}{end}{after}")).unwrap();
             panic!(
-                "the table of {what} in docs/TOPICS.md was out of date; it is made anew: commit it"
+                "the table of {what} in docs/TOPICS.md was out of date; it was generated again: commit it"
             );
         }
     }

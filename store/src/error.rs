@@ -39,7 +39,6 @@ impl Cause {
     }
 
     /// The driver's error, to be downcast.
-    #[must_use]
     pub fn driver(&self) -> Option<&(dyn StdError + Send + Sync + 'static)> {
         self.driver.as_deref()
     }

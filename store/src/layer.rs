@@ -14,17 +14,11 @@ use crate::{
 #[async_trait]
 pub trait StoreLayer: Send + Sync + 'static {
     /// Instead of [`Store::apply`].
-    ///
-    /// # Errors
-    /// As there.
     async fn apply(&self, store: &dyn Store, changes: Vec<Change>) -> Result<(), Error> {
         store.apply(changes).await
     }
 
     /// Before each read; an error is its answer.
-    ///
-    /// # Errors
-    /// [`Error`] if the tables must not be read.
     fn before_read(&self) -> Result<(), Error> {
         Ok(())
     }
@@ -38,7 +32,6 @@ pub struct LayeredStore<L> {
 
 impl<L: StoreLayer> LayeredStore<L> {
     /// Puts `layer` over `store`.
-    #[must_use]
     pub fn new(store: Arc<dyn Store>, layer: L) -> Self {
         Self { store, layer }
     }

@@ -72,7 +72,6 @@ impl Tier {
 
 impl Policy {
     /// One tier for all amounts.
-    #[must_use]
     pub fn flat(depth: Option<i64>, tag: Option<Tag>) -> Self {
         Self { tiers: vec![Tier { below: None, depth, tag }] }
     }

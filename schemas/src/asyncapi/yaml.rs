@@ -10,21 +10,38 @@ pub(super) enum Node {
     Json(&'static str),
 }
 
+/// A map with its entries in the order given.
+macro_rules! map {
+    ($($key:literal: $value:expr),+ $(,)?) => {
+        Node::Map(vec![$(($key.to_owned(), Node::from($value))),+])
+    };
+}
+pub(super) use map;
+
+impl From<&str> for Node {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<i64> for Node {
+    fn from(number: i64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<Vec<Self>> for Node {
+    fn from(items: Vec<Self>) -> Self {
+        Self::List(items)
+    }
+}
+
 impl Node {
-    pub(super) fn text(text: impl Into<String>) -> Self {
-        Self::Text(text.into())
-    }
-
-    pub(super) fn map<const N: usize>(entries: [(&str, Self); N]) -> Self {
-        Self::Map(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
-    }
-
     /// A reference to another part of the document.
     pub(super) fn to(path: &str) -> Self {
-        Self::map([("$ref", Self::text(format!("#/{path}")))])
+        map! { "$ref": &*format!("#/{path}") }
     }
 
-    /// The document.
     pub(super) fn render(&self) -> String {
         let mut text = String::new();
         self.write(&mut text, 0);
@@ -83,11 +100,11 @@ mod tests {
 
     #[test]
     fn a_document_is_indented_and_quoted() {
-        let node = Node::map([
-            ("a.b", Node::text("x: \"y\"")),
-            ("$ref", Node::List(vec![Node::Number(1), Node::map([("k", Node::List(vec![]))])])),
-            ("avro", Node::Json("{\n  \"type\": \"int\"\n}\n")),
-        ]);
+        let node = map! {
+            "a.b": "x: \"y\"",
+            "$ref": vec![Node::Number(1), map! { "k": vec![] }],
+            "avro": Node::Json("{\n  \"type\": \"int\"\n}\n"),
+        };
         let expected = "a.b: \"x: \\\"y\\\"\"\n\"$ref\":\n  - 1\n  -\n    k: []\n\
                         avro:\n  {\n    \"type\": \"int\"\n  }\n";
         assert_eq!(node.render(), expected);

@@ -106,7 +106,6 @@ impl Head {
     }
 
     /// The greatest height confirmed for any amount.
-    #[must_use]
     pub fn confirmed_max(&self) -> i64 {
         self.confirmed.iter().map(|tier| tier.number).max().unwrap_or(-1)
     }

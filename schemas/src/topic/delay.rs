@@ -29,7 +29,6 @@ vocabulary! {
 
 impl RetryLevel {
     /// The wait after failed attempt `number`, counted from 1; none after the last attempt.
-    #[must_use]
     pub fn after(number: i32) -> Option<Self> {
         Self::ALL.get(usize::try_from(number.checked_sub(1)?).ok()?).copied()
     }

@@ -31,136 +31,78 @@ pub struct Guide {
     pub is_public: bool,
 }
 
-const fn public(
-    summary: &'static str,
-    key: &'static str,
-    writers: &'static [Stage],
-    readers: &'static [Stage],
-) -> Guide {
-    Guide { summary, key, writers, readers, is_public: true }
+/// One row for each topic: its key in words, the stages that write it and those that read it, and what
+/// its records are for.
+macro_rules! guides {
+    ($(
+        $topic:ident$(($level:pat))?: $visibility:ident $key:expr,
+        [$($writer:ident)*] -> [$($reader:ident)*], $summary:literal;
+    )+) => {
+        impl Topic {
+            #[must_use]
+            pub const fn guide(self) -> Guide {
+                match self {
+                    $(Self::$topic$(($level))? => Guide {
+                        summary: $summary,
+                        key: $key,
+                        writers: &[$(Stage::$writer),*],
+                        readers: &[$(Stage::$reader),*],
+                        is_public: guides!($visibility),
+                    },)+
+                }
+            }
+        }
+    };
+    (public) => { true };
+    (internal) => { false };
 }
 
-const fn internal(
-    summary: &'static str,
-    key: &'static str,
-    writers: &'static [Stage],
-    readers: &'static [Stage],
-) -> Guide {
-    Guide { summary, key, writers, readers, is_public: false }
-}
-
-/// A step in the life of a transfer.
-const fn transfer(summary: &'static str, readers: &'static [Stage]) -> Guide {
-    public(summary, WALLET, &[Stage::Processor], readers)
-}
-
-/// A webhook on its way.
-const fn delivery(summary: &'static str, writers: &'static [Stage]) -> Guide {
-    internal(summary, EVENT, writers, &[Stage::Webhooks])
+guides! {
+    TransfersRaw: public "blockchain/block hash/log index; the blockchain for heads",
+        [Ingest] -> [Ingest Processor],
+        "What the chains show: transfers to configured wallets, retracts of orphaned ones, and \
+         heads up to which a chain is scanned without a gap.";
+    OrdersCommands: internal ORDER, [Api Processor] -> [Processor],
+        "What is asked of orders, by merchants, customers, operators and matching.";
+    DepositsCommands: internal WALLET, [Processor] -> [Processor],
+        "What orders ask of matching: open and close deposits, answers about transfers.";
+    Orders: public ORDER, [Processor] -> [Projector Webhooks Api],
+        "The whole order after each change.";
+    Deposits: public WALLET, [Processor] -> [Projector],
+        "The whole deposit after each change: what a customer is expected to pay, where.";
+    TransfersDetected: public WALLET, [Processor] -> [Projector],
+        "A transfer was seen, or seen again in another block. It may still be orphaned.";
+    TransfersConfirmed: public WALLET, [Processor] -> [Projector],
+        "A transfer reached the confirmation policy of its chain.";
+    TransfersMatched: public WALLET, [Processor] -> [Projector],
+        "A confirmed transfer paid an order. Final.";
+    TransfersUnknown: public WALLET, [Processor] -> [Projector Webhooks],
+        "A confirmed transfer pays no order, with the reason. Final.";
+    TransfersFailed: public WALLET, [Processor] -> [Projector],
+        "A transfer was orphaned before it was confirmed, and did not come back in time.";
+    MatchingChangelog: internal "lane, d/deposit_id or t/transfer_id", [Processor] -> [Processor],
+        "The state of matching, to restore it from.";
+    OrdersChangelog: internal ORDER, [Processor] -> [Processor],
+        "The state of orders, to restore it from.";
+    WebhooksDispatch: internal EVENT, [Webhooks Api] -> [Webhooks],
+        "Webhooks to attempt now.";
+    WebhooksRetry(_): internal EVENT, [Webhooks] -> [Webhooks],
+        "Webhooks to attempt again after this delay.";
+    WebhooksDefer(_): internal EVENT, [Webhooks] -> [Webhooks],
+        "Webhooks put off by this delay because their receiver is busy: not an attempt.";
+    WebhooksAttempts: public EVENT, [Webhooks] -> [Projector],
+        "Every attempt to deliver a webhook, and how it ended.";
+    WebhooksDead: public EVENT, [Webhooks] -> [],
+        "Webhooks whose automatic attempts are used up.";
+    Chains: public "blockchain", [Ingest] -> [Ingest Projector],
+        "How far each chain is scanned, confirmed and final.";
+    Alerts: public "blockchain", [Processor] -> [],
+        "What needs an operator.";
+    DeadLetters: public "topic/partition of the record", [Processor Projector Webhooks] -> [],
+        "Records that a stage could not process, with reason and origin.";
 }
 
 impl Topic {
-    #[must_use]
-    #[expect(clippy::too_many_lines, reason = "a table, one row for each topic")]
-    pub const fn guide(self) -> Guide {
-        use Stage::{Api, Ingest, Processor, Projector, Webhooks};
-        match self {
-            Self::TransfersRaw => public(
-                "What the chains show: transfers to configured wallets, retracts of orphaned ones, and \
-                 heads up to which a chain is scanned without a gap.",
-                "blockchain/block hash/log index; the blockchain for heads",
-                &[Ingest],
-                &[Ingest, Processor],
-            ),
-            Self::OrdersCommands => internal(
-                "What is asked of orders, by merchants, customers, operators and matching.",
-                ORDER,
-                &[Api, Processor],
-                &[Processor],
-            ),
-            Self::DepositsCommands => internal(
-                "What orders ask of matching: open and close deposits, answers about transfers.",
-                WALLET,
-                &[Processor],
-                &[Processor],
-            ),
-            Self::Orders => public(
-                "The whole order after each change.",
-                ORDER,
-                &[Processor],
-                &[Projector, Webhooks, Api],
-            ),
-            Self::Deposits => public(
-                "The whole deposit after each change: what a customer is expected to pay, where.",
-                WALLET,
-                &[Processor],
-                &[Projector],
-            ),
-            Self::TransfersDetected => transfer(
-                "A transfer was seen, or seen again in another block. It may still be orphaned.",
-                &[Projector],
-            ),
-            Self::TransfersConfirmed => {
-                transfer("A transfer reached the confirmation policy of its chain.", &[Projector])
-            }
-            Self::TransfersMatched => {
-                transfer("A confirmed transfer paid an order. Final.", &[Projector])
-            }
-            Self::TransfersUnknown => transfer(
-                "A confirmed transfer pays no order, with the reason. Final.",
-                &[Projector, Webhooks],
-            ),
-            Self::TransfersFailed => transfer(
-                "A transfer was orphaned before it was confirmed, and did not come back in time.",
-                &[Projector],
-            ),
-            Self::MatchingChangelog => internal(
-                "The state of matching, to restore it from.",
-                "lane, d/deposit_id or t/transfer_id",
-                &[Processor],
-                &[Processor],
-            ),
-            Self::OrdersChangelog => internal(
-                "The state of orders, to restore it from.",
-                ORDER,
-                &[Processor],
-                &[Processor],
-            ),
-            Self::WebhooksDispatch => delivery("Webhooks to attempt now.", &[Webhooks, Api]),
-            Self::WebhooksRetry(_) => {
-                delivery("Webhooks to attempt again after this delay.", &[Webhooks])
-            }
-            Self::WebhooksDefer(_) => delivery(
-                "Webhooks put off by this delay because their receiver is busy: not an attempt.",
-                &[Webhooks],
-            ),
-            Self::WebhooksAttempts => public(
-                "Every attempt to deliver a webhook, and how it ended.",
-                EVENT,
-                &[Webhooks],
-                &[Projector],
-            ),
-            Self::WebhooksDead => {
-                public("Webhooks whose automatic attempts are used up.", EVENT, &[Webhooks], &[])
-            }
-            Self::Chains => public(
-                "How far each chain is scanned, confirmed and final.",
-                "blockchain",
-                &[Ingest],
-                &[Ingest, Projector],
-            ),
-            Self::Alerts => {
-                public("What an operator must look at.", "blockchain", &[Processor], &[])
-            }
-            Self::DeadLetters => public(
-                "Records that a stage could not process, with reason and origin.",
-                "topic/partition of the record",
-                &[Processor, Projector, Webhooks],
-                &[],
-            ),
-        }
-    }
-
     /// The topics that a stage reads, in the order of [`Topic::ALL`].
     pub fn read_by(stage: Stage) -> impl Iterator<Item = Self> + Clone {
         Self::ALL.into_iter().filter(move |topic| topic.guide().readers.contains(&stage))
@@ -172,7 +114,6 @@ impl Topic {
     }
 
     /// The topic of this name, without the prefix of an installation.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|topic| topic.name() == name)
     }

@@ -32,9 +32,6 @@ pub(super) struct Writes {
 
 impl Writes {
     /// The writes for changes.
-    ///
-    /// # Errors
-    /// [`Error::Fatal`] if a record does not fit its schema, which is a defect of this program.
     pub(super) fn of(changes: &[Change]) -> Result<Self, Error> {
         let mut writes = Self::default();
         let mut places = BTreeSet::new();

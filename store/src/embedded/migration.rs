@@ -9,9 +9,6 @@ use crate::Error;
 const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_tables.sql")];
 
 /// Applies what is missing, all of it or none.
-///
-/// # Errors
-/// [`Error::SchemaNewer`] if a newer program made the tables.
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), Error> {
     apply(connection, MIGRATIONS)
 }

@@ -43,9 +43,6 @@ const ATTEMPT: &str = "INSERT INTO attempts \
 
 impl Upsert {
     /// The statement for a change, its values in the order of the columns above.
-    ///
-    /// # Errors
-    /// [`Error::Fatal`] if the record does not fit its schema, which is a defect of this program.
     pub(super) fn of(change: &Change) -> Result<Self, Error> {
         Ok(match change {
             Change::Order(order) => Self {
