@@ -44,20 +44,17 @@ pub fn dead_letter(poison: &Record, group: &str, reason: &str) -> Result<NewReco
 #[cfg(test)]
 mod tests {
     use super::*;
-    use schemas::{HEADER_TRACEPARENT, UnixMicros};
+    use schemas::HEADER_TRACEPARENT;
 
-    use crate::{Offset, TopicPartition};
+    use crate::TopicPartition;
 
     fn poison(key: usize, value: usize, traceparent: usize) -> Record {
+        let traceparent = vec![b'0'; traceparent];
         Record {
-            from: TopicPartition { topic: Topic::Orders, partition: Partition(0) },
-            offset: Offset(7),
-            appended_at: UnixMicros(1),
             key: vec![b'k'; key],
             value: Some(vec![1; value]),
-            headers: [(HEADER_TRACEPARENT, vec![b'0'; traceparent].as_slice())]
-                .into_iter()
-                .collect(),
+            headers: [(HEADER_TRACEPARENT, traceparent.as_slice())].into_iter().collect(),
+            ..Record::of(TopicPartition { topic: Topic::Orders, partition: Partition(0) }, 7)
         }
     }
 

@@ -12,8 +12,8 @@ mod committer;
 mod cursor;
 mod group;
 mod maintenance;
-mod onlooker;
 mod queue;
+mod read_only;
 mod signal;
 mod storage;
 mod view;
@@ -23,6 +23,7 @@ use std::collections::HashMap;
 use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -30,11 +31,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use schemas::{Layout, Topic};
 
-pub use self::onlooker::Onlooker;
+pub use self::read_only::ReadOnlyLog;
 
 use self::committer::Committer;
 use self::group::Groups;
-use self::maintenance::Stop;
 use self::queue::{Author, Queue, Work, closed};
 use self::storage::Readers;
 use self::view::{Extent, View};
@@ -84,7 +84,8 @@ struct Shared {
 struct Running {
     committer: JoinHandle<()>,
     maintenance: JoinHandle<()>,
-    stop: Arc<Stop>,
+    /// Dropped to end the maintenance.
+    stop: Sender<()>,
     /// Held until everything is closed.
     _lock: Lock,
 }
@@ -128,8 +129,7 @@ impl EmbeddedLog {
         let handle = Arc::new(Handle { shared: shared.clone(), running: Mutex::new(None) });
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let committer = named("log-committer").spawn(move || committer.run()).map_err(fatal)?;
-        let stop = Arc::new(Stop::default());
-        let stopped = stop.clone();
+        let (stop, stopped) = channel();
         let queue = shared.queue.clone();
         let maintenance = named("log-maintenance")
             .spawn(move || maintenance::run(&shared, &stopped))
@@ -203,7 +203,7 @@ impl Handle {
         // A second caller waits here until the first one has closed it.
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(Running { committer, maintenance, stop, _lock }) = running.take() else { return };
-        stop.stop();
+        drop(stop);
         let maintained = maintenance.join();
         self.shared.queue.close();
         self.shared.view.signal.raise();

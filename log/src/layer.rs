@@ -45,12 +45,6 @@ impl<L: LogLayer> LayeredLog<L> {
     }
 }
 
-impl<L> std::fmt::Debug for LayeredLog<L> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LayeredLog").finish_non_exhaustive()
-    }
-}
-
 #[async_trait]
 impl<L: LogLayer> Log for LayeredLog<L> {
     fn layout(&self) -> Layout {

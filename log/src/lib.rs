@@ -100,6 +100,21 @@ impl Record {
     }
 }
 
+#[cfg(test)]
+impl Record {
+    /// A tombstone without a key.
+    fn of(from: TopicPartition, offset: i64) -> Self {
+        Self {
+            from,
+            offset: Offset(offset),
+            appended_at: UnixMicros(offset),
+            key: vec![],
+            value: None,
+            headers: Headers::default(),
+        }
+    }
+}
+
 /// How far a group has read a partition.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Committed {

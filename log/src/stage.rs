@@ -19,9 +19,3 @@ pub struct StageContext {
     pub handle: Handle,
     pub stop: CancellationToken,
 }
-
-impl std::fmt::Debug for StageContext {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StageContext").field("member", &self.member).finish_non_exhaustive()
-    }
-}

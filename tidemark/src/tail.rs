@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use log::embedded::Onlooker;
+use log::embedded::ReadOnlyLog;
 use log::kafka::KafkaLog;
 use log::{Bounds, Error, Log, Offset, Record, TopicPartition};
 use runtime::task;
@@ -75,14 +75,14 @@ fn topic(name: &str) -> Result<Topic, String> {
 /// A log that is looked at.
 pub(crate) enum Source {
     Kafka(KafkaLog),
-    Embedded(Onlooker),
+    Embedded(ReadOnlyLog),
 }
 
 impl Source {
     fn open(settings: &Settings) -> anyhow::Result<Self> {
         Ok(match &settings.log.back_end {
             log::config::BackEnd::Embedded => {
-                Self::Embedded(Onlooker::open(&settings.process.data_dir)?)
+                Self::Embedded(ReadOnlyLog::open(&settings.process.data_dir)?)
             }
             log::config::BackEnd::Kafka(config) => {
                 Self::Kafka(KafkaLog::open(config, settings.log.layout)?)

@@ -3,10 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-use schemas::{Headers, Partition, UnixMicros};
+use schemas::Partition;
 
 use super::*;
-use crate::Offset;
 
 const A: TopicPartition = TopicPartition { topic: Topic::Orders, partition: Partition(0) };
 const B: TopicPartition = TopicPartition { topic: Topic::Orders, partition: Partition(1) };
@@ -121,14 +120,7 @@ impl From<Error> for StepError {
 }
 
 fn record(from: TopicPartition, offset: i64) -> Record {
-    Record {
-        from,
-        offset: Offset(offset),
-        appended_at: UnixMicros(0),
-        key: vec![],
-        value: None,
-        headers: Headers::default(),
-    }
+    Record::of(from, offset)
 }
 
 fn assigned() -> Event {

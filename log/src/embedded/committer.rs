@@ -142,7 +142,7 @@ impl Committer {
 
     /// Writes the plan in one transaction. On an error nothing of it remains: even frames that reached
     /// the WAL before a failed fsync are overwritten by the next transaction. Only a crash before that
-    /// one could make them count, whole, and then nobody has acted on the error but the dead process.
+    /// one could make them count, whole, and then only the dead process has acted on the error.
     fn write(&mut self, plan: &Plan) -> Result<(), StepError> {
         if plan.is_empty() {
             return Ok(());

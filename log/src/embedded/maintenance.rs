@@ -1,6 +1,7 @@
 //! Retention and compaction, in small pieces between other commits.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::PoisonError;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use schemas::{Cleanup, UnixMicros};
@@ -79,33 +80,12 @@ fn compacted_appends(shared: &Shared) -> i64 {
     compacted.map(|(_, extent)| extent.bounds.end.0).fold(0, i64::saturating_add)
 }
 
-/// Ends the background thread.
-#[derive(Debug, Default)]
-pub(super) struct Stop {
-    stopped: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Stop {
-    pub(super) fn stop(&self) {
-        *self.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.changed.notify_all();
-    }
-
-    /// Waits, and returns whether to end.
-    fn wait(&self, timeout: Duration) -> bool {
-        let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(stopped, timeout, |stopped| !*stopped);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
-    }
-}
-
-/// Runs until `stop`.
-pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
+/// Runs until the other end of `stopped` is dropped.
+pub(super) fn run(shared: &Shared, stopped: &Receiver<()>) {
     // From zero: a process that is restarted often must compact too.
     let mut compacted_at = 0;
     let mut expired_at = Instant::now();
-    while !stop.wait(INTERVAL) {
+    while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
         shared.view.measure_lag();
         let appends = compacted_appends(shared);
         let compact = appends.saturating_sub(compacted_at) > COMPACT_APPENDS;

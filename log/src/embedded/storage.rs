@@ -113,7 +113,9 @@ pub(super) struct Loaded {
 /// Opens the file for writing, and creates it if there is none.
 pub(super) fn open(dir: &Path, layout: &Layout) -> Result<Loaded, Error> {
     let path = dir.join(FILE);
-    let fatal = |error: rusqlite::Error| Error::fatal(format!("{}: {error}", path.display()));
+    let fatal = |error: rusqlite::Error| {
+        Error::Fatal(Cause::new(format!("{}: {error}", path.display()), error))
+    };
     let mut connection = Connection::open(&path).map_err(fatal)?;
     connection.busy_timeout(BUSY_TIMEOUT).map_err(fatal)?;
     let mode: String = connection
@@ -152,17 +154,18 @@ fn check_meta(connection: &Connection, dir: &Path, layout: &Layout) -> Result<()
             .and_then(|_| {
                 connection.query_row("SELECT value FROM meta WHERE key = ?1", [key], |r| r.get(0))
             })
-            .map_err(|error| Error::fatal(format!("{dir}: {error}")))?;
-        if stored != value && key == "format" {
-            let text = format!("{dir} has log format {stored}, this program writes {value}");
-            return Err(Error::fatal(text));
+            .map_err(|error| Error::Fatal(Cause::new(format!("{dir}: {error}"), error)))?;
+        if stored == value {
+            continue;
         }
-        if stored != value {
-            return Err(Error::fatal(format!(
-                "{dir} was made with [log] {key} = {stored}, the configuration says {value}; \
+        return Err(Error::fatal(if key == "format" {
+            format!("{dir} has log format {stored}, this program writes {value}")
+        } else {
+            format!(
+                "{dir} was created with [log] {key} = {stored}, the configuration says {value}; \
                  partition counts never change in place"
-            )));
-        }
+            )
+        }));
     }
     Ok(())
 }
@@ -178,23 +181,17 @@ fn add_partitions(connection: &Connection, layout: &Layout) -> rusqlite::Result<
     Ok(())
 }
 
-/// Finds topics by name; the file may know topics of another version of this program.
-fn topics() -> HashMap<&'static str, Topic> {
-    Topic::ALL.iter().map(|topic| (topic.name(), *topic)).collect()
-}
-
 fn load_partitions(
     connection: &Connection,
     layout: &Layout,
 ) -> rusqlite::Result<HashMap<TopicPartition, Extent>> {
-    let topics = topics();
     let mut select = connection.prepare(
         "SELECT topic, partition, slot, start_offset, next_offset, appended_at FROM partitions",
     )?;
     let mut rows = select.query([])?;
     let mut partitions = HashMap::new();
     while let Some(row) = rows.next()? {
-        let Some(topic) = topics.get(row.get_ref(0)?.as_str()?).copied() else { continue };
+        let Some(topic) = Topic::named(row.get_ref(0)?.as_str()?) else { continue };
         let partition = Partition(row.get(1)?);
         if partition.0 >= topic.partitions(layout) {
             continue;
@@ -212,13 +209,12 @@ fn load_partitions(
 fn load_committed(
     connection: &Connection,
 ) -> rusqlite::Result<HashMap<String, HashMap<TopicPartition, Committed>>> {
-    let topics = topics();
     let mut select =
         connection.prepare("SELECT grp, topic, partition, next_offset, metadata FROM offsets")?;
     let mut rows = select.query([])?;
     let mut committed: HashMap<String, HashMap<_, _>> = HashMap::new();
     while let Some(row) = rows.next()? {
-        let Some(topic) = topics.get(row.get_ref(1)?.as_str()?).copied() else { continue };
+        let Some(topic) = Topic::named(row.get_ref(1)?.as_str()?) else { continue };
         let of = TopicPartition { topic, partition: Partition(row.get(2)?) };
         let at = Committed { offset: Offset(row.get(3)?), metadata: row.get(4)? };
         committed.entry(row.get(0)?).or_default().insert(of, at);

@@ -204,27 +204,27 @@ fn maintenance_counts_what_it_forgets() {
 }
 
 #[test]
-fn an_onlooker_sees_what_is_committed_while_the_log_is_open_and_after() {
+fn a_read_only_log_shows_what_is_committed_while_the_log_is_open_and_after() {
     let dir = tempfile::tempdir().unwrap();
-    let missing = Onlooker::open(dir.path()).unwrap_err();
+    let missing = ReadOnlyLog::open(dir.path()).unwrap_err();
     assert!(missing.to_string().contains("there is no log at"), "{missing}");
     let log = open(dir.path()).unwrap();
     append(&log, vec![record(b"one".to_vec()), record(b"two".to_vec())]).unwrap();
-    let onlooker = Onlooker::open(dir.path()).unwrap();
-    let values = |onlooker: &Onlooker, from| -> Vec<_> {
-        let page = onlooker.read(OF, Offset(from), 10).unwrap();
+    let other = ReadOnlyLog::open(dir.path()).unwrap();
+    let values = |other: &ReadOnlyLog, from| -> Vec<_> {
+        let page = other.read(OF, Offset(from), 10).unwrap();
         page.into_iter().map(|record| record.value.unwrap()).collect()
     };
-    assert_eq!(values(&onlooker, 0), [b"one", b"two"]);
+    assert_eq!(values(&other, 0), [b"one", b"two"]);
     append(&log, vec![record(b"new".to_vec())]).unwrap();
-    assert_eq!(values(&onlooker, 1), [b"two", b"new"]);
-    assert_eq!(onlooker.bounds(OF).unwrap(), log.bounds(OF).unwrap());
-    assert_eq!(onlooker.read(OF, Offset(3), 10).unwrap(), []);
+    assert_eq!(values(&other, 1), [b"two", b"new"]);
+    assert_eq!(other.bounds(OF).unwrap(), log.bounds(OF).unwrap());
+    assert_eq!(other.read(OF, Offset(3), 10).unwrap(), []);
     let nowhere = TopicPartition { partition: Partition(9), ..OF };
-    assert!(matches!(onlooker.bounds(nowhere), Err(Error::Fatal(_))));
-    drop(onlooker);
+    assert!(matches!(other.bounds(nowhere), Err(Error::Fatal(_))));
+    drop(other);
     log.close();
-    let late = Onlooker::open(dir.path()).unwrap();
+    let late = ReadOnlyLog::open(dir.path()).unwrap();
     assert_eq!(values(&late, 0), [b"one", b"two", b"new"]);
 }
 

@@ -241,21 +241,14 @@ pub(super) fn size(record: &Record) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use schemas::{Headers, Partition, Topic};
+    use schemas::Partition;
 
     fn of(partition: u32) -> TopicPartition {
         TopicPartition { topic: Topic::Orders, partition: Partition(partition) }
     }
 
     fn record(partition: u32, offset: i64, value: Vec<u8>) -> Arc<Record> {
-        Arc::new(Record {
-            from: of(partition),
-            offset: Offset(offset),
-            appended_at: UnixMicros(offset),
-            key: vec![],
-            value: Some(value),
-            headers: Headers::default(),
-        })
+        Arc::new(Record { value: Some(value), ..Record::of(of(partition), offset) })
     }
 
     fn view(partitions: u32) -> View {

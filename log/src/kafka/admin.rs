@@ -1,4 +1,5 @@
-//! Topics on the brokers: created, corrected and checked from the one topic table. All calls block.
+//! Topics on the brokers: created, corrected and checked from the one topic table. All calls block. They
+//! fail with [`Error::Transient`] if the brokers cannot be reached or refuse.
 //!
 //! The number of partitions is never changed: ids and the order of records depend on it.
 
@@ -52,18 +53,11 @@ impl std::fmt::Display for TopicChange {
 
 /// Creates the topics that are missing and corrects settings that differ; settings that are not of the
 /// topic table stay.
-///
-/// # Errors
-/// [`Error::Transient`] if the brokers cannot be reached or refuse; [`Error::Fatal`] if the configuration
-/// cannot be used.
 pub fn create_topics(config: &KafkaConfig, layout: &Layout) -> Result<Vec<TopicChange>, Error> {
     Admin::new(config, layout)?.create(&Topic::ALL)
 }
 
 /// Compares the topics on the brokers with the topic table and the configuration.
-///
-/// # Errors
-/// As [`create_topics`].
 pub fn check_topics(config: &KafkaConfig, layout: &Layout) -> Result<Vec<Difference>, Error> {
     let admin = Admin::new(config, layout)?;
     let found = admin.found(&Topic::ALL)?;
@@ -76,18 +70,12 @@ pub fn check_topics(config: &KafkaConfig, layout: &Layout) -> Result<Vec<Differe
 }
 
 /// Creates only these topics: a test does not need all.
-///
-/// # Errors
-/// As [`create_topics`].
 #[doc(hidden)]
 pub fn create_some(config: &KafkaConfig, layout: &Layout, topics: &[Topic]) -> Result<(), Error> {
     Admin::new(config, layout)?.create(topics).map(drop)
 }
 
 /// Changes settings of a topic, such as to expire records soon, for tests.
-///
-/// # Errors
-/// As [`create_topics`].
 #[doc(hidden)]
 pub fn alter_topic(
     config: &KafkaConfig,
@@ -102,9 +90,6 @@ pub fn alter_topic(
 }
 
 /// Deletes topics after a test.
-///
-/// # Errors
-/// As [`create_topics`].
 #[doc(hidden)]
 pub fn delete_topics(config: &KafkaConfig, layout: &Layout, topics: &[Topic]) -> Result<(), Error> {
     let admin = Admin::new(config, layout)?;

@@ -97,7 +97,7 @@ impl KafkaWriter {
             }
             std::thread::park_timeout(OUTCOME_RETRY_DELAY);
         }
-        // The next writer of the name ends the transaction, and whoever reads the log has its outcome.
+        // The next writer of the name ends the transaction, and readers of the log see its outcome.
         Err(self.fence(cause))
     }
 

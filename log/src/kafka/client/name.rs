@@ -57,8 +57,6 @@ impl Names {
 
     /// The name of a partition's topic.
     ///
-    /// # Errors
-    /// [`Error::Fatal`] if the layout has no such partition.
     pub(crate) fn partition(&self, of: TopicPartition) -> Result<&Name, Error> {
         let name = self.topic(of.topic)?;
         if of.partition.0 < name.partitions {
@@ -74,8 +72,6 @@ impl Names {
         Some(TopicPartition { topic, partition: Partition(u32::try_from(partition).ok()?) })
     }
 
-    /// # Errors
-    /// [`Error::Fatal`] if the layout has no such partition.
     pub(crate) fn list(
         &self,
         positions: impl IntoIterator<Item = (TopicPartition, KafkaOffset)>,

@@ -1,5 +1,6 @@
 //! The settings of the client library, one function for each kind of client.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rdkafka::ClientConfig;
@@ -12,7 +13,7 @@ pub(crate) const RECORD_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// The longest interval of a member's heartbeats; a rebalance is noticed no earlier than the next one.
 const HEARTBEAT_MAX: Duration = Duration::from_secs(3);
 const STATISTICS_INTERVAL: Duration = Duration::from_secs(10);
-/// How many session time-outs may pass between two polls: long steps and look-ups come in between.
+/// How many session time-outs may pass between two polls: long steps and queries come in between.
 const POLL_INTERVAL_SESSIONS: u32 = 2;
 /// How long one request of a claim may take.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(10);
@@ -39,34 +40,25 @@ pub(crate) fn client(config: &KafkaConfig) -> ClientConfig {
         .set("log.connection.close", "false")
         .set("security.protocol", config.security.protocol.as_str());
     let security = &config.security;
-    let texts = [("sasl.mechanism", &security.mechanism), ("sasl.username", &security.username)];
-    for (key, text) in texts {
-        if let Some(text) = text {
-            settings.set(key, text);
-        }
-    }
-    let files = [
-        ("ssl.ca.location", &security.ca_file),
-        ("ssl.certificate.location", &security.certificate_file),
-        ("ssl.key.location", &security.key_file),
+    let file = |path: &Option<PathBuf>| path.as_ref().map(|p| p.to_string_lossy().into_owned());
+    let secret = |secret: &Option<Secret>| {
+        secret.as_ref().map(|s| String::from_utf8_lossy(s.expose()).into_owned())
+    };
+    let optional = [
+        ("sasl.mechanism", security.mechanism.clone()),
+        ("sasl.username", security.username.clone()),
+        ("sasl.password", secret(&security.password)),
+        ("ssl.ca.location", file(&security.ca_file)),
+        ("ssl.certificate.location", file(&security.certificate_file)),
+        ("ssl.key.location", file(&security.key_file)),
+        ("ssl.key.password", secret(&security.key_password)),
     ];
-    for (key, file) in files {
-        if let Some(file) = file {
-            settings.set(key, file.to_string_lossy());
-        }
-    }
-    let secrets =
-        [("sasl.password", &security.password), ("ssl.key.password", &security.key_password)];
-    for (key, secret) in secrets {
-        if let Some(secret) = secret {
-            settings.set(key, exposed(secret));
+    for (key, value) in optional {
+        if let Some(value) = value {
+            settings.set(key, value);
         }
     }
     settings
-}
-
-fn exposed(secret: &Secret) -> String {
-    String::from_utf8_lossy(secret.expose()).into_owned()
 }
 
 fn consumer(config: &KafkaConfig) -> ClientConfig {

@@ -3,7 +3,7 @@
 //! The library delivers the records of all partitions in one queue, in runs of one partition. They are
 //! sorted here and taken from all partitions in turn, so that a busy partition starves none.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use rdkafka::Offset as KafkaOffset;
@@ -14,165 +14,143 @@ use crate::{Offset, Record, TopicPartition};
 /// The partitions of a member.
 #[derive(Debug, Default)]
 pub(super) struct Cursors {
-    all: Vec<Cursor>,
-    by_partition: HashMap<TopicPartition, usize>,
-    /// The cursor that is next in turn.
-    turn: usize,
+    all: BTreeMap<TopicPartition, Cursor>,
+    /// The partition that was served last: the next turn starts after it.
+    served: Option<TopicPartition>,
 }
 
 #[derive(Debug)]
 struct Cursor {
-    of: TopicPartition,
     /// What the caller takes next; none: the oldest record there is.
     next: Option<Offset>,
     position: Option<GroupPosition>,
     waiting: VecDeque<Arc<Record>>,
-    paused: bool,
+    is_paused: bool,
 }
 
 impl Cursor {
-    fn rewind(&mut self) {
-        self.waiting.clear();
-        self.next = self.position.as_ref().and_then(GroupPosition::committed).map(|c| c.offset);
+    fn new(position: Option<GroupPosition>) -> Self {
+        let next = position.as_ref().and_then(GroupPosition::committed).map(|at| at.offset);
+        Self { next, position, waiting: VecDeque::new(), is_paused: false }
+    }
+
+    fn ready(&self) -> usize {
+        if self.is_paused { 0 } else { self.waiting.len() }
     }
 }
 
 impl Cursors {
     pub(super) fn add(&mut self, of: TopicPartition, position: Option<GroupPosition>) {
-        let mut cursor =
-            Cursor { of, next: None, position, waiting: VecDeque::new(), paused: false };
-        cursor.rewind();
-        self.all.push(cursor);
-        self.index();
+        self.all.insert(of, Cursor::new(position));
     }
 
     pub(super) fn remove(&mut self, gone: &[TopicPartition]) {
-        self.all.retain(|cursor| !gone.contains(&cursor.of));
-        self.index();
+        self.all.retain(|of, _| !gone.contains(of));
     }
 
     pub(super) fn clear(&mut self) {
         self.all.clear();
-        self.index();
-    }
-
-    fn index(&mut self) {
-        self.turn = 0;
-        self.by_partition = self.all.iter().enumerate().map(|(at, c)| (c.of, at)).collect();
-    }
-
-    fn get(&self, of: TopicPartition) -> Option<&Cursor> {
-        self.all.get(*self.by_partition.get(&of)?)
-    }
-
-    fn get_mut(&mut self, of: TopicPartition) -> Option<&mut Cursor> {
-        self.all.get_mut(*self.by_partition.get(&of)?)
     }
 
     pub(super) fn has(&self, of: TopicPartition) -> bool {
-        self.by_partition.contains_key(&of)
+        self.all.contains_key(&of)
     }
 
     pub(super) fn partitions(&self) -> Vec<TopicPartition> {
-        self.all.iter().map(|cursor| cursor.of).collect()
+        self.all.keys().copied().collect()
     }
 
     /// The group's positions, as far as this member knows.
     pub(super) fn positions(&self) -> Positions {
-        self.all.iter().map(|cursor| (cursor.of, cursor.position.clone())).collect()
+        self.all.iter().map(|(of, cursor)| (*of, cursor.position.clone())).collect()
     }
 
     pub(super) fn position(&self, of: TopicPartition) -> Option<&GroupPosition> {
-        self.get(of)?.position.as_ref()
+        self.all.get(&of)?.position.as_ref()
     }
 
     pub(super) fn set_position(&mut self, of: TopicPartition, position: GroupPosition) {
-        if let Some(cursor) = self.get_mut(of) {
+        if let Some(cursor) = self.all.get_mut(&of) {
             cursor.position = Some(position);
         }
     }
 
     /// Where reading continues.
     pub(super) fn starts(&self) -> Vec<(TopicPartition, KafkaOffset)> {
-        let start = |cursor: &Cursor| {
-            let next = cursor.next.map(|next| KafkaOffset::Offset(next.0));
-            (cursor.of, next.unwrap_or(KafkaOffset::Beginning))
-        };
-        self.all.iter().map(start).collect()
+        let start = |next: Offset| KafkaOffset::Offset(next.0);
+        let cursors = self.all.iter();
+        cursors.map(|(of, c)| (*of, c.next.map_or(KafkaOffset::Beginning, start))).collect()
     }
 
     pub(super) fn next(&self, of: TopicPartition) -> Option<Offset> {
-        self.get(of)?.next
+        self.all.get(&of)?.next
     }
 
     /// The records before `next` have expired.
     pub(super) fn skip_to(&mut self, of: TopicPartition, next: Offset) {
-        if let Some(cursor) = self.get_mut(of) {
+        if let Some(cursor) = self.all.get_mut(&of) {
             cursor.next = Some(next);
         }
     }
 
     /// Everything is read again from the group's positions.
     pub(super) fn rewind(&mut self) {
-        self.all.iter_mut().for_each(Cursor::rewind);
+        for cursor in self.all.values_mut() {
+            let is_paused = cursor.is_paused;
+            *cursor = Cursor { is_paused, ..Cursor::new(cursor.position.take()) };
+        }
     }
 
     /// What waits to be taken is to be read again.
     pub(super) fn forget_waiting(&mut self) {
-        self.all.iter_mut().for_each(|cursor| cursor.waiting.clear());
+        self.all.values_mut().for_each(|cursor| cursor.waiting.clear());
     }
 
-    pub(super) fn set_paused(&mut self, of: TopicPartition, paused: bool) {
-        if let Some(cursor) = self.get_mut(of) {
-            cursor.paused = paused;
+    pub(super) fn set_paused(&mut self, of: TopicPartition, is_paused: bool) {
+        if let Some(cursor) = self.all.get_mut(&of) {
+            cursor.is_paused = is_paused;
         }
     }
 
     pub(super) fn unpaused(&self) -> Vec<TopicPartition> {
-        self.all.iter().filter(|cursor| !cursor.paused).map(|cursor| cursor.of).collect()
+        self.all.iter().filter(|(_, cursor)| !cursor.is_paused).map(|(of, _)| *of).collect()
     }
 
     /// How many records can be taken.
     pub(super) fn ready(&self) -> usize {
-        self.all.iter().filter(|cursor| !cursor.paused).map(|cursor| cursor.waiting.len()).sum()
+        self.all.values().map(Cursor::ready).sum()
     }
 
     /// Drops a record that is not of these partitions, or was delivered before.
     pub(super) fn push(&mut self, record: Record) {
-        let Some(cursor) = self.get_mut(record.from) else { return };
+        let Some(cursor) = self.all.get_mut(&record.from) else { return };
         let last = cursor.waiting.back().map(|record| record.offset.next());
-        if last.or(cursor.next).is_some_and(|next| record.offset < next) {
-            return;
+        if last.or(cursor.next).is_none_or(|next| record.offset >= next) {
+            cursor.waiting.push_back(Arc::new(record));
         }
-        cursor.waiting.push_back(Arc::new(record));
     }
 
     /// At most `max` records, from all partitions alike.
     pub(super) fn take(&mut self, max: usize) -> Vec<Arc<Record>> {
         let mut taken = Vec::with_capacity(max.min(self.ready()));
         loop {
-            let active = self.all.iter().filter(|c| !c.paused && !c.waiting.is_empty()).count();
-            let left = max - taken.len();
-            if active == 0 || left == 0 {
+            let ready = self.all.iter().filter(|(_, cursor)| cursor.ready() > 0);
+            let mut turns: Vec<_> = ready.map(|(of, _)| *of).collect();
+            if turns.is_empty() || taken.len() == max {
                 return taken;
             }
-            let share = (left / active).max(1);
-            for _ in 0..self.all.len() {
-                let at = self.turn % self.all.len();
-                let Some(cursor) = self.all.get_mut(at).filter(|c| !c.paused) else {
-                    self.turn = at + 1;
-                    continue;
-                };
+            let first = turns.partition_point(|of| Some(*of) <= self.served) % turns.len();
+            turns.rotate_left(first);
+            let share = ((max - taken.len()) / turns.len()).max(1);
+            for of in turns {
+                let Some(cursor) = self.all.get_mut(&of) else { continue };
                 let count = share.min(cursor.waiting.len()).min(max - taken.len());
+                if count == 0 {
+                    break;
+                }
                 taken.extend(cursor.waiting.drain(..count));
-                if let Some(last) = taken.last().filter(|_| count > 0) {
-                    cursor.next = Some(last.offset.next());
-                }
-                if taken.len() == max {
-                    self.turn = at + 1;
-                    return taken;
-                }
-                self.turn = at + 1;
+                cursor.next = taken.last().map(|last| last.offset.next());
+                self.served = Some(of);
             }
         }
     }
@@ -183,21 +161,14 @@ mod tests {
     use super::*;
     use crate::Committed;
     use proptest::prelude::*;
-    use schemas::{Headers, Partition, Topic, UnixMicros};
+    use schemas::{Partition, Topic};
 
     fn of(partition: u32) -> TopicPartition {
         TopicPartition { topic: Topic::Orders, partition: Partition(partition) }
     }
 
     fn record(partition: u32, offset: i64) -> Record {
-        Record {
-            from: of(partition),
-            offset: Offset(offset),
-            appended_at: UnixMicros(offset),
-            key: vec![],
-            value: None,
-            headers: Headers::default(),
-        }
+        Record::of(of(partition), offset)
     }
 
     fn cursors(counts: &[i64]) -> Cursors {

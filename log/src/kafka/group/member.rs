@@ -40,9 +40,6 @@ pub(super) struct Member {
 
 impl Member {
     /// Joins the group of a worker as `instance`.
-    ///
-    /// # Errors
-    /// [`Error::Fatal`] if the configuration cannot be used.
     pub(super) fn join(
         shared: &Arc<Shared>,
         spec: &WorkerSpec,
@@ -114,9 +111,6 @@ impl Member {
     }
 
     /// The group's positions; none while a transaction with offsets of these partitions is pending.
-    ///
-    /// # Errors
-    /// [`Error::Transient`] if the group's broker cannot be reached.
     pub(super) fn positions(&self, of: &[TopicPartition]) -> Result<Option<Positions>, Error> {
         let list = self.shared.names.list(of.iter().map(|of| (*of, KafkaOffset::Invalid)))?;
         let answer = self.consumer.committed_offsets(list, POSITIONS_TIMEOUT);
@@ -151,9 +145,6 @@ impl Member {
     }
 
     /// Assigns these positions to the consumer, which reads nothing until [`Member::resume`].
-    ///
-    /// # Errors
-    /// [`Error::Transient`] if the library refuses.
     pub(super) fn assign_paused(
         &self,
         at: Vec<(TopicPartition, KafkaOffset)>,

@@ -67,17 +67,11 @@ impl Query {
     }
 
     /// The oldest record, and the end of what is committed.
-    ///
-    /// # Errors
-    /// [`Error::Transient`] if the partition's broker cannot be reached.
     pub(crate) fn bounds(&self, of: TopicPartition) -> Result<Bounds, Error> {
         self.watermarks(&self.committed, of)
     }
 
     /// The oldest record, and the end of what is written, committed or not.
-    ///
-    /// # Errors
-    /// As [`Query::bounds`].
     pub(crate) fn written(&self, of: TopicPartition) -> Result<Bounds, Error> {
         self.watermarks(&self.written, of)
     }

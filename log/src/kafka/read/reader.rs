@@ -66,9 +66,6 @@ impl Reader {
     /// To reach the end that the broker reports is not enough: a broker that has just become the leader
     /// may report an older end for a moment. So the position counts, or, since gaps may come before the
     /// end, that it does not advance any more after the leader has reported the end.
-    ///
-    /// # Errors
-    /// [`Error::Transient`] if the broker cannot be reached.
     pub(crate) fn scan(
         &self,
         shared: &Shared,

@@ -23,9 +23,6 @@ pub(crate) struct KafkaTail {
 
 impl KafkaTail {
     /// Starts at the present end of all partitions.
-    ///
-    /// # Errors
-    /// [`Error`] if the broker cannot be reached, or a topic differs from the layout.
     pub(crate) fn open(shared: Arc<Shared>, topics: &[Topic]) -> Result<Self, Error> {
         let mut ends = Vec::new();
         for topic in topics {

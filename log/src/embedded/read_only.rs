@@ -1,4 +1,4 @@
-//! Looks at a log from outside: while another process has it open, or after that.
+//! Read-only access to the log of another process.
 
 use std::path::Path;
 
@@ -8,16 +8,13 @@ use super::storage::{self, FILE, FORMAT, Readers, StorageError};
 use super::view::Slot;
 use crate::{Bounds, Error, Offset, Record, TopicPartition};
 
-/// Reads the records of a folder's log, and changes nothing. Only what is committed is in the file, so
-/// readers see what those of the process that writes it see.
+/// Reads the log in a folder, also while another process writes it. The file has only what is committed.
 #[derive(Debug)]
-pub struct Onlooker {
+pub struct ReadOnlyLog {
     readers: Readers,
 }
 
-impl Onlooker {
-    /// Looks at the log in a folder.
-    ///
+impl ReadOnlyLog {
     /// # Errors
     /// [`Error::Fatal`] if there is none, or it is of another version.
     pub fn open(dir: &Path) -> Result<Self, Error> {
@@ -25,8 +22,8 @@ impl Onlooker {
         if !path.exists() {
             return Err(Error::fatal(format!("there is no log at {}", path.display())));
         }
-        let onlooker = Self { readers: Readers::new(dir) };
-        let format: i64 = onlooker.readers.with(|connection| {
+        let log = Self { readers: Readers::new(dir) };
+        let format: i64 = log.readers.with(|connection| {
             let select = "SELECT value FROM meta WHERE key = 'format'";
             Ok(connection.query_row(select, [], |row| row.get(0))?)
         })?;
@@ -34,13 +31,10 @@ impl Onlooker {
             let text = format!("{} has log format {format}, not {FORMAT}", dir.display());
             return Err(Error::fatal(text));
         }
-        Ok(onlooker)
+        Ok(log)
     }
 
     /// As [`Log::read`](crate::Log::read).
-    ///
-    /// # Errors
-    /// [`Error`] if the file cannot be read, or has no such partition.
     pub fn read(&self, of: TopicPartition, from: Offset, max: usize) -> Result<Vec<Record>, Error> {
         let read = |connection: &mut Connection| {
             let Some((slot, bounds)) = extent(connection, of)? else { return Ok(None) };
@@ -52,9 +46,6 @@ impl Onlooker {
     }
 
     /// As [`Log::bounds`](crate::Log::bounds).
-    ///
-    /// # Errors
-    /// [`Error`] if the file cannot be read, or has no such partition.
     pub fn bounds(&self, of: TopicPartition) -> Result<Bounds, Error> {
         let extent = self.readers.with(|connection| extent(connection, of))?;
         extent.map(|(_, bounds)| bounds).ok_or_else(|| unknown(of))
