@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use schemas::record::{Order, PaymentRequest};
-use schemas::{
-    Address, Amount, Blockchain, OrderId, Stablecoin, StablecoinContract, Wallet, murmur2,
-};
+use schemas::{Amount, Blockchain, OrderId, Stablecoin, StablecoinContract, Wallet, murmur2};
 
 use crate::error::{Answer, Invalid, Refusal};
 use crate::view::ChainView;
@@ -54,24 +52,6 @@ impl Catalog {
         })
     }
 
-    /// The wallets that take a payment, in the order of the file.
-    fn takers(&self, choice: Choice, amount: Amount) -> Answer<Vec<Address>> {
-        let Choice { blockchain, stablecoin } = choice;
-        let Some(StablecoinContract { decimals, .. }) = self.contract(choice) else {
-            let problem = format!("{stablecoin} is not available on {blockchain}");
-            return Err(Invalid::new("stablecoin", problem).into());
-        };
-        if amount.to_units(*decimals).is_none() {
-            let most = format!("must have at most {decimals} digits after the point");
-            let problem = format!("{most} for {stablecoin} on {blockchain}");
-            return Err(Invalid::new("amount", problem).into());
-        }
-        let takes =
-            |of: &&Wallet| of.blockchain == blockchain && of.stablecoins.contains(&stablecoin);
-        let wallets: Vec<_> = self.wallets.iter().filter(takes).map(|w| w.address).collect();
-        if wallets.is_empty() { Err(Refusal::NoWallet) } else { Ok(wallets) }
-    }
-
     /// The request for a deposit. Orders start at different wallets, so that their amounts collide
     /// less; repeated requests for one order start at the same wallet.
     ///
@@ -83,17 +63,33 @@ impl Catalog {
         choice: Choice,
         amount: Amount,
     ) -> Answer<PaymentRequest> {
-        let mut wallets = self.takers(choice, amount)?;
-        let first = murmur2(order_id.0.as_bytes()) as usize % wallets.len().max(1);
+        let Choice { blockchain, stablecoin } = choice;
+        let Some(&StablecoinContract { decimals, .. }) = self.contract(choice) else {
+            let problem = format!("{stablecoin} is not available on {blockchain}");
+            return Err(Invalid::new("stablecoin", problem).into());
+        };
+        if amount.to_units(decimals).is_none() {
+            let most = format!("must have at most {decimals} digits after the point");
+            let problem = format!("{most} for {stablecoin} on {blockchain}");
+            return Err(Invalid::new("amount", problem).into());
+        }
+        let takes =
+            |of: &&Wallet| of.blockchain == blockchain && of.stablecoins.contains(&stablecoin);
+        let mut wallets: Vec<_> = self.wallets.iter().filter(takes).map(|of| of.address).collect();
+        let first = murmur2(order_id.0.as_bytes()) as usize;
+        let first = first.checked_rem(wallets.len()).ok_or(Refusal::NoWallet)?;
         wallets.rotate_left(first);
+        let Matching { nudge_step, nudge_limit, skew, .. } = self.matching;
+        // A finer step than the stablecoin's would reserve amounts that nobody can pay.
+        let can_nudge = nudge_step.to_units(decimals).is_some();
         Ok(PaymentRequest {
-            blockchain: choice.blockchain,
-            stablecoin: choice.stablecoin,
+            blockchain,
+            stablecoin,
             wallets,
-            nudge_step: self.matching.nudge_step,
-            nudge_limit: self.matching.nudge_limit,
+            nudge_step,
+            nudge_limit: if can_nudge { nudge_limit } else { Amount::ZERO },
             late_window_seconds: seconds(self.orders.late_window),
-            skew_seconds: seconds(self.matching.skew),
+            skew_seconds: seconds(skew),
         })
     }
 

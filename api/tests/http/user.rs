@@ -13,6 +13,9 @@ use crate::world::{
     new_order, new_order_with, wallet,
 };
 
+const NO_FREE_AMOUNT: &str =
+    "no free amount is left for the selected chain and coin, choose another";
+
 /// Every route of the checkout for one order, up to the link.
 fn routes(order_id: &str) -> [String; 4] {
     [
@@ -201,8 +204,7 @@ async fn a_choice_without_a_free_amount_is_refused() {
     let first = world.create(&new_order()).await;
     assert_eq!(world.pay(&first, "eth", "DAI").await.status, 201);
     let id = world.create(&new_order()).await;
-    let text = "no free amount is left for the selected chain and coin, choose another";
-    world.pay(&id, "eth", "DAI").await.refused(409, text);
+    world.pay(&id, "eth", "DAI").await.refused(409, NO_FREE_AMOUNT);
     world.cancel(&first).await;
     world.advance(10);
     world.chain(example::chain_head().body).await;
@@ -212,9 +214,25 @@ async fn a_choice_without_a_free_amount_is_refused() {
         if answer.status == 201 {
             return;
         }
-        answer.refused(409, text);
+        answer.refused(409, NO_FREE_AMOUNT);
     }
     panic!("the amount came free");
+}
+
+#[tokio::test]
+async fn an_amount_is_never_raised_to_one_that_nobody_can_pay() {
+    let mut config = config();
+    config.matching.nudge_step = Amount::parse("0.0000001").unwrap();
+    let world = World::with(config, true).await;
+    for (chain, coin, value) in [("eth", "DAI", Some("10.5000001")), ("polygon", "USDC", None)] {
+        let (first, second) = (world.create(&new_order()).await, world.create(&new_order()).await);
+        assert_eq!(world.pay(&first, chain, coin).await.json()["value"], "10.50");
+        let answer = world.pay(&second, chain, coin).await;
+        match value {
+            Some(value) => assert_eq!(answer.json()["value"], value),
+            None => answer.refused(409, NO_FREE_AMOUNT),
+        }
+    }
 }
 
 #[tokio::test]
