@@ -117,16 +117,10 @@ impl IntoResponse for Refusal {
 
 impl From<store::Error> for Refusal {
     fn from(error: store::Error) -> Self {
-        match &error {
-            store::Error::Transient(_) => {
-                tracing::warn!(%error, "a request failed: the tables are unavailable")
-            }
-            store::Error::Fatal(_)
-            | store::Error::SchemaMissing { .. }
-            | store::Error::SchemaOutdated { .. }
-            | store::Error::SchemaNewer { .. } => {
-                tracing::error!(%error, "a request failed: the tables are unusable")
-            }
+        if matches!(error, store::Error::Transient(_)) {
+            tracing::warn!(%error, "a request failed: the tables are unavailable");
+        } else {
+            tracing::error!(%error, "a request failed: the tables are unusable");
         }
         Self::Internal
     }
@@ -134,13 +128,10 @@ impl From<store::Error> for Refusal {
 
 impl From<log::Error> for Refusal {
     fn from(error: log::Error) -> Self {
-        match &error {
-            log::Error::Transient(_) => {
-                tracing::warn!(%error, "a request failed: the log is unavailable")
-            }
-            log::Error::Fenced(_) | log::Error::Fatal(_) => {
-                tracing::error!(%error, "a request failed: the log is unusable");
-            }
+        if matches!(error, log::Error::Transient(_)) {
+            tracing::warn!(%error, "a request failed: the log is unavailable");
+        } else {
+            tracing::error!(%error, "a request failed: the log is unusable");
         }
         Self::Internal
     }
