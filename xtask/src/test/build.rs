@@ -28,15 +28,12 @@ pub(super) struct Binary {
 }
 
 impl Binary {
-    /// The names of its tests. A test named `child_…` is a process that another test starts from the same
-    /// binary; by itself it does nothing, so it is none.
+    /// The names of its tests.
     pub(super) fn tests(&self) -> Result<Vec<String>> {
         let listed =
             shell::output(Command::new(&self.program).args(["--list", "--format", "terse"]))?;
         let names = listed.lines().filter_map(|line| line.strip_suffix(": test"));
-        let is_child =
-            |name: &&str| name.rsplit("::").next().is_some_and(|n| n.starts_with("child_"));
-        Ok(names.filter(|name| !is_child(name)).map(str::to_owned).collect())
+        Ok(names.map(str::to_owned).collect())
     }
 }
 
