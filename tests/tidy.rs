@@ -288,6 +288,61 @@ fn each_word_of_the_glossary_is_defined_once_and_has_an_owner() {
     assert!(words.len() >= 10, "only {words:?}");
 }
 
+/// What a file says to people, with words in lower case between single spaces: of Rust code its
+/// comments and texts.
+fn prose(path: &Path) -> String {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Part {
+        Code,
+        Comment,
+        Text,
+    }
+    let is_code = path.extension().is_some_and(|extension| extension == "rs");
+    let mut part = if is_code { Part::Code } else { Part::Comment };
+    let (mut kept, mut before) = (String::from(" "), ' ');
+    for c in read(path).chars() {
+        part = match (part, before, c) {
+            (Part::Code, '/', '/') => Part::Comment,
+            (Part::Comment, _, '\n') if is_code => Part::Code,
+            (Part::Code, before, '"') if before != '\'' => Part::Text,
+            (Part::Text, before, '"') if before != '\\' => Part::Code,
+            _ => part,
+        };
+        before = if before == '\\' { ' ' } else { c };
+        match c {
+            '\n' => kept.push_str(" \n "),
+            // `{name}` in a text is code, and gets a word of its own by its brace.
+            _ if part != Part::Code && (matches!(c, '_' | '-' | '{') || c.is_alphanumeric()) => {
+                kept.extend(c.to_lowercase());
+            }
+            _ if !kept.ends_with(' ') => kept.push(' '),
+            _ => {}
+        }
+    }
+    kept
+}
+
+#[test]
+fn words_are_those_of_the_field() {
+    let style = Path::new("CONTRIBUTING.md");
+    let text = read(style);
+    let rows = text.lines().filter(|line| line.starts_with("| `"));
+    let cells = rows.filter_map(|row| row.split('|').nth(1));
+    let banned: Vec<_> = cells
+        .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+        .map(|word| format!(" {word} "))
+        .collect();
+    assert!(banned.len() >= 20, "{banned:?}");
+    let banned: Vec<_> = banned.iter().map(String::as_str).collect();
+    let mut found = Vec::new();
+    for path in [files("rs"), files("md")].concat() {
+        if path != style && path != Path::new("docs/interface.md") {
+            found.extend(hits(&path, &prose(&path).replace(" up ", "_up "), &banned));
+        }
+    }
+    assert_none(&found);
+}
+
 #[test]
 fn every_schema_is_a_file_with_a_golden_example() {
     for name in schemas::SchemaName::ALL {
@@ -425,7 +480,7 @@ fn citations_resolve() {
             for cited in cited(line, "invariant").iter().filter(|c| !invariants.contains(*c)) {
                 missing("invariant", cited);
             }
-            // It is not in the repository: nobody could look it up.
+            // It is not in the repository: nobody could read it.
             for cited in [cited(line, "design"), cited(line, "design section")].concat() {
                 missing("design", &cited);
             }

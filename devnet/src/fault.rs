@@ -13,7 +13,7 @@ pub enum Fault {
     RpcError { code: i64, message: String },
     /// HTTP 200 with a body that breaks off in the middle of the JSON.
     Malformed,
-    /// The answer is right but comes this much later.
+    /// The answer is correct but comes this much later.
     Hang(Duration),
 }
 

@@ -64,12 +64,12 @@ enum Action {
     },
     /// The cursor gets this many answers.
     Poll(usize),
-    /// So many answers come from a node that lacks the last blocks.
+    /// How many answers come from a node that lacks the last blocks.
     Behind {
         answers: usize,
         blocks: usize,
     },
-    /// So many answers come from a node that is still on the chain before the last reorganisation.
+    /// How many answers come from a node that is still on the chain before the last reorganisation.
     Stale(usize),
     /// Longer ranges are refused, with or without a hint.
     Limit {

@@ -53,7 +53,7 @@ pub enum RestoreError {
     Broken(#[from] Broken),
 }
 
-/// A state machine over one partition of the log. Whoever runs it commits its effects, its changes and
+/// A state machine over one partition of the log. The runner commits its effects, its changes and
 /// its input in one step, or undoes it.
 pub trait Machine: Clone + Debug {
     /// What it takes.

@@ -6,7 +6,7 @@
 //! durable, never before; a record that makes no row is a dead letter in the same step as its
 //! offset; reading anything again changes nothing.
 //!
-//! Deliberately not here: what the rows look like in a back end, and any decision.
+//! Deliberately not here: the form of the rows in a back end, and any decision.
 
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 

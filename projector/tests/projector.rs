@@ -328,7 +328,7 @@ fn tables_that_broke_stop_the_projector() {
     shop.produce(vec![wrap(Topic::Orders, 0, &example::order())]);
     let projector = shop.project_noted(&Noted::new(Mood::Broken));
     let error = projector.thread.join().unwrap().unwrap_err();
-    assert_eq!(error.to_string(), "the store failed: gone");
+    assert_eq!(error.to_string(), "the tables failed, a retry would too: gone");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use schemas::UnixMicros;
 
-/// Tells the time.
+/// The source of the time.
 pub trait Clock: Send + Sync + 'static {
     /// Now.
     fn now(&self) -> UnixMicros;
@@ -23,7 +23,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands until it is moved, for tests.
+/// A clock that moves only when it is set, for tests.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicI64);
 

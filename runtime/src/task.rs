@@ -9,14 +9,14 @@ use tokio_util::sync::CancellationToken;
 /// Any error that ends a part.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// When a part stops. Earlier phases have ended, or run out of time, before later ones are told.
+/// When a part stops. Earlier phases have ended, or run out of time, before later ones are asked to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     /// Takes requests and follows chains: stops first.
     Intake,
     /// Turns what came in into results.
     Process,
-    /// Tells the results: tables and webhooks.
+    /// Delivers the results: tables and webhooks.
     Deliver,
     /// Serves what the others need until they have stopped.
     Support,

@@ -50,7 +50,7 @@ pub enum Error {
     /// Something else in the process took the global recorder or subscriber.
     #[error("telemetry is already installed: {0}")]
     Installed(String),
-    /// The server could not go on accepting.
+    /// The server could not accept connections any more.
     #[error("cannot serve metrics: {0}")]
     Serve(#[from] std::io::Error),
 }
@@ -60,7 +60,7 @@ pub enum Error {
 /// # Errors
 /// [`Error::Installed`] on a second call.
 pub fn init_log(config: &Config) -> Result<(), Error> {
-    // What its driver cannot do now is told by who asked for it, once for each reason.
+    // The caller of the driver logs its failures, once for each reason.
     let filter = EnvFilter::new(format!("scylla=off,{}", config.filter));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

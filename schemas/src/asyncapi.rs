@@ -14,7 +14,7 @@ const AVRO: &str = "application/vnd.apache.avro+json;version=1.9.0";
 #[derive(Debug, Clone)]
 pub struct Installation {
     pub layout: Layout,
-    /// Stands before the names of topics.
+    /// Precedes the names of topics.
     pub prefix: String,
     pub replicas: u16,
     /// `host:port` of brokers, separated by commas.

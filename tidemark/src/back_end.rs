@@ -21,14 +21,14 @@ use store::embedded::EmbeddedStore;
 
 use crate::settings::Settings;
 
-/// First and longest wait before another look; it doubles each time.
+/// First and longest wait before another attempt; it doubles each time.
 const WAIT: Duration = Duration::from_millis(250);
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// After this time without an answer to the first look it is told that there is none. The look goes on:
-/// it ends with a cause.
+/// After this time without an answer to the first attempt, that is logged. The attempt continues: it
+/// ends with a cause.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// What one look at a back end brought.
+/// The result of one attempt to open a back end.
 #[derive(Debug)]
 enum Look<T> {
     There(T),
@@ -165,7 +165,7 @@ async fn open_cql(config: &CqlConfig, part: &Part) -> anyhow::Result<Arc<dyn Sto
     Ok(Arc::new(tables.await?))
 }
 
-/// Looks until it is there. Only a stop of the whole process, which drops this, ends it earlier.
+/// Tries until it is there. Only a stop of the whole process, which drops this, ends it earlier.
 async fn wait_for<T, F: Future<Output = anyhow::Result<Look<T>>>>(
     part: &Part,
     who: &str,

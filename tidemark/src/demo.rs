@@ -40,7 +40,7 @@ pub(crate) struct Options {
     /// Show log lines too, for example "info" or "ingest=debug".
     #[arg(long, default_value = "error")]
     log: String,
-    /// Play against the installation whose API is at this URL. Its configuration tells the rest: anvil
+    /// Play against the installation whose API is at this URL. Its configuration has the rest: anvil
     /// nodes as chains, and merchant.unknown_transfer_webhook_url as the place of the demo's merchant.
     #[arg(long, requires = "config")]
     against: Option<String>,
@@ -117,7 +117,7 @@ async fn run_alone(options: &Options, narrator: &Narrator) -> anyhow::Result<()>
     result.inspect(|()| narrator.say("the end"))
 }
 
-/// Tells of every webhook that what a person tries makes come.
+/// Prints every webhook that a person's own requests cause.
 async fn tell_webhooks(narrator: &Narrator, merchant: &Merchant) {
     while let Some(event) = merchant.next().await {
         narrator.say(&format!("webhook, signature verified: {event}"));

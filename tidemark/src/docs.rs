@@ -95,7 +95,7 @@ fn configuration() -> String {
         } else if line.starts_with('[') {
             writeln!(text, "\n## {line}").unwrap();
             has_table = false;
-            // What stands before a section that is only an example describes it.
+            // A comment before a section that is only an example describes it.
             if !comments.is_empty() {
                 writeln!(text, "\n{}", comments.join("\n")).unwrap();
                 comments.clear();

@@ -1,7 +1,7 @@
 //! `tidemark tail TOPIC`: the records of a topic as a person or a script can read them, from either back
 //! end.
 //!
-//! It only looks: it joins no group, commits nothing, and sees what `read_committed` readers see. The
+//! It only reads: it joins no group, commits nothing, and sees what `read_committed` readers see. The
 //! embedded log is read beside the process that has it open.
 
 mod filter;
@@ -28,7 +28,7 @@ use filter::{Condition, Filter};
 use follower::Follower;
 use place::From;
 
-/// How often new records are looked for at the end.
+/// How often the end is polled for new records.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What to show, and how.
@@ -51,7 +51,7 @@ pub(crate) struct Options {
     /// more than once, all must hold.
     #[arg(long = "where", value_name = "FIELD=VALUE")]
     conditions: Vec<Condition>,
-    /// Stop after so many records.
+    /// Stop after this number of records.
     #[arg(long)]
     limit: Option<u64>,
     /// One JSON object a line: the default.
@@ -72,7 +72,7 @@ fn topic(name: &str) -> Result<Topic, String> {
     })
 }
 
-/// A log that is looked at.
+/// A log that is only read.
 pub(crate) enum Source {
     Kafka(KafkaLog),
     Embedded(ReadOnlyLog),
@@ -110,7 +110,7 @@ impl Source {
     }
 }
 
-/// Prints until it is told to stop, or has printed all that was asked for.
+/// Prints until it is stopped, or has printed all that was asked for.
 ///
 /// # Errors
 /// The log cannot be read, or the options do not fit the topic.

@@ -5,7 +5,7 @@ use schemas::CodecError;
 /// What the process must stop for.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The log cannot go on.
+    /// The log failed for good.
     #[error("webhooks cannot read the log")]
     Log(#[from] log::Error),
     /// It is not known whether a step was written.

@@ -167,7 +167,7 @@ impl<'a> Ledger<'a> {
         Ok(())
     }
 
-    /// 1: how a transfer may go on. Matched and unknown are ends, reached once, by way of confirmed.
+    /// 1: which states may follow. Matched and unknown are ends, reached once, by way of confirmed.
     fn is_allowed(
         &self,
         stage: TransferStage,

@@ -24,7 +24,7 @@ pub(crate) fn at(
     }
 }
 
-/// What a lane, or the runner's timer, tells an order.
+/// What a lane, or the runner's timer, sends to an order.
 pub(crate) fn tell(order_letter: char, body: OrderCommandBody) -> OrderCommand {
     OrderCommand { command_id: None, ..at(1100, order_letter, 0, body) }
 }

@@ -1,5 +1,5 @@
-//! Matching, told as stories: which transfer fits which deposit, when it is confirmed, what becomes of
-//! it (spec 3.2, `design` 5). How waiting ends is in `matching/ending.rs`, reorganisations are in
+//! Matching as stories: which transfer fits which deposit, when it is confirmed, what becomes of
+//! it (spec 3.2). How waiting ends is in `matching/ending.rs`, reorganisations are in
 //! `matching/reorg.rs`.
 
 mod confirming;

@@ -1,4 +1,4 @@
-//! Orders, told as stories: who is paid, by what, and when an order ends (spec 3.1, `design` 5).
+//! Orders as stories: who is paid, by what, and when an order ends (spec 3.1).
 
 mod book;
 mod cancelling;
@@ -87,7 +87,7 @@ fn every_command() -> Vec<OrderCommand> {
     ]
 }
 
-/// `design` 11.4: each terminal state, each command, and each pair of commands after each other.
+/// Invariant 4: each terminal state, each command, and each pair of commands after each other.
 #[test]
 fn terminal_states_stay() {
     for start in [OrderStatus::Paid, OrderStatus::Expired, OrderStatus::Cancelled] {
@@ -108,7 +108,7 @@ fn terminal_states_stay() {
     }
 }
 
-/// The published versions count on by one, and only a change of status is told as one.
+/// The published versions count on by one, and only a change of status is published as one.
 #[track_caller]
 fn check_orders(effects: &[Effect], mut version: i64, (before, after): (OrderStatus, OrderStatus)) {
     let mut status = before;
@@ -126,7 +126,7 @@ fn version(state: &State) -> i64 {
     state.snapshot().first().map_or(0, |(_, entry)| entry.order.version)
 }
 
-/// A clock that stands still or goes back does not stop the version clock.
+/// A clock that stops or goes back does not stop the version clock.
 #[test]
 fn versions_have_later_times() {
     let mut state = State::new();

@@ -330,7 +330,7 @@ fn paid_marked_and_expired() {
     assert!(site.records(Topic::DeadLetters).is_empty());
     assert_eq!(site.watch.aborts(), 0);
 
-    // Effects name their cause: a reader can tell a repeated record from a new one.
+    // Effects name their cause: a reader can distinguish a repeated record from a new one.
     let mut ids: Vec<_> = site
         .outputs()
         .iter()
@@ -343,7 +343,7 @@ fn paid_marked_and_expired() {
     assert_eq!(ids.len(), count, "no two effects have the same id");
 }
 
-/// `design` 11.5 and 11.6: the same records at the same places, and the same state.
+/// Invariants 5 and 6: the same records at the same places, and the same state.
 #[test]
 fn restarts_and_aborts_change_nothing() {
     let mut kind = Site::new(Treatment::Kind);

@@ -15,7 +15,7 @@ use schemas::{Secret, verify_service};
 use serde_json::Value;
 use tokio::sync::{Mutex, mpsc};
 
-/// How many webhooks may wait to be looked at.
+/// How many webhooks may wait to be taken.
 const INBOX_MAX: usize = 1024;
 /// Where its webhooks go, at its address.
 const PATH: &str = "/webhooks";
@@ -88,7 +88,7 @@ impl Merchant {
             .with_context(|| format!("no webhook with {field} {value} came"))
     }
 
-    /// The next verified webhook, whatever it tells; none once the server is gone.
+    /// The next verified webhook of any kind; none once the server is gone.
     pub(super) async fn next(&self) -> Option<Value> {
         self.inbox.lock().await.incoming.recv().await
     }

@@ -1,4 +1,4 @@
-//! Tells what happens, in plain words with times.
+//! Prints what happens, in plain words with times.
 
 use std::time::Instant;
 

@@ -92,7 +92,7 @@ impl Script<'_> {
             self.transfer(&due, "blockchain=eth&status=matched", |t| t["txn_hash"] == tx).await?;
         ensure!(moved["id"] == seen["id"], "the payment changed its id");
         ensure!(moved["block_number"] != seen["block_number"], "the payment did not move");
-        ensure!(self.merchant.further(&order).await == 0, "the order was told twice");
+        ensure!(self.merchant.further(&order).await == 0, "the order was announced twice");
         self.narrator.say(&format!(
             "same transfer, now in block {}: the order is paid once",
             moved["block_number"]

@@ -92,7 +92,7 @@ impl ShopClient {
         Ok(Due { value: field("value")?, wallet: field("wallet_address")? })
     }
 
-    /// The operator looks at the transfers of a wallet.
+    /// The operator's list of the transfers of a wallet.
     pub(super) async fn transfers(&self, wallet: &str, query: &str) -> anyhow::Result<Vec<Value>> {
         let response = self
             .http

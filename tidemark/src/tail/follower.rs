@@ -9,7 +9,7 @@ use schemas::{Partition, Topic};
 use super::Source;
 use super::place::From;
 
-/// How many records one look at a partition brings at most.
+/// How many records one read of a partition returns at most.
 const PAGE_RECORDS: usize = 500;
 
 struct Lane {
@@ -18,7 +18,7 @@ struct Lane {
     /// Records from here on are not wanted.
     until: Option<Offset>,
     read: VecDeque<Arc<Record>>,
-    /// Whether the last look brought nothing.
+    /// Whether the last read returned nothing.
     at_end: bool,
 }
 

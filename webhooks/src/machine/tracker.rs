@@ -26,7 +26,7 @@ pub(crate) struct Tracker {
 }
 
 impl Tracker {
-    /// Goes on where the group was. A bitset that cannot be read counts as empty: that repeats
+    /// Resumes at the group's position. A bitset that cannot be read counts as empty: that repeats
     /// webhooks, which is allowed, and loses none.
     pub(crate) fn restore(committed: Option<&Committed>) -> Self {
         let Some(committed) = committed else { return Self::default() };

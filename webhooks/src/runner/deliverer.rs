@@ -35,7 +35,7 @@ const DRAIN_MARGIN: Duration = Duration::from_secs(1);
 /// bounded by the time-out), commits, and returns. Blocks: runs on a thread of its own.
 ///
 /// # Errors
-/// [`Error`] if the log cannot go on; what was not committed is attempted again by the next run.
+/// [`Error`] if the log failed for good; what was not committed is attempted again by the next run.
 pub fn run_deliverer(config: &Config, context: &StageContext) -> Result<(), Error> {
     let (clock, handle) = (context.clock.clone(), context.handle.clone());
     log::consumer::run(context, Deliverer::new(context.log.layout(), config, clock, handle)?)

@@ -14,7 +14,7 @@ use crate::machine::announcement::{decide_order, decide_transfer};
 /// Turns changes into webhooks until the process stops. Blocks: runs on a thread of its own.
 ///
 /// # Errors
-/// [`Error`] if the log cannot go on; what was not committed is read again by the next run.
+/// [`Error`] if the log failed for good; what was not committed is read again by the next run.
 pub fn run_dispatcher(config: &Config, context: &StageContext) -> Result<(), Error> {
     let url = config.unknown_transfer_webhook_url.clone();
     log::consumer::run(context, Dispatcher { layout: context.log.layout(), url })

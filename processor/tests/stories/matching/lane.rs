@@ -1,4 +1,4 @@
-//! The matching machine as the stories tell it.
+//! The matching machine as the stories use it.
 
 use schemas::record::{
     ChainBody, ChainRecord, Deposit, DepositCommandBody, OrderCommand, OrderCommandBody, Transfer,

@@ -111,7 +111,7 @@ fn two_ask_and_the_order_takes_one() {
         );
 }
 
-/// Found late, by a second look at the chain, it is still the earlier one.
+/// Found late, by a second scan of the chain, it is still the earlier one.
 #[test]
 fn adoption_follows_the_chain() {
     Lane::new()

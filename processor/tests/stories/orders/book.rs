@@ -1,4 +1,4 @@
-//! The orders machine as the stories tell it.
+//! The orders machine as the stories use it.
 
 use schemas::UnixMicros;
 use schemas::record::{DepositCommand, DepositCommandBody, Order, OrderCommand, OrderCommandBody};

@@ -26,7 +26,7 @@ pub(crate) struct Unlucky {
 }
 
 impl Watch {
-    /// Where the processor stands, by input partition.
+    /// The processor's position in each input partition.
     pub(crate) fn committed(&self) -> BTreeMap<TopicPartition, Offset> {
         self.committed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
