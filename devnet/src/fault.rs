@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_lasts_as_long_as_told() {
+    fn a_fault_lasts_for_its_count() {
         let mut switches = Switches::default();
         assert_eq!(switches.take_fault(), None);
         switches.arm(2, Fault::Malformed);

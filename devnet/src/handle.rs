@@ -21,7 +21,7 @@ struct Shared {
 }
 
 impl Chain {
-    /// A chain with its genesis block, not served to anyone.
+    /// A chain with its genesis block, not served over HTTP.
     pub fn new(config: Config) -> Result<Self, Error> {
         let ledger = Mutex::new(Ledger::new(config)?);
         let switches = Mutex::new(Switches::default());

@@ -90,7 +90,7 @@ struct Defaults {
     reorg_window: u64,
 }
 
-/// Most blocks of one `eth_getLogs`; endpoints that serve less say so and are asked for less.
+/// Most blocks of one `eth_getLogs`; an endpoint that serves less refuses, and the range shrinks.
 const RANGE_MAX: u64 = 2000;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// From this amount on, chains with slow finality wait for it.

@@ -6,7 +6,7 @@
 //!
 //! **Invariants**
 //! - The log is the cursor: there is no other state. What a restart knows is what was published.
-//! - A chain is followed by one process at a time: the group says which, and each chain's writer
+//! - A chain is followed by one process at a time: the group assigns it, and each chain's writer
 //!   fences the one before.
 //! - A head is published in one atomic step with every transfer up to it, so no head
 //!   ever covers a range that was not published whole.

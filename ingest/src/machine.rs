@@ -10,7 +10,7 @@
 //!    Tron, the outcome of each transaction. Only if all of it agrees is the step published.
 //!
 //! Our last block was there before and after the end of the range was read, so the one descends
-//! from the other; if the chain changes later, the next tip says so. A last block that is gone
+//! from the other; if the chain changes later, the next tip shows it. A last block that is gone
 //! leads to *search*: anchors from the newest down, until one is canonical.
 
 mod blocks;

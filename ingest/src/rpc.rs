@@ -44,7 +44,7 @@ pub(crate) struct Endpoint {
 impl Endpoint {
     /// A client for the chain's endpoint; connects when first asked.
     pub(crate) fn new(chain: &ChainConfig) -> Result<Self, Error> {
-        // The error only says that another part of the process was first.
+        // An error means that another part of the process installed it first.
         drop(rustls::crypto::ring::default_provider().install_default());
         let client = reqwest::Client::builder()
             .timeout(chain.request_timeout)

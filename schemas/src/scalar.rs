@@ -1,5 +1,4 @@
-//! Values that travel as one text or one byte string, read where they lie: no copy is made to parse
-//! one.
+//! Values that travel as one text or one byte string. They are parsed without a copy.
 
 use std::fmt;
 

@@ -8,7 +8,7 @@ use crate::CodecError;
 
 /// Declares the record types, each with its files: `avro/<name>.avsc` is the text that records are
 /// written with, `released/<name>/<version>.avsc` those that were released, in their order. Released
-/// ones are never changed and never removed: somebody has bytes of each.
+/// ones are never changed and never removed: readers have bytes of each.
 macro_rules! schemas {
     ($($name:ident = $file:literal released $($version:literal)+,)+) => {
         /// The record types. Each is documented in its schema file, which is its definition.

@@ -14,7 +14,7 @@ const WEEK: Cleanup = Cleanup::Delete { hours: 7 * 24 };
 const QUARTER: Cleanup = Cleanup::Delete { hours: 91 * 24 };
 const CHAIN_COUNT: u32 = Blockchain::ALL.len() as u32;
 
-/// A topic of the log. [`Topic::guide`] says what each is for.
+/// A topic of the log. [`Topic::guide`] describes each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Topic {
     TransfersRaw,

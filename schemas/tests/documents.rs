@@ -1,4 +1,4 @@
-//! The documents for readers outside say what the topic table says.
+//! The documents for readers outside agree with the topic table.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@
 //! twice, or after a later one, changes nothing; the tables can be thrown away and made again from the
 //! log.
 //!
-//! Deliberately not here: the log, and any decision. What a row says was decided by the processor.
+//! Deliberately not here: the log, and any decision. The processor decided what a row contains.
 
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 

@@ -183,7 +183,7 @@ impl Cursor {
     }
 
     /// The first step: a head at the block before the first one to scan, after heads at some blocks
-    /// below it. Those say nothing about transfers; they are there for a reorganisation that takes
+    /// below it. Those cover no transfers; they are anchors for a reorganisation that takes
     /// the beginning itself away.
     fn base(&mut self, number: i64, blocks: Vec<Option<Header>>, now: UnixMicros) -> Decision {
         let mut records = Vec::new();
@@ -244,7 +244,7 @@ impl Cursor {
         // Asked in this order: finalized, then safe. A policy without tags asks neither.
         let mut tag = || blocks.next().flatten().map(|header| header.block.number);
         let tags = Tags { finalized: tag(), safe: tag() };
-        // A tag is about this endpoint's chain, which is ours up to our last block: what it says of
+        // A tag is about this endpoint's chain, which is ours up to our last block: its tags for
         // later blocks may not hold for the ones that another node will show us.
         let ahead = tags.finalized.max(tags.safe) > Some(ours.number);
         self.tags.merge(tags.up_to(ours.number));

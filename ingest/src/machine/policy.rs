@@ -43,7 +43,7 @@ impl Tags {
         self.finalized = self.finalized.max(later.finalized);
     }
 
-    /// Only what is said of blocks up to a height: what is above is, or was, another chain.
+    /// The tags up to a height: blocks above it are, or were, of another chain.
     pub(crate) fn up_to(self, number: i64) -> Self {
         Self {
             safe: self.safe.map(|safe| safe.min(number)),
@@ -53,7 +53,7 @@ impl Tags {
 
     fn of(self, tag: Tag) -> Option<i64> {
         match tag {
-            // What is final is safe, whatever the endpoint says of `safe`.
+            // A final block is safe, whatever the `safe` tag of the endpoint is.
             Tag::Safe => self.safe.max(self.finalized),
             Tag::Finalized => self.finalized,
         }

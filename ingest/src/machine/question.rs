@@ -20,7 +20,7 @@ pub(crate) enum Point {
 pub(crate) enum Span {
     /// All blocks from one height to another, both included.
     Range { from: i64, to: i64 },
-    /// One block: an endpoint that does not have it says so instead of finding nothing.
+    /// One block: an endpoint that does not have it refuses, where a range finds nothing.
     Block(BlockHash),
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Receipt {
     pub(crate) block_hash: BlockHash,
-    /// Whether it succeeded: a failed one has moved nothing, whatever its logs say.
+    /// Whether it succeeded: a failed one moved nothing, whatever its logs are.
     pub(crate) succeeded: bool,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct EventLog {
     pub(crate) block_hash: BlockHash,
     pub(crate) tx_hash: TxHash,
     pub(crate) log_index: i32,
-    /// The endpoint says that the block is orphaned.
+    /// The endpoint reports the block as orphaned.
     pub(crate) removed: bool,
 }
 

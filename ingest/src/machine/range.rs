@@ -25,7 +25,7 @@ impl RangeSize {
         }
     }
 
-    /// A range of `used` blocks was refused; `hint` is a size that the endpoint says would do.
+    /// A range of `used` blocks was refused; `hint` is a size that the endpoint named.
     /// False if one block was refused already.
     pub(crate) fn shrink(&mut self, used: i64, hint: Option<i64>) -> bool {
         let refused = self.blocks.min(used);

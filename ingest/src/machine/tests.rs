@@ -26,6 +26,14 @@ fn cursor_with(change: impl FnOnce(&mut Rules)) -> Cursor {
     Cursor::new(rules, None)
 }
 
+/// A cursor that scans from a block, `range_max` blocks at most at once.
+fn scan_from(start: i64, range_max: i64) -> Cursor {
+    cursor_with(|rules| {
+        rules.start_block = Some(start);
+        rules.range_max = range_max;
+    })
+}
+
 fn pay(value: u128) -> Vec<Payment> {
     vec![Payment { wallet: 0, value }]
 }
@@ -116,13 +124,13 @@ fn a_start_block_is_the_first_one_scanned() {
         let seen: Vec<_> = short(&records).iter().filter(|r| r.0 == 't').map(|r| r.2).collect();
         assert_eq!(seen, first, "{start}");
     }
-    let mut early = cursor_with(|rules| rules.start_block = Some(9));
+    let mut early = scan_from(9, 5);
     assert_eq!(drive(&mut early, &node), (Vec::new(), Next::Behind));
 }
 
 #[test]
 fn ranges_follow_each_other_and_end_at_the_head() {
-    let mut cursor = cursor_with(|rules| rules.start_block = Some(1));
+    let mut cursor = scan_from(1, 5);
     let node = Node::new(12);
     let mut ranges = Vec::new();
     for _ in 0..100 {
@@ -345,7 +353,7 @@ fn what_differs_between_two_answers_is_not_published() {
     let mut later = node.clone();
     later.reorg(2, &[Some(0)]);
     let scanned = || {
-        let mut cursor = cursor_with(|rules| rules.start_block = Some(11));
+        let mut cursor = scan_from(11, 5);
         open_scan(&mut cursor, &node);
         turn(&mut cursor, &node);
         cursor
@@ -392,10 +400,7 @@ fn scanning(blocks: usize) -> (Cursor, Node) {
     for _ in 4..blocks {
         node.mine(&[]);
     }
-    let mut cursor = cursor_with(|rules| {
-        rules.start_block = Some(11);
-        rules.range_max = 20;
-    });
+    let mut cursor = scan_from(11, 20);
     open_scan(&mut cursor, &node);
     (cursor, node)
 }
@@ -547,10 +552,7 @@ fn failed_transactions_pay_nothing_where_they_keep_their_logs() {
 
 #[test]
 fn size_refusals_shrink_the_range_and_success_widens_it() {
-    let mut cursor = cursor_with(|rules| {
-        rules.start_block = Some(1);
-        rules.range_max = 100;
-    });
+    let mut cursor = scan_from(1, 100);
     let mut node = Node::new(120);
     node.limit = Some((10, true));
     let (records, next) = drive(&mut cursor, &node);
@@ -558,10 +560,7 @@ fn size_refusals_shrink_the_range_and_success_widens_it() {
     assert_eq!(records.last().map(|record| record.block), Some(node.head()));
     assert!(cursor.range_blocks() >= 10 && cursor.range_blocks() <= 13);
     // Without a hint it halves: 100, 50, 25, 12, 6.
-    let mut cursor = cursor_with(|rules| {
-        rules.start_block = Some(1);
-        rules.range_max = 100;
-    });
+    let mut cursor = scan_from(1, 100);
     node.limit = Some((10, false));
     open_scan(&mut cursor, &node);
     for expected in [50, 25, 12, 6] {
@@ -593,10 +592,7 @@ fn refusals_lead_to_waits_and_a_single_block_cannot_shrink() {
 
 #[test]
 fn a_range_with_too_many_hits_is_split() {
-    let mut cursor = cursor_with(|rules| {
-        rules.start_block = Some(1);
-        rules.range_max = 1000;
-    });
+    let mut cursor = scan_from(1, 1000);
     let mut node = Node::new(0);
     for _ in 0..300 {
         node.mine(&[pay(1)]);
@@ -686,7 +682,7 @@ fn nothing_is_rewound_below_what_was_published_as_finalized() {
 
 #[test]
 fn finalized_is_always_a_height_that_a_rewind_can_reach() {
-    let mut cursor = cursor_with(|rules| rules.start_block = Some(1));
+    let mut cursor = scan_from(1, 5);
     let (records, _) = drive(&mut cursor, &Node::new(33));
     let heads: Vec<_> = records
         .iter()

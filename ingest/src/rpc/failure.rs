@@ -1,4 +1,4 @@
-//! Sorts what endpoints say into a few classes, by one table: there is no standard for these
+//! Sorts the refusals of endpoints into a few classes, by one table: there is no standard for these
 //! errors.
 
 use crate::machine::Refusal;
@@ -42,7 +42,7 @@ impl Failure {
             _ => is_unknown,
         };
         let refusal = match (status, by_words) {
-            // A gateway's words say more than its status: some send size errors as 400 or 500.
+            // A gateway's words are more exact than its status: some send size errors as 400 or 500.
             (_, refusal) if refusal != Refusal::Transient => refusal,
             (401 | 404, _) => Refusal::Fatal,
             (403 | 429, _) => Refusal::Rate,
@@ -83,7 +83,7 @@ enum Class {
     Fatal,
 }
 
-/// What a refusal of a batch as such says.
+/// The word in a refusal of a batch as such.
 const BATCH: &str = "batch";
 
 fn names_batch(message: &str) -> bool {
@@ -92,7 +92,7 @@ fn names_batch(message: &str) -> bool {
 
 /// Words in the error messages of nodes and providers, in lower case; the first that fits counts,
 /// so the more special ones come first. Sources: geth, erigon, reth, coreth and java-tron, and what
-/// Alchemy, Infura, QuickNode, Ankr, dRPC and the public endpoints are reported to say.
+/// Alchemy, Infura, QuickNode, Ankr, dRPC and the public endpoints are reported to return.
 const WORDS: &[(Class, &str)] = &[
     (Class::Behind, "beyond current head"),
     (Class::Behind, "beyond the head"),

@@ -1,6 +1,6 @@
 //! Entries of the processor's changelogs: its state, one entity each.
 
-use std::borrow::Cow;
+use std::borrow::Cow::{self, Borrowed};
 
 use serde::{Deserialize, Serialize};
 
@@ -71,24 +71,18 @@ impl Record for MatchingEntry {
 
     fn to_wire(&self) -> impl Serialize {
         let (kind, lane, deposit, transfer) = match self {
-            Self::Lane(lane) => (EntryKind::Lane, Some(Cow::Borrowed(lane)), None, None),
-            Self::Deposit(deposit) => {
-                (EntryKind::Deposit, None, Some(Cow::Borrowed(deposit)), None)
-            }
-            Self::Transfer(transfer) => {
-                (EntryKind::Transfer, None, None, Some(Cow::Borrowed(transfer)))
-            }
+            Self::Lane(lane) => (EntryKind::Lane, Some(Borrowed(lane)), None, None),
+            Self::Deposit(deposit) => (EntryKind::Deposit, None, Some(Borrowed(deposit)), None),
+            Self::Transfer(transfer) => (EntryKind::Transfer, None, None, Some(Borrowed(transfer))),
         };
         MatchingEntryWire { kind, lane, deposit, transfer }
     }
 
     fn from_wire(wire: MatchingEntryWire<'static>) -> Result<Self, &'static str> {
         match wire.kind {
-            EntryKind::Lane => wire.lane.map(|lane| Self::Lane(lane.into_owned())),
-            EntryKind::Deposit => wire.deposit.map(|deposit| Self::Deposit(deposit.into_owned())),
-            EntryKind::Transfer => {
-                wire.transfer.map(|transfer| Self::Transfer(transfer.into_owned()))
-            }
+            EntryKind::Lane => wire.lane.map(Cow::into_owned).map(Self::Lane),
+            EntryKind::Deposit => wire.deposit.map(Cow::into_owned).map(Self::Deposit),
+            EntryKind::Transfer => wire.transfer.map(Cow::into_owned).map(Self::Transfer),
         }
         .ok_or("the part that its kind needs is missing")
     }

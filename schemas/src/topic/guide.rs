@@ -26,8 +26,8 @@ pub struct Guide {
     pub key: &'static str,
     pub writers: &'static [Stage],
     pub readers: &'static [Stage],
-    /// Whether it is meant for readers outside. The others are the pipeline's own: readable by anyone
-    /// under the same rules, but a later version may stop writing them.
+    /// Whether it is meant for readers outside. The others are the pipeline's own: readable under
+    /// the same rules, but a later version may stop writing them.
     pub is_public: bool,
 }
 

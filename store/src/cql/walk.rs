@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use schemas::{Address, OrderId, TransferStatus};
+use schemas::{Address, OrderId};
+use scylla::deserialize::row::DeserializeRow;
 use scylla::response::PagingState;
 use scylla::response::query_result::QueryRowsResult;
 use scylla::value::CqlValue;
@@ -111,46 +112,37 @@ impl List {
 
     /// The rows of a page that pass the filters which partitions do not go by.
     fn entries(&self, rows: &QueryRowsResult) -> Result<Vec<Entry>, Error> {
-        let mut entries = Vec::with_capacity(rows.rows_num());
         match self {
             Self::Orders(OrderFilter { merchant_order_id: Some(_), status }) => {
-                for row in rows.rows::<(i64, &[u8], &str)>().map_err(bad_row)? {
-                    let (at, id, word) = row.map_err(bad_row)?;
-                    if status.is_none_or(|status| status.as_str() == word) {
-                        entries.push(Entry { at, id: order_id(id)? });
-                    }
-                }
+                read_rows(rows, |(at, id, word): (i64, &[u8], &str)| {
+                    let is_of = status.is_none_or(|status| status.as_str() == word);
+                    is_of.then(|| Ok(Entry { at, id: order_id(id)? })).transpose()
+                })
             }
             Self::Orders(_) => {
-                for row in rows.rows::<(i64, &[u8])>().map_err(bad_row)? {
-                    let (at, id) = row.map_err(bad_row)?;
-                    entries.push(Entry { at, id: order_id(id)? });
-                }
+                read_rows(rows, |(at, id): (i64, &[u8])| Ok(Some(Entry { at, id: order_id(id)? })))
             }
-            Self::Transfers(_, filter) => {
-                let wanted = filter.status.map(TransferStatus::as_str);
-                for row in rows.rows::<(i64, i64, &str)>().map_err(bad_row)? {
-                    let (at, id, word) = row.map_err(bad_row)?;
-                    if wanted.is_none_or(|wanted| wanted == word) {
-                        entries.push(Entry { at, id: number(id) });
-                    }
-                }
-            }
+            Self::Transfers(_, filter) => read_rows(rows, |(at, id, word): (i64, i64, &str)| {
+                let is_of = filter.status.is_none_or(|status| status.as_str() == word);
+                Ok(is_of.then(|| Entry { at, id: number(id) }))
+            }),
             Self::Deposits(filter) => {
-                let blockchain = filter.blockchain.map(|blockchain| blockchain.as_str());
-                let stablecoin = filter.stablecoin.map(|stablecoin| stablecoin.as_str());
-                for row in rows.rows::<(i64, i64, &str, &str)>().map_err(bad_row)? {
-                    let (at, id, chain, found) = row.map_err(bad_row)?;
-                    if blockchain.is_none_or(|wanted| wanted == chain)
-                        && stablecoin.is_none_or(|wanted| wanted == found)
-                    {
-                        entries.push(Entry { at, id: number(id) });
-                    }
-                }
+                read_rows(rows, |(at, id, chain, coin): (i64, i64, &str, &str)| {
+                    let is_of = filter.blockchain.is_none_or(|wanted| wanted.as_str() == chain)
+                        && filter.stablecoin.is_none_or(|wanted| wanted.as_str() == coin);
+                    Ok(is_of.then(|| Entry { at, id: number(id) }))
+                })
             }
         }
-        Ok(entries)
     }
+}
+
+fn read_rows<'a, R: DeserializeRow<'a, 'a>>(
+    rows: &'a QueryRowsResult,
+    entry: impl Fn(R) -> Result<Option<Entry>, Error>,
+) -> Result<Vec<Entry>, Error> {
+    let rows = rows.rows::<R>().map_err(bad_row)?;
+    rows.filter_map(|row| row.map_err(bad_row).and_then(&entry).transpose()).collect()
 }
 
 /// An order's id as entries have it: its bytes and its number are in one order.
