@@ -1,4 +1,4 @@
-//! The processor: matching joins transfers with deposits, orders decide who is paid.
+//! The processor: matching joins transfers with deposits, orders decide what pays them.
 //!
 //! Reads `transfers.raw`, `deposits.commands` (matching) and `orders.commands` (orders). Writes
 //! `transfers.*`, `deposits`, `orders`, the two command topics, `alerts` and its changelogs.

@@ -74,10 +74,10 @@ impl Shop {
     fn until(&self, what: &str, mut reached: impl FnMut() -> bool) {
         let deadline = Instant::now() + Duration::from_secs(30);
         let _context = self.runtime.enter();
-        let mut looks = tokio::time::interval(Duration::from_millis(5));
+        let mut polls = tokio::time::interval(Duration::from_millis(5));
         while !reached() {
             assert!(Instant::now() < deadline, "waited too long until {what}");
-            self.runtime.block_on(looks.tick());
+            self.runtime.block_on(polls.tick());
         }
     }
 

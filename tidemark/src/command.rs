@@ -46,15 +46,9 @@ enum Command {
     #[command(subcommand)]
     Schema(Schema),
     /// Make the tables again from what the log still has. With embedded back ends: while no process runs.
-    Rebuild {
-        #[command(flatten)]
-        file: File,
-    },
+    Rebuild(File),
     /// Ask the process that runs by this configuration whether it is ready: exit code 0 or 1.
-    Health {
-        #[command(flatten)]
-        file: File,
-    },
+    Health(File),
     /// Show the pipeline at work on a built-in development chain.
     Demo(demo::Options),
     /// Print the records of a topic, decoded.
@@ -65,10 +59,7 @@ enum Command {
         options: tail::Options,
     },
     /// Print the AsyncAPI document of the topics.
-    Asyncapi {
-        #[command(flatten)]
-        file: File,
-    },
+    Asyncapi(File),
     /// Print the defaults with a comment for every key.
     DefaultConfig,
 }
@@ -76,29 +67,17 @@ enum Command {
 #[derive(Debug, Subcommand)]
 enum Topics {
     /// Create the topics that are missing.
-    Create {
-        #[command(flatten)]
-        file: File,
-    },
+    Create(File),
     /// Report topics that differ from the configuration: exit code 1 if any does.
-    Check {
-        #[command(flatten)]
-        file: File,
-    },
+    Check(File),
 }
 
 #[derive(Debug, Subcommand)]
 enum Schema {
     /// Apply the migrations that are missing.
-    Migrate {
-        #[command(flatten)]
-        file: File,
-    },
+    Migrate(File),
     /// Register every version of every schema with an external registry, under the ids that records carry.
-    Register {
-        #[command(flatten)]
-        file: File,
-    },
+    Register(File),
 }
 
 #[derive(Debug, Args)]
@@ -142,25 +121,25 @@ impl Command {
                 }
                 finish(block_on(process::run(settings, &stages)))
             }
-            Self::Topics(Topics::Create { file }) => {
+            Self::Topics(Topics::Create(file)) => {
                 report(block_on(setup::create_topics(file.read(&[])?.log)))
             }
-            Self::Topics(Topics::Check { file }) => {
+            Self::Topics(Topics::Check(file)) => {
                 report(block_on(setup::check_topics(file.read(&[])?.log)))
             }
-            Self::Schema(Schema::Migrate { file }) => {
+            Self::Schema(Schema::Migrate(file)) => {
                 report(block_on(setup::migrate_schema(file.read(&[])?.store)))
             }
-            Self::Schema(Schema::Register { file }) => {
+            Self::Schema(Schema::Register(file)) => {
                 report(block_on(setup::register_schemas(file.read(&[])?)))
             }
-            Self::Rebuild { file } => report(block_on(setup::rebuild_tables(file.read(&[])?))),
+            Self::Rebuild(file) => report(block_on(setup::rebuild_tables(file.read(&[])?))),
             Self::Tail { file, options } => finish(block_on(tail::run(file.read(&[])?, options))),
-            Self::Asyncapi { file } => {
+            Self::Asyncapi(file) => {
                 show(&asyncapi::document(&file.read(&[])?));
                 ExitCode::SUCCESS
             }
-            Self::Health { file } => finish(block_on(health::ask(&file.read(&[])?.telemetry))),
+            Self::Health(file) => finish(block_on(health::ask(&file.read(&[])?.telemetry))),
             Self::Demo(options) => finish(block_on(demo::run(options))),
             Self::DefaultConfig => {
                 show(&defaults());

@@ -14,9 +14,11 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 /// Returns once the process said that it is ready.
 ///
 /// # Errors
-/// It is not, with what it waits for; or it cannot be asked.
+/// It is not ready, with what it waits for; or it does not answer.
 pub(crate) async fn ask(config: &telemetry::Config) -> anyhow::Result<()> {
-    let listen = config.listen.context("telemetry.listen is \"\": nobody can be asked")?;
+    let listen = config.listen.context(
+        "telemetry.listen is \"\", so readiness is not served: set it, or check another way",
+    )?;
     // The provider is process-wide; another part may have installed it already.
     drop(rustls::crypto::ring::default_provider().install_default());
     let http = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).build()?;

@@ -25,9 +25,6 @@ pub(crate) struct Started {
 
 /// Runs stages until SIGINT or SIGTERM. Metrics and readiness are served before any back end is opened;
 /// while one is unavailable, the process waits.
-///
-/// # Errors
-/// A failure that ends the process.
 pub(crate) async fn run(settings: Settings, stages: &[Stage]) -> anyhow::Result<()> {
     telemetry::init_log(&settings.telemetry)?;
     let mut tasks = Tasks::new(settings.process.stop_deadline);

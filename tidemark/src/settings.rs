@@ -37,17 +37,12 @@ pub(crate) fn defaults() -> String {
 
 impl Settings {
     /// Reads a file and the environment over the defaults, for a process that runs some stages, or none.
-    ///
-    /// # Errors
-    /// [`Problems`]: everything that is wrong, at once.
+    /// Reports every problem at once.
     pub(crate) fn load(file: Option<&Path>, stages: &[Stage]) -> Result<Self, Problems> {
         Self::read(Source::load(&defaults(), file), stages)
     }
 
     /// As [`Settings::load`], from a text alone.
-    ///
-    /// # Errors
-    /// [`Problems`]: everything that is wrong, at once.
     pub(crate) fn parse(text: &str, stages: &[Stage]) -> Result<Self, Problems> {
         Self::read(Source::parse(&defaults(), text, []), stages)
     }
@@ -135,8 +130,8 @@ mod tests {
             check(&[SECRETS, KAFKA], &[stage], &[]);
         }
         check(&[], &[], &[]);
-        let odd = "[store]\nbackend = \"scylla\"\n";
-        check(&[SECRETS, KAFKA, odd], &Stage::ALL, &["store.backend: must be"]);
+        let misspelt = "[store]\nbackend = \"scylla\"\n";
+        check(&[SECRETS, KAFKA, misspelt], &Stage::ALL, &["store.backend: must be"]);
     }
 
     #[test]

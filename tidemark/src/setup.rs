@@ -30,9 +30,6 @@ impl Outcome {
 }
 
 /// Creates the topics that are missing.
-///
-/// # Errors
-/// The broker cannot be reached, or refuses.
 pub(crate) async fn create_topics(log: log::Config) -> anyhow::Result<Outcome> {
     let log::config::BackEnd::Kafka(config) = log.back_end else {
         return Ok(Outcome::success(Vec::new(), EMBEDDED_LOG));
@@ -45,9 +42,6 @@ pub(crate) async fn create_topics(log: log::Config) -> anyhow::Result<Outcome> {
 }
 
 /// Reports topics that differ from the configuration.
-///
-/// # Errors
-/// The broker cannot be reached, or refuses.
 pub(crate) async fn check_topics(log: log::Config) -> anyhow::Result<Outcome> {
     let log::config::BackEnd::Kafka(config) = log.back_end else {
         return Ok(Outcome::success(Vec::new(), EMBEDDED_LOG));
@@ -61,9 +55,6 @@ pub(crate) async fn check_topics(log: log::Config) -> anyhow::Result<Outcome> {
 }
 
 /// Applies the migrations that the tables lack.
-///
-/// # Errors
-/// The nodes cannot be reached, or refuse.
 pub(crate) async fn migrate_schema(store: store::config::BackEnd) -> anyhow::Result<Outcome> {
     let store::config::BackEnd::Cql(config) = store else {
         return Ok(Outcome::success(Vec::new(), EMBEDDED_TABLES));
@@ -82,9 +73,6 @@ fn asked_nodes(config: &CqlConfig) -> String {
 }
 
 /// Registers the schemas that the external registry lacks.
-///
-/// # Errors
-/// There is none, it cannot be reached or refuses, or it has a schema under another id.
 pub(crate) async fn register_schemas(settings: Settings) -> anyhow::Result<Outcome> {
     let prefix = settings.log.topic_prefix();
     let changes = schema_registry::register(&settings.schemas, prefix).await?;

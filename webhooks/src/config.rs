@@ -21,7 +21,7 @@ pub struct Config {
     /// The delay after the first failed attempt. All delayed topics wait in proportion: their own
     /// delay for each second of this one.
     pub first_delay: Duration,
-    /// How long one attempt may take, from the look-up of the name to the end of the answer. A
+    /// How long one attempt may take, from the resolution of the name to the end of the answer. A
     /// status that came in time counts, even if the body behind it did not.
     pub timeout: Duration,
     /// Whether loopback, private and link-local addresses may be called.
@@ -40,7 +40,7 @@ impl Config {
     /// The commented defaults of the section.
     pub const DEFAULTS: &str = include_str!("config/default.toml");
 
-    /// Reads the section `webhooks`. Problems are noted in it.
+    /// Reads the section `webhooks`. Problems are collected in it.
     #[must_use]
     pub fn read(
         mut section: Reader,

@@ -21,9 +21,6 @@ use crate::settings::Settings;
 use crate::stage::Stage;
 
 /// Plays the story against the API at `base`.
-///
-/// # Errors
-/// The first step that did not happen.
 pub(super) async fn run(
     base: &str,
     file: Option<&Path>,

@@ -157,10 +157,10 @@ fn config(text: &str) -> Config {
 #[tokio::test]
 async fn a_registry_gets_every_schema_with_our_ids_once() {
     let (kept, config) = serve(Kept::default()).await;
-    let told = register(&config, "shop.").await.unwrap();
-    assert_eq!(told.len(), 2 * Topic::ALL.len(), "{told:#?}");
+    let changes = register(&config, "shop.").await.unwrap();
+    assert_eq!(changes.len(), 2 * Topic::ALL.len(), "{changes:#?}");
     let order = SchemaName::Order.schema().id;
-    assert_eq!(told.iter().filter(|line| line.contains(&format!("with id {order}"))).count(), 1);
+    assert_eq!(changes.iter().filter(|line| line.contains(&format!("with id {order}"))).count(), 1);
     let writes = {
         let kept = kept.lock().unwrap();
         assert_eq!(kept.subjects.len(), Topic::ALL.len());
@@ -180,7 +180,7 @@ async fn a_registry_gets_every_schema_with_our_ids_once() {
 }
 
 #[tokio::test]
-async fn a_subject_with_another_id_is_told_and_left_alone() {
+async fn a_subject_with_another_id_is_reported_and_left_alone() {
     let text = SchemaName::ChainRecord.schema().text.to_owned();
     let versions = BTreeMap::from([(1, 1)]);
     let kept = Kept {
@@ -195,7 +195,7 @@ async fn a_subject_with_another_id_is_told_and_left_alone() {
 }
 
 #[tokio::test]
-async fn an_id_that_is_taken_is_told_and_the_subject_is_writable_again() {
+async fn an_id_that_is_taken_is_reported_and_the_subject_is_writable_again() {
     let id = u64::from(SchemaName::ChainRecord.schema().id);
     let kept = Kept { schemas: HashMap::from([(id, "\"string\"".to_owned())]), ..Kept::default() };
     let (kept, config) = serve(kept).await;
@@ -213,7 +213,7 @@ async fn a_registry_without_import_mode_gets_nothing() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_and_a_missing_registry_are_told() {
+async fn a_wrong_password_and_a_missing_registry_are_reported() {
     let (_, right) = serve(Kept::default()).await;
     let wrong = Config { password: Some(Secret::new("wrong")), ..right };
     let error = format!("{:#}", register(&wrong, "").await.unwrap_err());

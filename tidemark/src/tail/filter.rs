@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_does_not_exist_is_told() {
+    fn a_field_that_does_not_exist_is_reported() {
         let wrong = vec!["blockhain=eth".parse().unwrap()];
         let error = Filter::new(Topic::TransfersRaw, None, wrong).unwrap_err().to_string();
         assert!(error.contains("have no field blockhain; they have kind, blockchain"), "{error}");

@@ -150,7 +150,7 @@ mod tests {
     const LATER: UnixMicros = UnixMicros(NOW.0 + WAIT_MAX_MICROS);
 
     #[test]
-    fn a_busy_host_waits_then_is_defer_and_others_start() {
+    fn a_busy_host_waits_then_is_deferred_and_others_start() {
         let mut gate = Gate::new(10, 1);
         assert_eq!(gate.admit("slow", 0, NOW), Admission::Start(0));
         for job in 1..=WAITING_MAX {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_released_permit_goes_to_who_came_first() {
+    fn a_released_permit_goes_to_the_first_job() {
         let mut gate = Gate::new(10, 1);
         assert_eq!(gate.admit("a", 1, NOW), Admission::Start(1));
         assert_eq!(gate.admit("a", 2, NOW), Admission::Wait);

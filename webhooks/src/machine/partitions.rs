@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_window_holds_its_own_lane_back_alone() {
+    fn a_full_window_holds_back_only_its_own_partition() {
         let (hot, other) = (Topic::WebhooksDispatch, Topic::WebhooksDefer(DeferLevel::First));
         let mut partitions = owning(&[hot, other]);
         for offset in 0..=super::super::tracker::WINDOW {

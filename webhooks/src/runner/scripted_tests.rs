@@ -151,7 +151,7 @@ async fn a_crash_repeats_only_what_was_not_complete() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn poison_becomes_a_dead_letter_and_the_rest_goes_on() {
+async fn poison_becomes_a_dead_letter_and_the_rest_continues() {
     let log = Scripted::new();
     let receiver = Receiver::start(200, log.clock()).await;
     let no_value = NewRecord { value: None, ..put(DISPATCH, "x", &delivery("x", "")) };
@@ -189,7 +189,7 @@ async fn stopping_waits_for_what_is_under_way_and_starts_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_busy_receiver_is_defer_which_is_no_attempt_and_others_are_not() {
+async fn a_busy_receiver_is_deferred_without_an_attempt_and_others_are_not() {
     let log = Scripted::new();
     let silent = Receiver::silent(log.clock()).await;
     let quick = Receiver::start(200, log.clock()).await;
@@ -219,7 +219,7 @@ async fn a_busy_receiver_is_defer_which_is_no_attempt_and_others_are_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_defer_again_waits_a_minute_each_time() {
+async fn a_delivery_deferred_again_waits_a_minute_each_time() {
     let log = Scripted::new();
     let receiver = Receiver::silent(log.clock()).await;
     let config = Config { concurrency_per_host: 1, ..config() };
@@ -252,7 +252,7 @@ async fn who_is_defer_again_waits_a_minute_each_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_burst_for_a_quick_receiver_is_not_defer() {
+async fn a_burst_for_a_quick_receiver_is_not_deferred() {
     let log = Scripted::new();
     let receiver = Receiver::start(200, log.clock()).await;
     let events: Vec<String> = (0..600).map(|n| format!("burst-{n}")).collect();
@@ -299,7 +299,7 @@ fn changes_become_deliveries_in_one_step_with_their_offsets() {
 }
 
 #[test]
-fn unknown_transfers_without_an_address_to_tell_are_passed_over() {
+fn unknown_transfers_are_skipped_without_a_webhook_url() {
     let log = Scripted::new();
     log.append(vec![put(Topic::TransfersUnknown, "t", &example::transfer())]);
     let mut dispatcher = dispatcher(&log, None);

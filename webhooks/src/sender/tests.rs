@@ -258,7 +258,7 @@ async fn addresses_of_the_own_network_are_not_called() {
         format!("http://127.0.0.1:{port}/"),
         format!("http://[::ffff:127.0.0.1]:{port}/"),
         format!("http://2130706433:{port}/"),
-        // A name: refused by the resolver, after the look-up.
+        // A name: refused by the resolver, after the resolution.
         format!("http://localhost:{port}/"),
     ] {
         let answer = guarded.send(&Delivery { url: url.clone(), ..example::delivery() }).await;
