@@ -6,10 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use oracle::machine_model::chain::{Chain, Movement, Policy, Transaction, account, cents};
+use oracle::machine_model::chain::{Chain, Movement, Policy, account, cents};
 use oracle::machine_model::check::Ledger;
 use oracle::machine_model::delivered::Delivered;
-use oracle::machine_model::pipeline::{Pipeline, Tricks};
+use oracle::machine_model::pipeline::{Pipeline, Tricks, create_order};
 use oracle::machine_model::station::Sabotage;
 use oracle::machine_model::violation::Violation;
 use oracle::machine_model::{Fact, predict};
@@ -17,7 +17,7 @@ use processor::machine::{matching, orders};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, FileFailurePersistence, TestRunner};
-use schemas::record::{CreateOrder, OrderCommand, OrderCommandBody, PaymentRequest};
+use schemas::record::{OrderCommand, OrderCommandBody, PaymentRequest};
 use schemas::{
     Address, Amount, Blockchain, CloseReason, OrderCause, OrderId, Stablecoin, TransferStatus,
     UnixMicros, UnixSeconds, UnknownReason,
@@ -164,7 +164,6 @@ struct Play {
     chain: Chain,
     pipeline: Pipeline,
     sold: Vec<Sold>,
-    mempool: Vec<Transaction>,
     now: UnixMicros,
     /// What commutes with everything that is not read yet.
     unread: Kind,
@@ -186,7 +185,6 @@ impl Play {
             chain: Chain::new(world.policy(), START),
             pipeline: Pipeline::new(tricks, sabotage),
             sold: Vec::new(),
-            mempool: Vec::new(),
             now: START.micros(),
             unread: Kind::Commutes,
         }
@@ -281,7 +279,7 @@ impl Play {
             Happening::Send { price, cents_off, stablecoin, wallet, sender } => {
                 let value = off(cents(PRICES[price]), cents_off);
                 let (stablecoin, to, from) = (TOKENS[stablecoin], WALLETS[wallet], SENDERS[sender]);
-                self.send(Movement { stablecoin, from, to, value }, false, false);
+                self.chain.send(Movement { stablecoin, from, to, value }, false, 1);
             }
             Happening::Mine { blocks, seconds, transactions, each } => {
                 self.mine(blocks, seconds, transactions, each);
@@ -332,20 +330,7 @@ impl Play {
             self.chain.facts.push(Fact::Chosen { order: id, request, at: self.now.seconds() });
         }
         self.sold.push(Sold { id, amount, sender, choices: usize::from(payment.is_some()) });
-        self.command(
-            id,
-            OrderCommandBody::Create(CreateOrder {
-                merchant_order_id: String::new(),
-                amount,
-                amount_text: amount.to_string(),
-                webhook_url: String::new(),
-                expecting_wallet_address: sender,
-                blockchain: payment.is_some().then_some(Blockchain::Eth),
-                stablecoin: payment.as_ref().map(|request| request.stablecoin),
-                expires_at,
-                payment,
-            }),
-        );
+        self.command(id, create_order(String::new(), amount, sender, expires_at, payment));
     }
 
     fn request(&self, stablecoin: usize, wallets: usize) -> PaymentRequest {
@@ -378,24 +363,15 @@ impl Play {
             (d.stablecoin, d.wallet_address, d.value)
         });
         let value = off(value, cents_off);
-        self.send(Movement { stablecoin, from, to, value }, joined, twice);
-    }
-
-    fn send(&mut self, movement: Movement, joined: bool, twice: bool) {
-        let movements = vec![movement; 1 + usize::from(twice)];
-        match self.mempool.last_mut() {
-            Some(transaction) if joined => transaction.movements.extend(movements),
-            _ => {
-                let hash = self.chain.fresh_hash();
-                self.mempool.push(Transaction { hash, movements });
-            }
-        }
+        let times = 1 + usize::from(twice);
+        self.chain.send(Movement { stablecoin, from, to, value }, joined, times);
     }
 
     fn mine(&mut self, blocks: usize, seconds: i64, transactions: usize, each: bool) {
         for block in 0..blocks {
-            let late = transactions.min(self.mempool.len());
-            let taken = if block == 0 { self.mempool.drain(..late).collect() } else { Vec::new() };
+            let pool = &mut self.chain.mempool;
+            let first = transactions.min(pool.len());
+            let taken = if block == 0 { pool.drain(..first).collect() } else { Vec::new() };
             self.chain.mine(taken, self.chain.time().plus(seconds));
             if each {
                 self.chain.scan();
@@ -419,7 +395,7 @@ impl Play {
                 match (fates >> (((i * 3 + j) * 2) % 16)) & 3 {
                     0 => kept.push(transaction.clone()),
                     1 => moved.push(transaction.clone()),
-                    2 => self.mempool.push(transaction.clone()),
+                    2 => self.chain.mempool.push(transaction.clone()),
                     _ => {}
                 }
             }

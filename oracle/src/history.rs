@@ -2,8 +2,8 @@
 
 use processor::machine::{matching, orders};
 use schemas::record::{
-    Attempt, ChainBody, ChainProgress, ChainRecord, CreateOrder, Order, OrderCommand,
-    OrderCommandBody, PaymentRequest, Transfer, example,
+    Attempt, ChainBody, ChainProgress, ChainRecord, Order, OrderCommand, OrderCommandBody,
+    PaymentRequest, Transfer, example,
 };
 use schemas::{
     Address, Amount, AttemptOutcome, Blockchain, DeliveryKind, OrderId, Stablecoin, UnixMicros,
@@ -13,9 +13,9 @@ use store::Change;
 use testkit::Dice;
 use uuid::Uuid;
 
-use crate::machine_model::chain::{Chain, Movement, Policy, Transaction, account, cents};
+use crate::machine_model::chain::{Chain, Movement, Policy, account, cents};
 use crate::machine_model::delivered::Delivered;
-use crate::machine_model::pipeline::{Pipeline, Tricks};
+use crate::machine_model::pipeline::{Pipeline, Tricks, create_order};
 use crate::machine_model::station::Sabotage;
 
 const START: UnixSeconds = UnixSeconds(1_790_000_000);
@@ -32,7 +32,6 @@ struct Shop {
     chain: Chain,
     pipeline: Pipeline,
     orders: Vec<(OrderId, Amount)>,
-    mempool: Vec<Transaction>,
     now: UnixMicros,
 }
 
@@ -45,7 +44,6 @@ pub fn history(seed: u64) -> Vec<Change> {
         chain: Chain::new(POLICY, START),
         pipeline: Pipeline::new(tricks, Sabotage::None),
         orders: Vec::new(),
-        mempool: Vec::new(),
         now: START.micros(),
     };
     for _ in 0..HAPPENINGS {
@@ -87,17 +85,8 @@ impl Shop {
         let amount = cents([1_000, 1_001, 6_000][self.dice.below(3)]);
         let payment = (self.dice.below(3) > 0).then(|| self.payment());
         self.orders.push((id, amount));
-        let body = OrderCommandBody::Create(CreateOrder {
-            merchant_order_id: format!("A-{}", number % 5),
-            amount,
-            amount_text: amount.to_string(),
-            webhook_url: "https://shop.example/hooks".into(),
-            expecting_wallet_address: None,
-            blockchain: payment.is_some().then_some(Blockchain::Eth),
-            stablecoin: payment.as_ref().map(|payment| payment.stablecoin),
-            expires_at: self.now.seconds().plus(TTL_SECONDS),
-            payment,
-        });
+        let expires_at = self.now.seconds().plus(TTL_SECONDS);
+        let body = create_order(format!("A-{}", number % 5), amount, None, expires_at, payment);
         self.command_about(id, body);
     }
 
@@ -135,12 +124,11 @@ impl Shop {
         // Now and then it is another amount, which fits no deposit.
         let value = if self.dice.below(5) == 0 { cents(777) } else { value };
         let movement = Movement { stablecoin, from: account(0x21), to, value };
-        let hash = self.chain.fresh_hash();
-        self.mempool.push(Transaction { hash, movements: vec![movement] });
+        self.chain.send(movement, false, 1);
     }
 
     fn mine(&mut self, seconds: i64) {
-        let transactions = std::mem::take(&mut self.mempool);
+        let transactions = std::mem::take(&mut self.chain.mempool);
         self.chain.mine(transactions, self.chain.time().plus(seconds));
         self.chain.scan();
         self.now = self.now.max(self.chain.time().micros());
@@ -152,7 +140,7 @@ impl Shop {
         let depth = 1 + self.dice.below(3);
         for transaction in self.chain.fork(depth, 0).into_iter().flatten() {
             if self.dice.below(2) == 0 {
-                self.mempool.push(transaction);
+                self.chain.mempool.push(transaction);
             }
         }
         self.mine(13);

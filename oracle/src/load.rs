@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::machine_model::chain::{Chain, Movement, Policy, Transaction, account, cents};
+use crate::machine_model::chain::{Chain, Movement, Policy, account, cents};
+use crate::machine_model::pipeline::create_order;
 use log::Envelope;
 use log::{Error, Log, NewRecord, StepError, Tail, Writer};
 use runtime::{Clock, SystemClock};
 use schemas::record::{
-    ChainBody, ChainRecord, CreateOrder, Deposit, OrderCommand, OrderCommandBody, PaymentRequest,
+    ChainBody, ChainRecord, Deposit, OrderCommand, OrderCommandBody, PaymentRequest,
 };
 use schemas::{
     Address, Amount, Blockchain, DepositState, OrderId, Partition, Stablecoin, Topic, UnixMicros,
@@ -51,7 +52,6 @@ struct Line {
     chain: Chain,
     /// How many of its records are on the log.
     written: usize,
-    mempool: Vec<Transaction>,
     writer: Option<Box<dyn Writer>>,
     /// Orders that something may still happen to.
     recent: Vec<OrderId>,
@@ -67,22 +67,9 @@ impl Line {
             lane: log.layout().lane(blockchain, &wallet),
             chain: Chain::new(POLICY, SystemClock.now().seconds()),
             written: 0,
-            mempool: Vec::new(),
             writer: None,
             recent: Vec::new(),
             senders: HashMap::new(),
-        }
-    }
-
-    /// Sends money, in a transaction of its own or together with the last one.
-    fn send(&mut self, movement: Movement, joined: bool, times: usize) {
-        let movements = vec![movement; times];
-        match self.mempool.last_mut() {
-            Some(transaction) if joined => transaction.movements.extend(movements),
-            _ => {
-                let hash = self.chain.fresh_hash();
-                self.mempool.push(Transaction { hash, movements });
-            }
         }
     }
 
@@ -100,7 +87,7 @@ impl Line {
                 match dice.below(4) {
                     0 => kept.push(transaction),
                     1 => moved.push(transaction),
-                    2 => self.mempool.push(transaction),
+                    2 => self.chain.mempool.push(transaction),
                     _ => {}
                 }
             }
@@ -249,7 +236,7 @@ impl Shop {
             value: Amount::from_parts(parts).unwrap(),
         };
         if roll < 9 {
-            line.send(movement, joined, 1 + usize::from(roll == 8));
+            line.chain.send(movement, joined, 1 + usize::from(roll == 8));
         }
     }
 
@@ -271,26 +258,17 @@ impl Shop {
         };
         let payment = (roll < 7).then(|| request.clone());
         let amount = cents(price);
-        let create = CreateOrder {
-            merchant_order_id: format!("m-{}", self.orders),
-            amount,
-            amount_text: amount.to_string(),
-            webhook_url: "https://shop.example/hooks".to_owned(),
-            expecting_wallet_address: sender,
-            blockchain: payment.is_some().then_some(request.blockchain),
-            stablecoin: payment.is_some().then_some(request.stablecoin),
-            expires_at,
-            payment,
-        };
+        let reference = format!("m-{}", self.orders);
+        let create = create_order(reference, amount, sender, expires_at, payment);
         // Some send their money before the order is known.
         if self.dice.below(12) == 0 {
             let (stablecoin, to) = (request.stablecoin, self.lines[line].wallet);
             let from = sender.unwrap_or(SENDERS[1]);
-            self.lines[line].send(Movement { stablecoin, from, to, value: amount }, false, 1);
+            self.lines[line].chain.send(Movement { stablecoin, from, to, value: amount }, false, 1);
         }
         self.lines[line].senders.extend(sender.map(|sender| (id, sender)));
         self.lines[line].recent.push(id);
-        self.command(line, id, OrderCommandBody::Create(create));
+        self.command(line, id, create);
         if (7..9).contains(&roll) {
             self.command(line, id, OrderCommandBody::ChoosePayment(request));
         }
@@ -345,10 +323,11 @@ impl Shop {
     }
 
     fn mine(&mut self, line: usize, seconds: i64) {
-        let Line { chain, mempool, .. } = &mut self.lines[line];
+        let chain = &mut self.lines[line].chain;
         // Blocks are small, so that the last one is seldom empty: a fork is to take something along.
-        let most = mempool.len().min(1 + self.dice.below(3));
-        chain.mine(mempool.drain(..most).collect(), chain.time().plus(seconds));
+        let most = chain.mempool.len().min(1 + self.dice.below(3));
+        let transactions = chain.mempool.drain(..most).collect();
+        chain.mine(transactions, chain.time().plus(seconds));
         chain.scan();
     }
 

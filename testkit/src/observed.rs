@@ -1,7 +1,6 @@
 //! A log that reports what its workers do, and into which a bug can be put.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,21 +19,35 @@ pub trait Observer: Send + Sync + 'static {
     fn reached(&self, group: &str, point: &str) -> bool;
 }
 
-/// What a worker did: its group and what else belongs to it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Report {
+/// What happened to a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
     /// It owns more partitions, with these committed positions.
-    Assigned(String, BTreeMap<TopicPartition, Offset>),
+    Assigned,
     /// It lost partitions.
-    Revoked(String, Vec<TopicPartition>),
+    Revoked,
     /// A step is committed, with these positions.
-    Committed(String, BTreeMap<TopicPartition, Offset>),
+    Committed,
     /// A step is not, for this cause.
-    Failed(String, String),
-    /// It is held at a point.
-    Held(String, String),
+    Failed,
+    /// It is held at this point of a step.
+    Held,
     /// It ended, and how.
-    Ended(String, String),
+    Ended,
+}
+
+impl What {
+    const ALL: [Self; 6] =
+        [Self::Assigned, Self::Revoked, Self::Committed, Self::Failed, Self::Held, Self::Ended];
+}
+
+/// A report about a worker of a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    pub what: What,
+    pub group: String,
+    pub positions: BTreeMap<TopicPartition, Offset>,
+    pub text: String,
 }
 
 /// Remembers how far the groups are, and lets a worker die between two halves of a step.
@@ -47,8 +60,8 @@ pub struct Progress {
 
 impl Observer for Progress {
     fn report(&self, report: &Report) {
-        if let Report::Committed(_, at) | Report::Assigned(_, at) = report {
-            self.positions.lock().unwrap().extend(at);
+        if [What::Committed, What::Assigned].contains(&report.what) {
+            self.positions.lock().unwrap().extend(&report.positions);
         }
     }
 
@@ -81,61 +94,31 @@ impl Bug {
 pub const BETWEEN_ANSWERS: &str = "BetweenAnswers";
 
 impl Report {
-    pub fn group(&self) -> &str {
-        match self {
-            Self::Assigned(group, _)
-            | Self::Revoked(group, _)
-            | Self::Committed(group, _)
-            | Self::Failed(group, _)
-            | Self::Held(group, _)
-            | Self::Ended(group, _) => group,
-        }
+    pub fn new(what: What, group: &str, text: &str) -> Self {
+        let (group, text) = (group.to_owned(), text.replace('\n', " "));
+        Self { what, group, positions: BTreeMap::new(), text }
     }
 
     pub fn line(&self) -> String {
-        let mut line = String::new();
-        let (word, group, places): (_, _, Vec<String>) = match self {
-            Self::Assigned(group, at) => ("assigned", group, positions(at)),
-            Self::Committed(group, at) => ("committed", group, positions(at)),
-            Self::Revoked(group, lost) => {
-                ("revoked", group, lost.iter().map(ToString::to_string).collect())
-            }
-            Self::Failed(group, cause) => ("failed", group, vec![cause.replace('\n', " ")]),
-            Self::Held(group, point) => ("held", group, vec![point.clone()]),
-            Self::Ended(group, cause) => ("ended", group, vec![cause.replace('\n', " ")]),
-        };
-        write!(line, "{word} {group} {}", places.join(" ")).unwrap();
-        line
+        let Self { what, group, positions, text } = self;
+        let position = |(of, offset): (&TopicPartition, &Offset)| format!("{of}@{offset}");
+        let positions: Vec<_> = positions.iter().map(position).collect();
+        format!("{what:?} {group} {} {text}", positions.join(","))
     }
 
     /// Reads such a line; none for any other.
     pub fn parse(line: &str) -> Option<Self> {
-        let mut words = line.splitn(3, ' ');
-        let (word, group, rest) = (words.next()?, words.next()?.to_owned(), words.next()?);
-        let pairs = || {
-            let pair = |word: &str| {
-                let (of, offset) = word.split_once('@')?;
-                Some((partition(of)?, Offset(offset.parse().ok()?)))
-            };
-            rest.split_whitespace().map(pair).collect::<Option<BTreeMap<_, _>>>()
+        let [what, group, positions, text] = line.splitn(4, ' ').collect::<Vec<_>>()[..] else {
+            return None;
         };
-        Some(match word {
-            "assigned" => Self::Assigned(group, pairs()?),
-            "committed" => Self::Committed(group, pairs()?),
-            "revoked" => {
-                let lost = rest.split_whitespace().map(partition).collect::<Option<_>>()?;
-                Self::Revoked(group, lost)
-            }
-            "failed" => Self::Failed(group, rest.to_owned()),
-            "held" => Self::Held(group, rest.to_owned()),
-            "ended" => Self::Ended(group, rest.to_owned()),
-            _ => return None,
-        })
+        let what = What::ALL.into_iter().find(|known| format!("{known:?}") == what)?;
+        let position = |text: &str| {
+            let (of, offset) = text.split_once('@')?;
+            Some((partition(of)?, Offset(offset.parse().ok()?)))
+        };
+        let positions = positions.split_terminator(',').map(position).collect::<Option<_>>()?;
+        Some(Self { positions, ..Self::new(what, group, text) })
     }
-}
-
-fn positions(at: &BTreeMap<TopicPartition, Offset>) -> Vec<String> {
-    at.iter().map(|(of, offset)| format!("{of}@{offset}")).collect()
 }
 
 fn partition(text: &str) -> Option<TopicPartition> {
@@ -168,8 +151,8 @@ struct ObservedWorker {
 }
 
 impl ObservedWorker {
-    fn report(&self, report: impl FnOnce(String) -> Report) {
-        self.observer.report(&report(self.group.to_owned()));
+    fn report(&self, what: What, positions: BTreeMap<TopicPartition, Offset>, text: &str) {
+        self.observer.report(&Report { positions, ..Report::new(what, self.group, text) });
     }
 
     /// The bug: what must be one step is two.
@@ -202,13 +185,15 @@ impl WorkerLayer for ObservedWorker {
         let event = worker.poll(timeout)?;
         match &event {
             Event::Assigned(assigned) => {
-                let at = |committed: &Option<log::Committed>| {
-                    committed.as_ref().map_or(Offset(0), |committed| committed.offset)
-                };
-                let all = assigned.iter().map(|one| (one.partition, at(&one.committed))).collect();
-                self.report(|group| Report::Assigned(group, all));
+                let at =
+                    |one: &log::Assigned| one.committed.as_ref().map_or(Offset(0), |c| c.offset);
+                let all = assigned.iter().map(|one| (one.partition, at(one))).collect();
+                self.report(What::Assigned, all, "");
             }
-            Event::Revoked(lost) => self.report(|group| Report::Revoked(group, lost.clone())),
+            Event::Revoked(lost) => {
+                let all = lost.iter().map(|of| (*of, Offset(0))).collect();
+                self.report(What::Revoked, all, "");
+            }
             Event::Records(_) | Event::Idle => {}
         }
         Ok(event)
@@ -227,8 +212,8 @@ impl WorkerLayer for ObservedWorker {
             Bug::OffsetsFirst | Bug::OffsetsLast => self.commit_in_two(worker, step),
         };
         match &result {
-            Ok(()) => self.report(|group| Report::Committed(group, at)),
-            Err(error) => self.report(|group| Report::Failed(group, error.to_string())),
+            Ok(()) => self.report(What::Committed, at, ""),
+            Err(error) => self.report(What::Failed, BTreeMap::new(), &error.to_string()),
         }
         result
     }
@@ -241,16 +226,14 @@ mod tests {
     #[test]
     fn reports_come_back_from_their_lines() {
         let of = TopicPartition { topic: Topic::TransfersRaw, partition: Partition(3) };
-        let at = BTreeMap::from([(of, Offset(7))]);
-        let group = || "processor.matching".to_owned();
-        for report in [
-            Report::Assigned(group(), at.clone()),
-            Report::Committed(group(), at),
-            Report::Revoked(group(), vec![of]),
-            Report::Failed(group(), "fenced: by another".to_owned()),
-            Report::Held(group(), "AfterSend".to_owned()),
-            Report::Ended(group(), "well".to_owned()),
-        ] {
+        let positions = BTreeMap::from([
+            (of, Offset(7)),
+            (TopicPartition { partition: Partition(0), ..of }, Offset(1)),
+        ]);
+        for what in What::ALL {
+            let report = Report::new(what, "processor.matching", "fenced: by another");
+            assert_eq!(Report::parse(&report.line()), Some(report.clone()));
+            let report = Report { positions: positions.clone(), text: String::new(), ..report };
             assert_eq!(Report::parse(&report.line()), Some(report));
         }
         assert_eq!(Report::parse("test observed ... ok"), None);

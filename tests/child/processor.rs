@@ -12,7 +12,7 @@ use runtime::Clock;
 use schemas::Layout;
 use testkit::MovedClock;
 use testkit::log_suite::on_kafka;
-use testkit::observed::{Bug, Observer, Report, observed};
+use testkit::observed::{Bug, Observer, Report, What, observed};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
@@ -90,7 +90,7 @@ impl Observer for Gate {
             return true;
         }
         (state.requested, state.is_held) = (None, true);
-        self.report(&Report::Held(group.to_owned(), point.to_owned()));
+        self.report(&Report::new(What::Held, group, point));
         drop(self.changed.wait_while(state, |state| state.is_held).unwrap());
         true
     }
@@ -152,7 +152,7 @@ fn run_machine(
     let (handle, stopped) = (runtime.handle().clone(), stop.clone());
     let outcome = machine(&StageContext { log, clock, member, handle, stop: stopped });
     let outcome = outcome.map_or_else(|error| error.to_string(), |()| "well".to_owned());
-    gate.report(&Report::Ended(group.to_owned(), outcome));
+    gate.report(&Report::new(What::Ended, group, &outcome));
     // A process whose machine failed ends: its supervisor starts it again.
     gate.open();
     stop.cancel();

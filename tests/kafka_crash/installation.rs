@@ -17,7 +17,7 @@ use schemas::{Partition, Topic};
 use tempfile::TempDir;
 use testkit::DEADLINE;
 use testkit::log_suite::on_kafka::crash_config;
-use testkit::observed::{Bug, Report};
+use testkit::observed::{Bug, Report, What};
 use uuid::Uuid;
 
 use crate::{LAYOUT, MATCHING, ORDERS, SESSION};
@@ -213,7 +213,7 @@ impl Installation {
     /// Whether it is held at the requested point, in a step of this group.
     pub(crate) fn is_at(&self, id: ProcessId, group: &str) -> bool {
         let since = self.reports_since(id, self.processes[&id].reports_before_hold);
-        since.iter().any(|report| matches!(report, Report::Held(at, _) if at == group))
+        since.iter().any(|report| report.what == What::Held && report.group == group)
     }
 
     /// How many partitions of the inputs of a group it owns.
@@ -299,23 +299,20 @@ impl Installation {
             self.process(id).is_gone = true;
             return;
         };
-        match &report {
-            Report::Assigned(_, at) => {
-                self.process(id).owned.extend(at.keys());
-                self.advance(at);
+        let Report { what, group, positions, text } = &report;
+        match what {
+            What::Assigned => {
+                self.process(id).owned.extend(positions.keys());
+                self.advance(positions);
             }
-            Report::Committed(_, at) => self.advance(at),
-            Report::Revoked(_, lost) => {
-                self.process(id).owned.retain(|of| !lost.contains(of));
+            What::Committed => self.advance(positions),
+            What::Revoked => self.process(id).owned.retain(|of| !positions.contains_key(of)),
+            // A fenced member has lost everything; it gets no revocation.
+            What::Failed if text.contains("fenced") => {
+                let inputs = inputs(group);
+                self.process(id).owned.retain(|of| !inputs.contains(&of.topic));
             }
-            Report::Failed(group, cause) => {
-                // A fenced member has lost everything; it gets no revocation.
-                if cause.contains("fenced") {
-                    let inputs = inputs(group);
-                    self.process(id).owned.retain(|of| !inputs.contains(&of.topic));
-                }
-            }
-            Report::Held(..) | Report::Ended(..) => {}
+            What::Failed | What::Held | What::Ended => {}
         }
         self.process(id).reports.push(report);
     }
@@ -393,7 +390,7 @@ impl Installation {
             }
             text.push_str(&format!("{id:?} ({}):\n", process.member));
             for group in [MATCHING, ORDERS] {
-                let of_group = process.reports.iter().filter(|report| report.group() == group);
+                let of_group = process.reports.iter().filter(|report| report.group == group);
                 let mut last: Vec<_> = of_group.rev().take(4).map(Report::line).collect();
                 last.reverse();
                 last.iter().for_each(|line| text.push_str(&format!("  {line}\n")));

@@ -2,7 +2,7 @@
 
 use oracle::load::Shop;
 use oracle::verdict::{counts, judge};
-use testkit::observed::Report;
+use testkit::observed::{Report, What};
 
 use crate::installation::{Installation, ProcessId};
 use crate::{MATCHING, ORDERS};
@@ -78,12 +78,12 @@ impl Scenario {
 
 /// The first report about a group.
 pub(crate) fn first_about<'a>(reports: &'a [Report], group: &str) -> Option<&'a Report> {
-    reports.iter().find(|report| report.group() == group)
+    reports.iter().find(|report| report.group == group)
 }
 
 /// Whether a step of the group is committed.
 pub(crate) fn is_commit(report: &Report, group: &str) -> bool {
-    matches!(report, Report::Committed(of, _) if of == group)
+    report.what == What::Committed && report.group == group
 }
 
 /// Whether a step of each group is committed.

@@ -71,6 +71,8 @@ pub struct Chain {
     pub records: Vec<ChainRecord>,
     /// The same for the model.
     pub facts: Vec<Fact>,
+    /// Transactions that are in no block yet.
+    pub mempool: Vec<Transaction>,
     blocks: Vec<Mined>,
     parents: HashMap<BlockHash, BlockHash>,
     abandoned: Vec<Mined>,
@@ -88,6 +90,7 @@ impl Chain {
             policy,
             records: Vec::new(),
             facts: Vec::new(),
+            mempool: Vec::new(),
             blocks: Vec::new(),
             parents: HashMap::new(),
             abandoned: Vec::new(),
@@ -103,11 +106,23 @@ impl Chain {
     }
 
     /// A hash that nothing else has.
-    pub fn fresh_hash(&mut self) -> Hash {
+    fn fresh_hash(&mut self) -> Hash {
         self.hashes += 1;
         let mut bytes = [0xc5; 32];
         bytes[..8].copy_from_slice(&self.hashes.to_be_bytes());
         Hash(bytes)
+    }
+
+    /// Sends money, in a transaction of its own or together with the last one.
+    pub fn send(&mut self, movement: Movement, joined: bool, times: usize) {
+        let movements = vec![movement; times];
+        match self.mempool.last_mut() {
+            Some(transaction) if joined => transaction.movements.extend(movements),
+            _ => {
+                let hash = self.fresh_hash();
+                self.mempool.push(Transaction { hash, movements });
+            }
+        }
     }
 
     /// The time of the last block.

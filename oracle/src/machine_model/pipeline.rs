@@ -5,9 +5,10 @@ use std::collections::HashSet;
 
 use processor::machine::{Machine, matching, orders};
 use schemas::record::{
-    ChainBody, ChainRecord, Deposit, OrderCommand, OrderCommandBody, OrdersEntry,
+    ChainBody, ChainRecord, CreateOrder, Deposit, OrderCommand, OrderCommandBody, OrdersEntry,
+    PaymentRequest,
 };
-use schemas::{DepositState, OrderId, UnixMicros};
+use schemas::{Address, Amount, DepositState, OrderId, UnixMicros, UnixSeconds};
 use testkit::Dice;
 
 use super::delivered::Delivered;
@@ -61,6 +62,27 @@ pub struct Tricks {
     pub losses: bool,
     /// Records that come again.
     pub repeats: bool,
+}
+
+/// The command of the api that creates an order.
+pub fn create_order(
+    merchant_order_id: String,
+    amount: Amount,
+    sender: Option<Address>,
+    expires_at: UnixSeconds,
+    payment: Option<PaymentRequest>,
+) -> OrderCommandBody {
+    OrderCommandBody::Create(CreateOrder {
+        merchant_order_id,
+        amount,
+        amount_text: amount.to_string(),
+        webhook_url: "https://shop.example/hooks".into(),
+        expecting_wallet_address: sender,
+        blockchain: payment.as_ref().map(|payment| payment.blockchain),
+        stablecoin: payment.as_ref().map(|payment| payment.stablecoin),
+        expires_at,
+        payment,
+    })
 }
 
 /// Both machines, their queues, and what was delivered.
