@@ -48,6 +48,8 @@ impl KafkaWriter {
         claim.hold(&shared)?;
         let mut producer = NamedProducer::new(shared.clone(), observer, name.clone(), Reports::All);
         producer.renew()?;
+        // Of two that open at once, the one whose claim is older gives way, also if its producer came last.
+        claim.hold(&shared)?;
         Ok(Self { shared, name, claim, producer, is_fenced: false })
     }
 
@@ -124,12 +126,20 @@ impl Writer for KafkaWriter {
         if self.is_fenced {
             return Err(StepError::Fenced(format!("another {} was opened", self.name).into()));
         }
-        let verified = self.shared.verify(records.iter().map(|record| record.to));
-        match verified.and_then(|()| self.renew()) {
+        match self.shared.verify(records.iter().map(|record| record.to)) {
             Ok(()) => {}
             Err(Error::Fatal(cause)) => return Err(StepError::Fatal(cause)),
+            Err(Error::Fenced(cause) | Error::Transient(cause)) => {
+                return Err(StepError::Aborted(cause));
+            }
+        }
+        match self.renew() {
+            Ok(()) => {}
             Err(Error::Fenced(cause)) => return Err(self.fence(cause)),
-            Err(Error::Transient(cause)) => return Err(StepError::Aborted(cause)),
+            // Fatal: no client could be made, as without a free file descriptor. There may be one later.
+            Err(Error::Fatal(cause) | Error::Transient(cause)) => {
+                return Err(StepError::Aborted(cause));
+            }
         }
         let Some(producer) = self.producer.get_mut() else {
             return Err(StepError::Aborted("there is no producer".into()));

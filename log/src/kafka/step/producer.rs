@@ -8,7 +8,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use rdkafka::consumer::ConsumerGroupMetadata;
@@ -36,7 +36,7 @@ const CALL_RETRY_DELAY: Duration = Duration::from_millis(20);
 const SLOW_COMMIT: Duration = Duration::from_secs(1);
 
 pub(crate) struct StepProducer {
-    producer: BaseProducer<StepContext>,
+    producer: Arc<BaseProducer<StepContext>>,
     shared: Arc<Shared>,
     observer: Option<Arc<dyn StepObserver>>,
     timeout: Duration,
@@ -54,9 +54,9 @@ struct Begun {
 }
 
 /// The offsets of a step, and the member of the group that commits them.
-pub(crate) struct Offsets<'a> {
-    pub(crate) list: &'a TopicPartitionList,
-    pub(crate) member: &'a ConsumerGroupMetadata,
+pub(crate) struct Offsets {
+    pub(crate) list: TopicPartitionList,
+    pub(crate) member: ConsumerGroupMetadata,
 }
 
 impl StepProducer {
@@ -74,7 +74,7 @@ impl StepProducer {
         let timeout = shared.config.transaction_timeout;
         let settings = settings::transactional_producer(&shared.config, id, reports);
         let this = Self {
-            producer: open(&settings, StepContext::default())?,
+            producer: Arc::new(open(&settings, StepContext::default())?),
             shared: shared.clone(),
             observer,
             timeout,
@@ -143,7 +143,7 @@ impl StepProducer {
     pub(crate) fn run(
         &mut self,
         records: &[NewRecord],
-        offsets: Option<&Offsets<'_>>,
+        offsets: Option<Offsets>,
     ) -> Result<(), StepFailure> {
         let result = self.attempt(records, offsets);
         self.begun = None;
@@ -157,7 +157,7 @@ impl StepProducer {
     fn attempt(
         &mut self,
         records: &[NewRecord],
-        offsets: Option<&Offsets<'_>>,
+        offsets: Option<Offsets>,
     ) -> Result<(), StepFailure> {
         if let Some(failure) = self.begun.as_mut().and_then(|begun| begun.failed.take()) {
             return Err(failure);
@@ -165,13 +165,8 @@ impl StepProducer {
         self.begin()?;
         self.send(records)?;
         let deadline = self.deadline();
-        if let Some(Offsets { list, member }) = offsets {
-            self.phase(Phase::OFFSETS, || {
-                self.call("send_offsets_to_transaction", deadline, || {
-                    self.producer.send_offsets_to_transaction(list, member, Timeout::Never)
-                })
-                .map_err(|error| self.call_failed(error))
-            })?;
+        if let Some(offsets) = offsets {
+            self.phase(Phase::OFFSETS, || self.send_offsets(offsets, deadline))?;
         }
         self.phase(Phase::DRAIN, || self.drain(deadline))?;
         if self.shared.take_failure() {
@@ -187,6 +182,32 @@ impl StepProducer {
         })?;
         self.usable &= asked.elapsed() <= SLOW_COMMIT;
         Ok(())
+    }
+
+    /// Sends the offsets by a thread of its own: without a broker the library's call does not return,
+    /// whatever its time-out. After the deadline the thread is left behind with this producer. It ends when
+    /// a broker is back; the next producer has fenced it then, or aborts what it did.
+    fn send_offsets(&self, offsets: Offsets, deadline: Instant) -> Result<(), StepFailure> {
+        let (answer, answered) = mpsc::channel();
+        let producer = self.producer.clone();
+        let call = move || {
+            let Offsets { list, member } = offsets;
+            let result = call(&producer, "send_offsets_to_transaction", deadline, || {
+                producer.send_offsets_to_transaction(&list, &member, Timeout::Never)
+            });
+            // Its producer goes first: the step ends after that, and may close the last one.
+            drop(producer);
+            // Nobody receives it after the deadline.
+            drop(answer.send(result));
+        };
+        let thread = std::thread::Builder::new().name("log-offsets".to_owned());
+        thread.spawn(call).map_err(|error| StepFailure::aborted(error.to_string()))?;
+        match answered.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(result) => result.map_err(|error| self.call_failed(error)),
+            Err(_) => {
+                Err(StepFailure::stuck("the group's broker did not take the offsets in time"))
+            }
+        }
     }
 
     fn call_failed(&self, error: KafkaError) -> StepFailure {
@@ -297,10 +318,10 @@ impl StepProducer {
         let deadline = Instant::now() + self.timeout;
         let aborted = self.phase(Phase::ABORT, || {
             std::thread::scope(|scope| {
-                let (over, is_over) = std::sync::mpsc::channel::<()>();
+                let (over, is_over) = mpsc::channel::<()>();
                 // The library waits until all delivery reports were served, which takes a poll.
                 scope.spawn(move || {
-                    use std::sync::mpsc::TryRecvError;
+                    use mpsc::TryRecvError;
                     while is_over.try_recv() == Err(TryRecvError::Empty) {
                         self.poll_deliveries();
                     }
@@ -319,22 +340,15 @@ impl StepProducer {
             .is_ok()
     }
 
-    /// Makes a call until it does not fail with a retriable error, or until the deadline.
+    /// Makes a call that is watched, as [`call`] does.
     fn call(
         &self,
         name: &'static str,
         deadline: Instant,
-        mut call: impl FnMut() -> KafkaResult<()>,
+        call: impl FnMut() -> KafkaResult<()>,
     ) -> KafkaResult<()> {
         let _watched = self.shared.watchdog.watch(name);
-        loop {
-            let Err(error) = call() else { return Ok(()) };
-            if !is_retriable(&error) || Instant::now() > deadline {
-                return Err(error);
-            }
-            tracing::debug!(%error, kafka.call = name, "retrying a call of a transaction");
-            self.producer.poll(CALL_RETRY_DELAY);
-        }
+        self::call(&self.producer, name, deadline, call)
     }
 
     /// Runs a part of a step, measured and observed.
@@ -351,5 +365,22 @@ impl StepProducer {
             observer.reached(after);
         }
         Ok(result)
+    }
+}
+
+/// Makes a call until it does not fail with a retriable error, or until the deadline.
+fn call(
+    producer: &BaseProducer<StepContext>,
+    name: &'static str,
+    deadline: Instant,
+    mut call: impl FnMut() -> KafkaResult<()>,
+) -> KafkaResult<()> {
+    loop {
+        let Err(error) = call() else { return Ok(()) };
+        if !is_retriable(&error) || Instant::now() > deadline {
+            return Err(error);
+        }
+        tracing::debug!(%error, kafka.call = name, "retrying a call of a transaction");
+        producer.poll(CALL_RETRY_DELAY);
     }
 }

@@ -147,7 +147,7 @@ impl KafkaWorker {
         let producer = self.producer.get_mut();
         let producer: &mut StepProducer =
             producer.ok_or_else(|| StepFailure::aborted("there is no producer"))?;
-        producer.run(&step.records, Some(&Offsets { list: &list, member: &identity }))
+        producer.run(&step.records, Some(Offsets { list, member: identity }))
     }
 
     /// The step was committed.

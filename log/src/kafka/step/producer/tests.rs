@@ -4,35 +4,66 @@ use std::sync::mpsc::channel;
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::mocking::MockCluster;
+use rdkafka::producer::DefaultProducerContext;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use schemas::Topic;
 
 use super::*;
+use crate::config::KafkaConfig;
 use crate::kafka::shared::tests::on_mock;
 
 /// Far longer than a call takes that returns at all.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The library queries a group's coordinator three times within some 30 ms, and then waits, without a
-/// time-out, until any of its connections changes.
-#[test]
-fn offsets_are_sent_once_their_group_has_a_coordinator() {
-    let cluster = MockCluster::new(1).unwrap();
-    let input = Topic::Orders.name();
-    cluster.create_topic(input, 1, 1).unwrap();
-    let shared = on_mock(&cluster);
-    let config = shared.config.clone();
-    let mut producer = StepProducer::open(&shared, None, "a", Reports::All).unwrap();
-    let unavailable = RDKafkaRespErr::RD_KAFKA_RESP_ERR_COORDINATOR_NOT_AVAILABLE;
-    cluster.request_errors(RDKafkaApiKey::FindCoordinator, &[unavailable; 4]);
+const INPUT: &str = Topic::Orders.name();
 
+/// Makes a step with offsets and no records, on a thread: the call may not return.
+fn commit_offsets(mut producer: StepProducer, config: &KafkaConfig) -> Result<(), StepFailure> {
     let (done, is_done) = channel();
+    let config = config.clone();
     std::thread::spawn(move || {
         let consumer: BaseConsumer = settings::claim(&config, "group").create().unwrap();
         let member = consumer.group_metadata().unwrap();
         let mut list = TopicPartitionList::new();
-        list.add_partition(input, 0).set_offset(rdkafka::Offset::Offset(7)).unwrap();
-        done.send(producer.run(&[], Some(&Offsets { list: &list, member: &member }))).unwrap();
+        list.add_partition(INPUT, 0).set_offset(rdkafka::Offset::Offset(7)).unwrap();
+        done.send(producer.run(&[], Some(Offsets { list, member }))).unwrap();
     });
-    is_done.recv_timeout(PATIENCE).unwrap().unwrap();
+    is_done.recv_timeout(PATIENCE).unwrap()
+}
+
+fn start() -> (MockCluster<'static, DefaultProducerContext>, Arc<Shared>, StepProducer) {
+    let cluster = MockCluster::new(1).unwrap();
+    cluster.create_topic(INPUT, 1, 1).unwrap();
+    let shared = on_mock(&cluster);
+    let producer = StepProducer::open(&shared, None, "a", Reports::All).unwrap();
+    (cluster, shared, producer)
+}
+
+/// The library queries a group's coordinator three times within some 30 ms, and then waits, without a
+/// time-out, until any of its connections changes.
+#[test]
+fn offsets_are_sent_once_their_group_has_a_coordinator() {
+    let (cluster, shared, producer) = start();
+    let unavailable = RDKafkaRespErr::RD_KAFKA_RESP_ERR_COORDINATOR_NOT_AVAILABLE;
+    cluster.request_errors(RDKafkaApiKey::FindCoordinator, &[unavailable; 4]);
+    commit_offsets(producer, &shared.config).unwrap();
+}
+
+/// Without any broker the library's call waits for one, for as long as it takes.
+#[test]
+fn a_step_without_a_broker_ends_in_time() {
+    let (cluster, shared, producer) = start();
+    cluster.broker_down(1).unwrap();
+    let failure = commit_offsets(producer, &shared.config).unwrap_err();
+    assert_eq!((failure.outcome, failure.producer_usable), (Outcome::Aborted, false));
+    // A successor commits once the broker is back, whatever became of the call that was left behind.
+    cluster.broker_up(1).unwrap();
+    let started = Instant::now();
+    let successor = loop {
+        match StepProducer::open(&shared, None, "a", Reports::All) {
+            Ok(successor) => break successor,
+            Err(error) => assert!(started.elapsed() < PATIENCE, "{error}"),
+        }
+    };
+    commit_offsets(successor, &shared.config).unwrap();
 }
