@@ -43,28 +43,33 @@ struct Shared {
 pub(crate) struct Subscription {
     feed: Feed,
     order_id: OrderId,
-    records: broadcast::Receiver<Arc<Order>>,
+    /// None while it is dropped.
+    records: Option<broadcast::Receiver<Arc<Order>>>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Subscription {
-    /// The next record of the order; none if this listener fell behind, or the feed has ended.
+    /// The next record of the order, without those that came too fast for this listener; none once the
+    /// feed has ended.
     pub(crate) async fn next(&mut self) -> Option<Arc<Order>> {
-        let record = self.records.recv().await;
-        if let Err(RecvError::Lagged(_)) = record {
-            metrics::listener_cut();
+        loop {
+            match self.records.as_mut()?.recv().await {
+                Ok(record) => return Some(record),
+                Err(RecvError::Lagged(_)) => metrics::listener_lagged(),
+                Err(RecvError::Closed) => return None,
+            }
         }
-        record.ok()
     }
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
         let mut channels = self.feed.channels();
+        // Under the lock, so that the last of several that end at once sees itself as the last.
+        drop(self.records.take());
         let Some(channels) = &mut *channels else { return };
-        // This one still counts.
-        let is_last = |channel: &broadcast::Sender<_>| channel.receiver_count() <= 1;
-        if channels.get(&self.order_id).is_some_and(is_last) {
+        let is_unheard = |channel: &broadcast::Sender<_>| channel.receiver_count() == 0;
+        if channels.get(&self.order_id).is_some_and(is_unheard) {
             channels.remove(&self.order_id);
         }
     }
@@ -94,7 +99,7 @@ impl Feed {
         let channel = channels.as_mut()?.entry(order_id);
         let channel = channel.or_insert_with(|| broadcast::Sender::new(RECORDS_MAX));
         let records = channel.subscribe();
-        Some(Subscription { feed: self.clone(), order_id, records, _permit: permit })
+        Some(Subscription { feed: self.clone(), order_id, records: Some(records), _permit: permit })
     }
 
     /// Ends every wait.
@@ -195,7 +200,7 @@ mod tests {
         feed.publish(&record(&order));
         assert_eq!(*first.next().await.unwrap(), order);
         assert_eq!(*second.next().await.unwrap(), order);
-        assert!(other.records.try_recv().is_err());
+        assert!(other.records.as_mut().unwrap().try_recv().is_err());
     }
 
     #[tokio::test]
@@ -214,17 +219,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_listener_that_falls_behind_ends() {
+    async fn a_listener_that_falls_behind_gets_the_newest_records() {
         let feed = Feed::default();
-        let order = example::order();
-        let mut slow = feed.subscribe(order.order_id).unwrap();
-        for count in [RECORDS_MAX, RECORDS_MAX + 1] {
-            (0..count).for_each(|_| feed.publish(&record(&order)));
-            let mut received = 0;
-            while received < RECORDS_MAX && slow.next().await.is_some() {
-                received += 1;
-            }
-            assert_eq!(received, if count == RECORDS_MAX { count } else { 0 });
+        let mut slow = feed.subscribe(example::order().order_id).unwrap();
+        let versions: Vec<_> = (1..).take(RECORDS_MAX + 1).collect();
+        for &version in &versions {
+            feed.publish(&record(&Order { version, ..example::order() }));
+        }
+        for &version in &versions[1..] {
+            assert_eq!(slow.next().await.unwrap().version, version);
         }
     }
 
@@ -256,7 +259,7 @@ mod tests {
         feed.publish(&log::Record { key: vec![0xff], ..record(&order) });
         feed.publish(&log::Record { value: Some(vec![1, 2]), ..record(&order) });
         feed.publish(&log::Record { value: None, ..record(&order) });
-        assert!(waiting.records.try_recv().is_err());
+        assert!(waiting.records.as_mut().unwrap().try_recv().is_err());
         assert_eq!(listeners(&feed), 1);
     }
 }

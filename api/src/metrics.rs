@@ -12,8 +12,8 @@ runtime::metrics! {
     Histogram REQUEST_DURATION = "tidemark_api_request_duration_seconds" [route];
     /// Commands that were awaited, by outcome: answered, missed.
     Counter COMMANDS = "tidemark_api_commands_total" [command, outcome];
-    /// Listeners that fell behind the feed of orders and were cut off.
-    Counter LISTENERS_CUT = "tidemark_api_feed_listeners_cut_total" [];
+    /// Times that a listener fell behind the feed of orders and missed records.
+    Counter LISTENERS_LAGGED = "tidemark_api_feed_listeners_lagged_total" [];
 }
 
 /// A request was answered.
@@ -35,7 +35,7 @@ pub(crate) fn command(command: &'static str, answered: bool) {
     counter!(COMMANDS, "command" => command, "outcome" => outcome).increment(1);
 }
 
-/// A listener was cut off.
-pub(crate) fn listener_cut() {
-    counter!(LISTENERS_CUT).increment(1);
+/// A listener missed records.
+pub(crate) fn listener_lagged() {
+    counter!(LISTENERS_LAGGED).increment(1);
 }
