@@ -1,4 +1,5 @@
-//! Entries of the processor's changelogs: its state, one entity each.
+//! Entries of the processor's changelogs: its state, one entity each. An entry without a value says that
+//! its entity is gone. The first one of a step names the step's inputs in the header `inputs`.
 
 use std::borrow::Cow::{self, Borrowed};
 
@@ -10,10 +11,11 @@ use crate::{CommandId, EntryKind, Epoch, SchemaName, UnixSeconds};
 /// A value of `processor.matching.changelog`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MatchingEntry {
+    /// Key `lane`.
     Lane(LaneEntry),
-    /// One deposit, live or in its late window.
+    /// Key `d/<id>`: one deposit, live or in its late window.
     Deposit(DepositEntry),
-    /// One transfer that may still change.
+    /// Key `t/<id>`: one transfer that may still change.
     Transfer(TransferEntry),
 }
 

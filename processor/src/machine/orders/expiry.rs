@@ -1,4 +1,5 @@
-//! When an order expires: with its last deposit, or by its own timer while it has none.
+//! When a pending order expires: with the last deposit that was requested or open, in chain time; by its
+//! own timer while it has none. Both once the time is past `expires_at`, not at it.
 
 use schemas::record::OrderCommand;
 use schemas::{CloseReason, DepositState, OrderCause, UnixSeconds};
