@@ -45,7 +45,7 @@ pub use identity::{
 };
 pub use json::decode_json;
 pub use partition::{Layout, Partition, lane, murmur2};
-pub use schema::{Schema, SchemaName};
+pub use schema::{InvalidSchema, Schema, SchemaName};
 pub use secret::Secret;
 pub use signature::{
     CheckoutSignature, SIGNATURE_AGE_MAX, SignatureError, sign_checkout, sign_service,

@@ -4,8 +4,6 @@ use std::sync::LazyLock;
 
 use sha2::{Digest, Sha256};
 
-use crate::CodecError;
-
 /// Declares the record types, each with its files: `avro/<name>.avsc` is the text that records are
 /// written with, `released/<name>/<version>.avsc` those that were released, in their order. Released
 /// ones are never changed and never removed: readers have bytes of each.
@@ -73,6 +71,15 @@ pub(crate) struct Versions {
     written: usize,
 }
 
+/// A text that is not an Avro schema.
+#[derive(Debug, thiserror::Error)]
+#[error("not a valid {name:?}: {cause}")]
+pub struct InvalidSchema {
+    name: SchemaName,
+    #[source]
+    cause: Box<apache_avro::Error>,
+}
+
 impl SchemaName {
     /// The schema that records are written with.
     pub fn schema(self) -> &'static Schema {
@@ -90,10 +97,10 @@ impl SchemaName {
     /// the newest.
     ///
     /// # Errors
-    /// [`CodecError::Avro`] if `text` is not a schema.
-    pub fn find(self, text: &str) -> Result<Option<&'static Schema>, CodecError> {
+    /// If `text` is not a schema.
+    pub fn find(self, text: &str) -> Result<Option<&'static Schema>, InvalidSchema> {
         let parsed = apache_avro::Schema::parse_str(text)
-            .map_err(|cause| CodecError::Avro { name: self, cause: cause.to_string() })?;
+            .map_err(|cause| InvalidSchema { name: self, cause: Box::new(cause) })?;
         let exact = self.schemas().iter().find(|schema| schema.text == text);
         let same = || self.schemas().iter().rev().find(|schema| schema.parsed == parsed);
         Ok(exact.or_else(same))
