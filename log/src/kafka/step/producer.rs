@@ -174,39 +174,45 @@ impl StepProducer {
         }
         let asked = Instant::now();
         self.phase(Phase::COMMIT, || {
-            // Without a time-out: the library uses what is left of the transaction's.
-            self.call("commit_transaction", deadline, || {
-                self.producer.commit_transaction(Timeout::Never)
+            self.call_apart("commit_transaction", asked + self.timeout, |producer| {
+                producer.commit_transaction(Timeout::Never)
             })
-            .map_err(|error| self.call_failed(error).once_asked_to_commit())
+            .map_err(StepFailure::once_asked_to_commit)
         })?;
         self.usable &= asked.elapsed() <= SLOW_COMMIT;
         Ok(())
     }
 
-    /// Sends the offsets by a thread of its own: without a broker the library's call does not return,
-    /// whatever its time-out. After the deadline the thread is left behind with this producer. It ends when
-    /// a broker is back; the next producer has fenced it then, or aborts what it did.
     fn send_offsets(&self, offsets: Offsets, deadline: Instant) -> Result<(), StepFailure> {
+        let Offsets { list, member } = offsets;
+        self.call_apart("send_offsets_to_transaction", deadline, move |producer| {
+            producer.send_offsets_to_transaction(&list, &member, Timeout::Never)
+        })
+    }
+
+    /// Makes a call on a thread of its own: without a broker the library's call does not return, whatever
+    /// its time-out. After the deadline the thread is left behind with this producer. It ends when a
+    /// broker is back; the next producer has fenced it then, or finds what it did.
+    fn call_apart(
+        &self,
+        name: &'static str,
+        deadline: Instant,
+        make: impl Fn(&BaseProducer<StepContext>) -> KafkaResult<()> + Send + 'static,
+    ) -> Result<(), StepFailure> {
         let (answer, answered) = mpsc::channel();
         let producer = self.producer.clone();
-        let call = move || {
-            let Offsets { list, member } = offsets;
-            let result = call(&producer, "send_offsets_to_transaction", deadline, || {
-                producer.send_offsets_to_transaction(&list, &member, Timeout::Never)
-            });
-            // Its producer goes first: the step ends after that, and may close the last one.
+        let run = move || {
+            let result = call(&producer, name, deadline, || make(&producer));
+            // First, so that the step's owner closes the last one.
             drop(producer);
             // Nobody receives it after the deadline.
             drop(answer.send(result));
         };
-        let thread = std::thread::Builder::new().name("log-offsets".to_owned());
-        thread.spawn(call).map_err(|error| StepFailure::aborted(error.to_string()))?;
+        let thread = std::thread::Builder::new().name("log-step-call".to_owned());
+        thread.spawn(run).map_err(|error| StepFailure::stuck(error.to_string()))?;
         match answered.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(result) => result.map_err(|error| self.call_failed(error)),
-            Err(_) => {
-                Err(StepFailure::stuck("the group's broker did not take the offsets in time"))
-            }
+            Err(_) => Err(StepFailure::stuck(format!("{name} did not return in time"))),
         }
     }
 

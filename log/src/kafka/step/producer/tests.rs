@@ -67,3 +67,23 @@ fn a_step_without_a_broker_ends_in_time() {
     };
     commit_offsets(successor, &shared.config).unwrap();
 }
+
+/// The same holds for the commit, whose outcome is then unknown.
+#[test]
+fn a_commit_without_a_broker_ends_in_time() {
+    let (cluster, shared, mut producer) = start();
+    let record = NewRecord {
+        to: crate::TopicPartition { topic: Topic::Orders, partition: schemas::Partition(0) },
+        key: Vec::new(),
+        value: None,
+        headers: schemas::Headers::default(),
+    };
+    producer.write_ahead(&[record]);
+    producer.drain(Instant::now() + PATIENCE).unwrap();
+    cluster.broker_down(1).unwrap();
+    let (done, is_done) = channel();
+    std::thread::spawn(move || done.send(producer.run(&[], None)).unwrap());
+    let failure = is_done.recv_timeout(PATIENCE).unwrap().unwrap_err();
+    assert_eq!((failure.outcome, failure.producer_usable), (Outcome::Unknown, false));
+    drop(shared);
+}
