@@ -5,8 +5,9 @@ use std::process::Command;
 use anyhow::{Result, ensure};
 
 use crate::fetch;
+use crate::need::Need;
 use crate::shell::{self, cargo, output, print};
-use crate::test::{self, Need};
+use crate::test;
 use crate::tools::{self, Kit};
 
 /// Those that start servers of their own come last.

@@ -7,8 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::need::Need;
 use crate::shell;
-use crate::test::Need;
 
 const KAFKA: [&str; 3] = [
     "org.apache.kafka:kafka_2.13:4.1.1",

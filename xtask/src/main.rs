@@ -3,6 +3,7 @@
 mod bench;
 mod check;
 mod fetch;
+mod need;
 mod services;
 mod shell;
 mod test;

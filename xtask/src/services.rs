@@ -7,8 +7,8 @@ use anyhow::{Context, Result, anyhow};
 use xtask::{Server, cassandra, kafka};
 
 use crate::fetch::{self, CASSANDRA_LIB, KAFKA_LIB, Variables};
+use crate::need::Need;
 use crate::shell::{print, say};
-use crate::test::Need;
 use crate::tools::{self, Kit};
 
 /// A folder in the system's temporary one, which is removed when the run ends. One that a killed run left

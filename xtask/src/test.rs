@@ -11,12 +11,12 @@ use anyhow::{Result, anyhow};
 
 use crate::check;
 use crate::fetch::{self, Variables};
+use crate::need::Need;
 use crate::services::{Folder, Running};
 use crate::shell::{self, print};
 use crate::tools::{self, Kit};
 
 pub(crate) use build::release;
-pub(crate) use job::Need;
 
 use build::Built;
 use count::Counts;

@@ -25,7 +25,7 @@ pub(crate) fn at(
 }
 
 /// What a lane, or the runner's timer, sends to an order.
-pub(crate) fn tell(order_letter: char, body: OrderCommandBody) -> OrderCommand {
+pub(crate) fn command(order_letter: char, body: OrderCommandBody) -> OrderCommand {
     OrderCommand { command_id: None, ..at(1100, order_letter, 0, body) }
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn mark_paid(order_letter: char, id: u128) -> OrderCommand {
 
 pub(crate) fn opened(order_letter: char, slot: i32, deposit: i64, value: &str) -> OrderCommand {
     let (deposit_id, value) = (DepositId(deposit), amount(value));
-    tell(order_letter, OrderCommandBody::DepositOpened { slot, deposit_id, value })
+    command(order_letter, OrderCommandBody::DepositOpened { slot, deposit_id, value })
 }
 
 /// The wallet of this number refuses.
@@ -88,19 +88,19 @@ pub(crate) fn refused(
     reason: RefusalReason,
 ) -> OrderCommand {
     let wallet_address = wallet(number);
-    tell(order_letter, OrderCommandBody::DepositRefused { slot, wallet_address, reason })
+    command(order_letter, OrderCommandBody::DepositRefused { slot, wallet_address, reason })
 }
 
 pub(crate) fn closed(order_letter: char, slot: i32, reason: CloseReason) -> OrderCommand {
-    tell(order_letter, OrderCommandBody::DepositClosed { slot, reason })
+    command(order_letter, OrderCommandBody::DepositClosed { slot, reason })
 }
 
 pub(crate) fn seen(order_letter: char, transfer: i64) -> OrderCommand {
-    tell(order_letter, OrderCommandBody::CandidateSeen { transfer_id: TransferId(transfer) })
+    command(order_letter, OrderCommandBody::CandidateSeen { transfer_id: TransferId(transfer) })
 }
 
 pub(crate) fn gone(order_letter: char, transfer: i64) -> OrderCommand {
-    tell(order_letter, OrderCommandBody::CandidateGone { transfer_id: TransferId(transfer) })
+    command(order_letter, OrderCommandBody::CandidateGone { transfer_id: TransferId(transfer) })
 }
 
 /// A confirmed transfer at wallet 1 of Ethereum asks to pay.
@@ -112,5 +112,5 @@ pub(crate) fn settle(order_letter: char, slot: i32, transfer: i64) -> OrderComma
         blockchain: Blockchain::Eth,
         wallet_address: wallet(1),
     };
-    tell(order_letter, OrderCommandBody::Settle(settle))
+    command(order_letter, OrderCommandBody::Settle(settle))
 }

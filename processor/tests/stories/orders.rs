@@ -8,8 +8,7 @@ mod expiring;
 mod paying;
 
 use crate::command::{
-    at, cancel, choose, closed, create, gone, mark_paid, opened, refused, seen, settle, tell, tick,
-    usdt,
+    at, cancel, choose, closed, create, gone, mark_paid, opened, refused, seen, settle, tick, usdt,
 };
 use crate::name::{amount, order, wallet};
 use crate::story::decide;
@@ -83,7 +82,7 @@ fn every_command() -> Vec<OrderCommand> {
         settle('A', 0, 8),
         settled_by_operator,
         tick(9000, 'A'),
-        tell('A', OrderCommandBody::Tick),
+        command('A', OrderCommandBody::Tick),
     ]
 }
 

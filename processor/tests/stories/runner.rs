@@ -111,7 +111,7 @@ impl Site {
     }
 
     /// Appends a record and waits until all that follows from it is done.
-    fn tell(&mut self, record: NewRecord) -> &mut Self {
+    fn send(&mut self, record: NewRecord) -> &mut Self {
         // A failure meant for a runner may hit this append: then nothing was written.
         while self.tokio.block_on(self.log().produce(vec![record.clone()])).is_err() {}
         self.settle()
@@ -257,21 +257,21 @@ fn wrap<R: schemas::record::Record>(
 /// paid; an order that expires; a payment that nobody needs.
 fn play(site: &mut Site) {
     let eth = || usdt(Blockchain::Eth, &[1]);
-    site.tell(order_command(&create('A', Some(eth()))))
-        .tell(chain_record(head(105)))
-        .tell(chain_record(pay(1, "10.00")))
-        .tell(order_command(&cancel('A', 2)))
-        .tell(order_command(&create('B', None)))
-        .tell(order_command(&choose('B', 3, usdt(Blockchain::Base, &[2]))))
-        .tell(chain_record(head(112)))
-        .tell(chain_record(pay(1, "10.00").retracted(1)))
-        .tell(chain_record(head(109).epoch(1)))
-        .tell(chain_record(pay(1, "10.00").at(113).fork(1)))
-        .tell(chain_record(head(123).epoch(1)))
-        .tell(chain_record(pay(2, "10.00").at(124).fork(1)))
-        .tell(chain_record(head(134).epoch(1)))
-        .tell(order_command(&mark_paid('B', 4)))
-        .tell(order_command(&create('C', None)));
+    site.send(order_command(&create('A', Some(eth()))))
+        .send(chain_record(head(105)))
+        .send(chain_record(pay(1, "10.00")))
+        .send(order_command(&cancel('A', 2)))
+        .send(order_command(&create('B', None)))
+        .send(order_command(&choose('B', 3, usdt(Blockchain::Base, &[2]))))
+        .send(chain_record(head(112)))
+        .send(chain_record(pay(1, "10.00").retracted(1)))
+        .send(chain_record(head(109).epoch(1)))
+        .send(chain_record(pay(1, "10.00").at(113).fork(1)))
+        .send(chain_record(head(123).epoch(1)))
+        .send(chain_record(pay(2, "10.00").at(124).fork(1)))
+        .send(chain_record(head(134).epoch(1)))
+        .send(order_command(&mark_paid('B', 4)))
+        .send(order_command(&create('C', None)));
     site.clock.advance(Duration::from_secs(1001));
     site.wait_until("order C has expired", |site| site.history('C').len() == 2);
     site.settle();
@@ -381,9 +381,9 @@ fn poison_becomes_a_dead_letter() {
         raw(&stranger),
     ];
     for record in &poison {
-        site.tell(record.clone());
+        site.send(record.clone());
     }
-    site.tell(good).tell(chain_record(pay(1, "10.00"))).tell(chain_record(head(120)));
+    site.send(good).send(chain_record(pay(1, "10.00"))).send(chain_record(head(120)));
     assert_eq!(site.history('A').last().map(String::as_str), Some("paid paid"));
 
     let letters: Vec<DeadLetter> = site.decoded(Topic::DeadLetters);
@@ -407,10 +407,10 @@ fn poison_becomes_a_dead_letter() {
 fn a_timer_is_written_once() {
     for treatment in [Treatment::Kind, Treatment::Aborts] {
         let mut site = Site::new(treatment);
-        site.tell(order_command(&create('A', None)));
+        site.send(order_command(&create('A', None)));
         site.clock.advance(Duration::from_secs(1000));
         // At the deadline itself it is not due: a choice of this second still counts.
-        site.tell(order_command(&choose('A', 2, usdt(Blockchain::Eth, &[]))));
+        site.send(order_command(&choose('A', 2, usdt(Blockchain::Eth, &[]))));
         assert_eq!(site.history('A'), ["pending created", "pending payment_refused"]);
         site.clock.advance(Duration::from_secs(1));
         site.wait_until("the order has expired", |site| site.history('A').len() == 3);
@@ -444,7 +444,7 @@ fn changelog_of_a() -> TopicPartition {
 #[test]
 fn state_without_a_position_stops_it() {
     let mut site = Site::new(Treatment::Kind);
-    site.tell(order_command(&create('A', None)));
+    site.send(order_command(&create('A', None)));
     let to = changelog_of_a();
     let state = site.log().read(to, Offset(0), 100).unwrap();
     assert!(!state.is_empty());
@@ -461,7 +461,7 @@ fn state_without_a_position_stops_it() {
 #[test]
 fn a_broken_invariant_ends_the_runner_before_the_step_is_committed() {
     let mut site = Site::new(Treatment::Kind);
-    site.tell(order_command(&create('A', None)));
+    site.send(order_command(&create('A', None)));
     site.running.take().unwrap().stop();
 
     let log = EmbeddedLog::open(site.dir.path(), LAYOUT, site.clock.clone()).unwrap();

@@ -1,0 +1,21 @@
+//! What has to be fetched or started before a test or a measurement.
+
+/// What a test needs beside what was built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Need {
+    /// An EVM node.
+    Anvil,
+    /// Jars of Kafka and Cassandra, and Java: the test starts servers of its own.
+    Jars,
+    /// A running Kafka and a running Cassandra.
+    Servers,
+    /// Readers and writers in Java, Python and JavaScript.
+    Clients,
+    /// Signatures by Python's standard library.
+    Python,
+}
+
+impl Need {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Anvil, Self::Jars, Self::Servers, Self::Clients, Self::Python];
+}
