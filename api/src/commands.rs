@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::extract::{FromRef, FromRequestParts};
 use axum::http::request::Parts;
-use log::{Envelope, Log, NewRecord};
+use log::{Log, NewRecord};
 use runtime::Clock;
 use schemas::record::{CreateOrder, Delivery, Order, OrderCommand, OrderCommandBody};
 use schemas::{CommandId, OrderId, OrderStatus, Topic, TransferId, UnixMicros};
@@ -226,25 +226,18 @@ impl Commands {
 
     async fn send(&self, command: &OrderCommand) -> Answer<()> {
         let key = command.order_id.to_string();
-        let origin = format!("api/{}", command.command_id.ok_or(Refusal::Internal)?);
         let partition = self.log.layout().order(&key);
-        let mut envelope = self.envelope(origin, command.issued_at);
-        self.produce(envelope.wrap(Topic::OrdersCommands, partition, key, command)?).await
+        self.produce(NewRecord::encode(Topic::OrdersCommands, partition, key, command)?).await
     }
 
     async fn dispatch(&self, delivery: Delivery) -> Answer<()> {
         let key = delivery.key();
         let partition = self.log.layout().webhook(&key);
-        let mut envelope = self.envelope(delivery.event_id.clone(), delivery.emitted_at);
-        self.produce(envelope.wrap(Topic::WebhooksDispatch, partition, key, &delivery)?).await
-    }
-
-    fn envelope(&self, origin: String, at: UnixMicros) -> Envelope<'_> {
-        Envelope::from_outside(origin, at, self.trace.parent())
+        self.produce(NewRecord::encode(Topic::WebhooksDispatch, partition, key, &delivery)?).await
     }
 
     async fn produce(&self, record: NewRecord) -> Answer<()> {
-        Ok(self.log.produce(vec![record]).await?)
+        Ok(self.log.produce(vec![record.traced(self.trace.parent())]).await?)
     }
 
     /// Lets the caller read its own write. The order is on the log and the projector writes the same

@@ -4,7 +4,7 @@ use schemas::record::DeadLetter;
 use schemas::{CodecError, Partition, Topic};
 
 use crate::metrics::DEAD_LETTERS_TOTAL;
-use crate::{Envelope, NewRecord, Record};
+use crate::{NewRecord, Record};
 
 /// How much of a value, and of a key, a dead letter holds: it must fit into the log as a whole.
 const LETTER_VALUE_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -38,7 +38,9 @@ pub fn dead_letter(poison: &Record, group: &str, reason: &str) -> Result<NewReco
         reason,
         "{group} cannot process a record and moved it to dead-letters"
     );
-    Envelope::of(poison).wrap(Topic::DeadLetters, Partition(0), poison.from.to_string(), &letter)
+    let key = poison.from.to_string();
+    let letter = NewRecord::encode(Topic::DeadLetters, Partition(0), key, &letter)?;
+    Ok(letter.traced(poison.traceparent()))
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub mod config;
 pub mod consumer;
 mod dead_letter;
 pub mod embedded;
-mod envelope;
+mod encode;
 mod error;
 pub mod kafka;
 mod layer;
@@ -32,7 +32,6 @@ mod watched;
 
 pub use config::Config;
 pub use dead_letter::dead_letter;
-pub use envelope::Envelope;
 pub use error::{Cause, Error, StepError};
 pub use layer::{LayeredLog, LogLayer, WorkerLayer, layered};
 pub use retry::retry;

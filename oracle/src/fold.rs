@@ -1,9 +1,8 @@
 //! Compares what the processor wrote with a pure fold of its machines over what it read.
 //!
-//! Every output names its cause: `ce_id` is the position of the input and a count. Every step names its
-//! inputs in order, in a header of its first changelog entry. [`explain`] takes the inputs in that order and
-//! checks that the machines write exactly the records that are there, each one byte for byte and in the
-//! order of their partitions, and that each step's changes are its entries. Any order of the inputs that
+//! Every step names its inputs in order, in a header of its first changelog entry. [`explain`] takes the
+//! inputs in that order and checks that the machines write exactly the records that are there, each one byte
+//! for byte and in the order of their partitions, and that each step's changes are its entries. Any order of the inputs that
 //! explains all outputs proves that nothing is lost, nothing doubled and no id changed, so the claim needs
 //! no trust. If it does not hold, the [`Flaw`] says what follows from the inputs and what is there instead.
 //!
@@ -13,7 +12,7 @@ mod output;
 mod reading;
 mod replay;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 
 use log::{NewRecord, Offset, TopicPartition};
@@ -23,6 +22,7 @@ use schemas::{Layout, OrderId, Partition, Topic};
 
 use crate::machine_model::delivered::Delivered;
 use output::Outputs;
+pub(crate) use output::is_output_of_machine;
 pub(crate) use reading::is_changelog;
 pub use reading::{Positions, Reading, committed};
 use replay::Replay;
@@ -51,7 +51,7 @@ pub enum FlawKind {
     Changed,
     /// Something is there that follows from no input.
     Foreign,
-    /// An output is there whose input is not committed (invariant 7).
+    /// A step claims inputs that are not committed.
     Uncommitted,
     /// Outputs are in another order than that of their inputs.
     Disordered,
@@ -104,12 +104,18 @@ fn fresh<M: Wire>(partition: Partition, layout: Layout) -> M {
 #[derive(Debug)]
 pub struct Taken<M: Wire> {
     pub from: Position,
-    /// The input that it comes from, if it was written by the processor.
-    pub cause: Option<Position>,
     /// The input; none if it could not be read and went to the dead letters.
     pub input: Option<M::Input>,
     /// What followed.
     pub effects: Vec<M::Effect>,
+    /// Where the records of the effects are.
+    pub outputs: Vec<Position>,
+}
+
+impl<M: Wire> Taken<M> {
+    fn add_to(&self, causes: &mut HashMap<Position, Position>) {
+        causes.extend(self.outputs.iter().map(|output| (*output, self.from)));
+    }
 }
 
 /// An order of all inputs that explains all outputs.
@@ -119,18 +125,23 @@ pub struct Explanation {
     pub lanes: BTreeMap<Partition, Vec<Taken<matching::State>>>,
     /// What each partition of orders took.
     pub orders: BTreeMap<Partition, Vec<Taken<orders::State>>>,
-    /// How many outputs are explained.
-    pub outputs: usize,
+    /// The input that each output follows from.
+    pub causes: HashMap<Position, Position>,
 }
 
 /// Explains every output by the inputs below `committed`.
 pub fn explain(reading: &Reading, committed: &Positions) -> Result<Explanation, Flaw> {
-    let outputs = Outputs::of(reading, committed)?;
-    Ok(Explanation {
-        lanes: fold_all(reading, committed, &outputs)?,
-        orders: fold_all(reading, committed, &outputs)?,
-        outputs: outputs.len(),
-    })
+    let outputs = Outputs::of(reading)?;
+    let lanes: BTreeMap<_, Vec<Taken<matching::State>>> = fold_all(reading, committed, &outputs)?;
+    let orders: BTreeMap<_, Vec<Taken<orders::State>>> = fold_all(reading, committed, &outputs)?;
+    let mut causes = HashMap::new();
+    lanes.values().flatten().for_each(|taken| taken.add_to(&mut causes));
+    orders.values().flatten().for_each(|taken| taken.add_to(&mut causes));
+    if causes.len() < outputs.len() {
+        let text = "some outputs are of partitions that the layout does not have";
+        return Err(Flaw::new(FlawKind::Foreign, text.to_owned()));
+    }
+    Ok(Explanation { lanes, orders, causes })
 }
 
 fn fold_all<M: Wire>(
@@ -172,22 +183,22 @@ impl Explanation {
             self.orders.values().map(|taken| taken.iter().filter(of_lane).peekable()).collect();
         let (mut seen, mut delivered) = (HashSet::new(), Vec::new());
         // The outputs of either side are inputs of the other; inputs from outside have no cause here.
-        let is_due = |seen: &HashSet<Position>, cause: Option<Position>| {
-            cause.is_none_or(|cause| {
+        let is_due = |seen: &HashSet<Position>, input: Position| {
+            self.causes.get(&input).is_none_or(|cause| {
                 let elsewhere =
                     cause.of.topic != Topic::OrdersCommands && cause.of.partition != lane;
-                elsewhere || seen.contains(&cause)
+                elsewhere || seen.contains(cause)
             })
         };
         loop {
             let before = seen.len();
-            while let Some(taken) = lane_inputs.next_if(|taken| is_due(&seen, taken.cause)) {
+            while let Some(taken) = lane_inputs.next_if(|taken| is_due(&seen, taken.from)) {
                 seen.insert(taken.from);
                 let input = taken.input.clone();
                 delivered.extend(input.map(|input| Delivered::Lane(input, taken.effects.clone())));
             }
             for orders in &mut orders {
-                while let Some(taken) = orders.next_if(|taken| is_due(&seen, taken.cause)) {
+                while let Some(taken) = orders.next_if(|taken| is_due(&seen, taken.from)) {
                     seen.insert(taken.from);
                     let input = taken.input.clone();
                     delivered

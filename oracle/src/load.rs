@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use crate::machine_model::chain::{Chain, Movement, Policy, account, cents};
 use crate::machine_model::pipeline::create_order;
-use log::Envelope;
 use log::{Error, Log, NewRecord, StepError, Tail, Writer};
 use runtime::{Clock, SystemClock};
 use schemas::record::{
@@ -119,11 +118,9 @@ impl Line {
             ChainBody::Head(_) => log.layout().lanes_of(self.blockchain).collect(),
             ChainBody::Transfer(_) | ChainBody::Retract(_) => vec![self.lane],
         };
-        let origin = format!("{}/{}/{}", self.blockchain, record.block.hash, record.observed_at.0);
-        let mut envelope = Envelope::from_outside(origin, record.observed_at, None);
         let wrap = |lane| {
             let key = self.wallet.to_string();
-            envelope.wrap(Topic::TransfersRaw, lane, key, &record).unwrap()
+            NewRecord::encode(Topic::TransfersRaw, lane, key, &record).unwrap()
         };
         lanes.into_iter().map(wrap).collect()
     }
@@ -316,9 +313,7 @@ impl Shop {
         let command = OrderCommand { order_id, command_id: None, issued_at, body };
         let key = order_id.to_string();
         let partition = self.log.layout().order(&key);
-        let origin = format!("shop/{key}/{}", self.commands.len());
-        let mut envelope = Envelope::from_outside(origin, issued_at, None);
-        let record = envelope.wrap(Topic::OrdersCommands, partition, key, &command);
+        let record = NewRecord::encode(Topic::OrdersCommands, partition, key, &command);
         self.commands.push(record.unwrap());
     }
 

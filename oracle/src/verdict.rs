@@ -7,7 +7,9 @@ use log::{Offset, Record};
 use processor::wire::INPUTS_HEADER;
 use schemas::{Headers, Stage, Topic};
 
-use crate::fold::{Explanation, FlawKind, Positions, Reading, explain, is_changelog};
+use crate::fold::{
+    Explanation, FlawKind, Positions, Reading, explain, is_changelog, is_output_of_machine,
+};
 use crate::load::Shop;
 use crate::machine_model::check::Ledger;
 
@@ -39,7 +41,7 @@ pub fn flaws_are_found(reading: &Reading, committed: &Positions) {
     // An alert or a dead letter is not the rule: there may be none.
     let is_rare = |topic: &Topic| [Topic::Alerts, Topic::DeadLetters].contains(topic);
     for topic in Topic::written_by(Stage::Processor).filter(|topic| !is_rare(topic)) {
-        let written = |record: &Arc<Record>| is_caused(record) || is_changelog(record.from.topic);
+        let written = |record: &Arc<Record>| is_changelog(topic) || is_output_of_machine(record);
         let longest = reading
             .partitions()
             .filter(|of| of.topic == topic)
@@ -60,7 +62,7 @@ pub fn flaws_are_found(reading: &Reading, committed: &Positions) {
             println!("{what}: {}", flaw.to_string().lines().next().unwrap_or_default());
             assert!(kinds.contains(&flaw.kind), "{what} is found as {flaw}");
         };
-        use FlawKind::{Changed, Disordered, Doubled, Foreign, Lost, Uncommitted};
+        use FlawKind::{Changed, Disordered, Doubled, Foreign, Lost};
         // A lost command is an input, too: what followed from it then names nothing.
         check("lost", at, &|all| drop(all.remove(at)), &[Lost, Foreign, Changed]);
         let again = |all: &mut Vec<Arc<Record>>| {
@@ -68,10 +70,8 @@ pub fn flaws_are_found(reading: &Reading, committed: &Positions) {
             all.push(Arc::new(Record { offset: last.next(), ..(*record).clone() }));
         };
         check("doubled", at, &again, &[Doubled, Foreign]);
-        let renamed = |all: &mut Vec<Arc<Record>>| {
-            all[at] = Arc::new(renamed(&record));
-        };
-        check("renamed", at, &renamed, &[Lost, Foreign, Changed, Doubled, Disordered, Uncommitted]);
+        let renamed = |all: &mut Vec<Arc<Record>>| all[at] = Arc::new(renamed(&record));
+        check("renamed", at, &renamed, &[Lost, Foreign, Changed]);
         // A tombstone has nothing to alter.
         let full: Vec<_> = places
             .iter()
@@ -118,22 +118,9 @@ const CLAIM_FLAWS: [(&str, Altered); 3] = [
     ("a claim of nothing", |_| String::new()),
 ];
 
-fn is_caused(record: &Record) -> bool {
-    let id = record.header("ce_id").unwrap_or_default();
-    [Topic::TransfersRaw, Topic::DepositsCommands, Topic::OrdersCommands]
-        .iter()
-        .any(|topic| id.starts_with(format!("{topic}/").as_bytes()))
-}
-
-/// The same record under the next number: another id, or for an entry another key.
+/// The same record with another key.
 fn renamed(record: &Record) -> Record {
-    if is_changelog(record.from.topic) {
-        return Record { key: [&record.key[..], b"1"].concat(), ..record.clone() };
-    }
-    with_headers(record, "ce_id", |id| {
-        let (cause, count) = id.rsplit_once('/').expect("a cause and a count");
-        format!("{cause}/{}", count.parse::<u32>().expect("a count") + 1)
-    })
+    Record { key: [&record.key[..], b"1"].concat(), ..record.clone() }
 }
 
 /// The same record with another value of one header.

@@ -3,7 +3,7 @@
 mod matching;
 mod orders;
 
-use log::{Envelope, NewRecord, TopicPartition};
+use log::{NewRecord, TopicPartition};
 use schemas::record::{Alert, OrderCommand, OrderCommandBody};
 use schemas::{CodecError, Headers, Layout, OrderId, Partition, Topic, UnixMicros};
 
@@ -36,11 +36,10 @@ pub trait Wire: Machine {
     ///
     /// # Errors
     /// [`CodecError`] if it does not fit its schema, which is a defect of this program.
-    fn wrap(
+    fn encode(
         effect: &Self::Effect,
         partition: Partition,
         layout: &Layout,
-        envelope: &mut Envelope<'_>,
     ) -> Result<NewRecord, CodecError>;
 
     /// The alert that an effect is, if it is one.
@@ -86,7 +85,5 @@ pub fn tick(
 ) -> Result<NewRecord, CodecError> {
     let body = OrderCommandBody::Tick;
     let tick = OrderCommand { order_id, command_id: None, issued_at, body };
-    let origin = format!("tick/{order_id}/{}", issued_at.0);
-    let mut envelope = Envelope::from_outside(origin, issued_at, None);
-    envelope.wrap(Topic::OrdersCommands, partition, order_id.to_string(), &tick)
+    NewRecord::encode(Topic::OrdersCommands, partition, order_id.to_string(), &tick)
 }

@@ -8,7 +8,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use log::Envelope;
 use log::embedded::EmbeddedLog;
 use log::{Log, NewRecord, Offset, Record, StageContext, TopicPartition};
 use runtime::SystemClock;
@@ -118,8 +117,7 @@ impl Projector {
 }
 
 fn wrap<R: record::Record>(topic: Topic, partition: u32, record: &R) -> NewRecord {
-    let mut envelope = Envelope::from_outside("test".into(), UnixMicros(1), None);
-    envelope.wrap(topic, Partition(partition), "key", record).unwrap()
+    NewRecord::encode(topic, Partition(partition), "key", record).unwrap()
 }
 
 fn order(number: u128, version: i64, status: OrderStatus) -> Order {

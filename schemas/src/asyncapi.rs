@@ -164,21 +164,8 @@ fn components() -> Node {
     map! { "schemas": Node::Map(schemas) }
 }
 
-/// CloudEvents in the Kafka binding's binary mode.
 fn headers() -> Node {
-    let header = |text| map! { "type": "string", "description": text };
-    let required = ["ce_specversion", "ce_id", "ce_source", "ce_type", "ce_time", "content-type"];
-    map! {
-        "type": "object",
-        "required": Vec::from(required.map(Node::from)),
-        "properties": map! {
-            "ce_specversion": header("1.0"),
-            "ce_id": header("Unique within the source; the same when the record is made again."),
-            "ce_source": header("tidemark"),
-            "ce_type": header("What happened: the name of the message."),
-            "ce_time": header("When it happened, RFC 3339."),
-            "content-type": header("application/avro"),
-            "traceparent": header("W3C trace context, where the cause had one."),
-        },
-    }
+    let traceparent = "W3C trace context, where the cause had one.";
+    let traceparent = map! { "type": "string", "description": traceparent };
+    map! { "type": "object", "properties": map! { "traceparent": traceparent } }
 }

@@ -1,4 +1,7 @@
-//! The headers of a record, kept as the bytes they are stored as: most readers never need them.
+//! The headers of a record, kept as the bytes they are stored as: most records have none.
+
+/// W3C trace context, handed on from a record to the records it causes.
+pub const HEADER_TRACEPARENT: &str = "traceparent";
 
 /// Names and values in order, as one length-prefixed blob: `u32` little endian and bytes, name and value
 /// in turn.
@@ -77,7 +80,7 @@ mod tests {
 
     #[test]
     fn headers_come_back_as_they_were() {
-        let all: [(&str, &[u8]); 3] = [("ce_id", b"1"), ("ä", &[0, 255]), ("", b"")];
+        let all: [(&str, &[u8]); 3] = [("traceparent", b"1"), ("ä", &[0, 255]), ("", b"")];
         let headers: Headers = all.into_iter().collect();
         assert_eq!(headers.iter().collect::<Vec<_>>(), all);
         assert_eq!(headers.get("ä"), Some([0, 255].as_slice()));

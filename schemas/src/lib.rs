@@ -13,7 +13,6 @@ mod address;
 mod amount;
 pub mod asyncapi;
 mod chain;
-mod cloudevent;
 mod codec;
 mod event;
 mod header;
@@ -35,10 +34,9 @@ pub use amount::{Amount, AmountError};
 pub use chain::{
     Blockchain, Stablecoin, StablecoinContract, stablecoin_contract, stablecoin_contracts,
 };
-pub use cloudevent::{CloudEvent, HEADER_TRACEPARENT};
 pub use codec::{CodecError, decode, encode};
 pub use event::{OrderStatusChanged, UnknownTransfer};
-pub use header::Headers;
+pub use header::{HEADER_TRACEPARENT, Headers};
 pub use identity::{
     BlockHash, CommandId, DepositId, Epoch, FulfillmentId, Hash, Inclusion, NotAUuid, OrderId,
     PaymentKey, SEQUENCE_BITS, TransferId, TxHash,

@@ -105,7 +105,7 @@ fn record(to: TopicPartition, value: impl Into<String>) -> NewRecord {
         to,
         key: b"key".to_vec(),
         value: Some(value.into().into_bytes()),
-        headers: [("ce_id", b"1".as_slice())].into_iter().collect(),
+        headers: [("traceparent", b"1".as_slice())].into_iter().collect(),
     }
 }
 

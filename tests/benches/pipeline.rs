@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use log::Envelope;
 use log::embedded::EmbeddedLog;
 use log::{Log, NewRecord, StageContext};
 use runtime::{Clock, SystemClock};
@@ -48,16 +47,13 @@ fn create(number: usize) -> NewRecord {
         }),
     };
     let key = command.order_id.to_string();
-    let mut envelope = Envelope::from_outside(format!("bench/{number}"), issued_at, None);
     let partition = LAYOUT.order(&key);
-    envelope.wrap(Topic::OrdersCommands, partition, key, &command).unwrap()
+    NewRecord::encode(Topic::OrdersCommands, partition, key, &command).unwrap()
 }
 
-fn raw(record: &schemas::record::ChainRecord, number: usize) -> NewRecord {
+fn raw(record: &schemas::record::ChainRecord) -> NewRecord {
     let lane = LAYOUT.lane(Blockchain::Eth, &wallet());
-    let mut envelope =
-        Envelope::from_outside(format!("bench/raw/{number}"), record.observed_at, None);
-    envelope.wrap(Topic::TransfersRaw, lane, wallet().to_string(), record).unwrap()
+    NewRecord::encode(Topic::TransfersRaw, lane, wallet().to_string(), record).unwrap()
 }
 
 /// Waits until a list shows `count` rows, by asking for a row at `count - 1`.
@@ -115,8 +111,8 @@ async fn main() {
     let numbers: Vec<usize> = (0..TRANSFERS).collect();
     for (height, chunk) in numbers.chunks(BLOCK).enumerate() {
         let mut records: Vec<NewRecord> =
-            chunk.iter().map(|number| raw(&transfer(*number, height + 1), *number)).collect();
-        records.push(raw(&head(height + 1), TRANSFERS + height));
+            chunk.iter().map(|number| raw(&transfer(*number, height + 1))).collect();
+        records.push(raw(&head(height + 1)));
         log.produce(records).await.unwrap();
     }
     until_listed(&*store, "transfers", TRANSFERS).await;

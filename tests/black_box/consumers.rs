@@ -15,7 +15,7 @@ use runtime::SystemClock;
 use runtime::config::Source;
 use schemas::record::{Transfer, example};
 use schemas::{
-    Address, Amount, Blockchain, CloudEvent, Partition, Topic, TransferId, decode_json, lane,
+    Address, Amount, Blockchain, Headers, Partition, Topic, TransferId, decode_json, lane,
 };
 use serde_json::{Value, json};
 use testkit::harness::{Installation, eventually};
@@ -127,11 +127,9 @@ impl Fixture {
         let mut records = Vec::new();
         for topic in Topic::ALL {
             let to = TopicPartition { topic, partition: Partition(0) };
-            let event =
-                CloudEvent { id: "example/1", time: "2026-09-21T14:13:32Z", traceparent: None };
             let schema = topic.spec().schema;
             for (_, value) in example::values().unwrap().into_iter().filter(|(s, _)| *s == schema) {
-                let headers = event.headers(topic);
+                let headers = Headers::default();
                 let key = b"example".to_vec();
                 records.push(NewRecord { to, key, value: Some(value), headers });
             }
@@ -350,8 +348,7 @@ fn printed_record(line: &str) -> NewRecord {
     let value = (0..hex.len()).step_by(2).map(byte).collect();
     let partition = Partition(partition.parse().unwrap());
     let to = TopicPartition { topic: Topic::TransfersRaw, partition };
-    let event = CloudEvent { id: "node/1", time: "2026-09-21T14:13:32Z", traceparent: None };
-    let headers = event.headers(Topic::TransfersRaw);
+    let headers = Headers::default();
     NewRecord { to, key: key.as_bytes().to_vec(), value: Some(value), headers }
 }
 

@@ -122,7 +122,7 @@ fn a_good_run_is_explained() {
         "{} transfers, {} inputs, {} outputs explained in {:?}: {:?}",
         run.shop.transfers(),
         explanation.inputs(),
-        explanation.outputs,
+        explanation.causes.len(),
         begun.elapsed(),
         counts(&reading)
     );

@@ -70,7 +70,7 @@ impl Scenario {
             "{} transfers, {} inputs, {} outputs: {:?}",
             self.shop.transfers(),
             explanation.inputs(),
-            explanation.outputs,
+            explanation.causes.len(),
             counts(&audit.reading)
         );
     }

@@ -65,7 +65,7 @@ public final class Join implements Processor<byte[], byte[], byte[], byte[]> {
     private static final byte WAITING = 0, SETTLING = 1, UNMATCHED = 2;
     private static final long SKEW_SECONDS = 120;
     private static final int SEQUENCE_BITS = 40;
-    /** Stands for headers: constant and well compressed, as ours are. */
+    /** Fills a record up to the size of ours: constant and well compressed. */
     private static final byte[] FILLER = filler(4096);
 
     private static int transferBytes, commandBytes, entryBytes;
@@ -178,7 +178,7 @@ public final class Join implements Processor<byte[], byte[], byte[], byte[]> {
     }
 
     private static byte[] filler(int bytes) {
-        String text = "ce_specversion 1.0 ce_source tidemark content-type application/avro ";
+        String text = "blockchain eth stablecoin usdt status waiting_for_confirmation reason none ";
         return Arrays.copyOf(text.repeat(bytes / text.length() + 1).getBytes(StandardCharsets.US_ASCII), bytes);
     }
 

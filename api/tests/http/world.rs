@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use log::embedded::EmbeddedLog;
-use log::{Envelope, LayeredLog, Log, Offset, StageContext, TopicPartition};
+use log::{LayeredLog, Log, NewRecord, Offset, StageContext, TopicPartition};
 use reqwest::{Client, Method, RequestBuilder};
 use runtime::config::Source;
 use runtime::{Clock, ManualClock};
@@ -276,8 +276,7 @@ impl World {
     }
 
     async fn write<R: Record>(&self, topic: Topic, partition: Partition, record: &R) {
-        let mut envelope = Envelope::from_outside("test".into(), self.clock.now(), None);
-        let record = envelope.wrap(topic, partition, "key", record).unwrap();
+        let record = NewRecord::encode(topic, partition, "key", record).unwrap();
         self.log.produce(vec![record]).await.unwrap();
     }
 

@@ -1,106 +1,71 @@
-//! The outputs on the log, by the input that each one names as its cause.
+//! The outputs on the log, by the machine that wrote them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use log::{NewRecord, Offset, Record, TopicPartition};
+use log::{NewRecord, Record, TopicPartition};
+use processor::machine::orders;
+use processor::wire::Wire;
 use schemas::record::{
-    Alert, DeadLetter, Deposit, DepositCommand, MatchingEntry, Order, OrderCommand, OrdersEntry,
-    Transfer,
+    Alert, ChainBody, ChainRecord, DeadLetter, Deposit, DepositCommand, MatchingEntry, Order,
+    OrderCommand, OrderCommandBody, OrdersEntry, Transfer,
 };
-use schemas::{Partition, SchemaName, Topic};
+use schemas::{Address, OrderId, Partition, SchemaName, Topic};
 
-use super::reading::{Positions, Reading, is_changelog};
+use super::reading::{Reading, is_changelog};
 use super::{Flaw, FlawKind, Position};
 
-/// What a machine writes into one partition: one line of records, whichever process wrote them.
-type Line = (TopicPartition, Author);
-
-/// Which machine wrote: matching or orders, and its partition.
+/// Which machine wrote: matching or orders, and its partition. What it writes into one partition is one
+/// line of records, whichever process wrote them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Author {
+pub(super) struct Author {
     is_orders: bool,
     partition: Partition,
 }
 
-#[derive(Debug)]
-pub(super) struct Output {
-    pub(super) record: Arc<Record>,
-    /// Its number among the outputs of its input.
-    number: u32,
-    /// Its index in its line.
-    rank: usize,
+impl Author {
+    pub(super) fn of<M: Wire>(partition: Partition) -> Self {
+        Self { is_orders: M::GROUP == orders::State::GROUP, partition }
+    }
+
+    fn lane(partition: Partition) -> Self {
+        Self { is_orders: false, partition }
+    }
+
+    fn orders(partition: Partition) -> Self {
+        Self { is_orders: true, partition }
+    }
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Outputs {
-    by_cause: HashMap<Position, Vec<Output>>,
+    lines: HashMap<(Author, TopicPartition), Vec<Arc<Record>>>,
     count: usize,
 }
 
-/// How far a machine's lines are explained.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Fronts(HashMap<TopicPartition, usize>);
-
-impl Fronts {
-    /// These outputs are explained.
-    pub(super) fn pass(&mut self, outputs: &[Output]) {
-        for output in outputs {
-            *self.0.entry(output.record.from).or_default() += 1;
-        }
-    }
-
-    /// The first of these outputs that is not the next of its line.
-    pub(super) fn not_next<'a>(&self, outputs: &'a [Output]) -> Option<&'a Output> {
-        let mut passed: HashMap<TopicPartition, usize> = HashMap::new();
-        outputs.iter().find(|output| {
-            let line = output.record.from;
-            let front = self.0.get(&line).copied().unwrap_or_default();
-            let more = passed.entry(line).or_default();
-            *more += 1;
-            output.rank != front + *more - 1
-        })
-    }
-}
+/// How many records of each of a machine's lines are explained.
+pub(super) type Fronts = HashMap<TopicPartition, usize>;
 
 impl Outputs {
-    /// Finds the cause of every output.
+    /// Finds the author of every output.
     ///
     /// # Errors
-    /// An output without an input, of an input that is not committed, or there twice.
-    pub(super) fn of(reading: &Reading, committed: &Positions) -> Result<Self, Flaw> {
+    /// An output that no machine can have written.
+    pub(super) fn of(reading: &Reading) -> Result<Self, Flaw> {
+        let authors = Authors::of(reading);
         let mut outputs = Self::default();
-        let mut lines: HashMap<Line, usize> = HashMap::new();
-        let mut counts: HashMap<(Position, u32), Position> = HashMap::new();
         let is_output =
             |of: &TopicPartition| of.topic != Topic::TransfersRaw && !is_changelog(of.topic);
         for of in reading.partitions().filter(is_output) {
-            for record in reading.records(of) {
-                let at = position(record);
-                let Some((cause, count)) = cause(record) else {
-                    // Others may command orders: the api, and timers that were due.
-                    if of.topic == Topic::OrdersCommands {
-                        continue;
-                    }
-                    let text = format!("{at} ({}) names no input as its cause", id(record));
-                    return Err(Flaw::new(FlawKind::Foreign, text));
-                };
-                check_cause(reading, committed, record, cause)?;
-                if let Some(first) = counts.insert((cause, count), at) {
-                    let text = format!("{} is written twice, at {first} and at {at}", id(record));
-                    return Err(Flaw::new(FlawKind::Doubled, text));
-                }
-                let is_orders = cause.of.topic == Topic::OrdersCommands;
-                let author = Author { is_orders, partition: cause.of.partition };
-                let rank = lines.entry((of, author)).or_default();
-                let output = Output { record: record.clone(), number: count, rank: *rank };
-                *rank += 1;
-                outputs.by_cause.entry(cause).or_default().push(output);
+            for record in reading.records(of).iter().filter(|record| is_output_of_machine(record)) {
+                let author = authors.author(record).ok_or_else(|| {
+                    let what = brief(of.topic, record.value.as_deref());
+                    let text = format!("{} is of no machine: {what}", position(record));
+                    Flaw::new(FlawKind::Foreign, text)
+                })?;
+                outputs.lines.entry((author, of)).or_default().push(record.clone());
                 outputs.count += 1;
             }
-        }
-        for caused in outputs.by_cause.values_mut() {
-            caused.sort_by_key(|output| output.number);
         }
         Ok(outputs)
     }
@@ -109,100 +74,201 @@ impl Outputs {
         self.count
     }
 
-    /// The outputs of an input, in the order of their counts.
-    pub(super) fn of_input(&self, input: Position) -> &[Output] {
-        self.by_cause.get(&input).map_or(&[], Vec::as_slice)
+    fn line(&self, author: Author, of: TopicPartition) -> &[Arc<Record>] {
+        self.lines.get(&(author, of)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Takes the next records of an author's lines, which must be these, and returns where they are.
+    pub(super) fn pass(
+        &self,
+        author: Author,
+        fronts: &mut Fronts,
+        input: Position,
+        expected: &[NewRecord],
+    ) -> Result<Vec<Position>, Flaw> {
+        let next = |expected: &NewRecord| {
+            let line = self.line(author, expected.to);
+            let front = fronts.entry(expected.to).or_default();
+            if let Some(flaw) = difference(input, expected, line, *front) {
+                return Err(flaw);
+            }
+            *front += 1;
+            Ok(position(&line[*front - 1]))
+        };
+        expected.iter().map(next).collect()
+    }
+
+    /// The first record of an author that follows from none of its inputs.
+    pub(super) fn left(&self, author: Author, fronts: &Fronts) -> Option<&Record> {
+        let left = self.lines.iter().filter(|((of, _), _)| *of == author).filter_map(
+            |((_, partition), line)| line.get(fronts.get(partition).copied().unwrap_or_default()),
+        );
+        left.min_by_key(|record| position(record)).map(|record| &**record)
     }
 }
 
-fn check_cause(
-    reading: &Reading,
-    committed: &Positions,
-    record: &Record,
-    cause: Position,
-) -> Result<(), Flaw> {
-    let inputs = reading.records(cause.of);
-    if inputs.binary_search_by_key(&cause.offset, |input| input.offset).is_err() {
-        let text = format!("{} names {cause}, which is not there", position(record));
-        return Err(Flaw::new(FlawKind::Foreign, text));
+/// What is needed to find out who wrote a record that does not name its machine.
+struct Authors<'a> {
+    reading: &'a Reading,
+    /// The lane that a deposit was asked of, by order, slot and wallet.
+    asked: HashMap<(OrderId, i32, Address), Partition>,
+    /// The lane that opened it, by order and slot.
+    opened: HashMap<(OrderId, i32), Partition>,
+}
+
+impl<'a> Authors<'a> {
+    fn of(reading: &'a Reading) -> Self {
+        let mut authors = Self { reading, asked: HashMap::new(), opened: HashMap::new() };
+        for of in reading.partitions() {
+            for record in reading.records(of) {
+                if let (Topic::DepositsCommands, Some(command)) =
+                    (of.topic, decoded::<DepositCommand>(record))
+                {
+                    let asked = (command.order_id, command.slot, command.wallet_address);
+                    authors.asked.insert(asked, of.partition);
+                } else if let (Topic::OrdersCommands, Some(command)) =
+                    (of.topic, decoded::<OrderCommand>(record))
+                    && let OrderCommandBody::DepositOpened { slot, deposit_id, .. } = command.body
+                {
+                    authors.opened.insert((command.order_id, slot), deposit_id.partition());
+                }
+            }
+        }
+        authors
     }
-    let end = committed.get(&cause.of).copied().unwrap_or_default();
-    if cause.offset >= end {
-        let text =
-            format!("{} is there, and its input {cause} is committed to {end}", position(record));
-        return Err(Flaw::new(FlawKind::Uncommitted, text));
+
+    fn author(&self, record: &Record) -> Option<Author> {
+        let partition = record.from.partition;
+        match record.from.topic {
+            Topic::Orders => Some(Author::orders(partition)),
+            Topic::DepositsCommands => {
+                let order_id = decoded::<DepositCommand>(record)?.order_id;
+                Some(Author::orders(self.reading.layout().order(&order_id.to_string())))
+            }
+            Topic::OrdersCommands => self.of_order_command(&decoded(record)?).map(Author::lane),
+            Topic::Alerts => self.of_alert(&decoded(record)?).map(Author::lane),
+            Topic::DeadLetters => {
+                let letter: DeadLetter = decoded(record)?;
+                let is_orders = letter.group == orders::State::GROUP;
+                let partition = Partition(u32::try_from(letter.partition).ok()?);
+                Some(Author { is_orders, partition })
+            }
+            _ => Some(Author::lane(partition)),
+        }
     }
-    Ok(())
+
+    fn of_order_command(&self, command: &OrderCommand) -> Option<Partition> {
+        use OrderCommandBody as Body;
+        let order_id = command.order_id;
+        match command.body {
+            Body::DepositOpened { deposit_id, .. } => Some(deposit_id.partition()),
+            Body::DepositRefused { slot, wallet_address, .. } => {
+                self.asked.get(&(order_id, slot, wallet_address)).copied()
+            }
+            Body::DepositClosed { slot, .. } => self.opened.get(&(order_id, slot)).copied(),
+            Body::CandidateSeen { transfer_id } | Body::CandidateGone { transfer_id } => {
+                Some(transfer_id.partition())
+            }
+            Body::Settle(settle) => Some(settle.transfer_id.partition()),
+            Body::Create(_)
+            | Body::ChoosePayment(_)
+            | Body::Cancel
+            | Body::MarkPaid
+            | Body::Tick => None,
+        }
+    }
+
+    /// An alert about a transfer that got no id quotes its transaction and its value.
+    fn of_alert(&self, alert: &Alert) -> Option<Partition> {
+        let quoted = |record: &Arc<Record>| {
+            let Some(ChainBody::Transfer(seen)) = decoded(record).map(|r: ChainRecord| r.body)
+            else {
+                return false;
+            };
+            let quotes = [seen.tx_hash.to_string(), format!("{} {}", seen.value, seen.stablecoin)];
+            quotes.iter().all(|quote| alert.message.contains(quote))
+        };
+        alert.transfer_id.map(schemas::TransferId::partition).or_else(|| {
+            self.reading.layout().lanes_of(alert.blockchain).find(|lane| {
+                let raw = TopicPartition { topic: Topic::TransfersRaw, partition: *lane };
+                self.reading.records(raw).iter().any(quoted)
+            })
+        })
+    }
+}
+
+/// Whether a machine writes such a record. Others may command orders: the api, and timers that are due.
+pub(crate) fn is_output_of_machine(record: &Record) -> bool {
+    use OrderCommandBody as Body;
+    record.from.topic != Topic::OrdersCommands
+        || decoded::<OrderCommand>(record).is_some_and(|command| match command.body {
+            Body::Create(_)
+            | Body::ChoosePayment(_)
+            | Body::Cancel
+            | Body::MarkPaid
+            | Body::Tick => false,
+            Body::DepositOpened { .. }
+            | Body::DepositRefused { .. }
+            | Body::DepositClosed { .. }
+            | Body::CandidateSeen { .. }
+            | Body::CandidateGone { .. }
+            | Body::Settle(_) => true,
+        })
+}
+
+fn decoded<R: schemas::record::Record>(record: &Record) -> Option<R> {
+    schemas::decode(record.value.as_deref()?).ok()
 }
 
 pub(super) fn position(record: &Record) -> Position {
     Position { of: record.from, offset: record.offset }
 }
 
-pub(super) fn id(record: &Record) -> String {
-    String::from_utf8_lossy(record.header("ce_id").unwrap_or(b"no id")).into_owned()
-}
-
-/// The input that a record names as its cause, and its number among that input's outputs.
-pub(super) fn cause(record: &Record) -> Option<(Position, u32)> {
-    let id = std::str::from_utf8(record.header("ce_id")?).ok()?;
-    let mut parts = id.split('/');
-    let topic = parts.next()?;
-    let topic = [Topic::TransfersRaw, Topic::DepositsCommands, Topic::OrdersCommands]
-        .into_iter()
-        .find(|input| input.name() == topic)?;
-    let partition = Partition(parts.next()?.parse().ok()?);
-    let offset = Offset(parts.next()?.parse().ok()?);
-    let count = parts.next()?.parse().ok()?;
-    parts
-        .next()
-        .is_none()
-        .then_some((Position { of: TopicPartition { topic, partition }, offset }, count))
-}
-
-/// How the outputs that follow from an input differ from those that are there.
-pub(super) fn difference(
+/// How the next record of a line differs from the expected one.
+fn difference(
     input: Position,
-    expected: &[NewRecord],
-    there: &[Output],
+    expected: &NewRecord,
+    line: &[Arc<Record>],
+    front: usize,
 ) -> Option<Flaw> {
-    for (number, expected) in (0..).zip(expected) {
-        let Some(there) = there.iter().find(|output| output.number == number) else {
-            let what = brief(expected.to.topic, expected.value.as_deref());
-            let text = format!("{input}/{number} is not on {}: {what}", expected.to);
-            return Some(Flaw::new(FlawKind::Lost, text));
-        };
-        if let Some(text) = change(expected, &there.record) {
-            let text = format!("{input}/{number} at {}: {text}", position(&there.record));
-            return Some(Flaw::new(FlawKind::Changed, text));
-        }
+    let is = |there: &Arc<Record>| {
+        (&there.key, &there.value, &there.headers)
+            == (&expected.key, &expected.value, &expected.headers)
+    };
+    let topic = expected.to.topic;
+    let wanted = brief(topic, expected.value.as_deref());
+    let Some(there) = line.get(front) else {
+        let text = format!("what follows from {input} is not on {}: {wanted}", expected.to);
+        return Some(Flaw::new(FlawKind::Lost, text));
+    };
+    if is(there) {
+        return None;
     }
-    let last = there.last().filter(|last| expected.len() <= last.number as usize)?;
-    let what = brief(last.record.from.topic, last.record.value.as_deref());
-    let (id, at) = (id(&last.record), position(&last.record));
-    Some(Flaw::new(FlawKind::Foreign, format!("{id} at {at} follows from nothing: {what}")))
+    let at = position(there);
+    let same = |earlier: &Arc<Record>| (&earlier.key, &earlier.value) == (&there.key, &there.value);
+    if let Some(first) = line[..front].iter().find(|earlier| same(earlier)) {
+        let what = brief(topic, there.value.as_deref());
+        let text = format!("{what} is written twice, at {} and at {at}", position(first));
+        return Some(Flaw::new(FlawKind::Doubled, text));
+    }
+    if let Some(later) = line[front..].iter().find(|later| is(later)) {
+        let text = format!("{at} comes before {}, which follows from {input}", position(later));
+        return Some(Flaw::new(FlawKind::Disordered, text));
+    }
+    if there.key != expected.key || !is_alteration(topic, expected, there) {
+        let text = format!("what follows from {input} is not on {} at {at}: {wanted}", expected.to);
+        return Some(Flaw::new(FlawKind::Lost, text));
+    }
+    let made = changed(topic, expected.value.as_deref(), there.value.as_deref());
+    Some(Flaw::new(FlawKind::Changed, format!("what follows from {input} at {at}: {made}")))
 }
 
-fn change(expected: &NewRecord, there: &Record) -> Option<String> {
-    if expected.to != there.from {
-        return Some(format!("it belongs on {}", expected.to));
-    }
-    if expected.key != there.key {
-        let [wanted, found] = [&expected.key, &there.key].map(|key| String::from_utf8_lossy(key));
-        return Some(format!("its key is {found:?}, not {wanted:?}"));
-    }
-    if expected.value != there.value {
-        let topic = expected.to.topic;
-        return Some(changed(topic, expected.value.as_deref(), there.value.as_deref()));
-    }
-    let named = |headers: &schemas::Headers| {
-        headers
-            .iter()
-            .map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value)))
-            .collect::<Vec<_>>()
-    };
-    let (wanted, found) = (named(&expected.headers), named(&there.headers));
-    (wanted != found).then(|| format!("its headers are {found:?}, not {wanted:?}"))
+/// Whether it is the expected record with a field or two changed, and not another record.
+fn is_alteration(topic: Topic, expected: &NewRecord, there: &Record) -> bool {
+    let [wanted, found] = [&expected.value, &there.value].map(|v| describe(topic, v.as_deref()));
+    let (wanted, found): (Vec<_>, Vec<_>) = (wanted.lines().collect(), found.lines().collect());
+    let differing = wanted.iter().zip(&found).filter(|(wanted, found)| wanted != found).count();
+    wanted.len() == found.len() && differing <= 2
 }
 
 /// The lines in which two values of a topic differ.

@@ -7,11 +7,11 @@
 
 use std::sync::Arc;
 
-use log::{Envelope, Offset, Record, TopicPartition};
+use log::{Offset, Record, TopicPartition};
 use processor::wire::{self, INPUTS_HEADER, Wire};
 use schemas::{Layout, Partition};
 
-use super::output::{Fronts, Outputs, brief, cause, changed, difference, id, position};
+use super::output::{Author, Fronts, Outputs, brief, changed, position};
 use super::{Flaw, FlawKind, Taken, changes, fresh};
 
 /// Inputs of one topic that a step took in a row: the index of the topic, and those of the inputs.
@@ -64,6 +64,7 @@ impl<'a, M: Wire> Replay<'a, M> {
         for (topic, all) in inputs.iter().enumerate() {
             replay.take_up_to(topic, all.len())?;
         }
+        replay.check_all_passed()?;
         replay.check_restored(changelog)?;
         Ok(replay.taken)
     }
@@ -164,19 +165,14 @@ impl<'a, M: Wire> Replay<'a, M> {
     /// Takes the next input of a topic.
     fn take(&mut self, topic: usize) -> Result<(), Flaw> {
         let record = &self.inputs[topic][self.next[topic]];
-        if let Some(flaw) = self.disorder(record) {
-            return Err(flaw);
-        }
-        let there = self.outputs.of_input(position(record));
         let (mut effects, mut expected) = (Vec::new(), Vec::new());
         let input = match self.machine.parse(record) {
             Ok(input) => {
                 self.machine.decide(&input, &mut effects)?;
-                let mut envelope = Envelope::of(record);
-                let (partition, layout) = (self.partition, &self.layout);
-                let wrap = |effect| M::wrap(effect, partition, layout, &mut envelope);
-                let wrapped: Result<Vec<_>, _> = effects.iter().map(wrap).collect();
-                expected.extend(wrapped.expect("effects fit their schemas"));
+                expected.extend(effects.iter().map(|effect| {
+                    let output = M::encode(effect, self.partition, &self.layout);
+                    output.expect("effects fit their schemas").traced(record.traceparent())
+                }));
                 Some(input)
             }
             Err(reason) => {
@@ -185,22 +181,20 @@ impl<'a, M: Wire> Replay<'a, M> {
                 None
             }
         };
-        if let Some(flaw) = difference(position(record), &expected, there) {
-            return Err(flaw);
-        }
-        self.fronts.pass(there);
+        let (from, author) = (position(record), Author::of::<M>(self.partition));
+        let outputs = self.outputs.pass(author, &mut self.fronts, from, &expected)?;
         self.next[topic] += 1;
-        let cause = cause(record).map(|(cause, _)| cause);
-        self.taken.push(Taken { from: position(record), cause, input, effects });
+        self.taken.push(Taken { from, input, effects, outputs });
         Ok(())
     }
 
-    /// The flaw of an input whose outputs are not the next ones of their lines.
-    fn disorder(&self, input: &Record) -> Option<Flaw> {
-        let early = self.fronts.not_next(self.outputs.of_input(position(input)))?;
-        let (id, at) = (id(&early.record), position(&early.record));
-        let text = format!("{id} at {at} comes after outputs of inputs that were taken later");
-        Some(Flaw::new(FlawKind::Disordered, text))
+    /// Checks that nothing of this machine is there that follows from no input (invariant 7).
+    fn check_all_passed(&self) -> Result<(), Flaw> {
+        let author = Author::of::<M>(self.partition);
+        let Some(left) = self.outputs.left(author, &self.fronts) else { return Ok(()) };
+        let (at, what) = (position(left), brief(left.from.topic, left.value.as_deref()));
+        let text = format!("{at} follows from no committed input: {what}");
+        Err(Flaw::new(FlawKind::Foreign, text))
     }
 
     /// Compares what a step changed with its entries.

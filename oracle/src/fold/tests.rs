@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use log::embedded::EmbeddedLog;
-use log::{Envelope, Offset, Record, TopicPartition};
+use log::{Offset, Record, TopicPartition};
 use processor::machine::Machine;
 use processor::machine::matching::State;
 use processor::wire::INPUTS_HEADER;
@@ -56,30 +56,16 @@ impl Author {
         input
     }
 
-    /// The headers of what a command to an order led to.
-    fn caused_by_an_order(&mut self) -> Headers {
-        let cause = self.input(Topic::OrdersCommands, Partition(0), record(Vec::new()));
-        let id = format!("{}/{}/0", cause.from, cause.offset);
-        [("ce_id", id.as_bytes())].into_iter().collect()
-    }
-
     /// One step of these inputs in this order, which claims another order.
     fn step(&mut self, inputs: Vec<(Topic, Vec<u8>)>, claim: &str) {
         for (topic, value) in inputs {
-            let headers = if topic == Topic::DepositsCommands {
-                self.caused_by_an_order()
-            } else {
-                Headers::default()
-            };
-            let input = self.input(topic, self.lane, Record { headers, ..record(value) });
+            let input = self.input(topic, self.lane, record(value));
             let mut effects = Vec::new();
             self.machine.decide(&self.machine.parse(&input).unwrap(), &mut effects).unwrap();
-            let mut envelope = Envelope::of(&input);
             for effect in effects {
-                let new = State::wrap(&effect, self.lane, &LAYOUT, &mut envelope).unwrap();
+                let new = State::encode(&effect, self.lane, &LAYOUT).unwrap();
                 let output = Record { key: new.key, value: new.value, ..record(Vec::new()) };
-                let (to, headers) = (new.to, new.headers);
-                self.append(to.topic, to.partition, Record { headers, ..output });
+                self.append(new.to.topic, new.to.partition, output);
             }
         }
         let mut headers: Headers = [(INPUTS_HEADER, claim.as_bytes())].into_iter().collect();
@@ -97,7 +83,7 @@ impl Author {
         let inputs: Vec<_> =
             State::INPUTS.iter().map(|t| self.reading.below(of(*t), &self.committed)).collect();
         let entries = self.reading.records(of(State::CHANGELOG));
-        let outputs = Outputs::of(&self.reading, &self.committed).unwrap();
+        let outputs = Outputs::of(&self.reading).unwrap();
         Replay::<State>::run(self.lane, LAYOUT, &inputs, &outputs, entries).err()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use log::{Envelope, NewRecord, TopicPartition};
+use log::{NewRecord, TopicPartition};
 use runtime::Clock;
 use schemas::{CodecError, Layout, OrderId, Partition};
 
@@ -51,13 +51,13 @@ impl<M: Wire> Owned<M> {
         }
         let decided = self.machine.decide(&input, &mut self.effects);
         decided.map_err(|cause| broken(format!("{}/{}", record.from, record.offset), cause))?;
-        let mut envelope = Envelope::of(record);
+        let traceparent = record.traceparent();
         for effect in self.effects.drain(..) {
             if let Some(alert) = M::alert(&effect) {
                 let blockchain = alert.blockchain.as_str();
                 tracing::error!(target: "processor::alert", blockchain, "{}", alert.message);
             }
-            outputs.push(M::wrap(&effect, self.partition, layout, &mut envelope)?);
+            outputs.push(M::encode(&effect, self.partition, layout)?.traced(traceparent));
         }
         Ok(())
     }

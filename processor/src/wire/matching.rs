@@ -1,6 +1,6 @@
 //! The matching machine on the log: one lane.
 
-use log::{Envelope, NewRecord};
+use log::NewRecord;
 use schemas::record::{Alert, ChainRecord, DepositCommand};
 use schemas::{Blockchain, CodecError, Layout, Partition, Topic};
 
@@ -37,12 +37,7 @@ impl Wire for State {
         }
     }
 
-    fn wrap(
-        effect: &Effect,
-        lane: Partition,
-        layout: &Layout,
-        envelope: &mut Envelope<'_>,
-    ) -> Result<NewRecord, CodecError> {
+    fn encode(effect: &Effect, lane: Partition, layout: &Layout) -> Result<NewRecord, CodecError> {
         match effect {
             Effect::Transfer(stage, transfer) => {
                 let topic = match stage {
@@ -52,17 +47,25 @@ impl Wire for State {
                     TransferStage::Unknown => Topic::TransfersUnknown,
                     TransferStage::Failed => Topic::TransfersFailed,
                 };
-                envelope.wrap(topic, lane, transfer.observation.to_address.to_string(), transfer)
+                NewRecord::encode(
+                    topic,
+                    lane,
+                    transfer.observation.to_address.to_string(),
+                    transfer,
+                )
             }
-            Effect::Deposit(deposit) => {
-                envelope.wrap(Topic::Deposits, lane, deposit.wallet_address.to_string(), deposit)
-            }
+            Effect::Deposit(deposit) => NewRecord::encode(
+                Topic::Deposits,
+                lane,
+                deposit.wallet_address.to_string(),
+                deposit,
+            ),
             Effect::Command(command) => {
                 let key = command.order_id.to_string();
-                envelope.wrap(Topic::OrdersCommands, layout.order(&key), key, command)
+                NewRecord::encode(Topic::OrdersCommands, layout.order(&key), key, command)
             }
             Effect::Alert(alert) => {
-                envelope.wrap(Topic::Alerts, Partition(0), alert.blockchain.as_str(), alert)
+                NewRecord::encode(Topic::Alerts, Partition(0), alert.blockchain.as_str(), alert)
             }
         }
     }

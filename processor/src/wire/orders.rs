@@ -1,6 +1,6 @@
 //! The orders machine on the log: one partition.
 
-use log::{Envelope, NewRecord};
+use log::NewRecord;
 use schemas::record::{Alert, OrderCommand};
 use schemas::{CodecError, Layout, Partition, Topic};
 
@@ -21,20 +21,19 @@ impl Wire for State {
         schemas::decode(value).map_err(|error| error.to_string())
     }
 
-    fn wrap(
+    fn encode(
         effect: &Effect,
         partition: Partition,
         layout: &Layout,
-        envelope: &mut Envelope<'_>,
     ) -> Result<NewRecord, CodecError> {
         match effect {
             Effect::Order(order) => {
-                envelope.wrap(Topic::Orders, partition, order.order_id.to_string(), order)
+                NewRecord::encode(Topic::Orders, partition, order.order_id.to_string(), order)
             }
             Effect::Command(command) => {
                 let lane = layout.lane(command.blockchain, &command.wallet_address);
                 let key = command.wallet_address.to_string();
-                envelope.wrap(Topic::DepositsCommands, lane, key, command)
+                NewRecord::encode(Topic::DepositsCommands, lane, key, command)
             }
         }
     }

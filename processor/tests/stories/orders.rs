@@ -8,7 +8,8 @@ mod expiring;
 mod paying;
 
 use crate::command::{
-    at, cancel, choose, closed, create, gone, mark_paid, opened, refused, seen, settle, tick, usdt,
+    at, cancel, choose, closed, command, create, gone, mark_paid, opened, refused, seen, settle,
+    tick, usdt,
 };
 use crate::name::{amount, order, wallet};
 use crate::story::decide;

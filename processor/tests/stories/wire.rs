@@ -1,7 +1,7 @@
 //! Where effects go and what inputs are, as a table written by hand: the bytes are the golden files of
 //! `schemas`, the partitions were computed by another implementation of murmur2.
 
-use log::{Envelope, Offset, Record, TopicPartition};
+use log::{Offset, Record, TopicPartition};
 use schemas::record::example;
 use schemas::{Blockchain, Headers, Layout, Partition, Topic, UnixMicros, UnixSeconds};
 use tidemark_processor::machine::matching::{self, Input, TransferStage};
@@ -30,8 +30,7 @@ fn check<M: Wire>(
     partition: Partition,
     (topic, to, key, value): (&str, u32, &str, &str),
 ) {
-    let mut envelope = Envelope::from_outside("test".to_owned(), UnixMicros(0), None);
-    let record = M::wrap(effect, partition, &LAYOUT, &mut envelope).unwrap();
+    let record = M::encode(effect, partition, &LAYOUT).unwrap();
     let found = (record.to.topic.name(), record.to.partition.0, record.key.as_slice());
     assert_eq!(found, (topic, to, key.as_bytes()));
     assert_eq!(record.value, Some(golden(value)), "{topic} has the bytes of {value}.hex");

@@ -25,7 +25,7 @@ pub(super) fn records_keep_their_order(fixture: &dyn Fixture) {
         assert_eq!(texts(&records), expected);
         assert!(records.windows(2).all(|pair| pair[0].offset < pair[1].offset));
         assert!(records.iter().all(|r| r.from == of && r.key == b"key"));
-        assert!(records.iter().all(|r| r.header("ce_id") == Some(b"1".as_slice())));
+        assert!(records.iter().all(|r| r.header("traceparent") == Some(b"1".as_slice())));
     }
 }
 

@@ -3,14 +3,13 @@
 
 use std::sync::Arc;
 
-use log::Envelope;
 use log::kafka::KafkaLog;
 use log::{Log, NewRecord, TopicPartition};
 use schemas::record::{
     ChainBody, ChainRecord, DepositCommand, DepositCommandBody, Observation, OpenDeposit, Record,
 };
-use schemas::{Blockchain, Headers, Layout, Stablecoin, Topic, UnixMicros};
-use testkit::measure::{TIME, head, open, transfer, wallet};
+use schemas::{Blockchain, Headers, Layout, Stablecoin, Topic};
+use testkit::measure::{head, open, transfer, wallet};
 
 /// One lane for each chain.
 pub(crate) const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
@@ -25,7 +24,7 @@ const CHUNK: usize = 5000;
 /// Whose form the inputs have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Avro and CloudEvents headers.
+    /// Avro.
     Ours,
     /// The fixed layout of `tests/peer/Join.java`; transfers are filled up to this many bytes with
     /// constant text.
@@ -40,7 +39,7 @@ fn chain(number: usize) -> Blockchain {
 pub(crate) fn opening(number: usize, form: Form) -> NewRecord {
     let command = DepositCommand { blockchain: chain(number), ..open(number) };
     match form {
-        Form::Ours => ours(Topic::DepositsCommands, command.blockchain, number, &command),
+        Form::Ours => ours(Topic::DepositsCommands, command.blockchain, &command),
         Form::Peer { .. } => {
             peers(Topic::DepositsCommands, command.blockchain, peer_open(&command))
         }
@@ -49,17 +48,17 @@ pub(crate) fn opening(number: usize, form: Form) -> NewRecord {
 
 /// Pays the deposit with this number.
 pub(crate) fn payment(number: usize, height: usize, form: Form) -> NewRecord {
-    raw(ChainRecord { blockchain: chain(number), ..transfer(number, height) }, number, form)
+    raw(ChainRecord { blockchain: chain(number), ..transfer(number, height) }, form)
 }
 
 /// Ends a block of a chain.
 pub(crate) fn heading(blockchain: Blockchain, height: usize, form: Form) -> NewRecord {
-    raw(ChainRecord { blockchain, ..head(height) }, height, form)
+    raw(ChainRecord { blockchain, ..head(height) }, form)
 }
 
-fn raw(record: ChainRecord, number: usize, form: Form) -> NewRecord {
+fn raw(record: ChainRecord, form: Form) -> NewRecord {
     match form {
-        Form::Ours => ours(Topic::TransfersRaw, record.blockchain, number, &record),
+        Form::Ours => ours(Topic::TransfersRaw, record.blockchain, &record),
         Form::Peer { raw_bytes } => {
             peers(Topic::TransfersRaw, record.blockchain, peer_raw(&record, raw_bytes))
         }
@@ -134,11 +133,9 @@ pub(crate) fn sample(log: &KafkaLog, topic: Topic, count: usize) -> Vec<NewRecor
     found
 }
 
-fn ours<R: Record>(topic: Topic, blockchain: Blockchain, number: usize, record: &R) -> NewRecord {
+fn ours<R: Record>(topic: Topic, blockchain: Blockchain, record: &R) -> NewRecord {
     let lane = LAYOUT.lane(blockchain, &wallet());
-    let time = UnixMicros(TIME.0 * 1_000_000);
-    let mut envelope = Envelope::from_outside(format!("bench/{number}"), time, None);
-    envelope.wrap(topic, lane, wallet().to_string(), record).expect("encoded")
+    NewRecord::encode(topic, lane, wallet().to_string(), record).expect("encoded")
 }
 
 fn peers(topic: Topic, blockchain: Blockchain, value: Vec<u8>) -> NewRecord {
@@ -179,7 +176,7 @@ fn peer_raw(record: &ChainRecord, raw_bytes: usize) -> Vec<u8> {
             bytes.extend_from_slice(&record.block.number.to_be_bytes());
         }
     }
-    let text = b"ce_specversion 1.0 ce_source tidemark content-type application/avro ";
+    let text = b"blockchain eth stablecoin usdt status waiting_for_confirmation reason none ";
     let missing = raw_bytes.saturating_sub(bytes.len());
     bytes.extend(text.iter().cycle().take(missing));
     bytes

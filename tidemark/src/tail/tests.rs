@@ -8,7 +8,8 @@ use super::*;
 
 fn record(value: Option<Vec<u8>>) -> Record {
     let from = TopicPartition { topic: Topic::Alerts, partition: Partition(0) };
-    let headers: Headers = [("ce_id", b"1".as_slice()), ("odd", &[255])].into_iter().collect();
+    let headers: Headers =
+        [("traceparent", b"1".as_slice()), ("odd", &[255])].into_iter().collect();
     let appended_at = UnixMicros(1_000_000);
     Record { from, offset: Offset(3), appended_at, key: b"eth".to_vec(), value, headers }
 }
@@ -25,7 +26,7 @@ fn a_record_is_one_line_with_its_place() {
     assert_eq!((&printed["partition"], &printed["offset"]), (&json!(0), &json!(3)));
     assert_eq!(printed["time"], "1970-01-01T00:00:01.000000Z");
     assert_eq!(printed["key"], "eth");
-    assert_eq!(printed["headers"], json!({ "ce_id": "1", "odd": "ff" }));
+    assert_eq!(printed["headers"], json!({ "traceparent": "1", "odd": "ff" }));
     assert_eq!(printed["value"]["transfer_id"], 7);
     let text = text(&record, value(&record));
     assert!(text.starts_with("1970-01-01T00:00:01.000000Z alerts/0@3 eth {"), "{text}");

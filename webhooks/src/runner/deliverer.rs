@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use log::consumer::{Handler, Member, POLL_TIMEOUT, Plan};
-use log::{Assigned, Envelope, NewRecord, Record, StageContext, Step, TopicPartition, dead_letter};
+use log::{Assigned, NewRecord, Record, StageContext, Step, TopicPartition, dead_letter};
 use runtime::Clock;
 use schemas::record::Delivery;
 use schemas::{AttemptOutcome, Layout, SchemaName, Stage, Topic, UnixMicros};
@@ -194,14 +194,15 @@ impl Deliverer {
             self.gate.release(&job.host);
             metrics::attempted(answer.outcome, answer.took);
             let verdict = schedule::decide(&job.delivery, &answer, self.max_attempts);
-            let mut envelope = Envelope::of(&job.record);
+            let traceparent = job.record.traceparent();
             let key = job.delivery.key();
             let partition = self.layout.webhook(&key);
             let attempts = Topic::WebhooksAttempts;
-            let mut records =
-                vec![envelope.wrap(attempts, partition, key.as_str(), &verdict.attempt)?];
+            let attempt = NewRecord::encode(attempts, partition, key.as_str(), &verdict.attempt)?;
+            let mut records = vec![attempt.traced(traceparent)];
             if let Some((topic, next)) = &verdict.next {
-                records.push(envelope.wrap(*topic, partition, key, next)?);
+                let record = NewRecord::encode(*topic, partition, key, next)?;
+                records.push(record.traced(traceparent));
                 if *topic == Topic::WebhooksDead {
                     report_dead(next);
                 }
@@ -271,10 +272,9 @@ impl Deliverer {
         metrics::deferred();
         let key = job.delivery.key();
         let partition = self.layout.webhook(&key);
-        let mut envelope = Envelope::of(&job.record);
         let topic = schedule::defer_to(job.place.from.topic);
-        let again = envelope.wrap(topic, partition, key, &job.delivery)?;
-        self.finish(job.place, vec![again]);
+        let again = NewRecord::encode(topic, partition, key, &job.delivery)?;
+        self.finish(job.place, vec![again.traced(job.record.traceparent())]);
         Ok(())
     }
 

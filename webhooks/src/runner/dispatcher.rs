@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use log::consumer::{Handler, Member, Plan};
-use log::{Envelope, NewRecord, Record, StageContext, Step, dead_letter};
+use log::{NewRecord, Record, StageContext, Step, dead_letter};
 use schemas::record::{Delivery, Order, Transfer};
 use schemas::{Layout, Topic};
 
@@ -51,8 +51,8 @@ impl Dispatcher {
             Ok(Some(delivery)) => {
                 let key = delivery.key();
                 let partition = self.layout.webhook(&key);
-                let mut envelope = Envelope::of(record);
-                Ok(Some(envelope.wrap(Topic::WebhooksDispatch, partition, key, &delivery)?))
+                let new = NewRecord::encode(Topic::WebhooksDispatch, partition, key, &delivery)?;
+                Ok(Some(new.traced(record.traceparent())))
             }
             Err(reason) => Ok(Some(dead_letter(record, Self::GROUP, &reason)?)),
         }

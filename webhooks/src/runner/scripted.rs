@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use log::Envelope;
 use log::{
     Assigned, Committed, Error as LogError, Event, NewRecord, Offset, Record, Step, StepError,
     TopicPartition, Worker,
@@ -49,8 +48,7 @@ pub(super) fn delivery(name: &str, url: &str) -> Delivery {
 }
 
 pub(super) fn put<R: schemas::record::Record>(topic: Topic, key: &str, record: &R) -> NewRecord {
-    let mut envelope = Envelope::from_outside(format!("test/{key}"), START, None);
-    envelope.wrap(topic, Partition(0), key, record).unwrap()
+    NewRecord::encode(topic, Partition(0), key, record).unwrap()
 }
 
 #[derive(Default)]

@@ -1,0 +1,43 @@
+//! Encodes records for the log.
+
+use schemas::record;
+use schemas::{CodecError, HEADER_TRACEPARENT, Headers, Partition, Topic};
+
+use crate::{NewRecord, Record, TopicPartition};
+
+/// Longer than any traceparent is.
+const TRACEPARENT_BYTES_MAX: usize = 256;
+
+impl NewRecord {
+    /// A record of its topic's schema.
+    ///
+    /// # Errors
+    /// [`CodecError`] if the record does not fit its schema, which is a defect of this program.
+    pub fn encode<R: record::Record>(
+        topic: Topic,
+        partition: Partition,
+        key: impl Into<Vec<u8>>,
+        record: &R,
+    ) -> Result<Self, CodecError> {
+        debug_assert_eq!(topic.spec().schema, R::SCHEMA, "{topic} carries another record");
+        let (to, value) = (TopicPartition { topic, partition }, Some(schemas::encode(record)?));
+        Ok(Self { to, key: key.into(), value, headers: Headers::default() })
+    }
+
+    /// Hands on the W3C trace context of what caused this record, where it has one.
+    #[must_use]
+    pub fn traced(mut self, traceparent: Option<&[u8]>) -> Self {
+        if let Some(parent) = traceparent {
+            self.headers.push(HEADER_TRACEPARENT, parent);
+        }
+        self
+    }
+}
+
+impl Record {
+    /// The W3C trace context; none if it cannot be one.
+    #[must_use]
+    pub fn traceparent(&self) -> Option<&[u8]> {
+        self.header(HEADER_TRACEPARENT).filter(|text| text.len() <= TRACEPARENT_BYTES_MAX)
+    }
+}
