@@ -192,6 +192,8 @@ pub struct Consumer<H: Handler> {
     assigned: BTreeSet<TopicPartition>,
     /// After [`Plan::Retry`]: every partition is paused.
     is_paused: bool,
+    /// Records polled since the last step.
+    polled: usize,
     step_delay: Backoff,
 }
 
@@ -211,6 +213,7 @@ impl<H: Handler> Consumer<H> {
             stop,
             assigned: BTreeSet::new(),
             is_paused: false,
+            polled: 0,
             step_delay: Backoff::new(STEP_RETRY_DELAY, STEP_RETRY_DELAY_MAX),
         }
     }
@@ -245,6 +248,7 @@ impl<H: Handler> Consumer<H> {
             }
             Err(error) => return Err(error.into()),
         };
+        self.polled += records.len();
         let begun = Instant::now();
         let mut member = Member { group: H::GROUP, worker: &mut *self.worker, stop: &self.stop };
         match self.handler.step(&records, &mut member)? {
@@ -253,7 +257,7 @@ impl<H: Handler> Consumer<H> {
                 self.pause();
                 self.wait_for_step();
             }
-            Plan::Commit(step) => self.commit(step, records.len(), begun)?,
+            Plan::Commit(step) => self.commit(step, begun)?,
         }
         Ok(())
     }
@@ -279,7 +283,8 @@ impl<H: Handler> Consumer<H> {
         Ok(Vec::new())
     }
 
-    fn commit(&mut self, step: Step, records: usize, begun: Instant) -> Result<(), H::Error> {
+    fn commit(&mut self, step: Step, begun: Instant) -> Result<(), H::Error> {
+        let records = std::mem::take(&mut self.polled);
         let committed = self.worker.commit(step);
         let outcome = match &committed {
             Ok(()) => "committed",

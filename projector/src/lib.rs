@@ -3,8 +3,8 @@
 //! Reads `orders`, `deposits`, `transfers.detected`, `.confirmed`, `.matched`, `.unknown`,
 //! `.failed`, `webhooks.attempts` and `chains` in group [`GROUP`]; writes the tables, and
 //! `dead-letters`. **Invariants:** offsets are committed after the rows of their records are
-//! durable, never before; a record that makes no row is a dead letter in the same step as its
-//! offset; reading anything again changes nothing.
+//! durable ([`Store::flush`]), never before; a record that makes no row is a dead letter in the same
+//! step as its offset; reading anything again changes nothing.
 //!
 //! Deliberately not here: the form of the rows in a back end, and any decision.
 

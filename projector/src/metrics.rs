@@ -3,8 +3,10 @@
 runtime::metrics! {
     /// Rows handed to the store. Changes of one row in one step are one: fewer than the records read.
     Counter ROWS_APPLIED = "tidemark_projector_rows_applied_total" [table];
-    /// Time from handing the rows of a step to the store until they are durable.
+    /// Time from handing rows to the store until readers see them.
     Histogram APPLY_SECONDS = "tidemark_projector_apply_seconds" [];
-    /// Writes that the store could not take and that are retried.
+    /// Time of a flush, after which the rows are durable and their offsets are committed.
+    Histogram FLUSH_SECONDS = "tidemark_projector_flush_seconds" [];
+    /// Writes and flushes that the store could not take and that are retried.
     Counter APPLY_RETRIES = "tidemark_projector_apply_retries_total" [];
 }

@@ -9,7 +9,7 @@ use super::machine::{TOPICS, plan_change};
 use store::{Store, coalesce};
 
 /// How many records are read at once.
-const BATCH_MAX: usize = 500;
+const BATCH_MAX: usize = 4096;
 
 pub(super) fn rebuild(log: &dyn Log, store: &dyn Store, handle: &Handle) -> Result<u64, Error> {
     let mut count = 0;
@@ -33,5 +33,6 @@ pub(super) fn rebuild(log: &dyn Log, store: &dyn Store, handle: &Handle) -> Resu
             handle.block_on(store.apply(coalesce(&changes)))?;
         }
     }
+    handle.block_on(store.flush())?;
     Ok(count)
 }

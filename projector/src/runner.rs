@@ -1,8 +1,8 @@
-//! Reads records, writes their rows, commits their offsets.
+//! Reads records, writes their rows at once, and commits their offsets after a flush of many.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use log::consumer::{Handler, Member, Plan};
 use log::{NewRecord, Record, Step, TopicPartition, dead_letter};
@@ -12,56 +12,114 @@ use tokio::runtime::Handle;
 
 use super::machine::{TOPICS, plan_change};
 use super::{Error, GROUP};
-use crate::metrics::{APPLY_RETRIES, APPLY_SECONDS, ROWS_APPLIED};
+use crate::metrics::{APPLY_RETRIES, APPLY_SECONDS, FLUSH_SECONDS, ROWS_APPLIED};
+
+/// How long offsets wait for the flush that they share. What a crash leaves uncommitted is applied again,
+/// which changes nothing.
+const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
+/// How many records wait at most.
+const FLUSH_RECORDS: usize = 10_000;
 
 pub(super) struct Projector {
     store: Arc<dyn Store>,
     handle: Handle,
     /// Records read and not committed; kept while the tables cannot take them.
     batch: Batch,
+    /// The tables cannot take what there is now.
+    is_waiting: bool,
+    /// The process stops: nothing waits for more records.
+    is_stopping: bool,
 }
 
 #[derive(Debug, Default)]
 struct Batch {
+    /// Not applied yet.
     changes: Vec<Change>,
     letters: Vec<(TopicPartition, NewRecord)>,
     /// Only its offsets.
     read: Step,
+    records: usize,
+    /// When the first of them was read.
+    since: Option<Instant>,
+}
+
+impl Batch {
+    fn add(&mut self, record: &Record) -> Result<(), Error> {
+        match plan_change(record.from.topic, record.value.as_deref()) {
+            Ok(change) => self.changes.extend(change),
+            Err(poison) => {
+                let letter = dead_letter(record, GROUP, &poison.to_string())?;
+                self.letters.push((record.from, letter));
+            }
+        }
+        self.read.take(record);
+        self.records += 1;
+        self.since.get_or_insert_with(Instant::now);
+        Ok(())
+    }
+
+    fn is_due(&self) -> bool {
+        self.records >= FLUSH_RECORDS
+            || self.since.is_some_and(|since| since.elapsed() >= FLUSH_INTERVAL)
+    }
 }
 
 impl Projector {
     pub(super) fn new(store: Arc<dyn Store>, handle: Handle) -> Self {
-        Self { store, handle, batch: Batch::default() }
+        Self { store, handle, batch: Batch::default(), is_waiting: false, is_stopping: false }
     }
 
-    /// Writes the rows of the batch. False: the tables cannot take them now.
-    fn apply(&self) -> Result<bool, Error> {
+    /// Writes the rows that are not written yet. False: the tables cannot take them now.
+    fn apply(&mut self) -> Result<bool, Error> {
+        if self.batch.changes.is_empty() {
+            return Ok(true);
+        }
         let rows = coalesce(&self.batch.changes);
         let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
         for row in &rows {
             *counts.entry(row.table()).or_default() += 1;
         }
         let begun = Instant::now();
-        match self.handle.block_on(self.store.apply(rows)) {
-            Ok(()) => {}
-            Err(store::Error::Transient(cause)) => {
-                metrics::counter!(APPLY_RETRIES).increment(1);
-                // Logged once, by the readiness of the tables.
-                tracing::debug!(%cause, "the projector cannot write the tables; will retry");
-                return Ok(false);
-            }
-            Err(error) => return Err(error.into()),
+        if !is_done(self.handle.block_on(self.store.apply(rows)))? {
+            return Ok(false);
         }
         metrics::histogram!(APPLY_SECONDS).record(begun.elapsed());
         for (table, rows) in counts {
             metrics::counter!(ROWS_APPLIED, "table" => table).increment(rows);
         }
+        self.batch.changes.clear();
         Ok(true)
+    }
+
+    /// Makes what was applied durable. False: the tables cannot do it now.
+    fn flush(&self) -> Result<bool, Error> {
+        let begun = Instant::now();
+        let is_flushed = is_done(self.handle.block_on(self.store.flush()))?;
+        if is_flushed {
+            metrics::histogram!(FLUSH_SECONDS).record(begun.elapsed());
+        }
+        Ok(is_flushed)
+    }
+}
+
+/// False: the tables are not available now.
+fn is_done(written: Result<(), store::Error>) -> Result<bool, Error> {
+    match written {
+        Ok(()) => Ok(true),
+        Err(store::Error::Transient(cause)) => {
+            metrics::counter!(APPLY_RETRIES).increment(1);
+            // Logged once, by the readiness of the tables.
+            tracing::debug!(%cause, "the projector cannot write the tables; will retry");
+            Ok(false)
+        }
+        Err(error) => Err(error.into()),
     }
 }
 
 impl Handler for Projector {
     const GROUP: &'static str = GROUP;
+    /// Several versions of one row in one batch are one write.
+    const BATCH_MAX: usize = 4096;
     type Error = Error;
 
     fn topics(&self) -> Vec<Topic> {
@@ -76,25 +134,27 @@ impl Handler for Projector {
     }
 
     fn step(&mut self, records: &[Arc<Record>], _member: &mut Member<'_>) -> Result<Plan, Error> {
-        for record in records {
-            match plan_change(record.from.topic, record.value.as_deref()) {
-                Ok(change) => self.batch.changes.extend(change),
-                Err(poison) => {
-                    let letter = dead_letter(record, GROUP, &poison.to_string())?;
-                    self.batch.letters.push((record.from, letter));
-                }
-            }
-            self.batch.read.take(record);
-        }
+        records.iter().try_for_each(|record| self.batch.add(record))?;
         if self.batch.read.offsets.is_empty() {
             self.batch = Batch::default();
             return Ok(Plan::Nothing);
         }
-        if !self.apply()? {
+        let is_due = self.batch.is_due() || self.is_stopping;
+        self.is_waiting = !(self.apply()? && (!is_due || self.flush()?));
+        if self.is_waiting {
             return Ok(Plan::Retry);
+        }
+        if !is_due {
+            return Ok(Plan::Nothing);
         }
         let Batch { letters, mut read, .. } = std::mem::take(&mut self.batch);
         read.records = letters.into_iter().map(|(_, letter)| letter).collect();
         Ok(Plan::Commit(read))
+    }
+
+    /// What the tables cannot take now is read again by the next run.
+    fn is_drained(&mut self) -> bool {
+        self.is_stopping = true;
+        self.is_waiting || self.batch.read.offsets.is_empty()
     }
 }

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "this file is tests from end to end")]
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -242,12 +242,20 @@ struct Noted {
     mood: Mutex<Mood>,
     refused: AtomicUsize,
     applied: Mutex<Vec<Change>>,
+    flushed: AtomicUsize,
+    /// A flush only counts as refused.
+    is_disk_away: AtomicBool,
 }
 
 impl Noted {
     fn new(mood: Mood) -> Arc<Self> {
-        let (refused, applied) = (AtomicUsize::new(0), Mutex::default());
-        Arc::new(Self { mood: Mutex::new(mood), refused, applied })
+        Arc::new(Self {
+            mood: Mutex::new(mood),
+            refused: AtomicUsize::new(0),
+            applied: Mutex::default(),
+            flushed: AtomicUsize::new(0),
+            is_disk_away: AtomicBool::new(false),
+        })
     }
 
     fn applied(&self) -> usize {
@@ -270,6 +278,16 @@ impl StoreLayer for Noting {
         }
         store.apply(changes.clone()).await?;
         self.0.applied.lock().unwrap().extend(changes);
+        Ok(())
+    }
+
+    async fn flush(&self, store: &dyn Store) -> Result<(), Error> {
+        if self.0.is_disk_away.load(Ordering::SeqCst) {
+            self.0.refused.fetch_add(1, Ordering::SeqCst);
+            return Err(Error::Transient("the disk is away".into()));
+        }
+        store.flush().await?;
+        self.0.flushed.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
 }
@@ -317,6 +335,44 @@ fn when_the_tables_come_back_nothing_is_missing() {
     *store.mood.lock().unwrap() = Mood::Works;
     let count = || shop.runtime.block_on(shop.store.orders(OrderFilter::default(), ALL)).unwrap();
     shop.until("all orders are there", || count().len() == 41);
+    projector.stop().unwrap();
+}
+
+/// The tables are taken back to what they were after a flush, as by a power cut: the rows that were only
+/// applied since then come again.
+#[test]
+fn rows_that_a_power_cut_takes_back_are_written_again() {
+    let mut shop = Shop::new();
+    let noted = Noted::new(Mood::Works);
+    let projector = shop.project_noted(&noted);
+    let rest = {
+        let mut first = history();
+        let rest = first.split_off(100);
+        shop.produce(first);
+        rest
+    };
+    shop.until("the first are flushed", || noted.flushed.load(Ordering::SeqCst) > 0);
+    projector.stop().unwrap();
+    let cut = shop.dir.path().join("cut");
+    std::fs::create_dir(&cut).unwrap();
+    for file in ["tables.sqlite", "tables.sqlite-wal"] {
+        std::fs::copy(shop.dir.path().join("tables").join(file), cut.join(file)).unwrap();
+    }
+
+    noted.is_disk_away.store(true, Ordering::SeqCst);
+    let projector = shop.project_noted(&noted);
+    shop.produce(rest);
+    shop.until("a flush of the rest was refused", || noted.refused.load(Ordering::SeqCst) > 0);
+    let again = EmbeddedStore::open(&shop.dir.path().join("again")).unwrap();
+    tidemark_projector::rebuild(&shop.log, &again, shop.runtime.handle()).unwrap();
+    let made = shop.rows(&again);
+    shop.until("all rows are there", || shop.rows(&shop.store) == made);
+    projector.stop().unwrap();
+
+    shop.store = EmbeddedStore::open(&cut).unwrap();
+    assert_ne!(shop.rows(&shop.store), made);
+    let projector = shop.project();
+    shop.until("all rows are there again", || shop.rows(&shop.store) == made);
     projector.stop().unwrap();
 }
 

@@ -18,6 +18,11 @@ pub trait StoreLayer: Send + Sync + 'static {
         store.apply(changes).await
     }
 
+    /// Instead of [`Store::flush`].
+    async fn flush(&self, store: &dyn Store) -> Result<(), Error> {
+        store.flush().await
+    }
+
     /// Before each read; an error is its answer.
     fn before_read(&self) -> Result<(), Error> {
         Ok(())
@@ -52,6 +57,10 @@ impl<L> std::fmt::Debug for LayeredStore<L> {
 impl<L: StoreLayer> Store for LayeredStore<L> {
     async fn apply(&self, changes: Vec<Change>) -> Result<(), Error> {
         self.layer.apply(&*self.store, changes).await
+    }
+
+    async fn flush(&self) -> Result<(), Error> {
+        self.layer.flush(&*self.store).await
     }
 
     async fn order(&self, id: OrderId) -> Result<Option<OrderRow>, Error> {

@@ -63,12 +63,19 @@ pub struct TransferFilter {
 /// with an [`Error`] if the tables cannot be read.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Applies changes and returns when they are durable. Each change is applied by its own version
-    /// clock; there is no order between them and no atomicity across them.
+    /// Applies changes and returns when every reader sees them and the process may die. A power cut may
+    /// take them back, unless [`Store::flush`] has returned since. Each change is applied by its own
+    /// version clock; there is no order between them and no atomicity across them.
     ///
     /// # Errors
     /// [`Error::Transient`]: some may have been applied; apply all of them again.
     async fn apply(&self, changes: Vec<Change>) -> Result<(), Error>;
+
+    /// Returns when all that was applied before is durable.
+    ///
+    /// # Errors
+    /// [`Error::Transient`]: it is not known what is durable; flush again.
+    async fn flush(&self) -> Result<(), Error>;
 
     /// One order with its delivery state (spec 2.3).
     async fn order(&self, id: OrderId) -> Result<Option<OrderRow>, Error>;

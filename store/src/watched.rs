@@ -20,16 +20,23 @@ impl WatchedStore {
         part.ready();
         LayeredStore::new(store, Self { part })
     }
+
+    fn watch(&self, written: Result<(), Error>) -> Result<(), Error> {
+        match &written {
+            Ok(()) => self.part.ready(),
+            Err(error) => self.part.waiting(error.to_string()),
+        }
+        written
+    }
 }
 
 #[async_trait]
 impl StoreLayer for WatchedStore {
     async fn apply(&self, store: &dyn Store, changes: Vec<Change>) -> Result<(), Error> {
-        let applied = store.apply(changes).await;
-        match &applied {
-            Ok(()) => self.part.ready(),
-            Err(error) => self.part.waiting(error.to_string()),
-        }
-        applied
+        self.watch(store.apply(changes).await)
+    }
+
+    async fn flush(&self, store: &dyn Store) -> Result<(), Error> {
+        self.watch(store.flush().await)
     }
 }

@@ -42,6 +42,11 @@ impl Store for CqlStore {
         Ok(())
     }
 
+    /// Nothing to do: what the replicas have acknowledged is durable.
+    async fn flush(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     async fn order(&self, id: OrderId) -> Result<Option<OrderRow>, Error> {
         self.tables.order(id).await
     }

@@ -6,7 +6,7 @@ use crate::Error;
 use crate::error::Cause;
 
 /// Full disks, busy files and failing devices may recover, and transactions leave nothing half
-/// written. Everything else is a defect, or a damaged file.
+/// written. Everything else is a defect, or a damaged file. After a failing device the writer stops.
 impl From<rusqlite::Error> for Error {
     fn from(cause: rusqlite::Error) -> Self {
         let may_pass = matches!(

@@ -1,78 +1,120 @@
-//! The one thread that writes. Calls that wait while it is busy share its next transaction, and so
-//! one flush of the disk.
+//! The one thread that writes. Calls that wait while it is busy share its next transaction.
 
-use rusqlite::{Connection, Transaction, TransactionBehavior, params_from_iter};
+use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior, params_from_iter};
 use tokio::sync::{mpsc, oneshot};
 
 use super::upsert::Upsert;
 use crate::Error;
+use crate::error::Cause;
 
 /// Calls in the queue; the next one waits until there is room.
 pub(super) const QUEUE_MAX: usize = 256;
 /// Rows after which a group takes no more calls, so that none waits for a transaction without end.
 const GROUP_ROWS_MAX: usize = 4_096;
 
-/// One call of [`crate::Store::apply`].
+/// One call of [`crate::Store::apply`] or [`crate::Store::flush`].
 #[derive(Debug)]
 pub(super) struct Job {
-    pub(super) upserts: Vec<Upsert>,
+    pub(super) work: Work,
     pub(super) done: oneshot::Sender<Result<(), Error>>,
 }
 
-/// Writes until every sender is gone.
+#[derive(Debug)]
+pub(super) enum Work {
+    Write(Vec<Upsert>),
+    Flush,
+}
+
+impl Work {
+    fn upserts(&self) -> &[Upsert] {
+        match self {
+            Self::Write(upserts) => upserts,
+            Self::Flush => &[],
+        }
+    }
+}
+
+/// Writes until every sender is gone, or the disk has failed: which of the earlier commits it has is not
+/// known then, and a later flush would answer for them.
 pub(super) fn run(mut connection: Connection, mut queue: mpsc::Receiver<Job>) {
     while let Some(first) = queue.blocking_recv() {
-        let mut rows = first.upserts.len();
+        let mut rows = first.work.upserts().len();
         let mut group = vec![first];
         while rows < GROUP_ROWS_MAX
             && let Ok(job) = queue.try_recv()
         {
-            rows = rows.saturating_add(job.upserts.len());
+            rows = rows.saturating_add(job.work.upserts().len());
             group.push(job);
         }
-        let results = commit(&mut connection, group.iter().map(|job| job.upserts.as_slice()));
+        let calls = group.iter().map(|job| job.work.upserts());
+        let outcome = if group.iter().any(|job| matches!(job.work, Work::Flush)) {
+            flush(&mut connection, calls)
+        } else {
+            commit(&mut connection, calls, false)
+        };
+        let has_failed = outcome.as_ref().is_err_and(is_of_the_disk);
+        let failed = |cause: rusqlite::Error| {
+            let error = if has_failed { Error::Fatal(Cause::of(cause)) } else { cause.into() };
+            vec![Err(error); group.len()]
+        };
+        let results = outcome.unwrap_or_else(failed);
         for (job, result) in group.into_iter().zip(results) {
             // A caller that no longer waits has lost nothing.
             drop(job.done.send(result));
         }
+        if has_failed {
+            return;
+        }
     }
 }
 
-/// Writes each call's rows in one transaction and answers for each call. A call that fails is
-/// undone alone; if the transaction itself fails, so do all of them.
+fn is_of_the_disk(cause: &rusqlite::Error) -> bool {
+    cause.sqlite_error_code() == Some(ErrorCode::SystemIoFailure)
+}
+
+/// As [`commit`], and waits until the disk has it. Everything committed before is in the same file.
+fn flush<'a>(
+    connection: &mut Connection,
+    calls: impl Iterator<Item = &'a [Upsert]>,
+) -> rusqlite::Result<Vec<Result<(), Error>>> {
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    let results = commit(connection, calls, true);
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    results
+}
+
+/// Writes each call's rows in one transaction and answers for each call. A call that fails is undone
+/// alone; if the transaction itself fails, so do all of them. A transaction that changes nothing does not
+/// reach the file: `counts` makes it change the number of flushes.
 fn commit<'a>(
     connection: &mut Connection,
-    calls: impl ExactSizeIterator<Item = &'a [Upsert]>,
-) -> Vec<Result<(), Error>> {
-    let count = calls.len();
-    let all = |error: Error| vec![Err(error); count];
-    let mut group = match connection.transaction_with_behavior(TransactionBehavior::Immediate) {
-        Ok(group) => group,
-        Err(cause) => return all(cause.into()),
-    };
-    let mut results = Vec::with_capacity(count);
+    calls: impl Iterator<Item = &'a [Upsert]>,
+    counts: bool,
+) -> rusqlite::Result<Vec<Result<(), Error>>> {
+    let mut group = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let mut results = Vec::new();
     for upserts in calls {
-        let result = write(&mut group, upserts);
-        // SQLite ends the whole transaction on some failures, such as a full disk: what earlier
-        // calls wrote is gone too, and the next write would be outside of a transaction.
-        if group.is_autocommit() {
-            let ended = || Error::Transient("the transaction was rolled back".into());
-            return all(result.err().unwrap_or_else(ended));
+        match write(&mut group, upserts) {
+            // SQLite ends the whole transaction on some failures, such as a full disk: what earlier
+            // calls wrote is gone too, and the next write would be outside of a transaction.
+            Err(cause) if group.is_autocommit() || is_of_the_disk(&cause) => return Err(cause),
+            result => results.push(result.map_err(Error::from)),
         }
-        results.push(result);
     }
-    match group.commit() {
-        Ok(()) => results,
-        Err(cause) => all(cause.into()),
+    if counts {
+        let flushes: i32 = group.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        group.pragma_update(None, "user_version", flushes.wrapping_add(1))?;
     }
+    group.commit()?;
+    Ok(results)
 }
 
-fn write(group: &mut Transaction<'_>, upserts: &[Upsert]) -> Result<(), Error> {
+fn write(group: &mut Transaction<'_>, upserts: &[Upsert]) -> rusqlite::Result<()> {
     let call = group.savepoint()?;
     for upsert in upserts {
         call.prepare_cached(upsert.sql)?.execute(params_from_iter(&upsert.values))?;
     }
-    Ok(call.commit()?)
+    call.commit()
 }
 
 #[cfg(test)]
@@ -101,8 +143,11 @@ mod tests {
         connection.query_row("SELECT count(*) FROM transfers", [], |row| row.get(0)).unwrap()
     }
 
-    fn write_all(connection: &mut Connection, calls: &[Vec<Upsert>]) -> Vec<Result<(), Error>> {
-        commit(connection, calls.iter().map(Vec::as_slice))
+    fn write_all(
+        connection: &mut Connection,
+        calls: &[Vec<Upsert>],
+    ) -> rusqlite::Result<Vec<Result<(), Error>>> {
+        commit(connection, calls.iter().map(Vec::as_slice), false)
     }
 
     fn open(dir: &Path) -> Connection {
@@ -118,7 +163,8 @@ mod tests {
             sql: "INSERT INTO chains (blockchain, updated_at, record) VALUES (?, NULL, NULL)",
             values: vec![rusqlite::types::Value::Text("eth".into())],
         });
-        let results = write_all(&mut connection, &[transfers(0..2), broken, transfers(2..4)]);
+        let calls = [transfers(0..2), broken, transfers(2..4)];
+        let results = write_all(&mut connection, &calls).unwrap();
         let [Ok(()), Err(Error::Fatal(cause)), Ok(())] = &results[..] else {
             panic!("{results:?}")
         };
@@ -132,7 +178,7 @@ mod tests {
     fn a_full_disk_is_transient_and_everything_works_when_there_is_room() {
         let dir = tempfile::tempdir().unwrap();
         let mut connection = open(dir.path());
-        assert!(write_all(&mut connection, &[transfers(0..10)])[0].is_ok());
+        write_all(&mut connection, &[transfers(0..10)]).unwrap();
         // As many pages as there are now and no more: SQLite reports it exactly as a full disk.
         let pages: i64 = connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
         let limit = |connection: &Connection, pages: i64| {
@@ -141,13 +187,29 @@ mod tests {
                 .unwrap();
         };
         limit(&connection, pages);
-        let results = write_all(&mut connection, &[transfers(10..2000), transfers(10..2000)]);
-        for result in results {
-            assert!(matches!(result, Err(Error::Transient(_))), "{result:?}");
-        }
+        let calls = [transfers(10..2000), transfers(10..2000)];
+        let error = Error::from(write_all(&mut connection, &calls).unwrap_err());
+        assert!(matches!(error, Error::Transient(_)), "{error:?}");
         assert_eq!(count(&connection), 10, "nothing is half written");
         limit(&connection, 1_000_000);
-        assert!(write_all(&mut connection, &[transfers(10..2000)])[0].is_ok());
+        write_all(&mut connection, &[transfers(10..2000)]).unwrap();
         assert_eq!(count(&connection), 2000);
+    }
+
+    /// The file that a power cut leaves cannot be made here: that a flush is a commit of its own, with the
+    /// setting that waits for the disk, is what there is to see.
+    #[test]
+    fn a_flush_is_a_commit_even_of_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut connection = open(dir.path());
+        let wal = || std::fs::metadata(dir.path().join("tables.sqlite-wal")).unwrap().len();
+        write_all(&mut connection, &[transfers(0..10)]).unwrap();
+        let before = wal();
+        write_all(&mut connection, &[vec![]]).unwrap();
+        assert_eq!(wal(), before);
+        flush(&mut connection, std::iter::empty()).unwrap();
+        assert!(wal() > before);
+        let mode: i64 = connection.query_row("PRAGMA synchronous", [], |row| row.get(0)).unwrap();
+        assert_eq!(mode, 1, "NORMAL");
     }
 }
