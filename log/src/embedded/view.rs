@@ -58,7 +58,7 @@ pub(super) struct Changes {
 #[derive(Debug)]
 pub(super) struct View {
     state: Mutex<State>,
-    /// Raised after each change.
+    /// Raised after each change that readers wait for.
     pub(super) signal: Signal,
 }
 
@@ -141,7 +141,7 @@ impl View {
         Some(Found::Recent(Page { records, next: end }))
     }
 
-    /// Makes a committed transaction visible, and wakes the readers.
+    /// Makes a committed transaction visible, and wakes those who read its topics.
     pub(super) fn publish(&self, changes: Changes) {
         let mut state = self.state();
         for (of, below) in changes.trimmed {
@@ -150,7 +150,11 @@ impl View {
         for (of, offsets) in changes.removed {
             state.remove(of, offsets);
         }
+        let mut topics: Vec<Topic> = Vec::new();
         for record in changes.records {
+            if !topics.contains(&record.from.topic) {
+                topics.push(record.from.topic);
+            }
             state.append(record);
         }
         for (group, of, committed) in changes.offsets {
@@ -158,7 +162,7 @@ impl View {
         }
         state.forget_oldest();
         drop(state);
-        self.signal.raise();
+        self.signal.raise(&topics);
     }
 
     pub(super) fn measure_lag(&self) {

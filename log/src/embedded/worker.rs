@@ -8,6 +8,7 @@ use schemas::Topic;
 use super::cursor::Cursors;
 use super::group::{Change, Lost, MemberId};
 use super::queue::{Author, Work};
+use super::signal::Listener;
 use super::{Handle, Shared, storage};
 use crate::{
     Assigned, Error, Event, NewRecord, Offset, Record, Step, StepError, Tail, TopicPartition,
@@ -24,6 +25,7 @@ pub(super) struct EmbeddedWorker {
     spec: WorkerSpec,
     membership: Membership,
     cursors: Cursors,
+    listener: Arc<Listener>,
 }
 
 #[derive(Debug, Clone)]
@@ -37,8 +39,9 @@ enum Membership {
 
 impl EmbeddedWorker {
     pub(super) fn join(handle: Arc<Handle>, spec: WorkerSpec) -> Self {
+        let listener = handle.shared.view.signal.listen(&spec.topics);
         let membership = Membership::Member(join(&handle.shared, &spec));
-        Self { handle, spec, membership, cursors: Cursors::default() }
+        Self { handle, spec, membership, cursors: Cursors::default(), listener }
     }
 
     fn shared(&self) -> &Shared {
@@ -57,7 +60,7 @@ impl EmbeddedWorker {
         match polled {
             Ok((change, for_others)) => {
                 if for_others {
-                    self.shared().view.signal.raise();
+                    self.shared().view.signal.raise_for_all();
                 }
                 Ok(self.apply(change))
             }
@@ -132,7 +135,7 @@ impl EmbeddedWorker {
         if let Membership::Member(id) = &self.membership
             && self.shared().groups().leave(id)
         {
-            self.shared().view.signal.raise();
+            self.shared().view.signal.raise_for_all();
         }
     }
 
@@ -146,7 +149,7 @@ impl EmbeddedWorker {
 fn join(shared: &Shared, spec: &WorkerSpec) -> MemberId {
     let id = shared.groups().join(spec.group, &spec.member, &spec.topics, Instant::now());
     // Members that have to give partitions away notice at once.
-    shared.view.signal.raise();
+    shared.view.signal.raise_for_all();
     id
 }
 
@@ -161,7 +164,7 @@ impl Drop for Held {
         let shared = &self.handle.shared;
         let has_freed = shared.groups().release(&self.id, Instant::now());
         if has_freed {
-            shared.view.signal.raise();
+            shared.view.signal.raise_for_all();
         }
     }
 }
@@ -177,7 +180,7 @@ impl Worker for EmbeddedWorker {
         // Long waits are cut so that a waiting member is not evicted as silent.
         let alive = shared.groups().session_timeout() / 4;
         loop {
-            let seen = shared.view.signal.seen();
+            let seen = self.listener.seen();
             shared.check_open()?;
             if let Some(event) = self.membership_event()? {
                 return Ok(event);
@@ -190,7 +193,7 @@ impl Worker for EmbeddedWorker {
             if left.is_zero() {
                 return Ok(Event::Idle);
             }
-            shared.view.signal.wait(seen, left.min(alive));
+            self.listener.wait(seen, left.min(alive));
         }
     }
 
@@ -263,18 +266,20 @@ impl Writer for EmbeddedWriter {
 pub(super) struct EmbeddedTail {
     handle: Arc<Handle>,
     cursors: Cursors,
+    listener: Arc<Listener>,
 }
 
 impl EmbeddedTail {
     /// Starts at the present end of all partitions.
     pub(super) fn new(handle: Arc<Handle>, topics: &[Topic]) -> Self {
+        let listener = handle.shared.view.signal.listen(topics);
         let mut cursors = Cursors::default();
         for (of, extent) in handle.shared.view.extents() {
             if topics.contains(&of.topic) {
                 cursors.add(of, extent.bounds.end);
             }
         }
-        Self { handle, cursors }
+        Self { handle, cursors, listener }
     }
 }
 
@@ -283,14 +288,14 @@ impl Tail for EmbeddedTail {
         let deadline = Instant::now() + timeout.min(WAIT_MAX);
         let shared = &self.handle.shared;
         loop {
-            let seen = shared.view.signal.seen();
+            let seen = self.listener.seen();
             shared.check_open()?;
             let records = self.cursors.gather(shared, TAIL_RECORDS_MAX)?;
             let left = deadline.saturating_duration_since(Instant::now());
             if !records.is_empty() || left.is_zero() {
                 return Ok(records);
             }
-            shared.view.signal.wait(seen, left);
+            self.listener.wait(seen, left);
         }
     }
 }
