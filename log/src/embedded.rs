@@ -4,8 +4,8 @@
 //! they share one fsync), then publishes them to the readers, then answers. Live readers are served from
 //! memory, others by read-only connections. Groups exist in memory: all members are in this process.
 //!
-//! **Invariants:** what was answered survives a crash; offsets advance only with a committed
-//! transaction; readers see whole transactions. A lock file excludes a second process.
+//! **Invariants:** what was answered survives a crash, but for the latest steps without records (see
+//! [`Worker::commit`]); readers see whole transactions. A lock file excludes a second process.
 
 mod assignment;
 mod committer;
@@ -33,7 +33,7 @@ use schemas::{Layout, Topic};
 
 pub use self::read_only::ReadOnlyLog;
 
-use self::committer::Committer;
+use self::committer::{Committer, LateOffsets};
 use self::group::Groups;
 use self::queue::{Author, Queue, Work, closed};
 use self::storage::Readers;
@@ -125,6 +125,7 @@ impl EmbeddedLog {
             clock,
             fail_next: shared.fail_next.clone(),
             epochs: HashMap::new(),
+            late: LateOffsets::default(),
         };
         let handle = Arc::new(Handle { shared: shared.clone(), running: Mutex::new(None) });
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
@@ -206,7 +207,7 @@ impl Handle {
         drop(stop);
         let maintained = maintenance.join();
         self.shared.queue.close();
-        self.shared.view.signal.raise();
+        self.shared.view.signal.raise_for_all();
         self.shared.readers.close();
         if maintained.is_err() || committer.join().is_err() {
             tracing::error!("a thread of the log panicked; what it had answered is safe");

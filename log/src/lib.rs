@@ -251,6 +251,10 @@ pub trait Worker: Send {
     fn write_ahead(&mut self, records: &mut Vec<NewRecord>);
 
     /// Commits a step. [`StepError`] says what to do with the state in memory.
+    ///
+    /// A step without records may return before it is durable: a crash soon after takes it back, unless a
+    /// step with records was committed since, and its inputs are read again. So what follows from an input
+    /// must be in the step that has its offset, or be harmless twice.
     fn commit(&mut self, step: Step) -> Result<(), StepError>;
 
     /// Reads a partition of a changelog from its beginning to its present end, which includes every step

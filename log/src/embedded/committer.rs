@@ -1,10 +1,10 @@
 //! The only thread that writes: takes all waiting requests, writes them in one transaction, publishes the
-//! result to the readers, then answers.
+//! result to the readers, then answers. Steps of offsets alone are answered before they are written.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use schemas::UnixMicros;
@@ -13,11 +13,13 @@ use super::queue::{Author, Queue, Request, Work};
 use super::storage::{self, StorageError};
 use super::view::{Changes, Extent, View};
 use crate::metrics as names;
-use crate::{NewRecord, Offset, Record, StepError, TopicPartition};
+use crate::{Committed, NewRecord, Offset, Record, StepError, TopicPartition};
 use runtime::Clock;
 
 /// About how many rows one transaction writes; a larger request gets one for itself.
 const BATCH_ROWS_MAX: usize = 10_000;
+/// How long offsets alone wait for a transaction.
+const LATE_MAX: Duration = Duration::from_millis(50);
 /// A larger record is a defect of its producer.
 const RECORD_BYTES_MAX: usize = 64 * 1024 * 1024;
 
@@ -30,6 +32,28 @@ pub(super) struct Committer {
     pub(super) fail_next: Arc<AtomicBool>,
     /// The newest epoch of each writer's name.
     pub(super) epochs: HashMap<String, u64>,
+    pub(super) late: LateOffsets,
+}
+
+/// Offsets that readers see and the file has not: those of steps without records. They wait for the next
+/// transaction, at most [`LATE_MAX`].
+#[derive(Debug, Default)]
+pub(super) struct LateOffsets {
+    offsets: HashMap<(&'static str, TopicPartition), Committed>,
+    since: Option<Instant>,
+}
+
+impl LateOffsets {
+    fn add(&mut self, offsets: &[(&'static str, TopicPartition, Committed)]) {
+        self.since.get_or_insert_with(Instant::now);
+        let offsets = offsets.iter().map(|(group, of, at)| ((*group, *of), at.clone()));
+        self.offsets.extend(offsets);
+    }
+
+    /// How long they may still wait, if there are any.
+    fn left(&self) -> Option<Duration> {
+        self.since.map(|since| LATE_MAX.saturating_sub(since.elapsed()))
+    }
 }
 
 /// What a transaction is going to change.
@@ -53,9 +77,12 @@ impl Committer {
     /// Commits until the queue is closed and empty.
     pub(super) fn run(mut self) {
         let _abandon = Abandon(self.queue.clone());
-        while let Some((batch, waiting)) = self.queue.take(BATCH_ROWS_MAX) {
+        while let Some((batch, waiting)) = self.queue.take(BATCH_ROWS_MAX, self.late.left()) {
             metrics::gauge!(names::LOG_QUEUE_REQUESTS).set(f64::from(count(waiting)));
             self.commit(batch);
+        }
+        if let Err(failure) = self.transact(&Plan::default()) {
+            tracing::warn!(%failure, "the last offsets of steps without records are lost; their inputs are read again");
         }
         if let Err(error) = storage::checkpoint(&self.connection) {
             tracing::warn!(%error, "the log could not be checkpointed while closing");
@@ -140,27 +167,55 @@ impl Committer {
         Ok(())
     }
 
-    /// Writes the plan in one transaction. On an error nothing of it remains: even frames that reached
-    /// the WAL before a failed fsync are overwritten by the next transaction. Only a crash before that
-    /// one could make them count, whole, and then only the dead process has acted on the error.
+    /// Writes the plan, but puts offsets alone off: without an output, reading their inputs again after
+    /// a crash changes nothing.
     fn write(&mut self, plan: &Plan) -> Result<(), StepError> {
-        if plan.is_empty() {
+        let is_due = self.late.left().is_some_and(|left| left.is_zero());
+        if plan.has_more_than_offsets() || is_due {
+            return self.transact(plan);
+        }
+        if !plan.is_empty() {
+            fail_if_asked(&self.fail_next)?;
+            self.late.add(&plan.changes.offsets);
+        }
+        Ok(())
+    }
+
+    /// Writes the plan and what was put off in one transaction. On an error nothing of it remains: even
+    /// frames that reached the WAL before a failed fsync are overwritten by the next transaction. Only a
+    /// crash before that one could make them count, whole, and then only the dead process has acted on the
+    /// error.
+    fn transact(&mut self, plan: &Plan) -> Result<(), StepError> {
+        if plan.is_empty() && self.late.offsets.is_empty() {
             return Ok(());
         }
+        // If it fails, the next attempt is not at once.
+        self.late.since = self.late.since.map(|_| Instant::now());
         let started = Instant::now();
         let begun = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
         let transaction = begun.map_err(StorageError::from)?;
+        for ((group, of), at) in &self.late.offsets {
+            storage::save_committed(&transaction, group, *of, at).map_err(StorageError::from)?;
+        }
         plan.write(&transaction).map_err(StorageError::from)?;
-        if self.fail_next.swap(false, Ordering::SeqCst) {
-            return Err(StepError::Aborted("made to fail by a test".into()));
+        if !plan.is_empty() {
+            fail_if_asked(&self.fail_next)?;
         }
         transaction.commit().map_err(StorageError::from)?;
+        self.late = LateOffsets::default();
         let records = count(plan.changes.records.len());
         metrics::histogram!(names::LOG_COMMIT_SECONDS).record(started.elapsed());
         metrics::histogram!(names::LOG_COMMIT_RECORDS).record(f64::from(records));
         metrics::counter!(names::LOG_RECORDS_TOTAL).increment(u64::from(records));
         Ok(())
     }
+}
+
+fn fail_if_asked(fail_next: &AtomicBool) -> Result<(), StepError> {
+    if fail_next.swap(false, Ordering::SeqCst) {
+        return Err(StepError::Aborted("made to fail by a test".into()));
+    }
+    Ok(())
 }
 
 impl Plan {
@@ -191,8 +246,12 @@ impl Plan {
     }
 
     fn is_empty(&self) -> bool {
-        let Changes { records, offsets, trimmed, removed } = &self.changes;
-        records.is_empty() && offsets.is_empty() && trimmed.is_empty() && removed.is_empty()
+        self.changes.offsets.is_empty() && !self.has_more_than_offsets()
+    }
+
+    fn has_more_than_offsets(&self) -> bool {
+        let Changes { records, offsets: _, trimmed, removed } = &self.changes;
+        !(records.is_empty() && trimmed.is_empty() && removed.is_empty())
     }
 
     fn write(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {

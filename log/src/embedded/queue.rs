@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -117,14 +118,23 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits for requests and takes as many as have `rows_max` rows together, but at least one, in order.
-    /// Also returns how many are left. None once the queue is closed and empty.
-    pub(super) fn take(&self, rows_max: usize) -> Option<(Vec<Request>, usize)> {
+    /// Waits for requests, if given a time only that long, and takes as many as have `rows_max` rows
+    /// together, but at least one, in order. Also returns how many are left. None once the queue is closed
+    /// and empty.
+    pub(super) fn take(
+        &self,
+        rows_max: usize,
+        timeout: Option<Duration>,
+    ) -> Option<(Vec<Request>, usize)> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut state = self
-            .arrived
-            .wait_while(state, |state| state.waiting.is_empty() && !state.closed)
-            .unwrap_or_else(PoisonError::into_inner);
+        let is_idle = |state: &mut State| state.waiting.is_empty() && !state.closed;
+        let mut state = match timeout {
+            None => self.arrived.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner),
+            Some(timeout) => {
+                let waited = self.arrived.wait_timeout_while(state, timeout, is_idle);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
         let mut batch = Vec::new();
         let mut rows = 0_usize;
         while let Some(next) = state.waiting.front() {
@@ -134,7 +144,8 @@ impl Queue {
             }
             batch.extend(state.waiting.pop_front());
         }
-        if batch.is_empty() { None } else { Some((batch, state.waiting.len())) }
+        let has_ended = batch.is_empty() && state.closed;
+        if has_ended { None } else { Some((batch, state.waiting.len())) }
     }
 
     /// Accepts no more requests. Those that wait are still done.
@@ -187,10 +198,18 @@ mod tests {
         }
         let mut sizes = Vec::new();
         queue.close();
-        while let Some((batch, _)) = queue.take(10) {
+        while let Some((batch, _)) = queue.take(10, None) {
             sizes.push(batch.iter().map(|r| r.work.rows()).collect::<Vec<_>>());
         }
         assert_eq!(sizes, [vec![50], vec![4, 5], vec![2]]);
+    }
+
+    #[test]
+    fn after_the_time_the_answer_is_empty() {
+        let queue = Queue::new();
+        assert!(
+            matches!(queue.take(10, Some(Duration::ZERO)), Some((batch, 0)) if batch.is_empty())
+        );
     }
 
     #[tokio::test]

@@ -134,12 +134,13 @@ fn a_full_disk_aborts_and_the_log_goes_on_when_there_is_room() {
         clock: Arc::new(SystemClock),
         fail_next: Arc::default(),
         epochs: HashMap::new(),
+        late: LateOffsets::default(),
     };
     let mut commit = |records: Vec<NewRecord>| {
         std::thread::scope(|scope| {
             let work = Work::Append { records, offsets: vec![], author: Author::Producer };
             let waiting = scope.spawn(|| queue.submit_blocking(work));
-            committer.commit(queue.take(1).unwrap().0);
+            committer.commit(queue.take(1, None).unwrap().0);
             waiting.join().unwrap()
         })
     };

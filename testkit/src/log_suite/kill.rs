@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use log::{Committed, Event, Log, NewRecord, Offset, Step, TopicPartition, Worker, WorkerSpec};
+use log::{Committed, Event, Log, NewRecord, Step, TopicPartition, Worker, WorkerSpec};
 use schemas::{Partition, Topic};
 
 use crate::DEADLINE;
@@ -18,17 +18,19 @@ const FIRST: TopicPartition = at(Topic::Orders, 0);
 const SECOND: TopicPartition = at(Topic::TransfersRaw, 7);
 const INPUT: TopicPartition = at(Topic::OrdersCommands, 2);
 const OUTPUT: TopicPartition = at(Topic::OrdersChangelog, 2);
+const HALVES: TopicPartition = at(Topic::OrdersChangelog, 3);
 
 const fn at(topic: Topic, partition: u32) -> TopicPartition {
     TopicPartition { topic, partition: Partition(partition) }
 }
 
-/// Appends in three ways without end and reports what was acknowledged.
+/// Appends in four ways without end and reports what was acknowledged.
 pub fn append_until_killed(log: &dyn Log) {
     std::thread::scope(|scope| {
         scope.spawn(|| produce_forever(log));
         scope.spawn(|| write_steps_forever(log));
         scope.spawn(|| copy_forever(log));
+        scope.spawn(|| halve_forever(log));
     });
 }
 
@@ -52,30 +54,40 @@ fn write_steps_forever(log: &dyn Log) {
 
 /// Copies the input one by one: the offset says how many copies there are.
 fn copy_forever(log: &dyn Log) {
-    let mut worker = join(log);
+    step_forever(log, "copies", |n| {
+        (vec![number(OUTPUT, n)], Box::new(move || acknowledge("copied", n)))
+    });
+}
+
+/// Writes a number for every second input: the other steps are offsets alone.
+fn halve_forever(log: &dyn Log) {
+    step_forever(log, "halves", |n| {
+        let outputs = if n % 2 == 0 { vec![number(HALVES, n / 2)] } else { vec![] };
+        (outputs, Box::new(move || acknowledge("halved", n / 2)))
+    });
+}
+
+type Planned = (Vec<NewRecord>, Box<dyn FnOnce()>);
+
+/// Commits a step for each number of the input, and then calls what was planned with it.
+fn step_forever(log: &dyn Log, group: &'static str, plan: impl Fn(usize) -> Planned) {
+    let mut worker = join(log, group);
     loop {
-        let Event::Records(records) = worker.poll(Duration::from_millis(50)).unwrap() else {
+        let Event::Records(inputs) = worker.poll(Duration::from_millis(50)).unwrap() else {
             continue;
         };
-        for record in records {
-            let committed = Committed { offset: record.offset.next(), metadata: String::new() };
-            let copy = NewRecord {
-                to: OUTPUT,
-                key: record.key.clone(),
-                value: record.value.clone(),
-                headers: schemas::Headers::default(),
-            };
-            let copied = usize::try_from(record.offset.0).unwrap();
-            worker.commit(Step { records: vec![copy], offsets: vec![(INPUT, committed)] }).unwrap();
-            acknowledge("copied", copied);
+        for input in inputs {
+            let committed = Committed { offset: input.offset.next(), metadata: String::new() };
+            let (records, then) = plan(usize::try_from(input.offset.0).unwrap());
+            worker.commit(Step { records, offsets: vec![(INPUT, committed)] }).unwrap();
+            then();
         }
     }
 }
 
-fn join(log: &dyn Log) -> Box<dyn Worker> {
+fn join(log: &dyn Log, group: &'static str) -> Box<dyn Worker> {
     let topics = vec![Topic::OrdersCommands];
-    let spec = WorkerSpec { group: "copies", member: "a".into(), topics, batch_max: 100 };
-    log.worker(spec).unwrap()
+    log.worker(WorkerSpec { group, member: "a".into(), topics, batch_max: 100 }).unwrap()
 }
 
 fn number(to: TopicPartition, n: usize) -> NewRecord {
@@ -118,7 +130,7 @@ pub fn acknowledged_appends_survive_sigkill(
     child: impl Fn() -> Command,
     kills: u32,
 ) {
-    let mut acknowledged = [0; 3];
+    let mut acknowledged = [0; 4];
     for kill in 0..kills {
         let mut child = Killed(child().stdout(Stdio::piped()).spawn().expect("the child starts"));
         let lines = lines_of(child.0.stdout.take().unwrap());
@@ -151,18 +163,19 @@ fn lines_of(stdout: impl std::io::Read + Send + 'static) -> Receiver<String> {
 }
 
 /// Notes an acknowledgement: how many of each kind there are. False for any other line.
-fn note(line: &str, acknowledged: &mut [usize; 3]) -> bool {
+fn note(line: &str, acknowledged: &mut [usize; 4]) -> bool {
     let Some((what, n)) = line.strip_prefix("ack ").and_then(|ack| ack.split_once(' ')) else {
         return false;
     };
     // The last line may have been cut by the kill; a cut number is smaller, and not a new maximum.
     let Ok(n) = n.parse::<usize>() else { return false };
-    let kind = ["produced", "step", "copied"].iter().position(|kind| *kind == what).unwrap();
+    let kind =
+        ["produced", "step", "copied", "halved"].iter().position(|kind| *kind == what).unwrap();
     acknowledged[kind] = acknowledged[kind].max(n + 1);
     true
 }
 
-fn check_after_kill(log: &dyn Log, [produced, steps, copied]: [usize; 3], kill: u32) {
+fn check_after_kill(log: &dyn Log, [produced, steps, copied, halved]: [usize; 4], kill: u32) {
     let found = numbers(log, NUMBERED);
     assert!(found >= produced, "kill {kill}: {produced} acknowledged, {found} there");
     let found = numbers(log, FIRST);
@@ -170,11 +183,21 @@ fn check_after_kill(log: &dyn Log, [produced, steps, copied]: [usize; 3], kill: 
     assert_eq!(found, numbers(log, SECOND), "kill {kill}: half a step");
     let found = numbers(log, OUTPUT);
     assert!(found >= copied, "kill {kill}: {copied} copies acknowledged, {found} there");
-    let mut worker = join(log);
+    assert_eq!(position(log, "copies"), found, "kill {kill}: half a step");
+    let found = numbers(log, HALVES);
+    assert!(found >= halved, "kill {kill}: {halved} halves acknowledged, {found} there");
+    // After the input of the last one, or of the step without records that follows it.
+    let possible = (2 * found).saturating_sub(1)..=2 * found;
+    let position = position(log, "halves");
+    assert!(possible.contains(&position), "kill {kill}: {found} halves, position {position}");
+}
+
+/// How many inputs a group has taken.
+fn position(log: &dyn Log, group: &'static str) -> usize {
+    let mut worker = join(log, group);
     let Event::Assigned(assigned) = worker.poll(DEADLINE).unwrap() else {
-        panic!("kill {kill}: no partitions")
+        panic!("{group} has no partitions")
     };
     let committed = assigned.into_iter().find(|a| a.partition == INPUT).unwrap().committed;
-    let committed = committed.map_or(Offset(0), |committed| committed.offset);
-    assert_eq!(committed.0, i64::try_from(found).unwrap(), "kill {kill}: half a step");
+    committed.map_or(0, |committed| usize::try_from(committed.offset.0).unwrap())
 }
