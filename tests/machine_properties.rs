@@ -13,6 +13,7 @@ use oracle::machine_model::pipeline::{Pipeline, Tricks, create_order};
 use oracle::machine_model::station::Sabotage;
 use oracle::machine_model::violation::Violation;
 use oracle::machine_model::{Fact, predict};
+use processor::machine::matching::TransferStage;
 use processor::machine::{matching, orders};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -582,6 +583,7 @@ fn sabotage_is_found() {
         (Sabotage::MatchTwice, 2, "is paid by"),
         (Sabotage::SwallowRetracts, 3, ""),
         (Sabotage::ConfirmEarly, 3, ""),
+        (Sabotage::ConfirmAtSight, 3, ""),
         (Sabotage::CancelAlways, 4, ""),
         (Sabotage::LoseInBatch, 5, ""),
         (Sabotage::ForgetUndo, 6, ""),
@@ -619,6 +621,9 @@ fn the_model_finds_wrong_outcomes() {
     }
 }
 
+/// A transfer that is confirmed before its head.
+const AT_SIGHT: &str = "confirmed at sight";
+
 /// The cases are worth their time: every way in which an order or a transfer can end is among them.
 #[test]
 fn cases_reach_every_outcome() {
@@ -630,9 +635,11 @@ fn cases_reach_every_outcome() {
             let mut reach = |what| *reached.entry(what).or_default() += 1;
             for delivered in &play.pipeline.delivered {
                 match delivered {
-                    Delivered::Lane(_, effects) => effects.iter().for_each(|effect| match effect {
-                        matching::Effect::Transfer(_, transfer) => {
-                            reach(transfer.status.as_str());
+                    Delivered::Lane(input, effects) => effects.iter().for_each(|effect| match effect {
+                        matching::Effect::Transfer(stage, transfer) => {
+                            let at_sight = *stage == TransferStage::Confirmed
+                                && matches!(input, matching::Input::Chain(record) if record.confirmed);
+                            reach(if at_sight { AT_SIGHT } else { transfer.status.as_str() });
                             transfer.reason.into_iter().for_each(|r| reach(r.as_str()));
                         }
                         matching::Effect::Deposit(deposit) => {
@@ -655,7 +662,7 @@ fn cases_reach_every_outcome() {
         // A deposit never outlives its order's expiry: the order waits for it.
         let closes = CloseReason::ALL.iter().filter(|r| **r != CloseReason::OrderExpired);
         let closes = closes.map(|reason| reason.as_str());
-        let all = statuses.chain(reasons).chain(causes).chain(closes);
+        let all = statuses.chain(reasons).chain(causes).chain(closes).chain([AT_SIGHT]);
         let missed: Vec<_> = all.filter(|what| !reached.contains_key(what)).collect();
         assert!(missed.is_empty(), "{world:?} misses {missed:?}, reaches {reached:?}");
     }

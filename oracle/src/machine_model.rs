@@ -41,7 +41,12 @@ pub enum Fact {
     /// Every order's own timer was checked.
     TimersDue { now: UnixSeconds },
     /// A transfer was seen in a block.
-    Included { payment: PaymentKey, block: Block },
+    Included {
+        payment: PaymentKey,
+        block: Block,
+        /// Whether the next head confirms it.
+        confirmed: bool,
+    },
     /// That block left the chain.
     Orphaned { payment: PaymentKey },
     /// The chain was scanned up to here.
@@ -202,7 +207,9 @@ impl Shop {
                     self.end_pending(order, OrderStatus::Expired, CloseReason::OrderExpired);
                 }
             }
-            Fact::Included { payment, block } => self.include(*payment, *block),
+            Fact::Included { payment, block, confirmed } => {
+                self.include(*payment, *block, *confirmed);
+            }
             Fact::Orphaned { payment } => {
                 let orphaned = self.transfers.iter_mut().filter(|t| t.payment == *payment);
                 orphaned.for_each(|t| t.on_chain = false);
@@ -249,18 +256,27 @@ impl Shop {
         }
     }
 
-    fn include(&mut self, payment: PaymentKey, block: Block) {
+    /// A new transfer that is confirmed with its block need not wait for the head, if a deposit waits for
+    /// it and for no other transfer.
+    fn include(&mut self, payment: PaymentKey, block: Block, confirmed: bool) {
         if !self.transfers.iter().any(|t| t.payment == payment) {
-            self.transfers.push(ModelTransfer {
+            let mut transfer = ModelTransfer {
                 payment,
                 block,
                 on_chain: true,
-                confirmed_by: 0,
+                confirmed_by: self.heads,
                 status: TransferStatus::WaitingForConfirmation,
                 deadline: UnixSeconds(i64::MAX),
                 order: None,
                 reasons: BTreeSet::new(),
-            });
+            };
+            let awaits_none =
+                |d: &ModelDeposit| !self.transfers.iter().any(|t| t.is_waiting() && d.fits(t));
+            let its_own = |d: &ModelDeposit| d.is_open() && d.fits(&transfer) && awaits_none(d);
+            if confirmed && self.deposits.iter().any(its_own) {
+                transfer.status = TransferStatus::WaitingForMatch;
+            }
+            self.transfers.push(transfer);
         }
         for transfer in self.transfers.iter_mut().filter(|t| t.payment == payment) {
             (transfer.block, transfer.on_chain) = (block, true);

@@ -72,6 +72,7 @@ mod tests {
             "transfer": null,
             "value_text": null,
             "head": head,
+            "confirmed": false,
         });
         assert_eq!(decode_json(SchemaName::ChainRecord, &record).unwrap(), expected);
         let letter = encode(&example::dead_letter()).unwrap();

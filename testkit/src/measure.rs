@@ -90,6 +90,7 @@ fn record(height: usize, body: ChainBody) -> ChainRecord {
         block: block(height),
         observed_at: UnixMicros(TIME.0 * 1_000_000),
         body,
+        confirmed: false,
     }
 }
 

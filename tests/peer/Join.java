@@ -4,7 +4,7 @@
 // Reads deposits.commands and transfers.raw (layouts below), writes transfers.detected,
 // transfers.confirmed and orders.commands: as many records of the same size as our processor does for
 // each input, and one changelog entry more. It has the easier task: a fixed binary layout instead of
-// Avro, constant text in place of our headers, ids from offsets instead of a counter in its state, no
+// Avro, constant text up to the size of ours, ids from offsets instead of a counter in its state, no
 // late windows, no retracts, no expiry, no amounts to choose.
 //
 //   java Join drain|live BROKERS PREFIX THREADS COMMIT_MS TRANSFER_BYTES COMMAND_BYTES ENTRY_BYTES
@@ -50,7 +50,8 @@ import org.apache.kafka.streams.state.Stores;
 
 public final class Join implements Processor<byte[], byte[], byte[], byte[]> {
     // A transfer: 'T', height 8, transaction 32, ordinal 4, wallet 20, token 1, units 16, block time 8,
-    // and 88 bytes that are only handed on (block hash, contract, sender, observed at, epoch).
+    // 88 bytes that are only handed on (block hash, contract, sender, observed at, epoch), and 1 where the
+    // head of its own step confirms it.
     private static final int HEIGHT = 1, PAYMENT = 9, T_KEY = 45, T_TIME = 82, T_END = 178;
     // A deposit to open: 'O', order 16, wallet 20, token 1, units 16, from 8, until 8.
     private static final int O_ORDER = 1, O_KEY = 17, O_TIMES = 54, O_END = 70;
@@ -123,13 +124,17 @@ public final class Join implements Processor<byte[], byte[], byte[], byte[]> {
         long time = number(seen, T_TIME);
         boolean fits = deposit != null && time >= number(deposit, D_FROM) - SKEW_SECONDS
             && time <= number(deposit, D_UNTIL);
-        entry[E_STATUS] = fits ? WAITING : UNMATCHED;
-        if (fits) {
+        boolean confirmed = fits && seen[T_END] == 1;
+        entry[E_STATUS] = confirmed ? SETTLING : fits ? WAITING : UNMATCHED;
+        if (confirmed) {
+            System.arraycopy(deposit, 0, entry, E_DEPOSIT, D_FROM);
+            tell(record, entry, (byte) 'S');
+        } else if (fits) {
             System.arraycopy(deposit, 0, entry, E_DEPOSIT, D_FROM);
             unconfirmed.add(payment);
             tell(record, entry, (byte) 'C');
         }
-        publish(record, entry, "transfers.detected");
+        publish(record, entry, confirmed ? "transfers.confirmed" : "transfers.detected");
         transfers.put(payment, entry);
     }
 

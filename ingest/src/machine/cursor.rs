@@ -383,10 +383,12 @@ impl Cursor {
 
     fn record(&self, epoch: Epoch, block: Block, now: UnixMicros, body: ChainBody) -> ChainRecord {
         let observed_at = self.history.as_ref().map_or(now, |h| h.observed_at().next(now));
-        ChainRecord { blockchain: self.rules.blockchain, epoch, block, observed_at, body }
+        let blockchain = self.rules.blockchain;
+        ChainRecord { blockchain, epoch, block, observed_at, body, confirmed: false }
     }
 
-    fn publish(&mut self, records: Vec<ChainRecord>, next: Next) -> Decision {
+    fn publish(&mut self, mut records: Vec<ChainRecord>, next: Next) -> Decision {
+        mark_confirmed(&mut records);
         for record in &records {
             self.history = History::fold(self.history.take(), record);
         }
@@ -395,5 +397,20 @@ impl Cursor {
         }
         self.phase = Phase::Tip;
         Decision { publish: records, notes: Vec::new(), next }
+    }
+}
+
+/// What the last head of a step confirms says so itself: catching up costs half the records then.
+fn mark_confirmed(records: &mut [ChainRecord]) {
+    let Some((ChainRecord { block, body: ChainBody::Head(head), .. }, earlier)) =
+        records.split_last_mut()
+    else {
+        return;
+    };
+    for record in earlier {
+        if let ChainBody::Transfer(seen) = &record.body {
+            let confirmed = head.confirmed_number(seen.value).min(block.number);
+            record.confirmed = record.block.number <= confirmed;
+        }
     }
 }

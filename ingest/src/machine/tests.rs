@@ -129,6 +129,21 @@ fn a_start_block_is_the_first_one_scanned() {
 }
 
 #[test]
+fn a_transfer_says_whether_the_head_of_its_step_confirms_it() {
+    let mut node = Node::new(5);
+    (6..=10).for_each(|number| node.mine(&[pay(number)]));
+    let (records, _) = drive(&mut scan_from(1, 8), &node);
+    let confirmed = |record: &&ChainRecord| record.confirmed;
+    let seen = |records: &[ChainRecord]| records.iter().map(|r| r.block.number).collect::<Vec<_>>();
+    let transfers: Vec<_> =
+        records.iter().filter(|r| matches!(r.body, ChainBody::Transfer(_))).cloned().collect();
+    assert_eq!(seen(&transfers), [6, 7, 8, 9, 10]);
+    // One step ends at 8 and confirms 6; the next one ends at 10 and confirms no block of its own.
+    let confirmed: Vec<_> = records.iter().filter(confirmed).cloned().collect();
+    assert_eq!(seen(&confirmed), [6]);
+}
+
+#[test]
 fn ranges_follow_each_other_and_end_at_the_head() {
     let mut cursor = scan_from(1, 5);
     let node = Node::new(12);

@@ -107,6 +107,7 @@ fn chain(number: i64, seconds: i64, body: ChainBody) -> (Topic, Vec<u8>) {
         block: Block { number, hash: Hash([number as u8; 32]), timestamp },
         observed_at: timestamp.micros(),
         body,
+        confirmed: false,
     };
     (Topic::TransfersRaw, schemas::encode(&record).unwrap())
 }

@@ -146,10 +146,13 @@ impl Chain {
         if tip == self.scanned {
             return;
         }
+        let head = i64::try_from(tip).unwrap();
         for number in self.scanned + 1..=tip {
             for (block, seen) in self.transfers_of(number) {
-                self.write(block, ChainBody::Transfer(seen));
-                self.facts.push(Fact::Included { payment: seen.payment(), block });
+                let payment = seen.payment();
+                let confirmed = head - block.number + 1 >= self.policy.depth_of(seen.value);
+                self.write(block, ChainBody::Transfer(seen), confirmed);
+                self.facts.push(Fact::Included { payment, block, confirmed });
             }
         }
         self.scanned = tip;
@@ -215,7 +218,7 @@ impl Chain {
         self.epoch += 1;
         for number in anchor + 1..=self.scanned {
             for (block, seen) in self.transfers_of(number) {
-                self.write(block, ChainBody::Retract(seen));
+                self.write(block, ChainBody::Retract(seen), false);
                 self.facts.push(Fact::Orphaned { payment: seen.payment() });
             }
         }
@@ -259,10 +262,10 @@ impl Chain {
             match_window_seconds: self.policy.match_window_seconds,
         };
         self.facts.push(Fact::Scanned { block, head: head.clone() });
-        self.write(block, ChainBody::Head(head));
+        self.write(block, ChainBody::Head(head), false);
     }
 
-    fn write(&mut self, block: Block, body: ChainBody) {
+    fn write(&mut self, block: Block, body: ChainBody, confirmed: bool) {
         let seen = i64::try_from(self.records.len()).unwrap();
         self.records.push(ChainRecord {
             blockchain: Blockchain::Eth,
@@ -270,6 +273,7 @@ impl Chain {
             block,
             observed_at: UnixMicros(block.timestamp.micros().0 + seen),
             body,
+            confirmed,
         });
     }
 }

@@ -50,6 +50,8 @@ pub struct Ledger<'a> {
     forced: HashSet<OrderId>,
     /// The order and deposit that a transfer asked to pay.
     asked: HashMap<TransferId, (OrderId, DepositId)>,
+    /// Confirmed by the head that comes next.
+    at_sight: Vec<Transfer>,
     alerts: HashSet<TransferId>,
     alerts_due: HashSet<TransferId>,
 }
@@ -72,18 +74,25 @@ impl<'a> Ledger<'a> {
             matched: HashMap::new(),
             forced: HashSet::new(),
             asked: HashMap::new(),
+            at_sight: Vec::new(),
             alerts: HashSet::new(),
             alerts_due: HashSet::new(),
         };
         for delivered in delivered {
             match delivered {
                 Delivered::Lane(input, effects) => {
-                    match input {
-                        matching::Input::Chain(record) => ledger.note_chain(record),
-                        matching::Input::Command(command) => ledger.note_open(command),
-                    }
+                    let at_sight = match input {
+                        matching::Input::Chain(record) => {
+                            ledger.note_chain(record)?;
+                            matches!(record.body, ChainBody::Transfer(_))
+                        }
+                        matching::Input::Command(command) => {
+                            ledger.note_open(command);
+                            false
+                        }
+                    };
                     for effect in effects {
-                        ledger.check_effect(effect)?;
+                        ledger.check_effect(effect, at_sight)?;
                     }
                 }
                 Delivered::Orders(command, effects) => ledger.check_orders(command, effects)?,
@@ -92,7 +101,7 @@ impl<'a> Ledger<'a> {
         Ok(ledger)
     }
 
-    fn note_chain(&mut self, record: &ChainRecord) {
+    fn note_chain(&mut self, record: &ChainRecord) -> Result<(), Violation> {
         match &record.body {
             ChainBody::Transfer(seen) => {
                 self.included.insert(seen.payment(), Some(record.block));
@@ -109,8 +118,12 @@ impl<'a> Ledger<'a> {
             ChainBody::Head(_) => {
                 self.head = Some(record.block);
                 self.time_max = self.time_max.max(record.block.timestamp);
+                for transfer in std::mem::take(&mut self.at_sight) {
+                    self.check_depth(&transfer)?;
+                }
             }
         }
+        Ok(())
     }
 
     fn note_open(&mut self, command: &DepositCommand) {
@@ -120,9 +133,21 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    fn check_effect(&mut self, effect: &matching::Effect) -> Result<(), Violation> {
+    /// `at_sight`: a transfer in the chain led to it, not a head.
+    fn check_effect(&mut self, effect: &matching::Effect, at_sight: bool) -> Result<(), Violation> {
         match effect {
-            matching::Effect::Transfer(stage, transfer) => self.check_transfer(*stage, transfer),
+            matching::Effect::Transfer(TransferStage::Confirmed, transfer) if at_sight => {
+                self.at_sight.push(transfer.clone());
+                self.check_transfer(TransferStage::Confirmed, transfer)
+            }
+            matching::Effect::Transfer(stage, transfer) => {
+                if *stage == TransferStage::Confirmed {
+                    let is_known = self.transfers.contains_key(&transfer.observation.payment());
+                    holds!(1, is_known, "confirmed and never seen: {transfer:?}");
+                    self.check_depth(transfer)?;
+                }
+                self.check_transfer(*stage, transfer)
+            }
             matching::Effect::Deposit(deposit) => self.check_deposit(deposit),
             matching::Effect::Command(command) => self.check_settle(command),
             matching::Effect::Alert(alert) => {
@@ -154,7 +179,9 @@ impl<'a> Ledger<'a> {
         *self.stages.entry(payment).or_default().entry(stage).or_default() += 1;
         match stage {
             TransferStage::Detected | TransferStage::Failed => {}
-            TransferStage::Confirmed => self.check_confirmed(transfer)?,
+            TransferStage::Confirmed => {
+                holds!(3, transfer.blockchain_confirmed, "confirmed and not: {transfer:?}");
+            }
             TransferStage::Matched => self.check_matched(transfer)?,
             TransferStage::Unknown => {
                 let reason = self.is_true_reason(transfer);
@@ -183,7 +210,7 @@ impl<'a> Ledger<'a> {
                 None | Some(WaitingForConfirmation | FailedToConfirm),
                 WaitingForConfirmation,
             )
-            | (TransferStage::Confirmed, Some(WaitingForConfirmation), WaitingForMatch)
+            | (TransferStage::Confirmed, None | Some(WaitingForConfirmation), WaitingForMatch)
             | (TransferStage::Failed, Some(WaitingForConfirmation), FailedToConfirm)
             | (TransferStage::Matched, Some(WaitingForMatch), Matched)
             | (TransferStage::Unknown, Some(WaitingForMatch), NoMatchedDeposit) => true,
@@ -202,8 +229,7 @@ impl<'a> Ledger<'a> {
     }
 
     /// 3: in the chain of the head that confirmed it, as deep as its amount needs.
-    fn check_confirmed(&self, transfer: &Transfer) -> Result<(), Violation> {
-        holds!(3, transfer.blockchain_confirmed, "confirmed and not: {transfer:?}");
+    fn check_depth(&self, transfer: &Transfer) -> Result<(), Violation> {
         let head = self.head;
         let depth = self.chain.policy.depth_of(transfer.observation.value);
         let confirmations =
@@ -393,6 +419,7 @@ impl<'a> Ledger<'a> {
 
     /// What must hold once everything is read and every window has passed.
     pub fn check_end(&self) -> Result<(), Violation> {
+        holds!(3, self.at_sight.is_empty(), "no head confirms {:?}", self.at_sight);
         let canonical: HashSet<PaymentKey> = self.chain.payments().collect();
         for payment in &canonical {
             // 1: a transfer on the chain ends matched or unknown.

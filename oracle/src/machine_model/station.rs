@@ -22,6 +22,8 @@ pub enum Sabotage {
     SwallowRetracts,
     /// Matching gets a head with one more confirmed block.
     ConfirmEarly,
+    /// Matching takes every transfer for confirmed when it sees it.
+    ConfirmAtSight,
     /// Matching believes the chain's time to be later.
     ExpireEarly,
     /// Confirmed transfers never stop waiting for a deposit.
@@ -75,6 +77,7 @@ impl Sabotaged for matching::State {
                 (ChainBody::Head(head), Sabotage::ConfirmEarly) => {
                     head.confirmed.iter_mut().for_each(|tier| tier.number += 1);
                 }
+                (ChainBody::Transfer(_), Sabotage::ConfirmAtSight) => record.confirmed = true,
                 (ChainBody::Head(_), Sabotage::ExpireEarly) => {
                     record.block.timestamp = record.block.timestamp.plus(2_000);
                 }

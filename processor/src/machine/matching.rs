@@ -68,7 +68,8 @@ impl TransferStage {
                 Some(end @ (Status::Matched | Status::NoMatchedDeposit)) => after == end,
             },
             Self::Confirmed => {
-                (before, after) == (Some(Status::WaitingForConfirmation), Status::WaitingForMatch)
+                matches!(before, None | Some(Status::WaitingForConfirmation))
+                    && after == Status::WaitingForMatch
             }
             Self::Matched => (before, after) == (Some(Status::WaitingForMatch), Status::Matched),
             Self::Unknown => {

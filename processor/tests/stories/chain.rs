@@ -25,7 +25,8 @@ fn block(number: i64, fork: u8) -> Block {
 fn record(epoch: i64, block: Block, body: ChainBody) -> ChainRecord {
     // Ingest sees a block two seconds after its time.
     let observed_at = block.timestamp.plus(2).micros();
-    ChainRecord { blockchain: Blockchain::Eth, epoch: Epoch(epoch), block, observed_at, body }
+    let (blockchain, epoch) = (Blockchain::Eth, Epoch(epoch));
+    ChainRecord { blockchain, epoch, block, observed_at, body, confirmed: false }
 }
 
 /// A payment on its way into a block: by default from sender 7 to wallet 1 in block 110.
@@ -35,6 +36,7 @@ pub(crate) struct Pay {
     fork: u8,
     epoch: i64,
     seen: Observation,
+    confirmed: bool,
 }
 
 /// A payment of transaction `tx`.
@@ -49,7 +51,7 @@ pub(crate) fn pay(tx: u8, value: &str) -> Pay {
         ordinal: 0,
         value: amount(value),
     };
-    Pay { number: 110, fork: 0, epoch: 0, seen }
+    Pay { number: 110, fork: 0, epoch: 0, seen, confirmed: false }
 }
 
 impl Pay {
@@ -85,8 +87,14 @@ impl Pay {
         self.seen.log_index = log_index;
         self
     }
+    /// Confirmed by the head of its own step.
+    pub(crate) fn confirmed(self) -> Self {
+        Self { confirmed: true, ..self }
+    }
     pub(crate) fn record(self) -> ChainRecord {
-        record(self.epoch, block(self.number, self.fork), ChainBody::Transfer(self.seen))
+        let body = ChainBody::Transfer(self.seen);
+        let record = record(self.epoch, block(self.number, self.fork), body);
+        ChainRecord { confirmed: self.confirmed, ..record }
     }
     /// The same event taken back by a rewind into `epoch`.
     pub(crate) fn retracted(self, epoch: i64) -> Input {

@@ -26,6 +26,8 @@ pub struct ChainRecord {
     pub block: Block,
     pub observed_at: UnixMicros,
     pub body: ChainBody,
+    /// Whether the head at the end of the step that publishes this transfer confirms it.
+    pub confirmed: bool,
 }
 
 /// The kinds of [`ChainRecord`].
@@ -123,6 +125,8 @@ pub struct ChainRecordWire {
     transfer: Option<Observation>,
     value_text: Option<String>,
     head: Option<Head>,
+    #[serde(default)]
+    confirmed: bool,
 }
 
 impl Record for ChainRecord {
@@ -144,6 +148,7 @@ impl Record for ChainRecord {
             value_text: transfer.map(|seen| seen.value.to_string()),
             transfer,
             head,
+            confirmed: self.confirmed,
         }
     }
 
@@ -169,6 +174,7 @@ impl Record for ChainRecord {
             block: wire.block,
             observed_at: wire.observed_at,
             body,
+            confirmed: wire.confirmed,
         })
     }
 }

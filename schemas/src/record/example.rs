@@ -48,6 +48,7 @@ pub fn chain_record() -> ChainRecord {
         block: block(),
         observed_at: SEEN,
         body: ChainBody::Transfer(observation()),
+        confirmed: false,
     }
 }
 

@@ -107,6 +107,6 @@ pub(crate) async fn measure(
 
 async fn send(log: &KafkaLog, numbers: std::ops::Range<usize>, height: usize, form: Form) {
     let heads = CHAINS.iter().map(|chain| heading(*chain, height, form));
-    let records = numbers.map(|number| payment(number, height, form)).chain(heads).collect();
+    let records = numbers.map(|number| payment(number, height, false, form)).chain(heads).collect();
     log.produce(records).await.expect("written");
 }

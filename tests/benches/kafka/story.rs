@@ -77,6 +77,14 @@ impl Used {
     }
 }
 
+/// Reports of matching with one and with two workers.
+struct Matching {
+    /// Each transfer waits for its head.
+    live: [Report; 2],
+    /// Each transfer is confirmed when it is seen.
+    catching_up: [Report; 2],
+}
+
 struct Stage {
     brokers: String,
     size: Size,
@@ -94,14 +102,14 @@ pub(crate) async fn run() {
         CHAINS.len()
     );
     let ours = broker::create(&stage.brokers, OURS);
-    let (one, two) = stage.matching(&ours).await;
-    stage.ceiling(&one, &two).await;
-    stage.peer(&one, &two).await;
+    let matching = stage.matching(&ours).await;
+    stage.ceiling(&matching).await;
+    stage.peer(&matching).await;
     stage.tables(&ours).await;
 }
 
 impl Stage {
-    async fn matching(&self, log: &KafkaLog) -> (Report, Report) {
+    async fn matching(&self, log: &KafkaLog) -> Matching {
         let Size { deposits, transfers, live_ticks, .. } = self.size;
         let form = Form::Ours;
         let inputs = fill(log, (0..deposits).map(|number| opening(number, form))).await;
@@ -110,7 +118,7 @@ impl Stage {
 
         let mut used = Used::NOTHING;
         let (numbers, height) = used.run(transfers);
-        let inputs = fill(log, payments(numbers, height, form)).await;
+        let inputs = fill(log, payments(numbers, height, false, form)).await;
         let one = Process::matching(&self.brokers, OURS, 1, inputs).report();
         restored("matching", one.restored, one.restore_nanos, one.restored_resident_bytes);
         print("matching, 1 worker", &one);
@@ -124,20 +132,32 @@ impl Stage {
         step_phases(&report);
 
         let (numbers, height) = used.run(transfers);
-        let inputs = fill(log, payments(numbers, height, form)).await;
+        let inputs = fill(log, payments(numbers, height, false, form)).await;
         let two = Process::matching(&self.brokers, OURS, 2, inputs).report();
         print("matching, 2 workers", &two);
         phases(&two);
-        (one, two)
+
+        let mut catching_up = Vec::new();
+        for workers in [1, 2] {
+            let (numbers, height) = used.run(transfers / 2);
+            let inputs = fill(log, payments(numbers, height, true, form)).await;
+            let report = Process::matching(&self.brokers, OURS, workers, inputs).report();
+            print(&format!("catching up, {workers} workers"), &report);
+            phases(&report);
+            catching_up.push(report);
+        }
+        let catching_up = catching_up.try_into().unwrap_or_else(|_| panic!("two reports"));
+        Matching { live: [one, two], catching_up }
     }
 
     /// The same inputs and as many records of the same size, through the same log, without logic.
-    async fn ceiling(&self, one: &Report, two: &Report) {
+    async fn ceiling(&self, matching: &Matching) {
+        let [one, two] = &matching.live;
         let log = broker::create(&self.brokers, CEILING);
         let mut used = Used::NOTHING;
         for (workers, ours) in [(1, one), (2, two)] {
             let (numbers, height) = used.run(self.size.transfers);
-            let inputs = fill(&log, payments(numbers, height, Form::Ours)).await;
+            let inputs = fill(&log, payments(numbers, height, false, Form::Ours)).await;
             let process = Process::copying(&self.brokers, CEILING, workers, inputs, OURS, one);
             let copied = process.report();
             print(&format!("ceiling: copying, {workers} workers"), &copied);
@@ -147,7 +167,8 @@ impl Stage {
         }
     }
 
-    async fn peer(&self, one: &Report, two: &Report) {
+    async fn peer(&self, matching: &Matching) {
+        let [one, two] = &matching.live;
         let Size { deposits, transfers, live_ticks, .. } = self.size;
         let log = broker::create(&self.brokers, PEER);
         let raw_bytes = usize::try_from(one.input_bytes / one.inputs.max(1)).expect("small");
@@ -164,10 +185,17 @@ impl Stage {
         let mut used = Used::NOTHING;
         for (threads, ours) in [(1, one), (2, two)] {
             let (numbers, height) = used.run(transfers);
-            fill(&log, payments(numbers, height, form)).await;
+            fill(&log, payments(numbers, height, false, form)).await;
             let report = peer.drain(threads, 100);
             restored("peer", report.restored, report.restore_nanos, report.restored_resident_bytes);
             print_peer(&format!("peer: Kafka Streams, {threads} threads"), &report);
+            compare(ours, &report);
+        }
+        for (threads, ours) in (1..).zip(&matching.catching_up) {
+            let (numbers, height) = used.run(transfers / 2);
+            fill(&log, payments(numbers, height, true, form)).await;
+            let report = peer.drain(threads, 100);
+            print_peer(&format!("peer: catching up, {threads} threads"), &report);
             compare(ours, &report);
         }
         for commit_ms in [100, 20] {

@@ -46,9 +46,9 @@ pub(crate) fn opening(number: usize, form: Form) -> NewRecord {
     }
 }
 
-/// Pays the deposit with this number.
-pub(crate) fn payment(number: usize, height: usize, form: Form) -> NewRecord {
-    raw(ChainRecord { blockchain: chain(number), ..transfer(number, height) }, form)
+/// Pays the deposit with this number. `confirmed`: as ingest says when it catches up.
+pub(crate) fn payment(number: usize, height: usize, confirmed: bool, form: Form) -> NewRecord {
+    raw(ChainRecord { blockchain: chain(number), confirmed, ..transfer(number, height) }, form)
 }
 
 /// Ends a block of a chain.
@@ -69,6 +69,7 @@ fn raw(record: ChainRecord, form: Form) -> NewRecord {
 pub(crate) fn payments(
     numbers: std::ops::Range<usize>,
     height: usize,
+    confirmed: bool,
     form: Form,
 ) -> impl Iterator<Item = NewRecord> {
     let block = BLOCK * CHAINS.len();
@@ -78,7 +79,7 @@ pub(crate) fn payments(
         let is_last = (number - first) % block == block - 1 || number + 1 == numbers.end;
         let heads = if is_last { CHAINS.as_slice() } else { &[] };
         let heads = heads.iter().map(move |chain| heading(*chain, height, form));
-        std::iter::once(payment(number, height, form)).chain(heads)
+        std::iter::once(payment(number, height, confirmed, form)).chain(heads)
     })
 }
 
@@ -196,4 +197,5 @@ fn peer_seen(record: &ChainRecord, seen: &Observation, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(seen.from_address.bytes());
     bytes.extend_from_slice(&record.observed_at.0.to_be_bytes());
     bytes.extend_from_slice(&record.epoch.0.to_be_bytes());
+    bytes.push(u8::from(record.confirmed));
 }

@@ -1,7 +1,7 @@
 //! What the chain reports: a transfer was seen, was orphaned, or the head moved.
 
 use schemas::record::{Alert, ChainRecord, Head, Observation, OrderCommandBody};
-use schemas::{AlertKind, TransferId, TransferStatus, UnixMicros, UnixSeconds};
+use schemas::{AlertKind, DepositId, TransferId, TransferStatus, UnixMicros, UnixSeconds};
 
 use super::deposits::DepositRow;
 use super::transfers::TransferRow;
@@ -47,7 +47,32 @@ impl State {
             match_deadline: None,
             forget_at: None,
         };
-        self.detect(row, record.observed_at, effects)
+        if record.confirmed {
+            self.confirm_at_sight(row, record.observed_at, effects)
+        } else {
+            self.detect(row, record.observed_at, effects)
+        }
+    }
+
+    /// A transfer that its own step's head confirms asks at once, if it fits a deposit that no other waits
+    /// for. Else it takes its turn when the head comes.
+    fn confirm_at_sight(
+        &mut self,
+        mut row: TransferRow,
+        now: UnixMicros,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Broken> {
+        let is_free = |(id, deposit): &(DepositId, &DepositRow)| {
+            deposit.is_open() && deposit.misfit(&row).is_none() && !self.transfers.holds(*id)
+        };
+        let free = self.deposits.reserved_by(row.price())?.filter(is_free);
+        let Some((id, deposit)) = free.map(|(id, deposit)| (id, *deposit)) else {
+            return self.detect(row, now, effects);
+        };
+        row.status = TransferStatus::WaitingForMatch;
+        row.deposit = Some(id);
+        self.publish(TransferStage::Confirmed, row, effects)?;
+        self.ask(row, id, &deposit, now, effects)
     }
 
     /// A known payment: a duplicate, or its transaction in another block.

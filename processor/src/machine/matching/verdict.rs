@@ -58,7 +58,7 @@ impl State {
     }
 
     /// Asks the order; its answer comes as a command.
-    fn ask(
+    pub(super) fn ask(
         &mut self,
         mut row: TransferRow,
         deposit_id: DepositId,

@@ -56,3 +56,50 @@ fn records_of_another_chain_are_ignored() {
     other_head.blockchain = schemas::Blockchain::Base;
     Lane::new().ignores(Input::Chain(transfer)).ignores(Input::Chain(other_head));
 }
+
+#[test]
+fn confirmed_at_sight_it_asks_at_once() {
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(
+            pay(1, "10.00").confirmed(),
+            "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1",
+        )
+        .ignores(pay(1, "10.00").confirmed())
+        .then(head(120), "")
+        .then(
+            settled('A', 2),
+            "matched #2 matched @110 for #1 paid A by #3; deposit #1 closed settled for A/0",
+        );
+}
+
+/// Who waits already comes first, whichever of them this head confirms as well.
+#[test]
+fn confirmed_at_sight_it_takes_no_turn_of_another() {
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(pay(1, "10.00"), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1")
+        .then(
+            pay(2, "10.00").at(111).confirmed(),
+            "to A: seen #3; detected #3 waiting_for_confirmation @111 for #1",
+        );
+}
+
+/// Without a deposit it waits as others do: the head says until when.
+#[test]
+fn confirmed_at_sight_without_a_deposit_it_waits_for_the_head() {
+    Lane::new()
+        .then(pay(1, "10.00").confirmed(), "detected #1 waiting_for_confirmation @110")
+        .then(head(120), "confirmed #1 waiting_for_match @110");
+}
+
+#[test]
+fn confirmed_at_sight_and_retracted_it_raises_an_alert() {
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(
+            pay(1, "10.00").confirmed(),
+            "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1",
+        )
+        .then(pay(1, "10.00").retracted(1), "alert confirmed_transfer_retracted #2");
+}
