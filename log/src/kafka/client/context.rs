@@ -72,18 +72,26 @@ pub(crate) struct Context<K> {
 
 /// A kind of client.
 pub(crate) trait Kind: Send + Sync + 'static {
-    fn failed(&self) {}
+    /// A connection broke, or a broker cannot be reached.
+    fn disconnected(&self) {}
 
     fn measured(&self, _statistics: &Statistics) {}
 }
 
+/// The facility of the library's log lines about connections that broke.
+const DISCONNECTED: &str = "FAIL";
+
 impl<K: Kind> ClientContext for Context<K> {
     fn log(&self, level: RDKafkaLogLevel, fac: &str, log_message: &str) {
+        // A connection that the peer closes is only logged: to the library it is no error.
+        if fac == DISCONNECTED {
+            self.kind.disconnected();
+        }
         report(level, fac, log_message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        self.kind.failed();
+        self.kind.disconnected();
         self.last.note(&error, reason);
     }
 
@@ -195,7 +203,7 @@ struct Reports {
 }
 
 impl Kind for Deliveries {
-    fn failed(&self) {
+    fn disconnected(&self) {
         self.disturbed.store(true, Ordering::SeqCst);
     }
 }
@@ -203,7 +211,6 @@ impl Kind for Deliveries {
 impl Deliveries {
     /// Forgets the last step.
     pub(crate) fn begin(&self) {
-        self.disturbed.store(false, Ordering::SeqCst);
         *lock(&self.reports) = Reports::default();
     }
 
@@ -217,8 +224,7 @@ impl Deliveries {
         lock(&self.reports).first
     }
 
-    /// Whether a connection failed since the step began: a request that was sent twice may then still
-    /// arrive.
+    /// Whether a connection ever failed: a request that was sent twice may then still arrive.
     pub(crate) fn was_disturbed(&self) -> bool {
         self.disturbed.load(Ordering::SeqCst)
     }
@@ -319,10 +325,20 @@ mod tests {
     fn a_step_remembers_where_its_first_record_is_until_the_next_begins() {
         let context = StepContext::default();
         lock(&context.kind.reports).first = Some(Offset(7));
-        context.error(KafkaError::Global(RDKafkaErrorCode::BrokerTransportFailure), "");
-        assert!(context.kind.was_disturbed());
         context.kind.begin();
-        assert!(!context.kind.was_disturbed());
         assert_eq!((context.kind.first(), context.kind.failure()), (None, None));
+    }
+
+    #[test]
+    fn a_broken_connection_is_remembered_for_good() {
+        let (failed, closed) = (StepContext::default(), StepContext::default());
+        failed.error(KafkaError::Global(RDKafkaErrorCode::BrokerTransportFailure), "");
+        closed.log(RDKafkaLogLevel::Notice, "COORD", "");
+        assert!(!closed.kind.was_disturbed());
+        closed.log(RDKafkaLogLevel::Info, DISCONNECTED, "");
+        for context in [failed, closed] {
+            context.kind.begin();
+            assert!(context.kind.was_disturbed());
+        }
     }
 }

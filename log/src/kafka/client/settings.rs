@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rdkafka::ClientConfig;
+use rdkafka::config::RDKafkaLogLevel;
 use schemas::Secret;
 
 use crate::config::KafkaConfig;
@@ -176,6 +177,9 @@ pub(crate) fn transactional_producer(
     settings
         .set("transactional.id", id)
         .set("delivery.report.only.error", only_failures)
+        // By its log line a step knows of a connection that the peer closed. Of idle ones there is none.
+        .set("log.connection.close", "true")
+        .set_log_level(RDKafkaLogLevel::Info)
         // Offsets are refused while the broker still writes the end of the last step: milliseconds.
         .set("retry.backoff.ms", "10")
         .set("transaction.timeout.ms", millis(config.transaction_timeout))

@@ -31,6 +31,8 @@ use crate::{Cause, Error, NewRecord, Offset};
 /// The binding cannot wait less than a millisecond without spinning.
 const DELIVERY_POLL_INTERVAL: Duration = Duration::from_micros(250);
 const CALL_RETRY_DELAY: Duration = Duration::from_millis(20);
+/// How many events of the library may wait when a step ends; each poll serves one.
+const EVENTS_MAX: usize = 1000;
 /// A step whose commit takes longer than this gets a new producer after it: the library may have sent the
 /// request twice, and the second one must not reach the next transaction (KIP-890).
 const SLOW_COMMIT: Duration = Duration::from_secs(1);
@@ -134,7 +136,12 @@ impl StepProducer {
     /// Counts a step that ended.
     fn end(&mut self, outcome: &'static str) {
         ::metrics::counter!(metrics::LOG_STEPS_TOTAL, "outcome" => outcome).increment(1);
-        self.serve_callbacks();
+        for _ in 0..EVENTS_MAX {
+            if self.producer.in_flight_count() == 0 {
+                break;
+            }
+            self.serve_callbacks();
+        }
         // A request of this step that was sent twice must not reach the next one.
         self.usable &= !self.producer.context().kind.was_disturbed();
     }

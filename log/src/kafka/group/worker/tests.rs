@@ -1,4 +1,4 @@
-//! Two workers of one name, and a group that fences a member.
+//! Two workers of one name, a group that fences a member, and connections that the broker closes.
 
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
@@ -53,7 +53,9 @@ fn start() -> (Mock, Arc<Shared>, KafkaWorker) {
 
 fn commit(worker: &mut KafkaWorker, n: i64) -> Result<(), StepError> {
     let committed = Committed { offset: Offset(n), metadata: n.to_string() };
-    worker.commit(Step { records: vec![], offsets: vec![(INPUT, committed)] })
+    let headers = schemas::Headers::default();
+    let record = NewRecord { to: INPUT, key: Vec::new(), value: None, headers };
+    worker.commit(Step { records: vec![record], offsets: vec![(INPUT, committed)] })
 }
 
 fn fence(cluster: &Mock) {
@@ -86,4 +88,27 @@ fn a_fenced_member_gives_way_to_an_instance_that_claimed_its_name() {
     poll_until(&mut old, |_, polled| matches!(polled, Err(Error::Fenced(_))));
     assert!(matches!(commit(&mut old, 1), Err(StepError::Fenced(_))));
     assert!(matches!(old.poll(Duration::ZERO), Err(Error::Fenced(_))));
+}
+
+/// The broker may have read the request before, and act on it once the next step has begun: only a new
+/// producer, which has another epoch, is safe from that.
+#[test]
+fn a_connection_that_the_broker_closes_in_a_step_ends_its_producer() {
+    let (cluster, _shared, mut worker) = start();
+    let closed = RDKafkaRespErr::RD_KAFKA_RESP_ERR__TRANSPORT;
+    for call in [
+        RDKafkaApiKey::AddPartitionsToTxn,
+        RDKafkaApiKey::AddOffsetsToTxn,
+        RDKafkaApiKey::TxnOffsetCommit,
+        RDKafkaApiKey::EndTxn,
+    ] {
+        cluster.request_errors(call, &[closed]);
+        commit(&mut worker, 1).unwrap();
+        assert!(!worker.producer.is_usable(), "{call:?}");
+        let started = Instant::now();
+        while !worker.producer.is_usable() {
+            commit(&mut worker, 2).unwrap();
+            assert!(started.elapsed() < TIMEOUT, "no other producer was opened");
+        }
+    }
 }
