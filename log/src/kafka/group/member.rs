@@ -36,6 +36,8 @@ pub(super) enum Polled {
 pub(super) struct Member {
     consumer: BaseConsumer<MemberContext>,
     shared: Arc<Shared>,
+    /// Of the last assignment that was taken note of.
+    identity: Option<Arc<ConsumerGroupMetadata>>,
 }
 
 impl Member {
@@ -54,7 +56,7 @@ impl Member {
             topics.push(shared.names.topic(*topic)?.full.as_str());
         }
         consumer.subscribe(&topics).map_err(Error::fatal)?;
-        Ok(Self { consumer, shared: shared.clone() })
+        Ok(Self { consumer, shared: shared.clone(), identity: None })
     }
 
     pub(super) fn poll(&self, timeout: Duration) -> Polled {
@@ -85,8 +87,12 @@ impl Member {
         Error::Transient(self.consumer.context().last.explain(error))
     }
 
-    pub(super) fn take_notice(&self) -> Option<Notice> {
-        self.consumer.context().take_notice()
+    pub(super) fn take_notice(&mut self) -> Option<Notice> {
+        let notice = self.consumer.context().take_notice();
+        if let Some(Notice::Assigned(_)) = notice {
+            self.identity = self.consumer.group_metadata().map(Arc::new);
+        }
+        notice
     }
 
     pub(super) fn has_notice(&self) -> bool {
@@ -105,9 +111,10 @@ impl Member {
         self.consumer.assignment_lost()
     }
 
-    /// Member id and generation, which the broker checks with every step.
-    pub(super) fn identity(&self) -> Option<ConsumerGroupMetadata> {
-        self.consumer.group_metadata()
+    /// Member id and generation, which the broker checks with every step. The generation is that of the
+    /// assignment: the library may join the next one by itself, in which others own the partitions.
+    pub(super) fn identity(&self) -> Option<Arc<ConsumerGroupMetadata>> {
+        self.identity.clone()
     }
 
     /// The group's positions; none while a transaction with offsets of these partitions is pending.

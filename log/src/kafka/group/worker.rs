@@ -174,7 +174,9 @@ impl KafkaWorker {
 
     /// Applies the rebalances since the last poll.
     fn take_notices(&mut self) {
-        while let Some(notice) = self.membership.member().and_then(Member::take_notice) {
+        while let Membership::Joined(member, _) = &mut self.membership
+            && let Some(notice) = member.take_notice()
+        {
             match notice {
                 Notice::Revoked { lost } => {
                     self.cursors.forget_waiting();

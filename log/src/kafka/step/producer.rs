@@ -58,7 +58,7 @@ struct Begun {
 /// The offsets of a step, and the member of the group that commits them.
 pub(crate) struct Offsets {
     pub(crate) list: TopicPartitionList,
-    pub(crate) member: ConsumerGroupMetadata,
+    pub(crate) member: Arc<ConsumerGroupMetadata>,
 }
 
 impl StepProducer {

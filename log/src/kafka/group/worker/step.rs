@@ -132,7 +132,6 @@ impl KafkaWorker {
     }
 
     fn run(&mut self, step: &Step, positions: &NewPositions) -> Result<(), StepFailure> {
-        // Asked for now: it has the generation of the group.
         let identity = self.membership.member().and_then(Member::identity);
         let identity = identity.ok_or_else(|| StepFailure::aborted("not a member of the group"))?;
         let mut list = TopicPartitionList::with_capacity(positions.len());

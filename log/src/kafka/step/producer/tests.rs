@@ -23,7 +23,7 @@ fn commit_offsets(mut producer: StepProducer, config: &KafkaConfig) -> Result<()
     let config = config.clone();
     std::thread::spawn(move || {
         let consumer: BaseConsumer = settings::claim(&config, "group").create().unwrap();
-        let member = consumer.group_metadata().unwrap();
+        let member = Arc::new(consumer.group_metadata().unwrap());
         let mut list = TopicPartitionList::new();
         list.add_partition(INPUT, 0).set_offset(rdkafka::Offset::Offset(7)).unwrap();
         done.send(producer.run(&[], Some(Offsets { list, member }))).unwrap();
