@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerGroupMetadata};
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerGroupMetadata};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::{Offset as KafkaOffset, TopicPartitionList};
 
-use super::position::{GroupPosition, Positions};
+use super::position::{self, GroupPosition, Positions};
 use crate::kafka::client::context::{MemberContext, Notice};
 use crate::kafka::client::{fault, open, record, settings};
 use crate::kafka::shared::Shared;
@@ -117,25 +117,18 @@ impl Member {
         self.identity.clone()
     }
 
-    /// The group's positions; none while a transaction with offsets of these partitions is pending.
-    pub(super) fn positions(&self, of: &[TopicPartition]) -> Result<Option<Positions>, Error> {
+    /// The group's positions. While a transaction with offsets of these partitions is open the library asks
+    /// again, until the time is up.
+    pub(super) fn positions(&self, of: &[TopicPartition]) -> Result<Positions, Error> {
         let list = self.shared.names.list(of.iter().map(|of| (*of, KafkaOffset::Invalid)))?;
-        let answer = self.consumer.committed_offsets(list, POSITIONS_TIMEOUT);
-        let unstable = |error: &KafkaError| {
-            error.rdkafka_error_code() == Some(RDKafkaErrorCode::UnstableOffsetCommit)
+        let failed = |error: KafkaError| {
+            let text = "cannot read the group's positions; a transaction with offsets may be open";
+            self.transient(Cause::new(format!("{text}: {error}"), error))
         };
-        let list = match answer {
-            Ok(list) => list,
-            Err(error) if unstable(&error) => return Ok(None),
-            Err(error) => return Err(self.transient(error)),
-        };
+        let list = self.consumer.committed_offsets(list, POSITIONS_TIMEOUT).map_err(failed)?;
         let mut positions = Positions::new();
         for element in list.elements() {
-            match element.error() {
-                Ok(()) => {}
-                Err(error) if unstable(&error) => return Ok(None),
-                Err(error) => return Err(self.transient(error)),
-            }
+            element.error().map_err(failed)?;
             let Some(of) = self.shared.names.parse(element.topic(), element.partition()) else {
                 continue;
             };
@@ -148,7 +141,14 @@ impl Member {
             };
             positions.insert(of, position);
         }
-        Ok(Some(positions))
+        Ok(positions)
+    }
+
+    /// Commits positions outside of a step.
+    pub(super) fn commit(&self, positions: &Positions) -> Result<(), Error> {
+        let known = positions.iter().filter_map(|(of, position)| Some((*of, position.as_ref()?)));
+        let list = position::list(&self.shared.names, known)?;
+        self.consumer.commit(&list, CommitMode::Sync).map_err(|error| self.transient(error))
     }
 
     /// Assigns these positions to the consumer, which reads nothing until [`Member::resume`].

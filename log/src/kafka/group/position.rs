@@ -6,9 +6,11 @@
 
 use std::collections::BTreeMap;
 
+use rdkafka::{Offset as KafkaOffset, TopicPartitionList};
 use uuid::Uuid;
 
-use crate::{Committed, Offset, TopicPartition};
+use crate::kafka::client::name::{Names, number};
+use crate::{Committed, Error, Offset, TopicPartition};
 
 /// Between the metadata and the mark.
 const SEPARATOR: char = '\u{1f}';
@@ -47,6 +49,22 @@ impl GroupPosition {
         let committed = Committed { offset: self.offset, metadata: metadata.to_owned() };
         (!mark.starts_with(NEVER)).then_some(committed)
     }
+}
+
+/// Positions as the client library takes them.
+pub(super) fn list<'a>(
+    names: &Names,
+    positions: impl IntoIterator<Item = (TopicPartition, &'a GroupPosition)>,
+) -> Result<TopicPartitionList, Error> {
+    let mut list = TopicPartitionList::new();
+    for (of, position) in positions {
+        let name = names.partition(of)?;
+        let mut element = list.add_partition(&name.full, number(of.partition));
+        let offset = KafkaOffset::Offset(position.offset.0);
+        element.set_offset(offset).map_err(Error::fatal)?;
+        element.set_metadata(&position.text);
+    }
+    Ok(list)
 }
 
 /// Makes unique marks.

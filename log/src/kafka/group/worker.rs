@@ -1,5 +1,6 @@
 //! A member of a group with a producer of steps: what the stages hold.
 
+mod adoption;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -11,10 +12,9 @@ use std::time::{Duration, Instant};
 use rdkafka::Offset as KafkaOffset;
 use schemas::Partition;
 
-use super::assignment;
 use super::cursor::Cursors;
 use super::member::{Member, Polled};
-use super::position::{GroupPosition, Marks};
+use super::position::Marks;
 use crate::kafka::claim::Claim;
 use crate::kafka::client::context::Notice;
 use crate::kafka::client::settings::{Appetite, Reports};
@@ -22,15 +22,10 @@ use crate::kafka::read::reader::Reader;
 use crate::kafka::shared::Shared;
 use crate::kafka::step::named::NamedProducer;
 use crate::kafka::step::observer::StepObserver;
-use crate::metrics;
-use crate::{
-    Assigned, Error, Event, NewRecord, Record, Step, StepError, TopicPartition, Worker, WorkerSpec,
-};
+use crate::{Error, Event, NewRecord, Record, Step, StepError, TopicPartition, Worker, WorkerSpec};
 
 /// Longer waits are cut, which keeps sums of times in range.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
-/// How long to wait before the group's positions are read again.
-const POSITIONS_RETRY_DELAY: Duration = Duration::from_millis(5);
 /// How many batches, and how many records at least, are sorted ahead, so that all partitions have their
 /// turn.
 const BATCHES_AHEAD: usize = 4;
@@ -70,7 +65,7 @@ enum Ownership {
     /// A rebalance is under way.
     Pending,
     /// Assigned by the group; the group's positions are yet to be read.
-    Assigned(Vec<TopicPartition>),
+    Assigned { partitions: Vec<TopicPartition>, since: Instant },
     /// The worker owns what it has cursors for, and reads once the caller polls.
     Owner { is_reading: bool },
 }
@@ -187,8 +182,9 @@ impl KafkaWorker {
                         self.cursors.clear();
                     }
                 }
-                Notice::Assigned(assigned) => {
-                    self.membership.set_ownership(Ownership::Assigned(assigned));
+                Notice::Assigned(partitions) => {
+                    let since = Instant::now();
+                    self.membership.set_ownership(Ownership::Assigned { partitions, since });
                 }
             }
         }
@@ -198,47 +194,6 @@ impl KafkaWorker {
         if !lost.is_empty() {
             self.events.push_back(Event::Revoked(lost));
         }
-    }
-
-    /// Fences predecessors, reads the group's positions in what was assigned, and reports what changed.
-    /// Returns without having done so while a transaction with offsets of these partitions is pending.
-    fn adopt_assignment(&mut self) -> Result<(), Error> {
-        self.producer.renew()?;
-        let Membership::Joined(member, ownership) = &mut self.membership else { return Ok(()) };
-        let Ownership::Assigned(assigned) = ownership else { return Ok(()) };
-        let Some(mut positions) = member.positions(assigned)? else { return Ok(()) };
-        let change = assignment::change(&self.cursors.positions(), &positions);
-        self.cursors.remove(&change.lost);
-        let gained: Vec<Assigned> = change
-            .gained
-            .iter()
-            .map(|of| {
-                let position = positions.remove(of).flatten();
-                let committed = position.as_ref().and_then(GroupPosition::committed);
-                self.cursors.add(*of, position);
-                Assigned { partition: *of, committed }
-            })
-            .collect();
-        let placed = member.assign_paused(self.cursors.starts());
-        if placed.is_ok() {
-            *ownership = Ownership::Owner { is_reading: false };
-        }
-        tracing::debug!(
-            kafka.group = self.spec.group,
-            kafka.member = self.spec.member,
-            gained = gained.len(),
-            lost = change.lost.len(),
-            kept = self.cursors.partitions().len() - gained.len(),
-            "a consumer group was rebalanced"
-        );
-        // Reported in any case: if the member was not placed, the next try sees no change any more.
-        self.report_lost(change.lost);
-        if !gained.is_empty() {
-            self.events.push_back(Event::Assigned(gained));
-        }
-        placed?;
-        ::metrics::counter!(metrics::LOG_REBALANCES_TOTAL, "group" => self.spec.group).increment(1);
-        Ok(())
     }
 
     /// Reads from all partitions that the caller has not paused.
@@ -397,16 +352,14 @@ impl Worker for KafkaWorker {
             self.leave_if_fenced();
             self.join()?;
             self.take_notices();
-            let mut wait = timeout.saturating_sub(started.elapsed());
-            if matches!(self.membership, Membership::Joined(_, Ownership::Assigned(_))) {
+            if matches!(self.membership, Membership::Joined(_, Ownership::Assigned { .. })) {
                 self.adopt_assignment()?;
-                wait = wait.min(POSITIONS_RETRY_DELAY);
             }
             if !self.events.is_empty() {
                 continue;
             }
             self.start_reading();
-            let records = self.gather(wait)?;
+            let records = self.gather(timeout.saturating_sub(started.elapsed()))?;
             if !records.is_empty() {
                 return Ok(Event::Records(records));
             }

@@ -3,13 +3,11 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
-use rdkafka::{Offset as KafkaOffset, TopicPartitionList};
 use schemas::{Cleanup, Partition};
 
 use super::{KafkaWorker, Membership, Ownership};
-use crate::kafka::client::name::number;
 use crate::kafka::group::member::Member;
-use crate::kafka::group::position::GroupPosition;
+use crate::kafka::group::position::{self, GroupPosition};
 use crate::kafka::step::outcome::{Outcome, StepFailure};
 use crate::kafka::step::producer::{Offsets, StepProducer};
 use crate::{Cause, Error, NewRecord, Step, StepError, TopicPartition};
@@ -52,7 +50,7 @@ impl KafkaWorker {
             return Err(self.abort("the producer of the step's first records was replaced"));
         }
         let Err(StepFailure { outcome, cause, .. }) = self.run(&step, &positions) else {
-            self.adopt(positions);
+            self.take_positions(positions);
             return Ok(());
         };
         match outcome {
@@ -134,15 +132,9 @@ impl KafkaWorker {
     fn run(&mut self, step: &Step, positions: &NewPositions) -> Result<(), StepFailure> {
         let identity = self.membership.member().and_then(Member::identity);
         let identity = identity.ok_or_else(|| StepFailure::aborted("not a member of the group"))?;
-        let mut list = TopicPartitionList::with_capacity(positions.len());
-        for (of, position) in positions {
-            let name = self.shared.names.partition(*of);
-            let name = name.map_err(|error| StepFailure::aborted(error.to_string()))?;
-            let mut element = list.add_partition(&name.full, number(of.partition));
-            let offset = KafkaOffset::Offset(position.offset.0);
-            element.set_offset(offset).map_err(StepFailure::aborted)?;
-            element.set_metadata(&position.text);
-        }
+        let positions = positions.iter().map(|(of, position)| (*of, position));
+        let list = position::list(&self.shared.names, positions);
+        let list = list.map_err(|error| StepFailure::aborted(error.to_string()))?;
         let producer = self.producer.get_mut();
         let producer: &mut StepProducer =
             producer.ok_or_else(|| StepFailure::aborted("there is no producer"))?;
@@ -150,7 +142,7 @@ impl KafkaWorker {
     }
 
     /// The step was committed.
-    fn adopt(&mut self, positions: NewPositions) {
+    fn take_positions(&mut self, positions: NewPositions) {
         for (of, position) in positions {
             self.cursors.set_position(of, position);
         }
@@ -189,17 +181,16 @@ impl KafkaWorker {
         while started.elapsed() < self.shared.config.session_timeout {
             let found = self.producer.renew().and_then(|()| match self.membership.member() {
                 Some(member) => member.positions(&[sample]),
-                None => Ok(None),
+                None => Err(Error::transient("not a member of the group")),
             });
             match found {
-                Ok(Some(mut found)) => {
+                Ok(mut found) => {
                     if found.remove(&sample).flatten().as_ref() == positions.get(&sample) {
-                        self.adopt(positions);
+                        self.take_positions(positions);
                         return Ok(());
                     }
                     return Err(self.abort(cause));
                 }
-                Ok(None) => {}
                 Err(error) => tracing::debug!(%error, "cannot read the outcome of a step yet"),
             }
             std::thread::park_timeout(OUTCOME_RETRY_DELAY);

@@ -1,17 +1,21 @@
-//! Two workers of one name, a group that fences a member, and connections that the broker closes.
+//! Two workers of one name, a group that fences a member or loses its positions, and connections that the
+//! broker closes.
 
 use rdkafka::mocking::MockCluster;
-use rdkafka::producer::DefaultProducerContext;
+use rdkafka::producer::{BaseProducer, BaseRecord, DefaultProducerContext, Producer};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+use runtime::{Clock, SystemClock};
 use schemas::Topic;
 
 use super::*;
+use crate::kafka::client::settings;
 use crate::kafka::shared::tests::on_mock;
-use crate::{Committed, Offset};
+use crate::{Assigned, Committed, Offset};
 
 /// Far longer than any rebalance takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const INPUT: TopicPartition = TopicPartition { topic: Topic::Orders, partition: Partition(0) };
+const OUTPUT: TopicPartition = TopicPartition { topic: Topic::Alerts, partition: Partition(0) };
 
 type Mock = MockCluster<'static, DefaultProducerContext>;
 
@@ -42,10 +46,17 @@ fn poll_until(
     }
 }
 
-fn start() -> (Mock, Arc<Shared>, KafkaWorker) {
+fn mock() -> (Mock, Arc<Shared>) {
     let cluster = MockCluster::new(1).unwrap();
-    cluster.create_topic(INPUT.topic.name(), 1, 1).unwrap();
+    for of in [INPUT, OUTPUT] {
+        cluster.create_topic(of.topic.name(), 1, 1).unwrap();
+    }
     let shared = on_mock(&cluster);
+    (cluster, shared)
+}
+
+fn start() -> (Mock, Arc<Shared>, KafkaWorker) {
+    let (cluster, shared) = mock();
     let mut worker = worker(&shared);
     poll_until(&mut worker, |_, polled| matches!(polled, Ok(Event::Assigned(_))));
     (cluster, shared, worker)
@@ -54,7 +65,7 @@ fn start() -> (Mock, Arc<Shared>, KafkaWorker) {
 fn commit(worker: &mut KafkaWorker, n: i64) -> Result<(), StepError> {
     let committed = Committed { offset: Offset(n), metadata: n.to_string() };
     let headers = schemas::Headers::default();
-    let record = NewRecord { to: INPUT, key: Vec::new(), value: None, headers };
+    let record = NewRecord { to: OUTPUT, key: Vec::new(), value: None, headers };
     worker.commit(Step { records: vec![record], offsets: vec![(INPUT, committed)] })
 }
 
@@ -111,4 +122,69 @@ fn a_connection_that_the_broker_closes_in_a_step_ends_its_producer() {
             assert!(started.elapsed() < TIMEOUT, "no other producer was opened");
         }
     }
+}
+
+/// Appends a record of two days ago.
+fn append_old(shared: &Shared) {
+    let producer: BaseProducer = settings::producer(&shared.config).create().unwrap();
+    let millis = SystemClock.now().0 / 1000 - 2 * 24 * 3600 * 1000;
+    let record = BaseRecord::<(), [u8]>::to(INPUT.topic.name()).partition(0).payload(b"old");
+    producer.send(record.timestamp(millis)).unwrap();
+    producer.flush(TIMEOUT).unwrap();
+}
+
+/// Polls until the worker reports this, which is not for good before it has waited.
+fn poll_until_reported(worker: &mut KafkaWorker, reason: &str) {
+    let waits = |_: &KafkaWorker, polled: &Result<Event, Error>| matches!(polled, Err(Error::Transient(cause)) if cause.to_string().contains(reason));
+    assert_eq!(poll_until(worker, waits), []);
+}
+
+/// The worker has waited for this time.
+fn wait_since_assignment(worker: &mut KafkaWorker, waited: Duration) {
+    let Membership::Joined(_, Ownership::Assigned { since, .. }) = &mut worker.membership else {
+        panic!("nothing is assigned");
+    };
+    *since = Instant::now().checked_sub(waited).unwrap();
+}
+
+#[test]
+fn a_position_that_vanished_is_read_again_and_then_ends_the_worker() {
+    let (cluster, _shared, mut worker) = start();
+    commit(&mut worker, 1).unwrap();
+    // A group of which the broker knows nothing, as after its offsets were deleted.
+    worker.spec.group = "forgotten";
+    fence(&cluster);
+    poll_until_reported(&mut worker, "has no position in orders/0 any more");
+    wait_since_assignment(&mut worker, adoption::MISSING_POSITION_TIMEOUT);
+    poll_until(&mut worker, |_, polled| matches!(polled, Err(Error::Fatal(_))));
+}
+
+#[test]
+fn a_group_without_a_position_does_not_read_old_records() {
+    let (_cluster, shared) = mock();
+    append_old(&shared);
+    poll_until_reported(&mut worker(&shared), "has no position in orders/0 any more");
+}
+
+#[test]
+fn a_partition_that_a_member_once_owned_is_read_however_old_its_records_are() {
+    let (_cluster, shared, first) = start();
+    drop(first);
+    append_old(&shared);
+    let mut second = worker(&shared);
+    let is_read = |_: &KafkaWorker, polled: &Result<Event, Error>| matches!(polled, Ok(Event::Records(records)) if records[0].offset == Offset(0));
+    let assigned = Assigned { partition: INPUT, committed: None };
+    assert_eq!(poll_until(&mut second, is_read), [Event::Assigned(vec![assigned])]);
+}
+
+#[test]
+fn an_open_transaction_is_waited_for_and_reported() {
+    let (cluster, _shared, mut worker) = start();
+    let unstable = RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNSTABLE_OFFSET_COMMIT;
+    cluster.request_errors(RDKafkaApiKey::OffsetFetch, &[unstable; 1000]);
+    let partitions = vec![INPUT];
+    worker.membership.set_ownership(Ownership::Assigned { partitions, since: Instant::now() });
+    poll_until_reported(&mut worker, "a transaction with offsets may be open");
+    cluster.clear_request_errors(RDKafkaApiKey::OffsetFetch);
+    poll_until(&mut worker, |worker, _| worker.membership.owner().is_some());
 }
