@@ -22,12 +22,12 @@ const UNIT_BYTES: usize = 1024;
 /// The producer, opened by the first append.
 pub(super) struct Produce {
     producer: Mutex<Option<Arc<ThreadedProducer<ProduceContext>>>>,
-    room: Semaphore,
+    room: Arc<Semaphore>,
 }
 
 impl Default for Produce {
     fn default() -> Self {
-        Self { producer: Mutex::default(), room: Semaphore::new(ROOM as usize) }
+        Self { producer: Mutex::default(), room: Arc::new(Semaphore::new(ROOM as usize)) }
     }
 }
 
@@ -68,10 +68,11 @@ impl Produce {
             return Err(Error::transient("made to fail by a test"));
         }
         let units = records.iter().map(units).fold(0, u32::saturating_add).min(ROOM);
-        let _room = self.room.acquire_many(units).await.map_err(|e| Error::fatal(e.to_string()))?;
+        let room = self.room.clone().acquire_many_owned(units).await;
+        let room = room.map_err(|error| Error::fatal(error.to_string()))?;
         let producer = self.producer(shared)?;
         let (done, ended) = oneshot::channel();
-        self.send(shared, &producer, &records, &Delivery::new(records.len(), done))?;
+        self.send(shared, &producer, &records, &Delivery::new(records.len(), done, room))?;
         let result = ended.await.map_err(|error| Error::transient(error.to_string()))?;
         result.map_err(|error| self.failed(&producer, error))
     }
@@ -138,4 +139,40 @@ fn bytes(record: &NewRecord) -> usize {
 
 fn units(record: &NewRecord) -> u32 {
     u32::try_from(bytes(record) / UNIT_BYTES + 1).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rdkafka::mocking::MockCluster;
+    use schemas::{Headers, Partition, Topic};
+
+    use super::*;
+    use crate::TopicPartition;
+    use crate::kafka::shared::tests::on_mock;
+
+    /// A caller that gives up, as a client that hangs up does, must not make room for another before its
+    /// records have ended.
+    #[test]
+    fn records_take_room_until_they_have_ended() {
+        let cluster = MockCluster::new(1).unwrap();
+        cluster.create_topic(Topic::Orders.name(), 1, 1).unwrap();
+        let shared = on_mock(&cluster);
+        let produce = Produce::default();
+        let to = TopicPartition { topic: Topic::Orders, partition: Partition(0) };
+        let headers = Headers::default();
+        let record = NewRecord { to, key: Vec::new(), value: None, headers };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let append = || produce.append(&shared, vec![record.clone()]);
+        runtime.block_on(append()).unwrap();
+        cluster.broker_down(1).unwrap();
+        let moment = Duration::from_millis(20);
+        runtime.block_on(async { tokio::time::timeout(moment, append()).await }).unwrap_err();
+        assert_eq!(produce.room.available_permits(), ROOM as usize - 1);
+        cluster.broker_up(1).unwrap();
+        let all = produce.room.acquire_many(ROOM);
+        let patience = Duration::from_secs(60);
+        drop(runtime.block_on(async { tokio::time::timeout(patience, all).await }).unwrap());
+    }
 }

@@ -13,6 +13,7 @@ use rdkafka::producer::{DeliveryResult, ProducerContext};
 use rdkafka::statistics::Statistics;
 use rdkafka::topic_partition_list::TopicPartitionList;
 use rdkafka::types::RDKafkaRespErr;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::name::Names;
 use crate::metrics;
@@ -255,16 +256,18 @@ pub(crate) struct Delivery(Mutex<Waiting>);
 struct Waiting {
     left: usize,
     failed: Option<KafkaError>,
-    done: Option<tokio::sync::oneshot::Sender<Result<(), KafkaError>>>,
+    /// The call's answer, and the room that its records take until then.
+    done: Option<(oneshot::Sender<Result<(), KafkaError>>, OwnedSemaphorePermit)>,
 }
 
 impl Delivery {
-    /// Sends to `done` once `count` records have ended.
+    /// Sends to `done` and returns `room` once `count` records have ended.
     pub(crate) fn new(
         count: usize,
-        done: tokio::sync::oneshot::Sender<Result<(), KafkaError>>,
+        done: oneshot::Sender<Result<(), KafkaError>>,
+        room: OwnedSemaphorePermit,
     ) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Waiting { left: count, failed: None, done: Some(done) })))
+        Arc::new(Self(Mutex::new(Waiting { left: count, failed: None, done: Some((done, room)) })))
     }
 
     /// Notes that `count` records ended.
@@ -278,7 +281,7 @@ impl Delivery {
             return;
         }
         let result = waiting.failed.take().map_or(Ok(()), Err);
-        if let Some(done) = waiting.done.take() {
+        if let Some((done, _room)) = waiting.done.take() {
             // The caller may have been dropped.
             drop(done.send(result));
         }
@@ -302,8 +305,9 @@ mod tests {
 
     #[test]
     fn a_call_is_answered_once_all_its_records_ended() {
-        let (done, mut answer) = tokio::sync::oneshot::channel();
-        let delivery = Delivery::new(3, done);
+        let (done, mut answer) = oneshot::channel();
+        let room = Arc::new(tokio::sync::Semaphore::new(1)).try_acquire_owned().unwrap();
+        let delivery = Delivery::new(3, done, room);
         delivery.ended(2, None);
         assert!(answer.try_recv().is_err());
         let error = KafkaError::MessageProduction(RDKafkaErrorCode::MessageTimedOut);
