@@ -1,6 +1,6 @@
 //! What the client library reports by callback: log lines, errors, rebalances, deliveries.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,7 +10,7 @@ use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::{DeliveryResult, ProducerContext};
-use rdkafka::statistics::Statistics;
+use rdkafka::statistics::{self, Statistics};
 use rdkafka::topic_partition_list::TopicPartitionList;
 use rdkafka::types::RDKafkaRespErr;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -126,12 +126,14 @@ pub(crate) struct Membership {
     group: &'static str,
     notices: Mutex<VecDeque<Notice>>,
     leaving: AtomicBool,
+    /// How far the group has read the partitions of the member.
+    positions: Mutex<HashMap<TopicPartition, Offset>>,
 }
 
 impl MemberContext {
     pub(crate) fn new(names: Arc<Names>, group: &'static str) -> Self {
         let (notices, leaving) = (Mutex::default(), AtomicBool::new(false));
-        let kind = Membership { names, group, notices, leaving };
+        let kind = Membership { names, group, notices, leaving, positions: Mutex::default() };
         Self { last: LastError::default(), kind }
     }
 
@@ -144,6 +146,10 @@ impl MemberContext {
         !lock(&self.kind.notices).is_empty()
     }
 
+    pub(crate) fn note_positions(&self, positions: impl Iterator<Item = (TopicPartition, Offset)>) {
+        lock(&self.kind.positions).extend(positions);
+    }
+
     /// From now on no assignment is accepted.
     pub(crate) fn leave(&self) {
         self.kind.leaving.store(true, Ordering::SeqCst);
@@ -152,14 +158,25 @@ impl MemberContext {
 
 impl Kind for Membership {
     fn measured(&self, statistics: &Statistics) {
+        let positions = lock(&self.positions);
         for (name, topic) in &statistics.topics {
             let Some(of) = self.names.parse(name, 0) else { continue };
-            let lags = topic.partitions.values().map(|p| p.consumer_lag_stored.max(0));
+            let lag = |partition: &statistics::Partition| {
+                let of = self.names.parse(name, partition.partition)?;
+                Some(lag(*positions.get(&of)?, partition))
+            };
+            let lags = topic.partitions.values().filter_map(lag);
             let lag = u32::try_from(lags.sum::<i64>()).unwrap_or(u32::MAX);
             let labels = [("group", self.group), ("topic", of.topic.name())];
             ::metrics::gauge!(metrics::LOG_LAG_RECORDS, &labels).set(f64::from(lag));
         }
     }
+}
+
+/// How many committed records are behind a position, those included that were fetched and are not in a
+/// step yet.
+fn lag(position: Offset, partition: &statistics::Partition) -> i64 {
+    (partition.ls_offset - position.0.max(partition.lo_offset)).max(0)
 }
 
 impl ConsumerContext for MemberContext {
@@ -171,6 +188,7 @@ impl ConsumerContext for MemberContext {
         what: RDKafkaRespErr,
         partitions: &mut TopicPartitionList,
     ) {
+        lock(&self.kind.positions).clear();
         let assigned = what == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
         let leaving = self.kind.leaving.load(Ordering::SeqCst);
         if assigned && !leaving {
@@ -313,6 +331,18 @@ mod tests {
         let error = KafkaError::MessageProduction(RDKafkaErrorCode::MessageTimedOut);
         delivery.ended(1, Some(&error));
         assert_eq!(answer.try_recv(), Ok(Err(error)));
+    }
+
+    #[test]
+    fn records_that_were_fetched_and_not_committed_are_lag() {
+        let mut partition = statistics::Partition::default();
+        (partition.lo_offset, partition.ls_offset, partition.hi_offset) = (5, 90, 95);
+        partition.consumer_lag_stored = 3;
+        assert_eq!(lag(Offset(60), &partition), 30);
+        assert_eq!(lag(Offset(0), &partition), 85, "expired records do not count");
+        // Nothing was fetched yet.
+        partition.ls_offset = -1001;
+        assert_eq!(lag(Offset(60), &partition), 0);
     }
 
     #[test]

@@ -65,6 +65,12 @@ impl Cursors {
         self.all.iter().map(|(of, cursor)| (*of, cursor.position.clone())).collect()
     }
 
+    /// The group's offsets, as far as this member knows.
+    pub(super) fn offsets(&self) -> impl Iterator<Item = (TopicPartition, Offset)> {
+        let offset = |cursor: &Cursor| cursor.position.as_ref().map(|position| position.offset);
+        self.all.iter().filter_map(move |(of, cursor)| Some((*of, offset(cursor)?)))
+    }
+
     pub(super) fn position(&self, of: TopicPartition) -> Option<&GroupPosition> {
         self.all.get(&of)?.position.as_ref()
     }

@@ -87,6 +87,11 @@ impl Member {
         Error::Transient(self.consumer.context().last.explain(error))
     }
 
+    /// How far the group has read these partitions, for its lag.
+    pub(super) fn note_positions(&self, positions: impl Iterator<Item = (TopicPartition, Offset)>) {
+        self.consumer.context().note_positions(positions);
+    }
+
     pub(super) fn take_notice(&mut self) -> Option<Notice> {
         let notice = self.consumer.context().take_notice();
         if let Some(Notice::Assigned(_)) = notice {

@@ -135,6 +135,7 @@ impl KafkaWorker {
         if !gained.is_empty() {
             self.events.push_back(Event::Assigned(gained));
         }
+        self.note_positions();
         placed?;
         ::metrics::counter!(metrics::LOG_REBALANCES_TOTAL, "group" => self.spec.group).increment(1);
         Ok(())

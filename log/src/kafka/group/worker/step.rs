@@ -146,6 +146,14 @@ impl KafkaWorker {
         for (of, position) in positions {
             self.cursors.set_position(of, position);
         }
+        self.note_positions();
+    }
+
+    /// For the lag of the group.
+    pub(super) fn note_positions(&self) {
+        if let Some(member) = self.membership.member() {
+            member.note_positions(self.cursors.offsets());
+        }
     }
 
     /// The step was not committed: everything is read again from the group's positions.
