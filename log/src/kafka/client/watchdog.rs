@@ -31,8 +31,8 @@ struct Call {
 
 /// A call that is watched until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Watched<'a> {
-    calls: &'a Calls,
+pub(crate) struct Watched {
+    calls: Arc<Calls>,
     number: u64,
 }
 
@@ -48,16 +48,16 @@ impl Watchdog {
         Self { calls, ticks: limit.as_secs().max(1) }
     }
 
-    pub(crate) fn watch(&self, name: &'static str) -> Watched<'_> {
+    pub(crate) fn watch(&self, name: &'static str) -> Watched {
         let mut calls = self.calls.lock();
         calls.0 += 1;
         let number = calls.0;
         calls.1.insert(number, Call { name, ticks_left: self.ticks });
-        Watched { calls: &self.calls, number }
+        Watched { calls: self.calls.clone(), number }
     }
 }
 
-impl Drop for Watched<'_> {
+impl Drop for Watched {
     fn drop(&mut self) {
         self.calls.lock().1.remove(&self.number);
     }

@@ -9,6 +9,7 @@ use rdkafka::{Offset as KafkaOffset, TopicPartitionList};
 
 use super::position::{self, GroupPosition, Positions};
 use crate::kafka::client::context::{MemberContext, Notice};
+use crate::kafka::client::watchdog::Watched;
 use crate::kafka::client::{fault, open, record, settings};
 use crate::kafka::shared::Shared;
 use crate::{Cause, Error, Offset, Record, TopicPartition, WorkerSpec};
@@ -38,6 +39,8 @@ pub(super) struct Member {
     shared: Arc<Shared>,
     /// Of the last assignment that was taken note of.
     identity: Option<Arc<ConsumerGroupMetadata>>,
+    /// Until the consumer, which is before this, is closed.
+    closing: Option<Watched>,
 }
 
 impl Member {
@@ -56,7 +59,7 @@ impl Member {
             topics.push(shared.names.topic(*topic)?.full.as_str());
         }
         consumer.subscribe(&topics).map_err(Error::fatal)?;
-        Ok(Self { consumer, shared: shared.clone(), identity: None })
+        Ok(Self { consumer, shared: shared.clone(), identity: None, closing: None })
     }
 
     pub(super) fn poll(&self, timeout: Duration) -> Polled {
@@ -196,6 +199,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
+        self.closing = Some(self.shared.watchdog.watch("close a consumer"));
         self.consumer.context().leave();
         if self.consumer.client().fatal_error().is_none() {
             self.consumer.unsubscribe();

@@ -24,6 +24,7 @@ use crate::kafka::client::name::number;
 use crate::kafka::client::open;
 use crate::kafka::client::record::native_headers;
 use crate::kafka::client::settings::{self, Reports};
+use crate::kafka::client::watchdog::Watched;
 use crate::kafka::shared::Shared;
 use crate::metrics;
 use crate::{Cause, Error, NewRecord, Offset};
@@ -44,6 +45,14 @@ pub(crate) struct StepProducer {
     timeout: Duration,
     begun: Option<Begun>,
     usable: bool,
+    /// Until the producer, which is before this, is closed.
+    closing: Option<Watched>,
+}
+
+impl Drop for StepProducer {
+    fn drop(&mut self) {
+        self.closing = Some(self.shared.watchdog.watch("close a producer"));
+    }
 }
 
 /// A step that has begun.
@@ -82,6 +91,7 @@ impl StepProducer {
             timeout,
             begun: None,
             usable: true,
+            closing: None,
         };
         let deadline = Instant::now() + timeout;
         let begun = this
