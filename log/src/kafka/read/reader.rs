@@ -65,7 +65,7 @@ impl Reader {
     ///
     /// To reach the end that the broker reports is not enough: a broker that has just become the leader
     /// may report an older end for a moment. So the position counts, or, since gaps may come before the
-    /// end, that it does not advance any more after the leader has reported the end.
+    /// end, that it does not advance between two times that the leader has reported the end.
     pub(crate) fn scan(
         &self,
         shared: &Shared,
@@ -85,11 +85,11 @@ impl Reader {
                 return Ok(());
             }
             let position = reached.map_or(from, |position| KafkaOffset::Offset(position.0));
-            if confirmed && position == from {
-                return Ok(());
-            }
             if shared.query.bounds(of)?.end < end {
                 return Err(Error::transient(format!("{of} ends before {end} for now")));
+            }
+            if confirmed && position == from {
+                return Ok(());
             }
             (from, confirmed) = (position, true);
         }
