@@ -47,7 +47,8 @@ pub(super) fn wanted(topic: Topic, replication: u16) -> Vec<Setting> {
         ]),
         Cleanup::Compact => settings.extend([
             ("cleanup.policy", "compact".to_owned()),
-            ("min.cleanable.dirty.ratio", "0.1".to_owned()),
+            // A restore reads at most twice what is kept; less would rewrite it all for every tenth of it.
+            ("min.cleanable.dirty.ratio", "0.5".to_owned()),
             ("segment.bytes", CHANGELOG_SEGMENT_BYTES.to_string()),
             ("segment.ms", DAY_MILLIS.to_string()),
             // Longer than any restore takes: one that has read a value must meet its tombstone.
