@@ -77,9 +77,9 @@ pub enum StepError {
     /// memory, then poll.
     #[error("step aborted: {0}")]
     Aborted(Cause),
-    /// Nothing was written and all partitions of the worker are lost: drop their state, no
-    /// [`Event::Revoked`](crate::Event::Revoked) follows. Polling joins again, unless another worker took
-    /// the name.
+    /// All partitions of the worker are lost, and it is not known whether anything was written: drop their
+    /// state, no [`Event::Revoked`](crate::Event::Revoked) follows. Polling joins again, unless another
+    /// worker took the name.
     #[error("step fenced: {0}")]
     Fenced(Cause),
     /// It is not known whether anything was written, or it never can be: the process must stop.

@@ -19,8 +19,8 @@ pub(crate) enum Outcome {
     Aborted,
     /// Nothing was committed: the group does not accept the member any more.
     MembershipLost,
-    /// Nothing was committed: another producer has the transactional id, or the broker timed this one's
-    /// transaction out.
+    /// Another producer has the transactional id, or the broker timed this one's transaction out. Nothing
+    /// was committed, unless the broker had been asked to: then it is not known.
     ProducerFenced,
     /// Nothing was committed, and this step never can be: a record is too large.
     Rejected,
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn once_asked_to_commit_only_being_fenced_is_certain() {
+    fn once_asked_to_commit_only_being_fenced_is_not_read_from_the_log() {
         let lost = StepFailure { outcome: Outcome::MembershipLost, ..StepFailure::aborted("why") };
         for failure in [StepFailure::aborted("why"), lost, StepFailure::stuck("why")] {
             let failure = failure.once_asked_to_commit();
