@@ -62,9 +62,10 @@ pub fn flaws_are_found(reading: &Reading, committed: &Positions) {
             println!("{what}: {}", flaw.to_string().lines().next().unwrap_or_default());
             assert!(kinds.contains(&flaw.kind), "{what} is found as {flaw}");
         };
-        use FlawKind::{Changed, Disordered, Doubled, Foreign, Lost};
-        // A lost command is an input, too: what followed from it then names nothing.
-        check("lost", at, &|all| drop(all.remove(at)), &[Lost, Foreign, Changed]);
+        use FlawKind::{Changed, Disordered, Doubled, Foreign, Lost, Uncommitted};
+        // A lost command is an input, too: its step's claim then reaches into the next one's, or too far.
+        let kinds = [Lost, Foreign, Changed, Doubled, Uncommitted];
+        check("lost", at, &|all| drop(all.remove(at)), &kinds);
         let again = |all: &mut Vec<Arc<Record>>| {
             let last = all.last().map_or(Offset(0), |last| last.offset);
             all.push(Arc::new(Record { offset: last.next(), ..(*record).clone() }));

@@ -12,6 +12,7 @@
 mod address;
 mod amount;
 pub mod asyncapi;
+mod binary;
 mod chain;
 mod codec;
 mod event;
@@ -53,7 +54,7 @@ pub use time::{NotATime, UnixMicros, UnixSeconds};
 pub use topic::{Cleanup, DeferLevel, Guide, KeyKind, RetryLevel, Stage, Topic, TopicSpec};
 pub use vocabulary::{
     AlertKind, AttemptOutcome, ChainRecordKind, CloseReason, DeliveryKind, DepositCommandKind,
-    DepositState, EntryKind, OrderCause, OrderCommandKind, OrderStatus, RefusalReason,
-    TransferStatus, UnknownName, UnknownReason,
+    DepositState, OrderCause, OrderCommandKind, OrderStatus, RefusalReason, TransferStatus,
+    UnknownName, UnknownReason,
 };
 pub use wallet::Wallet;

@@ -198,13 +198,6 @@ vocabulary! {
         /// A transfer surfaced after the chain's history before it had been closed.
         StaleTransfer = "stale_transfer",
     }
-
-    /// The kinds of [`MatchingEntry`](crate::record::MatchingEntry).
-    EntryKind {
-        Lane = "lane",
-        Deposit = "deposit",
-        Transfer = "transfer",
-    }
 }
 
 #[cfg(test)]

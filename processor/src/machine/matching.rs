@@ -227,14 +227,11 @@ impl Machine for State {
     }
 
     fn changes(&self) -> Vec<(String, Option<MatchingEntry>)> {
-        let chain = self.blockchain;
         let lane = self.lane_before.iter().map(|_| (Key::Lane, Some(self.lane.entry())));
         let deposits = self.deposits.touched();
-        let deposits =
-            deposits.map(|(id, row)| (Key::Deposit(id), row.map(|row| row.entry(id, chain))));
+        let deposits = deposits.map(|(id, row)| (Key::Deposit(id), row.map(|row| row.entry(id))));
         let transfers = self.transfers.touched();
-        let transfers =
-            transfers.map(|(id, row)| (Key::Transfer(id), row.map(|row| row.entry(chain))));
+        let transfers = transfers.map(|(id, row)| (Key::Transfer(id), row.map(|row| row.entry())));
         let all = lane.chain(deposits).chain(transfers);
         all.map(|(key, entry)| (key.to_string(), entry)).collect()
     }
@@ -268,10 +265,10 @@ impl Machine for State {
             }
             (_, Some(MatchingEntry::Deposit(entry))) => {
                 let row = DepositRow::of(entry).ok_or_else(unknown)?;
-                self.deposits.set(entry.deposit.deposit_id, Some(row))?;
+                self.deposits.set(entry.deposit_id, Some(row))?;
             }
             (_, Some(MatchingEntry::Transfer(entry))) => {
-                self.transfers.set(entry.transfer.transfer_id, Some(TransferRow::of(entry)))?;
+                self.transfers.set(entry.transfer_id, Some(TransferRow::of(entry)))?;
             }
         }
         self.commit();
@@ -279,12 +276,10 @@ impl Machine for State {
     }
 
     fn snapshot(&self) -> Vec<(String, MatchingEntry)> {
-        let chain = self.blockchain;
         let deposits = self.deposits.sorted().into_iter();
         let transfers = self.transfers.sorted().into_iter();
-        let rows = deposits
-            .map(|(id, row)| row.entry(id, chain))
-            .chain(transfers.map(|(_, row)| row.entry(chain)));
+        let rows =
+            deposits.map(|(id, row)| row.entry(id)).chain(transfers.map(|(_, row)| row.entry()));
         let all = std::iter::once(self.lane.entry()).chain(rows);
         all.map(|entry| (Key::of(&entry).to_string(), entry)).collect()
     }

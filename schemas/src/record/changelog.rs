@@ -5,8 +5,12 @@ use std::borrow::Cow::{self, Borrowed};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Block, Deposit, Order, PaymentRequest, Record, Transfer, plain_record};
-use crate::{CommandId, EntryKind, Epoch, SchemaName, UnixSeconds};
+use super::{Block, Order, PaymentRequest, Record, plain_record};
+use crate::{
+    Address, Amount, BlockHash, CloseReason, CommandId, DepositId, Epoch, FulfillmentId, OrderId,
+    SchemaName, Stablecoin, TransferId, TransferStatus, TxHash, UnixMicros, UnixSeconds,
+    UnknownReason, binary,
+};
 
 /// A value of `processor.matching.changelog`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,20 +35,61 @@ pub struct LaneEntry {
     pub sequence: i64,
 }
 
-/// A deposit with what its record does not show.
+/// A deposit, live or in its late window. Ids and addresses are bytes: nobody outside reads this.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DepositEntry {
-    pub deposit: Deposit,
+    pub deposit_id: DepositId,
+    pub updated_at: UnixMicros,
+    #[serde(with = "binary")]
+    pub order_id: OrderId,
+    pub slot: i32,
+    pub close_reason: Option<CloseReason>,
+    #[serde(rename = "token")]
+    pub stablecoin: Stablecoin,
+    #[serde(default, with = "binary::option")]
+    pub user_address: Option<Address>,
+    #[serde(with = "binary")]
+    pub wallet_address: Address,
+    pub value: Amount,
+    pub started_at: UnixSeconds,
+    pub expires_at: UnixSeconds,
     pub skew_seconds: u32,
     pub late_window_seconds: u32,
     /// When closed: until which chain time its amount stays reserved.
     pub release_at: Option<UnixSeconds>,
 }
 
-/// A transfer with what its record does not show.
+/// A transfer that may still change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransferEntry {
-    pub transfer: Transfer,
+    pub transfer_id: TransferId,
+    pub updated_at: UnixMicros,
+    pub block_number: i64,
+    #[serde(with = "binary")]
+    pub block_hash: BlockHash,
+    pub block_timestamp: UnixSeconds,
+    #[serde(rename = "token")]
+    pub stablecoin: Stablecoin,
+    #[serde(with = "binary")]
+    pub contract: Address,
+    #[serde(with = "binary")]
+    pub from_address: Address,
+    #[serde(with = "binary")]
+    pub to_address: Address,
+    #[serde(with = "binary")]
+    pub tx_hash: TxHash,
+    pub log_index: i32,
+    pub ordinal: i32,
+    pub value: Amount,
+    pub created_at: UnixSeconds,
+    pub status: TransferStatus,
+    pub fulfillment_id: Option<FulfillmentId>,
+    #[serde(default, with = "binary::option")]
+    pub order_id: Option<OrderId>,
+    pub deposit_id: Option<DepositId>,
+    pub reason: Option<UnknownReason>,
+    #[serde(default, with = "binary::option")]
+    pub candidate_order_id: Option<OrderId>,
     /// Epoch of its current inclusion.
     pub epoch: Epoch,
     /// Whether its block is still in the chain.
@@ -61,7 +106,6 @@ pub struct TransferEntry {
 #[serde(rename = "MatchingEntry")]
 #[doc(hidden)]
 pub struct MatchingEntryWire<'a> {
-    kind: EntryKind,
     lane: Option<Cow<'a, LaneEntry>>,
     deposit: Option<Cow<'a, DepositEntry>>,
     transfer: Option<Cow<'a, TransferEntry>>,
@@ -72,21 +116,21 @@ impl Record for MatchingEntry {
     type Wire = MatchingEntryWire<'static>;
 
     fn to_wire(&self) -> impl Serialize {
-        let (kind, lane, deposit, transfer) = match self {
-            Self::Lane(lane) => (EntryKind::Lane, Some(Borrowed(lane)), None, None),
-            Self::Deposit(deposit) => (EntryKind::Deposit, None, Some(Borrowed(deposit)), None),
-            Self::Transfer(transfer) => (EntryKind::Transfer, None, None, Some(Borrowed(transfer))),
+        let (lane, deposit, transfer) = match self {
+            Self::Lane(lane) => (Some(Borrowed(lane)), None, None),
+            Self::Deposit(deposit) => (None, Some(Borrowed(deposit)), None),
+            Self::Transfer(transfer) => (None, None, Some(Borrowed(transfer))),
         };
-        MatchingEntryWire { kind, lane, deposit, transfer }
+        MatchingEntryWire { lane, deposit, transfer }
     }
 
     fn from_wire(wire: MatchingEntryWire<'static>) -> Result<Self, &'static str> {
-        match wire.kind {
-            EntryKind::Lane => wire.lane.map(Cow::into_owned).map(Self::Lane),
-            EntryKind::Deposit => wire.deposit.map(Cow::into_owned).map(Self::Deposit),
-            EntryKind::Transfer => wire.transfer.map(Cow::into_owned).map(Self::Transfer),
+        match (wire.lane, wire.deposit, wire.transfer) {
+            (Some(lane), None, None) => Ok(Self::Lane(lane.into_owned())),
+            (None, Some(deposit), None) => Ok(Self::Deposit(deposit.into_owned())),
+            (None, None, Some(transfer)) => Ok(Self::Transfer(transfer.into_owned())),
+            _ => Err("it is not one of lane, deposit and transfer"),
         }
-        .ok_or("the part that its kind needs is missing")
     }
 }
 

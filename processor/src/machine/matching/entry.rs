@@ -1,6 +1,8 @@
 //! Rows of a lane as records: what readers see of them, and their entries in the changelog.
 
-use schemas::record::{Deposit, DepositEntry, LaneEntry, MatchingEntry, Transfer, TransferEntry};
+use schemas::record::{
+    Block, Deposit, DepositEntry, LaneEntry, MatchingEntry, Observation, Transfer, TransferEntry,
+};
 use schemas::{Blockchain, DepositId, TransferId};
 
 use super::LaneHead;
@@ -19,8 +21,8 @@ impl Key {
     pub(super) fn of(entry: &MatchingEntry) -> Self {
         match entry {
             MatchingEntry::Lane(_) => Self::Lane,
-            MatchingEntry::Deposit(entry) => Self::Deposit(entry.deposit.deposit_id),
-            MatchingEntry::Transfer(entry) => Self::Transfer(entry.transfer.transfer_id),
+            MatchingEntry::Deposit(entry) => Self::Deposit(entry.deposit_id),
+            MatchingEntry::Transfer(entry) => Self::Transfer(entry.transfer_id),
         }
     }
 
@@ -89,9 +91,19 @@ impl DepositRow {
         }
     }
 
-    pub(super) fn entry(&self, id: DepositId, blockchain: Blockchain) -> MatchingEntry {
+    pub(super) fn entry(&self, id: DepositId) -> MatchingEntry {
         MatchingEntry::Deposit(DepositEntry {
-            deposit: self.record(id, blockchain),
+            deposit_id: id,
+            updated_at: self.updated_at,
+            order_id: self.order,
+            slot: self.slot,
+            close_reason: self.closed.map(|closed| closed.reason),
+            stablecoin: self.stablecoin,
+            user_address: self.user_address,
+            wallet_address: self.wallet,
+            value: self.value,
+            started_at: self.started_at,
+            expires_at: self.expires_at,
             skew_seconds: self.skew_seconds,
             late_window_seconds: self.late_window_seconds,
             release_at: self.closed.map(|closed| closed.release_at),
@@ -99,22 +111,21 @@ impl DepositRow {
     }
 
     pub(super) fn of(entry: &DepositEntry) -> Option<Self> {
-        let deposit = &entry.deposit;
-        let closed = match (deposit.close_reason, entry.release_at) {
+        let closed = match (entry.close_reason, entry.release_at) {
             (Some(reason), Some(release_at)) => Some(Closed { reason, release_at }),
             (None, None) => None,
             (Some(_), None) | (None, Some(_)) => return None,
         };
         Some(Self {
-            order: deposit.order_id,
-            slot: deposit.slot,
-            stablecoin: deposit.stablecoin,
-            wallet: deposit.wallet_address,
-            user_address: deposit.user_address,
-            value: deposit.value,
-            started_at: deposit.started_at,
-            expires_at: deposit.expires_at,
-            updated_at: deposit.updated_at,
+            order: entry.order_id,
+            slot: entry.slot,
+            stablecoin: entry.stablecoin,
+            wallet: entry.wallet_address,
+            user_address: entry.user_address,
+            value: entry.value,
+            started_at: entry.started_at,
+            expires_at: entry.expires_at,
+            updated_at: entry.updated_at,
             skew_seconds: entry.skew_seconds,
             late_window_seconds: entry.late_window_seconds,
             closed,
@@ -142,9 +153,29 @@ impl TransferRow {
         }
     }
 
-    pub(super) fn entry(&self, blockchain: Blockchain) -> MatchingEntry {
+    pub(super) fn entry(&self) -> MatchingEntry {
+        let (block, seen) = (&self.block, &self.seen);
         MatchingEntry::Transfer(TransferEntry {
-            transfer: self.record(blockchain),
+            transfer_id: self.id,
+            updated_at: self.updated_at,
+            block_number: block.number,
+            block_hash: block.hash,
+            block_timestamp: block.timestamp,
+            stablecoin: seen.stablecoin,
+            contract: seen.contract,
+            from_address: seen.from_address,
+            to_address: seen.to_address,
+            tx_hash: seen.tx_hash,
+            log_index: seen.log_index,
+            ordinal: seen.ordinal,
+            value: seen.value,
+            created_at: self.created_at,
+            status: self.status,
+            fulfillment_id: self.fulfillment,
+            order_id: self.order,
+            deposit_id: self.deposit,
+            reason: self.reason,
+            candidate_order_id: self.candidate_order,
             epoch: self.epoch,
             included: self.included,
             settling: self.settling,
@@ -154,19 +185,31 @@ impl TransferRow {
     }
 
     pub(super) fn of(entry: &TransferEntry) -> Self {
-        let transfer = &entry.transfer;
         Self {
-            id: transfer.transfer_id,
-            updated_at: transfer.updated_at,
-            block: transfer.block,
-            seen: transfer.observation,
-            created_at: transfer.created_at,
-            status: transfer.status,
-            fulfillment: transfer.fulfillment_id,
-            order: transfer.order_id,
-            deposit: transfer.deposit_id,
-            reason: transfer.reason,
-            candidate_order: transfer.candidate_order_id,
+            id: entry.transfer_id,
+            updated_at: entry.updated_at,
+            block: Block {
+                number: entry.block_number,
+                hash: entry.block_hash,
+                timestamp: entry.block_timestamp,
+            },
+            seen: Observation {
+                stablecoin: entry.stablecoin,
+                contract: entry.contract,
+                from_address: entry.from_address,
+                to_address: entry.to_address,
+                tx_hash: entry.tx_hash,
+                log_index: entry.log_index,
+                ordinal: entry.ordinal,
+                value: entry.value,
+            },
+            created_at: entry.created_at,
+            status: entry.status,
+            fulfillment: entry.fulfillment_id,
+            order: entry.order_id,
+            deposit: entry.deposit_id,
+            reason: entry.reason,
+            candidate_order: entry.candidate_order_id,
             epoch: entry.epoch,
             included: entry.included,
             settling: entry.settling,

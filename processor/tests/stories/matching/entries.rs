@@ -31,7 +31,7 @@ fn records_carry_what_readers_need() {
     lane.then(open('A', "10.00").only_from(7), OPEN_A);
     let entries = lane.machine().snapshot();
     let deposit = entries.iter().find_map(|(_, entry)| match entry {
-        MatchingEntry::Deposit(entry) => Some(entry.deposit.clone()),
+        MatchingEntry::Deposit(entry) => Some(entry.clone()),
         _ => None,
     });
     let deposit = deposit.unwrap();
@@ -60,8 +60,8 @@ fn a_second_reservation_breaks_invariant_10() {
     let mut state: State = lane.machine().clone();
     for (_, entry) in lane.machine().snapshot() {
         let MatchingEntry::Deposit(mut entry) = entry else { continue };
-        entry.deposit.deposit_id = schemas::DepositId(2);
-        entry.deposit.order_id = order('B');
+        entry.deposit_id = schemas::DepositId(2);
+        entry.order_id = order('B');
         let restored = state.restore("d/2", Some(&MatchingEntry::Deposit(entry)));
         let Err(RestoreError::Broken(broken)) = restored else { panic!("{restored:?}") };
         assert_eq!(broken.invariant, 10, "{broken}");
