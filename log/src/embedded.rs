@@ -8,15 +8,21 @@
 //! [`Worker::commit`]); readers see whole transactions. A lock file excludes a second process.
 
 mod assignment;
+mod batch;
 mod committer;
+mod compaction;
 mod cursor;
+mod fault;
 mod group;
 mod maintenance;
+mod plan;
 mod queue;
 mod read_only;
+mod rows;
 mod signal;
 mod storage;
 mod view;
+mod wal;
 mod worker;
 
 use std::collections::HashMap;
@@ -35,9 +41,10 @@ pub use self::read_only::ReadOnlyLog;
 
 use self::committer::{Committer, LateOffsets};
 use self::group::Groups;
-use self::queue::{Author, Queue, Work, closed};
+use self::queue::{Author, Queue, Work};
 use self::storage::Readers;
 use self::view::{Extent, View};
+use self::wal::Writing;
 use self::worker::{EmbeddedTail, EmbeddedWorker, EmbeddedWriter};
 use super::{
     Bounds, Error, Log, NewRecord, Offset, Record, Tail, TopicPartition, Worker, WorkerSpec, Writer,
@@ -119,7 +126,7 @@ impl EmbeddedLog {
             maintaining: Mutex::default(),
         });
         let committer = Committer {
-            connection: loaded.connection,
+            file: Writing::new(loaded.connection, dir, shared.queue.clone())?,
             queue: shared.queue.clone(),
             view: shared.view.clone(),
             clock,
@@ -157,7 +164,7 @@ impl EmbeddedLog {
     /// # Errors
     /// [`Error::Transient`]: some records may have been deleted; the next run deletes the rest.
     pub fn maintain(&self) -> Result<Maintained, Error> {
-        maintenance::maintain(&self.handle.shared, true, true)
+        maintenance::maintain(&self.handle.shared, true, |_| true)
     }
 
     /// Finishes what is queued and closes the file. All later calls return [`Error::Fatal`]. Blocks.
@@ -232,7 +239,7 @@ impl Shared {
     }
 
     fn check_open(&self) -> Result<(), Error> {
-        if self.queue.is_closed() { Err(closed().into()) } else { Ok(()) }
+        Ok(self.queue.check_open()?)
     }
 }
 

@@ -11,7 +11,10 @@ mod member;
 pub mod on_kafka;
 
 pub use embedded::Embedded;
-pub use kill::{acknowledged_appends_survive_sigkill, append_until_killed};
+pub use kill::{
+    a_failed_disk_ends_the_log_and_loses_nothing, acknowledged_appends_survive_sigkill,
+    append_until_killed, append_until_refused,
+};
 pub use on_kafka::OnKafka;
 
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use processor::Role;
 use testkit::log_suite::on_kafka::CRASH_LAYOUT;
-use testkit::log_suite::{append_until_killed, embedded, on_kafka};
+use testkit::log_suite::{append_until_killed, append_until_refused, embedded, on_kafka};
 use testkit::observed::Bug;
 use testkit::store_suite::write_until_killed;
 use testkit::tables::{BackEnd, CQL, EMBEDDED};
@@ -19,6 +19,11 @@ async fn main() {
     let tables = |back_end: BackEnd, dir: &str| (back_end.open)(PathBuf::from(dir));
     match arguments[..] {
         ["log", "embedded", dir] => append_until_killed(&*embedded::open(dir.as_ref())),
+        ["full log", dir] => {
+            let dir = PathBuf::from(dir);
+            let append = move || append_until_refused(&*embedded::open(&dir));
+            tokio::task::spawn_blocking(append).await.unwrap();
+        }
         ["log", "kafka", prefix] => append_until_killed(&*on_kafka::open(prefix)),
         ["tables", "embedded", dir, round] => {
             write_until_killed(tables(EMBEDDED, dir).await, round.parse().unwrap()).await;

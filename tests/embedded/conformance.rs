@@ -3,7 +3,10 @@
 use std::process::Command;
 
 use oracle::history::history;
-use testkit::log_suite::{self, Embedded, acknowledged_appends_survive_sigkill, embedded};
+use testkit::log_suite::{
+    self, Embedded, a_failed_disk_ends_the_log_and_loses_nothing,
+    acknowledged_appends_survive_sigkill, embedded,
+};
 use testkit::store_suite::{
     self, acknowledged_rows_survive_sigkill, replays_change_nothing, versions_matter,
 };
@@ -27,6 +30,16 @@ fn acknowledged_appends_survive() {
         child
     };
     acknowledged_appends_survive_sigkill(|| embedded::open(dir.path()), start, 12);
+}
+
+/// A file may have 2 MiB: the write after that fails as on a broken disk, not as on a full one.
+#[test]
+fn a_failed_disk_ends_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let limited = "trap '' XFSZ; ulimit -f 4096; exec \"$0\" \"$@\"";
+    let mut child = Command::new("sh");
+    child.args(["-c", limited, env!("CARGO_BIN_EXE_child"), "full log"]).arg(dir.path());
+    a_failed_disk_ends_the_log_and_loses_nothing(|| embedded::open(dir.path()), child);
 }
 
 #[test]

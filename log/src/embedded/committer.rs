@@ -1,19 +1,22 @@
 //! The only thread that writes: takes all waiting requests, writes them in one transaction, publishes the
 //! result to the readers, then answers. Steps of offsets alone are answered before they are written.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::TransactionBehavior;
 use schemas::UnixMicros;
 
+use super::fault::StorageError;
+use super::plan::Plan;
 use super::queue::{Author, Queue, Request, Work};
-use super::storage::{self, StorageError};
-use super::view::{Changes, Extent, View};
+use super::rows;
+use super::view::View;
+use super::wal::Writing;
 use crate::metrics as names;
-use crate::{Committed, NewRecord, Offset, Record, StepError, TopicPartition};
+use crate::{Committed, NewRecord, StepError, TopicPartition};
 use runtime::Clock;
 
 /// About how many rows one transaction writes; a larger request gets one for itself.
@@ -24,7 +27,7 @@ const LATE_MAX: Duration = Duration::from_millis(50);
 const RECORD_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 pub(super) struct Committer {
-    pub(super) connection: Connection,
+    pub(super) file: Writing,
     pub(super) queue: Arc<Queue>,
     pub(super) view: Arc<View>,
     pub(super) clock: Arc<dyn Clock>,
@@ -56,20 +59,25 @@ impl LateOffsets {
     }
 }
 
-/// What a transaction is going to change.
-#[derive(Default)]
-struct Plan {
-    /// Of the partitions in question, afterwards.
-    extents: HashMap<TopicPartition, Extent>,
-    changes: Changes,
-}
-
 /// Refuses everything once the committer has ended or panicked.
 struct Abandon(Arc<Queue>);
 
 impl Drop for Abandon {
     fn drop(&mut self) {
         self.0.abandon();
+    }
+}
+
+/// Why a transaction was not committed.
+enum Failure {
+    Storage(StorageError),
+    /// A test wanted it.
+    Wanted,
+}
+
+impl<E: Into<StorageError>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Storage(error.into())
     }
 }
 
@@ -81,10 +89,15 @@ impl Committer {
             metrics::gauge!(names::LOG_QUEUE_REQUESTS).set(f64::from(count(waiting)));
             self.commit(batch);
         }
-        if let Err(failure) = self.transact(&Plan::default()) {
-            tracing::warn!(%failure, "the last offsets of steps without records are lost; their inputs are read again");
+        if self.queue.has_failed() {
+            return;
         }
-        if let Err(error) = storage::checkpoint(&self.connection) {
+        if self.transact(&Plan::default()).is_err() {
+            tracing::warn!(
+                "the last steps without records are not on the disk; their inputs will be read again"
+            );
+        }
+        if let Err(error) = self.file.close() {
             tracing::warn!(%error, "the log could not be checkpointed while closing");
         }
     }
@@ -92,24 +105,47 @@ impl Committer {
     pub(super) fn commit(&mut self, batch: Vec<Request>) {
         let now = self.clock.now();
         let mut plan = Plan::default();
-        let mut accepted = Vec::new();
+        let mut accepted = Vec::with_capacity(batch.len());
         for mut request in batch {
+            let before = plan.count();
             match self.accept(&mut request.work, &mut plan, now) {
-                Ok(()) => accepted.push(request),
+                Ok(()) => accepted.push((request, plan.count() - before)),
                 Err(failure) => request.answer(Err(failure)),
             }
         }
-        let outcome = self.write(&plan);
-        match &outcome {
-            Ok(()) => self.view.publish(plan.changes),
-            Err(failure) => tracing::error!(%failure, "the log could not write; nothing is lost"),
-        }
-        for request in accepted {
+        let outcome = match self.write(&plan) {
+            Ok(()) => {
+                self.view.publish(plan.into_changes());
+                Ok(())
+            }
+            Err(Failure::Wanted) => Err(StepError::Aborted("made to fail by a test".into())),
+            Err(Failure::Storage(error)) if error.is_of_the_disk() => Err(self.give_up(error)),
+            Err(Failure::Storage(_)) if accepted.len() > 1 => {
+                // It may be that one of them can never be written.
+                plan.give_back(&mut accepted);
+                accepted.into_iter().for_each(|(request, _)| self.commit(vec![request]));
+                return;
+            }
+            Err(Failure::Storage(error)) => {
+                tracing::error!(%error, "the log could not write; nothing is lost");
+                Err(error.into())
+            }
+        };
+        for (request, _) in accepted {
             // A fence holds also if the transaction failed. It is answered here because a new writer must
             // not continue before the steps of its predecessor have ended.
             let fence = matches!(request.work, Work::Fence { .. });
             request.answer(if fence { Ok(()) } else { outcome.clone() });
         }
+        if let Err(error) = self.file.checkpoint_if_due() {
+            self.give_up(error);
+        }
+    }
+
+    fn give_up(&self, error: StorageError) -> StepError {
+        let cause = error.of_the_disk();
+        self.queue.fail(cause.clone());
+        StepError::Fatal(cause)
     }
 
     /// Checks a request and adds it to the plan, whole or not at all.
@@ -123,30 +159,21 @@ impl Committer {
             Work::Fence { name, epoch } => {
                 let newest = self.epochs.entry(name.clone()).or_default();
                 *newest = (*newest).max(*epoch);
+                Ok(())
             }
             Work::Append { records, offsets, author } => {
                 self.check(records, author)?;
-                for of in records.iter().map(|r| r.to).chain(offsets.iter().map(|(of, _)| *of)) {
-                    plan.add(of, &self.view, records.len())?;
-                }
-                for record in std::mem::take(records) {
-                    plan.append(record, now);
-                }
-                if let Author::Group(group) = author {
-                    let offsets = std::mem::take(offsets).into_iter();
-                    plan.changes.offsets.extend(offsets.map(|(of, at)| (*group, of, at)));
-                }
+                let offsets = match author {
+                    Author::Group(group) => {
+                        offsets.iter().map(|(of, at)| (*group, *of, at.clone())).collect()
+                    }
+                    Author::Producer | Author::Writer { .. } => Vec::new(),
+                };
+                plan.append(records, offsets, &self.view, now)
             }
-            Work::Trim { of, below } => {
-                plan.add(*of, &self.view, 0)?;
-                plan.changes.trimmed.push((*of, *below));
-            }
-            Work::Remove { of, offsets } => {
-                plan.add(*of, &self.view, 0)?;
-                plan.changes.removed.push((*of, std::mem::take(offsets)));
-            }
+            Work::Trim { of, below } => plan.trim(*of, *below, &self.view),
+            Work::Rewrite(rewrite) => plan.rewrite(rewrite.clone(), &self.view),
         }
-        Ok(())
     }
 
     fn check(&self, records: &[NewRecord], author: &Author) -> Result<(), StepError> {
@@ -169,41 +196,38 @@ impl Committer {
 
     /// Writes the plan, but puts offsets alone off: without an output, reading their inputs again after
     /// a crash changes nothing.
-    fn write(&mut self, plan: &Plan) -> Result<(), StepError> {
+    fn write(&mut self, plan: &Plan) -> Result<(), Failure> {
         let is_due = self.late.left().is_some_and(|left| left.is_zero());
         if plan.has_more_than_offsets() || is_due {
             return self.transact(plan);
         }
         if !plan.is_empty() {
-            fail_if_asked(&self.fail_next)?;
-            self.late.add(&plan.changes.offsets);
+            fail_if_wanted(&self.fail_next)?;
+            self.late.add(&plan.offsets);
         }
         Ok(())
     }
 
-    /// Writes the plan and what was put off in one transaction. On an error nothing of it remains: even
-    /// frames that reached the WAL before a failed fsync are overwritten by the next transaction. Only a
-    /// crash before that one could make them count, whole, and then only the dead process has acted on the
-    /// error.
-    fn transact(&mut self, plan: &Plan) -> Result<(), StepError> {
+    /// Writes the plan and what was put off in one transaction. On an error nothing of it remains.
+    fn transact(&mut self, plan: &Plan) -> Result<(), Failure> {
         if plan.is_empty() && self.late.offsets.is_empty() {
             return Ok(());
         }
         // If it fails, the next attempt is not at once.
         self.late.since = self.late.since.map(|_| Instant::now());
         let started = Instant::now();
-        let begun = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
-        let transaction = begun.map_err(StorageError::from)?;
+        let connection = &mut self.file.connection;
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for ((group, of), at) in &self.late.offsets {
-            storage::save_committed(&transaction, group, *of, at).map_err(StorageError::from)?;
+            rows::save_committed(&transaction, group, *of, at)?;
         }
-        plan.write(&transaction).map_err(StorageError::from)?;
+        plan.write(&transaction)?;
         if !plan.is_empty() {
-            fail_if_asked(&self.fail_next)?;
+            fail_if_wanted(&self.fail_next)?;
         }
-        transaction.commit().map_err(StorageError::from)?;
+        transaction.commit()?;
         self.late = LateOffsets::default();
-        let records = count(plan.changes.records.len());
+        let records = count(plan.count());
         metrics::histogram!(names::LOG_COMMIT_SECONDS).record(started.elapsed());
         metrics::histogram!(names::LOG_COMMIT_RECORDS).record(f64::from(records));
         metrics::counter!(names::LOG_RECORDS_TOTAL).increment(u64::from(records));
@@ -211,79 +235,8 @@ impl Committer {
     }
 }
 
-fn fail_if_asked(fail_next: &AtomicBool) -> Result<(), StepError> {
-    if fail_next.swap(false, Ordering::SeqCst) {
-        return Err(StepError::Aborted("made to fail by a test".into()));
-    }
-    Ok(())
-}
-
-impl Plan {
-    /// Adds a partition to the plan, if it has room for `more` records.
-    fn add(&mut self, of: TopicPartition, view: &View, more: usize) -> Result<(), StepError> {
-        let known = self.extents.get(&of).copied();
-        let extent = known
-            .or_else(|| view.extent(of))
-            .ok_or_else(|| StepError::Fatal(format!("there is no partition {of}").into()))?;
-        let more = i64::try_from(more).unwrap_or(i64::MAX);
-        if !storage::fits(Offset(extent.bounds.end.0.saturating_add(more))) {
-            return Err(StepError::Fatal(format!("partition {of} is full").into()));
-        }
-        self.extents.insert(of, extent);
-        Ok(())
-    }
-
-    /// Gives a record its offset. The clock may go back; the append times of a partition may not.
-    fn append(&mut self, record: NewRecord, now: UnixMicros) {
-        let Some(extent) = self.extents.get_mut(&record.to) else { return };
-        let offset = extent.bounds.end;
-        extent.bounds.end = offset.next();
-        extent.appended_at = extent.appended_at.max(now);
-        let NewRecord { to, key, value, headers } = record;
-        let appended_at = extent.appended_at;
-        let record = Record { from: to, offset, appended_at, key, value, headers };
-        self.changes.records.push(Arc::new(record));
-    }
-
-    fn is_empty(&self) -> bool {
-        self.changes.offsets.is_empty() && !self.has_more_than_offsets()
-    }
-
-    fn has_more_than_offsets(&self) -> bool {
-        let Changes { records, offsets: _, trimmed, removed } = &self.changes;
-        !(records.is_empty() && trimmed.is_empty() && removed.is_empty())
-    }
-
-    fn write(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
-        let slot = |of| self.extents.get(of).map(|extent| extent.slot);
-        let mut grown = HashSet::new();
-        for record in &self.changes.records {
-            if let Some(slot) = slot(&record.from) {
-                storage::insert(transaction, slot, record)?;
-                grown.insert(record.from);
-            }
-        }
-        for extent in grown.iter().filter_map(|of| self.extents.get(of)) {
-            let end = extent.bounds.end;
-            storage::save_end(transaction, extent.slot, end, extent.appended_at)?;
-        }
-        for (group, of, committed) in &self.changes.offsets {
-            storage::save_committed(transaction, group, *of, committed)?;
-        }
-        for (of, below) in &self.changes.trimmed {
-            if let Some(extent) = self.extents.get(of) {
-                storage::trim(transaction, extent.slot, extent.bounds.start, *below)?;
-            }
-        }
-        for (of, offsets) in &self.changes.removed {
-            for offset in offsets {
-                if let Some(slot) = slot(of) {
-                    storage::remove(transaction, slot, *offset)?;
-                }
-            }
-        }
-        Ok(())
-    }
+fn fail_if_wanted(fail_next: &AtomicBool) -> Result<(), Failure> {
+    if fail_next.swap(false, Ordering::SeqCst) { Err(Failure::Wanted) } else { Ok(()) }
 }
 
 fn count(of: usize) -> u32 {

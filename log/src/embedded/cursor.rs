@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::view::{Found, PAGE_BYTES_MAX, Page, size};
-use super::{Shared, storage};
+use super::{Shared, rows};
 use crate::{Error, Offset, Record, TopicPartition};
 
 #[derive(Debug, Default)]
@@ -97,7 +97,7 @@ pub(super) fn page(
         Some(Found::Stored(slot, end)) => {
             let page = shared
                 .readers
-                .with(|connection| storage::page(connection, of, slot, from, end, max))?;
+                .with(|connection| rows::page(connection, of, slot, from, end, max))?;
             let records = page.records.into_iter().map(Arc::new).collect();
             Ok(Page { records, next: page.next })
         }

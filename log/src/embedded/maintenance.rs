@@ -1,4 +1,4 @@
-//! Retention and compaction, in small pieces between other commits.
+//! Retention and compaction: when, and retention itself, in small pieces between other commits.
 
 use std::sync::PoisonError;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -8,19 +8,17 @@ use schemas::{Cleanup, UnixMicros};
 
 use super::queue::Work;
 use super::view::Extent;
-use super::{Maintained, Shared, storage};
+use super::{Maintained, Shared, compaction, rows};
 use crate::{Bounds, Error, TopicPartition};
 
-/// How many records one request to the committer deletes.
-const CHUNK_RECORDS: usize = 1000;
+/// How many batches one request to the committer deletes.
+const CHUNK_BATCHES: usize = 250;
 /// How often lag is measured, and whether to compact is checked.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Appends to compacted topics that make a compaction worthwhile.
-const COMPACT_APPENDS: i64 = 10_000;
 const EXPIRE_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// Deletes expired records. Returns how many.
-pub(super) fn expire(shared: &Shared) -> Result<u64, Error> {
+fn expire(shared: &Shared) -> Result<u64, Error> {
     let now = shared.clock.now();
     let mut expired = 0;
     for (of, extent) in shared.view.extents() {
@@ -42,61 +40,39 @@ fn expire_partition(
     let Bounds { mut start, end } = extent.bounds;
     let mut expired = 0;
     while start < end {
-        let front = shared.readers.with(|connection| {
-            let bounds = Bounds { start, end };
-            storage::front_before(connection, extent.slot, bounds, cutoff, CHUNK_RECORDS)
-        })?;
-        let Some((count, below)) = front else { break };
+        let left = Extent { bounds: Bounds { start, end }, ..extent };
+        let front = shared
+            .readers
+            .with(|connection| rows::front_before(connection, &left, cutoff, CHUNK_BATCHES))?;
+        let Some(below) = front else { break };
         shared.queue.submit_blocking(Work::Trim { of, below })?;
-        expired += count;
+        expired += below.0.abs_diff(start.0);
         start = below;
     }
     Ok(expired)
 }
 
-/// Deletes all but the last record of each key in the compacted topics, and tombstones without an older
-/// record. Returns how many records.
-pub(super) fn compact(shared: &Shared) -> Result<u64, Error> {
+/// Compacts the compacted topics where `is_due`. Returns how many records went.
+fn compact(shared: &Shared, is_due: impl Fn(&Extent) -> bool) -> Result<u64, Error> {
     let mut compacted = 0;
     for (of, extent) in shared.view.extents() {
-        let Bounds { start, end } = extent.bounds;
-        if of.topic.spec().cleanup != Cleanup::Compact || start == end {
-            continue;
-        }
-        let superseded =
-            shared.readers.with(|connection| storage::superseded(connection, extent.slot, end))?;
-        for chunk in superseded.chunks(CHUNK_RECORDS) {
-            shared.queue.submit_blocking(Work::Remove { of, offsets: chunk.to_vec() })?;
-            compacted += chunk.len() as u64;
+        if of.topic.spec().cleanup == Cleanup::Compact && is_due(&extent) {
+            compacted += compaction::compact(shared, of, extent)?;
         }
     }
     Ok(compacted)
 }
 
-/// All appends ever to compacted topics.
-fn compacted_appends(shared: &Shared) -> i64 {
-    let extents = shared.view.extents();
-    let compacted = extents.iter().filter(|(of, _)| of.topic.spec().cleanup == Cleanup::Compact);
-    compacted.map(|(_, extent)| extent.bounds.end.0).fold(0, i64::saturating_add)
-}
-
 /// Runs until the other end of `stopped` is dropped.
 pub(super) fn run(shared: &Shared, stopped: &Receiver<()>) {
-    // From zero: a process that is restarted often must compact too.
-    let mut compacted_at = 0;
     let mut expired_at = Instant::now();
     while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
         shared.view.measure_lag();
-        let appends = compacted_appends(shared);
-        let compact = appends.saturating_sub(compacted_at) > COMPACT_APPENDS;
         let expire = expired_at.elapsed() >= EXPIRE_INTERVAL;
-        if compact {
-            compacted_at = appends;
-        }
         if expire {
             expired_at = Instant::now();
         }
-        match maintain(shared, expire, compact) {
+        match maintain(shared, expire, compaction::is_worthwhile) {
             Ok(Maintained { expired: 0, compacted: 0 }) => {}
             Ok(Maintained { expired, compacted }) => {
                 tracing::info!(
@@ -114,11 +90,11 @@ pub(super) fn run(shared: &Shared, stopped: &Receiver<()>) {
 pub(super) fn maintain(
     shared: &Shared,
     do_expire: bool,
-    do_compact: bool,
+    is_due: impl Fn(&Extent) -> bool,
 ) -> Result<Maintained, Error> {
     let _one = shared.maintaining.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(Maintained {
         expired: if do_expire { expire(shared)? } else { 0 },
-        compacted: if do_compact { compact(shared)? } else { 0 },
+        compacted: compact(shared, is_due)?,
     })
 }

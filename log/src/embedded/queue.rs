@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::{Committed, NewRecord, Offset, StepError, TopicPartition};
+use super::batch::Batch;
+use crate::{Cause, Committed, NewRecord, Offset, StepError, TopicPartition};
 
 /// Concurrent calls of `produce`. Workers, writers and maintenance each add one more at most.
 const PRODUCERS_MAX: usize = 1024;
@@ -15,13 +16,39 @@ const PRODUCERS_MAX: usize = 1024;
 #[derive(Debug)]
 pub(super) enum Work {
     /// Appends records and commits offsets, all or none.
-    Append { records: Vec<NewRecord>, offsets: Vec<(TopicPartition, Committed)>, author: Author },
+    Append {
+        records: Vec<NewRecord>,
+        offsets: Vec<(TopicPartition, Committed)>,
+        author: Author,
+    },
     /// From now on only writers of this epoch, or a later one, write under this name.
-    Fence { name: String, epoch: u64 },
+    Fence {
+        name: String,
+        epoch: u64,
+    },
     /// Deletes all records of a partition before an offset, which is its new start.
-    Trim { of: TopicPartition, below: Offset },
-    /// Deletes single records of a partition.
-    Remove { of: TopicPartition, offsets: Vec<Offset> },
+    Trim {
+        of: TopicPartition,
+        below: Offset,
+    },
+    Rewrite(Arc<Rewrite>),
+}
+
+/// What a part of a compaction does.
+#[derive(Debug)]
+pub(super) struct Rewrite {
+    pub(super) of: TopicPartition,
+    /// With what is left of them; without a record the row goes.
+    pub(super) batches: Vec<Batch>,
+    pub(super) removed: Vec<Offset>,
+    /// The end of what is compacted now, and how many records that has.
+    pub(super) compacted: Option<(Offset, i64)>,
+}
+
+impl Rewrite {
+    pub(super) fn nothing(of: TopicPartition) -> Self {
+        Self { of, batches: Vec::new(), removed: Vec::new(), compacted: None }
+    }
 }
 
 #[derive(Debug)]
@@ -41,7 +68,7 @@ impl Work {
     fn rows(&self) -> usize {
         match self {
             Self::Append { records, .. } => records.len(),
-            Self::Remove { offsets, .. } => offsets.len(),
+            Self::Rewrite(rewrite) => rewrite.removed.len(),
             Self::Fence { .. } | Self::Trim { .. } => 1,
         }
     }
@@ -79,10 +106,19 @@ pub(super) struct Queue {
     permits: Arc<Semaphore>,
 }
 
+impl State {
+    fn refusal(&self) -> StepError {
+        let closed = || "it is closed".into();
+        StepError::Fatal(self.failure.clone().unwrap_or_else(closed))
+    }
+}
+
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Request>,
     closed: bool,
+    /// Why nothing can be written any more.
+    failure: Option<Cause>,
 }
 
 impl Queue {
@@ -95,7 +131,8 @@ impl Queue {
     }
 
     pub(super) async fn submit(&self, work: Work) -> Result<(), StepError> {
-        let permit = self.permits.clone().acquire_owned().await.map_err(|_closed| closed())?;
+        let permit = self.permits.clone().acquire_owned().await;
+        let permit = permit.map_err(|_closed| self.lock().refusal())?;
         let (answer, outcome) = oneshot::channel();
         self.push(Request { work, answer: Answer::Async(answer), _permit: Some(permit) })?;
         outcome.await.unwrap_or_else(|_dropped| Err(lost()))
@@ -108,9 +145,9 @@ impl Queue {
     }
 
     fn push(&self, request: Request) -> Result<(), StepError> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
         if state.closed {
-            return Err(closed());
+            return Err(state.refusal());
         }
         state.waiting.push_back(request);
         drop(state);
@@ -126,7 +163,7 @@ impl Queue {
         rows_max: usize,
         timeout: Option<Duration>,
     ) -> Option<(Vec<Request>, usize)> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.lock();
         let is_idle = |state: &mut State| state.waiting.is_empty() && !state.closed;
         let mut state = match timeout {
             None => self.arrived.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner),
@@ -150,24 +187,37 @@ impl Queue {
 
     /// Accepts no more requests. Those that wait are still done.
     pub(super) fn close(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
+        self.lock().closed = true;
         self.permits.close();
         self.arrived.notify_all();
+    }
+
+    /// Refuses all requests, also those that wait, for this reason.
+    pub(super) fn fail(&self, cause: Cause) {
+        self.lock().failure.get_or_insert(cause);
+        self.abandon();
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.lock().failure.is_some()
     }
 
     /// Drops all requests: their callers learn that the outcome is unknown.
     pub(super) fn abandon(&self) {
         self.close();
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).waiting.clear();
+        self.lock().waiting.clear();
     }
 
-    pub(super) fn is_closed(&self) -> bool {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).closed
+    /// # Errors
+    /// It is closed.
+    pub(super) fn check_open(&self) -> Result<(), StepError> {
+        let state = self.lock();
+        if state.closed { Err(state.refusal()) } else { Ok(()) }
     }
-}
 
-pub(super) fn closed() -> StepError {
-    StepError::Fatal("it is closed".into())
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 fn lost() -> StepError {
@@ -226,7 +276,10 @@ mod tests {
         assert!(
             matches!(waiting.await, Err(StepError::Fatal(cause)) if cause.to_string().contains("unknown"))
         );
-        assert!(matches!(queue.submit(append(1)).await, Err(StepError::Fatal(_))));
+        queue.fail("the disk".into());
+        assert!(
+            matches!(queue.submit(append(1)).await, Err(StepError::Fatal(cause)) if cause.to_string() == "the disk")
+        );
         assert!(matches!(queue.submit_blocking(append(1)), Err(StepError::Fatal(_))));
     }
 }

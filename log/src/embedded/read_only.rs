@@ -4,7 +4,9 @@ use std::path::Path;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::storage::{self, FILE, FORMAT, Readers, StorageError};
+use super::fault::StorageError;
+use super::rows;
+use super::storage::{FILE, FORMAT, Readers};
 use super::view::Slot;
 use crate::{Bounds, Error, Offset, Record, TopicPartition};
 
@@ -39,8 +41,7 @@ impl ReadOnlyLog {
         let read = |connection: &mut Connection| {
             let Some((slot, bounds)) = extent(connection, of)? else { return Ok(None) };
             let from = from.max(bounds.start);
-            storage::page(connection, of, slot, from, bounds.end, max)
-                .map(|page| Some(page.records))
+            rows::page(connection, of, slot, from, bounds.end, max).map(|page| Some(page.records))
         };
         self.readers.with(read)?.ok_or_else(|| unknown(of))
     }

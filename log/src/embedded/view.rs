@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use schemas::{Topic, UnixMicros};
 
+use super::queue::Rewrite;
 use super::signal::Signal;
 use crate::metrics::LOG_LAG_RECORDS;
 use crate::{Bounds, Committed, Offset, Record, TopicPartition};
@@ -28,6 +29,22 @@ pub(super) struct Extent {
     pub(super) bounds: Bounds,
     /// Of its last record.
     pub(super) appended_at: UnixMicros,
+    /// Before here each key is there once.
+    pub(super) compacted_to: Offset,
+    /// How many records there were before that when it was compacted.
+    pub(super) compacted_records: i64,
+}
+
+impl Extent {
+    pub(super) fn empty(slot: Slot) -> Self {
+        Self {
+            slot,
+            bounds: Bounds { start: Offset(0), end: Offset(0) },
+            appended_at: UnixMicros(0),
+            compacted_to: Offset(0),
+            compacted_records: 0,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -50,9 +67,9 @@ pub(super) struct Changes {
     /// Appended records, in the order of their offsets within each partition.
     pub(super) records: Vec<Arc<Record>>,
     pub(super) offsets: Vec<(&'static str, TopicPartition, Committed)>,
-    /// New starts.
-    pub(super) trimmed: Vec<(TopicPartition, Offset)>,
-    pub(super) removed: Vec<(TopicPartition, Vec<Offset>)>,
+    /// Of the partitions that changed.
+    pub(super) extents: Vec<(TopicPartition, Extent)>,
+    pub(super) rewrites: Vec<Arc<Rewrite>>,
 }
 
 #[derive(Debug)]
@@ -144,11 +161,11 @@ impl View {
     /// Makes a committed transaction visible, and wakes those who read its topics.
     pub(super) fn publish(&self, changes: Changes) {
         let mut state = self.state();
-        for (of, below) in changes.trimmed {
-            state.trim(of, below);
+        for (of, extent) in changes.extents {
+            state.change(of, extent);
         }
-        for (of, offsets) in changes.removed {
-            state.remove(of, offsets);
+        for rewrite in changes.rewrites {
+            state.remove(rewrite.of, &rewrite.removed);
         }
         let mut topics: Vec<Topic> = Vec::new();
         for record in changes.records {
@@ -193,25 +210,24 @@ impl View {
 impl State {
     fn append(&mut self, record: Arc<Record>) {
         let Some(kept) = self.partitions.get_mut(&record.from) else { return };
-        kept.extent.bounds.end = record.offset.next();
-        kept.extent.appended_at = record.appended_at;
         self.bytes = self.bytes.saturating_add(size(&record));
         self.arrivals.push_back((record.from, record.offset));
         kept.recent.push_back(record);
     }
 
-    fn trim(&mut self, of: TopicPartition, below: Offset) {
+    fn change(&mut self, of: TopicPartition, extent: Extent) {
         let Some(kept) = self.partitions.get_mut(&of) else { return };
-        kept.extent.bounds.start = kept.extent.bounds.start.max(below);
-        while let Some(first) = kept.recent.pop_front_if(|first| first.offset < below) {
+        kept.extent = extent;
+        let start = extent.bounds.start;
+        while let Some(first) = kept.recent.pop_front_if(|first| first.offset < start) {
             self.bytes = self.bytes.saturating_sub(size(&first));
         }
     }
 
-    fn remove(&mut self, of: TopicPartition, offsets: Vec<Offset>) {
+    fn remove(&mut self, of: TopicPartition, offsets: &[Offset]) {
         let Some(kept) = self.partitions.get_mut(&of) else { return };
         let from = kept.recent_from;
-        let gone: HashSet<Offset> = offsets.into_iter().filter(|o| *o >= from).collect();
+        let gone: HashSet<Offset> = offsets.iter().copied().filter(|o| *o >= from).collect();
         if gone.is_empty() {
             return;
         }
@@ -256,16 +272,18 @@ mod tests {
     }
 
     fn view(partitions: u32) -> View {
-        let extent = |slot: u32| Extent {
-            slot: Slot(i64::from(slot)),
-            bounds: Bounds { start: Offset(0), end: Offset(0) },
-            appended_at: UnixMicros(0),
-        };
+        let extent = |slot: u32| Extent::empty(Slot(slot.into()));
         View::new((0..partitions).map(|p| (of(p), extent(p))).collect(), HashMap::new())
     }
 
     fn append(view: &View, records: Vec<Arc<Record>>) {
-        view.publish(Changes { records, ..Changes::default() });
+        let extents = records.iter().map(|record| {
+            let mut extent = view.extent(record.from).unwrap();
+            extent.bounds.end = record.offset.next();
+            (record.from, extent)
+        });
+        let extents = extents.collect();
+        view.publish(Changes { records, extents, ..Changes::default() });
     }
 
     fn offsets(view: &View, from: i64, max: usize) -> (Vec<i64>, i64) {
@@ -279,13 +297,16 @@ mod tests {
     fn pages_are_contiguous_and_skip_removed_records() {
         let view = view(1);
         append(&view, (0..6).map(|o| record(0, o, vec![])).collect());
-        let removed = vec![(of(0), vec![Offset(1), Offset(5)])];
-        view.publish(Changes { removed, ..Changes::default() });
+        let removed = vec![Offset(1), Offset(5)];
+        let rewrites = vec![Arc::new(Rewrite { removed, ..Rewrite::nothing(of(0)) })];
+        view.publish(Changes { rewrites, ..Changes::default() });
         assert_eq!(offsets(&view, 0, 2), (vec![0, 2], 3));
         assert_eq!(offsets(&view, 3, 9), (vec![3, 4], 6));
         assert_eq!(offsets(&view, 5, 9), (vec![], 6));
         assert_eq!(offsets(&view, 9, 9), (vec![], 9));
-        view.publish(Changes { trimmed: vec![(of(0), Offset(3))], ..Changes::default() });
+        let mut extent = view.extent(of(0)).unwrap();
+        extent.bounds.start = Offset(3);
+        view.publish(Changes { extents: vec![(of(0), extent)], ..Changes::default() });
         assert_eq!(offsets(&view, 0, 9), (vec![3, 4], 6));
         let bounds = view.extent(of(0)).unwrap().bounds;
         assert_eq!((bounds.start, bounds.end), (Offset(3), Offset(6)));

@@ -9,7 +9,7 @@ use super::cursor::Cursors;
 use super::group::{Change, Lost, MemberId};
 use super::queue::{Author, Work};
 use super::signal::Listener;
-use super::{Handle, Shared, storage};
+use super::{Handle, Shared, rows};
 use crate::{
     Assigned, Error, Event, NewRecord, Offset, Record, Step, StepError, Tail, TopicPartition,
     Worker, WorkerSpec, Writer,
@@ -228,7 +228,7 @@ impl Worker for EmbeddedWorker {
         let _held = self.hold([]);
         self.shared()
             .readers
-            .with(|connection| storage::scan(connection, changelog, extent.slot, apply))
+            .with(|connection| rows::scan(connection, changelog, extent.slot, apply))
     }
 
     fn pause(&mut self, partition: TopicPartition) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use log::{Committed, Event, Log, NewRecord, Step, TopicPartition, Worker, WorkerSpec};
+use log::{Committed, Error, Event, Log, NewRecord, Step, TopicPartition, Worker, WorkerSpec};
 use schemas::{Partition, Topic};
 
 use crate::DEADLINE;
@@ -99,6 +99,44 @@ fn number(to: TopicPartition, n: usize) -> NewRecord {
         value: Some(value),
         headers: schemas::Headers::default(),
     }
+}
+
+/// Appends until the disk refuses a write, and reports what was acknowledged: nothing after that.
+pub fn append_until_refused(log: &dyn Log) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let first = numbers(log, NUMBERED);
+    for n in first.. {
+        match runtime.block_on(log.produce(vec![number(NUMBERED, n)])) {
+            Ok(()) => acknowledge("produced", n),
+            Err(error) => {
+                assert!(matches!(error, Error::Fatal(_)), "{error}");
+                break;
+            }
+        }
+    }
+    let again = runtime.block_on(log.produce(vec![number(FIRST, 0)]));
+    assert!(matches!(again, Err(Error::Fatal(_))), "{again:?}");
+    assert!(log.writer("late").is_err());
+}
+
+/// `child` makes a process that calls [`append_until_refused`] on a disk that will fail.
+pub fn a_failed_disk_ends_the_log_and_loses_nothing(
+    open: impl Fn() -> Arc<dyn Log>,
+    mut child: Command,
+) {
+    let mut child = child.stdout(Stdio::piped()).spawn().expect("the child starts");
+    let lines = lines_of(child.stdout.take().unwrap());
+    let mut acknowledged = [0; 4];
+    while let Ok(line) = lines.recv_timeout(DEADLINE) {
+        note(&line, &mut acknowledged);
+    }
+    assert!(child.wait().unwrap().success());
+    let log = open();
+    let found = numbers(&*log, NUMBERED);
+    let produced = acknowledged[0];
+    assert!(produced > 0 && found >= produced, "{produced} acknowledged, {found} there");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(log.produce(vec![number(NUMBERED, found)])).unwrap();
 }
 
 /// All numbers of a partition; each must be whole and follow its predecessor.

@@ -1,0 +1,59 @@
+//! What can go wrong with the file.
+
+use rusqlite::ErrorCode;
+
+use crate::{Cause, Error, StepError};
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StorageError {
+    #[error("{0}")]
+    Sqlite(#[from] rusqlite::Error),
+    /// The disk gave back something else than it was given.
+    #[error("{0} is damaged: its checksum does not match; restore the file from a backup")]
+    Damaged(String),
+}
+
+impl StorageError {
+    /// Whether a retry cannot succeed.
+    fn is_fatal(&self) -> bool {
+        match self {
+            Self::Damaged(_) => true,
+            Self::Sqlite(error) => matches!(
+                error.sqlite_error_code(),
+                None | Some(
+                    ErrorCode::DatabaseCorrupt
+                        | ErrorCode::NotADatabase
+                        | ErrorCode::ConstraintViolation
+                )
+            ),
+        }
+    }
+
+    /// Whether reading or writing failed below SQLite.
+    pub(super) fn is_of_the_disk(&self) -> bool {
+        let Self::Sqlite(error) = self else { return false };
+        error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure)
+    }
+
+    /// Of a failure to write: nothing can be written any more. The system may have dropped what it failed
+    /// to write and pretend otherwise, so what a later transaction builds on could be gone after a power cut.
+    pub(super) fn of_the_disk(self) -> Cause {
+        let text = format!("the disk failed: {self}; a restart recovers what was acknowledged");
+        tracing::error!("{text}");
+        Cause::new(text, self)
+    }
+}
+
+impl From<StorageError> for StepError {
+    fn from(error: StorageError) -> Self {
+        let is_fatal = error.is_fatal();
+        let cause = Cause::new(error.to_string(), error);
+        if is_fatal { Self::Fatal(cause) } else { Self::Aborted(cause) }
+    }
+}
+
+impl From<StorageError> for Error {
+    fn from(error: StorageError) -> Self {
+        StepError::from(error).into()
+    }
+}
