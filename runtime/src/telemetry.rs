@@ -1,19 +1,31 @@
 //! Logs to standard error; metrics at `/metrics`, readiness at `/ready`, and `/live`.
 
-use std::future::Future;
+use std::future::{Future, IntoFuture};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Json, Router};
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tracing_subscriber::EnvFilter;
 
 use crate::Readiness;
 use crate::config::Reader;
+
+/// Upper bounds of the buckets of a time. Buckets of several processes can be added up, quantiles cannot.
+const SECONDS: [f64; 15] =
+    [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 120.0];
+
+/// Upper bounds of the buckets of a number of things.
+const COUNTS: [f64; 12] =
+    [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 4096.0, 16384.0];
+
+/// How often samples are added to their buckets: until then each one takes memory.
+const UPKEEP: Duration = Duration::from_secs(5);
 
 /// `[telemetry]`.
 #[derive(Debug, Clone)]
@@ -70,14 +82,18 @@ pub fn init_log(config: &Config) -> Result<(), Error> {
     result.map_err(|e| Error::Installed(e.to_string()))
 }
 
-/// Installs the metrics recorder.
+/// Installs the metrics recorder. [`serve`] keeps it small.
 ///
 /// # Errors
 /// [`Error::Installed`] on a second call.
 pub fn init_metrics() -> Result<PrometheusHandle, Error> {
-    let handle =
-        PrometheusBuilder::new().install_recorder().map_err(|e| Error::Installed(e.to_string()))?;
-    Ok(handle)
+    let handle = builder().and_then(PrometheusBuilder::install_recorder);
+    handle.map_err(|error| Error::Installed(error.to_string()))
+}
+
+fn builder() -> Result<PrometheusBuilder, BuildError> {
+    let is_time = Matcher::Suffix("_seconds".to_owned());
+    PrometheusBuilder::new().set_buckets(&COUNTS)?.set_buckets_for_metric(is_time, &SECONDS)
 }
 
 /// What `/ready` answers.
@@ -99,13 +115,23 @@ pub async fn serve(
     readiness: Readiness,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Error> {
+    let recorder = metrics.clone();
+    let upkeep = async move {
+        loop {
+            tokio::time::sleep(UPKEEP).await;
+            recorder.run_upkeep();
+        }
+    };
     let routes = Router::new()
         .route("/metrics", get(move || std::future::ready(metrics.render())))
         .route("/ready", get(ready))
         .route("/live", get(|| async { "live" }))
         .with_state(readiness);
-    axum::serve(listener, routes).with_graceful_shutdown(stop).await?;
-    Ok(())
+    let served = axum::serve(listener, routes).with_graceful_shutdown(stop);
+    tokio::select! {
+        ended = served.into_future() => Ok(ended?),
+        () = upkeep => Ok(()),
+    }
 }
 
 async fn ready(State(readiness): State<Readiness>) -> (StatusCode, Json<ReadyView>) {
@@ -113,4 +139,30 @@ async fn ready(State(readiness): State<Readiness>) -> (StatusCode, Json<ReadyVie
     let ready = waiting_for.is_empty();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(ReadyView { ready, waiting_for }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn histograms_are_buckets_that_add_up() {
+        let recorder = builder().unwrap().build_recorder();
+        metrics::with_local_recorder(&recorder, || {
+            metrics::histogram!("step_seconds", "group" => "a").record(0.004);
+            metrics::histogram!("step_seconds", "group" => "a").record(0.04);
+            metrics::histogram!("step_records").record(150.0);
+        });
+        let text = recorder.handle().render();
+        for line in [
+            r#"step_seconds_bucket{group="a",le="0.002"} 0"#,
+            r#"step_seconds_bucket{group="a",le="0.005"} 1"#,
+            r#"step_seconds_bucket{group="a",le="0.05"} 2"#,
+            r#"step_seconds_count{group="a"} 2"#,
+            r#"step_records_bucket{le="100"} 0"#,
+            r#"step_records_bucket{le="200"} 1"#,
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} in {text}");
+        }
+    }
 }

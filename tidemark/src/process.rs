@@ -56,9 +56,9 @@ async fn start_telemetry(
     settings: &Settings,
     readiness: &Readiness,
 ) -> anyhow::Result<()> {
-    let metrics = telemetry::init_metrics()?;
-    describe_all();
     if let Some(listen) = settings.telemetry.listen {
+        let metrics = telemetry::init_metrics()?;
+        describe_all();
         let listener = TcpListener::bind(listen)
             .await
             .with_context(|| format!("cannot serve telemetry on {listen}"))?;
