@@ -128,7 +128,8 @@ impl Amount {
 /// At least two digits after the point, as the interface shows amounts, and no trailing zeros beyond.
 impl std::fmt::Display for Amount {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (whole, mut fraction) = (self.0 / ONE, self.0 % ONE);
+        // Below 10^18, and divided by 10 in half as many bits.
+        let (whole, mut fraction) = (self.0 / ONE, (self.0 % ONE) as u64);
         let mut width = SCALE as usize;
         while width > 2 && fraction.is_multiple_of(10) {
             fraction /= 10;
