@@ -81,7 +81,7 @@ fn main() {
     assert_ne!(order(0), order(1));
     println!("matching machine, one core, no log");
     println!("  open deposits         {OPEN}");
-    println!("  bytes an open deposit {bytes}   (aim 400)");
+    println!("  bytes an open deposit {bytes}   (aim 200)");
     println!("  opens a second        {}", rate(OPEN, opened));
     println!(
         "  inputs a second       {}   (aim 1000000; {PAID} transfers, their heads and settles)",

@@ -20,9 +20,7 @@ use schemas::record::{
     Alert, Block, ChainBody, ChainRecord, Deposit, DepositCommand, DepositCommandBody,
     MatchingEntry, OrderCommand, OrderCommandBody, Transfer,
 };
-use schemas::{
-    Blockchain, DepositId, Epoch, OrderId, Partition, TransferStatus, UnixMicros, UnixSeconds,
-};
+use schemas::{Blockchain, Epoch, OrderId, Partition, TransferStatus, UnixMicros, UnixSeconds};
 
 use super::{Broken, Machine, RestoreError};
 use deposits::{DepositRow, Deposits};
@@ -185,18 +183,17 @@ impl State {
         let admitted = stage.admits(before, status);
         invariant!(1, admitted, "transfer {id} became {status} as {stage:?}, it was {before:?}");
         effects.push(Effect::Transfer(stage, row.record(self.blockchain)));
-        self.transfers.set(id, Some(row))
+        self.transfers.put(row)
     }
 
     /// Stores a deposit's new state and publishes it.
     fn publish_deposit(
         &mut self,
-        id: DepositId,
         row: DepositRow,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        effects.push(Effect::Deposit(row.record(id, self.blockchain)));
-        self.deposits.set(id, Some(row))
+        effects.push(Effect::Deposit(row.record(row.id, self.blockchain)));
+        self.deposits.put(row)
     }
 }
 
@@ -257,18 +254,18 @@ impl Machine for State {
             return Err(unknown());
         }
         match (named, entry) {
-            (Key::Deposit(id), None) => self.deposits.set(id, None)?,
-            (Key::Transfer(id), None) => self.transfers.set(id, None)?,
+            (Key::Deposit(id), None) => self.deposits.remove(id)?,
+            (Key::Transfer(id), None) => self.transfers.remove(id)?,
             (Key::Lane, None) => return Err(unknown()),
             (_, Some(MatchingEntry::Lane(lane))) => {
                 self.lane = LaneHead::of(lane).ok_or_else(unknown)?;
             }
             (_, Some(MatchingEntry::Deposit(entry))) => {
                 let row = DepositRow::of(entry).ok_or_else(unknown)?;
-                self.deposits.set(entry.deposit_id, Some(row))?;
+                self.deposits.put(row)?;
             }
             (_, Some(MatchingEntry::Transfer(entry))) => {
-                self.transfers.set(entry.transfer_id, Some(TransferRow::of(entry)))?;
+                self.transfers.put(TransferRow::of(entry))?;
             }
         }
         self.commit();
@@ -276,10 +273,9 @@ impl Machine for State {
     }
 
     fn snapshot(&self) -> Vec<(String, MatchingEntry)> {
-        let deposits = self.deposits.sorted().into_iter();
-        let transfers = self.transfers.sorted().into_iter();
-        let rows =
-            deposits.map(|(id, row)| row.entry(id)).chain(transfers.map(|(_, row)| row.entry()));
+        let deposits = self.deposits.sorted().into_iter().map(|row| row.entry(row.id));
+        let transfers = self.transfers.sorted().into_iter().map(TransferRow::entry);
+        let rows = deposits.chain(transfers);
         let all = std::iter::once(self.lane.entry()).chain(rows);
         all.map(|entry| (Key::of(&entry).to_string(), entry)).collect()
     }

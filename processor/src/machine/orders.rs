@@ -12,7 +12,6 @@ mod payment;
 
 use std::collections::BTreeSet;
 
-use hashbrown::HashMap;
 use schemas::record::{
     CreateOrder, DepositCommand, DepositCommandBody, Order, OrderCommand, OrderCommandBody,
     OrdersEntry, PendingChoice, Settle,
@@ -22,7 +21,7 @@ use schemas::{
     UnixSeconds, UnknownReason,
 };
 
-use super::table::{Index, Table, moved};
+use super::table::{Index, Row, RowNumber, Rows, Table, moved};
 use super::{Broken, Machine, RestoreError};
 
 /// An order may have at most this many deposits asked for; more choices are refused.
@@ -41,6 +40,14 @@ pub enum Effect {
 struct OrderRow {
     order: Order,
     pending: Vec<PendingChoice>,
+}
+
+impl Row for OrderRow {
+    type Key = OrderId;
+
+    fn key(&self) -> OrderId {
+        self.order.order_id
+    }
 }
 
 impl OrderRow {
@@ -64,20 +71,21 @@ impl OrderRow {
 #[derive(Debug, Clone, Default)]
 struct Timers(BTreeSet<(UnixSeconds, OrderId)>);
 
-impl Index<OrderId, OrderRow> for Timers {
+impl Index<OrderRow> for Timers {
     const ROW: &'static str = "order";
     const INVARIANT: u8 = 8;
 
     fn update(
         &mut self,
-        _rows: &HashMap<OrderId, OrderRow>,
-        id: OrderId,
+        _rows: &Rows<OrderRow>,
+        _number: RowNumber,
         old: Option<&OrderRow>,
         new: Option<&OrderRow>,
     ) -> Result<(), Broken> {
-        let timer = |row: &OrderRow| row.timer().map(|at| (at, id));
+        let timer = |row: &OrderRow| row.timer().map(|at| (at, row.key()));
         let agrees = moved(&mut self.0, old.and_then(timer), new.and_then(timer));
-        invariant!(8, agrees, "the timers do not have order {id} as it was");
+        let id = old.or(new).map(Row::key);
+        invariant!(8, agrees, "the timers do not have order {id:?} as it was");
         Ok(())
     }
 }
@@ -85,7 +93,7 @@ impl Index<OrderId, OrderRow> for Timers {
 /// Everything the machine knows of the orders of one partition.
 #[derive(Debug, Clone, Default)]
 pub struct State {
-    orders: Table<OrderId, OrderRow, Timers>,
+    orders: Table<OrderRow, Timers>,
 }
 
 impl State {
@@ -107,7 +115,7 @@ impl State {
         let order = Order::created(command, create);
         let row = OrderRow { order, pending: Vec::new() };
         effects.push(Effect::Order(row.order.clone()));
-        self.orders.set(command.order_id, Some(row.clone()))?;
+        self.orders.put(row.clone())?;
         match &create.payment {
             Some(payment) => self.choose(row, command, payment, effects),
             None => Ok(()),
@@ -237,7 +245,7 @@ impl State {
         order.cause = cause;
         order.command_id = command_id;
         effects.push(Effect::Order(order.clone()));
-        self.orders.set(row.order.order_id, Some(row.clone()))?;
+        self.orders.put(row.clone())?;
         Ok(row)
     }
 }
@@ -350,16 +358,19 @@ impl Machine for State {
         let id = key.parse().ok();
         let id = id.filter(|id| entry.is_none_or(|entry| entry.order.order_id == *id));
         let id: OrderId = id.ok_or_else(|| RestoreError::Key(key.to_owned()))?;
-        let row = entry
-            .map(|entry| OrderRow { order: entry.order.clone(), pending: entry.pending.clone() });
-        self.orders.set(id, row)?;
+        match entry {
+            Some(OrdersEntry { order, pending }) => {
+                self.orders.put(OrderRow { order: order.clone(), pending: pending.clone() })?;
+            }
+            None => self.orders.remove(id)?,
+        }
         self.commit();
         Ok(())
     }
 
     fn snapshot(&self) -> Vec<(String, OrdersEntry)> {
         let sorted = self.orders.sorted();
-        sorted.into_iter().map(|(id, row)| (id.to_string(), row.entry())).collect()
+        sorted.into_iter().map(|row| (row.key().to_string(), row.entry())).collect()
     }
 
     fn rows(&self) -> usize {

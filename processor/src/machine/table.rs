@@ -1,16 +1,21 @@
 //! Rows with indexes, which remember what they were before the step, so that it can be undone or
 //! written to the changelog.
 
-use std::collections::BTreeSet;
-use std::fmt::Display;
-use std::hash::Hash;
+mod directory;
+mod lookup;
+mod rows;
+#[cfg(test)]
+mod tests;
 
-use hashbrown::HashMap;
+use std::collections::BTreeSet;
 
 use super::Broken;
+use directory::{Directory, Key};
+pub(super) use lookup::Lookup;
+pub(super) use rows::{Row, RowNumber, Rows};
 
 /// What follows from the rows of a table.
-pub(super) trait Index<K, V>: Default {
+pub(super) trait Index<V: Row>: Default {
     /// What a row is called in the text of a broken invariant.
     const ROW: &'static str;
     /// The invariant that an index breaks when it disagrees with the rows.
@@ -19,85 +24,127 @@ pub(super) trait Index<K, V>: Default {
     /// Takes the change of one row. `rows` still has the old one.
     fn update(
         &mut self,
-        rows: &HashMap<K, V>,
-        key: K,
+        rows: &Rows<V>,
+        number: RowNumber,
         old: Option<&V>,
         new: Option<&V>,
     ) -> Result<(), Broken>;
+
+    /// The step is over: what was kept for its undo may go.
+    fn step_over(&mut self) {}
 }
 
 /// A keyed table with its indexes and the old values of what the current step touched.
 #[derive(Debug, Clone)]
-pub(super) struct Table<K, V, I> {
-    pub(super) rows: HashMap<K, V>,
+pub(super) struct Table<V: Row<Key: Key>, I> {
+    pub(super) rows: Rows<V>,
     pub(super) index: I,
-    before: HashMap<K, Option<V>>,
+    directory: <V::Key as Key>::Directory,
+    /// Rows that the step removed: they keep their numbers until it is over.
+    removed: Vec<(V::Key, RowNumber)>,
 }
 
-impl<K, V, I: Default> Default for Table<K, V, I> {
+impl<V: Row<Key: Key>, I: Default> Default for Table<V, I> {
     fn default() -> Self {
-        Self { rows: HashMap::new(), index: I::default(), before: HashMap::new() }
+        let (index, directory) = (I::default(), Default::default());
+        Self { rows: Rows::default(), index, directory, removed: Vec::new() }
     }
 }
 
-impl<K: Hash + Eq + Ord + Copy + Display, V: Clone, I: Index<K, V>> Table<K, V, I> {
-    pub(super) fn get(&self, key: K) -> Option<&V> {
-        self.rows.get(&key)
+impl<V: Row<Key: Key>, I: Index<V>> Table<V, I> {
+    pub(super) fn get(&self, key: V::Key) -> Option<&V> {
+        self.rows.get(self.directory.find(key)?)
     }
 
     /// The row that an index or another row names: it must be there.
-    pub(super) fn named(&self, key: K) -> Result<&V, Broken> {
-        self.rows.get(&key).ok_or_else(|| {
+    pub(super) fn named(&self, key: V::Key) -> Result<&V, Broken> {
+        self.get(key).ok_or_else(|| {
             Broken::new(I::INVARIANT, format!("{} {key} is named, but is not there", I::ROW))
         })
     }
 
     pub(super) fn len(&self) -> usize {
-        self.rows.len()
+        self.rows.count()
     }
 
-    /// Sets or removes a row. The first change in a step is remembered.
-    pub(super) fn set(&mut self, key: K, value: Option<V>) -> Result<(), Broken> {
-        self.index.update(&self.rows, key, self.rows.get(&key), value.as_ref())?;
-        let old = match value {
-            Some(value) => self.rows.insert(key, value),
-            None => self.rows.remove(&key),
+    /// Adds a row or replaces it.
+    pub(super) fn put(&mut self, row: V) -> Result<(), Broken> {
+        let key = row.key();
+        let number = match self.directory.find(key) {
+            Some(number) => number,
+            None => self.number(key)?,
         };
-        self.before.entry(key).or_insert(old);
+        self.index.update(&self.rows, number, self.rows.get(number), Some(&row))?;
+        self.rows.set(key, number, Some(row));
+        Ok(())
+    }
+
+    fn number(&mut self, key: V::Key) -> Result<RowNumber, Broken> {
+        let number = self.rows.give_number().ok_or_else(|| {
+            Broken::new(I::INVARIANT, format!("{} {key} is one too many to be numbered", I::ROW))
+        })?;
+        self.directory.insert(key, number);
+        Ok(number)
+    }
+
+    /// Removes a row, if it is there.
+    pub(super) fn remove(&mut self, key: V::Key) -> Result<(), Broken> {
+        let Some(number) = self.directory.find(key) else { return Ok(()) };
+        self.index.update(&self.rows, number, self.rows.get(number), None)?;
+        self.rows.set(key, number, None);
+        self.removed.push((key, number));
         Ok(())
     }
 
     /// The rows that the step touched, or none where they are gone, in the order of their keys, so
     /// that outputs do not depend on hashing.
-    pub(super) fn touched(&self) -> impl Iterator<Item = (K, Option<&V>)> {
-        let mut keys: Vec<K> = self.before.keys().copied().collect();
-        keys.sort_unstable();
-        keys.into_iter().map(|key| (key, self.rows.get(&key)))
+    pub(super) fn touched(&self) -> impl Iterator<Item = (V::Key, Option<&V>)> {
+        let journal = self.rows.journal().iter();
+        let mut touched: Vec<_> = journal.map(|before| (before.key, before.number)).collect();
+        touched.sort_unstable_by_key(|(key, _)| *key);
+        touched.into_iter().map(|(key, number)| (key, self.rows.get(number)))
     }
 
     /// The step is committed: there is no way back.
     pub(super) fn commit(&mut self) {
-        self.before.clear();
+        self.rows.forget();
+        self.step_over();
     }
 
     /// Undoes the step: first all rows that it touched go, then those that were there come back. In
     /// between no two rows claim the same entry of an index.
     pub(super) fn undo(&mut self) -> Result<(), Broken> {
-        let before = std::mem::take(&mut self.before);
-        for key in before.keys() {
-            self.set(*key, None)?;
+        let journal = self.rows.take_journal();
+        for before in &journal {
+            self.index.update(&self.rows, before.number, self.rows.get(before.number), None)?;
+            self.rows.set(before.key, before.number, None);
         }
-        for (key, row) in before.into_iter().filter(|(_, row)| row.is_some()) {
-            self.set(key, row)?;
+        for before in journal {
+            let (key, number) = (before.key, before.number);
+            match before.row {
+                Some(_) => self.index.update(&self.rows, number, None, before.row.as_ref())?,
+                None => self.removed.push((key, number)),
+            }
+            self.rows.set(key, number, before.row);
         }
         self.commit();
         Ok(())
     }
 
+    fn step_over(&mut self) {
+        for (key, number) in self.removed.drain(..) {
+            // It may have come back since, or be here twice.
+            if self.rows.get(number).is_none() && self.directory.remove(key) {
+                self.rows.take_number(number);
+            }
+        }
+        self.index.step_over();
+    }
+
     /// All rows, in the order of their keys.
-    pub(super) fn sorted(&self) -> Vec<(K, &V)> {
-        let mut rows: Vec<_> = self.rows.iter().map(|(key, row)| (*key, row)).collect();
-        rows.sort_unstable_by_key(|(key, _)| *key);
+    pub(super) fn sorted(&self) -> Vec<&V> {
+        let mut rows: Vec<_> = self.rows.iter().collect();
+        rows.sort_unstable_by_key(|row| row.key());
         rows
     }
 }

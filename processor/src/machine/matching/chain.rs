@@ -1,7 +1,7 @@
 //! What the chain reports: a transfer was seen, was orphaned, or the head moved.
 
 use schemas::record::{Alert, ChainRecord, Head, Observation, OrderCommandBody};
-use schemas::{AlertKind, DepositId, TransferId, TransferStatus, UnixMicros, UnixSeconds};
+use schemas::{AlertKind, TransferId, TransferStatus, UnixMicros, UnixSeconds};
 
 use super::deposits::DepositRow;
 use super::transfers::TransferRow;
@@ -18,8 +18,8 @@ impl State {
         if record.epoch < self.lane.epoch {
             return Ok(()); // Seen before a rewind that has already taken it back or kept it.
         }
-        if let Some(id) = self.transfers.by_payment(&seen.payment()) {
-            return self.observe_again(id, record, seen, effects);
+        if let Some(old) = self.transfers.by_payment(&seen.payment()) {
+            return self.observe_again(*old, record, seen, effects);
         }
         if self.is_stale(record) {
             let message = format!(
@@ -62,28 +62,26 @@ impl State {
         now: UnixMicros,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        let is_free = |(id, deposit): &(DepositId, &DepositRow)| {
-            deposit.is_open() && deposit.misfit(&row).is_none() && !self.transfers.holds(*id)
+        let is_free = |deposit: &DepositRow| {
+            deposit.is_open() && deposit.misfit(&row).is_none() && !self.transfers.holds(deposit.id)
         };
-        let free = self.deposits.reserved_by(row.price())?.filter(is_free);
-        let Some((id, deposit)) = free.map(|(id, deposit)| (id, *deposit)) else {
+        let Some(deposit) = self.deposits.reserved_by(row.price()).filter(is_free) else {
             return self.detect(row, now, effects);
         };
         row.status = TransferStatus::WaitingForMatch;
-        row.deposit = Some(id);
+        row.deposit = Some(deposit.id);
         self.publish(TransferStage::Confirmed, row, effects)?;
-        self.ask(row, id, &deposit, now, effects)
+        self.ask(row, &deposit, now, effects)
     }
 
     /// A known payment: a duplicate, or its transaction in another block.
     fn observe_again(
         &mut self,
-        id: TransferId,
+        old: TransferRow,
         record: &ChainRecord,
         seen: &Observation,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        let old = *self.transfers.named(id)?;
         // A duplicate, or one from before the rewind that took the transfer back.
         if record.epoch < old.epoch || (old.included && record.epoch == old.epoch) {
             return Ok(());
@@ -118,10 +116,9 @@ impl State {
         now: UnixMicros,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        let reserved = self.deposits.reserved_by(row.price())?;
         let fits = |deposit: &DepositRow| deposit.is_open() && deposit.misfit(&row).is_none();
-        let fitting =
-            reserved.filter(|(_, row)| fits(row)).map(|(id, deposit)| (id, deposit.order));
+        let reserved = self.deposits.reserved_by(row.price());
+        let fitting = reserved.filter(fits).map(|deposit| (deposit.id, deposit.order));
         if row.deposit != fitting.map(|(id, _)| id) {
             self.untie(&mut row, now, effects)?;
             if let Some((deposit, order)) = fitting {
@@ -158,8 +155,10 @@ impl State {
         seen: &Observation,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        let Some(id) = self.transfers.by_payment(&seen.payment()) else { return Ok(()) };
-        let old = *self.transfers.named(id)?;
+        let Some(old) = self.transfers.by_payment(&seen.payment()).copied() else {
+            return Ok(());
+        };
+        let id = old.id;
         let same_inclusion = old.seen.inclusion(&old.block) == seen.inclusion(&record.block);
         if !old.included || !same_inclusion || record.epoch <= old.epoch {
             return Ok(());
@@ -180,7 +179,7 @@ impl State {
             row.match_deadline = None;
             self.publish(TransferStage::Detected, row, effects)
         } else {
-            self.transfers.set(id, Some(row))
+            self.transfers.put(row)
         }
     }
 
@@ -219,7 +218,7 @@ impl State {
             // Also by its block: what is forgotten must be too old to be taken for new.
             let age_from = row.block.timestamp.plus(FORGET_SECONDS);
             if row.block.number <= self.lane.finalized && age_from < chain_time {
-                self.transfers.set(id, None)?;
+                self.transfers.remove(id)?;
             }
         }
         Ok(())

@@ -46,6 +46,7 @@ impl State {
         };
         let id = DepositId::from_parts(self.partition, self.next_sequence());
         let row = DepositRow {
+            id,
             order,
             slot,
             stablecoin: open.stablecoin,
@@ -59,16 +60,15 @@ impl State {
             late_window_seconds: open.late_window_seconds,
             closed: None,
         };
-        self.publish_deposit(id, row, effects)?;
+        self.publish_deposit(row, effects)?;
         let opened = OrderCommandBody::DepositOpened { slot, deposit_id: id, value };
         Self::command_order(effects, order, now, opened);
-        self.adopt(id, &row, now, effects)
+        self.adopt(&row, now, effects)
     }
 
     /// Ties transfers that came before their deposit to it.
     fn adopt(
         &mut self,
-        id: DepositId,
         deposit: &DepositRow,
         now: UnixMicros,
         effects: &mut Vec<Effect>,
@@ -86,7 +86,7 @@ impl State {
                 let seen = OrderCommandBody::CandidateSeen { transfer_id: row.id };
                 Self::command_order(effects, deposit.order, now, seen);
                 let updated_at = row.updated_at.next(now);
-                let row = TransferRow { deposit: Some(id), updated_at, ..row };
+                let row = TransferRow { deposit: Some(deposit.id), updated_at, ..row };
                 self.publish(TransferStage::Detected, row, effects)?;
             }
         }
@@ -100,13 +100,10 @@ impl State {
         reason: CloseReason,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        let Some(id) = self.deposits.by_slot(command.order_id, command.slot) else { return Ok(()) };
-        let row = *self.deposits.named(id)?;
-        if !row.is_open() {
-            return Ok(());
-        }
+        let row = self.deposits.by_slot(command.order_id, command.slot);
+        let Some(row) = row.filter(DepositRow::is_open) else { return Ok(()) };
         let time = self.time_or(command.issued_at);
-        self.close_deposit(id, row, reason, time, command.issued_at, effects)
+        self.close_deposit(row, reason, time, command.issued_at, effects)
     }
 
     /// The order is paid by this transfer.
@@ -121,7 +118,7 @@ impl State {
         let Some(deposit_id) = row.deposit else {
             return Err(Broken::new(2, format!("transfer {id} pays order {order} by no deposit")));
         };
-        let deposit = *self.deposits.named(deposit_id)?;
+        let deposit = self.deposits.named(deposit_id)?;
         let pays = deposit.order == order && deposit.price() == row.price();
         invariant!(2, pays, "transfer {id} does not pay deposit {deposit_id} of order {order}");
         let now = command.issued_at;
@@ -137,7 +134,7 @@ impl State {
             ..row
         };
         self.publish(TransferStage::Matched, row, effects)?;
-        self.close_deposit(deposit_id, deposit, CloseReason::Settled, time, now, effects)
+        self.close_deposit(deposit, CloseReason::Settled, time, now, effects)
     }
 
     /// The order may not be paid by this transfer.

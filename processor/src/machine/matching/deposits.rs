@@ -1,23 +1,25 @@
 //! Deposits of a lane, with their reservations and deadlines.
 
-use std::collections::BTreeMap;
-use std::hash::BuildHasher;
+mod wallet_coins;
 
-use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
+use std::collections::BTreeMap;
+
 use schemas::{
     Address, Amount, CloseReason, DepositId, DepositState, OrderId, Stablecoin, UnixMicros,
     UnixSeconds,
 };
 
 use crate::machine::Broken;
-use crate::machine::table::{Index, Table};
+use crate::machine::table::{Index, Lookup, Row, RowNumber, Rows, Table};
+use wallet_coins::{WalletCoin, WalletCoinNumber, WalletCoins};
 
 /// How many neighbours on each side are searched for the nearest deposit: only a hint depends on it.
 const NEAREST_SCAN_MAX: usize = 64;
 
-/// One deposit.
+/// One deposit, as decisions take it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DepositRow {
+    pub(super) id: DepositId,
     pub(super) order: OrderId,
     pub(super) slot: i32,
     pub(super) stablecoin: Stablecoin,
@@ -55,112 +57,243 @@ impl DepositRow {
     pub(super) fn price(&self) -> Price {
         (self.wallet, self.stablecoin, self.value)
     }
+}
 
+/// One deposit, as it is kept. With a million of them each byte is felt: wallet and coin are a number, what
+/// few deposits have is in a box, and an amount is bytes, as a `u128` would align the row to 16.
+#[derive(Debug, Clone)]
+struct KeptDeposit {
+    id: DepositId,
+    order: OrderId,
+    value: [u8; 16],
+    started_at: UnixSeconds,
+    expires_at: UnixSeconds,
+    updated_at: UnixMicros,
     /// The chain time at which something is due: expiry while open, release once closed.
-    fn due_at(&self) -> UnixSeconds {
-        self.closed.map_or(self.expires_at, |closed| closed.release_at)
+    due_at: UnixSeconds,
+    user_address: Option<Box<Address>>,
+    wallet_coin: WalletCoinNumber,
+    slot: i32,
+    skew_seconds: u32,
+    late_window_seconds: u32,
+    close_reason: Option<CloseReason>,
+}
+
+impl Row for KeptDeposit {
+    type Key = DepositId;
+
+    fn key(&self) -> DepositId {
+        self.id
     }
 }
 
-pub(super) type Deposits = Table<DepositId, DepositRow, DepositIndex>;
+impl KeptDeposit {
+    fn new(row: &DepositRow, wallet_coin: WalletCoinNumber) -> Self {
+        Self {
+            id: row.id,
+            order: row.order,
+            value: row.value.parts().to_ne_bytes(),
+            started_at: row.started_at,
+            expires_at: row.expires_at,
+            updated_at: row.updated_at,
+            due_at: row.closed.map_or(row.expires_at, |closed| closed.release_at),
+            user_address: row.user_address.map(Box::new),
+            wallet_coin,
+            slot: row.slot,
+            skew_seconds: row.skew_seconds,
+            late_window_seconds: row.late_window_seconds,
+            close_reason: row.closed.map(|closed| closed.reason),
+        }
+    }
 
-#[derive(Debug, Clone, Default)]
-pub(super) struct DepositIndex {
-    /// Reservations, open and late, ordered by amount: one deposit each.
-    reserved: HashMap<(Address, Stablecoin), BTreeMap<Amount, DepositId>>,
-    /// By order and slot, which are in the row: with a million open deposits a second copy is felt.
-    by_slot: HashTable<DepositId>,
-    hasher: DefaultHashBuilder,
-    /// By the second at which something is due. An entry stays when its row moves on, so a reader
-    /// compares it with the row.
-    due: BTreeMap<UnixSeconds, Vec<DepositId>>,
+    fn value(&self) -> Amount {
+        Amount::from_parts(u128::from_ne_bytes(self.value)).unwrap_or_default()
+    }
 }
 
-impl Index<DepositId, DepositRow> for DepositIndex {
+/// The deposits of a lane.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Deposits(Table<KeptDeposit, DepositIndex>);
+
+#[derive(Debug, Clone, Default)]
+struct DepositIndex {
+    wallet_coins: WalletCoins,
+    /// Reservations, open and late: one deposit each.
+    by_price: Lookup,
+    by_slot: Lookup,
+    /// By the second at which something is due. An entry stays when its row moves on, so a reader
+    /// compares it with the row.
+    due: BTreeMap<UnixSeconds, Vec<RowNumber>>,
+}
+
+impl Index<KeptDeposit> for DepositIndex {
     const ROW: &'static str = "deposit";
     const INVARIANT: u8 = 10;
 
     fn update(
         &mut self,
-        rows: &HashMap<DepositId, DepositRow>,
-        id: DepositId,
-        old: Option<&DepositRow>,
-        new: Option<&DepositRow>,
+        rows: &Rows<KeptDeposit>,
+        number: RowNumber,
+        old: Option<&KeptDeposit>,
+        new: Option<&KeptDeposit>,
     ) -> Result<(), Broken> {
         if let Some(new) = new
-            && old.is_none_or(|old| old.due_at() != new.due_at())
+            && old.is_none_or(|old| old.due_at != new.due_at)
         {
-            self.due.entry(new.due_at()).or_default().push(id);
+            self.due.entry(new.due_at).or_default().push(number);
         }
         match (old, new) {
-            (None, Some(new)) => self.reserve(rows, id, new),
-            (Some(old), None) => self.release(id, old),
+            (None, Some(new)) => self.reserve(rows, number, new),
+            (Some(old), None) => self.release(number, old),
             (Some(old), Some(new)) => {
-                let same = |row: &DepositRow| (row.price(), row.order, row.slot);
+                let same = |row: &KeptDeposit| (row.wallet_coin, row.value, row.order, row.slot);
+                let id = new.id;
                 invariant!(10, same(old) == same(new), "deposit {id} changed what it reserves");
                 Ok(())
             }
             (None, None) => Ok(()),
         }
     }
+
+    fn step_over(&mut self) {
+        self.wallet_coins.step_over();
+    }
 }
 
 impl DepositIndex {
     fn reserve(
         &mut self,
-        rows: &HashMap<DepositId, DepositRow>,
-        id: DepositId,
-        row: &DepositRow,
+        rows: &Rows<KeptDeposit>,
+        number: RowNumber,
+        row: &KeptDeposit,
     ) -> Result<(), Broken> {
-        let amounts = self.reserved.entry((row.wallet, row.stablecoin)).or_default();
-        if let Some(other) = amounts.insert(row.value, id) {
-            let (value, stablecoin, wallet) = (row.value, row.stablecoin, row.wallet);
-            let what =
-                format!("deposits {other} and {id} both reserve {value} {stablecoin} at {wallet}");
+        let (id, value) = (row.id, row.value());
+        let WalletCoin { wallet, stablecoin, .. } = *self.wallet_coins.get(row.wallet_coin);
+        let price = (wallet, stablecoin, value);
+        let reserved =
+            self.by_price.insert(&price, number, reserves(rows, &self.wallet_coins, price));
+        if let Err(other) = reserved {
+            let other = rows.get(other).map(|row| row.id);
+            let what = format!(
+                "deposits {other:?} and {id} both reserve {value} {stablecoin} at {wallet}"
+            );
             return Err(Broken::new(10, what));
         }
-        let hash_of = |row: &DepositRow| self.hasher.hash_one((row.order, row.slot));
-        let rehash = |id: &DepositId| rows.get(id).map_or(0, hash_of);
-        self.by_slot.insert_unique(hash_of(row), id, rehash);
+        self.wallet_coins.reserve(row.wallet_coin, value, number);
+        let of = (row.order, row.slot);
+        let known = self.by_slot.insert(&of, number, is_for(rows, of));
+        invariant!(10, known.is_ok(), "deposit {id} is not the only one for its order and slot");
         Ok(())
     }
 
-    fn release(&mut self, id: DepositId, row: &DepositRow) -> Result<(), Broken> {
-        let of_wallet = (row.wallet, row.stablecoin);
-        let amounts = self.reserved.entry(of_wallet).or_default();
-        let reserved = amounts.remove(&row.value);
-        invariant!(10, reserved == Some(id), "deposit {id} is not reserved, {reserved:?} is");
-        if amounts.is_empty() {
-            self.reserved.remove(&of_wallet);
-        }
-        let hash = self.hasher.hash_one((row.order, row.slot));
-        match self.by_slot.find_entry(hash, |other| *other == id) {
-            Ok(entry) => drop(entry.remove()),
-            Err(_) => {
-                return Err(Broken::new(10, format!("deposit {id} is not known by its order")));
-            }
-        }
+    fn release(&mut self, number: RowNumber, row: &KeptDeposit) -> Result<(), Broken> {
+        let (id, value) = (row.id, row.value());
+        let WalletCoin { wallet, stablecoin, .. } = *self.wallet_coins.get(row.wallet_coin);
+        let reserved = self.by_price.remove(&(wallet, stablecoin, value), number)
+            && self.wallet_coins.release(row.wallet_coin, value, number);
+        invariant!(10, reserved, "deposit {id} does not reserve {value} {stablecoin} at {wallet}");
+        let known = self.by_slot.remove(&(row.order, row.slot), number);
+        invariant!(10, known, "deposit {id} is not known by its order");
         Ok(())
     }
 }
 
+/// Whether a row reserves this.
+fn reserves<'a>(
+    rows: &'a Rows<KeptDeposit>,
+    wallet_coins: &'a WalletCoins,
+    (wallet, stablecoin, value): Price,
+) -> impl Fn(RowNumber) -> bool + 'a {
+    let value = value.parts().to_ne_bytes();
+    move |number| {
+        rows.get(number).filter(|row| row.value == value).is_some_and(|row| {
+            let at = wallet_coins.get(row.wallet_coin);
+            (at.wallet, at.stablecoin) == (wallet, stablecoin)
+        })
+    }
+}
+
+/// Whether a row is for this order and slot.
+fn is_for(rows: &Rows<KeptDeposit>, of: (OrderId, i32)) -> impl Fn(RowNumber) -> bool {
+    move |number| rows.get(number).is_some_and(|row| (row.order, row.slot) == of)
+}
+
 impl Deposits {
-    pub(super) fn by_slot(&self, order: OrderId, slot: i32) -> Option<DepositId> {
-        let same = |id: &DepositId| {
-            self.rows.get(id).is_some_and(|row| (row.order, row.slot) == (order, slot))
-        };
-        let index = &self.index;
-        index.by_slot.find(index.hasher.hash_one((order, slot)), same).copied()
+    fn row(&self, kept: &KeptDeposit) -> DepositRow {
+        let at = self.0.index.wallet_coins.get(kept.wallet_coin);
+        let closed = |reason| Closed { reason, release_at: kept.due_at };
+        DepositRow {
+            id: kept.id,
+            order: kept.order,
+            slot: kept.slot,
+            stablecoin: at.stablecoin,
+            wallet: at.wallet,
+            user_address: kept.user_address.as_deref().copied(),
+            value: kept.value(),
+            started_at: kept.started_at,
+            expires_at: kept.expires_at,
+            updated_at: kept.updated_at,
+            skew_seconds: kept.skew_seconds,
+            late_window_seconds: kept.late_window_seconds,
+            closed: kept.close_reason.map(closed),
+        }
+    }
+
+    fn numbered(&self, number: RowNumber) -> Option<DepositRow> {
+        self.0.rows.get(number).map(|kept| self.row(kept))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The deposit that a transfer or a deadline names: it must be there.
+    pub(super) fn named(&self, id: DepositId) -> Result<DepositRow, Broken> {
+        self.0.named(id).map(|kept| self.row(kept))
+    }
+
+    /// Adds a deposit or replaces it.
+    pub(super) fn put(&mut self, row: DepositRow) -> Result<(), Broken> {
+        let number = self.0.index.wallet_coins.number(row.wallet, row.stablecoin);
+        let number = number.ok_or_else(|| {
+            Broken::new(10, format!("deposit {} is at one wallet too many", row.id))
+        })?;
+        self.0.put(KeptDeposit::new(&row, number))
+    }
+
+    pub(super) fn remove(&mut self, id: DepositId) -> Result<(), Broken> {
+        self.0.remove(id)
+    }
+
+    pub(super) fn touched(&self) -> impl Iterator<Item = (DepositId, Option<DepositRow>)> {
+        self.0.touched().map(|(id, kept)| (id, kept.map(|kept| self.row(kept))))
+    }
+
+    pub(super) fn commit(&mut self) {
+        self.0.commit();
+    }
+
+    pub(super) fn undo(&mut self) -> Result<(), Broken> {
+        self.0.undo()
+    }
+
+    pub(super) fn sorted(&self) -> Vec<DepositRow> {
+        self.0.sorted().into_iter().map(|kept| self.row(kept)).collect()
+    }
+
+    pub(super) fn by_slot(&self, order: OrderId, slot: i32) -> Option<DepositRow> {
+        let of = (order, slot);
+        self.numbered(self.0.index.by_slot.find(&of, is_for(&self.0.rows, of))?)
+    }
+
+    fn reserving(&self, price: Price) -> Option<RowNumber> {
+        let DepositIndex { by_price, wallet_coins, .. } = &self.0.index;
+        by_price.find(&price, reserves(&self.0.rows, wallet_coins, price))
     }
 
     /// The deposit that holds exactly this amount.
-    pub(super) fn reserved_by(
-        &self,
-        (wallet, stablecoin, value): Price,
-    ) -> Result<Option<(DepositId, &DepositRow)>, Broken> {
-        let amounts = self.index.reserved.get(&(wallet, stablecoin));
-        let Some(id) = amounts.and_then(|amounts| amounts.get(&value)) else { return Ok(None) };
-        Ok(Some((*id, self.named(*id)?)))
+    pub(super) fn reserved_by(&self, price: Price) -> Option<DepositRow> {
+        self.numbered(self.reserving(price)?)
     }
 
     /// The deposit of this kind at this wallet for this coin whose amount is nearest; the lower one of
@@ -169,12 +302,12 @@ impl Deposits {
         &self,
         (wallet, stablecoin, value): Price,
         is: &dyn Fn(&DepositRow) -> bool,
-    ) -> Option<&DepositRow> {
-        let amounts = self.index.reserved.get(&(wallet, stablecoin))?;
-        let find = |(_, id): (&Amount, &DepositId)| self.rows.get(id).filter(|row| is(row));
+    ) -> Option<DepositRow> {
+        let amounts = &self.0.index.wallet_coins.find(wallet, stablecoin)?.amounts;
+        let find = |(_, number): (&Amount, &RowNumber)| self.numbered(*number).filter(is);
         let below = amounts.range(..value).rev().take(NEAREST_SCAN_MAX).find_map(find);
         let above = amounts.range(value..).take(NEAREST_SCAN_MAX).find_map(find);
-        let distance = |row: &&DepositRow| row.value.parts().abs_diff(value.parts());
+        let distance = |row: &DepositRow| row.value.parts().abs_diff(value.parts());
         [below, above].into_iter().flatten().min_by_key(distance)
     }
 
@@ -187,30 +320,26 @@ impl Deposits {
     ) -> Option<Amount> {
         let last = value.checked_add(limit)?;
         let mut candidate = value;
-        let taken = self.index.reserved.get(&(wallet, stablecoin));
-        for amount in taken.into_iter().flat_map(|amounts| amounts.range(value..=last)) {
-            if *amount.0 == candidate {
-                if step == Amount::ZERO {
-                    return None;
-                }
-                candidate = candidate.checked_add(step)?;
-            } else if *amount.0 > candidate {
-                break;
+        while self.reserving((wallet, stablecoin, candidate)).is_some() {
+            candidate = Some(step).filter(|step| *step > Amount::ZERO)?.checked_add(candidate)?;
+            if candidate > last {
+                return None;
             }
         }
-        (candidate <= last).then_some(candidate)
+        Some(candidate)
     }
 
     /// The deposits whose time is before `now`, in order.
     pub(super) fn due_before(&mut self, now: UnixSeconds) -> Vec<DepositId> {
-        let (rows, due) = (&self.rows, &mut self.index.due);
+        let (rows, due) = (&self.0.rows, &mut self.0.index.due);
         let (mut all, mut passed) = (Vec::new(), Vec::new());
-        for (at, ids) in due.range_mut(..now) {
-            ids.retain(|id| rows.get(id).is_some_and(|row| row.due_at() == *at));
-            ids.sort_unstable();
-            ids.dedup();
-            all.extend_from_slice(ids);
-            if ids.is_empty() {
+        for (at, numbers) in due.range_mut(..now) {
+            let due = |number: &RowNumber| rows.get(*number).filter(|row| row.due_at == *at);
+            numbers.retain(|number| due(number).is_some());
+            numbers.sort_unstable_by_key(|number| due(number).map(|row| row.id));
+            numbers.dedup();
+            all.extend(numbers.iter().filter_map(due).map(|row| row.id));
+            if numbers.is_empty() {
                 passed.push(*at);
             }
         }

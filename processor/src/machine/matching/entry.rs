@@ -117,6 +117,7 @@ impl DepositRow {
             (Some(_), None) | (None, Some(_)) => return None,
         };
         Some(Self {
+            id: entry.deposit_id,
             order: entry.order_id,
             slot: entry.slot,
             stablecoin: entry.stablecoin,

@@ -18,31 +18,31 @@ impl State {
         if self.transfers.holds(id) {
             return Ok(()); // Neither expired nor given to another while a transfer for it waits.
         }
-        let row = *self.deposits.named(id)?;
+        let row = self.deposits.named(id)?;
         if row.is_open() {
-            self.close_deposit(id, row, CloseReason::Expired, chain_time, now, effects)
+            self.close_deposit(row, CloseReason::Expired, chain_time, now, effects)
         } else {
-            self.deposits.set(id, None)
+            self.deposits.remove(id)
         }
     }
 
     /// Closes an open deposit and keeps its amount for the late window.
     pub(super) fn close_deposit(
         &mut self,
-        id: DepositId,
         mut row: DepositRow,
         reason: CloseReason,
         chain_time: UnixSeconds,
         now: UnixMicros,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
+        let id = row.id;
         invariant!(2, row.is_open(), "deposit {id} is closed as {reason} a second time");
         let in_time = reason != CloseReason::Expired || row.expires_at < chain_time;
         invariant!(8, in_time, "deposit {id} would expire at {chain_time}, before its deadline");
         let release_at = chain_time.plus(i64::from(row.late_window_seconds));
         row.closed = Some(Closed { reason, release_at });
         row.updated_at = row.updated_at.next(now);
-        self.publish_deposit(id, row, effects)?;
+        self.publish_deposit(row, effects)?;
         if reason != CloseReason::Settled {
             let closed = OrderCommandBody::DepositClosed { slot: row.slot, reason };
             Self::command_order(effects, row.order, now, closed);

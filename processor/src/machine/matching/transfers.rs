@@ -1,9 +1,8 @@
 //! Transfers of a lane, with everything they wait for.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::BuildHasher;
 
-use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
+use hashbrown::HashMap;
 use schemas::record::{Block, Observation};
 use schemas::{
     DepositId, Epoch, FulfillmentId, OrderId, PaymentKey, TransferId, TransferStatus, UnixMicros,
@@ -12,7 +11,7 @@ use schemas::{
 
 use super::deposits::Price;
 use crate::machine::Broken;
-use crate::machine::table::{Index, Table, moved};
+use crate::machine::table::{Index, Lookup, Row, RowNumber, Rows, Table, moved};
 
 /// One transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +38,14 @@ pub(super) struct TransferRow {
     pub(super) match_deadline: Option<UnixSeconds>,
     /// Chain time from which it is forgotten.
     pub(super) forget_at: Option<UnixSeconds>,
+}
+
+impl Row for TransferRow {
+    type Key = TransferId;
+
+    fn key(&self) -> TransferId {
+        self.id
+    }
 }
 
 impl TransferRow {
@@ -104,13 +111,12 @@ fn hold(row: &TransferRow) -> Option<DepositId> {
     row.deposit.filter(|_| row.is_waiting())
 }
 
-pub(super) type Transfers = Table<TransferId, TransferRow, TransferIndex>;
+pub(super) type Transfers = Table<TransferRow, TransferIndex>;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct TransferIndex {
     /// By payment, which is in the row.
-    by_payment: HashTable<TransferId>,
-    hasher: DefaultHashBuilder,
+    by_payment: Lookup,
     /// In the chain, not confirmed, by height.
     unconfirmed: BTreeSet<Height>,
     /// Orphaned before confirmation, by the height they had.
@@ -123,28 +129,29 @@ pub(super) struct TransferIndex {
     holds: HashMap<DepositId, u32>,
 }
 
-impl Index<TransferId, TransferRow> for TransferIndex {
+impl Index<TransferRow> for TransferIndex {
     const ROW: &'static str = "transfer";
     const INVARIANT: u8 = 1;
 
     fn update(
         &mut self,
-        rows: &HashMap<TransferId, TransferRow>,
-        id: TransferId,
+        rows: &Rows<TransferRow>,
+        number: RowNumber,
         old: Option<&TransferRow>,
         new: Option<&TransferRow>,
     ) -> Result<(), Broken> {
+        let Some(TransferRow { id, .. }) = old.or(new) else { return Ok(()) };
         let agrees =
             moved(&mut self.unconfirmed, old.and_then(unconfirmed), new.and_then(unconfirmed))
                 && moved(&mut self.orphaned, old.and_then(orphaned), new.and_then(orphaned))
                 && moved(&mut self.deadlines, old.and_then(deadline), new.and_then(deadline))
                 && moved(&mut self.forget, old.and_then(forget), new.and_then(forget))
-                && self.move_loose(id, old.and_then(loose), new.and_then(loose))
+                && self.move_loose(*id, old.and_then(loose), new.and_then(loose))
                 && self.move_hold(old.and_then(hold), new.and_then(hold));
         invariant!(1, agrees, "an index does not have transfer {id} as it was");
         match (old, new) {
-            (None, Some(new)) => self.add_payment(rows, id, new),
-            (Some(old), None) => self.remove_payment(id, old),
+            (None, Some(new)) => self.add_payment(rows, number, new),
+            (Some(old), None) => self.remove_payment(number, old),
             (Some(old), Some(new)) => {
                 let same = old.seen.payment() == new.seen.payment();
                 invariant!(2, same, "transfer {id} became another payment");
@@ -158,28 +165,20 @@ impl Index<TransferId, TransferRow> for TransferIndex {
 impl TransferIndex {
     fn add_payment(
         &mut self,
-        rows: &HashMap<TransferId, TransferRow>,
-        id: TransferId,
+        rows: &Rows<TransferRow>,
+        number: RowNumber,
         row: &TransferRow,
     ) -> Result<(), Broken> {
-        let payment = row.seen.payment();
-        let hash_of = |row: &TransferRow| self.hasher.hash_one(row.seen.payment());
-        let same = |id: &TransferId| rows.get(id).is_some_and(|row| row.seen.payment() == payment);
-        let other = self.by_payment.find(hash_of(row), same);
-        invariant!(2, other.is_none(), "transfers {other:?} and {id} are the same payment");
-        let rehash = |id: &TransferId| rows.get(id).map_or(0, hash_of);
-        self.by_payment.insert_unique(hash_of(row), id, rehash);
+        let (id, payment) = (row.id, row.seen.payment());
+        let added = self.by_payment.insert(&payment, number, pays(rows, &payment));
+        let other = added.err().and_then(|other| rows.get(other)).map(|other| other.id);
+        invariant!(2, added.is_ok(), "transfers {other:?} and {id} are the same payment");
         Ok(())
     }
 
-    fn remove_payment(&mut self, id: TransferId, row: &TransferRow) -> Result<(), Broken> {
-        let hash = self.hasher.hash_one(row.seen.payment());
-        match self.by_payment.find_entry(hash, |other| *other == id) {
-            Ok(entry) => drop(entry.remove()),
-            Err(_) => {
-                return Err(Broken::new(2, format!("transfer {id} is not known by its payment")));
-            }
-        }
+    fn remove_payment(&mut self, number: RowNumber, row: &TransferRow) -> Result<(), Broken> {
+        let was_there = self.by_payment.remove(&row.seen.payment(), number);
+        invariant!(2, was_there, "transfer {} is not known by its payment", row.id);
         Ok(())
     }
 
@@ -218,11 +217,8 @@ impl TransferIndex {
 }
 
 impl Transfers {
-    pub(super) fn by_payment(&self, key: &PaymentKey) -> Option<TransferId> {
-        let same =
-            |id: &TransferId| self.rows.get(id).is_some_and(|row| row.seen.payment() == *key);
-        let index = &self.index;
-        index.by_payment.find(index.hasher.hash_one(*key), same).copied()
+    pub(super) fn by_payment(&self, key: &PaymentKey) -> Option<&TransferRow> {
+        self.rows.get(self.index.by_payment.find(key, pays(&self.rows, key))?)
     }
 
     /// Whether a transfer that fits this deposit waits: it neither expires nor gives its amount away.
@@ -254,6 +250,11 @@ impl Transfers {
     pub(super) fn loose(&self, price: Price) -> Vec<TransferId> {
         self.index.loose.get(&price).map_or_else(Vec::new, |ids| ids.iter().copied().collect())
     }
+}
+
+/// Whether a row is this payment.
+fn pays(rows: &Rows<TransferRow>, payment: &PaymentKey) -> impl Fn(RowNumber) -> bool {
+    move |number| rows.get(number).is_some_and(|row| row.seen.payment() == *payment)
 }
 
 fn to_height(index: &BTreeSet<Height>, number: i64) -> Vec<TransferId> {

@@ -1,9 +1,7 @@
 //! What becomes of a confirmed transfer: it asks the order it fits, waits, or is unknown.
 
 use schemas::record::{OrderCommandBody, Settle};
-use schemas::{
-    CloseReason, DepositId, OrderId, TransferId, TransferStatus, UnixMicros, UnknownReason,
-};
+use schemas::{CloseReason, OrderId, TransferId, TransferStatus, UnixMicros, UnknownReason};
 
 use super::deposits::DepositRow;
 use super::transfers::TransferRow;
@@ -44,16 +42,14 @@ impl State {
     ) -> Result<(), Broken> {
         // The deposit that a transfer is tied to keeps its amount.
         let holder = match row.deposit {
-            Some(id) => Some((id, self.deposits.named(id)?)),
-            None => self.deposits.reserved_by(row.price())?,
+            Some(id) => Some(self.deposits.named(id)?),
+            None => self.deposits.reserved_by(row.price()),
         };
         // While a deposit holds this amount no other can open for it, so waiting would change nothing.
-        let Some((deposit_id, deposit)) = holder.map(|(id, deposit)| (id, *deposit)) else {
-            return Ok(());
-        };
+        let Some(deposit) = holder else { return Ok(()) };
         match deposit.misfit(&row).or(deposit.closed_reason()) {
             Some(reason) => self.reject(row, reason, Some(deposit.order), now, effects),
-            None => self.ask(row, deposit_id, &deposit, now, effects),
+            None => self.ask(row, &deposit, now, effects),
         }
     }
 
@@ -61,16 +57,15 @@ impl State {
     pub(super) fn ask(
         &mut self,
         mut row: TransferRow,
-        deposit_id: DepositId,
         deposit: &DepositRow,
         now: UnixMicros,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        let equal = deposit.price() == row.price();
+        let (equal, deposit_id) = (deposit.price() == row.price(), deposit.id);
         invariant!(2, equal, "transfer {} has not the amount of deposit {deposit_id}", row.id);
         row.settling = true;
         row.deposit = Some(deposit_id);
-        self.transfers.set(row.id, Some(row))?;
+        self.transfers.put(row)?;
         let settle = OrderCommandBody::Settle(Settle {
             transfer_id: row.id,
             slot: deposit.slot,
@@ -90,7 +85,7 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let row = *self.transfers.named(id)?;
-        if let Some((_, deposit)) = self.deposits.reserved_by(row.price())?
+        if let Some(deposit) = self.deposits.reserved_by(row.price())
             && let Some(reason) = deposit.misfit(&row).or(deposit.closed_reason())
         {
             return self.reject(row, reason, Some(deposit.order), now, effects);

@@ -36,7 +36,7 @@ impl State {
                 // to a wallet itself, so it keeps none to try.
                 let payment = PaymentRequest { wallets: Vec::new(), ..payment.clone() };
                 row.pending.push(PendingChoice { slot, command_id: asker, payment });
-                self.orders.set(row.order.order_id, Some(row))
+                self.orders.put(row)
             }
             None => self.ask_first_wallet(row, command, payment, effects),
         }
@@ -98,7 +98,7 @@ impl State {
                     deposit.wallet_address = wallet;
                 }
                 effects.extend(row.open(command, slot, &payment));
-                return self.orders.set(row.order.order_id, Some(row));
+                return self.orders.put(row);
             }
         }
         if let Some(deposit) = row.deposit_mut(slot) {

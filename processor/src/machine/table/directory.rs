@@ -1,0 +1,113 @@
+//! Finds rows by their keys.
+
+use std::fmt::Debug;
+
+use hashbrown::HashMap;
+use schemas::{DepositId, OrderId, TransferId};
+
+use super::rows::RowNumber;
+
+/// How many keys a page has: a single one that is left costs four kilobytes.
+const PAGE_KEYS: i64 = 1024;
+
+/// A key of rows, with the way in which they are found.
+pub(in crate::machine) trait Key: Copy {
+    type Directory: Directory<Self>;
+}
+
+pub(in crate::machine) trait Directory<K>: Default + Clone + Debug {
+    fn find(&self, key: K) -> Option<RowNumber>;
+
+    /// Adds a key that is not there.
+    fn insert(&mut self, key: K, number: RowNumber);
+
+    /// False if the key is not there.
+    fn remove(&mut self, key: K) -> bool;
+}
+
+impl Key for OrderId {
+    type Directory = HashMap<Self, RowNumber>;
+}
+
+impl Directory<OrderId> for HashMap<OrderId, RowNumber> {
+    fn find(&self, key: OrderId) -> Option<RowNumber> {
+        self.get(&key).copied()
+    }
+
+    fn insert(&mut self, key: OrderId, number: RowNumber) {
+        Self::insert(self, key, number);
+    }
+
+    fn remove(&mut self, key: OrderId) -> bool {
+        Self::remove(self, &key).is_some()
+    }
+}
+
+/// For ids that a machine gives in sequence: neighbours are near each other in memory, and a row costs
+/// four bytes for each id given while it was there.
+#[derive(Debug, Clone, Default)]
+pub(in crate::machine) struct Pages(HashMap<i64, Page>);
+
+#[derive(Debug, Clone)]
+struct Page {
+    numbers: Box<[Option<RowNumber>]>,
+    count: u32,
+}
+
+impl Pages {
+    /// The page of an id, and where on it the id is.
+    fn split(id: i64) -> (i64, usize) {
+        let at = usize::try_from(id.rem_euclid(PAGE_KEYS)).unwrap_or_default();
+        (id.div_euclid(PAGE_KEYS), at)
+    }
+
+    fn find(&self, id: i64) -> Option<RowNumber> {
+        let (page, at) = Self::split(id);
+        self.0.get(&page)?.numbers[at]
+    }
+
+    fn insert(&mut self, id: i64, number: RowNumber) {
+        let (page, at) = Self::split(id);
+        let page = self
+            .0
+            .entry(page)
+            .or_insert_with(|| Page { numbers: vec![None; PAGE_KEYS as usize].into(), count: 0 });
+        page.numbers[at] = Some(number);
+        page.count += 1;
+    }
+
+    fn remove(&mut self, id: i64) -> bool {
+        let (number, at) = Self::split(id);
+        let Some(page) = self.0.get_mut(&number) else { return false };
+        let was_there = page.numbers[at].take().is_some();
+        page.count -= u32::from(was_there);
+        if page.count == 0 {
+            self.0.remove(&number);
+        }
+        was_there
+    }
+}
+
+macro_rules! given_in_sequence {
+    ($($id:ident)+) => {$(
+        impl Key for $id {
+            type Directory = Pages;
+        }
+
+        impl Directory<$id> for Pages {
+            fn find(&self, key: $id) -> Option<RowNumber> {
+                self.find(key.0)
+            }
+
+            fn insert(&mut self, key: $id, number: RowNumber) {
+                self.insert(key.0, number);
+            }
+
+            fn remove(&mut self, key: $id) -> bool {
+                self.remove(key.0)
+            }
+        }
+    )+};
+}
+
+given_in_sequence! { DepositId TransferId }
