@@ -6,8 +6,9 @@ use log::consumer::Member;
 use log::{NewRecord, Step};
 use schemas::Topic;
 
-/// How many outputs are offered to the log at once: it writes them while the rest is decided.
-const OFFER_RECORDS: usize = 256;
+/// How many outputs are offered to the log at once: it writes them while the rest is decided. Many, since
+/// it writes the records of a partition together.
+const OFFER_RECORDS: usize = 4096;
 /// About how many records follow from an input: growing a long list copies it again and again.
 const OUTPUTS_PER_INPUT: usize = 5;
 
@@ -24,7 +25,8 @@ pub(super) struct Draft {
 impl Draft {
     /// With room for what follows from `count` inputs.
     pub(super) fn for_inputs(count: usize) -> Self {
-        let records = Vec::with_capacity(count.saturating_mul(OUTPUTS_PER_INPUT));
+        let outputs = count.saturating_mul(OUTPUTS_PER_INPUT);
+        let records = Vec::with_capacity(outputs.min(2 * OFFER_RECORDS));
         let step = Step { records, offsets: Vec::new() };
         Self { step, counts: BTreeMap::new(), offer_at: OFFER_RECORDS }
     }

@@ -281,34 +281,50 @@ impl StepProducer {
         Ok(())
     }
 
-    /// Sends records of a step of which `sent` were sent before.
+    /// Sends records of a step of which `sent` were sent before, one partition after the other: the library
+    /// makes a request of what a partition got within a moment.
     fn send_after(&self, sent: usize, records: &[NewRecord]) -> Result<(), StepFailure> {
         let deadline = self.deadline();
-        for (position, record) in (sent..).zip(records) {
-            let name = self.shared.names.partition(record.to);
+        let mut order: Vec<usize> = (0..records.len()).collect();
+        order.sort_by_key(|position| records[*position].to);
+        for run in order.chunk_by(|a, b| records[*a].to == records[*b].to) {
+            let to = records[run[0]].to;
+            let name = self.shared.names.partition(to);
             let name = name.map_err(|error| StepFailure::aborted(error.to_string()))?;
-            let mut native = BaseRecord::<[u8], [u8], usize>::with_opaque_to(
-                &name.full,
-                usize::from(position == 0),
-            )
-            .partition(number(record.to.partition))
-            .key(&record.key);
-            native.payload = record.value.as_deref();
-            native.headers = native_headers(&record.headers);
-            while let Err((error, returned)) = self.producer.send(native) {
-                let code = error.rdkafka_error_code();
-                let full = code == Some(RDKafkaErrorCode::QueueFull);
-                if !full || Instant::now() > deadline {
-                    ::metrics::counter!(metrics::LOG_PRODUCE_ERRORS_TOTAL).increment(1);
-                    if code == Some(RDKafkaErrorCode::MessageSizeTooLarge) {
-                        let text = format!("a record for {} is too large", record.to);
-                        return Err(StepFailure::rejected(Cause::new(text, error)));
-                    }
-                    return Err(self.or_fenced(StepFailure::aborted(self.explain(error))));
-                }
-                native = returned;
-                self.poll_deliveries();
+            for position in run {
+                let is_first = sent + position == 0;
+                self.hand_over(&name.full, &records[*position], is_first, deadline)?;
             }
+        }
+        Ok(())
+    }
+
+    fn hand_over(
+        &self,
+        topic: &str,
+        record: &NewRecord,
+        is_first: bool,
+        deadline: Instant,
+    ) -> Result<(), StepFailure> {
+        let mut native =
+            BaseRecord::<[u8], [u8], usize>::with_opaque_to(topic, usize::from(is_first))
+                .partition(number(record.to.partition))
+                .key(&record.key);
+        native.payload = record.value.as_deref();
+        native.headers = native_headers(&record.headers);
+        while let Err((error, returned)) = self.producer.send(native) {
+            let code = error.rdkafka_error_code();
+            let full = code == Some(RDKafkaErrorCode::QueueFull);
+            if !full || Instant::now() > deadline {
+                ::metrics::counter!(metrics::LOG_PRODUCE_ERRORS_TOTAL).increment(1);
+                if code == Some(RDKafkaErrorCode::MessageSizeTooLarge) {
+                    let text = format!("a record for {} is too large", record.to);
+                    return Err(StepFailure::rejected(Cause::new(text, error)));
+                }
+                return Err(self.or_fenced(StepFailure::aborted(self.explain(error))));
+            }
+            native = returned;
+            self.poll_deliveries();
         }
         Ok(())
     }
