@@ -29,7 +29,7 @@ fn metrics_are_documented() {
     let mut text =
         "# Metrics\n\nMade from the tables in each crate's `metrics.rs`: do not edit. Served at \
                     `/metrics` of `telemetry.listen`,\nin Prometheus' text format. Histograms are \
-                    summaries there, with `_sum` and `_count`.\n"
+                    buckets, which add up over processes.\n"
             .to_owned();
     for table in TABLES {
         let name = crate_of(table[0].name);
