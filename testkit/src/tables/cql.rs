@@ -1,7 +1,7 @@
 //! A keyspace of its own for each test that wants tables in CQL. The server is the one that
 //! `cargo xtask test` starts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -75,7 +75,8 @@ async fn open(dir: PathBuf) -> Arc<dyn store::Store> {
     Arc::new(CqlStore::open(&config).await.expect("the tables open"))
 }
 
-/// Every row of every table with its write times, but not the migrations.
+/// Every row of every table with its write times, but not the migrations. Of the directory of lists only what
+/// leads to rows: a partition that a row only passed through may be in it or not.
 pub async fn dump(node: &str, keyspace: &str) -> Dump {
     let session = session(node).await;
     let columns = "SELECT table_name, column_name, kind FROM system_schema.columns \
@@ -98,10 +99,40 @@ pub async fn dump(node: &str, keyspace: &str) -> Dump {
         let answer = session.query_unpaged(query, ()).await.unwrap().into_rows_result().unwrap();
         let row = |row: Row| format!("{:?}", row.columns);
         let mut rows: Vec<_> = answer.rows().unwrap().map(|found| row(found.unwrap())).collect();
+        if table == DIRECTORY {
+            rows = directory(&session, keyspace).await;
+        }
         rows.sort();
         dump.insert(table, rows);
     }
     dump
+}
+
+/// Which partitions each list has.
+const DIRECTORY: &str = "list_partitions";
+
+/// The rows of the directory whose partitions have rows.
+async fn directory(session: &Session, keyspace: &str) -> Vec<String> {
+    type Entry = (String, i32, String, String, String, i32);
+    let query = async |what: &str| {
+        let answer = session.query_unpaged(what.replace("FROM ", &format!("FROM {keyspace}.")), ());
+        answer.await.unwrap().into_rows_result().unwrap()
+    };
+    let orders = query("SELECT DISTINCT status, bucket, shard FROM orders_listed").await;
+    let orders = orders.rows::<(String, i32, i32)>().unwrap().map(|row| {
+        let (status, bucket, shard) = row.unwrap();
+        ("orders".to_owned(), bucket, status, String::new(), String::new(), shard)
+    });
+    let transfers =
+        "SELECT DISTINCT wallet, bucket, stage, blockchain, coin, shard FROM transfers_listed";
+    let transfers = query(transfers).await;
+    let transfers = transfers.rows::<Entry>().unwrap().map(Result::unwrap);
+    let full: BTreeSet<Entry> = orders.chain(transfers).collect();
+    let all = "SELECT list, bucket, stage, blockchain, coin, shard FROM list_partitions";
+    let all = query(all).await;
+    let all = all.rows::<Entry>().unwrap().map(Result::unwrap);
+    let leads = all.filter(|entry| entry.0 == "references" || full.contains(entry));
+    leads.map(|entry| format!("{entry:?}")).collect()
 }
 
 /// To empty tables takes a tenth of the time that it takes to make them.
