@@ -22,7 +22,6 @@ mod rows;
 mod signal;
 mod storage;
 mod view;
-mod wal;
 mod worker;
 
 use std::collections::HashMap;
@@ -35,16 +34,18 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use rusqlite::Connection;
 use schemas::{Layout, Topic};
+use sqlite::Writing;
 
 pub use self::read_only::ReadOnlyLog;
 
 use self::committer::{Committer, LateOffsets};
+use self::fault::StorageError;
 use self::group::Groups;
 use self::queue::{Author, Queue, Work};
 use self::storage::Readers;
 use self::view::{Extent, View};
-use self::wal::Writing;
 use self::worker::{EmbeddedTail, EmbeddedWorker, EmbeddedWriter};
 use super::{
     Bounds, Error, Log, NewRecord, Offset, Record, Tail, TopicPartition, Worker, WorkerSpec, Writer,
@@ -103,6 +104,12 @@ impl std::fmt::Debug for EmbeddedLog {
     }
 }
 
+/// The connection of the committer. The log refuses everything when a checkpoint meets a failed disk.
+fn writing(connection: Connection, dir: &Path, queue: Arc<Queue>) -> std::io::Result<Writing> {
+    let failed = move |error| queue.fail(StorageError::from(error).of_the_disk());
+    Writing::new(connection, &dir.join(storage::FILE), failed)
+}
+
 impl EmbeddedLog {
     /// Opens the log in a folder, and creates both if needed. `clock` gives the append times.
     ///
@@ -126,7 +133,7 @@ impl EmbeddedLog {
             maintaining: Mutex::default(),
         });
         let committer = Committer {
-            file: Writing::new(loaded.connection, dir, shared.queue.clone())?,
+            file: writing(loaded.connection, dir, shared.queue.clone()).map_err(fatal)?,
             queue: shared.queue.clone(),
             view: shared.view.clone(),
             clock,

@@ -3,9 +3,10 @@
 //! A commit is handed to the system, not to the disk: it survives the process. A power cut takes the file
 //! back to an earlier commit, and what came after [`Store::flush`] is made again from the log.
 //!
-//! One thread writes and commits in groups; a few connections read. Rows keep the whole record next
+//! One thread writes and commits in groups, and never waits for the disk; a few connections read. Rows keep the whole record next
 //! to the columns that queries need, so that what is read is exactly what was written.
 
+mod disk;
 mod fault;
 mod migration;
 mod query;
@@ -20,11 +21,13 @@ use std::thread::JoinHandle;
 use async_trait::async_trait;
 use rusqlite::Connection;
 use schemas::{Address, OrderId, TransferId};
+use sqlite::Writing;
 use tokio::sync::{mpsc, oneshot};
 
+use self::disk::Disk;
 use self::reader::Readers;
 use self::upsert::Upsert;
-use self::writer::{Job, Work};
+use self::writer::Job;
 use crate::error::Cause;
 use crate::{
     ChainRow, Change, DepositFilter, DepositRow, Error, OrderFilter, OrderRow, Page, Store,
@@ -38,7 +41,6 @@ const FILE: &str = "tables.sqlite";
 const PRAGMAS: &str = "
     PRAGMA wal_checkpoint(TRUNCATE);
     PRAGMA synchronous = NORMAL;
-    PRAGMA wal_autocheckpoint = 4096;
     PRAGMA journal_size_limit = 67108864;
     PRAGMA cache_size = -65536;
 ";
@@ -49,6 +51,7 @@ const PRAGMAS: &str = "
 pub struct EmbeddedStore {
     readers: Arc<Readers>,
     writer: Arc<Writer>,
+    disk: Arc<Disk>,
 }
 
 #[derive(Debug)]
@@ -59,11 +62,11 @@ struct Writer {
 }
 
 impl Writer {
-    async fn run(&self, work: Work) -> Result<(), Error> {
+    async fn write(&self, upserts: Vec<Upsert>) -> Result<(), Error> {
         let (done, outcome) = oneshot::channel();
         let stopped = || Error::Fatal("the thread that writes the tables has stopped".into());
         let queue = self.queue.as_ref().ok_or_else(stopped)?;
-        queue.send(Job { work, done }).await.map_err(|_| stopped())?;
+        queue.send(Job { upserts, done }).await.map_err(|_| stopped())?;
         outcome.await.map_err(|_| stopped())?
     }
 }
@@ -92,13 +95,17 @@ impl EmbeddedStore {
         std::fs::create_dir_all(dir).map_err(failed)?;
         let path = dir.join(FILE);
         let connection = open_writer(&path).map_err(|error| error.context(path.display()))?;
+        let disk = Arc::new(Disk::of(&path).map_err(failed)?);
+        let of_checkpoint = disk.clone();
+        let file = Writing::new(connection, &path, move |error| drop(of_checkpoint.fail(error)));
+        let (file, of_writer) = (file.map_err(failed)?, disk.clone());
         let (queue, jobs) = mpsc::channel(writer::QUEUE_MAX);
         let thread = std::thread::Builder::new()
             .name("store-writer".into())
-            .spawn(move || writer::run(connection, jobs))
+            .spawn(move || writer::run(file, &of_writer, jobs))
             .map_err(failed)?;
         let writer = Arc::new(Writer { queue: Some(queue), thread: Some(thread) });
-        Ok(Self { readers: Readers::new(path), writer })
+        Ok(Self { readers: Readers::new(path), writer, disk })
     }
 }
 
@@ -122,11 +129,14 @@ impl Store for EmbeddedStore {
             return Ok(());
         }
         let upserts = changes.iter().map(Upsert::of).collect::<Result<_, _>>()?;
-        self.writer.run(Work::Write(upserts)).await
+        self.disk.check()?;
+        self.writer.write(upserts).await
     }
 
     async fn flush(&self) -> Result<(), Error> {
-        self.writer.run(Work::Flush).await
+        let disk = self.disk.clone();
+        let flushed = tokio::task::spawn_blocking(move || disk.flush()).await;
+        flushed.map_err(|error| Error::Fatal(Cause::of(error)))?
     }
 
     async fn order(&self, id: OrderId) -> Result<Option<OrderRow>, Error> {

@@ -14,10 +14,10 @@ use super::plan::Plan;
 use super::queue::{Author, Queue, Request, Work};
 use super::rows;
 use super::view::View;
-use super::wal::Writing;
 use crate::metrics as names;
 use crate::{Committed, NewRecord, StepError, TopicPartition};
 use runtime::Clock;
+use sqlite::Writing;
 
 /// About how many rows one transaction writes; a larger request gets one for itself.
 const BATCH_ROWS_MAX: usize = 10_000;
@@ -138,7 +138,7 @@ impl Committer {
             request.answer(if fence { Ok(()) } else { outcome.clone() });
         }
         if let Err(error) = self.file.checkpoint_if_due() {
-            self.give_up(error);
+            self.give_up(error.into());
         }
     }
 

@@ -32,7 +32,7 @@ impl StorageError {
     /// Whether reading or writing failed below SQLite.
     pub(super) fn is_of_the_disk(&self) -> bool {
         let Self::Sqlite(error) = self else { return false };
-        error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure)
+        sqlite::is_of_the_disk(error)
     }
 
     /// Of a failure to write: nothing can be written any more. The system may have dropped what it failed

@@ -58,7 +58,7 @@ fn another_layout_is_refused_and_the_key_named() {
 fn another_format_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     open(dir.path()).unwrap();
-    let connection = rusqlite::Connection::open(dir.path().join("log.sqlite")).unwrap();
+    let connection = Connection::open(dir.path().join("log.sqlite")).unwrap();
     connection.execute("UPDATE meta SET value = 9 WHERE key = 'format'", []).unwrap();
     let error = open(dir.path()).unwrap_err();
     assert!(error.to_string().contains("has log format 9"), "{error}");
@@ -131,7 +131,7 @@ impl FullDisk {
         let queue = Arc::new(Queue::new());
         let view = Arc::new(View::new(loaded.partitions, loaded.committed));
         let committer = Committer {
-            file: Writing::new(loaded.connection, dir, queue.clone()).unwrap(),
+            file: writing(loaded.connection, dir, queue.clone()).unwrap(),
             queue: queue.clone(),
             view: view.clone(),
             clock: Arc::new(SystemClock),
@@ -205,7 +205,7 @@ fn a_request_that_cannot_be_written_fails_alone() {
 
 /// Changes one row of the closed file as a bad disk would.
 fn damage(dir: &Path, sql: &str) {
-    let connection = rusqlite::Connection::open(dir.join("log.sqlite")).unwrap();
+    let connection = Connection::open(dir.join("log.sqlite")).unwrap();
     assert_eq!(connection.execute(sql, []).unwrap(), 1, "{sql}");
 }
 
@@ -340,7 +340,7 @@ fn a_read_only_log_shows_what_is_committed_while_the_log_is_open_and_after() {
 }
 
 fn is_full(cause: &crate::Cause) -> bool {
-    let error = cause.get_ref().and_then(|error| error.downcast_ref::<fault::StorageError>());
+    let error = cause.get_ref().and_then(|error| error.downcast_ref::<StorageError>());
     let code = |error: &rusqlite::Error| error.sqlite_error_code();
-    matches!(error, Some(fault::StorageError::Sqlite(error)) if code(error) == Some(rusqlite::ErrorCode::DiskFull))
+    matches!(error, Some(StorageError::Sqlite(error)) if code(error) == Some(rusqlite::ErrorCode::DiskFull))
 }

@@ -1,95 +1,63 @@
 //! The one thread that writes. Calls that wait while it is busy share its next transaction.
 
-use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior, params_from_iter};
+use rusqlite::{Connection, Transaction, TransactionBehavior, params_from_iter};
+use sqlite::Writing;
 use tokio::sync::{mpsc, oneshot};
 
+use super::disk::Disk;
 use super::upsert::Upsert;
 use crate::Error;
-use crate::error::Cause;
 
 /// Calls in the queue; the next one waits until there is room.
 pub(super) const QUEUE_MAX: usize = 256;
 /// Rows after which a group takes no more calls, so that none waits for a transaction without end.
 const GROUP_ROWS_MAX: usize = 4_096;
 
-/// One call of [`crate::Store::apply`] or [`crate::Store::flush`].
+/// One call of [`crate::Store::apply`].
 #[derive(Debug)]
 pub(super) struct Job {
-    pub(super) work: Work,
+    pub(super) upserts: Vec<Upsert>,
     pub(super) done: oneshot::Sender<Result<(), Error>>,
 }
 
-#[derive(Debug)]
-pub(super) enum Work {
-    Write(Vec<Upsert>),
-    Flush,
-}
-
-impl Work {
-    fn upserts(&self) -> &[Upsert] {
-        match self {
-            Self::Write(upserts) => upserts,
-            Self::Flush => &[],
-        }
-    }
-}
-
-/// Writes until every sender is gone, or the disk has failed: which of the earlier commits it has is not
-/// known then, and a later flush would answer for them.
-pub(super) fn run(mut connection: Connection, mut queue: mpsc::Receiver<Job>) {
+/// Writes until every sender is gone, or the disk has failed.
+pub(super) fn run(mut file: Writing, disk: &Disk, mut queue: mpsc::Receiver<Job>) {
     while let Some(first) = queue.blocking_recv() {
-        let mut rows = first.work.upserts().len();
+        let mut rows = first.upserts.len();
         let mut group = vec![first];
         while rows < GROUP_ROWS_MAX
             && let Ok(job) = queue.try_recv()
         {
-            rows = rows.saturating_add(job.work.upserts().len());
+            rows = rows.saturating_add(job.upserts.len());
             group.push(job);
         }
-        let calls = group.iter().map(|job| job.work.upserts());
-        let outcome = if group.iter().any(|job| matches!(job.work, Work::Flush)) {
-            flush(&mut connection, calls)
-        } else {
-            commit(&mut connection, calls, false)
-        };
-        let has_failed = outcome.as_ref().is_err_and(is_of_the_disk);
-        let failed = |cause: rusqlite::Error| {
-            let error = if has_failed { Error::Fatal(Cause::of(cause)) } else { cause.into() };
+        let calls = group.iter().map(|job| job.upserts.as_slice());
+        let results = commit(&mut file.connection, calls).unwrap_or_else(|cause| {
+            let is_of_the_disk = sqlite::is_of_the_disk(&cause);
+            let error = if is_of_the_disk { disk.fail(cause) } else { cause.into() };
             vec![Err(error); group.len()]
-        };
-        let results = outcome.unwrap_or_else(failed);
+        });
         for (job, result) in group.into_iter().zip(results) {
             // A caller that no longer waits has lost nothing.
             drop(job.done.send(result));
         }
-        if has_failed {
+        if let Err(cause) = file.checkpoint_if_due() {
+            disk.fail(cause);
+        }
+        if disk.check().is_err() {
             return;
         }
     }
-}
-
-fn is_of_the_disk(cause: &rusqlite::Error) -> bool {
-    cause.sqlite_error_code() == Some(ErrorCode::SystemIoFailure)
-}
-
-/// As [`commit`], and waits until the disk has it. Everything committed before is in the same file.
-fn flush<'a>(
-    connection: &mut Connection,
-    calls: impl Iterator<Item = &'a [Upsert]>,
-) -> rusqlite::Result<Vec<Result<(), Error>>> {
-    connection.pragma_update(None, "synchronous", "FULL")?;
-    let results = commit(connection, calls, true);
-    connection.pragma_update(None, "synchronous", "NORMAL")?;
-    results
+    if let Err(error) = file.close() {
+        tracing::warn!(%error, "the tables could not be checkpointed while closing");
+    }
 }
 
 /// Writes each call's rows in one transaction and answers for each call. A call that fails is undone
-/// alone; if the transaction itself fails, so do all of them. A transaction that changes nothing does not
-/// reach the file: `counts` makes it change the number of flushes.
+/// alone; if the transaction itself fails, so do all of them.
 fn commit<'a>(
     connection: &mut Connection,
     calls: impl Iterator<Item = &'a [Upsert]>,
-    counts: bool,
 ) -> rusqlite::Result<Vec<Result<(), Error>>> {
     let mut group = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let mut results = Vec::new();
@@ -97,13 +65,11 @@ fn commit<'a>(
         match write(&mut group, upserts) {
             // SQLite ends the whole transaction on some failures, such as a full disk: what earlier
             // calls wrote is gone too, and the next write would be outside of a transaction.
-            Err(cause) if group.is_autocommit() || is_of_the_disk(&cause) => return Err(cause),
+            Err(cause) if group.is_autocommit() || sqlite::is_of_the_disk(&cause) => {
+                return Err(cause);
+            }
             result => results.push(result.map_err(Error::from)),
         }
-    }
-    if counts {
-        let flushes: i32 = group.pragma_query_value(None, "user_version", |row| row.get(0))?;
-        group.pragma_update(None, "user_version", flushes.wrapping_add(1))?;
     }
     group.commit()?;
     Ok(results)
@@ -147,7 +113,7 @@ mod tests {
         connection: &mut Connection,
         calls: &[Vec<Upsert>],
     ) -> rusqlite::Result<Vec<Result<(), Error>>> {
-        commit(connection, calls.iter().map(Vec::as_slice), false)
+        commit(connection, calls.iter().map(Vec::as_slice))
     }
 
     fn open(dir: &Path) -> Connection {
@@ -194,22 +160,5 @@ mod tests {
         limit(&connection, 1_000_000);
         write_all(&mut connection, &[transfers(10..2000)]).unwrap();
         assert_eq!(count(&connection), 2000);
-    }
-
-    /// The file that a power cut leaves cannot be made here: that a flush is a commit of its own, with the
-    /// setting that waits for the disk, is what there is to see.
-    #[test]
-    fn a_flush_is_a_commit_even_of_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut connection = open(dir.path());
-        let wal = || std::fs::metadata(dir.path().join("tables.sqlite-wal")).unwrap().len();
-        write_all(&mut connection, &[transfers(0..10)]).unwrap();
-        let before = wal();
-        write_all(&mut connection, &[vec![]]).unwrap();
-        assert_eq!(wal(), before);
-        flush(&mut connection, std::iter::empty()).unwrap();
-        assert!(wal() > before);
-        let mode: i64 = connection.query_row("PRAGMA synchronous", [], |row| row.get(0)).unwrap();
-        assert_eq!(mode, 1, "NORMAL");
     }
 }

@@ -1,0 +1,166 @@
+//! Checkpoints of a SQLite file in WAL mode, beside the thread that writes it: another thread moves what was
+//! appended to the WAL into the main file, so that no commit waits for that.
+//!
+//! Deliberately not here: what a file holds, and what its owner does when the disk fails.
+
+#![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use rusqlite::wal::CheckpointMode;
+use rusqlite::{Connection, ErrorCode};
+
+/// After how many more pages of 4 KiB a checkpoint is worth its flushes.
+const CHECKPOINT_PAGES: i32 = 4096;
+/// From here on the writer itself makes the checkpoints: only without writes beside it does one reach the
+/// end, and the next transaction begins at the front of the file again.
+const WAL_PAGES_MAX: i32 = 16_384;
+
+/// Whether reading or writing failed below SQLite. The system may have dropped what it failed to write and
+/// pretend otherwise, so a later transaction could build on what is gone after a power cut.
+#[must_use]
+pub fn is_of_the_disk(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure)
+}
+
+/// A connection that writes, and the thread that makes its checkpoints.
+#[derive(Debug)]
+pub struct Writing {
+    pub connection: Connection,
+    /// Pages in the WAL since it last began at its front.
+    pages: Arc<AtomicI32>,
+    /// How many there were when the last checkpoint was due.
+    checkpointed_at: i32,
+    /// Dropped to end the other thread.
+    requests: Option<SyncSender<()>>,
+    checkpointer: Option<JoinHandle<()>>,
+}
+
+impl Writing {
+    /// Takes over the checkpoints of `connection`, which has `path` open. `failed` is called if the disk
+    /// fails under one on the other thread; there is none after it.
+    ///
+    /// # Errors
+    /// The file cannot be opened again, or there is no thread.
+    pub fn new(
+        mut connection: Connection,
+        path: &Path,
+        failed: impl FnOnce(rusqlite::Error) + Send + 'static,
+    ) -> io::Result<Self> {
+        let pages = Arc::new(AtomicI32::new(0));
+        let seen = pages.clone();
+        let hook = move |_: &mut rusqlite::hooks::Wal, pages| {
+            seen.store(pages, Ordering::SeqCst);
+            Ok(())
+        };
+        // It takes the place of SQLite's own checkpoints.
+        connection.wal_hook(Some(hook)).map_err(io::Error::other)?;
+        let other = open_again(path).map_err(io::Error::other)?;
+        let (requests, requested) = sync_channel(1);
+        let checkpointer = std::thread::Builder::new()
+            .name("checkpoints".to_owned())
+            .spawn(move || make_checkpoints(&other, &requested).unwrap_or_else(failed))?;
+        let (requests, checkpointer) = (Some(requests), Some(checkpointer));
+        Ok(Self { connection, pages, checkpointed_at: 0, requests, checkpointer })
+    }
+
+    /// Called after a commit, best when it is answered.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn checkpoint_if_due(&mut self) -> rusqlite::Result<()> {
+        let pages = self.pages.load(Ordering::SeqCst);
+        if pages < self.checkpointed_at {
+            self.checkpointed_at = 0;
+        }
+        if pages - self.checkpointed_at < CHECKPOINT_PAGES {
+            return Ok(());
+        }
+        self.checkpointed_at = pages;
+        if pages >= WAL_PAGES_MAX {
+            return checkpoint(&self.connection, CheckpointMode::PASSIVE);
+        }
+        if let Some(requests) = &self.requests {
+            // Full: one is about to begin.
+            requests.try_send(()).ok();
+        }
+        Ok(())
+    }
+
+    /// Moves everything to the main file and empties the WAL, as far as readers allow.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn close(mut self) -> rusqlite::Result<()> {
+        drop(self.requests.take());
+        if let Some(Err(_)) = self.checkpointer.take().map(JoinHandle::join) {
+            tracing::error!("the thread that makes checkpoints panicked");
+        }
+        checkpoint(&self.connection, CheckpointMode::TRUNCATE)
+    }
+}
+
+/// A connection that has never read takes the file to have no WAL, and its checkpoints do nothing.
+fn open_again(path: &Path) -> rusqlite::Result<Connection> {
+    let connection = Connection::open(path)?;
+    connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+    Ok(connection)
+}
+
+fn make_checkpoints(connection: &Connection, requested: &Receiver<()>) -> rusqlite::Result<()> {
+    while requested.recv().is_ok() {
+        checkpoint(connection, CheckpointMode::PASSIVE)?;
+    }
+    Ok(())
+}
+
+/// Whatever else than the disk is in the way, the next one may get further.
+fn checkpoint(connection: &Connection, mode: CheckpointMode) -> rusqlite::Result<()> {
+    match connection.wal_checkpoint_v2(Some(rusqlite::MAIN_DB), mode) {
+        Ok(_) => Ok(()),
+        Err(error) if is_of_the_disk(&error) => Err(error),
+        Err(error) => {
+            tracing::debug!(%error, "a checkpoint did not reach the end");
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn the_other_thread_moves_pages_without_the_writer() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file.sqlite");
+        let connection = Connection::open(&path).unwrap();
+        connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())).unwrap();
+        connection.execute_batch("CREATE TABLE blobs (blob BLOB)").unwrap();
+        let size = |suffix: &str| {
+            let path = dir.path().join(format!("file.sqlite{suffix}"));
+            std::fs::metadata(path).map_or(0, |file| file.len())
+        };
+        let mut writing = Writing::new(connection, &path, |error| panic!("{error}")).unwrap();
+        let megabyte = vec![7_u8; 1 << 20];
+        for _ in 0..20 {
+            writing.connection.execute("INSERT INTO blobs VALUES (?)", [&megabyte]).unwrap();
+            writing.checkpoint_if_due().unwrap();
+        }
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while size("") < 16 << 20 {
+            assert!(Instant::now() < deadline, "the file has {} bytes", size(""));
+            std::thread::yield_now();
+        }
+        writing.close().unwrap();
+        assert_eq!(size("-wal"), 0);
+        assert!(size("") > 20 << 20);
+    }
+}
