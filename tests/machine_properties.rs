@@ -53,6 +53,9 @@ enum Happening {
     Cancel {
         order: usize,
     },
+    Resend {
+        order: usize,
+    },
     MarkPaid {
         order: usize,
     },
@@ -272,6 +275,11 @@ impl Play {
                 if let Some(order) = self.pick(order).map(|sold| sold.id) {
                     self.chain.facts.push(Fact::MarkedPaid { order });
                     self.command(order, OrderCommandBody::MarkPaid);
+                }
+            }
+            Happening::Resend { order } => {
+                if let Some(order) = self.pick(order).map(|sold| sold.id) {
+                    self.command(order, OrderCommandBody::ResendWebhook);
                 }
             }
             Happening::Pay { order, cents_off, sender, joined, twice } => {
@@ -495,6 +503,7 @@ fn happening(world: World) -> impl Strategy<Value = Happening> {
             .prop_map(|(order, stablecoin, wallets)| Happening::Choose { order, stablecoin, wallets }),
         2 => (0..4_usize).prop_map(|order| Happening::Cancel { order }),
         1 => (0..4_usize).prop_map(|order| Happening::MarkPaid { order }),
+        1 => (0..4_usize).prop_map(|order| Happening::Resend { order }),
         7 => (0..4_usize, 0..8_usize, 0..3_usize, any::<bool>(), 0..6_u8).prop_map(
             |(order, cents_off, sender, joined, twice)| {
                 Happening::Pay { order, cents_off, sender, joined, twice: twice == 0 }

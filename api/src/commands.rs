@@ -26,9 +26,11 @@ use crate::{Feed, Merchant, metrics};
 
 /// How long a request waits for the answer to its command.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long an answer waits for the row that its caller reads next: the projector writes it anyway.
+const ROW_TIMEOUT: Duration = Duration::from_millis(250);
 /// How often a repeated create reads the order, in case its record came before the wait.
 const STORE_POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// Name space of the ids of orders with an idempotency key. It can never change: ids follow from it.
+/// Name space of installations. It can never change: ids of orders with an idempotency key follow from it.
 const KEY_SPACE: Uuid = Uuid::from_u128(0x7f0c_2d0a_52f1_4f0e_9d53_2c41_7b1e_66aa);
 
 /// The commands that one request may give. Their records carry its trace context.
@@ -39,7 +41,7 @@ pub(crate) struct Commands {
     clock: Arc<dyn Clock>,
     feed: Feed,
     catalog: Arc<Catalog>,
-    /// Name space of this merchant's idempotency keys.
+    /// Name space of this installation's idempotency keys.
     key_space: Uuid,
     unknown_transfer_url: Option<Arc<str>>,
     trace: Trace,
@@ -64,8 +66,9 @@ impl Commands {
         feed: Feed,
         catalog: Arc<Catalog>,
         merchant: &Merchant,
+        installation: &str,
     ) -> Self {
-        let key_space = Uuid::new_v5(&KEY_SPACE, merchant.name.as_bytes());
+        let key_space = Uuid::new_v5(&KEY_SPACE, installation.as_bytes());
         let unknown_transfer_url = merchant.unknown_transfer_webhook_url.as_deref().map(Arc::from);
         let trace = Trace::default();
         Self { log, store, clock, feed, catalog, key_space, unknown_transfer_url, trace }
@@ -89,8 +92,8 @@ impl Commands {
             }
             self.send_create(create.clone(), order_id, now).await?;
             let order = self.first_record(order_id, &mut records).await;
-            metrics::command("create", order.is_ok());
-            let order = order?;
+            metrics::command("create", order.is_some());
+            let order = order.ok_or(Refusal::MaybeCreated)?;
             creation::repeat(&create, &order)?;
             order
         } else {
@@ -100,7 +103,8 @@ impl Commands {
         Ok(order)
     }
 
-    /// Sends the command; the order is what the processor will make of it.
+    /// Sends the command; the order is what the processor will make of it. A command that may be on the log
+    /// is an order that may exist, whatever failed.
     async fn send_create(
         &self,
         create: CreateOrder,
@@ -109,26 +113,27 @@ impl Commands {
     ) -> Answer<Order> {
         let command_id = CommandId(fresh_id(now));
         let (command, order) = creation::create(create, id, command_id, now, &self.catalog)?;
-        self.send(&command).await?;
-        Ok(order)
+        match timeout(ANSWER_TIMEOUT, self.produce(self.order_record(&command)?)).await {
+            Ok(Ok(())) => Ok(order),
+            Ok(Err(_)) | Err(_) => Err(Refusal::MaybeCreated),
+        }
     }
 
-    /// Any record of an order. The feed may have received it before this request subscribed, on behalf
+    /// Any record of an order; none in time. The feed may have received it before this request subscribed, on behalf
     /// of a process that has not written it to the store yet: so the store is polled as well.
-    async fn first_record(&self, order_id: OrderId, records: &mut Subscription) -> Answer<Order> {
+    async fn first_record(&self, id: OrderId, records: &mut Subscription) -> Option<Order> {
         let now = Instant::now();
         let mut poll = interval_at(now + STORE_POLL_INTERVAL, STORE_POLL_INTERVAL);
         loop {
             tokio::select! {
-                record = records.next() => {
-                    return record.map(Arc::unwrap_or_clone).ok_or(Refusal::Busy);
-                }
+                record = records.next() => return record.map(Arc::unwrap_or_clone),
                 _ = poll.tick() => {
-                    if let Some(row) = self.store.order(order_id).await? {
-                        return Ok(row.order);
+                    // Tables that cannot be read are no reason to miss the record.
+                    if let Ok(Some(row)) = self.store.order(id).await {
+                        return Some(row.order);
                     }
                 }
-                () = sleep_until(now + ANSWER_TIMEOUT) => return Err(Refusal::Busy),
+                () = sleep_until(now + ANSWER_TIMEOUT) => return None,
             }
         }
     }
@@ -167,9 +172,8 @@ impl Commands {
 
     /// Sends an order's status to the merchant again (spec 4.2).
     pub(crate) async fn resend_order(&self, order_id: OrderId) -> Answer<()> {
-        let row = self.store.order(order_id).await?.ok_or(Refusal::ResourceNotFound)?;
-        let now = self.clock.now();
-        self.dispatch(resend::of_order(&row.order, fresh_id(now), now)?).await?;
+        self.store.order(order_id).await?.ok_or(Refusal::ResourceNotFound)?;
+        self.command(order_id, Awaited::Resend, OrderCommandBody::ResendWebhook).await?;
         tracing::info!(order.id = %order_id, "an operator resent the order's webhook");
         Ok(())
     }
@@ -202,7 +206,7 @@ impl Commands {
         let now = self.clock.now();
         let command_id = CommandId(fresh_id(now));
         let command = OrderCommand { order_id, command_id: Some(command_id), issued_at: now, body };
-        self.send(&command).await?;
+        self.produce(self.order_record(&command)?).await?;
         let answer = timeout(ANSWER_TIMEOUT, async {
             while let Some(record) = records.next().await {
                 match consider(awaited, command_id, &record) {
@@ -224,10 +228,10 @@ impl Commands {
         self.feed.subscribe(order_id).ok_or(Refusal::Busy)
     }
 
-    async fn send(&self, command: &OrderCommand) -> Answer<()> {
+    fn order_record(&self, command: &OrderCommand) -> Answer<NewRecord> {
         let key = command.order_id.to_string();
         let partition = self.log.layout().order(&key);
-        self.produce(NewRecord::encode(Topic::OrdersCommands, partition, key, command)?).await
+        Ok(NewRecord::encode(Topic::OrdersCommands, partition, key, command)?)
     }
 
     async fn dispatch(&self, delivery: Delivery) -> Answer<()> {
@@ -243,9 +247,13 @@ impl Commands {
     /// Lets the caller read its own write. The order is on the log and the projector writes the same
     /// row, so no request fails because the store cannot be written.
     async fn write_row(&self, order: &Order) {
-        if let Err(error) = self.store.apply(vec![Change::Order(order.clone())]).await {
-            tracing::warn!(%error, order.id = %order.order_id, "cannot write the row of an order; the projector will");
-        }
+        let written = self.store.apply(vec![Change::Order(order.clone())]);
+        let problem = match timeout(ROW_TIMEOUT, written).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "the tables are slow".to_owned(),
+        };
+        tracing::warn!(problem, order.id = %order.order_id, "cannot write the row of an order; the projector will");
     }
 }
 

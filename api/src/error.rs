@@ -15,6 +15,9 @@ pub enum Error {
     Feed(#[from] log::Error),
 }
 
+/// When a client may repeat what failed on this side.
+const RETRY_AFTER_SECONDS: &str = "1";
+
 /// What a handler returns.
 pub(crate) type Answer<T = Response> = Result<T, Refusal>;
 
@@ -76,6 +79,9 @@ pub(crate) enum Refusal {
     TransferKnown(TransferStatus),
     #[error("merchant.unknown_transfer_webhook_url is not configured")]
     UnknownUrlMissing,
+    /// The create command may be on the log: only its key finds out.
+    #[error("the order may have been created: repeat the request with the same Idempotency-Key")]
+    MaybeCreated,
     /// No answer within the time limit: the command may still be executed.
     #[error("the service is busy, try again")]
     Busy,
@@ -102,7 +108,7 @@ impl Refusal {
             | Self::OrderPending
             | Self::TransferKnown(_)
             | Self::UnknownUrlMissing => StatusCode::CONFLICT,
-            Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Self::MaybeCreated | Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -110,8 +116,12 @@ impl Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
+        let status = self.status();
         let plain = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
-        (self.status(), plain, self.to_string()).into_response()
+        // What failed on this side may be repeated.
+        let retry =
+            status.is_server_error().then_some([(header::RETRY_AFTER, RETRY_AFTER_SECONDS)]);
+        (status, plain, retry, self.to_string()).into_response()
     }
 }
 

@@ -44,23 +44,40 @@ impl Server {
             () = self.feed.following() => {}
             () = stop.cancelled() => return Ok(()),
         }
+        let Some(installation) = self.installation(&stop).await? else { return Ok(()) };
         tracing::info!(address = ?listener.local_addr(), "the api accepts requests");
         let listener = listener.tap_io(|stream| {
             // Without the option answers are late, not wrong.
             drop(stream.set_nodelay(true));
         });
-        let router = self.router();
+        let router = self.router(&installation);
         axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await?;
         Ok(())
     }
 
-    fn router(self) -> axum::Router {
+    /// The name under which idempotency keys are kept; none if the process stops first.
+    async fn installation(&self, stop: &CancellationToken) -> Result<Option<String>, Error> {
+        let (log, stop) = (self.log.clone(), stop.clone());
+        let ask = move || log::retry(&stop, "the api", || log.installation());
+        let asked = tokio::task::spawn_blocking(ask).await;
+        Ok(asked.map_err(std::io::Error::from)??)
+    }
+
+    fn router(self, installation: &str) -> axum::Router {
         let Self { config, contracts, topic_prefix, version, log, store, clock, feed } = self;
         let catalog = Arc::new(Catalog::new(&config, contracts));
         let doors = Doors {
             auth: Arc::new(Auth::new(&config, clock.clone())),
             reads: Reads::new(store.clone(), catalog.clone()),
-            commands: Commands::new(log, store, clock, feed, catalog, &config.merchant),
+            commands: Commands::new(
+                log,
+                store,
+                clock,
+                feed,
+                catalog,
+                &config.merchant,
+                installation,
+            ),
         };
         routes(doors, config.merchant.allowed_origins, topic_prefix, version)
     }

@@ -79,6 +79,7 @@ struct Handle {
 
 struct Shared {
     layout: Layout,
+    installation: i64,
     clock: Arc<dyn Clock>,
     view: Arc<View>,
     queue: Arc<Queue>,
@@ -123,6 +124,7 @@ impl EmbeddedLog {
         let loaded = storage::open(dir, &layout)?;
         let shared = Arc::new(Shared {
             layout,
+            installation: loaded.installation,
             clock: clock.clone(),
             view: Arc::new(View::new(loaded.partitions, loaded.committed)),
             queue: Arc::new(Queue::new()),
@@ -254,6 +256,10 @@ impl Shared {
 impl Log for EmbeddedLog {
     fn layout(&self) -> Layout {
         self.handle.shared.layout
+    }
+
+    fn installation(&self) -> Result<String, Error> {
+        Ok(format!("embedded/{}", self.handle.shared.installation))
     }
 
     async fn produce(&self, records: Vec<NewRecord>) -> Result<(), Error> {

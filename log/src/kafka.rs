@@ -95,6 +95,12 @@ impl Log for KafkaLog {
         self.shared.layout
     }
 
+    /// The brokers keep the id of their cluster for ever; installations on one cluster differ by prefix.
+    fn installation(&self) -> Result<String, Error> {
+        let cluster = self.shared.query.cluster()?;
+        Ok(format!("kafka/{cluster}/{}", self.shared.config.prefix))
+    }
+
     async fn produce(&self, records: Vec<NewRecord>) -> Result<(), Error> {
         if records.is_empty() {
             return Ok(());

@@ -51,6 +51,10 @@ impl<L: LogLayer> Log for LayeredLog<L> {
         self.log.layout()
     }
 
+    fn installation(&self) -> Result<String, Error> {
+        self.log.installation()
+    }
+
     async fn produce(&self, records: Vec<NewRecord>) -> Result<(), Error> {
         self.layer.produce(&*self.log, records).await
     }

@@ -205,6 +205,13 @@ pub struct Bounds {
 pub trait Log: Send + Sync + 'static {
     fn layout(&self) -> Layout;
 
+    /// Names the installation whose log this is: given once, when the log is created, and the same for every
+    /// process. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::Transient`] if the log cannot be asked.
+    fn installation(&self) -> Result<String, Error>;
+
     /// Appends records and returns when they are durable. Records of one call keep their order within a
     /// partition; they are not one atomic step.
     ///

@@ -63,6 +63,7 @@ impl Shop {
         match self.dice.below(16) {
             0..=4 => self.create(),
             5..=8 => self.pay(),
+            9 if self.dice.below(4) == 0 => self.command(OrderCommandBody::ResendWebhook),
             9 => self.command(OrderCommandBody::Cancel),
             10 if self.dice.below(3) == 0 => self.command(OrderCommandBody::MarkPaid),
             10 | 11 => {
@@ -207,7 +208,7 @@ fn attempts_about_order(order: &Order) -> Vec<Change> {
     let failures = i32::try_from(order.created_at.0 % 4).unwrap_or(0);
     let attempt = |number: i32, manual| {
         Change::Attempt(Attempt {
-            event_id: format!("orders/{}/{}", order.order_id, order.version),
+            event_id: format!("{}.{}", order.order_id, order.version),
             order_id: Some(order.order_id),
             attempt: number,
             manual,
@@ -227,10 +228,7 @@ fn attempts_about_order(order: &Order) -> Vec<Change> {
 fn attempts_about_transfer(transfer: &Transfer) -> Option<Change> {
     transfer.reason.map(|_| {
         Change::Attempt(Attempt {
-            event_id: format!(
-                "transfers.unknown/{}/{}",
-                transfer.transfer_id, transfer.updated_at.0
-            ),
+            event_id: format!("{}.unknown.{}", transfer.transfer_id, transfer.updated_at.0),
             kind: DeliveryKind::UnknownTransfer,
             order_id: None,
             transfer_id: Some(transfer.transfer_id),

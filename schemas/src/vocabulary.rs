@@ -110,6 +110,10 @@ vocabulary! {
         MarkedPaid = "marked_paid",
         /// An operator marked a paid order paid: nothing changed.
         MarkPaidRepeated = "mark_paid_repeated",
+        /// An operator sends the webhook of its status again.
+        WebhookResent = "webhook_resent",
+        /// That was asked while it is pending: there is nothing to send.
+        ResendRefused = "resend_refused",
         /// Its last deposit expired, or its own timer did.
         Expired = "expired",
         Cancelled = "cancelled",
@@ -154,6 +158,7 @@ vocabulary! {
         ChoosePayment = "choose_payment",
         Cancel = "cancel",
         MarkPaid = "mark_paid",
+        ResendWebhook = "resend_webhook",
         DepositOpened = "deposit_opened",
         DepositRefused = "deposit_refused",
         DepositClosed = "deposit_closed",

@@ -34,6 +34,9 @@ pub trait Fixture: Sync {
     /// left behind.
     fn open(&self) -> Arc<dyn Log>;
 
+    /// The name of another installation on the same back end.
+    fn stranger(&self) -> String;
+
     /// Makes silent members of groups lose their partitions after this time instead of ten seconds.
     fn set_session_timeout(&self, timeout: Duration);
 
@@ -58,6 +61,7 @@ pub(crate) const CHECKS: &[(&str, Check)] = &[
     ("records keep their order", append::records_keep_their_order),
     ("append times never decrease", append::append_times_never_decrease),
     ("what was produced survives a restart", append::what_was_produced_survives_a_restart),
+    ("an installation keeps its name", append::an_installation_keeps_its_name),
     ("bounds and reads agree", append::bounds_and_reads_agree),
     ("readers see whole steps", append::readers_see_whole_steps),
     ("a failed step leaves nothing", append::a_failed_step_leaves_nothing),

@@ -12,6 +12,7 @@ pub(crate) enum Awaited {
     Payment,
     Cancel,
     MarkPaid,
+    Resend,
 }
 
 impl Awaited {
@@ -20,6 +21,7 @@ impl Awaited {
             Self::Payment => "choose_payment",
             Self::Cancel => "cancel",
             Self::MarkPaid => "mark_paid",
+            Self::Resend => "resend_webhook",
         }
     }
 }
@@ -46,7 +48,9 @@ pub(crate) fn consider(awaited: Awaited, command_id: CommandId, record: &Order) 
         Cause::Cancelled => (Awaited::Cancel, Verdict::Done),
         Cause::CancelRefused => (Awaited::Cancel, Verdict::Refused(Refusal::PaymentSeen)),
         Cause::MarkedPaid | Cause::MarkPaidRepeated => (Awaited::MarkPaid, Verdict::Done),
-        Cause::NotPending if awaited != Awaited::MarkPaid => {
+        Cause::WebhookResent => (Awaited::Resend, Verdict::Done),
+        Cause::ResendRefused => (Awaited::Resend, Verdict::Refused(Refusal::OrderPending)),
+        Cause::NotPending if matches!(awaited, Awaited::Payment | Awaited::Cancel) => {
             (awaited, Verdict::Refused(Refusal::NotPending))
         }
         // No answers. After PaymentChosen a wallet has yet to open the deposit or refuse it.
@@ -80,7 +84,7 @@ mod tests {
     const OURS: CommandId = CommandId(uuid::Uuid::from_u128(1));
     const OTHER: CommandId = CommandId(uuid::Uuid::from_u128(2));
 
-    const ANSWERS: [(Awaited, OrderCause, Verdict); 9] = [
+    const ANSWERS: [(Awaited, OrderCause, Verdict); 11] = [
         (Awaited::Payment, OrderCause::DepositOpened, Verdict::Done),
         (Awaited::Payment, OrderCause::PaymentRepeated, Verdict::Done),
         (Awaited::Payment, OrderCause::PaymentRefused, Verdict::Refused(Refusal::NoFreeAmount)),
@@ -90,11 +94,13 @@ mod tests {
         (Awaited::Cancel, OrderCause::NotPending, Verdict::Refused(Refusal::NotPending)),
         (Awaited::MarkPaid, OrderCause::MarkedPaid, Verdict::Done),
         (Awaited::MarkPaid, OrderCause::MarkPaidRepeated, Verdict::Done),
+        (Awaited::Resend, OrderCause::WebhookResent, Verdict::Done),
+        (Awaited::Resend, OrderCause::ResendRefused, Verdict::Refused(Refusal::OrderPending)),
     ];
 
     #[test]
     fn every_cause_means_one_thing_to_each_command() {
-        for awaited in [Awaited::Payment, Awaited::Cancel, Awaited::MarkPaid] {
+        for awaited in [Awaited::Payment, Awaited::Cancel, Awaited::MarkPaid, Awaited::Resend] {
             for cause in OrderCause::ALL {
                 let consider = |command_id| {
                     consider(

@@ -6,7 +6,9 @@ use schemas::record::{CreateOrder, Order, OrderCommand, OrderCommandBody};
 use schemas::{Amount, OrderCause, OrderStatus, Topic, UnixSeconds};
 use serde_json::{Value, json};
 
-use crate::world::{Answer, NOW, ORDER_FIELDS, World, fields, new_order, new_order_with, wallet};
+use crate::world::{
+    Answer, NOW, ORDER_FIELDS, World, config, fields, new_order, new_order_with, wallet,
+};
 
 fn creates(world: &World) -> Vec<CreateOrder> {
     let create = |command: OrderCommand| match command.body {
@@ -146,13 +148,41 @@ async fn bodies_above_one_mebibyte_are_refused() {
 }
 
 #[tokio::test]
-async fn spec_7_1_a_log_that_cannot_be_written_is_500_and_leaves_no_row() {
+async fn a_log_that_cannot_be_written_is_503_and_leaves_no_row() {
     let world = World::alone().await;
     world.faults.log_writes.set(true);
-    world.service("/orders", &new_order()).await.refused(500, "internal server error");
+    let text = "the order may have been created: repeat the request with the same Idempotency-Key";
+    for answer in
+        [world.service("/orders", &new_order()).await, world.create_once("k", &new_order()).await]
+    {
+        answer.refused(503, text);
+        assert_eq!(answer.header("retry-after"), "1");
+    }
     let page = store::Page { limit: 10, offset: 0 };
     let rows = world.store.orders(store::OrderFilter::default(), page).await.unwrap();
     assert_eq!(rows, []);
+}
+
+#[tokio::test]
+async fn spec_7_1_a_store_that_cannot_be_read_is_500_and_nothing_was_sent() {
+    let world = World::alone().await;
+    world.faults.store_reads.set(true);
+    let answer = world.create_once("k", &new_order()).await;
+    answer.refused(500, "internal server error");
+    assert_eq!(answer.header("retry-after"), "1");
+    assert_eq!(world.commands(), []);
+}
+
+/// The shop's name is shown to customers, and may change.
+#[tokio::test]
+async fn the_same_key_is_the_same_order_whatever_the_shop_is_called() {
+    let mut world = World::start().await;
+    let first = world.create_once("k-3", &new_order()).await.json();
+    let mut renamed = config();
+    renamed.merchant.name = "Another Shop".into();
+    world.serve(renamed).await;
+    assert_eq!(world.create_once("k-3", &new_order()).await.json(), first);
+    assert_eq!(creates(&world).len(), 1);
 }
 
 #[tokio::test]

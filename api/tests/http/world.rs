@@ -46,6 +46,7 @@ pub(crate) struct World {
     pub(crate) log: Arc<dyn Log>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) faults: Faults,
+    feed: Feed,
     pub(crate) stop: CancellationToken,
     /// The server, until a test waits for its end.
     pub(crate) server: Option<tokio::task::JoinHandle<()>>,
@@ -114,17 +115,6 @@ impl World {
         let log: Arc<dyn Log> = Arc::new(log);
         let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(dir.path()).unwrap());
         let faults = Faults::default();
-        let chains = config.wallets.iter().map(|wallet| wallet.blockchain);
-        let server = Server {
-            contracts: chains.flat_map(stablecoin_contracts).copied().collect(),
-            config,
-            topic_prefix: "shop.".into(),
-            version: "1.2.3",
-            log: Arc::new(LayeredLog::new(log.clone(), faults.clone())),
-            store: Arc::new(LayeredStore::new(store.clone(), faults.clone())),
-            clock: clock.clone(),
-            feed: Feed::default(),
-        };
         let stop = CancellationToken::new();
         let context = StageContext {
             log: log.clone(),
@@ -133,21 +123,52 @@ impl World {
             handle: tokio::runtime::Handle::current(),
             stop: stop.clone(),
         };
-        let feed = server.feed.clone();
-        let followed = context.clone();
-        let mut threads = vec![std::thread::spawn(move || feed::run(&feed, &followed).unwrap())];
+        let feed = Feed::default();
+        let (following, followed) = (feed.clone(), context.clone());
+        let follow = move || feed::run(&following, &followed).unwrap();
+        let mut threads = vec![std::thread::spawn(follow)];
         if processed {
             for run in [processor::run_orders, processor::run_matching] {
                 let context = context.clone();
                 threads.push(std::thread::spawn(move || run(&context).unwrap()));
             }
         }
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let base = format!("http://{}", listener.local_addr().unwrap());
-        let serving = server.run(listener, stop.clone());
-        let server = Some(tokio::spawn(async move { serving.await.unwrap() }));
         let client = Client::builder().no_proxy().build().unwrap();
-        Self { base, client, clock, log, store, faults, stop, server, threads, _dir: dir }
+        let (base, server) = (String::new(), None);
+        let mut world = Self {
+            base,
+            client,
+            clock,
+            log,
+            store,
+            faults,
+            feed,
+            stop,
+            server,
+            threads,
+            _dir: dir,
+        };
+        world.serve(config).await;
+        world
+    }
+
+    /// Serves the installation by this configuration; requests go there from now on.
+    pub(crate) async fn serve(&mut self, config: Config) {
+        let chains = config.wallets.iter().map(|wallet| wallet.blockchain);
+        let server = Server {
+            contracts: chains.flat_map(stablecoin_contracts).copied().collect(),
+            config,
+            topic_prefix: "shop.".into(),
+            version: "1.2.3",
+            log: Arc::new(LayeredLog::new(self.log.clone(), self.faults.clone())),
+            store: Arc::new(LayeredStore::new(self.store.clone(), self.faults.clone())),
+            clock: self.clock.clone(),
+            feed: self.feed.clone(),
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        self.base = format!("http://{}", listener.local_addr().unwrap());
+        let serving = server.run(listener, self.stop.clone());
+        self.server = Some(tokio::spawn(async move { serving.await.unwrap() }));
     }
 
     /// A request to a route such as `GET /health`.

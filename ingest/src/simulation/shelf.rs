@@ -69,6 +69,10 @@ impl Log for Shelf {
         self.layout
     }
 
+    fn installation(&self) -> Result<String, Error> {
+        Err(Error::Fatal("not here".into()))
+    }
+
     fn read(
         &self,
         of: TopicPartition,

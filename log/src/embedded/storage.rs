@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, params};
 use schemas::{Layout, Partition, Topic, UnixMicros};
+use uuid::Uuid;
 
 use super::fault::StorageError;
 use super::rows;
@@ -73,6 +74,8 @@ pub(super) struct Loaded {
     pub(super) partitions: HashMap<TopicPartition, Extent>,
     /// By group.
     pub(super) committed: HashMap<String, HashMap<TopicPartition, Committed>>,
+    /// A number that was drawn when the file was made.
+    pub(super) installation: i64,
 }
 
 /// Opens the file for writing, and creates it if there is none.
@@ -97,6 +100,7 @@ pub(super) fn open(dir: &Path, layout: &Layout) -> Result<Loaded, Error> {
     let tx = connection.transaction().map_err(fatal)?;
     tx.execute_batch(TABLES).map_err(fatal)?;
     check_meta(&tx, dir, layout)?;
+    let installation = meta(&tx, "installation", random()).map_err(fatal)?;
     add_partitions(&tx, layout).map_err(fatal)?;
     tx.commit().map_err(fatal)?;
     let damaged = |error: StorageError| {
@@ -104,7 +108,20 @@ pub(super) fn open(dir: &Path, layout: &Layout) -> Result<Loaded, Error> {
     };
     let partitions = load_partitions(&connection, layout).map_err(damaged)?;
     let committed = load_committed(&connection).map_err(damaged)?;
-    Ok(Loaded { connection, partitions, committed })
+    Ok(Loaded { connection, partitions, committed, installation })
+}
+
+/// The value that the file has for a key: `new`, if it had none.
+fn meta(connection: &Connection, key: &str, new: i64) -> rusqlite::Result<i64> {
+    let insert = "INSERT OR IGNORE INTO meta (key, value) VALUES (?1, ?2)";
+    connection.execute(insert, params![key, new])?;
+    connection.query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0))
+}
+
+/// 62 random bits: the last ones of a UUIDv7.
+fn random() -> i64 {
+    let (_, bits) = Uuid::now_v7().as_u64_pair();
+    (bits & (u64::MAX >> 2)).cast_signed()
 }
 
 /// Stores format and layout in a new file, and compares them in an old one.
@@ -117,11 +134,7 @@ fn check_meta(connection: &Connection, dir: &Path, layout: &Layout) -> Result<()
         ("webhook_partitions", i64::from(layout.webhooks)),
     ];
     for (key, value) in wanted {
-        let stored: i64 = connection
-            .execute("INSERT OR IGNORE INTO meta (key, value) VALUES (?1, ?2)", params![key, value])
-            .and_then(|_| {
-                connection.query_row("SELECT value FROM meta WHERE key = ?1", [key], |r| r.get(0))
-            })
+        let stored = meta(connection, key, value)
             .map_err(|error| Error::Fatal(Cause::new(format!("{dir}: {error}"), error)))?;
         if stored == value {
             continue;

@@ -174,6 +174,7 @@ impl<'a> Authors<'a> {
             | Body::ChoosePayment(_)
             | Body::Cancel
             | Body::MarkPaid
+            | Body::ResendWebhook
             | Body::Tick => None,
         }
     }
@@ -206,6 +207,7 @@ pub(crate) fn is_output_of_machine(record: &Record) -> bool {
             | Body::ChoosePayment(_)
             | Body::Cancel
             | Body::MarkPaid
+            | Body::ResendWebhook
             | Body::Tick => false,
             Body::DepositOpened { .. }
             | Body::DepositRefused { .. }

@@ -150,6 +150,18 @@ impl State {
         }
     }
 
+    /// The present status again, as a version of its own: its writer alone knows what is present.
+    fn resend_webhook(
+        &mut self,
+        row: OrderRow,
+        command: &OrderCommand,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Broken> {
+        let pending = row.is_pending();
+        let cause = if pending { OrderCause::ResendRefused } else { OrderCause::WebhookResent };
+        self.publish(row, command, cause, command.command_id, effects).map(drop)
+    }
+
     fn candidate_seen(
         &mut self,
         mut row: OrderRow,
@@ -321,6 +333,7 @@ impl Machine for State {
             Body::ChoosePayment(payment) => self.choose(row, command, payment, effects),
             Body::Cancel => self.cancel(row, command, effects),
             Body::MarkPaid => self.mark_paid(row, command, effects),
+            Body::ResendWebhook => self.resend_webhook(row, command, effects),
             Body::DepositOpened { slot, deposit_id, value } => {
                 self.deposit_opened(row, command, *slot, (*deposit_id, *value), effects)
             }

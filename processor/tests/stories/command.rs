@@ -75,6 +75,10 @@ pub(crate) fn mark_paid(order_letter: char, id: u128) -> OrderCommand {
     at(1070, order_letter, id, OrderCommandBody::MarkPaid)
 }
 
+pub(crate) fn resend(order_letter: char, id: u128) -> OrderCommand {
+    at(1080, order_letter, id, OrderCommandBody::ResendWebhook)
+}
+
 pub(crate) fn opened(order_letter: char, slot: i32, deposit: i64, value: &str) -> OrderCommand {
     let (deposit_id, value) = (DepositId(deposit), amount(value));
     command(order_letter, OrderCommandBody::DepositOpened { slot, deposit_id, value })

@@ -8,8 +8,8 @@ mod expiring;
 mod paying;
 
 use crate::command::{
-    at, cancel, choose, closed, command, create, gone, mark_paid, opened, refused, seen, settle,
-    tick, usdt,
+    at, cancel, choose, closed, command, create, gone, mark_paid, opened, refused, resend, seen,
+    settle, tick, usdt,
 };
 use crate::name::{amount, order, wallet};
 use crate::story::decide;
@@ -71,6 +71,7 @@ fn every_command() -> Vec<OrderCommand> {
         choose('A', 21, usdt(Blockchain::Tron, &[1])),
         cancel('A', 22),
         mark_paid('A', 23),
+        resend('A', 24),
         opened('A', 0, 30, "10.00"),
         opened('A', 1, 31, "10.00"),
         refused('A', 0, 1, RefusalReason::AmountsTaken),

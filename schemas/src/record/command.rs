@@ -28,6 +28,8 @@ pub enum OrderCommandBody {
     Cancel,
     /// An operator forces paid.
     MarkPaid,
+    /// An operator wants the webhook of its status sent again.
+    ResendWebhook,
     DepositOpened {
         slot: i32,
         deposit_id: DepositId,
@@ -190,6 +192,7 @@ impl Record for OrderCommand {
             }
             Body::Cancel => (Kind::Cancel, None, None, None, None, None),
             Body::MarkPaid => (Kind::MarkPaid, None, None, None, None, None),
+            Body::ResendWebhook => (Kind::ResendWebhook, None, None, None, None, None),
             Body::DepositOpened { slot, deposit_id, value } => {
                 let (deposit_id, value) = (Some(*deposit_id), Some(*value));
                 let answer = DepositAnswer { slot: *slot, deposit_id, value, ..none() };
@@ -237,6 +240,7 @@ impl Record for OrderCommand {
             Kind::ChoosePayment => wire.payment.map(Body::ChoosePayment),
             Kind::Cancel => Some(Body::Cancel),
             Kind::MarkPaid => Some(Body::MarkPaid),
+            Kind::ResendWebhook => Some(Body::ResendWebhook),
             Kind::DepositOpened => answer.and_then(|a| {
                 let (deposit_id, value) = a.deposit_id.zip(a.value)?;
                 Some(Body::DepositOpened { slot: a.slot, deposit_id, value })

@@ -223,7 +223,7 @@ pub fn orders_entry() -> OrdersEntry {
 
 pub fn delivery() -> Delivery {
     Delivery {
-        event_id: "orders/3/128".into(),
+        event_id: format!("{}.2", order_id()),
         kind: DeliveryKind::OrderStatusChanged,
         order_id: Some(order_id()),
         transfer_id: None,
@@ -237,7 +237,7 @@ pub fn delivery() -> Delivery {
 
 pub fn attempt() -> Attempt {
     Attempt {
-        event_id: "orders/3/128".into(),
+        event_id: format!("{}.2", order_id()),
         kind: DeliveryKind::OrderStatusChanged,
         order_id: Some(order_id()),
         transfer_id: None,

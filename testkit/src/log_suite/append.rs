@@ -44,6 +44,12 @@ pub(super) fn append_times_never_decrease(fixture: &dyn Fixture) {
     assert!(records.first().unwrap().appended_at < records.last().unwrap().appended_at);
 }
 
+pub(super) fn an_installation_keeps_its_name(fixture: &dyn Fixture) {
+    let name = fixture.open().installation().unwrap();
+    assert_eq!(fixture.open().installation().unwrap(), name);
+    assert_ne!(fixture.stranger(), name);
+}
+
 pub(super) fn what_was_produced_survives_a_restart(fixture: &dyn Fixture) {
     let of = at(Topic::Orders, 0);
     let log = fixture.open();

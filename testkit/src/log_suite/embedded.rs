@@ -52,6 +52,10 @@ impl Fixture for Embedded {
         Arc::new(log)
     }
 
+    fn stranger(&self) -> String {
+        Self::default().open().installation().unwrap()
+    }
+
     fn set_session_timeout(&self, timeout: Duration) {
         *self.session_timeout.lock().unwrap() = timeout;
     }

@@ -135,6 +135,11 @@ impl Fixture for OnKafka {
         Arc::new(log)
     }
 
+    fn stranger(&self) -> String {
+        let config = KafkaConfig { prefix: "stranger.".to_owned(), ..self.config() };
+        KafkaLog::open(&config, LAYOUT).unwrap().installation().unwrap()
+    }
+
     fn set_session_timeout(&self, timeout: Duration) {
         let mut config = self.config.lock().unwrap();
         config.session_timeout = timeout;

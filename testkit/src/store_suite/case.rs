@@ -286,7 +286,7 @@ pub(super) async fn attempts_are_counted_once(tables: &Tables) {
     let second = attempt(2, false, 20, AttemptOutcome::Timeout);
     let by_hand = attempt(1, true, 90, AttemptOutcome::Delivered);
     let about_a_transfer = Change::Attempt(Attempt {
-        event_id: "transfers.unknown/0/1".into(),
+        event_id: "1.unknown".into(),
         order_id: None,
         transfer_id: Some(TransferId(7)),
         ..example::attempt()

@@ -1,12 +1,14 @@
 //! The dispatcher's decision: which records of `orders` and `transfers.unknown` are webhooks.
 
 use schemas::record::{Delivery, Order, Transfer};
-use schemas::{DeliveryKind, OrderStatus, OrderStatusChanged, UnknownTransfer};
+use schemas::{DeliveryKind, OrderCause, OrderStatus, OrderStatusChanged, UnknownTransfer};
 
-/// The webhook of an order's change: one when its status moved to paid, expired or cancelled
-/// (spec 6.1). `event_id` is the same for every delivery of this change.
-pub(crate) fn decide_order(order: &Order, event_id: &str) -> Option<Delivery> {
-    if !order.status_changed || order.status == OrderStatus::Pending {
+/// The webhook of an order's change: one when its status moved to paid, expired or cancelled, or an
+/// operator asked for it again (spec 6.1). The change names the event, so that every reading of it, from
+/// whichever log, gives the same name.
+pub(crate) fn decide_order(order: &Order) -> Option<Delivery> {
+    let manual = order.cause == OrderCause::WebhookResent;
+    if !(order.status_changed || manual) || order.status == OrderStatus::Pending {
         return None;
     }
     let event = OrderStatusChanged {
@@ -17,31 +19,27 @@ pub(crate) fn decide_order(order: &Order, event_id: &str) -> Option<Delivery> {
         timestamp: order.updated_at.seconds(),
     };
     Some(Delivery {
-        event_id: event_id.to_owned(),
+        event_id: format!("{}.{}", order.order_id, order.version),
         kind: DeliveryKind::OrderStatusChanged,
         order_id: Some(order.order_id),
         transfer_id: None,
         url: order.webhook_url.clone(),
         body: event.body(),
         attempt: 1,
-        manual: false,
+        manual,
         emitted_at: order.updated_at,
     })
 }
 
 /// The webhook of a transfer that pays nothing (spec 6.2), if somebody wants to know.
-pub(crate) fn decide_transfer(
-    transfer: &Transfer,
-    event_id: &str,
-    url: Option<&str>,
-) -> Option<Delivery> {
+pub(crate) fn decide_transfer(transfer: &Transfer, url: Option<&str>) -> Option<Delivery> {
     let event = UnknownTransfer {
         transfer_id: transfer.transfer_id,
         blockchain: transfer.blockchain,
         timestamp: transfer.updated_at.seconds(),
     };
     url.map(|url| Delivery {
-        event_id: event_id.to_owned(),
+        event_id: format!("{}.unknown", transfer.transfer_id),
         kind: DeliveryKind::UnknownTransfer,
         order_id: None,
         transfer_id: Some(transfer.transfer_id),
@@ -63,7 +61,7 @@ mod tests {
         for status in OrderStatus::ALL {
             for status_changed in [false, true] {
                 let order = Order { status: *status, status_changed, ..example::order() };
-                let found = decide_order(&order, "orders/0/7");
+                let found = decide_order(&order);
                 let wanted = status_changed && *status != OrderStatus::Pending;
                 assert_eq!(found.is_some(), wanted, "spec 6.1: {status}, {status_changed}");
             }
@@ -73,7 +71,7 @@ mod tests {
     #[test]
     fn an_announced_order_has_the_body_of_the_interface() {
         let order = Order { status: OrderStatus::Paid, status_changed: true, ..example::order() };
-        let found = decide_order(&order, "orders/0/7").unwrap();
+        let found = decide_order(&order).unwrap();
         let body = format!(
             r#"{{"event_type":"order_status_changed","order_id":"{}","merchant_order_id":"A-1001","status":"paid","amount":"10.50","timestamp":1790000012}}"#,
             order.order_id
@@ -81,7 +79,7 @@ mod tests {
         assert_eq!(
             found,
             Delivery {
-                event_id: "orders/0/7".into(),
+                event_id: format!("{}.{}", order.order_id, order.version),
                 kind: DeliveryKind::OrderStatusChanged,
                 order_id: Some(order.order_id),
                 transfer_id: None,
@@ -97,9 +95,9 @@ mod tests {
     #[test]
     fn an_unknown_transfer_is_announced_where_there_is_an_address_for_it() {
         let transfer = example::transfer();
-        assert_eq!(decide_transfer(&transfer, "transfers.unknown/0/1", None), None);
+        assert_eq!(decide_transfer(&transfer, None), None);
         let url = "https://shop.example/unknown";
-        let found = decide_transfer(&transfer, "transfers.unknown/0/1", Some(url)).unwrap();
+        let found = decide_transfer(&transfer, Some(url)).unwrap();
         assert_eq!(found.url, url);
         assert_eq!(found.transfer_id, Some(transfer.transfer_id));
         assert_eq!((found.kind, found.order_id), (DeliveryKind::UnknownTransfer, None));

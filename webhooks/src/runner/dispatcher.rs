@@ -58,16 +58,14 @@ impl Dispatcher {
         }
     }
 
-    /// The record's place names the event, so a replay gives the same name.
     fn decide(&self, record: &Record) -> Result<Option<Delivery>, String> {
-        let event_id = format!("{}/{}", record.from, record.offset);
         let value = record.value.as_deref().ok_or("the record has no value")?;
         if record.from.topic == Topic::Orders {
             let order: Order = schemas::decode(value).map_err(|error| error.to_string())?;
-            Ok(decide_order(&order, &event_id))
+            Ok(decide_order(&order))
         } else {
             let transfer: Transfer = schemas::decode(value).map_err(|error| error.to_string())?;
-            Ok(decide_transfer(&transfer, &event_id, self.url.as_deref()))
+            Ok(decide_transfer(&transfer, self.url.as_deref()))
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Both loops, turn by turn, on a log that aborts, fences and takes partitions away.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
@@ -290,12 +291,33 @@ fn changes_become_deliveries_in_one_step_with_their_offsets() {
     let mut deliveries: Vec<Delivery> = log.read(DISPATCH);
     deliveries.sort_by(|a, b| a.event_id.cmp(&b.event_id));
     let ids: Vec<_> = deliveries.iter().map(|d| d.event_id.as_str()).collect();
-    assert_eq!(ids, ["orders/0/2", "transfers.unknown/0/0"]);
+    assert_eq!(ids, [format!("{}.2", paid().order_id), "7.unknown".to_owned()]);
     assert_eq!(deliveries[1].url, "https://shop.example/unknown");
     let letters: Vec<DeadLetter> = log.read(Topic::DeadLetters);
     assert_eq!(letters.len(), 1);
     assert_eq!((letters[0].topic.as_str(), letters[0].offset), ("orders", 1));
     assert_eq!(letters[0].group, "webhooks.dispatcher");
+}
+
+/// A log that was made anew, or copied to other brokers, has other offsets.
+#[test]
+fn an_event_keeps_its_name_on_another_log() {
+    let ids = |before: usize| {
+        let log = Scripted::new();
+        log.append(vec![put(Topic::Orders, "a", &example::order()); before]);
+        log.append(vec![put(Topic::TransfersUnknown, "t", &example::transfer()); before + 1]);
+        log.append(vec![put(Topic::Orders, "a", &paid())]);
+        let mut dispatcher = dispatcher(&log, Some("https://shop.example/unknown"));
+        let end = Offset(before as i64 + 1);
+        turn_until(&mut dispatcher, || {
+            let read = |topic| log.committed(topic).map(|at| at.offset);
+            read(Topic::Orders) == Some(end) && read(Topic::TransfersUnknown) == Some(end)
+        });
+        let deliveries: Vec<Delivery> = log.read(DISPATCH);
+        deliveries.into_iter().map(|delivery| delivery.event_id).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(ids(0).len(), 2);
+    assert_eq!(ids(3), ids(0));
 }
 
 #[test]

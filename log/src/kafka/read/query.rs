@@ -66,6 +66,16 @@ impl Query {
         Ok(())
     }
 
+    /// The id that the brokers gave their cluster when it was made.
+    ///
+    /// # Errors
+    /// [`Error::Transient`] if no broker reports it in time.
+    pub(crate) fn cluster(&self) -> Result<String, Error> {
+        let id = self.committed.client().fetch_cluster_id(QUERY_TIMEOUT);
+        let id = id.filter(|id| !id.is_empty());
+        id.ok_or_else(|| Error::transient("the brokers have not reported the id of their cluster"))
+    }
+
     /// The oldest record, and the end of what is committed.
     pub(crate) fn bounds(&self, of: TopicPartition) -> Result<Bounds, Error> {
         self.watermarks(&self.committed, of)

@@ -89,6 +89,24 @@ fn mark_paid_works_from_every_state() {
         .then(mark_paid('A', 4), "A v6 paid! marked_paid answers 4 [closed w1 #9 10.01]");
 }
 
+/// The status that is sent again is the present one, as a version after all that were sent before.
+#[test]
+fn a_webhook_is_resent_as_a_version() {
+    waiting()
+        .then(resend('A', 2), "A v4 pending resend_refused answers 2 [open w1 #9 10.01]")
+        .then(
+            settle('A', 0, 7),
+            "eth w1: A/0 settled #7; A v5 paid! paid by #7 [closed w1 #9 10.01]",
+        );
+    for status in [OrderStatus::Paid, OrderStatus::Expired, OrderStatus::Cancelled] {
+        let mut state = ended(status).machine().clone();
+        let effects = decide(&mut state, &resend('A', 2));
+        let [Effect::Order(order)] = &effects[..] else { panic!("one version: {effects:?}") };
+        assert_eq!((order.version, order.cause), (5, OrderCause::WebhookResent));
+        assert_eq!((order.status, order.status_changed), (status, false));
+    }
+}
+
 #[test]
 fn marked_paid_it_has_no_candidates() {
     waiting()
