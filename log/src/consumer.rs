@@ -100,8 +100,10 @@ pub enum Plan {
     Nothing,
     /// This step, all of it or none.
     Commit(Step),
-    /// Something that the step needs is unavailable: no more records are read, and
-    /// [`Handler::step`] is called again after a while.
+    /// The step takes longer than the time between two polls may be: no more records are read, and
+    /// [`Handler::step`] is called again after a poll.
+    Unfinished,
+    /// Something that the step needs is unavailable: as [`Plan::Unfinished`], after a while.
     Retry,
 }
 
@@ -190,7 +192,7 @@ pub struct Consumer<H: Handler> {
     handler: H,
     stop: CancellationToken,
     assigned: BTreeSet<TopicPartition>,
-    /// After [`Plan::Retry`]: every partition is paused.
+    /// After [`Plan::Unfinished`] or [`Plan::Retry`]: every partition is paused.
     is_paused: bool,
     /// Records polled since the last step.
     polled: usize,
@@ -253,6 +255,7 @@ impl<H: Handler> Consumer<H> {
         let mut member = Member { group: H::GROUP, worker: &mut *self.worker, stop: &self.stop };
         match self.handler.step(&records, &mut member)? {
             Plan::Nothing => self.resume(),
+            Plan::Unfinished => self.pause(),
             Plan::Retry => {
                 self.pause();
                 self.wait_for_step();

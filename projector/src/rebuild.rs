@@ -30,7 +30,7 @@ pub(super) fn rebuild(log: &dyn Log, store: &dyn Store, handle: &Handle) -> Resu
                 .filter_map(|record| plan_change(partition.topic, record.value.as_deref()).ok())
                 .flatten()
                 .collect();
-            handle.block_on(store.apply(coalesce(&changes)))?;
+            handle.block_on(store.apply(coalesce(changes)))?;
         }
     }
     handle.block_on(store.flush())?;

@@ -19,12 +19,19 @@ use crate::metrics::{APPLY_RETRIES, APPLY_SECONDS, FLUSH_SECONDS, ROWS_APPLIED};
 const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 /// How many records wait at most.
 const FLUSH_RECORDS: usize = 10_000;
+/// Most rows of one call to the tables.
+const APPLY_ROWS_MAX: usize = 512;
+/// After how long slow tables are left for a poll: a member that does not poll loses its partitions, and
+/// the next owner would take as long.
+const TURN_MAX: Duration = Duration::from_secs(1);
 
 pub(super) struct Projector {
     store: Arc<dyn Store>,
     handle: Handle,
     /// Records read and not committed; kept while the tables cannot take them.
     batch: Batch,
+    /// [`TURN_MAX`].
+    turn_max: Duration,
     /// The tables cannot take what there is now.
     is_waiting: bool,
     /// The process stops: nothing waits for more records.
@@ -64,31 +71,55 @@ impl Batch {
     }
 }
 
+/// How much of a batch is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Applied {
+    All,
+    /// The turn has no more time.
+    Some,
+    /// The tables cannot take the rest now.
+    Unavailable,
+}
+
 impl Projector {
     pub(super) fn new(store: Arc<dyn Store>, handle: Handle) -> Self {
-        Self { store, handle, batch: Batch::default(), is_waiting: false, is_stopping: false }
+        Self {
+            store,
+            handle,
+            batch: Batch::default(),
+            turn_max: TURN_MAX,
+            is_waiting: false,
+            is_stopping: false,
+        }
     }
 
-    /// Writes the rows that are not written yet. False: the tables cannot take them now.
-    fn apply(&mut self) -> Result<bool, Error> {
-        if self.batch.changes.is_empty() {
-            return Ok(true);
+    /// Writes the rows that are not written yet, as many as one turn has time for.
+    fn apply(&mut self) -> Result<Applied, Error> {
+        let turn = Instant::now();
+        let mut rows = coalesce(std::mem::take(&mut self.batch.changes));
+        let (mut written, mut applied) = (0, Applied::All);
+        for some in rows.chunks(APPLY_ROWS_MAX) {
+            if written > 0 && turn.elapsed() >= self.turn_max {
+                applied = Applied::Some;
+                break;
+            }
+            let begun = Instant::now();
+            if !is_done(self.handle.block_on(self.store.apply(some.to_vec())))? {
+                applied = Applied::Unavailable;
+                break;
+            }
+            metrics::histogram!(APPLY_SECONDS).record(begun.elapsed());
+            written += some.len();
         }
-        let rows = coalesce(&self.batch.changes);
+        self.batch.changes = rows.split_off(written);
         let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
         for row in &rows {
             *counts.entry(row.table()).or_default() += 1;
         }
-        let begun = Instant::now();
-        if !is_done(self.handle.block_on(self.store.apply(rows)))? {
-            return Ok(false);
-        }
-        metrics::histogram!(APPLY_SECONDS).record(begun.elapsed());
         for (table, rows) in counts {
             metrics::counter!(ROWS_APPLIED, "table" => table).increment(rows);
         }
-        self.batch.changes.clear();
-        Ok(true)
+        Ok(applied)
     }
 
     /// Makes what was applied durable. False: the tables cannot do it now.
@@ -140,7 +171,11 @@ impl Handler for Projector {
             return Ok(Plan::Nothing);
         }
         let is_due = self.batch.is_due() || self.is_stopping;
-        self.is_waiting = !(self.apply()? && (!is_due || self.flush()?));
+        let applied = self.apply()?;
+        if applied == Applied::Some {
+            return Ok(Plan::Unfinished);
+        }
+        self.is_waiting = applied == Applied::Unavailable || (is_due && !self.flush()?);
         if self.is_waiting {
             return Ok(Plan::Retry);
         }
@@ -156,5 +191,37 @@ impl Handler for Projector {
     fn is_drained(&mut self) -> bool {
         self.is_stopping = true;
         self.is_waiting || self.batch.read.offsets.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::OrderId;
+    use schemas::record::example;
+    use store::embedded::EmbeddedStore;
+    use store::{OrderFilter, Page};
+    use tokio::runtime::Runtime;
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn what_one_turn_has_no_time_for_is_written_in_the_next_ones() {
+        let (dir, runtime) = (tempfile::tempdir().unwrap(), Runtime::new().unwrap());
+        let store = Arc::new(EmbeddedStore::open(dir.path()).unwrap());
+        let mut projector = Projector::new(store.clone(), runtime.handle().clone());
+        projector.turn_max = Duration::ZERO;
+        let orders = (0..2 * APPLY_ROWS_MAX + 1).map(|number| {
+            let mut order = example::order();
+            order.order_id = OrderId(Uuid::from_u128(number as u128));
+            Change::Order(order)
+        });
+        projector.batch.changes = orders.collect();
+        let applied = [(); 3].map(|()| projector.apply().unwrap());
+        assert_eq!(applied, [Applied::Some, Applied::Some, Applied::All]);
+        assert!(projector.batch.changes.is_empty());
+        let last = Page { limit: 2, offset: 2 * APPLY_ROWS_MAX as u32 };
+        let listed = runtime.block_on(store.orders(OrderFilter::default(), last)).unwrap();
+        assert_eq!(listed.len(), 1);
     }
 }

@@ -33,11 +33,11 @@ fn row(change: &Change) -> (RowKey, UnixMicros) {
 
 /// Of the changes of each row, the newest. The tables end as if all had been applied.
 #[must_use]
-pub fn coalesce(changes: &[Change]) -> Vec<Change> {
-    let mut newest: Vec<&Change> = Vec::with_capacity(changes.len());
+pub fn coalesce(changes: Vec<Change>) -> Vec<Change> {
+    let mut newest = Vec::with_capacity(changes.len());
     let mut positions: HashMap<RowKey, (usize, UnixMicros)> = HashMap::with_capacity(changes.len());
     for change in changes {
-        let (key, version) = row(change);
+        let (key, version) = row(&change);
         match positions.entry(key) {
             Entry::Vacant(entry) => {
                 entry.insert((newest.len(), version));
@@ -52,7 +52,7 @@ pub fn coalesce(changes: &[Change]) -> Vec<Change> {
             }
         }
     }
-    newest.into_iter().cloned().collect()
+    newest
 }
 
 #[cfg(test)]
@@ -81,8 +81,8 @@ mod tests {
     fn coalesced_changes_make_the_same_tables_with_one_change_for_each_row() {
         let config = Config { source_file: Some(file!()), ..Config::default() };
         let result = TestRunner::new(config).run(&sample::changes(), |changes| {
-            let coalesced = coalesce(&changes);
             let all = tables(&changes);
+            let coalesced = coalesce(changes);
             assert_eq!(tables(&coalesced), all);
             assert_eq!(coalesced.len(), all.len());
             Ok(())

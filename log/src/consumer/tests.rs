@@ -193,7 +193,7 @@ fn partitions_are_paused_until_the_step_can_be_made() {
         Ok(Event::Idle),
         Ok(Event::Revoked(vec![A])),
     ];
-    let plans = vec![Plan::Retry, Plan::Retry, Plan::Retry, Plan::Commit(Step::default())];
+    let plans = vec![Plan::Retry, Plan::Unfinished, Plan::Retry, Plan::Commit(Step::default())];
     let (calls, ended) = turns(events, plans, vec![]);
     ended.unwrap();
     let calls: Vec<_> = calls.iter().filter(|call| !call.starts_with("assigned")).collect();
