@@ -2,7 +2,7 @@
 //! written to the tables.
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::extract::{FromRef, FromRequestParts};
@@ -17,8 +17,9 @@ use uuid::{NoContext, Timestamp, Uuid};
 
 use crate::error::{Answer, Refusal};
 use crate::extract::Trace;
-use crate::feed::Subscription;
+use crate::feed::{Audience, Subscription};
 use crate::machine::catalog::{Catalog, Choice};
+use crate::machine::limit::Limits;
 use crate::machine::outcome::{Awaited, Verdict, consider, open_deposit};
 use crate::machine::{creation, new_order, resend};
 use crate::view::{DepositView, PaymentView};
@@ -44,6 +45,7 @@ pub(crate) struct Commands {
     /// Name space of this installation's idempotency keys.
     key_space: Uuid,
     unknown_transfer_url: Option<Arc<str>>,
+    limits: Arc<Mutex<Limits>>,
     trace: Trace,
 }
 
@@ -70,8 +72,8 @@ impl Commands {
     ) -> Self {
         let key_space = Uuid::new_v5(&KEY_SPACE, installation.as_bytes());
         let unknown_transfer_url = merchant.unknown_transfer_webhook_url.as_deref().map(Arc::from);
-        let trace = Trace::default();
-        Self { log, store, clock, feed, catalog, key_space, unknown_transfer_url, trace }
+        let (limits, trace) = (Arc::default(), Trace::default());
+        Self { log, store, clock, feed, catalog, key_space, unknown_transfer_url, limits, trace }
     }
 
     /// Creates an order (spec 4.1). Returns when its command is durable and, if the store can be
@@ -85,7 +87,7 @@ impl Commands {
         let create = new_order::parse(body, expires_at)?;
         let order = if let Some(key) = key {
             let order_id = OrderId(Uuid::new_v5(&self.key_space, key.as_bytes()));
-            let mut records = self.listen(order_id)?;
+            let mut records = self.listen(order_id, Audience::Merchant)?;
             if let Some(row) = self.store.order(order_id).await? {
                 creation::repeat(&create, &row.order)?;
                 return Ok(row.order);
@@ -140,9 +142,13 @@ impl Commands {
 
     /// Opens a deposit for the customer's choice, or finds the one that is open.
     pub(crate) async fn choose_payment(&self, id: OrderId, choice: Choice) -> Answer<PaymentView> {
-        let order = self.pending_order(id).await?;
-        let body = OrderCommandBody::ChoosePayment(self.catalog.chosen(&order, choice)?);
-        let order = self.command(id, Awaited::Payment, body).await?;
+        let mut order = self.pending_order(id).await?;
+        // What is open already is the answer: no page that repeats its question fills the log.
+        if open_deposit(&order, choice).is_none() {
+            let body = OrderCommandBody::ChoosePayment(self.catalog.chosen(&order, choice)?);
+            self.limit(id)?;
+            order = self.command(id, Awaited::Payment, body).await?;
+        }
         let chains = self.store.chains().await?;
         let deposit = open_deposit(&order, choice)
             .and_then(|deposit| DepositView::of_order(&order, deposit, &chains));
@@ -158,7 +164,10 @@ impl Commands {
 
     /// Ends a pending order for its customer.
     pub(crate) async fn cancel(&self, order_id: OrderId) -> Answer<Arc<Order>> {
-        self.pending_order(order_id).await?;
+        if !self.pending_order(order_id).await?.candidates.is_empty() {
+            return Err(Refusal::PaymentSeen);
+        }
+        self.limit(order_id)?;
         self.command(order_id, Awaited::Cancel, OrderCommandBody::Cancel).await
     }
 
@@ -190,9 +199,17 @@ impl Commands {
 
     /// The order of a checkout link, if it is pending. A final status never changes, so a row that has
     /// one is current, however old it is.
-    async fn pending_order(&self, order_id: OrderId) -> Answer<Order> {
+    async fn pending_order(&self, order_id: OrderId) -> Answer<Arc<Order>> {
         let order = self.store.order(order_id).await?.ok_or(Refusal::OrderNotFound)?.order;
-        if order.status == OrderStatus::Pending { Ok(order) } else { Err(Refusal::NotPending) }
+        let is_pending = order.status == OrderStatus::Pending;
+        if is_pending { Ok(Arc::new(order)) } else { Err(Refusal::NotPending) }
+    }
+
+    /// Counts a command that the holder of a link gives.
+    fn limit(&self, order_id: OrderId) -> Answer<()> {
+        let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let admitted = limits.admit(order_id, self.clock.now());
+        if admitted { Ok(()) } else { Err(Refusal::TooMany) }
     }
 
     /// Sends a command and waits for the record that answers it.
@@ -202,7 +219,7 @@ impl Commands {
         awaited: Awaited,
         body: OrderCommandBody,
     ) -> Answer<Arc<Order>> {
-        let mut records = self.listen(order_id)?;
+        let mut records = self.listen(order_id, awaited.audience())?;
         let now = self.clock.now();
         let command_id = CommandId(fresh_id(now));
         let command = OrderCommand { order_id, command_id: Some(command_id), issued_at: now, body };
@@ -224,8 +241,8 @@ impl Commands {
         Ok(order)
     }
 
-    fn listen(&self, order_id: OrderId) -> Answer<Subscription> {
-        self.feed.subscribe(order_id).ok_or(Refusal::Busy)
+    fn listen(&self, order_id: OrderId, audience: Audience) -> Answer<Subscription> {
+        self.feed.subscribe(order_id, audience).ok_or(Refusal::Busy)
     }
 
     fn order_record(&self, command: &OrderCommand) -> Answer<NewRecord> {

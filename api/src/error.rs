@@ -17,6 +17,8 @@ pub enum Error {
 
 /// When a client may repeat what failed on this side.
 const RETRY_AFTER_SECONDS: &str = "1";
+/// When a link that was limited may command once more.
+const LIMIT_RETRY_AFTER_SECONDS: &str = "6";
 
 /// What a handler returns.
 pub(crate) type Answer<T = Response> = Result<T, Refusal>;
@@ -79,6 +81,9 @@ pub(crate) enum Refusal {
     TransferKnown(TransferStatus),
     #[error("merchant.unknown_transfer_webhook_url is not configured")]
     UnknownUrlMissing,
+    /// The holder of a link commands too often.
+    #[error("too many requests for this order, try again later")]
+    TooMany,
     /// The create command may be on the log: only its key finds out.
     #[error("the order may have been created: repeat the request with the same Idempotency-Key")]
     MaybeCreated,
@@ -108,6 +113,7 @@ impl Refusal {
             | Self::OrderPending
             | Self::TransferKnown(_)
             | Self::UnknownUrlMissing => StatusCode::CONFLICT,
+            Self::TooMany => StatusCode::TOO_MANY_REQUESTS,
             Self::MaybeCreated | Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -118,9 +124,12 @@ impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let status = self.status();
         let plain = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
-        // What failed on this side may be repeated.
-        let retry =
-            status.is_server_error().then_some([(header::RETRY_AFTER, RETRY_AFTER_SECONDS)]);
+        let seconds = match status {
+            StatusCode::TOO_MANY_REQUESTS => Some(LIMIT_RETRY_AFTER_SECONDS),
+            // What failed on this side may be repeated.
+            _ => status.is_server_error().then_some(RETRY_AFTER_SECONDS),
+        };
+        let retry = seconds.map(|seconds| [(header::RETRY_AFTER, seconds)]);
         (status, plain, retry, self.to_string()).into_response()
     }
 }

@@ -15,14 +15,27 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Error, metrics};
 
-/// Requests that may wait at once. One more is refused as busy.
-const LISTENERS_MAX: usize = 10_000;
+/// Requests of customers that may wait at once. One more is refused as busy.
+const CUSTOMERS_MAX: usize = 8_000;
+/// Those of them that may wait for one order.
+const ORDER_CUSTOMERS_MAX: usize = 16;
+const MERCHANTS_MAX: usize = 8_000;
+const OPERATORS_MAX: usize = 1_000;
 /// Records of one order that may wait for a listener. Few orders have more than ten in all.
 const RECORDS_MAX: usize = 64;
 /// The longest wait of one poll: a stop is noticed after it.
 const POLL_TIMEOUT: Duration = Duration::from_millis(50);
 /// Pause after the log could not be reached.
 const BACK_OFF: Duration = Duration::from_millis(250);
+
+/// Who waits. Each has places of its own: no number of customers keeps the merchant's requests waiting, or an
+/// operator's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Audience {
+    Customer,
+    Merchant,
+    Operator,
+}
 
 /// Passes records of `orders` to listeners. All clones are one feed.
 #[derive(Debug, Clone)]
@@ -32,8 +45,10 @@ pub struct Feed(Arc<Shared>);
 struct Shared {
     /// The orders that requests wait for; none once the feed has ended.
     channels: Mutex<Option<HashMap<OrderId, broadcast::Sender<Arc<Order>>>>>,
-    /// One permit for each further listener.
-    free: Arc<Semaphore>,
+    /// One permit for each further listener, by audience.
+    customers: Arc<Semaphore>,
+    merchants: Arc<Semaphore>,
+    operators: Arc<Semaphore>,
     /// Whether the tail is open: from then on no record is missed.
     following: watch::Sender<bool>,
 }
@@ -79,7 +94,9 @@ impl Default for Feed {
     fn default() -> Self {
         Self(Arc::new(Shared {
             channels: Mutex::new(Some(HashMap::new())),
-            free: Arc::new(Semaphore::new(LISTENERS_MAX)),
+            customers: Arc::new(Semaphore::new(CUSTOMERS_MAX)),
+            merchants: Arc::new(Semaphore::new(MERCHANTS_MAX)),
+            operators: Arc::new(Semaphore::new(OPERATORS_MAX)),
             following: watch::Sender::default(),
         }))
     }
@@ -93,11 +110,19 @@ impl Feed {
     }
 
     /// Listens to one order from now on; none if too many listen already, or the feed has ended.
-    pub(crate) fn subscribe(&self, order_id: OrderId) -> Option<Subscription> {
-        let permit = self.0.free.clone().try_acquire_owned().ok()?;
+    pub(crate) fn subscribe(&self, order_id: OrderId, audience: Audience) -> Option<Subscription> {
+        let places = match audience {
+            Audience::Customer => &self.0.customers,
+            Audience::Merchant => &self.0.merchants,
+            Audience::Operator => &self.0.operators,
+        };
+        let permit = places.clone().try_acquire_owned().ok()?;
         let mut channels = self.channels();
         let channel = channels.as_mut()?.entry(order_id);
         let channel = channel.or_insert_with(|| broadcast::Sender::new(RECORDS_MAX));
+        if audience == Audience::Customer && channel.receiver_count() >= ORDER_CUSTOMERS_MAX {
+            return None;
+        }
         let records = channel.subscribe();
         Some(Subscription { feed: self.clone(), order_id, records: Some(records), _permit: permit })
     }
@@ -158,6 +183,7 @@ fn follow(log: &dyn Log, feed: &Feed, stop: &CancellationToken) -> Result<(), Er
 
 #[cfg(test)]
 mod tests {
+    use super::Audience::{Customer, Merchant, Operator};
     use super::*;
     use log::{Offset, TopicPartition};
     use schemas::record::example;
@@ -175,7 +201,7 @@ mod tests {
     }
 
     fn listeners(feed: &Feed) -> usize {
-        LISTENERS_MAX - feed.0.free.available_permits()
+        CUSTOMERS_MAX - feed.0.customers.available_permits()
     }
 
     #[tokio::test]
@@ -194,9 +220,9 @@ mod tests {
     async fn every_listener_of_the_order_gets_its_record_and_no_other() {
         let feed = Feed::default();
         let order = example::order();
-        let mut first = feed.subscribe(order.order_id).unwrap();
-        let mut second = feed.subscribe(order.order_id).unwrap();
-        let mut other = feed.subscribe(OrderId(uuid::Uuid::from_u128(1))).unwrap();
+        let mut first = feed.subscribe(order.order_id, Customer).unwrap();
+        let mut second = feed.subscribe(order.order_id, Customer).unwrap();
+        let mut other = feed.subscribe(OrderId(uuid::Uuid::from_u128(1)), Customer).unwrap();
         feed.publish(&record(&order));
         assert_eq!(*first.next().await.unwrap(), order);
         assert_eq!(*second.next().await.unwrap(), order);
@@ -207,8 +233,8 @@ mod tests {
     async fn dropped_subscriptions_leave_nothing_behind() {
         let feed = Feed::default();
         let order = example::order();
-        let first = feed.subscribe(order.order_id).unwrap();
-        let mut second = feed.subscribe(order.order_id).unwrap();
+        let first = feed.subscribe(order.order_id, Customer).unwrap();
+        let mut second = feed.subscribe(order.order_id, Customer).unwrap();
         drop(first);
         assert_eq!(listeners(&feed), 1);
         feed.publish(&record(&order));
@@ -221,7 +247,7 @@ mod tests {
     #[tokio::test]
     async fn a_listener_that_falls_behind_gets_the_newest_records() {
         let feed = Feed::default();
-        let mut slow = feed.subscribe(example::order().order_id).unwrap();
+        let mut slow = feed.subscribe(example::order().order_id, Customer).unwrap();
         let versions: Vec<_> = (1..).take(RECORDS_MAX + 1).collect();
         for &version in &versions {
             feed.publish(&record(&Order { version, ..example::order() }));
@@ -232,30 +258,43 @@ mod tests {
     }
 
     #[test]
-    fn listeners_are_bounded() {
+    fn listeners_are_bounded_and_no_order_takes_all_places() {
         let feed = Feed::default();
-        let subscribe = |n: usize| feed.subscribe(OrderId(uuid::Uuid::from_u128(n as u128)));
-        let all: Vec<_> = (0..LISTENERS_MAX).map(subscribe).collect();
-        assert!(all.iter().all(Option::is_some));
-        assert!(subscribe(0).is_none());
-        drop(all);
-        assert!(subscribe(LISTENERS_MAX).is_some());
+        let subscribe = |order: usize, audience| {
+            feed.subscribe(OrderId(uuid::Uuid::from_u128(order as u128)), audience)
+        };
+        let of_one: Vec<_> = (0..ORDER_CUSTOMERS_MAX).map(|_| subscribe(0, Customer)).collect();
+        assert!(of_one.iter().all(Option::is_some));
+        assert!(subscribe(0, Customer).is_none());
+        assert!(subscribe(0, Operator).is_some() && subscribe(0, Merchant).is_some());
+        let others = CUSTOMERS_MAX - ORDER_CUSTOMERS_MAX;
+        let others: Vec<_> = (1..=others).map(|order| subscribe(order, Customer)).collect();
+        assert!(others.iter().all(Option::is_some));
+        assert!(subscribe(CUSTOMERS_MAX, Customer).is_none());
+        for (audience, max) in [(Merchant, MERCHANTS_MAX), (Operator, OPERATORS_MAX)] {
+            let all: Vec<_> = (0..max).map(|_| subscribe(0, audience)).collect();
+            assert!(all.iter().all(Option::is_some));
+            assert!(subscribe(0, audience).is_none());
+        }
+        drop((of_one, others));
+        assert!(subscribe(0, Customer).is_some());
+        assert_eq!(feed.channels().as_ref().unwrap().len(), 0, "what is refused leaves nothing");
     }
 
     #[tokio::test]
     async fn a_closed_feed_ends_every_wait() {
         let feed = Feed::default();
-        let mut waiting = feed.subscribe(example::order().order_id).unwrap();
+        let mut waiting = feed.subscribe(example::order().order_id, Customer).unwrap();
         feed.close();
         assert!(waiting.next().await.is_none());
-        assert!(feed.subscribe(example::order().order_id).is_none());
+        assert!(feed.subscribe(example::order().order_id, Customer).is_none());
     }
 
     #[test]
     fn records_that_are_not_orders_are_skipped() {
         let feed = Feed::default();
         let order = example::order();
-        let mut waiting = feed.subscribe(order.order_id).unwrap();
+        let mut waiting = feed.subscribe(order.order_id, Customer).unwrap();
         feed.publish(&log::Record { key: vec![0xff], ..record(&order) });
         feed.publish(&log::Record { value: Some(vec![1, 2]), ..record(&order) });
         feed.publish(&log::Record { value: None, ..record(&order) });

@@ -4,6 +4,7 @@
 pub(crate) mod catalog;
 pub(crate) mod creation;
 pub(crate) mod json;
+pub(crate) mod limit;
 pub(crate) mod new_order;
 pub(crate) mod outcome;
 pub(crate) mod query;

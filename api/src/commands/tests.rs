@@ -97,8 +97,9 @@ const BODY: &[u8] =
 #[tokio::test(start_paused = true)]
 async fn a_command_without_an_answer_ends_as_busy() {
     let World { commands, store, _dir, .. } = world(None);
-    let order_id = example::order().order_id;
-    store.apply(vec![Change::Order(example::order())]).await.unwrap();
+    let order = Order { candidates: Vec::new(), ..example::order() };
+    let order_id = order.order_id;
+    store.apply(vec![Change::Order(order)]).await.unwrap();
     let begun = Instant::now();
     assert_eq!(commands.cancel(order_id).await, Err(Refusal::Busy));
     assert_eq!(begun.elapsed(), ANSWER_TIMEOUT);

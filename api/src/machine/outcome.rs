@@ -5,6 +5,7 @@ use schemas::{CommandId, DepositState, OrderCause};
 
 use super::catalog::Choice;
 use crate::error::Refusal;
+use crate::feed::Audience;
 
 /// A command that a request awaits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +23,14 @@ impl Awaited {
             Self::Cancel => "cancel",
             Self::MarkPaid => "mark_paid",
             Self::Resend => "resend_webhook",
+        }
+    }
+
+    /// Who gives it.
+    pub(crate) fn audience(self) -> Audience {
+        match self {
+            Self::Payment | Self::Cancel => Audience::Customer,
+            Self::MarkPaid | Self::Resend => Audience::Operator,
         }
     }
 }

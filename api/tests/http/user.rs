@@ -215,6 +215,8 @@ async fn a_choice_without_a_free_amount_is_refused() {
             return;
         }
         answer.refused(409, NO_FREE_AMOUNT);
+        // As often as a link may ask.
+        world.advance(6);
     }
     panic!("the amount came free");
 }
@@ -250,6 +252,49 @@ async fn cancel_ends_a_pending_order_for_good() {
     let commands = world.commands();
     let cancels = commands.iter().filter(|command| command.body == OrderCommandBody::Cancel);
     assert_eq!(cancels.count(), 1, "the row is enough to refuse the second");
+}
+
+/// A page that polls by POST, or a customer who means harm: what is known already is no command.
+#[tokio::test]
+async fn a_repeated_choice_or_cancel_is_answered_from_the_row() {
+    let world = World::start().await;
+    let id = world.create(&new_order()).await;
+    let first = world.pay(&id, "eth", "DAI").await;
+    for _ in 0..20 {
+        let again = world.pay(&id, "eth", "DAI").await;
+        assert_eq!((again.status, again.json()), (201, first.json()));
+    }
+    let row = world.row(&id).await.unwrap();
+    let candidates = vec![TransferId(7)];
+    let seen = Order { updated_at: row.updated_at.next(row.updated_at), candidates, ..row };
+    world.apply([Change::Order(seen)]).await;
+    for _ in 0..20 {
+        let seen = "a payment for this order was already seen";
+        world.cancel(&id).await.refused(409, seen);
+    }
+    assert_eq!(world.commands().len(), 3, "create, choose and the answer of the lane");
+}
+
+#[tokio::test]
+async fn a_link_may_command_so_often_and_no_more() {
+    let mut config = config();
+    config.matching.nudge_limit = Amount::ZERO;
+    let world = World::with(config, true).await;
+    let (holder, id) = (world.create(&new_order()).await, world.create(&new_order()).await);
+    assert_eq!(world.pay(&holder, "eth", "DAI").await.status, 201);
+    for _ in 0..8 {
+        world.pay(&id, "eth", "DAI").await.refused(409, NO_FREE_AMOUNT);
+    }
+    let sent = world.commands().len();
+    for answer in [world.pay(&id, "eth", "DAI").await, world.cancel(&id).await] {
+        answer.refused(429, "too many requests for this order, try again later");
+        assert_eq!(answer.header("retry-after"), "6");
+    }
+    assert_eq!(world.commands().len(), sent);
+    assert_eq!(world.cancel(&holder).await.status, 200, "another link is not limited");
+    assert_eq!(status(&world, &id).await["status"], "pending", "reading is not limited");
+    world.advance(6);
+    assert_eq!(world.cancel(&id).await.status, 200);
 }
 
 #[tokio::test]

@@ -10,6 +10,8 @@ mod deposit;
 mod expiry;
 mod payment;
 
+pub use payment::PENDING_MAX;
+
 use std::collections::BTreeSet;
 
 use schemas::record::{

@@ -8,6 +8,9 @@ use schemas::{Address, CommandId, DepositState, OrderCause, RefusalReason};
 
 use super::{Broken, DEPOSITS_MAX, Effect, OrderRow, State};
 
+/// Choices of one order that may wait for answers of lanes. A lane that is away answers none.
+pub const PENDING_MAX: usize = 16;
+
 impl State {
     /// Asks for a deposit, or answers with the one that is there.
     pub(super) fn choose(
@@ -31,6 +34,8 @@ impl State {
                 let cause = OrderCause::PaymentRepeated;
                 self.publish(row, command, cause, asker, effects).map(drop)
             }
+            // Without an answer its asker asks again.
+            Some(_) if row.pending.len() >= PENDING_MAX => Ok(()),
             Some((slot, _)) => {
                 // Asked for and not answered: this choice gets the same answer. It is not on the way
                 // to a wallet itself, so it keeps none to try.

@@ -221,6 +221,22 @@ fn refused_after_the_end_it_stops() {
         );
 }
 
+/// A lane that is away answers nothing: what waits for it is bounded, and costs no record.
+#[test]
+fn choices_that_wait_have_a_bound() {
+    let mut state = State::new();
+    decide(&mut state, &create('A', None));
+    let choice = |id| choose('A', id, usdt(Blockchain::Eth, &[1]));
+    assert_eq!(decide(&mut state, &choice(100)).len(), 2);
+    for id in 101..200 {
+        assert_eq!(decide(&mut state, &choice(id)), []);
+    }
+    let (_, entry) = state.snapshot().remove(0);
+    assert_eq!(entry.pending.len(), PENDING_MAX);
+    let answers = decide(&mut state, &opened('A', 0, 9, "10.00"));
+    assert_eq!(answers.len(), PENDING_MAX, "each that waits is answered");
+}
+
 #[test]
 fn deposits_have_a_bound() {
     let mut state = State::new();
