@@ -593,6 +593,7 @@ fn sabotage_is_found() {
         (Sabotage::SwallowRetracts, 3, ""),
         (Sabotage::ConfirmEarly, 3, ""),
         (Sabotage::ConfirmAtSight, 3, ""),
+        (Sabotage::HideOrphans, 3, "on the chain"),
         (Sabotage::CancelAlways, 4, ""),
         (Sabotage::LoseInBatch, 5, ""),
         (Sabotage::ForgetUndo, 6, ""),

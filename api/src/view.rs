@@ -3,7 +3,7 @@
 use schemas::record::{Order, OrderDeposit, Transfer};
 use schemas::{
     Address, Blockchain, DepositId, DepositState, FulfillmentId, Hash, OrderId, OrderStatus,
-    Stablecoin, TransferId, TransferStatus, UnixSeconds, Wallet,
+    Stablecoin, TransferId, TransferStatus, UnixSeconds, UnknownReason, Wallet,
 };
 use serde::Serialize;
 use store::{ChainRow, DepositRow, OrderRow};
@@ -58,6 +58,9 @@ view! {
         webhook_retry_count: i64 = row.webhook_retry_count,
         webhook_success_at: Option<UnixSeconds> = row.webhook_success_at,
         webhook_last_tried_at: Option<UnixSeconds> = row.webhook_last_tried_at,
+        // Beside the interface's.
+        paid_by: Option<TransferId> = row.order.paid_by,
+        paid_value: Option<String> = row.order.paid_value.map(|value| value.to_string()),
     }
 }
 
@@ -117,6 +120,11 @@ view! {
         created_at: UnixSeconds = transfer.created_at,
         status: TransferStatus = transfer.status,
         fulfillment_id: Option<FulfillmentId> = transfer.fulfillment_id,
+        // Beside the interface's.
+        order_id: Option<OrderId> = transfer.order_id,
+        reason: Option<UnknownReason> = transfer.reason,
+        candidate_order_id: Option<OrderId> = transfer.candidate_order_id,
+        orphaned_at: Option<UnixSeconds> = transfer.orphaned_at,
     }
 }
 

@@ -4,7 +4,7 @@ use schemas::record::{
     Attempt, ChainProgress, Deposit, Order, OrderCommandBody, Transfer, example,
 };
 use schemas::{
-    Address, AttemptOutcome, Blockchain, DeliveryKind, DepositId, DepositState, OrderCause,
+    Address, Amount, AttemptOutcome, Blockchain, DeliveryKind, DepositId, DepositState, OrderCause,
     OrderStatus, Stablecoin, Topic, TransferId, TransferStatus, UnixMicros, UnixSeconds, Wallet,
 };
 use serde_json::{Value, json};
@@ -158,7 +158,8 @@ async fn spec_4_2_orders_newest_first_in_the_representation_of_2_3() {
 #[tokio::test]
 async fn spec_2_3_and_6_3_an_order_shows_its_delivery_state() {
     let world = World::alone().await;
-    let order = order(1);
+    let paid_value = Amount::parse("10.51").ok();
+    let order = Order { paid_by: Some(TransferId(7)), paid_value, ..order(1) };
     let attempt = |number: i32, second: i64, outcome| Attempt {
         attempt: number,
         order_id: Some(order.order_id),
@@ -188,6 +189,9 @@ async fn spec_2_3_and_6_3_an_order_shows_its_delivery_state() {
         "webhook_retry_count": 3,
         "webhook_success_at": NOW + 3,
         "webhook_last_tried_at": NOW + 9,
+        // Beside the interface's rows.
+        "paid_by": 7,
+        "paid_value": "10.51",
     }]);
     assert_eq!(answer, expected);
 }
@@ -359,7 +363,8 @@ async fn spec_4_2_transfers_of_a_wallet_in_the_representation_of_2_5() {
     let mut polygon = transfer(2, Blockchain::Polygon, TransferStatus::FailedToConfirm);
     polygon.observation.stablecoin = Stablecoin::Dai;
     (polygon.fulfillment_id, polygon.blockchain_confirmed) = (None, false);
-    let eth = transfer(1, Blockchain::Eth, TransferStatus::Matched);
+    let mut eth = transfer(1, Blockchain::Eth, TransferStatus::Matched);
+    eth.orphaned_at = Some(UnixSeconds(NOW + 7));
     world.apply([Change::Transfer(eth), Change::Transfer(polygon)]).await;
     let address = wallet(0xab).to_string();
     for written in [address.clone(), address.to_lowercase(), address.to_uppercase()] {
@@ -392,6 +397,11 @@ async fn spec_4_2_transfers_of_a_wallet_in_the_representation_of_2_5() {
         "created_at": NOW + 1,
         "status": "matched",
         "fulfillment_id": 9,
+        // Beside the interface's rows.
+        "order_id": example::transfer().order_id,
+        "reason": null,
+        "candidate_order_id": null,
+        "orphaned_at": NOW + 7,
     });
     let answer = world.admin(&format!("GET {}", transfers())).await.json();
     assert_eq!(answer[1], expected);

@@ -431,6 +431,8 @@ impl<'a> Ledger<'a> {
             let confirmed = self.stages[payment].contains_key(&TransferStage::Confirmed);
             let failed = transfer.status == TransferStatus::FailedToConfirm;
             let on_chain = canonical.contains(payment);
+            let shown = transfer.orphaned_at.is_none();
+            holds!(3, !confirmed || shown == on_chain, "on the chain: {on_chain}; {transfer:?}");
             holds!(1, on_chain || confirmed || failed, "gone from the chain: {transfer:?}");
             let order = transfer.order_id.and_then(|order| self.orders.get(&order));
             if transfer.status == TransferStatus::Matched {

@@ -40,6 +40,8 @@ pub enum Sabotage {
     CancelAlways,
     /// Deposits are announced with the amount that was asked for, reserved or not.
     AnnounceAsked,
+    /// A transfer that left the chain is shown as before.
+    HideOrphans,
     /// The fifth input of a step of matching is lost.
     LoseInBatch,
 }
@@ -113,6 +115,9 @@ impl Sabotaged for matching::State {
                     transfer.order_id = transfer.candidate_order_id;
                     transfer.deposit_id = asked.get(&transfer.transfer_id).copied();
                     transfer.fulfillment_id = Some(FulfillmentId(transfer.transfer_id.0));
+                }
+                (matching::Effect::Transfer(_, transfer), Sabotage::HideOrphans, _) => {
+                    transfer.orphaned_at = None;
                 }
                 (
                     matching::Effect::Deposit(deposit),

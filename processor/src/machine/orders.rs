@@ -209,6 +209,9 @@ impl State {
                 row.order.paid_by = Some(payer);
                 if let Some(deposit) = row.deposit_mut(settle.slot) {
                     deposit.state = DepositState::Closed;
+                    // A transfer has the units of the deposit that it pays.
+                    let value = deposit.value;
+                    row.order.paid_value = value;
                 }
                 effects.push(answer(command, settle, settled));
                 return self.end(row, command, End::Paid, effects);

@@ -92,8 +92,8 @@ pub struct TransferEntry {
     pub candidate_order_id: Option<OrderId>,
     /// Epoch of its current inclusion.
     pub epoch: Epoch,
-    /// Whether its block is still in the chain.
-    pub included: bool,
+    /// When its block left the chain; none while the chain has it.
+    pub orphaned_at: Option<UnixSeconds>,
     /// Whether the order was asked and has not answered.
     pub settling: bool,
     /// Chain time at which it stops waiting for a deposit.

@@ -132,6 +132,7 @@ pub fn order() -> Order {
         created_at: UnixSeconds(1_790_000_012),
         expires_at: UnixSeconds(1_790_001_812),
         paid_by: None,
+        paid_value: None,
         candidates: vec![TransferId(7)],
         deposits: vec![OrderDeposit {
             slot: 0,
@@ -181,6 +182,7 @@ pub fn transfer() -> Transfer {
         deposit_id: Some(DepositId(1)),
         reason: None,
         candidate_order_id: None,
+        orphaned_at: None,
     }
 }
 
@@ -207,7 +209,7 @@ pub fn matching_entry() -> MatchingEntry {
         reason: None,
         candidate_order_id: None,
         epoch: Epoch(3),
-        included: true,
+        orphaned_at: None,
         settling: false,
         match_deadline: None,
         forget_at: Some(UnixSeconds(1_790_086_412)),

@@ -36,6 +36,8 @@ pub struct Order {
     pub expires_at: UnixSeconds,
     /// The transfer that paid it; none if an operator did.
     pub paid_by: Option<TransferId>,
+    /// What that transfer brought.
+    pub paid_value: Option<Amount>,
     /// Transfers that fit, seen and not yet settled.
     #[serde(default)]
     pub candidates: Vec<TransferId>,
@@ -68,6 +70,7 @@ impl Order {
             created_at: command.issued_at.seconds(),
             expires_at: create.expires_at,
             paid_by: None,
+            paid_value: None,
             candidates: Vec::new(),
             deposits: Vec::new(),
         }

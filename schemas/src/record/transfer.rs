@@ -31,5 +31,7 @@ pub struct Transfer {
     pub reason: Option<UnknownReason>,
     /// The order it was most likely meant for, when unknown.
     pub candidate_order_id: Option<OrderId>,
+    /// When its block left the chain; none while the chain has it.
+    pub orphaned_at: Option<UnixSeconds>,
 }
 plain_record!(Transfer);

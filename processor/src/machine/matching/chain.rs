@@ -42,7 +42,7 @@ impl State {
             reason: None,
             candidate_order: None,
             epoch: record.epoch,
-            included: true,
+            orphaned_at: None,
             settling: false,
             match_deadline: None,
             forget_at: None,
@@ -83,18 +83,18 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         // A duplicate, or one from before the rewind that took the transfer back.
-        if record.epoch < old.epoch || (old.included && record.epoch == old.epoch) {
+        if record.epoch < old.epoch || (old.is_included() && record.epoch == old.epoch) {
             return Ok(());
         }
         let same_inclusion = old.seen.inclusion(&old.block) == seen.inclusion(&record.block);
-        if old.included && same_inclusion {
+        if old.is_included() && same_inclusion {
             return Ok(());
         }
         let mut row = TransferRow {
             block: record.block,
             seen: *seen,
             epoch: record.epoch,
-            included: true,
+            orphaned_at: None,
             updated_at: old.updated_at.next(record.observed_at),
             ..old
         };
@@ -160,27 +160,28 @@ impl State {
         };
         let id = old.id;
         let same_inclusion = old.seen.inclusion(&old.block) == seen.inclusion(&record.block);
-        if !old.included || !same_inclusion || record.epoch <= old.epoch {
+        if !old.is_included() || !same_inclusion || record.epoch <= old.epoch {
             return Ok(());
         }
         let updated_at = old.updated_at.next(record.observed_at);
-        let mut row = TransferRow { included: false, epoch: record.epoch, updated_at, ..old };
-        if row.is_confirmed() {
-            let message = format!(
-                "transfer {id} was confirmed ({}) and its block {} is no longer in the chain",
-                row.status, row.block.number
-            );
-            let kind = AlertKind::ConfirmedTransferRetracted;
-            self.alert(kind, Some(&row), message, record.observed_at, effects);
+        let orphaned_at = Some(record.observed_at.seconds());
+        let mut row = TransferRow { orphaned_at, epoch: record.epoch, updated_at, ..old };
+        if !row.is_confirmed() {
+            return self.transfers.put(row);
         }
+        let message = format!(
+            "transfer {id} was confirmed ({}) and its block {} is no longer in the chain",
+            row.status, row.block.number
+        );
+        let kind = AlertKind::ConfirmedTransferRetracted;
+        self.alert(kind, Some(&row), message, record.observed_at, effects);
         if row.status == TransferStatus::WaitingForMatch && !row.settling {
             // Nothing was paid with it yet, so it can wait for its confirmation again.
             row.status = TransferStatus::WaitingForConfirmation;
             row.match_deadline = None;
-            self.publish(TransferStage::Detected, row, effects)
-        } else {
-            self.transfers.put(row)
         }
+        // What was decided stays; that the money is gone shows.
+        self.publish(TransferStage::Detected, row, effects)
     }
 
     /// All blocks up to this one are scanned: confirm, give up, expire and forget what is due.
@@ -237,7 +238,7 @@ impl State {
             return Ok(());
         }
         let (block, scanned) = (old.block.number, record.block.number);
-        invariant!(3, old.included, "transfer {id} would be confirmed after its retract");
+        invariant!(3, old.is_included(), "transfer {id} would be confirmed after its retract");
         invariant!(3, block <= scanned, "transfer {id} in block {block} above head {scanned}");
         let row = TransferRow {
             status: TransferStatus::WaitingForMatch,

@@ -151,6 +151,7 @@ impl TransferRow {
             deposit_id: self.deposit,
             reason: self.reason,
             candidate_order_id: self.candidate_order,
+            orphaned_at: self.orphaned_at,
         }
     }
 
@@ -178,7 +179,7 @@ impl TransferRow {
             reason: self.reason,
             candidate_order_id: self.candidate_order,
             epoch: self.epoch,
-            included: self.included,
+            orphaned_at: self.orphaned_at,
             settling: self.settling,
             match_deadline: self.match_deadline,
             forget_at: self.forget_at,
@@ -212,7 +213,7 @@ impl TransferRow {
             reason: entry.reason,
             candidate_order: entry.candidate_order_id,
             epoch: entry.epoch,
-            included: entry.included,
+            orphaned_at: entry.orphaned_at,
             settling: entry.settling,
             match_deadline: entry.match_deadline,
             forget_at: entry.forget_at,

@@ -30,8 +30,8 @@ pub(super) struct TransferRow {
     pub(super) candidate_order: Option<OrderId>,
     /// Epoch of the current inclusion, or of the retract that ended it.
     pub(super) epoch: Epoch,
-    /// Whether its block is still in the chain.
-    pub(super) included: bool,
+    /// When its block left the chain; none while the chain has it.
+    pub(super) orphaned_at: Option<UnixSeconds>,
     /// Whether the order was asked and has not answered.
     pub(super) settling: bool,
     /// Chain time at which it stops waiting for a deposit.
@@ -49,6 +49,11 @@ impl Row for TransferRow {
 }
 
 impl TransferRow {
+    /// Whether its block is in the chain.
+    pub(super) fn is_included(&self) -> bool {
+        self.orphaned_at.is_none()
+    }
+
     pub(super) fn is_confirmed(&self) -> bool {
         match self.status {
             TransferStatus::WaitingForConfirmation | TransferStatus::FailedToConfirm => false,
@@ -88,11 +93,11 @@ impl TransferRow {
 type Height = (i64, TransferId);
 
 fn unconfirmed(row: &TransferRow) -> Option<Height> {
-    (row.is_unconfirmed() && row.included).then_some((row.block.number, row.id))
+    (row.is_unconfirmed() && row.is_included()).then_some((row.block.number, row.id))
 }
 
 fn orphaned(row: &TransferRow) -> Option<Height> {
-    (row.is_unconfirmed() && !row.included).then_some((row.block.number, row.id))
+    (row.is_unconfirmed() && !row.is_included()).then_some((row.block.number, row.id))
 }
 
 fn deadline(row: &TransferRow) -> Option<(UnixSeconds, TransferId)> {

@@ -101,5 +101,5 @@ fn confirmed_at_sight_and_retracted_it_raises_an_alert() {
             pay(1, "10.00").confirmed(),
             "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1",
         )
-        .then(pay(1, "10.00").retracted(1), "alert confirmed_transfer_retracted #2");
+        .then(pay(1, "10.00").retracted(1), "alert confirmed_transfer_retracted #2; detected #2 waiting_for_match @110 for #1 orphaned");
 }

@@ -106,6 +106,9 @@ fn transfer_words(transfer: &Transfer) -> String {
     if let Some(order) = transfer.candidate_order_id {
         words.push_str(&format!(" maybe {}", letter(order)));
     }
+    if transfer.orphaned_at.is_some() {
+        words.push_str(" orphaned");
+    }
     words
 }
 

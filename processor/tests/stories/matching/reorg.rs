@@ -9,6 +9,10 @@ use crate::chain::{DAY, head, open, pay, refused, settled};
 
 const SEEN_A: &str = "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1";
 
+/// What the retract of a transfer brings that has asked its order.
+const ORPHANED: &str = "alert confirmed_transfer_retracted #2
+    detected #2 waiting_for_match @110 for #1 orphaned";
+
 /// A deposit of order A and, in block 110, an unconfirmed transfer for it.
 fn candidate() -> Lane {
     let mut lane = Lane::new();
@@ -32,7 +36,7 @@ fn what_never_returns_fails_at_finality() {
         .then(head(205).epoch(1).finalized(109), "")
         .then(
             head(206).epoch(1).finalized(110),
-            "to A: gone #2; failed #2 failed_to_confirm @110
+            "to A: gone #2; failed #2 failed_to_confirm @110 orphaned
              deposit #1 closed expired for A/0; to A: closed /0 expired",
         );
 }
@@ -191,9 +195,9 @@ fn an_orphan_is_adopted_too() {
         .then(
             open('A', "10.00"),
             "deposit #2 open 10.00 for A/0; to A: opened /0 #2 10.00
-             to A: seen #1; detected #1 waiting_for_confirmation @110 for #2",
+             to A: seen #1; detected #1 waiting_for_confirmation @110 for #2 orphaned",
         )
-        .then(head(130).epoch(1), "to A: gone #1; failed #1 failed_to_confirm @110");
+        .then(head(130).epoch(1), "to A: gone #1; failed #1 failed_to_confirm @110 orphaned");
 }
 
 /// No chain holds a transaction twice: a move within one epoch is a lie of the endpoint.
@@ -234,7 +238,10 @@ fn finality_never_goes_back() {
         .then(head(118).finalized(110), "")
         .then(pay(1, "10.00").retracted(1), "")
         // Below what was final: it will not come back there.
-        .then(head(109).epoch(1).finalized(89), "to A: gone #2; failed #2 failed_to_confirm @110");
+        .then(
+            head(109).epoch(1).finalized(89),
+            "to A: gone #2; failed #2 failed_to_confirm @110 orphaned",
+        );
 }
 
 #[test]
@@ -244,7 +251,7 @@ fn a_confirmed_one_waits_again() {
         .then(head(120), "confirmed #1 waiting_for_match @110")
         .then(
             pay(1, "10.00").retracted(1),
-            "alert confirmed_transfer_retracted #1; detected #1 waiting_for_confirmation @110",
+            "alert confirmed_transfer_retracted #1; detected #1 waiting_for_confirmation @110 orphaned",
         )
         .then(head(109).epoch(1), "")
         // Its match window does not run while it is out of the chain.
@@ -258,11 +265,11 @@ fn a_confirmed_one_waits_again() {
 #[test]
 fn an_asked_transfer_is_never_unpaid() {
     asked()
-        .then(pay(1, "10.00").retracted(1), "alert confirmed_transfer_retracted #2")
+        .then(pay(1, "10.00").retracted(1), ORPHANED)
         .then(head(109).epoch(1), "")
         .then(
             settled('A', 2),
-            "matched #2 matched @110 for #1 paid A by #3; deposit #1 closed settled for A/0",
+            "matched #2 matched @110 for #1 paid A by #3 orphaned; deposit #1 closed settled for A/0",
         )
         .then(pay(1, "10.00").at(112).fork(1), "detected #2 matched @112 for #1 paid A by #3")
         .then(head(125).epoch(1), "");
@@ -270,9 +277,9 @@ fn an_asked_transfer_is_never_unpaid() {
 
 #[test]
 fn an_asked_orphan_can_be_refused() {
-    asked().then(pay(1, "10.00").retracted(1), "alert confirmed_transfer_retracted #2").then(
+    asked().then(pay(1, "10.00").retracted(1), ORPHANED).then(
         refused('A', 2, UnknownReason::OrderCancelled),
-        "unknown #2 no_matched_deposit @110 order_cancelled maybe A",
+        "unknown #2 no_matched_deposit @110 order_cancelled maybe A orphaned",
     );
 }
 
@@ -283,7 +290,11 @@ fn a_matched_orphan_stays_matched() {
             settled('A', 2),
             "matched #2 matched @110 for #1 paid A by #3; deposit #1 closed settled for A/0",
         )
-        .then(pay(1, "10.00").retracted(1), "alert confirmed_transfer_retracted #2 A")
+        .then(
+            pay(1, "10.00").retracted(1),
+            "alert confirmed_transfer_retracted #2 A
+             detected #2 matched @110 for #1 paid A by #3 orphaned",
+        )
         .ignores(pay(1, "10.00").retracted(1))
         .then(head(109).epoch(1), "")
         .then(head(150).epoch(1), "")
@@ -297,7 +308,11 @@ fn an_unknown_orphan_stays_unknown() {
         .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
         .then(head(120), "confirmed #1 waiting_for_match @110")
         .then(head(131), "unknown #1 no_matched_deposit @110 no_deposit")
-        .then(pay(1, "10.00").retracted(1), "alert confirmed_transfer_retracted #1")
+        .then(
+            pay(1, "10.00").retracted(1),
+            "alert confirmed_transfer_retracted #1
+             detected #1 no_matched_deposit @110 no_deposit orphaned",
+        )
         .then(head(109).epoch(1), "")
         .then(pay(1, "10.00").at(111).fork(1), "detected #1 no_matched_deposit @111 no_deposit")
         .then(head(140).epoch(1), "");
@@ -308,7 +323,7 @@ fn a_failed_transfer_may_come_back() {
     candidate()
         .then(pay(1, "10.00").retracted(1), "")
         .then(head(109).epoch(1), "")
-        .then(head(131).epoch(1), "to A: gone #2; failed #2 failed_to_confirm @110")
+        .then(head(131).epoch(1), "to A: gone #2; failed #2 failed_to_confirm @110 orphaned")
         .then(
             pay(1, "10.00").at(132).fork(1),
             "to A: seen #2; detected #2 waiting_for_confirmation @132 for #1",
@@ -326,7 +341,7 @@ fn a_failed_transfer_is_forgotten() {
     let mut lane = candidate();
     lane.then(pay(1, "10.00").retracted(1), "")
         .then(head(109).epoch(1), "")
-        .then(head(130).epoch(1), "to A: gone #2; failed #2 failed_to_confirm @110")
+        .then(head(130).epoch(1), "to A: gone #2; failed #2 failed_to_confirm @110 orphaned")
         .then(
             head(130 + DAY).epoch(1),
             "deposit #1 closed expired for A/0; to A: closed /0 expired",
@@ -341,11 +356,11 @@ fn a_failed_transfer_is_forgotten() {
 #[test]
 fn what_is_forgotten_is_stale() {
     asked()
-        .then(pay(1, "10.00").retracted(1), "alert confirmed_transfer_retracted #2")
+        .then(pay(1, "10.00").retracted(1), ORPHANED)
         .then(head(105).epoch(1), "")
         .then(
             settled('A', 2),
-            "matched #2 matched @110 for #1 paid A by #3; deposit #1 closed settled for A/0",
+            "matched #2 matched @110 for #1 paid A by #3 orphaned; deposit #1 closed settled for A/0",
         )
         .then(pay(1, "10.00").at(112).fork(1), "detected #2 matched @112 for #1 paid A by #3")
         .then(head(106 + DAY).epoch(1), "")

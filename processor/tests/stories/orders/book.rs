@@ -63,6 +63,8 @@ fn order_words(order: &Order) -> String {
     words.push_str(&format!(" {}", order.cause));
     if let Some(transfer) = order.paid_by {
         words.push_str(&format!(" by #{transfer}"));
+        let paid: Vec<_> = order.deposits.iter().map(|deposit| deposit.value).collect();
+        assert!(order.paid_value.is_some() && paid.contains(&order.paid_value));
     }
     if let Some(command) = order.command_id {
         words.push_str(&format!(" answers {}", command.0.as_u128()));
