@@ -36,6 +36,45 @@ fn both_avro_libraries_have_the_same_bytes() {
     }
 }
 
+/// Also asserted of each record that a debug build writes.
+#[test]
+fn fields_have_the_order_of_their_schema() {
+    fn check<R: Record>(_: &str, record: &R) {
+        let by_name = codec(R::SCHEMA).by_name(&record.to_wire()).unwrap();
+        assert_eq!(encode(record).unwrap()[HEADER_BYTES..], by_name, "{:?}", R::SCHEMA);
+    }
+    each_example!(check);
+}
+
+#[test]
+fn numbers_of_any_size_are_written_as_avro_has_them() {
+    let edges =
+        (0..63).flat_map(|bits| [(1_i64 << bits) - 1, 1 << bits, -(1 << bits), -(1 << bits) - 1]);
+    for number in edges.chain([i64::MIN, i64::MAX]) {
+        let mut written = Vec::new();
+        number.serialize(Positional(&mut written)).unwrap();
+        let schema = apache_avro::Schema::Long;
+        let writer = GenericDatumWriter::builder(&schema).build().unwrap();
+        assert_eq!(written, writer.write_value_to_vec(Value::Long(number)).unwrap(), "{number}");
+    }
+}
+
+#[test]
+fn what_no_schema_has_is_refused() {
+    #[derive(Serialize)]
+    struct Left {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        out: Option<i32>,
+    }
+    fn refused(what: &impl Serialize) -> String {
+        what.serialize(Positional(&mut Vec::new())).unwrap_err().to_string()
+    }
+    assert_eq!(refused(&1.5), "no schema has what serialize_f64 writes");
+    assert_eq!(refused(&Some(u64::MAX)), "out of range integral type conversion attempted");
+    assert_eq!(refused(&Ok::<i32, i32>(1)), "no schema has the variants of Result");
+    assert_eq!(refused(&Left { out: None }), "out is left out");
+}
+
 /// Damaged bytes are refused, or are some other record; nothing else happens.
 #[test]
 fn damaged_bytes_are_refused_or_another_record() {
