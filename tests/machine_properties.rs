@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use oracle::machine_model::chain::{Chain, Movement, Policy, account, cents};
+use oracle::machine_model::chain::{CONTRACT, Chain, Movement, Policy, account, cents};
 use oracle::machine_model::check::Ledger;
 use oracle::machine_model::delivered::Delivered;
 use oracle::machine_model::pipeline::{Pipeline, Tricks, create_order};
@@ -20,8 +20,8 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, FileFailurePersistence, TestRunner};
 use schemas::record::{OrderCommand, OrderCommandBody, PaymentRequest};
 use schemas::{
-    Address, Amount, Blockchain, CloseReason, OrderCause, OrderId, Stablecoin, TransferStatus,
-    UnixMicros, UnixSeconds, UnknownReason,
+    Address, Amount, Blockchain, CloseReason, OrderCause, OrderId, RefusalReason, Stablecoin,
+    TransferStatus, UnixMicros, UnixSeconds, UnknownReason,
 };
 use testkit::Dice;
 use uuid::Uuid;
@@ -93,6 +93,8 @@ enum Happening {
     },
     /// Time passes, with everything read after each block, until every window has ended.
     Rest,
+    /// Ingest watches the second wallet, too.
+    Watch,
     /// No block for a while, and ingest says so.
     Wait {
         seconds: i64,
@@ -146,6 +148,22 @@ impl World {
         }
     }
 
+    fn head_age_max_seconds(self) -> u32 {
+        match self {
+            Self::Wild => 1_500,
+            // A choice may be read before blocks that were mined earlier.
+            Self::Settled => 100 * LEAP as u32,
+        }
+    }
+
+    /// The wallets that are watched from the start.
+    fn watched(self) -> &'static [Address] {
+        match self {
+            Self::Wild => &WALLETS[..1],
+            Self::Settled => &WALLETS,
+        }
+    }
+
     fn late_window_seconds(self) -> u32 {
         match self {
             Self::Wild => 1200,
@@ -186,7 +204,7 @@ impl Play {
     fn new(world: World, tricks: Tricks, sabotage: Sabotage) -> Self {
         Self {
             world,
-            chain: Chain::new(world.policy(), START),
+            chain: Chain::new(world.policy(), START, world.watched()),
             pipeline: Pipeline::new(tricks, sabotage),
             sold: Vec::new(),
             now: START.micros(),
@@ -196,6 +214,10 @@ impl Play {
 
     /// Everything happens, then time passes until nothing waits any more.
     fn run(&mut self, case: &Case) -> Result<(), Violation> {
+        if self.world == World::Settled {
+            self.pipeline.write_raw(&self.chain.records);
+            self.pipeline.drain(&mut Dice(7))?;
+        }
         for (happening, dice) in &case.happenings {
             let mut dice = Dice(*dice);
             if self.world == World::Settled {
@@ -244,6 +266,7 @@ impl Play {
             Happening::Create { .. }
             | Happening::Pay { .. }
             | Happening::Send { .. }
+            | Happening::Watch
             | Happening::Fork { .. } => Kind::Commutes,
             Happening::Mine { seconds, .. } if *seconds == 1 => Kind::Commutes,
             // A first choice of one wallet; later ones race with what pays the order.
@@ -300,6 +323,7 @@ impl Play {
                 self.fork(depth, further, fates, seconds, back);
             }
             Happening::Rest => {}
+            Happening::Watch => self.chain.watch(WALLETS[1]),
             Happening::Wait { seconds } => {
                 self.now = UnixMicros(self.now.0 + seconds * 1_000_000);
                 self.chain.beat();
@@ -347,11 +371,13 @@ impl Play {
         PaymentRequest {
             blockchain: Blockchain::Eth,
             stablecoin: TOKENS[stablecoin],
+            contract: CONTRACT,
             wallets,
             nudge_step: cents(1),
             nudge_limit: cents(2),
             late_window_seconds: self.world.late_window_seconds(),
             skew_seconds: SKEW_SECONDS,
+            head_age_max_seconds: self.world.head_age_max_seconds(),
         }
     }
 
@@ -526,6 +552,7 @@ fn happening(world: World) -> impl Strategy<Value = Happening> {
             }
         ),
         1 => Just(Happening::Rest),
+        6 => Just(Happening::Watch),
         1 => Just(Happening::Wait { seconds: wait_seconds }),
     ]
 }
@@ -600,6 +627,8 @@ fn sabotage_is_found() {
         (Sabotage::KeepRemoved, 6, ""),
         (Sabotage::ExpireEarly, 8, ""),
         (Sabotage::AnnounceAsked, 10, ""),
+        (Sabotage::WatchAnother, 11, "not watched"),
+        (Sabotage::BelieveOldHeads, 11, "opened at"),
     ] {
         let mut violations = BTreeSet::new();
         let found = fixed_cases(World::Wild, 400).any(|case| {
@@ -631,6 +660,8 @@ fn the_model_finds_wrong_outcomes() {
     }
 }
 
+/// What only races lead to.
+const WILD: [&str; 3] = ["not_watched", "chain_behind", "payment_unavailable"];
 /// A transfer that is confirmed before its head.
 const AT_SIGHT: &str = "confirmed at sight";
 
@@ -656,7 +687,11 @@ fn cases_reach_every_outcome() {
                             reach(deposit.close_reason.map_or("open", |reason| reason.as_str()));
                         }
                         matching::Effect::Alert(alert) => reach(alert.kind.as_str()),
-                        matching::Effect::Command(_) => {}
+                        matching::Effect::Command(command) => {
+                            if let OrderCommandBody::DepositRefused { reason, .. } = command.body {
+                                reach(reason.as_str());
+                            }
+                        }
                     }),
                     Delivered::Orders(_, effects) => effects.iter().for_each(|effect| {
                         if let orders::Effect::Order(order) = effect {
@@ -668,12 +703,18 @@ fn cases_reach_every_outcome() {
         }
         let statuses = TransferStatus::ALL.iter().map(|status| status.as_str());
         let reasons = UnknownReason::ALL.iter().map(|reason| reason.as_str());
+        let refusals = RefusalReason::ALL.iter().map(|reason| reason.as_str());
+        // Where the outcome is determined everything is watched.
+        let elsewhere = |what: &&str| world == World::Settled && WILD.contains(what);
         let causes = OrderCause::ALL.iter().map(|cause| cause.as_str());
         // A deposit never outlives its order's expiry: the order waits for it.
         let closes = CloseReason::ALL.iter().filter(|r| **r != CloseReason::OrderExpired);
         let closes = closes.map(|reason| reason.as_str());
-        let all = statuses.chain(reasons).chain(causes).chain(closes).chain([AT_SIGHT]);
-        let missed: Vec<_> = all.filter(|what| !reached.contains_key(what)).collect();
+        let all = statuses.chain(reasons).chain(refusals).chain(causes).chain(closes);
+        let missed: Vec<_> = all
+            .chain([AT_SIGHT])
+            .filter(|what| !elsewhere(what) && !reached.contains_key(what))
+            .collect();
         assert!(missed.is_empty(), "{world:?} misses {missed:?}, reaches {reached:?}");
     }
 }

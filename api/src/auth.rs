@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use axum::extract::{FromRef, FromRequest, FromRequestParts, RawPathParams, Request, State};
+use axum::extract::{
+    FromRef, FromRequest, FromRequestParts, OptionalFromRequestParts, RawPathParams, Request, State,
+};
 use axum::http::HeaderValue;
 use axum::http::request::Parts;
 use axum::middleware::Next;
@@ -113,5 +115,22 @@ where
         let order_id = in_path.or_else(|| query.text("order_id").ok().flatten());
         let order_id = order_id.ok_or(Refusal::SignatureFailed)?;
         Arc::<Auth>::from_ref(state).verify_link(order_id, &query).map(Self)
+    }
+}
+
+/// None only where the request has no query at all.
+impl<S: Send + Sync> OptionalFromRequestParts<S> for Linked
+where
+    Arc<Auth>: FromRef<S>,
+{
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Answer<Option<Self>> {
+        match parts.uri.query() {
+            None | Some("") => Ok(None),
+            Some(_) => {
+                <Self as FromRequestParts<S>>::from_request_parts(parts, state).await.map(Some)
+            }
+        }
     }
 }

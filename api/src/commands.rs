@@ -19,8 +19,9 @@ use crate::error::{Answer, Refusal};
 use crate::extract::Trace;
 use crate::feed::{Audience, Subscription};
 use crate::machine::catalog::{Catalog, Choice};
+use crate::machine::followed::Followed;
 use crate::machine::limit::Limits;
-use crate::machine::outcome::{Awaited, Verdict, consider, open_deposit};
+use crate::machine::outcome::{Awaited, Verdict, consider, open_deposit, payable};
 use crate::machine::{creation, new_order, resend};
 use crate::view::{DepositView, PaymentView};
 use crate::{Feed, Merchant, metrics};
@@ -29,6 +30,8 @@ use crate::{Feed, Merchant, metrics};
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an answer waits for the row that its caller reads next: the projector writes it anyway.
 const ROW_TIMEOUT: Duration = Duration::from_millis(250);
+/// How long to wait for the tables' word on what can be paid.
+const OFFER_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often a repeated create reads the order, in case its record came before the wait.
 const STORE_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Name space of installations. It can never change: ids of orders with an idempotency key follow from it.
@@ -85,17 +88,20 @@ impl Commands {
         let now = self.clock.now();
         let expires_at = now.seconds().plus(self.catalog.ttl_seconds());
         let create = new_order::parse(body, expires_at)?;
+        if let Some(choice) = creation::fixed(&create) {
+            return self.create_fixed(create, choice, key, now).await;
+        }
         let order = if let Some(key) = key {
-            let order_id = OrderId(Uuid::new_v5(&self.key_space, key.as_bytes()));
+            let order_id = self.keyed_id(key);
             let mut records = self.listen(order_id, Audience::Merchant)?;
             if let Some(row) = self.store.order(order_id).await? {
                 creation::repeat(&create, &row.order)?;
                 return Ok(row.order);
             }
             self.send_create(create.clone(), order_id, now).await?;
-            let order = self.first_record(order_id, &mut records).await;
-            metrics::command("create", order.is_some());
-            let order = order.ok_or(Refusal::MaybeCreated)?;
+            let order = self.first_record(order_id, &mut records, |_| Verdict::Done).await;
+            metrics::command("create", order.is_ok());
+            let order = order?;
             creation::repeat(&create, &order)?;
             order
         } else {
@@ -103,6 +109,51 @@ impl Commands {
         };
         self.write_row(&order).await;
         Ok(order)
+    }
+
+    /// Creates an order that can be paid in one way only. Returns when that is open: an order that nobody
+    /// can pay is refused. Repeated with its key, it asks again.
+    async fn create_fixed(
+        &self,
+        create: CreateOrder,
+        choice: Choice,
+        key: Option<&str>,
+        now: UnixMicros,
+    ) -> Answer<Order> {
+        let id = key.map_or_else(|| OrderId(fresh_id(now)), |key| self.keyed_id(key));
+        let mut records = self.listen(id, Audience::Merchant)?;
+        let known = match key {
+            Some(_) => self.store.order(id).await?.map(|row| row.order),
+            None => None,
+        };
+        if let Some(order) = known {
+            creation::repeat(&create, &order)?;
+            if payable(&order, choice) == Verdict::Done {
+                return Ok(order);
+            }
+            let request = self.catalog.chosen(&order, choice, &self.followed().await)?;
+            let body = OrderCommandBody::ChoosePayment(request);
+            return self.command(id, Awaited::Payment, body).await.map(Arc::unwrap_or_clone);
+        }
+        self.send_create(create.clone(), id, now).await?;
+        let order = self.first_record(id, &mut records, |order| payable(order, choice)).await;
+        metrics::command("create", !matches!(order, Err(Refusal::MaybeCreated)));
+        let order = order?;
+        creation::repeat(&create, &order)?;
+        self.write_row(&order).await;
+        Ok(order)
+    }
+
+    fn keyed_id(&self, key: &str) -> OrderId {
+        OrderId(Uuid::new_v5(&self.key_space, key.as_bytes()))
+    }
+
+    /// What can be offered, or everything while the tables do not answer: the lane decides.
+    async fn followed(&self) -> Followed {
+        match timeout(OFFER_TIMEOUT, self.store.chains()).await {
+            Ok(Ok(chains)) => Followed::new(chains, self.clock.now().seconds()),
+            Ok(Err(_)) | Err(_) => Followed::Unknown,
+        }
     }
 
     /// Sends the command; the order is what the processor will make of it. A command that may be on the log
@@ -114,28 +165,49 @@ impl Commands {
         now: UnixMicros,
     ) -> Answer<Order> {
         let command_id = CommandId(fresh_id(now));
-        let (command, order) = creation::create(create, id, command_id, now, &self.catalog)?;
+        let followed = match creation::fixed(&create) {
+            Some(_) => self.followed().await,
+            None => Followed::Unknown,
+        };
+        let (command, order) =
+            creation::create(create, id, command_id, now, &self.catalog, &followed)?;
         match timeout(ANSWER_TIMEOUT, self.produce(self.order_record(&command)?)).await {
             Ok(Ok(())) => Ok(order),
             Ok(Err(_)) | Err(_) => Err(Refusal::MaybeCreated),
         }
     }
 
-    /// Any record of an order; none in time. The feed may have received it before this request subscribed, on behalf
-    /// of a process that has not written it to the store yet: so the store is polled as well.
-    async fn first_record(&self, id: OrderId, records: &mut Subscription) -> Option<Order> {
+    /// The first record of an order that is an answer. The feed may have received it before this request
+    /// subscribed, on behalf of a process that has not written it to the store yet: so the store is polled
+    /// as well.
+    async fn first_record(
+        &self,
+        id: OrderId,
+        records: &mut Subscription,
+        consider: impl Fn(&Order) -> Verdict,
+    ) -> Answer<Order> {
         let now = Instant::now();
         let mut poll = interval_at(now + STORE_POLL_INTERVAL, STORE_POLL_INTERVAL);
         loop {
-            tokio::select! {
-                record = records.next() => return record.map(Arc::unwrap_or_clone),
-                _ = poll.tick() => {
-                    // Tables that cannot be read are no reason to miss the record.
-                    if let Ok(Some(row)) = self.store.order(id).await {
-                        return Some(row.order);
-                    }
+            let order = tokio::select! {
+                record = records.next() => {
+                    record.map(Arc::unwrap_or_clone).ok_or(Refusal::MaybeCreated)?
                 }
-                () = sleep_until(now + ANSWER_TIMEOUT) => return None,
+                // Tables that cannot be read are no reason to miss the record.
+                _ = poll.tick() => match self.store.order(id).await {
+                    Ok(Some(row)) => row.order,
+                    Ok(None) | Err(_) => continue,
+                },
+                () = sleep_until(now + ANSWER_TIMEOUT) => return Err(Refusal::MaybeCreated),
+            };
+            match consider(&order) {
+                Verdict::Wait => {}
+                Verdict::Done => return Ok(order),
+                Verdict::Refused(refusal) => {
+                    // A repetition with its key finds it.
+                    self.write_row(&order).await;
+                    return Err(refusal);
+                }
             }
         }
     }
@@ -145,7 +217,8 @@ impl Commands {
         let mut order = self.pending_order(id).await?;
         // What is open already is the answer: no page that repeats its question fills the log.
         if open_deposit(&order, choice).is_none() {
-            let body = OrderCommandBody::ChoosePayment(self.catalog.chosen(&order, choice)?);
+            let request = self.catalog.chosen(&order, choice, &self.followed().await)?;
+            let body = OrderCommandBody::ChoosePayment(request);
             self.limit(id)?;
             order = self.command(id, Awaited::Payment, body).await?;
         }

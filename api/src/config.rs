@@ -61,6 +61,8 @@ pub struct Matching {
     pub match_window: Duration,
     /// By how much a block's time may lie before its deposit's start.
     pub skew: Duration,
+    /// How old a chain's last scanned block may be for a deposit to open.
+    pub head_age_max: Duration,
 }
 
 impl Config {
@@ -85,6 +87,7 @@ impl Config {
             nudge_limit: section.parsed("nudge_limit").unwrap_or_default(),
             match_window: section.duration("match_window"),
             skew: section.duration("skew"),
+            head_age_max: section.duration("head_age_max"),
         };
         if matching.nudge_step == Amount::ZERO && matching.nudge_limit > Amount::ZERO {
             section.problem("nudge_step", "must be greater than zero");
@@ -129,6 +132,7 @@ fn read_wallets(source: &mut Source) -> Vec<Wallet> {
                 Err(error) => section.problem("enabled_coins", &error.to_string()),
             }
         }
+        let retired = section.optional_flag("retired").unwrap_or_default();
         if names.is_empty() {
             section.problem("enabled_coins", "must name at least one coin");
         }
@@ -138,7 +142,7 @@ fn read_wallets(source: &mut Source) -> Vec<Wallet> {
             } else if !seen.insert((blockchain, address)) {
                 section.problem("address", "is listed twice for this chain");
             } else {
-                wallets.push(Wallet { blockchain, address, stablecoins });
+                wallets.push(Wallet { blockchain, address, stablecoins, retired });
             }
         }
         section.finish();
@@ -160,6 +164,7 @@ mod tests {
         blockchain = "eth"
         address = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed"
         enabled_coins = ["USDT", "DAI"]
+        retired = true
     "#;
 
     #[test]
@@ -168,6 +173,7 @@ mod tests {
         assert_eq!(config.orders.ttl, Duration::from_secs(1800));
         assert_eq!(config.matching.nudge_limit, Amount::parse("1").unwrap());
         assert_eq!(config.wallets[0].stablecoins, [Stablecoin::Usdt, Stablecoin::Dai]);
+        assert!(config.wallets[0].retired);
         assert_eq!(config.merchant.unknown_transfer_webhook_url, None);
         assert!(!format!("{config:?}").contains("\"m\""));
     }

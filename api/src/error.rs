@@ -66,6 +66,11 @@ pub(crate) enum Refusal {
     BodyTooLarge,
     #[error("no wallet available for the selected chain and coin")]
     NoWallet,
+    /// Nobody follows the chain closely enough, or watches its wallets.
+    #[error(
+        "payments on the selected chain cannot be seen at present, choose another chain or try again later"
+    )]
+    NotFollowed,
     #[error("order is not pending")]
     NotPending,
     #[error("a payment for this order was already seen")]
@@ -107,6 +112,7 @@ impl Refusal {
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::NotPending
+            | Self::NotFollowed
             | Self::PaymentSeen
             | Self::NoFreeAmount
             | Self::KeyReused

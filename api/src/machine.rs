@@ -3,6 +3,7 @@
 
 pub(crate) mod catalog;
 pub(crate) mod creation;
+pub(crate) mod followed;
 pub(crate) mod json;
 pub(crate) mod limit;
 pub(crate) mod new_order;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use runtime::Clock;
 use schemas::record::{Order, Transfer};
 use schemas::{Address, OrderId, Wallet};
 use store::{ChainRow, DepositFilter, DepositRow, OrderFilter, OrderRow, Page};
@@ -9,17 +10,19 @@ use store::{Store, TransferFilter};
 
 use crate::error::{Answer, Refusal};
 use crate::machine::catalog::Catalog;
+use crate::machine::followed::Followed;
 use crate::view::ChainView;
 
 #[derive(Clone)]
 pub(crate) struct Reads {
     store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
     catalog: Arc<Catalog>,
 }
 
 impl Reads {
-    pub(crate) fn new(store: Arc<dyn Store>, catalog: Arc<Catalog>) -> Self {
-        Self { store, catalog }
+    pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, catalog: Arc<Catalog>) -> Self {
+        Self { store, clock, catalog }
     }
 
     pub(crate) async fn order(&self, order_id: OrderId) -> Answer<Order> {
@@ -33,7 +36,16 @@ impl Reads {
 
     /// What an order can be paid with.
     pub(crate) async fn choices(&self, order_id: OrderId) -> Answer<Vec<ChainView>> {
-        Ok(self.catalog.choices(&self.order(order_id).await?))
+        Ok(self.catalog.choices(&self.order(order_id).await?, &self.followed().await?))
+    }
+
+    /// What the shop offers.
+    pub(crate) async fn offer(&self) -> Answer<Vec<ChainView>> {
+        Ok(self.catalog.offer(&self.followed().await?))
+    }
+
+    async fn followed(&self) -> Answer<Followed> {
+        Ok(Followed::new(self.chains().await?, self.clock.now().seconds()))
     }
 
     pub(crate) async fn orders(&self, of: OrderFilter, page: Page) -> Answer<Vec<OrderRow>> {

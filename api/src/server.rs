@@ -68,7 +68,7 @@ impl Server {
         let catalog = Arc::new(Catalog::new(&config, contracts));
         let doors = Doors {
             auth: Arc::new(Auth::new(&config, clock.clone())),
-            reads: Reads::new(store.clone(), catalog.clone()),
+            reads: Reads::new(store.clone(), clock.clone(), catalog.clone()),
             commands: Commands::new(
                 log,
                 store,

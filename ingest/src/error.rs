@@ -3,8 +3,8 @@
 use schemas::{Blockchain, CodecError};
 
 /// Fatal: the process must stop, unless another one took the chain over ([`Error::is_fenced`]).
-/// Only [`Error::ChainId`] and [`Error::Restore`] concern one chain alone: they halt it with an alarm
-/// that repeats their text, and [`crate::follow`] does not end.
+/// Only [`Error::ChainId`], [`Error::Restore`] and, after the start, [`Error::Vanished`] concern one chain
+/// alone: they halt it with an alarm that repeats their text, and [`crate::follow`] does not end.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("the endpoint of {blockchain} serves chain id {found}, not {expected}")]
@@ -29,6 +29,11 @@ pub enum Error {
         #[source]
         cause: RestoreError,
     },
+    /// Payments to it would not be seen any more.
+    #[error(
+        "the log says that {what} of {blockchain} is watched, and the configuration does not have it: {remedy}"
+    )]
+    Vanished { blockchain: Blockchain, what: String, remedy: &'static str },
     #[error("a blocking task ended early: {0}")]
     Task(#[from] tokio::task::JoinError),
 }

@@ -2,12 +2,14 @@
 //!
 //! Reads: one JSON-RPC endpoint for each chain, and its own past records on `transfers.raw`. Which
 //! chains a process follows comes from its membership in the group `ingest` over `chains`.
-//! Writes: `transfers.raw` (transfers, retracts, heads) and `chains` (progress).
+//! Writes: `transfers.raw` (watched wallets, transfers, retracts, heads) and `chains` (progress).
 //!
 //! **Invariants**
 //! - The log is the cursor: there is no other state. What a restart knows is what was published.
 //! - A chain is followed by one process at a time: the group assigns it, and each chain's writer
 //!   fences the one before.
+//! - A wallet is published as watched before the first head that covers payments to it, so a deposit that
+//!   opens after that record misses none. What was watched once may not leave the configuration.
 //! - A head is published in one atomic step with every transfer up to it, so no head
 //!   ever covers a range that was not published whole.
 //! - A range starts where the last one ended and ends at or below the endpoint's own head; a step
@@ -48,6 +50,7 @@ mod runner;
 mod share;
 #[cfg(test)]
 mod simulation;
+mod watched;
 
 pub use config::{ChainConfig, Config, RpcUrl};
 pub use error::{Error, RestoreError};

@@ -3,14 +3,18 @@
 //! (`machine/cursor/reorg.rs`).
 
 use log::NewRecord;
-use schemas::record::{ChainBody, ChainProgress, ChainRecord};
+use schemas::record::{ChainBody, ChainProgress, ChainRecord, Watch};
 use schemas::{CodecError, Layout, Partition, Topic};
 
-/// The atomic step of some records, in their order.
+/// The atomic step of some records, in their order. `watched` is all that is watched after it.
 ///
 /// # Errors
 /// [`CodecError`] if a record does not fit its schema, which is a defect of this program.
-pub(crate) fn step(records: &[ChainRecord], layout: &Layout) -> Result<Vec<NewRecord>, CodecError> {
+pub(crate) fn step(
+    records: &[ChainRecord],
+    watched: Vec<Watch>,
+    layout: &Layout,
+) -> Result<Vec<NewRecord>, CodecError> {
     let Some(last) = records.last() else { return Ok(Vec::new()) };
     let mut step = Vec::with_capacity(records.len() + layout.lanes as usize + 1);
     for record in records {
@@ -20,6 +24,10 @@ pub(crate) fn step(records: &[ChainRecord], layout: &Layout) -> Result<Vec<NewRe
                 let key = format!("{chain}/{}/{}", record.block.hash, seen.log_index);
                 let lane = layout.lane(chain, &seen.to_address);
                 step.push(NewRecord::encode(Topic::TransfersRaw, lane, key, record)?);
+            }
+            ChainBody::Watch(watch) => {
+                let lane = layout.lane(chain, &watch.wallet_address);
+                step.push(NewRecord::encode(Topic::TransfersRaw, lane, chain.as_str(), record)?);
             }
             ChainBody::Head(_) => {
                 for lane in layout.lanes_of(chain) {
@@ -33,7 +41,7 @@ pub(crate) fn step(records: &[ChainRecord], layout: &Layout) -> Result<Vec<NewRe
             }
         }
     }
-    if let Some(progress) = progress(last) {
+    if let Some(progress) = progress(last, watched) {
         let chain = last.blockchain;
         let partition = Partition(chain.index());
         step.push(NewRecord::encode(Topic::Chains, partition, chain.as_str(), &progress)?);
@@ -42,7 +50,7 @@ pub(crate) fn step(records: &[ChainRecord], layout: &Layout) -> Result<Vec<NewRe
 }
 
 /// Every step ends with a head; its first tier holds the smallest amounts.
-fn progress(last: &ChainRecord) -> Option<ChainProgress> {
+fn progress(last: &ChainRecord, watched: Vec<Watch>) -> Option<ChainProgress> {
     let ChainBody::Head(head) = &last.body else { return None };
     Some(ChainProgress {
         blockchain: last.blockchain,
@@ -50,6 +58,7 @@ fn progress(last: &ChainRecord) -> Option<ChainProgress> {
         head: last.block,
         confirmed: head.confirmed.first().map_or(-1, |tier| tier.number),
         finalized: head.finalized,
+        watched,
         updated_at: last.observed_at,
     })
 }
@@ -65,18 +74,22 @@ mod tests {
     fn transfers_go_to_one_lane_heads_to_all_and_progress_beside_them() {
         let layout = Layout { lanes: 3, orders: 1, webhooks: 1 };
         let (transfer, head) = (example::chain_record(), example::chain_head());
+        let watch = example::chain_watch();
+        let ChainBody::Watch(watched) = watch.body.clone() else { panic!() };
         let ChainBody::Transfer(seen) = transfer.body else { panic!() };
-        let step = step(&[transfer.clone(), head.clone()], &layout).unwrap();
+        let records = [watch, transfer.clone(), head.clone()];
+        let step = step(&records, vec![watched.clone()], &layout).unwrap();
         let raw = |partition| TopicPartition { topic: Topic::TransfersRaw, partition };
         let to: Vec<_> = step.iter().map(|record| record.to).collect();
         let lanes: Vec<_> = layout.lanes_of(head.blockchain).map(raw).collect();
-        assert_eq!(to[0], raw(layout.lane(transfer.blockchain, &seen.to_address)));
-        assert_eq!(to[1..4], lanes);
-        assert_eq!(to[4], TopicPartition { topic: Topic::Chains, partition: Partition(0) });
-        assert_eq!(step[4].key, b"eth");
-        let decoded: ChainProgress = schemas::decode(step[4].value.as_deref().unwrap()).unwrap();
-        assert_eq!(decoded.confirmed, 20_999_988);
-        assert_eq!(step.len(), 5);
-        assert_eq!(super::step(&[], &layout).unwrap(), []);
+        let lane = |wallet| raw(layout.lane(transfer.blockchain, wallet));
+        assert_eq!(to[..2], [lane(&watched.wallet_address), lane(&seen.to_address)]);
+        assert_eq!(to[2..5], lanes);
+        assert_eq!(to[5], TopicPartition { topic: Topic::Chains, partition: Partition(0) });
+        assert_eq!(step[5].key, b"eth");
+        let decoded: ChainProgress = schemas::decode(step[5].value.as_deref().unwrap()).unwrap();
+        assert_eq!((decoded.confirmed, decoded.watched), (20_999_988, vec![watched]));
+        assert_eq!(step.len(), 6);
+        assert_eq!(super::step(&[], Vec::new(), &layout).unwrap(), []);
     }
 }

@@ -138,12 +138,14 @@ mod tests {
     fn followed() -> (ChainConfig, Shelf, History) {
         let chain = chain(Policy::flat(Some(3), None));
         let (mut node, mut shelf) = (Node::new(12), Shelf::new());
-        let mut cursor = Cursor::new(chain.rules(), None);
+        let mut cursor = Cursor::new(chain.rules(), None, chain.watched());
         for height in 0..40 {
             loop {
                 let answer = node.answer(&cursor.ask()).unwrap();
                 let decision = cursor.answer(answer, schemas::UnixMicros(height));
-                shelf.commit(publish::step(&decision.publish, &shelf.layout).unwrap());
+                shelf.commit(
+                    publish::step(&decision.publish, chain.watched(), &shelf.layout).unwrap(),
+                );
                 if decision.next == Next::AtTip {
                     break;
                 }

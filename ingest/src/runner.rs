@@ -9,14 +9,14 @@ use std::time::Duration;
 use log::{self, Log, NewRecord, StepError, Writer};
 use metrics::{counter, gauge};
 use runtime::Clock;
-use schemas::record::ChainRecord;
+use schemas::record::{ChainRecord, Watch};
 use tokio_util::sync::CancellationToken;
 
 use self::backoff::Backoff;
 use crate::machine::{Answer, Cursor, History, Next};
 use crate::metrics as names;
 use crate::rpc::{Endpoint, Failure};
-use crate::{ChainConfig, Error, publish, restore};
+use crate::{ChainConfig, Error, publish, restore, watched};
 
 /// How long to wait before an endpoint of another chain is asked for its chain id again.
 const CHAIN_ID_WAIT: Duration = Duration::from_secs(30);
@@ -58,6 +58,9 @@ enum Ended {
     Failed(Error),
 }
 
+/// The writer, what was published, and what is to be announced as watched.
+type Opened = (Box<dyn Writer>, Option<History>, Vec<Watch>);
+
 impl<E: Into<Error>> From<E> for Ended {
     fn from(error: E) -> Self {
         Self::Failed(error.into())
@@ -79,9 +82,9 @@ impl Runner {
         gauge!(names::HALTED, "blockchain" => name).set(0);
         self.warn_of_unused_endpoints();
         self.check_chain_id().await?;
-        let (mut writer, history) = self.open().await?;
+        let (mut writer, history, unannounced) = self.open().await?;
         self.log_start(history.as_ref());
-        let mut cursor = Cursor::new(self.chain.rules(), history);
+        let mut cursor = Cursor::new(self.chain.rules(), history, unannounced);
         let mut backoff = Backoff::new(self.chain.blockchain);
         loop {
             let fetched = self.fetch(&cursor).await?;
@@ -189,29 +192,33 @@ impl Runner {
         }
     }
 
-    /// Fences a predecessor, then reads what it and we published: in this order nothing is missed.
-    async fn open(&self) -> Result<(Box<dyn Writer>, Option<History>), Ended> {
+    /// Fences a predecessor, then reads what it and we published: in this order nothing is missed. Also
+    /// what of the configuration it does not say is watched.
+    async fn open(&self) -> Result<Opened, Ended> {
         let mut backoff = Backoff::new(self.chain.blockchain);
         loop {
             let (log, chain) = (self.log.clone(), self.chain.clone());
             let opened = tokio::task::spawn_blocking(move || {
                 let writer = log.writer(&format!("ingest-{}", chain.blockchain))?;
+                let known = watched::known(&*log, chain.blockchain)?;
+                watched::check(chain.blockchain, Some(&chain), &known)?;
                 let history = restore::restore(&*log, &chain)?;
-                Ok::<_, Error>((writer, history))
+                Ok::<_, Error>((writer, history, chain.unannounced(&known)))
             });
             match opened.await.map_err(Error::from)? {
                 Ok(opened) => return Ok(opened),
                 Err(Error::Log(log::Error::Transient(cause))) => {
                     self.wait(backoff.again(&cause.to_string())).await?;
                 }
-                Err(error @ Error::Restore { .. }) => {
+                Err(error @ (Error::Restore { .. } | Error::Vanished { .. })) => {
                     let name = self.chain.blockchain.as_str();
                     gauge!(names::HALTED, "blockchain" => name).set(1);
                     tracing::error!(
                         blockchain = name,
                         cause = %error,
-                        "chain halted: its past records cannot be read back, and a guess could lose \
-                         a payment; repair them and restart"
+                        "chain halted: its past records cannot be read back, or the configuration lacks \
+                         what they say is watched, and to continue could lose a payment; repair that and \
+                         restart"
                     );
                     return Err(Ended::Halted);
                 }
@@ -226,8 +233,8 @@ impl Runner {
         mut writer: Box<dyn Writer>,
         records: &[ChainRecord],
     ) -> Result<Box<dyn Writer>, Ended> {
-        let step: Arc<Vec<NewRecord>> =
-            Arc::new(publish::step(records, &self.log.layout()).map_err(Error::Encode)?);
+        let step = publish::step(records, self.chain.watched(), &self.log.layout());
+        let step: Arc<Vec<NewRecord>> = Arc::new(step.map_err(Error::Encode)?);
         let mut backoff = Backoff::new(self.chain.blockchain);
         loop {
             let step = step.clone();

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics as names;
-use crate::{ChainConfig, Config, Error, follow};
+use crate::{ChainConfig, Config, Error, follow, watched};
 
 /// The pause before a chain is followed again after another process published for it.
 const FENCED_PAUSE: Duration = Duration::from_secs(1);
@@ -24,8 +24,15 @@ const FENCED_PAUSE: Duration = Duration::from_secs(1);
 /// gone are continued where they stopped. Blocks: run it on a thread of its own.
 ///
 /// # Errors
-/// [`Error`]: the log or this process failed. A failure of one chain alone halts that chain ([`follow`]).
+/// [`Error`]: the log or this process failed, or at the start the configuration lacks what the log says is
+/// watched. A failure of one chain alone halts that chain ([`follow`]).
 pub fn run(config: Config, context: &StageContext) -> Result<(), Error> {
+    for blockchain in Blockchain::ALL {
+        let known = || watched::known(&*context.log, *blockchain);
+        let Some(known) = log::retry(&context.stop, "ingest", known)? else { return Ok(()) };
+        let chain = config.chains.iter().find(|chain| chain.blockchain == *blockchain);
+        watched::check(*blockchain, chain, &known)?;
+    }
     let chains = config.chains.into_iter().map(|chain| (chain.blockchain, chain)).collect();
     let share = Share { chains, context: context.clone(), ours: BTreeMap::new() };
     log::consumer::run(context, share)

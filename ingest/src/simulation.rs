@@ -18,7 +18,7 @@ pub(crate) use served::{Answers, Served};
 pub(crate) use shelf::Shelf;
 
 use crate::machine::{Cursor, Decision, Next, Policy, Refusal, Tag};
-use crate::{ChainConfig, RpcUrl, publish, restore};
+use crate::{ChainConfig, RpcUrl, publish, restore, watched};
 
 /// Reorganisations are not deeper.
 const DEPTH_MAX: usize = 6;
@@ -117,6 +117,7 @@ fn action() -> impl Strategy<Value = Action> {
 struct Reader {
     head: Option<(Epoch, Block)>,
     finalized: i64,
+    watched: BTreeMap<Address, i64>,
     live: BTreeMap<(i64, i32), (Block, Observation)>,
 }
 
@@ -131,6 +132,11 @@ impl Reader {
                     let (epoch, head) = self.head.expect("a head comes first");
                     assert_eq!(record.epoch, epoch);
                     assert!(record.block.number > head.number, "below what was scanned");
+                    let watched = self.watched.get(&seen.to_address);
+                    assert!(
+                        watched < Some(&record.block.number) && watched.is_some(),
+                        "not announced"
+                    );
                     assert!(self.live.insert(key(seen), (record.block, *seen)).is_none());
                 }
                 ChainBody::Retract(seen) => {
@@ -139,6 +145,10 @@ impl Reader {
                     // The same inclusion, and not retracted before.
                     assert_eq!(self.live.remove(&key(seen)), Some((record.block, *seen)));
                     retracted.push(key(seen));
+                }
+                ChainBody::Watch(watch) => {
+                    let before = self.watched.insert(watch.wallet_address, record.block.number);
+                    assert_eq!(before, None, "announced twice");
                 }
                 ChainBody::Head(head) => {
                     let number = record.block.number;
@@ -152,6 +162,8 @@ impl Reader {
                         Some((epoch, last)) => {
                             assert_eq!(record.epoch, Epoch(epoch.0 + 1));
                             assert!(number < last.number && number >= self.finalized);
+                            // What replaces the blocks after it is scanned for every wallet.
+                            self.watched.values_mut().for_each(|from| *from = number.min(*from));
                             let above: Vec<_> =
                                 before.keys().filter(|key| key.0 > number).copied().collect();
                             assert_eq!(retracted, above, "not exactly what was above");
@@ -211,7 +223,7 @@ impl World {
         let chain = chain(policy);
         let node = Node::new(12);
         Self {
-            cursor: Cursor::new(chain.rules(), None),
+            cursor: Cursor::new(chain.rules(), None, chain.watched()),
             depth,
             before_reorg: node.clone(),
             node,
@@ -283,7 +295,9 @@ impl World {
             self.reader.step(&decision.publish, self.depth);
             let head = decision.publish.last().map(|record| record.block.number);
             self.base = self.base.or(head);
-            self.shelf.commit(publish::step(&decision.publish, &self.shelf.layout).unwrap());
+            self.shelf.commit(
+                publish::step(&decision.publish, self.chain.watched(), &self.shelf.layout).unwrap(),
+            );
         }
         assert!(!matches!(decision.next, Next::Halt(_)), "{:?}", decision.next);
         decision.next
@@ -291,7 +305,9 @@ impl World {
 
     fn restart(&mut self, page: i64) {
         let history = restore::restore_by(page, &self.shelf, &self.chain).unwrap();
-        let cursor = Cursor::new(self.chain.rules(), history);
+        let known = watched::known(&self.shelf, self.chain.blockchain).unwrap();
+        let unannounced = self.chain.unannounced(&known);
+        let cursor = Cursor::new(self.chain.rules(), history, unannounced);
         assert_eq!(cursor.history(), self.cursor.history(), "a restart knows something else");
         self.cursor = cursor;
     }

@@ -13,7 +13,7 @@ use store::Change;
 use testkit::Dice;
 use uuid::Uuid;
 
-use crate::machine_model::chain::{Chain, Movement, Policy, account, cents};
+use crate::machine_model::chain::{CONTRACT, Chain, Movement, Policy, account, cents};
 use crate::machine_model::delivered::Delivered;
 use crate::machine_model::pipeline::{Pipeline, Tricks, create_order};
 use crate::machine_model::station::Sabotage;
@@ -41,7 +41,7 @@ pub fn history(seed: u64) -> Vec<Change> {
     let tricks = Tricks { batches: true, losses: false, repeats: false };
     let mut shop = Shop {
         dice: Dice(seed),
-        chain: Chain::new(POLICY, START),
+        chain: Chain::new(POLICY, START, &WALLETS),
         pipeline: Pipeline::new(tricks, Sabotage::None),
         orders: Vec::new(),
         now: START.micros(),
@@ -95,11 +95,13 @@ impl Shop {
         PaymentRequest {
             blockchain: Blockchain::Eth,
             stablecoin: TOKENS[self.dice.below(2)],
+            contract: CONTRACT,
             wallets: WALLETS.to_vec(),
             nudge_step: cents(1),
             nudge_limit: cents(5),
             late_window_seconds: 1_200,
             skew_seconds: 60,
+            head_age_max_seconds: u32::MAX,
         }
     }
 
@@ -198,6 +200,7 @@ fn progress(record: &ChainRecord) -> Option<Change> {
         head: record.block,
         confirmed: head.confirmed.first().map_or(-1, |tier| tier.number),
         finalized: head.finalized,
+        watched: Vec::new(),
         updated_at: record.observed_at,
     }))
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::machine_model::chain::{Chain, Movement, Policy, account, cents};
+use crate::machine_model::chain::{CONTRACT, Chain, Movement, Policy, account, cents};
 use crate::machine_model::pipeline::create_order;
 use log::{Error, Log, NewRecord, StepError, Tail, Writer};
 use runtime::{Clock, SystemClock};
@@ -64,7 +64,7 @@ impl Line {
             blockchain,
             wallet,
             lane: log.layout().lane(blockchain, &wallet),
-            chain: Chain::new(POLICY, SystemClock.now().seconds()),
+            chain: Chain::new(POLICY, SystemClock.now().seconds(), &[wallet]),
             written: 0,
             writer: None,
             recent: Vec::new(),
@@ -116,7 +116,7 @@ impl Line {
         let record = ChainRecord { blockchain: self.blockchain, ..record.clone() };
         let lanes: Vec<Partition> = match &record.body {
             ChainBody::Head(_) => log.layout().lanes_of(self.blockchain).collect(),
-            ChainBody::Transfer(_) | ChainBody::Retract(_) => vec![self.lane],
+            ChainBody::Transfer(_) | ChainBody::Retract(_) | ChainBody::Watch(_) => vec![self.lane],
         };
         let wrap = |lane| {
             let key = self.wallet.to_string();
@@ -295,11 +295,13 @@ impl Shop {
         PaymentRequest {
             blockchain: self.lines[line].blockchain,
             stablecoin: TOKENS[self.dice.below(2)],
+            contract: CONTRACT,
             wallets: vec![self.lines[line].wallet],
             nudge_step: cents(1),
             nudge_limit: cents(6),
             late_window_seconds: LATE_WINDOW_SECONDS,
             skew_seconds: 10,
+            head_age_max_seconds: u32::MAX,
         }
     }
 

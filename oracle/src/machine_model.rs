@@ -49,6 +49,8 @@ pub enum Fact {
     },
     /// That block left the chain.
     Orphaned { payment: PaymentKey },
+    /// Payments to this wallet are seen from the next block on.
+    Watched { wallet: Address },
     /// The chain was scanned up to here.
     Scanned {
         block: Block,
@@ -172,6 +174,7 @@ struct Shop {
     deposits: Vec<ModelDeposit>,
     /// In the order in which they were first seen.
     transfers: Vec<ModelTransfer>,
+    watched: BTreeSet<Address>,
     time: UnixSeconds,
     heads: usize,
 }
@@ -214,11 +217,15 @@ impl Shop {
                 let orphaned = self.transfers.iter_mut().filter(|t| t.payment == *payment);
                 orphaned.for_each(|t| t.on_chain = false);
             }
+            Fact::Watched { wallet } => {
+                self.watched.insert(*wallet);
+            }
             Fact::Scanned { block, head } => self.scan(*block, head),
         }
     }
 
-    /// The least free amount from the order's own upwards, at the first wallet that has one.
+    /// The least free amount from the order's own upwards, at the first watched wallet that has one, on a
+    /// chain whose head is not too old.
     fn open_deposit(&mut self, order: OrderId, request: &PaymentRequest, at: UnixSeconds) {
         let Some(order) = self.orders.iter().find(|o| o.id == order) else { return };
         let of_order =
@@ -228,8 +235,11 @@ impl Shop {
         if order.status != OrderStatus::Pending || chosen_before || !in_time {
             return;
         }
+        if self.heads == 0 || self.time.plus(i64::from(request.head_age_max_seconds)) < at {
+            return;
+        }
         let steps = request.nudge_limit.parts() / request.nudge_step.parts();
-        for wallet in &request.wallets {
+        for wallet in request.wallets.iter().filter(|wallet| self.watched.contains(wallet)) {
             for step in 0..=steps {
                 let parts = order.amount.parts() + step * request.nudge_step.parts();
                 let value = Amount::from_parts(parts).unwrap();

@@ -274,7 +274,12 @@ impl Reader {
         if !self.table.contains_key(key) {
             self.problem(key, "is missing");
         }
-        self.take(key, "true or false", |v| v.as_bool()).unwrap_or_default()
+        self.optional_flag(key).unwrap_or_default()
+    }
+
+    /// `true` or `false`, if the key is there.
+    pub fn optional_flag(&mut self, key: &str) -> Option<bool> {
+        self.take(key, "true or false", |v| v.as_bool())
     }
 
     /// A secret, from `key` or from the file named by `<key>_file` (its last line end is dropped).

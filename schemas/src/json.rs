@@ -72,6 +72,7 @@ mod tests {
             "transfer": null,
             "value_text": null,
             "head": head,
+            "watch": null,
             "confirmed": false,
         });
         assert_eq!(decode_json(SchemaName::ChainRecord, &record).unwrap(), expected);

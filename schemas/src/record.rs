@@ -21,7 +21,9 @@ mod transfer;
 mod webhook;
 
 pub use alert::Alert;
-pub use chain::{Block, ChainBody, ChainProgress, ChainRecord, ConfirmedTier, Head, Observation};
+pub use chain::{
+    Block, ChainBody, ChainProgress, ChainRecord, ConfirmedTier, Head, Observation, Watch,
+};
 pub use changelog::{
     DepositEntry, LaneEntry, MatchingEntry, OrdersEntry, PendingChoice, TransferEntry,
 };

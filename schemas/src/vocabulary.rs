@@ -95,6 +95,8 @@ vocabulary! {
         PaymentRepeated = "payment_repeated",
         /// No wallet had a free amount for the choice.
         PaymentRefused = "payment_refused",
+        /// Nobody follows the chain or watches the wallets of the choice at present.
+        PaymentUnavailable = "payment_unavailable",
         /// A choice or cancel came after the order had ended.
         NotPending = "not_pending",
         /// A deposit waits for the customer's transfer.
@@ -134,6 +136,10 @@ vocabulary! {
         AmountsTaken = "amounts_taken",
         /// The chain's time has passed the order's deadline.
         Expired = "expired",
+        /// No ingestor watches this wallet and contract: a payment would not be seen.
+        NotWatched = "not_watched",
+        /// The chain's last scanned block is too old, or there is none.
+        ChainBehind = "chain_behind",
     }
 
     DepositState {
@@ -150,6 +156,7 @@ vocabulary! {
         Transfer = "transfer",
         Retract = "retract",
         Head = "head",
+        Watch = "watch",
     }
 
     /// The kinds of command on `orders.commands`: see [`OrderCommandBody`](crate::record::OrderCommandBody).

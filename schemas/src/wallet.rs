@@ -8,4 +8,6 @@ pub struct Wallet {
     pub blockchain: Blockchain,
     pub address: Address,
     pub stablecoins: Vec<Stablecoin>,
+    /// Still watched and listed, and no longer offered.
+    pub retired: bool,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use devnet::Devnet;
 use schemas::record::{
     Block, ChainBody, ChainRecord, ConfirmedTier, DepositCommand, DepositCommandBody, Head,
-    Observation, OpenDeposit,
+    Observation, OpenDeposit, Watch,
 };
 use schemas::{
     Address, AddressFamily, Amount, Blockchain, Epoch, Hash, OrderId, Stablecoin, UnixMicros,
@@ -18,6 +18,9 @@ use crate::harness::Chain;
 
 /// Chain time of everything measured.
 pub const TIME: UnixSeconds = UnixSeconds(1_800_000_000);
+
+/// The contract of the stablecoin.
+pub const CONTRACT: Address = Address::new(AddressFamily::Evm, [0xda; 20]);
 
 /// Resident memory of a process in bytes, as the kernel counts it.
 pub fn resident_bytes(pid: u32) -> u64 {
@@ -100,7 +103,7 @@ pub fn transfer(number: usize, height: usize) -> ChainRecord {
         height,
         ChainBody::Transfer(Observation {
             stablecoin: Stablecoin::Usdt,
-            contract: Address::new(AddressFamily::Evm, [0xda; 20]),
+            contract: CONTRACT,
             from_address: Address::new(AddressFamily::Evm, [0x22; 20]),
             to_address: wallet(),
             tx_hash: hash(number, 0x7a),
@@ -109,6 +112,11 @@ pub fn transfer(number: usize, height: usize) -> ChainRecord {
             value: amount(number),
         }),
     )
+}
+
+/// Payments to the wallet are seen from here on.
+pub fn watch(height: usize) -> ChainRecord {
+    record(height, ChainBody::Watch(Watch { wallet_address: wallet(), contracts: vec![CONTRACT] }))
 }
 
 /// A head under a policy of one confirmation.
@@ -128,6 +136,7 @@ pub fn open(number: usize) -> DepositCommand {
         issued_at: UnixMicros(TIME.0 * 1_000_000),
         body: DepositCommandBody::Open(OpenDeposit {
             stablecoin: Stablecoin::Usdt,
+            contract: CONTRACT,
             value: amount(number),
             user_address: None,
             started_at: TIME,
@@ -136,6 +145,7 @@ pub fn open(number: usize) -> DepositCommand {
             nudge_limit: Amount::ZERO,
             late_window_seconds: 86_400,
             skew_seconds: 120,
+            head_age_max_seconds: u32::MAX,
         }),
     }
 }

@@ -7,7 +7,7 @@ use processor::machine::Machine;
 use processor::machine::matching::{Effect, Input, State};
 use schemas::record::{DepositCommand, DepositCommandBody, OrderCommandBody};
 use schemas::{Blockchain, Partition, UnixMicros};
-use testkit::measure::{TIME, head, open, order, rate, resident_bytes, transfer, wallet};
+use testkit::measure::{TIME, head, open, order, rate, resident_bytes, transfer, wallet, watch};
 
 const OPEN: usize = 1_000_000;
 /// Transfers measured: each pays one of the open deposits.
@@ -36,6 +36,9 @@ fn main() {
     let before = resident_bytes(pid);
     let mut state = State::new(Blockchain::Eth, Partition(0));
     let mut effects = Vec::new();
+    for record in [watch(0), head(0)] {
+        state.decide(&Input::Chain(record), &mut effects).unwrap();
+    }
     let started = Instant::now();
     for number in 0..OPEN {
         state.decide(&Input::Command(open(number)), &mut effects).unwrap();

@@ -10,7 +10,7 @@ use schemas::record::{CreateOrder, OrderCommand, OrderCommandBody, PaymentReques
 use schemas::{Amount, Blockchain, Layout, Stablecoin, Topic, TransferStatus, UnixMicros};
 use store::embedded::EmbeddedStore;
 use store::{DepositFilter, Page, Store, TransferFilter};
-use testkit::measure::{TIME, amount, head, order, rate, transfer, wallet};
+use testkit::measure::{CONTRACT, TIME, amount, head, order, rate, transfer, wallet, watch};
 use tokio_util::sync::CancellationToken;
 
 const TRANSFERS: usize = 50_000;
@@ -23,11 +23,13 @@ fn create(number: usize) -> NewRecord {
     let payment = PaymentRequest {
         blockchain: Blockchain::Eth,
         stablecoin: Stablecoin::Usdt,
+        contract: CONTRACT,
         wallets: vec![wallet()],
         nudge_step: Amount::ZERO,
         nudge_limit: Amount::ZERO,
         late_window_seconds: 86_400,
         skew_seconds: 120,
+        head_age_max_seconds: u32::MAX,
     };
     let command = OrderCommand {
         order_id: order(number),
@@ -100,6 +102,7 @@ async fn main() {
         threads.push(std::thread::spawn(move || projector::run(store, &context).unwrap()));
     }
 
+    log.produce(vec![raw(&watch(0)), raw(&head(0))]).await.unwrap();
     let started = Instant::now();
     for chunk in (0..TRANSFERS).collect::<Vec<_>>().chunks(2000) {
         log.produce(chunk.iter().map(|number| create(*number)).collect()).await.unwrap();

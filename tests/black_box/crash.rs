@@ -172,6 +172,7 @@ async fn fifty_kills_lose_nothing() {
         // Every other life may end while it starts and restores.
         if kill % 2 == 0 {
             tidemark.healthy().await;
+            client.offers(&["eth"]).await;
         }
         let life = Duration::from_millis(dice.below(LIFE_MAX_MS) as u64);
         let killed = AtomicBool::new(false);

@@ -144,7 +144,7 @@ async fn a_killed_process_is_replaced() {
     let mut cluster = Cluster::start(dir.path(), &chains, merchant.url(), "").await;
     let client = cluster.client();
     let pay = async |reference: String, at: usize| {
-        let order = client.create(&reference, "7.00", names[at], merchant.url()).await;
+        let order = client.create_keyed(&reference, "7.00", names[at], merchant.url()).await;
         let id = order["order_id"].as_str().unwrap().to_owned();
         let deposit = client.deposit(&id).await;
         let value: f64 = deposit["value"].as_str().unwrap().parse().unwrap();

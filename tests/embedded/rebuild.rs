@@ -1,18 +1,20 @@
 //! `tidemark rebuild`: tables that were deleted come back from the log, row for row.
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 
+use devnet::Devnet;
 use serde_json::Value;
-use testkit::harness::{Chain, Client, Tidemark, eventually, executable};
+use testkit::harness::{Chain, Client, Tidemark, eventually, executable, now};
 
 const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
 const LISTS: [&str; 2] = ["/orders", "/deposits"];
 
-async fn start(dir: &Path) -> Tidemark {
+async fn start(dir: &Path, devnet: &Devnet) -> Tidemark {
     let chain = Chain {
         blockchain: "eth",
-        rpc: "http://127.0.0.1:9".to_owned(),
+        rpc: devnet.url().to_owned(),
         wallet: "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed",
         more: String::new(),
     };
@@ -30,7 +32,10 @@ async fn rows(client: &Client) -> Vec<Value> {
 #[tokio::test(flavor = "multi_thread")]
 async fn deleted_tables_are_rebuilt_row_for_row() {
     let dir = tempfile::tempdir().unwrap();
-    let tidemark = start(dir.path()).await;
+    let genesis_timestamp = now().unsigned_abs();
+    let config = devnet::Config { chain_id: 1, genesis_timestamp, ..devnet::Config::default() };
+    let devnet = Devnet::start(config, (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+    let tidemark = start(dir.path(), &devnet).await;
     let client = tidemark.client();
     for (reference, amount) in [("A-1", "10.00"), ("B-1", "10.00"), ("C-1", "30.00")] {
         client.create(reference, amount, "eth", WEBHOOK).await;
@@ -52,6 +57,6 @@ async fn deleted_tables_are_rebuilt_row_for_row() {
     assert!(printed.contains("made the tables again from "), "{printed}");
     assert!(tables.exists(), "{}", tables.display());
 
-    let tidemark = start(dir.path()).await;
+    let tidemark = start(dir.path(), &devnet).await;
     assert_eq!(rows(&tidemark.client()).await, before);
 }

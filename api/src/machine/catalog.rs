@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use schemas::record::{Order, PaymentRequest};
 use schemas::{Amount, Blockchain, OrderId, Stablecoin, StablecoinContract, Wallet, murmur2};
+use uuid::Uuid;
 
 use crate::error::{Answer, Invalid, Refusal};
+use crate::machine::followed::Followed;
 use crate::view::ChainView;
 use crate::{Config, Matching, Orders};
 
@@ -62,9 +64,11 @@ impl Catalog {
         order_id: OrderId,
         choice: Choice,
         amount: Amount,
+        followed: &Followed,
     ) -> Answer<PaymentRequest> {
         let Choice { blockchain, stablecoin } = choice;
-        let Some(&StablecoinContract { decimals, .. }) = self.contract(choice) else {
+        let Some(&StablecoinContract { decimals, address: contract, .. }) = self.contract(choice)
+        else {
             let problem = format!("{stablecoin} is not available on {blockchain}");
             return Err(Invalid::new("stablecoin", problem).into());
         };
@@ -73,11 +77,19 @@ impl Catalog {
             let problem = format!("{most} for {stablecoin} on {blockchain}");
             return Err(Invalid::new("amount", problem).into());
         }
-        let takes =
-            |of: &&Wallet| of.blockchain == blockchain && of.stablecoins.contains(&stablecoin);
+        let takes = |of: &&Wallet| {
+            of.blockchain == blockchain && of.stablecoins.contains(&stablecoin) && !of.retired
+        };
         let mut wallets: Vec<_> = self.wallets.iter().filter(takes).map(|of| of.address).collect();
+        if wallets.is_empty() {
+            return Err(Refusal::NoWallet);
+        }
+        let head_age_max_seconds = seconds(self.matching.head_age_max);
+        let is_seen =
+            |wallet: &_| followed.sees(blockchain, *wallet, contract, head_age_max_seconds);
+        wallets.retain(is_seen);
         let first = murmur2(order_id.0.as_bytes()) as usize;
-        let first = first.checked_rem(wallets.len()).ok_or(Refusal::NoWallet)?;
+        let first = first.checked_rem(wallets.len()).ok_or(Refusal::NotFollowed)?;
         wallets.rotate_left(first);
         let Matching { nudge_step, nudge_limit, skew, .. } = self.matching;
         // A finer step than the stablecoin's would reserve amounts that nobody can pay.
@@ -85,16 +97,23 @@ impl Catalog {
         Ok(PaymentRequest {
             blockchain,
             stablecoin,
+            contract,
             wallets,
             nudge_step,
             nudge_limit: if can_nudge { nudge_limit } else { Amount::ZERO },
             late_window_seconds: seconds(self.orders.late_window),
             skew_seconds: seconds(skew),
+            head_age_max_seconds,
         })
     }
 
     /// The request for a deposit that a customer chose.
-    pub(crate) fn chosen(&self, order: &Order, choice: Choice) -> Answer<PaymentRequest> {
+    pub(crate) fn chosen(
+        &self,
+        order: &Order,
+        choice: Choice,
+        followed: &Followed,
+    ) -> Answer<PaymentRequest> {
         if let Some(fixed) = order.blockchain.filter(|fixed| *fixed != choice.blockchain) {
             return Err(Invalid::new("blockchain", format!("the merchant selected {fixed}")).into());
         }
@@ -105,21 +124,33 @@ impl Catalog {
             let problem = "the order takes payments from one address only, on another chain";
             return Err(Invalid::new("blockchain", problem).into());
         }
-        self.payment(order.order_id, choice, order.amount).map_err(|_| Refusal::NoWallet)
+        self.payment(order.order_id, choice, order.amount, followed).map_err(|refusal| {
+            if refusal == Refusal::NotFollowed { refusal } else { Refusal::NoWallet }
+        })
     }
 
     /// Everything that [`Catalog::chosen`] would accept for the order.
-    pub(crate) fn choices(&self, order: &Order) -> Vec<ChainView> {
-        let chain = |blockchain: &Blockchain| {
-            let payable = |stablecoin: &Stablecoin| {
-                let choice = Choice { blockchain: *blockchain, stablecoin: *stablecoin };
-                self.chosen(order, choice).is_ok()
-            };
-            let coins: Vec<_> = Stablecoin::ALL.iter().copied().filter(payable).collect();
-            (!coins.is_empty()).then(|| ChainView::new(*blockchain, coins))
-        };
-        Blockchain::ALL.iter().filter_map(chain).collect()
+    pub(crate) fn choices(&self, order: &Order, followed: &Followed) -> Vec<ChainView> {
+        chains(|choice| self.chosen(order, choice, followed).is_ok())
     }
+
+    /// Everything that some order can be paid with.
+    pub(crate) fn offer(&self, followed: &Followed) -> Vec<ChainView> {
+        let order_id = OrderId(Uuid::nil());
+        chains(|choice| self.payment(order_id, choice, Amount::ZERO, followed).is_ok())
+    }
+}
+
+/// The chains and stablecoins that a choice may name.
+fn chains(may_name: impl Fn(Choice) -> bool) -> Vec<ChainView> {
+    let chain = |blockchain: &Blockchain| {
+        let payable = |stablecoin: &Stablecoin| {
+            may_name(Choice { blockchain: *blockchain, stablecoin: *stablecoin })
+        };
+        let coins: Vec<_> = Stablecoin::ALL.iter().copied().filter(payable).collect();
+        (!coins.is_empty()).then(|| ChainView::new(*blockchain, coins))
+    };
+    Blockchain::ALL.iter().filter_map(chain).collect()
 }
 
 /// Whether the only sender that counts, if there is one, can exist on the chain.

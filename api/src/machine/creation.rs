@@ -4,6 +4,7 @@ use schemas::record::{CreateOrder, Order, OrderCommand, OrderCommandBody};
 use schemas::{CommandId, OrderId, UnixMicros};
 
 use super::catalog::{Catalog, Choice};
+use super::followed::Followed;
 use crate::error::{Answer, Invalid, Refusal};
 
 /// Most characters of an idempotency key.
@@ -20,15 +21,21 @@ pub(crate) fn create(
     command_id: CommandId,
     now: UnixMicros,
     catalog: &Catalog,
+    followed: &Followed,
 ) -> Answer<(OrderCommand, Order)> {
-    if let (Some(blockchain), Some(stablecoin)) = (create.blockchain, create.stablecoin) {
-        let choice = Choice { blockchain, stablecoin };
-        create.payment = Some(catalog.payment(order_id, choice, create.amount)?);
+    if let Some(choice) = fixed(&create) {
+        create.payment = Some(catalog.payment(order_id, choice, create.amount, followed)?);
     }
     let body = OrderCommandBody::Create(create.clone());
     let command = OrderCommand { order_id, command_id: Some(command_id), issued_at: now, body };
     let order = Order::created(&command, &create);
     Ok((command, order))
+}
+
+/// The chain and stablecoin of an order that leaves no choice to its customer.
+pub(crate) fn fixed(create: &CreateOrder) -> Option<Choice> {
+    let (blockchain, stablecoin) = create.blockchain.zip(create.stablecoin)?;
+    Some(Choice { blockchain, stablecoin })
 }
 
 /// Refuses a repeated request whose order was created from another body.

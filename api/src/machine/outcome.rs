@@ -1,7 +1,7 @@
 //! Whether a record of `orders` answers a command.
 
 use schemas::record::{Order, OrderDeposit};
-use schemas::{CommandId, DepositState, OrderCause};
+use schemas::{CommandId, DepositState, OrderCause, OrderStatus};
 
 use super::catalog::Choice;
 use crate::error::Refusal;
@@ -54,6 +54,7 @@ pub(crate) fn consider(awaited: Awaited, command_id: CommandId, record: &Order) 
     let (answered, verdict) = match record.cause {
         Cause::DepositOpened | Cause::PaymentRepeated => (Awaited::Payment, Verdict::Done),
         Cause::PaymentRefused => (Awaited::Payment, Verdict::Refused(Refusal::NoFreeAmount)),
+        Cause::PaymentUnavailable => (Awaited::Payment, Verdict::Refused(Refusal::NotFollowed)),
         Cause::Cancelled => (Awaited::Cancel, Verdict::Done),
         Cause::CancelRefused => (Awaited::Cancel, Verdict::Refused(Refusal::PaymentSeen)),
         Cause::MarkedPaid | Cause::MarkPaidRepeated => (Awaited::MarkPaid, Verdict::Done),
@@ -75,6 +76,19 @@ pub(crate) fn consider(awaited: Awaited, command_id: CommandId, record: &Order) 
     if answered == awaited { verdict } else { Verdict::Wait }
 }
 
+/// What a record of a new order means for its creator: its one way to be paid is open, or is not.
+pub(crate) fn payable(record: &Order, choice: Choice) -> Verdict {
+    if record.status != OrderStatus::Pending || open_deposit(record, choice).is_some() {
+        Verdict::Done
+    } else if record.cause == OrderCause::PaymentRefused {
+        Verdict::Refused(Refusal::NoFreeAmount)
+    } else if record.cause == OrderCause::PaymentUnavailable {
+        Verdict::Refused(Refusal::NotFollowed)
+    } else {
+        Verdict::Wait
+    }
+}
+
 /// The deposit of a choice that awaits the customer's transfer.
 pub(crate) fn open_deposit(order: &Order, choice: Choice) -> Option<&OrderDeposit> {
     order.deposits.iter().find(|deposit| {
@@ -93,10 +107,11 @@ mod tests {
     const OURS: CommandId = CommandId(uuid::Uuid::from_u128(1));
     const OTHER: CommandId = CommandId(uuid::Uuid::from_u128(2));
 
-    const ANSWERS: [(Awaited, OrderCause, Verdict); 11] = [
+    const ANSWERS: [(Awaited, OrderCause, Verdict); 12] = [
         (Awaited::Payment, OrderCause::DepositOpened, Verdict::Done),
         (Awaited::Payment, OrderCause::PaymentRepeated, Verdict::Done),
         (Awaited::Payment, OrderCause::PaymentRefused, Verdict::Refused(Refusal::NoFreeAmount)),
+        (Awaited::Payment, OrderCause::PaymentUnavailable, Verdict::Refused(Refusal::NotFollowed)),
         (Awaited::Payment, OrderCause::NotPending, Verdict::Refused(Refusal::NotPending)),
         (Awaited::Cancel, OrderCause::Cancelled, Verdict::Done),
         (Awaited::Cancel, OrderCause::CancelRefused, Verdict::Refused(Refusal::PaymentSeen)),

@@ -16,12 +16,15 @@ use crate::machine::json;
 use crate::reads::Reads;
 use crate::view::{ChainView, CheckoutView, OrderView};
 
-/// `GET /chains?order_id=…`
+/// `GET /chains?order_id=…`, or `GET /chains` for what the shop offers.
 pub(crate) async fn chains(
     State(reads): State<Reads>,
-    Linked(order_id): Linked,
+    linked: Option<Linked>,
 ) -> Answer<Json<Vec<ChainView>>> {
-    Ok(Json(reads.choices(order_id).await?))
+    Ok(Json(match linked {
+        Some(Linked(order_id)) => reads.choices(order_id).await?,
+        None => reads.offer().await?,
+    }))
 }
 
 #[derive(Deserialize)]

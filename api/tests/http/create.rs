@@ -1,13 +1,15 @@
 //! `POST /api/v1/service/orders` (spec 4.1).
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use schemas::record::{CreateOrder, Order, OrderCommand, OrderCommandBody};
 use schemas::{Amount, OrderCause, OrderStatus, Topic, UnixSeconds};
 use serde_json::{Value, json};
 
 use crate::world::{
-    Answer, NOW, ORDER_FIELDS, World, config, fields, new_order, new_order_with, wallet,
+    Answer, NO_FREE_AMOUNT, NOT_FOLLOWED, NOW, ORDER_FIELDS, World, config, fields, new_order,
+    new_order_with, wallet,
 };
 
 fn creates(world: &World) -> Vec<CreateOrder> {
@@ -75,7 +77,7 @@ async fn the_caller_reads_its_own_write_and_every_request_without_a_key_is_an_or
 
 #[tokio::test]
 async fn an_order_with_chain_and_coin_asks_for_its_deposit_at_once() {
-    let world = World::alone().await;
+    let world = World::start().await;
     let chosen = [("blockchain", "eth"), ("stablecoin", "USDT")];
     world.create(&new_order_with(&chosen[..1])).await;
     assert_eq!(creates(&world)[0].payment, None, "a chain alone opens nothing");
@@ -108,6 +110,31 @@ async fn the_records_of_a_request_carry_its_trace() {
     let mut traces: Vec<_> = records.iter().map(|record| record.header("traceparent")).collect();
     traces.sort();
     assert_eq!(traces, [None, Some(parent.as_bytes())]);
+}
+
+#[tokio::test]
+async fn an_order_that_nobody_can_pay_is_refused() {
+    let mut config = config();
+    (config.matching.nudge_limit, config.matching.head_age_max) =
+        (Amount::ZERO, Duration::from_secs(600));
+    let world = World::with(config, true).await;
+    let body = new_order_with(&[("blockchain", "eth"), ("stablecoin", "DAI")]);
+    world.create(&body).await;
+    // Its amount is taken at the one wallet.
+    world.create_once("k", &body).await.refused(409, NO_FREE_AMOUNT);
+    // Asked again, as the amount may be free by now.
+    world.create_once("k", &body).await.refused(409, NO_FREE_AMOUNT);
+    let mut commands = world.commands();
+    commands.retain(|command| command.command_id.is_some());
+    assert!(matches!(commands[2].body, OrderCommandBody::ChoosePayment(_)), "{commands:?}");
+    assert_eq!((commands.len(), commands[1].order_id), (3, commands[2].order_id));
+
+    world.advance(601);
+    let polygon = new_order_with(&[("blockchain", "polygon"), ("stablecoin", "USDC")]);
+    world.service("/orders", &polygon).await.refused(409, NOT_FOLLOWED);
+    assert_eq!(creates(&world).len(), 2, "there is no third order");
+    // The customer may choose another one.
+    world.create(&new_order_with(&[("blockchain", "polygon")])).await;
 }
 
 /// What is wrong with one field alone has its table in `machine/new_order.rs`.

@@ -9,12 +9,9 @@ use serde_json::{Value, json};
 use store::Change;
 
 use crate::world::{
-    Answer, MERCHANT_SECRET, NOW, ORDER_FIELDS, ORIGIN, UNKNOWN_ORDER, World, config, fields, link,
-    new_order, new_order_with, wallet,
+    Answer, MERCHANT_SECRET, NO_FREE_AMOUNT, NOT_FOLLOWED, NOW, ORDER_FIELDS, ORIGIN,
+    UNKNOWN_ORDER, World, config, fields, link, new_order, new_order_with, wallet,
 };
-
-const NO_FREE_AMOUNT: &str =
-    "no free amount is left for the selected chain and coin, choose another";
 
 /// Every route of the checkout for one order, up to the link.
 fn routes(order_id: &str) -> [String; 4] {
@@ -97,6 +94,32 @@ async fn a_link_may_be_for_an_order_that_does_not_exist() {
 }
 
 #[tokio::test]
+async fn only_what_is_followed_and_not_retired_is_offered() {
+    let mut config = config();
+    config.matching.head_age_max = Duration::from_secs(600);
+    config.wallets[2].retired = true;
+    let world = World::with(config.clone(), true).await;
+    let offered = async || -> Vec<String> {
+        let answer = Answer::to(world.request("GET /api/v1/user/chains")).await.json();
+        let words = answer.as_array().unwrap().iter().map(|chain| chain["blockchain"].clone());
+        words.map(|word| word.as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(offered().await, ["eth", "tron"]);
+    let id = world.create(&new_order()).await;
+    let retired = "no wallet available for the selected chain and coin";
+    world.pay(&id, "polygon", "USDC").await.refused(400, retired);
+    world.advance(600);
+    assert_eq!(offered().await, ["eth", "tron"]);
+    world.advance(1);
+    assert_eq!(offered().await, [""; 0]);
+    world.pay(&id, "eth", "USDT").await.refused(409, NOT_FOLLOWED);
+    world.watch(&config.wallets[0]).await;
+    assert_eq!(offered().await, ["eth"]);
+    assert_eq!(world.pay(&id, "eth", "USDT").await.status, 201);
+    assert_eq!(world.list("/wallets", "blockchain").await, ["eth", "eth", "polygon", "tron"]);
+}
+
+#[tokio::test]
 async fn chains_are_those_that_the_order_can_be_paid_on() {
     let world = World::alone().await;
     let eth = json!({ "blockchain": "eth", "name": "Ethereum", "stablecoins": ["USDT", "DAI"] });
@@ -145,7 +168,7 @@ async fn a_choice_answers_what_to_pay() {
             "wallet_address": wallet(0xab).to_string(),
             "value": "10.51",
             "started_at": NOW + 5,
-            "last_scanned_at": NOW + 5,
+            "last_scanned_at": NOW,
         },
     });
     assert_eq!(payment, expected);

@@ -10,11 +10,12 @@ use reqwest::{Client, Method, RequestBuilder};
 use runtime::config::Source;
 use runtime::{Clock, ManualClock};
 use schemas::record::{
-    Block, ChainBody, ChainRecord, Delivery, Order, OrderCommand, OrderCommandBody, Record, example,
+    Block, ChainBody, ChainProgress, ChainRecord, Delivery, Order, OrderCommand, OrderCommandBody,
+    Record, Watch, example,
 };
 use schemas::{
     Address, AddressFamily, Blockchain, Layout, OrderId, Partition, Secret, Stablecoin, Topic,
-    UnixSeconds, Wallet, sign_checkout, sign_service, stablecoin_contracts,
+    UnixMicros, UnixSeconds, Wallet, sign_checkout, sign_service, stablecoin_contracts,
 };
 use serde_json::{Value, json};
 use store::embedded::EmbeddedStore;
@@ -33,6 +34,10 @@ pub(crate) const MERCHANT_SECRET: &str = "merchant-secret";
 pub(crate) const OLD_SECRET: &str = "merchant-secret-of-last-year";
 pub(crate) const ADMIN_SECRET: &str = "admin-secret";
 pub(crate) const UNKNOWN_URL: &str = "https://shop.test/unknown";
+pub(crate) const NO_FREE_AMOUNT: &str =
+    "no free amount is left for the selected chain and coin, choose another";
+pub(crate) const NOT_FOLLOWED: &str = "payments on the selected chain cannot be seen at present, \
+                                       choose another chain or try again later";
 /// An origin that may call the checkout.
 pub(crate) const ORIGIN: &str = "https://shop.test";
 /// An order that no test creates.
@@ -73,6 +78,7 @@ pub(crate) fn config() -> Config {
         blockchain,
         address: Address::new(blockchain.address_family(), [number; 20]),
         stablecoins: stablecoins.to_vec(),
+        retired: false,
     };
     let text = format!(
         "[admin]
@@ -85,6 +91,8 @@ pub(crate) fn config() -> Config {
          unknown_transfer_webhook_url = '{UNKNOWN_URL}'"
     );
     let mut config = Config::read(&mut Source::parse(Config::DEFAULTS, &text, []));
+    // Worlds last for weeks without a block.
+    config.matching.head_age_max = Duration::from_secs(1_000_000);
     config.wallets = vec![
         wallet(Blockchain::Eth, 0xab, &[Usdt, Dai]),
         wallet(Blockchain::Eth, 0x02, &[Usdt]),
@@ -115,6 +123,7 @@ impl World {
         let log: Arc<dyn Log> = Arc::new(log);
         let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(dir.path()).unwrap());
         let faults = Faults::default();
+        let wallets = config.wallets.clone();
         let stop = CancellationToken::new();
         let context = StageContext {
             log: log.clone(),
@@ -149,6 +158,9 @@ impl World {
             _dir: dir,
         };
         world.serve(config).await;
+        for wallet in wallets {
+            world.watch(&wallet).await;
+        }
         world
     }
 
@@ -169,6 +181,32 @@ impl World {
         self.base = format!("http://{}", listener.local_addr().unwrap());
         let serving = server.run(listener, self.stop.clone());
         self.server = Some(tokio::spawn(async move { serving.await.unwrap() }));
+    }
+
+    /// Writes what ingest would when it begins to watch a wallet: its chain is scanned up to now.
+    pub(crate) async fn watch(&self, wallet: &Wallet) {
+        let blockchain = wallet.blockchain;
+        let contracts = stablecoin_contracts(blockchain).map(|contract| contract.address).collect();
+        let watch = Watch { wallet_address: wallet.address, contracts };
+        let head = example::chain_head().body;
+        for body in [ChainBody::Watch(watch.clone()), head] {
+            let observed_at = self.clock.now();
+            let block = Block { timestamp: observed_at.seconds(), ..example::chain_record().block };
+            let record =
+                ChainRecord { blockchain, block, observed_at, body, ..example::chain_record() };
+            self.write(Topic::TransfersRaw, Partition(blockchain.index()), &record).await;
+        }
+        let rows = self.store.chains().await.unwrap();
+        let row = rows.into_iter().find(|row| row.blockchain == blockchain);
+        let (mut watched, updated_at) =
+            row.map_or((Vec::new(), UnixMicros(0)), |row| (row.watched, row.updated_at));
+        watched.push(watch);
+        let block = example::chain_record().block;
+        let head = Block { timestamp: self.clock.now().seconds(), ..block };
+        let updated_at = updated_at.next(self.clock.now());
+        let progress =
+            ChainProgress { blockchain, head, watched, updated_at, ..example::chain_progress() };
+        self.apply([Change::Chain(progress)]).await;
     }
 
     /// A request to a route such as `GET /health`.

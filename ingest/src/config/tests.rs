@@ -10,6 +10,7 @@ fn wallet() -> Wallet {
         blockchain: Blockchain::Eth,
         address: "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed".parse().unwrap(),
         stablecoins: vec![Stablecoin::Usdt, Stablecoin::Dai],
+        retired: false,
     }
 }
 

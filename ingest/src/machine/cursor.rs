@@ -2,6 +2,7 @@
 
 mod reorg;
 
+use schemas::record::Watch as Announced;
 use schemas::record::{Block, ChainBody, ChainRecord, Head};
 use schemas::{Epoch, TxHash, UnixMicros};
 
@@ -51,19 +52,26 @@ pub(crate) struct Cursor {
     tags: Tags,
     range: RangeSize,
     phase: Phase,
+    /// What the log does not say yet that it is watched: the next step does.
+    unannounced: Vec<Announced>,
     /// Searches in a row that found no common ancestor.
     fruitless: u32,
 }
 
 impl Cursor {
-    /// Continues where the published records end.
-    pub(crate) fn new(rules: Rules, mut history: Option<History>) -> Self {
+    /// Continues where the published records end. The next step says that `unannounced` is watched.
+    pub(crate) fn new(
+        rules: Rules,
+        mut history: Option<History>,
+        unannounced: Vec<Announced>,
+    ) -> Self {
         if let Some(history) = &mut history {
             history.prune(rules.reorg_window);
         }
         let phase = if history.is_some() { Phase::Tip } else { Phase::Begin };
         let range = RangeSize::new(rules.range_max);
-        Self { rules, history, tags: Tags::default(), range, phase, fruitless: 0 }
+        let tags = Tags::default();
+        Self { rules, history, tags, range, phase, unannounced, fruitless: 0 }
     }
 
     /// The history, which every phase after the first head has.
@@ -262,7 +270,7 @@ impl Cursor {
     fn publish_tags(&mut self, now: UnixMicros) -> Decision {
         let (last, epoch) = (self.known().last(), self.known().epoch());
         let head = self.head(last.number, &[]);
-        if head == *self.known().head() {
+        if head == *self.known().head() && self.unannounced.is_empty() {
             return Next::AtTip.into();
         }
         let record = self.record(epoch, last, now, ChainBody::Head(head));
@@ -363,6 +371,19 @@ impl Cursor {
         Decision { notes, ..self.publish(records, next) }
     }
 
+    /// What the log is to know before `records`: payments are seen in the blocks after our last one, or
+    /// after the one to begin at.
+    fn announcements(&mut self, records: &[ChainRecord]) -> Vec<ChainRecord> {
+        let Some(end) = records.last() else { return Vec::new() };
+        let block = self.history.as_ref().map_or(end.block, History::last);
+        let announce = |watch| {
+            let body = ChainBody::Watch(watch);
+            let ChainRecord { blockchain, epoch, observed_at, .. } = *end;
+            ChainRecord { blockchain, epoch, block, observed_at, body, confirmed: false }
+        };
+        std::mem::take(&mut self.unannounced).into_iter().map(announce).collect()
+    }
+
     /// What a head at `number` says. `fresh` are the heights of the anchors that the same step
     /// adds.
     ///
@@ -389,6 +410,7 @@ impl Cursor {
 
     fn publish(&mut self, mut records: Vec<ChainRecord>, next: Next) -> Decision {
         mark_confirmed(&mut records);
+        records.splice(..0, self.announcements(&records));
         for record in &records {
             self.history = History::fold(self.history.take(), record);
         }

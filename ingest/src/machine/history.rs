@@ -39,7 +39,7 @@ impl History {
                 anchors: BTreeMap::from([(record.block.number, record.block)]),
                 live: BTreeMap::new(),
             }),
-            (None, ChainBody::Transfer(_) | ChainBody::Retract(_)) => None,
+            (None, ChainBody::Transfer(_) | ChainBody::Retract(_) | ChainBody::Watch(_)) => None,
         }
     }
 
@@ -53,6 +53,7 @@ impl History {
             ChainBody::Retract(seen) => {
                 self.live.remove(&(number, seen.log_index));
             }
+            ChainBody::Watch(_) => {}
             ChainBody::Head(head) => {
                 if record.epoch > self.epoch {
                     self.anchors.split_off(&number.saturating_add(1));

@@ -17,13 +17,13 @@ fn finalized() -> Policy {
 }
 
 fn cursor(policy: Policy) -> Cursor {
-    Cursor::new(chain(policy).rules(), None)
+    Cursor::new(chain(policy).rules(), None, Vec::new())
 }
 
 fn cursor_with(change: impl FnOnce(&mut Rules)) -> Cursor {
     let mut rules = chain(depth(3)).rules();
     change(&mut rules);
-    Cursor::new(rules, None)
+    Cursor::new(rules, None, Vec::new())
 }
 
 /// A cursor that scans from a block, `range_max` blocks at most at once.
@@ -82,6 +82,7 @@ fn open_scan(cursor: &mut Cursor, node: &Node) {
 /// Records in short: kind, epoch, block.
 fn short(records: &[ChainRecord]) -> Vec<(char, i64, i64)> {
     let kind = |record: &ChainRecord| match record.body {
+        ChainBody::Watch(_) => 'w',
         ChainBody::Transfer(_) => 't',
         ChainBody::Retract(_) => 'r',
         ChainBody::Head(_) => 'h',
@@ -687,7 +688,7 @@ fn nothing_is_rewound_below_what_was_published_as_finalized() {
     head.finalized = 15;
     records.push(last);
     let history = records.iter().fold(None, History::fold);
-    let mut cursor = Cursor::new(chain(depth(3)).rules(), history);
+    let mut cursor = Cursor::new(chain(depth(3)).rules(), history, Vec::new());
     node.reorg(3, &[]);
     let (records, next) = drive(&mut cursor, &node);
     assert_eq!(records, []);

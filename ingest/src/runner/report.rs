@@ -21,7 +21,7 @@ impl Runner {
             match record.body {
                 ChainBody::Transfer(_) => transfers += 1,
                 ChainBody::Retract(_) => retracts += 1,
-                ChainBody::Head(_) => {}
+                ChainBody::Head(_) | ChainBody::Watch(_) => {}
             }
         }
         counter!(names::STEPS_TOTAL, "blockchain" => name).increment(1);

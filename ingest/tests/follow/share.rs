@@ -5,12 +5,12 @@ use std::thread::JoinHandle;
 
 use log::{LayeredLog, Log, LogLayer, StageContext, Writer};
 use runtime::SystemClock;
-use schemas::Blockchain;
+use schemas::{Address, Blockchain};
 use tidemark_ingest::{ChainConfig, Config, Error};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use crate::world::{World, config, devnet, pay};
+use crate::world::{World, config, devnet, pay, wallet};
 
 /// By the numbers of their partitions the first and the last chain: two members have one each.
 const FIRST: Blockchain = Blockchain::Eth;
@@ -132,8 +132,8 @@ async fn a_chain_that_is_not_configured_here_stops_nothing() {
     let first = devnet(20).await;
     let mut world = World::new();
     let takeovers = Takeovers::default();
-    let a = Process::start(&world, &takeovers, "a", vec![config(FIRST, first.url())]);
     let b = Process::start(&world, &takeovers, "b", Vec::new());
+    let a = Process::start(&world, &takeovers, "a", vec![config(FIRST, first.url())]);
     world.until_head(FIRST, &first.chain());
     a.stop();
     // Now the chain is assigned to b, which has no configuration for it.
@@ -142,5 +142,38 @@ async fn a_chain_that_is_not_configured_here_stops_nothing() {
     first.chain().mine(1).unwrap();
     world.until_head(FIRST, &first.chain());
     assert_eq!(seen(&takeovers).last().unwrap().0, "c");
+    c.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn what_is_watched_may_not_leave_the_configuration() {
+    let first = devnet(20).await;
+    let mut world = World::new();
+    let takeovers = Takeovers::default();
+    let whole = config(FIRST, first.url());
+    let a = Process::start(&world, &takeovers, "a", vec![whole.clone()]);
+    world.until_head(FIRST, &first.chain());
+    a.stop();
+    let mut less = whole.clone();
+    less.wallets.truncate(1);
+    for (chains, part) in [(vec![less], "wallet 0x"), (Vec::new(), "section [chains.eth]")] {
+        let process = Process::start(&world, &takeovers, "b", chains);
+        let ended = process.thread.join().unwrap();
+        let text = ended.unwrap_err().to_string();
+        assert!(text.contains(part) && text.contains("`retired = true`"), "{text}");
+    }
+    // One that is added is seen from the next block on.
+    let mut more = whole;
+    let added = Address::new(FIRST.address_family(), wallet(7).0.0);
+    more.wallets.push(added);
+    let c = Process::start(&world, &takeovers, "c", vec![more]);
+    world.until("the wallet is watched", |world| {
+        let progress = world.published(FIRST).progress.as_ref();
+        progress.is_some_and(|p| p.watched.iter().any(|watch| watch.wallet_address == added))
+    });
+    let sent = pay(&first.chain(), 7, 5);
+    first.chain().mine(1).unwrap();
+    world.until_head(FIRST, &first.chain());
+    assert_eq!(world.published(FIRST).transactions(), [sent]);
     c.stop();
 }

@@ -131,6 +131,7 @@ impl Published {
                 let place = (record.block.number, seen.log_index);
                 assert_eq!(self.live.remove(&place), Some((record.block, *seen)));
             }
+            ChainBody::Watch(_) => {}
             ChainBody::Head(_) => {
                 self.heads.insert(lane, record.clone());
             }

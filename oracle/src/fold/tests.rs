@@ -10,7 +10,7 @@ use processor::wire::INPUTS_HEADER;
 use runtime::SystemClock;
 use schemas::record::{
     Block, ChainBody, ChainRecord, ConfirmedTier, DepositCommand, DepositCommandBody, Head,
-    Observation, OpenDeposit,
+    Observation, OpenDeposit, Watch,
 };
 use schemas::{
     Amount, Blockchain, CloseReason, Epoch, Hash, Headers, Layout, OrderId, Stablecoin, Topic,
@@ -118,6 +118,11 @@ fn head(number: i64, seconds: i64) -> (Topic, Vec<u8>) {
     chain(number, seconds, ChainBody::Head(head))
 }
 
+fn watch() -> (Topic, Vec<u8>) {
+    let watch = Watch { wallet_address: account(1), contracts: vec![account(3)] };
+    chain(0, 0, ChainBody::Watch(watch))
+}
+
 fn payment(number: i64, seconds: i64) -> (Topic, Vec<u8>) {
     let seen = Observation {
         stablecoin: Stablecoin::Usdt,
@@ -151,6 +156,7 @@ fn flaw_of(second_claim: &str) -> Option<Flaw> {
     let mut author = Author::new();
     let open = OpenDeposit {
         stablecoin: Stablecoin::Usdt,
+        contract: account(3),
         value: cents(500),
         user_address: None,
         started_at: UnixSeconds(0),
@@ -159,13 +165,15 @@ fn flaw_of(second_claim: &str) -> Option<Flaw> {
         nudge_limit: Amount::ZERO,
         late_window_seconds: 5,
         skew_seconds: 0,
+        head_age_max_seconds: 0,
     };
     // The deposit has the first number, the transfer the second.
     let transfer_id = TransferId::from_parts(author.lane, 2);
     let close = DepositCommandBody::Close { reason: CloseReason::OrderPaid };
+    author.step(vec![watch(), head(0, 0)], "transfers.raw/0+2");
     author.step(
         vec![command(DepositCommandBody::Open(open)), payment(1, 10), head(1, 20), command(close)],
-        "deposits.commands/0+1,transfers.raw/0+2,deposits.commands/1+1",
+        "deposits.commands/0+1,transfers.raw/2+2,deposits.commands/1+1",
     );
     let refused = DepositCommandBody::Refused { transfer_id, reason: UnknownReason::AlreadyPaid };
     author.step(vec![head(2, 40), head(2, 40), command(refused)], second_claim);
@@ -174,14 +182,14 @@ fn flaw_of(second_claim: &str) -> Option<Flaw> {
 
 #[test]
 fn only_the_true_claim_holds() {
-    assert_eq!(flaw_of("transfers.raw/2+2,deposits.commands/2+1"), None);
+    assert_eq!(flaw_of("transfers.raw/4+2,deposits.commands/2+1"), None);
     for (claim, kind) in [
-        ("transfers.raw/2+1,deposits.commands/2+1,transfers.raw/3+1", FlawKind::Lost),
-        ("deposits.commands/2+1,transfers.raw/2+2", FlawKind::Lost),
-        ("transfers.raw/2+1,deposits.commands/2+1", FlawKind::Lost),
-        ("transfers.raw/1+3,deposits.commands/2+1", FlawKind::Doubled),
-        ("transfers.raw/2+3,deposits.commands/2+1", FlawKind::Uncommitted),
-        ("transfers.raw/9+1,deposits.commands/2+1", FlawKind::Foreign),
+        ("transfers.raw/4+1,deposits.commands/2+1,transfers.raw/5+1", FlawKind::Lost),
+        ("deposits.commands/2+1,transfers.raw/4+2", FlawKind::Lost),
+        ("transfers.raw/4+1,deposits.commands/2+1", FlawKind::Lost),
+        ("transfers.raw/3+3,deposits.commands/2+1", FlawKind::Doubled),
+        ("transfers.raw/4+3,deposits.commands/2+1", FlawKind::Uncommitted),
+        ("transfers.raw/11+1,deposits.commands/2+1", FlawKind::Foreign),
         ("orders.commands/0+1", FlawKind::Foreign),
         ("", FlawKind::Foreign),
     ] {

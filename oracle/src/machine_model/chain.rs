@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use schemas::record::{Block, ChainBody, ChainRecord, ConfirmedTier, Head, Observation};
+use schemas::record::{Block, ChainBody, ChainRecord, ConfirmedTier, Head, Observation, Watch};
 use schemas::{
     Address, AddressFamily, Amount, BlockHash, Blockchain, Epoch, Hash, PaymentKey, Stablecoin,
     UnixMicros, UnixSeconds,
@@ -12,6 +12,9 @@ use super::Fact;
 
 /// Amounts from this many cents on need the deeper confirmation.
 const LARGE_CENTS: u128 = 5_000;
+
+/// The contract of every stablecoin.
+pub const CONTRACT: Address = account(0xee);
 
 /// When this chain's blocks count as confirmed and as final.
 #[derive(Debug, Clone, Copy)]
@@ -74,6 +77,8 @@ pub struct Chain {
     /// Transactions that are in no block yet.
     pub mempool: Vec<Transaction>,
     blocks: Vec<Mined>,
+    /// The wallets that ingest watches, and the last block in which it did not.
+    watched: Vec<(Address, usize)>,
     parents: HashMap<BlockHash, BlockHash>,
     abandoned: Vec<Mined>,
     epoch: i64,
@@ -84,14 +89,15 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// A chain of one empty block, scanned.
-    pub fn new(policy: Policy, time: UnixSeconds) -> Self {
+    /// A chain of one empty block, scanned, on which these wallets are watched.
+    pub fn new(policy: Policy, time: UnixSeconds, wallets: &[Address]) -> Self {
         let mut chain = Self {
             policy,
             records: Vec::new(),
             facts: Vec::new(),
             mempool: Vec::new(),
             blocks: Vec::new(),
+            watched: Vec::new(),
             parents: HashMap::new(),
             abandoned: Vec::new(),
             epoch: 0,
@@ -101,8 +107,19 @@ impl Chain {
             hashes: 0,
         };
         chain.mine(Vec::new(), time);
+        wallets.iter().for_each(|wallet| chain.watch(*wallet));
         chain.write_head();
         chain
+    }
+
+    /// Ingest sees payments to this wallet from the next block on, and says so.
+    pub fn watch(&mut self, wallet: Address) {
+        if !self.watched.iter().any(|(watched, _)| *watched == wallet) {
+            self.watched.push((wallet, self.scanned));
+        }
+        let watch = Watch { wallet_address: wallet, contracts: vec![CONTRACT] };
+        self.write(self.blocks[self.scanned].block, ChainBody::Watch(watch), false);
+        self.facts.push(Fact::Watched { wallet });
     }
 
     /// A hash that nothing else has.
@@ -148,7 +165,7 @@ impl Chain {
         }
         let head = i64::try_from(tip).unwrap();
         for number in self.scanned + 1..=tip {
-            for (block, seen) in self.transfers_of(number) {
+            for (block, seen) in self.seen_in(number).collect::<Vec<_>>() {
                 let payment = seen.payment();
                 let confirmed = head - block.number + 1 >= self.policy.depth_of(seen.value);
                 self.write(block, ChainBody::Transfer(seen), confirmed);
@@ -209,21 +226,30 @@ impl Chain {
         Some(count)
     }
 
-    /// Every payment on the chain.
+    /// Every payment on the chain that ingest sees.
     pub fn payments(&self) -> impl Iterator<Item = PaymentKey> {
-        (0..self.blocks.len()).flat_map(|n| self.transfers_of(n)).map(|(_, seen)| seen.payment())
+        (0..self.blocks.len()).flat_map(|n| self.seen_in(n)).map(|(_, seen)| seen.payment())
     }
 
     fn rewind_to(&mut self, anchor: usize) {
         self.epoch += 1;
         for number in anchor + 1..=self.scanned {
-            for (block, seen) in self.transfers_of(number) {
+            for (block, seen) in self.seen_in(number).collect::<Vec<_>>() {
                 self.write(block, ChainBody::Retract(seen), false);
                 self.facts.push(Fact::Orphaned { payment: seen.payment() });
             }
         }
         self.scanned = anchor;
+        // What replaces the blocks after it is scanned for every wallet.
+        self.watched.iter_mut().for_each(|(_, last)| *last = anchor.min(*last));
         self.write_head();
+    }
+
+    fn seen_in(&self, number: usize) -> impl Iterator<Item = (Block, Observation)> {
+        let is_watched = move |to: Address| {
+            self.watched.iter().any(|(wallet, last)| *wallet == to && *last < number)
+        };
+        self.transfers_of(number).into_iter().filter(move |(_, seen)| is_watched(seen.to_address))
     }
 
     fn transfers_of(&self, number: usize) -> Vec<(Block, Observation)> {
@@ -234,7 +260,7 @@ impl Chain {
                 let equal = transaction.movements[..i].iter().filter(|m| *m == movement).count();
                 seen.push(Observation {
                     stablecoin: movement.stablecoin,
-                    contract: account(0xee),
+                    contract: CONTRACT,
                     from_address: movement.from,
                     to_address: movement.to,
                     tx_hash: transaction.hash,

@@ -16,7 +16,7 @@ use schemas::{
     OrderStatus, PaymentKey, Stablecoin, TransferId, TransferStatus, UnixSeconds, UnknownReason,
 };
 
-use super::chain::Chain;
+use super::chain::{CONTRACT, Chain};
 use super::delivered::Delivered;
 use super::violation::Violation;
 
@@ -33,6 +33,7 @@ macro_rules! holds {
 pub struct Ledger<'a> {
     chain: &'a Chain,
     head: Option<Block>,
+    watched: HashSet<Address>,
     time_max: UnixSeconds,
     /// Where the records delivered so far have each payment, if in the chain.
     included: HashMap<PaymentKey, Option<Block>>,
@@ -62,6 +63,7 @@ impl<'a> Ledger<'a> {
         let mut ledger = Self {
             chain,
             head: None,
+            watched: HashSet::new(),
             time_max: UnixSeconds(0),
             included: HashMap::new(),
             transfers: HashMap::new(),
@@ -87,7 +89,7 @@ impl<'a> Ledger<'a> {
                             matches!(record.body, ChainBody::Transfer(_))
                         }
                         matching::Input::Command(command) => {
-                            ledger.note_open(command);
+                            ledger.check_open(command, effects)?;
                             false
                         }
                     };
@@ -115,6 +117,9 @@ impl<'a> Ledger<'a> {
                     self.alerts_due.insert(transfer.transfer_id);
                 }
             }
+            ChainBody::Watch(watch) => {
+                self.watched.insert(watch.wallet_address);
+            }
             ChainBody::Head(_) => {
                 self.head = Some(record.block);
                 self.time_max = self.time_max.max(record.block.timestamp);
@@ -126,11 +131,25 @@ impl<'a> Ledger<'a> {
         Ok(())
     }
 
-    fn note_open(&mut self, command: &DepositCommand) {
-        if let DepositCommandBody::Open(open) = &command.body {
-            let skew = i64::from(open.skew_seconds);
-            self.opened.insert((command.order_id, command.slot), skew);
+    /// 11: a deposit opens only where a payment is seen.
+    fn check_open(
+        &mut self,
+        command: &DepositCommand,
+        effects: &[matching::Effect],
+    ) -> Result<(), Violation> {
+        let DepositCommandBody::Open(open) = &command.body else { return Ok(()) };
+        let skew = i64::from(open.skew_seconds);
+        self.opened.insert((command.order_id, command.slot), skew);
+        if effects.iter().any(|effect| matches!(effect, matching::Effect::Deposit(_))) {
+            let wallet = command.wallet_address;
+            let is_watched = self.watched.contains(&wallet) && open.contract == CONTRACT;
+            holds!(11, is_watched, "opened at {wallet}, which is not watched: {open:?}");
+            let (head, limit) = (self.head, i64::from(open.head_age_max_seconds));
+            let issued_at = command.issued_at.seconds();
+            let is_fresh = head.is_some_and(|head| issued_at <= head.timestamp.plus(limit));
+            holds!(11, is_fresh, "opened at {issued_at} by {head:?}: {open:?}");
         }
+        Ok(())
     }
 
     /// `at_sight`: a transfer in the chain led to it, not a head.

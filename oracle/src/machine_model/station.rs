@@ -11,6 +11,7 @@ use schemas::{
     TransferStatus, UnknownReason,
 };
 
+use super::chain::account;
 use super::violation::{Violation, same};
 
 /// A defect put into a machine from outside, to see that the checks find it.
@@ -26,6 +27,10 @@ pub enum Sabotage {
     ConfirmAtSight,
     /// Matching believes the chain's time to be later.
     ExpireEarly,
+    /// Matching takes another wallet for watched.
+    WatchAnother,
+    /// Matching opens deposits however old the head is.
+    BelieveOldHeads,
     /// Confirmed transfers never stop waiting for a deposit.
     WaitForEver,
     /// An aborted step stays.
@@ -86,8 +91,17 @@ impl Sabotaged for matching::State {
                 (ChainBody::Head(head), Sabotage::WaitForEver) => {
                     head.match_window_seconds = i64::from(u32::MAX);
                 }
+                (ChainBody::Watch(watch), Sabotage::WatchAnother) => {
+                    watch.wallet_address = account(0x12);
+                }
                 _ => {}
             }
+        }
+        if let matching::Input::Command(command) = &mut input
+            && let DepositCommandBody::Open(open) = &mut command.body
+            && sabotage == Sabotage::BelieveOldHeads
+        {
+            open.head_age_max_seconds = u32::MAX;
         }
         let lost = sabotage == Sabotage::LoseInBatch && number == 5;
         (!lost).then_some(input)

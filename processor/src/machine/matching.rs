@@ -15,6 +15,7 @@ mod entry;
 mod expiry;
 mod transfers;
 mod verdict;
+mod watches;
 
 use schemas::record::{
     Alert, Block, ChainBody, ChainRecord, Deposit, DepositCommand, DepositCommandBody,
@@ -26,6 +27,7 @@ use super::{Broken, Machine, RestoreError};
 use deposits::{DepositRow, Deposits};
 use entry::Key;
 use transfers::{TransferRow, Transfers};
+use watches::Watches;
 
 /// How long, in chain time, a settled transfer is remembered: an observation of it that comes again is
 /// a duplicate, one that comes later is too old to be acted upon without a person.
@@ -110,6 +112,7 @@ pub struct State {
     lane_before: Option<LaneHead>,
     deposits: Deposits,
     transfers: Transfers,
+    watches: Watches,
 }
 
 impl State {
@@ -123,6 +126,7 @@ impl State {
             lane_before: None,
             deposits: Deposits::default(),
             transfers: Transfers::default(),
+            watches: Watches::default(),
         }
     }
 
@@ -209,6 +213,10 @@ impl Machine for State {
                 ChainBody::Transfer(seen) => self.observe(record, seen, effects),
                 ChainBody::Retract(seen) => self.retract(record, seen, effects),
                 ChainBody::Head(head) => self.advance(record, head, effects),
+                ChainBody::Watch(watch) => {
+                    self.watches.add(watch);
+                    Ok(())
+                }
             },
             Input::Command(command) => match &command.body {
                 DepositCommandBody::Open(open) => self.open(command, open, effects),
@@ -229,7 +237,10 @@ impl Machine for State {
         let deposits = deposits.map(|(id, row)| (Key::Deposit(id), row.map(|row| row.entry(id))));
         let transfers = self.transfers.touched();
         let transfers = transfers.map(|(id, row)| (Key::Transfer(id), row.map(|row| row.entry())));
-        let all = lane.chain(deposits).chain(transfers);
+        let watches = self.watches.touched();
+        let watches =
+            watches.map(|w| (Key::Watch(w.wallet_address), Some(MatchingEntry::Watch(w))));
+        let all = lane.chain(deposits).chain(transfers).chain(watches);
         all.map(|(key, entry)| (key.to_string(), entry)).collect()
     }
 
@@ -237,12 +248,14 @@ impl Machine for State {
         self.lane_before = None;
         self.deposits.commit();
         self.transfers.commit();
+        self.watches.commit();
     }
 
     fn undo(&mut self) -> Result<(), Broken> {
         if let Some(lane) = self.lane_before.take() {
             self.lane = lane;
         }
+        self.watches.undo();
         self.deposits.undo()?;
         self.transfers.undo()
     }
@@ -256,7 +269,7 @@ impl Machine for State {
         match (named, entry) {
             (Key::Deposit(id), None) => self.deposits.remove(id)?,
             (Key::Transfer(id), None) => self.transfers.remove(id)?,
-            (Key::Lane, None) => return Err(unknown()),
+            (Key::Lane | Key::Watch(_), None) => return Err(unknown()),
             (_, Some(MatchingEntry::Lane(lane))) => {
                 self.lane = LaneHead::of(lane).ok_or_else(unknown)?;
             }
@@ -267,6 +280,7 @@ impl Machine for State {
             (_, Some(MatchingEntry::Transfer(entry))) => {
                 self.transfers.put(TransferRow::of(entry))?;
             }
+            (_, Some(MatchingEntry::Watch(watch))) => self.watches.add(watch),
         }
         self.commit();
         Ok(())
@@ -275,7 +289,8 @@ impl Machine for State {
     fn snapshot(&self) -> Vec<(String, MatchingEntry)> {
         let deposits = self.deposits.sorted().into_iter().map(|row| row.entry(row.id));
         let transfers = self.transfers.sorted().into_iter().map(TransferRow::entry);
-        let rows = deposits.chain(transfers);
+        let watches = self.watches.all().map(MatchingEntry::Watch);
+        let rows = deposits.chain(transfers).chain(watches);
         let all = std::iter::once(self.lane.entry()).chain(rows);
         all.map(|entry| (Key::of(&entry).to_string(), entry)).collect()
     }

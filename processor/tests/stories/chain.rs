@@ -3,15 +3,15 @@
 
 use schemas::record::{
     Block, ChainBody, ChainRecord, ConfirmedTier, DepositCommand, DepositCommandBody, Head,
-    Observation, OpenDeposit,
+    Observation, OpenDeposit, Watch,
 };
 use schemas::{
-    Blockchain, CloseReason, Epoch, Hash, OrderId, Stablecoin, TransferId, UnixMicros, UnixSeconds,
-    UnknownReason,
+    Address, Blockchain, CloseReason, Epoch, Hash, OrderId, Stablecoin, TransferId, UnixMicros,
+    UnixSeconds, UnknownReason,
 };
 use tidemark_processor::machine::matching::Input;
 
-use crate::name::{amount, order, wallet};
+use crate::name::{CONTRACT, amount, order, wallet};
 
 /// A day in blocks.
 pub(crate) const DAY: i64 = 8_640;
@@ -43,7 +43,7 @@ pub(crate) struct Pay {
 pub(crate) fn pay(tx: u8, value: &str) -> Pay {
     let seen = Observation {
         stablecoin: Stablecoin::Usdt,
-        contract: wallet(0xda),
+        contract: CONTRACT,
         from_address: wallet(7),
         to_address: wallet(1),
         tx_hash: Hash([tx; 32]),
@@ -157,6 +157,12 @@ impl From<HeadAt> for Input {
     }
 }
 
+/// From this block on payments to the wallet in this contract are seen.
+pub(crate) fn watch(number: i64, watched: u8, contract: Address) -> Input {
+    let watch = Watch { wallet_address: wallet(watched), contracts: vec![contract] };
+    Input::Chain(record(0, block(number, 0), ChainBody::Watch(watch)))
+}
+
 /// The command to open a deposit: by default slot 0 at wallet 1, from block 100 to block 200, up to three
 /// steps of 0.01 above, 30 s of skew, 500 s of late window.
 #[derive(Clone)]
@@ -171,6 +177,7 @@ pub(crate) struct Open {
 pub(crate) fn open(order_letter: char, value: &str) -> Open {
     let open = OpenDeposit {
         stablecoin: Stablecoin::Usdt,
+        contract: CONTRACT,
         value: amount(value),
         user_address: None,
         started_at: UnixSeconds(1000),
@@ -179,6 +186,7 @@ pub(crate) fn open(order_letter: char, value: &str) -> Open {
         nudge_limit: amount("0.03"),
         late_window_seconds: 500,
         skew_seconds: 30,
+        head_age_max_seconds: u32::MAX,
     };
     let issued_at = UnixSeconds(1000).micros();
     Open { order: order(order_letter), slot: 0, wallet: 1, issued_at, open }
@@ -209,6 +217,16 @@ impl Open {
     }
     pub(crate) fn nudge(mut self, step: &str, limit: &str) -> Self {
         (self.open.nudge_step, self.open.nudge_limit) = (amount(step), amount(limit));
+        self
+    }
+    /// The customer is shown this contract.
+    pub(crate) fn contract(mut self, contract: Address) -> Self {
+        self.open.contract = contract;
+        self
+    }
+    /// The head may be this many seconds older than the command.
+    pub(crate) fn head_age(mut self, seconds: u32) -> Self {
+        self.open.head_age_max_seconds = seconds;
         self
     }
     pub(crate) fn late_window(mut self, seconds: u32) -> Self {

@@ -10,9 +10,10 @@ mod opening;
 mod paying;
 mod refusing;
 mod reorg;
+mod watching;
 
-use crate::chain::{close, head, open, pay, refused, settled};
-use crate::name::{amount, order, wallet};
+use crate::chain::{close, head, open, pay, refused, settled, watch};
+use crate::name::{CONTRACT, amount, order, wallet};
 use crate::story::decide;
 use lane::Lane;
 use schemas::record::MatchingEntry;

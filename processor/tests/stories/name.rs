@@ -18,6 +18,9 @@ pub(crate) fn wallet(number: u8) -> Address {
     Address::new(AddressFamily::Evm, [number; 20])
 }
 
+/// The contract of every stablecoin.
+pub(crate) const CONTRACT: Address = Address::new(AddressFamily::Evm, [0xda; 20]);
+
 /// The amount of a text.
 pub(crate) fn amount(text: &str) -> Amount {
     let parsed = Amount::parse(text);

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::chain::{head, pay};
+use crate::chain::{head, pay, watch};
 use crate::command::{cancel, choose, create, mark_paid, seen, settle, usdt};
-use crate::name::{self, letter};
+use crate::name::{self, CONTRACT, letter};
 use log::embedded::EmbeddedLog;
 use log::{LayeredLog, Log, NewRecord, Offset, Record, StageContext, TopicPartition};
 use runtime::ManualClock;
@@ -233,6 +233,15 @@ fn chain_record(input: impl Into<Input>) -> NewRecord {
     raw(&record)
 }
 
+/// The wallet is watched on the chain, and its head is there.
+fn followed(site: &mut Site, blockchain: Blockchain, wallet: u8) {
+    for input in [watch(100, wallet, CONTRACT), head(100).into()] {
+        let Input::Chain(record) = input else { panic!("not of the chain") };
+        let record = ChainRecord { blockchain, ..record };
+        site.send(wrap(Topic::TransfersRaw, Partition(blockchain.index()), "wallet", &record));
+    }
+}
+
 fn raw(record: &ChainRecord) -> NewRecord {
     wrap(Topic::TransfersRaw, Partition(Blockchain::Eth.index()), "wallet", record)
 }
@@ -255,6 +264,8 @@ fn wrap<R: schemas::record::Record>(
 /// paid; an order that expires; a payment that nobody needs.
 fn play(site: &mut Site) {
     let eth = || usdt(Blockchain::Eth, &[1]);
+    followed(site, Blockchain::Eth, 1);
+    followed(site, Blockchain::Base, 2);
     site.send(order_command(&create('A', Some(eth()))))
         .send(chain_record(head(105)))
         .send(chain_record(pay(1, "10.00")))
@@ -350,6 +361,7 @@ fn restarts_and_aborts_change_nothing() {
 #[test]
 fn poison_becomes_a_dead_letter() {
     let mut site = Site::new(Treatment::Kind);
+    followed(&mut site, Blockchain::Eth, 1);
     let key = name::order('A').to_string();
     let broken = |mut record: NewRecord, value: Option<&[u8]>| {
         record.value = value.map(<[u8]>::to_vec);

@@ -38,6 +38,16 @@ pub enum ChainBody {
     Retract(Observation),
     /// All blocks up to this one are scanned.
     Head(Head),
+    /// Payments to this wallet are seen in all blocks after this one.
+    Watch(Watch),
+}
+
+/// A wallet and the contracts whose events are read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watch {
+    pub wallet_address: Address,
+    #[serde(default)]
+    pub contracts: Vec<Address>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,6 +135,7 @@ pub struct ChainRecordWire {
     transfer: Option<Observation>,
     value_text: Option<String>,
     head: Option<Head>,
+    watch: Option<Watch>,
     #[serde(default)]
     confirmed: bool,
 }
@@ -134,10 +145,12 @@ impl Record for ChainRecord {
     type Wire = ChainRecordWire;
 
     fn to_wire(&self) -> impl Serialize {
-        let (kind, transfer, head) = match &self.body {
-            ChainBody::Transfer(seen) => (ChainRecordKind::Transfer, Some(*seen), None),
-            ChainBody::Retract(seen) => (ChainRecordKind::Retract, Some(*seen), None),
-            ChainBody::Head(head) => (ChainRecordKind::Head, None, Some(head.clone())),
+        use ChainRecordKind as Kind;
+        let (kind, transfer, head, watch) = match &self.body {
+            ChainBody::Transfer(seen) => (Kind::Transfer, Some(*seen), None, None),
+            ChainBody::Retract(seen) => (Kind::Retract, Some(*seen), None, None),
+            ChainBody::Head(head) => (Kind::Head, None, Some(head.clone()), None),
+            ChainBody::Watch(watch) => (Kind::Watch, None, None, Some(watch.clone())),
         };
         ChainRecordWire {
             kind,
@@ -148,25 +161,33 @@ impl Record for ChainRecord {
             value_text: transfer.map(|seen| seen.value.to_string()),
             transfer,
             head,
+            watch,
             confirmed: self.confirmed,
         }
     }
 
     fn from_wire(wire: ChainRecordWire) -> Result<Self, &'static str> {
-        let body = match (wire.kind, wire.transfer, wire.head) {
-            (ChainRecordKind::Transfer, Some(seen), None) => ChainBody::Transfer(seen),
-            (ChainRecordKind::Retract, Some(seen), None) => ChainBody::Retract(seen),
-            (ChainRecordKind::Head, None, Some(head)) => ChainBody::Head(head),
+        use ChainRecordKind as Kind;
+        let body = match (wire.kind, wire.transfer, wire.head, wire.watch) {
+            (Kind::Transfer, Some(seen), None, None) => ChainBody::Transfer(seen),
+            (Kind::Retract, Some(seen), None, None) => ChainBody::Retract(seen),
+            (Kind::Head, None, Some(head), None) => ChainBody::Head(head),
+            (Kind::Watch, None, None, Some(watch)) => ChainBody::Watch(watch),
             _ => return Err("kind and parts do not agree"),
         };
+        let family = wire.blockchain.address_family();
         if let ChainBody::Transfer(seen) | ChainBody::Retract(seen) = &body {
-            let family = wire.blockchain.address_family();
             if seen.to_address.family() != family || seen.from_address.family() != family {
                 return Err("addresses are not of the chain");
             }
             if seen.log_index < 0 || seen.ordinal < 0 {
                 return Err("log_index and ordinal are not negative");
             }
+        }
+        if let ChainBody::Watch(watch) = &body
+            && watch.wallet_address.family() != family
+        {
+            return Err("the wallet is not of the chain");
         }
         Ok(Self {
             blockchain: wire.blockchain,
@@ -189,6 +210,9 @@ pub struct ChainProgress {
     pub confirmed: i64,
     /// Height below which the chain does not go back.
     pub finalized: i64,
+    /// What is watched, as configured.
+    #[serde(default)]
+    pub watched: Vec<Watch>,
     /// Version clock.
     pub updated_at: UnixMicros,
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow::{self, Borrowed};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Block, Order, PaymentRequest, Record, plain_record};
+use super::{Block, Order, PaymentRequest, Record, Watch, plain_record};
 use crate::{
     Address, Amount, BlockHash, CloseReason, CommandId, DepositId, Epoch, FulfillmentId, OrderId,
     SchemaName, Stablecoin, TransferId, TransferStatus, TxHash, UnixMicros, UnixSeconds,
@@ -21,6 +21,8 @@ pub enum MatchingEntry {
     Deposit(DepositEntry),
     /// Key `t/<id>`: one transfer that may still change.
     Transfer(TransferEntry),
+    /// Key `w/<wallet>`: what is watched there.
+    Watch(Watch),
 }
 
 /// The lane's head and counters.
@@ -109,6 +111,7 @@ pub struct MatchingEntryWire<'a> {
     lane: Option<Cow<'a, LaneEntry>>,
     deposit: Option<Cow<'a, DepositEntry>>,
     transfer: Option<Cow<'a, TransferEntry>>,
+    watch: Option<Cow<'a, Watch>>,
 }
 
 impl Record for MatchingEntry {
@@ -116,20 +119,22 @@ impl Record for MatchingEntry {
     type Wire = MatchingEntryWire<'static>;
 
     fn to_wire(&self) -> impl Serialize {
-        let (lane, deposit, transfer) = match self {
-            Self::Lane(lane) => (Some(Borrowed(lane)), None, None),
-            Self::Deposit(deposit) => (None, Some(Borrowed(deposit)), None),
-            Self::Transfer(transfer) => (None, None, Some(Borrowed(transfer))),
+        let (lane, deposit, transfer, watch) = match self {
+            Self::Lane(lane) => (Some(Borrowed(lane)), None, None, None),
+            Self::Deposit(deposit) => (None, Some(Borrowed(deposit)), None, None),
+            Self::Transfer(transfer) => (None, None, Some(Borrowed(transfer)), None),
+            Self::Watch(watch) => (None, None, None, Some(Borrowed(watch))),
         };
-        MatchingEntryWire { lane, deposit, transfer }
+        MatchingEntryWire { lane, deposit, transfer, watch }
     }
 
     fn from_wire(wire: MatchingEntryWire<'static>) -> Result<Self, &'static str> {
-        match (wire.lane, wire.deposit, wire.transfer) {
-            (Some(lane), None, None) => Ok(Self::Lane(lane.into_owned())),
-            (None, Some(deposit), None) => Ok(Self::Deposit(deposit.into_owned())),
-            (None, None, Some(transfer)) => Ok(Self::Transfer(transfer.into_owned())),
-            _ => Err("it is not one of lane, deposit and transfer"),
+        match (wire.lane, wire.deposit, wire.transfer, wire.watch) {
+            (Some(lane), None, None, None) => Ok(Self::Lane(lane.into_owned())),
+            (None, Some(deposit), None, None) => Ok(Self::Deposit(deposit.into_owned())),
+            (None, None, Some(transfer), None) => Ok(Self::Transfer(transfer.into_owned())),
+            (None, None, None, Some(watch)) => Ok(Self::Watch(watch.into_owned())),
+            _ => Err("it is not one of lane, deposit, transfer and watch"),
         }
     }
 }

@@ -81,6 +81,8 @@ pub struct PaymentRequest {
     pub blockchain: Blockchain,
     #[serde(rename = "token")]
     pub stablecoin: Stablecoin,
+    /// The stablecoin's contract that the customer is shown.
+    pub contract: Address,
     /// Wallets that take it, in the order to try.
     #[serde(default)]
     pub wallets: Vec<Address>,
@@ -91,6 +93,8 @@ pub struct PaymentRequest {
     pub late_window_seconds: u32,
     /// By how many seconds a block's time may lie before the deposit's start.
     pub skew_seconds: u32,
+    /// By how many seconds the chain's last scanned block may be older than the command.
+    pub head_age_max_seconds: u32,
 }
 
 /// A confirmed transfer and the deposit it fits.
@@ -140,6 +144,7 @@ pub enum DepositCommandBody {
 pub struct OpenDeposit {
     #[serde(rename = "token")]
     pub stablecoin: Stablecoin,
+    pub contract: Address,
     pub value: Amount,
     pub user_address: Option<Address>,
     /// Transfers in blocks from here on count.
@@ -150,6 +155,7 @@ pub struct OpenDeposit {
     pub nudge_limit: Amount,
     pub late_window_seconds: u32,
     pub skew_seconds: u32,
+    pub head_age_max_seconds: u32,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]

@@ -61,15 +61,25 @@ pub fn chain_head() -> ChainRecord {
     ChainRecord { body: ChainBody::Head(head), ..chain_record() }
 }
 
+fn watch() -> Watch {
+    Watch { wallet_address: wallet(), contracts: vec![observation().contract] }
+}
+
+pub fn chain_watch() -> ChainRecord {
+    ChainRecord { body: ChainBody::Watch(watch()), ..chain_record() }
+}
+
 fn payment() -> PaymentRequest {
     PaymentRequest {
         blockchain: Blockchain::Eth,
         stablecoin: Stablecoin::Usdt,
+        contract: observation().contract,
         wallets: vec![wallet()],
         nudge_step: amount(1),
         nudge_limit: amount(100),
         late_window_seconds: 86_400,
         skew_seconds: 60,
+        head_age_max_seconds: 600,
     }
 }
 
@@ -101,6 +111,7 @@ pub fn deposit_command() -> DepositCommand {
         issued_at: SEEN,
         body: DepositCommandBody::Open(OpenDeposit {
             stablecoin: Stablecoin::Usdt,
+            contract: observation().contract,
             value: amount(1050),
             user_address: None,
             started_at: UnixSeconds(1_790_000_012),
@@ -109,6 +120,7 @@ pub fn deposit_command() -> DepositCommand {
             nudge_limit: amount(100),
             late_window_seconds: 86_400,
             skew_seconds: 60,
+            head_age_max_seconds: 600,
         }),
     }
 }
@@ -259,6 +271,7 @@ pub fn chain_progress() -> ChainProgress {
         head: block(),
         confirmed: 20_999_988,
         finalized: 20_999_936,
+        watched: vec![watch()],
         updated_at: SEEN,
     }
 }
@@ -293,6 +306,7 @@ macro_rules! each_example {
         [
             $visit("chain_record", &$crate::record::example::chain_record()),
             $visit("chain_head", &$crate::record::example::chain_head()),
+            $visit("chain_watch", &$crate::record::example::chain_watch()),
             $visit("order_command", &$crate::record::example::order_command()),
             $visit("deposit_command", &$crate::record::example::deposit_command()),
             $visit("order", &$crate::record::example::order()),

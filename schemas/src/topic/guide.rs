@@ -58,10 +58,10 @@ macro_rules! guides {
 }
 
 guides! {
-    TransfersRaw: public "blockchain/block hash/log index; the blockchain for heads",
+    TransfersRaw: public "blockchain/block hash/log index; the blockchain for heads and watches",
         [Ingest] -> [Ingest Processor],
-        "What the chains show: transfers to configured wallets, retracts of orphaned ones, and \
-         heads up to which a chain is scanned without a gap.";
+        "What the chains show: transfers to configured wallets, retracts of orphaned ones, \
+         heads up to which a chain is scanned without a gap, and what is watched.";
     OrdersCommands: internal ORDER, [Api Processor] -> [Processor],
         "What is asked of orders, by merchants, customers, operators and matching.";
     DepositsCommands: internal WALLET, [Processor] -> [Processor],
@@ -95,7 +95,7 @@ guides! {
     WebhooksDead: public EVENT, [Webhooks] -> [],
         "Webhooks whose automatic attempts are used up.";
     Chains: public "blockchain", [Ingest] -> [Ingest Projector],
-        "How far each chain is scanned, confirmed and final.";
+        "How far each chain is scanned, confirmed and final, and what is watched on it.";
     Alerts: public "blockchain", [Processor] -> [],
         "What needs an operator.";
     DeadLetters: public "topic/partition of the record", [Processor Projector Webhooks] -> [],

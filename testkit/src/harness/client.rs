@@ -42,6 +42,20 @@ impl Client {
         answer.is_ok_and(|answer| answer.status() == StatusCode::OK)
     }
 
+    /// Waits until payments on all these chains are seen: orders can be created then.
+    pub async fn offers(&self, blockchains: &[&str]) {
+        eventually(&format!("{blockchains:?} to be offered"), || async {
+            let path = "/api/v1/user/chains";
+            let (status, text) = self.send(Method::GET, path, &[], None).await.ok()?;
+            let offered: Vec<Value> =
+                serde_json::from_str(&text).ok().filter(|_| status.is_success())?;
+            let is_offered =
+                |word: &&str| offered.iter().any(|chain| chain["blockchain"] == **word);
+            blockchains.iter().all(is_offered).then_some(())
+        })
+        .await;
+    }
+
     /// Any request; an error is a connection that broke.
     pub async fn send(
         &self,
@@ -84,6 +98,28 @@ impl Client {
         let (status, text) = self.service("/orders", &body, &[]).await.expect("an answer");
         assert_eq!(status, StatusCode::CREATED, "{text}");
         serde_json::from_str(&text).expect("JSON")
+    }
+
+    /// As [`Client::create`] with a key, and again until there is an answer.
+    pub async fn create_keyed(
+        &self,
+        reference: &str,
+        amount: &str,
+        chain: &str,
+        webhook: &str,
+    ) -> Value {
+        let body = json!({
+            "order_id": reference, "amount": amount, "webhook_url": webhook,
+            "blockchain": chain, "stablecoin": "USDT",
+        });
+        eventually(&format!("order {reference} to be created"), || async {
+            let key = [("Idempotency-Key", reference)];
+            let (status, text) = self.service("/orders", &body, &key).await.ok()?;
+            let answered = status != StatusCode::SERVICE_UNAVAILABLE;
+            assert!(!answered || status == StatusCode::CREATED, "{text}");
+            answered.then(|| serde_json::from_str(&text).expect("JSON"))
+        })
+        .await
     }
 
     /// A GET of the Admin API.

@@ -31,6 +31,7 @@ pub struct Installation {
     dir: PathBuf,
     file: PathBuf,
     port: u16,
+    blockchains: Vec<&'static str>,
 }
 
 impl Installation {
@@ -64,7 +65,8 @@ prefix = "{id}."
         let file = dir.join("tidemark.toml");
         let text = configuration(port, chains, webhook_url) + &back_ends + more;
         std::fs::write(&file, text).expect("config");
-        Self { dir: dir.to_owned(), file, port }
+        let blockchains = chains.iter().map(|chain| chain.blockchain).collect();
+        Self { dir: dir.to_owned(), file, port, blockchains }
     }
 
     pub fn file(&self) -> &Path {
@@ -149,7 +151,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Makes topics and tables, starts every stage, and waits until all are ready.
+    /// Makes topics and tables, starts every stage, and waits until all are ready and the chains offered.
     pub async fn start(dir: &Path, chains: &[Chain], webhook_url: &str, more: &str) -> Self {
         Self::run(Installation::new(dir, chains, webhook_url, more)).await
     }
@@ -161,6 +163,7 @@ impl Cluster {
         let members = PROCESSES.into_iter().map(start).collect();
         let mut cluster = Self { installation, members };
         cluster.ready().await;
+        cluster.client().offers(&cluster.installation.blockchains).await;
         cluster
     }
 

@@ -32,10 +32,12 @@ pub struct Tidemark {
 }
 
 impl Tidemark {
-    /// As [`Tidemark::spawn`], and waits until it is healthy.
+    /// As [`Tidemark::spawn`], and waits until it is healthy and offers its chains.
     pub async fn start(dir: &Path, chains: &[Chain], webhook_url: &str, more: &str) -> Self {
         let mut tidemark = Self::spawn(dir, chains, webhook_url, more);
         tidemark.healthy().await;
+        let words: Vec<_> = chains.iter().map(|chain| chain.blockchain).collect();
+        tidemark.client().offers(&words).await;
         tidemark
     }
 

@@ -16,7 +16,7 @@ use crate::metered::{Report, Written};
 use crate::peer::{Peer, PeerReport, Sizes};
 use crate::tables;
 use crate::worker::Process;
-use crate::workload::{BLOCK, CHAINS, Form, copy, fill, opening, payments};
+use crate::workload::{BLOCK, CHAINS, Form, beginning, copy, fill, opening, payments};
 
 const OURS: &str = "ours.";
 const CEILING: &str = "ceiling.";
@@ -112,6 +112,8 @@ impl Stage {
     async fn matching(&self, log: &KafkaLog) -> Matching {
         let Size { deposits, transfers, live_ticks, .. } = self.size;
         let form = Form::Ours;
+        let inputs = fill(log, beginning()).await;
+        Process::matching(&self.brokers, OURS, 1, inputs).report();
         let inputs = fill(log, (0..deposits).map(|number| opening(number, form))).await;
         let opened = Process::matching(&self.brokers, OURS, 1, inputs).report();
         print("deposits opened, 1 worker", &opened);

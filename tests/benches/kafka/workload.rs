@@ -9,7 +9,7 @@ use schemas::record::{
     ChainBody, ChainRecord, DepositCommand, DepositCommandBody, Observation, OpenDeposit, Record,
 };
 use schemas::{Blockchain, Headers, Layout, Stablecoin, Topic};
-use testkit::measure::{head, open, transfer, wallet};
+use testkit::measure::{head, open, transfer, wallet, watch};
 
 /// One lane for each chain.
 pub(crate) const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
@@ -33,6 +33,13 @@ pub(crate) enum Form {
 
 fn chain(number: usize) -> Blockchain {
     CHAINS[number % CHAINS.len()]
+}
+
+/// What must be read before deposits open: the wallet is watched on each chain, and the head is there.
+pub(crate) fn beginning() -> impl Iterator<Item = NewRecord> {
+    let of =
+        |chain: &Blockchain| [watch(0), head(0)].map(|r| ChainRecord { blockchain: *chain, ..r });
+    CHAINS.iter().flat_map(of).map(|record| raw(record, Form::Ours))
 }
 
 /// Opens the deposit with this number.
@@ -172,7 +179,7 @@ fn peer_raw(record: &ChainRecord, raw_bytes: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(raw_bytes);
     match &record.body {
         ChainBody::Transfer(seen) | ChainBody::Retract(seen) => peer_seen(record, seen, &mut bytes),
-        ChainBody::Head(_) => {
+        ChainBody::Head(_) | ChainBody::Watch(_) => {
             bytes.push(b'H');
             bytes.extend_from_slice(&record.block.number.to_be_bytes());
         }

@@ -40,6 +40,13 @@ impl Script<'_> {
     /// # Errors
     /// The first step that did not happen.
     pub(super) async fn play(&self) -> anyhow::Result<()> {
+        let followed = async {
+            while !self.shop.offers(&[Blockchain::Eth, Blockchain::Polygon]).await? {
+                tokio::time::sleep(POLL_INTERVAL).await;
+            }
+            anyhow::Ok(())
+        };
+        tokio::time::timeout(WAIT_MAX, followed).await.context("the chains are not followed")??;
         self.simple_payment().await.context("chapter 1")?;
         self.same_amount_twice().await.context("chapter 2")?;
         self.reorganisation().await.context("chapter 3")?;

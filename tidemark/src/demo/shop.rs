@@ -3,7 +3,7 @@
 use anyhow::{Context, ensure};
 use reqwest::{Client, Response, StatusCode};
 use runtime::{Clock, SystemClock};
-use schemas::{OrderId, Secret, sign_checkout, sign_service};
+use schemas::{Blockchain, OrderId, Secret, sign_checkout, sign_service};
 use serde_json::{Value, json};
 
 /// How long a checkout link of the demo holds, in seconds.
@@ -64,6 +64,15 @@ impl ShopClient {
             .await?;
         let order = expect(response, StatusCode::CREATED).await?;
         Ok(order["order_id"].as_str().context("order_id is missing")?.to_owned())
+    }
+
+    /// Whether payments on all these chains are seen.
+    pub(super) async fn offers(&self, blockchains: &[Blockchain]) -> anyhow::Result<bool> {
+        let response = self.http.get(format!("{}/api/v1/user/chains", self.base)).send().await?;
+        let list = expect(response, StatusCode::OK).await?;
+        let offered: Vec<_> = list.as_array().context("not a list")?.iter().collect();
+        let is_offered = |of: &Blockchain| offered.iter().any(|c| c["blockchain"] == of.as_str());
+        Ok(blockchains.iter().all(is_offered))
     }
 
     /// The customer chooses chain and stablecoin and learns what to pay.

@@ -32,8 +32,10 @@ impl State {
         let free = if self.chain_time().is_some_and(|time| time > open.expires_at) {
             Err(RefusalReason::Expired)
         } else {
-            let price = (wallet, open.stablecoin, open.value);
-            self.deposits.free_amount(price, step, limit).ok_or(RefusalReason::AmountsTaken)
+            self.unseen(command, open).and_then(|()| {
+                let price = (wallet, open.stablecoin, open.value);
+                self.deposits.free_amount(price, step, limit).ok_or(RefusalReason::AmountsTaken)
+            })
         };
         let value = match free {
             Ok(value) => value,

@@ -3,7 +3,7 @@
 use schemas::record::{
     Block, Deposit, DepositEntry, LaneEntry, MatchingEntry, Observation, Transfer, TransferEntry,
 };
-use schemas::{Blockchain, DepositId, TransferId};
+use schemas::{Address, Blockchain, DepositId, TransferId};
 
 use super::LaneHead;
 use super::deposits::{Closed, DepositRow};
@@ -15,6 +15,7 @@ pub(super) enum Key {
     Lane,
     Deposit(DepositId),
     Transfer(TransferId),
+    Watch(Address),
 }
 
 impl Key {
@@ -23,6 +24,7 @@ impl Key {
             MatchingEntry::Lane(_) => Self::Lane,
             MatchingEntry::Deposit(entry) => Self::Deposit(entry.deposit_id),
             MatchingEntry::Transfer(entry) => Self::Transfer(entry.transfer_id),
+            MatchingEntry::Watch(watch) => Self::Watch(watch.wallet_address),
         }
     }
 
@@ -30,10 +32,11 @@ impl Key {
         if text == "lane" {
             return Some(Self::Lane);
         }
-        let (kind, id) = text.split_once('/')?;
-        match (kind, id.parse().ok()?) {
-            ("d", id) => Some(Self::Deposit(DepositId(id))),
-            ("t", id) => Some(Self::Transfer(TransferId(id))),
+        let (kind, name) = text.split_once('/')?;
+        match kind {
+            "d" => name.parse().ok().map(|id| Self::Deposit(DepositId(id))),
+            "t" => name.parse().ok().map(|id| Self::Transfer(TransferId(id))),
+            "w" => Address::parse(name).ok().map(Self::Watch),
             _ => None,
         }
     }
@@ -45,6 +48,7 @@ impl std::fmt::Display for Key {
             Self::Lane => f.write_str("lane"),
             Self::Deposit(id) => write!(f, "d/{id}"),
             Self::Transfer(id) => write!(f, "t/{id}"),
+            Self::Watch(wallet) => write!(f, "w/{wallet}"),
         }
     }
 }

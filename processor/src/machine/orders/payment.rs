@@ -78,7 +78,7 @@ impl State {
         self.publish(row, command, OrderCause::PaymentChosen, asker, effects).map(drop)
     }
 
-    /// The wallet asked has no free amount: try the next one, or give the choice up.
+    /// The wallet asked takes no deposit: try the next one, or give the choice up.
     pub(super) fn deposit_refused(
         &mut self,
         mut row: OrderRow,
@@ -87,11 +87,12 @@ impl State {
         (wallet, reason): (Address, RefusalReason),
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
+        use RefusalReason as Reason;
         let Some(deposit) = row.deposit_mut(slot) else { return Ok(()) };
         if deposit.state != DepositState::Requested || deposit.wallet_address != wallet {
             return Ok(()); // Answered already, or another wallet is asked by now.
         }
-        if row.is_pending() && reason == RefusalReason::AmountsTaken {
+        if row.is_pending() && matches!(reason, Reason::AmountsTaken | Reason::NotWatched) {
             let next =
                 row.pending.iter_mut().find(|choice| choice.slot == slot).and_then(|choice| {
                     let wallets = &mut choice.payment.wallets;
@@ -109,7 +110,11 @@ impl State {
         if let Some(deposit) = row.deposit_mut(slot) {
             deposit.state = DepositState::Refused;
         }
-        self.answer_choices(row, command, slot, OrderCause::PaymentRefused, effects)
+        let cause = match reason {
+            Reason::AmountsTaken | Reason::Expired => OrderCause::PaymentRefused,
+            Reason::NotWatched | Reason::ChainBehind => OrderCause::PaymentUnavailable,
+        };
+        self.answer_choices(row, command, slot, cause, effects)
     }
 
     /// Publishes one record for each choice that waited for this deposit.
@@ -150,6 +155,7 @@ impl OrderRow {
             issued_at: command.issued_at,
             body: DepositCommandBody::Open(OpenDeposit {
                 stablecoin: deposit.stablecoin,
+                contract: payment.contract,
                 value: self.order.amount,
                 user_address: self.order.expecting_wallet_address,
                 started_at: deposit.started_at,
@@ -158,6 +164,7 @@ impl OrderRow {
                 nudge_limit: payment.nudge_limit,
                 late_window_seconds: payment.late_window_seconds,
                 skew_seconds: payment.skew_seconds,
+                head_age_max_seconds: payment.head_age_max_seconds,
             }),
         }))
     }

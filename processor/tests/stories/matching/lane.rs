@@ -4,17 +4,26 @@ use schemas::record::{
     ChainBody, ChainRecord, Deposit, DepositCommandBody, OrderCommand, OrderCommandBody, Transfer,
 };
 use schemas::{AlertKind, Blockchain, Epoch, Partition, TransferStatus, UnixMicros};
+use tidemark_processor::machine::Machine;
 use tidemark_processor::machine::matching::{Effect, Input, State};
 
-use crate::name::letter;
-use crate::story::{Story, Told};
+use crate::chain::{head, watch};
+use crate::name::{CONTRACT, letter};
+use crate::story::{Story, Told, decide};
 
 /// A story of one lane of Ethereum.
 pub(crate) type Lane = Story<State>;
 
 impl Told for State {
+    /// Wallets 1 to 3 are watched, and the chain is scanned up to block 100.
     fn fresh() -> Self {
-        Self::new(Blockchain::Eth, Partition(0))
+        let mut lane = Self::new(Blockchain::Eth, Partition(0));
+        for wallet in 1..=3 {
+            decide(&mut lane, &watch(100, wallet, CONTRACT));
+        }
+        decide(&mut lane, &head(100).into());
+        lane.commit();
+        lane
     }
 
     fn line(effect: &Effect) -> String {
@@ -61,7 +70,7 @@ impl Told for State {
         let is_old = |input: &&Input| match input {
             Input::Chain(record) => match record.body {
                 ChainBody::Head(_) => place(record) < last,
-                ChainBody::Transfer(_) | ChainBody::Retract(_) => true,
+                ChainBody::Transfer(_) | ChainBody::Retract(_) | ChainBody::Watch(_) => true,
             },
             Input::Command(_) => false,
         };

@@ -79,20 +79,6 @@ fn the_late_window_keeps_the_amount() {
 }
 
 #[test]
-fn without_a_head_the_command_gives_time() {
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
-        .then(
-            close('A', CloseReason::OrderPaid),
-            "deposit #1 closed order_paid for A/0; to A: closed /0 order_paid",
-        )
-        .then(head(150), "")
-        .then(open('B', "10.00"), "deposit #2 open 10.01 for B/0; to B: opened /0 #2 10.01")
-        .then(head(151), "")
-        .then(open('C', "10.00"), "deposit #3 open 10.00 for C/0; to C: opened /0 #3 10.00");
-}
-
-#[test]
 fn nothing_opens_past_the_deadline() {
     Lane::new()
         .then(head(200), "")

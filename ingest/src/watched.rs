@@ -1,0 +1,105 @@
+//! What the log says is watched, and whether the configuration still says so. Orders may have deposits at
+//! all of it, so none of it may vanish.
+
+use log::{Log, Offset, TopicPartition};
+use schemas::record::{ChainProgress, Watch};
+use schemas::{Address, Blockchain, Partition, Topic};
+
+use crate::{ChainConfig, Error};
+
+const PAGE: i64 = 100;
+
+/// What the chain's last record of progress says is watched; nothing if there is none. Blocks.
+///
+/// # Errors
+/// [`log::Error`].
+pub(crate) fn known(log: &dyn Log, blockchain: Blockchain) -> Result<Vec<Watch>, log::Error> {
+    let of = TopicPartition { topic: Topic::Chains, partition: Partition(blockchain.index()) };
+    let bounds = log.bounds(of)?;
+    let mut end = bounds.end;
+    while end > bounds.start {
+        let start = Offset(end.0.saturating_sub(PAGE)).max(bounds.start);
+        let count = usize::try_from(end.0.saturating_sub(start.0)).unwrap_or(usize::MAX);
+        let records = log.read(of, start, count)?;
+        let values = records.iter().rev().filter_map(|record| record.value.as_deref());
+        let mut decoded = values.filter_map(|value| schemas::decode::<ChainProgress>(value).ok());
+        if let Some(progress) = decoded.next() {
+            return Ok(progress.watched);
+        }
+        end = start;
+    }
+    Ok(Vec::new())
+}
+
+/// Fails if the configuration of a chain lacks something that the log says is watched.
+///
+/// # Errors
+/// [`Error::Vanished`], with what to do.
+pub(crate) fn check(
+    blockchain: Blockchain,
+    chain: Option<&ChainConfig>,
+    known: &[Watch],
+) -> Result<(), Error> {
+    let vanished = |what: String, remedy| Err(Error::Vanished { blockchain, what, remedy });
+    for Watch { wallet_address, contracts } in known {
+        let Some(chain) = chain else {
+            let remedy = "put it and its wallets back, with `retired = true` to stop offering them";
+            return vanished(format!("section [chains.{blockchain}]"), remedy);
+        };
+        if !chain.wallets.contains(wallet_address) {
+            let remedy = "put it back, with `retired = true` to stop offering it";
+            return vanished(format!("wallet {wallet_address}"), remedy);
+        }
+        let is_there = |address: &Address| chain.contracts.iter().any(|c| c.address == *address);
+        if let Some(contract) = contracts.iter().find(|address| !is_there(address)) {
+            let remedy = "put it back, as the last one of its coin to stop offering it";
+            return vanished(format!("token contract {contract}"), remedy);
+        }
+    }
+    Ok(())
+}
+
+impl ChainConfig {
+    /// What of the configuration is not `known` to be watched.
+    pub(crate) fn unannounced(&self, known: &[Watch]) -> Vec<Watch> {
+        self.watched().into_iter().filter(|watch| !known.contains(watch)).collect()
+    }
+
+    /// What the configuration asks to watch.
+    pub(crate) fn watched(&self) -> Vec<Watch> {
+        let contracts: Vec<_> = self.contracts.iter().map(|contract| contract.address).collect();
+        let watch = |wallet_address| Watch { wallet_address, contracts: contracts.clone() };
+        self.wallets.iter().copied().map(watch).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Policy;
+    use crate::simulation::{chain, wallet};
+
+    fn text(chain: Option<&ChainConfig>, known: &[Watch]) -> String {
+        let checked = check(Blockchain::Eth, chain, known);
+        checked.err().map_or_else(String::new, |error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_watched_may_not_vanish() {
+        let whole = chain(Policy::flat(Some(3), None));
+        let known = whole.watched();
+        assert_eq!(text(Some(&whole), &known), "");
+        assert_eq!(text(None, &[]), "");
+        assert!(text(None, &known).contains("section [chains.eth]"), "{}", text(None, &known));
+        let mut less = whole.clone();
+        less.wallets.remove(1);
+        let found = text(Some(&less), &known);
+        assert!(found.contains(&format!("wallet {}", wallet(1))), "{found}");
+        assert!(found.contains("`retired = true`"), "{found}");
+        let mut less = whole.clone();
+        less.contracts.clear();
+        assert!(text(Some(&less), &known).contains("token contract"));
+        // More is no loss.
+        assert_eq!(text(Some(&whole), &known[1..]), "");
+    }
+}

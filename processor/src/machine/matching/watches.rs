@@ -1,0 +1,76 @@
+//! What ingest watches, as this lane has read it: deposits open nowhere else.
+
+use std::collections::BTreeMap;
+
+use schemas::record::{DepositCommand, OpenDeposit, Watch};
+use schemas::{Address, RefusalReason, UnixSeconds};
+
+use super::State;
+
+/// The contracts that are watched at each wallet. Nothing leaves: a wallet that is no longer offered is
+/// watched for ever.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Watches {
+    wallets: BTreeMap<Address, Vec<Address>>,
+    /// What the step changed, as it was.
+    before: BTreeMap<Address, Option<Vec<Address>>>,
+}
+
+impl Watches {
+    fn is_watched(&self, wallet: Address, contract: Address) -> bool {
+        self.wallets.get(&wallet).is_some_and(|contracts| contracts.contains(&contract))
+    }
+
+    pub(super) fn add(&mut self, watch: &Watch) {
+        let Watch { wallet_address: wallet, contracts } = watch;
+        let known = self.wallets.get(wallet).cloned();
+        let mut all = known.clone().unwrap_or_default();
+        all.extend(contracts);
+        all.sort_unstable();
+        all.dedup();
+        if known.as_ref() != Some(&all) {
+            self.before.entry(*wallet).or_insert(known);
+            self.wallets.insert(*wallet, all);
+        }
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = Watch> {
+        self.wallets.iter().map(|(wallet, contracts)| Watch {
+            wallet_address: *wallet,
+            contracts: contracts.clone(),
+        })
+    }
+
+    pub(super) fn touched(&self) -> impl Iterator<Item = Watch> {
+        self.all().filter(|watch| self.before.contains_key(&watch.wallet_address))
+    }
+
+    pub(super) fn commit(&mut self) {
+        self.before.clear();
+    }
+
+    pub(super) fn undo(&mut self) {
+        for (wallet, contracts) in std::mem::take(&mut self.before) {
+            match contracts {
+                Some(contracts) => self.wallets.insert(wallet, contracts),
+                None => self.wallets.remove(&wallet),
+            };
+        }
+    }
+}
+
+impl State {
+    /// Why a payment might not be seen, if it might not.
+    pub(super) fn unseen(
+        &self,
+        command: &DepositCommand,
+        open: &OpenDeposit,
+    ) -> Result<(), RefusalReason> {
+        if !self.watches.is_watched(command.wallet_address, open.contract) {
+            return Err(RefusalReason::NotWatched);
+        }
+        let limit = i64::from(open.head_age_max_seconds);
+        let fresh = |time: UnixSeconds| time.plus(limit) >= command.issued_at.seconds();
+        if self.chain_time().is_some_and(fresh) { Ok(()) } else { Err(RefusalReason::ChainBehind) }
+    }
+}

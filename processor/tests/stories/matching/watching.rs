@@ -1,0 +1,57 @@
+//! Deposits open only where payments are seen.
+
+use super::*;
+use schemas::{Address, AddressFamily, Blockchain, Partition, RefusalReason};
+
+const OTHER_CONTRACT: Address = Address::new(AddressFamily::Evm, [0xdb; 20]);
+
+#[test]
+fn an_unwatched_wallet_takes_no_deposit_until_it_is_watched() {
+    Lane::new()
+        .then(open('A', "10.00").wallet(4), "to A: refused /0 not_watched")
+        .then(watch(100, 4, CONTRACT), "")
+        .then(open('A', "10.00").wallet(4), OPEN_A)
+        .ignores(watch(100, 4, CONTRACT));
+}
+
+#[test]
+fn the_contract_that_the_customer_sees_must_be_watched() {
+    let other = || open('A', "10.00").contract(OTHER_CONTRACT);
+    Lane::new()
+        .then(other(), "to A: refused /0 not_watched")
+        .then(watch(100, 1, OTHER_CONTRACT), "")
+        .then(other(), OPEN_A)
+        // What was watched before still is.
+        .then(open('B', "20.00"), "deposit #2 open 20.00 for B/0; to B: opened /0 #2 20.00");
+}
+
+#[test]
+fn a_chain_that_is_behind_takes_no_deposit() {
+    // The head is of second 1000.
+    let late = |first| open('A', "10.00").between(first, 200).head_age(50);
+    Lane::new()
+        .then(late(106), "to A: refused /0 chain_behind")
+        .then(late(105), OPEN_A)
+        .then(open('B', "20.00").between(106, 200).head_age(50), "to B: refused /0 chain_behind")
+        .then(head(101), "")
+        .then(
+            open('B', "20.00").between(106, 200).head_age(50),
+            "deposit #2 open 20.00 for B/0; to B: opened /0 #2 20.00",
+        );
+}
+
+#[test]
+fn a_chain_without_a_head_takes_no_deposit() {
+    let mut lane = State::new(Blockchain::Eth, Partition(0));
+    decide(&mut lane, &watch(100, 1, CONTRACT));
+    let refused = decide(&mut lane, &open('A', "10.00").into());
+    let reason = match refused.as_slice() {
+        [Effect::Command(command)] => match &command.body {
+            schemas::record::OrderCommandBody::DepositRefused { reason, .. } => Some(*reason),
+            _ => None,
+        },
+        _ => None,
+    };
+    assert_eq!(reason, Some(RefusalReason::ChainBehind));
+    assert_eq!(lane.deposit_count(), 0);
+}
