@@ -23,7 +23,7 @@ use serde_avro_fast::ser::SerializerConfig;
 use self::positional::Positional;
 use crate::record::Record;
 use crate::schema::Versions;
-use crate::{Schema, SchemaName};
+use crate::{Schema, SchemaName, words};
 
 const MAGIC: u8 = 0;
 const HEADER_BYTES: usize = 5;
@@ -31,7 +31,7 @@ const HEADER_BYTES: usize = 5;
 /// Room for most records: growing costs more than the encoding.
 const BYTES_USUAL: usize = 512;
 
-/// Why bytes are not a record. Such a record is poison: reading it again gives the same.
+/// Why bytes are not a record. Reading it again gives the same.
 #[derive(Debug, thiserror::Error)]
 pub enum CodecError {
     /// Too short, or not the magic byte.
@@ -40,6 +40,9 @@ pub enum CodecError {
     /// Made with a schema that this version does not know, or for another topic.
     #[error("schema id {found} is not one of {expected:?}'s")]
     SchemaId { found: u32, expected: SchemaName },
+    /// A word of a closed vocabulary that this version does not have.
+    #[error("{name:?} has the {field} {word:?}, which this version does not know")]
+    Word { name: SchemaName, field: &'static str, word: String },
     /// The Avro binary does not fit the schema.
     #[error("not a valid {name:?}: {cause}")]
     Avro { name: SchemaName, cause: String },
@@ -49,6 +52,22 @@ pub enum CodecError {
     /// Bytes after the record's end.
     #[error("{0} bytes follow the record")]
     Trailing(usize),
+}
+
+impl CodecError {
+    /// Whether a newer version of this program can read it: its schema, or a word of it, is none that this
+    /// version has. Everything else is no record at all.
+    #[must_use]
+    pub fn is_newer(&self) -> bool {
+        match self {
+            Self::SchemaId { found, .. } => {
+                let mut known = SchemaName::ALL.iter().flat_map(|name| name.schemas());
+                !known.any(|schema| schema.id == *found)
+            }
+            Self::Word { .. } => true,
+            Self::Framing | Self::Avro { .. } | Self::Content { .. } | Self::Trailing(_) => false,
+        }
+    }
 }
 
 /// Writes one version of a record and reads all of them.
@@ -85,6 +104,18 @@ pub fn encode<R: Record>(record: &R) -> Result<Vec<u8>, CodecError> {
 pub fn decode<R: Record>(bytes: &[u8]) -> Result<R, CodecError> {
     R::from_wire(codec(R::SCHEMA).decode(bytes)?)
         .map_err(|cause| CodecError::Content { name: R::SCHEMA, cause })
+}
+
+/// Whether this version can read a value of some record.
+///
+/// # Errors
+/// Why not.
+pub fn check(name: SchemaName, bytes: &[u8]) -> Result<(), CodecError> {
+    let value = codec(name).value(bytes)?;
+    match words::unknown(name, &value) {
+        None => Ok(()),
+        Some((field, word)) => Err(CodecError::Word { name, field, word }),
+    }
 }
 
 impl Form {
@@ -128,7 +159,8 @@ impl Codec {
     fn decode<W: DeserializeOwned>(&self, bytes: &[u8]) -> Result<W, CodecError> {
         let (form, body) = self.split(bytes)?;
         let mut state = DeserializerState::from_slice(body, &form.typed);
-        let record = W::deserialize(state.deserializer()).map_err(|cause| self.misfit(cause))?;
+        let record = W::deserialize(state.deserializer())
+            .map_err(|cause| self.newer(bytes).unwrap_or_else(|| self.misfit(cause)))?;
         end(record, state.into_reader().fill_buf().unwrap_or_default())
     }
 
@@ -146,6 +178,13 @@ impl Codec {
         let form = forms.find(|form| form.schema.id == found);
         let expected = self.written.schema.name;
         Ok((form.ok_or(CodecError::SchemaId { found, expected })?, body))
+    }
+
+    /// The error of a value that is well formed and has a word of a newer version.
+    fn newer(&self, bytes: &[u8]) -> Option<CodecError> {
+        let name = self.written.schema.name;
+        let (field, word) = words::unknown(name, &self.value(bytes).ok()?)?;
+        Some(CodecError::Word { name, field, word })
     }
 
     fn misfit(&self, cause: impl ToString) -> CodecError {

@@ -29,13 +29,14 @@ mod time;
 mod topic;
 mod vocabulary;
 mod wallet;
+mod words;
 
 pub use address::{Address, AddressError, AddressFamily};
 pub use amount::{Amount, AmountError};
 pub use chain::{
     Blockchain, Stablecoin, StablecoinContract, stablecoin_contract, stablecoin_contracts,
 };
-pub use codec::{CodecError, decode, encode};
+pub use codec::{CodecError, check, decode, encode};
 pub use event::{OrderStatusChanged, UnknownTransfer};
 pub use header::{HEADER_TRACEPARENT, Headers};
 pub use identity::{

@@ -183,6 +183,79 @@ fn amounts_are_one_type_for_ever() {
     }
 }
 
+/// Words that this release reads and no code of it writes yet: the release after it may.
+const WORDS_READ_ONLY: &[(&str, &str)] = &[];
+
+/// What this program reads: the number of versions of each schema, and the words of each field.
+fn readable() -> BTreeMap<String, Vec<String>> {
+    let mut all = BTreeMap::new();
+    for name in SchemaName::ALL {
+        let count = released(name).len().to_string();
+        all.insert(file_name(name), vec![count]);
+        for (field, words) in name.words() {
+            let words = words.into_iter().map(str::to_owned).collect();
+            all.insert(format!("{}.{field}", file_name(name)), words);
+        }
+    }
+    all
+}
+
+/// What is written by this program and could not be read by one that reads `previous`.
+fn unreadable(
+    previous: &BTreeMap<String, Vec<String>>,
+    now: &BTreeMap<String, Vec<String>>,
+) -> Vec<String> {
+    let known = |what: &str, word: &str| {
+        previous.get(what).is_some_and(|all| all.iter().any(|known| known == word))
+    };
+    let words = now.iter().filter(|(what, _)| what.contains('.'));
+    let words = words.flat_map(|(what, all)| all.iter().map(move |word| (what, word)));
+    let unread = words.filter(|(what, word)| {
+        !known(what, word) && !WORDS_READ_ONLY.contains(&(what.as_str(), word.as_str()))
+    });
+    let mut found: Vec<_> = unread.map(|(what, word)| format!("{what} {word}")).collect();
+    for name in SchemaName::ALL {
+        let count = previous.get(&file_name(name)).map_or(0, |count| count[0].parse().unwrap());
+        if name.schema().version > count {
+            found.push(format!("version {} of {}", name.schema().version, file_name(name)));
+        }
+    }
+    found
+}
+
+/// Old and new processes run side by side during an update. The file is what the release before this one
+/// reads; a release makes it anew: delete it, run this test, and commit it with the tag.
+#[test]
+fn what_is_written_could_be_read_by_the_release_before() {
+    let path = folder("released").join("readable.txt");
+    let now = readable();
+    let Ok(text) = std::fs::read_to_string(&path) else {
+        let line = |(what, all): (&String, &Vec<String>)| format!("{what}: {}\n", all.join(" "));
+        std::fs::write(&path, now.iter().map(line).collect::<String>()).unwrap();
+        panic!("wrote {}: commit it with the release", path.display());
+    };
+    let line = |line: &str| {
+        let (what, all) = line.split_once(": ").unwrap_or_else(|| panic!("{line:?}"));
+        (what.to_owned(), all.split(' ').map(str::to_owned).collect())
+    };
+    let previous = text.lines().map(line).collect();
+    assert_eq!(unreadable(&previous, &now), Vec::<String>::new(), "read it one release earlier");
+}
+
+#[test]
+fn what_the_release_before_cannot_read_is_reported() {
+    let now = readable();
+    let mut previous = now.clone();
+    previous.get_mut("transfer.reason").unwrap().retain(|word| word != "late");
+    previous.insert("order".to_owned(), vec!["0".to_owned()]);
+    previous.remove("alert.kind");
+    let found = unreadable(&previous, &now);
+    for what in ["transfer.reason late", "version 1 of order", "alert.kind stale_transfer"] {
+        assert!(found.iter().any(|found| found == what), "{what} is not in {found:?}");
+    }
+    assert_eq!(found.len(), 2 + now["alert.kind"].len(), "{found:?}");
+}
+
 /// Version 1 of an imagined record, and what may be done to it.
 const FIRST: &str = r#"{
   "type": "record", "name": "Sale", "namespace": "tidemark",

@@ -11,7 +11,7 @@ use runtime::config::Problems;
 use crate::settings::{Settings, defaults};
 use crate::setup::Outcome;
 use crate::stage::Stage;
-use crate::{asyncapi, demo, health, process, setup, tail};
+use crate::{asyncapi, dead_letters, demo, health, process, setup, tail};
 
 /// Exit code of a wrong configuration or command line use (BSD's EX_USAGE).
 const EXIT_USAGE: u8 = 64;
@@ -45,6 +45,9 @@ enum Command {
     /// Migrate the tables on CQL, or register the schemas of the topics with an external registry.
     #[command(subcommand)]
     Schema(Schema),
+    /// Show what stages could not process, or put it back.
+    #[command(subcommand)]
+    DeadLetters(DeadLetters),
     /// Make the tables again from what the log still has. With embedded back ends: while no process runs.
     Rebuild(File),
     /// Ask the process that runs by this configuration whether it is ready: exit code 0 or 1.
@@ -70,6 +73,20 @@ enum Topics {
     Create(File),
     /// Report topics that differ from the configuration: exit code 1 if any does.
     Check(File),
+}
+
+#[derive(Debug, Subcommand)]
+enum DeadLetters {
+    /// Print them: number, time, origin, group and reason.
+    List(File),
+    /// Append inputs to where they were, once this version can read them. With the embedded log: while no
+    /// process runs.
+    Replay {
+        /// Their numbers, as the list has them; none means all.
+        numbers: Vec<i64>,
+        #[command(flatten)]
+        file: File,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -133,6 +150,13 @@ impl Command {
             Self::Schema(Schema::Register(file)) => {
                 report(block_on(setup::register_schemas(file.read(&[])?)))
             }
+            Self::DeadLetters(DeadLetters::List(file)) => {
+                let settings = file.read(&[])?;
+                report(block_on(blocking(move || dead_letters::list(&settings))))
+            }
+            Self::DeadLetters(DeadLetters::Replay { numbers, file }) => {
+                report(block_on(dead_letters::replay(file.read(&[])?, numbers)))
+            }
             Self::Rebuild(file) => report(block_on(setup::rebuild_tables(file.read(&[])?))),
             Self::Tail { file, options } => finish(block_on(tail::run(file.read(&[])?, options))),
             Self::Asyncapi(file) => {
@@ -154,6 +178,12 @@ fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<
     let result = runtime.block_on(work);
     runtime.shutdown_timeout(BLOCKED_MAX);
     result
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
+) -> anyhow::Result<T> {
+    tokio::task::spawn_blocking(work).await?
 }
 
 fn finish(result: anyhow::Result<()>) -> ExitCode {

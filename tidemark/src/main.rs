@@ -5,6 +5,7 @@
 mod asyncapi;
 mod back_end;
 mod command;
+mod dead_letters;
 mod demo;
 #[cfg(test)]
 mod docs;

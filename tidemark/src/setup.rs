@@ -23,7 +23,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    fn success(lines: Vec<String>, otherwise: &str) -> Self {
+    pub(crate) fn success(lines: Vec<String>, otherwise: &str) -> Self {
         let lines = if lines.is_empty() { vec![otherwise.to_owned()] } else { lines };
         Self { lines, is_success: true }
     }

@@ -79,7 +79,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    fn open(settings: &Settings) -> anyhow::Result<Self> {
+    pub(crate) fn open(settings: &Settings) -> anyhow::Result<Self> {
         Ok(match &settings.log.back_end {
             log::config::BackEnd::Embedded => {
                 Self::Embedded(ReadOnlyLog::open(&settings.process.data_dir)?)
@@ -90,7 +90,7 @@ impl Source {
         })
     }
 
-    fn read(
+    pub(crate) fn read(
         &self,
         of: TopicPartition,
         from: Offset,

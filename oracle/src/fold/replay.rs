@@ -175,8 +175,8 @@ impl<'a, M: Wire> Replay<'a, M> {
                 }));
                 Some(input)
             }
-            Err(reason) => {
-                let letter = log::dead_letter(record, M::GROUP, &reason);
+            Err(unreadable) => {
+                let letter = log::dead_letter(record, M::GROUP, &unreadable.to_string());
                 expected.push(letter.expect("dead letters fit their schema"));
                 None
             }

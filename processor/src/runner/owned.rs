@@ -9,7 +9,7 @@ use schemas::{CodecError, Layout, OrderId, Partition};
 use super::inputs::Inputs;
 use crate::Error;
 use crate::machine::Broken;
-use crate::wire::{self, Wire};
+use crate::wire::{self, Unreadable, Wire};
 
 /// How many ticks one step writes at most.
 const STEP_TICKS_MAX: usize = 1000;
@@ -31,7 +31,7 @@ impl<M: Wire> Owned<M> {
         Self { machine, partition, ticking, inputs, effects }
     }
 
-    /// Takes one input and adds the records that follow. One that cannot be read becomes a dead letter.
+    /// Takes one input and adds the records that follow. Garbage becomes a dead letter.
     pub(super) fn take(
         &mut self,
         record: &log::Record,
@@ -41,7 +41,10 @@ impl<M: Wire> Owned<M> {
         self.inputs.push(record);
         let input = match self.machine.parse(record) {
             Ok(input) => input,
-            Err(reason) => {
+            Err(Unreadable::Newer(cause)) => {
+                return Err(Error::Newer { at: place(record), cause });
+            }
+            Err(Unreadable::Garbage(reason)) => {
                 outputs.push(log::dead_letter(record, M::GROUP, &reason)?);
                 return Ok(());
             }
@@ -50,7 +53,7 @@ impl<M: Wire> Owned<M> {
             self.ticking.remove(&order_id);
         }
         let decided = self.machine.decide(&input, &mut self.effects);
-        decided.map_err(|cause| broken(format!("{}/{}", record.from, record.offset), cause))?;
+        decided.map_err(|cause| broken(place(record), cause))?;
         let traceparent = record.traceparent();
         for effect in self.effects.drain(..) {
             if let Some(alert) = M::alert(&effect) {
@@ -100,6 +103,10 @@ impl<M: Wire> Owned<M> {
     pub(super) fn rows(&self) -> usize {
         self.machine.rows()
     }
+}
+
+fn place(record: &log::Record) -> String {
+    format!("{}/{}", record.from, record.offset)
 }
 
 fn broken(at: String, cause: Broken) -> Error {

@@ -4,7 +4,7 @@ use log::NewRecord;
 use schemas::record::{Alert, ChainRecord, DepositCommand};
 use schemas::{Blockchain, CodecError, Layout, Partition, Topic};
 
-use super::Wire;
+use super::{Unreadable, Wire, read};
 use crate::machine::matching::{Effect, Input, State, TransferStage};
 
 impl Wire for State {
@@ -18,22 +18,21 @@ impl Wire for State {
         Some(Self::new(*blockchain, partition))
     }
 
-    fn parse(&self, record: &log::Record) -> Result<Input, String> {
-        let value = record.value.as_deref().unwrap_or_default();
+    fn parse(&self, record: &log::Record) -> Result<Input, Unreadable> {
         let (input, blockchain) = if record.from.topic == Topic::TransfersRaw {
-            let record: ChainRecord = schemas::decode(value).map_err(|error| error.to_string())?;
+            let record: ChainRecord = read(record)?;
             let blockchain = record.blockchain;
             (Input::Chain(record), blockchain)
         } else {
-            let command: DepositCommand =
-                schemas::decode(value).map_err(|error| error.to_string())?;
+            let command: DepositCommand = read(record)?;
             let blockchain = command.blockchain;
             (Input::Command(command), blockchain)
         };
         if blockchain == self.blockchain() {
             Ok(input)
         } else {
-            Err(format!("a record of {blockchain} in a lane of {}", self.blockchain()))
+            let reason = format!("a record of {blockchain} in a lane of {}", self.blockchain());
+            Err(Unreadable::Garbage(reason))
         }
     }
 

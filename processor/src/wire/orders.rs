@@ -4,7 +4,7 @@ use log::NewRecord;
 use schemas::record::{Alert, OrderCommand};
 use schemas::{CodecError, Layout, Partition, Topic};
 
-use super::Wire;
+use super::{Unreadable, Wire, read};
 use crate::machine::orders::{Effect, State};
 
 impl Wire for State {
@@ -16,9 +16,8 @@ impl Wire for State {
         Some(Self::new())
     }
 
-    fn parse(&self, record: &log::Record) -> Result<OrderCommand, String> {
-        let value = record.value.as_deref().unwrap_or_default();
-        schemas::decode(value).map_err(|error| error.to_string())
+    fn parse(&self, record: &log::Record) -> Result<OrderCommand, Unreadable> {
+        read(record)
     }
 
     fn encode(

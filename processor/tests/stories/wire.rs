@@ -6,7 +6,7 @@ use schemas::record::example;
 use schemas::{Blockchain, Headers, Layout, Partition, Topic, UnixMicros, UnixSeconds};
 use tidemark_processor::machine::matching::{self, Input, TransferStage};
 use tidemark_processor::machine::orders;
-use tidemark_processor::wire::{Wire, tick};
+use tidemark_processor::wire::{Unreadable, Wire, tick};
 
 const LAYOUT: Layout = Layout { lanes: 3, orders: 7, webhooks: 1 };
 const ORDER: &str = "01996d3c-5b00-7abc-8def-0123456789ab";
@@ -115,5 +115,6 @@ fn a_lane_is_of_one_chain() {
     assert_eq!([23, 24].map(chain), [Some(Blockchain::Tron), None]);
     let polygon = matching::State::fresh(Partition(3), &LAYOUT).unwrap();
     let refused = polygon.parse(&input(Topic::TransfersRaw, Some(golden("chain_record"))));
-    assert_eq!(refused, Err("a record of eth in a lane of polygon".to_owned()));
+    let reason = "a record of eth in a lane of polygon".to_owned();
+    assert_eq!(refused, Err(Unreadable::Garbage(reason)));
 }

@@ -26,6 +26,75 @@ fn bytes_that_are_no_record_have_their_own_errors() {
     assert_eq!(decode::<Alert>(&good).unwrap(), example::alert());
 }
 
+/// What a newer version writes can be read some day, garbage never: they have different errors.
+#[test]
+fn what_a_newer_version_wrote_is_no_garbage() {
+    let good = encode(&example::alert()).unwrap();
+    let other = encode(&example::order()).unwrap();
+    let mut newer = good.clone();
+    newer[1] ^= 1;
+    for (bytes, is_newer) in [
+        (&newer[..], true),
+        (&other[..], false),
+        (&good[..4], false),
+        (&good[..good.len() - 1], false),
+        (&[&good[..], &[0]].concat(), false),
+    ] {
+        let error = decode::<Alert>(bytes).unwrap_err();
+        assert_eq!(error.is_newer(), is_newer, "{error}");
+    }
+}
+
+/// Every text of every example, replaced by one that is in no vocabulary: where that is a word, the error
+/// names its field. So no field with a word is missing in the list.
+#[test]
+fn every_word_of_a_newer_version_is_named() {
+    fn check<R: Record + PartialEq + std::fmt::Debug>(_: &str, record: &R) -> usize {
+        let name = R::SCHEMA;
+        let bytes = encode(record).unwrap();
+        let mut named = 0;
+        for number in 0.. {
+            let mut value = codec(name).value(&bytes).unwrap();
+            let Some(field) = replace(&mut value, &mut { number }, "") else { break };
+            let changed = [&bytes[..HEADER_BYTES], &written_by(codec(name), value)].concat();
+            let read = decode::<R>(&changed);
+            let is_word = name.words().iter().any(|(word, _)| *word == field);
+            let text = read.as_ref().map_or_else(ToString::to_string, |_| String::new());
+            assert!(is_word || !text.contains("is not one of"), "{name:?}.{field}: {text}");
+            if let Err(error @ CodecError::Word { field: found, .. }) = &read {
+                assert!(*found == field && error.is_newer());
+                named += 1;
+            }
+            assert_eq!(matches!(read, Err(CodecError::Word { .. })), is_word, "{name:?}.{field}");
+        }
+        named
+    }
+    let named = each_example!(check);
+    assert!(named.iter().sum::<usize>() > 30, "{named:?}");
+}
+
+/// Replaces the text with this number; its field.
+fn replace(value: &mut Value, number: &mut usize, field: &str) -> Option<String> {
+    match value {
+        Value::Record(fields) => {
+            fields.iter_mut().find_map(|(name, value)| replace(value, number, name))
+        }
+        Value::Union(_, inner) => replace(inner, number, field),
+        Value::Array(items) => items.iter_mut().find_map(|item| replace(item, number, field)),
+        Value::String(text) => match number.checked_sub(1) {
+            Some(left) => {
+                *number = left;
+                None
+            }
+            None => {
+                *text = "newer".to_owned();
+                Some(field.to_owned())
+            }
+        },
+        _ => None,
+    }
+}
+
 /// Records for people and for `tail` are read with one library, records for the pipeline are read and
 /// written with another.
 #[test]

@@ -1,0 +1,27 @@
+//! Records of a newer version: nobody may skip them, because the newer version can read them.
+
+use tidemark_processor::Error;
+
+use super::*;
+
+/// The record with `to` in the place of the first `from` in its value.
+fn altered(record: &NewRecord, from: &[u8], to: &[u8]) -> NewRecord {
+    let mut value = record.value.clone().unwrap();
+    let at = value.windows(from.len()).position(|part| part == from).unwrap();
+    value[at..at + to.len()].copy_from_slice(to);
+    NewRecord { value: Some(value), ..record.clone() }
+}
+
+#[test]
+fn a_newer_schema_or_word_stops_the_runner() {
+    let good = order_command(&create('A', None));
+    let id = good.value.clone().unwrap()[1..5].to_vec();
+    let other = [id[0], id[1], id[2], !id[3]];
+    for newer in [altered(&good, &id, &other), altered(&good, b"create", b"remake")] {
+        let at = format!("{}/1", newer.to);
+        let error = end_of_orders(vec![good.clone(), newer, good.clone()]);
+        let Error::Newer { at: found, .. } = &error else { panic!("{error}") };
+        assert_eq!(found, &at);
+        assert!(error.to_string().contains("Start the newer version"), "{error}");
+    }
+}

@@ -1,0 +1,123 @@
+//! Which fields hold a word of a closed vocabulary.
+//!
+//! A word is a string for Avro, so a new one changes no schema. The list of the words that a release reads
+//! is therefore kept with its schemas (`tests/compatibility.rs`), and a reader that meets another one knows
+//! that a newer program wrote it.
+
+use apache_avro::types::Value;
+
+use crate::{
+    AlertKind, AttemptOutcome, Blockchain, ChainRecordKind, CloseReason, DeliveryKind,
+    DepositCommandKind, DepositState, OrderCause, OrderCommandKind, OrderStatus, RefusalReason,
+    SchemaName, Stablecoin, TransferStatus, UnknownReason,
+};
+
+/// The words of a field.
+type Words = Vec<&'static str>;
+
+/// Declares the fields of each record, at any depth: within a record a name has one vocabulary.
+macro_rules! fields {
+    ($($schema:ident { $($field:literal: $vocabulary:ident,)* })+) => {
+        impl SchemaName {
+            /// The fields that hold a word, at any depth, with the words that this program reads.
+            #[must_use]
+            pub fn words(self) -> Vec<(&'static str, Words)> {
+                match self {
+                    $(Self::$schema => vec![
+                        $(($field, $vocabulary::ALL.iter().map(|word| word.as_str()).collect()),)*
+                    ],)+
+                }
+            }
+        }
+    };
+}
+
+fields! {
+    ChainRecord { "kind": ChainRecordKind, "blockchain": Blockchain, "token": Stablecoin, }
+    OrderCommand {
+        "kind": OrderCommandKind,
+        "blockchain": Blockchain,
+        "stablecoin": Stablecoin,
+        "token": Stablecoin,
+        "refusal_reason": RefusalReason,
+        "close_reason": CloseReason,
+    }
+    DepositCommand {
+        "kind": DepositCommandKind,
+        "blockchain": Blockchain,
+        "token": Stablecoin,
+        "close_reason": CloseReason,
+        "refused_reason": UnknownReason,
+    }
+    Order {
+        "cause": OrderCause,
+        "status": OrderStatus,
+        "blockchain": Blockchain,
+        "stablecoin": Stablecoin,
+        "token": Stablecoin,
+        "state": DepositState,
+    }
+    Deposit {
+        "state": DepositState,
+        "close_reason": CloseReason,
+        "blockchain": Blockchain,
+        "token": Stablecoin,
+    }
+    Transfer {
+        "blockchain": Blockchain,
+        "token": Stablecoin,
+        "status": TransferStatus,
+        "reason": UnknownReason,
+    }
+    MatchingEntry {
+        "close_reason": CloseReason,
+        "token": Stablecoin,
+        "status": TransferStatus,
+        "reason": UnknownReason,
+    }
+    OrdersEntry {
+        "cause": OrderCause,
+        "status": OrderStatus,
+        "blockchain": Blockchain,
+        "stablecoin": Stablecoin,
+        "token": Stablecoin,
+        "state": DepositState,
+    }
+    Delivery { "kind": DeliveryKind, }
+    Attempt { "kind": DeliveryKind, "outcome": AttemptOutcome, }
+    ChainProgress { "blockchain": Blockchain, }
+    Alert { "kind": AlertKind, "blockchain": Blockchain, }
+    DeadLetter {}
+}
+
+/// The first word of a record that this program does not have, and its field.
+pub(crate) fn unknown(name: SchemaName, record: &Value) -> Option<(&'static str, String)> {
+    let Value::Record(fields) = record else { return None };
+    search(&name.words(), fields)
+}
+
+fn search(
+    known: &[(&'static str, Words)],
+    in_fields: &[(String, Value)],
+) -> Option<(&'static str, String)> {
+    in_fields.iter().find_map(|(field, value)| {
+        let vocabulary = known.iter().find(|(name, _)| name == field);
+        nested(value).into_iter().find_map(|value| match (value, vocabulary) {
+            (Value::Record(fields), _) => search(known, fields),
+            (Value::String(word), Some((field, words))) if !words.contains(&word.as_str()) => {
+                Some((*field, word.clone()))
+            }
+            _ => None,
+        })
+    })
+}
+
+/// What a value holds without unions and lists around it.
+#[expect(clippy::wildcard_enum_match_arm, reason = "schemas use few of Avro's types")]
+fn nested(value: &Value) -> Vec<&Value> {
+    match value {
+        Value::Union(_, inner) => nested(inner),
+        Value::Array(items) => items.iter().flat_map(nested).collect(),
+        other => vec![other],
+    }
+}

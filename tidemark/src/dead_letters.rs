@@ -1,0 +1,163 @@
+//! `tidemark dead-letters`: what stages could not process, and putting it back.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use log::{Log, NewRecord, Offset, TopicPartition};
+use runtime::{Clock, Readiness, SystemClock, telemetry};
+use schemas::record::DeadLetter;
+use schemas::{Headers, Partition, Topic};
+
+use crate::back_end::open_log;
+use crate::settings::Settings;
+use crate::setup::Outcome;
+use crate::tail::Source;
+
+const LETTERS: TopicPartition =
+    TopicPartition { topic: Topic::DeadLetters, partition: Partition(0) };
+/// How many records one read returns at most.
+const PAGE_RECORDS: usize = 500;
+
+/// All dead letters that the log still has, one a line. Also while processes run.
+pub(crate) fn list(settings: &Settings) -> anyhow::Result<Outcome> {
+    let source = Source::open(settings)?;
+    let letters = read(|from| source.read(LETTERS, from, PAGE_RECORDS))?;
+    let line = |(offset, letter): &(Offset, DeadLetter)| {
+        let DeadLetter { topic, partition, offset: at, group, reason, failed_at, .. } = letter;
+        let time = failed_at.to_rfc3339();
+        format!("{offset} {time} {topic}/{partition}@{at} {group}: {reason}")
+    };
+    Ok(Outcome::success(letters.iter().map(line).collect(), "there are no dead letters"))
+}
+
+/// Appends the records of some dead letters, or of all, to where they were.
+///
+/// # Errors
+/// The log cannot be read or written; run it again.
+pub(crate) async fn replay(settings: Settings, offsets: Vec<i64>) -> anyhow::Result<Outcome> {
+    telemetry::init_log(&settings.telemetry)?;
+    let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());
+    replay_on(open_log(&settings, &clock, &readiness).await?, &offsets).await
+}
+
+async fn replay_on(log: Arc<dyn Log>, offsets: &[i64]) -> anyhow::Result<Outcome> {
+    let reader = log.clone();
+    let reading = move || read(|from| reader.read(LETTERS, from, PAGE_RECORDS));
+    let letters = tokio::task::spawn_blocking(reading).await??;
+    let wanted = |offset: Offset| offsets.is_empty() || offsets.contains(&offset.0);
+    let (mut lines, mut is_success) = (Vec::new(), true);
+    for (offset, letter) in letters.into_iter().filter(|(offset, _)| wanted(*offset)) {
+        let from = format!("{offset} {}/{}@{}", letter.topic, letter.partition, letter.offset);
+        match put_back(letter) {
+            Ok(record) => {
+                log.produce(vec![record]).await.with_context(|| from.clone())?;
+                lines.push(format!("{from}: put back"));
+            }
+            Err(reason) => {
+                is_success = false;
+                lines.push(format!("{from}: not put back: {reason}"));
+            }
+        }
+    }
+    Ok(Outcome { is_success, ..Outcome::success(lines, "there are no such dead letters") })
+}
+
+fn read<R: AsRef<log::Record>>(
+    page: impl Fn(Offset) -> Result<Vec<R>, log::Error>,
+) -> anyhow::Result<Vec<(Offset, DeadLetter)>> {
+    let (mut letters, mut from) = (Vec::new(), Offset(0));
+    loop {
+        let records = page(from)?;
+        let Some(last) = records.last() else { return Ok(letters) };
+        from = last.as_ref().offset.next();
+        for record in records.iter().map(AsRef::as_ref) {
+            let value = record.value.as_deref().unwrap_or_default();
+            let letter =
+                schemas::decode(value).with_context(|| format!("{LETTERS}@{}", record.offset))?;
+            letters.push((record.offset, letter));
+        }
+    }
+}
+
+/// The record of a letter, to be appended to where it was: to a topic whose readers take every record twice
+/// without harm.
+///
+/// # Errors
+/// Why it may not be.
+fn put_back(letter: DeadLetter) -> Result<NewRecord, String> {
+    let topic = Topic::named(&letter.topic).ok_or("this version has no such topic")?;
+    let is_input = matches!(
+        topic,
+        Topic::TransfersRaw
+            | Topic::OrdersCommands
+            | Topic::DepositsCommands
+            | Topic::WebhooksDispatch
+            | Topic::WebhooksRetry(_)
+            | Topic::WebhooksDefer(_)
+    );
+    if !is_input {
+        return Err("others read this topic too: `tidemark rebuild` makes the tables again".into());
+    }
+    schemas::check(topic.spec().schema, &letter.value).map_err(|error| error.to_string())?;
+    let partition = Partition(letter.partition.cast_unsigned());
+    let to = TopicPartition { topic, partition };
+    Ok(NewRecord { to, key: letter.key, value: Some(letter.value), headers: Headers::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use log::embedded::EmbeddedLog;
+    use schemas::record::example;
+    use schemas::{Layout, UnixMicros};
+
+    fn letter(topic: Topic, value: Vec<u8>) -> DeadLetter {
+        DeadLetter {
+            topic: topic.name().to_owned(),
+            partition: 0,
+            offset: 7,
+            group: "processor.orders".into(),
+            reason: "not known to this version".into(),
+            key: b"key".to_vec(),
+            value,
+            failed_at: UnixMicros(1_790_000_000_000_000),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_can_be_read_by_now_goes_back_to_where_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout { lanes: 1, orders: 1, webhooks: 1 };
+        let log = EmbeddedLog::open(dir.path(), layout, Arc::new(SystemClock)).unwrap();
+        let log: Arc<dyn Log> = Arc::new(log);
+        let command = schemas::encode(&example::order_command()).unwrap();
+        let order = schemas::encode(&example::order()).unwrap();
+        let mut newer = command.clone();
+        newer[1] ^= 1;
+        for letter in [
+            letter(Topic::OrdersCommands, command.clone()),
+            letter(Topic::OrdersCommands, newer),
+            letter(Topic::OrdersCommands, vec![1]),
+            letter(Topic::OrdersCommands, order.clone()),
+            letter(Topic::Orders, order),
+        ] {
+            let record = NewRecord::encode(Topic::DeadLetters, Partition(0), "x", &letter).unwrap();
+            log.produce(vec![record]).await.unwrap();
+        }
+        let Outcome { lines, is_success } = replay_on(log.clone(), &[]).await.unwrap();
+        let back: Vec<_> = lines.iter().map(|line| line.ends_with(": put back")).collect();
+        assert_eq!(
+            (back, is_success),
+            (vec![true, false, false, false, false], false),
+            "{lines:?}"
+        );
+        let of = TopicPartition { topic: Topic::OrdersCommands, partition: Partition(0) };
+        let read = log.read(of, Offset(0), 10).unwrap();
+        let values: Vec<_> = read.iter().map(|r| (r.key.clone(), r.value.clone())).collect();
+        assert_eq!(values, [(b"key".to_vec(), Some(command))]);
+        let one = replay_on(log.clone(), &[0]).await.unwrap();
+        assert_eq!((one.lines, one.is_success), (vec![lines[0].clone()], true));
+        let none = replay_on(log, &[9]).await.unwrap();
+        assert_eq!(none.lines, ["there are no such dead letters"]);
+    }
+}
