@@ -33,6 +33,9 @@ use watches::Watches;
 /// a duplicate, one that comes later is too old to be acted upon without a person.
 pub const FORGET_SECONDS: i64 = 24 * 3600;
 
+/// Chain time after which an order that has not answered is asked again. Answers take seconds.
+pub const ASK_AGAIN_SECONDS: i64 = 600;
+
 /// What the machine takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {

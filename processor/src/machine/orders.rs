@@ -29,6 +29,9 @@ use super::{Broken, Machine, RestoreError};
 /// An order may have at most this many deposits asked for; more choices are refused.
 pub const DEPOSITS_MAX: usize = 64;
 
+/// After how many seconds a lane that has not answered is asked again. Answers take seconds.
+pub const ASK_AGAIN_SECONDS: i64 = 300;
+
 /// What the machine publishes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {

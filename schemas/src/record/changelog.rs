@@ -154,6 +154,8 @@ plain_record!(OrdersEntry);
 pub struct PendingChoice {
     pub slot: i32,
     pub command_id: Option<CommandId>,
+    /// When a lane was asked last.
+    pub asked_at: UnixSeconds,
     /// The choice, with the wallets that are still to be tried.
     pub payment: PaymentRequest,
 }

@@ -231,7 +231,12 @@ pub fn matching_entry() -> MatchingEntry {
 pub fn orders_entry() -> OrdersEntry {
     OrdersEntry {
         order: order(),
-        pending: vec![PendingChoice { slot: 1, command_id: None, payment: payment() }],
+        pending: vec![PendingChoice {
+            slot: 1,
+            command_id: None,
+            asked_at: UnixSeconds(1_790_000_012),
+            payment: payment(),
+        }],
     }
 }
 

@@ -24,7 +24,8 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let (order, slot, now) = (command.order_id, command.slot, command.issued_at);
-        if self.deposits.by_slot(order, slot).is_some() {
+        if let Some(row) = self.deposits.by_slot(order, slot) {
+            Self::answer_again(&row, now, effects);
             return Ok(());
         }
         let wallet = command.wallet_address;
@@ -66,6 +67,17 @@ impl State {
         let opened = OrderCommandBody::DepositOpened { slot, deposit_id: id, value };
         Self::command_order(effects, order, now, opened);
         self.adopt(&row, now, effects)
+    }
+
+    /// Says again what became of a deposit: its order has not had the answer.
+    fn answer_again(row: &DepositRow, now: UnixMicros, effects: &mut Vec<Effect>) {
+        let DepositRow { order, slot, id: deposit_id, value, .. } = *row;
+        let opened = OrderCommandBody::DepositOpened { slot, deposit_id, value };
+        Self::command_order(effects, order, now, opened);
+        if let Some(closed) = &row.closed {
+            let closed = OrderCommandBody::DepositClosed { slot, reason: closed.reason };
+            Self::command_order(effects, order, now, closed);
+        }
     }
 
     /// Ties transfers that came before their deposit to it.

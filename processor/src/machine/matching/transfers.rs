@@ -34,7 +34,8 @@ pub(super) struct TransferRow {
     pub(super) orphaned_at: Option<UnixSeconds>,
     /// Whether the order was asked and has not answered.
     pub(super) settling: bool,
-    /// Chain time at which it stops waiting for a deposit.
+    /// Chain time at which it stops waiting for a deposit; while it settles, at which the order is asked
+    /// again.
     pub(super) match_deadline: Option<UnixSeconds>,
     /// Chain time from which it is forgotten.
     pub(super) forget_at: Option<UnixSeconds>,
@@ -84,8 +85,7 @@ impl TransferRow {
     }
 
     fn deadline(&self) -> Option<UnixSeconds> {
-        let waits = self.status == TransferStatus::WaitingForMatch && !self.settling;
-        self.match_deadline.filter(|_| waits)
+        self.match_deadline.filter(|_| self.status == TransferStatus::WaitingForMatch)
     }
 }
 

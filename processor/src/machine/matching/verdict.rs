@@ -5,7 +5,7 @@ use schemas::{CloseReason, OrderId, TransferId, TransferStatus, UnixMicros, Unkn
 
 use super::deposits::DepositRow;
 use super::transfers::TransferRow;
-use super::{Broken, Effect, FORGET_SECONDS, State, TransferStage};
+use super::{ASK_AGAIN_SECONDS, Broken, Effect, FORGET_SECONDS, State, TransferStage};
 
 impl DepositRow {
     /// Why a transfer of the right amount does not fit this deposit, if it does not.
@@ -65,6 +65,7 @@ impl State {
         invariant!(2, equal, "transfer {} has not the amount of deposit {deposit_id}", row.id);
         row.settling = true;
         row.deposit = Some(deposit_id);
+        row.match_deadline = Some(self.time_or(now).plus(ASK_AGAIN_SECONDS));
         self.transfers.put(row)?;
         let settle = OrderCommandBody::Settle(Settle {
             transfer_id: row.id,
@@ -77,6 +78,22 @@ impl State {
         Ok(())
     }
 
+    /// The question or its answer was lost: the order answers again what it answered. Nothing asks while it is
+    /// off the chain.
+    fn ask_again(
+        &mut self,
+        mut row: TransferRow,
+        now: UnixMicros,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Broken> {
+        if let Some(deposit) = row.deposit.filter(|_| row.is_included()) {
+            let deposit = self.deposits.named(deposit)?;
+            return self.ask(row, &deposit, now, effects);
+        }
+        row.match_deadline = Some(self.time_or(now).plus(ASK_AGAIN_SECONDS));
+        self.transfers.put(row)
+    }
+
     /// No deposit came for it within the match window.
     pub(super) fn give_up(
         &mut self,
@@ -85,6 +102,9 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let row = *self.transfers.named(id)?;
+        if row.settling {
+            return self.ask_again(row, now, effects);
+        }
         if let Some(deposit) = self.deposits.reserved_by(row.price())
             && let Some(reason) = deposit.misfit(&row).or(deposit.closed_reason())
         {

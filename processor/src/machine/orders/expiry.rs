@@ -4,12 +4,16 @@
 use schemas::record::OrderCommand;
 use schemas::{CloseReason, DepositState, OrderCause, UnixSeconds};
 
-use super::{Broken, Effect, End, OrderRow, State};
+use super::{ASK_AGAIN_SECONDS, Broken, Effect, End, OrderRow, State};
 
 impl OrderRow {
-    /// When its own timer is due. With a deposit, the chain's time decides instead.
+    /// When its own timer is due: at its expiry, or while a lane has not answered, when that is asked again.
+    /// With an open deposit, the chain's time decides instead.
     pub(super) fn timer(&self) -> Option<UnixSeconds> {
-        (self.is_pending() && !self.has_active_deposit()).then_some(self.order.expires_at)
+        let unanswered = self.pending.iter().map(|choice| choice.asked_at.plus(ASK_AGAIN_SECONDS));
+        let at =
+            if self.has_active_deposit() { unanswered.min() } else { Some(self.order.expires_at) };
+        at.filter(|_| self.is_pending())
     }
 }
 
@@ -44,7 +48,11 @@ impl State {
     ) -> Result<(), Broken> {
         match row.timer() {
             Some(at) if at < command.issued_at.seconds() => {
-                self.end(row, command, End::Expired, effects)
+                if row.has_active_deposit() {
+                    self.ask_again(row, command, effects)
+                } else {
+                    self.end(row, command, End::Expired, effects)
+                }
             }
             _ => Ok(()),
         }

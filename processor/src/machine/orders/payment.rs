@@ -40,7 +40,8 @@ impl State {
                 // Asked for and not answered: this choice gets the same answer. It is not on the way
                 // to a wallet itself, so it keeps none to try.
                 let payment = PaymentRequest { wallets: Vec::new(), ..payment.clone() };
-                row.pending.push(PendingChoice { slot, command_id: asker, payment });
+                let asked_at = command.issued_at.seconds();
+                row.pending.push(PendingChoice { slot, command_id: asker, asked_at, payment });
                 self.orders.put(row)
             }
             None => self.ask_first_wallet(row, command, payment, effects),
@@ -74,7 +75,8 @@ impl State {
         });
         let payment = PaymentRequest { wallets: rest.to_vec(), ..payment.clone() };
         effects.extend(row.open(command, slot, &payment));
-        row.pending.push(PendingChoice { slot, command_id: asker, payment });
+        let asked_at = command.issued_at.seconds();
+        row.pending.push(PendingChoice { slot, command_id: asker, asked_at, payment });
         self.publish(row, command, OrderCause::PaymentChosen, asker, effects).map(drop)
     }
 
@@ -92,11 +94,18 @@ impl State {
         if deposit.state != DepositState::Requested || deposit.wallet_address != wallet {
             return Ok(()); // Answered already, or another wallet is asked by now.
         }
+        let asked_at = row.pending.iter().find(|choice| choice.slot == slot).map(|c| c.asked_at);
+        // An answer has the time of its question. A wallet that was asked again answers that too, and may
+        // open then: only its last refusal counts.
+        if asked_at.is_some_and(|at| command.issued_at.seconds() < at) {
+            return Ok(());
+        }
         if row.is_pending() && matches!(reason, Reason::AmountsTaken | Reason::NotWatched) {
             let next =
                 row.pending.iter_mut().find(|choice| choice.slot == slot).and_then(|choice| {
                     let wallets = &mut choice.payment.wallets;
                     let wallet = (!wallets.is_empty()).then(|| wallets.remove(0))?;
+                    choice.asked_at = command.issued_at.seconds();
                     Some((wallet, choice.payment.clone()))
                 });
             if let Some((wallet, payment)) = next {
@@ -115,6 +124,25 @@ impl State {
             Reason::NotWatched | Reason::ChainBehind => OrderCause::PaymentUnavailable,
         };
         self.answer_choices(row, command, slot, cause, effects)
+    }
+
+    /// Asks the lanes that have not answered: the question or its answer was lost.
+    pub(super) fn ask_again(
+        &mut self,
+        mut row: OrderRow,
+        command: &OrderCommand,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Broken> {
+        let requested = |d: &&OrderDeposit| d.state == DepositState::Requested;
+        for deposit in row.order.deposits.iter().filter(requested) {
+            // The first choice is the one on its way.
+            if let Some(choice) = row.pending.iter().find(|choice| choice.slot == deposit.slot) {
+                effects.extend(row.open(command, deposit.slot, &choice.payment));
+            }
+        }
+        let asked_at = command.issued_at.seconds();
+        row.pending.iter_mut().for_each(|choice| choice.asked_at = asked_at);
+        self.orders.put(row)
     }
 
     /// Publishes one record for each choice that waited for this deposit.

@@ -42,11 +42,18 @@ impl Told for State {
         }
     }
 
-    /// A refused open leaves no trace, and a stale transfer none but its alert.
+    /// An open is answered as often as it is asked; a refused one leaves no trace, and a stale transfer none but its alert.
     fn may_repeat(duplicate: &Input, effect: &Effect) -> bool {
         match effect {
             Effect::Command(command) => {
-                matches!(command.body, OrderCommandBody::DepositRefused { .. })
+                use OrderCommandBody as Body;
+                let answers = matches!(
+                    command.body,
+                    Body::DepositRefused { .. }
+                        | Body::DepositOpened { .. }
+                        | Body::DepositClosed { .. }
+                );
+                answers
                     && matches!(duplicate, Input::Command(open)
                         if matches!(open.body, DepositCommandBody::Open(_)))
             }

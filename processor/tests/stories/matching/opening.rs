@@ -87,16 +87,17 @@ fn nothing_opens_past_the_deadline() {
         .then(open('B', "20.00"), "to B: refused /0 expired");
 }
 
+/// It reserves nothing. It is answered, because its order may not have had the answer.
 #[test]
-fn a_duplicate_open_is_ignored() {
+fn a_duplicate_open_is_answered_again() {
     Lane::new()
         .then(open('A', "10.00"), OPEN_A)
-        .ignores(open('A', "10.00"))
+        .then(open('A', "10.00"), "to A: opened /0 #1 10.00")
         .then(
             close('A', CloseReason::OrderCancelled),
             "deposit #1 closed order_cancelled for A/0; to A: closed /0 order_cancelled",
         )
-        .ignores(open('A', "10.00"))
+        .then(open('A', "10.00"), "to A: opened /0 #1 10.00; to A: closed /0 order_cancelled")
         .ignores(close('A', CloseReason::OrderPaid))
         .then(
             open('A', "10.00").slot(1),

@@ -21,13 +21,39 @@ fn a_deposit_stops_the_timer() {
             "eth w1: A/0 open 10.00 USDT from 1050 to 2000
              A v2 pending payment_chosen answers 2 [requested w1]",
         )
-        .ignores(tick(3000, 'A'))
+        .ignores(tick(1350, 'A'))
         .then(
             opened('A', 0, 9, "10.00"),
             "A v3 pending deposit_opened answers 2 [open w1 #9 10.00]",
         )
         .ignores(tick(3000, 'A'))
         .then(closed('A', 0, CloseReason::Expired), "A v4 expired! expired [closed w1 #9 10.00]");
+}
+
+/// The question or its answer was lost: the lane is asked again, after five minutes and every five minutes.
+#[test]
+fn an_unanswered_lane_is_asked_again() {
+    let open = "eth w1: A/0 open 10.00 USDT from 1050 to 2000";
+    let answered = |second| {
+        let refused = refused('A', 0, 1, RefusalReason::Expired);
+        OrderCommand { issued_at: UnixSeconds(second).micros(), ..refused }
+    };
+    Book::new()
+        .then(create('A', None), "A v1 pending created answers 1")
+        .then(
+            choose('A', 2, usdt(Blockchain::Eth, &[1])),
+            &format!("{open}; A v2 pending payment_chosen answers 2 [requested w1]"),
+        )
+        .ignores(tick(1350, 'A'))
+        .then(tick(1351, 'A'), open)
+        .ignores(tick(1651, 'A'))
+        // It does not expire meanwhile: a deposit may be open, and its transfer on the way.
+        .then(tick(2001, 'A'), open)
+        // The answers come after all. An older one does not count: the wallet may open for a later question.
+        .ignores(answered(1050))
+        .ignores(answered(1351))
+        .then(answered(2001), "A v3 pending payment_refused answers 2 [refused w1]")
+        .then(tick(2002, 'A'), "A v4 expired! expired [refused w1]");
 }
 
 #[test]
@@ -98,10 +124,12 @@ fn due_orders_come_in_order() {
          D v2 pending payment_chosen answers 2 [requested w1]",
     );
     let due = |book: &Book, now, max| book.machine().due(UnixSeconds(now), max);
-    assert_eq!(due(&book, 2000, 10), []);
-    assert_eq!(due(&book, 2001, 10), [order('A')]);
-    assert_eq!(due(&book, 2003, 10), [order('A'), order('B'), order('C')]);
-    assert_eq!(due(&book, 2003, 2), [order('A'), order('B')]);
+    assert_eq!(due(&book, 1350, 10), []);
+    // Its lane has not answered.
+    assert_eq!(due(&book, 2000, 10), [order('D')]);
+    assert_eq!(due(&book, 2001, 10), [order('D'), order('A')]);
+    assert_eq!(due(&book, 2003, 10), [order('D'), order('A'), order('B'), order('C')]);
+    assert_eq!(due(&book, 2003, 2), [order('D'), order('A')]);
     book.then(tick(2003, 'A'), "A v2 expired! expired")
         .then(cancel('B', 3), "B v2 cancelled! cancelled answers 3")
         .then(
