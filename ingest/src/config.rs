@@ -92,6 +92,9 @@ struct Defaults {
 
 /// Most blocks of one `eth_getLogs`; an endpoint that serves less refuses, and the range shrinks.
 const RANGE_MAX: u64 = 2000;
+/// How often a chain on which nothing happens has a head: with every poll they would fill a disk.
+const IDLE_HEAD_INTERVAL: Duration = Duration::from_secs(30);
+const IDLE_POLLS_MAX: u32 = 15;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// From this amount on, chains with slow finality wait for it.
 const LARGE: &str = "10000";
@@ -219,6 +222,8 @@ impl ChainConfig {
             start_block: self.start_block,
             // EVM nodes drop the logs of failed transactions; java-tron keeps some of them.
             needs_receipts: self.blockchain == Blockchain::Tron,
+            idle_polls: (IDLE_HEAD_INTERVAL.as_millis() / self.poll_interval.as_millis().max(1))
+                .min(IDLE_POLLS_MAX.into()) as u32,
             match_window_seconds: i64::try_from(self.match_window.as_secs()).unwrap_or(i64::MAX),
         }
     }

@@ -49,6 +49,10 @@ struct Scanned {
 pub(crate) struct Cursor {
     rules: Rules,
     history: Option<History>,
+    /// The last block that was scanned, if none up to it had anything to publish.
+    ahead: Option<Block>,
+    /// Polls since the last head.
+    held_back: u32,
     tags: Tags,
     range: RangeSize,
     phase: Phase,
@@ -71,13 +75,28 @@ impl Cursor {
         let phase = if history.is_some() { Phase::Tip } else { Phase::Begin };
         let range = RangeSize::new(rules.range_max);
         let tags = Tags::default();
-        Self { rules, history, tags, range, phase, unannounced, fruitless: 0 }
+        Self {
+            rules,
+            history,
+            ahead: None,
+            held_back: 0,
+            tags,
+            range,
+            phase,
+            unannounced,
+            fruitless: 0,
+        }
     }
 
     /// The history, which every phase after the first head has.
     #[expect(clippy::expect_used, reason = "a cursor that lost its history must not continue")]
     fn known(&self) -> &History {
         self.history.as_ref().expect("a phase after the first head has a history")
+    }
+
+    /// The last scanned block.
+    fn last(&self) -> Block {
+        self.ahead.unwrap_or_else(|| self.known().last())
     }
 
     /// What is known of the chain; none before the first head.
@@ -92,7 +111,7 @@ impl Cursor {
 
     /// The open question.
     pub(crate) fn ask(&self) -> Ask {
-        let last = self.history.as_ref().map(|history| Point::Number(history.last().number));
+        let last = self.history.as_ref().map(|_| Point::Number(self.last().number));
         let (blocks, logs) = match &self.phase {
             Phase::Begin => (vec![Point::Latest], Vec::new()),
             Phase::Base { number } => {
@@ -156,7 +175,7 @@ impl Cursor {
         let phase = std::mem::replace(&mut self.phase, start);
         let scanned = match phase {
             Phase::Scan { from, to, .. } => Some((from, to)),
-            Phase::Verify(Scanned { to, .. }) => Some((self.known().last().number + 1, to.number)),
+            Phase::Verify(Scanned { to, .. }) => Some((self.last().number + 1, to.number)),
             Phase::Begin | Phase::Base { .. } | Phase::Tip | Phase::Search { .. } => None,
         };
         match (refusal, scanned) {
@@ -234,7 +253,7 @@ impl Cursor {
         let mut blocks = blocks.into_iter();
         let (latest, last) = (blocks.next().flatten(), blocks.next().flatten());
         let Some(latest) = latest else { return Next::Retry("the endpoint has no head").into() };
-        let ours = self.known().last();
+        let ours = self.last();
         if latest.block.number < ours.number {
             return Next::Behind.into();
         }
@@ -242,6 +261,10 @@ impl Cursor {
             None => return Next::Behind.into(),
             Some(header) if header.block.number != ours.number => {
                 return Next::Retry("the endpoint answered with another block").into();
+            }
+            // Nothing was said about it.
+            Some(header) if header.block.hash != ours.hash && self.ahead.take().is_some() => {
+                return Next::Ask.into();
             }
             Some(header) if header.block.hash != ours.hash => {
                 self.phase = Phase::Search { below: ours.number.saturating_add(1) };
@@ -258,7 +281,7 @@ impl Cursor {
         self.tags.merge(tags.up_to(ours.number));
         let target = latest.block.number - self.rules.lag;
         if target <= ours.number {
-            return self.publish_tags(now);
+            return self.publish_tip(now);
         }
         let from = ours.number + 1;
         let to = target.min(ours.number.saturating_add(self.range.blocks()));
@@ -266,11 +289,12 @@ impl Cursor {
         Next::Ask.into()
     }
 
-    /// Nothing new was mined, but the tags may confirm more.
-    fn publish_tags(&mut self, now: UnixMicros) -> Decision {
-        let (last, epoch) = (self.known().last(), self.known().epoch());
-        let head = self.head(last.number, &[]);
-        if head == *self.known().head() && self.unannounced.is_empty() {
+    /// Nothing new was mined, but the tags may confirm more, or a head has waited long enough.
+    fn publish_tip(&mut self, now: UnixMicros) -> Decision {
+        let (last, epoch) = (self.last(), self.known().epoch());
+        let head = self.head(last.number, &[last.number]);
+        let is_new = self.ahead.is_some() || head != *self.known().head();
+        if (!is_new && self.unannounced.is_empty()) || self.hold_back() {
             return Next::AtTip.into();
         }
         let record = self.record(epoch, last, now, ChainBody::Head(head));
@@ -281,7 +305,7 @@ impl Cursor {
         let mut headers = answer.blocks.into_iter();
         let (end, last) = (headers.next().flatten(), headers.next().flatten());
         let (Some(end), Some(last)) = (end, last) else { return Next::Behind };
-        if last.block.hash != self.known().last().hash {
+        if last.block.hash != self.last().hash {
             return Next::Retry("the last scanned block changed during the step");
         }
         if end.block.number != to {
@@ -316,7 +340,7 @@ impl Cursor {
     fn verify(&self, mut scanned: Scanned, answer: Answer) -> Result<Scanned, Next> {
         let mut headers = answer.blocks.into_iter();
         let Some(last) = headers.next().flatten() else { return Err(Next::Behind) };
-        if last.block.hash != self.known().last().hash {
+        if last.block.hash != self.last().hash {
             return Err(Next::Retry("the last scanned block changed during the step"));
         }
         let mut blocks = Vec::with_capacity(scanned.blocks.len());
@@ -351,7 +375,7 @@ impl Cursor {
 
     fn publish_step(&mut self, step: &Scanned, now: UnixMicros) -> Decision {
         let (epoch, to) = (self.known().epoch(), step.to);
-        let used = to.number - self.known().last().number;
+        let used = to.number - self.last().number;
         let (mut records, mut notes) = (Vec::new(), Vec::new());
         for block in &step.blocks {
             let start = step.logs.partition_point(|log| log.block_number < block.number);
@@ -362,13 +386,29 @@ impl Cursor {
             let transfers = seen.into_iter().map(ChainBody::Transfer);
             records.extend(transfers.map(|body| self.record(epoch, *block, now, body)));
         }
+        self.range.grow(used);
+        if records.is_empty() && !step.again && self.hold_back() {
+            self.ahead = Some(to);
+            return Decision { notes, ..Next::AtTip.into() };
+        }
         let mut anchors: Vec<i64> = records.iter().map(|record| record.block.number).collect();
         anchors.push(to.number);
         let head = ChainBody::Head(self.head(to.number, &anchors));
         records.push(self.record(epoch, to, now, head));
-        self.range.grow(used);
         let next = if step.again { Next::Ask } else { Next::AtTip };
         Decision { notes, ..self.publish(records, next) }
+    }
+
+    /// Holds back a head that brings no transfers, if none waits for its confirmation and the last head is
+    /// recent. Deposits expire by heads: they may wait as long.
+    fn hold_back(&mut self) -> bool {
+        let known = self.known();
+        let confirmed = known.head().confirmed.iter().map(|tier| tier.number).min();
+        let is_confirmed = known.above(confirmed.unwrap_or(-1)).next().is_none();
+        let is_idle = self.unannounced.is_empty() && is_confirmed;
+        let is_held_back = is_idle && self.held_back < self.rules.idle_polls;
+        self.held_back += u32::from(is_held_back);
+        is_held_back
     }
 
     /// What the log is to know before `records`: payments are seen in the blocks after our last one, or
@@ -417,6 +457,8 @@ impl Cursor {
         if let Some(history) = &mut self.history {
             history.prune(self.rules.reorg_window);
         }
+        self.ahead = None;
+        self.held_back = 0;
         self.phase = Phase::Tip;
         Decision { publish: records, notes: Vec::new(), next }
     }

@@ -16,12 +16,17 @@ fn finalized() -> Policy {
     Policy::flat(None, Some(Tag::Finalized))
 }
 
+/// Rules by which no head is held back.
+fn rules(policy: Policy) -> Rules {
+    Rules { idle_polls: 0, ..chain(policy).rules() }
+}
+
 fn cursor(policy: Policy) -> Cursor {
-    Cursor::new(chain(policy).rules(), None, Vec::new())
+    Cursor::new(rules(policy), None, Vec::new())
 }
 
 fn cursor_with(change: impl FnOnce(&mut Rules)) -> Cursor {
-    let mut rules = chain(depth(3)).rules();
+    let mut rules = rules(depth(3));
     change(&mut rules);
     Cursor::new(rules, None, Vec::new())
 }
@@ -183,6 +188,58 @@ fn nothing_new_publishes_nothing() {
     let node = Node::new(10);
     let mut cursor = at_tip(finalized(), &node);
     assert_eq!(drive(&mut cursor, &node), (Vec::new(), Next::AtTip));
+}
+
+/// A cursor at the tip of a chain, that holds idle heads back for two polls.
+fn idle(node: &Node) -> Cursor {
+    let mut cursor = cursor_with(|rules| rules.idle_polls = 2);
+    drive(&mut cursor, node);
+    cursor
+}
+
+#[test]
+fn heads_that_bring_nothing_are_held_back_and_the_next_one_covers_their_blocks() {
+    let mut node = Node::new(10);
+    let mut cursor = idle(&node);
+    node.mine(&[]);
+    assert_eq!(drive(&mut cursor, &node), (Vec::new(), Next::AtTip));
+    // What was scanned is not asked for again.
+    node.mine(&[]);
+    turn(&mut cursor, &node);
+    assert_eq!(cursor.ask().logs, [Span::Range { from: 12, to: 12 }]);
+    assert_eq!(drive(&mut cursor, &node), (Vec::new(), Next::AtTip));
+    assert_eq!(short(&drive(&mut cursor, &node).0), [('h', 0, 12)]);
+    assert_eq!(drive(&mut cursor, &node), (Vec::new(), Next::AtTip));
+}
+
+#[test]
+fn no_head_is_held_back_while_a_transfer_waits_for_its_confirmation() {
+    let mut node = Node::new(10);
+    let mut cursor = idle(&node);
+    node.mine(&[]);
+    drive(&mut cursor, &node);
+    node.mine(&[pay(1)]);
+    assert_eq!(short(&drive(&mut cursor, &node).0), [('t', 0, 12), ('h', 0, 12)]);
+    for number in 13..15 {
+        node.mine(&[]);
+        assert_eq!(short(&drive(&mut cursor, &node).0), [('h', 0, number)]);
+    }
+    // Three blocks confirm it.
+    node.mine(&[]);
+    assert_eq!(drive(&mut cursor, &node), (Vec::new(), Next::AtTip));
+}
+
+#[test]
+fn a_reorganisation_of_blocks_without_a_head_takes_nothing_back() {
+    let mut node = Node::new(10);
+    let mut cursor = idle(&node);
+    node.mine(&[]);
+    node.mine(&[]);
+    drive(&mut cursor, &node);
+    node.reorg(2, &[]);
+    node.mine(&[pay(3)]);
+    let height = node.head().number;
+    assert_eq!(short(&drive(&mut cursor, &node).0), [('t', 0, height), ('h', 0, height)]);
 }
 
 #[test]
@@ -688,7 +745,7 @@ fn nothing_is_rewound_below_what_was_published_as_finalized() {
     head.finalized = 15;
     records.push(last);
     let history = records.iter().fold(None, History::fold);
-    let mut cursor = Cursor::new(chain(depth(3)).rules(), history, Vec::new());
+    let mut cursor = Cursor::new(rules(depth(3)), history, Vec::new());
     node.reorg(3, &[]);
     let (records, next) = drive(&mut cursor, &node);
     assert_eq!(records, []);
