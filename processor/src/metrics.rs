@@ -3,6 +3,9 @@
 runtime::metrics! {
     /// Records written by committed steps.
     Counter OUTPUTS_TOTAL = "tidemark_processor_outputs_total" [topic];
+    /// By how much the clock is ahead of the newest block of all chains. Far more than a chain goes without a block:
+    /// the clock is wrong, or no chain is followed.
+    Gauge CLOCK_AHEAD_SECONDS = "tidemark_processor_clock_ahead_seconds" [];
     /// Rows in memory.
     Gauge ROWS = "tidemark_processor_rows" [machine];
 }

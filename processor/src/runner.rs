@@ -1,5 +1,6 @@
 //! Runs a machine on the log: restores its state, decides, and undoes what the log aborted.
 
+mod chain_time;
 mod draft;
 mod inputs;
 mod owned;
@@ -15,6 +16,7 @@ use schemas::{Layout, Partition, Topic};
 use crate::machine::{matching, orders};
 use crate::wire::{self, Wire};
 use crate::{Error, metrics};
+use chain_time::ChainTime;
 use draft::Draft;
 use owned::Owned;
 
@@ -37,12 +39,16 @@ pub fn run_orders(context: &StageContext) -> Result<(), Error> {
 fn run<M: Wire>(context: &StageContext) -> Result<(), Error> {
     let (clock, layout) = (context.clock.clone(), context.log.layout());
     let (machines, outputs) = (BTreeMap::new(), BTreeMap::new());
-    log::consumer::run(context, Runner::<M> { clock, layout, machines, outputs })
+    let follow = || M::HAS_TIMERS.then(|| ChainTime::follow(&*context.log)).transpose();
+    let Some(chain_time) = log::retry(&context.stop, M::GROUP, follow)? else { return Ok(()) };
+    log::consumer::run(context, Runner::<M> { clock, layout, chain_time, machines, outputs })
 }
 
 struct Runner<M: Wire> {
     clock: Arc<dyn Clock>,
     layout: Layout,
+    /// None for machines without timers.
+    chain_time: Option<ChainTime>,
     machines: BTreeMap<Partition, Owned<M>>,
     /// How many records the step under way writes to each topic.
     outputs: BTreeMap<Topic, u64>,
@@ -86,8 +92,11 @@ impl<M: Wire> Handler for Runner<M> {
             draft.step.take(input);
             draft.write_ahead(member);
         }
-        for machine in self.machines.values_mut() {
-            machine.tick(&*self.clock, &mut draft.step.records)?;
+        if let Some(chain_time) = &mut self.chain_time {
+            let now = chain_time.bound(self.clock.now())?;
+            for machine in self.machines.values_mut() {
+                machine.tick(now, &mut draft.step.records)?;
+            }
         }
         for machine in self.machines.values() {
             draft.step.records.extend(machine.changelog()?);

@@ -41,6 +41,8 @@ pub trait Wire: Machine {
     const INPUTS: &'static [Topic];
     /// Where its rows go.
     const CHANGELOG: Topic;
+    /// Whether it has timers of its own.
+    const HAS_TIMERS: bool;
 
     /// The machine of a partition that has read nothing; none if the layout has no such partition.
     fn fresh(partition: Partition, layout: &Layout) -> Option<Self>;

@@ -3,8 +3,7 @@
 use std::collections::HashSet;
 
 use log::{NewRecord, TopicPartition};
-use runtime::Clock;
-use schemas::{CodecError, Layout, OrderId, Partition};
+use schemas::{CodecError, Layout, OrderId, Partition, UnixMicros};
 
 use super::inputs::Inputs;
 use crate::Error;
@@ -68,12 +67,12 @@ impl<M: Wire> Owned<M> {
     /// Adds a tick for each timer that is due and has none on the log yet.
     pub(super) fn tick(
         &mut self,
-        clock: &dyn Clock,
+        now: UnixMicros,
         outputs: &mut Vec<NewRecord>,
     ) -> Result<(), CodecError> {
-        for order_id in self.machine.due(clock.now().seconds(), STEP_TICKS_MAX) {
+        for order_id in self.machine.due(now.seconds(), STEP_TICKS_MAX) {
             if self.ticking.insert(order_id) {
-                outputs.push(wire::tick(order_id, clock.now(), self.partition)?);
+                outputs.push(wire::tick(order_id, now, self.partition)?);
             }
         }
         Ok(())

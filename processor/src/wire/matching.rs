@@ -11,6 +11,7 @@ impl Wire for State {
     const GROUP: &'static str = "processor.matching";
     const INPUTS: &'static [Topic] = &[Topic::TransfersRaw, Topic::DepositsCommands];
     const CHANGELOG: Topic = Topic::MatchingChangelog;
+    const HAS_TIMERS: bool = false;
 
     fn fresh(partition: Partition, layout: &Layout) -> Option<Self> {
         let has = |chain: &&Blockchain| layout.lanes_of(**chain).any(|lane| lane == partition);

@@ -11,6 +11,7 @@ impl Wire for State {
     const GROUP: &'static str = "processor.orders";
     const INPUTS: &'static [Topic] = &[Topic::OrdersCommands];
     const CHANGELOG: Topic = Topic::OrdersChangelog;
+    const HAS_TIMERS: bool = true;
 
     fn fresh(_partition: Partition, _layout: &Layout) -> Option<Self> {
         Some(Self::new())

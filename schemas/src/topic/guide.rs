@@ -94,7 +94,7 @@ guides! {
         "Every attempt to deliver a webhook, and how it ended.";
     WebhooksDead: public EVENT, [Webhooks] -> [],
         "Webhooks whose automatic attempts are used up.";
-    Chains: public "blockchain", [Ingest] -> [Ingest Projector],
+    Chains: public "blockchain", [Ingest] -> [Ingest Processor Projector],
         "How far each chain is scanned, confirmed and final, and what is watched on it.";
     Alerts: public "blockchain", [Processor] -> [],
         "What needs an operator.";

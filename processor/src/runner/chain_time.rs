@@ -1,0 +1,71 @@
+//! How far the chains are. An order's own timer ends it for good, so the clock of one machine does not decide
+//! that alone: it may have jumped.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use log::{Log, Offset, Record, Tail, TopicPartition};
+use schemas::record::ChainProgress;
+use schemas::{Topic, UnixMicros, UnixSeconds};
+
+use crate::metrics;
+
+/// How far the clock may be ahead of the newest block of all chains before timers wait for the chains: longer
+/// than any chain that is followed goes without a block.
+const AHEAD_MAX_SECONDS: i64 = 600;
+/// How many records before the end of a partition are read at the start: the last one is enough, and
+/// offsets have gaps.
+const LAST_RECORDS: usize = 16;
+
+pub(super) struct ChainTime {
+    tail: Box<dyn Tail>,
+    /// Time of the newest block; none if no chain was ever followed.
+    newest: Option<UnixSeconds>,
+    is_ahead: bool,
+}
+
+impl ChainTime {
+    /// Follows the chains from their last records on.
+    pub(super) fn follow(log: &dyn Log) -> Result<Self, log::Error> {
+        let mut time = Self { tail: log.tail(&[Topic::Chains])?, newest: None, is_ahead: false };
+        for partition in Topic::Chains.all_partitions(&log.layout()) {
+            let of = TopicPartition { topic: Topic::Chains, partition };
+            let bounds = log.bounds(of)?;
+            let from = bounds.end.0.saturating_sub_unsigned(LAST_RECORDS as u64);
+            time.note(&log.read(of, bounds.start.max(Offset(from)), LAST_RECORDS)?);
+        }
+        Ok(time)
+    }
+
+    fn note(&mut self, records: &[Arc<Record>]) {
+        let values = records.iter().filter_map(|record| record.value.as_deref());
+        let progress = values.filter_map(|value| schemas::decode::<ChainProgress>(value).ok());
+        self.newest = self.newest.max(progress.map(|of| of.head.timestamp).max());
+    }
+
+    /// The time for timers: the clock's, but not far ahead of all chains.
+    ///
+    /// # Errors
+    /// The topic cannot be followed any more. While it is away, what is known counts.
+    pub(super) fn bound(&mut self, now: UnixMicros) -> Result<UnixMicros, log::Error> {
+        match self.tail.poll(Duration::ZERO) {
+            Ok(records) => self.note(&records),
+            Err(log::Error::Transient(_)) => {}
+            Err(error) => return Err(error),
+        }
+        let Some(newest) = self.newest else { return Ok(now) };
+        let ahead = now.seconds().0.saturating_sub(newest.0);
+        #[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
+        ::metrics::gauge!(metrics::CLOCK_AHEAD_SECONDS).set(ahead as f64);
+        let is_ahead = ahead > AHEAD_MAX_SECONDS;
+        if is_ahead && !self.is_ahead {
+            tracing::warn!(
+                ahead_seconds = ahead,
+                "the clock is ahead of every chain: orders without a deposit do not expire until a chain has \
+                 caught up; check the clock of this machine and the endpoints"
+            );
+        }
+        self.is_ahead = is_ahead;
+        Ok(now.min(newest.plus(AHEAD_MAX_SECONDS).micros()))
+    }
+}

@@ -1,0 +1,30 @@
+//! A clock that jumps.
+
+use schemas::record::{ChainProgress, example};
+
+use super::*;
+
+/// Ethereum is scanned up to a block of this second.
+fn progress(second: i64) -> NewRecord {
+    let mut progress: ChainProgress = example::chain_progress();
+    progress.head.timestamp = UnixSeconds(second);
+    wrap(Topic::Chains, Partition(Blockchain::Eth.index()), "eth", &progress)
+}
+
+/// A timer is for good, so it waits for the chains: they are at most ten minutes behind the time it acts by.
+#[test]
+fn a_clock_that_jumps_ends_no_order() {
+    for treatment in [Treatment::Kind, Treatment::Restarts] {
+        let mut site = Site::new(treatment);
+        site.send(progress(1390)).send(order_command(&create('A', None)));
+        site.clock.advance(Duration::from_secs(3600));
+        site.send(order_command(&create('B', None))).send(order_command(&cancel('B', 3)));
+        assert_eq!(site.history('B'), ["pending created", "cancelled cancelled"]);
+        assert_eq!(site.history('A'), ["pending created"], "though its runner made steps since");
+        site.send(progress(1401));
+        site.wait_until("the order has expired", |site| site.history('A').len() == 2);
+        let orders: Vec<Order> = site.decoded(Topic::Orders);
+        let of_a = orders.iter().rfind(|order| letter(order.order_id) == 'A').unwrap();
+        assert_eq!(of_a.updated_at.seconds(), UnixSeconds(2001), "not the time of that clock");
+    }
+}
