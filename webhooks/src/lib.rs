@@ -20,7 +20,8 @@
 //! that is switched on.
 //!
 //! Deliberately not here: which events there are (the processor), the counters
-//! of spec 2.3 (the projector), manual resends (the api writes them to `webhooks.dispatch`),
+//! of spec 2.3 (the projector), manual resends (an order's is a version of it, a transfer's is written to
+//! `webhooks.dispatch` by the api),
 //! `Retry-After` (the schedule is the interface's, not the receiver's).
 
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
