@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use oracle::machine_model::chain::{CONTRACT, Chain, Movement, Policy, account, cents};
 use oracle::machine_model::check::Ledger;
 use oracle::machine_model::delivered::Delivered;
-use oracle::machine_model::pipeline::{Pipeline, Tricks, create_order};
+use oracle::machine_model::pipeline::{Pipeline, Tricks, create_order, exact_or_cents};
 use oracle::machine_model::station::Sabotage;
 use oracle::machine_model::violation::Violation;
 use oracle::machine_model::{Fact, predict};
@@ -18,10 +18,10 @@ use processor::machine::{matching, orders};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, FileFailurePersistence, TestRunner};
-use schemas::record::{OrderCommand, OrderCommandBody, PaymentRequest};
+use schemas::record::{AmountRule, OrderCommand, OrderCommandBody, PaymentRequest};
 use schemas::{
-    Address, Amount, Blockchain, CloseReason, OrderCause, OrderId, RefusalReason, Stablecoin,
-    TransferStatus, UnixMicros, UnixSeconds, UnknownReason,
+    Address, Amount, Blockchain, CloseReason, Draws, OrderCause, OrderId, RefusalReason,
+    Stablecoin, TransferStatus, UnixMicros, UnixSeconds, UnknownReason,
 };
 use testkit::Dice;
 use uuid::Uuid;
@@ -32,7 +32,7 @@ const TOKENS: [Stablecoin; 2] = [Stablecoin::Usdt, Stablecoin::Usdc];
 const WALLETS: [Address; 2] = [account(0x11), account(0x12)];
 /// The third is the sender of a mint: the zero address.
 const SENDERS: [Address; 3] = [account(0x21), account(0x22), account(0)];
-/// Few, next to each other, one of them large: choices collide, and are nudged into each other.
+/// Few, next to each other, one of them large: choices collide, and raised into each other.
 const PRICES: [u128; 3] = [1_000, 1_001, 6_000];
 const SKEW_SECONDS: u32 = 60;
 
@@ -166,7 +166,8 @@ impl World {
 
     fn late_window_seconds(self) -> u32 {
         match self {
-            Self::Wild => 1200,
+            // Longer than a closed deposit keeps its amount where others need it.
+            Self::Wild => 7200,
             // A transfer seen by then is confirmed or given up: how long it holds its amount is open.
             Self::Settled => u32::try_from(9 * LEAP + 500).unwrap(),
         }
@@ -177,7 +178,6 @@ struct Sold {
     id: OrderId,
     amount: Amount,
     sender: Option<Address>,
-    choices: usize,
 }
 
 /// A shop, its customers and the chain, with the pipeline between them.
@@ -263,18 +263,13 @@ impl Play {
 
     fn kind(&self, happening: &Happening) -> Kind {
         match happening {
-            Happening::Create { .. }
+            // What is chosen gets another amount if a transfer waits.
+            Happening::Create { choice: None, .. }
             | Happening::Pay { .. }
             | Happening::Send { .. }
             | Happening::Watch
             | Happening::Fork { .. } => Kind::Commutes,
             Happening::Mine { seconds, .. } if *seconds == 1 => Kind::Commutes,
-            // A first choice of one wallet; later ones race with what pays the order.
-            Happening::Choose { order, wallets, .. }
-                if *wallets < 2 && self.pick(*order).is_none_or(|sold| sold.choices == 0) =>
-            {
-                Kind::Commutes
-            }
             _ => Kind::Alone,
         }
     }
@@ -357,24 +352,25 @@ impl Play {
         let id = OrderId(Uuid::from_u128(self.sold.len() as u128 + 1));
         let amount = cents(price);
         let expires_at = self.now.seconds().plus(self.world.ttl_seconds(long));
-        let payment = choice.map(|(stablecoin, wallets)| self.request(stablecoin, wallets.min(1)));
+        let payment = choice.map(|(stablecoin, wallets)| {
+            self.request(stablecoin, wallets.min(1), exact_or_cents(1))
+        });
         self.chain.facts.push(Fact::Created { order: id, amount, sender, expires_at });
         if let Some(request) = payment.clone() {
             self.chain.facts.push(Fact::Chosen { order: id, request, at: self.now.seconds() });
         }
-        self.sold.push(Sold { id, amount, sender, choices: usize::from(payment.is_some()) });
+        self.sold.push(Sold { id, amount, sender });
         self.command(id, create_order(String::new(), amount, sender, expires_at, payment));
     }
 
-    fn request(&self, stablecoin: usize, wallets: usize) -> PaymentRequest {
+    fn request(&self, stablecoin: usize, wallets: usize, amounts: AmountRule) -> PaymentRequest {
         let wallets = if wallets < 2 { vec![WALLETS[wallets]] } else { WALLETS.to_vec() };
         PaymentRequest {
             blockchain: Blockchain::Eth,
             stablecoin: TOKENS[stablecoin],
             contract: CONTRACT,
             wallets,
-            nudge_step: cents(1),
-            nudge_limit: cents(2),
+            amounts,
             late_window_seconds: self.world.late_window_seconds(),
             skew_seconds: SKEW_SECONDS,
             head_age_max_seconds: self.world.head_age_max_seconds(),
@@ -383,10 +379,9 @@ impl Play {
 
     fn choose(&mut self, order: usize, stablecoin: usize, wallets: usize) {
         let Some(id) = self.pick(order).map(|sold| sold.id) else { return };
-        let request = self.request(stablecoin, wallets);
+        let request = self.request(stablecoin, wallets, digits_of(id));
         let at = self.now.seconds();
         self.chain.facts.push(Fact::Chosen { order: id, request: request.clone(), at });
-        self.sold.iter_mut().filter(|sold| sold.id == id).for_each(|sold| sold.choices += 1);
         self.command(id, OrderCommandBody::ChoosePayment(request));
     }
 
@@ -495,6 +490,13 @@ impl Play {
         }
         Ok(())
     }
+}
+
+/// At checkout: one of three amounts below a cent.
+fn digits_of(order: OrderId) -> AmountRule {
+    let draws = Draws([order.0.as_bytes()[15]; 32]);
+    let limit = Amount::parse("0.003").unwrap();
+    AmountRule { exact_first: false, digits: 3, limit, draws }
 }
 
 /// The amount, a cent more, a cent less, or twice as much.
@@ -629,6 +631,10 @@ fn sabotage_is_found() {
         (Sabotage::AnnounceAsked, 10, ""),
         (Sabotage::WatchAnother, 11, "not watched"),
         (Sabotage::BelieveOldHeads, 11, "opened at"),
+        (Sabotage::ReuseAtOnce, 10, "share an amount"),
+        (Sabotage::ClaimLoose, 10, "was given the amount of"),
+        (Sabotage::IgnoreSender, 10, "is not what"),
+        (Sabotage::RaiseBeyondLimit, 10, "is not what"),
     ] {
         let mut violations = BTreeSet::new();
         let found = fixed_cases(World::Wild, 400).any(|case| {

@@ -2,10 +2,11 @@
 //! what other stages need of them.
 
 use std::collections::HashSet;
+use std::str::FromStr;
 use std::time::Duration;
 
 use runtime::config::{Reader, Source};
-use schemas::{Address, Amount, Blockchain, Secret, Stablecoin, Wallet};
+use schemas::{Address, Amount, Blockchain, Secret, Stablecoin, StablecoinContract, Wallet};
 
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -53,16 +54,64 @@ pub struct Orders {
 /// `[matching]`.
 #[derive(Debug, Clone, Copy)]
 pub struct Matching {
-    /// By how much to raise an amount that is taken.
-    pub nudge_step: Amount,
-    /// By how much at most.
-    pub nudge_limit: Amount,
+    /// Which amounts customers get who choose at checkout.
+    pub amounts: Amounts,
+    /// How many digits after the point a raised amount has.
+    pub digits: u8,
+    /// By how much of itself an amount is raised at most.
+    pub limit: Percent,
     /// How long, in chain time, a confirmed transfer waits for its deposit.
     pub match_window: Duration,
     /// By how much a block's time may lie before its deposit's start.
     pub skew: Duration,
     /// How old a chain's last scanned block may be for a deposit to open.
     pub head_age_max: Duration,
+}
+
+/// Which amounts customers get who choose at checkout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Amounts {
+    /// The order's own, if it is free.
+    ExactFirst,
+    /// The order's own and digits below one cent.
+    Unique,
+}
+
+impl FromStr for Amounts {
+    type Err = &'static str;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "exact_first" => Ok(Self::ExactFirst),
+            "unique" => Ok(Self::Unique),
+            _ => Err("must be \"exact_first\" or \"unique\""),
+        }
+    }
+}
+
+/// A part of an amount, in millionths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Percent(u32);
+
+impl Percent {
+    const MILLIONTHS: u128 = 1_000_000;
+
+    /// This part of an amount.
+    #[must_use]
+    pub fn of(self, amount: Amount) -> Amount {
+        let parts = amount.parts() / Self::MILLIONTHS * u128::from(self.0);
+        Amount::from_parts(parts).unwrap_or(amount)
+    }
+}
+
+impl FromStr for Percent {
+    type Err = &'static str;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let millionths = || {
+            let percent = Amount::parse(text.strip_suffix('%')?).ok()?.to_units(4)?;
+            u32::try_from(percent).ok().filter(|of| u128::from(*of) <= Self::MILLIONTHS)
+        };
+        millionths().map(Self).ok_or("must be a percentage from 0% to 100%, such as \"1%\"")
+    }
 }
 
 impl Config {
@@ -83,17 +132,33 @@ impl Config {
         section.finish();
         let mut section = source.section("matching");
         let matching = Matching {
-            nudge_step: section.parsed("nudge_step").unwrap_or_default(),
-            nudge_limit: section.parsed("nudge_limit").unwrap_or_default(),
+            amounts: section.parsed("amounts").unwrap_or(Amounts::ExactFirst),
+            digits: u8::try_from(section.integer("digits", 2..=6)).unwrap_or(2),
+            limit: section.parsed("limit").unwrap_or_default(),
             match_window: section.duration("match_window"),
             skew: section.duration("skew"),
             head_age_max: section.duration("head_age_max"),
         };
-        if matching.nudge_step == Amount::ZERO && matching.nudge_limit > Amount::ZERO {
-            section.problem("nudge_step", "must be greater than zero");
+        if matching.amounts == Amounts::Unique && matching.limit == Percent::default() {
+            section.problem("limit", "must be greater than 0% for unique amounts");
         }
         section.finish();
         Self { admin_secret, merchant, wallets, orders, matching }
+    }
+
+    /// Why customers cannot pay the amounts of `[matching]` with these contracts.
+    #[must_use]
+    pub fn misfits(&self, contracts: &[StablecoinContract]) -> Vec<String> {
+        let Matching { digits, limit, .. } = self.matching;
+        let coarse =
+            contracts.iter().filter(|of| of.decimals < digits && limit != Percent::default());
+        let misfit = |of: &StablecoinContract| {
+            let (coin, chain, decimals) = (of.stablecoin, of.blockchain, of.decimals);
+            format!(
+                "matching.digits: is {digits}, and {coin} on {chain} has {decimals} digits after the point"
+            )
+        };
+        coarse.map(misfit).collect()
     }
 }
 
@@ -171,11 +236,46 @@ mod tests {
     fn only_secrets_have_no_default() {
         let config = Config::read(&mut Source::parse(Config::DEFAULTS, GOOD, []));
         assert_eq!(config.orders.ttl, Duration::from_secs(1800));
-        assert_eq!(config.matching.nudge_limit, Amount::parse("1").unwrap());
+        let amount = Amount::parse("250").unwrap();
+        assert_eq!(config.matching.limit.of(amount), Amount::parse("2.50").unwrap());
         assert_eq!(config.wallets[0].stablecoins, [Stablecoin::Usdt, Stablecoin::Dai]);
         assert!(config.wallets[0].retired);
         assert_eq!(config.merchant.unknown_transfer_webhook_url, None);
         assert!(!format!("{config:?}").contains("\"m\""));
+    }
+
+    #[test]
+    fn amounts_that_nobody_can_pay_are_refused() {
+        let read = |matching: &str| {
+            let text = format!("{GOOD}\n[matching]\n{matching}");
+            let mut source = Source::parse(Config::DEFAULTS, &text, []);
+            let config = Config::read(&mut source);
+            let problems = source.finish().err().map_or_else(Vec::new, |Problems(lines)| lines);
+            (config, problems)
+        };
+        let contract = |decimals| StablecoinContract {
+            decimals,
+            ..*schemas::stablecoin_contract(Blockchain::Eth, Stablecoin::Usdt).unwrap()
+        };
+        let contracts = [contract(6), contract(5), contract(18)];
+        let (config, problems) = read("");
+        assert_eq!(problems, [""; 0]);
+        let problem = "matching.digits: is 6, and USDT on eth has 5 digits after the point";
+        assert_eq!(config.misfits(&contracts), [problem]);
+        assert_eq!(read("digits = 5").0.misfits(&contracts), [""; 0]);
+        let never = "amounts = \"exact_first\"\nlimit = \"0%\"";
+        assert_eq!(read(never).0.misfits(&contracts), [""; 0], "no amount is raised");
+        let (_, problems) = read("amounts = \"plain\"\ndigits = 7\nlimit = \"101%\"");
+        assert_eq!(
+            problems,
+            [
+                "matching.amounts: must be \"exact_first\" or \"unique\"",
+                "matching.digits: must be a whole number from 2 to 6",
+                "matching.limit: must be a percentage from 0% to 100%, such as \"1%\"",
+            ]
+        );
+        let (_, problems) = read("limit = \"0%\"");
+        assert_eq!(problems, ["matching.limit: must be greater than 0% for unique amounts"]);
     }
 
     #[test]

@@ -75,7 +75,7 @@ pub(crate) enum Refusal {
     NotPending,
     #[error("a payment for this order was already seen")]
     PaymentSeen,
-    /// Every amount within the nudge limit is reserved at every wallet.
+    /// Every amount that the order may have is reserved at every wallet.
     #[error("no free amount is left for the selected chain and coin, choose another")]
     NoFreeAmount,
     #[error("Idempotency-Key was used with another body")]

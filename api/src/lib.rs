@@ -30,7 +30,7 @@ mod routes;
 mod server;
 mod view;
 
-pub use config::{Config, Matching, Merchant, Orders};
+pub use config::{Amounts, Config, Matching, Merchant, Orders, Percent};
 pub use error::Error;
 pub use feed::Feed;
 pub use server::Server;

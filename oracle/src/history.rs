@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use crate::machine_model::chain::{CONTRACT, Chain, Movement, Policy, account, cents};
 use crate::machine_model::delivered::Delivered;
-use crate::machine_model::pipeline::{Pipeline, Tricks, create_order};
+use crate::machine_model::pipeline::{Pipeline, Tricks, create_order, exact_or_cents};
 use crate::machine_model::station::Sabotage;
 
 const START: UnixSeconds = UnixSeconds(1_790_000_000);
@@ -97,8 +97,7 @@ impl Shop {
             stablecoin: TOKENS[self.dice.below(2)],
             contract: CONTRACT,
             wallets: WALLETS.to_vec(),
-            nudge_step: cents(1),
-            nudge_limit: cents(5),
+            amounts: exact_or_cents(5),
             late_window_seconds: 1_200,
             skew_seconds: 60,
             head_age_max_seconds: u32::MAX,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::machine_model::chain::{CONTRACT, Chain, Movement, Policy, account, cents};
-use crate::machine_model::pipeline::create_order;
+use crate::machine_model::pipeline::{create_order, exact_or_cents};
 use log::{Error, Log, NewRecord, StepError, Tail, Writer};
 use runtime::{Clock, SystemClock};
 use schemas::record::{
@@ -243,7 +243,7 @@ impl Shop {
         let id = OrderId(Uuid::from_u128(self.orders << 64 | 0x7000_8000_0000_0000_0000));
         let roll = self.dice.below(10);
         let large = self.dice.below(6) == 0;
-        // Few prices: orders collide, and their deposits are nudged.
+        // Few prices: orders collide, and their amounts are raised.
         let price = if large { 6_000 } else { 1_000 } + self.dice.below(12) as u128;
         let sender = (self.dice.below(4) == 0).then_some(SENDERS[0]);
         let request = self.request(line);
@@ -297,8 +297,7 @@ impl Shop {
             stablecoin: TOKENS[self.dice.below(2)],
             contract: CONTRACT,
             wallets: vec![self.lines[line].wallet],
-            nudge_step: cents(1),
-            nudge_limit: cents(6),
+            amounts: exact_or_cents(6),
             late_window_seconds: LATE_WINDOW_SECONDS,
             skew_seconds: 10,
             head_age_max_seconds: u32::MAX,

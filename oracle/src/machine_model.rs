@@ -6,15 +6,18 @@
 //! reorganisations as ingest reports it; [`station`] and [`pipeline`], the two machines with their
 //! queues and an adversary; [`check`], the invariants of `docs/invariants.md` over what came out.
 
+mod amounts;
 pub mod chain;
 pub mod check;
 pub mod delivered;
 pub mod pipeline;
+mod reservation;
 pub mod station;
 pub mod violation;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use amounts::Choice;
 use schemas::record::{Block, Head, PaymentRequest};
 use schemas::{
     Address, Amount, CloseReason, OrderId, OrderStatus, PaymentKey, Stablecoin, TransferStatus,
@@ -153,6 +156,15 @@ impl ModelDeposit {
         self.closed.is_none()
     }
 
+    /// A payment counts, also after another choice.
+    fn takes(&self) -> bool {
+        !self.released && self.closed.is_none_or(|(reason, _)| reason == CloseReason::Replaced)
+    }
+
+    fn is_for_sender(&self, sender: Address) -> bool {
+        self.sender.is_none_or(|only| only == sender)
+    }
+
     fn has_amount_of(&self, payment: &PaymentKey) -> bool {
         self.wallet == payment.to
             && self.stablecoin == payment.stablecoin
@@ -162,7 +174,7 @@ impl ModelDeposit {
     fn fits(&self, transfer: &ModelTransfer) -> bool {
         let time = transfer.block.timestamp;
         self.has_amount_of(&transfer.payment)
-            && self.sender.is_none_or(|sender| sender == transfer.payment.from)
+            && self.is_for_sender(transfer.payment.from)
             && self.from <= time
             && time <= self.until
     }
@@ -204,7 +216,7 @@ impl Shop {
                     .for_each(|o| o.status = OrderStatus::Paid);
             }
             Fact::TimersDue { now } => {
-                let due = |o: &&ModelOrder| o.expires_at < *now && !self.has_open_deposit(o.id);
+                let due = |o: &&ModelOrder| o.expires_at < *now && !self.may_be_paid(o.id);
                 let due: Vec<_> = self.orders.iter().filter(due).map(|o| o.id).collect();
                 for order in due {
                     self.end_pending(order, OrderStatus::Expired, CloseReason::OrderExpired);
@@ -224,46 +236,51 @@ impl Shop {
         }
     }
 
-    /// The least free amount from the order's own upwards, at the first watched wallet that has one, on a
-    /// chain whose head is not too old.
+    /// At the first watched wallet that has an amount for it, on a chain whose head is not too old. What the
+    /// order had open before is given back, unless a payment for it is seen.
     fn open_deposit(&mut self, order: OrderId, request: &PaymentRequest, at: UnixSeconds) {
         let Some(order) = self.orders.iter().find(|o| o.id == order) else { return };
-        let of_order =
-            |d: &&ModelDeposit| d.order == order.id && d.stablecoin == request.stablecoin;
-        let chosen_before = self.deposits.iter().filter(of_order).any(ModelDeposit::is_open);
+        let open = |d: &&ModelDeposit| d.order == order.id && d.is_open();
+        let mut opened = self.deposits.iter().filter(open);
+        let count = opened.clone().count();
+        let chosen_before = opened.any(|d| d.stablecoin == request.stablecoin);
         let in_time = self.time <= order.expires_at && at <= order.expires_at;
-        if order.status != OrderStatus::Pending || chosen_before || !in_time {
+        if order.status != OrderStatus::Pending || chosen_before || !in_time || count >= 3 {
             return;
         }
         if self.heads == 0 || self.time.plus(i64::from(request.head_age_max_seconds)) < at {
             return;
         }
-        let steps = request.nudge_limit.parts() / request.nudge_step.parts();
-        for wallet in request.wallets.iter().filter(|wallet| self.watched.contains(wallet)) {
-            for step in 0..=steps {
-                let parts = order.amount.parts() + step * request.nudge_step.parts();
-                let value = Amount::from_parts(parts).unwrap();
-                let holds = |d: &ModelDeposit| {
-                    !d.released && d.wallet == *wallet && d.stablecoin == request.stablecoin
-                };
-                if self.deposits.iter().any(|d| holds(d) && d.value == value) {
-                    continue;
-                }
-                self.deposits.push(ModelDeposit {
-                    order: order.id,
-                    stablecoin: request.stablecoin,
-                    wallet: *wallet,
-                    value,
-                    sender: order.sender,
-                    from: at.plus(-i64::from(request.skew_seconds)),
-                    until: order.expires_at,
-                    late_window_seconds: i64::from(request.late_window_seconds),
-                    closed: None,
-                    released: false,
-                });
-                return;
+        let choice = Choice { order, request, at };
+        let mut watched = request.wallets.iter().filter(|wallet| self.watched.contains(wallet));
+        let given = watched.find_map(|wallet| choice.amount_at(*wallet, self));
+        let Some((wallet, value, had)) = given else { return };
+        let mut deposit = ModelDeposit {
+            order: order.id,
+            stablecoin: request.stablecoin,
+            wallet,
+            value,
+            sender: order.sender,
+            from: at.plus(-i64::from(request.skew_seconds)),
+            until: order.expires_at,
+            late_window_seconds: i64::from(request.late_window_seconds),
+            closed: None,
+            released: false,
+        };
+        let id = order.id;
+        if let Some(had) = had {
+            self.deposits[had].released = true;
+            if self.deposits[had].order == id {
+                deposit.from = deposit.from.min(self.deposits[had].from);
             }
         }
+        let awaited = |d: &ModelDeposit| self.transfers.iter().any(|t| t.is_waiting() && d.fits(t));
+        let replaced = |d: &ModelDeposit| d.order == id && d.is_open() && !awaited(d);
+        let replaced: Vec<bool> = self.deposits.iter().map(replaced).collect();
+        for (d, _) in self.deposits.iter_mut().zip(replaced).filter(|(_, replaced)| *replaced) {
+            d.closed = Some((CloseReason::Replaced, self.time));
+        }
+        self.deposits.push(deposit);
     }
 
     /// A new transfer that is confirmed with its block need not wait for the head, if a deposit waits for
@@ -282,7 +299,7 @@ impl Shop {
             };
             let awaits_none =
                 |d: &ModelDeposit| !self.transfers.iter().any(|t| t.is_waiting() && d.fits(t));
-            let its_own = |d: &ModelDeposit| d.is_open() && d.fits(&transfer) && awaits_none(d);
+            let its_own = |d: &ModelDeposit| d.takes() && d.fits(&transfer) && awaits_none(d);
             if confirmed && self.deposits.iter().any(its_own) {
                 transfer.status = TransferStatus::WaitingForMatch;
             }
@@ -330,20 +347,38 @@ impl Shop {
         for i in waiting {
             let transfer = &self.transfers[i];
             let payment = transfer.payment;
-            let fits = |d: &&ModelDeposit| d.is_open() && d.fits(transfer);
-            if let Some(order) = self.deposits.iter().find(fits).map(|d| d.order) {
+            let pending = |d: &ModelDeposit| self.status_of(d.order) == Some(OrderStatus::Pending);
+            let fits = |d: &&ModelDeposit| d.takes() && d.fits(transfer) && pending(d);
+            let fitting = self.deposits.iter().position(|d| fits(&d));
+            if let Some(deposit) = fitting {
+                let order = self.deposits[deposit].order;
+                self.deposits[deposit].closed = Some((CloseReason::Settled, self.time));
                 self.transfers[i].status = TransferStatus::Matched;
                 self.transfers[i].order = Some(order);
                 self.end_pending(order, OrderStatus::Paid, CloseReason::OrderPaid);
                 let paid = self.orders.iter_mut().filter(|o| o.id == order);
                 paid.for_each(|o| o.payer = Some(payment));
+            } else if self.deposits.iter().any(|d| d.takes() && d.fits(transfer)) {
+                // Its order was asked and refused it.
+                self.transfers[i].status = TransferStatus::NoMatchedDeposit;
+                self.note_reasons(i);
             }
         }
         for i in 0..self.transfers.len() {
             if self.transfers[i].status == TransferStatus::WaitingForMatch {
                 self.note_reasons(i);
+                // Just confirmed, and a deposit keeps its amount from all others: waiting is of no use.
+                if self.transfers[i].confirmed_by == self.heads && self.is_kept(i) {
+                    self.transfers[i].status = TransferStatus::NoMatchedDeposit;
+                }
             }
         }
+    }
+
+    fn is_kept(&self, transfer: usize) -> bool {
+        let payment = self.transfers[transfer].payment;
+        let keeps = |d: &ModelDeposit| !d.released && d.is_for_sender(payment.from);
+        self.deposits.iter().any(|d| keeps(d) && d.has_amount_of(&payment))
     }
 
     /// What deadlines do at a head. Reasons are noted before and after: which of two deadlines that
@@ -373,7 +408,7 @@ impl Shop {
         for (i, _) in expired.into_iter().enumerate().filter(|(_, expired)| *expired) {
             self.deposits[i].closed = Some((CloseReason::Expired, self.time));
             let order = self.deposits[i].order;
-            if !self.has_open_deposit(order) {
+            if !self.may_be_paid(order) {
                 self.end_pending(order, OrderStatus::Expired, CloseReason::OrderExpired);
             }
         }
@@ -386,10 +421,12 @@ impl Shop {
         let kept = |d: &&ModelDeposit| {
             !d.released && d.wallet == payment.to && d.stablecoin == payment.stablecoin
         };
-        let Some(deposit) = self.deposits.iter().filter(kept).find(|d| d.has_amount_of(&payment))
-        else {
+        let mut equal = self.deposits.iter().filter(kept).filter(|d| d.has_amount_of(&payment));
+        let Some(deposit) = equal.clone().find(|d| d.is_for_sender(payment.from)) else {
             let other_amount = self.deposits.iter().any(|d| kept(&d));
-            transfer.reasons.insert(if other_amount {
+            transfer.reasons.insert(if equal.next().is_some() {
+                UnknownReason::SenderMismatch
+            } else if other_amount {
                 UnknownReason::AmountMismatch
             } else {
                 UnknownReason::NoDeposit
@@ -397,9 +434,6 @@ impl Shop {
             return;
         };
         let time = transfer.block.timestamp;
-        if deposit.sender.is_some_and(|sender| sender != payment.from) {
-            transfer.reasons.insert(UnknownReason::SenderMismatch);
-        }
         if time < deposit.from {
             transfer.reasons.insert(UnknownReason::BeforeDeposit);
         }
@@ -407,6 +441,8 @@ impl Shop {
             transfer.reasons.insert(UnknownReason::Late);
         }
         let Some((reason, at)) = deposit.closed else { return };
+        let of_deposit = |o: &&ModelOrder| o.id == deposit.order;
+        let status = self.orders.iter().find(of_deposit).map(|o| o.status);
         // One that is let go of at the head that passes its deadline may as well have expired.
         if deposit.fits(transfer) && at > deposit.until {
             transfer.reasons.insert(UnknownReason::Late);
@@ -419,15 +455,30 @@ impl Shop {
                 transfer.reasons.insert(UnknownReason::OrderCancelled);
             }
             CloseReason::Expired | CloseReason::OrderExpired => {}
+            // What its order says of it.
+            CloseReason::Replaced => {
+                transfer.reasons.extend(match status {
+                    Some(OrderStatus::Paid) => Some(UnknownReason::AlreadyPaid),
+                    Some(OrderStatus::Expired) => Some(UnknownReason::Late),
+                    Some(OrderStatus::Cancelled) => Some(UnknownReason::OrderCancelled),
+                    Some(OrderStatus::Pending) | None => None,
+                });
+            }
         }
     }
 
-    fn has_open_deposit(&self, order: OrderId) -> bool {
-        self.deposits.iter().any(|d| d.order == order && d.is_open())
+    fn status_of(&self, order: OrderId) -> Option<OrderStatus> {
+        self.orders.iter().find(|o| o.id == order).map(|o| o.status)
+    }
+
+    /// A deposit waits, or a payment for one.
+    fn may_be_paid(&self, order: OrderId) -> bool {
+        let waits = self.deposits.iter().any(|d| d.order == order && d.is_open());
+        waits || self.has_candidate(order)
     }
 
     fn has_candidate(&self, order: OrderId) -> bool {
-        let of_order = |d: &&ModelDeposit| d.order == order && d.is_open();
+        let of_order = |d: &&ModelDeposit| d.order == order && d.takes();
         let awaited = |d: &ModelDeposit| self.transfers.iter().any(|t| t.is_waiting() && d.fits(t));
         self.deposits.iter().filter(of_order).any(awaited)
     }

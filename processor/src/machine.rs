@@ -7,7 +7,9 @@
 use std::fmt::Debug;
 
 use schemas::record::Record;
-use schemas::{CodecError, OrderId, UnixSeconds};
+use schemas::{Blockchain, CodecError, OrderId, Stablecoin, UnixSeconds};
+
+use matching::Share;
 
 /// Ends a function with [`Broken`] if the rule `$number` of `docs/invariants.md` does not hold.
 macro_rules! invariant {
@@ -94,6 +96,9 @@ pub trait Machine: Clone + Debug {
     /// The whole state as changelog entries, in a fixed order: two states are equal exactly when these
     /// are.
     fn snapshot(&self) -> Vec<(String, Self::Entry)>;
+
+    /// How full the amounts of each coin on its chain are. Only measured: no part of its state.
+    fn shares(&self) -> Vec<(Blockchain, Stablecoin, Share)>;
 
     /// How many rows it holds.
     fn rows(&self) -> usize;

@@ -114,11 +114,26 @@ impl<M: Wire> Handler for Runner<M> {
         let rows: usize = self.machines.values().map(Owned::rows).sum();
         #[expect(clippy::cast_precision_loss, reason = "a gauge is a float; 2^52 rows are enough")]
         ::metrics::gauge!(metrics::ROWS, "machine" => M::GROUP).set(rows as f64);
+        // Of several lanes of a chain, the fullest.
+        let mut ratios = BTreeMap::new();
+        for (blockchain, stablecoin, share) in self.machines.values().flat_map(Owned::shares) {
+            let fullest: &mut f64 = ratios.entry((blockchain, stablecoin)).or_default();
+            *fullest = fullest.max(ratio(share));
+        }
+        for ((blockchain, stablecoin), ratio) in ratios {
+            let labels = [("blockchain", blockchain.as_str()), ("stablecoin", stablecoin.as_str())];
+            ::metrics::gauge!(metrics::AMOUNTS_IN_USE, &labels).set(ratio);
+        }
     }
 
     fn aborted(&mut self) -> Result<(), Error> {
         self.machines.values_mut().try_for_each(Owned::undo)
     }
+}
+
+#[expect(clippy::float_arithmetic, reason = "a gauge is a float, and decides nothing")]
+fn ratio(share: matching::Share) -> f64 {
+    f64::from(share.taken) / f64::from(share.tried.max(1))
 }
 
 impl<M: Wire> Runner<M> {

@@ -15,6 +15,7 @@ pub mod asyncapi;
 mod binary;
 mod chain;
 mod codec;
+mod draws;
 mod event;
 mod header;
 mod identity;
@@ -37,6 +38,7 @@ pub use chain::{
     Blockchain, Stablecoin, StablecoinContract, stablecoin_contract, stablecoin_contracts,
 };
 pub use codec::{CodecError, check, decode, encode};
+pub use draws::Draws;
 pub use event::{OrderStatusChanged, UnknownTransfer};
 pub use header::{HEADER_TRACEPARENT, Headers};
 pub use identity::{
@@ -48,7 +50,7 @@ pub use partition::{Layout, Partition, lane, murmur2};
 pub use schema::{InvalidSchema, Schema, SchemaName};
 pub use secret::Secret;
 pub use signature::{
-    CheckoutSignature, SIGNATURE_AGE_MAX, SignatureError, sign_checkout, sign_service,
+    CheckoutSignature, SIGNATURE_AGE_MAX, SignatureError, draw_digits, sign_checkout, sign_service,
     verify_checkout, verify_service,
 };
 pub use time::{NotATime, UnixMicros, UnixSeconds};

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use crate::SchemaName;
 
 mod alert;
+mod amount_rule;
 mod chain;
 mod changelog;
 mod command;
@@ -21,6 +22,7 @@ mod transfer;
 mod webhook;
 
 pub use alert::Alert;
+pub use amount_rule::AmountRule;
 pub use chain::{
     Block, ChainBody, ChainProgress, ChainRecord, ConfirmedTier, Head, Observation, Watch,
 };

@@ -8,7 +8,7 @@ use base64::{alphabet, engine::DecodePaddingMode};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use crate::{OrderId, Secret, UnixSeconds};
+use crate::{Blockchain, Draws, OrderId, Secret, Stablecoin, UnixSeconds};
 
 /// How far, in seconds, a timestamp may lie in the past or in the future.
 pub const SIGNATURE_AGE_MAX: i64 = 300;
@@ -100,6 +100,18 @@ fn checkout_text(order: OrderId, expires_at: UnixSeconds) -> String {
 /// The `sig` of a checkout link: binds it to one order and an end, and to nothing else.
 pub fn sign_checkout(secret: &Secret, order: OrderId, expires_at: UnixSeconds) -> String {
     URL_SAFE_NO_PAD.encode(digest(secret, &[checkout_text(order, expires_at).as_bytes()]))
+}
+
+/// What decides the digits of the amounts of an order, for a coin on a chain: a stranger, who may create
+/// orders, learns the digits of each only when it has its amount.
+pub fn draw_digits(
+    secret: &Secret,
+    order: OrderId,
+    blockchain: Blockchain,
+    stablecoin: Stablecoin,
+) -> Draws {
+    let text = format!("amounts.v1.{order}.{blockchain}.{stablecoin}");
+    Draws(digest(secret, &[text.as_bytes()]).try_into().unwrap_or_default())
 }
 
 /// Checks that a checkout link was made for this order and still holds.

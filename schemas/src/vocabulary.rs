@@ -93,7 +93,7 @@ vocabulary! {
         PaymentChosen = "payment_chosen",
         /// The same choice again: the answer is the deposit that is open.
         PaymentRepeated = "payment_repeated",
-        /// No wallet had a free amount for the choice.
+        /// No wallet had a free amount for the choice, or the order has too many open deposits.
         PaymentRefused = "payment_refused",
         /// Nobody follows the chain or watches the wallets of the choice at present.
         PaymentUnavailable = "payment_unavailable",
@@ -129,10 +129,12 @@ vocabulary! {
         OrderPaid = "order_paid",
         OrderCancelled = "order_cancelled",
         OrderExpired = "order_expired",
+        /// The customer chose another chain or coin. A transfer in time still pays, if the order is pending.
+        Replaced = "replaced",
     }
 
     RefusalReason {
-        /// Every amount within the nudge limit is reserved at this wallet.
+        /// Every amount that the order may have is reserved at this wallet.
         AmountsTaken = "amounts_taken",
         /// The chain's time has passed the order's deadline.
         Expired = "expired",
@@ -209,6 +211,8 @@ vocabulary! {
         ConfirmedTransferRetracted = "confirmed_transfer_retracted",
         /// A transfer surfaced after the chain's history before it had been closed.
         StaleTransfer = "stale_transfer",
+        /// No amount was free for a deposit at a wallet.
+        AmountsTaken = "amounts_taken",
     }
 }
 

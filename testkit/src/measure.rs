@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use devnet::Devnet;
 use schemas::record::{
-    Block, ChainBody, ChainRecord, ConfirmedTier, DepositCommand, DepositCommandBody, Head,
-    Observation, OpenDeposit, Watch,
+    AmountRule, Block, ChainBody, ChainRecord, ConfirmedTier, DepositCommand, DepositCommandBody,
+    Head, Observation, OpenDeposit, Watch,
 };
 use schemas::{
     Address, AddressFamily, Amount, Blockchain, Epoch, Hash, OrderId, Stablecoin, UnixMicros,
@@ -141,8 +141,7 @@ pub fn open(number: usize) -> DepositCommand {
             user_address: None,
             started_at: TIME,
             expires_at: TIME.plus(1800),
-            nudge_step: Amount::ZERO,
-            nudge_limit: Amount::ZERO,
+            amounts: AmountRule::EXACT,
             late_window_seconds: 86_400,
             skew_seconds: 120,
             head_age_max_seconds: u32::MAX,

@@ -6,8 +6,8 @@ use std::time::Instant;
 use log::embedded::EmbeddedLog;
 use log::{Log, NewRecord, StageContext};
 use runtime::{Clock, SystemClock};
-use schemas::record::{CreateOrder, OrderCommand, OrderCommandBody, PaymentRequest};
-use schemas::{Amount, Blockchain, Layout, Stablecoin, Topic, TransferStatus, UnixMicros};
+use schemas::record::{AmountRule, CreateOrder, OrderCommand, OrderCommandBody, PaymentRequest};
+use schemas::{Blockchain, Layout, Stablecoin, Topic, TransferStatus, UnixMicros};
 use store::embedded::EmbeddedStore;
 use store::{DepositFilter, Page, Store, TransferFilter};
 use testkit::measure::{CONTRACT, TIME, amount, head, order, rate, transfer, wallet, watch};
@@ -25,8 +25,7 @@ fn create(number: usize) -> NewRecord {
         stablecoin: Stablecoin::Usdt,
         contract: CONTRACT,
         wallets: vec![wallet()],
-        nudge_step: Amount::ZERO,
-        nudge_limit: Amount::ZERO,
+        amounts: AmountRule::EXACT,
         late_window_seconds: 86_400,
         skew_seconds: 120,
         head_age_max_seconds: u32::MAX,

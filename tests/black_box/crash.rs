@@ -127,9 +127,7 @@ fn units(value: &str) -> u128 {
 }
 
 fn spawn(dir: &Path, chain: &Chain, merchant: &Merchant) -> Tidemark {
-    // Enough room above 10.00 for every order at once.
-    let more = "[matching]\nnudge_limit = \"50.00\"\n";
-    Tidemark::spawn(dir, std::slice::from_ref(chain), merchant.url(), more)
+    Tidemark::spawn(dir, std::slice::from_ref(chain), merchant.url(), "")
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -77,6 +77,8 @@ impl Settings {
         // A misspelt back end is one problem, not two.
         let is_known = !problems.iter().any(|line| line.contains(".backend: "));
         problems.extend(misfit.filter(|_| is_known).map(str::to_owned));
+        let contracts = settings.ingest.chains.iter().map(|chain| chain.contracts.as_slice());
+        problems.extend(settings.shop.misfits(&contracts.collect::<Vec<_>>().concat()));
         if problems.is_empty() { Ok(settings) } else { Err(Problems(problems)) }
     }
 }

@@ -2,14 +2,20 @@
 
 use std::time::Duration;
 
-use schemas::record::{Order, PaymentRequest};
-use schemas::{Amount, Blockchain, OrderId, Stablecoin, StablecoinContract, Wallet, murmur2};
+use schemas::record::{AmountRule, Order, PaymentRequest};
+use schemas::{
+    Amount, Blockchain, OrderId, Secret, Stablecoin, StablecoinContract, Wallet, draw_digits,
+    murmur2,
+};
 use uuid::Uuid;
 
 use crate::error::{Answer, Invalid, Refusal};
 use crate::machine::followed::Followed;
 use crate::view::ChainView;
-use crate::{Config, Matching, Orders};
+use crate::{Amounts, Config, Matching, Orders, Percent};
+
+/// In the parts of an amount.
+const ONE_CENT: u128 = 10_u128.pow(16);
 
 /// A chain and a stablecoin on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +31,8 @@ pub(crate) struct Catalog {
     contracts: Vec<StablecoinContract>,
     orders: Orders,
     matching: Matching,
+    /// Draws the digits of amounts.
+    secret: Secret,
 }
 
 /// Ends at 136 years.
@@ -34,8 +42,9 @@ fn seconds(duration: Duration) -> u32 {
 
 impl Catalog {
     pub(crate) fn new(config: &Config, contracts: Vec<StablecoinContract>) -> Self {
-        let Config { wallets, orders, matching, .. } = config;
-        Self { wallets: wallets.clone(), contracts, orders: *orders, matching: *matching }
+        let Config { wallets, orders, matching, merchant, .. } = config;
+        let (wallets, secret) = (wallets.clone(), merchant.secret.clone());
+        Self { wallets, contracts, orders: *orders, matching: *matching, secret }
     }
 
     pub(crate) fn ttl_seconds(&self) -> i64 {
@@ -91,20 +100,28 @@ impl Catalog {
         let first = murmur2(order_id.0.as_bytes()) as usize;
         let first = first.checked_rem(wallets.len()).ok_or(Refusal::NotFollowed)?;
         wallets.rotate_left(first);
-        let Matching { nudge_step, nudge_limit, skew, .. } = self.matching;
-        // A finer step than the stablecoin's would reserve amounts that nobody can pay.
-        let can_nudge = nudge_step.to_units(decimals).is_some();
         Ok(PaymentRequest {
             blockchain,
             stablecoin,
             contract,
             wallets,
-            nudge_step,
-            nudge_limit: if can_nudge { nudge_limit } else { Amount::ZERO },
+            amounts: self.amounts(order_id, choice, amount),
             late_window_seconds: seconds(self.orders.late_window),
-            skew_seconds: seconds(skew),
+            skew_seconds: seconds(self.matching.skew),
             head_age_max_seconds,
         })
+    }
+
+    /// The amounts that a deposit may have, its own first.
+    fn amounts(&self, order_id: OrderId, choice: Choice, amount: Amount) -> AmountRule {
+        let Matching { digits, limit, .. } = self.matching;
+        if limit == Percent::default() {
+            return AmountRule::EXACT;
+        }
+        let least = if digits > 2 { ONE_CENT } else { 10 * ONE_CENT };
+        let limit = limit.of(amount).max(Amount::from_parts(least).unwrap_or_default());
+        let draws = draw_digits(&self.secret, order_id, choice.blockchain, choice.stablecoin);
+        AmountRule { exact_first: true, digits: i32::from(digits), limit, draws }
     }
 
     /// The request for a deposit that a customer chose.
@@ -124,9 +141,12 @@ impl Catalog {
             let problem = "the order takes payments from one address only, on another chain";
             return Err(Invalid::new("blockchain", problem).into());
         }
-        self.payment(order.order_id, choice, order.amount, followed).map_err(|refusal| {
+        let payment = self.payment(order.order_id, choice, order.amount, followed);
+        let mut payment = payment.map_err(|refusal| {
             if refusal == Refusal::NotFollowed { refusal } else { Refusal::NoWallet }
-        })
+        })?;
+        payment.amounts.exact_first = self.matching.amounts == Amounts::ExactFirst;
+        Ok(payment)
     }
 
     /// Everything that [`Catalog::chosen`] would accept for the order.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use schemas::record::{CreateOrder, Order, OrderCommand, OrderCommandBody};
 use schemas::{Amount, OrderCause, OrderStatus, Topic, UnixSeconds};
 use serde_json::{Value, json};
+use tidemark_api::Percent;
 
 use crate::world::{
     Answer, NO_FREE_AMOUNT, NOT_FOLLOWED, NOW, ORDER_FIELDS, World, config, fields, new_order,
@@ -90,10 +91,13 @@ async fn an_order_with_chain_and_coin_asks_for_its_deposit_at_once() {
         assert_eq!(payment.wallets.len(), 2);
         let wallets: HashSet<_> = payment.wallets.iter().copied().collect();
         assert_eq!(wallets, HashSet::from([wallet(0xab), wallet(0x02)]));
-        assert_eq!((payment.late_window_seconds, payment.skew_seconds), (86_400, 120));
-        assert_eq!(payment.nudge_step, Amount::parse("0.01").unwrap());
-        assert_eq!(payment.nudge_limit, Amount::parse("1").unwrap());
+        assert_eq!((payment.late_window_seconds, payment.skew_seconds), (86_400, 30));
+        assert!(payment.amounts.exact_first, "the shop shows the amount itself");
+        assert_eq!(payment.amounts.digits, 6);
+        assert_eq!(payment.amounts.limit, Amount::parse("0.105").unwrap(), "1 % of 10.50");
     }
+    let draws: HashSet<_> = payments.iter().map(|payment| payment.amounts.draws.0).collect();
+    assert_eq!(draws.len(), 20, "each order has its own draws");
     let first: HashSet<_> = payments.iter().map(|payment| payment.wallets[0]).collect();
     assert_eq!(first.len(), 2, "orders start at different wallets");
 }
@@ -115,8 +119,8 @@ async fn the_records_of_a_request_carry_its_trace() {
 #[tokio::test]
 async fn an_order_that_nobody_can_pay_is_refused() {
     let mut config = config();
-    (config.matching.nudge_limit, config.matching.head_age_max) =
-        (Amount::ZERO, Duration::from_secs(600));
+    (config.matching.limit, config.matching.head_age_max) =
+        (Percent::default(), Duration::from_secs(600));
     let world = World::with(config, true).await;
     let body = new_order_with(&[("blockchain", "eth"), ("stablecoin", "DAI")]);
     world.create(&body).await;

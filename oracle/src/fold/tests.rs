@@ -9,12 +9,12 @@ use processor::machine::matching::State;
 use processor::wire::INPUTS_HEADER;
 use runtime::SystemClock;
 use schemas::record::{
-    Block, ChainBody, ChainRecord, ConfirmedTier, DepositCommand, DepositCommandBody, Head,
-    Observation, OpenDeposit, Watch,
+    AmountRule, Block, ChainBody, ChainRecord, ConfirmedTier, DepositCommand, DepositCommandBody,
+    Head, Observation, OpenDeposit, Watch,
 };
 use schemas::{
-    Amount, Blockchain, CloseReason, Epoch, Hash, Headers, Layout, OrderId, Stablecoin, Topic,
-    TransferId, UnixMicros, UnixSeconds, UnknownReason,
+    Blockchain, CloseReason, Epoch, Hash, Headers, Layout, OrderId, Stablecoin, Topic, TransferId,
+    UnixMicros, UnixSeconds, UnknownReason,
 };
 use uuid::Uuid;
 
@@ -161,8 +161,7 @@ fn flaw_of(second_claim: &str) -> Option<Flaw> {
         user_address: None,
         started_at: UnixSeconds(0),
         expires_at: UnixSeconds(100),
-        nudge_step: Amount::ZERO,
-        nudge_limit: Amount::ZERO,
+        amounts: AmountRule::EXACT,
         late_window_seconds: 5,
         skew_seconds: 0,
         head_age_max_seconds: 0,

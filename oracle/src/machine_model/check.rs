@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use processor::machine::matching::{self, TransferStage};
 use processor::machine::orders;
 use schemas::record::{
-    Block, ChainBody, ChainRecord, Deposit, DepositCommand, DepositCommandBody, Order,
+    Block, ChainBody, ChainRecord, Deposit, DepositCommand, DepositCommandBody, OpenDeposit, Order,
     OrderCommand, OrderCommandBody, Transfer,
 };
 use schemas::{
@@ -34,7 +34,7 @@ pub struct Ledger<'a> {
     chain: &'a Chain,
     head: Option<Block>,
     watched: HashSet<Address>,
-    time_max: UnixSeconds,
+    pub(super) time_max: UnixSeconds,
     /// Where the records delivered so far have each payment, if in the chain.
     included: HashMap<PaymentKey, Option<Block>>,
     /// The newest record of each transfer.
@@ -43,10 +43,15 @@ pub struct Ledger<'a> {
     stages: HashMap<PaymentKey, HashMap<TransferStage, usize>>,
     /// The newest record of each deposit.
     pub deposits: HashMap<DepositId, Deposit>,
-    opened: HashMap<(OrderId, i32), i64>,
-    reserved: HashMap<(Address, Stablecoin, Amount), DepositId>,
+    pub(super) opened: HashMap<(OrderId, i32), OpenDeposit>,
+    /// Deposits by what they reserve or reserved, the newest last.
+    pub(super) reserved: HashMap<(Address, Stablecoin, Amount), Vec<DepositId>>,
+    /// The chain time at which a deposit closed.
+    pub(super) closed: HashMap<DepositId, UnixSeconds>,
     /// The newest record of each order.
     pub orders: HashMap<OrderId, Order>,
+    /// Every status that an order had.
+    statuses: HashSet<(OrderId, OrderStatus)>,
     matched: HashMap<OrderId, TransferId>,
     forced: HashSet<OrderId>,
     /// The order and deposit that a transfer asked to pay.
@@ -72,7 +77,9 @@ impl<'a> Ledger<'a> {
             deposits: HashMap::new(),
             opened: HashMap::new(),
             reserved: HashMap::new(),
+            closed: HashMap::new(),
             orders: HashMap::new(),
+            statuses: HashSet::new(),
             matched: HashMap::new(),
             forced: HashSet::new(),
             asked: HashMap::new(),
@@ -138,8 +145,7 @@ impl<'a> Ledger<'a> {
         effects: &[matching::Effect],
     ) -> Result<(), Violation> {
         let DepositCommandBody::Open(open) = &command.body else { return Ok(()) };
-        let skew = i64::from(open.skew_seconds);
-        self.opened.insert((command.order_id, command.slot), skew);
+        self.opened.insert((command.order_id, command.slot), open.clone());
         if effects.iter().any(|effect| matches!(effect, matching::Effect::Deposit(_))) {
             let wallet = command.wallet_address;
             let is_watched = self.watched.contains(&wallet) && open.contract == CONTRACT;
@@ -287,17 +293,16 @@ impl<'a> Ledger<'a> {
         let same_amount = |d: &&Deposit| at_wallet(d) && d.value == seen.value;
         let is_open = |d: &Deposit| d.state == DepositState::Open;
         let status = |d: &Deposit| self.orders.get(&d.order_id).map(|order| order.status);
+        let was = |d: &Deposit, status| self.statuses.contains(&(d.order_id, status));
         let is_true = |d: &Deposit, reason| match reason {
             UnknownReason::SenderMismatch => d.user_address.is_some_and(|a| a != seen.from_address),
             UnknownReason::BeforeDeposit => time < d.started_at.plus(-self.skew(d)),
             UnknownReason::Late => {
-                time > d.expires_at || d.close_reason == Some(CloseReason::Expired)
+                let expired = d.close_reason == Some(CloseReason::Expired);
+                time > d.expires_at || expired || was(d, OrderStatus::Expired)
             }
-            UnknownReason::AlreadyPaid => status(d) == Some(OrderStatus::Paid),
-            UnknownReason::OrderCancelled => {
-                status(d) == Some(OrderStatus::Cancelled)
-                    || d.close_reason == Some(CloseReason::OrderCancelled)
-            }
+            UnknownReason::AlreadyPaid => was(d, OrderStatus::Paid),
+            UnknownReason::OrderCancelled => was(d, OrderStatus::Cancelled),
             UnknownReason::NoDeposit | UnknownReason::AmountMismatch => false,
         };
         let waits = |d: &Deposit| {
@@ -315,7 +320,8 @@ impl<'a> Ledger<'a> {
     }
 
     fn skew(&self, deposit: &Deposit) -> i64 {
-        self.opened.get(&(deposit.order_id, deposit.slot)).copied().unwrap_or_default()
+        let open = self.opened.get(&(deposit.order_id, deposit.slot));
+        open.map_or(0, |open| i64::from(open.skew_seconds))
     }
 
     fn fits(&self, transfer: &Transfer, deposit: &Deposit) -> bool {
@@ -332,19 +338,23 @@ impl<'a> Ledger<'a> {
     /// 10: no two open deposits share an amount. 8: none expires early, or with a payment under way.
     fn check_deposit(&mut self, deposit: &Deposit) -> Result<(), Violation> {
         let id = deposit.deposit_id;
-        let key = (deposit.wallet_address, deposit.stablecoin, deposit.value);
         if let Some(last) = self.deposits.get(&id) {
-            holds!(10, last.state == DepositState::Open, "opened or closed again: {deposit:?}");
+            let replaced = last.close_reason == Some(CloseReason::Replaced);
+            let settled = replaced && deposit.close_reason == Some(CloseReason::Settled);
+            let was_open = last.state == DepositState::Open;
+            holds!(10, was_open || settled, "opened or closed again: {deposit:?}");
             let later = last.updated_at < deposit.updated_at;
             holds!(5, later, "the version clock does not grow: {last:?} then {deposit:?}");
         }
         if deposit.state == DepositState::Open {
-            if let Some(other) = self.reserved.insert(key, id) {
-                holds!(10, other == id, "deposits {other} and {id} share {key:?}");
-            }
+            self.check_reservation(deposit)?;
+            let key = (deposit.wallet_address, deposit.stablecoin, deposit.value);
+            self.reserved.entry(key).or_default().push(id);
         } else {
-            let holder = self.reserved.remove(&key);
-            holds!(10, holder == Some(id), "{holder:?} held the amount of {deposit:?}");
+            let known = self.deposits.contains_key(&id);
+            holds!(10, known, "closed and never opened: {deposit:?}");
+            let time = self.head.map_or(deposit.updated_at.seconds(), |head| head.timestamp);
+            self.closed.insert(id, time);
         }
         if deposit.close_reason == Some(CloseReason::Expired) {
             let time = self.head.map(|head| head.timestamp);
@@ -391,6 +401,7 @@ impl<'a> Ledger<'a> {
         for effect in effects {
             if let orders::Effect::Order(order) = effect {
                 self.check_order(order, command)?;
+                self.statuses.insert((order.order_id, order.status));
                 self.orders.insert(order.order_id, order.clone());
             }
         }

@@ -5,12 +5,13 @@ use std::collections::HashSet;
 
 use processor::machine::{Machine, matching, orders};
 use schemas::record::{
-    ChainBody, ChainRecord, CreateOrder, Deposit, OrderCommand, OrderCommandBody, OrdersEntry,
-    PaymentRequest,
+    AmountRule, ChainBody, ChainRecord, CreateOrder, Deposit, OrderCommand, OrderCommandBody,
+    OrdersEntry, PaymentRequest,
 };
-use schemas::{Address, Amount, DepositState, OrderId, UnixMicros, UnixSeconds};
+use schemas::{Address, AlertKind, Amount, DepositState, OrderId, UnixMicros, UnixSeconds};
 use testkit::Dice;
 
+use super::chain::cents;
 use super::delivered::Delivered;
 use super::station::{Fate, Sabotage, Station};
 use super::violation::{Violation, same};
@@ -83,6 +84,11 @@ pub fn create_order(
         expires_at,
         payment,
     })
+}
+
+/// The order's own amount, or up to some cents more.
+pub fn exact_or_cents(most: u128) -> AmountRule {
+    AmountRule { limit: cents(most), ..AmountRule::EXACT }
 }
 
 /// Both machines, their queues, and what was delivered.
@@ -298,7 +304,10 @@ impl Pipeline {
         let effects = self.lane.step(inputs, Fate::Commit)?.concat();
         let after = self.lane.machine.snapshot();
         same(5, &format!("the lane after the repetition of {inputs:?}"), &before, &after)?;
-        let is_answer = |effect: &matching::Effect| matches!(effect, matching::Effect::Command(_));
+        let is_answer = |effect: &matching::Effect| match effect {
+            matching::Effect::Alert(alert) => alert.kind == AlertKind::AmountsTaken,
+            effect => matches!(effect, matching::Effect::Command(_)),
+        };
         if !effects.iter().all(is_answer) {
             let text = format!("the repetition of {inputs:?} published {effects:?}");
             return Err(Violation { invariant: 5, text });

@@ -8,10 +8,10 @@ use processor::machine::{Broken, Machine, matching, orders};
 use schemas::record::{ChainBody, DepositCommandBody, OrderCommand, OrderCommandBody};
 use schemas::{
     Blockchain, DepositId, FulfillmentId, OrderCause, OrderStatus, Partition, TransferId,
-    TransferStatus, UnknownReason,
+    TransferStatus, UnixSeconds, UnknownReason,
 };
 
-use super::chain::account;
+use super::chain::{account, cents};
 use super::violation::{Violation, same};
 
 /// A defect put into a machine from outside, to see that the checks find it.
@@ -47,6 +47,14 @@ pub enum Sabotage {
     AnnounceAsked,
     /// A transfer that left the chain is shown as before.
     HideOrphans,
+    /// Matching forgets closed deposits at once, and gives their amounts to others.
+    ReuseAtOnce,
+    /// Matching believes every waiting transfer to be newer than the order that may claim it.
+    ClaimLoose,
+    /// Matching does not see which sender an order names.
+    IgnoreSender,
+    /// Matching raises amounts beyond their limit.
+    RaiseBeyondLimit,
     /// The fifth input of a step of matching is lost.
     LoseInBatch,
 }
@@ -99,9 +107,15 @@ impl Sabotaged for matching::State {
         }
         if let matching::Input::Command(command) = &mut input
             && let DepositCommandBody::Open(open) = &mut command.body
-            && sabotage == Sabotage::BelieveOldHeads
         {
-            open.head_age_max_seconds = u32::MAX;
+            match sabotage {
+                Sabotage::ReuseAtOnce => open.late_window_seconds = 0,
+                Sabotage::ClaimLoose => open.started_at = UnixSeconds(0),
+                Sabotage::IgnoreSender => open.user_address = None,
+                Sabotage::RaiseBeyondLimit => open.amounts.limit = cents(100),
+                Sabotage::BelieveOldHeads => open.head_age_max_seconds = u32::MAX,
+                _ => {}
+            }
         }
         let lost = sabotage == Sabotage::LoseInBatch && number == 5;
         (!lost).then_some(input)

@@ -8,6 +8,7 @@
 //! is confirmed above the policy or after a retract; 8 a deposit expires only when the chain's own time
 //! has passed its deadline; 10 reservations are unique.
 
+mod amounts;
 mod chain;
 mod command;
 mod deposits;
@@ -17,13 +18,18 @@ mod transfers;
 mod verdict;
 mod watches;
 
+use std::collections::BTreeMap;
+
 use schemas::record::{
     Alert, Block, ChainBody, ChainRecord, Deposit, DepositCommand, DepositCommandBody,
     MatchingEntry, OrderCommand, OrderCommandBody, Transfer,
 };
-use schemas::{Blockchain, Epoch, OrderId, Partition, TransferStatus, UnixMicros, UnixSeconds};
+use schemas::{
+    Blockchain, Epoch, OrderId, Partition, Stablecoin, TransferStatus, UnixMicros, UnixSeconds,
+};
 
 use super::{Broken, Machine, RestoreError};
+pub use amounts::Share;
 use deposits::{DepositRow, Deposits};
 use entry::Key;
 use transfers::{TransferRow, Transfers};
@@ -116,6 +122,8 @@ pub struct State {
     deposits: Deposits,
     transfers: Transfers,
     watches: Watches,
+    /// To be measured: no decision depends on it.
+    shares: BTreeMap<Stablecoin, Share>,
 }
 
 impl State {
@@ -130,6 +138,7 @@ impl State {
             deposits: Deposits::default(),
             transfers: Transfers::default(),
             watches: Watches::default(),
+            shares: BTreeMap::new(),
         }
     }
 
@@ -296,6 +305,11 @@ impl Machine for State {
         let rows = deposits.chain(transfers).chain(watches);
         let all = std::iter::once(self.lane.entry()).chain(rows);
         all.map(|entry| (Key::of(&entry).to_string(), entry)).collect()
+    }
+
+    fn shares(&self) -> Vec<(Blockchain, Stablecoin, Share)> {
+        let share = |(stablecoin, share): (&_, &_)| (self.blockchain, *stablecoin, *share);
+        self.shares.iter().map(share).collect()
     }
 
     fn rows(&self) -> usize {

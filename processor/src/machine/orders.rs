@@ -16,18 +16,19 @@ use std::collections::BTreeSet;
 
 use schemas::record::{
     CreateOrder, DepositCommand, DepositCommandBody, Order, OrderCommand, OrderCommandBody,
-    OrdersEntry, PendingChoice, Settle,
+    OrderDeposit, OrdersEntry, PendingChoice, Settle,
 };
 use schemas::{
-    CloseReason, CommandId, DepositState, OrderCause, OrderId, OrderStatus, TransferId,
-    UnixSeconds, UnknownReason,
+    Blockchain, CloseReason, CommandId, DepositState, OrderCause, OrderId, OrderStatus, Stablecoin,
+    TransferId, UnixSeconds, UnknownReason,
 };
 
+use super::matching::Share;
 use super::table::{Index, Row, RowNumber, Rows, Table, moved};
 use super::{Broken, Machine, RestoreError};
 
-/// An order may have at most this many deposits asked for; more choices are refused.
-pub const DEPOSITS_MAX: usize = 64;
+/// An order may have at most this many deposits that are asked for or open; more choices are refused.
+pub const OPEN_MAX: usize = 3;
 
 /// After how many seconds a lane that has not answered is asked again. Answers take seconds.
 pub const ASK_AGAIN_SECONDS: i64 = 300;
@@ -62,10 +63,7 @@ impl OrderRow {
 
     /// Whether some deposit may still be paid.
     fn has_active_deposit(&self) -> bool {
-        self.order
-            .deposits
-            .iter()
-            .any(|d| matches!(d.state, DepositState::Requested | DepositState::Open))
+        self.order.deposits.iter().any(is_active)
     }
 
     fn entry(&self) -> OrdersEntry {
@@ -242,7 +240,7 @@ impl State {
         row.order.status = end.status();
         row.order.candidates.clear();
         for deposit in row.order.deposits.iter().filter(|d| d.state == DepositState::Open) {
-            effects.extend(row.close(command, deposit));
+            effects.extend(row.close_ended(command, deposit));
         }
         self.publish(row, command, end.cause(), command.command_id, effects).map(drop)
     }
@@ -394,6 +392,10 @@ impl Machine for State {
         sorted.into_iter().map(|row| (row.key().to_string(), row.entry())).collect()
     }
 
+    fn shares(&self) -> Vec<(Blockchain, Stablecoin, Share)> {
+        Vec::new()
+    }
+
     fn rows(&self) -> usize {
         self.orders.len()
     }
@@ -406,6 +408,11 @@ impl Machine for State {
     fn ticked(command: &OrderCommand) -> Option<OrderId> {
         (command.body == OrderCommandBody::Tick).then_some(command.order_id)
     }
+}
+
+/// Whether a deposit may still be paid, as far as the order knows.
+fn is_active(deposit: &OrderDeposit) -> bool {
+    matches!(deposit.state, DepositState::Requested | DepositState::Open)
 }
 
 /// Why an ended order lets go of its deposits; none while it is pending.

@@ -3,12 +3,13 @@
 use std::collections::HashSet;
 
 use log::{NewRecord, TopicPartition};
-use schemas::{CodecError, Layout, OrderId, Partition, UnixMicros};
+use schemas::{Blockchain, CodecError, Layout, OrderId, Partition, Stablecoin, UnixMicros};
 
 use super::inputs::Inputs;
-use crate::Error;
 use crate::machine::Broken;
+use crate::machine::matching::Share;
 use crate::wire::{self, Unreadable, Wire};
+use crate::{Error, metrics};
 
 /// How many ticks one step writes at most.
 const STEP_TICKS_MAX: usize = 1000;
@@ -56,7 +57,9 @@ impl<M: Wire> Owned<M> {
         let traceparent = record.traceparent();
         for effect in self.effects.drain(..) {
             if let Some(alert) = M::alert(&effect) {
-                let blockchain = alert.blockchain.as_str();
+                let (kind, blockchain) = (alert.kind.as_str(), alert.blockchain.as_str());
+                let labels = [("kind", kind), ("blockchain", blockchain)];
+                ::metrics::counter!(metrics::ALERTS_TOTAL, &labels).increment(1);
                 tracing::error!(target: "processor::alert", blockchain, "{}", alert.message);
             }
             outputs.push(M::encode(&effect, self.partition, layout)?.traced(traceparent));
@@ -97,6 +100,10 @@ impl<M: Wire> Owned<M> {
         self.inputs.clear();
         let at = TopicPartition { topic: M::CHANGELOG, partition: self.partition };
         self.machine.undo().map_err(|cause| broken(at.to_string(), cause))
+    }
+
+    pub(super) fn shares(&self) -> Vec<(Blockchain, Stablecoin, Share)> {
+        self.machine.shares()
     }
 
     pub(super) fn rows(&self) -> usize {

@@ -2,8 +2,8 @@
 //! blocks above it.
 
 use schemas::record::{
-    Block, ChainBody, ChainRecord, ConfirmedTier, DepositCommand, DepositCommandBody, Head,
-    Observation, OpenDeposit, Watch,
+    AmountRule, Block, ChainBody, ChainRecord, ConfirmedTier, DepositCommand, DepositCommandBody,
+    Head, Observation, OpenDeposit, Watch,
 };
 use schemas::{
     Address, Blockchain, CloseReason, Epoch, Hash, OrderId, Stablecoin, TransferId, UnixMicros,
@@ -11,7 +11,7 @@ use schemas::{
 };
 use tidemark_processor::machine::matching::Input;
 
-use crate::name::{CONTRACT, amount, order, wallet};
+use crate::name::{CONTRACT, amount, order, three_cents, wallet};
 
 /// A day in blocks.
 pub(crate) const DAY: i64 = 8_640;
@@ -164,7 +164,7 @@ pub(crate) fn watch(number: i64, watched: u8, contract: Address) -> Input {
 }
 
 /// The command to open a deposit: by default slot 0 at wallet 1, from block 100 to block 200, up to three
-/// steps of 0.01 above, 30 s of skew, 500 s of late window.
+/// cents above, 30 s of skew, 500 s of late window.
 #[derive(Clone)]
 pub(crate) struct Open {
     order: OrderId,
@@ -182,8 +182,7 @@ pub(crate) fn open(order_letter: char, value: &str) -> Open {
         user_address: None,
         started_at: UnixSeconds(1000),
         expires_at: UnixSeconds(2000),
-        nudge_step: amount("0.01"),
-        nudge_limit: amount("0.03"),
+        amounts: three_cents(),
         late_window_seconds: 500,
         skew_seconds: 30,
         head_age_max_seconds: u32::MAX,
@@ -215,8 +214,8 @@ impl Open {
         self.issued_at = self.open.started_at.micros();
         self
     }
-    pub(crate) fn nudge(mut self, step: &str, limit: &str) -> Self {
-        (self.open.nudge_step, self.open.nudge_limit) = (amount(step), amount(limit));
+    pub(crate) fn amounts(mut self, amounts: AmountRule) -> Self {
+        self.open.amounts = amounts;
         self
     }
     /// The customer is shown this contract.

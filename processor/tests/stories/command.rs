@@ -7,7 +7,7 @@ use schemas::{
 };
 use uuid::Uuid;
 
-use crate::name::{CONTRACT, amount, order, wallet};
+use crate::name::{CONTRACT, amount, order, three_cents, wallet};
 
 /// A command of somebody outside at a second, named by a number.
 pub(crate) fn at(
@@ -57,8 +57,7 @@ pub(crate) fn usdt(blockchain: Blockchain, wallets: &[u8]) -> PaymentRequest {
         stablecoin: Stablecoin::Usdt,
         contract: CONTRACT,
         wallets: wallets.iter().map(|number| wallet(*number)).collect(),
-        nudge_step: amount("0.01"),
-        nudge_limit: amount("0.03"),
+        amounts: three_cents(),
         late_window_seconds: 500,
         skew_seconds: 30,
         head_age_max_seconds: u32::MAX,

@@ -2,6 +2,7 @@
 //! it (spec 3.2). How waiting ends is in `matching/ending.rs`, reorganisations are in
 //! `matching/reorg.rs`.
 
+mod amounts;
 mod confirming;
 mod ending;
 mod entries;
@@ -16,8 +17,8 @@ use crate::chain::{close, head, open, pay, refused, settled, watch};
 use crate::name::{CONTRACT, amount, order, wallet};
 use crate::story::decide;
 use lane::Lane;
-use schemas::record::MatchingEntry;
-use schemas::{CloseReason, Stablecoin, TransferStatus, UnknownReason};
+use schemas::record::{AmountRule, MatchingEntry};
+use schemas::{CloseReason, Draws, Stablecoin, TransferStatus, UnknownReason};
 use tidemark_processor::machine::matching::{Effect, Input, State};
 use tidemark_processor::machine::{Machine, RestoreError};
 

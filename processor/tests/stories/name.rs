@@ -1,5 +1,6 @@
 //! Short names for things: orders are letters; wallets, senders, commands and transfers are numbers.
 
+use schemas::record::AmountRule;
 use schemas::{Address, AddressFamily, Amount, OrderId};
 use uuid::Uuid;
 
@@ -26,4 +27,9 @@ pub(crate) fn amount(text: &str) -> Amount {
     let parsed = Amount::parse(text);
     assert!(parsed.is_ok(), "{text} is an amount");
     parsed.unwrap_or_default()
+}
+
+/// The order's own amount, or up to three cents more.
+pub(crate) fn three_cents() -> AmountRule {
+    AmountRule { limit: amount("0.03"), ..AmountRule::EXACT }
 }

@@ -19,7 +19,7 @@ use schemas::{
     Blockchain, CloseReason, OrderCause, OrderStatus, RefusalReason, Stablecoin, UnixSeconds,
     UnknownReason,
 };
-use tidemark_processor::machine::orders::{DEPOSITS_MAX, Effect, PENDING_MAX, State};
+use tidemark_processor::machine::orders::{Effect, OPEN_MAX, PENDING_MAX, State};
 use tidemark_processor::machine::{Machine, RestoreError};
 
 const OPEN_A: &str = "eth w1: A/0 open 10.00 USDT from 1000 to 2000";

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Record;
+use super::{AmountRule, Record};
 use crate::{
     Address, Amount, Blockchain, CloseReason, CommandId, DepositCommandKind, DepositId,
     OrderCommandKind, OrderId, RefusalReason, SchemaName, Stablecoin, TransferId, UnixMicros,
@@ -86,9 +86,8 @@ pub struct PaymentRequest {
     /// Wallets that take it, in the order to try.
     #[serde(default)]
     pub wallets: Vec<Address>,
-    /// When the amount is reserved already: by how much to go up.
-    pub nudge_step: Amount,
-    pub nudge_limit: Amount,
+    /// Which amounts the deposit may have.
+    pub amounts: AmountRule,
     /// How long, in seconds, a closed deposit keeps its amount for a late payer.
     pub late_window_seconds: u32,
     /// By how many seconds a block's time may lie before the deposit's start.
@@ -145,14 +144,14 @@ pub struct OpenDeposit {
     #[serde(rename = "token")]
     pub stablecoin: Stablecoin,
     pub contract: Address,
+    /// The order's amount.
     pub value: Amount,
     pub user_address: Option<Address>,
     /// Transfers in blocks from here on count.
     pub started_at: UnixSeconds,
     /// Transfers in blocks up to here count.
     pub expires_at: UnixSeconds,
-    pub nudge_step: Amount,
-    pub nudge_limit: Amount,
+    pub amounts: AmountRule,
     pub late_window_seconds: u32,
     pub skew_seconds: u32,
     pub head_age_max_seconds: u32,

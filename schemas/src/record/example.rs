@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::*;
 use crate::{
     Address, AddressFamily, AlertKind, Amount, AttemptOutcome, Blockchain, CodecError, CommandId,
-    DeliveryKind, DepositId, DepositState, Epoch, FulfillmentId, Hash, OrderCause, OrderId,
+    DeliveryKind, DepositId, DepositState, Draws, Epoch, FulfillmentId, Hash, OrderCause, OrderId,
     OrderStatus, SchemaName, Stablecoin, TransferId, TransferStatus, UnixMicros, UnixSeconds,
     encode,
 };
@@ -69,14 +69,18 @@ pub fn chain_watch() -> ChainRecord {
     ChainRecord { body: ChainBody::Watch(watch()), ..chain_record() }
 }
 
+fn amounts() -> AmountRule {
+    let draws = Draws([0x5d; 32]);
+    AmountRule { exact_first: true, digits: 6, limit: amount(10), draws }
+}
+
 fn payment() -> PaymentRequest {
     PaymentRequest {
         blockchain: Blockchain::Eth,
         stablecoin: Stablecoin::Usdt,
         contract: observation().contract,
         wallets: vec![wallet()],
-        nudge_step: amount(1),
-        nudge_limit: amount(100),
+        amounts: amounts(),
         late_window_seconds: 86_400,
         skew_seconds: 60,
         head_age_max_seconds: 600,
@@ -116,8 +120,7 @@ pub fn deposit_command() -> DepositCommand {
             user_address: None,
             started_at: UnixSeconds(1_790_000_012),
             expires_at: UnixSeconds(1_790_001_812),
-            nudge_step: amount(1),
-            nudge_limit: amount(100),
+            amounts: amounts(),
             late_window_seconds: 86_400,
             skew_seconds: 60,
             head_age_max_seconds: 600,

@@ -79,7 +79,7 @@ impl Order {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderDeposit {
-    /// Position among the order's deposits, from 0.
+    /// Its number among those that the order asked for, from 0.
     pub slot: i32,
     pub blockchain: Blockchain,
     #[serde(rename = "token")]

@@ -63,9 +63,10 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let is_free = |deposit: &DepositRow| {
-            deposit.is_open() && deposit.misfit(&row).is_none() && !self.transfers.holds(deposit.id)
+            deposit.takes() && deposit.misfit(&row).is_none() && !self.transfers.holds(deposit.id)
         };
-        let Some(deposit) = self.deposits.reserved_by(row.price()).filter(is_free) else {
+        let reserved = self.deposits.reserved_by(row.price(), row.seen.from_address);
+        let Some(deposit) = reserved.filter(is_free) else {
             return self.detect(row, now, effects);
         };
         row.status = TransferStatus::WaitingForMatch;
@@ -116,8 +117,8 @@ impl State {
         now: UnixMicros,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        let fits = |deposit: &DepositRow| deposit.is_open() && deposit.misfit(&row).is_none();
-        let reserved = self.deposits.reserved_by(row.price());
+        let fits = |deposit: &DepositRow| deposit.takes() && deposit.misfit(&row).is_none();
+        let reserved = self.deposits.reserved_by(row.price(), row.seen.from_address);
         let fitting = reserved.filter(fits).map(|deposit| (deposit.id, deposit.order));
         if row.deposit != fitting.map(|(id, _)| id) {
             self.untie(&mut row, now, effects)?;

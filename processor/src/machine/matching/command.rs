@@ -1,9 +1,9 @@
 //! Commands of orders: open a deposit, close it, and the answers to settles.
 
-use schemas::record::{DepositCommand, OpenDeposit, OrderCommandBody};
+use schemas::record::{Alert, DepositCommand, OpenDeposit, OrderCommandBody};
 use schemas::{
-    CloseReason, DepositId, FulfillmentId, RefusalReason, TransferId, TransferStatus, UnixMicros,
-    UnixSeconds, UnknownReason,
+    AlertKind, CloseReason, DepositId, FulfillmentId, RefusalReason, TransferId, TransferStatus,
+    UnixMicros, UnixSeconds, UnknownReason,
 };
 
 use super::deposits::DepositRow;
@@ -16,7 +16,7 @@ impl State {
         self.chain_time().unwrap_or(now.seconds())
     }
 
-    /// Reserves the least free amount and waits for it.
+    /// Reserves an amount and waits for it.
     pub(super) fn open(
         &mut self,
         command: &DepositCommand,
@@ -29,24 +29,30 @@ impl State {
             return Ok(());
         }
         let wallet = command.wallet_address;
-        let (step, limit) = (open.nudge_step, open.nudge_limit);
-        let free = if self.chain_time().is_some_and(|time| time > open.expires_at) {
+        let given = if self.chain_time().is_some_and(|time| time > open.expires_at) {
             Err(RefusalReason::Expired)
         } else {
-            self.unseen(command, open).and_then(|()| {
-                let price = (wallet, open.stablecoin, open.value);
-                self.deposits.free_amount(price, step, limit).ok_or(RefusalReason::AmountsTaken)
-            })
+            self.unseen(command, open)
+                .and_then(|()| self.give_amount(command, open).ok_or(RefusalReason::AmountsTaken))
         };
-        let value = match free {
-            Ok(value) => value,
+        let given = match given {
+            Ok(given) => given,
             Err(reason) => {
-                let refused =
-                    OrderCommandBody::DepositRefused { slot, wallet_address: wallet, reason };
-                Self::command_order(effects, order, now, refused);
+                self.refuse(command, open, reason, effects);
                 return Ok(());
             }
         };
+        let mut started_at = open.started_at;
+        if let Some(row) = given.from {
+            if row.order == order {
+                if row.slot > slot {
+                    return Ok(()); // Its deposit gave the amount to a later one of the same order.
+                }
+                // What its customer has sent since still counts.
+                started_at = started_at.min(row.started_at);
+            }
+            self.deposits.remove(row.id)?;
+        }
         let id = DepositId::from_parts(self.partition, self.next_sequence());
         let row = DepositRow {
             id,
@@ -55,8 +61,8 @@ impl State {
             stablecoin: open.stablecoin,
             wallet,
             user_address: open.user_address,
-            value,
-            started_at: open.started_at,
+            value: given.value,
+            started_at,
             expires_at: open.expires_at,
             updated_at: now,
             skew_seconds: open.skew_seconds,
@@ -64,7 +70,7 @@ impl State {
             closed: None,
         };
         self.publish_deposit(row, effects)?;
-        let opened = OrderCommandBody::DepositOpened { slot, deposit_id: id, value };
+        let opened = OrderCommandBody::DepositOpened { slot, deposit_id: id, value: given.value };
         Self::command_order(effects, order, now, opened);
         self.adopt(&row, now, effects)
     }
@@ -77,6 +83,31 @@ impl State {
         if let Some(closed) = &row.closed {
             let closed = OrderCommandBody::DepositClosed { slot, reason: closed.reason };
             Self::command_order(effects, order, now, closed);
+        }
+    }
+
+    fn refuse(
+        &self,
+        command: &DepositCommand,
+        open: &OpenDeposit,
+        reason: RefusalReason,
+        effects: &mut Vec<Effect>,
+    ) {
+        let (slot, wallet_address, now) = (command.slot, command.wallet_address, command.issued_at);
+        let refused = OrderCommandBody::DepositRefused { slot, wallet_address, reason };
+        Self::command_order(effects, command.order_id, now, refused);
+        if reason == RefusalReason::AmountsTaken {
+            effects.push(Effect::Alert(Alert {
+                kind: AlertKind::AmountsTaken,
+                blockchain: self.blockchain,
+                transfer_id: None,
+                order_id: Some(command.order_id),
+                message: format!(
+                    "no amount is free for {} {} at wallet {wallet_address}",
+                    open.value, open.stablecoin
+                ),
+                raised_at: now,
+            }));
         }
     }
 
@@ -116,6 +147,9 @@ impl State {
     ) -> Result<(), Broken> {
         let row = self.deposits.by_slot(command.order_id, command.slot);
         let Some(row) = row.filter(DepositRow::is_open) else { return Ok(()) };
+        if reason == CloseReason::Replaced && self.transfers.holds(row.id) {
+            return Ok(()); // A payment for it is seen: it stays.
+        }
         let time = self.time_or(command.issued_at);
         self.close_deposit(row, reason, time, command.issued_at, effects)
     }

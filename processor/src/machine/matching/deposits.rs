@@ -11,7 +11,7 @@ use schemas::{
 
 use crate::machine::Broken;
 use crate::machine::table::{Index, Lookup, Row, RowNumber, Rows, Table};
-use wallet_coins::{WalletCoin, WalletCoinNumber, WalletCoins};
+use wallet_coins::{LEAST, WalletCoin, WalletCoinNumber, WalletCoins};
 
 /// How many neighbours on each side are searched for the nearest deposit: only a hint depends on it.
 const NEAREST_SCAN_MAX: usize = 64;
@@ -45,9 +45,28 @@ pub(super) struct Closed {
 /// What a transfer has to carry to pay a deposit.
 pub(super) type Price = (Address, Stablecoin, Amount);
 
+/// Who has what a deposit would reserve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Holder {
+    Nobody,
+    One(DepositRow),
+    /// Deposits that take it from one sender each.
+    Named,
+}
+
 impl DepositRow {
     pub(super) fn is_open(&self) -> bool {
         self.closed.is_none()
+    }
+
+    /// Whether a transfer may pay it: also when its customer chose another way to pay since.
+    pub(super) fn takes(&self) -> bool {
+        self.closed.is_none_or(|closed| closed.reason == CloseReason::Replaced)
+    }
+
+    /// The chain time at which it closed.
+    pub(super) fn closed_at(&self) -> Option<UnixSeconds> {
+        self.closed.map(|closed| closed.release_at.plus(-i64::from(self.late_window_seconds)))
     }
 
     pub(super) fn state(&self) -> DepositState {
@@ -106,6 +125,10 @@ impl KeptDeposit {
         }
     }
 
+    fn sender(&self) -> Option<Address> {
+        self.user_address.as_deref().copied()
+    }
+
     fn value(&self) -> Amount {
         Amount::from_parts(u128::from_ne_bytes(self.value)).unwrap_or_default()
     }
@@ -118,7 +141,7 @@ pub(super) struct Deposits(Table<KeptDeposit, DepositIndex>);
 #[derive(Debug, Clone, Default)]
 struct DepositIndex {
     wallet_coins: WalletCoins,
-    /// Reservations, open and late: one deposit each.
+    /// Reservations, open and late, by price and sender: one deposit each.
     by_price: Lookup,
     by_slot: Lookup,
     /// By the second at which something is due. An entry stays when its row moves on, so a reader
@@ -146,7 +169,9 @@ impl Index<KeptDeposit> for DepositIndex {
             (None, Some(new)) => self.reserve(rows, number, new),
             (Some(old), None) => self.release(number, old),
             (Some(old), Some(new)) => {
-                let same = |row: &KeptDeposit| (row.wallet_coin, row.value, row.order, row.slot);
+                let same = |row: &KeptDeposit| {
+                    (row.wallet_coin, row.value, row.sender(), row.order, row.slot)
+                };
                 let id = new.id;
                 invariant!(10, same(old) == same(new), "deposit {id} changed what it reserves");
                 Ok(())
@@ -169,17 +194,12 @@ impl DepositIndex {
     ) -> Result<(), Broken> {
         let (id, value) = (row.id, row.value());
         let WalletCoin { wallet, stablecoin, .. } = *self.wallet_coins.get(row.wallet_coin);
-        let price = (wallet, stablecoin, value);
-        let reserved =
-            self.by_price.insert(&price, number, reserves(rows, &self.wallet_coins, price));
-        if let Err(other) = reserved {
-            let other = rows.get(other).map(|row| row.id);
-            let what = format!(
-                "deposits {other:?} and {id} both reserve {value} {stablecoin} at {wallet}"
-            );
-            return Err(Broken::new(10, what));
-        }
-        self.wallet_coins.reserve(row.wallet_coin, value, number);
+        let (price, sender) = ((wallet, stablecoin, value), row.sender());
+        let is_same = reserves(rows, &self.wallet_coins, price, sender);
+        let is_new = self.by_price.insert(&(price, sender), number, is_same).is_ok();
+        let is_free = is_new && self.wallet_coins.reserve(row.wallet_coin, value, sender, number);
+        let what = || format!("{value} {stablecoin} from {sender:?} at {wallet}");
+        invariant!(10, is_free, "deposit {id} is not the only one that reserves {}", what());
         let of = (row.order, row.slot);
         let known = self.by_slot.insert(&of, number, is_for(rows, of));
         invariant!(10, known.is_ok(), "deposit {id} is not the only one for its order and slot");
@@ -189,8 +209,9 @@ impl DepositIndex {
     fn release(&mut self, number: RowNumber, row: &KeptDeposit) -> Result<(), Broken> {
         let (id, value) = (row.id, row.value());
         let WalletCoin { wallet, stablecoin, .. } = *self.wallet_coins.get(row.wallet_coin);
-        let reserved = self.by_price.remove(&(wallet, stablecoin, value), number)
-            && self.wallet_coins.release(row.wallet_coin, value, number);
+        let sender = row.sender();
+        let reserved = self.by_price.remove(&((wallet, stablecoin, value), sender), number)
+            && self.wallet_coins.release(row.wallet_coin, value, sender, number);
         invariant!(10, reserved, "deposit {id} does not reserve {value} {stablecoin} at {wallet}");
         let known = self.by_slot.remove(&(row.order, row.slot), number);
         invariant!(10, known, "deposit {id} is not known by its order");
@@ -198,17 +219,18 @@ impl DepositIndex {
     }
 }
 
-/// Whether a row reserves this.
+/// Whether a row reserves this, from this sender or from any.
 fn reserves<'a>(
     rows: &'a Rows<KeptDeposit>,
     wallet_coins: &'a WalletCoins,
     (wallet, stablecoin, value): Price,
+    sender: Option<Address>,
 ) -> impl Fn(RowNumber) -> bool + 'a {
     let value = value.parts().to_ne_bytes();
     move |number| {
         rows.get(number).filter(|row| row.value == value).is_some_and(|row| {
             let at = wallet_coins.get(row.wallet_coin);
-            (at.wallet, at.stablecoin) == (wallet, stablecoin)
+            (at.wallet, at.stablecoin, row.sender()) == (wallet, stablecoin, sender)
         })
     }
 }
@@ -228,7 +250,7 @@ impl Deposits {
             slot: kept.slot,
             stablecoin: at.stablecoin,
             wallet: at.wallet,
-            user_address: kept.user_address.as_deref().copied(),
+            user_address: kept.sender(),
             value: kept.value(),
             started_at: kept.started_at,
             expires_at: kept.expires_at,
@@ -286,14 +308,36 @@ impl Deposits {
         self.numbered(self.0.index.by_slot.find(&of, is_for(&self.0.rows, of))?)
     }
 
-    fn reserving(&self, price: Price) -> Option<RowNumber> {
+    fn reserving(&self, price: Price, sender: Option<Address>) -> Option<DepositRow> {
         let DepositIndex { by_price, wallet_coins, .. } = &self.0.index;
-        by_price.find(&price, reserves(&self.0.rows, wallet_coins, price))
+        let same = reserves(&self.0.rows, wallet_coins, price, sender);
+        self.numbered(by_price.find(&(price, sender), same)?)
     }
 
-    /// The deposit that holds exactly this amount.
-    pub(super) fn reserved_by(&self, price: Price) -> Option<DepositRow> {
-        self.numbered(self.reserving(price)?)
+    /// The deposit that holds exactly this amount from this sender.
+    pub(super) fn reserved_by(&self, price: Price, from: Address) -> Option<DepositRow> {
+        self.reserving(price, None).or_else(|| self.reserving(price, Some(from)))
+    }
+
+    /// A deposit that holds exactly this amount from some other sender.
+    pub(super) fn reserved_by_another(
+        &self,
+        (wallet, stablecoin, value): Price,
+    ) -> Option<DepositRow> {
+        let at = self.0.index.wallet_coins.find(wallet, stablecoin)?;
+        at.named_at(value).next().and_then(|number| self.numbered(number))
+    }
+
+    /// Who keeps a deposit from reserving this.
+    pub(super) fn holder(&self, price: Price, sender: Option<Address>) -> Holder {
+        let one = self
+            .reserving(price, None)
+            .or_else(|| sender.and_then(|sender| self.reserving(price, Some(sender))));
+        match one {
+            Some(row) => Holder::One(row),
+            None if sender.is_none() && self.reserved_by_another(price).is_some() => Holder::Named,
+            None => Holder::Nobody,
+        }
     }
 
     /// The deposit of this kind at this wallet for this coin whose amount is nearest; the lower one of
@@ -303,30 +347,21 @@ impl Deposits {
         (wallet, stablecoin, value): Price,
         is: &dyn Fn(&DepositRow) -> bool,
     ) -> Option<DepositRow> {
-        let amounts = &self.0.index.wallet_coins.find(wallet, stablecoin)?.amounts;
-        let find = |(_, number): (&Amount, &RowNumber)| self.numbered(*number).filter(is);
-        let below = amounts.range(..value).rev().take(NEAREST_SCAN_MAX).find_map(find);
-        let above = amounts.range(value..).take(NEAREST_SCAN_MAX).find_map(find);
+        let at = self.0.index.wallet_coins.find(wallet, stablecoin)?;
+        let least = (value, LEAST);
+        let find = |number: &RowNumber| self.numbered(*number).filter(is);
+        let below = at.amounts.range(..value).rev().map(|(_, number)| number);
+        let named_below = at.named.range(..least).rev().map(|(_, number)| number);
+        let above = at.amounts.range(value..).map(|(_, number)| number);
+        let named_above = at.named.range(least..).map(|(_, number)| number);
+        let nearest = [
+            below.take(NEAREST_SCAN_MAX).find_map(find),
+            named_below.take(NEAREST_SCAN_MAX).find_map(find),
+            above.take(NEAREST_SCAN_MAX).find_map(find),
+            named_above.take(NEAREST_SCAN_MAX).find_map(find),
+        ];
         let distance = |row: &DepositRow| row.value.parts().abs_diff(value.parts());
-        [below, above].into_iter().flatten().min_by_key(distance)
-    }
-
-    /// The least free amount that is `value` or some steps above it, within the limit.
-    pub(super) fn free_amount(
-        &self,
-        (wallet, stablecoin, value): Price,
-        step: Amount,
-        limit: Amount,
-    ) -> Option<Amount> {
-        let last = value.checked_add(limit)?;
-        let mut candidate = value;
-        while self.reserving((wallet, stablecoin, candidate)).is_some() {
-            candidate = Some(step).filter(|step| *step > Amount::ZERO)?.checked_add(candidate)?;
-            if candidate > last {
-                return None;
-            }
-        }
-        Some(candidate)
+        nearest.into_iter().flatten().min_by_key(distance)
     }
 
     /// The deposits whose time is before `now`, in order.

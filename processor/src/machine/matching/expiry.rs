@@ -26,7 +26,7 @@ impl State {
         }
     }
 
-    /// Closes an open deposit and keeps its amount for the late window.
+    /// Closes a deposit and keeps its amount for the late window.
     pub(super) fn close_deposit(
         &mut self,
         mut row: DepositRow,
@@ -36,7 +36,9 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let id = row.id;
-        invariant!(2, row.is_open(), "deposit {id} is closed as {reason} a second time");
+        // What was replaced may still be paid.
+        let closes = row.is_open() || (row.takes() && reason == CloseReason::Settled);
+        invariant!(2, closes, "deposit {id} is closed as {reason} a second time");
         let in_time = reason != CloseReason::Expired || row.expires_at < chain_time;
         invariant!(8, in_time, "deposit {id} would expire at {chain_time}, before its deadline");
         let release_at = chain_time.plus(i64::from(row.late_window_seconds));

@@ -24,10 +24,12 @@ impl DepositRow {
 
     /// Why a transfer that fits comes too late for this deposit, if it is closed.
     fn closed_reason(&self) -> Option<UnknownReason> {
-        self.closed.map(|closed| match closed.reason {
-            CloseReason::Settled | CloseReason::OrderPaid => UnknownReason::AlreadyPaid,
-            CloseReason::Expired | CloseReason::OrderExpired => UnknownReason::Late,
-            CloseReason::OrderCancelled => UnknownReason::OrderCancelled,
+        self.closed.and_then(|closed| match closed.reason {
+            CloseReason::Settled | CloseReason::OrderPaid => Some(UnknownReason::AlreadyPaid),
+            CloseReason::Expired | CloseReason::OrderExpired => Some(UnknownReason::Late),
+            CloseReason::OrderCancelled => Some(UnknownReason::OrderCancelled),
+            // The order decides.
+            CloseReason::Replaced => None,
         })
     }
 }
@@ -43,9 +45,10 @@ impl State {
         // The deposit that a transfer is tied to keeps its amount.
         let holder = match row.deposit {
             Some(id) => Some(self.deposits.named(id)?),
-            None => self.deposits.reserved_by(row.price()),
+            None => self.deposits.reserved_by(row.price(), row.seen.from_address),
         };
-        // While a deposit holds this amount no other can open for it, so waiting would change nothing.
+        // While a deposit holds this amount for this sender no other can open for it, so waiting would
+        // change nothing.
         let Some(deposit) = holder else { return Ok(()) };
         match deposit.misfit(&row).or(deposit.closed_reason()) {
             Some(reason) => self.reject(row, reason, Some(deposit.order), now, effects),
@@ -105,13 +108,15 @@ impl State {
         if row.settling {
             return self.ask_again(row, now, effects);
         }
-        if let Some(deposit) = self.deposits.reserved_by(row.price())
+        let (price, from) = (row.price(), row.seen.from_address);
+        let reserved = self.deposits.reserved_by(price, from);
+        if let Some(deposit) = reserved.or_else(|| self.deposits.reserved_by_another(price))
             && let Some(reason) = deposit.misfit(&row).or(deposit.closed_reason())
         {
             return self.reject(row, reason, Some(deposit.order), now, effects);
         }
         // Most likely meant for one that waited when it was paid, though it may be closed by now.
-        let nearest = |is| self.deposits.nearest(row.price(), is);
+        let nearest = |is| self.deposits.nearest(price, is);
         let near =
             nearest(&|deposit| deposit.misfit(&row).is_none()).or_else(|| nearest(&|_| true));
         let (reason, order) = match near {

@@ -11,8 +11,12 @@ impl OrderRow {
     /// With an open deposit, the chain's time decides instead.
     pub(super) fn timer(&self) -> Option<UnixSeconds> {
         let unanswered = self.pending.iter().map(|choice| choice.asked_at.plus(ASK_AGAIN_SECONDS));
-        let at =
-            if self.has_active_deposit() { unanswered.min() } else { Some(self.order.expires_at) };
+        let at = if self.has_active_deposit() {
+            unanswered.min()
+        } else {
+            // A candidate of a deposit that was replaced may still pay.
+            self.order.candidates.is_empty().then_some(self.order.expires_at)
+        };
         at.filter(|_| self.is_pending())
     }
 }
@@ -33,7 +37,8 @@ impl State {
         }
         deposit.state = DepositState::Closed;
         let ran_out = reason == CloseReason::Expired;
-        if row.is_pending() && ran_out && !row.has_active_deposit() {
+        let may_be_paid = row.has_active_deposit() || !row.order.candidates.is_empty();
+        if row.is_pending() && ran_out && !may_be_paid {
             return self.end(row, command, End::Expired, effects);
         }
         self.publish(row, command, OrderCause::DepositClosed, None, effects).map(drop)

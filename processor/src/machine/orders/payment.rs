@@ -6,7 +6,7 @@ use schemas::record::{
 };
 use schemas::{Address, CommandId, DepositState, OrderCause, RefusalReason};
 
-use super::{Broken, DEPOSITS_MAX, Effect, OrderRow, State};
+use super::{Broken, Effect, OPEN_MAX, OrderRow, State, is_active};
 
 /// Choices of one order that may wait for answers of lanes. A lane that is away answers none.
 pub const PENDING_MAX: usize = 16;
@@ -24,11 +24,7 @@ impl State {
         if !row.is_pending() || command.issued_at.seconds() > row.order.expires_at {
             return self.publish(row, command, OrderCause::NotPending, asker, effects).map(drop);
         }
-        let same = row.order.deposits.iter().find(|d| {
-            d.blockchain == payment.blockchain
-                && d.stablecoin == payment.stablecoin
-                && matches!(d.state, DepositState::Requested | DepositState::Open)
-        });
+        let same = row.order.deposits.iter().find(|d| is_for(d, payment) && is_active(d));
         match same.map(|deposit| (deposit.slot, deposit.state)) {
             Some((_, DepositState::Open)) => {
                 let cause = OrderCause::PaymentRepeated;
@@ -56,13 +52,17 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let asker = command.command_id;
-        let count = row.order.deposits.len();
-        let slot = i32::try_from(count).ok().filter(|_| count < DEPOSITS_MAX);
-        let (Some(slot), Some((first, rest))) = (slot, payment.wallets.split_first()) else {
+        let active = row.order.deposits.iter().filter(|deposit| is_active(deposit)).count();
+        let wallets = payment.wallets.split_first().filter(|_| active < OPEN_MAX);
+        let Some((first, rest)) = wallets else {
             return self
                 .publish(row, command, OrderCause::PaymentRefused, asker, effects)
                 .map(drop);
         };
+        // A slot is never given twice. Of a chain and coin that was refused or closed, the new one alone
+        // is kept: to choose again costs nothing.
+        let slot = row.order.deposits.iter().map(|deposit| deposit.slot + 1).max().unwrap_or(0);
+        row.order.deposits.retain(|deposit| !is_for(deposit, payment));
         row.order.deposits.push(OrderDeposit {
             slot,
             blockchain: payment.blockchain,
@@ -167,6 +167,10 @@ impl State {
     }
 }
 
+fn is_for(deposit: &OrderDeposit, payment: &PaymentRequest) -> bool {
+    (deposit.blockchain, deposit.stablecoin) == (payment.blockchain, payment.stablecoin)
+}
+
 impl OrderRow {
     pub(super) fn deposit_mut(&mut self, slot: i32) -> Option<&mut OrderDeposit> {
         self.order.deposits.iter_mut().find(|deposit| deposit.slot == slot)
@@ -188,8 +192,7 @@ impl OrderRow {
                 user_address: self.order.expecting_wallet_address,
                 started_at: deposit.started_at,
                 expires_at: self.order.expires_at,
-                nudge_step: payment.nudge_step,
-                nudge_limit: payment.nudge_limit,
+                amounts: payment.amounts,
                 late_window_seconds: payment.late_window_seconds,
                 skew_seconds: payment.skew_seconds,
                 head_age_max_seconds: payment.head_age_max_seconds,

@@ -57,7 +57,9 @@ impl Told for State {
                     && matches!(duplicate, Input::Command(open)
                         if matches!(open.body, DepositCommandBody::Open(_)))
             }
-            Effect::Alert(alert) => alert.kind == AlertKind::StaleTransfer,
+            Effect::Alert(alert) => {
+                matches!(alert.kind, AlertKind::StaleTransfer | AlertKind::AmountsTaken)
+            }
             Effect::Transfer(..) | Effect::Deposit(_) => false,
         }
     }

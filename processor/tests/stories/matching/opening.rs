@@ -8,20 +8,20 @@ fn open_reserves_the_amount() {
 }
 
 #[test]
-fn a_taken_amount_is_nudged_up() {
+fn a_taken_amount_is_raised() {
     Lane::new()
         .then(open('A', "10.00"), OPEN_A)
         .then(open('B', "10.00"), "deposit #2 open 10.01 for B/0; to B: opened /0 #2 10.01")
         .then(open('C', "10.02"), "deposit #3 open 10.02 for C/0; to C: opened /0 #3 10.02")
         // 10.01 and 10.02 are gone, 10.03 is the limit.
         .then(open('D', "10.00"), "deposit #4 open 10.03 for D/0; to D: opened /0 #4 10.03")
-        .then(open('E', "10.00"), "to E: refused /0 amounts_taken")
-        // An amount between the steps is in nobody's way.
+        .then(open('E', "10.00"), "to E: refused /0 amounts_taken; alert amounts_taken E")
+        // An amount between the cents is in nobody's way.
         .then(open('F', "10.005"), "deposit #5 open 10.005 for F/0; to F: opened /0 #5 10.005");
 }
 
 #[test]
-fn amounts_between_steps_are_skipped() {
+fn amounts_between_cents_are_skipped() {
     Lane::new()
         .then(open('A', "10.00"), OPEN_A)
         .then(open('B', "10.01"), "deposit #2 open 10.01 for B/0; to B: opened /0 #2 10.01")
@@ -30,12 +30,11 @@ fn amounts_between_steps_are_skipped() {
 }
 
 #[test]
-fn no_step_means_no_nudge() {
+fn no_limit_means_no_raise() {
+    let exact = |order| open(order, "10.00").amounts(AmountRule::EXACT);
     Lane::new()
-        .then(open('A', "10.00").nudge("0", "0"), OPEN_A)
-        .then(open('B', "10.00").nudge("0", "0"), "to B: refused /0 amounts_taken")
-        .then(open('C', "10.00").nudge("0", "5"), "to C: refused /0 amounts_taken")
-        .then(open('D', "10.00").nudge("0.02", "0.01"), "to D: refused /0 amounts_taken");
+        .then(exact('A'), OPEN_A)
+        .then(exact('B'), "to B: refused /0 amounts_taken; alert amounts_taken B");
 }
 
 #[test]

@@ -94,7 +94,7 @@ fn adoption_takes_only_what_fits() {
     Lane::new()
         .then(pay(1, "10.00").from(8), "detected #1 waiting_for_confirmation @110")
         .then(pay(2, "10.01").from(7), "detected #2 waiting_for_confirmation @110")
-        .then(pay(3, "10.00").at(96), "detected #3 waiting_for_confirmation @96")
+        .then(pay(3, "10.00").at(96).from(8), "detected #3 waiting_for_confirmation @96")
         .then(
             pay(4, "10.00").stablecoin(Stablecoin::Dai),
             "detected #4 waiting_for_confirmation @110",

@@ -100,14 +100,14 @@ fn moved_past_the_deadline_it_misfits() {
 #[test]
 fn moved_into_the_window_it_fits() {
     Lane::new()
-        .then(pay(1, "10.00").at(95), "detected #1 waiting_for_confirmation @95")
-        .then(open('A', "10.00"), "deposit #2 open 10.00 for A/0; to A: opened /0 #2 10.00")
+        .then(open('A', "10.00"), OPEN_A)
+        .then(pay(1, "10.00").at(95), "detected #2 waiting_for_confirmation @95")
         .then(head(100), "")
         .then(pay(1, "10.00").at(95).retracted(1), "")
         .then(head(94).epoch(1), "")
         .then(
             pay(1, "10.00").at(98).fork(1),
-            "to A: seen #1; detected #1 waiting_for_confirmation @98 for #2",
+            "to A: seen #2; detected #2 waiting_for_confirmation @98 for #1",
         );
 }
 

@@ -72,8 +72,8 @@ fn order_words(order: &Order) -> String {
     for transfer in &order.candidates {
         words.push_str(&format!(" maybe #{transfer}"));
     }
-    for (position, deposit) in order.deposits.iter().enumerate() {
-        assert_eq!(usize::try_from(deposit.slot), Ok(position), "slots count from 0");
+    assert!(order.deposits.is_sorted_by(|a, b| a.slot < b.slot), "slots count upwards");
+    for deposit in &order.deposits {
         let (wallet, state) = (number(&deposit.wallet_address), deposit.state);
         words.push_str(&format!(" [{state} w{wallet}"));
         if let (Some(id), Some(value)) = (deposit.deposit_id, deposit.value) {

@@ -71,8 +71,20 @@ fn another_chain_is_another_deposit() {
         )
         .then(
             opened('A', 1, 12, "10.00"),
-            "A v5 pending deposit_opened answers 2 [open w1 #9 10.01] [open w2 #12 10.00]",
-        );
+            "eth w1: A/0 close replaced
+             A v5 pending deposit_opened answers 2 [open w1 #9 10.01] [open w2 #12 10.00]",
+        )
+        .then(
+            closed('A', 0, CloseReason::Replaced),
+            "A v6 pending deposit_closed [closed w1 #9 10.01] [open w2 #12 10.00]",
+        )
+        // Back to the first: a slot of its own, and the one before is forgotten.
+        .then(
+            choose('A', 3, usdt(Blockchain::Eth, &[1])),
+            "eth w1: A/2 open 10.00 USDT from 1050 to 2000
+             A v7 pending payment_chosen answers 3 [open w2 #12 10.00] [requested w1]",
+        )
+        .ignores(closed('A', 0, CloseReason::Expired));
 }
 
 #[test]
@@ -146,7 +158,7 @@ fn full_wallets_refuse_the_choice() {
         .then(
             choose('A', 3, usdt(Blockchain::Eth, &[1])),
             "eth w1: A/1 open 10.00 USDT from 1050 to 2000
-             A v4 pending payment_chosen answers 3 [refused w2] [requested w1]",
+             A v4 pending payment_chosen answers 3 [requested w1]",
         );
 }
 
@@ -237,20 +249,91 @@ fn choices_that_wait_have_a_bound() {
     assert_eq!(answers.len(), PENDING_MAX, "each that waits is answered");
 }
 
+/// The deposit chosen first opens last: it is still the one that goes.
 #[test]
-fn deposits_have_a_bound() {
+fn the_last_choice_stays() {
+    Book::new()
+        .then(create('A', None), "A v1 pending created answers 1")
+        .then(
+            choose('A', 2, usdt(Blockchain::Eth, &[1])),
+            "eth w1: A/0 open 10.00 USDT from 1050 to 2000
+             A v2 pending payment_chosen answers 2 [requested w1]",
+        )
+        .then(
+            choose('A', 3, usdt(Blockchain::Base, &[2])),
+            "base w2: A/1 open 10.00 USDT from 1050 to 2000
+             A v3 pending payment_chosen answers 3 [requested w1] [requested w2]",
+        )
+        .then(
+            opened('A', 1, 12, "10.00"),
+            "A v4 pending deposit_opened answers 3 [requested w1] [open w2 #12 10.00]",
+        )
+        .then(
+            opened('A', 0, 9, "10.00"),
+            "eth w1: A/0 close replaced
+             A v5 pending deposit_opened answers 2 [open w1 #9 10.00] [open w2 #12 10.00]",
+        );
+}
+
+/// A payment of the replaced deposit is under way: the order does not expire before it is settled.
+#[test]
+fn a_replaced_deposit_may_still_pay() {
+    let replaced = || {
+        let mut book = waiting();
+        book.then(
+            choose('A', 2, usdt(Blockchain::Base, &[2])),
+            "base w2: A/1 open 10.00 USDT from 1050 to 2000
+             A v4 pending payment_chosen answers 2 [open w1 #9 10.01] [requested w2]",
+        )
+        .then(
+            opened('A', 1, 12, "10.00"),
+            "eth w1: A/0 close replaced
+             A v5 pending deposit_opened answers 2 [open w1 #9 10.01] [open w2 #12 10.00]",
+        )
+        .then(
+            closed('A', 0, CloseReason::Replaced),
+            "A v6 pending deposit_closed [closed w1 #9 10.01] [open w2 #12 10.00]",
+        )
+        .then(
+            seen('A', 7),
+            "A v7 pending candidate_seen maybe #7 [closed w1 #9 10.01] [open w2 #12 10.00]",
+        )
+        .then(
+            closed('A', 1, CloseReason::Expired),
+            "A v8 pending deposit_closed maybe #7 [closed w1 #9 10.01] [closed w2 #12 10.00]",
+        )
+        .ignores(tick(2001, 'A'));
+        book
+    };
+    replaced().then(
+        settle('A', 0, 7),
+        "eth w1: A/0 settled #7
+         A v9 paid! paid by #7 [closed w1 #9 10.01] [closed w2 #12 10.00]",
+    );
+    replaced()
+        .then(
+            gone('A', 7),
+            "A v9 pending candidate_gone [closed w1 #9 10.01] [closed w2 #12 10.00]",
+        )
+        .then(tick(2001, 'A'), "A v10 expired! expired [closed w1 #9 10.01] [closed w2 #12 10.00]");
+}
+
+#[test]
+fn open_deposits_have_a_bound_and_refused_choices_cost_nothing() {
     let mut state = State::new();
     decide(&mut state, &create('A', None));
-    let choice = || usdt(Blockchain::Eth, &[1]);
-    for number in 0..DEPOSITS_MAX {
-        let slot = i32::try_from(number).unwrap();
-        let asked = decide(&mut state, &choose('A', 2, choice()));
-        assert!(matches!(asked.as_slice(), [Effect::Command(open), _] if open.slot == slot));
-        decide(&mut state, &refused('A', slot, 1, RefusalReason::AmountsTaken));
+    let chains = [Blockchain::Eth, Blockchain::Base, Blockchain::Arb];
+    assert_eq!(chains.len(), OPEN_MAX);
+    for (number, blockchain) in (0..).zip([Blockchain::Op; 100].into_iter().chain(chains)) {
+        let asked = decide(&mut state, &choose('A', 2, usdt(blockchain, &[1])));
+        assert!(matches!(asked.as_slice(), [Effect::Command(open), _] if open.slot == number));
+        if blockchain == Blockchain::Op {
+            decide(&mut state, &refused('A', number, 1, RefusalReason::AmountsTaken));
+        }
     }
-    let effects = decide(&mut state, &choose('A', 3, choice()));
+    let effects = decide(&mut state, &choose('A', 3, usdt(Blockchain::Linea, &[1])));
     let [Effect::Order(order)] = effects.as_slice() else { panic!("{effects:?}") };
     assert_eq!(order.cause, OrderCause::PaymentRefused);
-    assert_eq!(order.command_id, choose('A', 3, choice()).command_id);
-    assert_eq!(order.deposits.len(), DEPOSITS_MAX);
+    assert_eq!(order.command_id, choose('A', 3, usdt(Blockchain::Linea, &[1])).command_id);
+    assert_eq!(order.deposits.len(), OPEN_MAX + 1);
 }

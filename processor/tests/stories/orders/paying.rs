@@ -43,7 +43,8 @@ fn payment_closes_other_deposits() {
         )
         .then(
             opened('A', 1, 12, "10.00"),
-            "A v5 pending deposit_opened answers 2 [open w1 #9 10.01] [open w2 #12 10.00]",
+            "eth w1: A/0 close replaced
+             A v5 pending deposit_opened answers 2 [open w1 #9 10.01] [open w2 #12 10.00]",
         )
         .then(
             choose('A', 3, usdt(Blockchain::Op, &[3])),

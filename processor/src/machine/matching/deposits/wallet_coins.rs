@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
-use schemas::{Address, Amount, Stablecoin};
+use schemas::{Address, AddressFamily, Amount, Stablecoin};
 
 use crate::machine::table::RowNumber;
+
+/// No address is less.
+pub(super) const LEAST: Address = Address::new(AddressFamily::Evm, [0; 20]);
 
 /// The number of a wallet and coin, for as long as an amount is reserved there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,9 +18,23 @@ pub(super) struct WalletCoinNumber(u32);
 pub(super) struct WalletCoin {
     pub(super) wallet: Address,
     pub(super) stablecoin: Stablecoin,
-    /// Which deposit reserves which amount: only to find the nearest. Changed where one is reserved or
-    /// released, not where one is paid.
+    /// Which deposit reserves which amount from any sender. Changed where one is reserved or released, not
+    /// where one is paid.
     pub(super) amounts: BTreeMap<Amount, RowNumber>,
+    /// Which deposit reserves which amount from one sender.
+    pub(super) named: BTreeMap<(Amount, Address), RowNumber>,
+}
+
+impl WalletCoin {
+    fn is_empty(&self) -> bool {
+        self.amounts.is_empty() && self.named.is_empty()
+    }
+
+    /// The deposits that reserve an amount from one sender each.
+    pub(super) fn named_at(&self, value: Amount) -> impl Iterator<Item = RowNumber> {
+        let from = self.named.range((value, LEAST)..);
+        from.take_while(move |((amount, _), _)| *amount == value).map(|(_, number)| *number)
+    }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -47,7 +64,8 @@ impl WalletCoins {
         if let Some(number) = self.numbers.get(&(wallet, stablecoin)) {
             return Some(*number);
         }
-        let new = WalletCoin { wallet, stablecoin, amounts: BTreeMap::new() };
+        let (amounts, named) = (BTreeMap::new(), BTreeMap::new());
+        let new = WalletCoin { wallet, stablecoin, amounts, named };
         let number = match self.vacant.pop() {
             Some(number) => {
                 self.list[number.0 as usize] = new;
@@ -63,27 +81,52 @@ impl WalletCoins {
         Some(number)
     }
 
-    /// Reserves an amount for a deposit.
-    pub(super) fn reserve(&mut self, at: WalletCoinNumber, value: Amount, row: RowNumber) {
-        self.list[at.0 as usize].amounts.insert(value, row);
+    /// Reserves an amount for a deposit, from any sender or from one. False if another deposit has it.
+    pub(super) fn reserve(
+        &mut self,
+        at: WalletCoinNumber,
+        value: Amount,
+        sender: Option<Address>,
+        row: RowNumber,
+    ) -> bool {
+        let kept = &mut self.list[at.0 as usize];
+        match sender {
+            None => {
+                kept.named_at(value).next().is_none() && kept.amounts.insert(value, row).is_none()
+            }
+            Some(sender) => {
+                !kept.amounts.contains_key(&value)
+                    && kept.named.insert((value, sender), row).is_none()
+            }
+        }
     }
 
     /// Releases an amount. False if another deposit or none has it.
-    pub(super) fn release(&mut self, at: WalletCoinNumber, value: Amount, row: RowNumber) -> bool {
-        let amounts = &mut self.list[at.0 as usize].amounts;
-        let was_there = amounts.remove(&value) == Some(row);
-        if amounts.is_empty() {
+    pub(super) fn release(
+        &mut self,
+        at: WalletCoinNumber,
+        value: Amount,
+        sender: Option<Address>,
+        row: RowNumber,
+    ) -> bool {
+        let kept = &mut self.list[at.0 as usize];
+        let removed = match sender {
+            None => kept.amounts.remove(&value),
+            Some(sender) => kept.named.remove(&(value, sender)),
+        };
+        if kept.is_empty() {
             self.emptied.push(at);
         }
-        was_there
+        removed == Some(row)
     }
 
     /// Lets go of those without an amount: no row names them any more.
     pub(super) fn step_over(&mut self) {
         for number in self.emptied.drain(..) {
-            let WalletCoin { wallet, stablecoin, ref amounts } = self.list[number.0 as usize];
+            let kept = &self.list[number.0 as usize];
+            let (wallet, stablecoin) = (kept.wallet, kept.stablecoin);
             // An amount may have come since, or it may be here twice.
-            if amounts.is_empty() && self.numbers.remove(&(wallet, stablecoin)).is_some() {
+            if kept.is_empty() && self.numbers.remove(&(wallet, stablecoin)).is_some() {
                 self.vacant.push(number);
             }
         }

@@ -1,0 +1,99 @@
+//! Which amount a deposit must get.
+
+use schemas::record::{AmountRule, PaymentRequest};
+use schemas::{Address, Amount, CloseReason, UnixSeconds};
+
+use super::{ModelDeposit, ModelOrder, Shop};
+
+/// For this long a closed deposit keeps its amount from others.
+const KEPT_SECONDS: i64 = 3600;
+
+/// A customer's choice.
+pub(super) struct Choice<'a> {
+    pub(super) order: &'a ModelOrder,
+    pub(super) request: &'a PaymentRequest,
+    pub(super) at: UnixSeconds,
+}
+
+/// Everything that a rule adds to an amount, in order. Only for rules that allow a few.
+fn additions(rule: &AmountRule) -> Vec<u128> {
+    let cent = 10_u128.pow(16);
+    let unit = cent / 10_u128.pow(u32::try_from(rule.digits).unwrap() - 2);
+    let mut fine: Vec<_> = (1..cent / unit)
+        .map(|number| number * unit)
+        .filter(|fine| fine % (unit * 10) != 0 && *fine <= rule.limit.parts())
+        .collect();
+    let mut all = Vec::new();
+    if rule.exact_first || fine.is_empty() {
+        all.push(0);
+    }
+    if !fine.is_empty() {
+        let first = usize::from(rule.draws.get(0)) % fine.len();
+        fine.rotate_left(first);
+        all.extend(&fine);
+    }
+    let finest = (cent - unit).min(rule.limit.parts());
+    for cents in 1..=(rule.limit.parts() - finest) / cent {
+        match fine.as_slice() {
+            [] => all.push(cents * cent),
+            fine => all.extend(fine.iter().map(|fine| cents * cent + fine)),
+        }
+    }
+    assert!(all.len() <= 64, "a rule of more amounts than this model knows the order of");
+    all
+}
+
+impl Choice<'_> {
+    /// The amount that this wallet gives, with the deposit that gave it up. A free one; else the one that
+    /// was closed for longest, of those that were paid if there are any.
+    pub(super) fn amount_at(
+        &self,
+        wallet: Address,
+        shop: &Shop,
+    ) -> Option<(Address, Amount, Option<usize>)> {
+        let mut best: Option<(bool, UnixSeconds, Amount, usize)> = None;
+        for added in additions(&self.request.amounts) {
+            let value = Amount::from_parts(self.order.amount.parts() + added).unwrap();
+            let at_value = |d: &ModelDeposit| {
+                let place = (d.wallet, d.stablecoin) == (wallet, self.request.stablecoin);
+                let other_sender =
+                    d.sender.zip(self.order.sender).is_some_and(|(one, other)| one != other);
+                !d.released && place && d.value == value && !other_sender
+            };
+            let holders: Vec<usize> =
+                (0..shop.deposits.len()).filter(|i| at_value(&shop.deposits[*i])).collect();
+            // A payment under way is not to be claimed: it was meant for somebody else, unless it came after
+            // the choice and is what the order itself asks for.
+            let claimed = shop.transfers.iter().any(|t| {
+                let same = (t.payment.to, t.payment.stablecoin, t.payment.value)
+                    == (wallet, self.request.stablecoin, value);
+                let sender = self.order.sender.is_none_or(|only| only == t.payment.from);
+                let may_be_its_own =
+                    added == 0 && holders.is_empty() && t.block.timestamp >= self.at;
+                same && sender && t.is_waiting() && !may_be_its_own
+            });
+            if claimed {
+                continue;
+            }
+            let [holder] = holders.as_slice() else {
+                if holders.is_empty() {
+                    return Some((wallet, value, None));
+                }
+                continue;
+            };
+            let held = &shop.deposits[*holder];
+            let Some((reason, closed_at)) = held.closed else { continue };
+            if held.order == self.order.id && reason == CloseReason::Replaced {
+                return Some((wallet, value, Some(*holder)));
+            }
+            // One that takes payments of many senders does not follow one of a single sender's.
+            let is_named = held.sender.is_some() && self.order.sender.is_none();
+            let unpaid = reason != CloseReason::Settled;
+            let is_better = best.is_none_or(|(is, at, ..)| (unpaid, closed_at) < (is, at));
+            if closed_at.plus(KEPT_SECONDS) <= shop.time && !is_named && is_better {
+                best = Some((unpaid, closed_at, value, *holder));
+            }
+        }
+        best.map(|(_, _, value, holder)| (wallet, value, Some(holder)))
+    }
+}

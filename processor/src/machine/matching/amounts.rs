@@ -1,0 +1,188 @@
+//! Which amount a deposit gets.
+//!
+//! A transfer says which order it pays by its amount alone. So an amount that a payer may send by mistake
+//! (the plain price, or one that is rounded) is given out only where a rule asks for it, and the digits of
+//! the others are drawn: nobody can ask for the amount of a payment that he has seen.
+
+use schemas::record::{AmountRule, DepositCommand, OpenDeposit};
+use schemas::{Address, Amount, CloseReason, Draws};
+
+use super::State;
+use super::deposits::{DepositRow, Holder, Price};
+
+/// How many amounts of each kind are tried at most: with fewer there are, all are.
+const TRIES: u64 = 64;
+/// How long, in chain time, a closed deposit keeps its amount from other orders, however few are free.
+const REUSE_AFTER_SECONDS: i64 = 3600;
+/// One cent, in the parts of an amount.
+const CENT: u128 = 10_u128.pow(16);
+
+/// An amount for a deposit.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Given {
+    pub(super) value: Amount,
+    /// The closed deposit that had it.
+    pub(super) from: Option<DepositRow>,
+}
+
+/// How many of the raised amounts that were tried lately were taken: an estimate of the share in use.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Share {
+    pub taken: u32,
+    pub tried: u32,
+}
+
+impl Share {
+    /// Where tries before these count half.
+    const TRIED: u32 = 256;
+
+    fn count(&mut self, taken: bool) {
+        if self.tried >= Self::TRIED {
+            (self.taken, self.tried) = (self.taken / 2, self.tried / 2);
+        }
+        self.taken += u32::from(taken);
+        self.tried += 1;
+    }
+}
+
+impl State {
+    /// The first free amount of those that the deposit may have. None is free: that of a deposit which
+    /// closed long ago, preferably one that was paid, of all that were tried.
+    pub(super) fn give_amount(
+        &mut self,
+        command: &DepositCommand,
+        open: &OpenDeposit,
+    ) -> Option<Given> {
+        let mut reused: Option<DepositRow> = None;
+        for raise in raises(&open.amounts) {
+            let Some(value) = raised(open.value, raise) else { break };
+            let price = (command.wallet_address, open.stablecoin, value);
+            let holder = self.deposits.holder(price, open.user_address);
+            if raise > 0 {
+                let share = self.shares.entry(open.stablecoin).or_default();
+                share.count(holder != Holder::Nobody);
+            }
+            if self.waits_for(price, open, raise == 0 && holder == Holder::Nobody) {
+                continue;
+            }
+            match holder {
+                Holder::Nobody => return Some(Given { value, from: None }),
+                Holder::One(row) if self.is_own(&row, command) => {
+                    return Some(Given { value, from: Some(row) });
+                }
+                Holder::One(row) if self.may_reuse(&row) => {
+                    let age = |row: &DepositRow| {
+                        let closed = row.closed.map(|closed| closed.reason);
+                        (closed != Some(CloseReason::Settled), row.closed_at())
+                    };
+                    if reused.is_none_or(|best| age(&row) < age(&best)) {
+                        reused = Some(row);
+                    }
+                }
+                Holder::One(_) | Holder::Named => {}
+            }
+        }
+        reused.map(|row| Given { value: row.value, from: Some(row) })
+    }
+
+    /// Whether a transfer without a deposit waits that this would claim. The order's own amount may be known
+    /// before the deposit opens, so one that is no older than the order's choice may be meant for it. Any other
+    /// amount is not known, and who has sent it meant something else.
+    fn waits_for(&self, price: Price, open: &OpenDeposit, is_exact: bool) -> bool {
+        let sender = |from: Address| open.user_address.is_none_or(|only| only == from);
+        let loose = self.transfers.loose(price).into_iter();
+        loose.filter_map(|id| self.transfers.get(id)).any(|row| {
+            let is_older = row.block.timestamp < open.started_at;
+            sender(row.seen.from_address) && (is_older || !is_exact)
+        })
+    }
+
+    /// Whether this order had the amount before its customer chose another way to pay; or has it by now, as
+    /// this command comes a second time.
+    fn is_own(&self, row: &DepositRow, command: &DepositCommand) -> bool {
+        let gave_back = !row.is_open() && row.takes() && !self.transfers.holds(row.id);
+        row.order == command.order_id && (gave_back || row.slot > command.slot)
+    }
+
+    fn may_reuse(&self, row: &DepositRow) -> bool {
+        let closed_at = row.closed_at().filter(|_| !self.transfers.holds(row.id));
+        let now = self.chain_time();
+        closed_at.zip(now).is_some_and(|(at, now)| at.plus(REUSE_AFTER_SECONDS) <= now)
+    }
+}
+
+fn raised(value: Amount, raise: u128) -> Option<Amount> {
+    value.checked_add(Amount::from_parts(raise)?)
+}
+
+/// By how much the amounts of a rule lie above the order's own, in the order in which they are tried.
+fn raises(rule: &AmountRule) -> impl Iterator<Item = u128> {
+    let digits = rule.digits.clamp(2, 6).unsigned_abs();
+    let unit = 10_u128.pow(18 - digits);
+    let limit = rule.limit.parts();
+    let finest = (CENT / unit - 1).min(limit / unit);
+    // The last digit is never zero: who rounds an amount pays nobody's.
+    let below = u64::try_from(finest - finest / 10).unwrap_or_default();
+    let fine = move |at: u64| u128::from(at / 9 * 10 + at % 9 + 1) * unit;
+    let cents = u64::try_from(limit.saturating_sub(finest * unit) / CENT).unwrap_or(u64::MAX);
+    let draws = rule.draws;
+    let exact = (rule.exact_first || below == 0).then_some(0);
+    let tries = below.min(TRIES);
+    let digits = (0..tries).map(move |number| fine(drawn(&draws, number, below)));
+    // From the least cents upwards, with digits of their own where there are any.
+    let tries = if below == 0 { cents.min(TRIES) } else { TRIES.min(cents.saturating_mul(below)) };
+    let with_cents = (0..tries).map(move |number| {
+        let cent = if cents <= tries { number * cents / tries } else { number };
+        let digits = if below == 0 { 0 } else { fine(drawn(&draws, number, below)) };
+        u128::from(cent + 1) * CENT + digits
+    });
+    exact.into_iter().chain(digits).chain(with_cents)
+}
+
+/// A number below `count`, of which each is drawn once if all are tried.
+fn drawn(draws: &Draws, number: u64, count: u64) -> u64 {
+    let round = number / Draws::COUNT as u64;
+    let draw = |at: u64| u64::from(draws.get(at as usize));
+    let (start, next) = if count <= TRIES { (draw(0), number) } else { (draw(number), round) };
+    (start + next) % count
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// No amount of a rule is the plain one, ends in zero, lies above the limit, or is tried needlessly twice.
+    #[test]
+    fn raises_are_within_their_rule() {
+        let mut bytes = [0; 32];
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::try_from(at * 37 % 251).unwrap();
+        }
+        let draws = Draws(bytes);
+        for digits in 2..=6 {
+            for limit in ["0", "0.000001", "0.0005", "0.01", "0.0999", "0.10", "5.00", "9999999"] {
+                let limit = Amount::parse(limit).unwrap();
+                let rule = AmountRule { exact_first: false, digits, limit, draws };
+                let all: Vec<_> = raises(&rule).collect();
+                let unit = 10_u128.pow(18 - digits.unsigned_abs());
+                let distinct: BTreeSet<_> = all.iter().copied().collect();
+                let fine = all.iter().filter(|raise| *raise % CENT > 0).count();
+                assert!(all.iter().all(|raise| *raise <= limit.parts()), "{rule:?}: {all:?}");
+                assert!(all.iter().all(|raise| raise % unit == 0), "{rule:?}: {all:?}");
+                if fine > 0 {
+                    assert_eq!(fine, all.len(), "{rule:?}: a plain amount");
+                    let is_round = |raise: &u128| (raise / unit).is_multiple_of(10);
+                    assert!(!all.iter().any(is_round), "{rule:?}: {all:?}");
+                } else {
+                    assert_eq!(all[0], 0, "{rule:?}");
+                }
+                assert!(all.len() <= 2 * 64 + 1, "{rule:?}");
+                if all.len() < 64 {
+                    assert_eq!(distinct.len(), all.len(), "{rule:?}: {all:?}");
+                }
+            }
+        }
+    }
+}

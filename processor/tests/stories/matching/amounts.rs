@@ -1,0 +1,227 @@
+//! Which amount a deposit gets: drawn digits, amounts of senders, of loose transfers and of closed deposits.
+
+use super::*;
+
+/// Three digits: nine amounts below a cent, from the one that is drawn.
+fn drawn(first: u8, limit: &str) -> AmountRule {
+    let draws = Draws([[first, 0]; 16].concat().try_into().unwrap_or_default());
+    AmountRule { exact_first: false, digits: 3, limit: amount(limit), draws }
+}
+
+/// The order gets this, in slot 0, as deposit `id`.
+fn gets(order_letter: char, id: i64, value: &str) -> String {
+    format!(
+        "deposit #{id} open {value} for {order_letter}/0; to {order_letter}: opened /0 #{id} {value}"
+    )
+}
+
+fn ends(order_letter: char, id: i64, reason: CloseReason) -> String {
+    format!(
+        "deposit #{id} closed {reason} for {order_letter}/0; to {order_letter}: closed /0 {reason}"
+    )
+}
+
+#[test]
+fn digits_are_drawn_and_the_plain_amount_is_nobodys() {
+    let mut lane = Lane::new();
+    let drawn = drawn(7, "0.02");
+    let values = ["10.008", "10.009", "10.001", "10.002", "10.003", "10.004", "10.005", "10.006"];
+    let more = ["10.007", "10.018", "10.019", "10.011", "10.012", "10.013", "10.014", "10.015"];
+    let last = ["10.016", "10.017"];
+    let mut number = 0;
+    for value in values.into_iter().chain(more).chain(last) {
+        number += 1;
+        let order_letter = char::from(b'A' + number - 1);
+        lane.then(
+            open(order_letter, "10.00").amounts(drawn),
+            &gets(order_letter, number.into(), value),
+        );
+    }
+    lane.then(
+        open('Z', "10.00").amounts(drawn),
+        "to Z: refused /0 amounts_taken; alert amounts_taken Z",
+    );
+    // A payer who rounds pays nobody's order.
+    lane.then(pay(1, "10.00"), "detected #19 waiting_for_confirmation @110")
+        .then(pay(2, "10.01"), "detected #20 waiting_for_confirmation @110");
+}
+
+#[test]
+fn an_exact_amount_that_is_taken_gets_digits() {
+    let rule = AmountRule { exact_first: true, ..drawn(3, "0.01") };
+    Lane::new()
+        .then(open('A', "10.00").amounts(rule), &gets('A', 1, "10.00"))
+        .then(open('B', "10.00").amounts(rule), &gets('B', 2, "10.004"));
+}
+
+#[test]
+fn without_digits_below_a_cent_the_amount_itself_comes_first() {
+    let rule = AmountRule { exact_first: false, ..AmountRule::EXACT };
+    Lane::new().then(open('A', "10.00").amounts(rule), OPEN_A);
+}
+
+#[test]
+fn an_amount_is_unique_for_its_sender() {
+    Lane::new()
+        .then(open('A', "10.00").only_from(7), OPEN_A)
+        .then(open('B', "10.00").only_from(8), &gets('B', 2, "10.00"))
+        .then(open('C', "10.00").only_from(7), &gets('C', 3, "10.01"))
+        // Without a sender it would be everybody's.
+        .then(open('D', "10.00"), &gets('D', 4, "10.02"))
+        .then(open('E', "10.02").only_from(9), &gets('E', 5, "10.03"))
+        .then(
+            pay(1, "10.00").from(8),
+            "to B: seen #6; detected #6 waiting_for_confirmation @110 for #2",
+        )
+        .then(
+            pay(2, "10.00").from(7),
+            "to A: seen #7; detected #7 waiting_for_confirmation @110 for #1",
+        )
+        .then(
+            pay(3, "10.02").from(9),
+            "to D: seen #8; detected #8 waiting_for_confirmation @110 for #4",
+        );
+}
+
+/// The transfer was there first: who chooses now cannot have sent it.
+#[test]
+fn the_amount_of_a_waiting_transfer_is_not_given_out() {
+    Lane::new()
+        .then(pay(1, "10.00").at(99), "detected #1 waiting_for_confirmation @99")
+        .then(open('A', "10.00"), &gets('A', 2, "10.01"))
+        // From a sender who is not the one that the order names.
+        .then(open('B', "10.00").only_from(8), &gets('B', 3, "10.00"))
+        .then(open('C', "10.00").only_from(7), &gets('C', 4, "10.02"));
+}
+
+/// Nobody knows a raised amount before it is given out.
+#[test]
+fn only_the_plain_amount_may_be_paid_before() {
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(pay(1, "10.01"), "detected #2 waiting_for_confirmation @110")
+        .then(open('B', "10.00"), &gets('B', 3, "10.02"))
+        .then(pay(2, "20.00"), "detected #4 waiting_for_confirmation @110")
+        .then(
+            open('C', "20.00"),
+            "deposit #5 open 20.00 for C/0; to C: opened /0 #5 20.00
+             to C: seen #4; detected #4 waiting_for_confirmation @110 for #5",
+        );
+}
+
+/// Orders whose deposits are open from block 100 for two hours, and keep their amounts for a day.
+fn kept(order_letter: char) -> crate::chain::Open {
+    let rule = AmountRule { limit: amount("0.01"), ..AmountRule::EXACT };
+    open(order_letter, "10.00").between(100, 10_000).late_window(86_400).amounts(rule)
+}
+
+#[test]
+fn a_full_wallet_reuses_what_closed_an_hour_ago() {
+    let cancelled = CloseReason::OrderCancelled;
+    let refused =
+        |order| format!("to {order}: refused /0 amounts_taken; alert amounts_taken {order}");
+    Lane::new()
+        .then(head(100), "")
+        .then(kept('A'), &gets('A', 1, "10.00"))
+        .then(kept('B'), &gets('B', 2, "10.01"))
+        .then(close('B', cancelled), &ends('B', 2, cancelled))
+        .then(head(110), "")
+        .then(close('A', cancelled), &ends('A', 1, cancelled))
+        .then(head(459), "")
+        .then(kept('C'), &refused('C'))
+        .then(head(460), "")
+        .then(kept('D'), &gets('D', 3, "10.01"))
+        .then(kept('E'), &refused('E'))
+        .then(head(470), "")
+        .then(kept('F'), &gets('F', 4, "10.00"))
+        .then(head(2_000), "")
+        .then(kept('G'), &refused('G'));
+}
+
+#[test]
+fn what_closed_longest_is_reused_and_what_was_paid_before_it() {
+    let cancelled = CloseReason::OrderCancelled;
+    let mut lane = Lane::new();
+    lane.then(head(100), "")
+        .then(kept('A'), &gets('A', 1, "10.00"))
+        .then(kept('B'), &gets('B', 2, "10.01"))
+        .then(close('B', cancelled), &ends('B', 2, cancelled))
+        .then(head(110), "")
+        .then(close('A', cancelled), &ends('A', 1, cancelled))
+        .then(head(600), "")
+        .then(kept('C'), &gets('C', 3, "10.01"));
+    let mut lane = Lane::new();
+    lane.then(head(100), "")
+        .then(kept('A'), &gets('A', 1, "10.00"))
+        .then(kept('B'), &gets('B', 2, "10.01"))
+        .then(close('B', cancelled), &ends('B', 2, cancelled))
+        .then(pay(1, "10.00"), "to A: seen #3; detected #3 waiting_for_confirmation @110 for #1")
+        .then(head(120), "confirmed #3 waiting_for_match @110 for #1; to A: settle #3 /0 #1")
+        .then(
+            settled('A', 3),
+            "matched #3 matched @110 for #1 paid A by #4; deposit #1 closed settled for A/0",
+        )
+        .then(head(600), "")
+        .then(kept('C'), &gets('C', 5, "10.00"))
+        .then(kept('D'), &gets('D', 6, "10.01"));
+}
+
+/// Late payments: one that a deposit still waits for, and one that comes when it is closed.
+#[test]
+fn the_amount_of_a_payment_under_way_is_not_reused() {
+    let cancelled = CloseReason::OrderCancelled;
+    Lane::new()
+        .then(head(100), "")
+        .then(kept('A'), &gets('A', 1, "10.00"))
+        .then(kept('B'), &gets('B', 2, "10.01"))
+        .then(
+            pay(1, "10.00").at(105),
+            "to A: seen #3; detected #3 waiting_for_confirmation @105 for #1",
+        )
+        .then(close('A', cancelled), &ends('A', 1, cancelled))
+        .then(close('B', cancelled), &ends('B', 2, cancelled))
+        .then(pay(2, "10.01").at(461), "detected #4 waiting_for_confirmation @461")
+        .then(head(465).tiers(&[], 100), "")
+        .then(kept('C'), "to C: refused /0 amounts_taken; alert amounts_taken C");
+}
+
+#[test]
+fn another_choice_gives_the_amount_back_to_the_order_alone() {
+    let replaced = CloseReason::Replaced;
+    let mut lane = Lane::new();
+    lane.then(head(100), "")
+        .then(kept('A'), &gets('A', 1, "10.00"))
+        .then(close('A', replaced), &ends('A', 1, replaced))
+        .then(kept('B'), &gets('B', 2, "10.01"))
+        .then(kept('A').slot(1), "deposit #3 open 10.00 for A/1; to A: opened /1 #3 10.00");
+}
+
+/// What the customer sends to a deposit that he replaced is his order's.
+#[test]
+fn a_replaced_deposit_is_still_paid() {
+    let replaced = CloseReason::Replaced;
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(close('A', replaced), &ends('A', 1, replaced))
+        .then(pay(1, "10.00"), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1")
+        .then(head(120), "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1")
+        .then(
+            settled('A', 2),
+            "matched #2 matched @110 for #1 paid A by #3; deposit #1 closed settled for A/0",
+        )
+        .then(pay(2, "10.00").at(121), "detected #4 waiting_for_confirmation @121")
+        .then(
+            head(131),
+            "confirmed #4 waiting_for_match @121
+             unknown #4 no_matched_deposit @121 already_paid maybe A",
+        );
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(pay(1, "10.00"), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1")
+        .ignores(close('A', replaced))
+        .then(head(120), "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1")
+        .then(
+            refused('A', 2, UnknownReason::AlreadyPaid),
+            "unknown #2 no_matched_deposit @110 already_paid maybe A",
+        );
+}
