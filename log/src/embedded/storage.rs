@@ -170,7 +170,7 @@ fn load_partitions(
     layout: &Layout,
 ) -> Result<HashMap<TopicPartition, Extent>, StorageError> {
     let mut select = connection.prepare(
-        "SELECT topic, partition, slot, start_offset, next_offset, appended_at,          compacted_offset, compacted_records, checksum FROM partitions",
+        "SELECT topic, partition, slot, start_offset, next_offset, appended_at, compacted_offset, compacted_records, checksum FROM partitions",
     )?;
     let mut found = select.query([])?;
     let mut partitions = HashMap::new();
