@@ -53,6 +53,9 @@ pub fn history(seed: u64) -> Vec<Change> {
             shop.pipeline.disturb(&mut shop.dice).expect("the machines are right");
         }
     }
+    // However it went, some deposit is open.
+    let payment = shop.payment();
+    shop.create(Some(payment));
     shop.pipeline.drain(&mut shop.dice).expect("the machines are right");
     shop.changes()
 }
@@ -61,7 +64,10 @@ impl Shop {
     fn happen(&mut self) {
         self.now = UnixMicros(self.now.0 + 1);
         match self.dice.below(16) {
-            0..=4 => self.create(),
+            0..=4 => {
+                let payment = (self.dice.below(3) > 0).then(|| self.payment());
+                self.create(payment);
+            }
             5..=8 => self.pay(),
             9 if self.dice.below(4) == 0 => self.command(OrderCommandBody::ResendWebhook),
             9 => self.command(OrderCommandBody::Cancel),
@@ -79,12 +85,11 @@ impl Shop {
         }
     }
 
-    fn create(&mut self) {
+    fn create(&mut self, payment: Option<PaymentRequest>) {
         let number = self.orders.len() as u128 + 1;
         let id = OrderId(Uuid::from_u128(number));
         // Few prices, so that orders compete for amounts.
         let amount = cents([1_000, 1_001, 6_000][self.dice.below(3)]);
-        let payment = (self.dice.below(3) > 0).then(|| self.payment());
         self.orders.push((id, amount));
         let expires_at = self.now.seconds().plus(TTL_SECONDS);
         let body = create_order(format!("A-{}", number % 5), amount, None, expires_at, payment);
