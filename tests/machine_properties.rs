@@ -628,6 +628,7 @@ fn sabotage_is_found() {
         (Sabotage::ForgetUndo, 6, ""),
         (Sabotage::KeepRemoved, 6, ""),
         (Sabotage::ExpireEarly, 8, ""),
+        (Sabotage::ExpireByTip, 8, ""),
         (Sabotage::AnnounceAsked, 10, ""),
         (Sabotage::WatchAnother, 11, "not watched"),
         (Sabotage::BelieveOldHeads, 11, "opened at"),
@@ -656,7 +657,12 @@ fn sabotage_is_found() {
 /// The comparison with the model can fail, too.
 #[test]
 fn the_model_finds_wrong_outcomes() {
-    for sabotage in [Sabotage::SwallowRetracts, Sabotage::ConfirmEarly, Sabotage::WaitForEver] {
+    for sabotage in [
+        Sabotage::SwallowRetracts,
+        Sabotage::ConfirmEarly,
+        Sabotage::ExpireByTip,
+        Sabotage::WaitForEver,
+    ] {
         let tricks = Tricks { batches: true, losses: false, repeats: false };
         let found = fixed_cases(World::Settled, 400).any(|case| {
             let mut play = Play::new(World::Settled, tricks, sabotage);

@@ -174,6 +174,8 @@ impl Reader {
                     assert!(head.finalized >= self.finalized && head.finalized <= number);
                     for tier in &head.confirmed {
                         assert!(tier.number <= number);
+                        let newest = node::time(tier.number.max(head.finalized));
+                        assert!(tier.timestamp <= Some(newest), "later than what is confirmed");
                         if let Some(depth) = policy_depth {
                             assert_eq!(tier.number, (number - depth + 1).max(-1));
                         }

@@ -95,8 +95,8 @@ pub fn predict(history: &[Fact]) -> Prediction {
     for fact in history {
         shop.take(fact);
         shop.pay_what_fits();
-        if let Fact::Scanned { .. } = fact {
-            shop.let_time_pass();
+        if let Fact::Scanned { head, .. } = fact {
+            shop.let_time_pass(head);
         }
     }
     shop.prediction()
@@ -383,7 +383,7 @@ impl Shop {
 
     /// What deadlines do at a head. Reasons are noted before and after: which of two deadlines that
     /// one head passes counts first is not laid down.
-    fn let_time_pass(&mut self) {
+    fn let_time_pass(&mut self, head: &Head) {
         let overdue: Vec<usize> = (0..self.transfers.len())
             .filter(|i| self.transfers[*i].status == TransferStatus::WaitingForMatch)
             .filter(|i| self.transfers[*i].deadline < self.time)
@@ -391,7 +391,7 @@ impl Shop {
         for i in &overdue {
             self.transfers[*i].status = TransferStatus::NoMatchedDeposit;
         }
-        self.expire_deposits();
+        self.expire_deposits(head);
         for deposit in &mut self.deposits {
             let release = |(_, at): (CloseReason, UnixSeconds)| {
                 at.plus(deposit.late_window_seconds) < self.time
@@ -401,9 +401,16 @@ impl Shop {
         overdue.into_iter().for_each(|i| self.note_reasons(i));
     }
 
-    fn expire_deposits(&mut self) {
+    /// A deposit ends when the newest block in which its amount is confirmed is past it: until then the
+    /// chain may still bring a transfer in time.
+    fn expire_deposits(&mut self, head: &Head) {
         let awaited = |d: &ModelDeposit| self.transfers.iter().any(|t| t.is_waiting() && d.fits(t));
-        let expired = |d: &ModelDeposit| d.is_open() && d.until < self.time && !awaited(d);
+        let confirmed = |d: &ModelDeposit| {
+            let tier = head.confirmed.iter().find(|t| t.below.is_none_or(|below| d.value < below));
+            tier.and_then(|tier| tier.timestamp)
+        };
+        let passed = |d: &ModelDeposit| confirmed(d).is_some_and(|time| d.until < time);
+        let expired = |d: &ModelDeposit| d.is_open() && passed(d) && !awaited(d);
         let expired: Vec<bool> = self.deposits.iter().map(expired).collect();
         for (i, _) in expired.into_iter().enumerate().filter(|(_, expired)| *expired) {
             self.deposits[i].closed = Some((CloseReason::Expired, self.time));

@@ -57,8 +57,8 @@ mod tests {
         });
         let head = json!({
             "confirmed": [
-                { "below": "1000.00", "number": 20_999_988 },
-                { "below": null, "number": 20_999_936 },
+                { "below": "1000.00", "number": 20_999_988, "timestamp": 1_789_999_867 },
+                { "below": null, "number": 20_999_936, "timestamp": null },
             ],
             "finalized": 20_999_936,
             "match_window_seconds": 3600,

@@ -121,7 +121,8 @@ pub fn watch(height: usize) -> ChainRecord {
 
 /// A head under a policy of one confirmation.
 pub fn head(height: usize) -> ChainRecord {
-    let confirmed = vec![ConfirmedTier { below: None, number: height as i64 }];
+    let (number, timestamp) = (height as i64, Some(block(height).timestamp));
+    let confirmed = vec![ConfirmedTier { below: None, number, timestamp }];
     let head = Head { confirmed, finalized: height as i64 - 10, match_window_seconds: 3600 };
     record(height, ChainBody::Head(head))
 }

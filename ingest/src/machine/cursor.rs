@@ -51,6 +51,8 @@ pub(crate) struct Cursor {
     history: Option<History>,
     /// The last block that was scanned, if none up to it had anything to publish.
     ahead: Option<Block>,
+    /// What is known of the blocks after the last head.
+    blocks_ahead: Vec<Block>,
     /// Polls since the last head.
     held_back: u32,
     tags: Tags,
@@ -79,6 +81,7 @@ impl Cursor {
             rules,
             history,
             ahead: None,
+            blocks_ahead: Vec::new(),
             held_back: 0,
             tags,
             range,
@@ -226,10 +229,10 @@ impl Cursor {
                 None => {}
             }
         }
-        let anchors: Vec<i64> = records.iter().map(|block| block.number).collect();
+        let anchors = records.clone();
         let record = |block: Block| {
-            let below = anchors.partition_point(|anchor| *anchor <= block.number);
-            let head = self.head(block.number, anchors.get(..below).unwrap_or_default());
+            let below = anchors.partition_point(|anchor| anchor.number <= block.number);
+            let head = self.head(block.number, anchors.get(..below).unwrap_or_default(), &[]);
             self.record(Epoch::default(), block, now, ChainBody::Head(head))
         };
         let records = records.into_iter().map(record).collect();
@@ -264,6 +267,7 @@ impl Cursor {
             }
             // Nothing was said about it.
             Some(header) if header.block.hash != ours.hash && self.ahead.take().is_some() => {
+                self.blocks_ahead.clear();
                 return Next::Ask.into();
             }
             Some(header) if header.block.hash != ours.hash => {
@@ -292,7 +296,7 @@ impl Cursor {
     /// Nothing new was mined, but the tags may confirm more, or a head has waited long enough.
     fn publish_tip(&mut self, now: UnixMicros) -> Decision {
         let (last, epoch) = (self.last(), self.known().epoch());
-        let head = self.head(last.number, &[last.number]);
+        let head = self.head(last.number, &[last], &self.blocks_ahead);
         let is_new = self.ahead.is_some() || head != *self.known().head();
         if (!is_new && self.unannounced.is_empty()) || self.hold_back() {
             return Next::AtTip.into();
@@ -387,13 +391,14 @@ impl Cursor {
             records.extend(transfers.map(|body| self.record(epoch, *block, now, body)));
         }
         self.range.grow(used);
+        self.blocks_ahead.extend(&step.blocks);
         if records.is_empty() && !step.again && self.hold_back() {
             self.ahead = Some(to);
             return Decision { notes, ..Next::AtTip.into() };
         }
-        let mut anchors: Vec<i64> = records.iter().map(|record| record.block.number).collect();
-        anchors.push(to.number);
-        let head = ChainBody::Head(self.head(to.number, &anchors));
+        let mut anchors: Vec<Block> = records.iter().map(|record| record.block).collect();
+        anchors.push(to);
+        let head = ChainBody::Head(self.head(to.number, &anchors, &self.blocks_ahead));
         records.push(self.record(epoch, to, now, head));
         let next = if step.again { Next::Ask } else { Next::AtTip };
         Decision { notes, ..self.publish(records, next) }
@@ -424,22 +429,34 @@ impl Cursor {
         std::mem::take(&mut self.unannounced).into_iter().map(announce).collect()
     }
 
-    /// What a head at `number` says. `fresh` are the heights of the anchors that the same step
-    /// adds.
+    /// What a head at `number` says. `fresh` are the anchors that the same step adds, `blocks` what it knows
+    /// of others.
     ///
     /// Finalized is a promise never to go back below it, and a rewind ends at an anchor: so it is
     /// the height of one, or below all of them.
-    fn head(&self, number: i64, fresh: &[i64]) -> Head {
+    fn head(&self, number: i64, fresh: &[Block], blocks: &[Block]) -> Head {
+        let history = self.history.as_ref();
+        let newest = |blocks: &[Block], limit: i64| {
+            let below = blocks.iter().filter(|block| block.number <= limit);
+            let below = below.max_by_key(|block| block.number).copied();
+            below.or_else(|| history?.anchor_at_or_below(limit))
+        };
         let window = number.saturating_sub(self.rules.reorg_window);
         let limit = self.tags.finalized.unwrap_or(window).min(number);
-        let anchor = || self.history.as_ref()?.anchor_at_or_below(limit).map(|b| b.number);
-        let fresh = fresh.iter().copied().filter(|number| *number <= limit).max();
-        let before = self.history.as_ref().map_or(-1, |history| history.head().finalized);
-        Head {
-            confirmed: self.rules.policy.confirmed(number, self.tags),
-            finalized: fresh.or_else(anchor).unwrap_or(limit).max(-1).max(before),
-            match_window_seconds: self.rules.match_window_seconds,
+        let before = history.map(History::head);
+        let finalized = newest(fresh, limit).map_or(limit, |block| block.number);
+        let finalized = finalized.max(before.map_or(-1, |head| head.finalized)).max(-1);
+        let mut confirmed = self.rules.policy.confirmed(number, self.tags);
+        for (position, tier) in confirmed.iter_mut().enumerate() {
+            // What is final stays as it is, whatever else the policy asks for.
+            let limit = tier.number.max(finalized);
+            let time = |blocks| newest(blocks, limit).map(|block: Block| block.timestamp);
+            let time = time(blocks).max(time(fresh));
+            let before = before.and_then(|head| head.confirmed.get(position));
+            let before = before.filter(|before| before.number <= tier.number);
+            tier.timestamp = time.max(before.and_then(|before| before.timestamp));
         }
+        Head { confirmed, finalized, match_window_seconds: self.rules.match_window_seconds }
     }
 
     fn record(&self, epoch: Epoch, block: Block, now: UnixMicros, body: ChainBody) -> ChainRecord {
@@ -458,6 +475,7 @@ impl Cursor {
             history.prune(self.rules.reorg_window);
         }
         self.ahead = None;
+        self.blocks_ahead.clear();
         self.held_back = 0;
         self.phase = Phase::Tip;
         Decision { publish: records, notes: Vec::new(), next }

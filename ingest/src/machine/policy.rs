@@ -86,10 +86,12 @@ impl Policy {
         self.tiers.iter().any(|tier| tier.tag == Some(tag))
     }
 
-    /// The heights confirmed when the chain is scanned up to `head`.
+    /// The heights confirmed when the chain is scanned up to `head`, without their times.
     pub(crate) fn confirmed(&self, head: i64, tags: Tags) -> Vec<ConfirmedTier> {
-        let tier =
-            |tier: &Tier| ConfirmedTier { below: tier.below, number: tier.confirmed(head, tags) };
+        let tier = |tier: &Tier| {
+            let number = tier.confirmed(head, tags);
+            ConfirmedTier { below: tier.below, number, timestamp: None }
+        };
         self.tiers.iter().map(tier).collect()
     }
 }

@@ -782,3 +782,14 @@ fn a_lag_keeps_clear_of_logs_that_trail_their_headers() {
         assert_eq!(history.above(0).count(), published, "lag {lag}");
     }
 }
+
+#[test]
+fn a_head_has_the_time_of_what_is_confirmed() {
+    let (mut node, mut cursor) = (Node::new(12), cursor(depth(3)));
+    for _ in 0..5 {
+        drive(&mut cursor, &node);
+        node.mine(&[]);
+    }
+    let ChainBody::Head(head) = &drive(&mut cursor, &node).0[0].body else { panic!() };
+    assert_eq!(head.confirmed[0].timestamp, Some(node.head().timestamp.plus(-24)), "two blocks");
+}

@@ -124,7 +124,7 @@ impl Node {
         let block = Block {
             number: i64::try_from(number).unwrap(),
             hash: hash(1, number as u64, self.fork),
-            timestamp: UnixSeconds(1000 + 12 * i64::try_from(number).unwrap()),
+            timestamp: time(i64::try_from(number).unwrap()),
         };
         self.blocks.push(Mined { header: Header { block, parent }, transactions });
     }
@@ -226,4 +226,9 @@ fn block_logs(mined: &Mined) -> Vec<EventLog> {
         .zip(payments)
         .map(|(index, (tx_hash, payment))| log(mined.header.block.hash, tx_hash, payment, index))
         .collect()
+}
+
+/// The time of the block at a height, on any fork.
+pub(crate) fn time(number: i64) -> UnixSeconds {
+    UnixSeconds(1000 + 12 * number)
 }

@@ -80,6 +80,7 @@ pub struct Chain {
     /// The wallets that ingest watches, and the last block in which it did not.
     watched: Vec<(Address, usize)>,
     parents: HashMap<BlockHash, BlockHash>,
+    times: HashMap<BlockHash, UnixSeconds>,
     abandoned: Vec<Mined>,
     epoch: i64,
     scanned: usize,
@@ -99,6 +100,7 @@ impl Chain {
             blocks: Vec::new(),
             watched: Vec::new(),
             parents: HashMap::new(),
+            times: HashMap::new(),
             abandoned: Vec::new(),
             epoch: 0,
             scanned: 0,
@@ -154,6 +156,7 @@ impl Chain {
         if let Some(parent) = self.blocks.last() {
             self.parents.insert(hash, parent.block.hash);
         }
+        self.times.insert(hash, time);
         self.blocks.push(Mined { block: Block { number, hash, timestamp: time }, transactions });
     }
 
@@ -226,9 +229,22 @@ impl Chain {
         Some(count)
     }
 
-    /// Every payment on the chain that ingest sees.
-    pub fn payments(&self) -> impl Iterator<Item = PaymentKey> {
-        (0..self.blocks.len()).flat_map(|n| self.seen_in(n)).map(|(_, seen)| seen.payment())
+    /// The newest block that has this many confirmations on the chain that ends in `head`, and its time.
+    pub fn confirmed(&self, head: BlockHash, depth: i64) -> Option<(BlockHash, UnixSeconds)> {
+        let parent = |hash: BlockHash| self.parents.get(&hash).copied();
+        let hash = (1..depth).try_fold(head, |hash, _| parent(hash))?;
+        Some((hash, *self.times.get(&hash)?))
+    }
+
+    /// Whether this block is on the chain as it is now.
+    pub fn has(&self, hash: BlockHash) -> bool {
+        self.blocks.iter().any(|mined| mined.block.hash == hash)
+    }
+
+    /// Every payment on the chain that ingest sees, with the time of its block.
+    pub fn payments(&self) -> impl Iterator<Item = (PaymentKey, UnixSeconds)> {
+        let seen = (0..self.blocks.len()).flat_map(|n| self.seen_in(n));
+        seen.map(|(block, seen)| (seen.payment(), block.timestamp))
     }
 
     fn rewind_to(&mut self, anchor: usize) {
@@ -277,7 +293,9 @@ impl Chain {
         let block = self.blocks[self.scanned].block;
         let tier = |below, depth: i64| {
             let number = (block.number - depth + 1).max(-1);
-            ConfirmedTier { below, number }
+            let confirmed = usize::try_from(number).ok().and_then(|n| self.blocks.get(n));
+            let timestamp = confirmed.map(|mined| mined.block.timestamp);
+            ConfirmedTier { below, number, timestamp }
         };
         let head = Head {
             confirmed: vec![

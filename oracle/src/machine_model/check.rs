@@ -12,8 +12,9 @@ use schemas::record::{
     OrderCommand, OrderCommandBody, Transfer,
 };
 use schemas::{
-    Address, AlertKind, Amount, CloseReason, DepositId, DepositState, OrderCause, OrderId,
-    OrderStatus, PaymentKey, Stablecoin, TransferId, TransferStatus, UnixSeconds, UnknownReason,
+    Address, AlertKind, Amount, BlockHash, CloseReason, DepositId, DepositState, OrderCause,
+    OrderId, OrderStatus, PaymentKey, Stablecoin, TransferId, TransferStatus, UnixSeconds,
+    UnknownReason,
 };
 
 use super::chain::{CONTRACT, Chain};
@@ -58,6 +59,12 @@ pub struct Ledger<'a> {
     asked: HashMap<TransferId, (OrderId, DepositId)>,
     /// Confirmed by the head that comes next.
     at_sight: Vec<Transfer>,
+    /// The confirmed block by whose time each deposit expired.
+    expired_by: HashMap<DepositId, BlockHash>,
+    /// The block in which each unknown transfer was when that was decided.
+    ended_in: HashMap<PaymentKey, BlockHash>,
+    /// Transfers that had ended when a deposit opened.
+    ended_before: HashSet<(DepositId, PaymentKey)>,
     alerts: HashSet<TransferId>,
     alerts_due: HashSet<TransferId>,
 }
@@ -84,6 +91,9 @@ impl<'a> Ledger<'a> {
             forced: HashSet::new(),
             asked: HashMap::new(),
             at_sight: Vec::new(),
+            expired_by: HashMap::new(),
+            ended_in: HashMap::new(),
+            ended_before: HashSet::new(),
             alerts: HashSet::new(),
             alerts_due: HashSet::new(),
         };
@@ -209,6 +219,7 @@ impl<'a> Ledger<'a> {
             }
             TransferStage::Matched => self.check_matched(transfer)?,
             TransferStage::Unknown => {
+                self.ended_in.insert(payment, transfer.block.hash);
                 let reason = self.is_true_reason(transfer);
                 holds!(1, reason, "unknown without a true reason: {transfer:?}");
                 let has_none = transfer.order_id.is_none() && transfer.fulfillment_id.is_none();
@@ -350,6 +361,9 @@ impl<'a> Ledger<'a> {
             self.check_reservation(deposit)?;
             let key = (deposit.wallet_address, deposit.stablecoin, deposit.value);
             self.reserved.entry(key).or_default().push(id);
+            let ended =
+                self.transfers.iter().filter(|(_, t)| t.status == TransferStatus::NoMatchedDeposit);
+            self.ended_before.extend(ended.map(|(payment, _)| (id, *payment)));
         } else {
             let known = self.deposits.contains_key(&id);
             holds!(10, known, "closed and never opened: {deposit:?}");
@@ -357,9 +371,11 @@ impl<'a> Ledger<'a> {
             self.closed.insert(id, time);
         }
         if deposit.close_reason == Some(CloseReason::Expired) {
-            let time = self.head.map(|head| head.timestamp);
-            let passed = time.is_some_and(|time| time > deposit.expires_at);
-            holds!(8, passed, "expired at chain time {time:?}: {deposit:?}");
+            let depth = self.chain.policy.depth_of(deposit.value);
+            let confirmed = self.head.and_then(|head| self.chain.confirmed(head.hash, depth));
+            let passed = confirmed.is_some_and(|(_, time)| time > deposit.expires_at);
+            holds!(8, passed, "expired with {confirmed:?} confirmed: {deposit:?}");
+            self.expired_by.extend(confirmed.map(|(block, _)| (id, block)));
             let waits = |transfer: &&Transfer| {
                 let (confirmation, matching) =
                     (TransferStatus::WaitingForConfirmation, TransferStatus::WaitingForMatch);
@@ -450,7 +466,7 @@ impl<'a> Ledger<'a> {
     /// What must hold once everything is read and every window has passed.
     pub fn check_end(&self) -> Result<(), Violation> {
         holds!(3, self.at_sight.is_empty(), "no head confirms {:?}", self.at_sight);
-        let canonical: HashSet<PaymentKey> = self.chain.payments().collect();
+        let canonical: HashSet<PaymentKey> = self.chain.payments().map(|(p, _)| p).collect();
         for payment in &canonical {
             // 1: a transfer on the chain ends matched or unknown.
             let status = self.transfers.get(payment).map(|transfer| transfer.status);
@@ -479,9 +495,35 @@ impl<'a> Ledger<'a> {
         }
         let open = self.deposits.values().find(|d| d.state == DepositState::Open);
         holds!(8, open.is_none(), "waits for ever: {open:?}");
+        self.check_in_time()?;
         // 3: an alert reports each confirmation that was taken back.
         let missing: Vec<_> = self.alerts_due.difference(&self.alerts).collect();
         holds!(3, missing.is_empty(), "retracted after they were confirmed: {missing:?}");
+        Ok(())
+    }
+
+    /// 11: no deposit expired for which there is a transfer in time that paid nothing, unless blocks that were
+    /// confirmed left the chain since, or the transfer had ended when the deposit opened.
+    fn check_in_time(&self) -> Result<(), Violation> {
+        let for_ever = |id: &DepositId| self.expired_by.get(id).is_some_and(|b| self.chain.has(*b));
+        let expired =
+            |d: &&Deposit| d.close_reason == Some(CloseReason::Expired) && for_ever(&d.deposit_id);
+        let paid = |order| self.orders.get(order).is_some_and(|o| o.status == OrderStatus::Paid);
+        for deposit in self.deposits.values().filter(expired).filter(|d| !paid(&d.order_id)) {
+            for (payment, time) in self.chain.payments() {
+                let Some(transfer) = self.transfers.get(&payment) else { continue };
+                if self.ended_in.get(&payment).is_some_and(|block| !self.chain.has(*block)) {
+                    continue;
+                }
+                let block = Block { timestamp: time, ..transfer.block };
+                let in_time = self.fits(&Transfer { block, ..transfer.clone() }, deposit);
+                let paid_nothing = transfer.status != TransferStatus::Matched;
+                let overlooked = in_time
+                    && paid_nothing
+                    && !self.ended_before.contains(&(deposit.deposit_id, payment));
+                holds!(11, !overlooked, "{deposit:?} expired, though in time came {transfer:?}");
+            }
+        }
         Ok(())
     }
 }

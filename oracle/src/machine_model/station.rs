@@ -27,6 +27,8 @@ pub enum Sabotage {
     ConfirmAtSight,
     /// Matching believes the chain's time to be later.
     ExpireEarly,
+    /// Matching takes the head's time for that of what is confirmed.
+    ExpireByTip,
     /// Matching takes another wallet for watched.
     WatchAnother,
     /// Matching opens deposits however old the head is.
@@ -93,8 +95,14 @@ impl Sabotaged for matching::State {
                     head.confirmed.iter_mut().for_each(|tier| tier.number += 1);
                 }
                 (ChainBody::Transfer(_), Sabotage::ConfirmAtSight) => record.confirmed = true,
-                (ChainBody::Head(_), Sabotage::ExpireEarly) => {
+                (ChainBody::Head(head), Sabotage::ExpireEarly) => {
                     record.block.timestamp = record.block.timestamp.plus(2_000);
+                    let later = |time: UnixSeconds| time.plus(2_000);
+                    head.confirmed.iter_mut().for_each(|t| t.timestamp = t.timestamp.map(later));
+                }
+                (ChainBody::Head(head), Sabotage::ExpireByTip) => {
+                    let tip = Some(record.block.timestamp);
+                    head.confirmed.iter_mut().for_each(|tier| tier.timestamp = tip);
                 }
                 (ChainBody::Head(head), Sabotage::WaitForEver) => {
                     head.match_window_seconds = i64::from(u32::MAX);

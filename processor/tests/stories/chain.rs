@@ -6,8 +6,8 @@ use schemas::record::{
     Head, Observation, OpenDeposit, Watch,
 };
 use schemas::{
-    Address, Blockchain, CloseReason, Epoch, Hash, OrderId, Stablecoin, TransferId, UnixMicros,
-    UnixSeconds, UnknownReason,
+    Address, Amount, Blockchain, CloseReason, Epoch, Hash, OrderId, Stablecoin, TransferId,
+    UnixMicros, UnixSeconds, UnknownReason,
 };
 use tidemark_processor::machine::matching::Input;
 
@@ -117,9 +117,13 @@ pub(crate) struct HeadAt {
     head: Head,
 }
 
+fn tier(below: Option<Amount>, number: i64) -> ConfirmedTier {
+    ConfirmedTier { below, number, timestamp: Some(UnixSeconds(number * 10)) }
+}
+
 /// The chain is scanned up to here; ten blocks below are confirmed, twenty below are final.
 pub(crate) fn head(number: i64) -> HeadAt {
-    let confirmed = vec![ConfirmedTier { below: None, number: number - 10 }];
+    let confirmed = vec![tier(None, number - 10)];
     HeadAt {
         number,
         epoch: 0,
@@ -133,12 +137,9 @@ impl HeadAt {
     }
     /// Amounts below the texts are confirmed up to the heights; everything else up to `rest`.
     pub(crate) fn tiers(mut self, tiers: &[(&str, i64)], rest: i64) -> Self {
-        let tier = |(below, number): &(&str, i64)| ConfirmedTier {
-            below: Some(amount(below)),
-            number: *number,
-        };
-        self.head.confirmed = tiers.iter().map(tier).collect();
-        self.head.confirmed.push(ConfirmedTier { below: None, number: rest });
+        let of = |(below, number): &(&str, i64)| tier(Some(amount(below)), *number);
+        self.head.confirmed = tiers.iter().map(of).collect();
+        self.head.confirmed.push(tier(None, rest));
         self
     }
     pub(crate) fn finalized(mut self, number: i64) -> Self {

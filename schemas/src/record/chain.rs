@@ -105,16 +105,26 @@ pub struct ConfirmedTier {
     pub below: Option<Amount>,
     /// Transfers up to this height are confirmed; -1 for none yet.
     pub number: i64,
+    /// Time of the newest block that is known at or below it: no transfer with an older block's time can come
+    /// any more. None for none yet.
+    pub timestamp: Option<UnixSeconds>,
 }
 
 impl Head {
     /// The height up to which a transfer of this amount is confirmed.
     #[must_use]
     pub fn confirmed_number(&self, value: Amount) -> i64 {
-        self.confirmed
-            .iter()
-            .find(|tier| tier.below.is_none_or(|below| value < below))
-            .map_or(-1, |tier| tier.number)
+        self.tier_of(value).map_or(-1, |tier| tier.number)
+    }
+
+    /// The time of the newest block in which a transfer of this amount is confirmed.
+    #[must_use]
+    pub fn confirmed_time(&self, value: Amount) -> Option<UnixSeconds> {
+        self.tier_of(value)?.timestamp
+    }
+
+    fn tier_of(&self, value: Amount) -> Option<&ConfirmedTier> {
+        self.confirmed.iter().find(|tier| tier.below.is_none_or(|below| value < below))
     }
 
     /// The greatest height confirmed for any amount.

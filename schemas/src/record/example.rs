@@ -54,8 +54,12 @@ pub fn chain_record() -> ChainRecord {
 
 pub fn chain_head() -> ChainRecord {
     let confirmed = vec![
-        ConfirmedTier { below: Some(amount(100_000)), number: 20_999_988 },
-        ConfirmedTier { below: None, number: 20_999_936 },
+        ConfirmedTier {
+            below: Some(amount(100_000)),
+            number: 20_999_988,
+            timestamp: Some(UnixSeconds(1_789_999_867)),
+        },
+        ConfirmedTier { below: None, number: 20_999_936, timestamp: None },
     ];
     let head = Head { confirmed, finalized: 20_999_936, match_window_seconds: 3600 };
     ChainRecord { body: ChainBody::Head(head), ..chain_record() }

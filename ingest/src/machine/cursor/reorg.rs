@@ -57,7 +57,7 @@ impl Cursor {
             .into_iter()
             .map(|(block, seen)| self.record(epoch, block, now, ChainBody::Retract(seen)))
             .collect();
-        let head = ChainBody::Head(self.head(ancestor.number, &[]));
+        let head = ChainBody::Head(self.head(ancestor.number, &[], &[]));
         records.push(self.record(epoch, ancestor, now, head));
         let notes = vec![Note::Rewound { from, to: ancestor, retracted }];
         Decision { notes, ..self.publish(records, Next::Ask) }

@@ -213,7 +213,7 @@ impl State {
             self.give_up(id, now, effects)?;
         }
         for id in self.deposits.due_before(chain_time) {
-            self.deposit_due(id, chain_time, now, effects)?;
+            self.deposit_due(id, record, head, effects)?;
         }
         for id in self.transfers.forgettable_before(chain_time) {
             let row = self.transfers.named(id)?;

@@ -1,29 +1,34 @@
 //! How a deposit ends: when it expires, and the late window in which its amount stays reserved.
 
-use schemas::record::OrderCommandBody;
+use schemas::record::{ChainRecord, Head, OrderCommandBody};
 use schemas::{CloseReason, DepositId, UnixMicros, UnixSeconds};
 
 use super::deposits::{Closed, DepositRow};
 use super::{Broken, Effect, State};
 
 impl State {
-    /// A deposit's time is over: an open one expires, a closed one releases its amount.
+    /// The head has passed a deposit's time: an open one expires once a transfer that could pay it could
+    /// not come any more, a closed one releases its amount.
     pub(super) fn deposit_due(
         &mut self,
         id: DepositId,
-        chain_time: UnixSeconds,
-        now: UnixMicros,
+        record: &ChainRecord,
+        head: &Head,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         if self.transfers.holds(id) {
             return Ok(()); // Neither expired nor given to another while a transfer for it waits.
         }
         let row = self.deposits.named(id)?;
-        if row.is_open() {
-            self.close_deposit(row, CloseReason::Expired, chain_time, now, effects)
-        } else {
-            self.deposits.remove(id)
+        if !row.is_open() {
+            return self.deposits.remove(id);
         }
+        // In blocks that are not confirmed, a reorganisation may still bring a transfer in time.
+        if head.confirmed_time(row.value).is_none_or(|time| time <= row.expires_at) {
+            return Ok(());
+        }
+        let (chain_time, now) = (record.block.timestamp, record.observed_at);
+        self.close_deposit(row, CloseReason::Expired, chain_time, now, effects)
     }
 
     /// Closes a deposit and keeps its amount for the late window.

@@ -29,14 +29,11 @@ mod guarding {
         Lane::new()
             .then(open('A', "10.00").between(100, 115), OPEN_A)
             .then(pay(1, "9.99"), "detected #2 waiting_for_confirmation @110")
-            .then(
-                head(120),
-                "confirmed #2 waiting_for_match @110
-                 deposit #1 closed expired for A/0; to A: closed /0 expired",
-            )
+            .then(head(120), "confirmed #2 waiting_for_match @110")
+            .then(head(126), "deposit #1 closed expired for A/0; to A: closed /0 expired")
             // Nearer by amount, but it was not there to be paid.
             .then(
-                open('B', "9.98").between(121, 220),
+                open('B', "9.98").between(127, 220),
                 "deposit #3 open 9.98 for B/0; to B: opened /0 #3 9.98",
             )
             .then(head(131), "unknown #2 no_matched_deposit @110 amount_mismatch maybe A");
@@ -94,15 +91,34 @@ mod expiring {
                 "deposit #2 open 20.00 for B/0; to B: opened /0 #2 20.00",
             )
             .then(open('C', "30.00"), "deposit #3 open 30.00 for C/0; to C: opened /0 #3 30.00")
-            .then(head(200), "")
+            .then(head(201), "")
+            .then(head(210), "")
             .then(
-                head(201),
+                head(211),
                 "deposit #1 closed expired for A/0; to A: closed /0 expired
                  deposit #3 closed expired for C/0; to C: closed /0 expired",
             )
             .then(
-                pay(1, "20.00").at(202),
-                "to B: seen #4; detected #4 waiting_for_confirmation @202 for #2",
+                pay(1, "20.00").at(212),
+                "to B: seen #4; detected #4 waiting_for_confirmation @212 for #2",
+            );
+    }
+
+    #[test]
+    fn a_large_amount_waits_for_its_own_tier() {
+        Lane::new()
+            .then(open('A', "10.00"), OPEN_A)
+            .then(
+                open('B', "2000.00"),
+                "deposit #2 open 2000.00 for B/0; to B: opened /0 #2 2000.00",
+            )
+            .then(
+                head(211).tiers(&[("1000", 201)], 200),
+                "deposit #1 closed expired for A/0; to A: closed /0 expired",
+            )
+            .then(
+                head(212).tiers(&[("1000", 202)], 201),
+                "deposit #2 closed expired for B/0; to B: closed /0 expired",
             );
     }
 
@@ -147,7 +163,8 @@ mod expiring {
                 refused('A', 3, UnknownReason::Late),
                 "unknown #3 no_matched_deposit @199 late maybe A",
             )
-            .then(head(210), "deposit #1 closed expired for A/0; to A: closed /0 expired");
+            .then(head(210), "")
+            .then(head(211), "deposit #1 closed expired for A/0; to A: closed /0 expired");
     }
 
     #[test]
@@ -217,10 +234,10 @@ mod forgetting {
     fn deposits_end_with_their_late_window() {
         let mut lane = Lane::new();
         lane.then(open('A', "10.00"), OPEN_A)
-            .then(head(201), "deposit #1 closed expired for A/0; to A: closed /0 expired")
-            .then(head(251), "");
+            .then(head(211), "deposit #1 closed expired for A/0; to A: closed /0 expired")
+            .then(head(261), "");
         assert_eq!(lane.machine().deposit_count(), 1);
-        lane.then(head(252), "");
+        lane.then(head(262), "");
         assert_eq!(lane.machine().deposit_count(), 0);
     }
 }

@@ -82,7 +82,7 @@ fn nothing_opens_past_the_deadline() {
     Lane::new()
         .then(head(200), "")
         .then(open('A', "10.00"), OPEN_A)
-        .then(head(201), "deposit #1 closed expired for A/0; to A: closed /0 expired")
+        .then(head(201), "")
         .then(open('B', "20.00"), "to B: refused /0 expired");
 }
 

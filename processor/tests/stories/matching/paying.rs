@@ -209,7 +209,7 @@ fn a_refusal_is_the_reason() {
             )
             .ignores(settled('A', 2))
             // The deposit did not close by it: it waits for a better one, or its end.
-            .then(head(201), "deposit #1 closed expired for A/0; to A: closed /0 expired");
+            .then(head(211), "deposit #1 closed expired for A/0; to A: closed /0 expired");
     }
 }
 

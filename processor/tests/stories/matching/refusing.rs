@@ -48,12 +48,13 @@ fn the_block_at_the_deadline_pays() {
             "to A: seen #3; detected #3 waiting_for_confirmation @200 for #1",
         )
         .then(pay(2, "20.00").at(201), "detected #4 waiting_for_confirmation @201")
-        .then(head(201), "deposit #2 closed expired for B/0; to B: closed /0 expired")
+        .then(head(201), "")
         .then(head(210), "confirmed #3 waiting_for_match @200 for #1; to A: settle #3 /0 #1")
         .then(
             head(211),
             "confirmed #4 waiting_for_match @201
-             unknown #4 no_matched_deposit @201 late maybe B",
+             unknown #4 no_matched_deposit @201 late maybe B
+             deposit #2 closed expired for B/0; to B: closed /0 expired",
         )
         .then(
             settled('A', 3),

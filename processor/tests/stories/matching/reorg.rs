@@ -33,9 +33,9 @@ fn what_never_returns_fails_at_finality() {
         .then(pay(1, "10.00").retracted(1), "")
         .then(head(109).epoch(1), "")
         // Held although overdue: the transaction may still come back.
-        .then(head(205).epoch(1).finalized(109), "")
+        .then(head(215).epoch(1).finalized(109), "")
         .then(
-            head(206).epoch(1).finalized(110),
+            head(216).epoch(1).finalized(110),
             "to A: gone #2; failed #2 failed_to_confirm @110 orphaned
              deposit #1 closed expired for A/0; to A: closed /0 expired",
         );
@@ -90,10 +90,31 @@ fn moved_past_the_deadline_it_misfits() {
             pay(1, "10.00").at(201).fork(1),
             "to A: gone #2; detected #2 waiting_for_confirmation @201",
         )
-        .then(head(201).epoch(1), "deposit #1 closed expired for A/0; to A: closed /0 expired")
         .then(
             head(211).epoch(1),
-            "confirmed #2 waiting_for_match @201; unknown #2 no_matched_deposit @201 late maybe A",
+            "confirmed #2 waiting_for_match @201; unknown #2 no_matched_deposit @201 late maybe A
+             deposit #1 closed expired for A/0; to A: closed /0 expired",
+        );
+}
+
+/// Invariant 11: the block in which it comes is in time, though a later one was seen before.
+#[test]
+fn moved_into_time_after_the_deadline_it_pays() {
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(head(203), "")
+        .then(head(198).epoch(1), "")
+        .then(
+            pay(1, "10.00").at(199).fork(1),
+            "to A: seen #2; detected #2 waiting_for_confirmation @199 for #1",
+        )
+        .then(
+            head(211).epoch(1),
+            "confirmed #2 waiting_for_match @199 for #1; to A: settle #2 /0 #1",
+        )
+        .then(
+            settled('A', 2),
+            "matched #2 matched @199 for #1 paid A by #3; deposit #1 closed settled for A/0",
         );
 }
 
@@ -229,7 +250,7 @@ fn a_rewind_lowers_the_time() {
         .ignores(head(206))
         .ignores(head(189).epoch(1))
         .then(head(200).epoch(1), "")
-        .then(head(201).epoch(1), "deposit #1 closed expired for B/0; to B: closed /0 expired");
+        .then(head(211).epoch(1), "deposit #1 closed expired for B/0; to B: closed /0 expired");
 }
 
 #[test]
