@@ -327,7 +327,7 @@ impl Shop {
             if transfer.on_chain && confirmed {
                 transfer.status = TransferStatus::WaitingForMatch;
                 transfer.confirmed_by = self.heads;
-                transfer.deadline = self.time.plus(head.match_window_seconds);
+                transfer.deadline = transfer.block.timestamp.plus(head.match_window_seconds);
             } else if !transfer.on_chain && transfer.block.number <= head.finalized {
                 transfer.status = TransferStatus::FailedToConfirm;
             }

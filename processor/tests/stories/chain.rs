@@ -127,7 +127,7 @@ pub(crate) fn head(number: i64) -> HeadAt {
     HeadAt {
         number,
         epoch: 0,
-        head: Head { confirmed, finalized: number - 20, match_window_seconds: 100 },
+        head: Head { confirmed, finalized: number - 20, match_window_seconds: 200 },
     }
 }
 

@@ -233,7 +233,7 @@ impl State {
         head: &Head,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        let (now, chain_time) = (record.observed_at, record.block.timestamp);
+        let now = record.observed_at;
         let old = *self.transfers.named(id)?;
         if old.block.number > head.confirmed_number(old.seen.value) {
             return Ok(());
@@ -244,7 +244,8 @@ impl State {
         let row = TransferRow {
             status: TransferStatus::WaitingForMatch,
             updated_at: old.updated_at.next(now),
-            match_deadline: Some(chain_time.plus(self.lane.match_window_seconds)),
+            // From its block: no deposit that is chosen later could take it.
+            match_deadline: Some(old.block.timestamp.plus(self.lane.match_window_seconds)),
             ..old
         };
         self.publish(TransferStage::Confirmed, row, effects)?;
