@@ -9,6 +9,8 @@ use testkit::harness::{Anvil, BUYER, Chain, Client, Cluster, Merchant, Tidemark,
 
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
 const CONFIRMATIONS: u64 = 4;
+/// The default of `matching.match_window`.
+const MATCH_WINDOW_SECONDS: u64 = 600;
 /// The default of `orders.ttl`.
 const ORDER_TTL_SECONDS: u64 = 1800;
 
@@ -259,16 +261,18 @@ async fn what_the_merchant_fixed_is_kept(world: &World) {
     let other = json!({ "blockchain": "polygon", "stablecoin": "USDT" });
     let (status, _) = world.client.user(Method::POST, &theirs, "payment", Some(other)).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
-    // The right amount from another sender pays nothing.
+    // The right amount from another sender pays nothing, once no deposit for that sender can open any more.
     let tx = world.anvil.transfer(&[(WALLET, 8_000_000)]).await;
     world.anvil.mine(CONFIRMATIONS).await;
+    world.anvil.call("evm_increaseTime", json!([MATCH_WINDOW_SECONDS + 60])).await;
+    world.anvil.mine(1).await;
     world.client.transfer_with_status(WALLET, &tx, "no_matched_deposit").await;
     world.client.order_with_status(&theirs, "pending").await;
     // From the expected sender it pays.
     let ours = create("S-2", BUYER).await;
     let value = world.client.deposit(&ours).await["value"].clone();
-    assert_eq!(value, "8.01", "8.00 is kept for the other order");
-    world.anvil.transfer(&[(WALLET, 8_010_000)]).await;
+    assert_eq!(value, "8.00", "orders that name their senders share an amount");
+    world.anvil.transfer(&[(WALLET, 8_000_000)]).await;
     world.anvil.mine(CONFIRMATIONS).await;
     world.client.order_with_status(&ours, "paid").await;
     world.assert_notified_once(&ours, "paid").await;
