@@ -179,7 +179,8 @@ impl<'a> Authors<'a> {
         }
     }
 
-    /// An alert about a transfer that got no id quotes its transaction and its value.
+    /// An alert about a transfer that got no id quotes its transaction and its value, one about a deposit that
+    /// got no amount its wallet.
     fn of_alert(&self, alert: &Alert) -> Option<Partition> {
         let quoted = |record: &Arc<Record>| {
             let Some(ChainBody::Transfer(seen)) = decoded(record).map(|r: ChainRecord| r.body)
@@ -189,12 +190,20 @@ impl<'a> Authors<'a> {
             let quotes = [seen.tx_hash.to_string(), format!("{} {}", seen.value, seen.stablecoin)];
             quotes.iter().all(|quote| alert.message.contains(quote))
         };
-        alert.transfer_id.map(schemas::TransferId::partition).or_else(|| {
-            self.reading.layout().lanes_of(alert.blockchain).find(|lane| {
-                let raw = TopicPartition { topic: Topic::TransfersRaw, partition: *lane };
-                self.reading.records(raw).iter().any(quoted)
+        let lanes = || self.reading.layout().lanes_of(alert.blockchain);
+        let asked = |lane: &Partition| {
+            self.asked.iter().any(|((order, _, wallet), of)| {
+                of == lane
+                    && alert.order_id == Some(*order)
+                    && alert.message.contains(&wallet.to_string())
             })
-        })
+        };
+        let observed = |lane: &Partition| {
+            let raw = TopicPartition { topic: Topic::TransfersRaw, partition: *lane };
+            self.reading.records(raw).iter().any(quoted)
+        };
+        let named = alert.transfer_id.map(schemas::TransferId::partition);
+        named.or_else(|| lanes().find(asked)).or_else(|| lanes().find(observed))
     }
 }
 
