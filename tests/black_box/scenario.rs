@@ -133,7 +133,15 @@ async fn a_payment_becomes_a_webhook(world: &World) {
     assert_eq!(paid["id"], seen["id"]);
     assert!(paid["fulfillment_id"].is_i64());
     assert_eq!(paid["value"], "12.50");
-    world.end(1).await;
+    // Nothing comes for the other transfer within its match window.
+    world.anvil.call("evm_increaseTime", json!([MATCH_WINDOW_SECONDS + 60])).await;
+    world.anvil.mine(CONFIRMATIONS).await;
+    let dust = world.client.transfer_with_status(WALLET, &dust, "no_matched_deposit").await;
+    eventually("the webhook of the other transfer", || async {
+        (world.merchant.with("transfer_id", &dust["id"]).len() == 1).then_some(())
+    })
+    .await;
+    world.end(2).await;
 }
 
 async fn a_reorganised_payment_pays_once(world: &World) {
