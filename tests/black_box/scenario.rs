@@ -165,6 +165,7 @@ async fn a_reorganised_payment_pays_once(world: &World) {
     world.anvil.mine(CONFIRMATIONS).await;
     world.client.order_with_status(&order, "paid").await;
     world.assert_notified_once(&order, "paid").await;
+    world.client.transfer_with_status(WALLET, &tx, "matched").await;
     let list = world.client.admin(&format!("/wallets/{WALLET}/transfers")).await.unwrap();
     assert_eq!(list.as_array().unwrap().len(), 1, "{list}");
     world.end(1).await;
