@@ -28,18 +28,19 @@ vocabulary! {
 }
 
 impl Blockchain {
-    /// Name as people write it, EIP-155 chain id as `eth_chainId` answers, and form of addresses.
-    const fn facts(self) -> (&'static str, u64, AddressFamily) {
+    /// Name as people write it, EIP-155 chain id as `eth_chainId` answers, form of addresses, and the
+    /// time between two blocks at present in milliseconds, rounded down: what depends on it allows for more.
+    const fn facts(self) -> (&'static str, u64, AddressFamily, i64) {
         use AddressFamily::{Evm, Tron};
         match self {
-            Self::Eth => ("Ethereum", 1, Evm),
-            Self::Polygon => ("Polygon", 137, Evm),
-            Self::Base => ("Base", 8453, Evm),
-            Self::Arb => ("Arbitrum One", 42161, Evm),
-            Self::Op => ("Optimism", 10, Evm),
-            Self::Linea => ("Linea", 59144, Evm),
-            Self::Avaxc => ("Avalanche C-Chain", 43114, Evm),
-            Self::Tron => ("Tron (TRC20)", 728_126_428, Tron),
+            Self::Eth => ("Ethereum", 1, Evm, 12_000),
+            Self::Polygon => ("Polygon", 137, Evm, 1_000),
+            Self::Base => ("Base", 8453, Evm, 2_000),
+            Self::Arb => ("Arbitrum One", 42161, Evm, 250),
+            Self::Op => ("Optimism", 10, Evm, 2_000),
+            Self::Linea => ("Linea", 59144, Evm, 1_000),
+            Self::Avaxc => ("Avalanche C-Chain", 43114, Evm, 1_000),
+            Self::Tron => ("Tron (TRC20)", 728_126_428, Tron, 3_000),
         }
     }
 
@@ -63,6 +64,13 @@ impl Blockchain {
 
     pub const fn address_family(self) -> AddressFamily {
         self.facts().2
+    }
+
+    /// Far more blocks than the chain makes in this many seconds: twenty times as many, and those of
+    /// twenty minutes.
+    pub const fn blocks_max(self, seconds: i64) -> i64 {
+        let millis = seconds.saturating_add(60).saturating_mul(1_000);
+        millis.saturating_mul(20) / self.facts().3
     }
 }
 

@@ -213,6 +213,10 @@ vocabulary! {
         StaleTransfer = "stale_transfer",
         /// No amount was free for a deposit at a wallet.
         AmountsTaken = "amounts_taken",
+        /// A head was below the last one of its epoch, or of an older epoch.
+        HeadWentBack = "head_went_back",
+        /// A head was higher than the chain can have come since the last one.
+        HeadTooFar = "head_too_far",
     }
 }
 

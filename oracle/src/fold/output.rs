@@ -180,7 +180,7 @@ impl<'a> Authors<'a> {
     }
 
     /// An alert about a transfer that got no id quotes its transaction and its value, one about a deposit that
-    /// got no amount its wallet.
+    /// got no amount its wallet, one about a head begins with the lane.
     fn of_alert(&self, alert: &Alert) -> Option<Partition> {
         let quoted = |record: &Arc<Record>| {
             let Some(ChainBody::Transfer(seen)) = decoded(record).map(|r: ChainRecord| r.body)
@@ -202,7 +202,9 @@ impl<'a> Authors<'a> {
             let raw = TopicPartition { topic: Topic::TransfersRaw, partition: *lane };
             self.reading.records(raw).iter().any(quoted)
         };
+        let begins = |lane: &Partition| alert.message.starts_with(&format!("lane {lane}: "));
         let named = alert.transfer_id.map(schemas::TransferId::partition);
+        let named = named.or_else(|| lanes().find(begins));
         named.or_else(|| lanes().find(asked)).or_else(|| lanes().find(observed))
     }
 }

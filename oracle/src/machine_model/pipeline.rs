@@ -5,8 +5,8 @@ use std::collections::HashSet;
 
 use processor::machine::{Machine, matching, orders};
 use schemas::record::{
-    AmountRule, ChainBody, ChainRecord, CreateOrder, Deposit, OrderCommand, OrderCommandBody,
-    OrdersEntry, PaymentRequest,
+    AmountRule, ChainBody, ChainRecord, CreateOrder, Deposit, MatchingEntry, OrderCommand,
+    OrderCommandBody, OrdersEntry, PaymentRequest,
 };
 use schemas::{Address, AlertKind, Amount, DepositState, OrderId, UnixMicros, UnixSeconds};
 use testkit::Dice;
@@ -261,7 +261,7 @@ impl Pipeline {
 
     /// The last few records of a topic come again.
     fn repeat(&mut self, dice: &mut Dice) -> Result<(), Violation> {
-        match dice.below(3) {
+        match dice.below(4) {
             0 => {
                 let read = &self.raw.records[..self.raw.next];
                 let count = (1 + dice.below(12)).min(read.len());
@@ -289,6 +289,7 @@ impl Pipeline {
                 let records: Vec<_> = records.iter().map(|(input, _)| input.clone()).collect();
                 self.lane_again(&records)
             }
+            2 => self.wrong_head(dice),
             _ => {
                 let last = self.order_commands.next.checked_sub(1);
                 let Some(last) = last else { return Ok(()) };
@@ -298,14 +299,29 @@ impl Pipeline {
         }
     }
 
-    /// A repetition leaves matching as it is and publishes nothing; an answer may come again.
+    /// Another ingestor writes a head that is below the last one, or beyond what the chain can have.
+    fn wrong_head(&mut self, dice: &mut Dice) -> Result<(), Violation> {
+        let read = self.raw.records[..self.raw.next].iter().rev().map(|(record, _)| record);
+        let Some(last) = read.into_iter().find(|r| matches!(r.body, ChainBody::Head(_))) else {
+            return Ok(());
+        };
+        let mut wrong = last.clone();
+        wrong.block.number += if dice.below(2) == 0 { -1 } else { 100_000 };
+        self.lane_again(&[matching::Input::Chain(wrong)])
+    }
+
+    /// A repetition leaves matching as it is and publishes nothing; an answer may come again, and a head that
+    /// is ignored is reported.
     fn lane_again(&mut self, inputs: &[matching::Input]) -> Result<(), Violation> {
-        let before = self.lane.machine.snapshot();
+        let before = essence(self.lane.machine.snapshot());
         let effects = self.lane.step(inputs, Fate::Commit)?.concat();
-        let after = self.lane.machine.snapshot();
+        let after = essence(self.lane.machine.snapshot());
         same(5, &format!("the lane after the repetition of {inputs:?}"), &before, &after)?;
         let is_answer = |effect: &matching::Effect| match effect {
-            matching::Effect::Alert(alert) => alert.kind == AlertKind::AmountsTaken,
+            matching::Effect::Alert(alert) => matches!(
+                alert.kind,
+                AlertKind::AmountsTaken | AlertKind::HeadWentBack | AlertKind::HeadTooFar
+            ),
             effect => matches!(effect, matching::Effect::Command(_)),
         };
         if !effects.iter().all(is_answer) {
@@ -363,6 +379,16 @@ impl Pipeline {
         }
         Ok(())
     }
+}
+
+/// The lane's state, but for whether a head was ignored.
+fn essence(mut snapshot: Vec<(String, MatchingEntry)>) -> Vec<(String, MatchingEntry)> {
+    for (_, entry) in &mut snapshot {
+        if let MatchingEntry::Lane(lane) = entry {
+            lane.head_ignored = false;
+        }
+    }
+    snapshot
 }
 
 /// Repetitions are recent: nothing that a machine may have forgotten by intent comes again.

@@ -14,6 +14,7 @@ mod command;
 mod deposits;
 mod entry;
 mod expiry;
+mod heads;
 mod transfers;
 mod verdict;
 mod watches;
@@ -21,17 +22,18 @@ mod watches;
 use std::collections::BTreeMap;
 
 use schemas::record::{
-    Alert, Block, ChainBody, ChainRecord, Deposit, DepositCommand, DepositCommandBody,
-    MatchingEntry, OrderCommand, OrderCommandBody, Transfer,
+    Alert, ChainBody, ChainRecord, Deposit, DepositCommand, DepositCommandBody, MatchingEntry,
+    OrderCommand, OrderCommandBody, Transfer,
 };
 use schemas::{
-    Blockchain, Epoch, OrderId, Partition, Stablecoin, TransferStatus, UnixMicros, UnixSeconds,
+    Blockchain, OrderId, Partition, Stablecoin, TransferStatus, UnixMicros, UnixSeconds,
 };
 
 use super::{Broken, Machine, RestoreError};
 pub use amounts::Share;
 use deposits::{DepositRow, Deposits};
 use entry::Key;
+use heads::LaneHead;
 use transfers::{TransferRow, Transfers};
 use watches::Watches;
 
@@ -102,16 +104,6 @@ pub enum Effect {
     Alert(Alert),
 }
 
-/// How far the lane is: its last head, and the ids that it gave.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct LaneHead {
-    epoch: Epoch,
-    head: Option<Block>,
-    finalized: i64,
-    match_window_seconds: i64,
-    sequence: u64,
-}
-
 /// Everything the machine knows of one lane.
 #[derive(Debug, Clone)]
 pub struct State {
@@ -133,7 +125,7 @@ impl State {
         Self {
             blockchain,
             partition,
-            lane: LaneHead { finalized: -1, ..LaneHead::default() },
+            lane: LaneHead::default(),
             lane_before: None,
             deposits: Deposits::default(),
             transfers: Transfers::default(),
@@ -158,18 +150,6 @@ impl State {
     #[must_use]
     pub fn transfer_count(&self) -> usize {
         self.transfers.len()
-    }
-
-    /// The chain's time: that of the last head.
-    fn chain_time(&self) -> Option<UnixSeconds> {
-        self.lane.head.map(|head| head.timestamp)
-    }
-
-    fn lane_mut(&mut self) -> &mut LaneHead {
-        if self.lane_before.is_none() {
-            self.lane_before = Some(self.lane.clone());
-        }
-        &mut self.lane
     }
 
     fn next_sequence(&mut self) -> u64 {

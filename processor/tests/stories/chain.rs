@@ -114,6 +114,7 @@ impl From<Pay> for Input {
 pub(crate) struct HeadAt {
     number: i64,
     epoch: i64,
+    timestamp: UnixSeconds,
     head: Head,
 }
 
@@ -127,6 +128,7 @@ pub(crate) fn head(number: i64) -> HeadAt {
     HeadAt {
         number,
         epoch: 0,
+        timestamp: UnixSeconds(number * 10),
         head: Head { confirmed, finalized: number - 20, match_window_seconds: 200 },
     }
 }
@@ -146,9 +148,14 @@ impl HeadAt {
         self.head.finalized = number;
         self
     }
+    /// Its block has the time of another one.
+    pub(crate) fn at_time_of(self, number: i64) -> Self {
+        Self { timestamp: UnixSeconds(number * 10), ..self }
+    }
     pub(crate) fn record(self) -> ChainRecord {
         let fork = u8::try_from(self.epoch).unwrap_or(u8::MAX);
-        record(self.epoch, block(self.number, fork), ChainBody::Head(self.head))
+        let block = Block { timestamp: self.timestamp, ..block(self.number, fork) };
+        record(self.epoch, block, ChainBody::Head(self.head))
     }
 }
 

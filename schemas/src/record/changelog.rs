@@ -35,6 +35,9 @@ pub struct LaneEntry {
     pub match_window_seconds: i64,
     /// Ids given so far, one count for all three kinds.
     pub sequence: i64,
+    /// Whether a head was ignored since the last one that was taken.
+    #[serde(default)]
+    pub head_ignored: bool,
 }
 
 /// A deposit, live or in its late window. Ids and addresses are bytes: nobody outside reads this.

@@ -186,21 +186,12 @@ impl State {
     }
 
     /// All blocks up to this one are scanned: confirm, give up, expire and forget what is due.
-    pub(super) fn advance(
+    pub(super) fn run_to(
         &mut self,
         record: &ChainRecord,
         head: &Head,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        let behind = self.lane.head.is_some_and(|last| record.block.number < last.number);
-        if record.epoch < self.lane.epoch || (record.epoch == self.lane.epoch && behind) {
-            return Ok(());
-        }
-        let lane = self.lane_mut();
-        lane.epoch = record.epoch;
-        lane.head = Some(record.block);
-        lane.finalized = lane.finalized.max(head.finalized);
-        lane.match_window_seconds = head.match_window_seconds;
         let (now, chain_time) = (record.observed_at, record.block.timestamp);
 
         for id in self.transfers.unconfirmed_to(head.confirmed_max().min(record.block.number)) {
@@ -270,7 +261,7 @@ impl State {
         self.publish(TransferStage::Failed, row, effects)
     }
 
-    fn alert(
+    pub(super) fn alert(
         &self,
         kind: AlertKind,
         row: Option<&TransferRow>,

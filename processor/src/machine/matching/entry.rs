@@ -1,11 +1,10 @@
 //! Rows of a lane as records: what readers see of them, and their entries in the changelog.
 
 use schemas::record::{
-    Block, Deposit, DepositEntry, LaneEntry, MatchingEntry, Observation, Transfer, TransferEntry,
+    Block, Deposit, DepositEntry, MatchingEntry, Observation, Transfer, TransferEntry,
 };
 use schemas::{Address, Blockchain, DepositId, TransferId};
 
-use super::LaneHead;
 use super::deposits::{Closed, DepositRow};
 use super::transfers::TransferRow;
 
@@ -50,28 +49,6 @@ impl std::fmt::Display for Key {
             Self::Transfer(id) => write!(f, "t/{id}"),
             Self::Watch(wallet) => write!(f, "w/{wallet}"),
         }
-    }
-}
-
-impl LaneHead {
-    pub(super) fn entry(&self) -> MatchingEntry {
-        MatchingEntry::Lane(LaneEntry {
-            epoch: self.epoch,
-            head: self.head,
-            finalized: self.finalized,
-            match_window_seconds: self.match_window_seconds,
-            sequence: self.sequence.cast_signed(),
-        })
-    }
-
-    pub(super) fn of(entry: &LaneEntry) -> Option<Self> {
-        Some(Self {
-            epoch: entry.epoch,
-            head: entry.head,
-            finalized: entry.finalized,
-            match_window_seconds: entry.match_window_seconds,
-            sequence: u64::try_from(entry.sequence).ok()?,
-        })
     }
 }
 

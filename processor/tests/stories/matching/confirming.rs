@@ -39,13 +39,38 @@ fn a_late_find_waits_for_the_next_head() {
 }
 
 #[test]
-fn a_head_that_is_behind_is_ignored() {
+fn a_head_that_is_behind_is_ignored_and_reported_once() {
     Lane::new()
         .then(head(130), "")
         .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
-        .ignores(head(129))
-        .ignores(head(110).tiers(&[], 110))
-        .then(head(130), "confirmed #1 waiting_for_match @110");
+        .then(head(129), "alert head_went_back")
+        .then(head(110).tiers(&[], 110), "")
+        .then(head(130), "confirmed #1 waiting_for_match @110")
+        .then(head(129), "alert head_went_back");
+}
+
+/// The chain has a block each 12 s. Were the head taken, all that follow would be behind it.
+#[test]
+fn a_head_that_the_chain_cannot_have_is_ignored_and_reported_once() {
+    Lane::new()
+        .then(head(130), "")
+        .then(pay(1, "10.00").at(125), "detected #1 waiting_for_confirmation @125")
+        .then(head(100_000).at_time_of(131), "alert head_too_far")
+        .then(head(100_001).at_time_of(132), "")
+        .then(head(247).at_time_of(131).epoch(1), "")
+        .then(head(135), "confirmed #1 waiting_for_match @125")
+        .then(head(100_000).at_time_of(136).epoch(1), "alert head_too_far");
+}
+
+/// Twenty times as fast as the chain is, and twenty minutes more.
+#[test]
+fn a_chain_may_be_far_faster_than_it_is() {
+    Lane::new()
+        .then(head(130), "")
+        .then(head(130 + 117).at_time_of(131), "alert head_too_far")
+        .then(head(130 + 116).at_time_of(131), "")
+        // A clock that goes back takes no block away.
+        .then(head(130 + 116 + 100).at_time_of(100), "");
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The matching machine as the stories use it.
 
 use schemas::record::{
-    ChainBody, ChainRecord, Deposit, DepositCommandBody, OrderCommand, OrderCommandBody, Transfer,
+    ChainBody, ChainRecord, Deposit, DepositCommandBody, MatchingEntry, OrderCommand,
+    OrderCommandBody, Transfer,
 };
 use schemas::{AlertKind, Blockchain, Epoch, Partition, TransferStatus, UnixMicros};
 use tidemark_processor::machine::Machine;
@@ -42,7 +43,8 @@ impl Told for State {
         }
     }
 
-    /// An open is answered as often as it is asked; a refused one leaves no trace, and a stale transfer none but its alert.
+    /// An open is answered as often as it is asked; a refused one leaves no trace, and a stale transfer or a head
+    /// that is ignored none but its alert.
     fn may_repeat(duplicate: &Input, effect: &Effect) -> bool {
         match effect {
             Effect::Command(command) => {
@@ -58,7 +60,11 @@ impl Told for State {
                         if matches!(open.body, DepositCommandBody::Open(_)))
             }
             Effect::Alert(alert) => {
-                matches!(alert.kind, AlertKind::StaleTransfer | AlertKind::AmountsTaken)
+                use AlertKind as Kind;
+                matches!(
+                    alert.kind,
+                    Kind::StaleTransfer | Kind::AmountsTaken | Kind::HeadWentBack | Kind::HeadTooFar
+                )
             }
             Effect::Transfer(..) | Effect::Deposit(_) => false,
         }
@@ -84,6 +90,17 @@ impl Told for State {
             Input::Command(_) => false,
         };
         inputs.iter().filter(is_old).cloned().collect()
+    }
+
+    /// An old head that comes again is ignored like any that goes back.
+    fn essence(&self) -> Vec<(String, MatchingEntry)> {
+        let mut entries = self.snapshot();
+        for (_, entry) in &mut entries {
+            if let MatchingEntry::Lane(lane) = entry {
+                lane.head_ignored = false;
+            }
+        }
+        entries
     }
 
     fn version(effect: &Effect) -> Option<(String, UnixMicros)> {

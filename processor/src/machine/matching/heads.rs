@@ -1,0 +1,120 @@
+//! How far the lane is, and which heads it takes.
+
+use schemas::record::{Block, ChainRecord, Head, LaneEntry, MatchingEntry};
+use schemas::{AlertKind, Epoch, UnixSeconds};
+
+use super::{Broken, Effect, State};
+
+/// How far the lane is: its last head, and the ids that it gave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LaneHead {
+    pub(super) epoch: Epoch,
+    pub(super) head: Option<Block>,
+    pub(super) finalized: i64,
+    pub(super) match_window_seconds: i64,
+    pub(super) sequence: u64,
+    /// Whether a head was ignored since the last one, and the alert is raised.
+    head_ignored: bool,
+}
+
+impl Default for LaneHead {
+    fn default() -> Self {
+        Self {
+            epoch: Epoch(0),
+            head: None,
+            finalized: -1,
+            match_window_seconds: 0,
+            sequence: 0,
+            head_ignored: false,
+        }
+    }
+}
+
+impl LaneHead {
+    pub(super) fn entry(&self) -> MatchingEntry {
+        MatchingEntry::Lane(LaneEntry {
+            epoch: self.epoch,
+            head: self.head,
+            finalized: self.finalized,
+            match_window_seconds: self.match_window_seconds,
+            sequence: self.sequence.cast_signed(),
+            head_ignored: self.head_ignored,
+        })
+    }
+
+    pub(super) fn of(entry: &LaneEntry) -> Option<Self> {
+        Some(Self {
+            epoch: entry.epoch,
+            head: entry.head,
+            finalized: entry.finalized,
+            match_window_seconds: entry.match_window_seconds,
+            sequence: u64::try_from(entry.sequence).ok()?,
+            head_ignored: entry.head_ignored,
+        })
+    }
+}
+
+impl State {
+    /// The chain's time: that of the last head.
+    pub(super) fn chain_time(&self) -> Option<UnixSeconds> {
+        self.lane.head.map(|head| head.timestamp)
+    }
+
+    pub(super) fn lane_mut(&mut self) -> &mut LaneHead {
+        if self.lane_before.is_none() {
+            self.lane_before = Some(self.lane.clone());
+        }
+        &mut self.lane
+    }
+
+    /// Takes a head that can be the chain's next one. With the first one after it that cannot, a person is
+    /// called.
+    pub(super) fn advance(
+        &mut self,
+        record: &ChainRecord,
+        head: &Head,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Broken> {
+        if let Some((kind, message)) = self.misplaced(record) {
+            if !self.lane.head_ignored {
+                self.lane_mut().head_ignored = true;
+                self.alert(kind, None, message, record.observed_at, effects);
+            }
+            return Ok(());
+        }
+        let lane = self.lane_mut();
+        lane.epoch = record.epoch;
+        lane.head = Some(record.block);
+        lane.finalized = lane.finalized.max(head.finalized);
+        lane.match_window_seconds = head.match_window_seconds;
+        lane.head_ignored = false;
+        self.run_to(record, head, effects)
+    }
+
+    /// Why a head cannot be the next one. If one that is far too high were taken, every one after it would
+    /// be behind it.
+    fn misplaced(&self, record: &ChainRecord) -> Option<(AlertKind, String)> {
+        let (last, known) = (self.lane.head?, self.lane.epoch);
+        let (Block { number, timestamp, .. }, epoch) = (record.block, record.epoch);
+        let which = format!(
+            "lane {}: head {number} of epoch {} is ignored, the last one is {} of epoch {}",
+            self.partition, epoch.0, last.number, known.0
+        );
+        if epoch < known || (epoch == known && number < last.number) {
+            let message = format!(
+                "{which}; nothing of the chain is confirmed and no deposit expires until its heads are above that: \
+                 check that one ingestor alone writes them"
+            );
+            return Some((AlertKind::HeadWentBack, message));
+        }
+        let seconds = timestamp.0.saturating_sub(last.timestamp.0).max(0);
+        if number.saturating_sub(last.number) <= self.blockchain.blocks_max(seconds) {
+            return None;
+        }
+        let message = format!(
+            "{which} at {}, {seconds} s before it: {} has no blocks that fast; check the ingestor and its endpoint",
+            last.timestamp, self.blockchain
+        );
+        Some((AlertKind::HeadTooFar, message))
+    }
+}
