@@ -699,6 +699,7 @@ fn cases_reach_every_outcome() {
                             reach(deposit.close_reason.map_or("open", |reason| reason.as_str()));
                         }
                         matching::Effect::Alert(alert) => reach(alert.kind.as_str()),
+                        matching::Effect::Progress(_) => {}
                         matching::Effect::Command(command) => {
                             if let OrderCommandBody::DepositRefused { reason, .. } = command.body {
                                 reach(reason.as_str());

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use metrics::{counter, histogram};
+use metrics::{counter, gauge, histogram};
+use schemas::UnixSeconds;
+use store::ChainRow;
 
 runtime::metrics! {
     /// Requests by route (the pattern, not the path) and class of status.
@@ -14,6 +16,25 @@ runtime::metrics! {
     Counter COMMANDS = "tidemark_api_commands_total" [command, outcome];
     /// Times that a listener fell behind the feed of orders and missed records.
     Counter LISTENERS_LAGGED = "tidemark_api_feed_listeners_lagged_total" [];
+    /// Number of the last block that a lane of the processor has taken, as the tables have it.
+    Gauge LANE_HEAD_BLOCK = "tidemark_api_lane_head_block" [blockchain, lane];
+    /// Age of that block. Written every 30 s at most; it grows without end while ingest, the processor or the
+    /// projector is dead, or the tables are.
+    Gauge LANE_HEAD_AGE = "tidemark_api_lane_head_age_seconds" [blockchain, lane];
+    /// Age of the block of the oldest transfer that is not confirmed, as the tables have it; 0 if there is none.
+    Gauge LANE_UNCONFIRMED_AGE = "tidemark_api_lane_unconfirmed_age_seconds" [blockchain, lane];
+}
+
+/// How far the lanes are at this time, by the rows of the tables.
+#[expect(clippy::cast_precision_loss, reason = "a gauge is a float; 2^52 seconds are enough")]
+pub(crate) fn lanes(rows: &[ChainRow], now: UnixSeconds) {
+    let age = |time: UnixSeconds| now.0.saturating_sub(time.0).max(0) as f64;
+    for (row, lane) in rows.iter().filter_map(|row| Some((row, row.lane?))) {
+        let labels = [("blockchain", row.blockchain.to_string()), ("lane", lane.to_string())];
+        gauge!(LANE_HEAD_BLOCK, &labels).set(row.head.number as f64);
+        gauge!(LANE_HEAD_AGE, &labels).set(age(row.head.timestamp));
+        gauge!(LANE_UNCONFIRMED_AGE, &labels).set(row.oldest_unconfirmed.map_or(0.0, age));
+    }
 }
 
 /// A request was answered.
@@ -38,4 +59,32 @@ pub(crate) fn command(command: &'static str, answered: bool) {
 /// A listener missed records.
 pub(crate) fn listener_lagged() {
     counter!(LISTENERS_LAGGED).increment(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use metrics_exporter_prometheus::PrometheusBuilder;
+    use schemas::record::example;
+
+    use super::*;
+
+    /// The rows of a processor that has stopped do not change; what they mean does.
+    #[test]
+    fn what_has_stopped_ages() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let rows = [example::chain_progress(), example::lane_progress()];
+        let head = rows[1].head;
+        for seconds in [3, 7] {
+            metrics::with_local_recorder(&recorder, || lanes(&rows, head.timestamp.plus(seconds)));
+            let text = recorder.handle().render();
+            for (name, value) in [
+                (LANE_HEAD_BLOCK, head.number),
+                (LANE_HEAD_AGE, seconds),
+                (LANE_UNCONFIRMED_AGE, 24 + seconds),
+            ] {
+                let line = format!("{name}{{blockchain=\"eth\",lane=\"0\"}} {value}");
+                assert!(text.lines().any(|found| found == line), "{line} in {text}");
+            }
+        }
+    }
 }

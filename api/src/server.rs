@@ -1,6 +1,9 @@
 //! Builds the parts of the api from its configuration and serves them.
 
+use std::convert::Infallible;
+use std::future::IntoFuture as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::serve::ListenerExt as _;
 use log::Log;
@@ -15,7 +18,10 @@ use crate::commands::Commands;
 use crate::machine::catalog::Catalog;
 use crate::reads::Reads;
 use crate::router::{Doors, routes};
-use crate::{Config, Error, Feed};
+use crate::{Config, Error, Feed, metrics};
+
+/// How often the tables are read for what is measured of them.
+const MEASURE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Everything that serving needs.
 pub struct Server {
@@ -50,9 +56,13 @@ impl Server {
             // Without the option answers are late, not wrong.
             drop(stream.set_nodelay(true));
         });
+        let lanes = measure_lanes(self.store.clone(), self.clock.clone());
         let router = self.router(&installation);
-        axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await?;
-        Ok(())
+        let serve = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned());
+        tokio::select! {
+            served = serve.into_future() => Ok(served?),
+            never = lanes => match never {},
+        }
     }
 
     /// The name under which idempotency keys are kept; none if the process stops first.
@@ -80,5 +90,17 @@ impl Server {
             ),
         };
         routes(doors, config.merchant.allowed_origins, topic_prefix, version)
+    }
+}
+
+/// Measures how far the lanes are. What was read last ages while the tables do not answer.
+async fn measure_lanes(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Infallible {
+    let mut rows = Vec::new();
+    loop {
+        if let Ok(read) = store.chains().await {
+            rows = read;
+        }
+        metrics::lanes(&rows, clock.now().seconds());
+        tokio::time::sleep(MEASURE_INTERVAL).await;
     }
 }

@@ -88,7 +88,9 @@ impl DepositView {
         deposit: &OrderDeposit,
         chains: &[ChainRow],
     ) -> Option<Self> {
-        let scanned = chains.iter().find(|chain| chain.blockchain == deposit.blockchain);
+        let is_scan = |chain: &&ChainRow| chain.lane.is_none();
+        let mut scans = chains.iter().filter(is_scan);
+        let scanned = scans.find(|chain| chain.blockchain == deposit.blockchain);
         Some(Self {
             id: deposit.deposit_id?,
             order_id: order.order_id,

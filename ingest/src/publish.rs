@@ -60,6 +60,8 @@ fn progress(last: &ChainRecord, watched: Vec<Watch>) -> Option<ChainProgress> {
         finalized: head.finalized,
         watched,
         updated_at: last.observed_at,
+        lane: None,
+        oldest_unconfirmed: None,
     })
 }
 

@@ -9,7 +9,7 @@ use crate::{ChainConfig, Error};
 
 const PAGE: i64 = 100;
 
-/// What the chain's last record of progress says is watched; nothing if there is none. Blocks.
+/// What ingest's last record of the chain's progress says is watched; nothing if there is none. Blocks.
 ///
 /// # Errors
 /// [`log::Error`].
@@ -22,8 +22,8 @@ pub(crate) fn known(log: &dyn Log, blockchain: Blockchain) -> Result<Vec<Watch>,
         let count = usize::try_from(end.0.saturating_sub(start.0)).unwrap_or(usize::MAX);
         let records = log.read(of, start, count)?;
         let values = records.iter().rev().filter_map(|record| record.value.as_deref());
-        let mut decoded = values.filter_map(|value| schemas::decode::<ChainProgress>(value).ok());
-        if let Some(progress) = decoded.next() {
+        let decoded = values.filter_map(|value| schemas::decode::<ChainProgress>(value).ok());
+        if let Some(progress) = decoded.into_iter().find(|progress| progress.lane.is_none()) {
             return Ok(progress.watched);
         }
         end = start;

@@ -167,6 +167,9 @@ impl Shop {
                             matching::Effect::Deposit(deposit) => {
                                 changes.push(Change::Deposit(deposit.clone()));
                             }
+                            matching::Effect::Progress(progress) => {
+                                changes.push(Change::Chain(progress.clone()));
+                            }
                             matching::Effect::Command(_) | matching::Effect::Alert(_) => {}
                         }
                     }
@@ -187,7 +190,7 @@ impl Shop {
         // As ingest keeps it: the chain's time may go back, its version clock does not.
         let mut clock = UnixMicros(0);
         for change in &mut changes {
-            if let Change::Chain(chain) = change {
+            if let Change::Chain(chain @ ChainProgress { lane: None, .. }) = change {
                 clock = clock.next(chain.updated_at);
                 chain.updated_at = clock;
             }
@@ -206,6 +209,8 @@ fn progress(record: &ChainRecord) -> Option<Change> {
         finalized: head.finalized,
         watched: Vec::new(),
         updated_at: record.observed_at,
+        lane: None,
+        oldest_unconfirmed: None,
     }))
 }
 

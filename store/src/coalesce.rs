@@ -14,7 +14,7 @@ enum RowKey {
     Deposit(DepositId),
     Transfer(TransferId),
     Attempt(String, i32, bool),
-    Chain(Blockchain),
+    Chain(Blockchain, Option<i32>),
 }
 
 /// The row of a change and its version clock. Attempts have no versions: the first is the only one.
@@ -27,7 +27,7 @@ fn row(change: &Change) -> (RowKey, UnixMicros) {
             let key = RowKey::Attempt(attempt.event_id.clone(), attempt.attempt, attempt.manual);
             (key, UnixMicros(0))
         }
-        Change::Chain(chain) => (RowKey::Chain(chain.blockchain), chain.updated_at),
+        Change::Chain(chain) => (RowKey::Chain(chain.blockchain, chain.lane), chain.updated_at),
     }
 }
 

@@ -166,7 +166,7 @@ impl Store for EmbeddedStore {
 
     async fn chains(&self) -> Result<Vec<ChainRow>, Error> {
         let mut rows: Vec<ChainRow> = self.readers.rows(query::chains(), query::record).await?;
-        rows.sort_by_key(|chain| chain.blockchain);
+        rows.sort_by_key(|chain| (chain.blockchain, chain.lane));
         Ok(rows)
     }
 }

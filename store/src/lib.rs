@@ -93,6 +93,6 @@ pub trait Store: Send + Sync + 'static {
         page: Page,
     ) -> Result<Vec<TransferRow>, Error>;
 
-    /// How far each chain is scanned, by the chain's index.
+    /// How far each chain is scanned, by the chain's index; after it, how far each of its lanes is.
     async fn chains(&self) -> Result<Vec<ChainRow>, Error>;
 }

@@ -64,5 +64,10 @@ pub struct DepositRow {
 /// A transfer as its last record has it.
 pub type TransferRow = Transfer;
 
-/// A chain as its last record has it.
+/// A chain or one of its lanes, as its last record has it.
 pub type ChainRow = ChainProgress;
+
+/// The lane of progress as a key: that of ingest comes before its lanes.
+pub(crate) fn lane_key(lane: Option<i32>) -> i32 {
+    lane.unwrap_or(-1)
+}

@@ -183,7 +183,7 @@ impl World {
         self.server = Some(tokio::spawn(async move { serving.await.unwrap() }));
     }
 
-    /// Writes what ingest would when it begins to watch a wallet: its chain is scanned up to now.
+    /// Writes what ingest would when it begins to watch a wallet, and the processor: its chain is scanned up to now.
     pub(crate) async fn watch(&self, wallet: &Wallet) {
         let blockchain = wallet.blockchain;
         let contracts = stablecoin_contracts(blockchain).map(|contract| contract.address).collect();
@@ -197,16 +197,18 @@ impl World {
             self.write(Topic::TransfersRaw, Partition(blockchain.index()), &record).await;
         }
         let rows = self.store.chains().await.unwrap();
-        let row = rows.into_iter().find(|row| row.blockchain == blockchain);
+        let lane = Some(blockchain.index().cast_signed());
+        let row = rows.into_iter().find(|row| row.blockchain == blockchain && row.lane == lane);
         let (mut watched, updated_at) =
             row.map_or((Vec::new(), UnixMicros(0)), |row| (row.watched, row.updated_at));
         watched.push(watch);
         let block = example::chain_record().block;
         let head = Block { timestamp: self.clock.now().seconds(), ..block };
         let updated_at = updated_at.next(self.clock.now());
-        let progress =
+        let scan =
             ChainProgress { blockchain, head, watched, updated_at, ..example::chain_progress() };
-        self.apply([Change::Chain(progress)]).await;
+        let processed = ChainProgress { lane, ..scan.clone() };
+        self.apply([scan, processed].map(Change::Chain)).await;
     }
 
     /// A request to a route such as `GET /health`.

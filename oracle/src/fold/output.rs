@@ -7,8 +7,8 @@ use log::{NewRecord, Record, TopicPartition};
 use processor::machine::orders;
 use processor::wire::Wire;
 use schemas::record::{
-    Alert, ChainBody, ChainRecord, DeadLetter, Deposit, DepositCommand, MatchingEntry, Order,
-    OrderCommand, OrderCommandBody, OrdersEntry, Transfer,
+    Alert, ChainBody, ChainProgress, ChainRecord, DeadLetter, Deposit, DepositCommand,
+    MatchingEntry, Order, OrderCommand, OrderCommandBody, OrdersEntry, Transfer,
 };
 use schemas::{Address, OrderId, Partition, SchemaName, Topic};
 
@@ -146,6 +146,10 @@ impl<'a> Authors<'a> {
                 Some(Author::orders(self.reading.layout().order(&order_id.to_string())))
             }
             Topic::OrdersCommands => self.of_order_command(&decoded(record)?).map(Author::lane),
+            Topic::Chains => {
+                let lane = decoded::<ChainProgress>(record)?.lane?;
+                Some(Author::lane(Partition(lane.cast_unsigned())))
+            }
             Topic::Alerts => self.of_alert(&decoded(record)?).map(Author::lane),
             Topic::DeadLetters => {
                 let letter: DeadLetter = decoded(record)?;
@@ -209,9 +213,13 @@ impl<'a> Authors<'a> {
     }
 }
 
-/// Whether a machine writes such a record. Others may command orders: the api, and timers that are due.
+/// Whether a machine writes such a record. Others may command orders: the api, and timers that are due. Ingest
+/// writes how far it is.
 pub(crate) fn is_output_of_machine(record: &Record) -> bool {
     use OrderCommandBody as Body;
+    if record.from.topic == Topic::Chains {
+        return decoded::<ChainProgress>(record).is_none_or(|progress| progress.lane.is_some());
+    }
     record.from.topic != Topic::OrdersCommands
         || decoded::<OrderCommand>(record).is_some_and(|command| match command.body {
             Body::Create(_)
@@ -316,6 +324,7 @@ fn describe(topic: Topic, value: Option<&[u8]>) -> String {
         SchemaName::OrderCommand => show::<OrderCommand>(value),
         SchemaName::DepositCommand => show::<DepositCommand>(value),
         SchemaName::Alert => show::<Alert>(value),
+        SchemaName::ChainProgress => show::<ChainProgress>(value),
         SchemaName::DeadLetter => show::<DeadLetter>(value),
         SchemaName::MatchingEntry => show::<MatchingEntry>(value),
         SchemaName::OrdersEntry => show::<OrdersEntry>(value),

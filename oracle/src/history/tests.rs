@@ -24,7 +24,9 @@ impl Promises {
             Change::Deposit(deposit) => self.deposit(deposit),
             Change::Transfer(transfer) => self.transfer(transfer),
             Change::Attempt(attempt) => self.attempt(attempt),
-            Change::Chain(chain) => self.version(chain.blockchain.to_string(), chain.updated_at),
+            Change::Chain(chain) => {
+                self.version(format!("{} {:?}", chain.blockchain, chain.lane), chain.updated_at)
+            }
         }
     }
 

@@ -185,6 +185,11 @@ impl<'a> Ledger<'a> {
             }
             matching::Effect::Deposit(deposit) => self.check_deposit(deposit),
             matching::Effect::Command(command) => self.check_settle(command),
+            matching::Effect::Progress(progress) => {
+                let hash = self.head.map(|head| head.hash);
+                holds!(5, hash == Some(progress.head.hash), "not the last head: {progress:?}");
+                Ok(())
+            }
             matching::Effect::Alert(alert) => {
                 if alert.kind == AlertKind::ConfirmedTransferRetracted {
                     self.alerts.extend(alert.transfer_id);

@@ -22,8 +22,8 @@ mod watches;
 use std::collections::BTreeMap;
 
 use schemas::record::{
-    Alert, ChainBody, ChainRecord, Deposit, DepositCommand, DepositCommandBody, MatchingEntry,
-    OrderCommand, OrderCommandBody, Transfer,
+    Alert, ChainBody, ChainProgress, ChainRecord, Deposit, DepositCommand, DepositCommandBody,
+    MatchingEntry, OrderCommand, OrderCommandBody, Transfer,
 };
 use schemas::{
     Blockchain, OrderId, Partition, Stablecoin, TransferStatus, UnixMicros, UnixSeconds,
@@ -102,6 +102,8 @@ pub enum Effect {
     Command(OrderCommand),
     /// A person has to act.
     Alert(Alert),
+    /// How far the lane is.
+    Progress(ChainProgress),
 }
 
 /// Everything the machine knows of one lane.
@@ -206,7 +208,9 @@ impl Machine for State {
                 ChainBody::Retract(seen) => self.retract(record, seen, effects),
                 ChainBody::Head(head) => self.advance(record, head, effects),
                 ChainBody::Watch(watch) => {
-                    self.watches.add(watch);
+                    if self.watches.add(watch) {
+                        self.lane_mut().progress_due = true;
+                    }
                     Ok(())
                 }
             },
@@ -272,7 +276,9 @@ impl Machine for State {
             (_, Some(MatchingEntry::Transfer(entry))) => {
                 self.transfers.put(TransferRow::of(entry))?;
             }
-            (_, Some(MatchingEntry::Watch(watch))) => self.watches.add(watch),
+            (_, Some(MatchingEntry::Watch(watch))) => {
+                self.watches.add(watch);
+            }
         }
         self.commit();
         Ok(())

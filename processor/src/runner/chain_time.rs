@@ -40,7 +40,8 @@ impl ChainTime {
     fn note(&mut self, records: &[Arc<Record>]) {
         let values = records.iter().filter_map(|record| record.value.as_deref());
         let progress = values.filter_map(|value| schemas::decode::<ChainProgress>(value).ok());
-        self.newest = self.newest.max(progress.map(|of| of.head.timestamp).max());
+        let scans = progress.filter(|of| of.lane.is_none());
+        self.newest = self.newest.max(scans.map(|of| of.head.timestamp).max());
     }
 
     /// The time for timers: the clock's, but not far ahead of all chains.

@@ -67,13 +67,21 @@ impl Wire for State {
             Effect::Alert(alert) => {
                 NewRecord::encode(Topic::Alerts, Partition(0), alert.blockchain.as_str(), alert)
             }
+            Effect::Progress(progress) => {
+                let partition = Partition(progress.blockchain.index());
+                let key = format!("{}/{lane}", progress.blockchain);
+                NewRecord::encode(Topic::Chains, partition, key, progress)
+            }
         }
     }
 
     fn alert(effect: &Effect) -> Option<&Alert> {
         match effect {
             Effect::Alert(alert) => Some(alert),
-            Effect::Transfer(..) | Effect::Deposit(_) | Effect::Command(_) => None,
+            Effect::Transfer(..)
+            | Effect::Deposit(_)
+            | Effect::Command(_)
+            | Effect::Progress(_) => None,
         }
     }
 }

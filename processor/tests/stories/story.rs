@@ -13,7 +13,7 @@ use tidemark_processor::machine::Machine;
 pub(crate) trait Told: Machine {
     fn fresh() -> Self;
 
-    /// One effect in one line.
+    /// One effect in one line; empty for what is no part of stories.
     fn line(effect: &Self::Effect) -> String;
 
     /// Whether publishing this again is the correct answer to a duplicate.
@@ -62,7 +62,8 @@ impl<M: Told> Story<M> {
         let expected: Vec<&str> =
             effects.split([';', '\n']).map(str::trim).filter(|line| !line.is_empty()).collect();
         let found = self.step(&input);
-        let lines: Vec<String> = found.iter().map(M::line).collect();
+        let lines: Vec<String> =
+            found.iter().map(M::line).filter(|line| !line.is_empty()).collect();
         assert!(
             lines == expected,
             "step {}: {input:?}\nexpected:\n  {}\nfound:\n  {}",

@@ -55,6 +55,10 @@ fn effects_have_their_place() {
             ("orders.commands", 1, ORDER, "order_command"),
         ),
         (matching::Effect::Alert(example::alert()), ("alerts", 0, "eth", "alert")),
+        (
+            matching::Effect::Progress(example::lane_progress()),
+            ("chains", 0, "eth/2", "lane_progress"),
+        ),
     ] {
         check::<matching::State>(&effect, LANE, expected);
     }

@@ -210,7 +210,7 @@ impl Record for ChainRecord {
     }
 }
 
-/// A record of `chains`: how far a chain is scanned.
+/// A record of `chains`: how far a chain is scanned, or a lane of it processed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChainProgress {
     pub blockchain: Blockchain,
@@ -225,5 +225,9 @@ pub struct ChainProgress {
     pub watched: Vec<Watch>,
     /// Version clock.
     pub updated_at: UnixMicros,
+    /// Of the processor: the lane's partition. None for what ingest has scanned.
+    pub lane: Option<i32>,
+    /// Of a lane: time of the block of its oldest transfer that is not confirmed.
+    pub oldest_unconfirmed: Option<UnixSeconds>,
 }
 plain_record!(ChainProgress);

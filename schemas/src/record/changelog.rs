@@ -38,6 +38,11 @@ pub struct LaneEntry {
     /// Whether a head was ignored since the last one that was taken.
     #[serde(default)]
     pub head_ignored: bool,
+    /// Version clock of the progress that was published last.
+    pub progress_at: Option<UnixMicros>,
+    /// Whether more is watched than that progress says.
+    #[serde(default)]
+    pub progress_due: bool,
 }
 
 /// A deposit, live or in its late window. Ids and addresses are bytes: nobody outside reads this.

@@ -285,6 +285,16 @@ pub fn chain_progress() -> ChainProgress {
         finalized: 20_999_936,
         watched: vec![watch()],
         updated_at: SEEN,
+        lane: None,
+        oldest_unconfirmed: None,
+    }
+}
+
+pub fn lane_progress() -> ChainProgress {
+    ChainProgress {
+        lane: Some(0),
+        oldest_unconfirmed: Some(block().timestamp.plus(-24)),
+        ..chain_progress()
     }
 }
 
@@ -329,6 +339,7 @@ macro_rules! each_example {
             $visit("delivery", &$crate::record::example::delivery()),
             $visit("attempt", &$crate::record::example::attempt()),
             $visit("chain_progress", &$crate::record::example::chain_progress()),
+            $visit("lane_progress", &$crate::record::example::lane_progress()),
             $visit("alert", &$crate::record::example::alert()),
             $visit("dead_letter", &$crate::record::example::dead_letter()),
         ]

@@ -94,8 +94,10 @@ guides! {
         "Every attempt to deliver a webhook, and how it ended.";
     WebhooksDead: public EVENT, [Webhooks] -> [],
         "Webhooks whose automatic attempts are used up.";
-    Chains: public "blockchain", [Ingest] -> [Ingest Processor Projector],
-        "How far each chain is scanned, confirmed and final, and what is watched on it.";
+    Chains: public "blockchain; blockchain/partition for lanes",
+        [Ingest Processor] -> [Ingest Processor Projector],
+        "How far each chain is scanned, confirmed and final, and what is watched on it; and how far the \
+         processor is with each of its lanes.";
     Alerts: public "blockchain", [Processor] -> [],
         "What needs an operator.";
     DeadLetters: public "topic/partition of the record", [Processor Projector Webhooks] -> [],

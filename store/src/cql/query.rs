@@ -20,6 +20,7 @@ use super::statement::Statement;
 use super::walk::{List, Walk};
 use super::write::{Writes, word};
 use super::{CqlStore, Tables};
+use crate::row::lane_key;
 use crate::{
     ChainRow, Change, DepositFilter, DepositRow, Error, OrderFilter, OrderRow, Page, Store,
     TransferFilter, TransferRow,
@@ -31,6 +32,8 @@ const WRITES_MAX: usize = 256;
 const READS_MAX: usize = 64;
 /// Rows in one page of an order's attempts.
 const ATTEMPT_ROWS: i32 = 1_000;
+/// Records that one page has.
+const RECORD_ROWS: i32 = 100;
 
 #[async_trait]
 impl Store for CqlStore {
@@ -69,11 +72,14 @@ impl Store for CqlStore {
         };
         let deposits = rows(&self.tables, List::Deposits(filter), page, load).await?;
         let chains: BTreeSet<Blockchain> = deposits.iter().map(|d| d.blockchain).collect();
-        let scanned: HashMap<Blockchain, UnixSeconds> = progress(&self.tables, chains)
-            .await?
-            .into_iter()
-            .map(|chain| (chain.blockchain, chain.updated_at.seconds()))
-            .collect();
+        let read = |tables: Arc<Tables>, chain: Blockchain| async move {
+            let values = [word(chain.as_str()), CqlValue::Int(lane_key(None))];
+            tables.record::<ChainProgress>(Statement::SelectScan, &values).await
+        };
+        let scans = self.tables.each(chains.into_iter().collect(), READS_MAX, read).await?;
+        let scans = scans.into_iter().flatten();
+        let scanned: HashMap<Blockchain, UnixSeconds> =
+            scans.map(|chain| (chain.blockchain, chain.updated_at.seconds())).collect();
         let row = |deposit: Deposit| DepositRow {
             last_scanned_at: scanned.get(&deposit.blockchain).copied(),
             deposit,
@@ -101,7 +107,11 @@ impl Store for CqlStore {
     }
 
     async fn chains(&self) -> Result<Vec<ChainRow>, Error> {
-        progress(&self.tables, Blockchain::ALL.iter().copied()).await
+        let read = |tables: Arc<Tables>, chain: Blockchain| async move {
+            tables.records(Statement::SelectChain, &[word(chain.as_str())]).await
+        };
+        let found = self.tables.each(Blockchain::ALL.to_vec(), READS_MAX, read).await?;
+        Ok(found.into_iter().flatten().collect())
     }
 }
 
@@ -112,18 +122,6 @@ fn count(row: &mut OrderRow, at: UnixSeconds, delivered: bool) {
     if delivered {
         row.webhook_success_at = Some(row.webhook_success_at.map_or(at, |first| first.min(at)));
     }
-}
-
-/// In the order of the chains asked for.
-async fn progress(
-    tables: &Arc<Tables>,
-    blockchains: impl IntoIterator<Item = Blockchain>,
-) -> Result<Vec<ChainProgress>, Error> {
-    let read = |tables: Arc<Tables>, chain: Blockchain| async move {
-        tables.record::<ChainProgress>(Statement::SelectChain, &[word(chain.as_str())]).await
-    };
-    let found = tables.each(blockchains.into_iter().collect(), READS_MAX, read).await?;
-    Ok(found.into_iter().flatten().collect())
 }
 
 /// A page of a list. `load` reads the row of an entry; none if the row has changed its list since the
@@ -186,6 +184,24 @@ impl Tables {
             from = next;
         }
         Ok(Some(row))
+    }
+
+    /// The records that a statement finds.
+    async fn records<R: Record>(
+        &self,
+        statement: Statement,
+        values: &[CqlValue],
+    ) -> Result<Vec<R>, Error> {
+        let (mut all, mut from) = (Vec::new(), Some(PagingState::start()));
+        while let Some(page) = from {
+            let (rows, next) = self.page(statement, values, RECORD_ROWS, page).await?;
+            for row in rows.rows::<(&[u8],)>().map_err(bad_row)? {
+                let (bytes,) = row.map_err(bad_row)?;
+                all.push(decode(bytes)?);
+            }
+            from = next;
+        }
+        Ok(all)
     }
 
     /// The record that a statement finds.

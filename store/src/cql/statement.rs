@@ -53,7 +53,7 @@ statements! {
     DeleteTransferListed = delete("transfers_listed", TRANSFERS_LISTED),
     InsertAttempt =
         insert("attempts", "subject, event_id, attempt, manual, attempted_at, delivered, record"),
-    InsertChain = insert("chains", "blockchain, record"),
+    InsertChain = insert("chains", "blockchain, lane, record"),
     InsertListPartition =
         insert("list_partitions", "list, bucket, stage, blockchain, coin, shard"),
     SelectOrder = select("record", "orders", "order_id"),
@@ -71,6 +71,7 @@ statements! {
         "transfers_listed",
         "wallet, stage, blockchain, coin, bucket, shard",
     ),
+    SelectScan = select("record", "chains", "blockchain, lane"),
     SelectChain = select("record", "chains", "blockchain"),
     SelectListPartitions =
         select("bucket, stage, blockchain, coin, shard", "list_partitions", "list"),

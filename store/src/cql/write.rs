@@ -8,6 +8,7 @@ use scylla::value::CqlValue::{self, BigInt, Blob, Boolean, Int, Text};
 
 use super::place::{self, Place};
 use super::statement::Statement;
+use crate::row::lane_key;
 use crate::{Change, Error};
 
 /// When directory rows are written, as their only write time: they are never changed or deleted.
@@ -132,7 +133,8 @@ impl Writes {
     }
 
     fn chain(&mut self, chain: &ChainProgress) -> Result<(), Error> {
-        let row = [word(chain.blockchain.as_str()), Blob(encode(chain)?)];
+        let lane = Int(lane_key(chain.lane));
+        let row = [word(chain.blockchain.as_str()), lane, Blob(encode(chain)?)];
         self.insert(Statement::InsertChain, chain.updated_at, &[&row]);
         Ok(())
     }

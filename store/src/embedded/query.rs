@@ -17,7 +17,8 @@ const ORDER: &str = "SELECT o.record, \
     (SELECT max(a.attempted_at) FROM attempts a WHERE a.order_id = o.order_id) \
     FROM orders o";
 const DEPOSIT: &str = "SELECT d.record, \
-    (SELECT c.updated_at FROM chains c WHERE c.blockchain = d.blockchain) FROM deposits d";
+    (SELECT c.updated_at FROM chains c WHERE c.blockchain = d.blockchain AND c.lane = -1) \
+    FROM deposits d";
 const TRANSFER: &str = "SELECT t.record FROM transfers t";
 
 /// One query with its values.

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use rusqlite::types::Value;
 use schemas::{AttemptOutcome, OrderId, encode};
 
+use crate::row::lane_key;
 use crate::{Change, Error};
 
 /// One row to write. The record is encoded by the caller, not by the one thread that writes.
@@ -36,7 +37,7 @@ static DEPOSIT: LazyLock<String> = LazyLock::new(|| {
 static TRANSFER: LazyLock<String> = LazyLock::new(|| {
     sql("transfers", "transfer_id", "updated_at, wallet, created_at, status, blockchain, token")
 });
-static CHAIN: LazyLock<String> = LazyLock::new(|| sql("chains", "blockchain", "updated_at"));
+static CHAIN: LazyLock<String> = LazyLock::new(|| sql("chains", "blockchain, lane", "updated_at"));
 const ATTEMPT: &str = "INSERT INTO attempts \
     (event_id, attempt, manual, order_id, attempted_at, delivered, record) \
     VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (event_id, attempt, manual) DO NOTHING";
@@ -98,6 +99,7 @@ impl Upsert {
                 sql: &CHAIN,
                 values: vec![
                     word(chain.blockchain.as_str()),
+                    lane_key(chain.lane).into(),
                     chain.updated_at.0.into(),
                     encode(chain)?.into(),
                 ],

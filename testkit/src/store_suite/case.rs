@@ -326,17 +326,24 @@ pub(super) async fn deposits_show_the_last_scan_of_their_chain(tables: &Tables) 
         let rows = store.deposits(DepositFilter::default(), ALL).await.unwrap();
         assert_eq!(rows.iter().map(|row| row.last_scanned_at).collect::<Vec<_>>(), [expected]);
     }
+    let later = ChainProgress { updated_at: UnixMicros(9_000_000), ..example::lane_progress() };
+    let lanes = [later.clone(), ChainProgress { lane: Some(1), ..later }];
+    store.apply(lanes.into_iter().rev().map(Change::Chain).collect()).await.unwrap();
+    let rows = store.deposits(DepositFilter::default(), ALL).await.unwrap();
+    assert_eq!(rows[0].last_scanned_at, Some(UnixSeconds(7)), "the processor scans nothing");
     let chains = store.chains().await.unwrap();
-    let names: Vec<_> = chains.iter().map(|chain| chain.blockchain).collect();
-    assert_eq!(names, [Blockchain::Eth, Blockchain::Base], "in the order of spec 2.1");
+    let names: Vec<_> = chains.iter().map(|chain| (chain.blockchain, chain.lane)).collect();
+    use Blockchain::{Base, Eth};
+    let expected = [(Eth, None), (Eth, Some(0)), (Eth, Some(1)), (Base, None)];
+    assert_eq!(names, expected, "in the order of spec 2.1");
 }
 
 /// What was applied is there after the store was closed and opened again, twice.
 pub(super) async fn rows_survive_a_restart(tables: &Tables) {
     let changes: Vec<_> = (0..5_u8)
         .flat_map(|table| {
-            // Of the last table only three: two rows must not be two contents of one chain.
-            let rows = if table == 4 { 3 } else { 12 };
+            // Of the last table only nine: two rows must not be two contents of one lane.
+            let rows = if table == 4 { 9 } else { 12 };
             (0..rows).map(move |row| sample::change(7, table, row, 1))
         })
         .collect();

@@ -20,7 +20,7 @@ pub(super) struct Reference {
     deposits: BTreeMap<DepositId, Deposit>,
     transfers: BTreeMap<TransferId, Transfer>,
     attempts: BTreeMap<(String, i32, bool), Attempt>,
-    chains: BTreeMap<Blockchain, ChainProgress>,
+    chains: BTreeMap<(Blockchain, Option<i32>), ChainProgress>,
 }
 
 impl Reference {
@@ -31,7 +31,9 @@ impl Reference {
             Change::Transfer(row) => {
                 keep(&mut self.transfers, row.transfer_id, row, |r| r.updated_at);
             }
-            Change::Chain(row) => keep(&mut self.chains, row.blockchain, row, |r| r.updated_at),
+            Change::Chain(row) => {
+                keep(&mut self.chains, (row.blockchain, row.lane), row, |r| r.updated_at);
+            }
             Change::Attempt(row) => {
                 let key = (row.event_id.clone(), row.attempt, row.manual);
                 self.attempts.entry(key).or_insert(row);
@@ -70,11 +72,13 @@ impl Reference {
         };
         let mut rows: Vec<_> = self.deposits.values().filter(wanted).collect();
         rows.sort_by_key(|deposit| Reverse((deposit.started_at, deposit.deposit_id)));
-        let scanned = |chain| self.chains.get(chain).map(|chain| chain.updated_at.seconds());
+        let scanned = |blockchain| {
+            self.chains.get(&(blockchain, None)).map(|chain| chain.updated_at.seconds())
+        };
         rows.into_iter()
             .map(|deposit| DepositRow {
                 deposit: deposit.clone(),
-                last_scanned_at: scanned(&deposit.blockchain),
+                last_scanned_at: scanned(deposit.blockchain),
             })
             .collect()
     }

@@ -66,6 +66,7 @@ pub(super) fn change(seed: u64, table: u8, row: u64, version: u64) -> Change {
         }),
         _ => Change::Chain(ChainProgress {
             blockchain: CHAINS[usize::try_from(row % 3).unwrap_or(0)],
+            lane: [None, Some(0), Some(12)][usize::try_from(row / 3 % 3).unwrap_or(0)],
             updated_at,
             confirmed: dice.below(1_000) as i64,
             ..example::chain_progress()

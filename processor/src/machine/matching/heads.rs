@@ -1,9 +1,12 @@
-//! How far the lane is, and which heads it takes.
+//! How far the lane is, which heads it takes, and what it publishes of that.
 
-use schemas::record::{Block, ChainRecord, Head, LaneEntry, MatchingEntry};
-use schemas::{AlertKind, Epoch, UnixSeconds};
+use schemas::record::{Block, ChainProgress, ChainRecord, Head, LaneEntry, MatchingEntry};
+use schemas::{AlertKind, Epoch, UnixMicros, UnixSeconds};
 
 use super::{Broken, Effect, State};
+
+/// How much later a head must have been observed than the one of the last progress.
+const PROGRESS_SECONDS: i64 = 30;
 
 /// How far the lane is: its last head, and the ids that it gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +18,10 @@ pub(super) struct LaneHead {
     pub(super) sequence: u64,
     /// Whether a head was ignored since the last one, and the alert is raised.
     head_ignored: bool,
+    /// Version clock of the progress that was published last.
+    progress_at: Option<UnixMicros>,
+    /// Whether more is watched than that progress says.
+    pub(super) progress_due: bool,
 }
 
 impl Default for LaneHead {
@@ -26,6 +33,8 @@ impl Default for LaneHead {
             match_window_seconds: 0,
             sequence: 0,
             head_ignored: false,
+            progress_at: None,
+            progress_due: false,
         }
     }
 }
@@ -39,6 +48,8 @@ impl LaneHead {
             match_window_seconds: self.match_window_seconds,
             sequence: self.sequence.cast_signed(),
             head_ignored: self.head_ignored,
+            progress_at: self.progress_at,
+            progress_due: self.progress_due,
         })
     }
 
@@ -50,6 +61,8 @@ impl LaneHead {
             match_window_seconds: entry.match_window_seconds,
             sequence: u64::try_from(entry.sequence).ok()?,
             head_ignored: entry.head_ignored,
+            progress_at: entry.progress_at,
+            progress_due: entry.progress_due,
         })
     }
 }
@@ -88,7 +101,40 @@ impl State {
         lane.finalized = lane.finalized.max(head.finalized);
         lane.match_window_seconds = head.match_window_seconds;
         lane.head_ignored = false;
-        self.run_to(record, head, effects)
+        self.run_to(record, head, effects)?;
+        self.publish_progress(record, head, effects)
+    }
+
+    /// Says how far the lane is, now and then: what reads the tables sees a processor that has stopped by its age.
+    fn publish_progress(
+        &mut self,
+        record: &ChainRecord,
+        head: &Head,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Broken> {
+        let (last, now) = (self.lane.progress_at, record.observed_at);
+        let is_recent = |at: UnixMicros| now.seconds() < at.seconds().plus(PROGRESS_SECONDS);
+        if last.is_some_and(is_recent) && !self.lane.progress_due {
+            return Ok(());
+        }
+        let oldest = self.transfers.oldest_unconfirmed();
+        let oldest = oldest.map(|id| self.transfers.named(id)).transpose()?;
+        let oldest_unconfirmed = oldest.map(|row| row.block.timestamp);
+        let updated_at = last.map_or(now, |last| last.next(now));
+        let lane = self.lane_mut();
+        (lane.progress_at, lane.progress_due) = (Some(updated_at), false);
+        effects.push(Effect::Progress(ChainProgress {
+            blockchain: self.blockchain,
+            epoch: self.lane.epoch,
+            head: record.block,
+            confirmed: head.confirmed.first().map_or(-1, |tier| tier.number),
+            finalized: self.lane.finalized,
+            watched: self.watches.all().collect(),
+            updated_at,
+            lane: Some(self.partition.0.cast_signed()),
+            oldest_unconfirmed,
+        }));
+        Ok(())
     }
 
     /// Why a head cannot be the next one. If one that is far too high were taken, every one after it would

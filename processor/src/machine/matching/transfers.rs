@@ -236,6 +236,11 @@ impl Transfers {
         to_height(&self.index.unconfirmed, number)
     }
 
+    /// The one in the lowest block.
+    pub(super) fn oldest_unconfirmed(&self) -> Option<TransferId> {
+        self.index.unconfirmed.first().map(|(_, id)| *id)
+    }
+
     /// Orphans whose height is final.
     pub(super) fn orphaned_to(&self, number: i64) -> Vec<TransferId> {
         to_height(&self.index.orphaned, number)

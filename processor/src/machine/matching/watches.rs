@@ -21,17 +21,20 @@ impl Watches {
         self.wallets.get(&wallet).is_some_and(|contracts| contracts.contains(&contract))
     }
 
-    pub(super) fn add(&mut self, watch: &Watch) {
+    /// Whether it was not known.
+    pub(super) fn add(&mut self, watch: &Watch) -> bool {
         let Watch { wallet_address: wallet, contracts } = watch;
         let known = self.wallets.get(wallet).cloned();
         let mut all = known.clone().unwrap_or_default();
         all.extend(contracts);
         all.sort_unstable();
         all.dedup();
-        if known.as_ref() != Some(&all) {
+        let is_new = known.as_ref() != Some(&all);
+        if is_new {
             self.before.entry(*wallet).or_insert(known);
             self.wallets.insert(*wallet, all);
         }
+        is_new
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = Watch> {

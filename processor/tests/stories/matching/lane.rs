@@ -40,6 +40,7 @@ impl Told for State {
                 let order = alert.order_id.map_or(String::new(), |id| format!(" {}", letter(id)));
                 format!("alert {}{transfer}{order}", alert.kind)
             }
+            Effect::Progress(_) => String::new(),
         }
     }
 
@@ -63,10 +64,13 @@ impl Told for State {
                 use AlertKind as Kind;
                 matches!(
                     alert.kind,
-                    Kind::StaleTransfer | Kind::AmountsTaken | Kind::HeadWentBack | Kind::HeadTooFar
+                    Kind::StaleTransfer
+                        | Kind::AmountsTaken
+                        | Kind::HeadWentBack
+                        | Kind::HeadTooFar
                 )
             }
-            Effect::Transfer(..) | Effect::Deposit(_) => false,
+            Effect::Transfer(..) | Effect::Deposit(_) | Effect::Progress(_) => false,
         }
     }
 
@@ -111,6 +115,7 @@ impl Told for State {
             Effect::Deposit(deposit) => {
                 Some((format!("deposit {}", deposit.deposit_id), deposit.updated_at))
             }
+            Effect::Progress(progress) => Some(("progress".to_owned(), progress.updated_at)),
             Effect::Command(_) | Effect::Alert(_) => None,
         }
     }

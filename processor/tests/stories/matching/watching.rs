@@ -1,6 +1,7 @@
 //! Deposits open only where payments are seen.
 
 use super::*;
+use schemas::record::ChainProgress;
 use schemas::{Address, AddressFamily, Blockchain, Partition, RefusalReason};
 
 const OTHER_CONTRACT: Address = Address::new(AddressFamily::Evm, [0xdb; 20]);
@@ -54,4 +55,47 @@ fn a_chain_without_a_head_takes_no_deposit() {
     };
     assert_eq!(reason, Some(RefusalReason::ChainBehind));
     assert_eq!(lane.deposit_count(), 0);
+}
+
+/// What the lane publishes of itself at this input.
+fn progress(state: &mut State, input: impl Into<Input>) -> Option<ChainProgress> {
+    let effects = decide(state, &input.into());
+    state.commit();
+    effects.into_iter().find_map(|effect| match effect {
+        Effect::Progress(progress) => Some(progress),
+        _ => None,
+    })
+}
+
+/// Blocks are ten seconds apart; the lane is at block 100, and has published that.
+#[test]
+fn a_lane_publishes_how_far_it_is_each_half_minute() {
+    let mut state = Lane::new().machine().clone();
+    assert_eq!(progress(&mut state, head(102)), None);
+    let at = |found: Option<ChainProgress>| {
+        let found = found.unwrap();
+        (found.head.number, found.oldest_unconfirmed.map(|time| time.0), found.lane)
+    };
+    assert_eq!(at(progress(&mut state, head(103))), (103, None, Some(0)));
+    assert_eq!(progress(&mut state, pay(1, "1.00").at(104)), None);
+    assert_eq!(progress(&mut state, pay(2, "1.00").at(105)), None);
+    assert_eq!(progress(&mut state, head(105)), None);
+    assert_eq!(at(progress(&mut state, head(106))), (106, Some(1040), Some(0)));
+    assert_eq!(at(progress(&mut state, head(114))), (114, Some(1050), Some(0)));
+    assert_eq!(at(progress(&mut state, head(117))), (117, None, Some(0)));
+}
+
+/// What is offered follows from it.
+#[test]
+fn a_lane_publishes_what_is_watched_with_the_next_head() {
+    let mut state = Lane::new().machine().clone();
+    let wallets = |found: Option<ChainProgress>| {
+        found.map(|found| found.watched.iter().map(|of| of.wallet_address).collect::<Vec<_>>())
+    };
+    assert_eq!(progress(&mut state, watch(100, 1, CONTRACT)), None);
+    assert_eq!(progress(&mut state, head(101)), None, "it was known");
+    assert_eq!(progress(&mut state, watch(101, 4, CONTRACT)), None);
+    let all = [1, 2, 3, 4].map(wallet);
+    assert_eq!(wallets(progress(&mut state, head(101))), Some(all.to_vec()));
+    assert_eq!(progress(&mut state, head(102)), None);
 }

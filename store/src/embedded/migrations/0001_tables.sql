@@ -66,7 +66,9 @@ CREATE INDEX attempts_by_order
     ON attempts (order_id, delivered, attempted_at) WHERE order_id IS NOT NULL;
 
 CREATE TABLE chains (
-    blockchain TEXT    NOT NULL PRIMARY KEY,
+    blockchain TEXT    NOT NULL,
+    lane       INTEGER NOT NULL, -- -1 for what ingest has scanned
     updated_at INTEGER NOT NULL,
-    record     BLOB    NOT NULL
+    record     BLOB    NOT NULL,
+    PRIMARY KEY (blockchain, lane)
 ) STRICT, WITHOUT ROWID;
