@@ -115,7 +115,7 @@ impl Commands {
     /// can pay is refused. Repeated with its key, it asks again.
     async fn create_fixed(
         &self,
-        create: CreateOrder,
+        mut create: CreateOrder,
         choice: Choice,
         key: Option<&str>,
         now: UnixMicros,
@@ -135,6 +135,8 @@ impl Commands {
             let body = OrderCommandBody::ChoosePayment(request);
             return self.command(id, Awaited::Payment, body).await.map(Arc::unwrap_or_clone);
         }
+        let request = self.catalog.payment(id, choice, create.amount, &self.followed().await)?;
+        create.payment = Some(request);
         self.send_create(create.clone(), id, now).await?;
         let order = self.first_record(id, &mut records, |order| payable(order, choice)).await;
         metrics::command("create", !matches!(order, Err(Refusal::MaybeCreated)));
@@ -156,21 +158,18 @@ impl Commands {
         }
     }
 
-    /// Sends the command; the order is what the processor will make of it. A command that may be on the log
-    /// is an order that may exist, whatever failed.
+    /// Sends the command; the order is what the processor will make of it: the api may write its row first, because version
+    /// clock and content are the same. A command that may be on the log is an order that may exist, whatever failed.
     async fn send_create(
         &self,
         create: CreateOrder,
         id: OrderId,
         now: UnixMicros,
     ) -> Answer<Order> {
-        let command_id = CommandId(fresh_id(now));
-        let followed = match creation::fixed(&create) {
-            Some(_) => self.followed().await,
-            None => Followed::Unknown,
-        };
-        let (command, order) =
-            creation::create(create, id, command_id, now, &self.catalog, &followed)?;
+        let command_id = Some(CommandId(fresh_id(now)));
+        let body = OrderCommandBody::Create(create.clone());
+        let command = OrderCommand { order_id: id, command_id, issued_at: now, body };
+        let order = Order::created(&command, &create);
         match timeout(ANSWER_TIMEOUT, self.produce(self.order_record(&command)?)).await {
             Ok(Ok(())) => Ok(order),
             Ok(Err(_)) | Err(_) => Err(Refusal::MaybeCreated),

@@ -1,36 +1,12 @@
-//! The command that creates an order, and the first record of the order.
+//! What a request to create an order fixes, and whether it is a repetition.
 
-use schemas::record::{CreateOrder, Order, OrderCommand, OrderCommandBody};
-use schemas::{CommandId, OrderId, UnixMicros};
+use schemas::record::{CreateOrder, Order};
 
-use super::catalog::{Catalog, Choice};
-use super::followed::Followed;
+use super::catalog::Choice;
 use crate::error::{Answer, Invalid, Refusal};
 
 /// Most characters of an idempotency key.
 const KEY_CHARS_MAX: usize = 255;
-
-/// The command that creates an order, and the order's first record as the processor will write it: the
-/// api may write the row first, because version clock and content are the same.
-///
-/// # Errors
-/// The merchant selected a chain and a stablecoin that cannot be paid.
-pub(crate) fn create(
-    mut create: CreateOrder,
-    order_id: OrderId,
-    command_id: CommandId,
-    now: UnixMicros,
-    catalog: &Catalog,
-    followed: &Followed,
-) -> Answer<(OrderCommand, Order)> {
-    if let Some(choice) = fixed(&create) {
-        create.payment = Some(catalog.payment(order_id, choice, create.amount, followed)?);
-    }
-    let body = OrderCommandBody::Create(create.clone());
-    let command = OrderCommand { order_id, command_id: Some(command_id), issued_at: now, body };
-    let order = Order::created(&command, &create);
-    Ok((command, order))
-}
 
 /// The chain and stablecoin of an order that leaves no choice to its customer.
 pub(crate) fn fixed(create: &CreateOrder) -> Option<Choice> {
