@@ -18,10 +18,12 @@ use processor::machine::{matching, orders};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, FileFailurePersistence, TestRunner};
-use schemas::record::{AmountRule, OrderCommand, OrderCommandBody, PaymentRequest};
+use schemas::record::{
+    AmountRule, EndedOrder, Order, OrderCommand, OrderCommandBody, PaymentRequest,
+};
 use schemas::{
-    Address, Amount, Blockchain, CloseReason, Draws, OrderCause, OrderId, RefusalReason,
-    Stablecoin, TransferStatus, UnixMicros, UnixSeconds, UnknownReason,
+    Address, Amount, Blockchain, CloseReason, Draws, OrderCause, OrderId, OrderStatus,
+    RefusalReason, Stablecoin, TransferStatus, UnixMicros, UnixSeconds, UnknownReason,
 };
 use testkit::Dice;
 use uuid::Uuid;
@@ -53,11 +55,19 @@ enum Happening {
     Cancel {
         order: usize,
     },
+    /// An operator's commands carry what tables show that are some versions behind.
     Resend {
         order: usize,
+        behind: usize,
     },
     MarkPaid {
         order: usize,
+        behind: usize,
+    },
+    /// The merchant repeats a create: it is sent only while the tables do not have the order.
+    Repeat {
+        order: usize,
+        behind: usize,
     },
     /// A customer sends the amount that the order's deposit names, more or less, from the account
     /// that the order expects or from the zero address.
@@ -91,11 +101,14 @@ enum Happening {
         seconds: i64,
         back: bool,
     },
-    /// Time passes, with everything read after each block, until every window has ended.
-    Rest,
+    /// Time passes, with everything read after each block, until every window has ended; or until orders
+    /// that have ended are forgotten.
+    Rest {
+        long: bool,
+    },
     /// Ingest watches the second wallet, too.
     Watch,
-    /// No block for a while, and ingest says so.
+    /// No block for a while, and ingest says so. Nothing waits for days to be read.
     Wait {
         seconds: i64,
     },
@@ -176,6 +189,7 @@ impl World {
 
 struct Sold {
     id: OrderId,
+    create: OrderCommandBody,
     amount: Amount,
     sender: Option<Address>,
 }
@@ -227,8 +241,16 @@ impl Play {
                 }
                 self.unread = kind;
             }
-            if matches!(happening, Happening::Rest) {
-                self.pass_time(std::iter::repeat_n(LEAP, 11), &mut dice)?;
+            if let Happening::Rest { long } = happening {
+                let days = std::iter::repeat_n(2 * DAY, if *long { 5 } else { 0 });
+                self.pass_time(std::iter::repeat_n(LEAP, 11).chain(days), &mut dice)?;
+                if *long {
+                    // Forgotten as well: after a day, one that comes back would be another transfer.
+                    self.chain.mempool.clear();
+                }
+            }
+            if matches!(happening, Happening::Wait { seconds } if *seconds > DAY) {
+                self.pipeline.drain(&mut dice)?;
             }
             self.happen(happening);
             self.pipeline.write_raw(&self.chain.records);
@@ -242,8 +264,10 @@ impl Play {
     fn finish(&mut self) -> Result<(), Violation> {
         let blocks = usize::try_from(self.world.policy().finality + 2).unwrap();
         let calm = std::iter::repeat_n(1, blocks);
-        let leaps = std::iter::repeat_n(LEAP, 11).chain([2 * DAY, 2 * DAY, 2 * DAY]);
-        self.pass_time(calm.chain(leaps), &mut Dice(7))
+        let leaps = || std::iter::repeat_n(LEAP, 11);
+        // The chain may be weeks behind: forks take long blocks back.
+        let ended = leaps().chain([30 * DAY]).chain(leaps()).chain([2 * DAY; 2]);
+        self.pass_time(calm.chain(ended).chain([30 * DAY; 2]), &mut Dice(7))
     }
 
     fn pass_time(
@@ -289,15 +313,20 @@ impl Play {
                     self.command(order, OrderCommandBody::Cancel);
                 }
             }
-            Happening::MarkPaid { order } => {
-                if let Some(order) = self.pick(order).map(|sold| sold.id) {
+            Happening::MarkPaid { order, behind } => {
+                if let Some((order, _, row)) = self.row(order, behind) {
                     self.chain.facts.push(Fact::MarkedPaid { order });
-                    self.command(order, OrderCommandBody::MarkPaid);
+                    self.command(order, OrderCommandBody::MarkPaid(ended(row)));
                 }
             }
-            Happening::Resend { order } => {
-                if let Some(order) = self.pick(order).map(|sold| sold.id) {
-                    self.command(order, OrderCommandBody::ResendWebhook);
+            Happening::Resend { order, behind } => {
+                if let Some((order, _, row)) = self.row(order, behind) {
+                    self.command(order, OrderCommandBody::ResendWebhook(ended(row)));
+                }
+            }
+            Happening::Repeat { order, behind } => {
+                if let Some((order, create, None)) = self.row(order, behind) {
+                    self.command(order, create);
                 }
             }
             Happening::Pay { order, cents_off, sender, joined, twice } => {
@@ -317,7 +346,7 @@ impl Play {
             Happening::Fork { depth, further, fates, seconds, back } => {
                 self.fork(depth, further, fates, seconds, back);
             }
-            Happening::Rest => {}
+            Happening::Rest { .. } => {}
             Happening::Watch => self.chain.watch(WALLETS[1]),
             Happening::Wait { seconds } => {
                 self.now = UnixMicros(self.now.0 + seconds * 1_000_000);
@@ -330,6 +359,16 @@ impl Play {
     fn pick(&self, order: usize) -> Option<&Sold> {
         // The newest orders are the ones that something happens to.
         self.sold.iter().rev().nth(order % self.sold.len().clamp(1, 4))
+    }
+
+    /// An order, how it was created, and its row in the tables.
+    fn row(
+        &self,
+        order: usize,
+        behind: usize,
+    ) -> Option<(OrderId, OrderCommandBody, Option<Order>)> {
+        let sold = self.pick(order)?;
+        Some((sold.id, sold.create.clone(), self.pipeline.row_of(sold.id, behind, self.now)))
     }
 
     fn command(&mut self, order_id: OrderId, body: OrderCommandBody) {
@@ -359,8 +398,9 @@ impl Play {
         if let Some(request) = payment.clone() {
             self.chain.facts.push(Fact::Chosen { order: id, request, at: self.now.seconds() });
         }
-        self.sold.push(Sold { id, amount, sender });
-        self.command(id, create_order(String::new(), amount, sender, expires_at, payment));
+        let create = create_order(String::new(), amount, sender, expires_at, payment);
+        self.sold.push(Sold { id, create: create.clone(), amount, sender });
+        self.command(id, create);
     }
 
     fn request(&self, stablecoin: usize, wallets: usize, amounts: AmountRule) -> PaymentRequest {
@@ -444,7 +484,7 @@ impl Play {
         ledger.check_end()?;
         self.pipeline.compare_with_undisturbed()?;
         let (deposits, transfers, orders) = self.pipeline.rows();
-        if (deposits, transfers, orders) != (0, 0, self.sold.len()) {
+        if (deposits, transfers, orders) != (0, 0, 0) {
             let text = format!("{deposits} deposits, {transfers} transfers, {orders} orders kept");
             return Err(Violation { invariant: 6, text });
         }
@@ -499,6 +539,11 @@ fn digits_of(order: OrderId) -> AmountRule {
     AmountRule { exact_first: false, digits: 3, limit, draws }
 }
 
+/// What a command about an order carries of its row.
+fn ended(row: Option<Order>) -> EndedOrder {
+    row.filter(|order| order.status != OrderStatus::Pending).map(Box::new)
+}
+
 /// The amount, a cent more, a cent less, or twice as much.
 fn off(value: Amount, cents_off: usize) -> Amount {
     let cent = cents(1).parts();
@@ -521,7 +566,10 @@ fn happening(world: World) -> impl Strategy<Value = Happening> {
         }
     };
     let fork_seconds = if world == World::Wild { 1..30_i64 } else { 1..2 };
-    let wait_seconds = if world == World::Wild { 200 } else { 1 };
+    // As long as ended orders are kept, while other chains continue.
+    let days = u32::from(world == World::Wild);
+    let seconds_short = if world == World::Wild { 200 } else { 1 };
+    let wait_seconds = prop_oneof![2 => Just(seconds_short), days => Just(8 * DAY)];
     prop_oneof![
         6 => (0..3_usize, 0..6_usize, any::<bool>(), proptest::option::weighted(0.7, (0..2_usize, 0..2_usize)))
             .prop_map(|(price, sender, long, choice)| {
@@ -530,8 +578,10 @@ fn happening(world: World) -> impl Strategy<Value = Happening> {
         4 => (0..4_usize, 0..2_usize, 0..3_usize)
             .prop_map(|(order, stablecoin, wallets)| Happening::Choose { order, stablecoin, wallets }),
         2 => (0..4_usize).prop_map(|order| Happening::Cancel { order }),
-        1 => (0..4_usize).prop_map(|order| Happening::MarkPaid { order }),
-        1 => (0..4_usize).prop_map(|order| Happening::Resend { order }),
+        1 => (0..4_usize, 0..3_usize)
+            .prop_map(|(order, behind)| Happening::MarkPaid { order, behind }),
+        1 => (0..4_usize, 0..3_usize).prop_map(|(order, behind)| Happening::Resend { order, behind }),
+        1 => (0..4_usize, 0..3_usize).prop_map(|(order, behind)| Happening::Repeat { order, behind }),
         7 => (0..4_usize, 0..8_usize, 0..3_usize, any::<bool>(), 0..6_u8).prop_map(
             |(order, cents_off, sender, joined, twice)| {
                 Happening::Pay { order, cents_off, sender, joined, twice: twice == 0 }
@@ -553,9 +603,9 @@ fn happening(world: World) -> impl Strategy<Value = Happening> {
                 Happening::Fork { depth, further, fates, seconds, back: back == 0 }
             }
         ),
-        1 => Just(Happening::Rest),
+        1 => any::<bool>().prop_map(|long| Happening::Rest { long }),
         6 => Just(Happening::Watch),
-        1 => Just(Happening::Wait { seconds: wait_seconds }),
+        1 => wait_seconds.prop_map(|seconds| Happening::Wait { seconds }),
     ]
 }
 
@@ -624,6 +674,8 @@ fn sabotage_is_found() {
         (Sabotage::ConfirmAtSight, 3, ""),
         (Sabotage::HideOrphans, 3, "on the chain"),
         (Sabotage::CancelAlways, 4, ""),
+        (Sabotage::ForgetEarly, 4, "no answer to"),
+        (Sabotage::ReviveStale, 4, "has version"),
         (Sabotage::LoseInBatch, 5, ""),
         (Sabotage::ForgetUndo, 6, ""),
         (Sabotage::KeepRemoved, 6, ""),
@@ -676,6 +728,18 @@ fn the_model_finds_wrong_outcomes() {
 const WILD: [&str; 3] = ["not_watched", "chain_behind", "payment_unavailable"];
 /// A transfer that is confirmed before its head.
 const AT_SIGHT: &str = "confirmed at sight";
+/// An order that had been forgotten.
+const REMEMBERED: &str = "remembered";
+
+/// Whether an order that was forgotten follows from this command.
+fn is_remembered(command: &OrderCommand, order: &Order) -> bool {
+    use OrderCommandBody as Body;
+    let (Body::MarkPaid(Some(row)) | Body::ResendWebhook(Some(row))) = &command.body else {
+        return false;
+    };
+    let ended_at = row.updated_at.seconds();
+    row.version + 1 == order.version && ended_at.plus(8 * DAY) < command.issued_at.seconds()
+}
 
 /// The cases are worth their time: every way in which an order or a transfer can end is among them.
 #[test]
@@ -706,9 +770,12 @@ fn cases_reach_every_outcome() {
                             }
                         }
                     }),
-                    Delivered::Orders(_, effects) => effects.iter().for_each(|effect| {
+                    Delivered::Orders(command, effects) => effects.iter().for_each(|effect| {
                         if let orders::Effect::Order(order) = effect {
                             reach(order.cause.as_str());
+                            if is_remembered(command, order) {
+                                reach(REMEMBERED);
+                            }
                         }
                     }),
                 }
@@ -725,7 +792,7 @@ fn cases_reach_every_outcome() {
         let closes = closes.map(|reason| reason.as_str());
         let all = statuses.chain(reasons).chain(refusals).chain(causes).chain(closes);
         let missed: Vec<_> = all
-            .chain([AT_SIGHT])
+            .chain([AT_SIGHT, REMEMBERED])
             .filter(|what| !elsewhere(what) && !reached.contains_key(what))
             .collect();
         assert!(missed.is_empty(), "{world:?} misses {missed:?}, reaches {reached:?}");

@@ -9,7 +9,7 @@ use axum::extract::{FromRef, FromRequestParts};
 use axum::http::request::Parts;
 use log::{Log, NewRecord};
 use runtime::Clock;
-use schemas::record::{CreateOrder, Delivery, Order, OrderCommand, OrderCommandBody};
+use schemas::record::{CreateOrder, Delivery, EndedOrder, Order, OrderCommand, OrderCommandBody};
 use schemas::{CommandId, OrderId, OrderStatus, Topic, TransferId, UnixMicros};
 use store::{Change, OrderRow, Store};
 use tokio::time::{Instant, interval_at, sleep_until, timeout};
@@ -246,15 +246,17 @@ impl Commands {
     /// Forces an order paid (spec 4.2).
     pub(crate) async fn mark_paid(&self, order_id: OrderId) -> Answer<OrderRow> {
         let row = self.store.order(order_id).await?.ok_or(Refusal::ResourceNotFound)?;
-        let order = self.command(order_id, Awaited::MarkPaid, OrderCommandBody::MarkPaid).await?;
+        let body = OrderCommandBody::MarkPaid(ended(&row.order));
+        let order = self.command(order_id, Awaited::MarkPaid, body).await?;
         tracing::info!(order.id = %order_id, "an operator marked the order paid");
         Ok(OrderRow { order: Arc::unwrap_or_clone(order), ..row })
     }
 
     /// Sends an order's status to the merchant again (spec 4.2).
     pub(crate) async fn resend_order(&self, order_id: OrderId) -> Answer<()> {
-        self.store.order(order_id).await?.ok_or(Refusal::ResourceNotFound)?;
-        self.command(order_id, Awaited::Resend, OrderCommandBody::ResendWebhook).await?;
+        let row = self.store.order(order_id).await?.ok_or(Refusal::ResourceNotFound)?;
+        let body = OrderCommandBody::ResendWebhook(ended(&row.order));
+        self.command(order_id, Awaited::Resend, body).await?;
         tracing::info!(order.id = %order_id, "an operator resent the order's webhook");
         Ok(())
     }
@@ -344,6 +346,11 @@ impl Commands {
         };
         tracing::warn!(problem, order.id = %order.order_id, "cannot write the row of an order; the projector will");
     }
+}
+
+/// The order for a command, if it has ended: the processor may have forgotten it. One that is pending it knows.
+fn ended(order: &Order) -> EndedOrder {
+    (order.status != OrderStatus::Pending).then(|| Box::new(order.clone()))
 }
 
 /// A UUIDv7 of this moment.

@@ -69,9 +69,9 @@ impl Shop {
                 self.create(payment);
             }
             5..=8 => self.pay(),
-            9 if self.dice.below(4) == 0 => self.command(OrderCommandBody::ResendWebhook),
+            9 if self.dice.below(4) == 0 => self.command(OrderCommandBody::ResendWebhook(None)),
             9 => self.command(OrderCommandBody::Cancel),
-            10 if self.dice.below(3) == 0 => self.command(OrderCommandBody::MarkPaid),
+            10 if self.dice.below(3) == 0 => self.command(OrderCommandBody::MarkPaid(None)),
             10 | 11 => {
                 let payment = self.payment();
                 self.command(OrderCommandBody::ChoosePayment(payment));

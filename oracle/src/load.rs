@@ -282,7 +282,7 @@ impl Shop {
         recent.drain(..excess);
         match self.dice.below(16) {
             0 | 1 => self.command(line, id, OrderCommandBody::Cancel),
-            2 => self.command(line, id, OrderCommandBody::MarkPaid),
+            2 => self.command(line, id, OrderCommandBody::MarkPaid(None)),
             3 => {
                 let request = self.request(line);
                 self.command(line, id, OrderCommandBody::ChoosePayment(request));

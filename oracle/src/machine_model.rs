@@ -10,6 +10,7 @@ mod amounts;
 pub mod chain;
 pub mod check;
 pub mod delivered;
+mod leaving;
 pub mod pipeline;
 mod reservation;
 pub mod station;

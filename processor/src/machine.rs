@@ -103,8 +103,8 @@ pub trait Machine: Clone + Debug {
     /// How many rows it holds.
     fn rows(&self) -> usize;
 
-    /// Orders whose own timer has passed at `now`, first due first, at most `max`. Each needs a `tick`
-    /// on the log.
+    /// Orders whose timers have passed at `now`, first due first, at most `max`. Each needs a `tick` on the
+    /// log. Of those that are to be forgotten it names one: a tick is for all of them.
     fn due(&self, now: UnixSeconds, max: usize) -> Vec<OrderId>;
 
     /// The order whose timer this input is a tick of.

@@ -30,8 +30,8 @@ pub use changelog::{
     DepositEntry, LaneEntry, MatchingEntry, OrdersEntry, PendingChoice, TransferEntry,
 };
 pub use command::{
-    CreateOrder, DepositCommand, DepositCommandBody, OpenDeposit, OrderCommand, OrderCommandBody,
-    PaymentRequest, Settle,
+    CreateOrder, DepositCommand, DepositCommandBody, EndedOrder, OpenDeposit, OrderCommand,
+    OrderCommandBody, PaymentRequest, Settle,
 };
 pub use dead_letter::DeadLetter;
 pub use deposit::Deposit;

@@ -17,13 +17,13 @@ type Words = Vec<&'static str>;
 
 /// Declares the fields of each record, at any depth: within a record a name has one vocabulary.
 macro_rules! fields {
-    ($($schema:ident { $($field:literal: $vocabulary:ident,)* })+) => {
+    ($($($schema:ident)|+ { $($field:literal: $vocabulary:ident,)* })+) => {
         impl SchemaName {
             /// The fields that hold a word, at any depth, with the words that this program reads.
             #[must_use]
             pub fn words(self) -> Vec<(&'static str, Words)> {
                 match self {
-                    $(Self::$schema => vec![
+                    $($(Self::$schema)|+ => vec![
                         $(($field, $vocabulary::ALL.iter().map(|word| word.as_str()).collect()),)*
                     ],)+
                 }
@@ -41,6 +41,9 @@ fields! {
         "token": Stablecoin,
         "refusal_reason": RefusalReason,
         "close_reason": CloseReason,
+        "cause": OrderCause,
+        "status": OrderStatus,
+        "state": DepositState,
     }
     DepositCommand {
         "kind": DepositCommandKind,
@@ -49,7 +52,7 @@ fields! {
         "close_reason": CloseReason,
         "refused_reason": UnknownReason,
     }
-    Order {
+    Order | OrdersEntry {
         "cause": OrderCause,
         "status": OrderStatus,
         "blockchain": Blockchain,
@@ -74,14 +77,6 @@ fields! {
         "token": Stablecoin,
         "status": TransferStatus,
         "reason": UnknownReason,
-    }
-    OrdersEntry {
-        "cause": OrderCause,
-        "status": OrderStatus,
-        "blockchain": Blockchain,
-        "stablecoin": Stablecoin,
-        "token": Stablecoin,
-        "state": DepositState,
     }
     Delivery { "kind": DeliveryKind, }
     Attempt { "kind": DeliveryKind, "outcome": AttemptOutcome, }

@@ -79,7 +79,8 @@ impl Run {
             shop.trade();
         }
         shop.pass_all_windows();
-        moved.0.store(10 * 3600 * 1_000_000, Ordering::SeqCst);
+        // So long that orders that have ended are forgotten.
+        moved.0.store(10 * 24 * 3600 * 1_000_000, Ordering::SeqCst);
         loop {
             wait_until_taken(&log, &progress);
             shop.pass_all_windows();

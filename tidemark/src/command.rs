@@ -48,7 +48,7 @@ enum Command {
     /// Show what stages could not process, or put it back.
     #[command(subcommand)]
     DeadLetters(DeadLetters),
-    /// Make the tables again from what the log still has. With embedded back ends: while no process runs.
+    /// Make the tables again from what the log still has. While no api runs; with embedded back ends, no process at all.
     Rebuild(File),
     /// Ask the process that runs by this configuration whether it is ready: exit code 0 or 1.
     Health(File),

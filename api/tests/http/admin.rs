@@ -245,7 +245,7 @@ async fn spec_4_2_resend_is_a_version_of_the_order() {
     let pending = "order is pending: there is no status change to send";
     world.admin(&route).await.refused(409, pending);
     // Another process marks it paid; this one's table still says pending.
-    world.command(&id, OrderCommandBody::MarkPaid).await;
+    world.command(&id, OrderCommandBody::MarkPaid(None)).await;
     let answer = world.admin(&route).await;
     assert_eq!((answer.status, answer.json()), (200, json!({})));
     let orders = world.records::<Order>(Topic::Orders);

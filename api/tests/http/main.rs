@@ -6,6 +6,7 @@
 mod admin;
 mod create;
 mod fault;
+mod forgotten;
 mod registry;
 mod service;
 mod user;

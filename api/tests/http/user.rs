@@ -329,10 +329,10 @@ async fn a_link_may_command_so_often_and_no_more() {
 async fn the_processor_decides_when_the_row_is_old() {
     let world = World::start().await;
     let id = world.create(&new_order()).await;
-    world.command(&id, OrderCommandBody::MarkPaid).await;
+    world.command(&id, OrderCommandBody::MarkPaid(None)).await;
     world.pay(&id, "eth", "DAI").await.refused(409, "order is not pending");
     let id = world.create(&new_order()).await;
-    world.command(&id, OrderCommandBody::MarkPaid).await;
+    world.command(&id, OrderCommandBody::MarkPaid(None)).await;
     world.cancel(&id).await.refused(409, "order is not pending");
 }
 

@@ -177,8 +177,8 @@ impl<'a> Authors<'a> {
             Body::Create(_)
             | Body::ChoosePayment(_)
             | Body::Cancel
-            | Body::MarkPaid
-            | Body::ResendWebhook
+            | Body::MarkPaid(_)
+            | Body::ResendWebhook(_)
             | Body::Tick => None,
         }
     }
@@ -225,8 +225,8 @@ pub(crate) fn is_output_of_machine(record: &Record) -> bool {
             Body::Create(_)
             | Body::ChoosePayment(_)
             | Body::Cancel
-            | Body::MarkPaid
-            | Body::ResendWebhook
+            | Body::MarkPaid(_)
+            | Body::ResendWebhook(_)
             | Body::Tick => false,
             Body::DepositOpened { .. }
             | Body::DepositRefused { .. }

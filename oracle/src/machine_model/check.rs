@@ -19,6 +19,7 @@ use schemas::{
 
 use super::chain::{CONTRACT, Chain};
 use super::delivered::Delivered;
+use super::leaving::Leaving;
 use super::violation::Violation;
 
 /// Fails with the text if the condition does not hold.
@@ -67,6 +68,7 @@ pub struct Ledger<'a> {
     ended_before: HashSet<(DepositId, PaymentKey)>,
     alerts: HashSet<TransferId>,
     alerts_due: HashSet<TransferId>,
+    pub(super) leaving: Leaving,
 }
 
 impl<'a> Ledger<'a> {
@@ -96,6 +98,7 @@ impl<'a> Ledger<'a> {
             ended_before: HashSet::new(),
             alerts: HashSet::new(),
             alerts_due: HashSet::new(),
+            leaving: Leaving::default(),
         };
         for delivered in delivered {
             match delivered {
@@ -315,7 +318,8 @@ impl<'a> Ledger<'a> {
             UnknownReason::BeforeDeposit => time < d.started_at.plus(-self.skew(d)),
             UnknownReason::Late => {
                 let expired = d.close_reason == Some(CloseReason::Expired);
-                time > d.expires_at || expired || was(d, OrderStatus::Expired)
+                let is_over = was(d, OrderStatus::Expired) || self.leaving.has_left(d.order_id);
+                time > d.expires_at || expired || is_over
             }
             UnknownReason::AlreadyPaid => was(d, OrderStatus::Paid),
             UnknownReason::OrderCancelled => was(d, OrderStatus::Cancelled),
@@ -416,7 +420,8 @@ impl<'a> Ledger<'a> {
         command: &OrderCommand,
         effects: &[orders::Effect],
     ) -> Result<(), Violation> {
-        if command.body == OrderCommandBody::MarkPaid {
+        self.check_answered(command, effects)?;
+        if matches!(command.body, OrderCommandBody::MarkPaid(_)) && !effects.is_empty() {
             self.forced.insert(command.order_id);
         }
         for effect in effects {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use processor::machine::{Machine, matching, orders};
 use schemas::record::{
-    AmountRule, ChainBody, ChainRecord, CreateOrder, Deposit, MatchingEntry, OrderCommand,
+    AmountRule, ChainBody, ChainRecord, CreateOrder, Deposit, MatchingEntry, Order, OrderCommand,
     OrderCommandBody, OrdersEntry, PaymentRequest,
 };
 use schemas::{Address, AlertKind, Amount, DepositState, OrderId, UnixMicros, UnixSeconds};
@@ -163,6 +163,23 @@ impl Pipeline {
             }),
             Delivered::Orders(..) => None,
         })
+    }
+
+    /// An order as the tables show it: by some versions behind, but not by a week.
+    pub fn row_of(&self, id: OrderId, behind: usize, now: UnixMicros) -> Option<Order> {
+        let effects = self.delivered.iter().flat_map(|delivered| match delivered {
+            Delivered::Orders(_, effects) => effects.as_slice(),
+            Delivered::Lane(..) => &[],
+        });
+        let versions = effects.filter_map(|effect| match effect {
+            orders::Effect::Order(order) => (order.order_id == id).then_some(order),
+            orders::Effect::Command(_) => None,
+        });
+        let mut versions: Vec<&Order> = versions.collect();
+        for _ in 0..behind {
+            versions.pop_if(|newest| now.seconds() < newest.updated_at.seconds().plus(WEEK));
+        }
+        versions.pop().cloned()
     }
 
     /// How many deposits, transfers and orders the machines hold.
@@ -390,6 +407,9 @@ fn essence(mut snapshot: Vec<(String, MatchingEntry)>) -> Vec<(String, MatchingE
     }
     snapshot
 }
+
+/// By less than this the tables are behind.
+const WEEK: i64 = 7 * 24 * 3600;
 
 /// Repetitions are recent: nothing that a machine may have forgotten by intent comes again.
 const REPEAT_SECONDS: i64 = 12 * 3600;

@@ -7,9 +7,10 @@ use processor::machine::matching::TransferStage;
 use processor::machine::{Broken, Machine, matching, orders};
 use schemas::record::{ChainBody, DepositCommandBody, OrderCommand, OrderCommandBody};
 use schemas::{
-    Blockchain, DepositId, FulfillmentId, OrderCause, OrderStatus, Partition, TransferId,
+    Blockchain, DepositId, FulfillmentId, OrderCause, OrderId, OrderStatus, Partition, TransferId,
     TransferStatus, UnixSeconds, UnknownReason,
 };
+use uuid::Uuid;
 
 use super::chain::{account, cents};
 use super::violation::{Violation, same};
@@ -59,14 +60,18 @@ pub enum Sabotage {
     RaiseBeyondLimit,
     /// The fifth input of a step of matching is lost.
     LoseInBatch,
+    /// Orders are forgotten as soon as they have ended.
+    ForgetEarly,
+    /// An order is what a command carries, though the machine has a newer one.
+    ReviveStale,
 }
 
 /// How a machine is given a defect: what it takes is altered, or what it publishes.
 pub(super) trait Sabotaged: Machine {
     fn fresh() -> Self;
 
-    /// What it takes instead of an input, the `number`th of its step; none if the input is lost.
-    fn alter(input: Self::Input, number: usize, sabotage: Sabotage) -> Option<Self::Input>;
+    /// What it takes instead of an input, the `number`th of its step; nothing if the input is lost.
+    fn alter(input: Self::Input, number: usize, sabotage: Sabotage) -> Vec<Self::Input>;
 
     /// Alters what it publishes after an input. `asked` has the deposit of each transfer that asked to pay.
     fn spoil(
@@ -87,10 +92,10 @@ impl Sabotaged for matching::State {
         mut input: matching::Input,
         number: usize,
         sabotage: Sabotage,
-    ) -> Option<matching::Input> {
+    ) -> Vec<matching::Input> {
         if let matching::Input::Chain(record) = &mut input {
             match (&mut record.body, sabotage) {
-                (ChainBody::Retract(_), Sabotage::SwallowRetracts) => return None,
+                (ChainBody::Retract(_), Sabotage::SwallowRetracts) => return Vec::new(),
                 (ChainBody::Head(head), Sabotage::ConfirmEarly) => {
                     head.confirmed.iter_mut().for_each(|tier| tier.number += 1);
                 }
@@ -126,7 +131,7 @@ impl Sabotaged for matching::State {
             }
         }
         let lost = sabotage == Sabotage::LoseInBatch && number == 5;
-        (!lost).then_some(input)
+        if lost { Vec::new() } else { vec![input] }
     }
 
     fn spoil(
@@ -176,8 +181,23 @@ impl Sabotaged for orders::State {
         Self::new()
     }
 
-    fn alter(command: OrderCommand, _number: usize, _sabotage: Sabotage) -> Option<OrderCommand> {
-        Some(command)
+    fn alter(command: OrderCommand, _number: usize, sabotage: Sabotage) -> Vec<OrderCommand> {
+        use OrderCommandBody as Body;
+        let carries =
+            matches!(command.body, Body::MarkPaid(Some(_)) | Body::ResendWebhook(Some(_)));
+        let forgets = match sabotage {
+            Sabotage::ForgetEarly => true,
+            Sabotage::ReviveStale => carries,
+            _ => false,
+        };
+        // Of no order, so it only lets orders leave.
+        let tick = OrderCommand {
+            order_id: OrderId(Uuid::nil()),
+            command_id: None,
+            issued_at: UnixSeconds(i64::from(u32::MAX)).micros(),
+            body: Body::Tick,
+        };
+        forgets.then_some(tick).into_iter().chain([command]).collect()
     }
 
     fn spoil(
@@ -270,7 +290,7 @@ impl<M: Sabotaged> Station<M> {
         let mut all = Vec::new();
         for (input, number) in inputs.iter().zip(1..) {
             let mut effects = Vec::new();
-            if let Some(altered) = M::alter(input.clone(), number, self.sabotage) {
+            for altered in M::alter(input.clone(), number, self.sabotage) {
                 self.machine.decide(&altered, &mut effects)?;
             }
             M::spoil(input, &mut effects, self.sabotage, &mut self.asked);

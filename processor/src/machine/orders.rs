@@ -1,15 +1,17 @@
 //! Orders: the only arbiter of whether an order is paid, expired or cancelled.
 //!
 //! pending -> paid | expired | cancelled; mark-paid from any state; everything else leaves a terminal
-//! order as it is. Whatever deposits an order has, the first settle wins.
+//! order as it is. Whatever deposits an order has, the first settle wins. Ended orders are forgotten in time.
 //!
 //! **Invariants** (`docs/invariants.md`): 2 an order is paid by at most one transfer; 4 terminal states
 //! are final, except by mark-paid; 8 an order expires only when none of its deposits may still be paid.
 
 mod deposit;
 mod expiry;
+mod forgetting;
 mod payment;
 
+pub use forgetting::KEPT_SECONDS;
 pub use payment::PENDING_MAX;
 
 use std::collections::BTreeSet;
@@ -46,6 +48,8 @@ pub enum Effect {
 struct OrderRow {
     order: Order,
     pending: Vec<PendingChoice>,
+    /// The longest of the deposits it asked for.
+    late_window_seconds: u32,
 }
 
 impl Row for OrderRow {
@@ -57,6 +61,10 @@ impl Row for OrderRow {
 }
 
 impl OrderRow {
+    fn new(order: Order) -> Self {
+        Self { order, pending: Vec::new(), late_window_seconds: 0 }
+    }
+
     fn is_pending(&self) -> bool {
         self.order.status == OrderStatus::Pending
     }
@@ -67,12 +75,26 @@ impl OrderRow {
     }
 
     fn entry(&self) -> OrdersEntry {
-        OrdersEntry { order: self.order.clone(), pending: self.pending.clone() }
+        let Self { order, pending, late_window_seconds } = self.clone();
+        OrdersEntry { order, pending, late_window_seconds }
     }
 }
 
+/// Orders by the time at which something is due.
+type Due = BTreeSet<(UnixSeconds, OrderId)>;
+
+/// Those whose time is past, first due first.
+fn past(due: &Due, now: UnixSeconds) -> impl Iterator<Item = OrderId> {
+    due.iter().take_while(move |(at, _)| *at < now).map(|(_, id)| *id)
+}
+
 #[derive(Debug, Clone, Default)]
-struct Timers(BTreeSet<(UnixSeconds, OrderId)>);
+struct Timers {
+    /// An order's own timer.
+    own: Due,
+    /// Ended orders that are forgotten then.
+    leaving: Due,
+}
 
 impl Index<OrderRow> for Timers {
     const ROW: &'static str = "order";
@@ -86,7 +108,9 @@ impl Index<OrderRow> for Timers {
         new: Option<&OrderRow>,
     ) -> Result<(), Broken> {
         let timer = |row: &OrderRow| row.timer().map(|at| (at, row.key()));
-        let agrees = moved(&mut self.0, old.and_then(timer), new.and_then(timer));
+        let leaves = |row: &OrderRow| row.leaves_at().map(|at| (at, row.key()));
+        let agrees = moved(&mut self.own, old.and_then(timer), new.and_then(timer))
+            && moved(&mut self.leaving, old.and_then(leaves), new.and_then(leaves));
         let id = old.or(new).map(Row::key);
         invariant!(8, agrees, "the timers do not have order {id:?} as it was");
         Ok(())
@@ -115,8 +139,7 @@ impl State {
         if self.orders.get(command.order_id).is_some() {
             return Ok(()); // The same create again: its sender finds the order that is there.
         }
-        let order = Order::created(command, create);
-        let row = OrderRow { order, pending: Vec::new() };
+        let row = OrderRow::new(Order::created(command, create));
         effects.push(Effect::Order(row.order.clone()));
         self.orders.put(row.clone())?;
         match &create.payment {
@@ -328,9 +351,16 @@ impl Machine for State {
             (Body::Create(create), _) => return self.create(command, create, effects),
             (_, Some(row)) => row.clone(),
             (Body::Settle(settle), None) => {
-                // Answered all the same, or the transfer would wait for ever.
-                effects.push(refuse(command, settle, UnknownReason::NoDeposit));
+                // Answered all the same, or the transfer would wait for ever. The order had a deposit, so it
+                // was here and ended long ago.
+                effects.push(refuse(command, settle, UnknownReason::Late));
                 return Ok(());
+            }
+            (Body::Tick, None) => return self.forget(command.issued_at.seconds()),
+            (Body::MarkPaid(Some(order)) | Body::ResendWebhook(Some(order)), None) => {
+                let Some(row) = OrderRow::remembered(command, order) else { return Ok(()) };
+                self.orders.put(row.clone())?;
+                row
             }
             (_, None) => return Ok(()),
         };
@@ -338,8 +368,8 @@ impl Machine for State {
             Body::Create(_) => Ok(()),
             Body::ChoosePayment(payment) => self.choose(row, command, payment, effects),
             Body::Cancel => self.cancel(row, command, effects),
-            Body::MarkPaid => self.mark_paid(row, command, effects),
-            Body::ResendWebhook => self.resend_webhook(row, command, effects),
+            Body::MarkPaid(_) => self.mark_paid(row, command, effects),
+            Body::ResendWebhook(_) => self.resend_webhook(row, command, effects),
             Body::DepositOpened { slot, deposit_id, value } => {
                 self.deposit_opened(row, command, *slot, (*deposit_id, *value), effects)
             }
@@ -378,8 +408,9 @@ impl Machine for State {
         let id = id.filter(|id| entry.is_none_or(|entry| entry.order.order_id == *id));
         let id: OrderId = id.ok_or_else(|| RestoreError::Key(key.to_owned()))?;
         match entry {
-            Some(OrdersEntry { order, pending }) => {
-                self.orders.put(OrderRow { order: order.clone(), pending: pending.clone() })?;
+            Some(entry) => {
+                let OrdersEntry { order, pending, late_window_seconds } = entry.clone();
+                self.orders.put(OrderRow { order, pending, late_window_seconds })?;
             }
             None => self.orders.remove(id)?,
         }
@@ -401,8 +432,9 @@ impl Machine for State {
     }
 
     fn due(&self, now: UnixSeconds, max: usize) -> Vec<OrderId> {
-        let timers = &self.orders.index.0;
-        timers.iter().take_while(|(at, _)| *at < now).take(max).map(|(_, id)| *id).collect()
+        let Timers { own, leaving } = &self.orders.index;
+        // One tick is for all that leave.
+        past(leaving, now).take(1).chain(past(own, now)).take(max).collect()
     }
 
     fn ticked(command: &OrderCommand) -> Option<OrderId> {

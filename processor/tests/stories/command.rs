@@ -1,6 +1,6 @@
 //! Commands to orders: from merchant, customer and operator, from the lanes, from the timer.
 
-use schemas::record::{CreateOrder, OrderCommand, OrderCommandBody, PaymentRequest, Settle};
+use schemas::record::{CreateOrder, Order, OrderCommand, OrderCommandBody, PaymentRequest, Settle};
 use schemas::{
     Blockchain, CloseReason, CommandId, DepositId, RefusalReason, Stablecoin, TransferId,
     UnixSeconds,
@@ -73,11 +73,22 @@ pub(crate) fn cancel(order_letter: char, id: u128) -> OrderCommand {
 }
 
 pub(crate) fn mark_paid(order_letter: char, id: u128) -> OrderCommand {
-    at(1070, order_letter, id, OrderCommandBody::MarkPaid)
+    at(1070, order_letter, id, OrderCommandBody::MarkPaid(None))
 }
 
 pub(crate) fn resend(order_letter: char, id: u128) -> OrderCommand {
-    at(1080, order_letter, id, OrderCommandBody::ResendWebhook)
+    at(1080, order_letter, id, OrderCommandBody::ResendWebhook(None))
+}
+
+/// The command with what its sender read in the tables.
+pub(crate) fn carrying(mut command: OrderCommand, order: &Order) -> OrderCommand {
+    match &mut command.body {
+        OrderCommandBody::MarkPaid(ended) | OrderCommandBody::ResendWebhook(ended) => {
+            *ended = Some(Box::new(order.clone()));
+        }
+        other => panic!("carries no order: {other:?}"),
+    }
+    command
 }
 
 pub(crate) fn opened(order_letter: char, slot: i32, deposit: i64, value: &str) -> OrderCommand {

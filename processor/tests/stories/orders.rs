@@ -5,11 +5,12 @@ mod cancelling;
 mod choosing;
 mod creating;
 mod expiring;
+mod forgetting;
 mod paying;
 
 use crate::command::{
-    at, cancel, choose, closed, command, create, gone, mark_paid, opened, refused, resend, seen,
-    settle, tick, usdt,
+    at, cancel, carrying, choose, closed, command, create, gone, mark_paid, opened, refused,
+    resend, seen, settle, tick, usdt,
 };
 use crate::name::{amount, order, wallet};
 use crate::story::decide;
@@ -19,7 +20,7 @@ use schemas::{
     Blockchain, CloseReason, OrderCause, OrderStatus, RefusalReason, Stablecoin, UnixSeconds,
     UnknownReason,
 };
-use tidemark_processor::machine::orders::{Effect, OPEN_MAX, PENDING_MAX, State};
+use tidemark_processor::machine::orders::{Effect, KEPT_SECONDS, OPEN_MAX, PENDING_MAX, State};
 use tidemark_processor::machine::{Machine, RestoreError};
 
 const OPEN_A: &str = "eth w1: A/0 open 10.00 USDT from 1000 to 2000";
@@ -36,6 +37,22 @@ fn waiting() -> Book {
         ),
     )
     .then(opened('A', 0, 9, "10.01"), "A v3 pending deposit_opened answers 1 [open w1 #9 10.01]");
+    book
+}
+
+/// The same order after another choice, at version 5: its deposit at wallet 1 is asked to close.
+fn replaced() -> Book {
+    let mut book = waiting();
+    book.then(
+        choose('A', 2, usdt(Blockchain::Base, &[2])),
+        "base w2: A/1 open 10.00 USDT from 1050 to 2000
+         A v4 pending payment_chosen answers 2 [open w1 #9 10.01] [requested w2]",
+    )
+    .then(
+        opened('A', 1, 12, "10.00"),
+        "eth w1: A/0 close replaced
+         A v5 pending deposit_opened answers 2 [open w1 #9 10.01] [open w2 #12 10.00]",
+    );
     book
 }
 
@@ -99,7 +116,7 @@ fn terminal_states_stay() {
                 for command in [&first, &second] {
                     let before = version(&state);
                     let effects = decide(&mut state, command);
-                    let marked = command.body == OrderCommandBody::MarkPaid;
+                    let marked = matches!(command.body, OrderCommandBody::MarkPaid(_));
                     let expected = if marked { OrderStatus::Paid } else { status };
                     check_orders(&effects, before, (status, expected));
                     status = expected;

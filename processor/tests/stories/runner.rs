@@ -1,6 +1,7 @@
 //! Both runners on the embedded log: from a created order to a paid one, through poison, restarts and
 //! aborted steps.
 
+mod forgetting;
 mod jump;
 mod newer;
 mod unlucky;

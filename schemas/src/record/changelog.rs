@@ -154,6 +154,8 @@ pub struct OrdersEntry {
     /// Choices that are not answered yet.
     #[serde(default)]
     pub pending: Vec<PendingChoice>,
+    /// The longest late window of the deposits it asked for; 0 while it asked for none.
+    pub late_window_seconds: u32,
 }
 plain_record!(OrdersEntry);
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{AmountRule, Record};
+use super::{AmountRule, Order, Record};
 use crate::{
     Address, Amount, Blockchain, CloseReason, CommandId, DepositCommandKind, DepositId,
     OrderCommandKind, OrderId, RefusalReason, SchemaName, Stablecoin, TransferId, UnixMicros,
@@ -27,9 +27,9 @@ pub enum OrderCommandBody {
     /// The customer gives up.
     Cancel,
     /// An operator forces paid.
-    MarkPaid,
+    MarkPaid(EndedOrder),
     /// An operator wants the webhook of its status sent again.
-    ResendWebhook,
+    ResendWebhook(EndedOrder),
     DepositOpened {
         slot: i32,
         deposit_id: DepositId,
@@ -57,6 +57,9 @@ pub enum OrderCommandBody {
     /// The order's own timer is due.
     Tick,
 }
+
+/// An order that had ended when the sender of a command read the tables: the processor may have forgotten it.
+pub type EndedOrder = Option<Box<Order>>;
 
 /// A merchant's new order (spec 4.1), validated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -180,6 +183,7 @@ pub struct OrderCommandWire {
     deposit: Option<DepositAnswer>,
     candidate_transfer_id: Option<TransferId>,
     settle: Option<Settle>,
+    order: EndedOrder,
 }
 
 impl Record for OrderCommand {
@@ -190,48 +194,56 @@ impl Record for OrderCommand {
         use OrderCommandBody as Body;
         use OrderCommandKind as Kind;
         let none = DepositAnswer::default;
-        let (kind, create, payment, deposit, candidate_transfer_id, settle) = match &self.body {
-            Body::Create(create) => (Kind::Create, Some(create.clone()), None, None, None, None),
-            Body::ChoosePayment(payment) => {
-                (Kind::ChoosePayment, None, Some(payment.clone()), None, None, None)
-            }
-            Body::Cancel => (Kind::Cancel, None, None, None, None, None),
-            Body::MarkPaid => (Kind::MarkPaid, None, None, None, None, None),
-            Body::ResendWebhook => (Kind::ResendWebhook, None, None, None, None, None),
-            Body::DepositOpened { slot, deposit_id, value } => {
-                let (deposit_id, value) = (Some(*deposit_id), Some(*value));
-                let answer = DepositAnswer { slot: *slot, deposit_id, value, ..none() };
-                (Kind::DepositOpened, None, None, Some(answer), None, None)
-            }
-            Body::DepositRefused { slot, wallet_address, reason } => {
-                let (wallet_address, refusal_reason) = (Some(*wallet_address), Some(*reason));
-                let answer =
-                    DepositAnswer { slot: *slot, wallet_address, refusal_reason, ..none() };
-                (Kind::DepositRefused, None, None, Some(answer), None, None)
-            }
-            Body::DepositClosed { slot, reason } => {
-                let answer = DepositAnswer { slot: *slot, close_reason: Some(*reason), ..none() };
-                (Kind::DepositClosed, None, None, Some(answer), None, None)
-            }
-            Body::CandidateSeen { transfer_id } => {
-                (Kind::CandidateSeen, None, None, None, Some(*transfer_id), None)
-            }
-            Body::CandidateGone { transfer_id } => {
-                (Kind::CandidateGone, None, None, None, Some(*transfer_id), None)
-            }
-            Body::Settle(settle) => (Kind::Settle, None, None, None, None, Some(*settle)),
-            Body::Tick => (Kind::Tick, None, None, None, None, None),
-        };
-        OrderCommandWire {
+        let alone = |kind| OrderCommandWire {
             kind,
             order_id: self.order_id,
             command_id: self.command_id,
             issued_at: self.issued_at,
-            create,
-            payment,
-            deposit,
-            candidate_transfer_id,
-            settle,
+            create: None,
+            payment: None,
+            deposit: None,
+            candidate_transfer_id: None,
+            settle: None,
+            order: None,
+        };
+        let answer = |kind, answer| OrderCommandWire { deposit: Some(answer), ..alone(kind) };
+        let candidate =
+            |kind, id| OrderCommandWire { candidate_transfer_id: Some(id), ..alone(kind) };
+        match &self.body {
+            Body::Create(create) => {
+                OrderCommandWire { create: Some(create.clone()), ..alone(Kind::Create) }
+            }
+            Body::ChoosePayment(payment) => {
+                OrderCommandWire { payment: Some(payment.clone()), ..alone(Kind::ChoosePayment) }
+            }
+            Body::Cancel => alone(Kind::Cancel),
+            Body::MarkPaid(order) => {
+                OrderCommandWire { order: order.clone(), ..alone(Kind::MarkPaid) }
+            }
+            Body::ResendWebhook(order) => {
+                OrderCommandWire { order: order.clone(), ..alone(Kind::ResendWebhook) }
+            }
+            Body::DepositOpened { slot, deposit_id, value } => {
+                let (deposit_id, value) = (Some(*deposit_id), Some(*value));
+                let opened = DepositAnswer { slot: *slot, deposit_id, value, ..none() };
+                answer(Kind::DepositOpened, opened)
+            }
+            Body::DepositRefused { slot, wallet_address, reason } => {
+                let (wallet_address, refusal_reason) = (Some(*wallet_address), Some(*reason));
+                let refused =
+                    DepositAnswer { slot: *slot, wallet_address, refusal_reason, ..none() };
+                answer(Kind::DepositRefused, refused)
+            }
+            Body::DepositClosed { slot, reason } => {
+                let closed = DepositAnswer { slot: *slot, close_reason: Some(*reason), ..none() };
+                answer(Kind::DepositClosed, closed)
+            }
+            Body::CandidateSeen { transfer_id } => candidate(Kind::CandidateSeen, *transfer_id),
+            Body::CandidateGone { transfer_id } => candidate(Kind::CandidateGone, *transfer_id),
+            Body::Settle(settle) => {
+                OrderCommandWire { settle: Some(*settle), ..alone(Kind::Settle) }
+            }
+            Body::Tick => alone(Kind::Tick),
         }
     }
 
@@ -244,8 +256,8 @@ impl Record for OrderCommand {
             Kind::Create => wire.create.map(Body::Create),
             Kind::ChoosePayment => wire.payment.map(Body::ChoosePayment),
             Kind::Cancel => Some(Body::Cancel),
-            Kind::MarkPaid => Some(Body::MarkPaid),
-            Kind::ResendWebhook => Some(Body::ResendWebhook),
+            Kind::MarkPaid => Some(Body::MarkPaid(wire.order)),
+            Kind::ResendWebhook => Some(Body::ResendWebhook(wire.order)),
             Kind::DepositOpened => answer.and_then(|a| {
                 let (deposit_id, value) = a.deposit_id.zip(a.value)?;
                 Some(Body::DepositOpened { slot: a.slot, deposit_id, value })

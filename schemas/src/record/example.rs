@@ -110,6 +110,12 @@ pub fn order_command() -> OrderCommand {
     }
 }
 
+/// About an order that the processor may have forgotten.
+pub fn mark_paid() -> OrderCommand {
+    let expired = Order { status: OrderStatus::Expired, cause: OrderCause::Expired, ..order() };
+    OrderCommand { body: OrderCommandBody::MarkPaid(Some(expired.into())), ..order_command() }
+}
+
 pub fn deposit_command() -> DepositCommand {
     DepositCommand {
         order_id: order_id(),
@@ -244,6 +250,7 @@ pub fn orders_entry() -> OrdersEntry {
             asked_at: UnixSeconds(1_790_000_012),
             payment: payment(),
         }],
+        late_window_seconds: 86_400,
     }
 }
 
@@ -330,6 +337,7 @@ macro_rules! each_example {
             $visit("chain_head", &$crate::record::example::chain_head()),
             $visit("chain_watch", &$crate::record::example::chain_watch()),
             $visit("order_command", &$crate::record::example::order_command()),
+            $visit("mark_paid", &$crate::record::example::mark_paid()),
             $visit("deposit_command", &$crate::record::example::deposit_command()),
             $visit("order", &$crate::record::example::order()),
             $visit("deposit", &$crate::record::example::deposit()),
@@ -398,7 +406,8 @@ mod tests {
         for body in [
             OrderCommandBody::ChoosePayment(payment()),
             OrderCommandBody::Cancel,
-            OrderCommandBody::MarkPaid,
+            OrderCommandBody::MarkPaid(None),
+            OrderCommandBody::ResendWebhook(Some(order().into())),
             OrderCommandBody::DepositOpened { slot: 1, deposit_id: DepositId(4), value: amount(7) },
             OrderCommandBody::DepositRefused {
                 slot: 1,

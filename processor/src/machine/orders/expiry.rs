@@ -44,7 +44,8 @@ impl State {
         self.publish(row, command, OrderCause::DepositClosed, None, effects).map(drop)
     }
 
-    /// The runner found the order's timer due; a deposit may have come since.
+    /// The runner found the order's timer due; a deposit may have come since. Or it found that the order leaves: then all
+    /// do that are due.
     pub(super) fn tick(
         &mut self,
         row: OrderRow,
@@ -59,7 +60,8 @@ impl State {
                     self.end(row, command, End::Expired, effects)
                 }
             }
-            _ => Ok(()),
+            Some(_) => Ok(()),
+            None => self.forget(command.issued_at.seconds()),
         }
     }
 }

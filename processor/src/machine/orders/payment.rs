@@ -73,6 +73,7 @@ impl State {
             value: None,
             started_at: command.issued_at.seconds(),
         });
+        row.late_window_seconds = row.late_window_seconds.max(payment.late_window_seconds);
         let payment = PaymentRequest { wallets: rest.to_vec(), ..payment.clone() };
         effects.extend(row.open(command, slot, &payment));
         let asked_at = command.issued_at.seconds();

@@ -17,10 +17,11 @@ fn a_clock_that_jumps_ends_no_order() {
     for treatment in [Treatment::Kind, Treatment::Restarts] {
         let mut site = Site::new(treatment);
         site.send(progress(1390)).send(order_command(&create('A', None)));
-        site.clock.advance(Duration::from_secs(3600));
+        site.clock.advance(Duration::from_secs(30 * 24 * 3600));
         site.send(order_command(&create('B', None))).send(order_command(&cancel('B', 3)));
         assert_eq!(site.history('B'), ["pending created", "cancelled cancelled"]);
         assert_eq!(site.history('A'), ["pending created"], "though its runner made steps since");
+        assert!(site.knows('B'), "nor is an ended order forgotten");
         site.send(progress(1401));
         site.wait_until("the order has expired", |site| site.history('A').len() == 2);
         let orders: Vec<Order> = site.decoded(Topic::Orders);

@@ -1,0 +1,59 @@
+//! Orders that the processor has forgotten: what is left of them is their rows.
+
+use std::time::Duration;
+
+use schemas::record::{Order, OrderCommandBody};
+use schemas::{OrderCause, Topic};
+
+use crate::world::{World, new_order, new_order_with};
+
+/// Longer than an order without a deposit is kept.
+const EIGHT_DAYS: u64 = 8 * 24 * 3600;
+
+impl World {
+    /// Time passes until the processor has forgotten the order.
+    fn forget(&self, id: &str) {
+        let mut tail = self.log.tail(&[Topic::OrdersChangelog]).unwrap();
+        self.advance(EIGHT_DAYS);
+        let is_tombstone = |record: &std::sync::Arc<log::Record>| {
+            record.key == id.as_bytes() && record.value.is_none()
+        };
+        while !tail.poll(Duration::from_millis(20)).unwrap().iter().any(is_tombstone) {}
+    }
+}
+
+#[tokio::test]
+async fn an_operator_reaches_an_order_that_was_forgotten() {
+    let world = World::start().await;
+    let created = world.create_once("k", &new_order()).await.json();
+    let id = created["order_id"].as_str().unwrap();
+    world.cancel(id).await;
+    for (what, status) in [("resend-webhook", "cancelled"), ("mark-paid", "paid")] {
+        world.forget(id);
+        let answer = world.admin(&format!("POST /orders/{id}/{what}")).await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        assert_eq!(world.row(id).await.unwrap().status.as_str(), status);
+    }
+    world.forget(id);
+    // Nobody knows it but the tables: they answer, as for any order that has ended.
+    let again = world.create_once("k", &new_order()).await;
+    assert_eq!((again.status, again.json()), (201, created.clone()));
+    let other = world.create_once("k", &new_order_with(&[("amount", "11.00")])).await;
+    other.refused(409, "Idempotency-Key was used with another body");
+    world.cancel(id).await.refused(409, "order is not pending");
+    world.pay(id, "eth", "USDT").await.refused(409, "order is not pending");
+
+    let orders = world.records::<Order>(Topic::Orders);
+    let found: Vec<_> = orders.iter().map(|order| (order.version, order.cause)).collect();
+    use OrderCause as Cause;
+    let expected = [
+        (1, Cause::Created),
+        (2, Cause::Cancelled),
+        (3, Cause::WebhookResent),
+        (4, Cause::MarkedPaid),
+    ];
+    assert_eq!(found, expected);
+    let commands = world.commands();
+    let is_create = |body: &OrderCommandBody| matches!(body, OrderCommandBody::Create(_));
+    assert_eq!(commands.iter().filter(|command| is_create(&command.body)).count(), 1);
+}

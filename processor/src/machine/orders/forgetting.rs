@@ -1,0 +1,39 @@
+//! When an ended order leaves memory and changelog, and how it comes back. It stays in the tables: a command that may meet a
+//! forgotten order carries what its sender read there.
+
+use schemas::record::{Order, OrderCommand};
+use schemas::{DepositState, UnixSeconds};
+
+use super::{Broken, OrderRow, State, is_active, past};
+
+/// How long an ended order is kept beyond its late window: tables, lanes and chains may be behind by that much.
+pub const KEPT_SECONDS: i64 = 7 * 24 * 3600;
+/// How many orders one tick lets leave: each is a record of the changelog.
+const LEAVING_MAX: usize = 1000;
+
+impl OrderRow {
+    /// When it is forgotten; none while it is pending, or a lane has not said what became of a deposit.
+    pub(super) fn leaves_at(&self) -> Option<UnixSeconds> {
+        let has_ended = !self.is_pending() && !self.has_active_deposit();
+        let kept = KEPT_SECONDS.saturating_add(self.late_window_seconds.into());
+        has_ended.then(|| self.order.updated_at.seconds().plus(kept))
+    }
+
+    /// The order that a command carries, if it is one that may have been forgotten.
+    pub(super) fn remembered(command: &OrderCommand, order: &Order) -> Option<Self> {
+        let mut row = Self::new(order.clone());
+        // It left after its last deposit was closed; the tables may have missed that.
+        for deposit in row.order.deposits.iter_mut().filter(|deposit| is_active(deposit)) {
+            deposit.state = DepositState::Closed;
+        }
+        (!row.is_pending() && order.order_id == command.order_id).then_some(row)
+    }
+}
+
+impl State {
+    /// Lets go of ended orders whose time is past.
+    pub(super) fn forget(&mut self, now: UnixSeconds) -> Result<(), Broken> {
+        let due: Vec<_> = past(&self.orders.index.leaving, now).take(LEAVING_MAX).collect();
+        due.into_iter().try_for_each(|id| self.orders.remove(id))
+    }
+}

@@ -1,0 +1,198 @@
+//! When an ended order is forgotten, and how it comes back.
+
+use schemas::record::Order;
+use schemas::{DepositState, OrderId};
+use uuid::Uuid;
+
+use super::*;
+
+/// How long the late window is that the stories ask for.
+const LATE_WINDOW: i64 = 500;
+
+fn due(book: &Book, second: i64) -> Vec<OrderId> {
+    book.machine().due(UnixSeconds(second), 10)
+}
+
+/// The order of a book that has one.
+fn row(book: &Book) -> Order {
+    book.machine().snapshot().remove(0).1.order
+}
+
+/// The order stays until this second, and is forgotten in the next one.
+#[track_caller]
+fn leaves_after(book: &mut Book, second: i64) {
+    assert_eq!(due(book, second), []);
+    book.ignores(tick(second, 'A'));
+    assert_eq!(due(book, second + 1), [order('A')]);
+    book.then(tick(second + 1, 'A'), "");
+    assert_eq!((book.machine().rows(), due(book, i64::MAX)), (0, vec![]));
+}
+
+/// Order A, expired with a closed deposit at version 4 and forgotten, and its row.
+fn forgotten() -> (Book, Order) {
+    let mut book = ended(OrderStatus::Expired);
+    let order = row(&book);
+    leaves_after(&mut book, 1100 + LATE_WINDOW + KEPT_SECONDS);
+    (book, order)
+}
+
+#[test]
+fn an_ended_order_leaves_a_week_after_its_late_window() {
+    for status in [OrderStatus::Paid, OrderStatus::Expired] {
+        leaves_after(&mut ended(status), 1100 + LATE_WINDOW + KEPT_SECONDS);
+    }
+    let mut never_chosen = Book::new();
+    never_chosen
+        .then(create('A', None), "A v1 pending created answers 1")
+        .then(cancel('A', 2), "A v2 cancelled! cancelled answers 2");
+    leaves_after(&mut never_chosen, 1060 + KEPT_SECONDS);
+}
+
+#[test]
+fn the_longest_late_window_counts() {
+    let longer = PaymentRequest { late_window_seconds: 900, ..usdt(Blockchain::Base, &[2]) };
+    let mut book = waiting();
+    book.then(
+        choose('A', 2, longer),
+        "base w2: A/1 open 10.00 USDT from 1050 to 2000
+         A v4 pending payment_chosen answers 2 [open w1 #9 10.01] [requested w2]",
+    )
+    .then(
+        refused('A', 1, 2, RefusalReason::Expired),
+        "A v5 pending payment_refused answers 2 [open w1 #9 10.01] [refused w2]",
+    )
+    .then(
+        closed('A', 0, CloseReason::Expired),
+        "A v6 expired! expired [closed w1 #9 10.01] [refused w2]",
+    );
+    leaves_after(&mut book, 1100 + 900 + KEPT_SECONDS);
+}
+
+#[test]
+fn a_pending_order_stays() {
+    assert_eq!(due(&waiting(), i64::MAX), []);
+    waiting().ignores(tick(i64::MAX / 1_000_000, 'A'));
+}
+
+/// A lane has not said what became of a deposit: its order is there for the answer.
+#[test]
+fn an_order_stays_until_its_lanes_have_answered() {
+    let mut cancelled = ended(OrderStatus::Cancelled);
+    assert_eq!(due(&cancelled, i64::MAX), []);
+    cancelled.then(
+        closed('A', 0, CloseReason::OrderCancelled),
+        "A v5 cancelled deposit_closed [closed w1 #9 10.01]",
+    );
+    leaves_after(&mut cancelled, 1100 + LATE_WINDOW + KEPT_SECONDS);
+    let mut unanswered = Book::new();
+    unanswered
+        .then(create('A', None), "A v1 pending created answers 1")
+        .then(
+            choose('A', 2, usdt(Blockchain::Eth, &[1])),
+            "eth w1: A/0 open 10.00 USDT from 1050 to 2000
+             A v2 pending payment_chosen answers 2 [requested w1]",
+        )
+        .then(cancel('A', 3), "A v3 cancelled! cancelled answers 3 [requested w1]");
+    assert_eq!(due(&unanswered, i64::MAX), []);
+    unanswered.then(
+        refused('A', 0, 1, RefusalReason::Expired),
+        "A v4 cancelled payment_refused answers 2 [refused w1]",
+    );
+    leaves_after(&mut unanswered, 1100 + LATE_WINDOW + KEPT_SECONDS);
+}
+
+#[test]
+fn a_later_record_keeps_it_longer() {
+    let mut book = ended(OrderStatus::Expired);
+    let resent = at(90_000, 'A', 2, OrderCommandBody::ResendWebhook(None));
+    book.then(resent, "A v5 expired webhook_resent answers 2 [closed w1 #9 10.01]");
+    leaves_after(&mut book, 90_000 + LATE_WINDOW + KEPT_SECONDS);
+}
+
+/// What comes after all is too late to change anything.
+#[test]
+fn a_forgotten_order_is_like_one_that_never_was() {
+    let (mut book, _) = forgotten();
+    for command in every_command() {
+        if matches!(command.body, OrderCommandBody::Settle(_)) {
+            book.then(command, "eth w1: A/0 refused #8 late");
+        } else if !matches!(command.body, OrderCommandBody::Create(_)) {
+            book.ignores(command);
+        }
+    }
+}
+
+#[test]
+fn a_forgotten_order_comes_back_with_its_row() {
+    let (mut book, order) = forgotten();
+    book.then(
+        carrying(mark_paid('A', 2), &order),
+        "A v5 paid! marked_paid answers 2 [closed w1 #9 10.01]",
+    )
+    // As any other order that ended.
+    .then(settle('A', 0, 8), "eth w1: A/0 refused #8 already_paid")
+    .then(resend('A', 3), "A v6 paid webhook_resent answers 3 [closed w1 #9 10.01]");
+    // Its late window is over.
+    let order = row(&book);
+    leaves_after(&mut book, 1100 + KEPT_SECONDS);
+    book.then(
+        carrying(resend('A', 4), &order),
+        "A v7 paid webhook_resent answers 4 [closed w1 #9 10.01]",
+    );
+}
+
+/// The tables may be behind, but not by so much that the order had another deposit since.
+#[test]
+fn the_deposits_of_a_row_are_closed() {
+    let (mut book, mut order) = forgotten();
+    order.version = 3;
+    order.deposits[0].state = DepositState::Open;
+    book.then(
+        carrying(mark_paid('A', 2), &order),
+        "A v4 paid! marked_paid answers 2 [closed w1 #9 10.01]",
+    );
+}
+
+#[test]
+fn a_row_counts_only_where_it_can_be_true() {
+    let (mut book, order) = forgotten();
+    let pending = Order { status: OrderStatus::Pending, ..order.clone() };
+    book.ignores(carrying(mark_paid('A', 2), &pending))
+        .ignores(carrying(resend('A', 2), &pending))
+        .ignores(carrying(mark_paid('B', 2), &order));
+    // The order itself is newer than any row.
+    ended(OrderStatus::Paid).then(
+        carrying(resend('A', 2), &order),
+        "A v5 paid webhook_resent by #7 answers 2 [closed w1 #9 10.01]",
+    );
+    waiting().then(
+        carrying(resend('A', 2), &order),
+        "A v4 pending resend_refused answers 2 [open w1 #9 10.01]",
+    );
+}
+
+/// One tick, whichever order it names, lets all leave that are due, and not too many at once.
+#[test]
+fn a_tick_is_for_all_that_leave() {
+    let mut state = State::new();
+    let (_, entry) = ended(OrderStatus::Paid).machine().snapshot().remove(0);
+    for number in 0..2_500 {
+        let mut entry = entry.clone();
+        entry.order.order_id = OrderId(Uuid::from_u128(number));
+        state.restore(&entry.order.order_id.to_string(), Some(&entry)).unwrap();
+    }
+    let mut left = Vec::new();
+    while let [named] = state.due(UnixSeconds(i64::MAX), 10)[..] {
+        let tick = OrderCommand { order_id: named, ..tick(9_000_000, 'A') };
+        assert_eq!(decide(&mut state, &tick), []);
+        left.push(state.rows());
+        assert!(state.changes().iter().all(|(_, entry)| entry.is_none()));
+        state.commit();
+    }
+    assert_eq!(left, [1_500, 500, 0]);
+    decide(&mut state, &create('A', None));
+    decide(&mut state, &cancel('A', 2));
+    // Of an order that left meanwhile.
+    decide(&mut state, &tick(9_000_000, 'B'));
+    assert_eq!(state.rows(), 0);
+}
