@@ -57,6 +57,14 @@ pub async fn idle_chain() -> (Devnet, Chain) {
     (net, chain)
 }
 
+/// How much of a long measurement is made. A part of it shows that everything works.
+pub fn percent() -> usize {
+    let percent = std::env::var_os("TIDEMARK_BENCH_PERCENT");
+    percent.map_or(100, |text| {
+        text.to_string_lossy().parse().expect("TIDEMARK_BENCH_PERCENT is a number")
+    })
+}
+
 pub fn rate(count: usize, time: Duration) -> u64 {
     let nanos = time.as_nanos().max(1);
     u64::try_from(count as u128 * 1_000_000_000 / nanos).unwrap_or(u64::MAX)

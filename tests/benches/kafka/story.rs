@@ -8,7 +8,7 @@ use schemas::record::Transfer;
 use store::config::CqlConfig;
 use store::cql::CqlStore;
 use store::embedded::EmbeddedStore;
-use testkit::measure::rate;
+use testkit::measure::{percent, rate};
 
 use crate::broker;
 use crate::live::{self, Latency, Trickle};
@@ -37,11 +37,7 @@ struct Size {
 
 impl Size {
     fn read() -> Self {
-        let percent = std::env::var_os("TIDEMARK_BENCH_PERCENT");
-        let percent = percent.map_or(100, |text| {
-            text.to_string_lossy().parse::<usize>().expect("TIDEMARK_BENCH_PERCENT is a number")
-        });
-        let of = |all: usize| all * percent / 100;
+        let of = |all: usize| all * percent() / 100;
         Self {
             deposits: of(1_000_000),
             transfers: of(300_000),
