@@ -38,17 +38,17 @@ struct Shop {
 /// Everything that a history of 250 random happenings publishes for the tables, in the order in which
 /// it is committed.
 pub fn history(seed: u64) -> Vec<Change> {
-    let tricks = Tricks { batches: true, losses: false, repeats: false };
+    let tricks = Tricks { batches: true, ..Tricks::NONE };
     let mut shop = Shop {
         dice: Dice(seed),
-        chain: Chain::new(POLICY, START, &WALLETS),
-        pipeline: Pipeline::new(tricks, Sabotage::None),
+        chain: Chain::new(Blockchain::Eth, POLICY, START, &WALLETS),
+        pipeline: Pipeline::new(&[Blockchain::Eth], tricks, Sabotage::None),
         orders: Vec::new(),
         now: START.micros(),
     };
     for _ in 0..HAPPENINGS {
         shop.happen();
-        shop.pipeline.write_raw(&shop.chain.records);
+        shop.pipeline.write_raw(&shop.chain);
         for _ in 0..shop.dice.below(6) {
             shop.pipeline.disturb(&mut shop.dice).expect("the machines are right");
         }
@@ -125,7 +125,7 @@ impl Shop {
     fn pay(&mut self) {
         let place = self.dice.below(6);
         let Some((id, amount)) = self.orders.iter().rev().nth(place).copied() else { return };
-        let deposit = self.pipeline.deposit_of(id);
+        let deposit = self.pipeline.deposits_of(id).next();
         let (stablecoin, to, value) = deposit
             .map_or((TOKENS[0], WALLETS[0], amount), |d| (d.stablecoin, d.wallet_address, d.value));
         // Now and then it is another amount, which fits no deposit.

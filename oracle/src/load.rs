@@ -45,7 +45,6 @@ pub struct Shop {
 
 /// One chain with the wallet on it.
 struct Line {
-    blockchain: Blockchain,
     wallet: Address,
     lane: Partition,
     chain: Chain,
@@ -61,10 +60,9 @@ impl Line {
     fn new(blockchain: Blockchain, number: u8, log: &dyn Log) -> Self {
         let wallet = account(0x60 + number);
         Self {
-            blockchain,
             wallet,
             lane: log.layout().lane(blockchain, &wallet),
-            chain: Chain::new(POLICY, SystemClock.now().seconds(), &[wallet]),
+            chain: Chain::new(blockchain, POLICY, SystemClock.now().seconds(), &[wallet]),
             written: 0,
             writer: None,
             recent: Vec::new(),
@@ -113,14 +111,13 @@ impl Line {
 
     /// A record of the chain on the log: heads in every lane.
     fn raw(&self, record: &ChainRecord, log: &dyn Log) -> Vec<NewRecord> {
-        let record = ChainRecord { blockchain: self.blockchain, ..record.clone() };
         let lanes: Vec<Partition> = match &record.body {
-            ChainBody::Head(_) => log.layout().lanes_of(self.blockchain).collect(),
+            ChainBody::Head(_) => log.layout().lanes_of(self.chain.blockchain).collect(),
             ChainBody::Transfer(_) | ChainBody::Retract(_) | ChainBody::Watch(_) => vec![self.lane],
         };
         let wrap = |lane| {
             let key = self.wallet.to_string();
-            NewRecord::encode(Topic::TransfersRaw, lane, key, &record).unwrap()
+            NewRecord::encode(Topic::TransfersRaw, lane, key, record).unwrap()
         };
         lanes.into_iter().map(wrap).collect()
     }
@@ -223,7 +220,7 @@ impl Shop {
         };
         let stranger = SENDERS[self.dice.below(2)];
         let joined = self.dice.below(4) == 0;
-        let is_of = |line: &&mut Line| line.blockchain == deposit.blockchain;
+        let is_of = |line: &&mut Line| line.chain.blockchain == deposit.blockchain;
         let line = self.lines.iter_mut().find(is_of).expect("deposits are of these chains");
         let from = line.senders.get(&deposit.order_id).copied().filter(|_| roll != 5);
         let movement = Movement {
@@ -293,7 +290,7 @@ impl Shop {
 
     fn request(&mut self, line: usize) -> PaymentRequest {
         PaymentRequest {
-            blockchain: self.lines[line].blockchain,
+            blockchain: self.lines[line].chain.blockchain,
             stablecoin: TOKENS[self.dice.below(2)],
             contract: CONTRACT,
             wallets: vec![self.lines[line].wallet],
@@ -339,7 +336,7 @@ impl Shop {
                 // Now and then ingest scans a block once more.
                 let times = 1 + usize::from(self.dice.below(16) == 0);
                 for _ in 0..times {
-                    write_at_once(&mut line.writer, &*self.log, line.blockchain, &part);
+                    write_at_once(&mut line.writer, &*self.log, line.chain.blockchain, &part);
                 }
             }
             line.written = line.chain.records.len();

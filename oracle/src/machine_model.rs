@@ -21,8 +21,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use amounts::Choice;
 use schemas::record::{Block, Head, PaymentRequest};
 use schemas::{
-    Address, Amount, CloseReason, OrderId, OrderStatus, PaymentKey, Stablecoin, TransferStatus,
-    UnixSeconds, UnknownReason,
+    Address, Amount, Blockchain, CloseReason, OrderId, OrderStatus, PaymentKey, Stablecoin,
+    TransferStatus, UnixSeconds, UnknownReason,
 };
 
 /// One thing that happened outside the processor, in the order in which it counted.
@@ -46,6 +46,7 @@ pub enum Fact {
     TimersDue { now: UnixSeconds },
     /// A transfer was seen in a block.
     Included {
+        blockchain: Blockchain,
         payment: PaymentKey,
         block: Block,
         /// Whether the next head confirms it.
@@ -54,9 +55,10 @@ pub enum Fact {
     /// That block left the chain.
     Orphaned { payment: PaymentKey },
     /// Payments to this wallet are seen from the next block on.
-    Watched { wallet: Address },
+    Watched { blockchain: Blockchain, wallet: Address },
     /// The chain was scanned up to here.
     Scanned {
+        blockchain: Blockchain,
         block: Block,
         /// What is confirmed and final.
         head: Head,
@@ -76,8 +78,8 @@ pub struct OrderOutcome {
     pub status: OrderStatus,
     /// The transfer that paid it.
     pub payer: Option<PaymentKey>,
-    /// What was reserved for it: stablecoin, wallet, amount.
-    pub reserved: Vec<(Stablecoin, Address, Amount)>,
+    /// What was reserved for it: chain, stablecoin, wallet, amount.
+    pub reserved: Vec<(Blockchain, Stablecoin, Address, Amount)>,
 }
 
 /// How a transfer must have ended.
@@ -96,8 +98,8 @@ pub fn predict(history: &[Fact]) -> Prediction {
     for fact in history {
         shop.take(fact);
         shop.pay_what_fits();
-        if let Fact::Scanned { head, .. } = fact {
-            shop.let_time_pass(head);
+        if let Fact::Scanned { blockchain, head, .. } = fact {
+            shop.let_time_pass(*blockchain, head);
         }
     }
     shop.prediction()
@@ -116,6 +118,7 @@ struct ModelOrder {
 #[derive(Debug)]
 struct ModelDeposit {
     order: OrderId,
+    blockchain: Blockchain,
     stablecoin: Stablecoin,
     wallet: Address,
     value: Amount,
@@ -131,6 +134,7 @@ struct ModelDeposit {
 
 #[derive(Debug)]
 struct ModelTransfer {
+    blockchain: Blockchain,
     payment: PaymentKey,
     block: Block,
     on_chain: bool,
@@ -166,15 +170,17 @@ impl ModelDeposit {
         self.sender.is_none_or(|only| only == sender)
     }
 
-    fn has_amount_of(&self, payment: &PaymentKey) -> bool {
-        self.wallet == payment.to
+    fn has_amount_of(&self, transfer: &ModelTransfer) -> bool {
+        let payment = &transfer.payment;
+        self.blockchain == transfer.blockchain
+            && self.wallet == payment.to
             && self.stablecoin == payment.stablecoin
             && self.value == payment.value
     }
 
     fn fits(&self, transfer: &ModelTransfer) -> bool {
         let time = transfer.block.timestamp;
-        self.has_amount_of(&transfer.payment)
+        self.has_amount_of(transfer)
             && self.is_for_sender(transfer.payment.from)
             && self.from <= time
             && time <= self.until
@@ -187,9 +193,17 @@ struct Shop {
     deposits: Vec<ModelDeposit>,
     /// In the order in which they were first seen.
     transfers: Vec<ModelTransfer>,
-    watched: BTreeSet<Address>,
-    time: UnixSeconds,
+    lanes: BTreeMap<Blockchain, ModelLane>,
+    /// Those of all chains.
     heads: usize,
+}
+
+/// What is known of a chain.
+#[derive(Debug, Default)]
+struct ModelLane {
+    watched: BTreeSet<Address>,
+    /// That of the last head; none before the first.
+    time: Option<UnixSeconds>,
 }
 
 impl Shop {
@@ -223,17 +237,17 @@ impl Shop {
                     self.end_pending(order, OrderStatus::Expired, CloseReason::OrderExpired);
                 }
             }
-            Fact::Included { payment, block, confirmed } => {
-                self.include(*payment, *block, *confirmed);
+            Fact::Included { blockchain, payment, block, confirmed } => {
+                self.include(*blockchain, *payment, *block, *confirmed);
             }
             Fact::Orphaned { payment } => {
                 let orphaned = self.transfers.iter_mut().filter(|t| t.payment == *payment);
                 orphaned.for_each(|t| t.on_chain = false);
             }
-            Fact::Watched { wallet } => {
-                self.watched.insert(*wallet);
+            Fact::Watched { blockchain, wallet } => {
+                self.lanes.entry(*blockchain).or_default().watched.insert(*wallet);
             }
-            Fact::Scanned { block, head } => self.scan(*block, head),
+            Fact::Scanned { blockchain, block, head } => self.scan(*blockchain, *block, head),
         }
     }
 
@@ -244,20 +258,24 @@ impl Shop {
         let open = |d: &&ModelDeposit| d.order == order.id && d.is_open();
         let mut opened = self.deposits.iter().filter(open);
         let count = opened.clone().count();
-        let chosen_before = opened.any(|d| d.stablecoin == request.stablecoin);
-        let in_time = self.time <= order.expires_at && at <= order.expires_at;
+        let wanted = (request.blockchain, request.stablecoin);
+        let chosen_before = opened.any(|d| (d.blockchain, d.stablecoin) == wanted);
+        let Some(lane) = self.lanes.get(&request.blockchain) else { return };
+        let Some(time) = lane.time else { return };
+        let in_time = time <= order.expires_at && at <= order.expires_at;
         if order.status != OrderStatus::Pending || chosen_before || !in_time || count >= 3 {
             return;
         }
-        if self.heads == 0 || self.time.plus(i64::from(request.head_age_max_seconds)) < at {
+        if time.plus(i64::from(request.head_age_max_seconds)) < at {
             return;
         }
         let choice = Choice { order, request, at };
-        let mut watched = request.wallets.iter().filter(|wallet| self.watched.contains(wallet));
+        let mut watched = request.wallets.iter().filter(|wallet| lane.watched.contains(wallet));
         let given = watched.find_map(|wallet| choice.amount_at(*wallet, self));
         let Some((wallet, value, had)) = given else { return };
         let mut deposit = ModelDeposit {
             order: order.id,
+            blockchain: request.blockchain,
             stablecoin: request.stablecoin,
             wallet,
             value,
@@ -278,17 +296,24 @@ impl Shop {
         let awaited = |d: &ModelDeposit| self.transfers.iter().any(|t| t.is_waiting() && d.fits(t));
         let replaced = |d: &ModelDeposit| d.order == id && d.is_open() && !awaited(d);
         let replaced: Vec<bool> = self.deposits.iter().map(replaced).collect();
-        for (d, _) in self.deposits.iter_mut().zip(replaced).filter(|(_, replaced)| *replaced) {
-            d.closed = Some((CloseReason::Replaced, self.time));
+        for (i, _) in replaced.into_iter().enumerate().filter(|(_, replaced)| *replaced) {
+            self.close(i, CloseReason::Replaced);
         }
         self.deposits.push(deposit);
     }
 
     /// A new transfer that is confirmed with its block need not wait for the head, if a deposit waits for
     /// it and for no other transfer.
-    fn include(&mut self, payment: PaymentKey, block: Block, confirmed: bool) {
+    fn include(
+        &mut self,
+        blockchain: Blockchain,
+        payment: PaymentKey,
+        block: Block,
+        confirmed: bool,
+    ) {
         if !self.transfers.iter().any(|t| t.payment == payment) {
             let mut transfer = ModelTransfer {
+                blockchain,
                 payment,
                 block,
                 on_chain: true,
@@ -314,11 +339,12 @@ impl Shop {
         }
     }
 
-    fn scan(&mut self, block: Block, head: &Head) {
-        self.time = block.timestamp;
+    fn scan(&mut self, blockchain: Blockchain, block: Block, head: &Head) {
+        self.lanes.entry(blockchain).or_default().time = Some(block.timestamp);
         self.heads += 1;
-        let unconfirmed =
-            |t: &&mut ModelTransfer| t.status == TransferStatus::WaitingForConfirmation;
+        let unconfirmed = |t: &&mut ModelTransfer| {
+            t.blockchain == blockchain && t.status == TransferStatus::WaitingForConfirmation
+        };
         for transfer in self.transfers.iter_mut().filter(unconfirmed) {
             let tier = head
                 .confirmed
@@ -353,7 +379,7 @@ impl Shop {
             let fitting = self.deposits.iter().position(|d| fits(&d));
             if let Some(deposit) = fitting {
                 let order = self.deposits[deposit].order;
-                self.deposits[deposit].closed = Some((CloseReason::Settled, self.time));
+                self.close(deposit, CloseReason::Settled);
                 self.transfers[i].status = TransferStatus::Matched;
                 self.transfers[i].order = Some(order);
                 self.end_pending(order, OrderStatus::Paid, CloseReason::OrderPaid);
@@ -377,44 +403,49 @@ impl Shop {
     }
 
     fn is_kept(&self, transfer: usize) -> bool {
-        let payment = self.transfers[transfer].payment;
-        let keeps = |d: &ModelDeposit| !d.released && d.is_for_sender(payment.from);
-        self.deposits.iter().any(|d| keeps(d) && d.has_amount_of(&payment))
+        let transfer = &self.transfers[transfer];
+        let keeps = |d: &ModelDeposit| !d.released && d.is_for_sender(transfer.payment.from);
+        self.deposits.iter().any(|d| keeps(d) && d.has_amount_of(transfer))
     }
 
     /// What deadlines do at a head. Reasons are noted before and after: which of two deadlines that
     /// one head passes counts first is not laid down.
-    fn let_time_pass(&mut self, head: &Head) {
+    fn let_time_pass(&mut self, blockchain: Blockchain, head: &Head) {
+        let now = self.time_of(blockchain);
         let overdue: Vec<usize> = (0..self.transfers.len())
             .filter(|i| self.transfers[*i].status == TransferStatus::WaitingForMatch)
-            .filter(|i| self.transfers[*i].deadline < self.time)
+            .filter(|i| self.transfers[*i].blockchain == blockchain)
+            .filter(|i| self.transfers[*i].deadline < now)
             .collect();
         for i in &overdue {
             self.transfers[*i].status = TransferStatus::NoMatchedDeposit;
         }
-        self.expire_deposits(head);
-        for deposit in &mut self.deposits {
-            let release = |(_, at): (CloseReason, UnixSeconds)| {
-                at.plus(deposit.late_window_seconds) < self.time
-            };
-            deposit.released |= deposit.closed.is_some_and(release);
-        }
+        self.expire_deposits(blockchain, head);
+        // A payment that is seen keeps the amount for its deposit.
+        let awaited = |d: &ModelDeposit| self.transfers.iter().any(|t| t.is_waiting() && d.fits(t));
+        let is_over = |d: &ModelDeposit| {
+            let late = |(_, at): (CloseReason, UnixSeconds)| at.plus(d.late_window_seconds) < now;
+            d.blockchain == blockchain && d.closed.is_some_and(late) && !(d.takes() && awaited(d))
+        };
+        let over: Vec<bool> = self.deposits.iter().map(is_over).collect();
+        self.deposits.iter_mut().zip(over).for_each(|(d, over)| d.released |= over);
         overdue.into_iter().for_each(|i| self.note_reasons(i));
     }
 
     /// A deposit ends when the newest block in which its amount is confirmed is past it: until then the
     /// chain may still bring a transfer in time.
-    fn expire_deposits(&mut self, head: &Head) {
+    fn expire_deposits(&mut self, blockchain: Blockchain, head: &Head) {
         let awaited = |d: &ModelDeposit| self.transfers.iter().any(|t| t.is_waiting() && d.fits(t));
         let confirmed = |d: &ModelDeposit| {
             let tier = head.confirmed.iter().find(|t| t.below.is_none_or(|below| d.value < below));
             tier.and_then(|tier| tier.timestamp)
         };
         let passed = |d: &ModelDeposit| confirmed(d).is_some_and(|time| d.until < time);
-        let expired = |d: &ModelDeposit| d.is_open() && passed(d) && !awaited(d);
+        let here = |d: &ModelDeposit| d.blockchain == blockchain && d.is_open();
+        let expired = |d: &ModelDeposit| here(d) && passed(d) && !awaited(d);
         let expired: Vec<bool> = self.deposits.iter().map(expired).collect();
         for (i, _) in expired.into_iter().enumerate().filter(|(_, expired)| *expired) {
-            self.deposits[i].closed = Some((CloseReason::Expired, self.time));
+            self.close(i, CloseReason::Expired);
             let order = self.deposits[i].order;
             if !self.may_be_paid(order) {
                 self.end_pending(order, OrderStatus::Expired, CloseReason::OrderExpired);
@@ -424,48 +455,53 @@ impl Shop {
 
     /// Why a transfer pays nothing now.
     fn note_reasons(&mut self, transfer: usize) {
-        let transfer = &mut self.transfers[transfer];
+        let reasons = self.reasons(&self.transfers[transfer]);
+        self.transfers[transfer].reasons.extend(reasons);
+    }
+
+    fn reasons(&self, transfer: &ModelTransfer) -> BTreeSet<UnknownReason> {
         let payment = transfer.payment;
-        let kept = |d: &&ModelDeposit| {
-            !d.released && d.wallet == payment.to && d.stablecoin == payment.stablecoin
-        };
-        let mut equal = self.deposits.iter().filter(kept).filter(|d| d.has_amount_of(&payment));
+        let place = (transfer.blockchain, payment.to, payment.stablecoin);
+        let kept =
+            |d: &&ModelDeposit| !d.released && (d.blockchain, d.wallet, d.stablecoin) == place;
+        let mut reasons = BTreeSet::new();
+        let mut equal = self.deposits.iter().filter(kept).filter(|d| d.has_amount_of(transfer));
         let Some(deposit) = equal.clone().find(|d| d.is_for_sender(payment.from)) else {
             let other_amount = self.deposits.iter().any(|d| kept(&d));
-            transfer.reasons.insert(if equal.next().is_some() {
+            reasons.insert(if equal.next().is_some() {
                 UnknownReason::SenderMismatch
             } else if other_amount {
                 UnknownReason::AmountMismatch
             } else {
                 UnknownReason::NoDeposit
             });
-            return;
+            return reasons;
         };
         let time = transfer.block.timestamp;
         if time < deposit.from {
-            transfer.reasons.insert(UnknownReason::BeforeDeposit);
+            reasons.insert(UnknownReason::BeforeDeposit);
         }
         if time > deposit.until {
-            transfer.reasons.insert(UnknownReason::Late);
+            reasons.insert(UnknownReason::Late);
         }
-        let Some((reason, at)) = deposit.closed else { return };
+        let Some((reason, at)) = deposit.closed else { return reasons };
         let of_deposit = |o: &&ModelOrder| o.id == deposit.order;
         let status = self.orders.iter().find(of_deposit).map(|o| o.status);
         // One that is let go of at the head that passes its deadline may as well have expired.
         if deposit.fits(transfer) && at > deposit.until {
-            transfer.reasons.insert(UnknownReason::Late);
+            reasons.insert(UnknownReason::Late);
         }
         match reason {
             CloseReason::Settled | CloseReason::OrderPaid => {
-                transfer.reasons.insert(UnknownReason::AlreadyPaid);
+                reasons.insert(UnknownReason::AlreadyPaid);
             }
             CloseReason::OrderCancelled => {
-                transfer.reasons.insert(UnknownReason::OrderCancelled);
+                reasons.insert(UnknownReason::OrderCancelled);
             }
             CloseReason::Expired | CloseReason::OrderExpired => {}
             // What its order says of it.
             CloseReason::Replaced => {
-                transfer.reasons.extend(match status {
+                reasons.extend(match status {
                     Some(OrderStatus::Paid) => Some(UnknownReason::AlreadyPaid),
                     Some(OrderStatus::Expired) => Some(UnknownReason::Late),
                     Some(OrderStatus::Cancelled) => Some(UnknownReason::OrderCancelled),
@@ -473,6 +509,7 @@ impl Shop {
                 });
             }
         }
+        reasons
     }
 
     fn status_of(&self, order: OrderId) -> Option<OrderStatus> {
@@ -500,15 +537,27 @@ impl Shop {
     }
 
     fn close_deposits(&mut self, order: OrderId, reason: CloseReason) {
-        for deposit in self.deposits.iter_mut().filter(|d| d.order == order && d.is_open()) {
-            deposit.closed = Some((reason, self.time));
+        for i in 0..self.deposits.len() {
+            if self.deposits[i].order == order && self.deposits[i].is_open() {
+                self.close(i, reason);
+            }
         }
+    }
+
+    /// At the time of its own chain.
+    fn close(&mut self, deposit: usize, reason: CloseReason) {
+        let time = self.time_of(self.deposits[deposit].blockchain);
+        self.deposits[deposit].closed = Some((reason, time));
+    }
+
+    fn time_of(&self, blockchain: Blockchain) -> UnixSeconds {
+        self.lanes.get(&blockchain).and_then(|lane| lane.time).unwrap_or_default()
     }
 
     fn prediction(self) -> Prediction {
         let reserved = |order: OrderId| {
             let deposits = self.deposits.iter().filter(|d| d.order == order);
-            deposits.map(|d| (d.stablecoin, d.wallet, d.value)).collect()
+            deposits.map(|d| (d.blockchain, d.stablecoin, d.wallet, d.value)).collect()
         };
         let orders = self.orders.iter().map(|order| {
             let (status, payer) = (order.status, order.payer);

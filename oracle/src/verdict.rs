@@ -20,7 +20,7 @@ pub fn judge(shop: &Shop, reading: &Reading, committed: &Positions) -> Explanati
     let explanation = explain(reading, committed).unwrap_or_else(|flaw| panic!("{flaw}"));
     for (lane, chain) in shop.chains() {
         let delivered = explanation.delivered(lane);
-        let ledger = Ledger::of(chain, &delivered)
+        let ledger = Ledger::of(std::slice::from_ref(chain), &delivered)
             .unwrap_or_else(|violation| panic!("lane {lane}: {violation}"));
         ledger.check_end().unwrap_or_else(|violation| panic!("lane {lane}: {violation}"));
     }

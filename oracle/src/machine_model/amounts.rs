@@ -55,7 +55,8 @@ impl Choice<'_> {
         for added in additions(&self.request.amounts) {
             let value = Amount::from_parts(self.order.amount.parts() + added).unwrap();
             let at_value = |d: &ModelDeposit| {
-                let place = (d.wallet, d.stablecoin) == (wallet, self.request.stablecoin);
+                let place = (d.blockchain, d.wallet, d.stablecoin)
+                    == (self.request.blockchain, wallet, self.request.stablecoin);
                 let other_sender =
                     d.sender.zip(self.order.sender).is_some_and(|(one, other)| one != other);
                 !d.released && place && d.value == value && !other_sender
@@ -65,8 +66,8 @@ impl Choice<'_> {
             // A payment under way is not to be claimed: it was meant for somebody else, unless it came after
             // the choice and is what the order itself asks for.
             let claimed = shop.transfers.iter().any(|t| {
-                let same = (t.payment.to, t.payment.stablecoin, t.payment.value)
-                    == (wallet, self.request.stablecoin, value);
+                let same = (t.blockchain, t.payment.to, t.payment.stablecoin, t.payment.value)
+                    == (self.request.blockchain, wallet, self.request.stablecoin, value);
                 let sender = self.order.sender.is_none_or(|only| only == t.payment.from);
                 let may_be_its_own =
                     added == 0 && holders.is_empty() && t.block.timestamp >= self.at;
@@ -90,7 +91,10 @@ impl Choice<'_> {
             let is_named = held.sender.is_some() && self.order.sender.is_none();
             let unpaid = reason != CloseReason::Settled;
             let is_better = best.is_none_or(|(is, at, ..)| (unpaid, closed_at) < (is, at));
-            if closed_at.plus(KEPT_SECONDS) <= shop.time && !is_named && is_better {
+            if closed_at.plus(KEPT_SECONDS) <= shop.time_of(self.request.blockchain)
+                && !is_named
+                && is_better
+            {
                 best = Some((unpaid, closed_at, value, *holder));
             }
         }

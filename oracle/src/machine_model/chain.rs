@@ -69,9 +69,12 @@ struct Mined {
 /// The chain and ingest's account of it.
 #[derive(Debug)]
 pub struct Chain {
+    pub blockchain: Blockchain,
     pub policy: Policy,
     /// Everything written to `transfers.raw`.
     pub records: Vec<ChainRecord>,
+    /// The policy of each head in it.
+    policies: HashMap<UnixMicros, Policy>,
     /// The same for the model.
     pub facts: Vec<Fact>,
     /// Transactions that are in no block yet.
@@ -91,10 +94,17 @@ pub struct Chain {
 
 impl Chain {
     /// A chain of one empty block, scanned, on which these wallets are watched.
-    pub fn new(policy: Policy, time: UnixSeconds, wallets: &[Address]) -> Self {
+    pub fn new(
+        blockchain: Blockchain,
+        policy: Policy,
+        time: UnixSeconds,
+        wallets: &[Address],
+    ) -> Self {
         let mut chain = Self {
+            blockchain,
             policy,
             records: Vec::new(),
+            policies: HashMap::new(),
             facts: Vec::new(),
             mempool: Vec::new(),
             blocks: Vec::new(),
@@ -121,13 +131,14 @@ impl Chain {
         }
         let watch = Watch { wallet_address: wallet, contracts: vec![CONTRACT] };
         self.write(self.blocks[self.scanned].block, ChainBody::Watch(watch), false);
-        self.facts.push(Fact::Watched { wallet });
+        self.facts.push(Fact::Watched { blockchain: self.blockchain, wallet });
     }
 
     /// A hash that nothing else has.
     fn fresh_hash(&mut self) -> Hash {
         self.hashes += 1;
         let mut bytes = [0xc5; 32];
+        bytes[8..12].copy_from_slice(&self.blockchain.index().to_be_bytes());
         bytes[..8].copy_from_slice(&self.hashes.to_be_bytes());
         Hash(bytes)
     }
@@ -172,7 +183,8 @@ impl Chain {
                 let payment = seen.payment();
                 let confirmed = head - block.number + 1 >= self.policy.depth_of(seen.value);
                 self.write(block, ChainBody::Transfer(seen), confirmed);
-                self.facts.push(Fact::Included { payment, block, confirmed });
+                let blockchain = self.blockchain;
+                self.facts.push(Fact::Included { blockchain, payment, block, confirmed });
             }
         }
         self.scanned = tip;
@@ -234,6 +246,11 @@ impl Chain {
         let parent = |hash: BlockHash| self.parents.get(&hash).copied();
         let hash = (1..depth).try_fold(head, |hash, _| parent(hash))?;
         Some((hash, *self.times.get(&hash)?))
+    }
+
+    /// What counted when ingest wrote this head.
+    pub fn policy_of(&self, head: &ChainRecord) -> Policy {
+        self.policies[&head.observed_at]
     }
 
     /// Whether this block is on the chain as it is now.
@@ -305,17 +322,22 @@ impl Chain {
             finalized: self.finalized,
             match_window_seconds: self.policy.match_window_seconds,
         };
-        self.facts.push(Fact::Scanned { block, head: head.clone() });
+        let blockchain = self.blockchain;
+        self.facts.push(Fact::Scanned { blockchain, block, head: head.clone() });
         self.write(block, ChainBody::Head(head), false);
     }
 
     fn write(&mut self, block: Block, body: ChainBody, confirmed: bool) {
         let seen = i64::try_from(self.records.len()).unwrap();
+        let observed_at = UnixMicros(block.timestamp.micros().0 + seen);
+        if matches!(body, ChainBody::Head(_)) {
+            self.policies.insert(observed_at, self.policy);
+        }
         self.records.push(ChainRecord {
-            blockchain: Blockchain::Eth,
+            blockchain: self.blockchain,
             epoch: Epoch(self.epoch),
             block,
-            observed_at: UnixMicros(block.timestamp.micros().0 + seen),
+            observed_at,
             body,
             confirmed,
         });

@@ -12,15 +12,20 @@ use schemas::record::{
     OrderCommand, OrderCommandBody, Transfer,
 };
 use schemas::{
-    Address, AlertKind, Amount, BlockHash, CloseReason, DepositId, DepositState, OrderCause,
-    OrderId, OrderStatus, PaymentKey, Stablecoin, TransferId, TransferStatus, UnixSeconds,
-    UnknownReason,
+    Address, AlertKind, Amount, BlockHash, Blockchain, CloseReason, DepositId, DepositState,
+    OrderCause, OrderId, OrderStatus, PaymentKey, Stablecoin, TransferId, TransferStatus,
+    UnixSeconds, UnknownReason,
 };
 
-use super::chain::{CONTRACT, Chain};
+use super::chain::{CONTRACT, Chain, Policy};
 use super::delivered::Delivered;
 use super::leaving::Leaving;
 use super::violation::Violation;
+
+/// What a deposit reserves.
+pub(super) fn place(deposit: &Deposit) -> (Blockchain, Address, Stablecoin, Amount) {
+    (deposit.blockchain, deposit.wallet_address, deposit.stablecoin, deposit.value)
+}
 
 /// Fails with the text if the condition does not hold.
 macro_rules! holds {
@@ -31,12 +36,21 @@ macro_rules! holds {
     };
 }
 
-/// What the records written so far say.
-pub struct Ledger<'a> {
+/// A chain, and what the records delivered so far say of it.
+struct Lane<'a> {
     chain: &'a Chain,
     head: Option<Block>,
+    /// What counts as confirmed at this head.
+    policy: Policy,
+    time_max: UnixSeconds,
     watched: HashSet<Address>,
-    pub(super) time_max: UnixSeconds,
+    /// Confirmed by the head that comes next.
+    at_sight: Vec<Transfer>,
+}
+
+/// What the records written so far say.
+pub struct Ledger<'a> {
+    lanes: HashMap<Blockchain, Lane<'a>>,
     /// Where the records delivered so far have each payment, if in the chain.
     included: HashMap<PaymentKey, Option<Block>>,
     /// The newest record of each transfer.
@@ -47,7 +61,7 @@ pub struct Ledger<'a> {
     pub deposits: HashMap<DepositId, Deposit>,
     pub(super) opened: HashMap<(OrderId, i32), OpenDeposit>,
     /// Deposits by what they reserve or reserved, the newest last.
-    pub(super) reserved: HashMap<(Address, Stablecoin, Amount), Vec<DepositId>>,
+    pub(super) reserved: HashMap<(Blockchain, Address, Stablecoin, Amount), Vec<DepositId>>,
     /// The chain time at which a deposit closed.
     pub(super) closed: HashMap<DepositId, UnixSeconds>,
     /// The newest record of each order.
@@ -56,10 +70,10 @@ pub struct Ledger<'a> {
     statuses: HashSet<(OrderId, OrderStatus)>,
     matched: HashMap<OrderId, TransferId>,
     forced: HashSet<OrderId>,
+    /// Transfers whose order's answer was read.
+    answered: HashSet<TransferId>,
     /// The order and deposit that a transfer asked to pay.
     asked: HashMap<TransferId, (OrderId, DepositId)>,
-    /// Confirmed by the head that comes next.
-    at_sight: Vec<Transfer>,
     /// The confirmed block by whose time each deposit expired.
     expired_by: HashMap<DepositId, BlockHash>,
     /// The block in which each unknown transfer was when that was decided.
@@ -73,12 +87,17 @@ pub struct Ledger<'a> {
 
 impl<'a> Ledger<'a> {
     /// Checks every record as it was written.
-    pub fn of(chain: &'a Chain, delivered: &[Delivered]) -> Result<Self, Violation> {
-        let mut ledger = Self {
+    pub fn of(chains: &'a [Chain], delivered: &[Delivered]) -> Result<Self, Violation> {
+        let lane = |chain: &'a Chain| Lane {
             chain,
             head: None,
-            watched: HashSet::new(),
+            policy: chain.policy,
             time_max: UnixSeconds(0),
+            watched: HashSet::new(),
+            at_sight: Vec::new(),
+        };
+        let mut ledger = Self {
+            lanes: chains.iter().map(|chain| (chain.blockchain, lane(chain))).collect(),
             included: HashMap::new(),
             transfers: HashMap::new(),
             payments: HashMap::new(),
@@ -91,8 +110,8 @@ impl<'a> Ledger<'a> {
             statuses: HashSet::new(),
             matched: HashMap::new(),
             forced: HashSet::new(),
+            answered: HashSet::new(),
             asked: HashMap::new(),
-            at_sight: Vec::new(),
             expired_by: HashMap::new(),
             ended_in: HashMap::new(),
             ended_before: HashSet::new(),
@@ -109,6 +128,7 @@ impl<'a> Ledger<'a> {
                             matches!(record.body, ChainBody::Transfer(_))
                         }
                         matching::Input::Command(command) => {
+                            ledger.note_answer(command);
                             ledger.check_open(command, effects)?;
                             false
                         }
@@ -123,7 +143,24 @@ impl<'a> Ledger<'a> {
         Ok(ledger)
     }
 
+    fn note_answer(&mut self, command: &DepositCommand) {
+        use DepositCommandBody as Body;
+        if let Body::Settled { transfer_id } | Body::Refused { transfer_id, .. } = command.body {
+            self.answered.insert(transfer_id);
+        }
+    }
+
+    fn lane(&self, blockchain: Blockchain) -> &Lane<'a> {
+        &self.lanes[&blockchain]
+    }
+
+    /// The latest time of a chain's heads: they may go back.
+    pub(super) fn time_max(&self, blockchain: Blockchain) -> UnixSeconds {
+        self.lane(blockchain).time_max
+    }
+
     fn note_chain(&mut self, record: &ChainRecord) -> Result<(), Violation> {
+        let lane = self.lanes.get_mut(&record.blockchain).expect("a lane of one of the chains");
         match &record.body {
             ChainBody::Transfer(seen) => {
                 self.included.insert(seen.payment(), Some(record.block));
@@ -138,12 +175,13 @@ impl<'a> Ledger<'a> {
                 }
             }
             ChainBody::Watch(watch) => {
-                self.watched.insert(watch.wallet_address);
+                lane.watched.insert(watch.wallet_address);
             }
             ChainBody::Head(_) => {
-                self.head = Some(record.block);
-                self.time_max = self.time_max.max(record.block.timestamp);
-                for transfer in std::mem::take(&mut self.at_sight) {
+                lane.head = Some(record.block);
+                lane.policy = lane.chain.policy_of(record);
+                lane.time_max = lane.time_max.max(record.block.timestamp);
+                for transfer in std::mem::take(&mut lane.at_sight) {
                     self.check_depth(&transfer)?;
                 }
             }
@@ -160,10 +198,10 @@ impl<'a> Ledger<'a> {
         let DepositCommandBody::Open(open) = &command.body else { return Ok(()) };
         self.opened.insert((command.order_id, command.slot), open.clone());
         if effects.iter().any(|effect| matches!(effect, matching::Effect::Deposit(_))) {
-            let wallet = command.wallet_address;
-            let is_watched = self.watched.contains(&wallet) && open.contract == CONTRACT;
+            let (wallet, lane) = (command.wallet_address, self.lane(command.blockchain));
+            let is_watched = lane.watched.contains(&wallet) && open.contract == CONTRACT;
             holds!(11, is_watched, "opened at {wallet}, which is not watched: {open:?}");
-            let (head, limit) = (self.head, i64::from(open.head_age_max_seconds));
+            let (head, limit) = (lane.head, i64::from(open.head_age_max_seconds));
             let issued_at = command.issued_at.seconds();
             let is_fresh = head.is_some_and(|head| issued_at <= head.timestamp.plus(limit));
             holds!(11, is_fresh, "opened at {issued_at} by {head:?}: {open:?}");
@@ -175,7 +213,8 @@ impl<'a> Ledger<'a> {
     fn check_effect(&mut self, effect: &matching::Effect, at_sight: bool) -> Result<(), Violation> {
         match effect {
             matching::Effect::Transfer(TransferStage::Confirmed, transfer) if at_sight => {
-                self.at_sight.push(transfer.clone());
+                let lane = self.lanes.get_mut(&transfer.blockchain).expect("a lane");
+                lane.at_sight.push(transfer.clone());
                 self.check_transfer(TransferStage::Confirmed, transfer)
             }
             matching::Effect::Transfer(stage, transfer) => {
@@ -189,7 +228,7 @@ impl<'a> Ledger<'a> {
             matching::Effect::Deposit(deposit) => self.check_deposit(deposit),
             matching::Effect::Command(command) => self.check_settle(command),
             matching::Effect::Progress(progress) => {
-                let hash = self.head.map(|head| head.hash);
+                let hash = self.lane(progress.blockchain).head.map(|head| head.hash);
                 holds!(5, hash == Some(progress.head.hash), "not the last head: {progress:?}");
                 Ok(())
             }
@@ -262,6 +301,11 @@ impl<'a> Ledger<'a> {
             (TransferStage::Detected, Some(WaitingForMatch), WaitingForConfirmation) => {
                 self.included.get(&transfer.observation.payment()) == Some(&None)
             }
+            // It left the chain while it asked to pay, and never got an answer.
+            (TransferStage::Failed, Some(WaitingForMatch), FailedToConfirm) => {
+                self.included.get(&transfer.observation.payment()) == Some(&None)
+                    && !self.answered.contains(&transfer.transfer_id)
+            }
             // In another block. What was decided stays.
             (
                 TransferStage::Detected,
@@ -274,10 +318,10 @@ impl<'a> Ledger<'a> {
 
     /// 3: in the chain of the head that confirmed it, as deep as its amount needs.
     fn check_depth(&self, transfer: &Transfer) -> Result<(), Violation> {
-        let head = self.head;
-        let depth = self.chain.policy.depth_of(transfer.observation.value);
+        let Lane { chain, head, policy, .. } = self.lane(transfer.blockchain);
+        let depth = policy.depth_of(transfer.observation.value);
         let confirmations =
-            head.and_then(|head| self.chain.confirmations(transfer.block.hash, head.hash));
+            head.and_then(|head| chain.confirmations(transfer.block.hash, head.hash));
         holds!(
             3,
             confirmations.is_some_and(|count| count >= depth),
@@ -307,8 +351,11 @@ impl<'a> Ledger<'a> {
     fn is_true_reason(&self, transfer: &Transfer) -> bool {
         let seen = &transfer.observation;
         let time = transfer.block.timestamp;
-        let at_wallet =
-            |d: &&Deposit| d.wallet_address == seen.to_address && d.stablecoin == seen.stablecoin;
+        let at_wallet = |d: &&Deposit| {
+            d.blockchain == transfer.blockchain
+                && d.wallet_address == seen.to_address
+                && d.stablecoin == seen.stablecoin
+        };
         let same_amount = |d: &&Deposit| at_wallet(d) && d.value == seen.value;
         let is_open = |d: &Deposit| d.state == DepositState::Open;
         let status = |d: &Deposit| self.orders.get(&d.order_id).map(|order| order.status);
@@ -347,7 +394,8 @@ impl<'a> Ledger<'a> {
     fn fits(&self, transfer: &Transfer, deposit: &Deposit) -> bool {
         let seen = &transfer.observation;
         let time = transfer.block.timestamp;
-        seen.to_address == deposit.wallet_address
+        transfer.blockchain == deposit.blockchain
+            && seen.to_address == deposit.wallet_address
             && seen.stablecoin == deposit.stablecoin
             && seen.value == deposit.value
             && deposit.user_address.is_none_or(|sender| sender == seen.from_address)
@@ -368,20 +416,21 @@ impl<'a> Ledger<'a> {
         }
         if deposit.state == DepositState::Open {
             self.check_reservation(deposit)?;
-            let key = (deposit.wallet_address, deposit.stablecoin, deposit.value);
-            self.reserved.entry(key).or_default().push(id);
+            self.reserved.entry(place(deposit)).or_default().push(id);
             let ended =
                 self.transfers.iter().filter(|(_, t)| t.status == TransferStatus::NoMatchedDeposit);
             self.ended_before.extend(ended.map(|(payment, _)| (id, *payment)));
         } else {
             let known = self.deposits.contains_key(&id);
             holds!(10, known, "closed and never opened: {deposit:?}");
-            let time = self.head.map_or(deposit.updated_at.seconds(), |head| head.timestamp);
+            let head = self.lane(deposit.blockchain).head;
+            let time = head.map_or(deposit.updated_at.seconds(), |head| head.timestamp);
             self.closed.insert(id, time);
         }
         if deposit.close_reason == Some(CloseReason::Expired) {
-            let depth = self.chain.policy.depth_of(deposit.value);
-            let confirmed = self.head.and_then(|head| self.chain.confirmed(head.hash, depth));
+            let Lane { chain, head, policy, .. } = self.lane(deposit.blockchain);
+            let depth = policy.depth_of(deposit.value);
+            let confirmed = head.and_then(|head| chain.confirmed(head.hash, depth));
             let passed = confirmed.is_some_and(|(_, time)| time > deposit.expires_at);
             holds!(8, passed, "expired with {confirmed:?} confirmed: {deposit:?}");
             self.expired_by.extend(confirmed.map(|(block, _)| (id, block)));
@@ -405,13 +454,17 @@ impl<'a> Ledger<'a> {
         holds!(3, block.is_some(), "{settle:?} asks to pay, and is in no block");
         let transfer = payment.and_then(|payment| self.transfers.get(payment));
         let deposit = self.deposits.get(&settle.deposit_id);
+        // The same question without an answer: meanwhile it may be in a block of another time.
+        let question = (command.order_id, settle.deposit_id);
+        let asked_before = self.asked.get(&settle.transfer_id) == Some(&question)
+            && !self.answered.contains(&settle.transfer_id);
         let fits = transfer.zip(deposit).is_some_and(|(transfer, deposit)| {
             transfer.status == TransferStatus::WaitingForMatch
                 && (deposit.order_id, deposit.slot) == (command.order_id, settle.slot)
-                && self.fits(transfer, deposit)
+                && (self.fits(transfer, deposit) || asked_before)
         });
         holds!(2, fits, "{transfer:?} does not fit {deposit:?}");
-        self.asked.insert(settle.transfer_id, (command.order_id, settle.deposit_id));
+        self.asked.insert(settle.transfer_id, question);
         Ok(())
     }
 
@@ -464,7 +517,8 @@ impl<'a> Ledger<'a> {
         let kept = payer.is_none() || payer == order.paid_by;
         holds!(2, kept, "the payer was {payer:?}: {order:?}");
         if changed && order.status == OrderStatus::Expired {
-            let time = self.time_max.max(command.issued_at.seconds());
+            let time_max = self.lanes.values().map(|lane| lane.time_max).max();
+            let time = time_max.unwrap_or_default().max(command.issued_at.seconds());
             holds!(8, order.expires_at < time, "expired at {time}: {order:?}");
             let open = |d: &&Deposit| d.order_id == id && d.state == DepositState::Open;
             let open = self.deposits.values().find(open);
@@ -475,8 +529,10 @@ impl<'a> Ledger<'a> {
 
     /// What must hold once everything is read and every window has passed.
     pub fn check_end(&self) -> Result<(), Violation> {
-        holds!(3, self.at_sight.is_empty(), "no head confirms {:?}", self.at_sight);
-        let canonical: HashSet<PaymentKey> = self.chain.payments().map(|(p, _)| p).collect();
+        let at_sight: Vec<_> = self.lanes.values().flat_map(|lane| &lane.at_sight).collect();
+        holds!(3, at_sight.is_empty(), "no head confirms {at_sight:?}");
+        let payments = self.lanes.values().flat_map(|lane| lane.chain.payments());
+        let canonical: HashSet<PaymentKey> = payments.map(|(payment, _)| payment).collect();
         for payment in &canonical {
             // 1: a transfer on the chain ends matched or unknown.
             let status = self.transfers.get(payment).map(|transfer| transfer.status);
@@ -499,8 +555,13 @@ impl<'a> Ledger<'a> {
         for order in self.orders.values() {
             holds!(8, order.status != OrderStatus::Pending, "waits for ever: {order:?}");
             let paid_by = self.matched.get(&order.order_id).copied();
-            holds!(2, paid_by == order.paid_by, "{paid_by:?} paid {order:?}");
-            let reason = paid_by.is_some() || self.forced.contains(&order.order_id);
+            // A payment that left the chain is not asked about again, if the answer was never read.
+            let unheard = |id: &TransferId| {
+                !self.answered.contains(id) && !canonical.contains(&self.payments[id])
+            };
+            let payer = order.paid_by.filter(|id| !unheard(id));
+            holds!(2, paid_by == payer, "{paid_by:?} paid {order:?}");
+            let reason = order.paid_by.is_some() || self.forced.contains(&order.order_id);
             holds!(2, (order.status == OrderStatus::Paid) == reason, "not paid: {order:?}");
         }
         let open = self.deposits.values().find(|d| d.state == DepositState::Open);
@@ -515,14 +576,18 @@ impl<'a> Ledger<'a> {
     /// 11: no deposit expired for which there is a transfer in time that paid nothing, unless blocks that were
     /// confirmed left the chain since, or the transfer had ended when the deposit opened.
     fn check_in_time(&self) -> Result<(), Violation> {
-        let for_ever = |id: &DepositId| self.expired_by.get(id).is_some_and(|b| self.chain.has(*b));
-        let expired =
-            |d: &&Deposit| d.close_reason == Some(CloseReason::Expired) && for_ever(&d.deposit_id);
-        let paid = |order| self.orders.get(order).is_some_and(|o| o.status == OrderStatus::Paid);
-        for deposit in self.deposits.values().filter(expired).filter(|d| !paid(&d.order_id)) {
-            for (payment, time) in self.chain.payments() {
+        let chain_of = |deposit: &Deposit| self.lane(deposit.blockchain).chain;
+        let for_ever =
+            |d: &Deposit| self.expired_by.get(&d.deposit_id).is_some_and(|b| chain_of(d).has(*b));
+        let expired = |d: &&Deposit| d.close_reason == Some(CloseReason::Expired) && for_ever(d);
+        let ended_otherwise = |d: &&Deposit| {
+            self.orders.get(&d.order_id).is_none_or(|o| o.status != OrderStatus::Expired)
+        };
+        for deposit in self.deposits.values().filter(expired).filter(|d| !ended_otherwise(d)) {
+            let chain = chain_of(deposit);
+            for (payment, time) in chain.payments() {
                 let Some(transfer) = self.transfers.get(&payment) else { continue };
-                if self.ended_in.get(&payment).is_some_and(|block| !self.chain.has(*block)) {
+                if self.ended_in.get(&payment).is_some_and(|block| !chain.has(*block)) {
                     continue;
                 }
                 let block = Block { timestamp: time, ..transfer.block };

@@ -1,17 +1,20 @@
-//! The two machines joined by their command queues, run as the processor's runner does, with an
-//! adversary that chooses the interleaving, batches, aborts, crashes and repeats.
+//! Lanes and orders joined by their command queues, run as the processor's runner does, with an
+//! adversary that chooses the interleaving, batches, aborts, crashes, repeats and loses.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use processor::machine::{Machine, matching, orders};
 use schemas::record::{
-    AmountRule, ChainBody, ChainRecord, CreateOrder, Deposit, MatchingEntry, Order, OrderCommand,
-    OrderCommandBody, OrdersEntry, PaymentRequest,
+    AmountRule, ChainBody, ChainRecord, CreateOrder, Deposit, DepositCommandBody, MatchingEntry,
+    Order, OrderCommand, OrderCommandBody, OrdersEntry, PaymentRequest,
 };
-use schemas::{Address, AlertKind, Amount, DepositState, OrderId, UnixMicros, UnixSeconds};
+use schemas::{
+    Address, AlertKind, Amount, Blockchain, DepositState, OrderId, Partition, UnixMicros,
+    UnixSeconds,
+};
 use testkit::Dice;
 
-use super::chain::cents;
+use super::chain::{Chain, cents};
 use super::delivered::Delivered;
 use super::station::{Fate, Sabotage, Station};
 use super::violation::{Violation, same};
@@ -63,6 +66,13 @@ pub struct Tricks {
     pub losses: bool,
     /// Records that come again.
     pub repeats: bool,
+    /// Questions and answers that are never read: `open`, `settle` and what is answered to them.
+    pub silence: bool,
+}
+
+impl Tricks {
+    /// The adversary reads everything, one by one.
+    pub const NONE: Self = Self { batches: false, losses: false, repeats: false, silence: false };
 }
 
 /// The command of the api that creates an order.
@@ -91,43 +101,74 @@ pub fn exact_or_cents(most: u128) -> AmountRule {
     AmountRule { limit: cents(most), ..AmountRule::EXACT }
 }
 
-/// Both machines, their queues, and what was delivered.
+/// The lane of a chain: its machine and what waits for it.
+struct Lane {
+    blockchain: Blockchain,
+    station: Station<matching::State>,
+    raw: Queue<ChainRecord>,
+    commands: Queue<matching::Input>,
+    /// How many commands it read since the last head.
+    commands_since_head: usize,
+}
+
+impl Lane {
+    fn new(blockchain: Blockchain, sabotage: Sabotage) -> Self {
+        let machine = matching::State::new(blockchain, Partition(blockchain.index()));
+        Self {
+            blockchain,
+            station: Station::new(machine, sabotage),
+            raw: Queue::new(),
+            commands: Queue::new(),
+            commands_since_head: 0,
+        }
+    }
+}
+
+/// The machines, their queues, and what was delivered.
 pub struct Pipeline {
     /// What was delivered first, without repetitions.
     pub delivered: Vec<Delivered>,
     tricks: Tricks,
-    lane: Station<matching::State>,
+    lanes: Vec<Lane>,
     orders: Station<orders::State>,
-    raw: Queue<ChainRecord>,
-    deposit_commands: Queue<matching::Input>,
     order_commands: Queue<OrderCommand>,
-    /// How many commands matching read since the last head.
-    commands_since_head: usize,
     ticking: HashSet<OrderId>,
-    repeated_to_orders: bool,
+    /// Records that machines read and that are in none of the lists of what was delivered.
+    altered: bool,
+    /// How the adversary chooses what is never read.
+    silence: Dice,
 }
 
 impl Pipeline {
-    /// Two machines that have seen nothing.
-    pub fn new(tricks: Tricks, sabotage: Sabotage) -> Self {
+    /// Machines that have seen nothing, with a lane for each chain.
+    pub fn new(blockchains: &[Blockchain], tricks: Tricks, sabotage: Sabotage) -> Self {
         Self {
             delivered: Vec::new(),
             tricks,
-            lane: Station::new(sabotage),
-            orders: Station::new(sabotage),
-            raw: Queue::new(),
-            deposit_commands: Queue::new(),
+            lanes: blockchains.iter().map(|chain| Lane::new(*chain, sabotage)).collect(),
+            orders: Station::new(orders::State::new(), sabotage),
             order_commands: Queue::new(),
-            commands_since_head: 0,
             ticking: HashSet::new(),
-            repeated_to_orders: false,
+            altered: false,
+            silence: Dice(11),
         }
     }
 
-    /// Appends what is new of everything that ingest wrote.
-    pub fn write_raw(&mut self, all: &[ChainRecord]) {
-        let known = self.raw.records.len();
-        all.iter().skip(known).for_each(|record| self.raw.push(record.clone(), false));
+    /// From now on everything is read.
+    pub fn end_silence(&mut self) {
+        self.tricks.silence = false;
+    }
+
+    /// Appends what is new of everything that ingest wrote about a chain.
+    pub fn write_raw(&mut self, chain: &Chain) {
+        let raw = &mut self.lane_mut(chain.blockchain).raw;
+        let known = raw.records.len();
+        chain.records.iter().skip(known).for_each(|record| raw.push(record.clone(), false));
+    }
+
+    fn lane_mut(&mut self, blockchain: Blockchain) -> &mut Lane {
+        let lane = self.lanes.iter_mut().find(|lane| lane.blockchain == blockchain);
+        lane.expect("a lane for each chain")
     }
 
     /// Appends a command of the api.
@@ -150,18 +191,17 @@ impl Pipeline {
         }
     }
 
-    /// The open deposit that was published last for an order.
-    pub fn deposit_of(&self, order: OrderId) -> Option<Deposit> {
-        self.delivered.iter().rev().find_map(|delivered| match delivered {
-            Delivered::Lane(_, effects) => effects.iter().find_map(|effect| match effect {
-                matching::Effect::Deposit(deposit)
-                    if deposit.order_id == order && deposit.state == DepositState::Open =>
-                {
-                    Some(deposit.clone())
-                }
-                _ => None,
-            }),
-            Delivered::Orders(..) => None,
+    /// The deposits that were opened for an order, the newest first.
+    pub fn deposits_of(&self, order: OrderId) -> impl Iterator<Item = &Deposit> {
+        let effects = self.delivered.iter().rev().flat_map(|delivered| match delivered {
+            Delivered::Lane(_, effects) => effects.as_slice(),
+            Delivered::Orders(..) => &[],
+        });
+        effects.filter_map(move |effect| match effect {
+            matching::Effect::Deposit(deposit) => {
+                Some(deposit).filter(|d| d.order_id == order && d.state == DepositState::Open)
+            }
+            _ => None,
         })
     }
 
@@ -184,16 +224,16 @@ impl Pipeline {
 
     /// How many deposits, transfers and orders the machines hold.
     pub fn rows(&self) -> (usize, usize, usize) {
-        let lane = &self.lane.machine;
-        (lane.deposit_count(), lane.transfer_count(), self.orders.machine.rows())
+        let lanes = self.lanes.iter().map(|lane| &lane.station.machine);
+        let deposits = lanes.clone().map(matching::State::deposit_count).sum();
+        let transfers = lanes.map(matching::State::transfer_count).sum();
+        (deposits, transfers, self.orders.machine.rows())
     }
 
     /// The adversary continues until nothing is left to read.
     pub fn drain(&mut self, dice: &mut Dice) -> Result<(), Violation> {
-        while !(self.raw.is_read()
-            && self.deposit_commands.is_read()
-            && self.order_commands.is_read())
-        {
+        let is_read = |lane: &Lane| lane.raw.is_read() && lane.commands.is_read();
+        while !(self.lanes.iter().all(is_read) && self.order_commands.is_read()) {
             self.disturb(dice)?;
         }
         Ok(())
@@ -209,30 +249,40 @@ impl Pipeline {
         let count = if self.tricks.batches { 1 + dice.below(6) } else { 1 };
         match dice.below(10) {
             0 if self.tricks.repeats => self.repeat(dice),
-            0..5 => self.step_lane(count, fate, dice),
+            0..5 => {
+                let lane = dice.below(self.lanes.len());
+                self.step_lane(lane, count, fate, dice)
+            }
             _ => self.step_orders(count, fate),
         }
     }
 
-    fn step_lane(&mut self, count: usize, fate: Fate, dice: &mut Dice) -> Result<(), Violation> {
-        if let Some(input) = self.deposit_commands.take_again() {
-            return self.lane_again(&[input]);
+    fn step_lane(
+        &mut self,
+        number: usize,
+        count: usize,
+        fate: Fate,
+        dice: &mut Dice,
+    ) -> Result<(), Violation> {
+        let lane = &mut self.lanes[number];
+        if let Some(input) = lane.commands.take_again() {
+            return self.lane_again(number, &[input]);
         }
         let mut inputs = Vec::new();
         for _ in 0..count {
             let raw = |queue: &mut Queue<_>| queue.take_new().map(matching::Input::Chain);
             let input = match dice.below(2) {
-                0 => raw(&mut self.raw).or_else(|| self.deposit_commands.take_new()),
-                _ => self.deposit_commands.take_new().or_else(|| raw(&mut self.raw)),
+                0 => raw(&mut lane.raw).or_else(|| lane.commands.take_new()),
+                _ => lane.commands.take_new().or_else(|| raw(&mut lane.raw)),
             };
             let Some(input) = input else { break };
             match &input {
-                matching::Input::Chain(_) => self.commands_since_head = 0,
-                matching::Input::Command(_) => self.commands_since_head += 1,
+                matching::Input::Chain(_) => lane.commands_since_head = 0,
+                matching::Input::Command(_) => lane.commands_since_head += 1,
             }
             inputs.push(input);
         }
-        let effects = self.lane.step(&inputs, fate)?;
+        let effects = lane.station.step(&inputs, fate)?;
         for (input, effects) in inputs.into_iter().zip(effects) {
             self.send_to_orders(&effects, false);
             self.delivered.push(Delivered::Lane(input, effects));
@@ -254,7 +304,7 @@ impl Pipeline {
             if command.body == OrderCommandBody::Tick {
                 self.ticking.remove(&command.order_id);
             }
-            self.send_to_lane(&effects, false);
+            self.send_to_lanes(&effects, false);
             self.delivered.push(Delivered::Orders(command, effects));
         }
         Ok(())
@@ -262,25 +312,36 @@ impl Pipeline {
 
     fn send_to_orders(&mut self, effects: &[matching::Effect], again: bool) {
         for effect in effects {
-            if let matching::Effect::Command(command) = effect {
+            if let matching::Effect::Command(command) = effect
+                && !(may_ask_again(&command.body) && self.is_never_read())
+            {
                 self.order_commands.push(command.clone(), again);
             }
         }
     }
 
-    fn send_to_lane(&mut self, effects: &[orders::Effect], again: bool) {
+    fn send_to_lanes(&mut self, effects: &[orders::Effect], again: bool) {
         for effect in effects {
-            if let orders::Effect::Command(command) = effect {
-                self.deposit_commands.push(matching::Input::Command(command.clone()), again);
+            let orders::Effect::Command(command) = effect else { continue };
+            let is_close = matches!(command.body, DepositCommandBody::Close { .. });
+            if is_close || !self.is_never_read() {
+                let input = matching::Input::Command(command.clone());
+                self.lane_mut(command.blockchain).commands.push(input, again);
             }
         }
     }
 
+    fn is_never_read(&mut self) -> bool {
+        self.tricks.silence && self.silence.below(8) == 0
+    }
+
     /// The last few records of a topic come again.
     fn repeat(&mut self, dice: &mut Dice) -> Result<(), Violation> {
+        let lane = dice.below(self.lanes.len());
         match dice.below(4) {
             0 => {
-                let read = &self.raw.records[..self.raw.next];
+                let raw = &self.lanes[lane].raw;
+                let read = &raw.records[..raw.next];
                 let count = (1 + dice.below(12)).min(read.len());
                 let newest = read.iter().map(|(record, _)| record.block.timestamp).max();
                 let last_head =
@@ -297,16 +358,16 @@ impl Pipeline {
                     .filter(is_old)
                     .map(matching::Input::Chain)
                     .collect();
-                self.lane_again(&records)
+                self.lane_again(lane, &records)
             }
             1 => {
-                let queue = &self.deposit_commands;
-                let count = (1 + dice.below(6)).min(self.commands_since_head).min(queue.next);
+                let Lane { commands: queue, commands_since_head, .. } = &self.lanes[lane];
+                let count = (1 + dice.below(6)).min(*commands_since_head).min(queue.next);
                 let records = &queue.records[queue.next - count..queue.next];
                 let records: Vec<_> = records.iter().map(|(input, _)| input.clone()).collect();
-                self.lane_again(&records)
+                self.lane_again(lane, &records)
             }
-            2 => self.wrong_head(dice),
+            2 => self.wrong_head(lane, dice),
             _ => {
                 let last = self.order_commands.next.checked_sub(1);
                 let Some(last) = last else { return Ok(()) };
@@ -317,23 +378,25 @@ impl Pipeline {
     }
 
     /// Another ingestor writes a head that is below the last one, or beyond what the chain can have.
-    fn wrong_head(&mut self, dice: &mut Dice) -> Result<(), Violation> {
-        let read = self.raw.records[..self.raw.next].iter().rev().map(|(record, _)| record);
+    fn wrong_head(&mut self, lane: usize, dice: &mut Dice) -> Result<(), Violation> {
+        let raw = &self.lanes[lane].raw;
+        let read = raw.records[..raw.next].iter().rev().map(|(record, _)| record);
         let Some(last) = read.into_iter().find(|r| matches!(r.body, ChainBody::Head(_))) else {
             return Ok(());
         };
         let mut wrong = last.clone();
         wrong.block.number += if dice.below(2) == 0 { -1 } else { 100_000 };
-        self.lane_again(&[matching::Input::Chain(wrong)])
+        self.lane_again(lane, &[matching::Input::Chain(wrong)])
     }
 
     /// A repetition leaves matching as it is and publishes nothing; an answer may come again, and a head that
     /// is ignored is reported.
-    fn lane_again(&mut self, inputs: &[matching::Input]) -> Result<(), Violation> {
-        let before = essence(self.lane.machine.snapshot());
-        let effects = self.lane.step(inputs, Fate::Commit)?.concat();
-        let after = essence(self.lane.machine.snapshot());
-        same(5, &format!("the lane after the repetition of {inputs:?}"), &before, &after)?;
+    fn lane_again(&mut self, lane: usize, inputs: &[matching::Input]) -> Result<(), Violation> {
+        let station = &mut self.lanes[lane].station;
+        let before = essence(station.machine.snapshot());
+        let effects = station.step(inputs, Fate::Commit)?.concat();
+        let after = essence(station.machine.snapshot());
+        same(5, format_args!("the lane after the repetition of {inputs:?}"), &before, &after)?;
         let is_answer = |effect: &matching::Effect| match effect {
             matching::Effect::Alert(alert) => matches!(
                 alert.kind,
@@ -352,7 +415,7 @@ impl Pipeline {
     /// A repetition leaves of an order what matters: its status, payer, candidates and deposits. The
     /// order may be published once more, which counts as a version.
     fn orders_again(&mut self, command: OrderCommand) -> Result<(), Violation> {
-        self.repeated_to_orders = true;
+        self.altered = true;
         let essence = |snapshot: Vec<(String, OrdersEntry)>| -> Vec<_> {
             let essence = |(id, entry): (String, OrdersEntry)| {
                 let order = entry.order;
@@ -363,34 +426,37 @@ impl Pipeline {
         let before = essence(self.orders.machine.snapshot());
         let effects = self.orders.step(std::slice::from_ref(&command), Fate::Commit)?.concat();
         let after = essence(self.orders.machine.snapshot());
-        same(5, &format!("the orders after the repetition of {command:?}"), &before, &after)?;
-        self.send_to_lane(&effects, true);
+        same(5, format_args!("the orders after the repetition of {command:?}"), &before, &after)?;
+        self.send_to_lanes(&effects, true);
         Ok(())
     }
 
-    /// Invariant 5: two fresh machines that read the same records, one by one, each once, write the
+    /// Invariant 5: fresh machines that read the same records, one by one, each once, write the
     /// same, record by record.
     ///
     /// # Errors
     /// The first record that differs.
     pub fn compare_with_undisturbed(&self) -> Result<(), Violation> {
-        let (mut lane, mut orders) = (self.lane.undisturbed(), self.orders.undisturbed());
+        let fresh = |lane: &Lane| (lane.blockchain, lane.station.undisturbed());
+        let mut lanes: HashMap<_, _> = self.lanes.iter().map(fresh).collect();
+        let mut orders = self.orders.undisturbed();
         for delivered in &self.delivered {
             match delivered {
                 Delivered::Lane(input, effects) => {
+                    let lane = lanes.get_mut(&chain_of(input)).expect("a lane for each chain");
                     let undisturbed =
                         lane.step(std::slice::from_ref(input), Fate::Commit)?.concat();
-                    same(5, &format!("what came of {input:?}"), &undisturbed, effects)?;
+                    same(5, format_args!("what came of {input:?}"), &undisturbed, effects)?;
                 }
                 Delivered::Orders(command, effects) => {
                     let mut undisturbed =
                         orders.step(std::slice::from_ref(command), Fate::Commit)?.concat();
                     let mut effects = effects.clone();
-                    if self.repeated_to_orders {
+                    if self.altered {
                         forget_versions(&mut undisturbed);
                         forget_versions(&mut effects);
                     }
-                    same(5, &format!("what came of {command:?}"), &undisturbed, &effects)?;
+                    same(5, format_args!("what came of {command:?}"), &undisturbed, &effects)?;
                 }
             }
         }
@@ -410,6 +476,20 @@ fn essence(mut snapshot: Vec<(String, MatchingEntry)>) -> Vec<(String, MatchingE
 
 /// By less than this the tables are behind.
 const WEEK: i64 = 7 * 24 * 3600;
+
+/// The chain whose lane reads an input.
+fn chain_of(input: &matching::Input) -> Blockchain {
+    match input {
+        matching::Input::Chain(record) => record.blockchain,
+        matching::Input::Command(command) => command.blockchain,
+    }
+}
+
+/// Whether the question is put again until it is answered, or this is an answer to one that is.
+fn may_ask_again(body: &OrderCommandBody) -> bool {
+    use OrderCommandBody as Body;
+    matches!(body, Body::Settle(_) | Body::DepositOpened { .. } | Body::DepositRefused { .. })
+}
 
 /// Repetitions are recent: nothing that a machine may have forgotten by intent comes again.
 const REPEAT_SECONDS: i64 = 12 * 3600;

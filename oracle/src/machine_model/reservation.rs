@@ -3,7 +3,7 @@
 use schemas::record::{Deposit, OpenDeposit};
 use schemas::{CloseReason, TransferStatus};
 
-use super::check::Ledger;
+use super::check::{Ledger, place};
 use super::violation::Violation;
 
 /// For this long a closed deposit keeps its amount from other orders.
@@ -23,8 +23,7 @@ impl Ledger<'_> {
         if !is_asked_for {
             return fails(format!("{deposit:?} is not what {open:?} asks for"));
         }
-        let key = (deposit.wallet_address, deposit.stablecoin, deposit.value);
-        let others = self.reserved.get(&key).into_iter().flatten();
+        let others = self.reserved.get(&place(deposit)).into_iter().flatten();
         if let Some(other) =
             others.map(|id| &self.deposits[id]).find(|other| self.keeps(other, deposit))
         {
@@ -43,7 +42,7 @@ impl Ledger<'_> {
         let given_back =
             other.order_id == deposit.order_id && other.close_reason == Some(CloseReason::Replaced);
         // Heads may go back; what was released stays free.
-        !differ && !given_back && self.time_max < released_at
+        !differ && !given_back && self.time_max(deposit.blockchain) < released_at
     }
 
     fn check_claims(&self, deposit: &Deposit, open: &OpenDeposit) -> Result<(), Violation> {
@@ -53,8 +52,8 @@ impl Ledger<'_> {
             let is_older = transfer.block.timestamp < open.started_at;
             let waits = [TransferStatus::WaitingForConfirmation, TransferStatus::WaitingForMatch];
             waits.contains(&transfer.status)
-                && (seen.to_address, seen.stablecoin, seen.value)
-                    == (deposit.wallet_address, deposit.stablecoin, deposit.value)
+                && (transfer.blockchain, seen.to_address, seen.stablecoin, seen.value)
+                    == place(deposit)
                 && deposit.user_address.is_none_or(|only| only == seen.from_address)
                 && (is_older || !is_exact)
         });

@@ -7,8 +7,8 @@ use processor::machine::matching::TransferStage;
 use processor::machine::{Broken, Machine, matching, orders};
 use schemas::record::{ChainBody, DepositCommandBody, OrderCommand, OrderCommandBody};
 use schemas::{
-    Blockchain, DepositId, FulfillmentId, OrderCause, OrderId, OrderStatus, Partition, TransferId,
-    TransferStatus, UnixSeconds, UnknownReason,
+    DepositId, FulfillmentId, OrderCause, OrderId, OrderStatus, TransferId, TransferStatus,
+    UnixSeconds, UnknownReason,
 };
 use uuid::Uuid;
 
@@ -67,9 +67,7 @@ pub enum Sabotage {
 }
 
 /// How a machine is given a defect: what it takes is altered, or what it publishes.
-pub(super) trait Sabotaged: Machine {
-    fn fresh() -> Self;
-
+pub(super) trait Sabotaged: Machine + Clone {
     /// What it takes instead of an input, the `number`th of its step; nothing if the input is lost.
     fn alter(input: Self::Input, number: usize, sabotage: Sabotage) -> Vec<Self::Input>;
 
@@ -84,10 +82,6 @@ pub(super) trait Sabotaged: Machine {
 
 /// Matching on the one lane.
 impl Sabotaged for matching::State {
-    fn fresh() -> Self {
-        Self::new(Blockchain::Eth, Partition(0))
-    }
-
     fn alter(
         mut input: matching::Input,
         number: usize,
@@ -177,10 +171,6 @@ impl Sabotaged for matching::State {
 
 /// The one partition of orders.
 impl Sabotaged for orders::State {
-    fn fresh() -> Self {
-        Self::new()
-    }
-
     fn alter(command: OrderCommand, _number: usize, sabotage: Sabotage) -> Vec<OrderCommand> {
         use OrderCommandBody as Body;
         let carries =
@@ -242,20 +232,22 @@ type Change<M> = (String, Option<<M as Machine>::Entry>);
 /// A machine with its changelog.
 pub(super) struct Station<M: Sabotaged> {
     pub(super) machine: M,
+    /// As it was before it read anything.
+    fresh: M,
     sabotage: Sabotage,
     asked: HashMap<TransferId, DepositId>,
     changelog: Vec<Change<M>>,
 }
 
 impl<M: Sabotaged> Station<M> {
-    pub(super) fn new(sabotage: Sabotage) -> Self {
+    pub(super) fn new(fresh: M, sabotage: Sabotage) -> Self {
         let (asked, changelog) = (HashMap::new(), Vec::new());
-        Self { machine: M::fresh(), sabotage, asked, changelog }
+        Self { machine: fresh.clone(), fresh, sabotage, asked, changelog }
     }
 
     /// Another one that has seen nothing, with the same defect.
     pub(super) fn undisturbed(&self) -> Self {
-        Self::new(self.sabotage)
+        Self::new(self.fresh.clone(), self.sabotage)
     }
 
     /// One step: the effects of each input.
@@ -275,11 +267,16 @@ impl<M: Sabotaged> Station<M> {
                 }
                 Fate::Abort | Fate::Commit => self.machine.undo()?,
             }
-            same(6, "the state after a lost step", &before, &self.machine.snapshot())?;
+            same(
+                6,
+                format_args!("the state after a lost step"),
+                &before,
+                &self.machine.snapshot(),
+            )?;
         }
         let effects = self.decide(inputs)?;
         if let Some(lost) = lost {
-            same(5, "the effects of a step done again", &lost, &effects)?;
+            same(5, format_args!("the effects of a step done again"), &lost, &effects)?;
         }
         self.changelog.extend(self.changes());
         self.machine.commit();
@@ -310,14 +307,14 @@ impl<M: Sabotaged> Station<M> {
     /// The machine as two other processes restore it: from the whole changelog, and from what
     /// compaction leaves of it, in another order.
     fn rebuilt(&self, before: &[(String, M::Entry)]) -> Result<M, Violation> {
-        let mut whole = M::fresh();
+        let mut whole = self.fresh.clone();
         let mut compacted = BTreeMap::new();
         for (key, entry) in &self.changelog {
             restore(&mut whole, key, entry.as_ref())?;
             compacted.insert(key, entry);
         }
-        same(6, "the state of the whole changelog", before, &whole.snapshot())?;
-        let mut machine = M::fresh();
+        same(6, format_args!("the state of the whole changelog"), before, &whole.snapshot())?;
+        let mut machine = self.fresh.clone();
         for (key, entry) in compacted.into_iter().rev() {
             restore(&mut machine, key, entry.as_ref())?;
         }

@@ -1,6 +1,6 @@
 //! What the checks find.
 
-use std::fmt::Debug;
+use std::fmt::{Arguments, Debug};
 
 use processor::machine::Broken;
 
@@ -28,7 +28,7 @@ impl From<Broken> for Violation {
 /// Fails if the two differ.
 pub(super) fn same<T: PartialEq + Debug + ?Sized>(
     invariant: u8,
-    what: &str,
+    what: Arguments<'_>,
     left: &T,
     right: &T,
 ) -> Result<(), Violation> {

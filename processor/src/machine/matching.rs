@@ -87,7 +87,9 @@ impl TransferStage {
                 (before, after) == (Some(Status::WaitingForMatch), Status::NoMatchedDeposit)
             }
             Self::Failed => {
-                (before, after) == (Some(Status::WaitingForConfirmation), Status::FailedToConfirm)
+                // One that was confirmed may leave the chain while it asks.
+                matches!(before, Some(Status::WaitingForConfirmation | Status::WaitingForMatch))
+                    && after == Status::FailedToConfirm
             }
         }
     }

@@ -243,7 +243,7 @@ impl State {
         self.match_or_wait(row, now, effects)
     }
 
-    fn fail(
+    pub(super) fn fail(
         &mut self,
         id: TransferId,
         chain_time: UnixSeconds,
@@ -253,6 +253,8 @@ impl State {
         let old = *self.transfers.named(id)?;
         let mut row = TransferRow {
             status: TransferStatus::FailedToConfirm,
+            settling: false,
+            match_deadline: None,
             updated_at: old.updated_at.next(now),
             forget_at: Some(chain_time.plus(FORGET_SECONDS)),
             ..old

@@ -82,18 +82,23 @@ impl State {
     }
 
     /// The question or its answer was lost: the order answers again what it answered. Nothing asks while it is
-    /// off the chain.
+    /// off the chain; what has left it for good fails after a day without an answer.
     fn ask_again(
         &mut self,
         mut row: TransferRow,
         now: UnixMicros,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
+        let time = self.time_or(now);
         if let Some(deposit) = row.deposit.filter(|_| row.is_included()) {
             let deposit = self.deposits.named(deposit)?;
             return self.ask(row, &deposit, now, effects);
         }
-        row.match_deadline = Some(self.time_or(now).plus(ASK_AGAIN_SECONDS));
+        let is_final = row.block.number <= self.lane.finalized;
+        if is_final && row.block.timestamp.plus(FORGET_SECONDS) < time {
+            return self.fail(row.id, time, now, effects);
+        }
+        row.match_deadline = Some(time.plus(ASK_AGAIN_SECONDS));
         self.transfers.put(row)
     }
 

@@ -7,17 +7,16 @@ use schemas::{CloseReason, DepositState, OrderCause, UnixSeconds};
 use super::{ASK_AGAIN_SECONDS, Broken, Effect, End, OrderRow, State};
 
 impl OrderRow {
-    /// When its own timer is due: at its expiry, or while a lane has not answered, when that is asked again.
-    /// With an open deposit, the chain's time decides instead.
+    /// When its own timer is due: at its expiry, or while a lane has not answered, when that is asked again. An order
+    /// that has ended asks, too: it is kept until it knows what became of its deposits. With an open deposit, the chain's
+    /// time decides instead.
     pub(super) fn timer(&self) -> Option<UnixSeconds> {
-        let unanswered = self.pending.iter().map(|choice| choice.asked_at.plus(ASK_AGAIN_SECONDS));
-        let at = if self.has_active_deposit() {
-            unanswered.min()
-        } else {
-            // A candidate of a deposit that was replaced may still pay.
-            self.order.candidates.is_empty().then_some(self.order.expires_at)
-        };
-        at.filter(|_| self.is_pending())
+        if self.has_active_deposit() {
+            return self.pending.iter().map(|choice| choice.asked_at.plus(ASK_AGAIN_SECONDS)).min();
+        }
+        // A candidate of a deposit that was replaced may still pay.
+        let ends = self.is_pending() && self.order.candidates.is_empty();
+        ends.then_some(self.order.expires_at)
     }
 }
 

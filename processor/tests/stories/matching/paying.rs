@@ -39,24 +39,6 @@ fn an_unanswered_order_is_asked_again() {
         .then(head(310), "");
 }
 
-/// Off the chain it does not ask to pay.
-#[test]
-fn an_orphan_is_not_asked_about_again() {
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
-        .then(pay(1, "10.00"), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1")
-        .then(head(120), "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1")
-        .then(
-            pay(1, "10.00").retracted(1),
-            "alert confirmed_transfer_retracted #2
-             detected #2 waiting_for_match @110 for #1 orphaned",
-        )
-        .then(head(109).epoch(1), "")
-        .then(head(181).epoch(1), "")
-        .then(pay(1, "10.00").at(182).fork(1), "detected #2 waiting_for_match @182 for #1")
-        .then(head(242).epoch(1), "to A: settle #2 /0 #1");
-}
-
 #[test]
 fn an_unconfirmed_transfer_is_adopted() {
     Lane::new()

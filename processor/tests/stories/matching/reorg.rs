@@ -372,6 +372,31 @@ fn a_failed_transfer_is_forgotten() {
     assert_eq!(lane.machine().transfer_count(), 0);
 }
 
+/// Off the chain it does not ask to pay.
+#[test]
+fn an_orphan_is_not_asked_about_again() {
+    asked()
+        .then(pay(1, "10.00").retracted(1), ORPHANED)
+        .then(head(109).epoch(1), "")
+        .then(head(181).epoch(1), "")
+        .then(pay(1, "10.00").at(182).fork(1), "detected #2 waiting_for_match @182 for #1")
+        .then(head(242).epoch(1), "to A: settle #2 /0 #1");
+}
+
+/// Or it would hold its deposit for ever.
+#[test]
+fn an_orphan_without_an_answer_fails_after_a_day() {
+    asked()
+        .then(pay(1, "10.00").retracted(1), ORPHANED)
+        .then(head(109).epoch(1), "")
+        .then(head(110 + DAY).epoch(1), "")
+        .then(
+            head(171 + DAY).epoch(1),
+            "to A: gone #2; failed #2 failed_to_confirm @110 orphaned
+             deposit #1 closed expired for A/0; to A: closed /0 expired",
+        );
+}
+
 /// An answer that comes while the head is rewound counts its day from an earlier time. The transfer must
 /// still be known for as long as it would be taken for a new one.
 #[test]

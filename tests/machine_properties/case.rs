@@ -1,0 +1,197 @@
+//! What happens outside, at random.
+
+use oracle::machine_model::pipeline::Tricks;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+
+use crate::world::{DAY, LEAP, World};
+
+/// Chain, stablecoin, and the wallets: the first, the second or both.
+pub(crate) type Choice = (usize, usize, usize);
+
+/// What happens outside.
+#[derive(Debug, Clone)]
+pub(crate) enum Happening {
+    Create {
+        price: usize,
+        sender: usize,
+        long: bool,
+        choice: Option<Choice>,
+    },
+    Choose {
+        order: usize,
+        choice: Choice,
+    },
+    Cancel {
+        order: usize,
+    },
+    /// An operator's commands carry what tables show that are some versions behind.
+    Resend {
+        order: usize,
+        behind: usize,
+    },
+    MarkPaid {
+        order: usize,
+        behind: usize,
+    },
+    /// The merchant repeats a create: it is sent only while the tables do not have the order.
+    Repeat {
+        order: usize,
+        behind: usize,
+    },
+    /// A customer sends the amount that a deposit of the order names, more or less, from the account that
+    /// the order expects or from the zero address: the last deposit, or one that was opened earlier.
+    Pay {
+        order: usize,
+        earlier: usize,
+        cents_off: usize,
+        sender: usize,
+        joined: bool,
+        twice: bool,
+    },
+    /// A customer pays every deposit that the order ever had, on each chain.
+    PayAll {
+        order: usize,
+    },
+    /// An amount is sent to a wallet.
+    Send {
+        price: usize,
+        cents_off: usize,
+        choice: Choice,
+        sender: usize,
+    },
+    Mine {
+        chain: usize,
+        blocks: usize,
+        seconds: i64,
+        transactions: usize,
+        each: bool,
+    },
+    /// The last blocks are replaced. For each of their transactions two bits of `fates`: kept in its
+    /// place, moved to the last new block, back to the mempool, lost.
+    Fork {
+        chain: usize,
+        depth: usize,
+        further: usize,
+        fates: u16,
+        seconds: i64,
+        back: bool,
+    },
+    /// Time passes, with everything read after each block, until every window has ended; or until orders
+    /// that have ended are forgotten.
+    Rest {
+        long: bool,
+    },
+    /// Ingest watches the second wallet, too.
+    Watch {
+        chain: usize,
+    },
+    /// No block for a while, and ingest says so. Nothing waits for days to be read.
+    Wait {
+        chain: usize,
+        seconds: i64,
+    },
+    /// Ingest of a chain and the api start again with another configuration.
+    Configure {
+        chain: usize,
+        other: bool,
+    },
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Case {
+    pub(crate) happenings: Vec<(Happening, u64)>,
+    pub(crate) tricks: Tricks,
+}
+
+/// One chain is busier, so that more of what happens is about the same.
+fn chain() -> impl Strategy<Value = usize> {
+    prop_oneof![3 => Just(0_usize), 1 => Just(1)]
+}
+
+fn choice() -> impl Strategy<Value = Choice> {
+    (chain(), 0..2_usize, 0..3_usize)
+}
+
+/// Of an order or its payments.
+fn deal() -> impl Strategy<Value = Happening> {
+    prop_oneof![
+        6 => (0..3_usize, 0..6_usize, any::<bool>(), proptest::option::weighted(0.7, choice()))
+            .prop_map(|(price, sender, long, choice)| {
+                Happening::Create { price, sender, long, choice }
+            }),
+        5 => (0..4_usize, choice()).prop_map(|(order, choice)| Happening::Choose { order, choice }),
+        2 => (0..4_usize).prop_map(|order| Happening::Cancel { order }),
+        1 => (0..4_usize, 0..3_usize)
+            .prop_map(|(order, behind)| Happening::MarkPaid { order, behind }),
+        1 => (0..4_usize, 0..3_usize).prop_map(|(order, behind)| Happening::Resend { order, behind }),
+        1 => (0..4_usize, 0..3_usize).prop_map(|(order, behind)| Happening::Repeat { order, behind }),
+        6 => (0..4_usize, 0..6_usize, 0..8_usize, 0..3_usize, any::<bool>(), 0..6_u8).prop_map(
+            |(order, earlier, cents_off, sender, joined, twice)| Happening::Pay {
+                order,
+                earlier: earlier.saturating_sub(3),
+                cents_off,
+                sender,
+                joined,
+                twice: twice == 0,
+            }
+        ),
+        2 => (0..4_usize).prop_map(|order| Happening::PayAll { order }),
+        2 => (0..3_usize, 0..8_usize, choice(), 0..3_usize).prop_map(
+            |(price, cents_off, choice, sender)| Happening::Send { price, cents_off, choice, sender }
+        ),
+    ]
+}
+
+/// On a chain, or in the configuration.
+fn event(world: World) -> impl Strategy<Value = Happening> {
+    let seconds = match world {
+        World::Wild => {
+            prop_oneof![4 => Just(1_i64), 4 => Just(12), 2 => Just(120), 1 => Just(1000)]
+        }
+        World::Settled => {
+            prop_oneof![8 => Just(1_i64), 0 => Just(1), 0 => Just(1), 2 => Just(LEAP)]
+        }
+    };
+    let fork_seconds = if world == World::Wild { 1..30_i64 } else { 1..2 };
+    // As long as ended orders are kept, while other chains continue.
+    let days = u32::from(world == World::Wild);
+    let seconds_short = if world == World::Wild { 200 } else { 1 };
+    let wait_seconds = prop_oneof![2 => Just(seconds_short), days => Just(8 * DAY)];
+    prop_oneof![
+        11 => (chain(), 1..4_usize, seconds, 0..4_usize, any::<bool>()).prop_map(
+            |(chain, blocks, seconds, transactions, each)| {
+                Happening::Mine { chain, blocks, seconds, transactions, each }
+            }
+        ),
+        4 => (chain(), 1..6_usize, 0..3_usize, any::<u16>(), fork_seconds, 0..4_u8).prop_map(
+            |(chain, depth, further, fates, seconds, back)| {
+                Happening::Fork { chain, depth, further, fates, seconds, back: back == 0 }
+            }
+        ),
+        1 => any::<bool>().prop_map(|long| Happening::Rest { long }),
+        6 => chain().prop_map(|chain| Happening::Watch { chain }),
+        1 => (chain(), wait_seconds)
+            .prop_map(|(chain, seconds)| Happening::Wait { chain, seconds }),
+        1 => (chain(), any::<bool>()).prop_map(|(chain, other)| Happening::Configure { chain, other }),
+    ]
+}
+
+pub(crate) fn case(world: World) -> impl Strategy<Value = Case> {
+    let happening = prop_oneof![23 => deal(), 22 => event(world)];
+    let happenings = proptest::collection::vec((happening, any::<u64>()), 6..48);
+    // What is never read is asked again in time, and how it ends then is not determined. A repetition of it
+    // would be the first that is read.
+    (happenings, any::<[bool; 4]>()).prop_map(move |(happenings, tricks)| {
+        let [batches, losses, repeats, silence] = tricks;
+        let silence = silence && !repeats && world == World::Wild;
+        Case { happenings, tricks: Tricks { batches, losses, repeats, silence } }
+    })
+}
+
+/// Cases from a fixed seed, for tests that need one case of a kind.
+pub(crate) fn fixed_cases(world: World, count: usize) -> impl Iterator<Item = Case> {
+    let mut runner = TestRunner::deterministic();
+    std::iter::repeat_with(move || case(world).new_tree(&mut runner).unwrap().current()).take(count)
+}

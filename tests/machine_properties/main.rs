@@ -1,0 +1,201 @@
+//! Properties of the processor's machines: the invariants of `docs/invariants.md` under an
+//! adversary, and the outcomes against an independent model.
+//!
+//! A case is a list of things that happen outside, each with dice for what the adversary does next. A
+//! failing case is shrunk and printed, and its seed kept in `main.regressions`.
+
+mod case;
+mod outcome;
+mod play;
+mod world;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use case::{Case, case, fixed_cases};
+use oracle::machine_model::delivered::Delivered;
+use oracle::machine_model::pipeline::Tricks;
+use oracle::machine_model::station::Sabotage;
+use play::Play;
+use processor::machine::matching::TransferStage;
+use processor::machine::{matching, orders};
+use proptest::prelude::TestCaseError;
+use proptest::test_runner::{Config, FileFailurePersistence, TestRunner};
+use schemas::record::{Order, OrderCommand, OrderCommandBody};
+use schemas::{CloseReason, OrderCause, RefusalReason, TransferStatus, UnknownReason};
+use world::{DAY, World};
+
+/// How many random cases each property gets; `cargo xtask test --fast` asks for fewer.
+fn cases() -> u32 {
+    std::env::var_os("TIDEMARK_TEST_CASES").map_or(100_000, |cases| {
+        cases.to_str().and_then(|cases| cases.parse().ok()).expect("a number")
+    })
+}
+
+fn check_all(world: World, test: impl Fn(&Case) -> Result<(), String>) {
+    let regressions = FileFailurePersistence::WithSource("regressions");
+    let config = Config {
+        cases: cases(),
+        source_file: Some(file!()),
+        failure_persistence: Some(Box::new(regressions)),
+        max_shrink_iters: 20_000,
+        ..Config::default()
+    };
+    TestRunner::new(config)
+        .run(&case(world), |case| test(&case).map_err(TestCaseError::fail))
+        .unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn invariants_hold() {
+    check_all(World::Wild, |case| {
+        let mut play = Play::new(World::Wild, case.tricks, Sabotage::None);
+        play.run(case).and_then(|()| play.check()).map_err(|violation| violation.to_string())
+    });
+}
+
+#[test]
+fn outcomes_equal_the_model() {
+    check_all(World::Settled, |case| {
+        let mut play = Play::new(World::Settled, case.tricks, Sabotage::None);
+        play.run(case).and_then(|()| play.check()).map_err(|violation| violation.to_string())?;
+        play.compare_with_model()
+    });
+}
+
+/// The checks can fail: each defect, put in from outside, is found as what it is.
+#[test]
+fn sabotage_is_found() {
+    let machine = "found by the machine";
+    for (sabotage, invariant, part) in [
+        (Sabotage::WaitForEver, 1, ""),
+        (Sabotage::SettleTwice, 2, machine),
+        (Sabotage::MatchTwice, 2, "is paid by"),
+        (Sabotage::SwallowRetracts, 3, ""),
+        (Sabotage::ConfirmEarly, 3, ""),
+        (Sabotage::ConfirmAtSight, 3, ""),
+        (Sabotage::HideOrphans, 3, "on the chain"),
+        (Sabotage::CancelAlways, 4, ""),
+        (Sabotage::ForgetEarly, 4, "no answer to"),
+        (Sabotage::ReviveStale, 4, "has version"),
+        (Sabotage::LoseInBatch, 5, ""),
+        (Sabotage::ForgetUndo, 6, ""),
+        (Sabotage::KeepRemoved, 6, ""),
+        (Sabotage::ExpireEarly, 8, ""),
+        (Sabotage::ExpireByTip, 8, ""),
+        (Sabotage::AnnounceAsked, 10, ""),
+        (Sabotage::WatchAnother, 11, "not watched"),
+        (Sabotage::BelieveOldHeads, 11, "opened at"),
+        (Sabotage::ReuseAtOnce, 10, "share an amount"),
+        (Sabotage::ClaimLoose, 10, "was given the amount of"),
+        (Sabotage::IgnoreSender, 10, "is not what"),
+        (Sabotage::RaiseBeyondLimit, 10, "is not what"),
+    ] {
+        let mut violations = BTreeSet::new();
+        let found = fixed_cases(World::Wild, 400).any(|case| {
+            let tricks = Tricks { batches: true, losses: true, ..Tricks::NONE };
+            let mut play = Play::new(World::Wild, tricks, sabotage);
+            let violation = play.run(&case).and_then(|()| play.check()).err();
+            violation.is_some_and(|violation| {
+                violations.insert(violation.invariant);
+                violation.invariant == invariant && violation.text.contains(part)
+            })
+        });
+        assert!(
+            found,
+            "{sabotage:?} breaks {invariant}, and only {violations:?} were found broken"
+        );
+    }
+}
+
+/// The comparison with the model can fail, too.
+#[test]
+fn the_model_finds_wrong_outcomes() {
+    for sabotage in [
+        Sabotage::SwallowRetracts,
+        Sabotage::ConfirmEarly,
+        Sabotage::ExpireByTip,
+        Sabotage::WaitForEver,
+    ] {
+        let tricks = Tricks { batches: true, ..Tricks::NONE };
+        let found = fixed_cases(World::Settled, 400).any(|case| {
+            let mut play = Play::new(World::Settled, tricks, sabotage);
+            play.run(&case).is_ok() && play.compare_with_model().is_err()
+        });
+        assert!(found, "{sabotage:?}");
+    }
+}
+
+/// What only races lead to.
+const WILD: [&str; 3] = ["not_watched", "chain_behind", "payment_unavailable"];
+/// A transfer that is confirmed before its head.
+const AT_SIGHT: &str = "confirmed at sight";
+/// An order that had been forgotten.
+const REMEMBERED: &str = "remembered";
+
+/// Whether an order that was forgotten follows from this command.
+fn is_remembered(command: &OrderCommand, order: &Order) -> bool {
+    use OrderCommandBody as Body;
+    let (Body::MarkPaid(Some(row)) | Body::ResendWebhook(Some(row))) = &command.body else {
+        return false;
+    };
+    let ended_at = row.updated_at.seconds();
+    row.version + 1 == order.version && ended_at.plus(8 * DAY) < command.issued_at.seconds()
+}
+
+/// The cases are worth their time: every way in which an order or a transfer can end is among them.
+#[test]
+fn cases_reach_every_outcome() {
+    for world in [World::Wild, World::Settled] {
+        let mut reached: BTreeMap<&str, usize> = BTreeMap::new();
+        for case in fixed_cases(world, 1000) {
+            let mut play = Play::new(world, case.tricks, Sabotage::None);
+            play.run(&case).unwrap_or_else(|violation| panic!("{violation}"));
+            let mut reach = |what| *reached.entry(what).or_default() += 1;
+            for delivered in &play.pipeline.delivered {
+                match delivered {
+                    Delivered::Lane(input, effects) => effects.iter().for_each(|effect| match effect {
+                        matching::Effect::Transfer(stage, transfer) => {
+                            let at_sight = *stage == TransferStage::Confirmed
+                                && matches!(input, matching::Input::Chain(record) if record.confirmed);
+                            reach(if at_sight { AT_SIGHT } else { transfer.status.as_str() });
+                            transfer.reason.into_iter().for_each(|r| reach(r.as_str()));
+                        }
+                        matching::Effect::Deposit(deposit) => {
+                            reach(deposit.close_reason.map_or("open", |reason| reason.as_str()));
+                        }
+                        matching::Effect::Alert(alert) => reach(alert.kind.as_str()),
+                        matching::Effect::Progress(_) => {}
+                        matching::Effect::Command(command) => {
+                            if let OrderCommandBody::DepositRefused { reason, .. } = command.body {
+                                reach(reason.as_str());
+                            }
+                        }
+                    }),
+                    Delivered::Orders(command, effects) => effects.iter().for_each(|effect| {
+                        if let orders::Effect::Order(order) = effect {
+                            reach(order.cause.as_str());
+                            if is_remembered(command, order) {
+                                reach(REMEMBERED);
+                            }
+                        }
+                    }),
+                }
+            }
+        }
+        let statuses = TransferStatus::ALL.iter().map(|status| status.as_str());
+        let reasons = UnknownReason::ALL.iter().map(|reason| reason.as_str());
+        let refusals = RefusalReason::ALL.iter().map(|reason| reason.as_str());
+        // Where the outcome is determined everything is watched.
+        let elsewhere = |what: &&str| world == World::Settled && WILD.contains(what);
+        let causes = OrderCause::ALL.iter().map(|cause| cause.as_str());
+        // A deposit never outlives its order's expiry: the order waits for it.
+        let closes = CloseReason::ALL.iter().filter(|r| **r != CloseReason::OrderExpired);
+        let closes = closes.map(|reason| reason.as_str());
+        let all = statuses.chain(reasons).chain(refusals).chain(causes).chain(closes);
+        let missed: Vec<_> = all
+            .chain([AT_SIGHT, REMEMBERED])
+            .filter(|what| !elsewhere(what) && !reached.contains_key(what))
+            .collect();
+        assert!(missed.is_empty(), "{world:?} misses {missed:?}, reaches {reached:?}");
+    }
+}

@@ -1,0 +1,408 @@
+//! A shop, its customers and two chains, with the pipeline between them.
+
+use oracle::machine_model::Fact;
+use oracle::machine_model::chain::{CONTRACT, Chain, Movement, cents};
+use oracle::machine_model::pipeline::{Pipeline, Tricks, create_order, exact_or_cents};
+use oracle::machine_model::station::Sabotage;
+use oracle::machine_model::violation::Violation;
+use schemas::record::{
+    AmountRule, EndedOrder, Order, OrderCommand, OrderCommandBody, PaymentRequest,
+};
+use schemas::{Address, Amount, Draws, OrderId, OrderStatus, UnixMicros, UnixSeconds};
+use testkit::Dice;
+use uuid::Uuid;
+
+use crate::case::{Case, Choice, Happening};
+use crate::world::{CHAINS, DAY, LEAP, PRICES, SENDERS, START, TOKENS, Terms, WALLETS, World};
+
+struct Sold {
+    id: OrderId,
+    create: OrderCommandBody,
+    amount: Amount,
+    sender: Option<Address>,
+}
+
+pub(crate) struct Play {
+    world: World,
+    pub(crate) chains: [Chain; 2],
+    /// Everything that happened, for the model.
+    pub(crate) facts: Vec<Fact>,
+    pub(crate) pipeline: Pipeline,
+    terms: Terms,
+    sold: Vec<Sold>,
+    now: UnixMicros,
+    /// What is not read yet.
+    unread: Kind,
+}
+
+/// What must not be in the queues together where the outcome is to be determined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Commands about orders that ended or are new: their place does not matter.
+    Neutral,
+    /// Of this chain alone.
+    Of(usize),
+    /// All else.
+    Alone,
+}
+
+impl Kind {
+    fn commutes_with(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Alone, _) | (_, Self::Alone) => false,
+            (Self::Of(chain), Self::Of(other)) => chain == other,
+            (Self::Neutral, _) | (_, Self::Neutral) => true,
+        }
+    }
+}
+
+impl Play {
+    pub(crate) fn new(world: World, tricks: Tricks, sabotage: Sabotage) -> Self {
+        let mut play = Self {
+            world,
+            chains: CHAINS.map(|chain| Chain::new(chain, world.policy(), START, world.watched())),
+            facts: Vec::new(),
+            pipeline: Pipeline::new(&CHAINS, tricks, sabotage),
+            terms: world.terms(),
+            sold: Vec::new(),
+            now: START.micros(),
+            unread: Kind::Alone,
+        };
+        play.publish();
+        play
+    }
+
+    /// Everything happens, then time passes until nothing waits any more.
+    pub(crate) fn run(&mut self, case: &Case) -> Result<(), Violation> {
+        for (happening, dice) in &case.happenings {
+            let mut dice = Dice(*dice);
+            if self.world == World::Settled {
+                let kind = self.kind(happening);
+                if !kind.commutes_with(self.unread) {
+                    self.pipeline.drain(&mut dice)?;
+                    self.unread = kind;
+                } else if kind != Kind::Neutral {
+                    self.unread = kind;
+                }
+            }
+            if let Happening::Rest { long } = happening {
+                let days = std::iter::repeat_n(2 * DAY, if *long { 5 } else { 0 });
+                self.pass_time(std::iter::repeat_n(LEAP, 11).chain(days), &mut dice)?;
+                if *long {
+                    // Forgotten as well: after a day, one that comes back would be another transfer.
+                    self.chains.iter_mut().for_each(|chain| chain.mempool.clear());
+                }
+            }
+            if matches!(happening, Happening::Wait { seconds, .. } if *seconds > DAY) {
+                if case.tricks.silence {
+                    continue; // What is not answered is not asked about for days.
+                }
+                self.pipeline.drain(&mut dice)?;
+            }
+            self.happen(happening);
+            self.publish();
+            for _ in 0..dice.below(8) {
+                self.pipeline.disturb(&mut dice)?;
+            }
+        }
+        self.finish()
+    }
+
+    fn finish(&mut self) -> Result<(), Violation> {
+        self.pipeline.end_silence();
+        let blocks = usize::try_from(self.world.policy().finality + 2).unwrap();
+        let calm = std::iter::repeat_n(1, blocks);
+        let leaps = || std::iter::repeat_n(LEAP, 11);
+        // The chain may be weeks behind: forks take long blocks back.
+        let ended = leaps().chain([30 * DAY]).chain(leaps()).chain([2 * DAY; 2]);
+        self.pass_time(calm.chain(ended).chain([30 * DAY; 2]), &mut Dice(7))
+    }
+
+    fn pass_time(
+        &mut self,
+        blocks: impl Iterator<Item = i64>,
+        dice: &mut Dice,
+    ) -> Result<(), Violation> {
+        for seconds in blocks {
+            for chain in 0..CHAINS.len() {
+                self.pipeline.drain(dice)?;
+                self.mine(chain, 1, seconds, 0, true);
+                self.publish();
+            }
+            self.pipeline.drain(dice)?;
+            self.tick();
+        }
+        self.pipeline.drain(dice)
+    }
+
+    /// What ingest wrote is on the log.
+    fn publish(&mut self) {
+        for chain in &mut self.chains {
+            self.facts.append(&mut chain.facts);
+            self.pipeline.write_raw(chain);
+        }
+    }
+
+    fn kind(&self, happening: &Happening) -> Kind {
+        match *happening {
+            // What is chosen gets another amount if a transfer waits.
+            Happening::Create { choice: None, .. }
+            | Happening::Pay { .. }
+            | Happening::PayAll { .. }
+            | Happening::Send { .. }
+            | Happening::Configure { .. } => Kind::Neutral,
+            Happening::Watch { chain } | Happening::Fork { chain, .. } => Kind::Of(chain),
+            Happening::Mine { chain, seconds, .. } if !self.is_leap(chain, seconds) => {
+                Kind::Of(chain)
+            }
+            _ => Kind::Alone,
+        }
+    }
+
+    /// When the next block of a chain is mined: at the same time as elsewhere, but for a chain that hurries
+    /// where anything may race.
+    fn next_time(&self, chain: usize, seconds: i64) -> UnixSeconds {
+        let next = self.chains[chain].time().plus(seconds);
+        if self.world == World::Wild && seconds == 1 {
+            return next;
+        }
+        self.chains.iter().map(Chain::time).fold(next, UnixSeconds::max)
+    }
+
+    fn is_leap(&self, chain: usize, seconds: i64) -> bool {
+        self.next_time(chain, seconds) >= self.chains[chain].time().plus(LEAP / 2)
+    }
+
+    fn happen(&mut self, happening: &Happening) {
+        self.now = UnixMicros(self.now.0 + 1);
+        match *happening {
+            Happening::Create { price, sender, long, choice } => {
+                self.create(PRICES[price], SENDERS.get(sender).copied(), long, choice);
+            }
+            Happening::Choose { order, choice } => self.choose(order, choice),
+            Happening::Cancel { order } => {
+                if let Some(order) = self.pick(order).map(|sold| sold.id) {
+                    self.facts.push(Fact::Cancelled { order });
+                    self.command(order, OrderCommandBody::Cancel);
+                }
+            }
+            Happening::MarkPaid { order, behind } => {
+                if let Some((order, _, row)) = self.row(order, behind) {
+                    self.facts.push(Fact::MarkedPaid { order });
+                    self.command(order, OrderCommandBody::MarkPaid(ended(row)));
+                }
+            }
+            Happening::Resend { order, behind } => {
+                if let Some((order, _, row)) = self.row(order, behind) {
+                    self.command(order, OrderCommandBody::ResendWebhook(ended(row)));
+                }
+            }
+            Happening::Repeat { order, behind } => {
+                if let Some((order, create, None)) = self.row(order, behind) {
+                    self.command(order, create);
+                }
+            }
+            Happening::Pay { order, earlier, cents_off, sender, joined, twice } => {
+                self.pay(order, earlier, cents_off, SENDERS[sender], joined, twice);
+            }
+            Happening::PayAll { order } => {
+                (0..4).for_each(|earlier| self.pay(order, earlier, 0, SENDERS[0], false, false));
+            }
+            Happening::Send { price, cents_off, choice: (chain, stablecoin, wallet), sender } => {
+                let value = off(cents(PRICES[price]), cents_off);
+                let to = WALLETS[wallet.min(1)];
+                let (stablecoin, from) = (TOKENS[stablecoin], SENDERS[sender]);
+                self.chains[chain].send(Movement { stablecoin, from, to, value }, false, 1);
+            }
+            Happening::Mine { chain, blocks, seconds, transactions, each } => {
+                let leaps = self.is_leap(chain, seconds);
+                let blocks = if self.world == World::Settled && leaps { 1 } else { blocks };
+                self.mine(chain, blocks, seconds, transactions, each);
+                if seconds > 1 || leaps {
+                    self.tick();
+                }
+            }
+            Happening::Fork { chain, depth, further, fates, seconds, back } => {
+                self.fork(chain, (depth, further), fates, seconds, back);
+            }
+            Happening::Rest { .. } => {}
+            Happening::Watch { chain } => self.chains[chain].watch(WALLETS[1]),
+            Happening::Wait { chain, seconds } => {
+                self.now = UnixMicros(self.now.0 + seconds * 1_000_000);
+                self.chains[chain].beat();
+                self.tick();
+            }
+            Happening::Configure { chain, other } => {
+                let (policy, terms) = match other {
+                    true => (self.world.other_policy(), self.world.other_terms()),
+                    false => (self.world.policy(), self.world.terms()),
+                };
+                (self.chains[chain].policy, self.terms) = (policy, terms);
+            }
+        }
+    }
+
+    fn pick(&self, order: usize) -> Option<&Sold> {
+        // The newest orders are the ones that something happens to.
+        self.sold.iter().rev().nth(order % self.sold.len().clamp(1, 4))
+    }
+
+    /// An order, how it was created, and its row in the tables.
+    fn row(
+        &self,
+        order: usize,
+        behind: usize,
+    ) -> Option<(OrderId, OrderCommandBody, Option<Order>)> {
+        let sold = self.pick(order)?;
+        Some((sold.id, sold.create.clone(), self.pipeline.row_of(sold.id, behind, self.now)))
+    }
+
+    fn command(&mut self, order_id: OrderId, body: OrderCommandBody) {
+        let issued_at = self.now;
+        self.pipeline.write_command(OrderCommand { order_id, command_id: None, issued_at, body });
+    }
+
+    fn tick(&mut self) {
+        self.facts.push(Fact::TimersDue { now: self.now.seconds() });
+        self.pipeline.write_ticks(self.now);
+    }
+
+    fn create(&mut self, price: u128, sender: Option<Address>, long: bool, choice: Option<Choice>) {
+        let id = OrderId(Uuid::from_u128(self.sold.len() as u128 + 1));
+        let amount = cents(price);
+        let expires_at = self.now.seconds().plus(self.world.ttl_seconds(long));
+        let payment = choice.map(|(chain, stablecoin, wallets)| {
+            let amounts = exact_or_cents(self.terms.cents_most);
+            self.request((chain, stablecoin, wallets.min(1)), amounts)
+        });
+        self.facts.push(Fact::Created { order: id, amount, sender, expires_at });
+        if let Some(request) = payment.clone() {
+            self.facts.push(Fact::Chosen { order: id, request, at: self.now.seconds() });
+        }
+        let create = create_order(String::new(), amount, sender, expires_at, payment);
+        self.sold.push(Sold { id, create: create.clone(), amount, sender });
+        self.command(id, create);
+    }
+
+    fn request(&self, (chain, stablecoin, wallets): Choice, amounts: AmountRule) -> PaymentRequest {
+        let wallets = if wallets < 2 { vec![WALLETS[wallets]] } else { WALLETS.to_vec() };
+        PaymentRequest {
+            blockchain: CHAINS[chain],
+            stablecoin: TOKENS[stablecoin],
+            contract: CONTRACT,
+            wallets,
+            amounts,
+            late_window_seconds: self.terms.late_window_seconds,
+            skew_seconds: self.terms.skew_seconds,
+            head_age_max_seconds: self.terms.head_age_max_seconds,
+        }
+    }
+
+    fn choose(&mut self, order: usize, choice: Choice) {
+        let Some(id) = self.pick(order).map(|sold| sold.id) else { return };
+        let request = self.request(choice, digits_of(id));
+        let at = self.now.seconds();
+        self.facts.push(Fact::Chosen { order: id, request: request.clone(), at });
+        self.command(id, OrderCommandBody::ChoosePayment(request));
+    }
+
+    /// To the order's newest deposit, or to one that was opened `earlier` deposits before it.
+    fn pay(
+        &mut self,
+        order: usize,
+        earlier: usize,
+        cents_off: usize,
+        from: Address,
+        joined: bool,
+        twice: bool,
+    ) {
+        let Some(sold) = self.pick(order) else { return };
+        let from = sold.sender.filter(|_| from != SENDERS[2]).unwrap_or(from);
+        let (chain, stablecoin, to, value) = match self.pipeline.deposits_of(sold.id).nth(earlier) {
+            Some(d) => {
+                let chain = CHAINS.iter().position(|chain| *chain == d.blockchain);
+                (chain.unwrap_or(0), d.stablecoin, d.wallet_address, d.value)
+            }
+            None if earlier == 0 => (0, TOKENS[0], WALLETS[0], sold.amount),
+            None => return,
+        };
+        let value = off(value, cents_off);
+        let times = 1 + usize::from(twice);
+        self.chains[chain].send(Movement { stablecoin, from, to, value }, joined, times);
+    }
+
+    fn mine(&mut self, chain: usize, blocks: usize, seconds: i64, transactions: usize, each: bool) {
+        for block in 0..blocks {
+            let time = self.next_time(chain, seconds);
+            let chain = &mut self.chains[chain];
+            let pool = &mut chain.mempool;
+            let first = transactions.min(pool.len());
+            let taken = if block == 0 { pool.drain(..first).collect() } else { Vec::new() };
+            chain.mine(taken, time);
+            if each {
+                chain.scan();
+            }
+        }
+        self.chains[chain].scan();
+        self.now = self.now.max(self.chains[chain].time().micros());
+    }
+
+    fn fork(
+        &mut self,
+        chain: usize,
+        (depth, further): (usize, usize),
+        fates: u16,
+        seconds: i64,
+        back: bool,
+    ) {
+        let chain = &mut self.chains[chain];
+        let branch = chain.fork(depth, further);
+        if back {
+            chain.take_back_fork();
+            chain.scan();
+            return;
+        }
+        let mut moved = Vec::new();
+        for (i, block) in branch.iter().enumerate() {
+            let mut kept = Vec::new();
+            for (j, transaction) in block.iter().enumerate() {
+                match (fates >> (((i * 3 + j) * 2) % 16)) & 3 {
+                    0 => kept.push(transaction.clone()),
+                    1 => moved.push(transaction.clone()),
+                    2 => chain.mempool.push(transaction.clone()),
+                    _ => {}
+                }
+            }
+            chain.mine(kept, chain.time().plus(seconds));
+        }
+        chain.mine(moved, chain.time().plus(seconds));
+        if fates & 1 == 0 {
+            chain.scan();
+        }
+        self.now = self.now.max(chain.time().micros());
+    }
+}
+
+/// At checkout: one of three amounts below a cent.
+fn digits_of(order: OrderId) -> AmountRule {
+    let draws = Draws([order.0.as_bytes()[15]; 32]);
+    let limit = Amount::parse("0.003").unwrap();
+    AmountRule { exact_first: false, digits: 3, limit, draws }
+}
+
+/// What a command about an order carries of its row.
+fn ended(row: Option<Order>) -> EndedOrder {
+    row.filter(|order| order.status != OrderStatus::Pending).map(Box::new)
+}
+
+/// The amount, a cent more, a cent less, or twice as much.
+fn off(value: Amount, cents_off: usize) -> Amount {
+    let cent = cents(1).parts();
+    let parts = match cents_off {
+        5 => value.parts() + cent,
+        6 => value.parts() - cent,
+        7 => value.parts() * 2,
+        _ => value.parts(),
+    };
+    Amount::from_parts(parts).unwrap()
+}

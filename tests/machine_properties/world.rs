@@ -1,0 +1,117 @@
+//! The two worlds in which cases are played, and what is configured in them.
+
+use oracle::machine_model::chain::{Policy, account};
+use schemas::{Address, Blockchain, Stablecoin, UnixSeconds};
+
+pub(crate) const START: UnixSeconds = UnixSeconds(1_790_000_000);
+pub(crate) const DAY: i64 = 24 * 3600;
+pub(crate) const CHAINS: [Blockchain; 2] = [Blockchain::Eth, Blockchain::Polygon];
+pub(crate) const TOKENS: [Stablecoin; 2] = [Stablecoin::Usdt, Stablecoin::Usdc];
+/// On both chains.
+pub(crate) const WALLETS: [Address; 2] = [account(0x11), account(0x12)];
+/// The third is the sender of a mint: the zero address.
+pub(crate) const SENDERS: [Address; 3] = [account(0x21), account(0x22), account(0)];
+/// Few, next to each other, one of them large: choices collide, and raised into each other.
+pub(crate) const PRICES: [u128; 3] = [1_000, 1_001, 6_000];
+
+/// In the settled world blocks take a second, and every window ends between two leaps.
+pub(crate) const LEAP: i64 = 1000;
+
+/// The two worlds: one in which anything may race, and one in which the outcome is determined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum World {
+    Wild,
+    /// Deadlines are passed only by leaps of a [`LEAP`], with all queues read before and after, confirmed
+    /// blocks stay, and so does the configuration.
+    Settled,
+}
+
+/// What of the configuration the api writes into its commands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms {
+    pub(crate) late_window_seconds: u32,
+    pub(crate) skew_seconds: u32,
+    pub(crate) head_age_max_seconds: u32,
+    /// By how many cents an amount that is fixed at creation may be raised.
+    pub(crate) cents_most: u128,
+}
+
+impl World {
+    pub(crate) fn policy(self) -> Policy {
+        match self {
+            Self::Wild => Policy {
+                depth: 2,
+                depth_large: 4,
+                finality: 6,
+                rewind_max: 6,
+                match_window_seconds: 600,
+            },
+            Self::Settled => Policy {
+                depth: 3,
+                depth_large: 5,
+                finality: 7,
+                rewind_max: 2,
+                match_window_seconds: LEAP + 250,
+            },
+        }
+    }
+
+    /// What ingest is configured with later.
+    pub(crate) fn other_policy(self) -> Policy {
+        let small = Policy { depth: 3, depth_large: 3, match_window_seconds: 60, ..self.policy() };
+        match self {
+            Self::Wild => small,
+            Self::Settled => self.policy(),
+        }
+    }
+
+    pub(crate) fn terms(self) -> Terms {
+        match self {
+            Self::Wild => Terms {
+                // Longer than a closed deposit keeps its amount where others need it.
+                late_window_seconds: 7200,
+                skew_seconds: 60,
+                head_age_max_seconds: 1_500,
+                cents_most: 1,
+            },
+            Self::Settled => Terms {
+                // A transfer seen by then is confirmed or given up: how long it holds its amount is open.
+                late_window_seconds: u32::try_from(9 * LEAP + 500).unwrap(),
+                skew_seconds: 60,
+                // A choice may be read before blocks that were mined earlier.
+                head_age_max_seconds: 100 * LEAP as u32,
+                cents_most: 1,
+            },
+        }
+    }
+
+    /// What the api is configured with later.
+    pub(crate) fn other_terms(self) -> Terms {
+        match self {
+            Self::Wild => Terms {
+                late_window_seconds: 300,
+                skew_seconds: 0,
+                head_age_max_seconds: 400,
+                cents_most: 0,
+            },
+            Self::Settled => self.terms(),
+        }
+    }
+
+    pub(crate) fn ttl_seconds(self, long: bool) -> i64 {
+        match (self, long) {
+            (Self::Wild, false) => 300,
+            (Self::Wild, true) => 3600,
+            (Self::Settled, false) => LEAP + 750,
+            (Self::Settled, true) => 4 * LEAP + 750,
+        }
+    }
+
+    /// The wallets that are watched from the start.
+    pub(crate) fn watched(self) -> &'static [Address] {
+        match self {
+            Self::Wild => &WALLETS[..1],
+            Self::Settled => &WALLETS,
+        }
+    }
+}
