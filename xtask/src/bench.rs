@@ -11,7 +11,7 @@ use crate::test;
 use crate::tools::{self, Kit};
 
 /// Those that start servers of their own come last.
-const NAMES: [&str; 6] = ["machine", "pipeline", "orders", "api", "process", KAFKA];
+const NAMES: [&str; 7] = ["amounts", "machine", "pipeline", "orders", "api", "process", KAFKA];
 const KAFKA: &str = "kafka";
 
 /// Runs one measurement, or all.
