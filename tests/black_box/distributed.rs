@@ -1,6 +1,8 @@
 //! What only an installation of several processes can show: waiting for what is not there, errands,
 //! takeovers, and the demo against it.
 
+mod rollout;
+
 use std::process::Output;
 
 use serde_json::json;

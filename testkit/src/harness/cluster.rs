@@ -69,6 +69,17 @@ prefix = "{id}."
         Self { dir: dir.to_owned(), file, port, blockchains }
     }
 
+    /// The same installation as a process sees it whose configuration has one wallet more.
+    pub fn with_wallet(&self, blockchain: &str, address: &str) -> Self {
+        let text = std::fs::read_to_string(&self.file).expect("config");
+        let wallet = format!(
+            "[[wallets]]\nblockchain = \"{blockchain}\"\naddress = \"{address}\"\nenabled_coins = [\"USDT\"]\n"
+        );
+        let file = self.dir.join(format!("with-{address}.toml"));
+        std::fs::write(&file, text + &wallet).expect("config");
+        Self { file, ..self.clone() }
+    }
+
     pub fn file(&self) -> &Path {
         &self.file
     }

@@ -1,0 +1,118 @@
+//! A configuration that reaches one process before another: customers are shown what is watched, whichever
+//! process has read it first.
+
+use std::collections::BTreeSet;
+
+use testkit::harness::{Anvil, Client, Installation, Member, Merchant, eventually};
+
+use super::{WALLET, chain};
+
+const SECOND: &str = "0x00000000000000000000000000000000000000A2";
+const THIRD: &str = "0x00000000000000000000000000000000000000A3";
+/// The wallet of an order is drawn: of this number one would have a new wallet, if it were offered.
+const ORDERS: usize = 20;
+
+/// The processes of a shop, each of which may have another configuration.
+struct Shop {
+    ingest: Member,
+    api: Member,
+    others: Vec<Member>,
+    client: Client,
+    webhook: String,
+    orders: usize,
+}
+
+impl Shop {
+    async fn start(installation: &Installation, webhook: &str) -> Self {
+        let member = |stage: &str| installation.start(&format!("{stage}-1"), stage);
+        let others = ["processor", "projector"].map(member).into();
+        let (ingest, api) = (member("ingest"), member("api"));
+        let client = Client::new(&installation.api());
+        let mut shop = Self { ingest, api, others, client, webhook: webhook.into(), orders: 0 };
+        for member in [&mut shop.ingest, &mut shop.api].into_iter().chain(&mut shop.others) {
+            member.ready().await;
+        }
+        shop.client.offers(&["eth"]).await;
+        shop
+    }
+
+    /// Creates an order, and returns it with the wallet that it is to be paid to and the amount.
+    async fn order(&mut self) -> (String, String, u128) {
+        self.orders += 1;
+        let reference = format!("R-{}", self.orders);
+        let order = self.client.create_keyed(&reference, "7.00", "eth", &self.webhook).await;
+        let id = order["order_id"].as_str().unwrap().to_owned();
+        let deposit = self.client.deposit(&id).await;
+        let value: f64 = deposit["value"].as_str().unwrap().parse().unwrap();
+        let wallet = deposit["wallet_address"].as_str().unwrap().to_owned();
+        (id, wallet, (value * 1e6).round() as u128)
+    }
+
+    async fn wallets(&mut self) -> BTreeSet<String> {
+        let mut wallets = BTreeSet::new();
+        for _ in 0..ORDERS {
+            wallets.insert(self.order().await.1);
+        }
+        wallets
+    }
+
+    /// Creates orders until one is to be paid to this wallet, and pays it.
+    async fn sells_at(&mut self, wallet: &'static str, anvil: &Anvil) {
+        let (id, units) = loop {
+            let (id, at, units) = self.order().await;
+            if at == wallet {
+                break (id, units);
+            }
+        };
+        anvil.transfer(&[(wallet, units)]).await;
+        anvil.mine(4).await;
+        self.client.order_with_status(&id, "paid").await;
+    }
+}
+
+/// Ends a process and starts it on another configuration.
+async fn update(member: &mut Member, name: &str, installation: &Installation) {
+    let stage = name.split('-').next().unwrap();
+    let old = std::mem::replace(member, installation.start(name, stage));
+    assert!(old.process.stop().await.success());
+    member.ready().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wallet_is_added_to_one_process_after_another() {
+    let (anvil, merchant) = (Anvil::start().await, Merchant::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let one = Installation::new(dir.path(), &[chain("eth", anvil.url())], merchant.url(), "");
+    one.provide();
+    let two = one.with_wallet("eth", SECOND);
+    let three = two.with_wallet("eth", THIRD);
+    let mut shop = Shop::start(&one, merchant.url()).await;
+
+    // The api has it first: nobody watches the new wallet, so nobody is sent there.
+    update(&mut shop.api, "api-2", &two).await;
+    shop.client.offers(&["eth"]).await;
+    assert_eq!(shop.wallets().await, BTreeSet::from([WALLET.to_owned()]));
+    update(&mut shop.ingest, "ingest-2", &two).await;
+    shop.sells_at(SECOND, &anvil).await;
+
+    // Ingest has it first: the new wallet is watched, and offered by none.
+    update(&mut shop.ingest, "ingest-3", &three).await;
+    let before = [WALLET, SECOND].map(str::to_owned);
+    assert_eq!(shop.wallets().await, BTreeSet::from(before));
+    update(&mut shop.api, "api-3", &three).await;
+    shop.client.offers(&["eth"]).await;
+    shop.sells_at(THIRD, &anvil).await;
+
+    // Back: customers may still pay to the wallet that is gone from the file.
+    let old = std::mem::replace(&mut shop.ingest, two.start("ingest-4", "ingest"));
+    assert!(old.process.stop().await.success());
+    let refused = eventually("ingest to refuse", || {
+        let ended = shop.ingest.process.ended();
+        async move { ended }
+    })
+    .await;
+    assert_eq!(refused.code(), Some(1));
+    let log = shop.ingest.process.log();
+    assert!(log.contains(&THIRD.to_lowercase()) || log.contains(THIRD), "{log}");
+    assert!(log.contains("`retired = true`"), "{log}");
+}
