@@ -1,0 +1,208 @@
+//! What a step has: ranges, heads, and what they confirm.
+
+use super::*;
+
+#[test]
+fn the_first_start_begins_at_the_head_with_anchors_below_it() {
+    let node = Node::new(20);
+    let (records, next) = drive(&mut cursor(depth(3)), &node);
+    assert_eq!(next, Next::AtTip);
+    assert_eq!(
+        short(&records),
+        [('h', 0, 12), ('h', 0, 16), ('h', 0, 18), ('h', 0, 19), ('h', 0, 20)]
+    );
+    assert_eq!(records[4].block, node.head());
+    assert_eq!(heights(&records), (18, 12));
+    let short_chain = Node::new(1);
+    let (records, _) = drive(&mut cursor(depth(3)), &short_chain);
+    assert_eq!(short(&records), [('h', 0, 0), ('h', 0, 1)]);
+    assert_eq!(heights(&records), (-1, -1));
+}
+
+#[test]
+fn a_start_block_is_the_first_one_scanned() {
+    let mut node = Node::new(5);
+    node.mine(&[pay(1)]); // 6
+    node.mine(&[pay(2)]); // 7
+    for (start, first) in [(6, vec![6, 7]), (7, vec![7]), (8, vec![]), (0, vec![6, 7])] {
+        let mut cursor = cursor_with(|rules| rules.start_block = Some(start));
+        let (records, next) = drive(&mut cursor, &node);
+        assert_eq!(next, Next::AtTip, "{start}");
+        let seen: Vec<_> = short(&records).iter().filter(|r| r.0 == 't').map(|r| r.2).collect();
+        assert_eq!(seen, first, "{start}");
+    }
+    let mut early = scan_from(9, 5);
+    assert_eq!(drive(&mut early, &node), (Vec::new(), Next::Behind));
+}
+
+#[test]
+fn a_transfer_says_whether_the_head_of_its_step_confirms_it() {
+    let mut node = Node::new(5);
+    (6..=10).for_each(|number| node.mine(&[pay(number)]));
+    let (records, _) = drive(&mut scan_from(1, 8), &node);
+    let confirmed = |record: &&ChainRecord| record.confirmed;
+    let seen = |records: &[ChainRecord]| records.iter().map(|r| r.block.number).collect::<Vec<_>>();
+    let transfers: Vec<_> =
+        records.iter().filter(|r| matches!(r.body, ChainBody::Transfer(_))).cloned().collect();
+    assert_eq!(seen(&transfers), [6, 7, 8, 9, 10]);
+    // One step ends at 8 and confirms 6; the next one ends at 10 and confirms no block of its own.
+    let confirmed: Vec<_> = records.iter().filter(confirmed).cloned().collect();
+    assert_eq!(seen(&confirmed), [6]);
+}
+
+#[test]
+fn ranges_follow_each_other_and_end_at_the_head() {
+    let mut cursor = scan_from(1, 5);
+    let node = Node::new(12);
+    let mut ranges = Vec::new();
+    for _ in 0..100 {
+        let ask = cursor.ask();
+        ranges.extend(ask.logs.iter().filter_map(|span| match span {
+            Span::Range { from, to } => Some((*from, *to)),
+            Span::Block(_) => None,
+        }));
+        if turn(&mut cursor, &node).next == Next::AtTip {
+            break;
+        }
+    }
+    assert_eq!(ranges, [(1, 5), (6, 10), (11, 12)]);
+}
+
+#[test]
+fn a_step_asks_for_our_last_block_before_and_after_the_range() {
+    let (mut node, mut cursor) = followed(10);
+    node.mine(&[pay(1)]);
+    assert_eq!(cursor.ask().blocks, [Point::Latest, Point::Number(10)]);
+    turn(&mut cursor, &node);
+    assert_eq!(cursor.ask().blocks, [Point::Number(11), Point::Number(10)]);
+    assert_eq!(cursor.ask().logs, [Span::Range { from: 11, to: 11 }]);
+    turn(&mut cursor, &node);
+    assert_eq!(cursor.ask().blocks, [Point::Number(10), Point::Number(11)]);
+    assert_eq!(cursor.ask().logs, [Span::Block(node.head().hash)]);
+    let decision = turn(&mut cursor, &node);
+    assert_eq!(short(&decision.publish), [('t', 0, 11), ('h', 0, 11)]);
+    assert_eq!(decision.next, Next::AtTip);
+}
+
+#[test]
+fn nothing_new_publishes_nothing() {
+    let node = Node::new(10);
+    let mut cursor = at_tip(finalized(), &node);
+    assert_eq!(drive(&mut cursor, &node), (Vec::new(), Next::AtTip));
+}
+
+/// A cursor at the tip of a chain, that holds idle heads back for two polls.
+fn idle(node: &Node) -> Cursor {
+    let mut cursor = cursor_with(|rules| rules.idle_polls = 2);
+    drive(&mut cursor, node);
+    cursor
+}
+
+#[test]
+fn heads_that_bring_nothing_are_held_back_and_the_next_one_covers_their_blocks() {
+    let mut node = Node::new(10);
+    let mut cursor = idle(&node);
+    node.mine(&[]);
+    assert_eq!(drive(&mut cursor, &node), (Vec::new(), Next::AtTip));
+    // What was scanned is not asked for again.
+    node.mine(&[]);
+    turn(&mut cursor, &node);
+    assert_eq!(cursor.ask().logs, [Span::Range { from: 12, to: 12 }]);
+    assert_eq!(drive(&mut cursor, &node), (Vec::new(), Next::AtTip));
+    assert_eq!(short(&drive(&mut cursor, &node).0), [('h', 0, 12)]);
+    assert_eq!(drive(&mut cursor, &node), (Vec::new(), Next::AtTip));
+}
+
+#[test]
+fn no_head_is_held_back_while_a_transfer_waits_for_its_confirmation() {
+    let mut node = Node::new(10);
+    let mut cursor = idle(&node);
+    node.mine(&[]);
+    drive(&mut cursor, &node);
+    node.mine(&[pay(1)]);
+    assert_eq!(short(&drive(&mut cursor, &node).0), [('t', 0, 12), ('h', 0, 12)]);
+    for number in 13..15 {
+        node.mine(&[]);
+        assert_eq!(short(&drive(&mut cursor, &node).0), [('h', 0, number)]);
+    }
+    // Three blocks confirm it.
+    node.mine(&[]);
+    assert_eq!(drive(&mut cursor, &node), (Vec::new(), Next::AtTip));
+}
+
+#[test]
+fn a_reorganisation_of_blocks_without_a_head_takes_nothing_back() {
+    let mut node = Node::new(10);
+    let mut cursor = idle(&node);
+    node.mine(&[]);
+    node.mine(&[]);
+    drive(&mut cursor, &node);
+    node.reorg(2, &[]);
+    node.mine(&[pay(3)]);
+    let height = node.head().number;
+    assert_eq!(short(&drive(&mut cursor, &node).0), [('t', 0, height), ('h', 0, height)]);
+}
+
+#[test]
+fn transfers_come_in_order_and_before_their_head() {
+    let (mut node, mut cursor) = followed(10);
+    node.mine(&[pay(5), pay(0), [pay(5), pay(5)].concat()]);
+    node.mine(&[]);
+    node.mine(&[pay(7)]);
+    let (records, _) = drive(&mut cursor, &node);
+    assert_eq!(
+        short(&records),
+        [('t', 0, 11), ('t', 0, 11), ('t', 0, 11), ('t', 0, 13), ('h', 0, 13)]
+    );
+    let seen = node.transfers_after(10);
+    for (record, (block, observation)) in records.iter().zip(&seen) {
+        assert_eq!(record.block, *block);
+        assert_eq!(record.body, ChainBody::Transfer(*observation));
+    }
+    assert_eq!(seen.iter().map(|s| (s.1.log_index, s.1.ordinal)).nth(2), Some((3, 1)));
+}
+
+#[test]
+fn tags_confirm_without_a_new_block_and_never_take_back() {
+    let mut node = Node::new(20);
+    let mut cursor = cursor(finalized());
+    node.tags = false;
+    let (records, _) = drive(&mut cursor, &node);
+    assert_eq!(heights(&records), (-1, 12));
+    node.tags = true;
+    let (records, _) = drive(&mut cursor, &node);
+    assert_eq!(short(&records), [('h', 0, 20)]);
+    assert_eq!(heights(&records), (13, 12));
+    // The tag vanishes: what it confirmed stays confirmed.
+    node.tags = false;
+    assert_eq!(drive(&mut cursor, &node), (Vec::new(), Next::AtTip));
+    node.mine(&[]);
+    assert_eq!(heights(&drive(&mut cursor, &node).0), (13, 12));
+}
+
+#[test]
+fn a_tag_counts_only_for_blocks_that_were_scanned_before_it_was_asked() {
+    let mut node = Node::new(10);
+    let mut cursor = at_tip(finalized(), &node);
+    assert_eq!(cursor.history().unwrap().head().confirmed[0].number, 3);
+    for _ in 0..20 {
+        node.mine(&[]);
+    }
+    // The tag is at 23; each step may only use what it said of blocks known by then.
+    let (records, next) = drive(&mut cursor, &node);
+    assert_eq!(next, Next::AtTip);
+    let height = |record| heights(std::slice::from_ref(record)).0;
+    let confirmed: Vec<_> = records.iter().map(|r| (r.block.number, height(r))).collect();
+    assert_eq!(confirmed, [(15, 10), (20, 15), (25, 20), (30, 23)]);
+}
+
+#[test]
+fn a_head_has_the_time_of_what_is_confirmed() {
+    let (mut node, mut cursor) = (Node::new(12), cursor(depth(3)));
+    for _ in 0..5 {
+        drive(&mut cursor, &node);
+        node.mine(&[]);
+    }
+    let ChainBody::Head(head) = &drive(&mut cursor, &node).0[0].body else { panic!() };
+    assert_eq!(head.confirmed[0].timestamp, Some(node.head().timestamp.plus(-24)), "two blocks");
+}
