@@ -115,6 +115,7 @@ fn the_model_finds_wrong_outcomes() {
         Sabotage::ConfirmEarly,
         Sabotage::ExpireByTip,
         Sabotage::WaitForEver,
+        Sabotage::ForgetEarly,
     ] {
         let tricks = Tricks { batches: true, ..Tricks::NONE };
         let found = fixed_cases(World::Settled, 400).any(|case| {
