@@ -6,14 +6,13 @@ use schemas::record::{
     PaymentRequest, Transfer, example,
 };
 use schemas::{
-    Address, Amount, AttemptOutcome, Blockchain, DeliveryKind, OrderId, Stablecoin, UnixMicros,
-    UnixSeconds,
+    Amount, AttemptOutcome, Blockchain, DeliveryKind, OrderId, Stablecoin, UnixMicros, UnixSeconds,
 };
 use store::Change;
 use testkit::Dice;
 use uuid::Uuid;
 
-use crate::machine_model::chain::{CONTRACT, Chain, Movement, Policy, account, cents};
+use crate::machine_model::chain::{CONTRACT, Chain, Movement, Policy, WALLETS, account, cents};
 use crate::machine_model::delivered::Delivered;
 use crate::machine_model::pipeline::{Pipeline, Tricks, create_order, exact_or_cents};
 use crate::machine_model::station::Sabotage;
@@ -23,7 +22,6 @@ const START: UnixSeconds = UnixSeconds(1_790_000_000);
 const HAPPENINGS: usize = 250;
 const TTL_SECONDS: i64 = 3_600;
 const TOKENS: [Stablecoin; 2] = [Stablecoin::Usdt, Stablecoin::Usdc];
-const WALLETS: [Address; 2] = [account(0x11), account(0x12)];
 const POLICY: Policy =
     Policy { depth: 2, depth_large: 4, finality: 6, rewind_max: 6, match_window_seconds: 600 };
 

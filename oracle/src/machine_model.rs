@@ -148,6 +148,11 @@ struct ModelTransfer {
 }
 
 impl ModelTransfer {
+    /// The merchant moves its own money.
+    fn is_sweep(&self) -> bool {
+        chain::WALLETS.contains(&self.payment.from)
+    }
+
     fn is_waiting(&self) -> bool {
         matches!(
             self.status,
@@ -180,7 +185,8 @@ impl ModelDeposit {
 
     fn fits(&self, transfer: &ModelTransfer) -> bool {
         let time = transfer.block.timestamp;
-        self.has_amount_of(transfer)
+        !transfer.is_sweep()
+            && self.has_amount_of(transfer)
             && self.is_for_sender(transfer.payment.from)
             && self.from <= time
             && time <= self.until
@@ -385,8 +391,10 @@ impl Shop {
                 self.end_pending(order, OrderStatus::Paid, CloseReason::OrderPaid);
                 let paid = self.orders.iter_mut().filter(|o| o.id == order);
                 paid.for_each(|o| o.payer = Some(payment));
-            } else if self.deposits.iter().any(|d| d.takes() && d.fits(transfer)) {
-                // Its order was asked and refused it.
+            } else if transfer.is_sweep()
+                || self.deposits.iter().any(|d| d.takes() && d.fits(transfer))
+            {
+                // It pays nothing, or its order was asked and refused it.
                 self.transfers[i].status = TransferStatus::NoMatchedDeposit;
                 self.note_reasons(i);
             }
@@ -460,6 +468,9 @@ impl Shop {
     }
 
     fn reasons(&self, transfer: &ModelTransfer) -> BTreeSet<UnknownReason> {
+        if transfer.is_sweep() {
+            return BTreeSet::from([UnknownReason::OwnWallet]);
+        }
         let payment = transfer.payment;
         let place = (transfer.blockchain, payment.to, payment.stablecoin);
         let kept =

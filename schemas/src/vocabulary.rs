@@ -85,6 +85,8 @@ vocabulary! {
         Late = "late",
         AlreadyPaid = "already_paid",
         OrderCancelled = "order_cancelled",
+        /// The sender is a wallet of the merchant's own.
+        OwnWallet = "own_wallet",
     }
 
     OrderCause {

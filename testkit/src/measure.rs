@@ -118,6 +118,7 @@ pub fn transfer(number: usize, height: usize) -> ChainRecord {
             log_index: i32::try_from(number % 1000).expect("small"),
             ordinal: 0,
             value: amount(number),
+            from_own_wallet: false,
         }),
     )
 }

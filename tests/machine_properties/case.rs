@@ -127,7 +127,7 @@ fn deal() -> impl Strategy<Value = Happening> {
             .prop_map(|(order, behind)| Happening::MarkPaid { order, behind }),
         1 => (0..4_usize, 0..3_usize).prop_map(|(order, behind)| Happening::Resend { order, behind }),
         1 => (0..4_usize, 0..3_usize).prop_map(|(order, behind)| Happening::Repeat { order, behind }),
-        6 => (0..4_usize, 0..6_usize, 0..8_usize, 0..3_usize, any::<bool>(), 0..6_u8).prop_map(
+        6 => (0..4_usize, 0..6_usize, 0..8_usize, 0..10_usize, any::<bool>(), 0..6_u8).prop_map(
             |(order, earlier, cents_off, sender, joined, twice)| Happening::Pay {
                 order,
                 earlier: earlier.saturating_sub(3),
@@ -138,7 +138,7 @@ fn deal() -> impl Strategy<Value = Happening> {
             }
         ),
         2 => (0..4_usize).prop_map(|order| Happening::PayAll { order }),
-        2 => (0..3_usize, 0..8_usize, choice(), 0..3_usize).prop_map(
+        2 => (0..3_usize, 0..8_usize, choice(), 0..10_usize).prop_map(
             |(price, cents_off, choice, sender)| Happening::Send { price, cents_off, choice, sender }
         ),
     ]

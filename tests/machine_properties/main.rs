@@ -88,6 +88,7 @@ fn sabotage_is_found() {
         (Sabotage::ReuseAtOnce, 10, "share an amount"),
         (Sabotage::ClaimLoose, 10, "was given the amount of"),
         (Sabotage::IgnoreSender, 10, "is not what"),
+        (Sabotage::IgnoreOwnWallet, 2, "does not fit"),
         (Sabotage::RaiseBeyondLimit, 10, "is not what"),
     ] {
         let mut violations = BTreeSet::new();
@@ -116,6 +117,7 @@ fn the_model_finds_wrong_outcomes() {
         Sabotage::ExpireByTip,
         Sabotage::WaitForEver,
         Sabotage::ForgetEarly,
+        Sabotage::IgnoreOwnWallet,
     ] {
         let tricks = Tricks { batches: true, ..Tricks::NONE };
         let found = fixed_cases(World::Settled, 400).any(|case| {

@@ -1,7 +1,7 @@
 //! A shop, its customers and two chains, with the pipeline between them.
 
 use oracle::machine_model::Fact;
-use oracle::machine_model::chain::{CONTRACT, Chain, Movement, cents};
+use oracle::machine_model::chain::{CONTRACT, Chain, Movement, WALLETS, cents};
 use oracle::machine_model::pipeline::{Pipeline, Tricks, create_order, exact_or_cents};
 use oracle::machine_model::station::Sabotage;
 use oracle::machine_model::violation::Violation;
@@ -13,7 +13,7 @@ use testkit::Dice;
 use uuid::Uuid;
 
 use crate::case::{Case, Choice, Happening};
-use crate::world::{CHAINS, DAY, LEAP, PRICES, SENDERS, START, TOKENS, Terms, WALLETS, World};
+use crate::world::{CHAINS, DAY, LEAP, PRICES, SENDERS, START, TOKENS, Terms, World, sender_of};
 
 struct Sold {
     id: OrderId,
@@ -203,7 +203,7 @@ impl Play {
                 }
             }
             Happening::Pay { order, earlier, cents_off, sender, joined, twice } => {
-                self.pay(order, earlier, cents_off, SENDERS[sender], joined, twice);
+                self.pay(order, earlier, cents_off, sender_of(sender), joined, twice);
             }
             Happening::PayAll { order } => {
                 (0..4).for_each(|earlier| self.pay(order, earlier, 0, SENDERS[0], false, false));
@@ -211,7 +211,7 @@ impl Play {
             Happening::Send { price, cents_off, choice: (chain, stablecoin, wallet), sender } => {
                 let value = off(cents(PRICES[price]), cents_off);
                 let to = WALLETS[wallet.min(1)];
-                let (stablecoin, from) = (TOKENS[stablecoin], SENDERS[sender]);
+                let (stablecoin, from) = (TOKENS[stablecoin], sender_of(sender));
                 self.chains[chain].send(Movement { stablecoin, from, to, value }, false, 1);
             }
             Happening::Mine { chain, blocks, seconds, transactions, each } => {
@@ -317,7 +317,8 @@ impl Play {
         twice: bool,
     ) {
         let Some(sold) = self.pick(order) else { return };
-        let from = sold.sender.filter(|_| from != SENDERS[2]).unwrap_or(from);
+        let is_customer = SENDERS[..2].contains(&from);
+        let from = sold.sender.filter(|_| is_customer).unwrap_or(from);
         let (chain, stablecoin, to, value) = match self.pipeline.deposits_of(sold.id).nth(earlier) {
             Some(d) => {
                 let chain = CHAINS.iter().position(|chain| *chain == d.blockchain);

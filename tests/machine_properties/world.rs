@@ -1,16 +1,20 @@
 //! The two worlds in which cases are played, and what is configured in them.
 
-use oracle::machine_model::chain::{Policy, account};
+use oracle::machine_model::chain::{Policy, WALLETS, account};
 use schemas::{Address, Blockchain, Stablecoin, UnixSeconds};
 
 pub(crate) const START: UnixSeconds = UnixSeconds(1_790_000_000);
 pub(crate) const DAY: i64 = 24 * 3600;
 pub(crate) const CHAINS: [Blockchain; 2] = [Blockchain::Eth, Blockchain::Polygon];
 pub(crate) const TOKENS: [Stablecoin; 2] = [Stablecoin::Usdt, Stablecoin::Usdc];
-/// On both chains.
-pub(crate) const WALLETS: [Address; 2] = [account(0x11), account(0x12)];
 /// The third is the sender of a mint: the zero address.
 pub(crate) const SENDERS: [Address; 3] = [account(0x21), account(0x22), account(0)];
+
+/// Every tenth sender is a wallet of the shop's own.
+pub(crate) fn sender_of(number: usize) -> Address {
+    if number == 9 { WALLETS[0] } else { SENDERS[number % 3] }
+}
+
 /// Few, next to each other, one of them large: choices collide, and raised into each other.
 pub(crate) const PRICES: [u128; 3] = [1_000, 1_001, 6_000];
 

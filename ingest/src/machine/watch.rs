@@ -120,6 +120,7 @@ impl Watch {
 
     fn read(&self, log: &EventLog) -> Option<Observation> {
         let contract = self.contract(log.address)?;
+        let [_, from, _] = log.topics.as_slice() else { return None };
         let topics = log.topics.iter().copied().map(B256::new);
         let event = abi::Transfer::decode_raw_log(topics, &log.data).ok()?;
         Some(Observation {
@@ -131,6 +132,7 @@ impl Watch {
             log_index: log.log_index,
             ordinal: 0,
             value: Amount::from_units(event.value, contract.decimals)?,
+            from_own_wallet: self.wallets.contains(from),
         })
     }
 
@@ -214,6 +216,21 @@ mod tests {
         ];
         let ours = watch().sift(logs, 5, 6).unwrap();
         assert_eq!(ours, [one(5, 2), one(5, 3), one(6, 0)]);
+    }
+
+    #[test]
+    fn what_our_own_wallets_send_is_marked() {
+        let other = Address::new(AddressFamily::Evm, [0x12; 20]);
+        let contracts = watch().contracts;
+        let watch = Watch::new(Blockchain::Eth, contracts, &[WALLET, other]);
+        let sent = |from: &Address, index| EventLog {
+            topics: vec![TRANSFER_TOPIC, topic(from), topic(&WALLET)],
+            ..one(5, index)
+        };
+        let logs = [sent(&PAYER, 0), sent(&other, 1), sent(&WALLET, 2)];
+        let (seen, _) = watch.observe(&logs);
+        let marked: Vec<_> = seen.iter().map(|seen| seen.from_own_wallet).collect();
+        assert_eq!(marked, [false, true, true]);
     }
 
     #[test]

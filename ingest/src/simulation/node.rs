@@ -142,12 +142,13 @@ impl Node {
                         let seen = Observation {
                             stablecoin: Stablecoin::Usdc,
                             contract: Address::new(AddressFamily::Evm, TOKEN),
-                            from_address: PAYER,
+                            from_address: sender(payment),
                             to_address: wallet(payment.wallet),
                             tx_hash: transaction.hash,
                             log_index,
                             ordinal: *ordinal,
                             value: Amount::from_parts(payment.value * 10_u128.pow(12)).unwrap(),
+                            from_own_wallet: sender(payment) != PAYER,
                         };
                         transfers.push((mined.header.block, seen));
                     }
@@ -208,10 +209,15 @@ impl Node {
     }
 }
 
+/// Payments of two units come from a wallet of the shop's own.
+fn sender(payment: &Payment) -> Address {
+    if payment.value == 2 { wallet(0) } else { PAYER }
+}
+
 fn block_logs(mined: &Mined) -> Vec<EventLog> {
     let log = |hash: BlockHash, tx_hash, payment: &Payment, log_index| EventLog {
         address: TOKEN,
-        topics: vec![TRANSFER_TOPIC, topic(&PAYER), topic(&wallet(payment.wallet))],
+        topics: vec![TRANSFER_TOPIC, topic(&sender(payment)), topic(&wallet(payment.wallet))],
         data: [[0; 16], payment.value.to_be_bytes()].concat(),
         block_number: mined.header.block.number,
         block_hash: hash,

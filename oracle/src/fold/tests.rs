@@ -134,6 +134,7 @@ fn payment(number: i64, seconds: i64) -> (Topic, Vec<u8>) {
         log_index: 0,
         ordinal: 0,
         value: cents(500),
+        from_own_wallet: false,
     };
     chain(number, seconds, ChainBody::Transfer(seen))
 }

@@ -13,6 +13,9 @@ use super::Fact;
 /// Amounts from this many cents on need the deeper confirmation.
 const LARGE_CENTS: u128 = 5_000;
 
+/// The shop's wallets on every chain, watched or not. What comes from them is no payment.
+pub const WALLETS: [Address; 2] = [account(0x11), account(0x12)];
+
 /// The contract of every stablecoin.
 pub const CONTRACT: Address = account(0xee);
 
@@ -300,6 +303,7 @@ impl Chain {
                     log_index: i32::try_from(seen.len()).unwrap() * 3,
                     ordinal: i32::try_from(equal).unwrap(),
                     value: movement.value,
+                    from_own_wallet: WALLETS.contains(&movement.from),
                 });
             }
         }

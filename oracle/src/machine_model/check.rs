@@ -17,7 +17,7 @@ use schemas::{
     UnixSeconds, UnknownReason,
 };
 
-use super::chain::{CONTRACT, Chain, Policy};
+use super::chain::{CONTRACT, Chain, Policy, WALLETS};
 use super::delivered::Delivered;
 use super::leaving::Leaving;
 use super::violation::Violation;
@@ -370,7 +370,9 @@ impl<'a> Ledger<'a> {
             }
             UnknownReason::AlreadyPaid => was(d, OrderStatus::Paid),
             UnknownReason::OrderCancelled => was(d, OrderStatus::Cancelled),
-            UnknownReason::NoDeposit | UnknownReason::AmountMismatch => false,
+            UnknownReason::NoDeposit | UnknownReason::AmountMismatch | UnknownReason::OwnWallet => {
+                false
+            }
         };
         let waits = |d: &Deposit| {
             is_open(d) && self.fits(transfer, d) && status(d) == Some(OrderStatus::Pending)
@@ -380,6 +382,7 @@ impl<'a> Ledger<'a> {
         !wanted
             && match transfer.reason {
                 None => false,
+                Some(UnknownReason::OwnWallet) => WALLETS.contains(&seen.from_address),
                 Some(UnknownReason::NoDeposit) => !deposits.any(|d| at_wallet(&d) && is_open(d)),
                 Some(UnknownReason::AmountMismatch) => deposits.any(|d| at_wallet(&d)),
                 Some(reason) => deposits.filter(same_amount).any(|d| is_true(d, reason)),
@@ -394,7 +397,8 @@ impl<'a> Ledger<'a> {
     fn fits(&self, transfer: &Transfer, deposit: &Deposit) -> bool {
         let seen = &transfer.observation;
         let time = transfer.block.timestamp;
-        transfer.blockchain == deposit.blockchain
+        !WALLETS.contains(&seen.from_address)
+            && transfer.blockchain == deposit.blockchain
             && seen.to_address == deposit.wallet_address
             && seen.stablecoin == deposit.stablecoin
             && seen.value == deposit.value

@@ -3,6 +3,7 @@
 use schemas::record::{Deposit, OpenDeposit};
 use schemas::{CloseReason, TransferStatus};
 
+use super::chain::WALLETS;
 use super::check::{Ledger, place};
 use super::violation::Violation;
 
@@ -52,6 +53,7 @@ impl Ledger<'_> {
             let is_older = transfer.block.timestamp < open.started_at;
             let waits = [TransferStatus::WaitingForConfirmation, TransferStatus::WaitingForMatch];
             waits.contains(&transfer.status)
+                && !WALLETS.contains(&seen.from_address)
                 && (transfer.blockchain, seen.to_address, seen.stablecoin, seen.value)
                     == place(deposit)
                 && deposit.user_address.is_none_or(|only| only == seen.from_address)

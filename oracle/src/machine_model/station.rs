@@ -56,6 +56,8 @@ pub enum Sabotage {
     ClaimLoose,
     /// Matching does not see which sender an order names.
     IgnoreSender,
+    /// Matching takes the merchant's own money for a payment.
+    IgnoreOwnWallet,
     /// Matching raises amounts beyond their limit.
     RaiseBeyondLimit,
     /// The fifth input of a step of matching is lost.
@@ -105,6 +107,9 @@ impl Sabotaged for matching::State {
                 }
                 (ChainBody::Head(head), Sabotage::WaitForEver) => {
                     head.match_window_seconds = i64::from(u32::MAX);
+                }
+                (ChainBody::Transfer(seen), Sabotage::IgnoreOwnWallet) => {
+                    seen.from_own_wallet = false;
                 }
                 (ChainBody::Watch(watch), Sabotage::WatchAnother) => {
                     watch.wallet_address = account(0x12);

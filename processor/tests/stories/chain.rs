@@ -50,6 +50,7 @@ pub(crate) fn pay(tx: u8, value: &str) -> Pay {
         log_index: i32::from(tx),
         ordinal: 0,
         value: amount(value),
+        from_own_wallet: false,
     };
     Pay { number: 110, fork: 0, epoch: 0, seen, confirmed: false }
 }
@@ -67,6 +68,12 @@ impl Pay {
     }
     pub(crate) fn from(mut self, sender: u8) -> Self {
         self.seen.from_address = wallet(sender);
+        self
+    }
+    /// From a wallet of the merchant's own.
+    pub(crate) fn swept(mut self) -> Self {
+        self.seen.from_address = wallet(2);
+        self.seen.from_own_wallet = true;
         self
     }
     pub(crate) fn to(mut self, number: u8) -> Self {

@@ -62,6 +62,9 @@ pub struct Observation {
     /// Position among the equal transfers of its transaction.
     pub ordinal: i32,
     pub value: Amount,
+    /// Whether the sender is a configured wallet of the chain, retired or not.
+    #[serde(default)]
+    pub from_own_wallet: bool,
 }
 
 impl Observation {

@@ -110,6 +110,9 @@ pub struct TransferEntry {
     pub match_deadline: Option<UnixSeconds>,
     /// Chain time from which it is forgotten.
     pub forget_at: Option<UnixSeconds>,
+    /// Whether its sender is a configured wallet.
+    #[serde(default)]
+    pub from_own_wallet: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

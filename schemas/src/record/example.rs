@@ -38,6 +38,7 @@ fn observation() -> Observation {
         log_index: 42,
         ordinal: 0,
         value: amount(1050),
+        from_own_wallet: false,
     }
 }
 
@@ -238,6 +239,7 @@ pub fn matching_entry() -> MatchingEntry {
         settling: false,
         match_deadline: None,
         forget_at: Some(UnixSeconds(1_790_086_412)),
+        from_own_wallet: false,
     })
 }
 

@@ -65,7 +65,7 @@ impl State {
         let is_free = |deposit: &DepositRow| {
             deposit.takes() && deposit.misfit(&row).is_none() && !self.transfers.holds(deposit.id)
         };
-        let reserved = self.deposits.reserved_by(row.price(), row.seen.from_address);
+        let reserved = self.reserved_for(&row);
         let Some(deposit) = reserved.filter(is_free) else {
             return self.detect(row, now, effects);
         };
@@ -118,7 +118,7 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let fits = |deposit: &DepositRow| deposit.takes() && deposit.misfit(&row).is_none();
-        let reserved = self.deposits.reserved_by(row.price(), row.seen.from_address);
+        let reserved = self.reserved_for(&row);
         let fitting = reserved.filter(fits).map(|deposit| (deposit.id, deposit.order));
         if row.deposit != fitting.map(|(id, _)| id) {
             self.untie(&mut row, now, effects)?;

@@ -164,6 +164,7 @@ impl TransferRow {
             settling: self.settling,
             match_deadline: self.match_deadline,
             forget_at: self.forget_at,
+            from_own_wallet: seen.from_own_wallet,
         })
     }
 
@@ -185,6 +186,7 @@ impl TransferRow {
                 log_index: entry.log_index,
                 ordinal: entry.ordinal,
                 value: entry.value,
+                from_own_wallet: entry.from_own_wallet,
             },
             created_at: entry.created_at,
             status: entry.status,

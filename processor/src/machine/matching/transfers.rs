@@ -73,7 +73,7 @@ impl TransferRow {
     }
 
     fn is_loose(&self) -> bool {
-        self.is_waiting() && self.deposit.is_none()
+        self.is_waiting() && self.deposit.is_none() && !self.seen.from_own_wallet
     }
 
     fn is_unconfirmed(&self) -> bool {

@@ -35,6 +35,12 @@ impl DepositRow {
 }
 
 impl State {
+    /// The deposit that keeps the amount of a transfer for its sender. None is for the merchant's own wallets.
+    pub(super) fn reserved_for(&self, row: &TransferRow) -> Option<DepositRow> {
+        let is_payment = !row.seen.from_own_wallet;
+        is_payment.then(|| self.deposits.reserved_by(row.price(), row.seen.from_address))?
+    }
+
     /// Decides about a confirmed transfer as far as that is possible now.
     pub(super) fn match_or_wait(
         &mut self,
@@ -42,10 +48,13 @@ impl State {
         now: UnixMicros,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
+        if row.seen.from_own_wallet {
+            return self.reject(row, UnknownReason::OwnWallet, None, now, effects);
+        }
         // The deposit that a transfer is tied to keeps its amount.
         let holder = match row.deposit {
             Some(id) => Some(self.deposits.named(id)?),
-            None => self.deposits.reserved_by(row.price(), row.seen.from_address),
+            None => self.reserved_for(&row),
         };
         // While a deposit holds this amount for this sender no other can open for it, so waiting would
         // change nothing.
@@ -112,6 +121,9 @@ impl State {
         let row = *self.transfers.named(id)?;
         if row.settling {
             return self.ask_again(row, now, effects);
+        }
+        if row.seen.from_own_wallet {
+            return self.reject(row, UnknownReason::OwnWallet, None, now, effects);
         }
         let (price, from) = (row.price(), row.seen.from_address);
         let reserved = self.deposits.reserved_by(price, from);

@@ -201,3 +201,50 @@ fn the_nearest_that_fits_is_named() {
         .then(head(120), "confirmed #3 waiting_for_match @110")
         .then(head(131), "unknown #3 no_matched_deposit @110 amount_mismatch maybe A");
 }
+
+/// The customer's own payment still counts, and gets the amount to itself.
+#[test]
+fn the_merchants_own_money_pays_nothing() {
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(pay(1, "10.00").swept(), "detected #2 waiting_for_confirmation @110")
+        .then(pay(2, "10.00").swept().to(2), "detected #3 waiting_for_confirmation @110")
+        .then(pay(3, "10.00").swept().confirmed(), "detected #4 waiting_for_confirmation @110")
+        .then(
+            head(120),
+            "confirmed #2 waiting_for_match @110; unknown #2 no_matched_deposit @110 own_wallet
+             confirmed #3 waiting_for_match @110; unknown #3 no_matched_deposit @110 own_wallet
+             confirmed #4 waiting_for_match @110; unknown #4 no_matched_deposit @110 own_wallet",
+        )
+        .then(
+            pay(4, "10.00").at(121).confirmed(),
+            "confirmed #5 waiting_for_match @121 for #1; to A: settle #5 /0 #1",
+        );
+}
+
+#[test]
+fn the_merchants_own_money_keeps_no_amount_from_an_order() {
+    Lane::new()
+        .then(pay(1, "10.00").swept(), "detected #1 waiting_for_confirmation @110")
+        .then(open('A', "10.00"), "deposit #2 open 10.00 for A/0; to A: opened /0 #2 10.00")
+        .then(
+            head(120),
+            "confirmed #1 waiting_for_match @110; unknown #1 no_matched_deposit @110 own_wallet",
+        );
+}
+
+/// It was seen before its sender was configured.
+#[test]
+fn what_turns_out_to_be_the_merchants_own_lets_go_of_its_deposit() {
+    let paid = || pay(1, "10.00").from(2);
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(paid(), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1")
+        .then(paid().retracted(1), "")
+        .then(head(105).epoch(1), "")
+        .then(paid().swept().fork(1), "to A: gone #2; detected #2 waiting_for_confirmation @110")
+        .then(
+            head(120).epoch(1),
+            "confirmed #2 waiting_for_match @110; unknown #2 no_matched_deposit @110 own_wallet",
+        );
+}
