@@ -78,6 +78,78 @@ fn topics_are_made_corrected_and_checked() {
     admin::delete_topics(&config, &LAYOUT, &Topic::ALL).unwrap();
 }
 
+/// A version that knew seven chains, with eight lanes each, had as many partitions for lanes as this one has with
+/// seven lanes each: so its log is opened here. What it wrote is where it was, and its groups continue.
+#[test]
+fn chains_are_added_at_the_end() {
+    let config = on_kafka::config(&on_kafka::brokers());
+    let (now, before) = (Layout { lanes: 8, ..LAYOUT }, Layout { lanes: 7, ..LAYOUT });
+    admin::create_for_chains(&config, &now, 7).unwrap();
+    let inputs = vec![Topic::TransfersRaw, Topic::DepositsCommands];
+    let (first, last) = (at(Topic::TransfersRaw, 0), at(Topic::TransfersRaw, 55));
+    let output = at(Topic::Deposits, 55);
+    let log = KafkaLog::open(&config, before).unwrap();
+    produce(&log, vec![record(first, 1), record(last, 2)]).unwrap();
+    let mut worker = log.worker(member("a", inputs.clone())).unwrap();
+    let mut taken = Vec::new();
+    wait_until("both records are taken", || {
+        if let Event::Records(records) = worker.poll(POLL).unwrap() {
+            let output = |input: &Arc<log::Record>| record(output, input.from.partition.0 as usize);
+            let outputs = records.iter().map(output).collect();
+            let mut step = Step { records: outputs, offsets: Vec::new() };
+            records.iter().for_each(|input| step.take(input));
+            worker.commit(step).unwrap();
+            taken.extend(records.iter().map(|input| input.from));
+        }
+        taken.len() == 2
+    });
+    drop(worker);
+
+    // With another number of lanes most of that would be in the wrong place.
+    let found = admin::check_topics(&config, &Layout { lanes: 9, ..LAYOUT }).unwrap();
+    let is_wrong = |found: &Difference| matches!(found, Difference::Partitions { .. });
+    assert!(found.iter().any(is_wrong), "{found:?}");
+
+    let found = admin::check_topics(&config, &now).unwrap();
+    let is_lacking = |found: &Difference| matches!(found, Difference::Chains { .. });
+    assert!(found.iter().all(is_lacking), "{found:?}");
+    let by_chain = |topic: &&Topic| topic.partitions(&now) > topic.partitions_for(7, &now);
+    let count = Topic::ALL.iter().filter(by_chain).count();
+    assert_eq!(found.len(), count, "{found:?}");
+    let changes = admin::create_topics(&config, &now).unwrap();
+    let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
+    assert_eq!(changes.len(), count);
+    for line in ["transfers.raw: 64 instead of 56", "chains: 8 instead of 7"] {
+        let line = format!("added partitions to {}{line}", config.prefix);
+        assert!(changes.contains(&line), "{changes:?}");
+    }
+    assert_eq!(admin::check_topics(&config, &now).unwrap(), []);
+    assert_eq!(admin::create_topics(&config, &now).unwrap(), []);
+
+    let log = KafkaLog::open(&config, now).unwrap();
+    let new = at(Topic::TransfersRaw, 63);
+    produce(&log, vec![record(first, 3), record(new, 4)]).unwrap();
+    assert_eq!((numbers(&log, first), numbers(&log, last)), (vec![1, 3], vec![2]));
+    assert_eq!(numbers(&log, output).len(), 2);
+    let mut worker = log.worker(member("a", inputs)).unwrap();
+    let (mut assigned, mut read) = (Vec::new(), Vec::new());
+    wait_until("the new records are read", || {
+        match worker.poll(POLL).unwrap() {
+            Event::Assigned(more) => assigned.extend(more),
+            Event::Records(records) => read.extend(records.iter().map(|input| input.from)),
+            Event::Revoked(_) | Event::Idle => {}
+        }
+        read.len() == 2
+    });
+    read.sort_unstable();
+    assert_eq!(read, [first, new], "and none again");
+    assert_eq!(assigned.len(), 128);
+    let known = assigned.iter().filter(|one| one.committed.is_some()).map(|one| one.partition);
+    assert_eq!(known.collect::<std::collections::BTreeSet<_>>(), [first, last].into());
+    drop(worker);
+    admin::delete_topics(&config, &now, &Topic::ALL).unwrap();
+}
+
 /// Trying again what can never be written would hold its partition up for ever.
 #[test]
 fn a_record_too_large_fails_for_good() {

@@ -44,6 +44,8 @@ impl Blockchain {
         }
     }
 
+    pub const COUNT: u32 = Self::ALL.len() as u32;
+
     /// Position among the chains: fixed for ever, because partitions follow from it.
     pub const fn index(self) -> u32 {
         self as u32

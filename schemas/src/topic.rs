@@ -12,7 +12,6 @@ use crate::{Blockchain, Layout, Partition, SchemaName};
 const WEEK: Cleanup = Cleanup::Delete { hours: 7 * 24 };
 /// Facts about money stay for a quarter.
 const QUARTER: Cleanup = Cleanup::Delete { hours: 91 * 24 };
-const CHAIN_COUNT: u32 = Blockchain::ALL.len() as u32;
 
 /// A topic of the log. [`Topic::guide`] describes each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -201,14 +200,21 @@ impl Topic {
         self.spec().name
     }
 
-    /// How many partitions the topic has in an installation. Never changed in place.
+    /// How many partitions the topic has in an installation. They grow by chains, at the end, and in no other
+    /// way.
     #[must_use]
     pub fn partitions(self, layout: &Layout) -> u32 {
+        self.partitions_for(Blockchain::COUNT, layout)
+    }
+
+    /// How many partitions the topic has where this many chains are known.
+    #[must_use]
+    pub fn partitions_for(self, chains: u32, layout: &Layout) -> u32 {
         match self.spec().key {
-            KeyKind::Lane => CHAIN_COUNT * layout.lanes,
+            KeyKind::Lane => chains * layout.lanes,
             KeyKind::Order => layout.orders,
             KeyKind::Event => layout.webhooks,
-            KeyKind::Chain => CHAIN_COUNT,
+            KeyKind::Chain => chains,
             KeyKind::Single => 1,
         }
     }

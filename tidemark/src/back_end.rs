@@ -121,7 +121,9 @@ impl Verdict {
                 | Difference::Setting { setting: "retention.ms" | "retention.bytes", .. } => {
                     &mut verdict.odd
                 }
-                Difference::Missing { .. } | Difference::Setting { .. } => &mut verdict.lacking,
+                Difference::Missing { .. }
+                | Difference::Chains { .. }
+                | Difference::Setting { .. } => &mut verdict.lacking,
             };
             lines.push(difference.to_string());
         }
@@ -230,6 +232,9 @@ mod tests {
         let policy = setting("chains", "cleanup.policy", "delete", "compact");
         let expected = format!("the topics: {policy}: run `tidemark topics create`");
         assert_eq!(reason(vec![policy]), Some(expected));
+        let chains = Difference::Chains { topic: topic(), actual: 7, wanted: 8 };
+        let expected = format!("the topics: {chains}: run `tidemark topics create`");
+        assert_eq!(reason(vec![chains]), Some(expected));
         let partitions = Difference::Partitions { topic: topic(), actual: 3, wanted: 4 };
         let line = "error: the topics have another layout: orders has 3 partitions instead of 4";
         assert_eq!(reason(vec![missing("a"), partitions]).as_deref(), Some(line));

@@ -1,7 +1,8 @@
 //! Topics on the brokers: created, corrected and checked from the one topic table. All calls block. They
 //! fail with [`Error::Transient`] if the brokers cannot be reached or refuse.
 //!
-//! The number of partitions is never changed: ids and the order of records depend on it.
+//! Ids and the order of records depend on the number of partitions: those of chains that were added since come
+//! after the others, and it changes in no other way.
 
 mod difference;
 
@@ -10,16 +11,16 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use rdkafka::admin::{
-    AdminClient, AdminOptions, AlterConfig, ConfigSource, NewTopic, ResourceSpecifier,
-    TopicReplication,
+    AdminClient, AdminOptions, AlterConfig, ConfigSource, NewPartitions, NewTopic,
+    ResourceSpecifier, TopicReplication,
 };
 use rdkafka::error::{KafkaResult, RDKafkaErrorCode};
 use rdkafka::metadata::MetadataTopic;
-use schemas::{Layout, Topic};
+use schemas::{Blockchain, Layout, Topic};
 
 pub use self::difference::Difference;
 
-use self::difference::{Found, Setting, corrections, differences, suffices, wanted};
+use self::difference::{Found, Setting, corrections, differences, lacks_chains, suffices, wanted};
 use super::client::context::PlainContext;
 use super::client::name::Names;
 use super::client::{open, settings};
@@ -33,8 +34,21 @@ const CHANGE_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Something that [`create_topics`] did. `name` is the topic's on the broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TopicChange {
-    Created { name: String, partitions: u32 },
-    Corrected { name: String, setting: &'static str, value: String },
+    Created {
+        name: String,
+        partitions: u32,
+    },
+    /// Chains were added.
+    Grown {
+        name: String,
+        from: usize,
+        partitions: u32,
+    },
+    Corrected {
+        name: String,
+        setting: &'static str,
+        value: String,
+    },
 }
 
 impl std::fmt::Display for TopicChange {
@@ -44,6 +58,9 @@ impl std::fmt::Display for TopicChange {
                 let ending = if *partitions == 1 { "" } else { "s" };
                 write!(f, "created {name} with {partitions} partition{ending}")
             }
+            Self::Grown { name, from, partitions } => {
+                write!(f, "added partitions to {name}: {partitions} instead of {from}")
+            }
             Self::Corrected { name, setting, value } => {
                 write!(f, "set {setting} of {name} to {value}")
             }
@@ -51,8 +68,8 @@ impl std::fmt::Display for TopicChange {
     }
 }
 
-/// Creates the topics that are missing and corrects settings that differ; settings that are not of the
-/// topic table stay.
+/// Creates the topics that are missing, adds the partitions of chains that an earlier version did not know,
+/// and corrects settings that differ; settings that are not of the topic table stay.
 pub fn create_topics(config: &KafkaConfig, layout: &Layout) -> Result<Vec<TopicChange>, Error> {
     Admin::new(config, layout)?.create(&Topic::ALL)
 }
@@ -61,18 +78,31 @@ pub fn create_topics(config: &KafkaConfig, layout: &Layout) -> Result<Vec<TopicC
 pub fn check_topics(config: &KafkaConfig, layout: &Layout) -> Result<Vec<Difference>, Error> {
     let admin = Admin::new(config, layout)?;
     let found = admin.found(&Topic::ALL)?;
+    let chains = chains(&found);
     let mut all = Vec::new();
     for topic in Topic::ALL {
-        let name = &admin.names.topic(topic)?.full;
-        all.extend(differences(topic, name, layout, config.replication, found.get(&topic)));
+        let (name, found) = (&admin.names.topic(topic)?.full, found.get(&topic));
+        all.extend(differences(topic, name, layout, config.replication, found, chains));
     }
     Ok(all)
+}
+
+/// For how many chains the topics were made, if they were.
+fn chains(found: &HashMap<Topic, Found>) -> Option<usize> {
+    found.get(&Topic::Chains).map(|found| found.partitions)
 }
 
 /// Creates only these topics: a test does not need all.
 #[doc(hidden)]
 pub fn create_some(config: &KafkaConfig, layout: &Layout, topics: &[Topic]) -> Result<(), Error> {
     Admin::new(config, layout)?.create(topics).map(drop)
+}
+
+/// Creates all topics as a version that knew only the first `chains` chains did, for tests.
+#[doc(hidden)]
+pub fn create_for_chains(config: &KafkaConfig, layout: &Layout, chains: u32) -> Result<(), Error> {
+    let admin = Admin { chains, ..Admin::new(config, layout)? };
+    admin.make(&Topic::ALL).map(drop)
 }
 
 /// Changes settings of a topic, such as to expire records soon, for tests.
@@ -104,6 +134,7 @@ struct Admin<'a> {
     client: AdminClient<PlainContext>,
     names: Names,
     layout: &'a Layout,
+    chains: u32,
     replication: u16,
 }
 
@@ -118,7 +149,13 @@ impl<'a> Admin<'a> {
         let settings = settings::client(config);
         let client = open(&settings, PlainContext::default())?;
         let names = Names::new(&config.prefix, layout);
-        Ok(Self { client, names, layout, replication: config.replication })
+        Ok(Self {
+            client,
+            names,
+            layout,
+            chains: Blockchain::COUNT,
+            replication: config.replication,
+        })
     }
 
     fn explain(&self, error: impl Into<Cause>) -> Error {
@@ -130,11 +167,16 @@ impl<'a> Admin<'a> {
     }
 
     fn create(&self, topics: &[Topic]) -> Result<Vec<TopicChange>, Error> {
-        let found = self.found(topics)?;
+        let found = self.found(&Topic::ALL)?;
         let missing: Vec<Topic> =
             topics.iter().filter(|topic| !found.contains_key(topic)).copied().collect();
-        let mut changes = self.make(&missing)?;
-        for (topic, found) in found {
+        // `chains` comes last: until then it says how many there were.
+        let (last, first): (Vec<_>, Vec<_>) =
+            topics.iter().copied().partition(|topic| *topic == Topic::Chains);
+        let mut changes = self.grow(&first, &found)?;
+        changes.extend(self.grow(&last, &found)?);
+        changes.extend(self.make(&missing)?);
+        for (topic, found) in found.into_iter().filter(|(topic, _)| topics.contains(topic)) {
             let corrections = corrections(topic, self.replication, &found);
             if corrections.is_empty() {
                 continue;
@@ -158,7 +200,7 @@ impl<'a> Admin<'a> {
         let mut changes = Vec::new();
         for (topic, settings) in topics.iter().zip(&settings) {
             let name = &self.names.topic(*topic)?.full;
-            let partitions = topic.partitions(self.layout);
+            let partitions = self.partitions(*topic);
             let count = i32::try_from(partitions).unwrap_or(i32::MAX);
             let replication = TopicReplication::Fixed(i32::from(self.replication));
             let request = NewTopic::new(name, count, replication);
@@ -173,22 +215,56 @@ impl<'a> Admin<'a> {
                 Err((name, code)) => return Err(self.explain(format!("{name}: {code}"))),
             }
         }
-        self.await_topics(topics)?;
+        self.await_partitions(topics)?;
         Ok(changes)
     }
 
-    /// Waits until the brokers have leaders for new topics.
-    fn await_topics(&self, topics: &[Topic]) -> Result<(), Error> {
-        await_shown("the new topics", || {
+    fn partitions(&self, topic: Topic) -> u32 {
+        topic.partitions_for(self.chains, self.layout)
+    }
+
+    /// Adds the partitions of the chains that an earlier version did not know.
+    fn grow(
+        &self,
+        topics: &[Topic],
+        found: &HashMap<Topic, Found>,
+    ) -> Result<Vec<TopicChange>, Error> {
+        let (mut grown, mut changes, mut counts) = (Vec::new(), Vec::new(), Vec::new());
+        for topic in topics {
+            let Some(from) = found.get(topic).map(|found| found.partitions) else { continue };
+            if lacks_chains(*topic, self.layout, from, chains(found)) {
+                let (name, partitions) = (&self.names.topic(*topic)?.full, self.partitions(*topic));
+                counts.push((name, usize::try_from(partitions).unwrap_or(usize::MAX)));
+                changes.push(TopicChange::Grown { name: name.clone(), from, partitions });
+                grown.push(*topic);
+            }
+        }
+        if grown.is_empty() {
+            return Ok(changes);
+        }
+        let requests = counts.iter().map(|(name, count)| NewPartitions::new(name, *count));
+        let requests: Vec<_> = requests.collect();
+        for result in self.ask(self.client.create_partitions(&requests, &options()))? {
+            result.map_err(|(name, code)| self.explain(format!("{name}: {code}")))?;
+        }
+        self.await_partitions(&grown)?;
+        Ok(changes)
+    }
+
+    /// Waits until the brokers have leaders for all partitions of these topics.
+    fn await_partitions(&self, topics: &[Topic]) -> Result<(), Error> {
+        await_shown("the new partitions", || {
             let metadata = self.client.inner().fetch_metadata(None, REQUEST_TIMEOUT);
             let metadata = metadata.map_err(|error| self.explain(error))?;
             let has_leaders = |topic: &&MetadataTopic| {
                 topic.error().is_none() && topic.partitions().iter().all(|p| p.leader() >= 0)
             };
             let ready = metadata.topics().iter().filter(has_leaders);
-            let ready: HashSet<&str> = ready.map(MetadataTopic::name).collect();
+            let ready: HashSet<_> = ready.map(|t| (t.name(), t.partitions().len())).collect();
             let is_ready = |topic: &Topic| {
-                self.names.topic(*topic).is_ok_and(|name| ready.contains(name.full.as_str()))
+                let count = usize::try_from(self.partitions(*topic)).unwrap_or(usize::MAX);
+                let name = self.names.topic(*topic);
+                name.is_ok_and(|name| ready.contains(&(name.full.as_str(), count)))
             };
             Ok(topics.iter().all(is_ready))
         })

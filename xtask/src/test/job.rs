@@ -31,7 +31,7 @@ const PARTS: [Part; 16] = {
         ("outage", "", &[Anvil, Jars, Python], Waiting),
         ("kafka_crash", "outage::", &[Jars, Servers], Waiting),
         ("black_box", "distributed::", &[Anvil, Python, Servers], Waiting),
-        ("log_kafka", "", &[Jars], Waiting),
+        ("log_kafka", "", &[Jars, Servers], Waiting),
         ("kafka_crash", "broker::", &[Jars], Waiting),
         ("back_ends", "cql_tables::", &[Jars, Servers], Waiting),
         ("kafka_crash", "kill::", &[Servers], Computing),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use schemas::{Cleanup, Layout, Topic};
+use schemas::{Blockchain, Cleanup, Layout, Topic};
 
 use crate::kafka::client::settings::RECORD_BYTES_MAX;
 
@@ -79,8 +79,11 @@ pub(super) fn suffices(setting: &str, actual: Option<&str>, wanted: &str) -> boo
 pub enum Difference {
     /// `tidemark topics create` creates it.
     Missing { topic: String },
-    /// The configuration is wrong, or that of another installation: partition counts never change.
+    /// The configuration is wrong, or that of another installation.
     Partitions { topic: String, actual: usize, wanted: u32 },
+    /// It has the partitions of the chains that an earlier version knew. `tidemark topics create` adds those of the
+    /// others.
+    Chains { topic: String, actual: usize, wanted: u32 },
     /// The least replicated partition has too few replicas. Kafka's own tools add some.
     Replication { topic: String, actual: usize, wanted: u16 },
     /// `tidemark topics create` corrects it.
@@ -93,6 +96,9 @@ impl std::fmt::Display for Difference {
             Self::Missing { topic } => write!(f, "{topic} is missing"),
             Self::Partitions { topic, actual, wanted } => {
                 write!(f, "{topic} has {actual} partitions instead of {wanted}")
+            }
+            Self::Chains { topic, actual, wanted } => {
+                write!(f, "{topic} has {actual} partitions instead of {wanted}: chains were added")
             }
             Self::Replication { topic, actual, wanted } => {
                 write!(f, "{topic} has {actual} replicas instead of {wanted}")
@@ -113,19 +119,39 @@ pub(super) fn corrections(topic: Topic, replication: u16, found: &Found) -> Vec<
     wanted(topic, replication).into_iter().filter(is_wrong).collect()
 }
 
-/// The differences of the topic that is called `name` on the brokers.
+/// Whether a topic has the partitions of the first `chains` chains and no others. With those of more chains after
+/// them no record and no id changes its place; with more lanes for each, most would.
+pub(super) fn lacks_chains(
+    topic: Topic,
+    layout: &Layout,
+    actual: usize,
+    chains: Option<usize>,
+) -> bool {
+    let count = |chains: u32| usize::try_from(topic.partitions_for(chains, layout)).ok();
+    let known = chains.and_then(|chains| u32::try_from(chains).ok());
+    known.is_some_and(|known| {
+        known < Blockchain::COUNT
+            && count(known) == Some(actual)
+            && count(Blockchain::COUNT) != Some(actual)
+    })
+}
+
+/// The differences of the topic that is called `name` on the brokers, where `chains` has this many partitions.
 pub(super) fn differences(
     topic: Topic,
     name: &str,
     layout: &Layout,
     replication: u16,
     found: Option<&Found>,
+    chains: Option<usize>,
 ) -> Vec<Difference> {
     let name = || name.to_owned();
     let Some(found) = found else { return vec![Difference::Missing { topic: name() }] };
     let mut differences = Vec::new();
     let (actual, wanted) = (found.partitions, topic.partitions(layout));
-    if u32::try_from(actual).ok() != Some(wanted) {
+    if lacks_chains(topic, layout, actual, chains) {
+        differences.push(Difference::Chains { topic: name(), actual, wanted });
+    } else if u32::try_from(actual).ok() != Some(wanted) {
         differences.push(Difference::Partitions { topic: name(), actual, wanted });
     }
     let (actual, wanted) = (found.replicas, replication);
@@ -154,7 +180,8 @@ mod tests {
     }
 
     fn lines(topic: Topic, found: Option<&Found>) -> Vec<String> {
-        let differences = differences(topic, topic.name(), &LAYOUT, 3, found);
+        let chains = Some(Blockchain::COUNT as usize);
+        let differences = differences(topic, topic.name(), &LAYOUT, 3, found, chains);
         differences.iter().map(ToString::to_string).collect()
     }
 
@@ -182,6 +209,33 @@ mod tests {
                 "retention.ms of orders is not set instead of 7862400000",
             ]
         );
+    }
+
+    /// What `chains` has says for how many chains the topics were made.
+    #[test]
+    fn chains_are_added_and_nothing_else() {
+        let layout = Layout { lanes: 3, ..LAYOUT };
+        let chains = Blockchain::COUNT as usize;
+        for (topic, actual, known, lacks) in [
+            (Topic::TransfersRaw, 3 * (chains - 1), Some(chains - 1), true),
+            (Topic::TransfersRaw, 3, Some(1), true),
+            (Topic::Chains, chains - 1, Some(chains - 1), true),
+            // It has them already.
+            (Topic::TransfersRaw, 3 * chains, Some(chains - 1), false),
+            // Another number of lanes.
+            (Topic::TransfersRaw, 2 * chains, Some(chains), false),
+            (Topic::TransfersRaw, 2 * (chains - 1), Some(chains - 1), false),
+            (Topic::TransfersRaw, 3 * (chains - 1), Some(chains), false),
+            (Topic::TransfersRaw, 3 * (chains - 1), None, false),
+            // A later version was here.
+            (Topic::TransfersRaw, 3 * (chains + 1), Some(chains + 1), false),
+            (Topic::Orders, 3, Some(chains - 1), false),
+            (Topic::Orders, 4, Some(chains - 1), false),
+            (Topic::Alerts, 1, Some(chains - 1), false),
+        ] {
+            let found = lacks_chains(topic, &layout, actual, known);
+            assert_eq!(found, lacks, "{topic} with {actual}, chains with {known:?}");
+        }
     }
 
     #[test]
