@@ -1,9 +1,13 @@
-//! The built executable at rest: how soon it is healthy, how much memory it holds.
+//! The built executable at rest: how soon it is healthy, how much memory it holds, how much of a core it uses.
+
+use std::time::{Duration, Instant};
 
 use testkit::harness::{Merchant, Tidemark, eventually};
-use testkit::measure::{idle_chain, resident_bytes};
+use testkit::measure::{cpu_time, idle_chain, resident_bytes};
 
 const STARTS: usize = 5;
+/// How often the chain is polled in each start, ten times a second.
+const POLLS: u64 = 100;
 
 #[tokio::main]
 async fn main() {
@@ -11,16 +15,21 @@ async fn main() {
     let merchant = Merchant::start().await;
     let dir = tempfile::tempdir().unwrap();
     let mut starts = Vec::new();
-    let mut resident = 0;
+    let (mut resident, mut used, mut idle) = (0, Duration::ZERO, Duration::ZERO);
     for _ in 0..STARTS {
         let node =
             Tidemark::start(dir.path(), std::slice::from_ref(&chain), merchant.url(), "").await;
         starts.push(node.healthy_after);
-        let polled = net.chain().request_count("eth_getBlockByNumber");
-        eventually("ingest to poll twice more", || async {
-            (net.chain().request_count("eth_getBlockByNumber") > polled + 20).then_some(())
-        })
-        .await;
+        let polls = async |more: u64| {
+            let count = || net.chain().request_count("eth_getBlockByNumber");
+            let wanted = count() + more;
+            eventually("ingest to poll", || async { (count() > wanted).then_some(()) }).await;
+        };
+        polls(20).await;
+        let (before, started) = (cpu_time(node.pid()), Instant::now());
+        polls(POLLS).await;
+        used += cpu_time(node.pid()) - before;
+        idle += started.elapsed();
         resident = resident_bytes(node.pid());
         assert!(node.stop().await.success());
     }
@@ -31,4 +40,6 @@ async fn main() {
         starts[STARTS / 2].as_millis()
     );
     println!("  resident memory, idle {} MiB (aim 40)", resident / 1024 / 1024);
+    let percent = 100.0 * used.as_secs_f64() / idle.as_secs_f64();
+    println!("  CPU, idle             {percent:.1} % of a core, at ten polls a second");
 }
