@@ -1,7 +1,8 @@
-//! POST /orders on the built executable over loopback: requests a second and their latency. The load
+//! Creates and statuses on the built executable over loopback: requests a second and their latency. The load
 //! comes from this process, on the same cores.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use runtime::{Clock, SystemClock};
@@ -12,28 +13,95 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 const DURATION: Duration = Duration::from_secs(8);
+const CLIENTS: usize = 64;
+/// Orders whose status is asked for.
+const ASKED: usize = 1000;
 
-/// One request with a fresh body and signature, and the time to its complete answer.
-async fn create(stream: &mut TcpStream, buffer: &mut Vec<u8>, reference: &str) -> Duration {
-    let body = format!(
-        r#"{{"order_id":"{reference}","amount":"10.00","webhook_url":"http://127.0.0.1:1/w"}}"#
-    );
-    let time = SystemClock.now().seconds();
-    let signature = sign_service(&Secret::new(MERCHANT_SECRET), time, body.as_bytes());
-    let request = format!(
-        "POST /api/v1/service/orders HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nService-Signature: {signature}\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    let started = Instant::now();
-    stream.write_all(request.as_bytes()).await.expect("sent");
-    buffer.clear();
-    while !is_complete(buffer) {
-        let read = stream.read_buf(buffer).await.expect("an answer");
-        assert!(read > 0, "the connection was closed");
+/// A client's connection.
+struct Client {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+    secret: Secret,
+}
+
+impl Client {
+    async fn connect(address: SocketAddr, secret: &str) -> Self {
+        let stream = TcpStream::connect(address).await.expect("connected");
+        stream.set_nodelay(true).expect("no delay");
+        Self { stream, buffer: Vec::with_capacity(4096), secret: Secret::new(secret) }
     }
-    let time = started.elapsed();
-    assert!(buffer.starts_with(b"HTTP/1.1 201"), "{}", String::from_utf8_lossy(buffer));
-    time
+
+    /// One request with a fresh signature, and the time to its complete answer, which is `status`.
+    async fn send(&mut self, path: &str, body: &str, status: &str) -> Duration {
+        let time = SystemClock.now().seconds();
+        let signature = sign_service(&self.secret, time, body.as_bytes());
+        let request = format!(
+            "POST /api/v1/service{path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nService-Signature: {signature}\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let started = Instant::now();
+        self.stream.write_all(request.as_bytes()).await.expect("sent");
+        self.buffer.clear();
+        while !is_complete(&self.buffer) {
+            let read = self.stream.read_buf(&mut self.buffer).await.expect("an answer");
+            assert!(read > 0, "the connection was closed");
+        }
+        let time = started.elapsed();
+        let answer = String::from_utf8_lossy(&self.buffer);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
+        time
+    }
+}
+
+/// What the clients of a load send.
+#[derive(Debug, Clone)]
+enum Load {
+    Create,
+    /// Of these orders.
+    Status(Arc<[String]>),
+    /// A create with another secret.
+    Wrong,
+}
+
+impl Load {
+    fn secret(&self) -> &'static str {
+        match self {
+            Self::Create | Self::Status(_) => MERCHANT_SECRET,
+            Self::Wrong => "not the secret",
+        }
+    }
+
+    /// The request with this number of a client.
+    async fn send(&self, client: &mut Client, name: &str, number: usize) -> Duration {
+        match self {
+            Self::Create => client.send("/orders", &create(name, number), "201").await,
+            Self::Wrong => client.send("/orders", &create(name, number), "401").await,
+            Self::Status(orders) => {
+                let body = format!(r#"{{"order_id":"{}"}}"#, orders[number % orders.len()]);
+                client.send("/orders/status", &body, "200").await
+            }
+        }
+    }
+}
+
+fn create(name: &str, number: usize) -> String {
+    format!(
+        r#"{{"order_id":"{name}-{number}","amount":"10.00","webhook_url":"http://127.0.0.1:1/w"}}"#
+    )
+}
+
+/// Creates orders whose status is asked for.
+async fn orders(address: SocketAddr) -> Load {
+    let mut client = Client::connect(address, MERCHANT_SECRET).await;
+    let mut orders = Vec::new();
+    for number in 0..ASKED {
+        client.send("/orders", &create("asked", number), "201").await;
+        let answer = String::from_utf8_lossy(&client.buffer);
+        let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
+        let order: serde_json::Value = serde_json::from_str(body).expect("JSON");
+        orders.push(order["order_id"].as_str().expect("an id").to_owned());
+    }
+    Load::Status(orders.into())
 }
 
 fn is_complete(answer: &[u8]) -> bool {
@@ -46,30 +114,33 @@ fn is_complete(answer: &[u8]) -> bool {
     length.is_some_and(|length| body.len() >= length)
 }
 
-async fn load(address: SocketAddr, connections: usize, round: &str) {
-    let deadline = Instant::now() + DURATION;
-    let client = |number: usize| async move {
-        let mut stream = TcpStream::connect(address).await.expect("connected");
-        stream.set_nodelay(true).expect("no delay");
-        let (mut times, mut buffer) = (Vec::new(), Vec::with_capacity(4096));
-        while Instant::now() < deadline {
-            let reference = format!("{number}-{}", times.len());
-            times.push(create(&mut stream, &mut buffer, &reference).await);
+/// The times of all answers, in order, to clients that send one request after another until the deadline.
+async fn load(address: SocketAddr, load: Load, clients: usize, deadline: Instant) -> Vec<Duration> {
+    let client = |number: usize| {
+        let load = load.clone();
+        async move {
+            let mut client = Client::connect(address, load.secret()).await;
+            let (name, mut times) = (format!("{clients}-{number}"), Vec::new());
+            while Instant::now() < deadline {
+                times.push(load.send(&mut client, &name, times.len()).await);
+            }
+            times
         }
-        times
     };
-    let started = Instant::now();
-    let tasks: Vec<_> = (0..connections).map(|number| tokio::spawn(client(number))).collect();
+    let tasks: Vec<_> = (0..clients).map(|number| tokio::spawn(client(number))).collect();
     let mut times = Vec::new();
     for task in tasks {
         times.extend(task.await.expect("a client"));
     }
-    let elapsed = started.elapsed();
     times.sort_unstable();
+    times
+}
+
+fn print(what: &str, clients: usize, times: &[Duration], aim: &str) {
     let at = |percent: usize| times[(times.len() - 1) * percent / 100].as_micros();
     println!(
-        "  {connections:>3} connections: {} creates a second, p50 {} us, p99 {} us{round}",
-        rate(times.len(), elapsed),
+        "  {clients:>3} connections: {} {what} a second, p50 {} us, p99 {} us   ({aim})",
+        rate(times.len(), DURATION),
         at(50),
         at(99)
     );
@@ -81,8 +152,20 @@ async fn main() {
     let merchant = Merchant::start().await;
     let dir = tempfile::tempdir().unwrap();
     let node = Tidemark::start(dir.path(), &[chain], merchant.url(), "").await;
-    println!("create order over HTTP, durable, all stages running, load on the same cores");
-    load(node.address(), 1, "   (a public peer on PostgreSQL: 2500 a second)").await;
-    load(node.address(), 64, "   (aim 10000, p99 below 10 ms; the peer: 6700, 15.7 ms)").await;
+    println!("HTTP, durable, all stages running, load on the same cores");
+    let address = node.address();
+    let deadline = || Instant::now() + DURATION;
+    let times = load(address, Load::Create, 1, deadline()).await;
+    print("creates", 1, &times, "aim 2500; a public peer on PostgreSQL: 2500");
+    let times = load(address, Load::Create, CLIENTS, deadline()).await;
+    print("creates", CLIENTS, &times, "aim 13000, p99 below 9 ms; the peer: 6700, 15.7 ms");
+    let end = deadline();
+    let creates = load(address, Load::Create, CLIENTS - 1, end);
+    let (times, refused) = tokio::join!(creates, load(address, Load::Wrong, 16, end));
+    print("creates", CLIENTS - 1, &times, "beside the next line");
+    print("wrong signatures", 16, &refused, "refused");
+    let asked = orders(address).await;
+    let times = load(address, asked, CLIENTS, deadline()).await;
+    print("statuses", CLIENTS, &times, "aim 30000");
     assert!(node.stop().await.success());
 }
