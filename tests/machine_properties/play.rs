@@ -88,10 +88,6 @@ impl Play {
             if let Happening::Rest { long } = happening {
                 let days = std::iter::repeat_n(2 * DAY, if *long { 5 } else { 0 });
                 self.pass_time(std::iter::repeat_n(LEAP, 11).chain(days), &mut dice)?;
-                if *long {
-                    // Forgotten as well: after a day, one that comes back would be another transfer.
-                    self.chains.iter_mut().for_each(|chain| chain.mempool.clear());
-                }
             }
             if matches!(happening, Happening::Wait { seconds, .. } if *seconds > DAY) {
                 if case.tricks.silence {
@@ -339,6 +335,10 @@ impl Play {
             let pool = &mut chain.mempool;
             let first = transactions.min(pool.len());
             let taken = if block == 0 { pool.drain(..first).collect() } else { Vec::new() };
+            if time >= chain.time().plus(DAY) {
+                // Forgotten: after a day, one that comes back would be another transfer.
+                chain.mempool.clear();
+            }
             chain.mine(taken, time);
             if each {
                 chain.scan();
