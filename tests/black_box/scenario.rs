@@ -2,6 +2,7 @@
 //! ends, and as nine on Kafka and CQL. The scenarios are the same.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -37,8 +38,13 @@ async fn surroundings() -> (Anvil, Merchant, Chain, tempfile::TempDir) {
 
 /// One scenario on one process.
 async fn on_embedded(scenario: impl AsyncFnOnce(&World)) {
+    on_embedded_with("", scenario).await;
+}
+
+/// The same with more configuration.
+async fn on_embedded_with(more: &str, scenario: impl AsyncFnOnce(&World)) {
     let (anvil, merchant, chain, dir) = surroundings().await;
-    let tidemark = Tidemark::start(dir.path(), &[chain], merchant.url(), "").await;
+    let tidemark = Tidemark::start(dir.path(), &[chain], merchant.url(), more).await;
     let client = tidemark.client();
     let world = World { anvil, merchant, client, webhooks: Cell::default() };
     scenario(&world).await;
@@ -292,8 +298,46 @@ async fn what_the_merchant_fixed_is_kept(world: &World) {
     world.end(3).await;
 }
 
+/// Somebody floods the wallet. The shop sees each of them, and is called for none.
+async fn dust_is_recorded_and_not_announced(world: &World) {
+    const COUNT: usize = 1_000;
+    let dust = vec![(WALLET, 9_999); COUNT / 4];
+    for _ in 0..4 {
+        world.anvil.transfer(&dust).await;
+    }
+    let more = world.anvil.transfer(&[(WALLET, 10_000)]).await;
+    world.anvil.mine(CONFIRMATIONS).await;
+    world.anvil.call("evm_increaseTime", json!([MATCH_WINDOW_SECONDS + 60])).await;
+    world.anvil.mine(1).await;
+    let shown = eventually("every transfer to be unknown", || async {
+        // Rows that come while this reads move others to the next page.
+        let mut all = BTreeMap::new();
+        for offset in (0..=COUNT).step_by(200) {
+            let page = "status=no_matched_deposit&limit=200";
+            let path = format!("/wallets/{WALLET}/transfers?{page}&offset={offset}");
+            let list = world.client.admin(&path).await.ok()?;
+            all.extend(list.as_array()?.iter().map(|row| (row["id"].as_i64(), row.clone())));
+        }
+        (all.len() == COUNT + 1).then_some(all)
+    })
+    .await;
+    assert!(shown.values().all(|transfer| transfer["reason"] == "no_deposit"));
+    let more = shown.values().find(|transfer| transfer["txn_hash"] == more).unwrap();
+    eventually("the webhook of the other transfer", || async {
+        (world.merchant.with("transfer_id", &more["id"]).len() == 1).then_some(())
+    })
+    .await;
+    world.end(1).await;
+}
+
 mod embedded {
-    use super::on_embedded;
+    use super::{on_embedded, on_embedded_with};
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn dust_is_recorded_and_not_announced() {
+        let more = "[webhooks.dust_threshold]\nUSDT = \"0.01\"\n";
+        on_embedded_with(more, super::dust_is_recorded_and_not_announced).await;
+    }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_payment_becomes_a_webhook() {

@@ -1,9 +1,10 @@
 //! `[webhooks]`, and what the deliverer needs of `[merchant]`.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use runtime::config::Reader;
-use schemas::Secret;
+use schemas::{Amount, Secret, Stablecoin};
 
 /// The interface's limit of automatic attempts (spec 8), which the retry topics are made for.
 pub(crate) const ATTEMPTS_MAX: i32 = 12;
@@ -34,6 +35,8 @@ pub struct Config {
     pub secret: Secret,
     /// Where `unknown_transfer` goes (spec 6.2); none sends none.
     pub unknown_transfer_webhook_url: Option<String>,
+    /// Below these amounts it is not sent.
+    pub dust_threshold: BTreeMap<Stablecoin, Amount>,
 }
 
 impl Config {
@@ -61,6 +64,10 @@ impl Config {
             |key: &str| usize::try_from(section.integer(key, 1..=10_000)).unwrap_or(usize::MAX);
         let (concurrency, concurrency_per_host) =
             (count("concurrency"), count("concurrency_per_host"));
+        let mut dust = section.section("dust_threshold");
+        let mut threshold = |coin: &Stablecoin| Some((*coin, dust.parsed(coin.as_str())?));
+        let dust_threshold = Stablecoin::ALL.iter().filter_map(&mut threshold).collect();
+        dust.finish();
         let config = Self {
             max_attempts: i32::try_from(max_attempts).unwrap_or(ATTEMPTS_MAX),
             first_delay,
@@ -70,6 +77,7 @@ impl Config {
             concurrency_per_host,
             secret,
             unknown_transfer_webhook_url,
+            dust_threshold,
         };
         section.finish();
         config
@@ -111,6 +119,7 @@ pub(crate) mod tests {
         assert!(!config.allow_private_addresses);
         assert_eq!((config.concurrency, config.concurrency_per_host), (256, 32));
         assert_eq!(config.secret.expose(), b"whsec");
+        assert!(config.dust_threshold.values().all(|amount| *amount == Amount::ZERO), "spec 6.2");
         let url = config.unknown_transfer_webhook_url.clone();
         assert_eq!(url.as_deref(), Some("https://shop.example/unknown"));
         let each = config.clone().shared_by(3);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
-use schemas::AttemptOutcome;
+use schemas::{AttemptOutcome, Stablecoin};
 
 runtime::metrics! {
     /// Attempts made.
@@ -18,6 +18,8 @@ runtime::metrics! {
     Counter DEFERRED = "tidemark_webhooks_deferred_total" [];
     /// Events whose automatic attempts are used up.
     Counter DEAD = "tidemark_webhooks_dead_total" [];
+    /// Unknown transfers below `webhooks.dust_threshold`: recorded, and not announced.
+    Counter DUST = "tidemark_webhooks_dust_total" [stablecoin];
     /// How long the oldest event that could be attempted now has been due.
     Gauge OLDEST_DUE = "tidemark_webhooks_oldest_due_seconds" [];
 }
@@ -33,6 +35,10 @@ pub(crate) fn delivered(lag: Duration) {
 
 pub(crate) fn deferred() {
     counter!(DEFERRED).increment(1);
+}
+
+pub(crate) fn dust(stablecoin: Stablecoin) {
+    counter!(DUST, "stablecoin" => stablecoin.as_str()).increment(1);
 }
 
 pub(crate) fn dead() {

@@ -1,7 +1,12 @@
 //! The dispatcher's decision: which records of `orders` and `transfers.unknown` are webhooks.
 
+use std::collections::BTreeMap;
+
 use schemas::record::{Delivery, Order, Transfer};
-use schemas::{DeliveryKind, OrderCause, OrderStatus, OrderStatusChanged, UnknownTransfer};
+use schemas::{
+    Amount, DeliveryKind, OrderCause, OrderStatus, OrderStatusChanged, Stablecoin, UnknownReason,
+    UnknownTransfer,
+};
 
 /// The webhook of an order's change: one when its status moved to paid, expired or cancelled, or an
 /// operator asked for it again (spec 6.1). The change names the event, so that every reading of it, from
@@ -49,6 +54,24 @@ pub(crate) fn decide_transfer(transfer: &Transfer, url: Option<&str>) -> Option<
         manual: false,
         emitted_at: transfer.updated_at,
     })
+}
+
+/// Whether an unknown transfer is too small to be announced. One that has the amount of a deposit never is.
+pub(crate) fn is_dust(transfer: &Transfer, threshold: &BTreeMap<Stablecoin, Amount>) -> bool {
+    use UnknownReason as Reason;
+    let is_below = |threshold: &Amount| transfer.observation.value < *threshold;
+    threshold.get(&transfer.observation.stablecoin).is_some_and(is_below)
+        && match transfer.reason {
+            Some(Reason::NoDeposit | Reason::AmountMismatch | Reason::OwnWallet) => true,
+            Some(
+                Reason::SenderMismatch
+                | Reason::BeforeDeposit
+                | Reason::Late
+                | Reason::AlreadyPaid
+                | Reason::OrderCancelled,
+            )
+            | None => false,
+        }
 }
 
 #[cfg(test)]
@@ -108,5 +131,27 @@ mod tests {
         };
         assert_eq!(found.body, wanted.body(), "spec 6.2");
         assert_eq!((found.attempt, found.manual), (1, false));
+    }
+
+    #[test]
+    fn dust_is_below_the_threshold_of_its_coin_and_fits_no_deposit() {
+        let cent = Amount::parse("0.01").unwrap();
+        let threshold = BTreeMap::from([(Stablecoin::Usdc, cent), (Stablecoin::Dai, Amount::ZERO)]);
+        for reason in UnknownReason::ALL {
+            let fits_none = ["no_deposit", "amount_mismatch", "own_wallet"];
+            let has_no_deposit = fits_none.contains(&reason.as_str());
+            for (stablecoin, value, is_small) in [
+                (Stablecoin::Usdc, "0.009999", true),
+                (Stablecoin::Usdc, "0.01", false),
+                (Stablecoin::Usdt, "0.000001", false),
+                (Stablecoin::Dai, "0.000001", false),
+            ] {
+                let mut transfer = Transfer { reason: Some(*reason), ..example::transfer() };
+                transfer.observation.stablecoin = stablecoin;
+                transfer.observation.value = Amount::parse(value).unwrap();
+                let found = is_dust(&transfer, &threshold);
+                assert_eq!(found, is_small && has_no_deposit, "{reason}: {value} {stablecoin}");
+            }
+        }
     }
 }

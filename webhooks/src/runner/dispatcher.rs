@@ -1,15 +1,17 @@
 //! `orders` and `transfers.unknown` -> `webhooks.dispatch`, exactly once.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use log::consumer::{Handler, Member, Plan};
 use log::{NewRecord, Record, StageContext, Step, dead_letter};
 use schemas::record::{Delivery, Order, Transfer};
-use schemas::{Layout, Topic};
+use schemas::{Amount, Layout, Stablecoin, Topic};
 
 use crate::config::Config;
 use crate::error::Error;
-use crate::machine::announcement::{decide_order, decide_transfer};
+use crate::machine::announcement::{decide_order, decide_transfer, is_dust};
+use crate::metrics;
 
 /// Turns changes into webhooks until the process stops. Blocks: runs on a thread of its own.
 ///
@@ -17,13 +19,15 @@ use crate::machine::announcement::{decide_order, decide_transfer};
 /// [`Error`] if the log failed for good; what was not committed is read again by the next run.
 pub fn run_dispatcher(config: &Config, context: &StageContext) -> Result<(), Error> {
     let url = config.unknown_transfer_webhook_url.clone();
-    log::consumer::run(context, Dispatcher { layout: context.log.layout(), url })
+    let (layout, dust_threshold) = (context.log.layout(), config.dust_threshold.clone());
+    log::consumer::run(context, Dispatcher { layout, url, dust_threshold })
 }
 
 pub(super) struct Dispatcher {
     pub(super) layout: Layout,
     /// Where unknown transfers are delivered.
     pub(super) url: Option<String>,
+    pub(super) dust_threshold: BTreeMap<Stablecoin, Amount>,
 }
 
 impl Handler for Dispatcher {
@@ -65,6 +69,10 @@ impl Dispatcher {
             Ok(decide_order(&order))
         } else {
             let transfer: Transfer = schemas::decode(value).map_err(|error| error.to_string())?;
+            if is_dust(&transfer, &self.dust_threshold) {
+                metrics::dust(transfer.observation.stablecoin);
+                return Ok(None);
+            }
             Ok(decide_transfer(&transfer, self.url.as_deref()))
         }
     }

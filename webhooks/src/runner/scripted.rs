@@ -27,6 +27,7 @@ pub(super) fn config() -> Config {
         concurrency_per_host: 8,
         secret: Secret::new("whsec"),
         unknown_transfer_webhook_url: None,
+        dust_threshold: BTreeMap::new(),
     }
 }
 

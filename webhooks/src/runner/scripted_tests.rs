@@ -266,7 +266,8 @@ async fn a_burst_for_a_quick_receiver_is_not_deferred() {
 
 fn dispatcher(log: &Scripted, url: Option<&str>) -> Consumer<Dispatcher> {
     let worker = log.worker(&[Topic::Orders, Topic::TransfersUnknown]);
-    let dispatcher = Dispatcher { layout: LAYOUT, url: url.map(str::to_owned) };
+    let (url, dust_threshold) = (url.map(str::to_owned), config().dust_threshold);
+    let dispatcher = Dispatcher { layout: LAYOUT, url, dust_threshold };
     Consumer::new(worker, dispatcher, CancellationToken::new())
 }
 

@@ -30,6 +30,7 @@ fn config(timeout: Duration, allow_private_addresses: bool) -> Config {
         concurrency_per_host: 8,
         secret: Secret::new("whsec"),
         unknown_transfer_webhook_url: None,
+        dust_threshold: std::collections::BTreeMap::new(),
     }
 }
 
