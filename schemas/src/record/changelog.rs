@@ -40,6 +40,8 @@ pub struct LaneEntry {
     pub head_ignored: bool,
     /// Version clock of the progress that was published last.
     pub progress_at: Option<UnixMicros>,
+    /// Time of the head in it.
+    pub progress_time: Option<UnixSeconds>,
     /// Whether more is watched than that progress says.
     #[serde(default)]
     pub progress_due: bool,

@@ -5,8 +5,9 @@ use schemas::{AlertKind, Epoch, UnixMicros, UnixSeconds};
 
 use super::{Broken, Effect, State};
 
-/// How much later a head must have been observed than the one of the last progress.
-const PROGRESS_SECONDS: i64 = 30;
+/// How far a head must be from that of the last progress, by the chain's time: the clock of an ingestor may
+/// have jumped.
+const PROGRESS_SECONDS: u64 = 30;
 
 /// How far the lane is: its last head, and the ids that it gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub(super) struct LaneHead {
     head_ignored: bool,
     /// Version clock of the progress that was published last.
     progress_at: Option<UnixMicros>,
+    /// Time of the head in it.
+    progress_time: Option<UnixSeconds>,
     /// Whether more is watched than that progress says.
     pub(super) progress_due: bool,
 }
@@ -34,6 +37,7 @@ impl Default for LaneHead {
             sequence: 0,
             head_ignored: false,
             progress_at: None,
+            progress_time: None,
             progress_due: false,
         }
     }
@@ -49,6 +53,7 @@ impl LaneHead {
             sequence: self.sequence.cast_signed(),
             head_ignored: self.head_ignored,
             progress_at: self.progress_at,
+            progress_time: self.progress_time,
             progress_due: self.progress_due,
         })
     }
@@ -62,6 +67,7 @@ impl LaneHead {
             sequence: u64::try_from(entry.sequence).ok()?,
             head_ignored: entry.head_ignored,
             progress_at: entry.progress_at,
+            progress_time: entry.progress_time,
             progress_due: entry.progress_due,
         })
     }
@@ -112,17 +118,19 @@ impl State {
         head: &Head,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        let (last, now) = (self.lane.progress_at, record.observed_at);
-        let is_recent = |at: UnixMicros| now.seconds() < at.seconds().plus(PROGRESS_SECONDS);
-        if last.is_some_and(is_recent) && !self.lane.progress_due {
+        let time = record.block.timestamp;
+        let is_near = |last: UnixSeconds| time.0.abs_diff(last.0) < PROGRESS_SECONDS;
+        if self.lane.progress_time.is_some_and(is_near) && !self.lane.progress_due {
             return Ok(());
         }
         let oldest = self.transfers.oldest_unconfirmed();
         let oldest = oldest.map(|id| self.transfers.named(id)).transpose()?;
         let oldest_unconfirmed = oldest.map(|row| row.block.timestamp);
-        let updated_at = last.map_or(now, |last| last.next(now));
+        let now = record.observed_at;
+        let updated_at = self.lane.progress_at.map_or(now, |last| last.next(now));
         let lane = self.lane_mut();
-        (lane.progress_at, lane.progress_due) = (Some(updated_at), false);
+        (lane.progress_at, lane.progress_time) = (Some(updated_at), Some(time));
+        lane.progress_due = false;
         effects.push(Effect::Progress(ChainProgress {
             blockchain: self.blockchain,
             epoch: self.lane.epoch,

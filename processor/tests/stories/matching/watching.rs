@@ -99,3 +99,14 @@ fn a_lane_publishes_what_is_watched_with_the_next_head() {
     assert_eq!(wallets(progress(&mut state, head(101))), Some(all.to_vec()));
     assert_eq!(progress(&mut state, head(102)), None);
 }
+
+/// After that ingest counts on from there, a microsecond at a time.
+#[test]
+fn a_clock_that_jumped_ahead_stops_no_progress() {
+    let mut state = Lane::new().machine().clone();
+    let mut ahead = head(103).record();
+    ahead.observed_at = ahead.observed_at.seconds().plus(365 * 86_400).micros();
+    let first = progress(&mut state, Input::Chain(ahead)).unwrap();
+    let second = progress(&mut state, head(106)).unwrap();
+    assert!(second.updated_at > first.updated_at, "{second:?}");
+}
