@@ -55,13 +55,15 @@ impl Ledger<'_> {
             leaving.note(id, payment.late_window_seconds);
         }
         let may_have_left = self.may_have_left(id);
-        if may_have_left {
+        let is_answered = effects.iter().any(|e| matches!(e, orders::Effect::Order(_)));
+        if is_answered {
+            self.leaving.left.remove(&id);
+        } else if may_have_left {
             self.leaving.left.insert(id);
         }
         let (Body::MarkPaid(row) | Body::ResendWebhook(row)) = &command.body else {
             return Ok(());
         };
-        let is_answered = effects.iter().any(|e| matches!(e, orders::Effect::Order(_)));
         let in_vain = may_have_left && row.is_none();
         if is_answered || in_vain || !self.orders.contains_key(&id) {
             return Ok(());
