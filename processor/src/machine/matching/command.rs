@@ -161,8 +161,10 @@ impl State {
         transfer_id: TransferId,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        let Some(row) = self.asked(transfer_id) else { return Ok(()) };
         let (id, order) = (transfer_id, command.order_id);
+        let Some(row) = self.asked(transfer_id) else {
+            return self.report_failed_payer(command, transfer_id, effects);
+        };
         let Some(deposit_id) = row.deposit else {
             return Err(Broken::new(2, format!("transfer {id} pays order {order} by no deposit")));
         };
@@ -183,6 +185,25 @@ impl State {
         };
         self.publish(TransferStage::Matched, row, effects)?;
         self.close_deposit(deposit, CloseReason::Settled, time, now, effects)
+    }
+
+    /// An answer came after a day: the transfer has left the chain for good, and its order is paid by it. A person has to know.
+    fn report_failed_payer(
+        &mut self,
+        command: &DepositCommand,
+        id: TransferId,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Broken> {
+        let order = command.order_id;
+        let failed = |row: &&TransferRow| {
+            row.status == TransferStatus::FailedToConfirm && row.candidate_order != Some(order)
+        };
+        let Some(row) = self.transfers.get(id).filter(failed).copied() else { return Ok(()) };
+        let message = format!("order {order} is paid by transfer {id}, which has left the chain");
+        let kind = AlertKind::ConfirmedTransferRetracted;
+        let of_order = TransferRow { order: Some(order), ..row };
+        self.alert(kind, Some(&of_order), message, command.issued_at, effects);
+        self.transfers.put(TransferRow { candidate_order: Some(order), ..row })
     }
 
     /// The order may not be paid by this transfer.

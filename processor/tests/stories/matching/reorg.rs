@@ -394,7 +394,9 @@ fn an_orphan_without_an_answer_fails_after_a_day() {
             head(171 + DAY).epoch(1),
             "to A: gone #2; failed #2 failed_to_confirm @110 orphaned
              deposit #1 closed expired for A/0; to A: closed /0 expired",
-        );
+        )
+        // Its answer comes after all.
+        .then(settled('A', 2), "alert confirmed_transfer_retracted #2 A");
 }
 
 /// An answer that comes while the head is rewound counts its day from an earlier time. The transfer must
