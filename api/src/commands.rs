@@ -88,6 +88,7 @@ impl Commands {
         let now = self.clock.now();
         let expires_at = now.seconds().plus(self.catalog.ttl_seconds());
         let create = new_order::parse(body, expires_at)?;
+        self.catalog.check_sender(&create)?;
         if let Some(choice) = creation::fixed(&create) {
             return self.create_fixed(create, choice, key, now).await;
         }

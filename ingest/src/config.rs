@@ -29,6 +29,8 @@ pub struct ChainConfig {
     pub contracts: Vec<StablecoinContract>,
     /// Where payments may arrive.
     pub wallets: Vec<Address>,
+    /// Every configured wallet of this family of addresses: one key holds an address on all of its chains.
+    pub own: Vec<Address>,
     pub policy: Policy,
     /// The first block to scan on the first start; none begins after the endpoint's head.
     pub start_block: Option<i64>,
@@ -163,6 +165,9 @@ impl ChainConfig {
         wallets: &[Wallet],
         match_window: Duration,
     ) -> Option<Self> {
+        let family = blockchain.address_family();
+        let own = wallets.iter().map(|wallet| wallet.address);
+        let own = own.filter(|address| address.family() == family).collect();
         let wallets: Vec<_> =
             wallets.iter().filter(|wallet| wallet.blockchain == blockchain).collect();
         let defaults = defaults(blockchain);
@@ -200,6 +205,7 @@ impl ChainConfig {
             request_timeout,
             contracts,
             wallets: wallets.iter().map(|wallet| wallet.address).collect(),
+            own,
             policy,
             start_block,
             poll_interval,
@@ -214,7 +220,7 @@ impl ChainConfig {
     pub(crate) fn rules(&self) -> Rules {
         Rules {
             blockchain: self.blockchain,
-            watch: Watch::new(self.blockchain, self.contracts.clone(), &self.wallets),
+            watch: Watch::new(self.blockchain, self.contracts.clone(), &self.wallets, &self.own),
             policy: self.policy.clone(),
             reorg_window: self.reorg_window,
             lag: self.lag,

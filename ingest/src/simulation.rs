@@ -43,6 +43,7 @@ pub(crate) fn chain(policy: Policy) -> ChainConfig {
         request_timeout: std::time::Duration::from_secs(1),
         contracts: vec![contract],
         wallets: (0..3).map(wallet).collect(),
+        own: (0..3).map(wallet).collect(),
         policy,
         start_block: None,
         // A head is held back for three polls.

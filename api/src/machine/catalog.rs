@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use schemas::record::{AmountRule, Order, PaymentRequest};
+use schemas::record::{AmountRule, CreateOrder, Order, PaymentRequest};
 use schemas::{
     Amount, Blockchain, OrderId, Secret, Stablecoin, StablecoinContract, Wallet, draw_digits,
     murmur2,
@@ -61,6 +61,18 @@ impl Catalog {
         self.contracts.iter().find(|contract| {
             contract.blockchain == choice.blockchain && contract.stablecoin == choice.stablecoin
         })
+    }
+
+    /// Refuses an order that only the merchant could pay: money of his own pays no order (decision 30).
+    pub(crate) fn check_sender(&self, create: &CreateOrder) -> Result<(), Invalid> {
+        let sender = create.expecting_wallet_address;
+        match self.wallets.iter().find(|wallet| Some(wallet.address) == sender) {
+            Some(_) => {
+                let problem = "is a wallet of the merchant";
+                Err(Invalid::new("expecting_wallet_address", problem))
+            }
+            None => Ok(()),
+        }
     }
 
     /// The request for a deposit. Orders start at different wallets, so that their amounts collide

@@ -153,6 +153,8 @@ async fn what_cannot_be_paid_is_refused_in_plain_text() {
     fine["amount"] = json!("1.0000001");
     let mut sender = of("eth", "USDT");
     sender["expecting_wallet_address"] = json!("TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6t");
+    let address = wallet(0xab).to_string();
+    let own = new_order_with(&[("expecting_wallet_address", address.as_str())]);
     for (body, text) in [
         (new_order_with(&[("amount", "0")]), "amount: must be greater than zero"),
         (of("tron", "DAI"), "stablecoin: DAI is not available on tron"),
@@ -160,6 +162,7 @@ async fn what_cannot_be_paid_is_refused_in_plain_text() {
         (of("eth", "USDC"), "no wallet available for the selected chain and coin"),
         (fine, "amount: must have at most 6 digits after the point for USDT on eth"),
         (sender, "expecting_wallet_address: is not an address of eth"),
+        (own, "expecting_wallet_address: is a wallet of the merchant"),
         (json!([new_order()]), "body: must be a JSON object"),
     ] {
         world.service("/orders", &body).await.refused(400, text);

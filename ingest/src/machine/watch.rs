@@ -33,6 +33,8 @@ pub(crate) struct Watch {
     blockchain: Blockchain,
     contracts: Vec<StablecoinContract>,
     wallets: BTreeSet<[u8; 32]>,
+    /// Whose money pays nothing.
+    own: BTreeSet<[u8; 32]>,
 }
 
 /// An address as an indexed argument.
@@ -45,8 +47,10 @@ impl Watch {
         blockchain: Blockchain,
         contracts: Vec<StablecoinContract>,
         wallets: &[Address],
+        own: &[Address],
     ) -> Self {
-        Self { blockchain, contracts, wallets: wallets.iter().map(topic).collect() }
+        let topics = |addresses: &[Address]| addresses.iter().map(topic).collect();
+        Self { blockchain, contracts, wallets: topics(wallets), own: topics(own) }
     }
 
     /// The logs that are Transfer events of our contracts to our wallets, in order, each once. Foreign
@@ -132,7 +136,7 @@ impl Watch {
             log_index: log.log_index,
             ordinal: 0,
             value: Amount::from_units(event.value, contract.decimals)?,
-            from_own_wallet: self.wallets.contains(from),
+            from_own_wallet: self.own.contains(from),
         })
     }
 
@@ -163,7 +167,7 @@ mod tests {
             address: Address::new(AddressFamily::Evm, TOKEN),
             decimals: 6,
         };
-        Watch::new(Blockchain::Eth, vec![contract], &[WALLET])
+        Watch::new(Blockchain::Eth, vec![contract], &[WALLET], &[WALLET])
     }
 
     fn log(number: i64, index: i32, value: U256) -> EventLog {
@@ -222,7 +226,8 @@ mod tests {
     fn what_our_own_wallets_send_is_marked() {
         let other = Address::new(AddressFamily::Evm, [0x12; 20]);
         let contracts = watch().contracts;
-        let watch = Watch::new(Blockchain::Eth, contracts, &[WALLET, other]);
+        // The other one is of another chain.
+        let watch = Watch::new(Blockchain::Eth, contracts, &[WALLET], &[WALLET, other]);
         let sent = |from: &Address, index| EventLog {
             topics: vec![TRANSFER_TOPIC, topic(from), topic(&WALLET)],
             ..one(5, index)

@@ -46,6 +46,7 @@ pub(crate) fn config(blockchain: Blockchain, url: &str) -> ChainConfig {
         request_timeout: Duration::from_secs(5),
         contracts: vec![contract],
         wallets: (0..2).map(|number| address(wallet(number))).collect(),
+        own: (0..2).map(|number| address(wallet(number))).collect(),
         policy: Policy::flat(Some(3), None),
         start_block: None,
         poll_interval: Duration::from_millis(10),

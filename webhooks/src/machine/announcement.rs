@@ -56,7 +56,8 @@ pub(crate) fn decide_transfer(transfer: &Transfer, url: Option<&str>) -> Option<
     })
 }
 
-/// Whether an unknown transfer is too small to be announced. One that has the amount of a deposit never is.
+/// Whether an unknown transfer is too small to be announced. One that has the amount of a deposit
+/// which its lane still knows never is.
 pub(crate) fn is_dust(transfer: &Transfer, threshold: &BTreeMap<Stablecoin, Amount>) -> bool {
     use UnknownReason as Reason;
     let is_below = |threshold: &Amount| transfer.observation.value < *threshold;
