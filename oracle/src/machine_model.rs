@@ -136,6 +136,8 @@ struct ModelDeposit {
 struct ModelTransfer {
     blockchain: Blockchain,
     payment: PaymentKey,
+    /// The deposit that awaited it when it was seen, or that opened for it.
+    awaited_by: Option<usize>,
     block: Block,
     on_chain: bool,
     status: TransferStatus,
@@ -305,6 +307,10 @@ impl Shop {
         for (i, _) in replaced.into_iter().enumerate().filter(|(_, replaced)| *replaced) {
             self.close(i, CloseReason::Replaced);
         }
+        let opened = self.deposits.len();
+        let waiting =
+            self.transfers.iter_mut().filter(|t| t.is_waiting() && t.awaited_by.is_none());
+        waiting.filter(|t| deposit.fits(t)).for_each(|t| t.awaited_by = Some(opened));
         self.deposits.push(deposit);
     }
 
@@ -321,6 +327,7 @@ impl Shop {
             let mut transfer = ModelTransfer {
                 blockchain,
                 payment,
+                awaited_by: None,
                 block,
                 on_chain: true,
                 confirmed_by: self.heads,
@@ -339,6 +346,8 @@ impl Shop {
         }
         for transfer in self.transfers.iter_mut().filter(|t| t.payment == payment) {
             (transfer.block, transfer.on_chain) = (block, true);
+            let awaits = |d: &ModelDeposit| d.takes() && d.fits(transfer);
+            transfer.awaited_by = self.deposits.iter().position(awaits);
             if transfer.status == TransferStatus::FailedToConfirm {
                 transfer.status = TransferStatus::WaitingForConfirmation;
             }
@@ -430,12 +439,13 @@ impl Shop {
         }
         self.expire_deposits(blockchain, head);
         // A payment that is seen keeps the amount for its deposit.
-        let awaited = |d: &ModelDeposit| self.transfers.iter().any(|t| t.is_waiting() && d.fits(t));
-        let is_over = |d: &ModelDeposit| {
+        let waiting = self.transfers.iter().filter(|t| t.is_waiting());
+        let kept: BTreeSet<usize> = waiting.filter_map(|t| t.awaited_by).collect();
+        let is_over = |(i, d): (usize, &ModelDeposit)| {
             let late = |(_, at): (CloseReason, UnixSeconds)| at.plus(d.late_window_seconds) < now;
-            d.blockchain == blockchain && d.closed.is_some_and(late) && !(d.takes() && awaited(d))
+            d.blockchain == blockchain && d.closed.is_some_and(late) && !kept.contains(&i)
         };
-        let over: Vec<bool> = self.deposits.iter().map(is_over).collect();
+        let over: Vec<bool> = self.deposits.iter().enumerate().map(is_over).collect();
         self.deposits.iter_mut().zip(over).for_each(|(d, over)| d.released |= over);
         overdue.into_iter().for_each(|i| self.note_reasons(i));
     }

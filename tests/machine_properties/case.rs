@@ -67,6 +67,8 @@ pub(crate) enum Happening {
         seconds: i64,
         transactions: usize,
         each: bool,
+        /// The logs of the last block come with the next scan.
+        late: bool,
     },
     /// The last blocks are replaced. For each of their transactions two bits of `fates`: kept in its
     /// place, moved to the last new block, back to the mempool, lost.
@@ -160,9 +162,9 @@ fn event(world: World) -> impl Strategy<Value = Happening> {
     let seconds_short = if world == World::Wild { 200 } else { 1 };
     let wait_seconds = prop_oneof![2 => Just(seconds_short), days => Just(8 * DAY)];
     prop_oneof![
-        11 => (chain(), 1..4_usize, seconds, 0..4_usize, any::<bool>()).prop_map(
-            |(chain, blocks, seconds, transactions, each)| {
-                Happening::Mine { chain, blocks, seconds, transactions, each }
+        11 => (chain(), 1..4_usize, seconds, 0..4_usize, any::<bool>(), 0..4_u8).prop_map(
+            |(chain, blocks, seconds, transactions, each, late)| {
+                Happening::Mine { chain, blocks, seconds, transactions, each, late: late == 0 }
             }
         ),
         4 => (chain(), 1..6_usize, 0..3_usize, any::<u16>(), fork_seconds, 0..4_u8).prop_map(

@@ -122,7 +122,7 @@ impl Play {
         for seconds in blocks {
             for chain in 0..CHAINS.len() {
                 self.pipeline.drain(dice)?;
-                self.mine(chain, 1, seconds, 0, true);
+                self.mine(chain, 1, seconds, 0, (true, false));
                 self.publish();
             }
             self.pipeline.drain(dice)?;
@@ -210,10 +210,10 @@ impl Play {
                 let (stablecoin, from) = (TOKENS[stablecoin], sender_of(sender));
                 self.chains[chain].send(Movement { stablecoin, from, to, value }, false, 1);
             }
-            Happening::Mine { chain, blocks, seconds, transactions, each } => {
+            Happening::Mine { chain, blocks, seconds, transactions, each, late } => {
                 let leaps = self.is_leap(chain, seconds);
                 let blocks = if self.world == World::Settled && leaps { 1 } else { blocks };
-                self.mine(chain, blocks, seconds, transactions, each);
+                self.mine(chain, blocks, seconds, transactions, (each, late));
                 if seconds > 1 || leaps {
                     self.tick();
                 }
@@ -328,7 +328,14 @@ impl Play {
         self.chains[chain].send(Movement { stablecoin, from, to, value }, joined, times);
     }
 
-    fn mine(&mut self, chain: usize, blocks: usize, seconds: i64, transactions: usize, each: bool) {
+    fn mine(
+        &mut self,
+        chain: usize,
+        blocks: usize,
+        seconds: i64,
+        transactions: usize,
+        (each, late): (bool, bool),
+    ) {
         for block in 0..blocks {
             let time = self.next_time(chain, seconds);
             let chain = &mut self.chains[chain];
@@ -340,11 +347,15 @@ impl Play {
                 chain.mempool.clear();
             }
             chain.mine(taken, time);
-            if each {
+            if each && block + 1 < blocks {
                 chain.scan();
             }
         }
-        self.chains[chain].scan();
+        if late {
+            self.chains[chain].scan_with_late_logs();
+        } else {
+            self.chains[chain].scan();
+        }
         self.now = self.now.max(self.chains[chain].time().micros());
     }
 

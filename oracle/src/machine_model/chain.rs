@@ -90,6 +90,8 @@ pub struct Chain {
     abandoned: Vec<Mined>,
     epoch: i64,
     scanned: usize,
+    /// The block at the head whose transfers the node did not show yet.
+    unseen: Option<usize>,
     scanned_max: usize,
     finalized: i64,
     hashes: u64,
@@ -117,6 +119,7 @@ impl Chain {
             abandoned: Vec::new(),
             epoch: 0,
             scanned: 0,
+            unseen: None,
             scanned_max: 0,
             finalized: -1,
             hashes: 0,
@@ -176,12 +179,25 @@ impl Chain {
 
     /// Ingest scans to the tip: all transfers, then one head.
     pub fn scan(&mut self) {
+        self.scan_until(false);
+    }
+
+    /// As [`Chain::scan`], with a node that shows the logs of its newest block later: they come with the next
+    /// scan, before any head confirms that block.
+    pub fn scan_with_late_logs(&mut self) {
+        self.scan_until(true);
+    }
+
+    fn scan_until(&mut self, late: bool) {
         let tip = self.blocks.len() - 1;
         if tip == self.scanned {
             return;
         }
         let head = i64::try_from(tip).unwrap();
-        for number in self.scanned + 1..=tip {
+        let found = self.unseen.take();
+        self.unseen = late.then_some(tip);
+        let shown = self.scanned + 1..=if late { tip - 1 } else { tip };
+        for number in found.into_iter().chain(shown) {
             for (block, seen) in self.seen_in(number).collect::<Vec<_>>() {
                 let payment = seen.payment();
                 let confirmed = head - block.number + 1 >= self.policy.depth_of(seen.value);
@@ -269,7 +285,8 @@ impl Chain {
 
     fn rewind_to(&mut self, anchor: usize) {
         self.epoch += 1;
-        for number in anchor + 1..=self.scanned {
+        let unseen = self.unseen.take_if(|unseen| *unseen > anchor);
+        for number in (anchor + 1..=self.scanned).filter(|number| Some(*number) != unseen) {
             for (block, seen) in self.seen_in(number).collect::<Vec<_>>() {
                 self.write(block, ChainBody::Retract(seen), false);
                 self.facts.push(Fact::Orphaned { payment: seen.payment() });
