@@ -13,8 +13,8 @@ use crate::metrics;
 /// How far the clock may be ahead of the newest block of all chains before timers wait for the chains: longer
 /// than any chain that is followed goes without a block.
 const AHEAD_MAX_SECONDS: i64 = 600;
-/// How many records before the end of a partition are read at the start: the last one is enough, and
-/// offsets have gaps.
+/// How many records before the end of a partition are read at the start: the last one is enough, also a
+/// lane's, which is never ahead of its chain's, and offsets have gaps.
 const LAST_RECORDS: usize = 16;
 
 pub(super) struct ChainTime {
@@ -40,8 +40,7 @@ impl ChainTime {
     fn note(&mut self, records: &[Arc<Record>]) {
         let values = records.iter().filter_map(|record| record.value.as_deref());
         let progress = values.filter_map(|value| schemas::decode::<ChainProgress>(value).ok());
-        let scans = progress.filter(|of| of.lane.is_none());
-        self.newest = self.newest.max(scans.map(|of| of.head.timestamp).max());
+        self.newest = self.newest.max(progress.map(|of| of.head.timestamp).max());
     }
 
     /// The time for timers: the clock's, but not far ahead of all chains.

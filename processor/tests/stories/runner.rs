@@ -283,7 +283,9 @@ fn play(site: &mut Site) {
         .send(chain_record(pay(2, "10.00").at(124).fork(1)))
         .send(chain_record(head(134).epoch(1)))
         .send(order_command(&mark_paid('B', 4)))
-        .send(order_command(&create('C', None)));
+        .send(order_command(&create('C', None)))
+        // Its time passes on the chain, too.
+        .send(chain_record(head(141).epoch(1)));
     site.clock.advance(Duration::from_secs(1001));
     site.wait_until("order C has expired", |site| site.history('C').len() == 2);
     site.settle();

@@ -4,9 +4,9 @@ use schemas::record::{ChainProgress, example};
 
 use super::*;
 
-/// Ethereum is scanned up to a block of this second.
-fn progress(second: i64) -> NewRecord {
-    let mut progress: ChainProgress = example::chain_progress();
+/// Ethereum is scanned up to a block of this second, or one of its lanes is that far.
+fn progress(lane: Option<i32>, second: i64) -> NewRecord {
+    let mut progress: ChainProgress = ChainProgress { lane, ..example::chain_progress() };
     progress.head.timestamp = UnixSeconds(second);
     wrap(Topic::Chains, Partition(Blockchain::Eth.index()), "eth", &progress)
 }
@@ -16,13 +16,16 @@ fn progress(second: i64) -> NewRecord {
 fn a_clock_that_jumps_ends_no_order() {
     for treatment in [Treatment::Kind, Treatment::Restarts] {
         let mut site = Site::new(treatment);
-        site.send(progress(1390)).send(order_command(&create('A', None)));
+        site.send(progress(None, 1390)).send(order_command(&create('A', None)));
+        // More than are read when a runner starts.
+        let lanes = (0..20).map(|lane| progress(Some(lane), 1380)).collect();
+        site.tokio.block_on(site.log().produce(lanes)).unwrap();
         site.clock.advance(Duration::from_secs(30 * 24 * 3600));
         site.send(order_command(&create('B', None))).send(order_command(&cancel('B', 3)));
         assert_eq!(site.history('B'), ["pending created", "cancelled cancelled"]);
         assert_eq!(site.history('A'), ["pending created"], "though its runner made steps since");
         assert!(site.knows('B'), "nor is an ended order forgotten");
-        site.send(progress(1401));
+        site.send(progress(None, 1401));
         site.wait_until("the order has expired", |site| site.history('A').len() == 2);
         let orders: Vec<Order> = site.decoded(Topic::Orders);
         let of_a = orders.iter().rfind(|order| letter(order.order_id) == 'A').unwrap();
