@@ -7,7 +7,8 @@ runtime::metrics! {
     /// the clock is wrong, or no chain is followed.
     Gauge CLOCK_AHEAD_SECONDS = "tidemark_processor_clock_ahead_seconds" [];
     /// Alerts written to the log. `amounts_taken`: no amount was free for a deposit at a wallet. `head_went_back` and
-    /// `head_too_far`: what writes a chain's heads contradicts itself, and the chain waits until it does not.
+    /// `head_too_far`: a head was ignored, so it confirmed nothing; of each kind at most one in an hour of the chain's
+    /// time and lane.
     Counter ALERTS_TOTAL = "tidemark_processor_alerts_total" [kind, blockchain];
     /// How many of the raised amounts that were tried for the last deposits were taken: near 1, add wallets.
     Gauge AMOUNTS_IN_USE = "tidemark_processor_amounts_in_use_ratio" [blockchain, stablecoin];

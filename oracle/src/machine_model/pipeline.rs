@@ -464,11 +464,11 @@ impl Pipeline {
     }
 }
 
-/// The lane's state, but for whether a head was ignored.
+/// The lane's state, but for when it reported a head that it ignored.
 fn essence(mut snapshot: Vec<(String, MatchingEntry)>) -> Vec<(String, MatchingEntry)> {
     for (_, entry) in &mut snapshot {
         if let MatchingEntry::Lane(lane) = entry {
-            lane.head_ignored = false;
+            (lane.went_back_at, lane.too_far_at) = (None, None);
         }
     }
     snapshot

@@ -35,9 +35,10 @@ pub struct LaneEntry {
     pub match_window_seconds: i64,
     /// Ids given so far, one count for all three kinds.
     pub sequence: i64,
-    /// Whether a head was ignored since the last one that was taken.
-    #[serde(default)]
-    pub head_ignored: bool,
+    /// The lane's time when a head that went back was reported last.
+    pub went_back_at: Option<UnixSeconds>,
+    /// The lane's time when a head that was too far was reported last.
+    pub too_far_at: Option<UnixSeconds>,
     /// Version clock of the progress that was published last.
     pub progress_at: Option<UnixMicros>,
     /// Time of the head in it.

@@ -8,6 +8,9 @@ use super::{Broken, Effect, State};
 /// How far a head must be from that of the last progress, by the chain's time: the clock of an ingestor may
 /// have jumped.
 const PROGRESS_SECONDS: u64 = 30;
+/// How far the lane must be from where it was at the last alert of a kind, by the chain's time: of two ingestors,
+/// one that is behind stays so for long.
+const ALERT_SECONDS: u64 = 3_600;
 
 /// How far the lane is: its last head, and the ids that it gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,8 +20,10 @@ pub(super) struct LaneHead {
     pub(super) finalized: i64,
     pub(super) match_window_seconds: i64,
     pub(super) sequence: u64,
-    /// Whether a head was ignored since the last one, and the alert is raised.
-    head_ignored: bool,
+    /// The lane's time when a head that went back was reported last.
+    went_back_at: Option<UnixSeconds>,
+    /// The lane's time when a head that was too far was reported last.
+    too_far_at: Option<UnixSeconds>,
     /// Version clock of the progress that was published last.
     progress_at: Option<UnixMicros>,
     /// Time of the head in it.
@@ -35,7 +40,8 @@ impl Default for LaneHead {
             finalized: -1,
             match_window_seconds: 0,
             sequence: 0,
-            head_ignored: false,
+            went_back_at: None,
+            too_far_at: None,
             progress_at: None,
             progress_time: None,
             progress_due: false,
@@ -51,7 +57,8 @@ impl LaneHead {
             finalized: self.finalized,
             match_window_seconds: self.match_window_seconds,
             sequence: self.sequence.cast_signed(),
-            head_ignored: self.head_ignored,
+            went_back_at: self.went_back_at,
+            too_far_at: self.too_far_at,
             progress_at: self.progress_at,
             progress_time: self.progress_time,
             progress_due: self.progress_due,
@@ -65,12 +72,21 @@ impl LaneHead {
             finalized: entry.finalized,
             match_window_seconds: entry.match_window_seconds,
             sequence: u64::try_from(entry.sequence).ok()?,
-            head_ignored: entry.head_ignored,
+            went_back_at: entry.went_back_at,
+            too_far_at: entry.too_far_at,
             progress_at: entry.progress_at,
             progress_time: entry.progress_time,
             progress_due: entry.progress_due,
         })
     }
+}
+
+/// Why a block cannot be the chain's next one.
+pub(super) enum Misplaced {
+    /// Below the last head, or of an older epoch.
+    Behind,
+    /// The chain has no blocks that fast: it is this long after the last head.
+    TooFar { seconds: i64 },
 }
 
 impl State {
@@ -86,19 +102,15 @@ impl State {
         &mut self.lane
     }
 
-    /// Takes a head that can be the chain's next one. With the first one after it that cannot, a person is
-    /// called.
+    /// Takes a head that can be the chain's next one. One that cannot is reported.
     pub(super) fn advance(
         &mut self,
         record: &ChainRecord,
         head: &Head,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        if let Some((kind, message)) = self.misplaced(record) {
-            if !self.lane.head_ignored {
-                self.lane_mut().head_ignored = true;
-                self.alert(kind, None, message, record.observed_at, effects);
-            }
+        if let Some(misplaced) = self.misplaced(record) {
+            self.report(misplaced, record, effects);
             return Ok(());
         }
         let lane = self.lane_mut();
@@ -106,7 +118,6 @@ impl State {
         lane.head = Some(record.block);
         lane.finalized = lane.finalized.max(head.finalized);
         lane.match_window_seconds = head.match_window_seconds;
-        lane.head_ignored = false;
         self.run_to(record, head, effects)?;
         self.publish_progress(record, head, effects)
     }
@@ -145,30 +156,52 @@ impl State {
         Ok(())
     }
 
-    /// Why a head cannot be the next one. If one that is far too high were taken, every one after it would
-    /// be behind it.
-    fn misplaced(&self, record: &ChainRecord) -> Option<(AlertKind, String)> {
+    /// Whether the record's block cannot be the chain's next one. If one that is far too high were taken, every
+    /// one after it would be behind it.
+    pub(super) fn misplaced(&self, record: &ChainRecord) -> Option<Misplaced> {
         let (last, known) = (self.lane.head?, self.lane.epoch);
         let (Block { number, timestamp, .. }, epoch) = (record.block, record.epoch);
-        let which = format!(
-            "lane {}: head {number} of epoch {} is ignored, the last one is {} of epoch {}",
-            self.partition, epoch.0, last.number, known.0
-        );
         if epoch < known || (epoch == known && number < last.number) {
-            let message = format!(
-                "{which}; nothing of the chain is confirmed and no deposit expires until its heads are above that: \
-                 check that one ingestor alone writes them"
-            );
-            return Some((AlertKind::HeadWentBack, message));
+            return Some(Misplaced::Behind);
         }
         let seconds = timestamp.0.saturating_sub(last.timestamp.0).max(0);
-        if number.saturating_sub(last.number) <= self.blockchain.blocks_max(seconds) {
-            return None;
+        let is_near = number.saturating_sub(last.number) <= self.blockchain.blocks_max(seconds);
+        (!is_near).then_some(Misplaced::TooFar { seconds })
+    }
+
+    fn report(&mut self, why: Misplaced, record: &ChainRecord, effects: &mut Vec<Effect>) {
+        let Some(last) = self.lane.head else { return };
+        let reported_at = match why {
+            Misplaced::Behind => self.lane.went_back_at,
+            Misplaced::TooFar { .. } => self.lane.too_far_at,
+        };
+        let is_near = |at: UnixSeconds| last.timestamp.0.abs_diff(at.0) < ALERT_SECONDS;
+        if reported_at.is_some_and(is_near) {
+            return;
         }
-        let message = format!(
-            "{which} at {}, {seconds} s before it: {} has no blocks that fast; check the ingestor and its endpoint",
-            last.timestamp, self.blockchain
+        let which = format!(
+            "lane {}: head {} of epoch {} is ignored, the last one is {} of epoch {}",
+            self.partition, record.block.number, record.epoch.0, last.number, self.lane.epoch.0
         );
-        Some((AlertKind::HeadTooFar, message))
+        let (kind, message) = match why {
+            Misplaced::Behind => {
+                self.lane_mut().went_back_at = Some(last.timestamp);
+                let message = format!(
+                    "{which}; while no head counts nothing is confirmed and no deposit expires: check that one \
+                     ingestor alone writes the chain"
+                );
+                (AlertKind::HeadWentBack, message)
+            }
+            Misplaced::TooFar { seconds } => {
+                self.lane_mut().too_far_at = Some(last.timestamp);
+                let message = format!(
+                    "{which} at {}, {seconds} s before it: {} has no blocks that fast; check the ingestor and its \
+                     endpoint",
+                    last.timestamp, self.blockchain
+                );
+                (AlertKind::HeadTooFar, message)
+            }
+        };
+        self.alert(kind, None, message, record.observed_at, effects);
     }
 }

@@ -46,7 +46,19 @@ fn a_head_that_is_behind_is_ignored_and_reported_once() {
         .then(head(129), "alert head_went_back")
         .then(head(110).tiers(&[], 110), "")
         .then(head(130), "confirmed #1 waiting_for_match @110")
-        .then(head(129), "alert head_went_back");
+        .then(head(129), "");
+}
+
+/// An ingestor that is behind another writes such heads for ever.
+#[test]
+fn an_ignored_head_is_reported_again_after_an_hour() {
+    Lane::new()
+        .then(head(99), "alert head_went_back")
+        .then(head(459), "")
+        .then(head(458), "")
+        .then(head(460), "")
+        .then(head(459), "alert head_went_back")
+        .then(head(100_000).at_time_of(461), "alert head_too_far");
 }
 
 /// The chain has a block each 12 s. Were the head taken, all that follow would be behind it.
@@ -58,8 +70,9 @@ fn a_head_that_the_chain_cannot_have_is_ignored_and_reported_once() {
         .then(head(100_000).at_time_of(131), "alert head_too_far")
         .then(head(100_001).at_time_of(132), "")
         .then(head(247).at_time_of(131).epoch(1), "")
+        .then(head(129), "alert head_went_back")
         .then(head(135), "confirmed #1 waiting_for_match @125")
-        .then(head(100_000).at_time_of(136).epoch(1), "alert head_too_far");
+        .then(head(100_000).at_time_of(136).epoch(1), "");
 }
 
 /// Twenty times as fast as the chain is, and twenty minutes more.

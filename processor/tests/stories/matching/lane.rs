@@ -101,7 +101,7 @@ impl Told for State {
         let mut entries = self.snapshot();
         for (_, entry) in &mut entries {
             if let MatchingEntry::Lane(lane) = entry {
-                lane.head_ignored = false;
+                (lane.went_back_at, lane.too_far_at) = (None, None);
             }
         }
         entries
