@@ -6,15 +6,15 @@ use std::collections::{HashMap, HashSet};
 use processor::machine::{Machine, matching, orders};
 use schemas::record::{
     AmountRule, ChainBody, ChainRecord, CreateOrder, Deposit, DepositCommandBody, MatchingEntry,
-    Order, OrderCommand, OrderCommandBody, OrdersEntry, PaymentRequest,
+    Observation, Order, OrderCommand, OrderCommandBody, OrdersEntry, PaymentRequest,
 };
 use schemas::{
-    Address, AlertKind, Amount, Blockchain, DepositState, OrderId, Partition, UnixMicros,
+    Address, AlertKind, Amount, Blockchain, DepositState, Hash, OrderId, Partition, UnixMicros,
     UnixSeconds,
 };
 use testkit::Dice;
 
-use super::chain::{Chain, cents};
+use super::chain::{CONTRACT, Chain, account, cents};
 use super::delivered::Delivered;
 use super::station::{Fate, Sabotage, Station};
 use super::violation::{Violation, same};
@@ -379,14 +379,31 @@ impl Pipeline {
 
     /// Another ingestor writes a head that is below the last one, or beyond what the chain can have.
     fn wrong_head(&mut self, lane: usize, dice: &mut Dice) -> Result<(), Violation> {
-        let raw = &self.lanes[lane].raw;
+        let Lane { blockchain, raw, station, .. } = &self.lanes[lane];
         let read = raw.records[..raw.next].iter().rev().map(|(record, _)| record);
         let Some(last) = read.into_iter().find(|r| matches!(r.body, ChainBody::Head(_))) else {
             return Ok(());
         };
         let mut wrong = last.clone();
         wrong.block.number += if dice.below(2) == 0 { -1 } else { 100_000 };
+        if let Some(deposit) = self.open_deposit(*blockchain) {
+            pays_nothing(station.machine.clone(), payment_in(&wrong, deposit))?;
+        }
         self.lane_again(lane, &[matching::Input::Chain(wrong)])
+    }
+
+    /// The deposit that was opened last on a chain.
+    fn open_deposit(&self, blockchain: Blockchain) -> Option<&Deposit> {
+        let effects = self.delivered.iter().rev().flat_map(|delivered| match delivered {
+            Delivered::Lane(_, effects) => effects.as_slice(),
+            Delivered::Orders(..) => &[],
+        });
+        let deposits = effects.filter_map(|effect| match effect {
+            matching::Effect::Deposit(deposit) => Some(deposit),
+            _ => None,
+        });
+        let is_open = |d: &&Deposit| d.blockchain == blockchain && d.state == DepositState::Open;
+        deposits.into_iter().find(is_open)
     }
 
     /// A repetition leaves matching as it is and publishes nothing; an answer may come again, and a head that
@@ -472,6 +489,39 @@ fn essence(mut snapshot: Vec<(String, MatchingEntry)>) -> Vec<(String, MatchingE
         }
     }
     snapshot
+}
+
+/// A payment for a deposit in the block of a wrong head, that this head is said to confirm.
+fn payment_in(wrong: &ChainRecord, deposit: &Deposit) -> ChainRecord {
+    let seen = Observation {
+        stablecoin: deposit.stablecoin,
+        contract: CONTRACT,
+        from_address: deposit.user_address.unwrap_or(account(0x66)),
+        to_address: deposit.wallet_address,
+        tx_hash: Hash([0x77; 32]),
+        log_index: 0,
+        ordinal: 0,
+        value: deposit.value,
+        from_own_wallet: false,
+    };
+    ChainRecord { body: ChainBody::Transfer(seen), confirmed: true, ..wrong.clone() }
+}
+
+/// 3: the head is ignored, so it confirms nothing. The machine is not used any more: what was seen may be
+/// confirmed by a head that counts.
+fn pays_nothing(mut machine: matching::State, payment: ChainRecord) -> Result<(), Violation> {
+    let mut effects = Vec::new();
+    machine.decide(&matching::Input::Chain(payment), &mut effects)?;
+    let is_seen = |effect: &matching::Effect| match effect {
+        matching::Effect::Transfer(stage, _) => *stage == matching::TransferStage::Detected,
+        matching::Effect::Command(command) => !matches!(command.body, OrderCommandBody::Settle(_)),
+        _ => true,
+    };
+    if effects.iter().all(is_seen) {
+        return Ok(());
+    }
+    let text = format!("a payment in the block of a wrong head led to {effects:?}");
+    Err(Violation { invariant: 3, text })
 }
 
 /// By less than this the tables are behind.

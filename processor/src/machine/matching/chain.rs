@@ -47,7 +47,8 @@ impl State {
             match_deadline: None,
             forget_at: None,
         };
-        if record.confirmed {
+        // The head of a step in a wrong place is ignored, so it confirms nothing.
+        if record.confirmed && self.misplaced(record).is_none() {
             self.confirm_at_sight(row, record.observed_at, effects)
         } else {
             self.detect(row, record.observed_at, effects)

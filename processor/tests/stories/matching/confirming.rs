@@ -123,6 +123,25 @@ fn confirmed_at_sight_it_takes_no_turn_of_another() {
         );
 }
 
+/// The head of its step is ignored, as it is of the same place.
+#[test]
+fn in_a_wrong_place_nothing_is_confirmed_at_sight() {
+    let candidate = "to A: seen #2; detected #2 waiting_for_confirmation";
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(head(130), "")
+        .then(pay(1, "10.00").at(129).confirmed(), &format!("{candidate} @129 for #1"))
+        .then(head(129).tiers(&[], 129), "alert head_went_back")
+        .then(pay(1, "10.00").at(129).retracted(1), "")
+        .then(head(139).epoch(1), "");
+    let mut too_far = pay(1, "10.00").at(100_000).confirmed().record();
+    too_far.block.timestamp = pay(1, "10.00").at(130).record().block.timestamp;
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(Input::Chain(too_far), &format!("{candidate} @100000 for #1"))
+        .then(head(100_000).at_time_of(130).tiers(&[], 100_000), "alert head_too_far");
+}
+
 /// Without a deposit it waits as others do: the head says until when.
 #[test]
 fn confirmed_at_sight_without_a_deposit_it_waits_for_the_head() {
