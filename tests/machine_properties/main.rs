@@ -84,6 +84,8 @@ fn sabotage_is_found() {
         (Sabotage::ExpireByTip, 8, ""),
         (Sabotage::AnnounceAsked, 10, ""),
         (Sabotage::WatchAnother, 11, "not watched"),
+        (Sabotage::HideWatched, 11, "publishes of itself"),
+        (Sabotage::HideUnconfirmed, 11, "publishes of itself"),
         (Sabotage::BelieveOldHeads, 11, "opened at"),
         (Sabotage::ReuseAtOnce, 10, "share an amount"),
         (Sabotage::ClaimLoose, 10, "was given the amount of"),

@@ -8,8 +8,8 @@ use std::collections::{HashMap, HashSet};
 use processor::machine::matching::{self, TransferStage};
 use processor::machine::orders;
 use schemas::record::{
-    Block, ChainBody, ChainRecord, Deposit, DepositCommand, DepositCommandBody, OpenDeposit, Order,
-    OrderCommand, OrderCommandBody, Transfer,
+    Block, ChainBody, ChainProgress, ChainRecord, Deposit, DepositCommand, DepositCommandBody,
+    OpenDeposit, Order, OrderCommand, OrderCommandBody, Transfer, Watch,
 };
 use schemas::{
     Address, AlertKind, Amount, BlockHash, Blockchain, CloseReason, DepositId, DepositState,
@@ -82,6 +82,9 @@ pub struct Ledger<'a> {
     ended_before: HashSet<(DepositId, PaymentKey)>,
     alerts: HashSet<TransferId>,
     alerts_due: HashSet<TransferId>,
+    /// What a lane says of itself that is not so. Checked last: a machine that is wrong about a transfer or a
+    /// watch is found by what it does.
+    untrue: Option<String>,
     pub(super) leaving: Leaving,
 }
 
@@ -117,6 +120,7 @@ impl<'a> Ledger<'a> {
             ended_before: HashSet::new(),
             alerts: HashSet::new(),
             alerts_due: HashSet::new(),
+            untrue: None,
             leaving: Leaving::default(),
         };
         for delivered in delivered {
@@ -227,11 +231,7 @@ impl<'a> Ledger<'a> {
             }
             matching::Effect::Deposit(deposit) => self.check_deposit(deposit),
             matching::Effect::Command(command) => self.check_settle(command),
-            matching::Effect::Progress(progress) => {
-                let hash = self.lane(progress.blockchain).head.map(|head| head.hash);
-                holds!(5, hash == Some(progress.head.hash), "not the last head: {progress:?}");
-                Ok(())
-            }
+            matching::Effect::Progress(progress) => self.check_progress(progress),
             matching::Effect::Alert(alert) => {
                 if alert.kind == AlertKind::ConfirmedTransferRetracted {
                     self.alerts.extend(alert.transfer_id);
@@ -239,6 +239,28 @@ impl<'a> Ledger<'a> {
                 Ok(())
             }
         }
+    }
+
+    /// 5: a lane is at the last head. 11: it says what is watched, and since when a transfer waits.
+    fn check_progress(&mut self, progress: &ChainProgress) -> Result<(), Violation> {
+        let blockchain = progress.blockchain;
+        let lane = self.lane(blockchain);
+        let hash = lane.head.map(|head| head.hash);
+        holds!(5, hash == Some(progress.head.hash), "not the last head: {progress:?}");
+        let of = |watch: &Watch| (watch.contracts == [CONTRACT]).then_some(watch.wallet_address);
+        let watched: Option<HashSet<Address>> = progress.watched.iter().map(of).collect();
+        let waits = |(payment, transfer): (&PaymentKey, &Transfer)| {
+            let is_waiting = transfer.blockchain == blockchain
+                && transfer.status == TransferStatus::WaitingForConfirmation;
+            let block = self.included.get(payment).copied().flatten();
+            block.filter(|_| is_waiting).map(|block| block.timestamp)
+        };
+        let oldest = self.transfers.iter().filter_map(waits).min();
+        if watched.as_ref() != Some(&lane.watched) || oldest != progress.oldest_unconfirmed {
+            let text = format!("{:?} are watched, {oldest:?} waits: {progress:?}", lane.watched);
+            self.untrue.get_or_insert(text);
+        }
+        Ok(())
     }
 
     fn check_transfer(
@@ -574,6 +596,8 @@ impl<'a> Ledger<'a> {
         // 3: an alert reports each confirmation that was taken back.
         let missing: Vec<_> = self.alerts_due.difference(&self.alerts).collect();
         holds!(3, missing.is_empty(), "retracted after they were confirmed: {missing:?}");
+        let untrue = self.untrue.as_ref();
+        holds!(11, untrue.is_none(), "not what a lane publishes of itself: {untrue:?}");
         Ok(())
     }
 

@@ -48,6 +48,10 @@ pub enum Sabotage {
     CancelAlways,
     /// Deposits are announced with the amount that was asked for, reserved or not.
     AnnounceAsked,
+    /// A lane does not say what is watched.
+    HideWatched,
+    /// A lane does not say that transfers wait for confirmation.
+    HideUnconfirmed,
     /// A transfer that left the chain is shown as before.
     HideOrphans,
     /// Matching forgets closed deposits at once, and gives their amounts to others.
@@ -155,6 +159,12 @@ impl Sabotaged for matching::State {
                     transfer.order_id = transfer.candidate_order_id;
                     transfer.deposit_id = asked.get(&transfer.transfer_id).copied();
                     transfer.fulfillment_id = Some(FulfillmentId(transfer.transfer_id.0));
+                }
+                (matching::Effect::Progress(progress), Sabotage::HideWatched, _) => {
+                    progress.watched.clear();
+                }
+                (matching::Effect::Progress(progress), Sabotage::HideUnconfirmed, _) => {
+                    progress.oldest_unconfirmed = None;
                 }
                 (matching::Effect::Transfer(_, transfer), Sabotage::HideOrphans, _) => {
                     transfer.orphaned_at = None;
