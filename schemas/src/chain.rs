@@ -28,6 +28,9 @@ vocabulary! {
 }
 
 impl Blockchain {
+    /// How many chains there are, followed or not: the lanes' topics have partitions for each.
+    pub const COUNT: u32 = Self::ALL.len() as u32;
+
     /// Name as people write it, EIP-155 chain id as `eth_chainId` answers, form of addresses, and the
     /// time between two blocks at present in milliseconds, rounded down: what depends on it allows for more.
     const fn facts(self) -> (&'static str, u64, AddressFamily, i64) {
@@ -43,8 +46,6 @@ impl Blockchain {
             Self::Tron => ("Tron (TRC20)", 728_126_428, Tron, 3_000),
         }
     }
-
-    pub const COUNT: u32 = Self::ALL.len() as u32;
 
     /// Position among the chains: fixed for ever, because partitions follow from it.
     pub const fn index(self) -> u32 {
