@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use processor::machine::orders;
-use schemas::record::{OrderCommand, OrderCommandBody};
-use schemas::{DepositState, OrderId, OrderStatus, UnixSeconds};
+use schemas::record::{DepositCommandBody, OrderCommand, OrderCommandBody};
+use schemas::{DepositState, OrderId, OrderStatus, UnixSeconds, UnknownReason};
 
 use super::check::Ledger;
 use super::violation::Violation;
@@ -56,10 +56,19 @@ impl Ledger<'_> {
         }
         let may_have_left = self.may_have_left(id);
         let is_answered = effects.iter().any(|e| matches!(e, orders::Effect::Order(_)));
-        if is_answered {
-            self.leaving.left.remove(&id);
-        } else if may_have_left {
+        if may_have_left {
             self.leaving.left.insert(id);
+        }
+        let is_late = |effect: &orders::Effect| {
+            let orders::Effect::Command(answer) = effect else { return false };
+            let reason = UnknownReason::Late;
+            matches!(answer.body, DepositCommandBody::Refused { reason: given, .. } if given == reason)
+        };
+        let has_expired =
+            self.orders.get(&id).is_some_and(|order| order.status == OrderStatus::Expired);
+        if effects.iter().any(is_late) && !has_expired && !may_have_left {
+            let text = format!("refused as late: {command:?}");
+            return Err(Violation { invariant: 1, text });
         }
         let (Body::MarkPaid(row) | Body::ResendWebhook(row)) = &command.body else {
             return Ok(());

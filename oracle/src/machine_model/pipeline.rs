@@ -282,6 +282,9 @@ impl Pipeline {
             }
             inputs.push(input);
         }
+        if inputs.is_empty() {
+            return Ok(());
+        }
         let effects = lane.station.step(&inputs, fate)?;
         for (input, effects) in inputs.into_iter().zip(effects) {
             self.send_to_orders(&effects, false);
@@ -296,6 +299,9 @@ impl Pipeline {
         }
         let commands: Vec<_> =
             std::iter::from_fn(|| self.order_commands.take_new()).take(count).collect();
+        if commands.is_empty() {
+            return Ok(());
+        }
         let effects = self.orders.step(&commands, fate)?;
         if fate != Fate::Commit {
             self.ticking.clear();
