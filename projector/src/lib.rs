@@ -55,7 +55,7 @@ pub fn run(store: Arc<dyn Store>, context: &StageContext) -> Result<(), Error> {
 /// records were read. Blocks.
 ///
 /// # Errors
-/// [`Error`]: the tables or the log failed; run it again, from the beginning.
+/// [`Error`]: the log failed, or the tables, for a minute if a retry may help; run it again, from the beginning.
 pub fn rebuild(log: &dyn Log, store: &dyn Store, handle: &Handle) -> Result<u64, Error> {
     rebuild::rebuild(log, store, handle)
 }

@@ -1,15 +1,22 @@
 //! Makes the tables again from what the log still has.
 
+use std::time::Duration;
+
 use log::{Log, TopicPartition};
 use schemas::Topic;
+use store::{Change, Store, coalesce};
 use tokio::runtime::Handle;
 
 use super::Error;
 use super::machine::{TOPICS, plan_change};
-use store::{Store, coalesce};
+use super::runner::APPLY_ROWS_MAX;
 
 /// How many records are read at once.
 const BATCH_MAX: usize = 4096;
+/// How often, one second apart, rows are written that the tables cannot take now. A long rebuild would
+/// otherwise begin again after one late answer.
+const TRIES_MAX: usize = 60;
+const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 pub(super) fn rebuild(log: &dyn Log, store: &dyn Store, handle: &Handle) -> Result<u64, Error> {
     let mut count = 0;
@@ -30,9 +37,24 @@ pub(super) fn rebuild(log: &dyn Log, store: &dyn Store, handle: &Handle) -> Resu
                 .filter_map(|record| plan_change(partition.topic, record.value.as_deref()).ok())
                 .flatten()
                 .collect();
-            handle.block_on(store.apply(coalesce(changes)))?;
+            for rows in coalesce(changes).chunks(APPLY_ROWS_MAX) {
+                handle.block_on(apply(store, rows))?;
+            }
         }
     }
     handle.block_on(store.flush())?;
     Ok(count)
+}
+
+async fn apply(store: &dyn Store, rows: &[Change]) -> Result<(), Error> {
+    for _ in 1..TRIES_MAX {
+        match store.apply(rows.to_vec()).await {
+            Err(store::Error::Transient(cause)) => {
+                tracing::warn!(%cause, "the tables cannot take rows now; will retry");
+                tokio::time::sleep(TRY_AGAIN_AFTER).await;
+            }
+            written => return Ok(written?),
+        }
+    }
+    Ok(store.apply(rows.to_vec()).await?)
 }

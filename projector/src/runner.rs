@@ -20,7 +20,7 @@ const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 /// How many records wait at most.
 const FLUSH_RECORDS: usize = 10_000;
 /// Most rows of one call to the tables.
-const APPLY_ROWS_MAX: usize = 512;
+pub(super) const APPLY_ROWS_MAX: usize = 512;
 /// After how long slow tables are left for a poll: a member that does not poll loses its partitions, and
 /// the next owner would take as long.
 const TURN_MAX: Duration = Duration::from_secs(1);

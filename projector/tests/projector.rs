@@ -406,3 +406,26 @@ fn tables_made_again_from_the_log_are_the_same() {
     assert_eq!(shop.rows(&again), made, "and once more");
     projector.stop().unwrap();
 }
+
+/// A long rebuild does not begin again because the tables were away for a moment.
+#[test]
+fn a_rebuild_waits_for_tables_that_are_away() {
+    let shop = Shop::new();
+    shop.produce(history());
+    let noted = Noted::new(Mood::Unavailable);
+    let made = EmbeddedStore::open(&shop.dir.path().join("made")).unwrap();
+    let away = LayeredStore::new(Arc::new(made.clone()), Noting(noted.clone()));
+    std::thread::scope(|scope| {
+        let rebuild = || tidemark_projector::rebuild(&shop.log, &away, shop.runtime.handle());
+        let rebuild = scope.spawn(rebuild);
+        shop.until("it is refused", || noted.refused.load(Ordering::SeqCst) > 0);
+        *noted.mood.lock().unwrap() = Mood::Works;
+        assert_eq!(rebuild.join().unwrap().unwrap(), history().len() as u64);
+    });
+    let projector = shop.project();
+    let rows = shop.rows(&made);
+    shop.until("the projector is done", || shop.rows(&shop.store) == rows);
+    projector.stop().unwrap();
+    *noted.mood.lock().unwrap() = Mood::Broken;
+    tidemark_projector::rebuild(&shop.log, &away, shop.runtime.handle()).unwrap_err();
+}
