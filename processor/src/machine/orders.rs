@@ -231,12 +231,8 @@ impl State {
                 let id = row.order.order_id;
                 invariant!(2, paid_by.is_none(), "order {id} is paid by {paid_by:?} and {payer}");
                 row.order.paid_by = Some(payer);
-                if let Some(deposit) = row.deposit_mut(settle.slot) {
-                    deposit.state = DepositState::Closed;
-                    // A transfer has the units of the deposit that it pays.
-                    let value = deposit.value;
-                    row.order.paid_value = value;
-                }
+                // A transfer has the units of the deposit that it pays.
+                row.order.paid_value = row.close_slot(settle.slot).and_then(|paid| paid.value);
                 effects.push(answer(command, settle, settled));
                 return self.end(row, command, End::Paid, effects);
             }

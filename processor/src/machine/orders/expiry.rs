@@ -4,7 +4,8 @@
 use schemas::record::OrderCommand;
 use schemas::{CloseReason, DepositState, OrderCause, UnixSeconds};
 
-use super::{ASK_AGAIN_SECONDS, Broken, Effect, End, OrderRow, State};
+use super::payment::asks_again_at;
+use super::{Broken, Effect, End, OrderRow, State};
 
 impl OrderRow {
     /// When its own timer is due: at its expiry, or while a lane has not answered, when that is asked again. An order
@@ -12,7 +13,7 @@ impl OrderRow {
     /// time decides instead.
     pub(super) fn timer(&self) -> Option<UnixSeconds> {
         if self.has_active_deposit() {
-            return self.pending.iter().map(|choice| choice.asked_at.plus(ASK_AGAIN_SECONDS)).min();
+            return self.pending.iter().map(asks_again_at).min();
         }
         // A candidate of a deposit that was replaced may still pay.
         let ends = self.is_pending() && self.order.candidates.is_empty();
@@ -30,11 +31,10 @@ impl State {
         reason: CloseReason,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        let Some(deposit) = row.deposit_mut(slot) else { return Ok(()) };
-        if deposit.state == DepositState::Closed {
+        if row.deposit_mut(slot).is_none_or(|deposit| deposit.state == DepositState::Closed) {
             return Ok(());
         }
-        deposit.state = DepositState::Closed;
+        row.close_slot(slot);
         let ran_out = reason == CloseReason::Expired;
         let may_be_paid = row.has_active_deposit() || !row.order.candidates.is_empty();
         if row.is_pending() && ran_out && !may_be_paid {

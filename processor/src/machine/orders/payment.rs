@@ -4,9 +4,9 @@ use schemas::record::{
     DepositCommand, DepositCommandBody, OpenDeposit, OrderCommand, OrderDeposit, PaymentRequest,
     PendingChoice,
 };
-use schemas::{Address, CommandId, DepositState, OrderCause, RefusalReason};
+use schemas::{Address, CommandId, DepositState, OrderCause, RefusalReason, UnixSeconds};
 
-use super::{Broken, Effect, OPEN_MAX, OrderRow, State, is_active};
+use super::{ASK_AGAIN_SECONDS, Broken, Effect, OPEN_MAX, OrderRow, State, is_active};
 
 /// Choices of one order that may wait for answers of lanes. A lane that is away answers none.
 pub const PENDING_MAX: usize = 16;
@@ -127,22 +127,26 @@ impl State {
         self.answer_choices(row, command, slot, cause, effects)
     }
 
-    /// Asks the lanes that have not answered: the question or its answer was lost.
+    /// Asks the lanes that have not answered in time: the question or its answer was lost. One asked this moment is
+    /// not asked again: of two questions of one second nobody could say which one a refusal answers.
     pub(super) fn ask_again(
         &mut self,
         mut row: OrderRow,
         command: &OrderCommand,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        let requested = |d: &&OrderDeposit| d.state == DepositState::Requested;
-        for deposit in row.order.deposits.iter().filter(requested) {
+        let now = command.issued_at.seconds();
+        let mut asked = Vec::new();
+        for deposit in row.order.deposits.iter().filter(|d| d.state == DepositState::Requested) {
             // The first choice is the one on its way.
-            if let Some(choice) = row.pending.iter().find(|choice| choice.slot == deposit.slot) {
+            let first = row.pending.iter().find(|choice| choice.slot == deposit.slot);
+            if let Some(choice) = first.filter(|choice| asks_again_at(choice) < now) {
                 effects.extend(row.open(command, deposit.slot, &choice.payment));
+                asked.push(deposit.slot);
             }
         }
-        let asked_at = command.issued_at.seconds();
-        row.pending.iter_mut().for_each(|choice| choice.asked_at = asked_at);
+        let again = row.pending.iter_mut().filter(|choice| asked.contains(&choice.slot));
+        again.for_each(|choice| choice.asked_at = now);
         self.orders.put(row)
     }
 
@@ -168,6 +172,11 @@ impl State {
     }
 }
 
+/// The time past which a lane that has not answered a choice is asked again.
+pub(super) fn asks_again_at(choice: &PendingChoice) -> UnixSeconds {
+    choice.asked_at.plus(ASK_AGAIN_SECONDS)
+}
+
 fn is_for(deposit: &OrderDeposit, payment: &PaymentRequest) -> bool {
     (deposit.blockchain, deposit.stablecoin) == (payment.blockchain, payment.stablecoin)
 }
@@ -175,6 +184,14 @@ fn is_for(deposit: &OrderDeposit, payment: &PaymentRequest) -> bool {
 impl OrderRow {
     pub(super) fn deposit_mut(&mut self, slot: i32) -> Option<&mut OrderDeposit> {
         self.order.deposits.iter_mut().find(|deposit| deposit.slot == slot)
+    }
+
+    /// The deposit waits for nothing any more. A choice that has no answer yet gets none: its asker asks again.
+    pub(super) fn close_slot(&mut self, slot: i32) -> Option<&OrderDeposit> {
+        self.pending.retain(|choice| choice.slot != slot);
+        let deposit = self.deposit_mut(slot)?;
+        deposit.state = DepositState::Closed;
+        Some(deposit)
     }
 
     /// The command that asks the deposit's present wallet.
