@@ -18,16 +18,16 @@ use crate::metrics;
 /// # Errors
 /// [`Error`] if the log failed for good; what was not committed is read again by the next run.
 pub fn run_dispatcher(config: &Config, context: &StageContext) -> Result<(), Error> {
-    let url = config.unknown_transfer_webhook_url.clone();
-    let (layout, dust_threshold) = (context.log.layout(), config.dust_threshold.clone());
-    log::consumer::run(context, Dispatcher { layout, url, dust_threshold })
+    log::consumer::run(context, Dispatcher::new(context.log.layout(), config))
 }
 
 pub(super) struct Dispatcher {
-    pub(super) layout: Layout,
+    layout: Layout,
     /// Where unknown transfers are delivered.
-    pub(super) url: Option<String>,
-    pub(super) dust_threshold: BTreeMap<Stablecoin, Amount>,
+    url: Option<String>,
+    dust_threshold: BTreeMap<Stablecoin, Amount>,
+    /// The dust of the step under way.
+    dust: Vec<Stablecoin>,
 }
 
 impl Handler for Dispatcher {
@@ -40,16 +40,27 @@ impl Handler for Dispatcher {
 
     fn step(&mut self, records: &[Arc<Record>], _member: &mut Member<'_>) -> Result<Plan, Error> {
         let mut step = Step::default();
+        self.dust.clear();
         for record in records {
             step.records.extend(self.dispatch(record)?);
             step.take(record);
         }
         Ok(Plan::commit(step))
     }
+
+    fn committed(&mut self) {
+        self.dust.drain(..).for_each(metrics::dust);
+    }
 }
 
 impl Dispatcher {
-    fn dispatch(&self, record: &Record) -> Result<Option<NewRecord>, Error> {
+    pub(super) fn new(layout: Layout, config: &Config) -> Self {
+        let url = config.unknown_transfer_webhook_url.clone();
+        let dust_threshold = config.dust_threshold.clone();
+        Self { layout, url, dust_threshold, dust: Vec::new() }
+    }
+
+    fn dispatch(&mut self, record: &Record) -> Result<Option<NewRecord>, Error> {
         match self.decide(record) {
             Ok(None) => Ok(None),
             Ok(Some(delivery)) => {
@@ -62,7 +73,7 @@ impl Dispatcher {
         }
     }
 
-    fn decide(&self, record: &Record) -> Result<Option<Delivery>, String> {
+    fn decide(&mut self, record: &Record) -> Result<Option<Delivery>, String> {
         let value = record.value.as_deref().ok_or("the record has no value")?;
         if record.from.topic == Topic::Orders {
             let order: Order = schemas::decode(value).map_err(|error| error.to_string())?;
@@ -70,7 +81,7 @@ impl Dispatcher {
         } else {
             let transfer: Transfer = schemas::decode(value).map_err(|error| error.to_string())?;
             if is_dust(&transfer, &self.dust_threshold) {
-                metrics::dust(transfer.observation.stablecoin);
+                self.dust.push(transfer.observation.stablecoin);
                 return Ok(None);
             }
             Ok(decide_transfer(&transfer, self.url.as_deref()))

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use log::consumer::{Consumer, Handler};
 use log::{NewRecord, Offset, StepError};
+use metrics_exporter_prometheus::PrometheusBuilder;
 use runtime::Clock;
-use schemas::record::{DeadLetter, Delivery, Order, example};
-use schemas::{DeferLevel, OrderStatus, RetryLevel, Topic};
+use schemas::record::{DeadLetter, Delivery, Order, Transfer, example};
+use schemas::{Amount, DeferLevel, OrderStatus, RetryLevel, Topic, UnknownReason};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
@@ -18,6 +19,7 @@ use super::receiver::Receiver;
 use super::scripted::{LAYOUT, Scripted, config, delivery, put};
 use crate::config::Config;
 use crate::error::Error;
+use crate::metrics::DUST;
 
 const DISPATCH: Topic = Topic::WebhooksDispatch;
 const RETRY: Topic = Topic::WebhooksRetry(RetryLevel::ALL[0]);
@@ -265,10 +267,13 @@ async fn a_burst_for_a_quick_receiver_is_not_deferred() {
 }
 
 fn dispatcher(log: &Scripted, url: Option<&str>) -> Consumer<Dispatcher> {
+    let unknown_transfer_webhook_url = url.map(str::to_owned);
+    configured(log, &Config { unknown_transfer_webhook_url, ..config() })
+}
+
+fn configured(log: &Scripted, config: &Config) -> Consumer<Dispatcher> {
     let worker = log.worker(&[Topic::Orders, Topic::TransfersUnknown]);
-    let (url, dust_threshold) = (url.map(str::to_owned), config().dust_threshold);
-    let dispatcher = Dispatcher { layout: LAYOUT, url, dust_threshold };
-    Consumer::new(worker, dispatcher, CancellationToken::new())
+    Consumer::new(worker, Dispatcher::new(LAYOUT, config), CancellationToken::new())
 }
 
 fn paid() -> Order {
@@ -339,5 +344,30 @@ fn the_dispatcher_retries_an_aborted_step_and_stops_on_doubt() {
     let mut dispatcher = dispatcher(&log, None);
     turn_until(&mut dispatcher, || log.failures_left() == 1);
     assert!(matches!(dispatcher.turn(), Err(Error::Step(StepError::Fatal(_)))));
+    assert_eq!(log.read::<Delivery>(DISPATCH), []);
+}
+
+#[test]
+fn dust_is_counted_once_its_step_is_committed() {
+    let log = Scripted::new();
+    let dust = Transfer { reason: Some(UnknownReason::NoDeposit), ..example::transfer() };
+    let threshold = (dust.observation.stablecoin, Amount::parse("1000000").unwrap());
+    let config = Config { dust_threshold: [threshold].into(), ..config() };
+    log.append(vec![put(Topic::TransfersUnknown, "t", &dust)]);
+    log.fail_commits([StepError::Aborted("disk full".into())]);
+    let mut dispatcher = configured(&log, &config);
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let counted = || {
+        let (text, line) = (recorder.handle().render(), format!("{DUST}{{stablecoin=\"USDT\"}} 1"));
+        assert!(!text.contains(DUST) || text.lines().any(|found| found == line), "{text}");
+        text.contains(DUST)
+    };
+    metrics::with_local_recorder(&recorder, || {
+        turn_until(&mut dispatcher, || {
+            let is_committed = log.committed(Topic::TransfersUnknown).is_some();
+            assert_eq!(counted(), is_committed);
+            is_committed
+        });
+    });
     assert_eq!(log.read::<Delivery>(DISPATCH), []);
 }
