@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 pub struct Guard(Child);
 
 /// Signals of a terminal go to all of its processes, and the shell must outlive those it guards.
-const SCRIPT: &str = "trap '' INT TERM HUP; read -r _; kill -KILL \"$0\"";
+const SCRIPT: &str = "trap '' INT TERM HUP; read -r _; kill -s KILL -- \"$0\"";
 
 impl Guard {
     /// Guards the child with this process id.
@@ -20,10 +20,28 @@ impl Guard {
     /// # Errors
     /// If there is no shell.
     pub fn of(pid: u32) -> Result<Self> {
+        Self::of_target(&pid.to_string())
+    }
+
+    /// Guards the child with this process id, which leads a group of processes, and all of that group.
+    ///
+    /// # Errors
+    /// If there is no shell.
+    pub fn of_group(pid: u32) -> Result<Self> {
+        Self::of_target(&format!("-{pid}"))
+    }
+
+    fn of_target(target: &str) -> Result<Self> {
         let mut command = Command::new("sh");
-        command.args(["-c", SCRIPT, &pid.to_string()]);
+        command.args(["-c", SCRIPT, target]);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         Ok(Self(command.spawn().context("cannot run sh")?))
+    }
+
+    /// Kills what it guards now.
+    pub fn kill(mut self) {
+        drop(self.0.stdin.take());
+        drop(self.0.wait());
     }
 }
 
@@ -44,9 +62,8 @@ mod tests {
     #[test]
     fn a_child_is_killed_when_the_pipe_is_closed() {
         let mut child = Command::new("sleep").arg("3600").spawn().unwrap();
-        let mut guard = Guard::of(child.id()).unwrap();
-        // The kernel does the same when this process ends.
-        drop(guard.0.stdin.take());
+        // The kernel closes it when this process ends.
+        Guard::of(child.id()).unwrap().kill();
         assert_eq!(child.wait().unwrap().signal(), Some(9));
     }
 }

@@ -1,6 +1,7 @@
 //! Which tests run together, what they need, and in which lane.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
@@ -44,6 +45,9 @@ const PARTS: [Part; 16] = {
         ("embedded", "", &[], Computing),
     ]
 };
+
+/// How long a job may take. On a busy machine the longest takes some minutes: one that takes longer hangs.
+pub(super) const LIMIT: Duration = Duration::from_secs(20 * 60);
 
 /// Tests of one binary that one process runs.
 #[derive(Debug)]

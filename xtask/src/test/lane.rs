@@ -3,8 +3,10 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::fs::File;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,16 +14,26 @@ use anyhow::{Context, Result, anyhow};
 use xtask::Guard;
 
 use super::count::Counts;
-use super::job::Job;
+use super::job::{Job, LIMIT};
 use crate::fetch::Variables;
 use crate::services::Folder;
 use crate::shell::{print, say};
+
+/// How a process ended.
+#[derive(Debug)]
+struct End {
+    status: ExitStatus,
+    /// Whether it was killed, as it ran for too long.
+    is_late: bool,
+}
 
 /// How a job ended.
 #[derive(Debug)]
 pub(super) struct Outcome {
     name: String,
-    status: ExitStatus,
+    end: End,
+    /// What it printed last.
+    last: String,
     /// Whether it printed a closing line with counts.
     has_result: bool,
     pub(super) counts: Counts,
@@ -30,14 +42,15 @@ pub(super) struct Outcome {
 
 impl Outcome {
     /// Reads the counts. Tests without a result failed.
-    fn new(name: String, tests: usize, status: ExitStatus, text: &str, took: Duration) -> Self {
+    fn new(name: String, tests: usize, end: End, text: &str, took: Duration) -> Self {
         let result = Counts::parse(text);
         let mut counts = result.unwrap_or_default();
         counts.failed += tests.saturating_sub(counts.total());
-        if !status.success() && counts.failed == 0 {
+        if !end.status.success() && counts.failed == 0 {
             counts.failed = 1;
         }
-        Self { name, status, has_result: result.is_some(), counts, took }
+        let last = text.trim_end().lines().last().unwrap_or_default().to_owned();
+        Self { name, end, last, has_result: result.is_some(), counts, took }
     }
 
     /// What is wrong with it; `None` if nothing is.
@@ -45,8 +58,12 @@ impl Outcome {
         let Counts { failed, skipped, .. } = self.counts;
         match (failed, skipped) {
             (0, 0) => None,
+            _ if self.end.is_late => {
+                let seconds = self.took.as_secs();
+                Some(format!("FAILED {}: killed after {seconds} s, at: {}", self.name, self.last))
+            }
             _ if !self.has_result => {
-                Some(format!("FAILED {}: {} without a result", self.name, self.status))
+                Some(format!("FAILED {}: {} without a result", self.name, self.end.status))
             }
             _ => Some(format!("FAILED {}: {failed} failed, {skipped} skipped", self.name)),
         }
@@ -97,9 +114,9 @@ impl<'a> Lanes<'a> {
             let (name, tests) = (name.trim_end().to_owned(), job.tests.len());
             say(&format!("running {name}: {tests} tests"));
             let started = Instant::now();
-            let (status, text) =
+            let (end, text) =
                 self.process(&job, lane).with_context(|| format!("cannot run {name}"))?;
-            let outcome = Outcome::new(name, tests, status, &text, started.elapsed());
+            let outcome = Outcome::new(name, tests, end, &text, started.elapsed());
             let mut ended = lock(&self.ended);
             print(&format!("\n{}\n{outcome}", text.trim()));
             ended.push(outcome);
@@ -108,11 +125,12 @@ impl<'a> Lanes<'a> {
     }
 
     /// Runs a job to its end, in the folder of its package, as cargo would.
-    fn process(&self, job: &Job<'_>, lane: &str) -> Result<(ExitStatus, String)> {
+    fn process(&self, job: &Job<'_>, lane: &str) -> Result<(End, String)> {
         let (path, temporary) = (self.folder.join(lane), self.folder.join("tmp"));
         std::fs::create_dir_all(&temporary)?;
         let file = File::create(&path)?;
-        let mut child = Command::new(&job.binary.program)
+        let mut command = Command::new(&job.binary.program);
+        command
             .arg("--exact")
             .args(&job.tests)
             .current_dir(&job.binary.folder)
@@ -121,13 +139,28 @@ impl<'a> Lanes<'a> {
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
-            .stderr(file)
-            .spawn()?;
-        let guard = Guard::of(child.id())?;
-        let status = child.wait()?;
-        drop(guard);
-        Ok((status, String::from_utf8_lossy(&std::fs::read(&path)?).into_owned()))
+            .stderr(file);
+        let end = run_limited(&mut command, LIMIT)?;
+        Ok((end, String::from_utf8_lossy(&std::fs::read(&path)?).into_owned()))
     }
+}
+
+/// Runs a program, and kills it with everything that it started when it does not end in time.
+fn run_limited(command: &mut Command, limit: Duration) -> Result<End> {
+    let mut child = command.process_group(0).spawn()?;
+    let guard = Guard::of_group(child.id())?;
+    let (ended, has_ended) = mpsc::channel::<()>();
+    let watch = std::thread::spawn(move || {
+        let is_late = has_ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
+        if is_late {
+            guard.kill();
+        }
+        is_late
+    });
+    let status = child.wait()?;
+    drop(ended);
+    let is_late = watch.join().map_err(|_| anyhow!("a watch panicked"))?;
+    Ok(End { status, is_late })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -136,12 +169,41 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::*;
 
     fn outcome(script: &str, tests: usize) -> Outcome {
         let output = Command::new("sh").args(["-c", script]).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
-        Outcome::new("tests/some".into(), tests, output.status, &text, Duration::ZERO)
+        let end = End { status: output.status, is_late: false };
+        Outcome::new("tests/some".into(), tests, end, &text, Duration::ZERO)
+    }
+
+    #[test]
+    fn a_binary_that_hangs_is_killed_with_what_it_started() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "(sleep 60; echo alive) & wait"]);
+        let (mut output, writer) = std::io::pipe().unwrap();
+        let end = run_limited(command.stdout(writer), Duration::from_millis(200)).unwrap();
+        // Its end comes when nobody can write any more.
+        drop(command);
+        let mut text = String::new();
+        output.read_to_string(&mut text).unwrap();
+        assert_eq!((end.is_late, text.as_str()), (true, ""));
+
+        let text = "running 2 tests\ntest a ... ok\ntest b has been running for over 60 seconds\n";
+        let outcome = Outcome::new("tests/some".into(), 2, end, text, Duration::from_secs(1200));
+        assert_eq!(outcome.counts, Counts { passed: 0, failed: 2, skipped: 0 });
+        let complaint = "FAILED tests/some: killed after 1200 s, at: test b has been running for over \
+                         60 seconds";
+        assert_eq!(outcome.complaint().unwrap(), complaint);
+    }
+
+    #[test]
+    fn a_binary_that_ends_is_not_late() {
+        let end = run_limited(Command::new("sh").args(["-c", "exit 3"]), LIMIT).unwrap();
+        assert_eq!((end.is_late, end.status.code()), (false, Some(3)));
     }
 
     #[test]
