@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use reqwest::Method;
-use serde_json::Value;
-use testkit::harness::{Client, MERCHANT_SECRET, Tidemark, eventually};
+use serde_json::{Value, json};
+use testkit::harness::{Client, MERCHANT_SECRET, Tidemark, eventually, executable};
 
 /// A program of `examples/`, built together with the tests.
 fn example(name: &str) -> Command {
@@ -97,4 +97,42 @@ async fn signed_client_and_receiver_work() {
     assert_eq!(printed.len(), 1, "sent twice, acted upon once: {printed:?}");
     assert_eq!(printed[0]["order_id"], order_id.as_str());
     assert_eq!(printed[0]["status"], "paid");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_developer_sees_what_the_service_sends() {
+    let mut child = Command::new(executable())
+        .args(["webhook", "listen", "--address", "127.0.0.1:0", "--answer", "503"])
+        .env("TIDEMARK__MERCHANT__SECRET", MERCHANT_SECRET)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let url = lines.next().unwrap().strip_prefix("listening on ").unwrap().to_owned();
+    let dir = tempfile::tempdir().unwrap();
+    let tidemark = Tidemark::start(dir.path(), &[], &url, "").await;
+    let body = json!({"order_id": "A-1", "amount": "10.00", "webhook_url": url});
+    let (_, order) = tidemark.client().service("/orders", &body, &[]).await.unwrap();
+    let order: Value = serde_json::from_str(&order).unwrap();
+    let order_id = order["order_id"].as_str().unwrap();
+    let paid = tidemark.client().admin_post(&format!("/orders/{order_id}/mark-paid")).await;
+    assert_eq!(paid.0, 200);
+    for attempt in 1..=2 {
+        let line = lines.next().unwrap();
+        let wanted =
+            format!(" / webhook {order_id}.2 attempt {attempt}: signature verified, answered 503");
+        assert!(line.ends_with(&wanted), "{line}");
+        assert!(lines.next().unwrap().contains(r#""status":"paid""#));
+    }
+    let forged = [("Service-Signature", "1790000000.AAAA")];
+    let body = Some("forged\u{1b}[2J".to_owned());
+    let answer = Client::new(&url).send(Method::POST, "x?y=1", &forged, body).await.unwrap();
+    assert_eq!(answer.0, 401);
+    let line = lines.find(|line| line.contains("REFUSED")).unwrap();
+    let wanted =
+        " /x?y=1 webhook without id attempt ?: REFUSED: signature does not match, answered 401";
+    assert!(line.ends_with(wanted), "{line}");
+    assert_eq!(lines.next().unwrap(), "  forged [2J");
+    child.kill().unwrap();
+    child.wait().unwrap();
 }

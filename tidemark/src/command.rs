@@ -11,7 +11,7 @@ use runtime::config::Problems;
 use crate::settings::{Settings, defaults};
 use crate::setup::Outcome;
 use crate::stage::Stage;
-use crate::{asyncapi, dead_letters, demo, health, process, setup, tail};
+use crate::{asyncapi, dead_letters, demo, health, listen, process, setup, tail};
 
 /// Exit code of a wrong configuration or command line use (BSD's EX_USAGE).
 const EXIT_USAGE: u8 = 64;
@@ -61,6 +61,9 @@ enum Command {
         #[command(flatten)]
         options: tail::Options,
     },
+    /// Receive webhooks, as a developer of a shop does.
+    #[command(subcommand)]
+    Webhook(Webhook),
     /// Print the AsyncAPI document of the topics.
     Asyncapi(File),
     /// Print the defaults with a comment for every key.
@@ -86,6 +89,17 @@ enum DeadLetters {
         numbers: Vec<i64>,
         #[command(flatten)]
         file: File,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum Webhook {
+    /// Verify webhooks with the merchant's secret, print them, and answer.
+    Listen {
+        #[command(flatten)]
+        file: File,
+        #[command(flatten)]
+        options: listen::Options,
     },
 }
 
@@ -159,6 +173,10 @@ impl Command {
             }
             Self::Rebuild(file) => report(block_on(setup::rebuild_tables(file.read(&[])?))),
             Self::Tail { file, options } => finish(block_on(tail::run(file.read(&[])?, options))),
+            Self::Webhook(Webhook::Listen { file, options }) => {
+                let secrets = file.read(&[])?.shop.merchant.accepted_secrets();
+                finish(block_on(listen::run(secrets, options)))
+            }
             Self::Asyncapi(file) => {
                 show(&asyncapi::document(&file.read(&[])?));
                 ExitCode::SUCCESS

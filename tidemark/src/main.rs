@@ -10,6 +10,7 @@ mod demo;
 #[cfg(test)]
 mod docs;
 mod health;
+mod listen;
 mod metrics;
 mod process;
 mod schema_registry;

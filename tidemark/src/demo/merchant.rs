@@ -10,10 +10,11 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
-use runtime::{Clock, SystemClock};
-use schemas::{Secret, verify_service};
+use schemas::Secret;
 use serde_json::Value;
 use tokio::sync::{Mutex, mpsc};
+
+use crate::listen::check;
 
 /// How many webhooks may wait to be taken.
 const INBOX_MAX: usize = 1024;
@@ -108,11 +109,7 @@ async fn receive(
     headers: HeaderMap,
     body: Bytes,
 ) -> StatusCode {
-    let header = headers.get("Service-Signature").and_then(|value| value.to_str().ok());
-    let secrets = std::slice::from_ref(&receiver.secret);
-    let verified = header
-        .is_some_and(|h| verify_service(secrets, h, &body, SystemClock.now().seconds()).is_ok());
-    if !verified {
+    if check(std::slice::from_ref(&receiver.secret), &headers, &body).is_err() {
         return StatusCode::UNAUTHORIZED;
     }
     let Ok(event) = serde_json::from_slice(&body) else { return StatusCode::BAD_REQUEST };
