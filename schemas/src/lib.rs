@@ -51,7 +51,7 @@ pub use schema::{InvalidSchema, Schema, SchemaName};
 pub use secret::Secret;
 pub use signature::{
     CheckoutSignature, SIGNATURE_AGE_MAX, SignatureError, draw_digits, sign_checkout, sign_service,
-    verify_checkout, verify_service,
+    sign_standard, verify_checkout, verify_service,
 };
 pub use time::{NotATime, UnixMicros, UnixSeconds};
 pub use topic::{Cleanup, DeferLevel, Guide, KeyKind, RetryLevel, Stage, Topic, TopicSpec};

@@ -69,6 +69,21 @@ pub fn sign_service(secret: &Secret, timestamp: UnixSeconds, body: &[u8]) -> Str
     format!("{time}.{}", STANDARD.encode(digest))
 }
 
+/// The value of `webhook-signature` as Standard Webhooks has it: `v1,<padded base64>` for each secret, with
+/// a space between. The key is the secret's bytes, so its libraries take `whsec_` and the secret in base64.
+#[must_use]
+pub fn sign_standard<'a>(
+    secrets: impl IntoIterator<Item = &'a Secret>,
+    id: &str,
+    timestamp: UnixSeconds,
+    body: &[u8],
+) -> String {
+    let time = timestamp.to_string();
+    let parts = [id.as_bytes(), b".", time.as_bytes(), b".", body];
+    let sign = |secret| format!("v1,{}", STANDARD.encode(digest(secret, &parts)));
+    secrets.into_iter().map(sign).collect::<Vec<_>>().join(" ")
+}
+
 /// Checks `Service-Signature` against the exact bytes of a body, with any of the given secrets (two
 /// during rotation).
 ///
@@ -146,6 +161,16 @@ mod tests {
         assert_eq!(verify_service(&secrets(), VECTOR, b"{\"a\":1}", NOW), Ok(()));
         let unpadded = VECTOR.trim_end_matches('=');
         assert_eq!(verify_service(&secrets(), unpadded, b"{\"a\":1}", NOW), Ok(()));
+    }
+
+    /// `printf 'msg_1.1700000000.{"a":1}' | openssl dgst -sha256 -hmac new -binary | base64`, then with `whsec`.
+    #[test]
+    fn standard_vectors_made_by_openssl() {
+        let found = sign_standard(&secrets(), "msg_1", NOW, b"{\"a\":1}");
+        assert_eq!(
+            found,
+            "v1,OXEuIJqYuImh15pXKD2hejsN8azn09VQ9JhdYcq9wFc= v1,xNlSYJ77uI+sVM7nyJPA2eQWtUBZhiURjpbI/2q392I="
+        );
     }
 
     #[test]

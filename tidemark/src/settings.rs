@@ -59,6 +59,7 @@ impl Settings {
             webhooks: webhooks::Config::read(
                 source.section("webhooks"),
                 merchant.secret.clone(),
+                merchant.previous_secret.clone(),
                 merchant.unknown_transfer_webhook_url.clone(),
             ),
             telemetry: telemetry::Config::read(source.section("telemetry")),

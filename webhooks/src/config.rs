@@ -33,6 +33,8 @@ pub struct Config {
     pub concurrency_per_host: usize,
     /// Signs every request (spec 5.3).
     pub secret: Secret,
+    /// During a rotation: signs beside it, where there is room for two signatures.
+    pub previous_secret: Option<Secret>,
     /// Where `unknown_transfer` goes (spec 6.2); none sends none.
     pub unknown_transfer_webhook_url: Option<String>,
     /// Below these amounts it is not sent.
@@ -48,6 +50,7 @@ impl Config {
     pub fn read(
         mut section: Reader,
         secret: Secret,
+        previous_secret: Option<Secret>,
         unknown_transfer_webhook_url: Option<String>,
     ) -> Self {
         let attempts_max = u64::from(ATTEMPTS_MAX.unsigned_abs());
@@ -76,6 +79,7 @@ impl Config {
             concurrency,
             concurrency_per_host,
             secret,
+            previous_secret,
             unknown_transfer_webhook_url,
             dust_threshold,
         };
@@ -104,7 +108,7 @@ pub(crate) mod tests {
     fn read(text: &str) -> (Config, Vec<String>) {
         let mut source = Source::parse(Config::DEFAULTS, text, []);
         let url = Some("https://shop.example/unknown".to_owned());
-        let config = Config::read(source.section("webhooks"), Secret::new("whsec"), url);
+        let config = Config::read(source.section("webhooks"), Secret::new("whsec"), None, url);
         let Err(Problems(lines)) = source.finish() else { return (config, Vec::new()) };
         (config, lines.into_iter().filter(|l| l.starts_with("webhooks.")).collect())
     }

@@ -12,7 +12,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Response, StatusCode};
 use runtime::Clock;
 use schemas::record::Delivery;
-use schemas::{AttemptOutcome, Secret, sign_service};
+use schemas::{AttemptOutcome, Secret, sign_service, sign_standard};
 use tokio::time::timeout_at;
 
 use crate::config::Config;
@@ -23,17 +23,22 @@ use crate::machine::schedule::Answer;
 const SIGNATURE: HeaderName = HeaderName::from_static("service-signature");
 /// Names the event, the same on every attempt: what a receiver recognizes duplicates by.
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
+/// The time of the attempt and its signature, as Standard Webhooks has them.
+const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
+const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 const WEBHOOK_ATTEMPT: HeaderName = HeaderName::from_static("webhook-attempt");
 const USER_AGENT: &str = concat!("tidemark/", env!("CARGO_PKG_VERSION"));
 /// So much of an answer is read, so that its connection can serve again. What is longer is cut off.
 const BODY_BYTES_MAX: usize = 16 * 1024;
-/// How long an idle connection is kept.
-const IDLE_MAX: Duration = Duration::from_secs(30);
+/// How long an idle connection is kept: shorter than servers keep theirs, some of them for 2 s only. A request
+/// that meets their closing is lost, and nothing shows whether it was read.
+const IDLE_MAX: Duration = Duration::from_secs(1);
 
 /// Makes attempts. All of them share one client, so connections and TLS sessions serve again.
 pub(crate) struct Sender {
     client: Client,
     secret: Secret,
+    previous_secret: Option<Secret>,
     clock: Arc<dyn Clock>,
     timeout: Duration,
     allow_private_addresses: bool,
@@ -58,6 +63,7 @@ impl Sender {
         Ok(Self {
             client,
             secret: config.secret.clone(),
+            previous_secret: config.previous_secret.clone(),
             clock,
             timeout: config.timeout,
             allow_private_addresses: config.allow_private_addresses,
@@ -96,12 +102,15 @@ impl Sender {
         })?;
         let body = delivery.body.clone();
         // Fresh each time: receivers refuse old timestamps (spec 5.3).
-        let signature = sign_service(&self.secret, self.clock.now().seconds(), body.as_bytes());
+        let (id, now) = (&delivery.event_id, self.clock.now().seconds());
+        let secrets = std::iter::once(&self.secret).chain(&self.previous_secret);
         self.client
             .post(url)
             .header(CONTENT_TYPE, "application/json")
-            .header(SIGNATURE, signature)
-            .header(WEBHOOK_ID, &delivery.event_id)
+            .header(SIGNATURE, sign_service(&self.secret, now, body.as_bytes()))
+            .header(WEBHOOK_ID, id)
+            .header(WEBHOOK_TIMESTAMP, now.0)
+            .header(WEBHOOK_SIGNATURE, sign_standard(secrets, id, now, body.as_bytes()))
             .header(WEBHOOK_ATTEMPT, delivery.attempt)
             .body(body)
             .send()

@@ -26,6 +26,7 @@ pub(super) fn config() -> Config {
         concurrency: 64,
         concurrency_per_host: 8,
         secret: Secret::new("whsec"),
+        previous_secret: None,
         unknown_transfer_webhook_url: None,
         dust_threshold: BTreeMap::new(),
     }

@@ -29,6 +29,7 @@ fn config(timeout: Duration, allow_private_addresses: bool) -> Config {
         concurrency: 8,
         concurrency_per_host: 8,
         secret: Secret::new("whsec"),
+        previous_secret: Some(Secret::new("older")),
         unknown_transfer_webhook_url: None,
         dust_threshold: std::collections::BTreeMap::new(),
     }
@@ -122,10 +123,41 @@ async fn a_request_is_signed_over_its_exact_bytes_and_named_spec_5_3() {
     let mut mac = Hmac::<sha2::Sha256>::new_from_slice(b"whsec").unwrap();
     mac.update(format!("{time}.{}", delivery.body).as_bytes());
     assert_eq!(signature, STANDARD.encode(mac.finalize().into_bytes()));
+    assert_eq!(headers["webhook-timestamp"], time);
+    // Standard Webhooks: of both secrets while they are exchanged.
+    let standard = ["whsec", "older"].map(|secret| {
+        let mut mac = Hmac::<sha2::Sha256>::new_from_slice(secret.as_bytes()).unwrap();
+        mac.update(format!("{}.{time}.{}", delivery.event_id, delivery.body).as_bytes());
+        format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
+    });
+    assert_eq!(headers["webhook-signature"], standard.join(" ").as_str());
     assert_eq!(headers["content-type"], "application/json");
     assert_eq!(headers["webhook-id"], delivery.event_id.as_str());
     assert_eq!(headers["webhook-attempt"], "2");
     assert_eq!(headers["user-agent"], concat!("tidemark/", env!("CARGO_PKG_VERSION")));
+}
+
+/// Else the next request meets a server that closes the connection.
+#[tokio::test]
+async fn an_idle_connection_is_closed_before_servers_close_it() {
+    let (closed, mut is_closed) = tokio::sync::mpsc::channel(1);
+    let address = serve_raw(move |mut stream| {
+        let closed = closed.clone();
+        async move {
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+            // The connection's other end, however the client ends it.
+            while stream.read(&mut [0; 64]).await.is_ok_and(|read| read > 0) {}
+            closed.send(()).await.unwrap();
+        }
+    })
+    .await;
+    let sender = sender(Duration::from_secs(10), true);
+    let delivery = Delivery { url: format!("http://{address}/"), ..example::delivery() };
+    assert_eq!(sender.send(&delivery).await.outcome, AttemptOutcome::Delivered);
+    // The sender still lives: nothing but the idle limit closes it.
+    let soon = tokio::time::timeout(Duration::from_secs(15), is_closed.recv()).await;
+    assert_eq!(soon, Ok(Some(())));
+    drop(sender);
 }
 
 #[tokio::test]
