@@ -28,6 +28,7 @@ mod layer;
 pub mod metrics;
 mod retry;
 mod stage;
+mod unreadable;
 mod watched;
 
 pub use config::Config;
@@ -36,6 +37,7 @@ pub use error::{Cause, Error, StepError};
 pub use layer::{LayeredLog, LogLayer, WorkerLayer, layered};
 pub use retry::retry;
 pub use stage::StageContext;
+pub use unreadable::{NewerRecord, Unreadable};
 pub use watched::WatchedLog;
 
 /// A position in a partition.

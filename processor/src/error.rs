@@ -20,15 +20,8 @@ pub enum Error {
     #[error("the changelog {partition} cannot be restored: {cause}")]
     Changelog { partition: log::TopicPartition, cause: String },
     /// An input has a schema or a word that this version does not have.
-    #[error(
-        "cannot read the input {at}: {cause}. A newer version wrote it, and to skip it could lose a payment: \
-         nothing of this step is committed. Start the newer version; it continues from here"
-    )]
-    Newer {
-        /// The input.
-        at: String,
-        cause: String,
-    },
+    #[error(transparent)]
+    Newer(#[from] log::NewerRecord),
     /// What a machine decided contradicts what it has promised.
     #[error(
         "{cause} (at {at}). The partition stops before anything of this step is committed: this \

@@ -3,8 +3,8 @@
 mod matching;
 mod orders;
 
-use log::{NewRecord, TopicPartition};
-use schemas::record::{Alert, OrderCommand, OrderCommandBody, Record};
+use log::{NewRecord, TopicPartition, Unreadable};
+use schemas::record::{Alert, OrderCommand, OrderCommandBody};
 use schemas::{CodecError, Headers, Layout, OrderId, Partition, Topic, UnixMicros};
 
 use crate::machine::{Machine, RestoreError};
@@ -13,25 +13,6 @@ use crate::machine::{Machine, RestoreError};
 /// partition took in the step, in order, as runs such as `transfers.raw/120+3,deposits.commands/17+1`. For
 /// people and checkers: the processor never reads it.
 pub const INPUTS_HEADER: &str = "inputs";
-
-/// Why a record is no input.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unreadable {
-    /// Nobody can read it, or it is in the wrong place: it belongs to the dead letters.
-    #[error("{0}")]
-    Garbage(String),
-    /// A newer version of this program wrote it and can read it. To skip it could lose a payment.
-    #[error("{0}")]
-    Newer(String),
-}
-
-/// The record in an input.
-fn read<R: Record>(record: &log::Record) -> Result<R, Unreadable> {
-    schemas::decode(record.value.as_deref().unwrap_or_default()).map_err(|error| {
-        let reason = error.to_string();
-        if error.is_newer() { Unreadable::Newer(reason) } else { Unreadable::Garbage(reason) }
-    })
-}
 
 /// How a machine's inputs, effects and rows travel on the log.
 pub trait Wire: Machine {

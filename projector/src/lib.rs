@@ -36,6 +36,9 @@ pub enum Error {
     /// The tables failed.
     #[error(transparent)]
     Store(#[from] store::Error),
+    /// A record has a schema or a word that this version does not have.
+    #[error(transparent)]
+    Newer(#[from] log::NewerRecord),
     /// A dead letter could not be made, which is a defect of this program.
     #[error("cannot make a dead letter: {0}")]
     Letter(#[from] schemas::CodecError),

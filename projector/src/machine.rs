@@ -1,8 +1,8 @@
 //! Which change of the tables a record is. Pure.
 
+use log::Unreadable;
 use schemas::record::Record;
-use schemas::{Cleanup, CodecError, Topic, decode};
-
+use schemas::{Cleanup, Topic, decode};
 use store::Change;
 
 /// The topics that tables are made of.
@@ -18,22 +18,18 @@ pub(super) const TOPICS: [Topic; 9] = [
     Topic::Chains,
 ];
 
-/// Why a record makes no row, now or ever.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Poison {
-    #[error(transparent)]
-    Codec(#[from] CodecError),
-    #[error("the record has no value")]
-    Empty,
-    #[error("no table is made of this topic")]
-    Topic,
-}
-
 /// The change that a record is; none for the tombstone of a compacted topic, since rows stay.
-pub(super) fn plan_change(topic: Topic, value: Option<&[u8]>) -> Result<Option<Change>, Poison> {
+///
+/// # Errors
+/// Why it makes no row.
+pub(super) fn plan_change(
+    topic: Topic,
+    value: Option<&[u8]>,
+) -> Result<Option<Change>, Unreadable> {
+    let garbage = |reason: &str| Unreadable::Garbage(reason.to_owned());
     let Some(value) = value else {
         let compacted = topic.spec().cleanup == Cleanup::Compact;
-        return if compacted { Ok(None) } else { Err(Poison::Empty) };
+        return if compacted { Ok(None) } else { Err(garbage("the record has no value")) };
     };
     let change = match topic {
         Topic::Orders => read(value, Change::Order),
@@ -55,12 +51,12 @@ pub(super) fn plan_change(topic: Topic, value: Option<&[u8]>) -> Result<Option<C
         | Topic::WebhooksDefer(_)
         | Topic::WebhooksDead
         | Topic::Alerts
-        | Topic::DeadLetters => Err(Poison::Topic),
+        | Topic::DeadLetters => Err(garbage("no table is made of this topic")),
     };
     change.map(Some)
 }
 
-fn read<R: Record>(value: &[u8], change: impl Fn(R) -> Change) -> Result<Change, Poison> {
+fn read<R: Record>(value: &[u8], change: impl Fn(R) -> Change) -> Result<Change, Unreadable> {
     Ok(change(decode(value)?))
 }
 
@@ -100,11 +96,14 @@ mod tests {
         for topic in TOPICS {
             assert!(plan_change(topic, Some(b"\x00garbage")).is_err(), "{topic}");
             let other = encode(&example::alert()).unwrap();
-            assert!(matches!(plan_change(topic, Some(&other)), Err(Poison::Codec(_))), "{topic}");
+            assert!(
+                matches!(plan_change(topic, Some(&other)), Err(Unreadable::Garbage(_))),
+                "{topic}"
+            );
         }
-        assert!(matches!(plan_change(Topic::Orders, None), Err(Poison::Empty)));
+        assert!(matches!(plan_change(Topic::Orders, None), Err(Unreadable::Garbage(_))));
         assert_eq!(plan_change(Topic::Chains, None).unwrap(), None);
         let alert = encode(&example::alert()).unwrap();
-        assert!(matches!(plan_change(Topic::Alerts, Some(&alert)), Err(Poison::Topic)));
+        assert!(matches!(plan_change(Topic::Alerts, Some(&alert)), Err(Unreadable::Garbage(_))));
     }
 }

@@ -31,12 +31,14 @@ pub(super) fn rebuild(log: &dyn Log, store: &dyn Store, handle: &Handle) -> Resu
             let Some(last) = records.last() else { break };
             next = last.offset.next();
             count += records.len() as u64;
-            // What makes no row is in dead-letters since the projector first read it.
-            let changes: Vec<_> = records
-                .iter()
-                .filter_map(|record| plan_change(partition.topic, record.value.as_deref()).ok())
-                .flatten()
-                .collect();
+            let mut changes = Vec::new();
+            for record in &records {
+                match plan_change(partition.topic, record.value.as_deref()) {
+                    Ok(change) => changes.extend(change),
+                    // It is in dead-letters since the projector first read it.
+                    Err(unreadable) => drop(unreadable.garbage(record)?),
+                }
+            }
             for rows in coalesce(changes).chunks(APPLY_ROWS_MAX) {
                 handle.block_on(apply(store, rows))?;
             }

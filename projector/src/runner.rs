@@ -54,8 +54,8 @@ impl Batch {
     fn add(&mut self, record: &Record) -> Result<(), Error> {
         match plan_change(record.from.topic, record.value.as_deref()) {
             Ok(change) => self.changes.extend(change),
-            Err(poison) => {
-                let letter = dead_letter(record, GROUP, &poison.to_string())?;
+            Err(unreadable) => {
+                let letter = dead_letter(record, GROUP, &unreadable.garbage(record)?)?;
                 self.letters.push((record.from, letter));
             }
         }

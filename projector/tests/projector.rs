@@ -230,6 +230,24 @@ fn what_cannot_be_read_becomes_a_dead_letter_and_the_rest_goes_on() {
     assert_eq!(shop.letters().len(), 2);
 }
 
+/// A row that is missing later would show nowhere.
+#[test]
+fn a_record_of_a_newer_version_stops_it() {
+    let shop = Shop::new();
+    let mut newer = wrap(Topic::Orders, 1, &example::order());
+    newer.value.as_mut().unwrap()[4] ^= 0xff; // the last byte of the schema's id
+    shop.produce(vec![newer, wrap(Topic::Orders, 1, &example::order())]);
+    let ends = [
+        shop.project().thread.join().unwrap(),
+        tidemark_projector::rebuild(&shop.log, &shop.store, shop.runtime.handle()).map(drop),
+    ];
+    for end in ends {
+        let Err(tidemark_projector::Error::Newer(newer)) = end else { panic!("{end:?}") };
+        assert_eq!(newer.at, "orders/1@0");
+    }
+    assert_eq!((shop.letters().len(), shop.order()), (0, None));
+}
+
 /// What [`Noted`] tables do with changes.
 enum Mood {
     Works,

@@ -11,6 +11,9 @@ pub enum Error {
     /// It is not known whether a step was written.
     #[error("webhooks cannot commit")]
     Step(#[from] log::StepError),
+    /// A record has a schema or a word that this version does not have.
+    #[error(transparent)]
+    Newer(#[from] log::NewerRecord),
     /// A record of ours does not fit its schema: a defect of this program.
     #[error("webhooks made a record that cannot be encoded")]
     Codec(#[from] CodecError),

@@ -8,7 +8,7 @@ use schemas::{Blockchain, CodecError, Layout, OrderId, Partition, Stablecoin, Un
 use super::inputs::Inputs;
 use crate::machine::Broken;
 use crate::machine::matching::Share;
-use crate::wire::{self, Unreadable, Wire};
+use crate::wire::{self, Wire};
 use crate::{Error, metrics};
 
 /// How many ticks one step writes at most.
@@ -41,10 +41,8 @@ impl<M: Wire> Owned<M> {
         self.inputs.push(record);
         let input = match self.machine.parse(record) {
             Ok(input) => input,
-            Err(Unreadable::Newer(cause)) => {
-                return Err(Error::Newer { at: place(record), cause });
-            }
-            Err(Unreadable::Garbage(reason)) => {
+            Err(unreadable) => {
+                let reason = unreadable.garbage(record)?;
                 outputs.push(log::dead_letter(record, M::GROUP, &reason)?);
                 return Ok(());
             }

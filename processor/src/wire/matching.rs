@@ -1,10 +1,10 @@
 //! The matching machine on the log: one lane.
 
-use log::NewRecord;
+use log::{NewRecord, Unreadable};
 use schemas::record::{Alert, ChainRecord, DepositCommand};
 use schemas::{Blockchain, CodecError, Layout, Partition, Topic};
 
-use super::{Unreadable, Wire, read};
+use super::Wire;
 use crate::machine::matching::{Effect, Input, State, TransferStage};
 
 impl Wire for State {
@@ -21,11 +21,11 @@ impl Wire for State {
 
     fn parse(&self, record: &log::Record) -> Result<Input, Unreadable> {
         let (input, blockchain) = if record.from.topic == Topic::TransfersRaw {
-            let record: ChainRecord = read(record)?;
+            let record: ChainRecord = record.read()?;
             let blockchain = record.blockchain;
             (Input::Chain(record), blockchain)
         } else {
-            let command: DepositCommand = read(record)?;
+            let command: DepositCommand = record.read()?;
             let blockchain = command.blockchain;
             (Input::Command(command), blockchain)
         };

@@ -1,10 +1,10 @@
 //! The orders machine on the log: one partition.
 
-use log::NewRecord;
+use log::{NewRecord, Unreadable};
 use schemas::record::{Alert, OrderCommand};
 use schemas::{CodecError, Layout, Partition, Topic};
 
-use super::{Unreadable, Wire, read};
+use super::Wire;
 use crate::machine::orders::{Effect, State};
 
 impl Wire for State {
@@ -18,7 +18,7 @@ impl Wire for State {
     }
 
     fn parse(&self, record: &log::Record) -> Result<OrderCommand, Unreadable> {
-        read(record)
+        record.read()
     }
 
     fn encode(

@@ -1,12 +1,12 @@
 //! Where effects go and what inputs are, as a table written by hand: the bytes are the golden files of
 //! `schemas`, the partitions were computed by another implementation of murmur2.
 
-use log::{Offset, Record, TopicPartition};
+use log::{Offset, Record, TopicPartition, Unreadable};
 use schemas::record::example;
 use schemas::{Blockchain, Headers, Layout, Partition, Topic, UnixMicros, UnixSeconds};
 use tidemark_processor::machine::matching::{self, Input, TransferStage};
 use tidemark_processor::machine::orders;
-use tidemark_processor::wire::{Unreadable, Wire, tick};
+use tidemark_processor::wire::{Wire, tick};
 
 const LAYOUT: Layout = Layout { lanes: 3, orders: 7, webhooks: 1 };
 const ORDER: &str = "01996d3c-5b00-7abc-8def-0123456789ab";

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use log::consumer::{Handler, Member, POLL_TIMEOUT, Plan};
-use log::{Assigned, NewRecord, Record, StageContext, Step, TopicPartition, dead_letter};
+use log::{
+    Assigned, NewRecord, Record, StageContext, Step, TopicPartition, Unreadable, dead_letter,
+};
 use runtime::Clock;
 use schemas::record::Delivery;
 use schemas::{AttemptOutcome, Layout, SchemaName, Stage, Topic, UnixMicros};
@@ -231,7 +233,8 @@ impl Deliverer {
             let Some((place, record)) = self.partitions.take_due(now) else { break };
             match read(&record) {
                 Ok(delivery) => self.admit(place, record, delivery, now)?,
-                Err(reason) => {
+                Err(unreadable) => {
+                    let reason = unreadable.garbage(&record)?;
                     let letter = dead_letter(&record, Self::GROUP, &reason)?;
                     self.finish(place, vec![letter]);
                 }
@@ -299,10 +302,9 @@ impl Deliverer {
 const MILLI: Duration = Duration::from_millis(1);
 
 /// The delivery in a record.
-fn read(record: &Record) -> Result<Delivery, String> {
-    let value = record.value.as_deref().ok_or("the record has no value")?;
-    let delivery: Delivery = schemas::decode(value).map_err(|error| error.to_string())?;
-    schedule::check(&delivery)?;
+fn read(record: &Record) -> Result<Delivery, Unreadable> {
+    let delivery = record.read()?;
+    schedule::check(&delivery).map_err(|reason| Unreadable::Garbage(reason.to_owned()))?;
     Ok(delivery)
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use log::consumer::{Handler, Member, Plan};
-use log::{NewRecord, Record, StageContext, Step, dead_letter};
-use schemas::record::{Delivery, Order, Transfer};
+use log::{NewRecord, Record, StageContext, Step, Unreadable, dead_letter};
+use schemas::record::{Delivery, Transfer};
 use schemas::{Amount, Layout, Stablecoin, Topic};
 
 use crate::config::Config;
@@ -69,17 +69,17 @@ impl Dispatcher {
                 let new = NewRecord::encode(Topic::WebhooksDispatch, partition, key, &delivery)?;
                 Ok(Some(new.traced(record.traceparent())))
             }
-            Err(reason) => Ok(Some(dead_letter(record, Self::GROUP, &reason)?)),
+            Err(unreadable) => {
+                Ok(Some(dead_letter(record, Self::GROUP, &unreadable.garbage(record)?)?))
+            }
         }
     }
 
-    fn decide(&mut self, record: &Record) -> Result<Option<Delivery>, String> {
-        let value = record.value.as_deref().ok_or("the record has no value")?;
+    fn decide(&mut self, record: &Record) -> Result<Option<Delivery>, Unreadable> {
         if record.from.topic == Topic::Orders {
-            let order: Order = schemas::decode(value).map_err(|error| error.to_string())?;
-            Ok(decide_order(&order))
+            Ok(decide_order(&record.read()?))
         } else {
-            let transfer: Transfer = schemas::decode(value).map_err(|error| error.to_string())?;
+            let transfer: Transfer = record.read()?;
             if is_dust(&transfer, &self.dust_threshold) {
                 self.dust.push(transfer.observation.stablecoin);
                 return Ok(None);

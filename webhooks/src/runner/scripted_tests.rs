@@ -305,6 +305,23 @@ fn changes_become_deliveries_in_one_step_with_their_offsets() {
     assert_eq!(letters[0].group, "webhooks.dispatcher");
 }
 
+/// A webhook that an older version put aside would never be sent.
+#[test]
+fn a_record_of_a_newer_version_stops_the_dispatcher() {
+    let log = Scripted::new();
+    let mut newer = put(Topic::Orders, "a", &paid());
+    newer.value.as_mut().unwrap()[4] ^= 0xff; // the last byte of the schema's id
+    log.append(vec![newer, put(Topic::Orders, "a", &paid())]);
+    let mut dispatcher = dispatcher(&log, None);
+    let end = (0..100).find_map(|_| dispatcher.turn().err());
+    let Some(Error::Newer(newer)) = end else { panic!("{end:?}") };
+    assert_eq!(newer.at, "orders/0@0");
+    assert_eq!(
+        (log.read::<DeadLetter>(Topic::DeadLetters).len(), log.committed(Topic::Orders)),
+        (0, None)
+    );
+}
+
 /// A log that was made anew, or copied to other brokers, has other offsets.
 #[test]
 fn an_event_keeps_its_name_on_another_log() {

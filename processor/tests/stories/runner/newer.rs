@@ -18,10 +18,10 @@ fn a_newer_schema_or_word_stops_the_runner() {
     let id = good.value.clone().unwrap()[1..5].to_vec();
     let other = [id[0], id[1], id[2], !id[3]];
     for newer in [altered(&good, &id, &other), altered(&good, b"create", b"remake")] {
-        let at = format!("{}/1", newer.to);
+        let at = format!("{}@1", newer.to);
         let error = end_of_orders(vec![good.clone(), newer, good.clone()]);
-        let Error::Newer { at: found, .. } = &error else { panic!("{error}") };
-        assert_eq!(found, &at);
+        let Error::Newer(newer) = &error else { panic!("{error}") };
+        assert_eq!(newer.at, at);
         assert!(error.to_string().contains("Start the newer version"), "{error}");
     }
 }
