@@ -1,7 +1,7 @@
 //! How a play must have ended.
 
 use oracle::machine_model::check::Ledger;
-use oracle::machine_model::predict;
+use oracle::machine_model::prediction::predict;
 use oracle::machine_model::violation::Violation;
 use schemas::TransferStatus;
 

@@ -1,7 +1,7 @@
 //! A shop, its customers and two chains, with the pipeline between them.
 
-use oracle::machine_model::Fact;
 use oracle::machine_model::chain::{CONTRACT, Chain, Movement, WALLETS, cents};
+use oracle::machine_model::fact::Fact;
 use oracle::machine_model::pipeline::{Pipeline, Tricks, create_order, exact_or_cents};
 use oracle::machine_model::station::Sabotage;
 use oracle::machine_model::violation::Violation;

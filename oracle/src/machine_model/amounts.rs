@@ -3,7 +3,7 @@
 use schemas::record::{AmountRule, PaymentRequest};
 use schemas::{Address, Amount, CloseReason, UnixSeconds};
 
-use super::{ModelDeposit, ModelOrder, Shop};
+use super::shop::{ModelDeposit, ModelOrder, Shop};
 
 /// For this long a closed deposit keeps its amount from others.
 const KEPT_SECONDS: i64 = 3600;

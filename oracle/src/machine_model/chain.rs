@@ -8,7 +8,7 @@ use schemas::{
     UnixMicros, UnixSeconds,
 };
 
-use super::Fact;
+use super::fact::Fact;
 
 /// Amounts from this many cents on need the deeper confirmation.
 const LARGE_CENTS: u128 = 5_000;

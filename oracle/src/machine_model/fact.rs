@@ -1,0 +1,44 @@
+//! What happens outside the processor.
+
+use schemas::record::{Block, Head, PaymentRequest};
+use schemas::{Address, Amount, Blockchain, OrderId, PaymentKey, UnixSeconds};
+
+/// One thing that happened outside the processor, in the order in which it counted.
+#[derive(Debug, Clone)]
+pub enum Fact {
+    /// A merchant created an order.
+    Created {
+        order: OrderId,
+        amount: Amount,
+        /// The only sender that counts, if restricted.
+        sender: Option<Address>,
+        expires_at: UnixSeconds,
+    },
+    /// Its customer chose how to pay.
+    Chosen { order: OrderId, request: PaymentRequest, at: UnixSeconds },
+    /// Its customer gave up.
+    Cancelled { order: OrderId },
+    /// An operator forced it to paid.
+    MarkedPaid { order: OrderId },
+    /// Every order's own timer was checked.
+    TimersDue { now: UnixSeconds },
+    /// A transfer was seen in a block.
+    Included {
+        blockchain: Blockchain,
+        payment: PaymentKey,
+        block: Block,
+        /// Whether the next head confirms it.
+        confirmed: bool,
+    },
+    /// That block left the chain.
+    Orphaned { payment: PaymentKey },
+    /// Payments to this wallet are seen from the next block on.
+    Watched { blockchain: Blockchain, wallet: Address },
+    /// The chain was scanned up to here.
+    Scanned {
+        blockchain: Blockchain,
+        block: Block,
+        /// What is confirmed and final.
+        head: Head,
+    },
+}

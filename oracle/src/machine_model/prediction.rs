@@ -1,0 +1,421 @@
+//! What the processor promises, as a slow, synchronous function over everything that happened outside: no
+//! queues, no answers that are still under way, no state that must survive. It shares nothing with the machines
+//! but the vocabulary.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemas::record::{Block, Head, PaymentRequest};
+use schemas::{
+    Address, Amount, Blockchain, CloseReason, OrderId, OrderStatus, PaymentKey, Stablecoin,
+    TransferStatus, UnixSeconds, UnknownReason,
+};
+
+use super::amounts::Choice;
+use super::fact::Fact;
+use super::shop::{ModelDeposit, ModelOrder, ModelTransfer, Shop};
+
+/// How everything must have ended.
+#[derive(Debug, Default)]
+pub struct Prediction {
+    pub orders: BTreeMap<OrderId, OrderOutcome>,
+    pub transfers: BTreeMap<PaymentKey, TransferOutcome>,
+}
+
+/// How an order must have ended.
+#[derive(Debug, PartialEq, Eq)]
+pub struct OrderOutcome {
+    pub status: OrderStatus,
+    /// The transfer that paid it.
+    pub payer: Option<PaymentKey>,
+    /// What was reserved for it: chain, stablecoin, wallet, amount.
+    pub reserved: Vec<(Blockchain, Stablecoin, Address, Amount)>,
+}
+
+/// How a transfer must have ended.
+#[derive(Debug, PartialEq, Eq)]
+pub struct TransferOutcome {
+    pub status: TransferStatus,
+    /// The order it paid.
+    pub order: Option<OrderId>,
+    /// The reasons that were true at some moment at which it may have been given up.
+    pub reasons: BTreeSet<UnknownReason>,
+}
+
+/// What follows from `history`.
+pub fn predict(history: &[Fact]) -> Prediction {
+    let mut shop = Shop::default();
+    for fact in history {
+        shop.take(fact);
+        shop.pay_what_fits();
+        if let Fact::Scanned { blockchain, head, .. } = fact {
+            shop.let_time_pass(*blockchain, head);
+        }
+    }
+    shop.prediction()
+}
+
+impl Shop {
+    fn take(&mut self, fact: &Fact) {
+        match fact {
+            Fact::Created { order, amount, sender, expires_at } => self.orders.push(ModelOrder {
+                id: *order,
+                amount: *amount,
+                sender: *sender,
+                expires_at: *expires_at,
+                status: OrderStatus::Pending,
+                payer: None,
+            }),
+            Fact::Chosen { order, request, at } => self.open_deposit(*order, request, *at),
+            Fact::Cancelled { order } => {
+                if !self.has_candidate(*order) {
+                    self.end_pending(*order, OrderStatus::Cancelled, CloseReason::OrderCancelled);
+                }
+            }
+            Fact::MarkedPaid { order } => {
+                self.close_deposits(*order, CloseReason::OrderPaid);
+                self.orders
+                    .iter_mut()
+                    .filter(|o| o.id == *order)
+                    .for_each(|o| o.status = OrderStatus::Paid);
+            }
+            Fact::TimersDue { now } => {
+                let due = |o: &&ModelOrder| o.expires_at < *now && !self.may_be_paid(o.id);
+                let due: Vec<_> = self.orders.iter().filter(due).map(|o| o.id).collect();
+                for order in due {
+                    self.end_pending(order, OrderStatus::Expired, CloseReason::OrderExpired);
+                }
+            }
+            Fact::Included { blockchain, payment, block, confirmed } => {
+                self.include(*blockchain, *payment, *block, *confirmed);
+            }
+            Fact::Orphaned { payment } => {
+                let orphaned = self.transfers.iter_mut().filter(|t| t.payment == *payment);
+                orphaned.for_each(|t| t.on_chain = false);
+            }
+            Fact::Watched { blockchain, wallet } => {
+                self.lanes.entry(*blockchain).or_default().watched.insert(*wallet);
+            }
+            Fact::Scanned { blockchain, block, head } => self.scan(*blockchain, *block, head),
+        }
+    }
+
+    /// At the first watched wallet that has an amount for it, on a chain whose head is not too old. What the
+    /// order had open before is given back, unless a payment for it is seen.
+    fn open_deposit(&mut self, order: OrderId, request: &PaymentRequest, at: UnixSeconds) {
+        let Some(order) = self.orders.iter().find(|o| o.id == order) else { return };
+        let open = |d: &&ModelDeposit| d.order == order.id && d.is_open();
+        let mut opened = self.deposits.iter().filter(open);
+        let count = opened.clone().count();
+        let wanted = (request.blockchain, request.stablecoin);
+        let chosen_before = opened.any(|d| (d.blockchain, d.stablecoin) == wanted);
+        let Some(lane) = self.lanes.get(&request.blockchain) else { return };
+        let Some(time) = lane.time else { return };
+        let in_time = time <= order.expires_at && at <= order.expires_at;
+        if order.status != OrderStatus::Pending || chosen_before || !in_time || count >= 3 {
+            return;
+        }
+        if time.plus(i64::from(request.head_age_max_seconds)) < at {
+            return;
+        }
+        let choice = Choice { order, request, at };
+        let mut watched = request.wallets.iter().filter(|wallet| lane.watched.contains(wallet));
+        let given = watched.find_map(|wallet| choice.amount_at(*wallet, self));
+        let Some((wallet, value, had)) = given else { return };
+        let mut deposit = ModelDeposit {
+            order: order.id,
+            blockchain: request.blockchain,
+            stablecoin: request.stablecoin,
+            wallet,
+            value,
+            sender: order.sender,
+            from: at.plus(-i64::from(request.skew_seconds)),
+            until: order.expires_at,
+            late_window_seconds: i64::from(request.late_window_seconds),
+            closed: None,
+            released: false,
+        };
+        let id = order.id;
+        if let Some(had) = had {
+            self.deposits[had].released = true;
+            if self.deposits[had].order == id {
+                deposit.from = deposit.from.min(self.deposits[had].from);
+            }
+        }
+        let replaced = |d: &ModelDeposit| d.order == id && d.is_open() && !self.has_payment_for(d);
+        let replaced: Vec<bool> = self.deposits.iter().map(replaced).collect();
+        for (i, _) in replaced.into_iter().enumerate().filter(|(_, replaced)| *replaced) {
+            self.close(i, CloseReason::Replaced);
+        }
+        let opened = self.deposits.len();
+        let waiting =
+            self.transfers.iter_mut().filter(|t| t.is_waiting() && t.awaited_by.is_none());
+        waiting.filter(|t| deposit.fits(t)).for_each(|t| t.awaited_by = Some(opened));
+        self.deposits.push(deposit);
+    }
+
+    /// A new transfer that is confirmed with its block need not wait for the head, if a deposit waits for
+    /// it and for no other transfer.
+    fn include(
+        &mut self,
+        blockchain: Blockchain,
+        payment: PaymentKey,
+        block: Block,
+        confirmed: bool,
+    ) {
+        if !self.transfers.iter().any(|t| t.payment == payment) {
+            let mut transfer = ModelTransfer {
+                blockchain,
+                payment,
+                awaited_by: None,
+                block,
+                on_chain: true,
+                confirmed_by: self.heads,
+                status: TransferStatus::WaitingForConfirmation,
+                deadline: UnixSeconds(i64::MAX),
+                order: None,
+                reasons: BTreeSet::new(),
+            };
+            let its_own =
+                |d: &ModelDeposit| d.takes() && d.fits(&transfer) && !self.has_payment_for(d);
+            if confirmed && self.deposits.iter().any(its_own) {
+                transfer.status = TransferStatus::WaitingForMatch;
+            }
+            self.transfers.push(transfer);
+        }
+        for transfer in self.transfers.iter_mut().filter(|t| t.payment == payment) {
+            (transfer.block, transfer.on_chain) = (block, true);
+            let awaits = |d: &ModelDeposit| d.takes() && d.fits(transfer);
+            transfer.awaited_by = self.deposits.iter().position(awaits);
+            if transfer.status == TransferStatus::FailedToConfirm {
+                transfer.status = TransferStatus::WaitingForConfirmation;
+            }
+        }
+    }
+
+    fn scan(&mut self, blockchain: Blockchain, block: Block, head: &Head) {
+        self.lanes.entry(blockchain).or_default().time = Some(block.timestamp);
+        self.heads += 1;
+        let unconfirmed = |t: &&mut ModelTransfer| {
+            t.blockchain == blockchain && t.status == TransferStatus::WaitingForConfirmation
+        };
+        for transfer in self.transfers.iter_mut().filter(unconfirmed) {
+            let tier = head
+                .confirmed
+                .iter()
+                .find(|tier| tier.below.is_none_or(|below| transfer.payment.value < below));
+            let confirmed = tier.is_some_and(|tier| transfer.block.number <= tier.number);
+            if transfer.on_chain && confirmed {
+                transfer.status = TransferStatus::WaitingForMatch;
+                transfer.confirmed_by = self.heads;
+                transfer.deadline = transfer.block.timestamp.plus(head.match_window_seconds);
+            } else if !transfer.on_chain && transfer.block.number <= head.finalized {
+                transfer.status = TransferStatus::FailedToConfirm;
+            }
+        }
+    }
+
+    /// Confirmed transfers pay what they fit: the one that was confirmed first comes first; of those
+    /// that one head confirms, the one in the lower block; of those in one block, the one seen first.
+    fn pay_what_fits(&mut self) {
+        let mut waiting: Vec<usize> = (0..self.transfers.len())
+            .filter(|i| self.transfers[*i].status == TransferStatus::WaitingForMatch)
+            .collect();
+        waiting.sort_by_key(|i| {
+            let transfer = &self.transfers[*i];
+            (transfer.confirmed_by, transfer.block.number, *i)
+        });
+        for i in waiting {
+            let transfer = &self.transfers[i];
+            let payment = transfer.payment;
+            let pending = |d: &ModelDeposit| self.status_of(d.order) == Some(OrderStatus::Pending);
+            let fits = |d: &&ModelDeposit| d.takes() && d.fits(transfer) && pending(d);
+            let fitting = self.deposits.iter().position(|d| fits(&d));
+            if let Some(deposit) = fitting {
+                let order = self.deposits[deposit].order;
+                self.close(deposit, CloseReason::Settled);
+                self.transfers[i].status = TransferStatus::Matched;
+                self.transfers[i].order = Some(order);
+                self.end_pending(order, OrderStatus::Paid, CloseReason::OrderPaid);
+                let paid = self.orders.iter_mut().filter(|o| o.id == order);
+                paid.for_each(|o| o.payer = Some(payment));
+            } else if transfer.is_sweep()
+                || self.deposits.iter().any(|d| d.takes() && d.fits(transfer))
+            {
+                // It pays nothing, or its order was asked and refused it.
+                self.transfers[i].status = TransferStatus::NoMatchedDeposit;
+                self.note_reasons(i);
+            }
+        }
+        for i in 0..self.transfers.len() {
+            if self.transfers[i].status == TransferStatus::WaitingForMatch {
+                self.note_reasons(i);
+                // Just confirmed, and a deposit keeps its amount from all others: waiting is of no use.
+                if self.transfers[i].confirmed_by == self.heads && self.is_kept(i) {
+                    self.transfers[i].status = TransferStatus::NoMatchedDeposit;
+                }
+            }
+        }
+    }
+
+    fn is_kept(&self, transfer: usize) -> bool {
+        let transfer = &self.transfers[transfer];
+        let keeps = |d: &ModelDeposit| !d.released && d.is_for_sender(transfer.payment.from);
+        self.deposits.iter().any(|d| keeps(d) && d.has_amount_of(transfer))
+    }
+
+    /// What deadlines do at a head. Reasons are noted before and after: which of two deadlines that
+    /// one head passes counts first is not laid down.
+    fn let_time_pass(&mut self, blockchain: Blockchain, head: &Head) {
+        let now = self.time_of(blockchain);
+        let overdue: Vec<usize> = (0..self.transfers.len())
+            .filter(|i| self.transfers[*i].status == TransferStatus::WaitingForMatch)
+            .filter(|i| self.transfers[*i].blockchain == blockchain)
+            .filter(|i| self.transfers[*i].deadline < now)
+            .collect();
+        for i in &overdue {
+            self.transfers[*i].status = TransferStatus::NoMatchedDeposit;
+        }
+        self.expire_deposits(blockchain, head);
+        // A payment that is seen keeps the amount for its deposit.
+        let waiting = self.transfers.iter().filter(|t| t.is_waiting());
+        let kept: BTreeSet<usize> = waiting.filter_map(|t| t.awaited_by).collect();
+        let is_over = |(i, d): (usize, &ModelDeposit)| {
+            let late = |(_, at): (CloseReason, UnixSeconds)| at.plus(d.late_window_seconds) < now;
+            d.blockchain == blockchain && d.closed.is_some_and(late) && !kept.contains(&i)
+        };
+        let over: Vec<bool> = self.deposits.iter().enumerate().map(is_over).collect();
+        self.deposits.iter_mut().zip(over).for_each(|(d, over)| d.released |= over);
+        overdue.into_iter().for_each(|i| self.note_reasons(i));
+    }
+
+    /// A deposit ends when the newest block in which its amount is confirmed is past it: until then the
+    /// chain may still bring a transfer in time.
+    fn expire_deposits(&mut self, blockchain: Blockchain, head: &Head) {
+        let confirmed = |d: &ModelDeposit| {
+            let tier = head.confirmed.iter().find(|t| t.below.is_none_or(|below| d.value < below));
+            tier.and_then(|tier| tier.timestamp)
+        };
+        let passed = |d: &ModelDeposit| confirmed(d).is_some_and(|time| d.until < time);
+        let here = |d: &ModelDeposit| d.blockchain == blockchain && d.is_open();
+        let expired = |d: &ModelDeposit| here(d) && passed(d) && !self.has_payment_for(d);
+        let expired: Vec<bool> = self.deposits.iter().map(expired).collect();
+        for (i, _) in expired.into_iter().enumerate().filter(|(_, expired)| *expired) {
+            self.close(i, CloseReason::Expired);
+            let order = self.deposits[i].order;
+            if !self.may_be_paid(order) {
+                self.end_pending(order, OrderStatus::Expired, CloseReason::OrderExpired);
+            }
+        }
+    }
+
+    /// Why a transfer pays nothing now.
+    fn note_reasons(&mut self, transfer: usize) {
+        let reasons = self.reasons(&self.transfers[transfer]);
+        self.transfers[transfer].reasons.extend(reasons);
+    }
+
+    fn reasons(&self, transfer: &ModelTransfer) -> BTreeSet<UnknownReason> {
+        if transfer.is_sweep() {
+            return BTreeSet::from([UnknownReason::OwnWallet]);
+        }
+        let payment = transfer.payment;
+        let place = (transfer.blockchain, payment.to, payment.stablecoin);
+        let kept =
+            |d: &&ModelDeposit| !d.released && (d.blockchain, d.wallet, d.stablecoin) == place;
+        let mut reasons = BTreeSet::new();
+        let mut equal = self.deposits.iter().filter(kept).filter(|d| d.has_amount_of(transfer));
+        let Some(deposit) = equal.clone().find(|d| d.is_for_sender(payment.from)) else {
+            let other_amount = self.deposits.iter().any(|d| kept(&d));
+            reasons.insert(if equal.next().is_some() {
+                UnknownReason::SenderMismatch
+            } else if other_amount {
+                UnknownReason::AmountMismatch
+            } else {
+                UnknownReason::NoDeposit
+            });
+            return reasons;
+        };
+        let time = transfer.block.timestamp;
+        if time < deposit.from {
+            reasons.insert(UnknownReason::BeforeDeposit);
+        }
+        if time > deposit.until {
+            reasons.insert(UnknownReason::Late);
+        }
+        let Some((reason, at)) = deposit.closed else { return reasons };
+        // One that is let go of at the head that passes its deadline may as well have expired.
+        if deposit.fits(transfer) && at > deposit.until {
+            reasons.insert(UnknownReason::Late);
+        }
+        match reason {
+            CloseReason::Settled | CloseReason::OrderPaid => {
+                reasons.insert(UnknownReason::AlreadyPaid);
+            }
+            CloseReason::OrderCancelled => {
+                reasons.insert(UnknownReason::OrderCancelled);
+            }
+            CloseReason::Expired | CloseReason::OrderExpired => {}
+            // What its order says of it.
+            CloseReason::Replaced => {
+                reasons.extend(match self.status_of(deposit.order) {
+                    Some(OrderStatus::Paid) => Some(UnknownReason::AlreadyPaid),
+                    Some(OrderStatus::Expired) => Some(UnknownReason::Late),
+                    Some(OrderStatus::Cancelled) => Some(UnknownReason::OrderCancelled),
+                    Some(OrderStatus::Pending) | None => None,
+                });
+            }
+        }
+        reasons
+    }
+
+    /// A deposit waits, or a payment for one.
+    fn may_be_paid(&self, order: OrderId) -> bool {
+        let waits = self.deposits.iter().any(|d| d.order == order && d.is_open());
+        waits || self.has_candidate(order)
+    }
+
+    fn has_candidate(&self, order: OrderId) -> bool {
+        let of_order = |d: &&ModelDeposit| d.order == order && d.takes();
+        self.deposits.iter().filter(of_order).any(|d| self.has_payment_for(d))
+    }
+
+    fn end_pending(&mut self, order: OrderId, status: OrderStatus, reason: CloseReason) {
+        let pending = |o: &&mut ModelOrder| o.id == order && o.status == OrderStatus::Pending;
+        if let Some(order) = self.orders.iter_mut().find(pending) {
+            order.status = status;
+        }
+        self.close_deposits(order, reason);
+    }
+
+    fn close_deposits(&mut self, order: OrderId, reason: CloseReason) {
+        for i in 0..self.deposits.len() {
+            if self.deposits[i].order == order && self.deposits[i].is_open() {
+                self.close(i, reason);
+            }
+        }
+    }
+
+    /// At the time of its own chain.
+    fn close(&mut self, deposit: usize, reason: CloseReason) {
+        let time = self.time_of(self.deposits[deposit].blockchain);
+        self.deposits[deposit].closed = Some((reason, time));
+    }
+
+    fn prediction(self) -> Prediction {
+        let reserved = |order: OrderId| {
+            let deposits = self.deposits.iter().filter(|d| d.order == order);
+            deposits.map(|d| (d.blockchain, d.stablecoin, d.wallet, d.value)).collect()
+        };
+        let orders = self.orders.iter().map(|order| {
+            let (status, payer) = (order.status, order.payer);
+            (order.id, OrderOutcome { status, payer, reserved: reserved(order.id) })
+        });
+        let transfers = self.transfers.iter().map(|transfer| {
+            let (status, order) = (transfer.status, transfer.order);
+            let unknown = status == TransferStatus::NoMatchedDeposit;
+            let reasons = if unknown { transfer.reasons.clone() } else { BTreeSet::new() };
+            (transfer.payment, TransferOutcome { status, order, reasons })
+        });
+        Prediction { orders: orders.collect(), transfers: transfers.collect() }
+    }
+}

@@ -1,0 +1,135 @@
+//! The shop as the model has it: orders, deposits, transfers, and what fits what.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemas::record::Block;
+use schemas::{
+    Address, Amount, Blockchain, CloseReason, OrderId, OrderStatus, PaymentKey, Stablecoin,
+    TransferStatus, UnixSeconds, UnknownReason,
+};
+
+use super::chain::WALLETS;
+
+#[derive(Debug)]
+pub(super) struct ModelOrder {
+    pub(super) id: OrderId,
+    pub(super) amount: Amount,
+    pub(super) sender: Option<Address>,
+    pub(super) expires_at: UnixSeconds,
+    pub(super) status: OrderStatus,
+    pub(super) payer: Option<PaymentKey>,
+}
+
+#[derive(Debug)]
+pub(super) struct ModelDeposit {
+    pub(super) order: OrderId,
+    pub(super) blockchain: Blockchain,
+    pub(super) stablecoin: Stablecoin,
+    pub(super) wallet: Address,
+    pub(super) value: Amount,
+    pub(super) sender: Option<Address>,
+    pub(super) from: UnixSeconds,
+    pub(super) until: UnixSeconds,
+    pub(super) late_window_seconds: i64,
+    /// Why and at which chain time it closed.
+    pub(super) closed: Option<(CloseReason, UnixSeconds)>,
+    /// Its amount may be reserved again.
+    pub(super) released: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct ModelTransfer {
+    pub(super) blockchain: Blockchain,
+    pub(super) payment: PaymentKey,
+    /// The deposit that awaited it when it was seen, or that opened for it.
+    pub(super) awaited_by: Option<usize>,
+    pub(super) block: Block,
+    pub(super) on_chain: bool,
+    pub(super) status: TransferStatus,
+    /// Which head confirmed it.
+    pub(super) confirmed_by: usize,
+    /// Chain time at which it stops waiting for a deposit.
+    pub(super) deadline: UnixSeconds,
+    pub(super) order: Option<OrderId>,
+    pub(super) reasons: BTreeSet<UnknownReason>,
+}
+
+impl ModelTransfer {
+    /// The merchant moves its own money.
+    pub(super) fn is_sweep(&self) -> bool {
+        WALLETS.contains(&self.payment.from)
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        matches!(
+            self.status,
+            TransferStatus::WaitingForConfirmation | TransferStatus::WaitingForMatch
+        )
+    }
+}
+
+impl ModelDeposit {
+    pub(super) fn is_open(&self) -> bool {
+        self.closed.is_none()
+    }
+
+    /// A payment counts, also after another choice.
+    pub(super) fn takes(&self) -> bool {
+        !self.released && self.closed.is_none_or(|(reason, _)| reason == CloseReason::Replaced)
+    }
+
+    pub(super) fn is_for_sender(&self, sender: Address) -> bool {
+        self.sender.is_none_or(|only| only == sender)
+    }
+
+    pub(super) fn has_amount_of(&self, transfer: &ModelTransfer) -> bool {
+        let payment = &transfer.payment;
+        self.blockchain == transfer.blockchain
+            && self.wallet == payment.to
+            && self.stablecoin == payment.stablecoin
+            && self.value == payment.value
+    }
+
+    pub(super) fn fits(&self, transfer: &ModelTransfer) -> bool {
+        let time = transfer.block.timestamp;
+        !transfer.is_sweep()
+            && self.has_amount_of(transfer)
+            && self.is_for_sender(transfer.payment.from)
+            && self.from <= time
+            && time <= self.until
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Shop {
+    pub(super) orders: Vec<ModelOrder>,
+    pub(super) deposits: Vec<ModelDeposit>,
+    /// In the order in which they were first seen.
+    pub(super) transfers: Vec<ModelTransfer>,
+    pub(super) lanes: BTreeMap<Blockchain, ModelLane>,
+    /// Those of all chains.
+    pub(super) heads: usize,
+}
+
+/// What is known of a chain.
+#[derive(Debug, Default)]
+pub(super) struct ModelLane {
+    pub(super) watched: BTreeSet<Address>,
+    /// That of the last head; none before the first.
+    pub(super) time: Option<UnixSeconds>,
+}
+
+impl Shop {
+    /// A payment for it is under way.
+    pub(super) fn has_payment_for(&self, deposit: &ModelDeposit) -> bool {
+        self.transfers.iter().any(|t| t.is_waiting() && deposit.fits(t))
+    }
+
+    pub(super) fn status_of(&self, order: OrderId) -> Option<OrderStatus> {
+        self.orders.iter().find(|o| o.id == order).map(|o| o.status)
+    }
+
+    pub(super) fn time_of(&self, blockchain: Blockchain) -> UnixSeconds {
+        self.lanes.get(&blockchain).and_then(|lane| lane.time).unwrap_or_default()
+    }
+}
