@@ -171,7 +171,7 @@ impl Explanation {
     }
 
     /// What happened to a lane and to the orders that it has deposits of, causes before effects: what
-    /// [`crate::machine_model::check::Ledger`] checks the invariants on.
+    /// [`crate::machine_model::ledger::Ledger`] checks the invariants on.
     pub fn delivered(&self, lane: Partition) -> Vec<Delivered> {
         let lane_inputs = self.lanes.get(&lane).map_or(&[][..], Vec::as_slice);
         let orders_of_lane: BTreeSet<OrderId> = lane_inputs.iter().filter_map(order).collect();

@@ -1,18 +1,17 @@
 //! An independent model of the processor, and a world to compare it in.
 //!
 //! [`prediction`] is the model. Beside it: [`chain`], a chain with reorganisations as ingest reports it; [`station`]
-//! and [`pipeline`], the two machines with their queues and an adversary; [`check`], the invariants of
-//! `docs/invariants.md` over what came out.
+//! and [`pipeline`], the two machines with their queues and an adversary; [`ledger`] and [`check`],
+//! the invariants of `docs/invariants.md` over what came out.
 
 mod amounts;
 pub mod chain;
 pub mod check;
 pub mod delivered;
 pub mod fact;
-mod leaving;
+pub mod ledger;
 pub mod pipeline;
 pub mod prediction;
-mod reservation;
 mod shop;
 pub mod station;
 pub mod violation;

@@ -11,7 +11,7 @@ use crate::fold::{
     Explanation, FlawKind, Positions, Reading, explain, is_changelog, is_output_of_machine,
 };
 use crate::load::Shop;
-use crate::machine_model::check::Ledger;
+use crate::machine_model::ledger::Ledger;
 
 /// Every output is explained, and the invariants hold on it.
 pub fn judge(shop: &Shop, reading: &Reading, committed: &Positions) -> Explanation {

@@ -1,6 +1,6 @@
 //! How a play must have ended.
 
-use oracle::machine_model::check::Ledger;
+use oracle::machine_model::ledger::Ledger;
 use oracle::machine_model::prediction::predict;
 use oracle::machine_model::violation::Violation;
 use schemas::TransferStatus;

@@ -25,6 +25,16 @@ impl From<Broken> for Violation {
     }
 }
 
+/// Fails with the text if the condition does not hold.
+macro_rules! holds {
+    ($invariant:literal, $condition:expr, $($text:tt)+) => {
+        if !$condition {
+            return Err(Violation { invariant: $invariant, text: format!($($text)+) });
+        }
+    };
+}
+pub(super) use holds;
+
 /// Fails if the two differ.
 pub(super) fn same<T: PartialEq + Debug + ?Sized>(
     invariant: u8,

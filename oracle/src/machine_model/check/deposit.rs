@@ -1,0 +1,125 @@
+//! Deposits: where one opens, what it reserves, and when it expires.
+
+use processor::machine::matching;
+use schemas::record::{Deposit, DepositCommand, DepositCommandBody, OpenDeposit, Transfer};
+use schemas::{CloseReason, DepositState, TransferStatus};
+
+use crate::machine_model::chain::{CONTRACT, WALLETS};
+use crate::machine_model::ledger::{Lane, Ledger, place};
+use crate::machine_model::violation::{Violation, holds};
+
+/// For this long a closed deposit keeps its amount from other orders.
+const KEPT_SECONDS: i64 = 3600;
+
+impl Ledger<'_> {
+    /// 11: a deposit opens only where a payment is seen.
+    pub(super) fn check_open(
+        &mut self,
+        command: &DepositCommand,
+        effects: &[matching::Effect],
+    ) -> Result<(), Violation> {
+        let DepositCommandBody::Open(open) = &command.body else { return Ok(()) };
+        self.opened.insert((command.order_id, command.slot), open.clone());
+        if effects.iter().any(|effect| matches!(effect, matching::Effect::Deposit(_))) {
+            let (wallet, lane) = (command.wallet_address, self.lane(command.blockchain));
+            let is_watched = lane.watched.contains(&wallet) && open.contract == CONTRACT;
+            holds!(11, is_watched, "opened at {wallet}, which is not watched: {open:?}");
+            let (head, limit) = (lane.head, i64::from(open.head_age_max_seconds));
+            let issued_at = command.issued_at.seconds();
+            let is_fresh = head.is_some_and(|head| issued_at <= head.timestamp.plus(limit));
+            holds!(11, is_fresh, "opened at {issued_at} by {head:?}: {open:?}");
+        }
+        Ok(())
+    }
+
+    /// 10: no two open deposits share an amount. 8: none expires early, or with a payment under way.
+    pub(super) fn check_deposit(&mut self, deposit: &Deposit) -> Result<(), Violation> {
+        let id = deposit.deposit_id;
+        if let Some(last) = self.deposits.get(&id) {
+            let replaced = last.close_reason == Some(CloseReason::Replaced);
+            let settled = replaced && deposit.close_reason == Some(CloseReason::Settled);
+            let was_open = last.state == DepositState::Open;
+            holds!(10, was_open || settled, "opened or closed again: {deposit:?}");
+            let later = last.updated_at < deposit.updated_at;
+            holds!(5, later, "the version clock does not grow: {last:?} then {deposit:?}");
+        }
+        if deposit.state == DepositState::Open {
+            self.check_reservation(deposit)?;
+            self.reserved.entry(place(deposit)).or_default().push(id);
+            let ended =
+                self.transfers.iter().filter(|(_, t)| t.status == TransferStatus::NoMatchedDeposit);
+            self.ended_before.extend(ended.map(|(payment, _)| (id, *payment)));
+        } else {
+            let known = self.deposits.contains_key(&id);
+            holds!(10, known, "closed and never opened: {deposit:?}");
+            let head = self.lane(deposit.blockchain).head;
+            let time = head.map_or(deposit.updated_at.seconds(), |head| head.timestamp);
+            self.closed.insert(id, time);
+        }
+        if deposit.close_reason == Some(CloseReason::Expired) {
+            let Lane { chain, head, policy, .. } = self.lane(deposit.blockchain);
+            let depth = policy.depth_of(deposit.value);
+            let confirmed = head.and_then(|head| chain.confirmed(head.hash, depth));
+            let passed = confirmed.is_some_and(|(_, time)| time > deposit.expires_at);
+            holds!(8, passed, "expired with {confirmed:?} confirmed: {deposit:?}");
+            self.expired_by.extend(confirmed.map(|(block, _)| (id, block)));
+            let waits = |transfer: &&Transfer| {
+                let (confirmation, matching) =
+                    (TransferStatus::WaitingForConfirmation, TransferStatus::WaitingForMatch);
+                [confirmation, matching].contains(&transfer.status) && self.fits(transfer, deposit)
+            };
+            let waiting = self.transfers.values().find(waits);
+            holds!(8, waiting.is_none(), "{deposit:?} expired before {waiting:?} was settled");
+        }
+        self.deposits.insert(id, deposit.clone());
+        Ok(())
+    }
+
+    /// 10: a deposit that opens is what was asked for, shares its amount with no other that is open or closed
+    /// lately, and claims no payment that was there before it.
+    fn check_reservation(&self, deposit: &Deposit) -> Result<(), Violation> {
+        let Some(open) = self.opened.get(&(deposit.order_id, deposit.slot)) else {
+            let text = format!("opened and never asked for: {deposit:?}");
+            return Err(Violation { invariant: 10, text });
+        };
+        let raised = deposit.value.parts().checked_sub(open.value.parts());
+        let is_asked_for = open.user_address == deposit.user_address
+            && raised.is_some_and(|raised| raised <= open.amounts.limit.parts());
+        holds!(10, is_asked_for, "{deposit:?} is not what {open:?} asks for");
+        let others = self.reserved.get(&place(deposit)).into_iter().flatten();
+        let other = others.map(|id| &self.deposits[id]).find(|other| self.keeps(other, deposit));
+        holds!(10, other.is_none(), "{other:?} and {deposit:?} share an amount");
+        let claimed = self.claimed(deposit, open);
+        holds!(10, claimed.is_none(), "{deposit:?} was given the amount of {claimed:?}");
+        Ok(())
+    }
+
+    /// Whether a deposit still has its amount, as far as another is concerned.
+    fn keeps(&self, other: &Deposit, deposit: &Deposit) -> bool {
+        let differ = other.user_address.zip(deposit.user_address).is_some_and(|(a, b)| a != b);
+        let Some(closed_at) = self.closed.get(&other.deposit_id) else { return !differ };
+        let late_window = self.opened.get(&(other.order_id, other.slot));
+        let late_window = late_window.map_or(0, |open| i64::from(open.late_window_seconds));
+        let released_at = closed_at.plus(late_window.min(KEPT_SECONDS));
+        let given_back =
+            other.order_id == deposit.order_id && other.close_reason == Some(CloseReason::Replaced);
+        // Heads may go back; what was released stays free.
+        !differ && !given_back && self.lane(deposit.blockchain).time_max < released_at
+    }
+
+    /// A payment that waited for another deposit or for none.
+    fn claimed(&self, deposit: &Deposit, open: &OpenDeposit) -> Option<&Transfer> {
+        let is_exact = deposit.value == open.value;
+        self.transfers.values().find(|transfer| {
+            let seen = &transfer.observation;
+            let is_older = transfer.block.timestamp < open.started_at;
+            let waits = [TransferStatus::WaitingForConfirmation, TransferStatus::WaitingForMatch];
+            waits.contains(&transfer.status)
+                && !WALLETS.contains(&seen.from_address)
+                && (transfer.blockchain, seen.to_address, seen.stablecoin, seen.value)
+                    == place(deposit)
+                && deposit.user_address.is_none_or(|only| only == seen.from_address)
+                && (is_older || !is_exact)
+        })
+    }
+}

@@ -1,0 +1,89 @@
+//! What must hold once everything is read and every window has passed.
+
+use std::collections::HashSet;
+
+use schemas::record::{Block, Deposit, Transfer};
+use schemas::{CloseReason, DepositState, OrderStatus, PaymentKey, TransferId, TransferStatus};
+
+use crate::machine_model::ledger::Ledger;
+use crate::machine_model::violation::{Violation, holds};
+
+impl Ledger<'_> {
+    /// # Errors
+    /// The first rule that does not hold.
+    pub fn check_end(&self) -> Result<(), Violation> {
+        let at_sight: Vec<_> = self.lanes.values().flat_map(|lane| &lane.at_sight).collect();
+        holds!(3, at_sight.is_empty(), "no head confirms {at_sight:?}");
+        let payments = self.lanes.values().flat_map(|lane| lane.chain.payments());
+        let canonical: HashSet<PaymentKey> = payments.map(|(payment, _)| payment).collect();
+        for payment in &canonical {
+            // 1: a transfer on the chain ends matched or unknown.
+            let status = self.transfers.get(payment).map(|transfer| transfer.status);
+            let ended = [Some(TransferStatus::Matched), Some(TransferStatus::NoMatchedDeposit)];
+            holds!(1, ended.contains(&status), "{payment:?} ended as {status:?}");
+        }
+        for (payment, transfer) in &self.transfers {
+            let confirmed = self.confirmed.contains(payment);
+            let failed = transfer.status == TransferStatus::FailedToConfirm;
+            let on_chain = canonical.contains(payment);
+            let shown = transfer.orphaned_at.is_none();
+            holds!(3, !confirmed || shown == on_chain, "on the chain: {on_chain}; {transfer:?}");
+            holds!(1, on_chain || confirmed || failed, "gone from the chain: {transfer:?}");
+            let order = transfer.order_id.and_then(|order| self.orders.get(&order));
+            if transfer.status == TransferStatus::Matched {
+                let paid_by = order.and_then(|order| order.paid_by);
+                holds!(2, paid_by == Some(transfer.transfer_id), "{order:?} by {transfer:?}");
+            }
+        }
+        for order in self.orders.values() {
+            holds!(8, order.status != OrderStatus::Pending, "waits for ever: {order:?}");
+            let paid_by = self.matched.get(&order.order_id).copied();
+            // A payment that left the chain is not asked about again, if the answer was never read.
+            let unheard = |id: &TransferId| {
+                !self.answered.contains(id) && !canonical.contains(&self.payments[id])
+            };
+            let payer = order.paid_by.filter(|id| !unheard(id));
+            holds!(2, paid_by == payer, "{paid_by:?} paid {order:?}");
+            let reason = order.paid_by.is_some() || self.forced.contains(&order.order_id);
+            holds!(2, (order.status == OrderStatus::Paid) == reason, "not paid: {order:?}");
+        }
+        let open = self.deposits.values().find(|d| d.state == DepositState::Open);
+        holds!(8, open.is_none(), "waits for ever: {open:?}");
+        self.check_in_time()?;
+        // 3: an alert reports each confirmation that was taken back.
+        let missing: Vec<_> = self.alerts_due.difference(&self.alerts).collect();
+        holds!(3, missing.is_empty(), "retracted after they were confirmed: {missing:?}");
+        let untrue = self.untrue.as_ref();
+        holds!(11, untrue.is_none(), "not what a lane publishes of itself: {untrue:?}");
+        Ok(())
+    }
+
+    /// 11: no deposit expired for which there is a transfer in time that paid nothing, unless blocks that were
+    /// confirmed left the chain since, or the transfer had ended when the deposit opened.
+    fn check_in_time(&self) -> Result<(), Violation> {
+        let chain_of = |deposit: &Deposit| self.lane(deposit.blockchain).chain;
+        let for_ever =
+            |d: &Deposit| self.expired_by.get(&d.deposit_id).is_some_and(|b| chain_of(d).has(*b));
+        let expired = |d: &&Deposit| d.close_reason == Some(CloseReason::Expired) && for_ever(d);
+        let ended_otherwise = |d: &&Deposit| {
+            self.orders.get(&d.order_id).is_none_or(|o| o.status != OrderStatus::Expired)
+        };
+        for deposit in self.deposits.values().filter(expired).filter(|d| !ended_otherwise(d)) {
+            let chain = chain_of(deposit);
+            for (payment, time) in chain.payments() {
+                let Some(transfer) = self.transfers.get(&payment) else { continue };
+                if self.ended_in.get(&payment).is_some_and(|block| !chain.has(*block)) {
+                    continue;
+                }
+                let block = Block { timestamp: time, ..transfer.block };
+                let in_time = self.fits(&Transfer { block, ..transfer.clone() }, deposit);
+                let paid_nothing = transfer.status != TransferStatus::Matched;
+                let overlooked = in_time
+                    && paid_nothing
+                    && !self.ended_before.contains(&(deposit.deposit_id, payment));
+                holds!(11, !overlooked, "{deposit:?} expired, though in time came {transfer:?}");
+            }
+        }
+        Ok(())
+    }
+}

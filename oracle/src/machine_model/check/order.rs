@@ -1,0 +1,124 @@
+//! Orders: what follows what, when one expires, and that each command is answered. Ended orders are forgotten,
+//! and no others.
+
+use processor::machine::orders;
+use schemas::record::{Deposit, DepositCommandBody, Order, OrderCommand, OrderCommandBody};
+use schemas::{DepositState, OrderCause, OrderId, OrderStatus, UnknownReason};
+
+use crate::machine_model::ledger::Ledger;
+use crate::machine_model::violation::{Violation, holds};
+
+/// For this long after its late window an order that has ended is known.
+const KNOWN_SECONDS: i64 = 7 * 24 * 3600;
+
+impl Ledger<'_> {
+    pub(super) fn check_orders(
+        &mut self,
+        command: &OrderCommand,
+        effects: &[orders::Effect],
+    ) -> Result<(), Violation> {
+        self.check_answered(command, effects)?;
+        if matches!(command.body, OrderCommandBody::MarkPaid(_)) && !effects.is_empty() {
+            self.forced.insert(command.order_id);
+        }
+        for effect in effects {
+            if let orders::Effect::Order(order) = effect {
+                self.check_order(order, command)?;
+                self.statuses.insert((order.order_id, order.status));
+                self.orders.insert(order.order_id, order.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// 4: the history of an order. 8: it expires only when its time has passed everywhere.
+    fn check_order(&self, order: &Order, command: &OrderCommand) -> Result<(), Violation> {
+        let id = order.order_id;
+        let last = self.orders.get(&id);
+        let before = last.map_or(OrderStatus::Pending, |last| last.status);
+        // Repetitions are not in the records checked, but their versions are counted.
+        let version = last.map_or(0, |last| last.version);
+        holds!(4, order.version > version, "{id} has version {} twice", order.version);
+        holds!(4, last.is_some() || order.cause == OrderCause::Created, "{order:?} came first");
+        if let Some(last) = last {
+            let later = last.updated_at < order.updated_at;
+            holds!(5, later, "the version clock does not grow: {last:?} then {order:?}");
+        }
+        let allowed = match (before, order.status) {
+            (before, after) if before == after => true,
+            (OrderStatus::Pending, OrderStatus::Paid) => {
+                [OrderCause::Paid, OrderCause::MarkedPaid].contains(&order.cause)
+            }
+            (OrderStatus::Pending, OrderStatus::Expired) => order.cause == OrderCause::Expired,
+            (OrderStatus::Pending, OrderStatus::Cancelled) => order.cause == OrderCause::Cancelled,
+            (_, OrderStatus::Paid) => order.cause == OrderCause::MarkedPaid,
+            _ => false,
+        };
+        holds!(4, allowed, "{before} became {} by {}", order.status, order.cause);
+        let changed = before != order.status;
+        holds!(4, order.status_changed == changed, "status_changed after {before}: {order:?}");
+        let payer = last.and_then(|last| last.paid_by);
+        let kept = payer.is_none() || payer == order.paid_by;
+        holds!(2, kept, "the payer was {payer:?}: {order:?}");
+        if changed && order.status == OrderStatus::Expired {
+            let time_max = self.lanes.values().map(|lane| lane.time_max).max();
+            let time = time_max.unwrap_or_default().max(command.issued_at.seconds());
+            holds!(8, order.expires_at < time, "expired at {time}: {order:?}");
+            let open = |d: &&Deposit| d.order_id == id && d.state == DepositState::Open;
+            let open = self.deposits.values().find(open);
+            holds!(8, open.is_none(), "{id} expired with {open:?}");
+        }
+        Ok(())
+    }
+
+    /// 4: an operator may mark any order paid, and have its status sent again: each such command is answered
+    /// once. Only one about an order that ended long ago may be in vain, if it does not carry that order.
+    fn check_answered(
+        &mut self,
+        command: &OrderCommand,
+        effects: &[orders::Effect],
+    ) -> Result<(), Violation> {
+        use OrderCommandBody as Body;
+        let id = command.order_id;
+        self.orders_time = self.orders_time.max(command.issued_at.seconds());
+        let payment = match &command.body {
+            Body::Create(create) => create.payment.as_ref(),
+            Body::ChoosePayment(payment) => Some(payment),
+            _ => None,
+        };
+        if let Some(payment) = payment {
+            let longest = self.late_windows.entry(id).or_default();
+            *longest = payment.late_window_seconds.max(*longest);
+        }
+        let may_have_left = self.may_have_left(id);
+        if may_have_left {
+            self.left.insert(id);
+        }
+        let is_late = |effect: &orders::Effect| {
+            let orders::Effect::Command(answer) = effect else { return false };
+            let reason = UnknownReason::Late;
+            matches!(answer.body, DepositCommandBody::Refused { reason: given, .. } if given == reason)
+        };
+        let order = self.orders.get(&id);
+        let has_expired = order.is_some_and(|order| order.status == OrderStatus::Expired);
+        let is_over = has_expired || may_have_left || !effects.iter().any(is_late);
+        holds!(1, is_over, "refused as late: {command:?}");
+        if let Body::MarkPaid(row) | Body::ResendWebhook(row) = &command.body {
+            let is_answered = effects.iter().any(|e| matches!(e, orders::Effect::Order(_)));
+            let may_be_in_vain = order.is_none() || (may_have_left && row.is_none());
+            holds!(4, is_answered || may_be_in_vain, "no answer to {command:?}");
+        }
+        Ok(())
+    }
+
+    fn may_have_left(&self, id: OrderId) -> bool {
+        let late_window = self.late_windows.get(&id).copied().unwrap_or_default();
+        self.orders.get(&id).is_some_and(|order| {
+            let waits = |state| [DepositState::Requested, DepositState::Open].contains(&state);
+            let known_to = order.updated_at.seconds().plus(KNOWN_SECONDS + i64::from(late_window));
+            order.status != OrderStatus::Pending
+                && !order.deposits.iter().any(|deposit| waits(deposit.state))
+                && known_to < self.orders_time
+        })
+    }
+}

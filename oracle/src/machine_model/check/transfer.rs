@@ -1,0 +1,181 @@
+//! Transfers: which state follows which, how deep in the chain, and why. Who asks to pay.
+
+use processor::machine::matching::TransferStage;
+use schemas::record::{Deposit, OrderCommand, OrderCommandBody, Transfer};
+use schemas::{CloseReason, DepositState, OrderStatus, TransferStatus, UnknownReason};
+
+use crate::machine_model::chain::WALLETS;
+use crate::machine_model::ledger::{Lane, Ledger};
+use crate::machine_model::violation::{Violation, holds};
+
+impl Ledger<'_> {
+    pub(super) fn check_transfer(
+        &mut self,
+        stage: TransferStage,
+        transfer: &Transfer,
+    ) -> Result<(), Violation> {
+        let payment = transfer.observation.payment();
+        let named = *self.payments.entry(transfer.transfer_id).or_insert(payment);
+        holds!(2, named == payment, "one id for {named:?} and {payment:?}");
+        let last = self.transfers.get(&payment);
+        if let Some(last) = last {
+            holds!(2, last.transfer_id == transfer.transfer_id, "two ids for {payment:?}");
+            let later = last.updated_at < transfer.updated_at;
+            holds!(5, later, "the version clock does not grow: {last:?} then {transfer:?}");
+        }
+        let before = last.map(|last| last.status);
+        let allowed = self.is_allowed(stage, before, transfer);
+        holds!(1, allowed, "{before:?} became {} by {stage:?}: {transfer:?}", transfer.status);
+        match stage {
+            TransferStage::Detected | TransferStage::Failed => {}
+            TransferStage::Confirmed => {
+                holds!(3, transfer.blockchain_confirmed, "confirmed and not: {transfer:?}");
+                self.confirmed.insert(payment);
+            }
+            TransferStage::Matched => self.check_matched(transfer)?,
+            TransferStage::Unknown => {
+                self.ended_in.insert(payment, transfer.block.hash);
+                let reason = self.is_true_reason(transfer);
+                holds!(1, reason, "unknown without a true reason: {transfer:?}");
+                let has_none = transfer.order_id.is_none() && transfer.fulfillment_id.is_none();
+                holds!(2, has_none, "unknown, and yet of an order: {transfer:?}");
+            }
+        }
+        self.transfers.insert(payment, transfer.clone());
+        Ok(())
+    }
+
+    /// 1: which states may follow. Matched and unknown are ends, reached once, by way of confirmed.
+    fn is_allowed(
+        &self,
+        stage: TransferStage,
+        before: Option<TransferStatus>,
+        transfer: &Transfer,
+    ) -> bool {
+        use TransferStatus::{
+            FailedToConfirm, Matched, NoMatchedDeposit, WaitingForConfirmation, WaitingForMatch,
+        };
+        match (stage, before, transfer.status) {
+            (
+                TransferStage::Detected,
+                None | Some(WaitingForConfirmation | FailedToConfirm),
+                WaitingForConfirmation,
+            )
+            | (TransferStage::Confirmed, None | Some(WaitingForConfirmation), WaitingForMatch)
+            | (TransferStage::Failed, Some(WaitingForConfirmation), FailedToConfirm)
+            | (TransferStage::Matched, Some(WaitingForMatch), Matched)
+            | (TransferStage::Unknown, Some(WaitingForMatch), NoMatchedDeposit) => true,
+            // Nothing was paid with it, and its block is gone: it waits for confirmation again.
+            (TransferStage::Detected, Some(WaitingForMatch), WaitingForConfirmation) => {
+                self.included.get(&transfer.observation.payment()) == Some(&None)
+            }
+            // It left the chain while it asked to pay, and never got an answer.
+            (TransferStage::Failed, Some(WaitingForMatch), FailedToConfirm) => {
+                self.included.get(&transfer.observation.payment()) == Some(&None)
+                    && !self.answered.contains(&transfer.transfer_id)
+            }
+            // In another block. What was decided stays.
+            (
+                TransferStage::Detected,
+                Some(WaitingForMatch | Matched | NoMatchedDeposit),
+                status,
+            ) => before == Some(status),
+            _ => false,
+        }
+    }
+
+    /// 3: in the chain of the head that confirmed it, as deep as its amount needs.
+    pub(super) fn check_depth(&self, transfer: &Transfer) -> Result<(), Violation> {
+        let Lane { chain, head, policy, .. } = self.lane(transfer.blockchain);
+        let depth = policy.depth_of(transfer.observation.value);
+        let confirmations =
+            head.and_then(|head| chain.confirmations(transfer.block.hash, head.hash));
+        holds!(
+            3,
+            confirmations.is_some_and(|count| count >= depth),
+            "confirmed with {confirmations:?} of {depth} blocks at {head:?}: {transfer:?}"
+        );
+        Ok(())
+    }
+
+    /// 2: one order, one transfer; the order that was asked, with the deposit that it fits.
+    fn check_matched(&mut self, transfer: &Transfer) -> Result<(), Violation> {
+        let id = transfer.transfer_id;
+        let pays = transfer.order_id.zip(transfer.deposit_id);
+        let asked = self.asked.get(&id).copied();
+        holds!(2, pays.is_some() && pays == asked, "asked {asked:?}: {transfer:?}");
+        holds!(2, transfer.fulfillment_id.is_some(), "no fulfillment: {transfer:?}");
+        if let Some((order, _)) = pays {
+            let other = self.matched.insert(order, id);
+            holds!(2, other.is_none(), "order {order} is paid by {other:?} and {id}");
+            let paid_by = self.orders.get(&order).and_then(|order| order.paid_by);
+            holds!(2, paid_by == Some(id), "{order} is paid by {paid_by:?}, not by {id}");
+        }
+        Ok(())
+    }
+
+    /// Whether the reason to give the transfer up is true now: of a deposit of its amount, or that
+    /// there is none. No deposit that it fits may wait, unless its order refused.
+    fn is_true_reason(&self, transfer: &Transfer) -> bool {
+        let seen = &transfer.observation;
+        let time = transfer.block.timestamp;
+        let at_wallet = |d: &&Deposit| {
+            d.blockchain == transfer.blockchain
+                && d.wallet_address == seen.to_address
+                && d.stablecoin == seen.stablecoin
+        };
+        let same_amount = |d: &&Deposit| at_wallet(d) && d.value == seen.value;
+        let is_open = |d: &Deposit| d.state == DepositState::Open;
+        let status = |d: &Deposit| self.orders.get(&d.order_id).map(|order| order.status);
+        let was = |d: &Deposit, status| self.statuses.contains(&(d.order_id, status));
+        let is_true = |d: &Deposit, reason| match reason {
+            UnknownReason::SenderMismatch => d.user_address.is_some_and(|a| a != seen.from_address),
+            UnknownReason::BeforeDeposit => time < d.started_at.plus(-self.skew(d)),
+            UnknownReason::Late => {
+                let expired = d.close_reason == Some(CloseReason::Expired);
+                let is_over = was(d, OrderStatus::Expired) || self.left.contains(&d.order_id);
+                time > d.expires_at || expired || is_over
+            }
+            UnknownReason::AlreadyPaid => was(d, OrderStatus::Paid),
+            UnknownReason::OrderCancelled => was(d, OrderStatus::Cancelled),
+            UnknownReason::NoDeposit | UnknownReason::AmountMismatch | UnknownReason::OwnWallet => {
+                false
+            }
+        };
+        let waits = |d: &Deposit| {
+            is_open(d) && self.fits(transfer, d) && status(d) == Some(OrderStatus::Pending)
+        };
+        let mut deposits = self.deposits.values();
+        let wanted = deposits.clone().any(waits);
+        !wanted
+            && match transfer.reason {
+                None => false,
+                Some(UnknownReason::OwnWallet) => WALLETS.contains(&seen.from_address),
+                Some(UnknownReason::NoDeposit) => !deposits.any(|d| at_wallet(&d) && is_open(d)),
+                Some(UnknownReason::AmountMismatch) => deposits.any(|d| at_wallet(&d)),
+                Some(reason) => deposits.filter(same_amount).any(|d| is_true(d, reason)),
+            }
+    }
+
+    /// 3: nothing that left the chain asks to pay. 2: what asks fits, as it is then.
+    pub(super) fn check_settle(&mut self, command: &OrderCommand) -> Result<(), Violation> {
+        let OrderCommandBody::Settle(settle) = &command.body else { return Ok(()) };
+        let payment = self.payments.get(&settle.transfer_id);
+        let block = payment.and_then(|payment| self.included.get(payment).copied().flatten());
+        holds!(3, block.is_some(), "{settle:?} asks to pay, and is in no block");
+        let transfer = payment.and_then(|payment| self.transfers.get(payment));
+        let deposit = self.deposits.get(&settle.deposit_id);
+        // The same question without an answer: meanwhile it may be in a block of another time.
+        let question = (command.order_id, settle.deposit_id);
+        let asked_before = self.asked.get(&settle.transfer_id) == Some(&question)
+            && !self.answered.contains(&settle.transfer_id);
+        let fits = transfer.zip(deposit).is_some_and(|(transfer, deposit)| {
+            transfer.status == TransferStatus::WaitingForMatch
+                && (deposit.order_id, deposit.slot) == (command.order_id, settle.slot)
+                && (self.fits(transfer, deposit) || asked_before)
+        });
+        holds!(2, fits, "{transfer:?} does not fit {deposit:?}");
+        self.asked.insert(settle.transfer_id, question);
+        Ok(())
+    }
+}

@@ -1,0 +1,112 @@
+//! What the records written so far say, for the checks.
+
+use std::collections::{HashMap, HashSet};
+
+use schemas::record::{Block, Deposit, OpenDeposit, Order, Transfer};
+use schemas::{
+    Address, Amount, BlockHash, Blockchain, DepositId, OrderId, OrderStatus, PaymentKey,
+    Stablecoin, TransferId, UnixSeconds,
+};
+
+use super::chain::{Chain, Policy, WALLETS};
+
+/// What a deposit reserves.
+pub(super) fn place(deposit: &Deposit) -> (Blockchain, Address, Stablecoin, Amount) {
+    (deposit.blockchain, deposit.wallet_address, deposit.stablecoin, deposit.value)
+}
+
+/// A chain, and what the records delivered so far say of it.
+pub(super) struct Lane<'a> {
+    pub(super) chain: &'a Chain,
+    pub(super) head: Option<Block>,
+    /// What counts as confirmed at this head.
+    pub(super) policy: Policy,
+    pub(super) time_max: UnixSeconds,
+    pub(super) watched: HashSet<Address>,
+    /// Confirmed by the head that comes next.
+    pub(super) at_sight: Vec<Transfer>,
+}
+
+/// What the records written so far say.
+#[derive(Default)]
+pub struct Ledger<'a> {
+    pub(super) lanes: HashMap<Blockchain, Lane<'a>>,
+    /// Where the records delivered so far have each payment, if in the chain.
+    pub(super) included: HashMap<PaymentKey, Option<Block>>,
+    /// The newest record of each transfer.
+    pub transfers: HashMap<PaymentKey, Transfer>,
+    pub(super) payments: HashMap<TransferId, PaymentKey>,
+    /// Those that were published as confirmed.
+    pub(super) confirmed: HashSet<PaymentKey>,
+    /// The newest record of each deposit.
+    pub deposits: HashMap<DepositId, Deposit>,
+    pub(super) opened: HashMap<(OrderId, i32), OpenDeposit>,
+    /// Deposits by what they reserve or reserved, the newest last.
+    pub(super) reserved: HashMap<(Blockchain, Address, Stablecoin, Amount), Vec<DepositId>>,
+    /// The chain time at which a deposit closed.
+    pub(super) closed: HashMap<DepositId, UnixSeconds>,
+    /// The newest record of each order.
+    pub orders: HashMap<OrderId, Order>,
+    /// Every status that an order had.
+    pub(super) statuses: HashSet<(OrderId, OrderStatus)>,
+    pub(super) matched: HashMap<OrderId, TransferId>,
+    pub(super) forced: HashSet<OrderId>,
+    /// Transfers whose order's answer was read.
+    pub(super) answered: HashSet<TransferId>,
+    /// The order and deposit that a transfer asked to pay.
+    pub(super) asked: HashMap<TransferId, (OrderId, DepositId)>,
+    /// The confirmed block by whose time each deposit expired.
+    pub(super) expired_by: HashMap<DepositId, BlockHash>,
+    /// The block in which each unknown transfer was when that was decided.
+    pub(super) ended_in: HashMap<PaymentKey, BlockHash>,
+    /// Transfers that had ended when a deposit opened.
+    pub(super) ended_before: HashSet<(DepositId, PaymentKey)>,
+    pub(super) alerts: HashSet<TransferId>,
+    pub(super) alerts_due: HashSet<TransferId>,
+    /// What a lane says of itself that is not so. Checked last: a machine that is wrong about a transfer or a
+    /// watch is found by what it does.
+    pub(super) untrue: Option<String>,
+    /// The longest late window that an order asked for.
+    pub(super) late_windows: HashMap<OrderId, u32>,
+    /// The latest time that orders had.
+    pub(super) orders_time: UnixSeconds,
+    /// Orders that may have been forgotten when they were asked.
+    pub(super) left: HashSet<OrderId>,
+}
+
+impl<'a> Ledger<'a> {
+    pub(super) fn new(chains: &'a [Chain]) -> Self {
+        let lane = |chain: &'a Chain| Lane {
+            chain,
+            head: None,
+            policy: chain.policy,
+            time_max: UnixSeconds(0),
+            watched: HashSet::new(),
+            at_sight: Vec::new(),
+        };
+        let lanes = chains.iter().map(|chain| (chain.blockchain, lane(chain))).collect();
+        Self { lanes, ..Self::default() }
+    }
+
+    pub(super) fn lane(&self, blockchain: Blockchain) -> &Lane<'a> {
+        &self.lanes[&blockchain]
+    }
+
+    pub(super) fn skew(&self, deposit: &Deposit) -> i64 {
+        let open = self.opened.get(&(deposit.order_id, deposit.slot));
+        open.map_or(0, |open| i64::from(open.skew_seconds))
+    }
+
+    pub(super) fn fits(&self, transfer: &Transfer, deposit: &Deposit) -> bool {
+        let seen = &transfer.observation;
+        let time = transfer.block.timestamp;
+        !WALLETS.contains(&seen.from_address)
+            && transfer.blockchain == deposit.blockchain
+            && seen.to_address == deposit.wallet_address
+            && seen.stablecoin == deposit.stablecoin
+            && seen.value == deposit.value
+            && deposit.user_address.is_none_or(|sender| sender == seen.from_address)
+            && deposit.started_at.plus(-self.skew(deposit)) <= time
+            && time <= deposit.expires_at
+    }
+}
