@@ -123,7 +123,7 @@ impl Shop {
     fn pay(&mut self) {
         let place = self.dice.below(6);
         let Some((id, amount)) = self.orders.iter().rev().nth(place).copied() else { return };
-        let deposit = self.pipeline.deposits_of(id).next();
+        let deposit = self.pipeline.opened().find(|deposit| deposit.order_id == id);
         let (stablecoin, to, value) = deposit
             .map_or((TOKENS[0], WALLETS[0], amount), |d| (d.stablecoin, d.wallet_address, d.value));
         // Now and then it is another amount, which fits no deposit.

@@ -1,9 +1,10 @@
 //! An independent model of the processor, and a world to compare it in.
 //!
 //! [`prediction`] is the model. Beside it: [`chain`], a chain with reorganisations as ingest reports it; [`station`]
-//! and [`pipeline`], the two machines with their queues and an adversary; [`ledger`] and [`check`],
+//! and [`pipeline`], the two machines with their queues, and [`adversary`], which runs them; [`ledger`] and [`check`],
 //! the invariants of `docs/invariants.md` over what came out.
 
+pub mod adversary;
 mod amounts;
 pub mod chain;
 pub mod check;

@@ -315,7 +315,8 @@ impl Play {
         let Some(sold) = self.pick(order) else { return };
         let is_customer = SENDERS[..2].contains(&from);
         let from = sold.sender.filter(|_| is_customer).unwrap_or(from);
-        let (chain, stablecoin, to, value) = match self.pipeline.deposits_of(sold.id).nth(earlier) {
+        let mut opened = self.pipeline.opened().filter(|deposit| deposit.order_id == sold.id);
+        let (chain, stablecoin, to, value) = match opened.nth(earlier) {
             Some(d) => {
                 let chain = CHAINS.iter().position(|chain| *chain == d.blockchain);
                 (chain.unwrap_or(0), d.stablecoin, d.wallet_address, d.value)

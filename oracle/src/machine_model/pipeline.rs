@@ -1,28 +1,28 @@
-//! Lanes and orders joined by their command queues, run as the processor's runner does, with an
-//! adversary that chooses the interleaving, batches, aborts, crashes, repeats and loses.
+//! Lanes and orders joined by their command queues, run as the processor's runner does.
 
 use std::collections::{HashMap, HashSet};
 
 use processor::machine::{Machine, matching, orders};
 use schemas::record::{
-    AmountRule, ChainBody, ChainRecord, CreateOrder, Deposit, DepositCommandBody, MatchingEntry,
-    Observation, Order, OrderCommand, OrderCommandBody, OrdersEntry, PaymentRequest,
+    AmountRule, ChainRecord, CreateOrder, Deposit, DepositCommandBody, MatchingEntry, Order,
+    OrderCommand, OrderCommandBody, OrdersEntry, PaymentRequest,
 };
 use schemas::{
-    Address, AlertKind, Amount, Blockchain, DepositState, Hash, OrderId, Partition, UnixMicros,
+    Address, AlertKind, Amount, Blockchain, DepositState, OrderId, Partition, UnixMicros,
     UnixSeconds,
 };
 use testkit::Dice;
 
-use super::chain::{CONTRACT, Chain, account, cents};
+use super::chain::{Chain, cents};
 use super::delivered::Delivered;
 use super::station::{Fate, Sabotage, Station};
-use super::violation::{Violation, same};
+use super::violation::{Violation, holds, same};
 
 /// A topic as its one consumer reads it. Records that repeat others are marked.
-struct Queue<T> {
-    records: Vec<(T, bool)>,
-    next: usize,
+pub(super) struct Queue<T> {
+    pub(super) records: Vec<(T, bool)>,
+    /// How many of them were read.
+    pub(super) next: usize,
 }
 
 impl<T: Clone> Queue<T> {
@@ -34,7 +34,7 @@ impl<T: Clone> Queue<T> {
         self.records.push((record, again));
     }
 
-    fn is_read(&self) -> bool {
+    pub(super) fn is_read(&self) -> bool {
         self.next == self.records.len()
     }
 
@@ -102,13 +102,13 @@ pub fn exact_or_cents(most: u128) -> AmountRule {
 }
 
 /// The lane of a chain: its machine and what waits for it.
-struct Lane {
-    blockchain: Blockchain,
-    station: Station<matching::State>,
-    raw: Queue<ChainRecord>,
-    commands: Queue<matching::Input>,
+pub(super) struct Lane {
+    pub(super) blockchain: Blockchain,
+    pub(super) station: Station<matching::State>,
+    pub(super) raw: Queue<ChainRecord>,
+    pub(super) commands: Queue<matching::Input>,
     /// How many commands it read since the last head.
-    commands_since_head: usize,
+    pub(super) commands_since_head: usize,
 }
 
 impl Lane {
@@ -128,10 +128,10 @@ impl Lane {
 pub struct Pipeline {
     /// What was delivered first, without repetitions.
     pub delivered: Vec<Delivered>,
-    tricks: Tricks,
-    lanes: Vec<Lane>,
+    pub(super) tricks: Tricks,
+    pub(super) lanes: Vec<Lane>,
     orders: Station<orders::State>,
-    order_commands: Queue<OrderCommand>,
+    pub(super) order_commands: Queue<OrderCommand>,
     ticking: HashSet<OrderId>,
     /// Records that machines read and that are in none of the lists of what was delivered.
     altered: bool,
@@ -191,15 +191,15 @@ impl Pipeline {
         }
     }
 
-    /// The deposits that were opened for an order, the newest first.
-    pub fn deposits_of(&self, order: OrderId) -> impl Iterator<Item = &Deposit> {
+    /// The deposits that were opened, the newest first.
+    pub fn opened(&self) -> impl Iterator<Item = &Deposit> {
         let effects = self.delivered.iter().rev().flat_map(|delivered| match delivered {
             Delivered::Lane(_, effects) => effects.as_slice(),
             Delivered::Orders(..) => &[],
         });
-        effects.filter_map(move |effect| match effect {
+        effects.filter_map(|effect| match effect {
             matching::Effect::Deposit(deposit) => {
-                Some(deposit).filter(|d| d.order_id == order && d.state == DepositState::Open)
+                Some(deposit).filter(|deposit| deposit.state == DepositState::Open)
             }
             _ => None,
         })
@@ -230,34 +230,7 @@ impl Pipeline {
         (deposits, transfers, self.orders.machine.rows())
     }
 
-    /// The adversary continues until nothing is left to read.
-    pub fn drain(&mut self, dice: &mut Dice) -> Result<(), Violation> {
-        let is_read = |lane: &Lane| lane.raw.is_read() && lane.commands.is_read();
-        while !(self.lanes.iter().all(is_read) && self.order_commands.is_read()) {
-            self.disturb(dice)?;
-        }
-        Ok(())
-    }
-
-    /// The adversary does one thing.
-    pub fn disturb(&mut self, dice: &mut Dice) -> Result<(), Violation> {
-        let fate = match dice.below(8) {
-            0 if self.tricks.losses => Fate::Abort,
-            1 if self.tricks.losses => Fate::Crash,
-            _ => Fate::Commit,
-        };
-        let count = if self.tricks.batches { 1 + dice.below(6) } else { 1 };
-        match dice.below(10) {
-            0 if self.tricks.repeats => self.repeat(dice),
-            0..5 => {
-                let lane = dice.below(self.lanes.len());
-                self.step_lane(lane, count, fate, dice)
-            }
-            _ => self.step_orders(count, fate),
-        }
-    }
-
-    fn step_lane(
+    pub(super) fn step_lane(
         &mut self,
         number: usize,
         count: usize,
@@ -293,7 +266,7 @@ impl Pipeline {
         Ok(())
     }
 
-    fn step_orders(&mut self, count: usize, fate: Fate) -> Result<(), Violation> {
+    pub(super) fn step_orders(&mut self, count: usize, fate: Fate) -> Result<(), Violation> {
         if let Some(command) = self.order_commands.take_again() {
             return self.orders_again(command);
         }
@@ -341,80 +314,13 @@ impl Pipeline {
         self.tricks.silence && self.silence.below(8) == 0
     }
 
-    /// The last few records of a topic come again.
-    fn repeat(&mut self, dice: &mut Dice) -> Result<(), Violation> {
-        let lane = dice.below(self.lanes.len());
-        match dice.below(4) {
-            0 => {
-                let raw = &self.lanes[lane].raw;
-                let read = &raw.records[..raw.next];
-                let count = (1 + dice.below(12)).min(read.len());
-                let newest = read.iter().map(|(record, _)| record.block.timestamp).max();
-                let last_head =
-                    read.iter().rev().find(|(r, _)| matches!(r.body, ChainBody::Head(_)));
-                // The last head, reported again, is new: the chain is no further than it was.
-                let is_old = |record: &ChainRecord| {
-                    newest.is_none_or(|at| record.block.timestamp > at.plus(-REPEAT_SECONDS))
-                        && !(matches!(record.body, ChainBody::Head(_))
-                            && last_head.is_some_and(|(head, _)| head.block == record.block))
-                };
-                let records: Vec<_> = read[read.len() - count..]
-                    .iter()
-                    .map(|(record, _)| record.clone())
-                    .filter(is_old)
-                    .map(matching::Input::Chain)
-                    .collect();
-                self.lane_again(lane, &records)
-            }
-            1 => {
-                let Lane { commands: queue, commands_since_head, .. } = &self.lanes[lane];
-                let count = (1 + dice.below(6)).min(*commands_since_head).min(queue.next);
-                let records = &queue.records[queue.next - count..queue.next];
-                let records: Vec<_> = records.iter().map(|(input, _)| input.clone()).collect();
-                self.lane_again(lane, &records)
-            }
-            2 => self.wrong_head(lane, dice),
-            _ => {
-                let last = self.order_commands.next.checked_sub(1);
-                let Some(last) = last else { return Ok(()) };
-                let command = self.order_commands.records[last].0.clone();
-                self.orders_again(command)
-            }
-        }
-    }
-
-    /// Another ingestor writes a head that is below the last one, or beyond what the chain can have.
-    fn wrong_head(&mut self, lane: usize, dice: &mut Dice) -> Result<(), Violation> {
-        let Lane { blockchain, raw, station, .. } = &self.lanes[lane];
-        let read = raw.records[..raw.next].iter().rev().map(|(record, _)| record);
-        let Some(last) = read.into_iter().find(|r| matches!(r.body, ChainBody::Head(_))) else {
-            return Ok(());
-        };
-        let mut wrong = last.clone();
-        wrong.block.number += if dice.below(2) == 0 { -1 } else { 100_000 };
-        if let Some(deposit) = self.open_deposit(*blockchain) {
-            pays_nothing(station.machine.clone(), payment_in(&wrong, deposit))?;
-        }
-        self.lane_again(lane, &[matching::Input::Chain(wrong)])
-    }
-
-    /// The deposit that was opened last on a chain.
-    fn open_deposit(&self, blockchain: Blockchain) -> Option<&Deposit> {
-        let effects = self.delivered.iter().rev().flat_map(|delivered| match delivered {
-            Delivered::Lane(_, effects) => effects.as_slice(),
-            Delivered::Orders(..) => &[],
-        });
-        let deposits = effects.filter_map(|effect| match effect {
-            matching::Effect::Deposit(deposit) => Some(deposit),
-            _ => None,
-        });
-        let is_open = |d: &&Deposit| d.blockchain == blockchain && d.state == DepositState::Open;
-        deposits.into_iter().find(is_open)
-    }
-
     /// A repetition leaves matching as it is and publishes nothing; an answer may come again, and a head that
     /// is ignored is reported.
-    fn lane_again(&mut self, lane: usize, inputs: &[matching::Input]) -> Result<(), Violation> {
+    pub(super) fn lane_again(
+        &mut self,
+        lane: usize,
+        inputs: &[matching::Input],
+    ) -> Result<(), Violation> {
         let station = &mut self.lanes[lane].station;
         let before = essence(station.machine.snapshot());
         let effects = station.step(inputs, Fate::Commit)?.concat();
@@ -427,17 +333,15 @@ impl Pipeline {
             ),
             effect => matches!(effect, matching::Effect::Command(_)),
         };
-        if !effects.iter().all(is_answer) {
-            let text = format!("the repetition of {inputs:?} published {effects:?}");
-            return Err(Violation { invariant: 5, text });
-        }
+        let has_answers_alone = effects.iter().all(is_answer);
+        holds!(5, has_answers_alone, "the repetition of {inputs:?} published {effects:?}");
         self.send_to_orders(&effects, true);
         Ok(())
     }
 
     /// A repetition leaves of an order what matters: its status, payer, candidates and deposits. The
     /// order may be published once more, which counts as a version.
-    fn orders_again(&mut self, command: OrderCommand) -> Result<(), Violation> {
+    pub(super) fn orders_again(&mut self, command: OrderCommand) -> Result<(), Violation> {
         self.altered = true;
         let essence = |snapshot: Vec<(String, OrdersEntry)>| -> Vec<_> {
             let essence = |(id, entry): (String, OrdersEntry)| {
@@ -497,39 +401,6 @@ fn essence(mut snapshot: Vec<(String, MatchingEntry)>) -> Vec<(String, MatchingE
     snapshot
 }
 
-/// A payment for a deposit in the block of a wrong head, that this head is said to confirm.
-fn payment_in(wrong: &ChainRecord, deposit: &Deposit) -> ChainRecord {
-    let seen = Observation {
-        stablecoin: deposit.stablecoin,
-        contract: CONTRACT,
-        from_address: deposit.user_address.unwrap_or(account(0x66)),
-        to_address: deposit.wallet_address,
-        tx_hash: Hash([0x77; 32]),
-        log_index: 0,
-        ordinal: 0,
-        value: deposit.value,
-        from_own_wallet: false,
-    };
-    ChainRecord { body: ChainBody::Transfer(seen), confirmed: true, ..wrong.clone() }
-}
-
-/// 3: the head is ignored, so it confirms nothing. The machine is not used any more: what was seen may be
-/// confirmed by a head that counts.
-fn pays_nothing(mut machine: matching::State, payment: ChainRecord) -> Result<(), Violation> {
-    let mut effects = Vec::new();
-    machine.decide(&matching::Input::Chain(payment), &mut effects)?;
-    let is_seen = |effect: &matching::Effect| match effect {
-        matching::Effect::Transfer(stage, _) => *stage == matching::TransferStage::Detected,
-        matching::Effect::Command(command) => !matches!(command.body, OrderCommandBody::Settle(_)),
-        _ => true,
-    };
-    if effects.iter().all(is_seen) {
-        return Ok(());
-    }
-    let text = format!("a payment in the block of a wrong head led to {effects:?}");
-    Err(Violation { invariant: 3, text })
-}
-
 /// By less than this the tables are behind.
 const WEEK: i64 = 7 * 24 * 3600;
 
@@ -546,9 +417,6 @@ fn may_ask_again(body: &OrderCommandBody) -> bool {
     use OrderCommandBody as Body;
     matches!(body, Body::Settle(_) | Body::DepositOpened { .. } | Body::DepositRefused { .. })
 }
-
-/// Repetitions are recent: nothing that a machine may have forgotten by intent comes again.
-const REPEAT_SECONDS: i64 = 12 * 3600;
 
 /// Drops what a repeated choice publishes again: the answer, as one more version of the order.
 fn forget_versions(effects: &mut Vec<orders::Effect>) {

@@ -1,0 +1,131 @@
+//! The adversary of a pipeline: it chooses the interleaving, batches, aborts, crashes, repeats and loses.
+
+use processor::machine::{Machine, matching};
+use schemas::Hash;
+use schemas::record::{ChainBody, ChainRecord, Deposit, Observation, OrderCommandBody};
+use testkit::Dice;
+
+use super::chain::{CONTRACT, account};
+use super::pipeline::{Lane, Pipeline};
+use super::station::Fate;
+use super::violation::{Violation, holds};
+
+/// Repetitions are recent: nothing that a machine may have forgotten by intent comes again.
+const REPEAT_SECONDS: i64 = 12 * 3600;
+
+impl Pipeline {
+    /// The adversary continues until nothing is left to read.
+    pub fn drain(&mut self, dice: &mut Dice) -> Result<(), Violation> {
+        let is_read = |lane: &Lane| lane.raw.is_read() && lane.commands.is_read();
+        while !(self.lanes.iter().all(is_read) && self.order_commands.is_read()) {
+            self.disturb(dice)?;
+        }
+        Ok(())
+    }
+
+    /// The adversary does one thing.
+    pub fn disturb(&mut self, dice: &mut Dice) -> Result<(), Violation> {
+        let fate = match dice.below(8) {
+            0 if self.tricks.losses => Fate::Abort,
+            1 if self.tricks.losses => Fate::Crash,
+            _ => Fate::Commit,
+        };
+        let count = if self.tricks.batches { 1 + dice.below(6) } else { 1 };
+        match dice.below(10) {
+            0 if self.tricks.repeats => self.repeat(dice),
+            0..5 => {
+                let lane = dice.below(self.lanes.len());
+                self.step_lane(lane, count, fate, dice)
+            }
+            _ => self.step_orders(count, fate),
+        }
+    }
+
+    /// The last few records of a topic come again.
+    fn repeat(&mut self, dice: &mut Dice) -> Result<(), Violation> {
+        let lane = dice.below(self.lanes.len());
+        match dice.below(4) {
+            0 => {
+                let raw = &self.lanes[lane].raw;
+                let read = &raw.records[..raw.next];
+                let count = (1 + dice.below(12)).min(read.len());
+                let newest = read.iter().map(|(record, _)| record.block.timestamp).max();
+                let last_head =
+                    read.iter().rev().find(|(r, _)| matches!(r.body, ChainBody::Head(_)));
+                // The last head, reported again, is new: the chain is no further than it was.
+                let is_old = |record: &ChainRecord| {
+                    newest.is_none_or(|at| record.block.timestamp > at.plus(-REPEAT_SECONDS))
+                        && !(matches!(record.body, ChainBody::Head(_))
+                            && last_head.is_some_and(|(head, _)| head.block == record.block))
+                };
+                let records: Vec<_> = read[read.len() - count..]
+                    .iter()
+                    .map(|(record, _)| record.clone())
+                    .filter(is_old)
+                    .map(matching::Input::Chain)
+                    .collect();
+                self.lane_again(lane, &records)
+            }
+            1 => {
+                let Lane { commands: queue, commands_since_head, .. } = &self.lanes[lane];
+                let count = (1 + dice.below(6)).min(*commands_since_head).min(queue.next);
+                let records = &queue.records[queue.next - count..queue.next];
+                let records: Vec<_> = records.iter().map(|(input, _)| input.clone()).collect();
+                self.lane_again(lane, &records)
+            }
+            2 => self.wrong_head(lane, dice),
+            _ => {
+                let last = self.order_commands.next.checked_sub(1);
+                let Some(last) = last else { return Ok(()) };
+                let command = self.order_commands.records[last].0.clone();
+                self.orders_again(command)
+            }
+        }
+    }
+
+    /// Another ingestor writes a head that is below the last one, or beyond what the chain can have.
+    fn wrong_head(&mut self, lane: usize, dice: &mut Dice) -> Result<(), Violation> {
+        let Lane { blockchain, raw, station, .. } = &self.lanes[lane];
+        let read = raw.records[..raw.next].iter().rev().map(|(record, _)| record);
+        let Some(last) = read.into_iter().find(|r| matches!(r.body, ChainBody::Head(_))) else {
+            return Ok(());
+        };
+        let mut wrong = last.clone();
+        wrong.block.number += if dice.below(2) == 0 { -1 } else { 100_000 };
+        if let Some(deposit) = self.opened().find(|deposit| deposit.blockchain == *blockchain) {
+            pays_nothing(station.machine.clone(), payment_in(&wrong, deposit))?;
+        }
+        self.lane_again(lane, &[matching::Input::Chain(wrong)])
+    }
+}
+
+/// A payment for a deposit in the block of a wrong head, that this head is said to confirm.
+fn payment_in(wrong: &ChainRecord, deposit: &Deposit) -> ChainRecord {
+    let seen = Observation {
+        stablecoin: deposit.stablecoin,
+        contract: CONTRACT,
+        from_address: deposit.user_address.unwrap_or(account(0x66)),
+        to_address: deposit.wallet_address,
+        tx_hash: Hash([0x77; 32]),
+        log_index: 0,
+        ordinal: 0,
+        value: deposit.value,
+        from_own_wallet: false,
+    };
+    ChainRecord { body: ChainBody::Transfer(seen), confirmed: true, ..wrong.clone() }
+}
+
+/// 3: the head is ignored, so it confirms nothing. The machine is not used any more: what was seen may be
+/// confirmed by a head that counts.
+fn pays_nothing(mut machine: matching::State, payment: ChainRecord) -> Result<(), Violation> {
+    let mut effects = Vec::new();
+    machine.decide(&matching::Input::Chain(payment), &mut effects)?;
+    let is_seen = |effect: &matching::Effect| match effect {
+        matching::Effect::Transfer(stage, _) => *stage == matching::TransferStage::Detected,
+        matching::Effect::Command(command) => !matches!(command.body, OrderCommandBody::Settle(_)),
+        _ => true,
+    };
+    let pays_nothing = effects.iter().all(is_seen);
+    holds!(3, pays_nothing, "a payment in the block of a wrong head led to {effects:?}");
+    Ok(())
+}
