@@ -4,13 +4,15 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use devnet::Devnet;
+use log::NewRecord;
 use schemas::record::{
-    AmountRule, Block, ChainBody, ChainRecord, ConfirmedTier, DepositCommand, DepositCommandBody,
-    Head, Observation, OpenDeposit, Watch,
+    AmountRule, Block, ChainBody, ChainRecord, ConfirmedTier, CreateOrder, DepositCommand,
+    DepositCommandBody, Head, Observation, OpenDeposit, OrderCommand, OrderCommandBody,
+    PaymentRequest, Watch,
 };
 use schemas::{
-    Address, AddressFamily, Amount, Blockchain, Epoch, Hash, OrderId, Stablecoin, UnixMicros,
-    UnixSeconds,
+    Address, AddressFamily, Amount, Blockchain, Epoch, Hash, Layout, OrderId, Stablecoin, Topic,
+    UnixMicros, UnixSeconds,
 };
 use uuid::Uuid;
 
@@ -134,6 +136,49 @@ pub fn head(height: usize) -> ChainRecord {
     let confirmed = vec![ConfirmedTier { below: None, number, timestamp }];
     let head = Head { confirmed, finalized: height as i64 - 10, match_window_seconds: 3600 };
     record(height, ChainBody::Head(head))
+}
+
+/// A record of the chain in the lane of the wallet.
+pub fn raw(record: &ChainRecord, layout: &Layout) -> NewRecord {
+    let lane = layout.lane(Blockchain::Eth, &wallet());
+    NewRecord::encode(Topic::TransfersRaw, lane, wallet().to_string(), record).expect("encodable")
+}
+
+/// Asks for a deposit of the order's own amount.
+pub fn request() -> PaymentRequest {
+    PaymentRequest {
+        blockchain: Blockchain::Eth,
+        stablecoin: Stablecoin::Usdt,
+        contract: CONTRACT,
+        wallets: vec![wallet()],
+        amounts: AmountRule::EXACT,
+        late_window_seconds: 86_400,
+        skew_seconds: 120,
+        head_age_max_seconds: u32::MAX,
+    }
+}
+
+/// Creates an order of the amount with this number, for half an hour from `issued_at`.
+pub fn create(
+    number: usize,
+    issued_at: UnixMicros,
+    payment: Option<PaymentRequest>,
+    layout: &Layout,
+) -> NewRecord {
+    let body = OrderCommandBody::Create(CreateOrder {
+        merchant_order_id: format!("bench-{number}"),
+        amount: amount(number),
+        amount_text: amount(number).to_string(),
+        webhook_url: "http://127.0.0.1:1/webhooks".into(),
+        expecting_wallet_address: None,
+        blockchain: None,
+        stablecoin: None,
+        expires_at: issued_at.seconds().plus(1800),
+        payment,
+    });
+    let command = OrderCommand { order_id: order(number), command_id: None, issued_at, body };
+    let key = command.order_id.to_string();
+    NewRecord::encode(Topic::OrdersCommands, layout.order(&key), key, &command).expect("encodable")
 }
 
 /// Opens a deposit of the amount with this number.

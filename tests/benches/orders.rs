@@ -8,13 +8,10 @@ use std::time::{Duration, Instant};
 use log::embedded::EmbeddedLog;
 use log::{Log, NewRecord, Offset, StageContext, Tail, TopicPartition};
 use runtime::{Clock, ManualClock};
-use schemas::record::{
-    AmountRule, Block, ChainBody, ChainRecord, CreateOrder, OrderCommand, OrderCommandBody,
-    PaymentRequest,
-};
-use schemas::{Blockchain, Layout, Stablecoin, Topic};
+use schemas::record::{Block, ChainBody, ChainRecord, PaymentRequest};
+use schemas::{Layout, Topic};
 use testkit::measure::{
-    CONTRACT, TIME, amount, head, order, percent, rate, resident_bytes, transfer, wallet, watch,
+    TIME, create, head, percent, rate, raw, request, resident_bytes, transfer, watch,
 };
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -76,42 +73,17 @@ impl Shop {
         if let ChainBody::Head(head) = &mut record.body {
             head.confirmed.iter_mut().for_each(|tier| tier.timestamp = Some(timestamp));
         }
-        let lane = LAYOUT.lane(Blockchain::Eth, &wallet());
-        NewRecord::encode(Topic::TransfersRaw, lane, wallet().to_string(), &record).unwrap()
+        raw(&record, &LAYOUT)
     }
 
     fn create(&self, number: usize, payment: Option<PaymentRequest>) -> NewRecord {
-        let issued_at = self.clock.now();
-        let body = OrderCommandBody::Create(CreateOrder {
-            merchant_order_id: format!("bench-{number}"),
-            amount: amount(number),
-            amount_text: amount(number).to_string(),
-            webhook_url: "http://127.0.0.1:1/webhooks".into(),
-            expecting_wallet_address: None,
-            blockchain: None,
-            stablecoin: None,
-            expires_at: issued_at.seconds().plus(1800),
-            payment,
-        });
-        let command = OrderCommand { order_id: order(number), command_id: None, issued_at, body };
-        let key = command.order_id.to_string();
-        NewRecord::encode(Topic::OrdersCommands, LAYOUT.order(&key), key, &command).unwrap()
+        create(number, self.clock.now(), payment, &LAYOUT)
     }
 
     /// A day: its orders are created and paid, then it is the next one.
     fn trade(&mut self, matched: &mut dyn Tail) {
-        let payment = PaymentRequest {
-            blockchain: Blockchain::Eth,
-            stablecoin: Stablecoin::Usdt,
-            contract: CONTRACT,
-            wallets: vec![wallet()],
-            amounts: AmountRule::EXACT,
-            late_window_seconds: 86_400,
-            skew_seconds: 30,
-            head_age_max_seconds: u32::MAX,
-        };
         let numbers = self.orders..self.orders + DAY_ORDERS;
-        self.produce(numbers.clone().map(|n| self.create(n, Some(payment.clone()))).collect());
+        self.produce(numbers.clone().map(|n| self.create(n, Some(request()))).collect());
         let mut block: Vec<_> =
             numbers.map(|number| self.raw(transfer(number, self.day))).collect();
         block.push(self.raw(head(self.day)));

@@ -6,56 +6,16 @@ use std::time::Instant;
 use log::embedded::EmbeddedLog;
 use log::{Log, NewRecord, StageContext};
 use runtime::{Clock, SystemClock};
-use schemas::record::{AmountRule, CreateOrder, OrderCommand, OrderCommandBody, PaymentRequest};
-use schemas::{Blockchain, Layout, Stablecoin, Topic, TransferStatus, UnixMicros};
+use schemas::{Layout, TransferStatus};
 use store::embedded::EmbeddedStore;
 use store::{DepositFilter, Page, Store, TransferFilter};
-use testkit::measure::{CONTRACT, TIME, amount, head, order, rate, transfer, wallet, watch};
+use testkit::measure::{TIME, create, head, rate, raw, request, transfer, wallet, watch};
 use tokio_util::sync::CancellationToken;
 
 const TRANSFERS: usize = 50_000;
 /// Transfers in a block.
 const BLOCK: usize = 500;
 const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
-
-fn create(number: usize) -> NewRecord {
-    let issued_at = UnixMicros(TIME.0 * 1_000_000);
-    let payment = PaymentRequest {
-        blockchain: Blockchain::Eth,
-        stablecoin: Stablecoin::Usdt,
-        contract: CONTRACT,
-        wallets: vec![wallet()],
-        amounts: AmountRule::EXACT,
-        late_window_seconds: 86_400,
-        skew_seconds: 120,
-        head_age_max_seconds: u32::MAX,
-    };
-    let command = OrderCommand {
-        order_id: order(number),
-        command_id: None,
-        issued_at,
-        body: OrderCommandBody::Create(CreateOrder {
-            merchant_order_id: format!("bench-{number}"),
-            amount: amount(number),
-            amount_text: amount(number).to_string(),
-            webhook_url: "http://127.0.0.1:1/webhooks".into(),
-            expecting_wallet_address: None,
-            blockchain: None,
-            stablecoin: None,
-            // Its own timer must not end it: the wall clock is behind the measurement's time.
-            expires_at: TIME.plus(1800),
-            payment: Some(payment),
-        }),
-    };
-    let key = command.order_id.to_string();
-    let partition = LAYOUT.order(&key);
-    NewRecord::encode(Topic::OrdersCommands, partition, key, &command).unwrap()
-}
-
-fn raw(record: &schemas::record::ChainRecord) -> NewRecord {
-    let lane = LAYOUT.lane(Blockchain::Eth, &wallet());
-    NewRecord::encode(Topic::TransfersRaw, lane, wallet().to_string(), record).unwrap()
-}
 
 /// Waits until a list shows `count` rows, by asking for a row at `count - 1`.
 async fn until_listed(store: &dyn Store, what: &str, count: usize) {
@@ -101,10 +61,12 @@ async fn main() {
         threads.push(std::thread::spawn(move || projector::run(store, &context).unwrap()));
     }
 
-    log.produce(vec![raw(&watch(0)), raw(&head(0))]).await.unwrap();
+    log.produce(vec![raw(&watch(0), &LAYOUT), raw(&head(0), &LAYOUT)]).await.unwrap();
     let started = Instant::now();
     for chunk in (0..TRANSFERS).collect::<Vec<_>>().chunks(2000) {
-        log.produce(chunk.iter().map(|number| create(*number)).collect()).await.unwrap();
+        // Their own timers must not end them: the wall clock is behind the measurement's time.
+        let create = |number: &usize| create(*number, TIME.micros(), Some(request()), &LAYOUT);
+        log.produce(chunk.iter().map(create).collect()).await.unwrap();
     }
     until_listed(&*store, "deposits", TRANSFERS).await;
     let opened = started.elapsed();
@@ -113,8 +75,8 @@ async fn main() {
     let numbers: Vec<usize> = (0..TRANSFERS).collect();
     for (height, chunk) in numbers.chunks(BLOCK).enumerate() {
         let mut records: Vec<NewRecord> =
-            chunk.iter().map(|number| raw(&transfer(*number, height + 1))).collect();
-        records.push(raw(&head(height + 1)));
+            chunk.iter().map(|number| raw(&transfer(*number, height + 1), &LAYOUT)).collect();
+        records.push(raw(&head(height + 1), &LAYOUT));
         log.produce(records).await.unwrap();
     }
     until_listed(&*store, "transfers", TRANSFERS).await;
