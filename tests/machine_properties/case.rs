@@ -181,7 +181,8 @@ fn event(world: World) -> impl Strategy<Value = Happening> {
 }
 
 pub(crate) fn case(world: World) -> impl Strategy<Value = Case> {
-    let happening = prop_oneof![23 => deal(), 22 => event(world)];
+    // Boxed, as a tree of all that could happen is large, and moved with each happening.
+    let happening = prop_oneof![23 => deal().boxed(), 22 => event(world).boxed()];
     let happenings = proptest::collection::vec((happening, any::<u64>()), 6..48);
     // What is never read is asked again in time, and how it ends then is not determined. A repetition of it
     // would be the first that is read.

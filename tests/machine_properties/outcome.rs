@@ -8,9 +8,13 @@ use schemas::TransferStatus;
 use crate::play::Play;
 
 impl Play {
+    pub(crate) fn ledger(&self) -> Result<Ledger<'_>, Violation> {
+        Ledger::of(&self.chains, &self.pipeline.delivered)
+    }
+
     /// The invariants over everything that came out.
-    pub(crate) fn check(&self) -> Result<(), Violation> {
-        let ledger = Ledger::of(&self.chains, &self.pipeline.delivered)?;
+    pub(crate) fn check(&self) -> Result<Ledger<'_>, Violation> {
+        let ledger = self.ledger()?;
         ledger.check_end()?;
         self.pipeline.compare_with_undisturbed()?;
         let (deposits, transfers, orders) = self.pipeline.rows();
@@ -18,13 +22,11 @@ impl Play {
             let text = format!("{deposits} deposits, {transfers} transfers, {orders} orders kept");
             return Err(Violation { invariant: 6, text });
         }
-        Ok(())
+        Ok(ledger)
     }
 
     /// The outcomes against the model.
-    pub(crate) fn compare_with_model(&self) -> Result<(), String> {
-        let ledger = Ledger::of(&self.chains, &self.pipeline.delivered)
-            .map_err(|violation| violation.to_string())?;
+    pub(crate) fn compare_with_model(&self, ledger: &Ledger<'_>) -> Result<(), String> {
         let prediction = predict(&self.facts);
         let payment_of = |id| {
             ledger.transfers.iter().find(|(_, t)| t.transfer_id == id).map(|(payment, _)| *payment)

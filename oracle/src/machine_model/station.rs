@@ -251,13 +251,25 @@ pub(super) struct Station<M: Sabotaged> {
     fresh: M,
     sabotage: Sabotage,
     asked: HashMap<TransferId, DepositId>,
+    /// The changelog since the last crash.
     changelog: Vec<Change<M>>,
+    /// Restored from the whole changelog until then.
+    restored: M,
+    /// What compaction left of it until then.
+    compacted: BTreeMap<String, Option<M::Entry>>,
 }
 
 impl<M: Sabotaged> Station<M> {
     pub(super) fn new(fresh: M, sabotage: Sabotage) -> Self {
-        let (asked, changelog) = (HashMap::new(), Vec::new());
-        Self { machine: fresh.clone(), fresh, sabotage, asked, changelog }
+        Self {
+            machine: fresh.clone(),
+            restored: fresh.clone(),
+            fresh,
+            sabotage,
+            asked: HashMap::new(),
+            changelog: Vec::new(),
+            compacted: BTreeMap::new(),
+        }
     }
 
     /// Another one that has seen nothing, with the same defect.
@@ -298,17 +310,24 @@ impl<M: Sabotaged> Station<M> {
         Ok(effects)
     }
 
+    /// A step of one input, by a machine that never crashes.
+    pub(super) fn take(&mut self, input: &M::Input) -> Result<Vec<M::Effect>, Broken> {
+        let effects = self.decide_one(input, 1)?;
+        self.machine.commit();
+        Ok(effects)
+    }
+
     fn decide(&mut self, inputs: &[M::Input]) -> Result<Vec<Vec<M::Effect>>, Broken> {
-        let mut all = Vec::new();
-        for (input, number) in inputs.iter().zip(1..) {
-            let mut effects = Vec::new();
-            for altered in M::alter(input.clone(), number, self.sabotage) {
-                self.machine.decide(&altered, &mut effects)?;
-            }
-            M::spoil(input, &mut effects, self.sabotage, &mut self.asked);
-            all.push(effects);
+        inputs.iter().zip(1..).map(|(input, number)| self.decide_one(input, number)).collect()
+    }
+
+    fn decide_one(&mut self, input: &M::Input, number: usize) -> Result<Vec<M::Effect>, Broken> {
+        let mut effects = Vec::new();
+        for altered in M::alter(input.clone(), number, self.sabotage) {
+            self.machine.decide(&altered, &mut effects)?;
         }
-        Ok(all)
+        M::spoil(input, &mut effects, self.sabotage, &mut self.asked);
+        Ok(effects)
     }
 
     fn changes(&self) -> Vec<Change<M>> {
@@ -321,16 +340,15 @@ impl<M: Sabotaged> Station<M> {
 
     /// The machine as two other processes restore it: from the whole changelog, and from what
     /// compaction leaves of it, in another order.
-    fn rebuilt(&self, before: &[(String, M::Entry)]) -> Result<M, Violation> {
-        let mut whole = self.fresh.clone();
-        let mut compacted = BTreeMap::new();
-        for (key, entry) in &self.changelog {
-            restore(&mut whole, key, entry.as_ref())?;
-            compacted.insert(key, entry);
+    fn rebuilt(&mut self, before: &[(String, M::Entry)]) -> Result<M, Violation> {
+        for (key, entry) in self.changelog.drain(..) {
+            restore(&mut self.restored, &key, entry.as_ref())?;
+            self.compacted.insert(key, entry);
         }
-        same(6, format_args!("the state of the whole changelog"), before, &whole.snapshot())?;
+        let whole = self.restored.snapshot();
+        same(6, format_args!("the state of the whole changelog"), before, &whole)?;
         let mut machine = self.fresh.clone();
-        for (key, entry) in compacted.into_iter().rev() {
+        for (key, entry) in self.compacted.iter().rev() {
             restore(&mut machine, key, entry.as_ref())?;
         }
         Ok(machine)
