@@ -89,6 +89,7 @@ impl Commands {
         let expires_at = now.seconds().plus(self.catalog.ttl_seconds());
         let create = new_order::parse(body, expires_at)?;
         self.catalog.check_sender(&create)?;
+        self.catalog.check_receiver(&create)?;
         if let Some(choice) = creation::fixed(&create) {
             return self.create_fixed(create, choice, key, now).await;
         }

@@ -6,7 +6,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use runtime::config::{Reader, Source};
-use schemas::{Address, Amount, Blockchain, Secret, Stablecoin, StablecoinContract, Wallet};
+use schemas::{
+    Address, Amount, Blockchain, ReceiverPolicy, Secret, Stablecoin, StablecoinContract, Wallet,
+};
 
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -17,6 +19,8 @@ pub struct Config {
     pub wallets: Vec<Wallet>,
     pub orders: Orders,
     pub matching: Matching,
+    /// Where webhooks may go: `[webhooks]` says it, so the executable sets it.
+    pub receivers: ReceiverPolicy,
 }
 
 /// `[merchant]`.
@@ -143,12 +147,18 @@ impl Config {
             section.problem("limit", "must be greater than 0% for unique amounts");
         }
         section.finish();
-        Self { admin_secret, merchant, wallets, orders, matching }
+        let receivers = ReceiverPolicy::default();
+        Self { admin_secret, merchant, wallets, orders, matching, receivers }
     }
 
-    /// Why customers cannot pay the amounts of `[matching]` with these contracts.
+    /// Why customers cannot pay the amounts of `[matching]` with these contracts, and why unknown transfers would
+    /// reach nobody.
     #[must_use]
     pub fn misfits(&self, contracts: &[StablecoinContract]) -> Vec<String> {
+        let url = self.merchant.unknown_transfer_webhook_url.as_deref();
+        let refusal = url.and_then(|url| self.receivers.check(url).err());
+        let unreachable =
+            refusal.map(|refusal| format!("merchant.unknown_transfer_webhook_url: {refusal}"));
         let Matching { digits, limit, .. } = self.matching;
         let coarse =
             contracts.iter().filter(|of| of.decimals < digits && limit != Percent::default());
@@ -158,16 +168,13 @@ impl Config {
                 "matching.digits: is {digits}, and {coin} on {chain} has {decimals} digits after the point"
             )
         };
-        coarse.map(misfit).collect()
+        coarse.map(misfit).chain(unreachable).collect()
     }
 }
 
 impl Merchant {
     fn read(mut section: Reader) -> Self {
         let url = section.text("unknown_transfer_webhook_url");
-        if !url.is_empty() && !url.starts_with("http://") && !url.starts_with("https://") {
-            section.problem("unknown_transfer_webhook_url", "must be an http or https URL");
-        }
         let merchant = Self {
             name: section.text("name"),
             secret: section.required_secret("secret"),

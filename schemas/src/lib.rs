@@ -21,6 +21,7 @@ mod header;
 mod identity;
 mod json;
 mod partition;
+mod receiver;
 pub mod record;
 mod scalar;
 mod schema;
@@ -47,6 +48,7 @@ pub use identity::{
 };
 pub use json::decode_json;
 pub use partition::{Layout, Partition, lane, murmur2};
+pub use receiver::{ReceiverPolicy, Refusal, parse_network, parse_ports};
 pub use schema::{InvalidSchema, Schema, SchemaName};
 pub use secret::Secret;
 pub use signature::{

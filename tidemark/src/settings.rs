@@ -50,18 +50,20 @@ impl Settings {
     /// Secrets that none of the stages uses may be absent.
     fn read(mut source: Source, stages: &[Stage]) -> Result<Self, Problems> {
         let process = Process::read(&mut source);
-        let shop = api::Config::read(&mut source);
+        let mut shop = api::Config::read(&mut source);
         let merchant = &shop.merchant;
+        let webhooks = webhooks::Config::read(
+            source.section("webhooks"),
+            merchant.secret.clone(),
+            merchant.previous_secret.clone(),
+            merchant.unknown_transfer_webhook_url.clone(),
+        );
+        shop.receivers = webhooks.receivers.clone();
         let settings = Self {
             log: log::Config::read(source.section("log")),
             store: store::config::BackEnd::read(source.section("store")),
             ingest: ingest::Config::read(&mut source, &shop.wallets, shop.matching.match_window),
-            webhooks: webhooks::Config::read(
-                source.section("webhooks"),
-                merchant.secret.clone(),
-                merchant.previous_secret.clone(),
-                merchant.unknown_transfer_webhook_url.clone(),
-            ),
+            webhooks,
             telemetry: telemetry::Config::read(source.section("telemetry")),
             schemas: schema_registry::Config::read(&mut source),
             process,
@@ -135,6 +137,23 @@ mod tests {
         check(&[], &[], &[]);
         let misspelt = "[store]\nbackend = \"scylla\"\n";
         check(&[SECRETS, KAFKA, misspelt], &Stage::ALL, &["store.backend: must be"]);
+    }
+
+    #[test]
+    fn unknown_transfers_go_where_webhooks_may_go() {
+        let key = "merchant.unknown_transfer_webhook_url: ";
+        let networks = "[webhooks]\nallowed_networks = [\"10.0.0.0/24\"]\n";
+        for (url, webhooks, expected) in [
+            ("https://shop.example/", "", &[][..]),
+            ("http://", "", &[key]),
+            ("ftp://shop.example/", "", &[key]),
+            ("http://10.0.0.5/", "", &[key]),
+            ("http://10.0.0.5/", networks, &[]),
+            ("http://10.0.1.5/", networks, &[key]),
+        ] {
+            let url = format!("unknown_transfer_webhook_url = \"{url}\"\n");
+            check(&[SECRETS, &url, webhooks], &Stage::ALL, expected);
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use runtime::config::Reader;
-use schemas::{Amount, Secret, Stablecoin};
+use schemas::{Amount, ReceiverPolicy, Secret, Stablecoin, parse_network, parse_ports};
 
 /// The interface's limit of automatic attempts (spec 8), which the retry topics are made for.
 pub(crate) const ATTEMPTS_MAX: i32 = 12;
@@ -25,8 +25,8 @@ pub struct Config {
     /// How long one attempt may take, from the resolution of the name to the end of the answer. A
     /// status that came in time counts, even if the body behind it did not.
     pub timeout: Duration,
-    /// Whether loopback, private and link-local addresses may be called.
-    pub allow_private_addresses: bool,
+    /// Which receivers may be called.
+    pub receivers: ReceiverPolicy,
     /// Requests under way at once in one process.
     pub concurrency: usize,
     /// Requests under way at once from one process to one host and port.
@@ -75,7 +75,7 @@ impl Config {
             max_attempts: i32::try_from(max_attempts).unwrap_or(ATTEMPTS_MAX),
             first_delay,
             timeout,
-            allow_private_addresses: section.flag("allow_private_addresses"),
+            receivers: read_receivers(&mut section),
             concurrency,
             concurrency_per_host,
             secret,
@@ -100,6 +100,31 @@ impl Config {
     }
 }
 
+fn read_receivers(section: &mut Reader) -> ReceiverPolicy {
+    let is_private_allowed = section.flag("allow_private_addresses");
+    let networks = read_list(section, "allowed_networks", parse_network);
+    let ports = read_list(section, "allowed_ports", parse_ports);
+    if is_private_allowed {
+        return ReceiverPolicy::anywhere().with_ports(ports);
+    }
+    ReceiverPolicy::new(ports, networks)
+}
+
+fn read_list<T>(
+    section: &mut Reader,
+    key: &str,
+    parse: impl Fn(&str) -> Result<T, &'static str>,
+) -> Vec<T> {
+    let mut list = Vec::new();
+    for text in section.texts(key).unwrap_or_default() {
+        match parse(&text) {
+            Ok(parsed) => list.push(parsed),
+            Err(problem) => section.problem(key, &format!("{text:?} {problem}")),
+        }
+    }
+    list
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -120,7 +145,7 @@ pub(crate) mod tests {
         assert_eq!(config.max_attempts, 12, "spec 8");
         assert_eq!(config.first_delay, Duration::from_secs(1), "spec 6.3.3");
         assert_eq!(config.timeout, Duration::from_secs(5), "spec 6.3.2");
-        assert!(!config.allow_private_addresses);
+        assert_eq!(config.receivers, ReceiverPolicy::default());
         assert_eq!((config.concurrency, config.concurrency_per_host), (256, 32));
         assert_eq!(config.secret.expose(), b"whsec");
         assert!(config.dust_threshold.values().all(|amount| *amount == Amount::ZERO), "spec 6.2");
@@ -135,7 +160,8 @@ pub(crate) mod tests {
     #[test]
     fn what_would_break_the_schedule_is_refused() {
         let (_, problems) = read(
-            "[webhooks]\nmax_attempts = 13\nfirst_delay = \"0s\"\ntimeout = \"2m\"\nconcurrency = 0\nretries = 3\n",
+            "[webhooks]\nmax_attempts = 13\nfirst_delay = \"0s\"\ntimeout = \"2m\"\nconcurrency = 0\nretries = 3\n\
+             allowed_ports = [\"443\", \"https\"]\nallowed_networks = [\"192.168.7.1/24\"]\n",
         );
         for line in [
             "webhooks.max_attempts: must be a whole number from 1 to 12",
@@ -143,9 +169,11 @@ pub(crate) mod tests {
             "webhooks.timeout: must be from \"1ms\" to \"60s\"",
             "webhooks.concurrency: must be a whole number from 1 to 10000",
             "webhooks.retries: unknown key",
+            "webhooks.allowed_ports: \"https\" must be a port or a range of ports such as \"8000-8999\"",
+            "webhooks.allowed_networks: \"192.168.7.1/24\" must be a network such as \"192.168.7.0/24\"",
         ] {
             assert!(problems.iter().any(|p| p == line), "{line} is not in {problems:#?}");
         }
-        assert_eq!(problems.len(), 5);
+        assert_eq!(problems.len(), 7);
     }
 }

@@ -12,12 +12,12 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Response, StatusCode};
 use runtime::Clock;
 use schemas::record::Delivery;
-use schemas::{AttemptOutcome, Secret, sign_service, sign_standard};
+use schemas::{AttemptOutcome, ReceiverPolicy, Refusal, Secret, sign_service, sign_standard};
 use tokio::time::timeout_at;
 
 use crate::config::Config;
 use crate::error::Error;
-use crate::guard::{GuardedResolver, Refusal, check_url, host_key};
+use crate::guard::{GuardedResolver, host_key};
 use crate::machine::schedule::Answer;
 
 const SIGNATURE: HeaderName = HeaderName::from_static("service-signature");
@@ -41,7 +41,7 @@ pub(crate) struct Sender {
     previous_secret: Option<Secret>,
     clock: Arc<dyn Clock>,
     timeout: Duration,
-    allow_private_addresses: bool,
+    receivers: ReceiverPolicy,
 }
 
 /// An attempt that brought no status.
@@ -66,7 +66,7 @@ impl Sender {
             previous_secret: config.previous_secret.clone(),
             clock,
             timeout: config.timeout,
-            allow_private_addresses: config.allow_private_addresses,
+            receivers: config.receivers.clone(),
         })
     }
 
@@ -97,8 +97,9 @@ impl Sender {
 
     /// Sends, and waits for the head of the answer.
     async fn post(&self, delivery: &Delivery) -> Result<Response, Failure> {
-        let url = check_url(&delivery.url, self.allow_private_addresses).map_err(|refusal| {
-            Failure { outcome: AttemptOutcome::Forbidden, cause: refusal.to_string() }
+        let url = self.receivers.check(&delivery.url).map_err(|refusal| {
+            let cause = format!("the URL {refusal}");
+            Failure { outcome: AttemptOutcome::Forbidden, cause }
         })?;
         let body = delivery.body.clone();
         // Fresh each time: receivers refuse old timestamps (spec 5.3).
@@ -132,9 +133,7 @@ fn client(config: &Config) -> ClientBuilder {
         .connect_timeout(config.timeout.mul_f32(0.6))
         .pool_idle_timeout(IDLE_MAX)
         .pool_max_idle_per_host(config.concurrency_per_host)
-        .dns_resolver(Arc::new(GuardedResolver {
-            allow_private_addresses: config.allow_private_addresses,
-        }))
+        .dns_resolver(Arc::new(GuardedResolver { receivers: config.receivers.clone() }))
 }
 
 /// Exactly 200 acknowledges (spec 6.3.1).

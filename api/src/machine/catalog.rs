@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use schemas::record::{AmountRule, CreateOrder, Order, PaymentRequest};
 use schemas::{
-    Amount, Blockchain, OrderId, Secret, Stablecoin, StablecoinContract, Wallet, draw_digits,
-    murmur2,
+    Amount, Blockchain, OrderId, ReceiverPolicy, Secret, Stablecoin, StablecoinContract, Wallet,
+    draw_digits, murmur2,
 };
 use uuid::Uuid;
 
@@ -33,6 +33,7 @@ pub(crate) struct Catalog {
     matching: Matching,
     /// Draws the digits of amounts.
     secret: Secret,
+    receivers: ReceiverPolicy,
 }
 
 /// Ends at 136 years.
@@ -44,7 +45,8 @@ impl Catalog {
     pub(crate) fn new(config: &Config, contracts: Vec<StablecoinContract>) -> Self {
         let Config { wallets, orders, matching, merchant, .. } = config;
         let (wallets, secret) = (wallets.clone(), merchant.secret.clone());
-        Self { wallets, contracts, orders: *orders, matching: *matching, secret }
+        let receivers = config.receivers.clone();
+        Self { wallets, contracts, orders: *orders, matching: *matching, secret, receivers }
     }
 
     pub(crate) fn ttl_seconds(&self) -> i64 {
@@ -73,6 +75,13 @@ impl Catalog {
             }
             None => Ok(()),
         }
+    }
+
+    /// Refuses a webhook URL that would never be called. What a name resolves to is checked at each delivery, because
+    /// that changes.
+    pub(crate) fn check_receiver(&self, create: &CreateOrder) -> Result<(), Invalid> {
+        let checked = self.receivers.check(&create.webhook_url);
+        checked.map(drop).map_err(|refusal| Invalid::new("webhook_url", refusal.to_string()))
     }
 
     /// The request for a deposit. Orders start at different wallets, so that their amounts collide

@@ -82,7 +82,6 @@ fn amount(value: Option<Value>) -> Result<(Amount, String), Invalid> {
     Ok((amount, text))
 }
 
-/// The address behind the URL is checked at each delivery, because names change their addresses.
 fn webhook_url(value: Option<Value>) -> Result<String, Invalid> {
     let text = json::text("webhook_url", "string", value)?;
     let invalid = |problem: String| Err(Invalid::new("webhook_url", problem));

@@ -163,6 +163,14 @@ async fn what_cannot_be_paid_is_refused_in_plain_text() {
         (fine, "amount: must have at most 6 digits after the point for USDT on eth"),
         (sender, "expecting_wallet_address: is not an address of eth"),
         (own, "expecting_wallet_address: is a wallet of the merchant"),
+        (
+            new_order_with(&[("webhook_url", "http://10.0.0.5/hook")]),
+            "webhook_url: must not be the private address 10.0.0.5: webhooks.allowed_networks has those that are called",
+        ),
+        (
+            new_order_with(&[("webhook_url", "http://localhost:9000/")]),
+            "webhook_url: must not be the local name \"localhost\": webhooks.allowed_networks has what is called beside the internet",
+        ),
         (json!([new_order()]), "body: must be a JSON object"),
     ] {
         world.service("/orders", &body).await.refused(400, text);

@@ -10,7 +10,7 @@ use log::{
 };
 use runtime::{Clock, ManualClock};
 use schemas::record::{Attempt, Delivery, example};
-use schemas::{Layout, Partition, Secret, Topic, UnixMicros};
+use schemas::{Layout, Partition, ReceiverPolicy, Secret, Topic, UnixMicros};
 
 use crate::config::Config;
 
@@ -22,7 +22,7 @@ pub(super) fn config() -> Config {
         max_attempts: 12,
         first_delay: Duration::from_secs(1),
         timeout: Duration::from_secs(30),
-        allow_private_addresses: true,
+        receivers: ReceiverPolicy::anywhere(),
         concurrency: 64,
         concurrency_per_host: 8,
         secret: Secret::new("whsec"),

@@ -25,7 +25,11 @@ fn config(timeout: Duration, allow_private_addresses: bool) -> Config {
         max_attempts: 12,
         first_delay: Duration::from_secs(1),
         timeout,
-        allow_private_addresses,
+        receivers: if allow_private_addresses {
+            ReceiverPolicy::anywhere()
+        } else {
+            ReceiverPolicy::default()
+        },
         concurrency: 8,
         concurrency_per_host: 8,
         secret: Secret::new("whsec"),
