@@ -1,7 +1,7 @@
 //! What the chain reports: a transfer was seen, was orphaned, or the head moved.
 
 use schemas::record::{Alert, ChainRecord, Head, Observation, OrderCommandBody};
-use schemas::{AlertKind, TransferId, TransferStatus, UnixMicros, UnixSeconds};
+use schemas::{AlertKind, OrderId, TransferId, TransferStatus, UnixMicros, UnixSeconds};
 
 use super::deposits::DepositRow;
 use super::transfers::TransferRow;
@@ -26,7 +26,8 @@ impl State {
                 "a transfer of {} {} in transaction {} surfaced more than a day late",
                 seen.value, seen.stablecoin, seen.tx_hash
             );
-            self.alert(AlertKind::StaleTransfer, None, message, record.observed_at, effects);
+            let kind = AlertKind::StaleTransfer;
+            self.alert(kind, (None, None), message, record.observed_at, effects);
             return Ok(());
         }
         let row = TransferRow {
@@ -176,7 +177,7 @@ impl State {
             row.status, row.block.number
         );
         let kind = AlertKind::ConfirmedTransferRetracted;
-        self.alert(kind, Some(&row), message, record.observed_at, effects);
+        self.alert(kind, (Some(row.id), row.order), message, record.observed_at, effects);
         if row.status == TransferStatus::WaitingForMatch && !row.settling {
             // Nothing was paid with it yet, so it can wait for its confirmation again.
             row.status = TransferStatus::WaitingForConfirmation;
@@ -267,7 +268,7 @@ impl State {
     pub(super) fn alert(
         &self,
         kind: AlertKind,
-        row: Option<&TransferRow>,
+        (transfer_id, order_id): (Option<TransferId>, Option<OrderId>),
         message: String,
         raised_at: UnixMicros,
         effects: &mut Vec<Effect>,
@@ -275,8 +276,8 @@ impl State {
         effects.push(Effect::Alert(Alert {
             kind,
             blockchain: self.blockchain,
-            transfer_id: row.map(|row| row.id),
-            order_id: row.and_then(|row| row.order),
+            transfer_id,
+            order_id,
             message,
             raised_at,
         }));

@@ -1,6 +1,6 @@
 //! Commands of orders: open a deposit, close it, and the answers to settles.
 
-use schemas::record::{Alert, DepositCommand, OpenDeposit, OrderCommandBody};
+use schemas::record::{DepositCommand, OpenDeposit, OrderCommandBody};
 use schemas::{
     AlertKind, CloseReason, DepositId, FulfillmentId, RefusalReason, TransferId, TransferStatus,
     UnixMicros, UnixSeconds, UnknownReason,
@@ -97,17 +97,12 @@ impl State {
         let refused = OrderCommandBody::DepositRefused { slot, wallet_address, reason };
         Self::command_order(effects, command.order_id, now, refused);
         if reason == RefusalReason::AmountsTaken {
-            effects.push(Effect::Alert(Alert {
-                kind: AlertKind::AmountsTaken,
-                blockchain: self.blockchain,
-                transfer_id: None,
-                order_id: Some(command.order_id),
-                message: format!(
-                    "no amount is free for {} {} at wallet {wallet_address}",
-                    open.value, open.stablecoin
-                ),
-                raised_at: now,
-            }));
+            let message = format!(
+                "no amount is free for {} {} at wallet {wallet_address}",
+                open.value, open.stablecoin
+            );
+            let order = Some(command.order_id);
+            self.alert(AlertKind::AmountsTaken, (None, order), message, now, effects);
         }
     }
 
@@ -201,8 +196,7 @@ impl State {
         let Some(row) = self.transfers.get(id).filter(failed).copied() else { return Ok(()) };
         let message = format!("order {order} is paid by transfer {id}, which has left the chain");
         let kind = AlertKind::ConfirmedTransferRetracted;
-        let of_order = TransferRow { order: Some(order), ..row };
-        self.alert(kind, Some(&of_order), message, command.issued_at, effects);
+        self.alert(kind, (Some(id), Some(order)), message, command.issued_at, effects);
         self.transfers.put(TransferRow { candidate_order: Some(order), ..row })
     }
 

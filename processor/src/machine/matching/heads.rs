@@ -202,6 +202,6 @@ impl State {
                 (AlertKind::HeadTooFar, message)
             }
         };
-        self.alert(kind, None, message, record.observed_at, effects);
+        self.alert(kind, (None, None), message, record.observed_at, effects);
     }
 }
