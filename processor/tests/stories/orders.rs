@@ -40,7 +40,33 @@ fn waiting() -> Book {
     book
 }
 
-/// The same order after another choice, at version 5: its deposit at wallet 1 is asked to close.
+/// Order A after its customer chose Ethereum, at version 2: wallet 1 is asked.
+fn chosen() -> Book {
+    let mut book = Book::new();
+    book.then(create('A', None), "A v1 pending created answers 1").then(
+        choose('A', 2, usdt(Blockchain::Eth, &[1])),
+        "eth w1: A/0 open 10.00 USDT from 1050 to 2000
+         A v2 pending payment_chosen answers 2 [requested w1]",
+    );
+    book
+}
+
+/// The same order after a second choice, at version 4: wallet 1 has still not answered.
+fn chosen_twice() -> Book {
+    let mut book = chosen();
+    book.then(
+        choose('A', 3, usdt(Blockchain::Base, &[2])),
+        "base w2: A/1 open 10.00 USDT from 1050 to 2000
+         A v3 pending payment_chosen answers 3 [requested w1] [requested w2]",
+    )
+    .then(
+        opened('A', 1, 12, "10.00"),
+        "A v4 pending deposit_opened answers 3 [requested w1] [open w2 #12 10.00]",
+    );
+    book
+}
+
+/// The order that waits after another choice, at version 5: its deposit at wallet 1 is asked to close.
 fn replaced() -> Book {
     let mut book = waiting();
     book.then(

@@ -4,13 +4,7 @@ use super::*;
 
 #[test]
 fn a_choice_is_answered_twice() {
-    Book::new()
-        .then(create('A', None), "A v1 pending created answers 1")
-        .then(
-            choose('A', 2, usdt(Blockchain::Eth, &[1])),
-            "eth w1: A/0 open 10.00 USDT from 1050 to 2000
-             A v2 pending payment_chosen answers 2 [requested w1]",
-        )
+    chosen()
         .then(
             opened('A', 0, 9, "10.00"),
             "A v3 pending deposit_opened answers 2 [open w1 #9 10.00]",
@@ -28,30 +22,16 @@ fn the_same_choice_finds_its_deposit() {
 
 #[test]
 fn the_same_choice_shares_the_answer() {
-    Book::new()
-        .then(create('A', None), "A v1 pending created answers 1")
-        .then(
-            choose('A', 2, usdt(Blockchain::Eth, &[1])),
-            "eth w1: A/0 open 10.00 USDT from 1050 to 2000
-             A v2 pending payment_chosen answers 2 [requested w1]",
-        )
-        .then(choose('A', 3, usdt(Blockchain::Eth, &[1])), "")
-        .then(
-            opened('A', 0, 9, "10.00"),
-            "A v3 pending deposit_opened answers 2 [open w1 #9 10.00]
+    chosen().then(choose('A', 3, usdt(Blockchain::Eth, &[1])), "").then(
+        opened('A', 0, 9, "10.00"),
+        "A v3 pending deposit_opened answers 2 [open w1 #9 10.00]
              A v4 pending deposit_opened answers 3 [open w1 #9 10.00]",
-        );
+    );
 }
 
 #[test]
 fn a_refusal_answers_all_choices() {
-    Book::new()
-        .then(create('A', None), "A v1 pending created answers 1")
-        .then(
-            choose('A', 2, usdt(Blockchain::Eth, &[1])),
-            "eth w1: A/0 open 10.00 USDT from 1050 to 2000
-             A v2 pending payment_chosen answers 2 [requested w1]",
-        )
+    chosen()
         // The second choice knows another wallet, but only the first is on its way.
         .then(choose('A', 3, usdt(Blockchain::Eth, &[1, 2])), "")
         .then(
@@ -242,27 +222,11 @@ fn choices_that_wait_have_a_bound() {
 /// The deposit chosen first opens last: it is still the one that goes.
 #[test]
 fn the_last_choice_stays() {
-    Book::new()
-        .then(create('A', None), "A v1 pending created answers 1")
-        .then(
-            choose('A', 2, usdt(Blockchain::Eth, &[1])),
-            "eth w1: A/0 open 10.00 USDT from 1050 to 2000
-             A v2 pending payment_chosen answers 2 [requested w1]",
-        )
-        .then(
-            choose('A', 3, usdt(Blockchain::Base, &[2])),
-            "base w2: A/1 open 10.00 USDT from 1050 to 2000
-             A v3 pending payment_chosen answers 3 [requested w1] [requested w2]",
-        )
-        .then(
-            opened('A', 1, 12, "10.00"),
-            "A v4 pending deposit_opened answers 3 [requested w1] [open w2 #12 10.00]",
-        )
-        .then(
-            opened('A', 0, 9, "10.00"),
-            "eth w1: A/0 close replaced
+    chosen_twice().then(
+        opened('A', 0, 9, "10.00"),
+        "eth w1: A/0 close replaced
              A v5 pending deposit_opened answers 2 [open w1 #9 10.00] [open w2 #12 10.00]",
-        );
+    );
 }
 
 /// A payment of the replaced deposit is under way: the order does not expire before it is settled.

@@ -14,13 +14,7 @@ fn the_timer_ends_it_past_the_deadline() {
 
 #[test]
 fn a_deposit_stops_the_timer() {
-    Book::new()
-        .then(create('A', None), "A v1 pending created answers 1")
-        .then(
-            choose('A', 2, usdt(Blockchain::Eth, &[1])),
-            "eth w1: A/0 open 10.00 USDT from 1050 to 2000
-             A v2 pending payment_chosen answers 2 [requested w1]",
-        )
+    chosen()
         .ignores(tick(1350, 'A'))
         .then(
             opened('A', 0, 9, "10.00"),
@@ -38,12 +32,7 @@ fn an_unanswered_lane_is_asked_again() {
         let refused = refused('A', 0, 1, RefusalReason::Expired);
         OrderCommand { issued_at: UnixSeconds(second).micros(), ..refused }
     };
-    Book::new()
-        .then(create('A', None), "A v1 pending created answers 1")
-        .then(
-            choose('A', 2, usdt(Blockchain::Eth, &[1])),
-            &format!("{open}; A v2 pending payment_chosen answers 2 [requested w1]"),
-        )
+    chosen()
         .ignores(tick(1350, 'A'))
         .then(tick(1351, 'A'), open)
         .ignores(tick(1651, 'A'))
@@ -62,12 +51,7 @@ fn a_lane_is_not_asked_again_before_its_time() {
     let eth = "eth w1: A/0 open 10.00 USDT from 1050 to 2000";
     let base = "base w2: A/1 open 10.00 USDT from 1351 to 2000";
     let choose_base = choose('A', 3, usdt(Blockchain::Base, &[2]));
-    Book::new()
-        .then(create('A', None), "A v1 pending created answers 1")
-        .then(
-            choose('A', 2, usdt(Blockchain::Eth, &[1])),
-            &format!("{eth}; A v2 pending payment_chosen answers 2 [requested w1]"),
-        )
+    chosen()
         .then(
             OrderCommand { issued_at: UnixSeconds(1351).micros(), ..choose_base },
             &format!("{base}; A v3 pending payment_chosen answers 3 [requested w1] [requested w2]"),
@@ -80,22 +64,7 @@ fn a_lane_is_not_asked_again_before_its_time() {
 /// The lane's first answer was lost, the second one was not: nobody is asked for ever.
 #[test]
 fn a_closed_deposit_is_not_asked_for() {
-    Book::new()
-        .then(create('A', None), "A v1 pending created answers 1")
-        .then(
-            choose('A', 2, usdt(Blockchain::Eth, &[1])),
-            "eth w1: A/0 open 10.00 USDT from 1050 to 2000
-             A v2 pending payment_chosen answers 2 [requested w1]",
-        )
-        .then(
-            choose('A', 3, usdt(Blockchain::Base, &[2])),
-            "base w2: A/1 open 10.00 USDT from 1050 to 2000
-             A v3 pending payment_chosen answers 3 [requested w1] [requested w2]",
-        )
-        .then(
-            opened('A', 1, 12, "10.00"),
-            "A v4 pending deposit_opened answers 3 [requested w1] [open w2 #12 10.00]",
-        )
+    chosen_twice()
         .then(
             closed('A', 0, CloseReason::Expired),
             "A v5 pending deposit_closed [closed w1] [open w2 #12 10.00]",
