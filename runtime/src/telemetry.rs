@@ -143,6 +143,8 @@ async fn ready(State(readiness): State<Readiness>) -> (StatusCode, Json<ReadyVie
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     #[test]
@@ -164,5 +166,21 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in {text}");
         }
+    }
+
+    /// Where nobody scrapes, a sample may not take memory for ever.
+    #[tokio::test(start_paused = true)]
+    async fn samples_reach_their_buckets_without_a_scrape() {
+        let recorder = builder().unwrap().build_recorder();
+        let record = || metrics::histogram!("step_seconds").record(0.004);
+        metrics::with_local_recorder(&recorder, record);
+        let metrics = recorder.handle();
+        // To render would add them, too.
+        let has_buckets = || format!("{metrics:?}").contains("Histogram(");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        assert!(!has_buckets(), "{metrics:?}");
+        let stop = tokio::time::sleep_until(tokio::time::Instant::now() + 2 * UPKEEP);
+        serve(listener, metrics.clone(), Readiness::default(), stop).await.unwrap();
+        assert!(has_buckets(), "{metrics:?}");
     }
 }

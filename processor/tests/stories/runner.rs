@@ -3,6 +3,7 @@
 
 mod forgetting;
 mod jump;
+mod measured;
 mod newer;
 mod unlucky;
 

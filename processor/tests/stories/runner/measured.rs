@@ -1,0 +1,44 @@
+//! What the runner measures of its machines.
+
+use metrics_exporter_prometheus::PrometheusBuilder;
+
+use super::*;
+use crate::chain::open;
+
+/// Each order tries the raised amounts of those before it: of six that were tried, three were taken.
+#[test]
+fn of_several_lanes_the_fullest_tells_how_many_amounts_are_in_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::new(UnixSeconds(1000).micros()));
+    let log = EmbeddedLog::open(dir.path(), Layout { lanes: 2, ..LAYOUT }, clock.clone()).unwrap();
+    let tokio = Runtime::new().unwrap();
+    for (lane, orders) in (0..).zip(["ABCD", "EF"]) {
+        let chain = [watch(100, 1, CONTRACT), head(100).into()];
+        let deposits = orders.chars().map(|order| open(order, "10.00").into());
+        let record = |input| match input {
+            Input::Chain(record) => wrap(Topic::TransfersRaw, Partition(lane), "wallet", &record),
+            Input::Command(open) => wrap(Topic::DepositsCommands, Partition(lane), "wallet", &open),
+        };
+        tokio
+            .block_on(log.produce(chain.into_iter().chain(deposits).map(record).collect()))
+            .unwrap();
+    }
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let measured = recorder.handle();
+    let context = context(Arc::new(log), &clock, &tokio);
+    let stop = context.stop.clone();
+    let run = move || tidemark_processor::run_matching(&context);
+    let runner = std::thread::spawn(move || metrics::with_local_recorder(&recorder, run));
+    let lines = [
+        r#"tidemark_processor_amounts_in_use_ratio{blockchain="eth",stablecoin="USDT"} 0.5"#,
+        r#"tidemark_processor_rows{machine="processor.matching"} 6"#,
+    ];
+    let (started, mut text) = (Instant::now(), String::new());
+    while !lines.iter().all(|line| text.lines().any(|found| found == *line)) {
+        assert!(started.elapsed() < PATIENCE, "{lines:?} in {text}");
+        std::thread::yield_now();
+        text = measured.render();
+    }
+    stop.cancel();
+    runner.join().unwrap().unwrap();
+}
