@@ -11,6 +11,8 @@
 //! record only after its step is committed; records of a partition have increasing offsets and
 //! non-decreasing append times; a worker that lost a partition cannot commit for it.
 
+#![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -27,12 +27,11 @@ pub(super) fn open<C: ClientContext, T: FromClientConfigAndContext<C>>(
 }
 
 fn refused(error: KafkaError) -> Error {
-    Error::Fatal(match &error {
+    Error::Fatal(if let KafkaError::ClientConfig(_, what, key, _) = &error {
         // The text of the error has the value of the setting, which may be a password.
-        KafkaError::ClientConfig(_, what, key, _) => {
-            format!("Kafka's client refuses {key}: {what}").into()
-        }
-        other => Cause::new(format!("Kafka's client cannot be created: {other}"), error),
+        format!("Kafka's client refuses {key}: {what}").into()
+    } else {
+        Cause::new(format!("Kafka's client cannot be created: {error}"), error)
     })
 }
 

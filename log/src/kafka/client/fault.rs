@@ -5,6 +5,10 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use crate::{Cause, Error};
 
 /// What an error of a consumer means to the caller of its poll; none if the library recovers by itself.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the library has many codes, and recovers from most"
+)]
 pub(crate) fn of_poll(error: KafkaError) -> Option<Error> {
     let code = match &error {
         KafkaError::MessageConsumptionFatal(code) => {

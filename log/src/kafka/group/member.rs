@@ -140,12 +140,11 @@ impl Member {
             let Some(of) = self.shared.names.parse(element.topic(), element.partition()) else {
                 continue;
             };
-            let position = match element.offset() {
-                KafkaOffset::Offset(offset) => {
-                    let text = element.metadata().to_owned();
-                    Some(GroupPosition { offset: Offset(offset), text })
-                }
-                _ => None,
+            let position = if let KafkaOffset::Offset(offset) = element.offset() {
+                let text = element.metadata().to_owned();
+                Some(GroupPosition { offset: Offset(offset), text })
+            } else {
+                None
             };
             positions.insert(of, position);
         }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rdkafka::consumer::Consumer;
 use rdkafka::error::KafkaError;
+use rdkafka::topic_partition_list::TopicPartitionListElem;
 use rdkafka::{Message, Offset as KafkaOffset};
 
 use crate::kafka::client::context::PlainContext;
@@ -98,10 +99,8 @@ impl Reader {
     /// The next offset to read, once anything was read.
     fn position(&self) -> Option<Offset> {
         let positions = self.consumer.position().ok()?;
-        positions.elements().first().and_then(|position| match position.offset() {
-            KafkaOffset::Offset(next) => Some(Offset(next)),
-            _ => None,
-        })
+        let next = positions.elements().first().map(TopicPartitionListElem::offset);
+        if let Some(KafkaOffset::Offset(next)) = next { Some(Offset(next)) } else { None }
     }
 
     fn follow(

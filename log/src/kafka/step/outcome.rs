@@ -48,6 +48,7 @@ struct Flags {
 }
 
 impl Flags {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the others say nothing of a transaction")]
     fn of(error: &KafkaError) -> Self {
         match error {
             KafkaError::Transaction(error) => Self {
