@@ -62,7 +62,7 @@ pub struct Observation {
     /// Position among the equal transfers of its transaction.
     pub ordinal: i32,
     pub value: Amount,
-    /// Whether the sender is a configured wallet of the chain, retired or not.
+    /// Whether the sender is a configured wallet, retired or not, of any chain with the same kind of addresses.
     #[serde(default)]
     pub from_own_wallet: bool,
 }
