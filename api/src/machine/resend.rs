@@ -36,5 +36,6 @@ pub(crate) fn of_transfer(
         attempt: 1,
         manual: true,
         emitted_at: now,
+        due_at: UnixMicros(0),
     })
 }

@@ -267,6 +267,7 @@ pub fn delivery() -> Delivery {
         attempt: 2,
         manual: false,
         emitted_at: SEEN,
+        due_at: SEEN,
     }
 }
 

@@ -20,6 +20,9 @@ pub struct Delivery {
     /// An operator asked for it: one attempt, no retries.
     pub manual: bool,
     pub emitted_at: UnixMicros,
+    /// When it is to be sent, by the clock of the process that wrote it; zero is at once.
+    #[serde(default)]
+    pub due_at: UnixMicros,
 }
 plain_record!(Delivery);
 

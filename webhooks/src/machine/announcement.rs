@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use schemas::record::{Delivery, Order, Transfer};
 use schemas::{
-    Amount, DeliveryKind, OrderCause, OrderStatus, OrderStatusChanged, Stablecoin, UnknownReason,
-    UnknownTransfer,
+    Amount, DeliveryKind, OrderCause, OrderStatus, OrderStatusChanged, Stablecoin, UnixMicros,
+    UnknownReason, UnknownTransfer,
 };
 
 /// The webhook of an order's change: one when its status moved to paid, expired or cancelled, or an
@@ -33,6 +33,7 @@ pub(crate) fn decide_order(order: &Order) -> Option<Delivery> {
         attempt: 1,
         manual,
         emitted_at: order.updated_at,
+        due_at: UnixMicros(0),
     })
 }
 
@@ -53,6 +54,7 @@ pub(crate) fn decide_transfer(transfer: &Transfer, url: Option<&str>) -> Option<
         attempt: 1,
         manual: false,
         emitted_at: transfer.updated_at,
+        due_at: UnixMicros(0),
     })
 }
 
@@ -112,6 +114,7 @@ mod tests {
                 attempt: 1,
                 manual: false,
                 emitted_at: order.updated_at,
+                due_at: UnixMicros(0),
             }
         );
     }

@@ -1,16 +1,17 @@
 //! The partitions that this worker owns: what is held back until it is due, and what is complete.
 //!
-//! Within a topic all waits are equal and append times do not decrease, so the first record of a
-//! partition is the first that is due: nothing due ever waits behind something later.
+//! Within a topic all waits are equal, and one process writes a partition, so the first record of a partition is
+//! the first that is due: nothing due waits behind something later.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use log::{Assigned, Committed, Offset, Record, TopicPartition};
+use log::{Assigned, Committed, Offset, Record, TopicPartition, Unreadable};
 use schemas::UnixMicros;
+use schemas::record::Delivery;
 
-use super::schedule::due_at;
+use super::schedule::due_after;
 use super::tracker::Tracker;
 
 /// Numbers the assignments, so that a completion of an earlier one is recognized.
@@ -29,14 +30,23 @@ pub(crate) struct Place {
 struct OwnedPartition {
     ownership: Ownership,
     tracker: Tracker,
-    held: VecDeque<Arc<Record>>,
+    held: VecDeque<Held>,
     paused: bool,
+}
+
+#[derive(Debug)]
+struct Held {
+    record: Arc<Record>,
+    delivery: Result<Delivery, Unreadable>,
+    due: UnixMicros,
 }
 
 /// All partitions of this worker.
 #[derive(Debug)]
 pub(crate) struct Partitions {
     first_delay: Duration,
+    /// When a record was last taken.
+    latest: UnixMicros,
     ownership: Ownership,
     partitions: HashMap<TopicPartition, OwnedPartition>,
     /// For each owned that holds records, when the first of them is due.
@@ -47,6 +57,7 @@ impl Partitions {
     pub(crate) fn new(first_delay: Duration) -> Self {
         Self {
             first_delay,
+            latest: UnixMicros(0),
             ownership: Ownership::default(),
             partitions: HashMap::new(),
             agenda: BTreeSet::new(),
@@ -72,27 +83,50 @@ impl Partitions {
         self.agenda.retain(|(_, of)| *of != partition);
     }
 
-    /// Holds a record, unless it is known already or its partition is not ours.
-    pub(crate) fn receive(&mut self, record: Arc<Record>) {
+    /// Holds a record, unless it is known already or its partition is not ours. What cannot be read is due as if it were
+    /// written now.
+    pub(crate) fn receive(
+        &mut self,
+        record: Arc<Record>,
+        delivery: Result<Delivery, Unreadable>,
+        now: UnixMicros,
+    ) {
         let Some(owned) = self.partitions.get_mut(&record.from) else { return };
         if !owned.tracker.receive(record.offset) {
             return;
         }
+        let written = delivery.as_ref().map_or(UnixMicros(0), |delivery| delivery.due_at);
+        let due = due_after(record.from.topic, written, now, self.first_delay);
         if owned.held.is_empty() {
-            self.agenda.insert((
-                due_at(record.from.topic, record.appended_at, self.first_delay),
-                record.from,
-            ));
+            self.agenda.insert((due, record.from));
         }
-        owned.held.push_back(record);
+        owned.held.push_back(Held { record, delivery, due });
     }
 
-    /// The longest-due record that may be started at `now`.
-    pub(crate) fn take_due(&mut self, now: UnixMicros) -> Option<(Place, Arc<Record>)> {
+    /// The clock was set back: nothing is held for longer than its topic's delay from now.
+    fn bound_waits(&mut self, now: UnixMicros) {
+        self.agenda.clear();
+        for (of, owned) in &mut self.partitions {
+            for held in &mut owned.held {
+                held.due = due_after(of.topic, held.due, now, self.first_delay);
+            }
+            self.agenda.extend(owned.held.front().map(|held| (held.due, *of)));
+        }
+    }
+
+    /// The longest-due record that may be started at `now`, and its delivery.
+    pub(crate) fn take_due(
+        &mut self,
+        now: UnixMicros,
+    ) -> Option<(Place, Arc<Record>, Result<Delivery, Unreadable>)> {
+        if now < self.latest {
+            self.bound_waits(now);
+        }
+        self.latest = now;
         let partitions = &mut self.partitions;
         let fits = |partition: &TopicPartition| {
             let owned = partitions.get(partition)?;
-            Some(owned.tracker.fits(owned.held.front()?.offset))
+            Some(owned.tracker.fits(owned.held.front()?.record.offset))
         };
         let entry = *self
             .agenda
@@ -101,13 +135,10 @@ impl Partitions {
             .find(|(_, partition)| fits(partition).unwrap_or_default())?;
         self.agenda.remove(&entry);
         let owned = partitions.get_mut(&entry.1)?;
-        let record = owned.held.pop_front()?;
-        if let Some(head) = owned.held.front() {
-            let due = due_at(head.from.topic, head.appended_at, self.first_delay);
-            self.agenda.insert((due, entry.1));
-        }
+        let Held { record, delivery, .. } = owned.held.pop_front()?;
+        self.agenda.extend(owned.held.front().map(|next| (next.due, entry.1)));
         let place = Place { from: record.from, offset: record.offset, ownership: owned.ownership };
-        Some((place, record))
+        Some((place, record, delivery))
     }
 
     /// When the first held record is due; it may be past.
@@ -161,15 +192,22 @@ mod tests {
         TopicPartition { topic, partition: Partition(0) }
     }
 
-    fn record(topic: Topic, offset: i64, seconds: i64) -> Arc<Record> {
+    fn record(topic: Topic, offset: i64) -> Arc<Record> {
         Arc::new(Record {
             from: of(topic),
             offset: Offset(offset),
-            appended_at: UnixMicros(seconds * 1_000_000),
+            appended_at: UnixMicros(0),
             key: Vec::new(),
             value: None,
             headers: schemas::Headers::default(),
         })
+    }
+
+    /// Receives a record that is written now.
+    fn receive(partitions: &mut Partitions, topic: Topic, offset: i64, seconds: i64) {
+        let nobody_says_when = Err(Unreadable::Garbage(String::new()));
+        let now = UnixMicros(seconds * 1_000_000);
+        partitions.receive(record(topic, offset), nobody_says_when, now);
     }
 
     fn owning(topics: &[Topic]) -> Partitions {
@@ -181,7 +219,7 @@ mod tests {
     }
 
     fn take(partitions: &mut Partitions, seconds: i64) -> Option<(Topic, i64)> {
-        let (place, _) = partitions.take_due(UnixMicros(seconds * 1_000_000))?;
+        let (place, ..) = partitions.take_due(UnixMicros(seconds * 1_000_000))?;
         Some((place.from.topic, place.offset.0))
     }
 
@@ -190,9 +228,9 @@ mod tests {
         let (long, short) =
             (Topic::WebhooksRetry(RetryLevel::ALL[3]), Topic::WebhooksRetry(RetryLevel::ALL[0]));
         let mut partitions = owning(&[long, short]);
-        partitions.receive(record(long, 0, 100));
-        partitions.receive(record(short, 0, 104));
-        partitions.receive(record(short, 1, 106));
+        receive(&mut partitions, long, 0, 100);
+        receive(&mut partitions, short, 0, 104);
+        receive(&mut partitions, short, 1, 106);
         assert_eq!(partitions.next_due(), Some(UnixMicros(105_000_000)));
         assert_eq!(take(&mut partitions, 104), None);
         assert_eq!(take(&mut partitions, 105), Some((short, 0)));
@@ -203,11 +241,26 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_that_was_set_back_holds_nothing_for_longer_than_its_delay() {
+        let (retry, dispatch) = (Topic::WebhooksRetry(RetryLevel::ALL[3]), Topic::WebhooksDispatch);
+        let mut partitions = owning(&[retry, dispatch]);
+        receive(&mut partitions, retry, 0, 1000);
+        receive(&mut partitions, retry, 1, 1002);
+        receive(&mut partitions, dispatch, 0, 1002);
+        receive(&mut partitions, dispatch, 1, 1002);
+        assert_eq!(take(&mut partitions, 1003), Some((dispatch, 0)));
+        assert_eq!(take(&mut partitions, 400), Some((dispatch, 1)));
+        assert_eq!(take(&mut partitions, 407), None);
+        assert_eq!(take(&mut partitions, 408), Some((retry, 0)));
+        assert_eq!(take(&mut partitions, 408), Some((retry, 1)));
+    }
+
+    #[test]
     fn a_partition_is_paused_while_it_holds_records() {
         let topic = Topic::WebhooksRetry(RetryLevel::ALL[0]);
         let mut partitions = owning(&[topic]);
         assert_eq!(partitions.pause_changes(), []);
-        partitions.receive(record(topic, 0, 100));
+        receive(&mut partitions, topic, 0, 100);
         assert_eq!(partitions.pause_changes(), [(of(topic), true)]);
         assert_eq!(partitions.pause_changes(), []);
         assert!(take(&mut partitions, 101).is_some());
@@ -218,13 +271,13 @@ mod tests {
     fn an_earlier_ownership_does_not_count() {
         let topic = Topic::WebhooksDispatch;
         let mut partitions = owning(&[topic]);
-        partitions.receive(record(topic, 0, 0));
-        let (old, _) = partitions.take_due(UnixMicros(0)).unwrap();
+        receive(&mut partitions, topic, 0, 0);
+        let (old, ..) = partitions.take_due(UnixMicros(0)).unwrap();
         partitions.revoke(of(topic));
         assert!(!partitions.owns(&old) && !partitions.complete(&old));
         partitions.assign(&Assigned { partition: of(topic), committed: None });
-        partitions.receive(record(topic, 0, 0));
-        let (new, _) = partitions.take_due(UnixMicros(0)).unwrap();
+        receive(&mut partitions, topic, 0, 0);
+        let (new, ..) = partitions.take_due(UnixMicros(0)).unwrap();
         assert!(!partitions.owns(&old) && !partitions.complete(&old));
         assert_eq!(partitions.committed(&of(topic)).unwrap().offset, Offset(0));
         assert!(partitions.complete(&new));
@@ -235,10 +288,10 @@ mod tests {
     fn lost_partitions_and_known_records_are_ignored() {
         let topic = Topic::WebhooksDispatch;
         let mut partitions = owning(&[topic]);
-        partitions.receive(record(Topic::WebhooksDefer(DeferLevel::First), 0, 0));
+        receive(&mut partitions, Topic::WebhooksDefer(DeferLevel::First), 0, 0);
         assert_eq!(partitions.next_due(), None);
-        partitions.receive(record(topic, 0, 0));
-        partitions.receive(record(topic, 0, 0));
+        receive(&mut partitions, topic, 0, 0);
+        receive(&mut partitions, topic, 0, 0);
         assert_eq!(take(&mut partitions, 0), Some((topic, 0)));
         assert_eq!(take(&mut partitions, 0), None);
     }
@@ -248,14 +301,14 @@ mod tests {
         let (hot, other) = (Topic::WebhooksDispatch, Topic::WebhooksDefer(DeferLevel::First));
         let mut partitions = owning(&[hot, other]);
         for offset in 0..=super::super::tracker::WINDOW {
-            partitions.receive(record(hot, offset, 0));
+            receive(&mut partitions, hot, offset, 0);
         }
-        let (first, _) = partitions.take_due(UnixMicros(0)).unwrap();
+        let (first, ..) = partitions.take_due(UnixMicros(0)).unwrap();
         for _ in 1..super::super::tracker::WINDOW {
             assert!(take(&mut partitions, 0).is_some());
         }
         assert_eq!(take(&mut partitions, 100), None);
-        partitions.receive(record(other, 0, 50));
+        receive(&mut partitions, other, 0, 50);
         assert_eq!(take(&mut partitions, 100), Some((other, 0)));
         assert!(partitions.complete(&first));
         assert!(take(&mut partitions, 100).is_some());

@@ -81,12 +81,25 @@ pub(crate) fn defer_to(from: Topic) -> Topic {
     Topic::WebhooksDefer(if has_waited { DeferLevel::Further } else { DeferLevel::First })
 }
 
-/// When a record of `topic` that the log took at `appended_at` is due: its topic's delay later, in
-/// seconds that are as long as `first_delay`.
-pub(crate) fn due_at(topic: Topic, appended_at: UnixMicros, first_delay: Duration) -> UnixMicros {
+/// When a record that is written to `topic` now is due: the topic's delay later, in seconds that are as long as
+/// `first_delay`.
+pub(crate) fn due_at(topic: Topic, now: UnixMicros, first_delay: Duration) -> UnixMicros {
     let unit = i64::try_from(first_delay.as_micros()).unwrap_or(i64::MAX);
     let delay = i64::from(topic.spec().delay_seconds).saturating_mul(unit);
-    UnixMicros(appended_at.0.saturating_add(delay))
+    UnixMicros(now.0.saturating_add(delay))
+}
+
+/// When a record of `topic` that was read at `seen_at` is due. Its writer said when, and that is mostly this very
+/// process; a writer whose clock was ahead holds it for the topic's delay at most. The clock of the log has no say:
+/// a broker's may be minutes off.
+pub(crate) fn due_after(
+    topic: Topic,
+    written: UnixMicros,
+    seen_at: UnixMicros,
+    first_delay: Duration,
+) -> UnixMicros {
+    let latest = due_at(topic, seen_at, first_delay);
+    if written == UnixMicros(0) { latest } else { written.min(latest) }
 }
 
 #[cfg(test)]
@@ -171,6 +184,19 @@ mod tests {
         let [first, further] = [DeferLevel::First, DeferLevel::Further].map(Topic::WebhooksDefer);
         assert_eq!(due_at(first, UnixMicros(7), SECOND), UnixMicros(5_000_007));
         assert_eq!(due_at(further, UnixMicros(7), ten), UnixMicros(600_007));
+    }
+
+    #[test]
+    fn the_writers_time_counts_and_at_most_the_delay_from_now() {
+        let retry = Topic::WebhooksRetry(RetryLevel::ALL[3]); // 8 s
+        let due = |topic, written, seen: i64| {
+            due_after(topic, UnixMicros(written), UnixMicros(seen * 1_000_000), SECOND).0
+        };
+        assert_eq!(due(retry, 100_000_001, 93), 100_000_001);
+        assert_eq!(due(retry, 100_000_001, 200), 100_000_001);
+        assert_eq!(due(retry, 700_000_000, 93), 101_000_000, "its writer was ahead");
+        assert_eq!(due(retry, 0, 93), 101_000_000, "nobody said when");
+        assert_eq!(due(Topic::WebhooksDispatch, 0, 93), 93_000_000, "at once");
     }
 
     #[test]

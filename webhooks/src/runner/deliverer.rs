@@ -14,7 +14,7 @@ use log::{
 };
 use runtime::Clock;
 use schemas::record::Delivery;
-use schemas::{AttemptOutcome, Layout, SchemaName, Stage, Topic, UnixMicros};
+use schemas::{AttemptOutcome, CodecError, Layout, SchemaName, Stage, Topic, UnixMicros};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tracing::Instrument;
@@ -63,6 +63,7 @@ pub(super) struct Deliverer {
     handle: Handle,
     sender: Arc<Sender>,
     max_attempts: i32,
+    first_delay: Duration,
     partitions: Partitions,
     gate: Gate<Job>,
     flights: JoinSet<(Job, Answer)>,
@@ -101,12 +102,13 @@ impl Handler for Deliverer {
     }
 
     fn step(&mut self, records: &[Arc<Record>], member: &mut Member<'_>) -> Result<Plan, Error> {
+        let now = self.clock.now();
         for record in records {
             if self.drain_until.is_some() {
                 // What is not received is not committed, and so read again.
                 member.pause(record.from);
             } else {
-                self.partitions.receive(record.clone());
+                self.partitions.receive(record.clone(), read(record), now);
             }
         }
         self.land()?;
@@ -179,6 +181,7 @@ impl Deliverer {
             clock,
             handle,
             max_attempts: config.max_attempts,
+            first_delay: config.first_delay,
             partitions: Partitions::new(config.first_delay),
             gate: Gate::new(config.concurrency, config.concurrency_per_host),
             flights: JoinSet::new(),
@@ -202,12 +205,11 @@ impl Deliverer {
             let attempts = Topic::WebhooksAttempts;
             let attempt = NewRecord::encode(attempts, partition, key.as_str(), &verdict.attempt)?;
             let mut records = vec![attempt.traced(traceparent)];
-            if let Some((topic, next)) = &verdict.next {
-                let record = NewRecord::encode(*topic, partition, key, next)?;
-                records.push(record.traced(traceparent));
-                if *topic == Topic::WebhooksDead {
-                    report_dead(next);
+            if let Some((topic, next)) = verdict.next {
+                if topic == Topic::WebhooksDead {
+                    report_dead(&next);
                 }
+                records.push(self.write(topic, next)?.traced(traceparent));
             }
             if answer.outcome == AttemptOutcome::Delivered {
                 metrics::delivered(elapsed(job.delivery.emitted_at, self.clock.now()));
@@ -230,8 +232,8 @@ impl Deliverer {
             self.start(job);
         }
         while self.gate.has_room() {
-            let Some((place, record)) = self.partitions.take_due(now) else { break };
-            match read(&record) {
+            let Some((place, record, delivery)) = self.partitions.take_due(now) else { break };
+            match delivery {
                 Ok(delivery) => self.admit(place, record, delivery, now)?,
                 Err(unreadable) => {
                     let reason = unreadable.garbage(&record)?;
@@ -273,12 +275,18 @@ impl Deliverer {
     /// Its host is busy: the same delivery again a little later. Not an attempt.
     fn defer(&mut self, job: &Job) -> Result<(), Error> {
         metrics::deferred();
-        let key = job.delivery.key();
-        let partition = self.layout.webhook(&key);
         let topic = schedule::defer_to(job.place.from.topic);
-        let again = NewRecord::encode(topic, partition, key, &job.delivery)?;
+        let again = self.write(topic, job.delivery.clone())?;
         self.finish(job.place, vec![again.traced(job.record.traceparent())]);
         Ok(())
+    }
+
+    /// A delivery for a topic that waits.
+    fn write(&self, topic: Topic, delivery: Delivery) -> Result<NewRecord, CodecError> {
+        let due_at = schedule::due_at(topic, self.clock.now(), self.first_delay);
+        let delivery = Delivery { due_at, ..delivery };
+        let key = delivery.key();
+        NewRecord::encode(topic, self.layout.webhook(&key), key, &delivery)
     }
 
     fn finish(&mut self, place: Place, records: Vec<NewRecord>) {

@@ -45,6 +45,7 @@ pub(super) fn delivery(name: &str, url: &str) -> Delivery {
         url: url.to_owned(),
         attempt: 1,
         emitted_at: START,
+        due_at: UnixMicros(0),
         ..example::delivery()
     }
 }
@@ -61,6 +62,8 @@ struct State {
     paused: BTreeSet<TopicPartition>,
     events: VecDeque<Event>,
     commits: VecDeque<StepError>,
+    /// How far the log's clock is ahead, in microseconds.
+    skew: i64,
 }
 
 /// One partition of each topic, in memory.
@@ -77,6 +80,11 @@ impl Scripted {
 
     pub(super) fn clock(&self) -> Arc<ManualClock> {
         self.clock.clone()
+    }
+
+    /// Sets the clock of the log apart from that of the workers.
+    pub(super) fn skew(&self, seconds: i64) {
+        self.state.lock().unwrap().skew = seconds * 1_000_000;
     }
 
     /// A worker that takes over `topics`, as after a start.
@@ -150,7 +158,7 @@ impl State {
             list.push(Arc::new(Record {
                 from: new.to,
                 offset: Offset(i64::try_from(list.len()).unwrap()),
-                appended_at,
+                appended_at: UnixMicros(appended_at.0 + self.skew),
                 key: new.key,
                 value: new.value,
                 headers: new.headers,

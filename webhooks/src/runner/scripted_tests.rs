@@ -9,7 +9,7 @@ use log::{NewRecord, Offset, StepError};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use runtime::Clock;
 use schemas::record::{DeadLetter, Delivery, Order, Transfer, example};
-use schemas::{Amount, DeferLevel, OrderStatus, RetryLevel, Topic, UnknownReason};
+use schemas::{Amount, DeferLevel, OrderStatus, RetryLevel, Topic, UnixMicros, UnknownReason};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
@@ -36,7 +36,16 @@ fn deliverer_until(
     config: &Config,
     stop: &CancellationToken,
 ) -> Consumer<Deliverer> {
-    let worker = log.worker(&TOPICS);
+    deliverer_of(log, config, &TOPICS, stop)
+}
+
+fn deliverer_of(
+    log: &Scripted,
+    config: &Config,
+    topics: &[Topic],
+    stop: &CancellationToken,
+) -> Consumer<Deliverer> {
+    let worker = log.worker(topics);
     let deliverer = Deliverer::new(LAYOUT, config, log.clock(), Handle::current()).unwrap();
     Consumer::new(worker, deliverer, stop.clone())
 }
@@ -76,7 +85,8 @@ async fn an_aborted_step_is_committed_later_without_another_post() {
     called.sort();
     assert_eq!(called, names(&[("a", 1), ("b", 1)]));
     let retries: Vec<Delivery> = log.read(RETRY);
-    assert_eq!(retries, [Delivery { attempt: 2, ..delivery("b", &receiver.url()) }]);
+    let due_at = UnixMicros(log.clock().now().0 + 1_000_000);
+    assert_eq!(retries, [Delivery { attempt: 2, due_at, ..delivery("b", &receiver.url()) }]);
     assert_eq!(log.committed(DISPATCH).unwrap().offset, Offset(2));
 }
 
@@ -151,6 +161,27 @@ async fn a_crash_repeats_only_what_was_not_complete() {
     assert_eq!(silent.called(), names(&[("slow", 1), ("slow", 1)]));
     assert_eq!(quick.calls().len(), 3);
     assert_eq!(log.committed(DISPATCH).unwrap().offset, Offset(4));
+}
+
+/// Of a broker, or of the disk of another machine.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_of_the_log_that_is_off_changes_no_due_time() {
+    for skew in [600, -600] {
+        let log = Scripted::new();
+        log.skew(skew);
+        let failing = Receiver::start(500, log.clock()).await;
+        dispatch(&log, &["a"], &failing.url());
+        let retries = RetryLevel::ALL.iter().copied().map(Topic::WebhooksRetry);
+        let topics: Vec<_> = std::iter::once(DISPATCH).chain(retries).collect();
+        let mut deliverer = deliverer_of(&log, &config(), &topics, &CancellationToken::new());
+        for attempt in 1..=12 {
+            turn_until(&mut deliverer, || log.attempts().len() == attempt);
+            log.clock().advance(Duration::from_secs(1 << (attempt - 1)));
+        }
+        let times: Vec<_> = failing.calls().iter().map(|call| call.at.0).collect();
+        let waits: Vec<_> = times.windows(2).map(|pair| (pair[1] - pair[0]) / 1_000_000).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024], "{skew}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -245,7 +276,8 @@ async fn a_delivery_deferred_again_waits_a_minute_each_time() {
         assert_eq!(waited, seconds, "until {counts:?}");
     }
     let b = delivery("b", &receiver.url());
-    assert_eq!(deferred(DEFER_FURTHER), [b.clone(), b.clone(), b], "the same, and no attempt");
+    let same = |of: Delivery| Delivery { due_at: b.due_at, ..of } == b;
+    assert!(deferred(DEFER_FURTHER).into_iter().all(same), "the same, and no attempt");
     assert_eq!(log.attempts(), []);
     receiver.open();
     turn_until(&mut deliverer, || log.attempts().len() == 1);
