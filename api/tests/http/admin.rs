@@ -5,7 +5,8 @@ use schemas::record::{
 };
 use schemas::{
     Address, Amount, AttemptOutcome, Blockchain, DeliveryKind, DepositId, DepositState, OrderCause,
-    OrderStatus, Stablecoin, Topic, TransferId, TransferStatus, UnixMicros, UnixSeconds, Wallet,
+    OrderStatus, Stablecoin, Topic, TransferId, TransferStatus, UnixMicros, UnixSeconds,
+    UnknownReason, Wallet,
 };
 use serde_json::{Value, json};
 use store::Change;
@@ -410,6 +411,14 @@ async fn spec_4_2_transfers_of_a_wallet_in_the_representation_of_2_5() {
     assert_eq!(answer[0]["fulfillment_id"], Value::Null);
     assert_eq!(answer[0]["status"], "failed_to_confirm");
     assert_eq!(answer[0]["blockchain_confirmed"], false);
+
+    let unknown = transfer(3, Blockchain::Eth, TransferStatus::NoMatchedDeposit);
+    let (reason, candidate_order_id) = (Some(UnknownReason::SenderMismatch), unknown.order_id);
+    let unknown = Transfer { order_id: None, reason, candidate_order_id, ..unknown };
+    world.apply([Change::Transfer(unknown)]).await;
+    let answer = world.admin(&format!("GET {}", transfers())).await.json();
+    assert_eq!(answer[0]["reason"], "sender_mismatch");
+    assert_eq!(answer[0]["candidate_order_id"], json!(candidate_order_id));
 }
 
 #[tokio::test]

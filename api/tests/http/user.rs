@@ -299,6 +299,14 @@ async fn a_repeated_choice_or_cancel_is_answered_from_the_row() {
         let seen = "a payment for this order was already seen";
         world.cancel(&id).await.refused(409, seen);
     }
+    let row = world.row(&id).await.unwrap();
+    let (updated_at, status) = (row.updated_at.next(row.updated_at), OrderStatus::Cancelled);
+    world.apply([Change::Order(Order { updated_at, status, candidates: Vec::new(), ..row })]).await;
+    for _ in 0..20 {
+        for answer in [world.pay(&id, "eth", "DAI").await, world.cancel(&id).await] {
+            answer.refused(409, "order is not pending");
+        }
+    }
     assert_eq!(world.commands().len(), 3, "create, choose and the answer of the lane");
 }
 
