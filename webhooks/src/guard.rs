@@ -2,11 +2,22 @@
 //! resolution can return another address. Addresses written into a URL never reach a resolver and are judged
 //! with the URL ([`ReceiverPolicy::check`]).
 
-use std::net::SocketAddr;
+use std::collections::HashMap;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use schemas::{ReceiverPolicy, Refusal};
+use tokio::sync::{Semaphore, watch};
 use url::Url;
+
+/// How many names are asked for at once.
+const LOOKUPS_MAX: usize = 16;
+/// How long an answer is used: the system does not say what the name's owner allows.
+const FRESH_FOR: Duration = Duration::from_secs(30);
+/// How many names are known at most.
+const NAMES_MAX: usize = 4096;
 
 /// What requests are counted by: host and port. Texts that are no URL share one count; they fail
 /// without a request.
@@ -21,16 +32,92 @@ pub(crate) fn host_key(text: &str) -> String {
 }
 
 /// Resolves names and refuses a name as a whole if one of its addresses may not be called.
-#[derive(Debug)]
+///
+/// The system's resolver blocks a thread for as long as name servers do not answer, longer than any attempt waits
+/// for it. So each name is asked for once at a time, however many attempts wait, and few names at once: a name
+/// server that is away costs one thread, and never those that the rest of the process needs.
 pub(crate) struct GuardedResolver {
-    pub(crate) receivers: ReceiverPolicy,
+    receivers: ReceiverPolicy,
+    lookup: Lookup,
+    threads: Arc<Semaphore>,
+    names: Arc<Mutex<HashMap<String, Entry>>>,
+}
+
+/// Asks for the addresses of a name; blocks.
+type Lookup = Arc<dyn Fn(&str) -> std::io::Result<Vec<SocketAddr>> + Send + Sync>;
+/// The text is the cause of a failure.
+type Found = Result<Vec<SocketAddr>, String>;
+
+enum Entry {
+    /// A look-up is under way.
+    Asked(watch::Receiver<Option<Found>>),
+    Known(Instant, Vec<SocketAddr>),
+}
+
+/// The name servers did not answer, or there is no such name.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct NotResolved(String);
+
+impl GuardedResolver {
+    /// Asks the system's resolver.
+    pub(crate) fn new(receivers: ReceiverPolicy) -> Self {
+        let lookup = |name: &str| Ok((name, 0).to_socket_addrs()?.collect());
+        Self::asking(receivers, Arc::new(lookup))
+    }
+
+    fn asking(receivers: ReceiverPolicy, lookup: Lookup) -> Self {
+        let threads = Arc::new(Semaphore::new(LOOKUPS_MAX));
+        Self { receivers, lookup, threads, names: Arc::default() }
+    }
+
+    /// What is known of a name, or the look-up that brings it, which is begun if there is none.
+    fn ask(&self, name: &str) -> Result<Vec<SocketAddr>, watch::Receiver<Option<Found>>> {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        match names.get(name) {
+            Some(Entry::Known(at, found)) if at.elapsed() < FRESH_FOR => return Ok(found.clone()),
+            Some(Entry::Asked(answer)) => return Err(answer.clone()),
+            Some(Entry::Known(..)) | None => {}
+        }
+        if names.len() >= NAMES_MAX {
+            names.retain(|_, entry| matches!(entry, Entry::Asked(_)));
+        }
+        let (sender, answer) = watch::channel(None);
+        names.insert(name.to_owned(), Entry::Asked(answer.clone()));
+        let (name, lookup) = (name.to_owned(), self.lookup.clone());
+        let (threads, known) = (self.threads.clone(), self.names.clone());
+        // It ends by itself: who waits for it may have given up.
+        drop(tokio::spawn(async move {
+            let thread = threads.acquire_owned().await;
+            let asked = name.clone();
+            let found = tokio::task::spawn_blocking(move || {
+                let found = lookup(&asked).map_err(|error| error.to_string());
+                drop(thread);
+                found
+            });
+            let found = found.await.unwrap_or_else(|error| Err(error.to_string()));
+            let mut names = known.lock().unwrap_or_else(PoisonError::into_inner);
+            match &found {
+                Ok(found) => names.insert(name, Entry::Known(Instant::now(), found.clone())),
+                Err(_) => names.remove(&name),
+            };
+            sender.send_replace(Some(found));
+        }));
+        Err(answer)
+    }
 }
 
 impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let receivers = self.receivers.clone();
+        let (asked, receivers) = (self.ask(name.as_str()), self.receivers.clone());
         Box::pin(async move {
-            let found = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            let found = match asked {
+                Ok(found) => found,
+                Err(mut answer) => {
+                    let found = answer.wait_for(Option::is_some).await?.clone();
+                    found.unwrap_or_else(|| Ok(Vec::new())).map_err(NotResolved)?
+                }
+            };
             let permitted = permit(found, &receivers)?;
             Ok(Box::new(permitted.into_iter()) as Addrs)
         })
@@ -47,6 +134,8 @@ fn permit(found: Vec<SocketAddr>, receivers: &ReceiverPolicy) -> Result<Vec<Sock
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     #[test]
@@ -61,6 +150,67 @@ mod tests {
             assert_eq!(permit(found.clone(), &internet), refused);
             assert_eq!(permit(found.clone(), &ReceiverPolicy::anywhere()), Ok(found));
         }
+    }
+
+    /// Look-ups that wait until they are let go, and how many began.
+    fn waiting() -> (GuardedResolver, std::sync::mpsc::Sender<()>, Arc<AtomicUsize>) {
+        let begun = Arc::new(AtomicUsize::new(0));
+        let (go, gate) = std::sync::mpsc::channel::<()>();
+        let (gate, count) = (Mutex::new(gate), begun.clone());
+        let lookup = move |name: &str| {
+            count.fetch_add(1, Ordering::SeqCst);
+            // Fails once nobody can let it go any more.
+            let _ = gate.lock().unwrap().recv();
+            if name.starts_with("no") {
+                Err(std::io::Error::other("no such name"))
+            } else {
+                Ok(vec![ADDRESS])
+            }
+        };
+        (GuardedResolver::asking(ReceiverPolicy::default(), Arc::new(lookup)), go, begun)
+    }
+
+    const ADDRESS: SocketAddr =
+        SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(1, 1, 1, 1)), 0);
+
+    async fn resolve(resolver: &GuardedResolver, name: &str) -> Result<Vec<SocketAddr>, String> {
+        let found = resolver.resolve(name.parse().unwrap()).await;
+        found.map(Iterator::collect).map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn one_look_up_serves_all_who_ask_and_those_after_them() {
+        let (resolver, go, begun) = waiting();
+        let name = "shop.example";
+        let asked = [resolver.ask(name), resolver.ask(name), resolver.ask(name)];
+        assert!(asked.iter().all(Result::is_err), "nothing is known yet");
+        go.send(()).unwrap();
+        assert_eq!(resolve(&resolver, name).await, Ok(vec![ADDRESS]));
+        assert_eq!(resolver.ask(name).ok(), Some(vec![ADDRESS]));
+        assert_eq!(begun.load(Ordering::SeqCst), 1);
+        // A failure is not kept.
+        for _ in 0..2 {
+            go.send(()).unwrap();
+            assert_eq!(resolve(&resolver, "no.example").await, Err("no such name".to_owned()));
+        }
+        assert_eq!(begun.load(Ordering::SeqCst), 3);
+    }
+
+    #[tokio::test]
+    async fn name_servers_that_are_away_take_few_threads() {
+        let (resolver, go, begun) = waiting();
+        for round in 0..3 {
+            for name in 0..100 {
+                let given_up = resolver.resolve(format!("{name}.example").parse().unwrap());
+                drop(given_up);
+            }
+            // Others of the process are served.
+            tokio::task::spawn_blocking(|| ()).await.unwrap();
+            assert!(begun.load(Ordering::SeqCst) <= LOOKUPS_MAX, "{round}");
+        }
+        drop(go);
+        assert_eq!(resolve(&resolver, "99.example").await, Ok(vec![ADDRESS]));
+        assert_eq!(begun.load(Ordering::SeqCst), 100, "each was asked for once");
     }
 
     #[test]

@@ -133,7 +133,7 @@ fn client(config: &Config) -> ClientBuilder {
         .connect_timeout(config.timeout.mul_f32(0.6))
         .pool_idle_timeout(IDLE_MAX)
         .pool_max_idle_per_host(config.concurrency_per_host)
-        .dns_resolver(Arc::new(GuardedResolver { receivers: config.receivers.clone() }))
+        .dns_resolver(Arc::new(GuardedResolver::new(config.receivers.clone())))
 }
 
 /// Exactly 200 acknowledges (spec 6.3.1).
