@@ -68,13 +68,10 @@ impl Catalog {
     /// Refuses an order that only the merchant could pay: money of his own pays no order (decision 30).
     pub(crate) fn check_sender(&self, create: &CreateOrder) -> Result<(), Invalid> {
         let sender = create.expecting_wallet_address;
-        match self.wallets.iter().find(|wallet| Some(wallet.address) == sender) {
-            Some(_) => {
-                let problem = "is a wallet of the merchant";
-                Err(Invalid::new("expecting_wallet_address", problem))
-            }
-            None => Ok(()),
+        if self.wallets.iter().any(|wallet| Some(wallet.address) == sender) {
+            return Err(Invalid::new("expecting_wallet_address", "is a wallet of the merchant"));
         }
+        Ok(())
     }
 
     /// Refuses a webhook URL that would never be called. What a name resolves to is checked at each delivery, because
