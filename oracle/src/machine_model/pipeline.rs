@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use processor::machine::{Machine, matching, orders};
 use schemas::record::{
-    AmountRule, ChainRecord, CreateOrder, Deposit, DepositCommandBody, MatchingEntry, Order,
-    OrderCommand, OrderCommandBody, OrdersEntry, PaymentRequest,
+    AmountRule, ChainRecord, CreateOrder, Deposit, MatchingEntry, Order, OrderCommand,
+    OrderCommandBody, OrdersEntry, PaymentRequest,
 };
 use schemas::{
     Address, AlertKind, Amount, Blockchain, DepositState, OrderId, Partition, UnixMicros,
@@ -66,7 +66,7 @@ pub struct Tricks {
     pub losses: bool,
     /// Records that come again.
     pub repeats: bool,
-    /// Questions and answers that are never read: `open`, `settle` and what is answered to them.
+    /// Questions and answers that are never read: `open`, `close`, `settle` and what is answered to them.
     pub silence: bool,
 }
 
@@ -302,8 +302,7 @@ impl Pipeline {
     fn send_to_lanes(&mut self, effects: &[orders::Effect], again: bool) {
         for effect in effects {
             let orders::Effect::Command(command) = effect else { continue };
-            let is_close = matches!(command.body, DepositCommandBody::Close { .. });
-            if is_close || !self.is_never_read() {
+            if !self.is_never_read() {
                 let input = matching::Input::Command(command.clone());
                 self.lane_mut(command.blockchain).commands.push(input, again);
             }
@@ -412,7 +411,13 @@ fn chain_of(input: &matching::Input) -> Blockchain {
 /// Whether the question is put again until it is answered, or this is an answer to one that is.
 fn may_ask_again(body: &OrderCommandBody) -> bool {
     use OrderCommandBody as Body;
-    matches!(body, Body::Settle(_) | Body::DepositOpened { .. } | Body::DepositRefused { .. })
+    matches!(
+        body,
+        Body::Settle(_)
+            | Body::DepositOpened { .. }
+            | Body::DepositRefused { .. }
+            | Body::DepositClosed { .. }
+    )
 }
 
 /// Drops what a repeated choice publishes again: the answer, as one more version of the order.

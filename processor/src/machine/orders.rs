@@ -35,6 +35,10 @@ pub const OPEN_MAX: usize = 3;
 /// After how many seconds a lane that has not answered is asked again. Answers take seconds.
 pub const ASK_AGAIN_SECONDS: i64 = 300;
 
+/// After how many seconds a lane is asked what became of an open deposit: longer than chains take to confirm the
+/// deadline's block, so that few are asked.
+const ASK_OF_OPEN_SECONDS: i64 = 3600;
+
 /// What the machine publishes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
@@ -50,6 +54,8 @@ struct OrderRow {
     pending: Vec<PendingChoice>,
     /// The longest of the deposits it asked for.
     late_window_seconds: u32,
+    /// When lanes were asked last what became of its open deposits.
+    asked_at: Option<UnixSeconds>,
 }
 
 impl Row for OrderRow {
@@ -62,7 +68,7 @@ impl Row for OrderRow {
 
 impl OrderRow {
     fn new(order: Order) -> Self {
-        Self { order, pending: Vec::new(), late_window_seconds: 0 }
+        Self { order, pending: Vec::new(), late_window_seconds: 0, asked_at: None }
     }
 
     fn is_pending(&self) -> bool {
@@ -75,8 +81,8 @@ impl OrderRow {
     }
 
     fn entry(&self) -> OrdersEntry {
-        let Self { order, pending, late_window_seconds } = self.clone();
-        OrdersEntry { order, pending, late_window_seconds }
+        let Self { order, pending, late_window_seconds, asked_at } = self.clone();
+        OrdersEntry { order, pending, late_window_seconds, asked_at }
     }
 }
 
@@ -405,8 +411,8 @@ impl Machine for State {
         let id: OrderId = id.ok_or_else(|| RestoreError::Key(key.to_owned()))?;
         match entry {
             Some(entry) => {
-                let OrdersEntry { order, pending, late_window_seconds } = entry.clone();
-                self.orders.put(OrderRow { order, pending, late_window_seconds })?;
+                let OrdersEntry { order, pending, late_window_seconds, asked_at } = entry.clone();
+                self.orders.put(OrderRow { order, pending, late_window_seconds, asked_at })?;
             }
             None => self.orders.remove(id)?,
         }

@@ -162,6 +162,8 @@ pub struct OrdersEntry {
     pub pending: Vec<PendingChoice>,
     /// The longest late window of the deposits it asked for; 0 while it asked for none.
     pub late_window_seconds: u32,
+    /// When lanes were asked last what became of its open deposits.
+    pub asked_at: Option<UnixSeconds>,
 }
 plain_record!(OrdersEntry);
 

@@ -128,18 +128,12 @@ pub struct DepositCommand {
 pub enum DepositCommandBody {
     /// Reserve an amount and wait for it.
     Open(OpenDeposit),
-    Close {
-        reason: CloseReason,
-    },
+    /// Let go of it, and say so. `expired` asks whether it has closed: the chain's time alone closes it for that.
+    Close { reason: CloseReason },
     /// The transfer paid the order.
-    Settled {
-        transfer_id: TransferId,
-    },
+    Settled { transfer_id: TransferId },
     /// The transfer may not pay the order.
-    Refused {
-        transfer_id: TransferId,
-        reason: UnknownReason,
-    },
+    Refused { transfer_id: TransferId, reason: UnknownReason },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

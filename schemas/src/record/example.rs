@@ -253,6 +253,7 @@ pub fn orders_entry() -> OrdersEntry {
             payment: payment(),
         }],
         late_window_seconds: 86_400,
+        asked_at: Some(UnixSeconds(1_790_003_600)),
     }
 }
 

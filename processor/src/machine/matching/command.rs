@@ -133,20 +133,32 @@ impl State {
         Ok(())
     }
 
-    /// The order ended in another way.
+    /// The order lets go of a deposit, or asks what became of it. What has closed is said again; of one that is
+    /// forgotten only that it has closed is known.
     pub(super) fn close(
         &mut self,
         command: &DepositCommand,
         reason: CloseReason,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        let row = self.deposits.by_slot(command.order_id, command.slot);
-        let Some(row) = row.filter(DepositRow::is_open) else { return Ok(()) };
-        if reason == CloseReason::Replaced && self.transfers.holds(row.id) {
+        let (order, slot, now) = (command.order_id, command.slot, command.issued_at);
+        let open = match self.deposits.by_slot(order, slot) {
+            Some(row) if row.is_open() => row,
+            known => {
+                let closed = known.and_then(|row| row.closed);
+                let reason = closed.map_or(reason, |closed| closed.reason);
+                let closed = OrderCommandBody::DepositClosed { slot, reason };
+                Self::command_order(effects, order, now, closed);
+                return Ok(());
+            }
+        };
+        if reason == CloseReason::Expired {
+            return Ok(()); // The chain's time decides; then it is answered.
+        }
+        if reason == CloseReason::Replaced && self.transfers.holds(open.id) {
             return Ok(()); // A payment for it is seen: it stays.
         }
-        let time = self.time_or(command.issued_at);
-        self.close_deposit(row, reason, time, command.issued_at, effects)
+        self.close_deposit(open, reason, self.time_or(now), now, effects)
     }
 
     /// The order is paid by this transfer.

@@ -10,10 +10,10 @@ use super::{Broken, Effect, End, OrderRow, State};
 impl OrderRow {
     /// When its own timer is due: at its expiry, or while a lane has not answered, when that is asked again. An order
     /// that has ended asks, too: it is kept until it knows what became of its deposits. With an open deposit, the chain's
-    /// time decides instead.
+    /// time decides when it expires.
     pub(super) fn timer(&self) -> Option<UnixSeconds> {
         if self.has_active_deposit() {
-            return self.pending.iter().map(asks_again_at).min();
+            return self.pending.iter().map(asks_again_at).chain(self.asks_of_open_at()).min();
         }
         // A candidate of a deposit that was replaced may still pay.
         let ends = self.is_pending() && self.order.candidates.is_empty();

@@ -75,7 +75,7 @@ impl State {
         });
         row.late_window_seconds = row.late_window_seconds.max(payment.late_window_seconds);
         let payment = PaymentRequest { wallets: rest.to_vec(), ..payment.clone() };
-        effects.extend(row.open(command, slot, &payment));
+        effects.extend(row.ask(command, slot, &payment));
         let asked_at = command.issued_at.seconds();
         row.pending.push(PendingChoice { slot, command_id: asker, asked_at, payment });
         self.publish(row, command, OrderCause::PaymentChosen, asker, effects).map(drop)
@@ -113,7 +113,7 @@ impl State {
                 if let Some(deposit) = row.deposit_mut(slot) {
                     deposit.wallet_address = wallet;
                 }
-                effects.extend(row.open(command, slot, &payment));
+                effects.extend(row.ask(command, slot, &payment));
                 return self.orders.put(row);
             }
         }
@@ -141,12 +141,13 @@ impl State {
             // The first choice is the one on its way.
             let first = row.pending.iter().find(|choice| choice.slot == deposit.slot);
             if let Some(choice) = first.filter(|choice| asks_again_at(choice) < now) {
-                effects.extend(row.open(command, deposit.slot, &choice.payment));
+                effects.extend(row.ask(command, deposit.slot, &choice.payment));
                 asked.push(deposit.slot);
             }
         }
         let again = row.pending.iter_mut().filter(|choice| asked.contains(&choice.slot));
         again.for_each(|choice| choice.asked_at = now);
+        row.ask_of_open(command, effects);
         self.orders.put(row)
     }
 
@@ -195,7 +196,7 @@ impl OrderRow {
     }
 
     /// The command that asks the deposit's present wallet.
-    fn open(&self, command: &OrderCommand, slot: i32, payment: &PaymentRequest) -> Option<Effect> {
+    fn ask(&self, command: &OrderCommand, slot: i32, payment: &PaymentRequest) -> Option<Effect> {
         let deposit = self.order.deposits.iter().find(|deposit| deposit.slot == slot)?;
         Some(Effect::Command(DepositCommand {
             order_id: self.order.order_id,

@@ -56,9 +56,10 @@ impl Told for State {
                         | Body::DepositOpened { .. }
                         | Body::DepositClosed { .. }
                 );
+                use DepositCommandBody::{Close, Open};
                 answers
-                    && matches!(duplicate, Input::Command(open)
-                        if matches!(open.body, DepositCommandBody::Open(_)))
+                    && matches!(duplicate, Input::Command(question)
+                        if matches!(question.body, Open(_) | Close { .. }))
             }
             Effect::Alert(alert) => {
                 use AlertKind as Kind;

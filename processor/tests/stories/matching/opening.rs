@@ -97,14 +97,34 @@ fn a_duplicate_open_is_answered_again() {
             "deposit #1 closed order_cancelled for A/0; to A: closed /0 order_cancelled",
         )
         .then(open('A', "10.00"), "to A: opened /0 #1 10.00; to A: closed /0 order_cancelled")
-        .ignores(close('A', CloseReason::OrderPaid))
         .then(
             open('A', "10.00").slot(1),
             "deposit #2 open 10.01 for A/1; to A: opened /1 #2 10.01",
         );
 }
 
+/// The order may not have had the answer: it gets the same one, also when the deposit is forgotten.
 #[test]
-fn close_of_nothing_is_ignored() {
-    Lane::new().ignores(close('A', CloseReason::OrderCancelled));
+fn a_duplicate_close_is_answered_again() {
+    Lane::new()
+        .then(head(120), "")
+        .then(open('A', "10.00"), OPEN_A)
+        .then(
+            close('A', CloseReason::OrderCancelled),
+            "deposit #1 closed order_cancelled for A/0; to A: closed /0 order_cancelled",
+        )
+        .then(close('A', CloseReason::OrderPaid), "to A: closed /0 order_cancelled")
+        .then(head(171), "")
+        .then(close('A', CloseReason::OrderPaid), "to A: closed /0 order_paid");
+}
+
+/// The question of an order whose time is over. The chain's time alone ends a deposit for that.
+#[test]
+fn an_open_deposit_answers_when_it_expires() {
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(head(210), "")
+        .ignores(close('A', CloseReason::Expired))
+        .then(head(211), "deposit #1 closed expired for A/0; to A: closed /0 expired")
+        .then(close('A', CloseReason::Expired), "to A: closed /0 expired");
 }

@@ -45,6 +45,35 @@ fn an_unanswered_lane_is_asked_again() {
         .then(tick(2002, 'A'), "A v4 expired! expired [refused w1]");
 }
 
+/// An hour past its deadline an order asks about a deposit that has not closed: its chain may be behind, or
+/// the answer was lost.
+#[test]
+fn a_lane_is_asked_what_became_of_a_deposit() {
+    let ask = "eth w1: A/0 close expired";
+    waiting()
+        .ignores(tick(5600, 'A'))
+        .then(tick(5601, 'A'), ask)
+        .ignores(tick(9201, 'A'))
+        .then(tick(9202, 'A'), ask)
+        .then(closed('A', 0, CloseReason::Expired), "A v4 expired! expired [closed w1 #9 10.01]");
+}
+
+/// Nobody was asked about the deposit that was replaced until the other one had ended, too.
+#[test]
+fn a_lost_close_of_another_choice_ends_with_the_order() {
+    replaced()
+        .then(
+            closed('A', 1, CloseReason::Expired),
+            "A v6 pending deposit_closed [open w1 #9 10.01] [closed w2 #12 10.00]",
+        )
+        .then(tick(5601, 'A'), "eth w1: A/0 close expired")
+        .then(
+            closed('A', 0, CloseReason::Replaced),
+            "A v7 pending deposit_closed [closed w1 #9 10.01] [closed w2 #12 10.00]",
+        )
+        .then(tick(5602, 'A'), "A v8 expired! expired [closed w1 #9 10.01] [closed w2 #12 10.00]");
+}
+
 /// Of two questions of one second a refusal would answer both, and the later one may open.
 #[test]
 fn a_lane_is_not_asked_again_before_its_time() {

@@ -70,16 +70,22 @@ fn the_longest_late_window_counts() {
 
 #[test]
 fn a_pending_order_stays() {
-    assert_eq!(due(&waiting(), i64::MAX), []);
-    waiting().ignores(tick(i64::MAX / 1_000_000, 'A'));
+    let mut book = waiting();
+    assert_eq!(due(&book, 2000 + 3600), []);
+    book.then(tick(i64::MAX / 1_000_000, 'A'), "eth w1: A/0 close expired");
+    assert_eq!((book.machine().rows(), row(&book).status), (1, OrderStatus::Pending));
 }
 
 /// A lane has not said what became of a deposit: its order is there for the answer.
 #[test]
 fn an_order_stays_until_its_lanes_have_answered() {
     let mut cancelled = ended(OrderStatus::Cancelled);
-    assert_eq!(due(&cancelled, i64::MAX), []);
-    cancelled.then(
+    // Its lane is asked again, every hour.
+    let ask = "eth w1: A/0 close order_cancelled";
+    assert_eq!(due(&cancelled, 1100 + 3600), []);
+    cancelled.ignores(tick(4700, 'A')).then(tick(4701, 'A'), ask);
+    assert_eq!(due(&cancelled, 8301), []);
+    cancelled.then(tick(8302, 'A'), ask).then(
         closed('A', 0, CloseReason::OrderCancelled),
         "A v5 cancelled deposit_closed [closed w1 #9 10.01]",
     );
