@@ -1,6 +1,6 @@
 //! Matching as stories: which transfer fits which deposit, when it is confirmed, what becomes of
 //! it (spec 3.2). How waiting ends is in `matching/ending.rs`, reorganisations are in
-//! `matching/reorg.rs`.
+//! `matching/reorg.rs` and `matching/returning.rs`.
 
 mod amounts;
 mod confirming;
@@ -11,6 +11,7 @@ mod opening;
 mod paying;
 mod refusing;
 mod reorg;
+mod returning;
 mod watching;
 
 use crate::chain::{close, head, open, pay, refused, settled, watch};

@@ -261,6 +261,9 @@ impl State {
             forget_at: Some(chain_time.plus(FORGET_SECONDS)),
             ..old
         };
+        if let Some(deposit) = row.deposit.filter(|_| old.settling) {
+            row.candidate_order = Some(self.deposits.named(deposit)?.order);
+        }
         self.untie(&mut row, now, effects)?;
         self.publish(TransferStage::Failed, row, effects)
     }

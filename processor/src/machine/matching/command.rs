@@ -2,8 +2,8 @@
 
 use schemas::record::{DepositCommand, OpenDeposit, OrderCommandBody};
 use schemas::{
-    AlertKind, CloseReason, DepositId, FulfillmentId, RefusalReason, TransferId, TransferStatus,
-    UnixMicros, UnixSeconds, UnknownReason,
+    AlertKind, CloseReason, DepositId, FulfillmentId, OrderId, RefusalReason, TransferId,
+    TransferStatus, UnixMicros, UnixSeconds, UnknownReason,
 };
 
 use super::deposits::DepositRow;
@@ -119,7 +119,8 @@ impl State {
         // As the chain has them: the one pays that would have, had the deposit come before them.
         waiting.sort_by_key(|row| (row.block.number, row.id));
         // One that does not fit is not rejected yet, as it might fit a deposit after this one.
-        for row in waiting.into_iter().filter(|row| deposit.misfit(row).is_none()) {
+        let fits = |row: &TransferRow| row.may_pay(deposit.order) && deposit.misfit(row).is_none();
+        for row in waiting.into_iter().filter(fits) {
             if row.status == TransferStatus::WaitingForMatch {
                 self.match_or_wait(row, now, effects)?;
             } else {
@@ -170,7 +171,7 @@ impl State {
     ) -> Result<(), Broken> {
         let (id, order) = (transfer_id, command.order_id);
         let Some(row) = self.asked(transfer_id) else {
-            return self.report_failed_payer(command, transfer_id, effects);
+            return self.settled_late(command, transfer_id, effects);
         };
         let Some(deposit_id) = row.deposit else {
             return Err(Broken::new(2, format!("transfer {id} pays order {order} by no deposit")));
@@ -179,37 +180,57 @@ impl State {
         let pays = deposit.order == order && deposit.price() == row.price();
         invariant!(2, pays, "transfer {id} does not pay deposit {deposit_id} of order {order}");
         let now = command.issued_at;
-        let time = self.time_or(now);
+        self.match_with(row, order, now, effects)?;
+        self.close_deposit(deposit, CloseReason::Settled, self.time_or(now), now, effects)
+    }
+
+    /// Publishes that a confirmed transfer paid this order.
+    pub(super) fn match_with(
+        &mut self,
+        row: TransferRow,
+        order: OrderId,
+        now: UnixMicros,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Broken> {
         let row = TransferRow {
             status: TransferStatus::Matched,
             settling: false,
             match_deadline: None,
             order: Some(order),
+            candidate_order: None,
             fulfillment: Some(FulfillmentId::from_parts(self.partition, self.next_sequence())),
             updated_at: row.updated_at.next(now),
-            forget_at: Some(time.plus(FORGET_SECONDS)),
+            forget_at: Some(self.time_or(now).plus(FORGET_SECONDS)),
             ..row
         };
-        self.publish(TransferStage::Matched, row, effects)?;
-        self.close_deposit(deposit, CloseReason::Settled, time, now, effects)
+        self.publish(TransferStage::Matched, row, effects)
     }
 
-    /// An answer came after a day: the transfer has left the chain for good, and its order is paid by it. A person has to know.
-    fn report_failed_payer(
+    /// An answer came after a day: the transfer had left the chain for good, and its order is paid by it. A person
+    /// has to know. If it comes back it has paid that order, unless it was unknown before the answer came.
+    fn settled_late(
         &mut self,
         command: &DepositCommand,
         id: TransferId,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        let order = command.order_id;
-        let failed = |row: &&TransferRow| {
-            row.status == TransferStatus::FailedToConfirm && row.candidate_order != Some(order)
+        let (order, now) = (command.order_id, command.issued_at);
+        let was_asked = |row: &&TransferRow| {
+            let is_unknown = row.status == TransferStatus::NoMatchedDeposit;
+            row.candidate_order == Some(order) && row.order.is_none() && !is_unknown
         };
-        let Some(row) = self.transfers.get(id).filter(failed).copied() else { return Ok(()) };
-        let message = format!("order {order} is paid by transfer {id}, which has left the chain");
+        let Some(mut row) = self.transfers.get(id).filter(was_asked).copied() else {
+            return Ok(());
+        };
+        self.untie(&mut row, now, effects)?;
+        row.order = Some(order);
+        let message = format!("order {order} is paid by transfer {id}, which had left the chain");
         let kind = AlertKind::ConfirmedTransferRetracted;
-        self.alert(kind, (Some(id), Some(order)), message, command.issued_at, effects);
-        self.transfers.put(TransferRow { candidate_order: Some(order), ..row })
+        self.alert(kind, (Some(id), Some(order)), message, now, effects);
+        if row.status == TransferStatus::WaitingForMatch {
+            return self.match_with(row, order, now, effects);
+        }
+        self.transfers.put(row)
     }
 
     /// The order may not be paid by this transfer.

@@ -3,7 +3,7 @@
 use schemas::record::{
     Block, Deposit, DepositEntry, MatchingEntry, Observation, Transfer, TransferEntry,
 };
-use schemas::{Address, Blockchain, DepositId, TransferId};
+use schemas::{Address, Blockchain, DepositId, TransferId, TransferStatus};
 
 use super::deposits::{Closed, DepositRow};
 use super::transfers::TransferRow;
@@ -128,7 +128,7 @@ impl TransferRow {
             created_at: self.created_at,
             status: self.status,
             fulfillment_id: self.fulfillment,
-            order_id: self.order,
+            order_id: self.order.filter(|_| self.status == TransferStatus::Matched),
             deposit_id: self.deposit,
             reason: self.reason,
             candidate_order_id: self.candidate_order,

@@ -23,10 +23,12 @@ pub(super) struct TransferRow {
     pub(super) created_at: UnixSeconds,
     pub(super) status: TransferStatus,
     pub(super) fulfillment: Option<FulfillmentId>,
+    /// The order that it paid. One that answered too late has it before the transfer is matched.
     pub(super) order: Option<OrderId>,
     /// While it waits: the deposit it fits. When matched: the one it paid.
     pub(super) deposit: Option<DepositId>,
     pub(super) reason: Option<UnknownReason>,
+    /// When unknown: the order it was meant for, most likely. Before: the one that had not answered when it failed.
     pub(super) candidate_order: Option<OrderId>,
     /// Epoch of the current inclusion, or of the retract that ended it.
     pub(super) epoch: Epoch,
@@ -73,7 +75,17 @@ impl TransferRow {
     }
 
     fn is_loose(&self) -> bool {
-        self.is_waiting() && self.deposit.is_none() && !self.seen.from_own_wallet
+        self.is_waiting()
+            && self.deposit.is_none()
+            && self.order.is_none()
+            && !self.seen.from_own_wallet
+    }
+
+    /// Whether it may pay this order: one that was asked and has not answered may count on it already.
+    pub(super) fn may_pay(&self, order: OrderId) -> bool {
+        !self.seen.from_own_wallet
+            && self.order.is_none()
+            && self.candidate_order.is_none_or(|asked| asked == order)
     }
 
     fn is_unconfirmed(&self) -> bool {

@@ -37,8 +37,8 @@ impl DepositRow {
 impl State {
     /// The deposit that keeps the amount of a transfer for its sender. None is for the merchant's own wallets.
     pub(super) fn reserved_for(&self, row: &TransferRow) -> Option<DepositRow> {
-        let is_payment = !row.seen.from_own_wallet;
-        is_payment.then(|| self.deposits.reserved_by(row.price(), row.seen.from_address))?
+        let reserved = self.deposits.reserved_by(row.price(), row.seen.from_address);
+        reserved.filter(|deposit| row.may_pay(deposit.order))
     }
 
     /// Decides about a confirmed transfer as far as that is possible now.
@@ -50,6 +50,9 @@ impl State {
     ) -> Result<(), Broken> {
         if row.seen.from_own_wallet {
             return self.reject(row, UnknownReason::OwnWallet, None, now, effects);
+        }
+        if let Some(order) = row.order {
+            return self.match_with(row, order, now, effects);
         }
         // The deposit that a transfer is tied to keeps its amount.
         let holder = match row.deposit {
@@ -124,6 +127,9 @@ impl State {
         }
         if row.seen.from_own_wallet {
             return self.reject(row, UnknownReason::OwnWallet, None, now, effects);
+        }
+        if let Some(asked) = row.candidate_order {
+            return self.reject(row, UnknownReason::Late, Some(asked), now, effects);
         }
         let (price, from) = (row.price(), row.seen.from_address);
         let reserved = self.deposits.reserved_by(price, from);

@@ -7,21 +7,21 @@ use super::OPEN_A;
 use super::lane::Lane;
 use crate::chain::{DAY, head, open, pay, refused, settled};
 
-const SEEN_A: &str = "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1";
+pub(super) const SEEN_A: &str = "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1";
 
 /// What the retract of a transfer brings that has asked its order.
-const ORPHANED: &str = "alert confirmed_transfer_retracted #2
+pub(super) const ORPHANED: &str = "alert confirmed_transfer_retracted #2
     detected #2 waiting_for_match @110 for #1 orphaned";
 
 /// A deposit of order A and, in block 110, an unconfirmed transfer for it.
-fn candidate() -> Lane {
+pub(super) fn candidate() -> Lane {
     let mut lane = Lane::new();
     lane.then(open('A', "10.00"), OPEN_A).then(pay(1, "10.00"), SEEN_A).then(head(112), "");
     lane
 }
 
 /// The same, confirmed; the order was asked.
-fn asked() -> Lane {
+pub(super) fn asked() -> Lane {
     let mut lane = candidate();
     lane.then(head(120), "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1");
     lane
@@ -339,39 +339,6 @@ fn an_unknown_orphan_stays_unknown() {
         .then(head(140).epoch(1), "");
 }
 
-#[test]
-fn a_failed_transfer_may_come_back() {
-    candidate()
-        .then(pay(1, "10.00").retracted(1), "")
-        .then(head(109).epoch(1), "")
-        .then(head(131).epoch(1), "to A: gone #2; failed #2 failed_to_confirm @110 orphaned")
-        .then(
-            pay(1, "10.00").at(132).fork(1),
-            "to A: seen #2; detected #2 waiting_for_confirmation @132 for #1",
-        )
-        // A day after the failure it is not forgotten: it lives.
-        .then(head(200 + DAY).epoch(1).tiers(&[], 131), "")
-        .then(
-            head(201 + DAY).epoch(1),
-            "confirmed #2 waiting_for_match @132 for #1; to A: settle #2 /0 #1",
-        );
-}
-
-#[test]
-fn a_failed_transfer_is_forgotten() {
-    let mut lane = candidate();
-    lane.then(pay(1, "10.00").retracted(1), "")
-        .then(head(109).epoch(1), "")
-        .then(head(130).epoch(1), "to A: gone #2; failed #2 failed_to_confirm @110 orphaned")
-        .then(
-            head(130 + DAY).epoch(1),
-            "deposit #1 closed expired for A/0; to A: closed /0 expired",
-        );
-    assert_eq!(lane.machine().transfer_count(), 1);
-    lane.then(head(131 + DAY).epoch(1), "");
-    assert_eq!(lane.machine().transfer_count(), 0);
-}
-
 /// Off the chain it does not ask to pay.
 #[test]
 fn an_orphan_is_not_asked_about_again() {
@@ -381,22 +348,6 @@ fn an_orphan_is_not_asked_about_again() {
         .then(head(181).epoch(1), "")
         .then(pay(1, "10.00").at(182).fork(1), "detected #2 waiting_for_match @182 for #1")
         .then(head(242).epoch(1), "to A: settle #2 /0 #1");
-}
-
-/// Or it would hold its deposit for ever.
-#[test]
-fn an_orphan_without_an_answer_fails_after_a_day() {
-    asked()
-        .then(pay(1, "10.00").retracted(1), ORPHANED)
-        .then(head(109).epoch(1), "")
-        .then(head(110 + DAY).epoch(1), "")
-        .then(
-            head(171 + DAY).epoch(1),
-            "to A: gone #2; failed #2 failed_to_confirm @110 orphaned
-             deposit #1 closed expired for A/0; to A: closed /0 expired",
-        )
-        // Its answer comes after all.
-        .then(settled('A', 2), "alert confirmed_transfer_retracted #2 A");
 }
 
 /// An answer that comes while the head is rewound counts its day from an earlier time. The transfer must

@@ -1,0 +1,146 @@
+//! Transfers that failed and come back, also when their order did not answer for a day.
+
+use super::OPEN_A;
+use super::lane::Lane;
+use super::reorg::{ORPHANED, SEEN_A, asked, candidate};
+use crate::chain::{DAY, head, open, pay, settled};
+
+#[test]
+fn a_failed_transfer_may_come_back() {
+    candidate()
+        .then(pay(1, "10.00").retracted(1), "")
+        .then(head(109).epoch(1), "")
+        .then(head(131).epoch(1), "to A: gone #2; failed #2 failed_to_confirm @110 orphaned")
+        .then(
+            pay(1, "10.00").at(132).fork(1),
+            "to A: seen #2; detected #2 waiting_for_confirmation @132 for #1",
+        )
+        // A day after the failure it is not forgotten: it lives.
+        .then(head(200 + DAY).epoch(1).tiers(&[], 131), "")
+        .then(
+            head(201 + DAY).epoch(1),
+            "confirmed #2 waiting_for_match @132 for #1; to A: settle #2 /0 #1",
+        );
+}
+
+#[test]
+fn a_failed_transfer_is_forgotten() {
+    let mut lane = candidate();
+    lane.then(pay(1, "10.00").retracted(1), "")
+        .then(head(109).epoch(1), "")
+        .then(head(130).epoch(1), "to A: gone #2; failed #2 failed_to_confirm @110 orphaned")
+        .then(
+            head(130 + DAY).epoch(1),
+            "deposit #1 closed expired for A/0; to A: closed /0 expired",
+        );
+    assert_eq!(lane.machine().transfer_count(), 1);
+    lane.then(head(131 + DAY).epoch(1), "");
+    assert_eq!(lane.machine().transfer_count(), 0);
+}
+
+/// A transfer that left the chain while its order did not answer for a day.
+fn unanswered() -> Lane {
+    let mut lane = asked();
+    lane.then(pay(1, "10.00").retracted(1), ORPHANED)
+        .then(head(109).epoch(1), "")
+        .then(head(110 + DAY).epoch(1), "")
+        .then(
+            head(171 + DAY).epoch(1),
+            "to A: gone #2; failed #2 failed_to_confirm @110 maybe A orphaned
+             deposit #1 closed expired for A/0; to A: closed /0 expired",
+        );
+    lane
+}
+
+/// Its block after the failure, and the head that confirms that.
+const BACK: i64 = 172 + DAY;
+const CONFIRMED: i64 = BACK + 10;
+
+/// Or it would hold its deposit for ever. Its answer comes after all; and then the money, on which its order
+/// counts.
+#[test]
+fn an_orphan_without_an_answer_fails_after_a_day() {
+    unanswered()
+        .then(settled('A', 2), "alert confirmed_transfer_retracted #2 A")
+        .then(
+            pay(1, "10.00").at(BACK).fork(1),
+            "detected #2 waiting_for_confirmation @8812 maybe A",
+        )
+        .then(
+            head(CONFIRMED).epoch(1),
+            "confirmed #2 waiting_for_match @8812 maybe A
+             matched #2 matched @8812 paid A by #3",
+        )
+        .ignores(settled('A', 2));
+}
+
+#[test]
+fn the_answer_comes_when_the_money_is_back() {
+    let mut lane = unanswered();
+    lane.then(
+        pay(1, "10.00").at(BACK).fork(1),
+        "detected #2 waiting_for_confirmation @8812 maybe A",
+    )
+    .then(settled('A', 2), "alert confirmed_transfer_retracted #2 A")
+    .then(
+        head(CONFIRMED).epoch(1),
+        "confirmed #2 waiting_for_match @8812 maybe A
+         matched #2 matched @8812 paid A by #3",
+    );
+}
+
+/// Its order may count on it, so it pays no other that has got the amount since.
+#[test]
+fn what_is_not_answered_pays_no_other() {
+    let (back, confirmed) = (BACK + DAY, CONFIRMED + DAY);
+    let back_again = || {
+        let mut lane = unanswered();
+        lane.then(head(back - 2).epoch(1).tiers(&[], 171 + DAY), "")
+            .then(
+                open('B', "10.00").between(back - 2, back + 100),
+                "deposit #3 open 10.00 for B/0; to B: opened /0 #3 10.00",
+            )
+            .then(
+                pay(1, "10.00").at(back).fork(1),
+                "detected #2 waiting_for_confirmation @17452 maybe A",
+            )
+            .then(head(confirmed).epoch(1), "confirmed #2 waiting_for_match @17452 maybe A");
+        lane
+    };
+    back_again().then(
+        settled('A', 2),
+        "alert confirmed_transfer_retracted #2 A; matched #2 matched @17452 paid A by #4",
+    );
+    back_again()
+        .then(head(confirmed + 51).epoch(1), "unknown #2 no_matched_deposit @17452 late maybe A")
+        // What was decided stays.
+        .ignores(settled('A', 2));
+}
+
+/// One that is open still is for it.
+#[test]
+fn the_order_that_did_not_answer_is_asked_again() {
+    let mut lane = Lane::new();
+    lane.then(open('A', "10.00").between(100, 3 * DAY), OPEN_A)
+        .then(pay(1, "10.00"), SEEN_A)
+        .then(head(120), "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1")
+        .then(pay(1, "10.00").retracted(1), ORPHANED)
+        .then(head(109).epoch(1), "")
+        .then(head(110 + DAY).epoch(1), "")
+        .then(
+            head(171 + DAY).epoch(1),
+            "to A: gone #2; failed #2 failed_to_confirm @110 maybe A orphaned",
+        )
+        .then(
+            pay(1, "10.00").at(BACK).fork(1),
+            "to A: seen #2; detected #2 waiting_for_confirmation @8812 for #1 maybe A",
+        )
+        .then(
+            head(CONFIRMED).epoch(1),
+            "confirmed #2 waiting_for_match @8812 for #1 maybe A; to A: settle #2 /0 #1",
+        )
+        .then(
+            settled('A', 2),
+            "matched #2 matched @8812 for #1 paid A by #3; deposit #1 closed settled for A/0",
+        );
+}
