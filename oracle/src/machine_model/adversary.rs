@@ -83,7 +83,8 @@ impl Pipeline {
         }
     }
 
-    /// Another ingestor writes a head that is below the last one, or beyond what the chain can have.
+    /// Another ingestor writes a head that is below the last one, or beyond what the chain can have: its height, its
+    /// epoch or its time.
     fn wrong_head(&mut self, lane: usize, dice: &mut Dice) -> Result<(), Violation> {
         let Lane { blockchain, raw, station, .. } = &self.lanes[lane];
         let read = raw.records[..raw.next].iter().rev().map(|(record, _)| record);
@@ -91,7 +92,12 @@ impl Pipeline {
             return Ok(());
         };
         let mut wrong = last.clone();
-        wrong.block.number += if dice.below(2) == 0 { -1 } else { 100_000 };
+        match dice.below(4) {
+            0 => wrong.block.number -= 1,
+            1 => wrong.block.number += 100_000,
+            2 => wrong.epoch.0 += 1_000_000,
+            _ => wrong.block.timestamp = wrong.block.timestamp.plus(30 * 24 * 3600),
+        }
         if let Some(deposit) = self.opened().find(|deposit| deposit.blockchain == *blockchain) {
             pays_nothing(station.machine.clone(), payment_in(&wrong, deposit))?;
         }

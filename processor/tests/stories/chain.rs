@@ -122,6 +122,8 @@ pub(crate) struct HeadAt {
     number: i64,
     epoch: i64,
     timestamp: UnixSeconds,
+    /// By how many seconds its time is ahead of when it was observed.
+    ahead: i64,
     head: Head,
 }
 
@@ -136,6 +138,7 @@ pub(crate) fn head(number: i64) -> HeadAt {
         number,
         epoch: 0,
         timestamp: UnixSeconds(number * 10),
+        ahead: -2,
         head: Head { confirmed, finalized: number - 20, match_window_seconds: 200 },
     }
 }
@@ -159,10 +162,17 @@ impl HeadAt {
     pub(crate) fn at_time_of(self, number: i64) -> Self {
         Self { timestamp: UnixSeconds(number * 10), ..self }
     }
+    /// Its block has a time this far ahead of that of its height, at which it is observed.
+    pub(crate) fn ahead_by(self, seconds: i64) -> Self {
+        let timestamp = UnixSeconds(self.number * 10 + seconds);
+        Self { timestamp, ahead: seconds, ..self }
+    }
     pub(crate) fn record(self) -> ChainRecord {
         let fork = u8::try_from(self.epoch).unwrap_or(u8::MAX);
         let block = Block { timestamp: self.timestamp, ..block(self.number, fork) };
-        record(self.epoch, block, ChainBody::Head(self.head))
+        let observed_at = self.timestamp.plus(-self.ahead).micros();
+        let record = record(self.epoch, block, ChainBody::Head(self.head));
+        ChainRecord { observed_at, ..record }
     }
 }
 

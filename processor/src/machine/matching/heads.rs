@@ -12,6 +12,10 @@ const PROGRESS_SECONDS: u64 = 30;
 /// one that is behind stays so for long.
 const ALERT_SECONDS: u64 = 3_600;
 
+/// How far a block's time may be ahead of the clock of the ingestor that saw it. Most chains allow seconds, Arbitrum
+/// an hour; and a clock may be behind.
+const AHEAD_MAX_SECONDS: i64 = 2 * 3600;
+
 /// How far the lane is: its last head, and the ids that it gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LaneHead {
@@ -85,8 +89,10 @@ impl LaneHead {
 pub(super) enum Misplaced {
     /// Below the last head, or of an older epoch.
     Behind,
-    /// The chain has no blocks that fast: it is this long after the last head.
+    /// The chain has neither blocks nor reorganisations that fast: it is this long after the last head.
     TooFar { seconds: i64 },
+    /// It was seen this long before its own time.
+    FromTheFuture { seconds: i64 },
 }
 
 impl State {
@@ -157,35 +163,46 @@ impl State {
     }
 
     /// Whether the record's block cannot be the chain's next one. If one that is far too high were taken, every
-    /// one after it would be behind it.
+    /// one after it would be behind it; and one of a false time would end what waits for that time.
     pub(super) fn misplaced(&self, record: &ChainRecord) -> Option<Misplaced> {
-        let (last, known) = (self.lane.head?, self.lane.epoch);
         let (Block { number, timestamp, .. }, epoch) = (record.block, record.epoch);
+        let seconds = timestamp.0.saturating_sub(record.observed_at.seconds().0);
+        if seconds > AHEAD_MAX_SECONDS {
+            return Some(Misplaced::FromTheFuture { seconds });
+        }
+        let (last, known) = (self.lane.head?, self.lane.epoch);
         if epoch < known || (epoch == known && number < last.number) {
             return Some(Misplaced::Behind);
         }
         let seconds = timestamp.0.saturating_sub(last.timestamp.0).max(0);
-        let is_near = number.saturating_sub(last.number) <= self.blockchain.blocks_max(seconds);
+        let most = self.blockchain.blocks_max(seconds);
+        // Between two rewinds a block is scanned, so there are no more epochs than blocks, also if heads were lost.
+        let is_near =
+            number.saturating_sub(last.number) <= most && epoch.0.saturating_sub(known.0) <= most;
         (!is_near).then_some(Misplaced::TooFar { seconds })
     }
 
     fn report(&mut self, why: Misplaced, record: &ChainRecord, effects: &mut Vec<Effect>) {
-        let Some(last) = self.lane.head else { return };
+        let time = self.chain_time().unwrap_or_default();
         let reported_at = match why {
             Misplaced::Behind => self.lane.went_back_at,
-            Misplaced::TooFar { .. } => self.lane.too_far_at,
+            Misplaced::TooFar { .. } | Misplaced::FromTheFuture { .. } => self.lane.too_far_at,
         };
-        let is_near = |at: UnixSeconds| last.timestamp.0.abs_diff(at.0) < ALERT_SECONDS;
+        let is_near = |at: UnixSeconds| time.0.abs_diff(at.0) < ALERT_SECONDS;
         if reported_at.is_some_and(is_near) {
             return;
         }
         let which = format!(
             "lane {}: head {} of epoch {} is ignored, the last one is {} of epoch {}",
-            self.partition, record.block.number, record.epoch.0, last.number, self.lane.epoch.0
+            self.partition,
+            record.block.number,
+            record.epoch.0,
+            self.lane.head.map_or(-1, |last| last.number),
+            self.lane.epoch.0
         );
         let (kind, message) = match why {
             Misplaced::Behind => {
-                self.lane_mut().went_back_at = Some(last.timestamp);
+                self.lane_mut().went_back_at = Some(time);
                 let message = format!(
                     "{which}; while no head counts nothing is confirmed and no deposit expires: check that one \
                      ingestor alone writes the chain"
@@ -193,11 +210,19 @@ impl State {
                 (AlertKind::HeadWentBack, message)
             }
             Misplaced::TooFar { seconds } => {
-                self.lane_mut().too_far_at = Some(last.timestamp);
+                self.lane_mut().too_far_at = Some(time);
                 let message = format!(
-                    "{which} at {}, {seconds} s before it: {} has no blocks that fast; check the ingestor and its \
+                    "{which} at {time}, {seconds} s before it: {} has no blocks that fast; check the ingestor and its \
                      endpoint",
-                    last.timestamp, self.blockchain
+                    self.blockchain
+                );
+                (AlertKind::HeadTooFar, message)
+            }
+            Misplaced::FromTheFuture { seconds } => {
+                self.lane_mut().too_far_at = Some(time);
+                let message = format!(
+                    "{which}: its time is {seconds} s after it was seen; check the clock of the ingestor and its \
+                     endpoint"
                 );
                 (AlertKind::HeadTooFar, message)
             }

@@ -86,6 +86,40 @@ fn a_chain_may_be_far_faster_than_it_is() {
         .then(head(130 + 116 + 100).at_time_of(100), "");
 }
 
+/// Were such a time taken, deposits would end before their deadline, and no later head could be too far.
+#[test]
+fn a_head_from_the_future_is_ignored_and_reported_once() {
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(head(100), "")
+        .then(head(101).ahead_by(7201), "alert head_too_far")
+        .then(head(100_000).ahead_by(86_400 * 365), "")
+        .then(
+            pay(1, "10.00").at(102),
+            "to A: seen #2; detected #2 waiting_for_confirmation @102 for #1",
+        )
+        .then(head(102), "")
+        // A clock may be behind by so much.
+        .then(head(103).ahead_by(7200), "");
+    let mut new = State::new(schemas::Blockchain::Eth, schemas::Partition(0));
+    for alerts in [1, 0] {
+        assert_eq!(decide(&mut new, &head(100).ahead_by(7201).into()).len(), alerts);
+        assert_eq!(new.snapshot().len(), 1, "it is not the first head");
+    }
+}
+
+/// Each reorganisation takes a new block.
+#[test]
+fn an_epoch_that_the_chain_cannot_have_is_ignored_and_reported_once() {
+    Lane::new()
+        .then(head(130), "")
+        .then(head(131).epoch(117), "alert head_too_far")
+        .then(head(131), "")
+        // Heads between may be lost.
+        .then(head(132).epoch(116), "")
+        .then(head(133).epoch(115), "alert head_went_back");
+}
+
 #[test]
 fn records_of_another_chain_are_ignored() {
     let mut transfer = pay(1, "10.00").record();
