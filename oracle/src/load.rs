@@ -1,19 +1,21 @@
 //! Load without end: orders, customers that pay exactly or not, chains with reorganisations, all written
 //! to the log as the api and ingest write it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::machine_model::chain::{CONTRACT, Chain, Movement, Policy, account, cents};
+use crate::fold::Reading;
+use crate::machine_model::chain::{CONTRACT, Chain, Movement, Policy, WALLETS, account, cents};
 use crate::machine_model::pipeline::{create_order, exact_or_cents};
 use log::{Error, Log, NewRecord, StepError, Tail, Writer};
 use runtime::{Clock, SystemClock};
 use schemas::record::{
-    ChainBody, ChainRecord, Deposit, OrderCommand, OrderCommandBody, PaymentRequest,
+    ChainBody, ChainRecord, Deposit, Order, OrderCommand, OrderCommandBody, PaymentRequest,
 };
 use schemas::{
-    Address, Amount, Blockchain, DepositState, OrderId, Partition, Stablecoin, Topic, UnixMicros,
+    Address, Amount, Blockchain, DepositState, OrderId, OrderStatus, Partition, Stablecoin, Topic,
+    UnixMicros,
 };
 use testkit::Dice;
 use uuid::Uuid;
@@ -190,6 +192,28 @@ impl Shop {
         self.pass_time(calm.chain(leaps).chain([2 * DAY; 4]));
     }
 
+    /// An operator marks orders paid that ended long ago, and has their webhooks sent again: the processor may
+    /// have forgotten them, so each command has the row, as the api reads it in the tables.
+    pub fn ask_about_ended(&mut self) {
+        let reading = Reading::of(&*self.log).unwrap();
+        let of_orders = reading.partitions().filter(|of| of.topic == Topic::Orders);
+        let decode = |value: &Vec<u8>| schemas::decode::<Order>(value).unwrap();
+        let records = of_orders.flat_map(|of| reading.records(of));
+        let orders = records.filter_map(|record| record.value.as_ref()).map(decode);
+        let rows: BTreeMap<_, _> = orders.map(|order| (order.order_id, order)).collect();
+        let ended = rows.into_values().filter(|order| order.status != OrderStatus::Pending);
+        for order in ended.step_by(4) {
+            let (id, row) = (order.order_id, Some(Box::new(order)));
+            let body = if self.dice.below(2) == 0 {
+                OrderCommandBody::MarkPaid(row)
+            } else {
+                OrderCommandBody::ResendWebhook(row)
+            };
+            self.command(0, id, body);
+        }
+        self.write();
+    }
+
     fn new_deposits(&mut self) -> Vec<Deposit> {
         let mut deposits = Vec::new();
         loop {
@@ -211,25 +235,26 @@ impl Shop {
         if deposit.state != DepositState::Open {
             return;
         }
-        let roll = self.dice.below(10);
+        let roll = self.dice.below(11);
         let cent = cents(1).parts();
         let parts = match roll {
             6 => deposit.value.parts() + cent,
             7 => deposit.value.parts() - cent,
             _ => deposit.value.parts(),
         };
-        let stranger = SENDERS[self.dice.below(2)];
+        // Now and then it is the merchant who moves money between wallets.
+        let stranger = if roll == 10 { WALLETS[0] } else { SENDERS[self.dice.below(2)] };
         let joined = self.dice.below(4) == 0;
         let is_of = |line: &&mut Line| line.chain.blockchain == deposit.blockchain;
         let line = self.lines.iter_mut().find(is_of).expect("deposits are of these chains");
-        let from = line.senders.get(&deposit.order_id).copied().filter(|_| roll != 5);
+        let from = line.senders.get(&deposit.order_id).copied().filter(|_| roll != 5 && roll != 10);
         let movement = Movement {
             stablecoin: deposit.stablecoin,
             from: from.unwrap_or(stranger),
             to: deposit.wallet_address,
             value: Amount::from_parts(parts).unwrap(),
         };
-        if roll < 9 {
+        if roll != 9 {
             line.chain.send(movement, joined, 1 + usize::from(roll == 8));
         }
     }
@@ -268,7 +293,7 @@ impl Shop {
         }
     }
 
-    /// Some orders are cancelled, forced to paid, or chosen again; and the first of these twice.
+    /// Some orders are cancelled, forced to paid, resent, or chosen again; and the first of these twice.
     fn disturb(&mut self, line: usize) {
         let recent = &mut self.lines[line].recent;
         if recent.is_empty() {
@@ -280,6 +305,7 @@ impl Shop {
         match self.dice.below(16) {
             0 | 1 => self.command(line, id, OrderCommandBody::Cancel),
             2 => self.command(line, id, OrderCommandBody::MarkPaid(None)),
+            4 => self.command(line, id, OrderCommandBody::ResendWebhook(None)),
             3 => {
                 let request = self.request(line);
                 self.command(line, id, OrderCommandBody::ChoosePayment(request));
@@ -289,6 +315,8 @@ impl Shop {
     }
 
     fn request(&mut self, line: usize) -> PaymentRequest {
+        // To some a lane that has not read the newest head yet is too far behind.
+        let head_age_max_seconds = if self.dice.below(8) == 0 { 1 } else { u32::MAX };
         PaymentRequest {
             blockchain: self.lines[line].chain.blockchain,
             stablecoin: TOKENS[self.dice.below(2)],
@@ -297,7 +325,7 @@ impl Shop {
             amounts: exact_or_cents(6),
             late_window_seconds: LATE_WINDOW_SECONDS,
             skew_seconds: 10,
-            head_age_max_seconds: u32::MAX,
+            head_age_max_seconds,
         }
     }
 

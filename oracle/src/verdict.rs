@@ -1,11 +1,12 @@
 //! What must be true of a log in the end, and proof that a log of which it is not true is found.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use log::{Offset, Record};
 use processor::wire::INPUTS_HEADER;
-use schemas::{Headers, Stage, Topic};
+use schemas::record::{Order, Transfer};
+use schemas::{Headers, OrderCause, Stage, Topic, UnknownReason};
 
 use crate::fold::{
     Explanation, FlawKind, Positions, Reading, explain, is_changelog, is_output_of_machine,
@@ -34,6 +35,47 @@ pub fn counts(reading: &Reading) -> BTreeMap<&'static str, usize> {
         *counts.entry(of.topic.name()).or_default() += reading.records(of).len();
     }
     counts
+}
+
+/// How often a rule was reached that little of the load plays.
+#[derive(Debug, Default)]
+pub struct Seldom {
+    /// Transfers of the merchant's own money.
+    pub own_money: usize,
+    /// Choices that were refused because the lane was behind its chain.
+    pub unavailable: usize,
+    /// Orders that were forgotten, and came back with a command.
+    pub revived: usize,
+}
+
+impl Seldom {
+    /// Counts them.
+    pub fn of(reading: &Reading) -> Self {
+        let mut seldom = Self::default();
+        for of in reading.partitions() {
+            let mut forgotten = HashSet::new();
+            for record in reading.records(of) {
+                match (of.topic, record.value.as_ref()) {
+                    (Topic::TransfersUnknown, Some(value)) => {
+                        let transfer: Transfer = schemas::decode(value).unwrap();
+                        let is_own = transfer.reason == Some(UnknownReason::OwnWallet);
+                        seldom.own_money += usize::from(is_own);
+                    }
+                    (Topic::Orders, Some(value)) => {
+                        let order: Order = schemas::decode(value).unwrap();
+                        let is_unavailable = order.cause == OrderCause::PaymentUnavailable;
+                        seldom.unavailable += usize::from(is_unavailable);
+                    }
+                    (Topic::OrdersChangelog, None) => drop(forgotten.insert(&record.key)),
+                    (Topic::OrdersChangelog, Some(_)) => {
+                        seldom.revived += usize::from(forgotten.remove(&record.key));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        seldom
+    }
 }
 
 /// Every kind of flaw, put into every topic of a log that has none, is found.

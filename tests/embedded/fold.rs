@@ -9,7 +9,7 @@ use log::embedded::EmbeddedLog;
 use log::{Log, StageContext};
 use oracle::fold::{FlawKind, Reading, committed, explain};
 use oracle::load::Shop;
-use oracle::verdict::{counts, flaws_are_found, judge};
+use oracle::verdict::{Seldom, counts, flaws_are_found, judge};
 use processor::{run_matching, run_orders};
 use runtime::{Clock, SystemClock};
 use testkit::log_suite::on_kafka::CRASH_LAYOUT as LAYOUT;
@@ -83,6 +83,7 @@ impl Run {
         moved.0.store(10 * 24 * 3600 * 1_000_000, Ordering::SeqCst);
         loop {
             wait_until_taken(&log, &progress);
+            shop.ask_about_ended();
             shop.pass_all_windows();
             wait_until_taken(&log, &progress);
             processor.stop();
@@ -119,14 +120,16 @@ fn a_good_run_is_explained() {
     let reading = Reading::of(&run.log).unwrap();
     let committed = committed(&run.log, DEADLINE).unwrap();
     let explanation = judge(&run.shop, &reading, &committed);
+    let seldom = Seldom::of(&reading);
     println!(
-        "{} transfers, {} inputs, {} outputs explained in {:?}: {:?}",
+        "{} transfers, {} inputs, {} outputs explained in {:?}: {:?}, {seldom:?}",
         run.shop.transfers(),
         explanation.inputs(),
         explanation.causes.len(),
         begun.elapsed(),
         counts(&reading)
     );
+    assert!(seldom.own_money > 0 && seldom.revived > 0, "{seldom:?}");
     flaws_are_found(&reading, &committed);
 }
 

@@ -28,8 +28,9 @@ const BACKLOG_MAX: i64 = 600;
 const QUIET: Duration = Duration::from_secs(1);
 /// How long one poll for reports takes.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// How many hours ahead the clocks of the last processors are, so that every timer is due.
-const HOURS_AHEAD: i64 = 10;
+/// How many hours ahead the clocks of the last processors are, so that every timer is due: orders that have ended are
+/// forgotten after a week.
+const HOURS_AHEAD: i64 = 9 * 24;
 
 /// Which process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -363,6 +364,7 @@ impl Installation {
             let start = |this: &mut Self, name| this.start_as(name, Bug::None, HOURS_AHEAD);
             let ahead: Vec<_> = members.iter().map(|name| start(self, name)).collect();
             self.wait_until_all_is_taken();
+            shop.ask_about_ended();
             // What was opened, or asked, while the windows ended ends with one more head.
             shop.pass_all_windows();
             self.wait_until_all_is_taken();

@@ -1,7 +1,7 @@
 //! Two processors, the load on them, and what happens to them.
 
 use oracle::load::Shop;
-use oracle::verdict::{counts, judge};
+use oracle::verdict::{Seldom, counts, judge};
 use testkit::observed::{Report, What};
 
 use crate::installation::{Installation, ProcessId};
@@ -67,11 +67,12 @@ impl Scenario {
         let audit = self.installation.finish(&mut self.shop, &[self.a, self.b]);
         let explanation = judge(&self.shop, &audit.reading, &audit.committed);
         println!(
-            "{} transfers, {} inputs, {} outputs: {:?}",
+            "{} transfers, {} inputs, {} outputs: {:?}, {:?}",
             self.shop.transfers(),
             explanation.inputs(),
             explanation.causes.len(),
-            counts(&audit.reading)
+            counts(&audit.reading),
+            Seldom::of(&audit.reading)
         );
     }
 }
