@@ -1,10 +1,12 @@
-//! The cursor: the open question, and what each answer does to it. A reorganisation is in [`reorg`].
+//! The cursor: the open question, and what each answer does to it. The first step is in [`begin`],
+//! a reorganisation in [`reorg`].
 
+mod begin;
 mod reorg;
 
 use schemas::record::Watch as Announced;
 use schemas::record::{Block, ChainBody, ChainRecord, Head};
-use schemas::{Epoch, TxHash, UnixMicros};
+use schemas::{Epoch, TxHash, UnixMicros, UnixSeconds};
 
 use super::blocks;
 use super::policy::Tags;
@@ -15,6 +17,9 @@ use super::{
 
 /// Most blocks to verify in one step: bounds the records of a step and the requests to verify it.
 const HIT_BLOCKS_MAX: usize = 200;
+/// How far the clock counts beyond the chain's newest block: longer than a chain goes without one. Were a clock
+/// believed that has jumped, no later record could have an earlier time.
+const AHEAD_MAX_SECONDS: i64 = 600;
 
 /// Which question is open.
 #[derive(Debug)]
@@ -53,6 +58,8 @@ pub(crate) struct Cursor {
     ahead: Option<Block>,
     /// What is known of the blocks after the last head.
     blocks_ahead: Vec<Block>,
+    /// Time of the newest block of the chain, at the last poll.
+    newest: Option<UnixSeconds>,
     /// Polls since the last head.
     held_back: u32,
     tags: Tags,
@@ -82,6 +89,7 @@ impl Cursor {
             history,
             ahead: None,
             blocks_ahead: Vec::new(),
+            newest: None,
             held_back: 0,
             tags,
             range,
@@ -200,58 +208,6 @@ impl Cursor {
         }
     }
 
-    fn begin(&mut self, latest: Option<Header>) -> Next {
-        let Some(latest) = latest else { return Next::Retry("the endpoint has no head") };
-        let target = latest.block.number - self.rules.lag;
-        // Block 0 holds no transactions, so scanning from it is scanning after it.
-        let number = self.rules.start_block.map_or(target, |start| start - 1).max(0);
-        if number > target {
-            return Next::Behind;
-        }
-        self.phase = Phase::Base { number };
-        Next::Ask
-    }
-
-    /// The first step: a head at the block before the first one to scan, after heads at some blocks
-    /// below it. Those cover no transfers; they are anchors for a reorganisation that takes
-    /// the beginning itself away.
-    fn base(&mut self, number: i64, blocks: Vec<Option<Header>>, now: UnixMicros) -> Decision {
-        let mut records = Vec::new();
-        let wanted = self.base_numbers(number);
-        for (wanted, header) in wanted.iter().zip(blocks) {
-            match header {
-                Some(header) if header.block.number != *wanted => {
-                    return Next::Retry("the endpoint answered with another block").into();
-                }
-                Some(Header { block, .. }) => records.push(block),
-                // A node that keeps little may lack an older block, but not the one to begin at.
-                None if *wanted == number => return Next::Behind.into(),
-                None => {}
-            }
-        }
-        let anchors = records.clone();
-        let record = |block: Block| {
-            let below = anchors.partition_point(|anchor| anchor.number <= block.number);
-            let head = self.head(block.number, anchors.get(..below).unwrap_or_default(), &[]);
-            self.record(Epoch::default(), block, now, ChainBody::Head(head))
-        };
-        let records = records.into_iter().map(record).collect();
-        self.publish(records, Next::Ask)
-    }
-
-    /// `number`, and at growing distances below it blocks as far as the window, from the lowest up.
-    fn base_numbers(&self, number: i64) -> Vec<i64> {
-        let window = self.rules.reorg_window;
-        let distances = (0..62).map(|power| 1_i64 << power).take_while(|d| *d < window);
-        let mut numbers: Vec<i64> = distances
-            .chain([window, 0])
-            .map(|distance| number.saturating_sub(distance))
-            .filter(|number| *number >= 0)
-            .collect();
-        numbers.sort_unstable();
-        numbers
-    }
-
     fn tip(&mut self, blocks: Vec<Option<Header>>, now: UnixMicros) -> Decision {
         let mut blocks = blocks.into_iter();
         let (latest, last) = (blocks.next().flatten(), blocks.next().flatten());
@@ -260,6 +216,7 @@ impl Cursor {
         if latest.block.number < ours.number {
             return Next::Behind.into();
         }
+        self.newest = Some(latest.block.timestamp);
         match last {
             None => return Next::Behind.into(),
             Some(header) if header.block.number != ours.number => {
@@ -460,6 +417,8 @@ impl Cursor {
     }
 
     fn record(&self, epoch: Epoch, block: Block, now: UnixMicros, body: ChainBody) -> ChainRecord {
+        let newest = self.newest.map(|newest| newest.plus(AHEAD_MAX_SECONDS).micros());
+        let now = newest.map_or(now, |newest| newest.min(now));
         let observed_at = self.history.as_ref().map_or(now, |h| h.observed_at().next(now));
         let blockchain = self.rules.blockchain;
         ChainRecord { blockchain, epoch, block, observed_at, body, confirmed: false }

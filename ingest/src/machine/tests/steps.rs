@@ -206,3 +206,22 @@ fn a_head_has_the_time_of_what_is_confirmed() {
     let ChainBody::Head(head) = &drive(&mut cursor, &node).0[0].body else { panic!() };
     assert_eq!(head.confirmed[0].timestamp, Some(node.head().timestamp.plus(-24)), "two blocks");
 }
+
+/// Every later record would have a later time than the one of a clock that had jumped a year ahead.
+#[test]
+fn a_clock_is_bounded_by_the_chain() {
+    let (mut node, mut cursor) = followed(12);
+    let mut publish = |node: &Node, now| loop {
+        let answer = node.answer(&cursor.ask()).unwrap();
+        let published = cursor.answer(answer, now).publish;
+        if let Some(record) = published.last() {
+            break record.observed_at;
+        }
+    };
+    node.mine(&[pay(5)]);
+    let head = node.head().timestamp;
+    assert_eq!(publish(&node, head.plus(365 * 86_400).micros()), head.plus(600).micros());
+    node.mine(&[pay(5)]);
+    let corrected = head.plus(601).micros();
+    assert_eq!(publish(&node, corrected), corrected);
+}

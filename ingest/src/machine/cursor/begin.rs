@@ -1,0 +1,67 @@
+//! Where a chain begins that the log does not know yet.
+
+use schemas::record::{Block, ChainBody};
+use schemas::{Epoch, UnixMicros};
+
+use super::{Cursor, Phase};
+use crate::machine::{Decision, Header, Next};
+
+impl Cursor {
+    pub(super) fn begin(&mut self, latest: Option<Header>) -> Next {
+        let Some(latest) = latest else { return Next::Retry("the endpoint has no head") };
+        self.newest = Some(latest.block.timestamp);
+        let target = latest.block.number - self.rules.lag;
+        // Block 0 holds no transactions, so scanning from it is scanning after it.
+        let number = self.rules.start_block.map_or(target, |start| start - 1).max(0);
+        if number > target {
+            return Next::Behind;
+        }
+        self.phase = Phase::Base { number };
+        Next::Ask
+    }
+
+    /// The first step: a head at the block before the first one to scan, after heads at some blocks
+    /// below it. Those cover no transfers; they are anchors for a reorganisation that takes
+    /// the beginning itself away.
+    pub(super) fn base(
+        &mut self,
+        number: i64,
+        blocks: Vec<Option<Header>>,
+        now: UnixMicros,
+    ) -> Decision {
+        let mut records = Vec::new();
+        let wanted = self.base_numbers(number);
+        for (wanted, header) in wanted.iter().zip(blocks) {
+            match header {
+                Some(header) if header.block.number != *wanted => {
+                    return Next::Retry("the endpoint answered with another block").into();
+                }
+                Some(Header { block, .. }) => records.push(block),
+                // A node that keeps little may lack an older block, but not the one to begin at.
+                None if *wanted == number => return Next::Behind.into(),
+                None => {}
+            }
+        }
+        let anchors = records.clone();
+        let record = |block: Block| {
+            let below = anchors.partition_point(|anchor| anchor.number <= block.number);
+            let head = self.head(block.number, anchors.get(..below).unwrap_or_default(), &[]);
+            self.record(Epoch::default(), block, now, ChainBody::Head(head))
+        };
+        let records = records.into_iter().map(record).collect();
+        self.publish(records, Next::Ask)
+    }
+
+    /// `number`, and at growing distances below it blocks as far as the window, from the lowest up.
+    pub(super) fn base_numbers(&self, number: i64) -> Vec<i64> {
+        let window = self.rules.reorg_window;
+        let distances = (0..62).map(|power| 1_i64 << power).take_while(|d| *d < window);
+        let mut numbers: Vec<i64> = distances
+            .chain([window, 0])
+            .map(|distance| number.saturating_sub(distance))
+            .filter(|number| *number >= 0)
+            .collect();
+        numbers.sort_unstable();
+        numbers
+    }
+}
