@@ -215,18 +215,19 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let (order, now) = (command.order_id, command.issued_at);
-        let was_asked = |row: &&TransferRow| {
-            let is_unknown = row.status == TransferStatus::NoMatchedDeposit;
-            row.candidate_order == Some(order) && row.order.is_none() && !is_unknown
-        };
+        let was_asked =
+            |row: &&TransferRow| row.candidate_order == Some(order) && row.order.is_none();
         let Some(mut row) = self.transfers.get(id).filter(was_asked).copied() else {
             return Ok(());
         };
-        self.untie(&mut row, now, effects)?;
-        row.order = Some(order);
-        let message = format!("order {order} is paid by transfer {id}, which had left the chain");
+        let message = format!("order {order} is paid by transfer {id}, which is {}", row.status);
         let kind = AlertKind::ConfirmedTransferRetracted;
         self.alert(kind, (Some(id), Some(order)), message, now, effects);
+        row.order = Some(order);
+        if row.status == TransferStatus::NoMatchedDeposit {
+            return self.transfers.put(row);
+        }
+        self.untie(&mut row, now, effects)?;
         if row.status == TransferStatus::WaitingForMatch {
             return self.match_with(row, order, now, effects);
         }
@@ -241,12 +242,36 @@ impl State {
         reason: UnknownReason,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        match self.asked(transfer_id) {
-            Some(row) => {
-                self.reject(row, reason, Some(command.order_id), command.issued_at, effects)
-            }
-            None => Ok(()),
+        let (order, now) = (command.order_id, command.issued_at);
+        let Some(row) = self.asked(transfer_id) else {
+            return self.refused_late(transfer_id, order, now, effects);
+        };
+        let deposit = row.deposit.map(|id| self.deposits.named(id)).transpose()?;
+        if deposit.is_some_and(|deposit| deposit.order != order) {
+            return Ok(()); // Another order is asked by now.
         }
+        self.reject(row, reason, Some(order), now, effects)
+    }
+
+    /// The answer came after the transfer had failed: if it is back, or comes back, it may pay another order.
+    fn refused_late(
+        &mut self,
+        id: TransferId,
+        order: OrderId,
+        now: UnixMicros,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Broken> {
+        let was_asked = |row: &&TransferRow| {
+            let is_unknown = row.status == TransferStatus::NoMatchedDeposit;
+            row.candidate_order == Some(order) && row.order.is_none() && !is_unknown
+        };
+        let Some(row) = self.transfers.get(id).filter(was_asked).copied() else { return Ok(()) };
+        let row = TransferRow { candidate_order: None, ..row };
+        self.transfers.put(row)?;
+        if row.status == TransferStatus::WaitingForMatch {
+            return self.match_or_wait(row, now, effects);
+        }
+        Ok(())
     }
 
     /// The transfer, if the order was asked about it and this is the first answer.

@@ -28,8 +28,6 @@ impl State {
         if confirmed.is_none_or(|time| time <= row.expires_at) {
             return Ok(());
         }
-        let is_over = confirmed.is_some_and(|time| row.expires_at < time);
-        invariant!(8, is_over, "deposit {id} would expire with {confirmed:?} confirmed");
         let (chain_time, now) = (record.block.timestamp, record.observed_at);
         self.close_deposit(row, CloseReason::Expired, chain_time, now, effects)
     }
@@ -47,6 +45,8 @@ impl State {
         // What was replaced may still be paid.
         let closes = row.is_open() || (row.takes() && reason == CloseReason::Settled);
         invariant!(2, closes, "deposit {id} is closed as {reason} a second time");
+        let is_over = reason != CloseReason::Expired || row.expires_at < chain_time;
+        invariant!(8, is_over, "deposit {id} expires at {chain_time}, before its end");
         let release_at = chain_time.plus(i64::from(row.late_window_seconds));
         row.closed = Some(Closed { reason, release_at });
         row.updated_at = row.updated_at.next(now);

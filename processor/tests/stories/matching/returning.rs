@@ -3,7 +3,9 @@
 use super::OPEN_A;
 use super::lane::Lane;
 use super::reorg::{ORPHANED, SEEN_A, asked, candidate};
-use crate::chain::{DAY, head, open, pay, settled};
+use schemas::UnknownReason;
+
+use crate::chain::{DAY, head, open, pay, refused, settled};
 
 #[test]
 fn a_failed_transfer_may_come_back() {
@@ -113,8 +115,9 @@ fn what_is_not_answered_pays_no_other() {
     );
     back_again()
         .then(head(confirmed + 51).epoch(1), "unknown #2 no_matched_deposit @17452 late maybe A")
-        // What was decided stays.
-        .ignores(settled('A', 2));
+        // What was decided stays, and a person has to know.
+        .then(settled('A', 2), "alert confirmed_transfer_retracted #2 A");
+    back_again().then(refused('A', 2, UnknownReason::AlreadyPaid), "to B: settle #2 /0 #3");
 }
 
 /// One that is open still is for it.
