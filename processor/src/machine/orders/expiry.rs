@@ -13,7 +13,7 @@ impl OrderRow {
     /// time decides when it expires.
     pub(super) fn timer(&self) -> Option<UnixSeconds> {
         if self.has_active_deposit() {
-            return self.pending.iter().map(asks_again_at).chain(self.asks_of_open_at()).min();
+            return self.unanswered().map(asks_again_at).chain(self.asks_of_open_at()).min();
         }
         // A candidate of a deposit that was replaced may still pay.
         let ends = self.is_pending() && self.order.candidates.is_empty();

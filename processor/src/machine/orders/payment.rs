@@ -137,13 +137,9 @@ impl State {
     ) -> Result<(), Broken> {
         let now = command.issued_at.seconds();
         let mut asked = Vec::new();
-        for deposit in row.order.deposits.iter().filter(|d| d.state == DepositState::Requested) {
-            // The first choice is the one on its way.
-            let first = row.pending.iter().find(|choice| choice.slot == deposit.slot);
-            if let Some(choice) = first.filter(|choice| asks_again_at(choice) < now) {
-                effects.extend(row.ask(command, deposit.slot, &choice.payment));
-                asked.push(deposit.slot);
-            }
+        for choice in row.unanswered().filter(|choice| asks_again_at(choice) < now) {
+            effects.extend(row.ask(command, choice.slot, &choice.payment));
+            asked.push(choice.slot);
         }
         let again = row.pending.iter_mut().filter(|choice| asked.contains(&choice.slot));
         again.for_each(|choice| choice.asked_at = now);
@@ -185,6 +181,12 @@ fn is_for(deposit: &OrderDeposit, payment: &PaymentRequest) -> bool {
 impl OrderRow {
     pub(super) fn deposit_mut(&mut self, slot: i32) -> Option<&mut OrderDeposit> {
         self.order.deposits.iter_mut().find(|deposit| deposit.slot == slot)
+    }
+
+    /// The choices that lanes were asked for and have not answered: the first of each deposit is the one on its way.
+    pub(super) fn unanswered(&self) -> impl Iterator<Item = &PendingChoice> {
+        let requested = self.order.deposits.iter().filter(|d| d.state == DepositState::Requested);
+        requested.filter_map(|d| self.pending.iter().find(|choice| choice.slot == d.slot))
     }
 
     /// The deposit waits for nothing any more. A choice that has no answer yet gets none: its asker asks again.
