@@ -16,6 +16,9 @@ use url::Url;
 const LOOKUPS_MAX: usize = 16;
 /// How long an answer is used: the system does not say what the name's owner allows.
 const FRESH_FOR: Duration = Duration::from_secs(30);
+/// How long an answer serves while a newer one is looked up: name servers that are away for some receivers delay no
+/// other.
+const USED_FOR: Duration = Duration::from_secs(300);
 /// How many names are known at most.
 const NAMES_MAX: usize = 4096;
 
@@ -39,6 +42,7 @@ pub(crate) fn host_key(text: &str) -> String {
 pub(crate) struct GuardedResolver {
     receivers: ReceiverPolicy,
     lookup: Lookup,
+    fresh_for: Duration,
     threads: Arc<Semaphore>,
     names: Arc<Mutex<HashMap<String, Entry>>>,
 }
@@ -49,9 +53,15 @@ type Lookup = Arc<dyn Fn(&str) -> std::io::Result<Vec<SocketAddr>> + Send + Sync
 type Found = Result<Vec<SocketAddr>, String>;
 
 enum Entry {
-    /// A look-up is under way.
-    Asked(watch::Receiver<Option<Found>>),
-    Known(Instant, Vec<SocketAddr>),
+    /// A look-up is under way; what was known before it serves meanwhile.
+    Asked(watch::Receiver<Option<Found>>, Option<Known>),
+    Known(Known),
+}
+
+#[derive(Debug, Clone)]
+struct Known {
+    at: Instant,
+    addresses: Vec<SocketAddr>,
 }
 
 /// The name servers did not answer, or there is no such name.
@@ -68,27 +78,47 @@ impl GuardedResolver {
 
     fn asking(receivers: ReceiverPolicy, lookup: Lookup) -> Self {
         let threads = Arc::new(Semaphore::new(LOOKUPS_MAX));
-        Self { receivers, lookup, threads, names: Arc::default() }
+        Self { receivers, lookup, fresh_for: FRESH_FOR, threads, names: Arc::default() }
     }
 
     /// What is known of a name, or the look-up that brings it, which is begun if there is none.
     fn ask(&self, name: &str) -> Result<Vec<SocketAddr>, watch::Receiver<Option<Found>>> {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        match names.get(name) {
-            Some(Entry::Known(at, found)) if at.elapsed() < FRESH_FOR => return Ok(found.clone()),
-            Some(Entry::Asked(answer)) => return Err(answer.clone()),
-            Some(Entry::Known(..)) | None => {}
-        }
+        let usable = |known: &Known| known.at.elapsed() < USED_FOR;
+        let known = match names.get(name) {
+            Some(Entry::Known(known)) if known.at.elapsed() < self.fresh_for => {
+                return Ok(known.addresses.clone());
+            }
+            Some(Entry::Asked(answer, known)) => {
+                let known = known.clone().filter(usable);
+                return known.map(|known| known.addresses).ok_or_else(|| answer.clone());
+            }
+            Some(Entry::Known(known)) => Some(known.clone()).filter(usable),
+            None => None,
+        };
         if names.len() >= NAMES_MAX {
-            names.retain(|_, entry| matches!(entry, Entry::Asked(_)));
+            names.retain(|_, entry| matches!(entry, Entry::Asked(..)));
         }
         let (sender, answer) = watch::channel(None);
-        names.insert(name.to_owned(), Entry::Asked(answer.clone()));
+        names.insert(name.to_owned(), Entry::Asked(answer.clone(), known.clone()));
+        self.look_up(name, known.clone(), sender);
+        known.map(|known| known.addresses).ok_or(answer)
+    }
+
+    /// Resolves a name in the background. It ends by itself: who waits for it may have given up.
+    fn look_up(&self, name: &str, old: Option<Known>, sender: watch::Sender<Option<Found>>) {
         let (name, lookup) = (name.to_owned(), self.lookup.clone());
         let (threads, known) = (self.threads.clone(), self.names.clone());
-        // It ends by itself: who waits for it may have given up.
         drop(tokio::spawn(async move {
             let thread = threads.acquire_owned().await;
+            {
+                let mut names = known.lock().unwrap_or_else(PoisonError::into_inner);
+                // The table has a receiver, too. Nobody else waits any more: others have their turn.
+                if old.is_none() && sender.receiver_count() <= 1 {
+                    names.remove(&name);
+                    return;
+                }
+            }
             let asked = name.clone();
             let found = tokio::task::spawn_blocking(move || {
                 let found = lookup(&asked).map_err(|error| error.to_string());
@@ -97,13 +127,14 @@ impl GuardedResolver {
             });
             let found = found.await.unwrap_or_else(|error| Err(error.to_string()));
             let mut names = known.lock().unwrap_or_else(PoisonError::into_inner);
-            match &found {
-                Ok(found) => names.insert(name, Entry::Known(Instant::now(), found.clone())),
-                Err(_) => names.remove(&name),
+            let new =
+                |addresses: &Vec<_>| Known { at: Instant::now(), addresses: addresses.clone() };
+            match found.as_ref().map_or(old, |addresses| Some(new(addresses))) {
+                Some(known) => names.insert(name, Entry::Known(known)),
+                None => names.remove(&name),
             };
             sender.send_replace(Some(found));
         }));
-        Err(answer)
     }
 }
 
@@ -197,20 +228,40 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn name_servers_that_are_away_take_few_threads() {
+    async fn name_servers_that_are_away_take_few_threads_and_no_turns() {
         let (resolver, go, begun) = waiting();
-        for round in 0..3 {
-            for name in 0..100 {
-                let given_up = resolver.resolve(format!("{name}.example").parse().unwrap());
-                drop(given_up);
-            }
-            // Others of the process are served.
-            tokio::task::spawn_blocking(|| ()).await.unwrap();
-            assert!(begun.load(Ordering::SeqCst) <= LOOKUPS_MAX, "{round}");
+        let resolver = Arc::new(resolver);
+        let ask = |name: usize| {
+            let resolver = resolver.clone();
+            tokio::spawn(async move { resolve(&resolver, &format!("{name}.example")).await })
+        };
+        let attempts: Vec<_> = (0..100).map(ask).collect();
+        while begun.load(Ordering::SeqCst) < LOOKUPS_MAX {
+            tokio::task::yield_now().await;
+        }
+        attempts.iter().for_each(tokio::task::JoinHandle::abort);
+        for attempt in attempts {
+            attempt.await.unwrap_err();
+        }
+        let healthy = ask(100);
+        drop(go);
+        assert_eq!(healthy.await.unwrap(), Ok(vec![ADDRESS]));
+        assert_eq!(begun.load(Ordering::SeqCst), LOOKUPS_MAX + 1, "nobody waited for the others");
+    }
+
+    #[tokio::test]
+    async fn what_is_known_serves_while_it_is_looked_up_again() {
+        let (resolver, go, begun) = waiting();
+        let resolver = GuardedResolver { fresh_for: Duration::ZERO, ..resolver };
+        go.send(()).unwrap();
+        assert_eq!(resolve(&resolver, "shop.example").await, Ok(vec![ADDRESS]));
+        for _ in 0..2 {
+            assert_eq!(resolve(&resolver, "shop.example").await, Ok(vec![ADDRESS]));
+        }
+        while begun.load(Ordering::SeqCst) < 2 {
+            tokio::task::yield_now().await;
         }
         drop(go);
-        assert_eq!(resolve(&resolver, "99.example").await, Ok(vec![ADDRESS]));
-        assert_eq!(begun.load(Ordering::SeqCst), 100, "each was asked for once");
     }
 
     #[test]

@@ -90,7 +90,8 @@ pub(crate) fn due_at(topic: Topic, now: UnixMicros, first_delay: Duration) -> Un
 }
 
 /// When a record of `topic` that was read at `seen_at` is due. Its writer said when, and that is mostly this very
-/// process; a writer whose clock was ahead holds it for the topic's delay at most. The clock of the log has no say:
+/// process; a writer whose clock was ahead holds it for the topic's delay at most, one whose clock was behind lets it
+/// go early by as much. The clock of the log has no say:
 /// a broker's may be minutes off.
 pub(crate) fn due_after(
     topic: Topic,

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use log::consumer::{Handler, Member, POLL_TIMEOUT, Plan};
 use log::{
-    Assigned, NewRecord, Record, StageContext, Step, TopicPartition, Unreadable, dead_letter,
+    Assigned, NewRecord, NewerRecord, Record, StageContext, Step, TopicPartition, Unreadable,
+    dead_letter,
 };
 use runtime::Clock;
 use schemas::record::Delivery;
@@ -75,6 +76,9 @@ pub(super) struct Deliverer {
     /// Once the process stops: nothing is taken or started any more, and what is under way has until
     /// then to end.
     drain_until: Option<Instant>,
+    /// A record that this version cannot read: as in the drain, what is under way ends and is committed, then the stage
+    /// does. An attempt whose result was lost would be made again at every start.
+    newer: Option<NewerRecord>,
 }
 
 impl Handler for Deliverer {
@@ -104,14 +108,25 @@ impl Handler for Deliverer {
     fn step(&mut self, records: &[Arc<Record>], member: &mut Member<'_>) -> Result<Plan, Error> {
         let now = self.clock.now();
         for record in records {
-            if self.drain_until.is_some() {
-                // What is not received is not committed, and so read again.
+            // What is not received is not committed, and so read again.
+            if self.is_ending() {
                 member.pause(record.from);
-            } else {
-                self.partitions.receive(record.clone(), read(record), now);
+                continue;
+            }
+            match read(record) {
+                Err(unreadable @ Unreadable::Newer(_)) => {
+                    self.newer = unreadable.garbage(record).err();
+                    member.pause(record.from);
+                }
+                delivery => self.partitions.receive(record.clone(), delivery, now),
             }
         }
         self.land()?;
+        if let Some(newer) =
+            self.newer.take_if(|_| self.flights.is_empty() && self.finished.is_empty())
+        {
+            return Err(newer.into());
+        }
         self.launch()?;
         for (partition, paused) in self.partitions.pause_changes() {
             if paused {
@@ -189,7 +204,13 @@ impl Deliverer {
             is_stalled: false,
             drain_max: config.timeout + DRAIN_MARGIN,
             drain_until: None,
+            newer: None,
         })
+    }
+
+    /// Nothing is taken or started any more.
+    fn is_ending(&self) -> bool {
+        self.drain_until.is_some() || self.newer.is_some()
     }
 
     /// Collects the attempts that have ended.
@@ -221,7 +242,7 @@ impl Deliverer {
 
     /// Starts what may start.
     fn launch(&mut self) -> Result<(), Error> {
-        if self.drain_until.is_some() || self.is_stalled {
+        if self.is_ending() || self.is_stalled {
             return Ok(());
         }
         let now = self.clock.now();

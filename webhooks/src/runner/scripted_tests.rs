@@ -354,6 +354,36 @@ fn a_record_of_a_newer_version_stops_the_dispatcher() {
     );
 }
 
+/// The attempt under way counts; nothing is begun beside it, and the record is read again by the newer version.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_of_a_newer_version_stops_the_deliverer_after_what_is_under_way() {
+    let log = Scripted::new();
+    let receiver = Receiver::silent(log.clock()).await;
+    dispatch(&log, &["a"], &receiver.url());
+    let mut deliverer = deliverer(&log, &config());
+    turn_until(&mut deliverer, || receiver.calls().len() == 1);
+    let mut newer = put(DISPATCH, "b", &delivery("b", &receiver.url()));
+    newer.value.as_mut().unwrap()[4] ^= 0xff; // the last byte of the schema's id
+    log.append(vec![newer]);
+    dispatch(&log, &["c"], &receiver.url());
+    for _ in 0..20 {
+        deliverer.turn().unwrap();
+    }
+    receiver.open();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let error = loop {
+        assert!(Instant::now() < deadline, "it did not stop");
+        if let Err(error) = deliverer.turn() {
+            break error;
+        }
+    };
+    let Error::Newer(newer) = error else { panic!("{error}") };
+    assert_eq!(newer.at, "webhooks.dispatch/0@1");
+    assert_eq!(log.attempts(), names(&[("a", 1)]));
+    assert_eq!(log.committed(DISPATCH).unwrap().offset, Offset(1));
+    assert_eq!(receiver.called(), names(&[("a", 1)]));
+}
+
 /// A log that was made anew, or copied to other brokers, has other offsets.
 #[test]
 fn an_event_keeps_its_name_on_another_log() {
