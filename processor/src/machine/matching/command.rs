@@ -153,11 +153,13 @@ impl State {
                 return Ok(());
             }
         };
-        if reason == CloseReason::Expired {
-            return Ok(()); // The chain's time decides; then it is answered.
-        }
-        if reason == CloseReason::Replaced && self.transfers.holds(open.id) {
-            return Ok(()); // A payment for it is seen: it stays.
+        // The chain's time decides when it expires, and what was replaced stays while a payment for it is seen. It is
+        // said that it is open: every answer shows at which moment the question was read.
+        let stays = reason == CloseReason::Expired
+            || (reason == CloseReason::Replaced && self.transfers.holds(open.id));
+        if stays {
+            Self::answer_again(&open, now, effects);
+            return Ok(());
         }
         self.close_deposit(open, reason, self.time_or(now), now, effects)
     }

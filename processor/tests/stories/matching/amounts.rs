@@ -218,7 +218,7 @@ fn a_replaced_deposit_is_still_paid() {
     Lane::new()
         .then(open('A', "10.00"), OPEN_A)
         .then(pay(1, "10.00"), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1")
-        .ignores(close('A', replaced))
+        .then(close('A', replaced), "to A: opened /0 #1 10.00")
         .then(head(120), "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1")
         .then(
             refused('A', 2, UnknownReason::AlreadyPaid),

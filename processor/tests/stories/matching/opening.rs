@@ -120,11 +120,11 @@ fn a_duplicate_close_is_answered_again() {
 
 /// The question of an order whose time is over. The chain's time alone ends a deposit for that.
 #[test]
-fn an_open_deposit_answers_when_it_expires() {
+fn an_open_deposit_says_so_until_it_expires() {
     Lane::new()
         .then(open('A', "10.00"), OPEN_A)
         .then(head(210), "")
-        .ignores(close('A', CloseReason::Expired))
+        .then(close('A', CloseReason::Expired), "to A: opened /0 #1 10.00")
         .then(head(211), "deposit #1 closed expired for A/0; to A: closed /0 expired")
         .then(close('A', CloseReason::Expired), "to A: closed /0 expired");
 }
