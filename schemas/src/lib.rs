@@ -48,7 +48,7 @@ pub use identity::{
 };
 pub use json::decode_json;
 pub use partition::{Layout, Partition, lane, murmur2};
-pub use receiver::{ReceiverPolicy, Refusal, parse_network, parse_ports};
+pub use receiver::{ReceiverPolicy, Refusal, parse_network, parse_ports, receiver_url};
 pub use schema::{InvalidSchema, Schema, SchemaName};
 pub use secret::Secret;
 pub use signature::{

@@ -109,6 +109,21 @@ pub fn parse_network(text: &str) -> Result<IpNet, &'static str> {
     whole.ok_or("must be a network such as \"192.168.7.0/24\"")
 }
 
+/// The URL of a receiver, wherever it is.
+///
+/// # Errors
+/// [`Refusal`]: it is none that any policy permits.
+pub fn receiver_url(text: &str) -> Result<Url, Refusal> {
+    let url = Url::parse(text)?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(Refusal::Scheme);
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(Refusal::Credentials);
+    }
+    Ok(url)
+}
+
 impl ReceiverPolicy {
     /// Public addresses and these networks, at these ports; no ports are all.
     #[must_use]
@@ -141,13 +156,7 @@ impl ReceiverPolicy {
     /// # Errors
     /// [`Refusal`].
     pub fn check(&self, text: &str) -> Result<Url, Refusal> {
-        let url = Url::parse(text)?;
-        if !matches!(url.scheme(), "http" | "https") {
-            return Err(Refusal::Scheme);
-        }
-        if !url.username().is_empty() || url.password().is_some() {
-            return Err(Refusal::Credentials);
-        }
+        let url = receiver_url(text)?;
         let port = url.port_or_known_default().unwrap_or_default();
         if !self.ports.is_empty() && !self.ports.iter().any(|range| range.contains(&port)) {
             return Err(Refusal::Port(port));

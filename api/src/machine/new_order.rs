@@ -1,10 +1,9 @@
 //! The body of `POST /orders` (spec 4.1) and its validation.
 
 use schemas::record::CreateOrder;
-use schemas::{Address, Amount, Blockchain, UnixSeconds};
+use schemas::{Address, Amount, Blockchain, Refusal, UnixSeconds, receiver_url};
 use serde::Deserialize;
 use serde_json::Value;
-use url::Url;
 
 use super::json;
 use crate::error::Invalid;
@@ -91,14 +90,11 @@ fn webhook_url(value: Option<Value>) -> Result<String, Invalid> {
     // The parser would drop white space and control characters: another URL than the one that is shown
     // would be called.
     let clean = !text.chars().any(|c| c.is_control() || c.is_whitespace());
-    let parsed = Url::parse(&text).ok().filter(|url| clean && url.has_host());
-    let Some(url) = parsed.filter(|url| matches!(url.scheme(), "http" | "https")) else {
-        return invalid("must be an http or https URL".to_owned());
-    };
-    if !url.username().is_empty() || url.password().is_some() {
-        return invalid("must not contain credentials".to_owned());
+    match receiver_url(&text) {
+        Ok(_) if clean => Ok(text),
+        Err(Refusal::Credentials) if clean => invalid(Refusal::Credentials.to_string()),
+        Ok(_) | Err(_) => invalid(Refusal::Scheme.to_string()),
     }
-    Ok(text)
 }
 
 #[cfg(test)]

@@ -217,11 +217,7 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let (order, now) = (command.order_id, command.issued_at);
-        let was_asked =
-            |row: &&TransferRow| row.candidate_order == Some(order) && row.order.is_none();
-        let Some(mut row) = self.transfers.get(id).filter(was_asked).copied() else {
-            return Ok(());
-        };
+        let Some(mut row) = self.unanswered(id, order) else { return Ok(()) };
         let message = format!("order {order} is paid by transfer {id}, which is {}", row.status);
         let kind = AlertKind::ConfirmedTransferRetracted;
         self.alert(kind, (Some(id), Some(order)), message, now, effects);
@@ -263,17 +259,22 @@ impl State {
         now: UnixMicros,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        let was_asked = |row: &&TransferRow| {
-            let is_unknown = row.status == TransferStatus::NoMatchedDeposit;
-            row.candidate_order == Some(order) && row.order.is_none() && !is_unknown
-        };
-        let Some(row) = self.transfers.get(id).filter(was_asked).copied() else { return Ok(()) };
+        let Some(row) = self.unanswered(id, order) else { return Ok(()) };
+        if row.status == TransferStatus::NoMatchedDeposit {
+            return Ok(());
+        }
         let row = TransferRow { candidate_order: None, ..row };
         self.transfers.put(row)?;
         if row.status == TransferStatus::WaitingForMatch {
             return self.match_or_wait(row, now, effects);
         }
         Ok(())
+    }
+
+    /// The transfer, if it failed, or was decided since, without an answer of this order.
+    fn unanswered(&self, id: TransferId, order: OrderId) -> Option<TransferRow> {
+        let row = self.transfers.get(id).copied()?;
+        (row.candidate_order == Some(order) && row.order.is_none()).then_some(row)
     }
 
     /// The transfer, if the order was asked about it and this is the first answer.
