@@ -49,6 +49,7 @@ pub(super) fn plan_change(
         | Topic::WebhooksDispatch
         | Topic::WebhooksRetry(_)
         | Topic::WebhooksDefer(_)
+        | Topic::WebhooksChangelog
         | Topic::WebhooksDead
         | Topic::Alerts
         | Topic::DeadLetters => Err(garbage("no table is made of this topic")),

@@ -37,7 +37,7 @@ pub use dead_letter::DeadLetter;
 pub use deposit::Deposit;
 pub use order::{Order, OrderDeposit};
 pub use transfer::Transfer;
-pub use webhook::{Attempt, Delivery};
+pub use webhook::{Attempt, Delivery, WebhookEntry};
 
 /// A value of some topic.
 pub trait Record: Sized {

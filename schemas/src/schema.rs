@@ -44,6 +44,7 @@ schemas! {
     OrdersEntry = "orders_entry" released 1,
     Delivery = "delivery" released 1,
     Attempt = "attempt" released 1,
+    WebhookEntry = "webhook_entry" released 1,
     ChainProgress = "chain_progress" released 1,
     Alert = "alert" released 1,
     DeadLetter = "dead_letter" released 1,

@@ -31,6 +31,7 @@ pub enum Topic {
     WebhooksDispatch,
     WebhooksRetry(RetryLevel),
     WebhooksDefer(DeferLevel),
+    WebhooksChangelog,
     WebhooksAttempts,
     WebhooksDead,
     Chains,
@@ -98,7 +99,7 @@ impl TopicSpec {
 }
 
 impl Topic {
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 33] = [
         Self::TransfersRaw,
         Self::OrdersCommands,
         Self::DepositsCommands,
@@ -124,7 +125,9 @@ impl Topic {
         Self::WebhooksRetry(RetryLevel::ALL[9]),
         Self::WebhooksRetry(RetryLevel::ALL[10]),
         Self::WebhooksDefer(DeferLevel::First),
+        Self::WebhooksDefer(DeferLevel::Second),
         Self::WebhooksDefer(DeferLevel::Further),
+        Self::WebhooksChangelog,
         Self::WebhooksAttempts,
         Self::WebhooksDead,
         Self::Chains,
@@ -180,6 +183,10 @@ impl Topic {
             Self::WebhooksDispatch => Row::delivery("webhooks.dispatch", 0),
             Self::WebhooksRetry(level) => Row::delivery(level.as_str(), level.delay_seconds()),
             Self::WebhooksDefer(level) => Row::delivery(level.as_str(), level.delay_seconds()),
+            Self::WebhooksChangelog => {
+                Row::of("webhooks.changelog", Event, S::WebhookEntry, "tidemark.webhook.entry")
+                    .kept(Compact)
+            }
             Self::WebhooksAttempts => {
                 Row::of("webhooks.attempts", Event, S::Attempt, "tidemark.webhook.attempt")
             }

@@ -205,6 +205,12 @@ vocabulary! {
         Forbidden = "forbidden",
         /// The connection broke, or what came back is not HTTP.
         Protocol = "protocol",
+        /// A newer event of its order is delivered in its place.
+        Superseded = "superseded",
+        /// Its receiver has been failing, so it was not asked.
+        CircuitOpen = "circuit_open",
+        /// Something failed on this side: the resolver, a limit of the system, the network.
+        Local = "local",
     }
 
     /// What needs an operator.
@@ -219,6 +225,19 @@ vocabulary! {
         HeadWentBack = "head_went_back",
         /// A head was higher than the chain can have come since the last one.
         HeadTooFar = "head_too_far",
+        /// A merchant's endpoint has not acknowledged a webhook for long.
+        EndpointFailing = "endpoint_failing",
+    }
+}
+
+impl AttemptOutcome {
+    /// Whether a POST was made, or at least a connection for it attempted: what spec 2.3 counts.
+    #[must_use]
+    pub const fn is_request(self) -> bool {
+        match self {
+            Self::Delivered | Self::Status | Self::Timeout | Self::Connect | Self::Protocol => true,
+            Self::Forbidden | Self::Superseded | Self::CircuitOpen | Self::Local => false,
+        }
     }
 }
 
@@ -233,5 +252,12 @@ mod tests {
         }
         let error = "payed".parse::<OrderStatus>().unwrap_err();
         assert_eq!(error.to_string(), "\"payed\" is not one of pending, paid, expired, cancelled");
+    }
+
+    #[test]
+    fn only_requests_are_counted_spec_2_3() {
+        let counted = AttemptOutcome::ALL.iter().filter(|outcome| outcome.is_request());
+        let words: Vec<_> = counted.map(|outcome| outcome.as_str()).collect();
+        assert_eq!(words, ["delivered", "status", "timeout", "connect", "protocol"]);
     }
 }

@@ -78,8 +78,9 @@ fields! {
         "status": TransferStatus,
         "reason": UnknownReason,
     }
-    Delivery { "kind": DeliveryKind, }
+    Delivery { "kind": DeliveryKind, "last_outcome": AttemptOutcome, }
     Attempt { "kind": DeliveryKind, "outcome": AttemptOutcome, }
+    WebhookEntry {}
     ChainProgress { "blockchain": Blockchain, }
     Alert { "kind": AlertKind, "blockchain": Blockchain, }
     DeadLetter {}

@@ -84,7 +84,7 @@ fn table() -> String {
                     ("webhooks.retry.1s … .1024s", level != RetryLevel::ALL[0])
                 }
                 Topic::WebhooksDefer(level) => {
-                    ("webhooks.defer.5s, .60s", level != DeferLevel::First)
+                    ("webhooks.defer.5s, .60s, .900s", level != DeferLevel::First)
                 }
                 _ => (topic.name(), false),
             };

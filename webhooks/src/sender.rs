@@ -90,8 +90,9 @@ impl Sender {
             }
             Err(Failure { outcome, cause }) => (outcome, None, Some(cause)),
         };
-        let answer = Answer { outcome, http_status, attempted_at, took };
-        log_attempt(delivery, &answer, cause.as_deref());
+        let answer = String::new();
+        let answer = Answer { outcome, http_status, attempted_at, took, cause, answer };
+        log_attempt(delivery, &answer);
         answer
     }
 
@@ -184,7 +185,7 @@ fn refusal(error: &reqwest::Error) -> Option<&Refusal> {
     None
 }
 
-fn log_attempt(delivery: &Delivery, answer: &Answer, cause: Option<&str>) {
+fn log_attempt(delivery: &Delivery, answer: &Answer) {
     let order = delivery.order_id.map(tracing::field::display);
     let transfer = delivery.transfer_id.map(tracing::field::display);
     let duration_ms = u64::try_from(answer.took.as_millis()).unwrap_or(u64::MAX);
@@ -208,7 +209,7 @@ fn log_attempt(delivery: &Delivery, answer: &Answer, cause: Option<&str>) {
         webhook.host = host_key(&delivery.url),
         http.status = answer.http_status,
         duration_ms,
-        cause,
+        cause = answer.cause,
         "attempt {number} of a webhook failed: {outcome}"
     );
 }

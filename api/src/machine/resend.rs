@@ -37,5 +37,11 @@ pub(crate) fn of_transfer(
         manual: true,
         emitted_at: now,
         due_at: UnixMicros(0),
+        version: None,
+        follows: false,
+        deferrals: 0,
+        requests: 0,
+        last_outcome: None,
+        last_status: None,
     })
 }

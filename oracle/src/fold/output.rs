@@ -194,7 +194,8 @@ impl<'a> Authors<'a> {
             let quotes = [seen.tx_hash.to_string(), format!("{} {}", seen.value, seen.stablecoin)];
             quotes.iter().all(|quote| alert.message.contains(quote))
         };
-        let lanes = || self.reading.layout().lanes_of(alert.blockchain);
+        let blockchain = alert.blockchain?;
+        let lanes = || self.reading.layout().lanes_of(blockchain);
         let asked = |lane: &Partition| {
             self.asked.iter().any(|((order, _, wallet), of)| {
                 of == lane

@@ -55,7 +55,8 @@ impl<M: Wire> Owned<M> {
         let traceparent = record.traceparent();
         for effect in self.effects.drain(..) {
             if let Some(alert) = M::alert(&effect) {
-                let (kind, blockchain) = (alert.kind.as_str(), alert.blockchain.as_str());
+                let (kind, blockchain) =
+                    (alert.kind.as_str(), alert.blockchain.map_or("", Blockchain::as_str));
                 let labels = [("kind", kind), ("blockchain", blockchain)];
                 ::metrics::counter!(metrics::ALERTS_TOTAL, &labels).increment(1);
                 tracing::error!(target: "processor::alert", blockchain, "{}", alert.message);

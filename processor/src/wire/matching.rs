@@ -65,7 +65,8 @@ impl Wire for State {
                 NewRecord::encode(Topic::OrdersCommands, layout.order(&key), key, command)
             }
             Effect::Alert(alert) => {
-                NewRecord::encode(Topic::Alerts, Partition(0), alert.blockchain.as_str(), alert)
+                let chain = alert.blockchain.map_or("", Blockchain::as_str);
+                NewRecord::encode(Topic::Alerts, Partition(0), chain, alert)
             }
             Effect::Progress(progress) => {
                 let partition = Partition(progress.blockchain.index());

@@ -8,7 +8,8 @@ use crate::{AlertKind, Blockchain, OrderId, TransferId, UnixMicros};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alert {
     pub kind: AlertKind,
-    pub blockchain: Blockchain,
+    #[serde(default)]
+    pub blockchain: Option<Blockchain>,
     pub transfer_id: Option<TransferId>,
     pub order_id: Option<OrderId>,
     pub message: String,

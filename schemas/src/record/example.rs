@@ -269,6 +269,12 @@ pub fn delivery() -> Delivery {
         manual: false,
         emitted_at: SEEN,
         due_at: SEEN,
+        version: Some(2),
+        follows: false,
+        deferrals: 0,
+        requests: 1,
+        last_outcome: Some(AttemptOutcome::Status),
+        last_status: Some(503),
     }
 }
 
@@ -284,7 +290,13 @@ pub fn attempt() -> Attempt {
         outcome: AttemptOutcome::Status,
         http_status: Some(503),
         duration_ms: 41,
+        cause: String::new(),
+        answer: "the shop is closed".into(),
     }
+}
+
+pub fn webhook_entry() -> WebhookEntry {
+    WebhookEntry { order_id: order_id(), version: 2, dispatched_at: SEEN }
 }
 
 pub fn chain_progress() -> ChainProgress {
@@ -312,7 +324,7 @@ pub fn lane_progress() -> ChainProgress {
 pub fn alert() -> Alert {
     Alert {
         kind: AlertKind::ConfirmedTransferRetracted,
-        blockchain: Blockchain::Eth,
+        blockchain: Some(Blockchain::Eth),
         transfer_id: Some(TransferId(7)),
         order_id: Some(order_id()),
         message: "transfer 7 was confirmed and its block is no longer in the chain".into(),
@@ -350,6 +362,7 @@ macro_rules! each_example {
             $visit("orders_entry", &$crate::record::example::orders_entry()),
             $visit("delivery", &$crate::record::example::delivery()),
             $visit("attempt", &$crate::record::example::attempt()),
+            $visit("webhook_entry", &$crate::record::example::webhook_entry()),
             $visit("chain_progress", &$crate::record::example::chain_progress()),
             $visit("lane_progress", &$crate::record::example::lane_progress()),
             $visit("alert", &$crate::record::example::alert()),

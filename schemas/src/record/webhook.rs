@@ -17,12 +17,29 @@ pub struct Delivery {
     pub body: String,
     /// The number of the next attempt, from 1.
     pub attempt: i32,
-    /// An operator asked for it: one attempt, no retries.
+    /// An operator asked for it.
     pub manual: bool,
     pub emitted_at: UnixMicros,
     /// When it is to be sent, by the clock of the process that wrote it; zero is at once.
     #[serde(default)]
     pub due_at: UnixMicros,
+    /// The version of the order that it announces.
+    #[serde(default)]
+    pub version: Option<i64>,
+    /// An earlier event of the order may be on its way still.
+    #[serde(default)]
+    pub follows: bool,
+    /// How often it was deferred since its last attempt.
+    #[serde(default)]
+    pub deferrals: i32,
+    /// How many POSTs were made of it.
+    #[serde(default)]
+    pub requests: i32,
+    /// How its last attempt ended.
+    #[serde(default)]
+    pub last_outcome: Option<AttemptOutcome>,
+    #[serde(default)]
+    pub last_status: Option<i32>,
 }
 plain_record!(Delivery);
 
@@ -38,7 +55,8 @@ impl Delivery {
     }
 }
 
-/// A record of `webhooks.attempts`: one POST that was made, or could not be.
+/// A record of `webhooks.attempts`: one POST that was made, could not be, or is not made any more
+/// ([`AttemptOutcome::is_request`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
     pub event_id: String,
@@ -51,5 +69,20 @@ pub struct Attempt {
     pub outcome: AttemptOutcome,
     pub http_status: Option<i32>,
     pub duration_ms: i64,
+    /// Why there was no answer, for a person.
+    #[serde(default)]
+    pub cause: String,
+    /// How the answer's body begins.
+    #[serde(default)]
+    pub answer: String,
 }
 plain_record!(Attempt);
+
+/// A record of `webhooks.changelog`: the newest event of an order that had an earlier one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WebhookEntry {
+    pub order_id: OrderId,
+    pub version: i64,
+    pub dispatched_at: UnixMicros,
+}
+plain_record!(WebhookEntry);

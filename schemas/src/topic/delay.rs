@@ -24,7 +24,9 @@ vocabulary! {
     DeferLevel {
         /// A webhook that did not wait for its receiver before.
         First = "webhooks.defer.5s",
-        Further = "webhooks.defer.60s",
+        Second = "webhooks.defer.60s",
+        /// One that was never sent and has waited several times.
+        Further = "webhooks.defer.900s",
     }
 }
 
@@ -43,7 +45,8 @@ impl DeferLevel {
     pub(super) const fn delay_seconds(self) -> u32 {
         match self {
             Self::First => 5,
-            Self::Further => 60,
+            Self::Second => 60,
+            Self::Further => 900,
         }
     }
 }
@@ -67,8 +70,8 @@ mod tests {
     }
 
     #[test]
-    fn deferrals_wait_five_seconds_then_a_minute() {
-        for (level, delay) in [(DeferLevel::First, 5), (DeferLevel::Further, 60)] {
+    fn deferrals_wait_longer_each_time() {
+        for (level, delay) in DeferLevel::ALL.iter().copied().zip([5, 60, 900]) {
             let topic = Topic::WebhooksDefer(level);
             let spec = topic.spec();
             assert!(Topic::ALL.contains(&topic));

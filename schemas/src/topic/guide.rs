@@ -90,15 +90,17 @@ guides! {
         "Webhooks to attempt again after this delay.";
     WebhooksDefer(_): internal EVENT, [Webhooks] -> [Webhooks],
         "Webhooks put off by this delay because their receiver is busy: not an attempt.";
+    WebhooksChangelog: internal ORDER, [Webhooks] -> [Webhooks],
+        "The newest event of each order that had an earlier one: what is older is not sent after it.";
     WebhooksAttempts: public EVENT, [Webhooks] -> [Projector],
-        "Every attempt to deliver a webhook, and how it ended.";
+        "Every attempt to deliver a webhook, and how it ended; and those that are not made any more.";
     WebhooksDead: public EVENT, [Webhooks] -> [],
         "Webhooks whose automatic attempts are used up.";
     Chains: public "blockchain; blockchain/partition for lanes",
         [Ingest Processor] -> [Ingest Processor Projector],
         "How far each chain is scanned, confirmed and final, and what is watched on it; and how far the \
          processor is with each of its lanes.";
-    Alerts: public "blockchain", [Processor] -> [],
+    Alerts: public "blockchain, or the host of a receiver", [Processor Webhooks] -> [],
         "What needs an operator.";
     DeadLetters: public "topic/partition of the record", [Processor Projector Webhooks] -> [],
         "Records that a stage could not process, with reason and origin.";

@@ -34,6 +34,12 @@ pub(crate) fn decide_order(order: &Order) -> Option<Delivery> {
         manual,
         emitted_at: order.updated_at,
         due_at: UnixMicros(0),
+        version: Some(order.version),
+        follows: matches!(order.cause, OrderCause::WebhookResent | OrderCause::MarkedPaid),
+        deferrals: 0,
+        requests: 0,
+        last_outcome: None,
+        last_status: None,
     })
 }
 
@@ -55,6 +61,12 @@ pub(crate) fn decide_transfer(transfer: &Transfer, url: Option<&str>) -> Option<
         manual: false,
         emitted_at: transfer.updated_at,
         due_at: UnixMicros(0),
+        version: None,
+        follows: false,
+        deferrals: 0,
+        requests: 0,
+        last_outcome: None,
+        last_status: None,
     })
 }
 
@@ -115,6 +127,12 @@ mod tests {
                 manual: false,
                 emitted_at: order.updated_at,
                 due_at: UnixMicros(0),
+                version: Some(order.version),
+                follows: false,
+                deferrals: 0,
+                requests: 0,
+                last_outcome: None,
+                last_status: None,
             }
         );
     }

@@ -9,12 +9,16 @@ use schemas::{AttemptOutcome, DeferLevel, RetryLevel, Topic, UnixMicros};
 use crate::config::ATTEMPTS_MAX;
 
 /// How an attempt went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) outcome: AttemptOutcome,
     pub(crate) http_status: Option<u16>,
     pub(crate) attempted_at: UnixMicros,
     pub(crate) took: Duration,
+    /// Why there was none, for a person.
+    pub(crate) cause: Option<String>,
+    /// How its body begins.
+    pub(crate) answer: String,
 }
 
 /// What an attempt leads to.
@@ -56,6 +60,8 @@ pub(crate) fn decide(delivery: &Delivery, answer: &Answer, max_attempts: i32) ->
         outcome: answer.outcome,
         http_status: answer.http_status.map(i32::from),
         duration_ms: i64::try_from(answer.took.as_millis()).unwrap_or(i64::MAX),
+        cause: answer.cause.clone().unwrap_or_default(),
+        answer: answer.answer.clone(),
     };
     let failed = answer.outcome != AttemptOutcome::Delivered;
     let next = (failed && !delivery.manual).then(|| decide_next(delivery, max_attempts));
@@ -78,7 +84,7 @@ fn decide_next(delivery: &Delivery, max_attempts: i32) -> (Topic, Delivery) {
 /// records.
 pub(crate) fn defer_to(from: Topic) -> Topic {
     let has_waited = matches!(from, Topic::WebhooksDefer(_));
-    Topic::WebhooksDefer(if has_waited { DeferLevel::Further } else { DeferLevel::First })
+    Topic::WebhooksDefer(if has_waited { DeferLevel::Second } else { DeferLevel::First })
 }
 
 /// When a record that is written to `topic` now is due: the topic's delay later, in seconds that are as long as
@@ -116,6 +122,8 @@ mod tests {
             http_status: None,
             attempted_at: UnixMicros(5),
             took: Duration::from_millis(31),
+            cause: None,
+            answer: String::new(),
         }
     }
 
@@ -182,9 +190,9 @@ mod tests {
         assert_eq!(due_at(Topic::WebhooksDispatch, UnixMicros(7), ten), UnixMicros(7));
         let last = Topic::WebhooksRetry(RetryLevel::ALL[10]);
         assert_eq!(due_at(last, UnixMicros(7), ten), UnixMicros(10_240_007));
-        let [first, further] = [DeferLevel::First, DeferLevel::Further].map(Topic::WebhooksDefer);
+        let [first, second] = [DeferLevel::First, DeferLevel::Second].map(Topic::WebhooksDefer);
         assert_eq!(due_at(first, UnixMicros(7), SECOND), UnixMicros(5_000_007));
-        assert_eq!(due_at(further, UnixMicros(7), ten), UnixMicros(600_007));
+        assert_eq!(due_at(second, UnixMicros(7), ten), UnixMicros(600_007));
     }
 
     #[test]
@@ -202,13 +210,13 @@ mod tests {
 
     #[test]
     fn a_delivery_deferred_again_waits_longer() {
-        use DeferLevel::{First, Further};
+        use DeferLevel::{First, Second};
         for (from, level) in [
             (Topic::WebhooksDispatch, First),
             (Topic::WebhooksRetry(RetryLevel::ALL[0]), First),
             (Topic::WebhooksRetry(RetryLevel::ALL[10]), First),
-            (Topic::WebhooksDefer(First), Further),
-            (Topic::WebhooksDefer(Further), Further),
+            (Topic::WebhooksDefer(First), Second),
+            (Topic::WebhooksDefer(Second), Second),
         ] {
             assert_eq!(defer_to(from), Topic::WebhooksDefer(level), "{from}");
         }

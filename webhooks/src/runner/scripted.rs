@@ -46,6 +46,10 @@ pub(super) fn delivery(name: &str, url: &str) -> Delivery {
         attempt: 1,
         emitted_at: START,
         due_at: UnixMicros(0),
+        version: None,
+        requests: 0,
+        last_outcome: None,
+        last_status: None,
         ..example::delivery()
     }
 }

@@ -24,7 +24,7 @@ use crate::metrics::DUST;
 const DISPATCH: Topic = Topic::WebhooksDispatch;
 const RETRY: Topic = Topic::WebhooksRetry(RetryLevel::ALL[0]);
 const DEFER: Topic = Topic::WebhooksDefer(DeferLevel::First);
-const DEFER_FURTHER: Topic = Topic::WebhooksDefer(DeferLevel::Further);
+const DEFER_FURTHER: Topic = Topic::WebhooksDefer(DeferLevel::Second);
 const TOPICS: [Topic; 4] = [DISPATCH, RETRY, DEFER, DEFER_FURTHER];
 
 fn deliverer(log: &Scripted, config: &Config) -> Consumer<Deliverer> {

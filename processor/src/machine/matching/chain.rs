@@ -278,7 +278,7 @@ impl State {
     ) {
         effects.push(Effect::Alert(Alert {
             kind,
-            blockchain: self.blockchain,
+            blockchain: Some(self.blockchain),
             transfer_id,
             order_id,
             message,
