@@ -10,6 +10,10 @@ use schemas::{
     Address, Amount, Blockchain, ReceiverPolicy, Secret, Stablecoin, StablecoinContract, Wallet,
 };
 
+/// The largest `[matching] skew`: clocks that differ by more are wrong, and a payment sent an hour before an order is
+/// not for it.
+const SKEW_MAX_SECONDS: u16 = 3600;
+
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Value of `Service-Admin-Authorization` (spec 5.2).
@@ -66,8 +70,8 @@ pub struct Matching {
     pub limit: Percent,
     /// How long, in chain time, a confirmed transfer waits for its deposit.
     pub match_window: Duration,
-    /// By how much a block's time may lie before its deposit's start.
-    pub skew: Duration,
+    /// By how many seconds a block's time may lie before its deposit's start.
+    pub skew_seconds: u16,
     /// How old a chain's last scanned block may be for a deposit to open.
     pub head_age_max: Duration,
 }
@@ -140,7 +144,7 @@ impl Config {
             digits: u8::try_from(section.integer("digits", 2..=6)).unwrap_or(2),
             limit: section.parsed("limit").unwrap_or_default(),
             match_window: section.duration("match_window"),
-            skew: section.duration("skew"),
+            skew_seconds: read_skew(&mut section),
             head_age_max: section.duration("head_age_max"),
         };
         if matching.amounts == Amounts::Unique && matching.limit == Percent::default() {
@@ -185,6 +189,15 @@ impl Merchant {
         section.finish();
         merchant
     }
+}
+
+fn read_skew(section: &mut Reader) -> u16 {
+    let seconds = section.duration("skew").as_secs();
+    let bounded = u16::try_from(seconds).ok().filter(|seconds| *seconds <= SKEW_MAX_SECONDS);
+    bounded.unwrap_or_else(|| {
+        section.problem("skew", "must be at most 1h");
+        0
+    })
 }
 
 fn read_wallets(source: &mut Source) -> Vec<Wallet> {
@@ -249,6 +262,19 @@ mod tests {
         assert!(config.wallets[0].retired);
         assert_eq!(config.merchant.unknown_transfer_webhook_url, None);
         assert!(!format!("{config:?}").contains("\"m\""));
+    }
+
+    #[test]
+    fn a_skew_of_hours_is_refused() {
+        for (skew, expected) in
+            [("1h", Ok(())), ("3601s", Err("matching.skew: must be at most 1h"))]
+        {
+            let text = format!("{GOOD}\n[matching]\nskew = \"{skew}\"");
+            let mut source = Source::parse(Config::DEFAULTS, &text, []);
+            let _config = Config::read(&mut source);
+            let problems = source.finish().map_err(|Problems(lines)| lines.join("; "));
+            assert_eq!(problems, expected.map_err(str::to_owned), "{skew}");
+        }
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub(crate) enum World {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
     pub(crate) late_window_seconds: u32,
-    pub(crate) skew_seconds: u32,
+    pub(crate) skew_seconds: u16,
     pub(crate) head_age_max_seconds: u32,
     /// By how many cents an amount that is fixed at creation may be raised.
     pub(crate) cents_most: u128,

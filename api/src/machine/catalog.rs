@@ -125,7 +125,7 @@ impl Catalog {
             wallets,
             amounts: self.amounts(order_id, choice, amount),
             late_window_seconds: seconds(self.orders.late_window),
-            skew_seconds: seconds(self.matching.skew),
+            skew_seconds: self.matching.skew_seconds,
             head_age_max_seconds,
         })
     }

@@ -66,7 +66,7 @@ pub struct DepositEntry {
     pub value: Amount,
     pub started_at: UnixSeconds,
     pub expires_at: UnixSeconds,
-    pub skew_seconds: u32,
+    pub skew_seconds: u16,
     pub late_window_seconds: u32,
     /// When closed: until which chain time its amount stays reserved.
     pub release_at: Option<UnixSeconds>,

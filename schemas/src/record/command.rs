@@ -94,7 +94,7 @@ pub struct PaymentRequest {
     /// How long, in seconds, a closed deposit keeps its amount for a late payer.
     pub late_window_seconds: u32,
     /// By how many seconds a block's time may lie before the deposit's start.
-    pub skew_seconds: u32,
+    pub skew_seconds: u16,
     /// By how many seconds the chain's last scanned block may be older than the command.
     pub head_age_max_seconds: u32,
 }
@@ -150,7 +150,7 @@ pub struct OpenDeposit {
     pub expires_at: UnixSeconds,
     pub amounts: AmountRule,
     pub late_window_seconds: u32,
-    pub skew_seconds: u32,
+    pub skew_seconds: u16,
     pub head_age_max_seconds: u32,
 }
 

@@ -29,7 +29,7 @@ pub(super) struct DepositRow {
     pub(super) started_at: UnixSeconds,
     pub(super) expires_at: UnixSeconds,
     pub(super) updated_at: UnixMicros,
-    pub(super) skew_seconds: u32,
+    pub(super) skew_seconds: u16,
     pub(super) late_window_seconds: u32,
     pub(super) closed: Option<Closed>,
 }
@@ -93,7 +93,7 @@ struct KeptDeposit {
     user_address: Option<Box<Address>>,
     wallet_coin: WalletCoinNumber,
     slot: i32,
-    skew_seconds: u32,
+    skew_seconds: u16,
     late_window_seconds: u32,
     close_reason: Option<CloseReason>,
 }
