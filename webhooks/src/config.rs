@@ -29,7 +29,7 @@ pub struct Config {
     pub receivers: ReceiverPolicy,
     /// Requests under way at once in one process.
     pub concurrency: usize,
-    /// Requests under way at once from one process to one host and port.
+    /// Requests under way at once from one process to one host and port that answers quickly.
     pub concurrency_per_host: usize,
     /// Signs every request (spec 5.3).
     pub secret: Secret,
@@ -146,15 +146,15 @@ pub(crate) mod tests {
         assert_eq!(config.first_delay, Duration::from_secs(1), "spec 6.3.3");
         assert_eq!(config.timeout, Duration::from_secs(5), "spec 6.3.2");
         assert_eq!(config.receivers, ReceiverPolicy::default());
-        assert_eq!((config.concurrency, config.concurrency_per_host), (256, 32));
+        assert_eq!((config.concurrency, config.concurrency_per_host), (256, 128));
         assert_eq!(config.secret.expose(), b"whsec");
         assert!(config.dust_threshold.values().all(|amount| *amount == Amount::ZERO), "spec 6.2");
         let url = config.unknown_transfer_webhook_url.clone();
         assert_eq!(url.as_deref(), Some("https://shop.example/unknown"));
         let each = config.clone().shared_by(3);
-        assert_eq!((each.concurrency, each.concurrency_per_host), (85, 10));
+        assert_eq!((each.concurrency, each.concurrency_per_host), (85, 42));
         let each = config.shared_by(64);
-        assert_eq!((each.concurrency, each.concurrency_per_host), (4, 1));
+        assert_eq!((each.concurrency, each.concurrency_per_host), (4, 2));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! argument.
 
 pub(crate) mod announcement;
-pub(crate) mod gate;
+pub(crate) mod lane;
 pub(crate) mod partitions;
 pub(crate) mod schedule;
 pub(crate) mod tracker;

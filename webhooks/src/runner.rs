@@ -7,6 +7,8 @@ pub use deliverer::run_deliverer;
 pub use dispatcher::run_dispatcher;
 
 #[cfg(test)]
+mod fairness_tests;
+#[cfg(test)]
 mod pipeline_tests;
 #[cfg(test)]
 mod receiver;

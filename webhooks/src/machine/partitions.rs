@@ -41,6 +41,13 @@ struct Held {
     due: UnixMicros,
 }
 
+/// Fresh events first, whatever else has been due for longer.
+type Agenda = BTreeSet<(bool, UnixMicros, TopicPartition)>;
+
+fn entry(of: TopicPartition, due: UnixMicros) -> (bool, UnixMicros, TopicPartition) {
+    (of.topic.spec().delay_seconds > 0, due, of)
+}
+
 /// All partitions of this worker.
 #[derive(Debug)]
 pub(crate) struct Partitions {
@@ -50,7 +57,7 @@ pub(crate) struct Partitions {
     ownership: Ownership,
     partitions: HashMap<TopicPartition, OwnedPartition>,
     /// For each owned that holds records, when the first of them is due.
-    agenda: BTreeSet<(UnixMicros, TopicPartition)>,
+    agenda: Agenda,
 }
 
 impl Partitions {
@@ -60,7 +67,7 @@ impl Partitions {
             latest: UnixMicros(0),
             ownership: Ownership::default(),
             partitions: HashMap::new(),
-            agenda: BTreeSet::new(),
+            agenda: Agenda::new(),
         }
     }
 
@@ -80,7 +87,7 @@ impl Partitions {
     /// Forgets a partition.
     pub(crate) fn revoke(&mut self, partition: TopicPartition) {
         self.partitions.remove(&partition);
-        self.agenda.retain(|(_, of)| *of != partition);
+        self.agenda.retain(|(.., of)| *of != partition);
     }
 
     /// Holds a record, unless it is known already or its partition is not ours. What cannot be read is due as if it were
@@ -98,7 +105,7 @@ impl Partitions {
         let written = delivery.as_ref().map_or(UnixMicros(0), |delivery| delivery.due_at);
         let due = due_after(record.from.topic, written, now, self.first_delay);
         if owned.held.is_empty() {
-            self.agenda.insert((due, record.from));
+            self.agenda.insert(entry(record.from, due));
         }
         owned.held.push_back(Held { record, delivery, due });
     }
@@ -110,14 +117,16 @@ impl Partitions {
             for held in &mut owned.held {
                 held.due = due_after(of.topic, held.due, now, self.first_delay);
             }
-            self.agenda.extend(owned.held.front().map(|held| (held.due, *of)));
+            self.agenda.extend(owned.held.front().map(|held| entry(*of, held.due)));
         }
     }
 
-    /// The longest-due record that may be started at `now`, and its delivery.
+    /// A record that may be started at `now`, and its delivery: of `webhooks.dispatch` first, then, if those with a
+    /// delay are wanted, the longest-due of them.
     pub(crate) fn take_due(
         &mut self,
         now: UnixMicros,
+        with_delayed: bool,
     ) -> Option<(Place, Arc<Record>, Result<Delivery, Unreadable>)> {
         if now < self.latest {
             self.bound_waits(now);
@@ -128,22 +137,24 @@ impl Partitions {
             let owned = partitions.get(partition)?;
             Some(owned.tracker.fits(owned.held.front()?.record.offset))
         };
-        let entry = *self
+        let due = *self
             .agenda
             .iter()
-            .take_while(|(due, _)| *due <= now)
-            .find(|(_, partition)| fits(partition).unwrap_or_default())?;
-        self.agenda.remove(&entry);
-        let owned = partitions.get_mut(&entry.1)?;
+            .take_while(|(is_delayed, due, _)| !is_delayed || with_delayed && *due <= now)
+            .find(|(_, due, partition)| *due <= now && fits(partition).unwrap_or_default())?;
+        self.agenda.remove(&due);
+        let (.., partition) = due;
+        let owned = partitions.get_mut(&partition)?;
         let Held { record, delivery, .. } = owned.held.pop_front()?;
-        self.agenda.extend(owned.held.front().map(|next| (next.due, entry.1)));
+        self.agenda.extend(owned.held.front().map(|next| entry(partition, next.due)));
         let place = Place { from: record.from, offset: record.offset, ownership: owned.ownership };
         Some((place, record, delivery))
     }
 
     /// When the first held record is due; it may be past.
     pub(crate) fn next_due(&self) -> Option<UnixMicros> {
-        self.agenda.first().map(|(due, _)| *due)
+        let delayed = self.agenda.iter().find(|(is_delayed, ..)| *is_delayed);
+        self.agenda.first().into_iter().chain(delayed).map(|(_, due, _)| *due).min()
     }
 
     /// Whether what began at `place` still counts.
@@ -219,7 +230,7 @@ mod tests {
     }
 
     fn take(partitions: &mut Partitions, seconds: i64) -> Option<(Topic, i64)> {
-        let (place, ..) = partitions.take_due(UnixMicros(seconds * 1_000_000))?;
+        let (place, ..) = partitions.take_due(UnixMicros(seconds * 1_000_000), true)?;
         Some((place.from.topic, place.offset.0))
     }
 
@@ -272,12 +283,12 @@ mod tests {
         let topic = Topic::WebhooksDispatch;
         let mut partitions = owning(&[topic]);
         receive(&mut partitions, topic, 0, 0);
-        let (old, ..) = partitions.take_due(UnixMicros(0)).unwrap();
+        let (old, ..) = partitions.take_due(UnixMicros(0), true).unwrap();
         partitions.revoke(of(topic));
         assert!(!partitions.owns(&old) && !partitions.complete(&old));
         partitions.assign(&Assigned { partition: of(topic), committed: None });
         receive(&mut partitions, topic, 0, 0);
-        let (new, ..) = partitions.take_due(UnixMicros(0)).unwrap();
+        let (new, ..) = partitions.take_due(UnixMicros(0), true).unwrap();
         assert!(!partitions.owns(&old) && !partitions.complete(&old));
         assert_eq!(partitions.committed(&of(topic)).unwrap().offset, Offset(0));
         assert!(partitions.complete(&new));
@@ -303,7 +314,7 @@ mod tests {
         for offset in 0..=super::super::tracker::WINDOW {
             receive(&mut partitions, hot, offset, 0);
         }
-        let (first, ..) = partitions.take_due(UnixMicros(0)).unwrap();
+        let (first, ..) = partitions.take_due(UnixMicros(0), true).unwrap();
         for _ in 1..super::super::tracker::WINDOW {
             assert!(take(&mut partitions, 0).is_some());
         }

@@ -23,7 +23,7 @@ use tracing::Instrument;
 use crate::config::Config;
 use crate::error::Error;
 use crate::guard::host_key;
-use crate::machine::gate::{Admission, Gate};
+use crate::machine::lane::{Lanes, Permit};
 use crate::machine::partitions::{Partitions, Place};
 use crate::machine::schedule::{self, Answer};
 use crate::metrics;
@@ -31,6 +31,9 @@ use crate::sender::Sender;
 
 /// How long a poll waits while attempts are under way: their permits are wanted back soon.
 const POLL_BUSY: Duration = Duration::from_millis(5);
+/// How many of the records that have waited, for a retry or a deferral, one step takes at most: a backlog of them makes
+/// steps short, and fresh events late by no more.
+const WAITED_MAX: usize = 64;
 /// What is left for the last commit, after the last attempt has run out of time.
 const DRAIN_MARGIN: Duration = Duration::from_secs(1);
 
@@ -44,12 +47,11 @@ pub fn run_deliverer(config: &Config, context: &StageContext) -> Result<(), Erro
     log::consumer::run(context, Deliverer::new(context.log.layout(), config, clock, handle)?)
 }
 
-/// A delivery on its way through the gate.
+/// A delivery that waits in its lane or is under way.
 struct Job {
     place: Place,
     record: Arc<Record>,
     delivery: Delivery,
-    host: String,
 }
 
 /// A record that is complete, and what must be written with its offset.
@@ -66,8 +68,8 @@ pub(super) struct Deliverer {
     max_attempts: i32,
     first_delay: Duration,
     partitions: Partitions,
-    gate: Gate<Job>,
-    flights: JoinSet<(Job, Answer)>,
+    lanes: Lanes<Job>,
+    flights: JoinSet<(Job, Permit, Answer)>,
     finished: Vec<Finished>,
     /// The step with what has finished was aborted. Until it is committed nothing is started, for its
     /// result could not be kept.
@@ -99,7 +101,7 @@ impl Handler for Deliverer {
     fn revoked(&mut self, lost: &[TopicPartition]) -> Result<(), Error> {
         lost.iter().for_each(|partition| self.partitions.revoke(*partition));
         let partitions = &self.partitions;
-        self.gate.retain_waiting(|job| partitions.owns(&job.place));
+        self.lanes.retain_waiting(|job| partitions.owns(&job.place));
         self.finished.retain(|finished| partitions.owns(&finished.place));
         self.is_stalled &= !self.finished.is_empty();
         Ok(())
@@ -137,7 +139,7 @@ impl Handler for Deliverer {
         }
         let now = self.clock.now();
         let oldest = self.partitions.next_due().map_or(Duration::ZERO, |due| elapsed(due, now));
-        metrics::load(self.gate.running(), oldest);
+        metrics::load(self.lanes.running(), oldest);
         Ok(Plan::commit(self.plan()))
     }
 
@@ -156,8 +158,8 @@ impl Handler for Deliverer {
     /// Until something can have happened: an attempt has ended, or a record is due.
     fn poll_timeout(&self) -> Duration {
         let longest = if self.flights.is_empty() { POLL_TIMEOUT } else { POLL_BUSY };
-        // What is due and has no permit waits for an attempt to end, not for time to pass.
-        if self.is_stalled || !self.gate.has_room() {
+        // What is due and finds no room waits for an attempt to end, not for time to pass.
+        if self.is_stalled || !self.lanes.has_room() {
             return longest;
         }
         let now = self.clock.now();
@@ -167,7 +169,7 @@ impl Handler for Deliverer {
     /// What is under way is finished and committed, what waits stays in the log.
     fn is_drained(&mut self) -> bool {
         let until = *self.drain_until.get_or_insert_with(|| Instant::now() + self.drain_max);
-        self.gate.retain_waiting(|_| false);
+        self.lanes.retain_waiting(|_| false);
         let left = self.flights.len();
         if left == 0 && self.finished.is_empty() {
             return true;
@@ -198,7 +200,7 @@ impl Deliverer {
             max_attempts: config.max_attempts,
             first_delay: config.first_delay,
             partitions: Partitions::new(config.first_delay),
-            gate: Gate::new(config.concurrency, config.concurrency_per_host),
+            lanes: Lanes::new(config.concurrency, config.concurrency_per_host),
             flights: JoinSet::new(),
             finished: Vec::new(),
             is_stalled: false,
@@ -216,8 +218,8 @@ impl Deliverer {
     /// Collects the attempts that have ended.
     fn land(&mut self) -> Result<(), Error> {
         while let Some(ended) = self.flights.try_join_next() {
-            let (job, answer) = ended?;
-            self.gate.release(&job.host);
+            let (job, permit, answer) = ended?;
+            self.lanes.ended(&permit, answer.outcome.into());
             metrics::attempted(answer.outcome, answer.took);
             let verdict = schedule::decide(&job.delivery, &answer, self.max_attempts);
             let traceparent = job.record.traceparent();
@@ -246,16 +248,16 @@ impl Deliverer {
             return Ok(());
         }
         let now = self.clock.now();
-        for job in self.gate.overdue(now) {
+        for job in self.lanes.overdue(now) {
             self.defer(&job)?;
         }
-        while let Some(job) = self.gate.next_ready() {
-            self.start(job);
-        }
-        while self.gate.has_room() {
-            let Some((place, record, delivery)) = self.partitions.take_due(now) else { break };
+        let mut waited = 0;
+        while self.lanes.has_room() {
+            let due = self.partitions.take_due(now, waited < WAITED_MAX);
+            let Some((place, record, delivery)) = due else { break };
+            waited += usize::from(place.from.topic != Topic::WebhooksDispatch);
             match delivery {
-                Ok(delivery) => self.admit(place, record, delivery, now)?,
+                Ok(delivery) => self.offer(Job { place, record, delivery }, now)?,
                 Err(unreadable) => {
                     let reason = unreadable.garbage(&record)?;
                     let letter = dead_letter(&record, Self::GROUP, &reason)?;
@@ -263,32 +265,26 @@ impl Deliverer {
                 }
             }
         }
-        Ok(())
-    }
-
-    fn admit(
-        &mut self,
-        place: Place,
-        record: Arc<Record>,
-        delivery: Delivery,
-        now: UnixMicros,
-    ) -> Result<(), Error> {
-        let host = host_key(&delivery.url);
-        let job = Job { place, record, delivery, host: host.clone() };
-        match self.gate.admit(&host, job, now) {
-            Admission::Start(job) => self.start(job),
-            Admission::Wait => {}
-            Admission::Deferred(job) => self.defer(&job)?,
+        while let Some((job, permit)) = self.lanes.next(now) {
+            self.start(job, permit);
         }
         Ok(())
     }
 
-    fn start(&mut self, job: Job) {
+    fn offer(&mut self, job: Job, now: UnixMicros) -> Result<(), Error> {
+        let (host, emitted_at) = (host_key(&job.delivery.url), job.delivery.emitted_at);
+        match self.lanes.offer(&host, emitted_at, job, now) {
+            Some(job) => self.defer(&job),
+            None => Ok(()),
+        }
+    }
+
+    fn start(&mut self, job: Job, permit: Permit) {
         let sender = self.sender.clone();
         let span = tracing::info_span!("webhooks.attempt", webhook.id = job.delivery.event_id);
         let flight = async move {
             let answer = sender.send(&job.delivery).await;
-            (job, answer)
+            (job, permit, answer)
         };
         self.flights.spawn_on(flight.instrument(span), &self.handle);
     }

@@ -1,6 +1,5 @@
 //! A merchant's receiver for tests: records requests and gives scripted answers.
 
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -33,7 +32,7 @@ struct Shared {
 
 #[derive(Clone)]
 pub(super) struct Receiver {
-    address: SocketAddr,
+    port: u16,
     shared: Arc<Shared>,
 }
 
@@ -48,8 +47,8 @@ impl Receiver {
         clock: Arc<dyn Clock>,
         status: impl Fn(&str, i32) -> u16 + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
         let shared = Arc::new(Shared {
             calls: Mutex::default(),
             status: Box::new(status),
@@ -60,7 +59,7 @@ impl Receiver {
         let handler = move |headers: HeaderMap, body: String| answer(state.clone(), headers, body);
         let routes = Router::new().route("/hooks", post(handler));
         tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
-        Self { address, shared }
+        Self { port, shared }
     }
 
     /// Answers nobody until [`Receiver::open`].
@@ -75,7 +74,13 @@ impl Receiver {
     }
 
     pub(super) fn url(&self) -> String {
-        format!("http://{}/hooks", self.address)
+        self.url_of(0)
+    }
+
+    /// At one of its addresses, each of which is a host of its own.
+    pub(super) fn url_of(&self, host: u16) -> String {
+        let [high, low] = host.to_be_bytes();
+        format!("http://127.1.{high}.{low}:{}/hooks", self.port)
     }
 
     pub(super) fn calls(&self) -> Vec<Call> {

@@ -21,17 +21,17 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::metrics::DUST;
 
-const DISPATCH: Topic = Topic::WebhooksDispatch;
+pub(super) const DISPATCH: Topic = Topic::WebhooksDispatch;
 const RETRY: Topic = Topic::WebhooksRetry(RetryLevel::ALL[0]);
-const DEFER: Topic = Topic::WebhooksDefer(DeferLevel::First);
-const DEFER_FURTHER: Topic = Topic::WebhooksDefer(DeferLevel::Second);
-const TOPICS: [Topic; 4] = [DISPATCH, RETRY, DEFER, DEFER_FURTHER];
+pub(super) const DEFER: Topic = Topic::WebhooksDefer(DeferLevel::First);
+pub(super) const DEFER_SECOND: Topic = Topic::WebhooksDefer(DeferLevel::Second);
+const TOPICS: [Topic; 4] = [DISPATCH, RETRY, DEFER, DEFER_SECOND];
 
-fn deliverer(log: &Scripted, config: &Config) -> Consumer<Deliverer> {
+pub(super) fn deliverer(log: &Scripted, config: &Config) -> Consumer<Deliverer> {
     deliverer_until(log, config, &CancellationToken::new())
 }
 
-fn deliverer_until(
+pub(super) fn deliverer_until(
     log: &Scripted,
     config: &Config,
     stop: &CancellationToken,
@@ -39,7 +39,7 @@ fn deliverer_until(
     deliverer_of(log, config, &TOPICS, stop)
 }
 
-fn deliverer_of(
+pub(super) fn deliverer_of(
     log: &Scripted,
     config: &Config,
     topics: &[Topic],
@@ -50,14 +50,14 @@ fn deliverer_of(
     Consumer::new(worker, deliverer, stop.clone())
 }
 
-fn dispatch(log: &Scripted, names: &[&str], url: &str) {
+pub(super) fn dispatch(log: &Scripted, names: &[&str], url: &str) {
     let records = names.iter().map(|name| put(DISPATCH, name, &delivery(name, url)));
     log.append(records.collect());
 }
 
 /// Turns until `done`.
 #[track_caller]
-fn turn_until<H: Handler<Error: Debug>>(
+pub(super) fn turn_until<H: Handler<Error: Debug>>(
     consumer: &mut Consumer<H>,
     mut done: impl FnMut() -> bool,
 ) {
@@ -68,7 +68,7 @@ fn turn_until<H: Handler<Error: Debug>>(
     }
 }
 
-fn names(of: &[(&str, i32)]) -> Vec<(String, i32)> {
+pub(super) fn names(of: &[(&str, i32)]) -> Vec<(String, i32)> {
     of.iter().map(|(name, attempt)| ((*name).to_owned(), *attempt)).collect()
 }
 
@@ -220,82 +220,6 @@ async fn stopping_waits_for_what_is_under_way_and_starts_nothing() {
     assert_eq!(receiver.called(), names(&[("a", 1)]));
     assert_eq!(log.attempts(), names(&[("a", 1)]));
     assert_eq!(log.committed(DISPATCH).unwrap().offset, Offset(1));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_busy_receiver_is_deferred_without_an_attempt_and_others_are_not() {
-    let log = Scripted::new();
-    let silent = Receiver::silent(log.clock()).await;
-    let quick = Receiver::start(200, log.clock()).await;
-    let config = Config { concurrency_per_host: 1, ..config() };
-    let events: Vec<String> = (0..12).map(|n| format!("slow-{n}")).collect();
-    dispatch(&log, &events.iter().map(String::as_str).collect::<Vec<_>>(), &silent.url());
-    dispatch(&log, &["quick"], &quick.url());
-    let mut deliverer = deliverer(&log, &config);
-    // One is under way, eleven wait for a moment, then they are deferred.
-    let deferred = || log.read::<Delivery>(DEFER);
-    turn_until(&mut deliverer, || log.attempts().len() == 1);
-    assert_eq!((quick.calls().len(), deferred().len()), (1, 0));
-    log.clock().advance(Duration::from_secs(1));
-    turn_until(&mut deliverer, || deferred().len() == 11);
-    assert_eq!(silent.calls().len(), 1);
-    assert!(deferred().iter().all(|delivery| delivery.attempt == 1));
-    silent.open();
-    turn_until(&mut deliverer, || log.attempts().len() == 2);
-    log.clock().advance(Duration::from_secs(5));
-    turn_until(&mut deliverer, || log.attempts().len() == 13);
-    let mut called = silent.called();
-    called.sort();
-    called.dedup();
-    assert_eq!(called.len(), 12);
-    assert_eq!(silent.calls().len(), 12, "each exactly once");
-    assert!(called.iter().all(|(_, attempt)| *attempt == 1));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_delivery_deferred_again_waits_a_minute_each_time() {
-    let log = Scripted::new();
-    let receiver = Receiver::silent(log.clock()).await;
-    let config = Config { concurrency_per_host: 1, ..config() };
-    dispatch(&log, &["a", "b"], &receiver.url());
-    let mut deliverer = deliverer(&log, &config);
-    turn_until(&mut deliverer, || receiver.calls().len() == 1);
-    let (clock, tick) = (log.clock(), Duration::from_millis(100));
-    let deferred = |topic| log.read::<Delivery>(topic);
-    // After the wait of its topic it waits for its host for a second.
-    for (seconds, counts) in [(1, (1, 0)), (6, (1, 1)), (61, (1, 2)), (61, (1, 3))] {
-        let begun = clock.now();
-        turn_until(&mut deliverer, || {
-            let is_there = (deferred(DEFER).len(), deferred(DEFER_FURTHER).len()) == counts;
-            if !is_there {
-                clock.advance(tick);
-            }
-            is_there
-        });
-        let waited = (clock.now().0 - begun.0) / 1_000_000;
-        assert_eq!(waited, seconds, "until {counts:?}");
-    }
-    let b = delivery("b", &receiver.url());
-    let same = |of: Delivery| Delivery { due_at: b.due_at, ..of } == b;
-    assert!(deferred(DEFER_FURTHER).into_iter().all(same), "the same, and no attempt");
-    assert_eq!(log.attempts(), []);
-    receiver.open();
-    turn_until(&mut deliverer, || log.attempts().len() == 1);
-    clock.advance(Duration::from_secs(60));
-    turn_until(&mut deliverer, || log.attempts().len() == 2);
-    assert_eq!(receiver.called(), names(&[("a", 1), ("b", 1)]));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_burst_for_a_quick_receiver_is_not_deferred() {
-    let log = Scripted::new();
-    let receiver = Receiver::start(200, log.clock()).await;
-    let events: Vec<String> = (0..600).map(|n| format!("burst-{n}")).collect();
-    dispatch(&log, &events.iter().map(String::as_str).collect::<Vec<_>>(), &receiver.url());
-    let mut deliverer = deliverer(&log, &config());
-    turn_until(&mut deliverer, || log.attempts().len() == 600);
-    assert_eq!(log.read::<Delivery>(DEFER), []);
-    assert_eq!(receiver.calls().len(), 600);
 }
 
 fn dispatcher(log: &Scripted, url: Option<&str>) -> Consumer<Dispatcher> {

@@ -1,0 +1,339 @@
+//! Which requests may start, so that no receiver delays another.
+//!
+//! Each host has a lane: its jobs wait there, and as many of its requests are under way as it has shown to answer.
+//! Lanes that answer quickly may use all requests there are; those that nobody knows yet, that are slow or that fail
+//! have a part of them, so that however many there are, most requests are left for the others. What cannot start
+//! soon is given back, to be deferred.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use schemas::{AttemptOutcome, UnixMicros};
+
+/// An answer that takes longer is slow, and a job that waits longer is given back: well below one attempt's time-out.
+const LONG_MICROS: i64 = 1_000_000;
+/// How many jobs wait at most; a half of them for hosts that are not good.
+const WAITING_MAX: usize = 8192;
+/// How many lanes are remembered: of more, those forget what they know that were used longest ago.
+const LANES_MAX: usize = 20_000;
+
+/// How a request ended, as far as its lane is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// With an answer of any kind.
+    Answered,
+    /// With none: it has held what others could have used.
+    Failed,
+    /// It was not made, which says nothing.
+    Unsent,
+}
+
+impl From<AttemptOutcome> for Ending {
+    fn from(outcome: AttemptOutcome) -> Self {
+        match outcome {
+            AttemptOutcome::Delivered | AttemptOutcome::Status | AttemptOutcome::Protocol => {
+                Self::Answered
+            }
+            AttemptOutcome::Timeout | AttemptOutcome::Connect => Self::Failed,
+            AttemptOutcome::Forbidden
+            | AttemptOutcome::Superseded
+            | AttemptOutcome::CircuitOpen
+            | AttemptOutcome::Local => Self::Unsent,
+        }
+    }
+}
+
+/// For a request under way. Goes back with [`Lanes::ended`].
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Permit {
+    lane: Arc<str>,
+    number: u64,
+}
+
+/// What a lane is trusted with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Health {
+    /// Its last request was answered soon, and none under way takes long.
+    Good,
+    /// Nothing is known of it, or it is slow.
+    Unproven,
+    /// Its last request got no answer.
+    Failing,
+}
+
+impl Health {
+    const ALL: [Self; 3] = [Self::Good, Self::Unproven, Self::Failing];
+
+    /// How many jobs may wait for a lane.
+    const fn waiting_max(self) -> usize {
+        match self {
+            Self::Good => WAITING_MAX / 2,
+            Self::Unproven => WAITING_MAX / 8,
+            Self::Failing => 16,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Lane<T> {
+    /// How its last request ended.
+    last: Health,
+    running: usize,
+    /// Those under way that take long.
+    slow: usize,
+    /// How many may be under way: one at first, one more for each answer while all of it is wanted, half of it after
+    /// each failure, and since the first of them one more for as many answers.
+    window: usize,
+    has_failed: bool,
+    answered: usize,
+    /// By age of the event, oldest first: what was deferred is not overtaken for ever.
+    waiting: BTreeMap<(UnixMicros, u64), T>,
+    /// When it last started something.
+    turn: u64,
+}
+
+impl<T> Lane<T> {
+    fn new(turn: u64) -> Self {
+        Self {
+            last: Health::Unproven,
+            running: 0,
+            slow: 0,
+            window: 1,
+            has_failed: false,
+            answered: 0,
+            waiting: BTreeMap::new(),
+            turn,
+        }
+    }
+
+    fn health(&self) -> Health {
+        if self.last == Health::Good && self.slow > 0 { Health::Unproven } else { self.last }
+    }
+
+    fn may_start(&self) -> bool {
+        self.running < self.window && !self.waiting.is_empty()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.running == 0 && self.waiting.is_empty()
+    }
+
+    fn ended(&mut self, ending: Ending, was_quick: bool, window_max: usize) {
+        let is_wanted = self.running >= self.window || !self.waiting.is_empty();
+        self.running = self.running.saturating_sub(1);
+        self.slow = self.slow.saturating_sub(usize::from(!was_quick));
+        match ending {
+            Ending::Answered => {
+                self.last = if was_quick { Health::Good } else { Health::Unproven };
+                self.answered += 1;
+                if is_wanted && (!self.has_failed || self.answered >= self.window) {
+                    self.answered = 0;
+                    self.window = (self.window + 1).min(window_max);
+                }
+            }
+            Ending::Failed => {
+                self.last = Health::Failing;
+                self.has_failed = true;
+                self.answered = 0;
+                self.window = (self.window / 2).max(1);
+            }
+            Ending::Unsent => {}
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Arrival {
+    since: UnixMicros,
+    lane: Arc<str>,
+    emitted_at: UnixMicros,
+}
+
+/// What lanes of one health have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Load {
+    running: usize,
+    waiting: usize,
+}
+
+/// All lanes, and what they share.
+#[derive(Debug)]
+pub(crate) struct Lanes<T> {
+    running_max: usize,
+    window_max: usize,
+    lanes: HashMap<Arc<str>, Lane<T>>,
+    loads: [Load; 3],
+    /// The lanes of each health that may start something, those first that did so longest ago.
+    ready: [BTreeSet<(u64, Arc<str>)>; 3],
+    /// All that waits, in the order in which it came.
+    arrivals: BTreeMap<u64, Arrival>,
+    /// The requests under way that are not known to take long, in the order of their start.
+    young: BTreeMap<u64, (UnixMicros, Arc<str>)>,
+    /// Numbers arrivals and starts.
+    count: u64,
+}
+
+impl<T> Lanes<T> {
+    /// With a limit of the requests under way, in all and of one lane.
+    pub(crate) fn new(running_max: usize, window_max: usize) -> Self {
+        Self {
+            running_max,
+            window_max,
+            lanes: HashMap::new(),
+            loads: [Load::default(); 3],
+            ready: [const { BTreeSet::new() }; 3],
+            arrivals: BTreeMap::new(),
+            young: BTreeMap::new(),
+            count: 0,
+        }
+    }
+
+    /// Whether jobs may be offered.
+    pub(crate) fn has_room(&self) -> bool {
+        self.arrivals.len() < WAITING_MAX
+    }
+
+    /// Requests under way.
+    pub(crate) fn running(&self) -> usize {
+        self.loads.iter().map(|load| load.running).sum()
+    }
+
+    /// A job waits for its turn from now on. If too many wait, the one of its lane that is about the newest event is
+    /// given back.
+    pub(crate) fn offer(
+        &mut self,
+        lane: &str,
+        emitted_at: UnixMicros,
+        job: T,
+        now: UnixMicros,
+    ) -> Option<T> {
+        let lane = self.remembered(lane);
+        let number = self.next_number();
+        self.arrivals.insert(number, Arrival { since: now, lane: lane.clone(), emitted_at });
+        self.change(&lane, |lane| lane.waiting.insert((emitted_at, number), job));
+        let lane = self.lanes.get(&lane)?;
+        let health = lane.health();
+        let doubtful = self.loads[Health::Unproven as usize].waiting
+            + self.loads[Health::Failing as usize].waiting;
+        let is_too_much = lane.waiting.len() > health.waiting_max()
+            || health != Health::Good && doubtful > WAITING_MAX / 2;
+        let ((_, newest), _) = lane.waiting.last_key_value().filter(|_| is_too_much)?;
+        self.withdraw(*newest)
+    }
+
+    /// A job that starts now.
+    pub(crate) fn next(&mut self, now: UnixMicros) -> Option<(T, Permit)> {
+        let open = Health::ALL.into_iter().filter(|health| self.may_start(*health));
+        let ready = open.filter_map(|health| self.ready[health as usize].first());
+        let (_, lane) = ready.min()?.clone();
+        let number = self.next_number();
+        let ((_, arrival), job) = self.change(&lane, |lane| {
+            lane.turn = number;
+            let first = lane.waiting.pop_first()?;
+            lane.running += 1;
+            Some(first)
+        })??;
+        self.arrivals.remove(&arrival);
+        self.young.insert(number, (now, lane.clone()));
+        Some((job, Permit { lane, number }))
+    }
+
+    /// A request has ended.
+    pub(crate) fn ended(&mut self, permit: &Permit, ending: Ending) {
+        let was_quick = self.young.remove(&permit.number).is_some();
+        let window_max = self.window_max;
+        self.change(&permit.lane, |lane| lane.ended(ending, was_quick, window_max));
+    }
+
+    /// Time has passed: the jobs that have waited too long. Those of a good lane that wait for the others, not for their
+    /// own, stay.
+    pub(crate) fn overdue(&mut self, now: UnixMicros) -> Vec<T> {
+        let latest = UnixMicros(now.0.saturating_sub(LONG_MICROS));
+        while let Some(old) = self.young.first_entry().filter(|old| old.get().0 <= latest) {
+            let (_, lane) = old.remove();
+            self.change(&lane, |lane| lane.slow += 1);
+        }
+        let is_late = |(_, arrival): &(&u64, &Arrival)| arrival.since <= latest;
+        let late: Vec<u64> = self.arrivals.iter().take_while(is_late).map(|(n, _)| *n).collect();
+        late.into_iter().filter_map(|number| self.give_up(number, now)).collect()
+    }
+
+    fn give_up(&mut self, number: u64, now: UnixMicros) -> Option<T> {
+        let Arrival { lane, emitted_at, .. } = self.arrivals.get(&number)?;
+        let (lane, emitted_at) = (lane.clone(), *emitted_at);
+        let waits_for_others =
+            self.lanes.get(&lane).is_some_and(|l| l.may_start() && l.health() == Health::Good);
+        let job = self.withdraw(number)?;
+        if waits_for_others { self.offer(&lane, emitted_at, job, now) } else { Some(job) }
+    }
+
+    /// Forgets waiting jobs that are not wanted any more.
+    pub(crate) fn retain_waiting(&mut self, keep: impl Fn(&T) -> bool) {
+        let is_unwanted = |(number, arrival): &(&u64, &Arrival)| {
+            let lane = self.lanes.get(&arrival.lane);
+            let job = lane.and_then(|lane| lane.waiting.get(&(arrival.emitted_at, **number)));
+            job.is_some_and(|job| !keep(job))
+        };
+        let unwanted: Vec<u64> =
+            self.arrivals.iter().filter(is_unwanted).map(|(n, _)| *n).collect();
+        for number in unwanted {
+            self.withdraw(number);
+        }
+    }
+
+    fn withdraw(&mut self, number: u64) -> Option<T> {
+        let Arrival { lane, emitted_at, .. } = self.arrivals.remove(&number)?;
+        self.change(&lane, |lane| lane.waiting.remove(&(emitted_at, number)))?
+    }
+
+    /// Whether one more request may be under way for lanes of `health`.
+    fn may_start(&self, health: Health) -> bool {
+        let percent = |part: usize| (self.running_max * part / 100).max(1);
+        let [_, unproven, failing] = self.loads.map(|load| load.running);
+        let is_within = match health {
+            Health::Good => true,
+            Health::Unproven => unproven + failing < percent(30),
+            Health::Failing => unproven + failing < percent(30) && failing < percent(15),
+        };
+        is_within && self.running() < self.running_max
+    }
+
+    /// The lane of that name, also if it is new.
+    fn remembered(&mut self, name: &str) -> Arc<str> {
+        if let Some((known, _)) = self.lanes.get_key_value(name) {
+            return known.clone();
+        }
+        if self.lanes.len() >= LANES_MAX {
+            let recent = self.count.saturating_sub(LANES_MAX as u64 / 2);
+            self.lanes.retain(|_, lane| lane.turn > recent || !lane.is_idle());
+        }
+        let name: Arc<str> = name.into();
+        self.lanes.insert(name.clone(), Lane::new(self.count));
+        name
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.count += 1;
+        self.count
+    }
+
+    /// Changes a lane, and all that is counted of it.
+    fn change<R>(&mut self, name: &Arc<str>, change: impl FnOnce(&mut Lane<T>) -> R) -> Option<R> {
+        let lane = self.lanes.get_mut(name)?;
+        let (health, entry) = (lane.health() as usize, (lane.turn, name.clone()));
+        self.loads[health].running -= lane.running;
+        self.loads[health].waiting -= lane.waiting.len();
+        self.ready[health].remove(&entry);
+        let result = change(lane);
+        let health = lane.health() as usize;
+        self.loads[health].running += lane.running;
+        self.loads[health].waiting += lane.waiting.len();
+        if lane.may_start() {
+            self.ready[health].insert((lane.turn, entry.1));
+        }
+        Some(result)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! No receiver delays another: turn by turn, with a clock that only the test moves.
+
+use std::time::Duration;
+
+use runtime::Clock;
+use schemas::record::Delivery;
+
+use super::receiver::Receiver;
+use super::scripted::{Scripted, config, delivery, put};
+use super::scripted_tests::{
+    DEFER, DEFER_SECOND, DISPATCH, deliverer, dispatch, names, turn_until,
+};
+use crate::config::Config;
+
+/// One event for each of a thousand hosts of `receiver`.
+fn dispatch_to_all(log: &Scripted, kind: &str, receiver: &Receiver) {
+    let record = |host| {
+        let name = format!("{kind}-{host}");
+        put(DISPATCH, &name, &delivery(&name, &receiver.url_of(host)))
+    };
+    log.append((0..1000).map(record).collect());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_silent_receivers_delay_no_healthy_one() {
+    let log = Scripted::new();
+    let silent = Receiver::silent(log.clock()).await;
+    let quick = Receiver::start(200, log.clock()).await;
+    let mut deliverer = deliverer(&log, &config());
+    dispatch_to_all(&log, "first", &quick);
+    turn_until(&mut deliverer, || log.attempts().len() == 1000);
+    dispatch_to_all(&log, "lost", &silent);
+    dispatch_to_all(&log, "second", &quick);
+    turn_until(&mut deliverer, || log.attempts().len() == 2000);
+    assert!(silent.calls().len() <= 19, "30 % of what may be under way");
+    assert_eq!(log.read::<Delivery>(DEFER), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_receiver_is_deferred_without_an_attempt_and_others_are_not() {
+    let log = Scripted::new();
+    let silent = Receiver::silent(log.clock()).await;
+    let quick = Receiver::start(200, log.clock()).await;
+    let config = Config { concurrency_per_host: 1, ..config() };
+    let events: Vec<String> = (0..12).map(|n| format!("slow-{n}")).collect();
+    dispatch(&log, &events.iter().map(String::as_str).collect::<Vec<_>>(), &silent.url());
+    dispatch(&log, &["quick"], &quick.url());
+    let mut deliverer = deliverer(&log, &config);
+    // One is under way, eleven wait for a moment, then they are deferred.
+    let deferred = || log.read::<Delivery>(DEFER);
+    turn_until(&mut deliverer, || log.attempts().len() == 1);
+    assert_eq!((quick.calls().len(), deferred().len()), (1, 0));
+    log.clock().advance(Duration::from_secs(1));
+    turn_until(&mut deliverer, || deferred().len() == 11);
+    assert_eq!(silent.calls().len(), 1);
+    assert!(deferred().iter().all(|delivery| delivery.attempt == 1));
+    silent.open();
+    turn_until(&mut deliverer, || log.attempts().len() == 2);
+    log.clock().advance(Duration::from_secs(5));
+    turn_until(&mut deliverer, || log.attempts().len() == 13);
+    let mut called = silent.called();
+    called.sort();
+    called.dedup();
+    assert_eq!(called.len(), 12);
+    assert_eq!(silent.calls().len(), 12, "each exactly once");
+    assert!(called.iter().all(|(_, attempt)| *attempt == 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delivery_deferred_again_waits_a_minute_each_time() {
+    let log = Scripted::new();
+    let receiver = Receiver::silent(log.clock()).await;
+    let config = Config { concurrency_per_host: 1, ..config() };
+    dispatch(&log, &["a", "b"], &receiver.url());
+    let mut deliverer = deliverer(&log, &config);
+    turn_until(&mut deliverer, || receiver.calls().len() == 1);
+    let (clock, tick) = (log.clock(), Duration::from_millis(100));
+    let deferred = |topic| log.read::<Delivery>(topic);
+    // After the wait of its topic it waits for its host for a second.
+    for (seconds, counts) in [(1, (1, 0)), (6, (1, 1)), (61, (1, 2)), (61, (1, 3))] {
+        let begun = clock.now();
+        turn_until(&mut deliverer, || {
+            let is_there = (deferred(DEFER).len(), deferred(DEFER_SECOND).len()) == counts;
+            if !is_there {
+                clock.advance(tick);
+            }
+            is_there
+        });
+        let waited = (clock.now().0 - begun.0) / 1_000_000;
+        assert_eq!(waited, seconds, "until {counts:?}");
+    }
+    let b = delivery("b", &receiver.url());
+    let same = |of: Delivery| Delivery { due_at: b.due_at, ..of } == b;
+    assert!(deferred(DEFER_SECOND).into_iter().all(same), "the same, and no attempt");
+    assert_eq!(log.attempts(), []);
+    receiver.open();
+    turn_until(&mut deliverer, || log.attempts().len() == 1);
+    clock.advance(Duration::from_secs(60));
+    turn_until(&mut deliverer, || log.attempts().len() == 2);
+    assert_eq!(receiver.called(), names(&[("a", 1), ("b", 1)]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_for_a_quick_receiver_is_not_deferred() {
+    let log = Scripted::new();
+    let receiver = Receiver::start(200, log.clock()).await;
+    let events: Vec<String> = (0..600).map(|n| format!("burst-{n}")).collect();
+    dispatch(&log, &events.iter().map(String::as_str).collect::<Vec<_>>(), &receiver.url());
+    let mut deliverer = deliverer(&log, &config());
+    turn_until(&mut deliverer, || log.attempts().len() == 600);
+    assert_eq!(log.read::<Delivery>(DEFER), []);
+    assert_eq!(receiver.calls().len(), 600);
+}
