@@ -117,6 +117,7 @@ fn crates_depend_in_one_direction() {
                     "store",
                     "projector",
                     "processor",
+                    "webhooks",
                     "devnet",
                     "testkit",
                     "oracle",

@@ -11,7 +11,8 @@ use crate::test;
 use crate::tools::{self, Kit};
 
 /// Those that start servers of their own come last.
-const NAMES: [&str; 7] = ["amounts", "machine", "pipeline", "orders", "api", "process", KAFKA];
+const NAMES: [&str; 8] =
+    ["amounts", "machine", "pipeline", "orders", "webhooks", "api", "process", KAFKA];
 const KAFKA: &str = "kafka";
 
 /// Runs one measurement, or all.

@@ -1,0 +1,40 @@
+//! Both loops of webhooks on the embedded log, as `tidemark run` has them, and receivers in another process: deliveries a
+//! second beside a bare loop of HTTP requests, the time from an event to its 200, and what bad receivers
+//! do to good ones. Everything shares the cores of this machine.
+//!
+//! Every destination has an address of its own within 127.0.0.0/8. The arguments `rates`, `fairness` and `million` choose
+//! parts; none are all. `TIDEMARK_BENCH_PERCENT` shortens them.
+
+mod ceiling;
+mod engine;
+mod fairness;
+mod lag;
+mod million;
+mod rates;
+mod receivers;
+
+use receivers::Receivers;
+
+#[tokio::main]
+async fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments == [receivers::ROLE] {
+        return receivers::serve().await;
+    }
+    let names = ["rates", "fairness", "million"];
+    let is_named = |name: &str| arguments.iter().any(|argument| argument == name);
+    let is_wanted = |name: &str| is_named(name) || !names.iter().any(|name| is_named(name));
+    let mut receivers = Receivers::start();
+    println!(
+        "webhooks, embedded log, dispatcher and deliverer; receivers and load on the same cores"
+    );
+    if is_wanted("rates") {
+        rates::run(&mut receivers).await;
+    }
+    if is_wanted("fairness") {
+        fairness::run(&mut receivers).await;
+    }
+    if is_wanted("million") {
+        million::run(&mut receivers).await;
+    }
+}
