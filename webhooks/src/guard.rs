@@ -3,13 +3,15 @@
 //! with the URL ([`ReceiverPolicy::check`]).
 
 use std::collections::HashMap;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use dns_lookup::{AddrInfoHints, LookupErrorKind, SockType};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use schemas::{ReceiverPolicy, Refusal};
 use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout;
 use url::Url;
 
 /// How many names are asked for at once.
@@ -21,6 +23,9 @@ const FRESH_FOR: Duration = Duration::from_secs(30);
 const USED_FOR: Duration = Duration::from_secs(300);
 /// How many names are known at most.
 const NAMES_MAX: usize = 4096;
+/// A name that was resolved so long ago shows that our name servers work: one that is not resolved then has none of
+/// its own that does.
+const WORKING_FOR: Duration = Duration::from_secs(60);
 
 /// What requests are counted by: host and port. Texts that are no URL share one count; they fail
 /// without a request.
@@ -43,19 +48,29 @@ pub(crate) struct GuardedResolver {
     receivers: ReceiverPolicy,
     lookup: Lookup,
     fresh_for: Duration,
+    /// How long an attempt waits for a look-up.
+    patience: Duration,
     threads: Arc<Semaphore>,
-    names: Arc<Mutex<HashMap<String, Entry>>>,
+    names: Names,
 }
 
 /// Asks for the addresses of a name; blocks.
-type Lookup = Arc<dyn Fn(&str) -> std::io::Result<Vec<SocketAddr>> + Send + Sync>;
-/// The text is the cause of a failure.
-type Found = Result<Vec<SocketAddr>, String>;
+type Lookup = Arc<dyn Fn(&str) -> Found + Send + Sync>;
+type Found = Result<Vec<SocketAddr>, NotResolved>;
+type Names = Arc<Mutex<HashMap<String, Entry>>>;
 
 enum Entry {
     /// A look-up is under way; what was known before it serves meanwhile.
-    Asked(watch::Receiver<Option<Found>>, Option<Known>),
+    Asked(watch::Receiver<Progress>, Option<Known>),
     Known(Known),
+}
+
+#[derive(Debug)]
+enum Progress {
+    /// For one of [`LOOKUPS_MAX`] to end.
+    Waiting,
+    Begun,
+    Ended(Found),
 }
 
 #[derive(Debug, Clone)]
@@ -64,25 +79,33 @@ struct Known {
     addresses: Vec<SocketAddr>,
 }
 
-/// The name servers did not answer, or there is no such name.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct NotResolved(String);
+/// Why a name has no addresses.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NotResolved {
+    /// Name servers say that it has none.
+    #[error("{0}")]
+    Unknown(String),
+    /// No name server gave an answer, or not in time.
+    #[error("{0}")]
+    Unanswered(String),
+    /// As above, and the failure is on our side.
+    #[error("{0}")]
+    Local(String),
+}
 
 impl GuardedResolver {
     /// Asks the system's resolver.
-    pub(crate) fn new(receivers: ReceiverPolicy) -> Self {
-        let lookup = |name: &str| Ok((name, 0).to_socket_addrs()?.collect());
-        Self::asking(receivers, Arc::new(lookup))
+    pub(crate) fn new(receivers: ReceiverPolicy, patience: Duration) -> Self {
+        Self::asking(receivers, patience, Arc::new(ask_system))
     }
 
-    fn asking(receivers: ReceiverPolicy, lookup: Lookup) -> Self {
-        let threads = Arc::new(Semaphore::new(LOOKUPS_MAX));
-        Self { receivers, lookup, fresh_for: FRESH_FOR, threads, names: Arc::default() }
+    pub(crate) fn asking(receivers: ReceiverPolicy, patience: Duration, lookup: Lookup) -> Self {
+        let (threads, names) = (Arc::new(Semaphore::new(LOOKUPS_MAX)), Names::default());
+        Self { receivers, lookup, fresh_for: FRESH_FOR, patience, threads, names }
     }
 
     /// What is known of a name, or the look-up that brings it, which is begun if there is none.
-    fn ask(&self, name: &str) -> Result<Vec<SocketAddr>, watch::Receiver<Option<Found>>> {
+    fn ask(&self, name: &str) -> Result<Vec<SocketAddr>, watch::Receiver<Progress>> {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         let usable = |known: &Known| known.at.elapsed() < USED_FOR;
         let known = match names.get(name) {
@@ -99,14 +122,14 @@ impl GuardedResolver {
         if names.len() >= NAMES_MAX {
             names.retain(|_, entry| matches!(entry, Entry::Asked(..)));
         }
-        let (sender, answer) = watch::channel(None);
+        let (sender, answer) = watch::channel(Progress::Waiting);
         names.insert(name.to_owned(), Entry::Asked(answer.clone(), known.clone()));
         self.look_up(name, known.clone(), sender);
         known.map(|known| known.addresses).ok_or(answer)
     }
 
     /// Resolves a name in the background. It ends by itself: who waits for it may have given up.
-    fn look_up(&self, name: &str, old: Option<Known>, sender: watch::Sender<Option<Found>>) {
+    fn look_up(&self, name: &str, old: Option<Known>, sender: watch::Sender<Progress>) {
         let (name, lookup) = (name.to_owned(), self.lookup.clone());
         let (threads, known) = (self.threads.clone(), self.names.clone());
         drop(tokio::spawn(async move {
@@ -119,13 +142,15 @@ impl GuardedResolver {
                     return;
                 }
             }
+            sender.send_replace(Progress::Begun);
             let asked = name.clone();
             let found = tokio::task::spawn_blocking(move || {
-                let found = lookup(&asked).map_err(|error| error.to_string());
+                let found = lookup(&asked);
                 drop(thread);
                 found
             });
-            let found = found.await.unwrap_or_else(|error| Err(error.to_string()));
+            let found =
+                found.await.unwrap_or_else(|error| Err(NotResolved::Local(error.to_string())));
             let mut names = known.lock().unwrap_or_else(PoisonError::into_inner);
             let new =
                 |addresses: &Vec<_>| Known { at: Instant::now(), addresses: addresses.clone() };
@@ -133,7 +158,7 @@ impl GuardedResolver {
                 Some(known) => names.insert(name, Entry::Known(known)),
                 None => names.remove(&name),
             };
-            sender.send_replace(Some(found));
+            sender.send_replace(Progress::Ended(found));
         }));
     }
 }
@@ -141,18 +166,86 @@ impl GuardedResolver {
 impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let (asked, receivers) = (self.ask(name.as_str()), self.receivers.clone());
+        let (patience, names) = (self.patience, self.names.clone());
         Box::pin(async move {
             let found = match asked {
                 Ok(found) => found,
-                Err(mut answer) => {
-                    let found = answer.wait_for(Option::is_some).await?.clone();
-                    found.unwrap_or_else(|| Ok(Vec::new())).map_err(NotResolved)?
+                Err(answer) => {
+                    let found = wait(answer, patience).await;
+                    found.map_err(|error| judge(error, name.as_str(), &names))?
                 }
             };
             let permitted = permit(found, &receivers)?;
             Ok(Box::new(permitted.into_iter()) as Addrs)
         })
     }
+}
+
+async fn wait(mut answer: watch::Receiver<Progress>, patience: Duration) -> Found {
+    let is_ended = |progress: &Progress| matches!(progress, Progress::Ended(_));
+    let waited = timeout(patience, answer.wait_for(is_ended)).await.map(|_| ());
+    match (&*answer.borrow(), waited) {
+        (Progress::Ended(found), _) => found.clone(),
+        (Progress::Begun, Err(late)) => {
+            Err(NotResolved::Unanswered(format!("name servers did not answer: {late}")))
+        }
+        (Progress::Waiting, Err(_)) => {
+            Err(NotResolved::Local("name servers did not answer for other names".to_owned()))
+        }
+        (_, Ok(())) => Err(NotResolved::Local("the look-up broke off".to_owned())),
+    }
+}
+
+/// No answer is the failure of our own name servers, unless they had one for another name a short time ago.
+fn judge(error: NotResolved, name: &str, names: &Names) -> NotResolved {
+    let NotResolved::Unanswered(cause) = error else { return error };
+    let names = names.lock().unwrap_or_else(PoisonError::into_inner);
+    let at = |entry: &Entry| match entry {
+        Entry::Known(known) | Entry::Asked(_, Some(known)) => Some(known.at),
+        Entry::Asked(_, None) => None,
+    };
+    let others = names.iter().filter(|(other, _)| *other != name);
+    if others.filter_map(|(_, entry)| at(entry)).any(|at| at.elapsed() < WORKING_FOR) {
+        NotResolved::Unanswered(cause)
+    } else {
+        NotResolved::Local(cause)
+    }
+}
+
+fn ask_system(name: &str) -> Found {
+    use LookupErrorKind::{
+        Again, Badflags, Fail, Family, IO, Memory, NoData, NoName, Service, Socktype, System,
+        Unknown,
+    };
+    let streams = AddrInfoHints { socktype: SockType::Stream.into(), ..AddrInfoHints::default() };
+    let found = dns_lookup::getaddrinfo(Some(name), None, Some(streams)).map_err(|error| {
+        let kind = error.kind();
+        let cause = std::io::Error::from(error).to_string();
+        match kind {
+            NoName | NoData => NotResolved::Unknown(cause),
+            IO | Memory | System => NotResolved::Local(cause),
+            Again | Badflags | Fail | Family | Service | Socktype | Unknown => {
+                NotResolved::Unanswered(cause)
+            }
+        }
+    })?;
+    Ok(with_route(found.filter_map(|info| Some(info.ok()?.sockaddr)).collect()))
+}
+
+/// Without the addresses that no route leads to, if others are left: that this host has no IPv6, say, must not hide
+/// why those failed that it can reach.
+fn with_route(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let (near, far): (Vec<_>, Vec<_>) = addresses.into_iter().partition(has_route);
+    if near.is_empty() { far } else { near }
+}
+
+/// Sends nothing.
+fn has_route(address: &SocketAddr) -> bool {
+    let own = match address {
+        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+    };
+    UdpSocket::bind(own).and_then(|socket| socket.connect((address.ip(), 9))).is_ok()
 }
 
 /// The addresses of a name, unless one of them may not be called.
@@ -193,16 +286,20 @@ mod tests {
             // Fails once nobody can let it go any more.
             let _ = gate.lock().unwrap().recv();
             if name.starts_with("no") {
-                Err(std::io::Error::other("no such name"))
+                Err(NotResolved::Unknown("no such name".to_owned()))
             } else {
                 Ok(vec![ADDRESS])
             }
         };
-        (GuardedResolver::asking(ReceiverPolicy::default(), Arc::new(lookup)), go, begun)
+        (asking(lookup), go, begun)
     }
 
-    const ADDRESS: SocketAddr =
-        SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(1, 1, 1, 1)), 0);
+    fn asking(lookup: impl Fn(&str) -> Found + Send + Sync + 'static) -> GuardedResolver {
+        let patience = Duration::from_secs(60);
+        GuardedResolver::asking(ReceiverPolicy::default(), patience, Arc::new(lookup))
+    }
+
+    const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(1, 1, 1, 1)), 0);
 
     async fn resolve(resolver: &GuardedResolver, name: &str) -> Result<Vec<SocketAddr>, String> {
         let found = resolver.resolve(name.parse().unwrap()).await;
@@ -262,6 +359,58 @@ mod tests {
             tokio::task::yield_now().await;
         }
         drop(go);
+    }
+
+    /// The class of the failure to resolve a name.
+    async fn class(resolver: &GuardedResolver, name: &str) -> NotResolved {
+        let error = resolver.resolve(name.parse().unwrap()).await.err().unwrap();
+        error.downcast_ref::<NotResolved>().unwrap().clone()
+    }
+
+    #[tokio::test]
+    async fn no_answer_is_ours_unless_another_name_has_one() {
+        let resolver = asking(|name| match name {
+            "shop.example" => Ok(vec![ADDRESS]),
+            "no.example" => Err(NotResolved::Unknown("none".to_owned())),
+            _ => Err(NotResolved::Unanswered("try again".to_owned())),
+        });
+        let (ours, theirs) = (NotResolved::Local, NotResolved::Unanswered);
+        let cause = || "try again".to_owned();
+        assert_eq!(class(&resolver, "dead.example").await, ours(cause()));
+        assert_eq!(class(&resolver, "no.example").await, NotResolved::Unknown("none".to_owned()));
+        assert_eq!(class(&resolver, "dead.example").await, ours(cause()));
+        assert_eq!(resolve(&resolver, "shop.example").await, Ok(vec![ADDRESS]));
+        assert_eq!(class(&resolver, "dead.example").await, theirs(cause()));
+        // A minute later.
+        let old = Known { at: Instant::now() - WORKING_FOR, addresses: vec![ADDRESS] };
+        resolver.names.lock().unwrap().insert("shop.example".to_owned(), Entry::Known(old));
+        assert_eq!(class(&resolver, "dead.example").await, ours(cause()));
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_a_look_up_waits_for_a_part_of_the_time_out() {
+        let (resolver, go, _) = waiting();
+        let resolver = GuardedResolver { patience: Duration::from_millis(1), ..resolver };
+        for name in 0..=LOOKUPS_MAX {
+            // The last one was not even asked for.
+            let class = class(&resolver, &format!("{name}.example")).await;
+            assert!(matches!(class, NotResolved::Local(_)), "{name}: {class}");
+        }
+        let at = Instant::now();
+        let known = Known { at, addresses: vec![ADDRESS] };
+        resolver.names.lock().unwrap().insert("shop.example".to_owned(), Entry::Known(known));
+        let asked = class(&resolver, "0.example").await;
+        assert!(matches!(asked, NotResolved::Unanswered(_)), "{asked}");
+        let not_asked = class(&resolver, "another.example").await;
+        assert!(matches!(not_asked, NotResolved::Local(_)), "{not_asked}");
+        drop(go);
+    }
+
+    #[test]
+    fn addresses_without_a_route_are_left_out_if_others_are_left() {
+        let (near, far) = (SocketAddr::from(([127, 0, 0, 1], 0)), "[fe80::1]:0".parse().unwrap());
+        assert_eq!(with_route(vec![far, near, far]), [near]);
+        assert_eq!(with_route(vec![far]), [far], "a link-local address without its link");
     }
 
     #[test]

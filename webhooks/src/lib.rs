@@ -11,7 +11,8 @@
 //! repeated.
 //!
 //! An event whose receiver is busy is deferred, which is not an attempt: the first time before an
-//! attempt through `webhooks.defer.5s`, and every further time through `webhooks.defer.60s`.
+//! attempt through `webhooks.defer.5s`, and every further time through `webhooks.defer.60s`. So is one that could not be
+//! sent for a failure on this side: no route, no file left, name servers that do not answer.
 //!
 //! **Invariants** (invariant 9): each event is attempted at least once, at most 12 times on its
 //! own, never before it is due; exactly HTTP 200 is success, whatever its body (spec 6.3.1); an

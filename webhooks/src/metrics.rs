@@ -16,6 +16,9 @@ runtime::metrics! {
     Gauge IN_FLIGHT = "tidemark_webhooks_in_flight" [];
     /// Events deferred because their receiver was busy; not attempts.
     Counter DEFERRED = "tidemark_webhooks_deferred_total" [];
+    /// Attempts that could not be made for a failure of our own, such as a resolver that does not answer or a limit
+    /// of open files: put off, and not counted.
+    Counter LOCAL_FAILURES = "tidemark_webhooks_local_failures_total" [];
     /// Events whose automatic attempts are used up.
     Counter DEAD = "tidemark_webhooks_dead_total" [];
     /// Unknown transfers below `webhooks.dust_threshold`: recorded, and not announced.
@@ -35,6 +38,10 @@ pub(crate) fn delivered(lag: Duration) {
 
 pub(crate) fn deferred() {
     counter!(DEFERRED).increment(1);
+}
+
+pub(crate) fn local_failure() {
+    counter!(LOCAL_FAILURES).increment(1);
 }
 
 pub(crate) fn dust(stablecoin: Stablecoin) {

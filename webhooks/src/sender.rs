@@ -3,8 +3,9 @@
 //! The status alone decides (spec 6.3.1). The body behind it is read only so that the connection
 //! can serve again.
 
-use std::error::Error as StdError;
-use std::sync::Arc;
+mod failure;
+
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use reqwest::header::{CONTENT_TYPE, HeaderName};
@@ -12,13 +13,15 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Response, StatusCode};
 use runtime::Clock;
 use schemas::record::Delivery;
-use schemas::{AttemptOutcome, ReceiverPolicy, Refusal, Secret, sign_service, sign_standard};
+use schemas::{AttemptOutcome, ReceiverPolicy, Secret, sign_service, sign_standard};
 use tokio::time::timeout_at;
 
 use crate::config::Config;
 use crate::error::Error;
 use crate::guard::{GuardedResolver, host_key};
 use crate::machine::schedule::Answer;
+use crate::metrics;
+use failure::Failure;
 
 const SIGNATURE: HeaderName = HeaderName::from_static("service-signature");
 /// Names the event, the same on every attempt: what a receiver recognizes duplicates by.
@@ -30,6 +33,8 @@ const WEBHOOK_ATTEMPT: HeaderName = HeaderName::from_static("webhook-attempt");
 const USER_AGENT: &str = concat!("tidemark/", env!("CARGO_PKG_VERSION"));
 /// So much of an answer is read, so that its connection can serve again. What is longer is cut off.
 const BODY_BYTES_MAX: usize = 16 * 1024;
+/// How often failures of our own are reported: while one lasts, all attempts have it.
+const REPORTED_EVERY: Duration = Duration::from_secs(60);
 /// How long an idle connection is kept: shorter than servers keep theirs, some of them for 2 s only. A request
 /// that meets their closing is lost, and nothing shows whether it was read.
 const IDLE_MAX: Duration = Duration::from_secs(1);
@@ -42,12 +47,8 @@ pub(crate) struct Sender {
     clock: Arc<dyn Clock>,
     timeout: Duration,
     receivers: ReceiverPolicy,
-}
-
-/// An attempt that brought no status.
-struct Failure {
-    outcome: AttemptOutcome,
-    cause: String,
+    /// When a failure of our own was last reported.
+    reported: Mutex<Option<Instant>>,
 }
 
 impl Sender {
@@ -67,6 +68,7 @@ impl Sender {
             clock,
             timeout: config.timeout,
             receivers: config.receivers.clone(),
+            reported: Mutex::default(),
         })
     }
 
@@ -81,19 +83,45 @@ impl Sender {
         });
         // Until the status was here; reading the body is not part of it.
         let took = begun.elapsed();
-        let (outcome, http_status, cause) = match result {
+        let mut answer = Answer {
+            outcome: AttemptOutcome::Timeout,
+            http_status: None,
+            attempted_at,
+            took,
+            cause: None,
+            answer: String::new(),
+        };
+        match result {
             Ok(response) => {
-                let status = response.status();
+                answer.outcome = outcome_of(response.status());
+                answer.http_status = Some(response.status().as_u16());
                 // The outcome is certain already: what happens to the body changes nothing.
                 let _ = timeout_at(deadline, read_body(response)).await;
-                (outcome_of(status), Some(status.as_u16()), None)
             }
-            Err(Failure { outcome, cause }) => (outcome, None, Some(cause)),
-        };
-        let answer = String::new();
-        let answer = Answer { outcome, http_status, attempted_at, took, cause, answer };
-        log_attempt(delivery, &answer);
+            Err(Failure { outcome, cause }) => {
+                answer.outcome = outcome;
+                answer.cause = Some(cause);
+            }
+        }
+        if answer.outcome == AttemptOutcome::Local {
+            self.report_local(answer.cause.as_deref());
+        } else {
+            log_attempt(delivery, &answer);
+        }
         answer
+    }
+
+    /// Somebody has to act: no receiver gets anything meanwhile.
+    fn report_local(&self, cause: Option<&str>) {
+        metrics::local_failure();
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        if reported.is_none_or(|at| at.elapsed() >= REPORTED_EVERY) {
+            *reported = Some(Instant::now());
+            tracing::error!(
+                cause,
+                "webhooks cannot be sent: a failure on this side, not a receiver's"
+            );
+        }
     }
 
     /// Sends, and waits for the head of the answer.
@@ -117,7 +145,7 @@ impl Sender {
             .body(body)
             .send()
             .await
-            .map_err(failure)
+            .map_err(Failure::of)
     }
 }
 
@@ -134,7 +162,7 @@ fn client(config: &Config) -> ClientBuilder {
         .connect_timeout(config.timeout.mul_f32(0.6))
         .pool_idle_timeout(IDLE_MAX)
         .pool_max_idle_per_host(config.concurrency_per_host)
-        .dns_resolver(Arc::new(GuardedResolver::new(config.receivers.clone())))
+        .dns_resolver(Arc::new(GuardedResolver::new(config.receivers.clone(), config.timeout / 2)))
 }
 
 /// Exactly 200 acknowledges (spec 6.3.1).
@@ -150,39 +178,6 @@ async fn read_body(mut response: Response) {
         let Ok(Some(chunk)) = response.chunk().await else { return };
         read = read.saturating_add(chunk.len());
     }
-}
-
-fn failure(error: reqwest::Error) -> Failure {
-    let outcome = if refusal(&error).is_some() {
-        AttemptOutcome::Forbidden
-    } else if error.is_connect() {
-        AttemptOutcome::Connect
-    } else if error.is_timeout() {
-        AttemptOutcome::Timeout
-    } else {
-        AttemptOutcome::Protocol
-    };
-    // The URL may hold what the merchant keeps to itself; the causes behind it do not.
-    let error = error.without_url();
-    let mut cause = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        cause = format!("{cause}: {inner}");
-        source = inner.source();
-    }
-    Failure { outcome, cause }
-}
-
-/// What the resolver said, if it refused the name.
-fn refusal(error: &reqwest::Error) -> Option<&Refusal> {
-    let mut source = error.source();
-    while let Some(inner) = source {
-        if let Some(refusal) = inner.downcast_ref::<Refusal>() {
-            return Some(refusal);
-        }
-        source = inner.source();
-    }
-    None
 }
 
 fn log_attempt(delivery: &Delivery, answer: &Answer) {

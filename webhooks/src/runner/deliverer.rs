@@ -220,6 +220,10 @@ impl Deliverer {
         while let Some(ended) = self.flights.try_join_next() {
             let (job, permit, answer) = ended?;
             self.lanes.ended(&permit, answer.outcome.into());
+            if answer.outcome == AttemptOutcome::Local {
+                self.defer(&job)?;
+                continue;
+            }
             metrics::attempted(answer.outcome, answer.took);
             let verdict = schedule::decide(&job.delivery, &answer, self.max_attempts);
             let traceparent = job.record.traceparent();

@@ -163,6 +163,20 @@ async fn a_crash_repeats_only_what_was_not_complete() {
     assert_eq!(log.committed(DISPATCH).unwrap().offset, Offset(4));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_of_our_own_is_no_attempt() {
+    let log = Scripted::new();
+    // No connection can be made to every host of the network.
+    let broadcast = "http://255.255.255.255/hooks";
+    dispatch(&log, &["a"], broadcast);
+    let mut deliverer = deliverer(&log, &config());
+    turn_until(&mut deliverer, || log.committed(DISPATCH).is_some());
+    let deferred: Vec<Delivery> = log.read(DEFER);
+    assert_eq!(deferred.iter().map(|delivery| delivery.attempt).collect::<Vec<_>>(), [1]);
+    assert_eq!(log.attempts(), []);
+    assert_eq!(log.committed(DISPATCH).unwrap().offset, Offset(1));
+}
+
 /// Of a broker, or of the disk of another machine.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_of_the_log_that_is_off_changes_no_due_time() {

@@ -1,0 +1,95 @@
+//! Why an attempt brought no status: the receiver's failure, or our own.
+
+use std::error::Error as StdError;
+use std::io::{Error as IoError, ErrorKind};
+
+use rustix::io::Errno;
+use schemas::{AttemptOutcome, Refusal};
+
+use crate::guard::NotResolved;
+
+/// An attempt that brought no status.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) outcome: AttemptOutcome,
+    pub(super) cause: String,
+}
+
+impl Failure {
+    /// What a request failed for.
+    pub(super) fn of(error: reqwest::Error) -> Self {
+        // The URL may hold what the merchant keeps to itself; the causes behind it do not.
+        let error = error.without_url();
+        let outcome = if sources(&error).any(|source| source.is::<Refusal>()) {
+            AttemptOutcome::Forbidden
+        } else if error.is_connect() && sources(&error).any(is_local) {
+            AttemptOutcome::Local
+        } else if error.is_connect() {
+            AttemptOutcome::Connect
+        } else if error.is_timeout() {
+            AttemptOutcome::Timeout
+        } else {
+            AttemptOutcome::Protocol
+        };
+        let mut cause = error.to_string();
+        for source in sources(&error) {
+            cause = format!("{cause}: {source}");
+        }
+        Self { outcome, cause }
+    }
+}
+
+fn sources(error: &reqwest::Error) -> impl Iterator<Item = &(dyn StdError + 'static)> {
+    std::iter::successors(error.source(), |error| (*error).source())
+}
+
+/// Whether no receiver could be called as things are on this side.
+fn is_local(error: &(dyn StdError + 'static)) -> bool {
+    if let Some(error) = error.downcast_ref::<NotResolved>() {
+        return matches!(error, NotResolved::Local(_));
+    }
+    error.downcast_ref::<IoError>().is_some_and(|error| {
+        let of_kind = matches!(
+            error.kind(),
+            ErrorKind::AddrNotAvailable
+                | ErrorKind::NetworkDown
+                | ErrorKind::NetworkUnreachable
+                | ErrorKind::OutOfMemory
+                | ErrorKind::PermissionDenied
+        );
+        // No kind has a name for these.
+        let numbers = [Errno::AFNOSUPPORT, Errno::MFILE, Errno::NFILE, Errno::NOBUFS];
+        let raw = error.raw_os_error();
+        of_kind || numbers.iter().any(|number| raw == Some(number.raw_os_error()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_and_networks_of_our_own_are_ours() {
+        let of = |errno: Errno| IoError::from_raw_os_error(errno.raw_os_error());
+        for errno in [
+            Errno::MFILE,
+            Errno::NFILE,
+            Errno::NETUNREACH,
+            Errno::NETDOWN,
+            Errno::ADDRNOTAVAIL,
+            Errno::NOBUFS,
+            Errno::NOMEM,
+            Errno::PERM,
+            Errno::ACCESS,
+            Errno::AFNOSUPPORT,
+        ] {
+            assert!(is_local(&of(errno)), "{errno}");
+        }
+        for errno in [Errno::HOSTUNREACH, Errno::CONNREFUSED, Errno::CONNRESET, Errno::TIMEDOUT] {
+            assert!(!is_local(&of(errno)), "{errno}");
+        }
+        assert!(is_local(&NotResolved::Local(String::new())));
+        assert!(!is_local(&NotResolved::Unknown(String::new())));
+        assert!(!is_local(&NotResolved::Unanswered(String::new())));
+    }
+}
