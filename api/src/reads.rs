@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use runtime::Clock;
-use schemas::record::{Order, Transfer};
-use schemas::{Address, OrderId, Wallet};
+use schemas::record::{Attempt, Order, Transfer};
+use schemas::{Address, OrderId, TransferId, Wallet};
 use store::{ChainRow, DepositFilter, DepositRow, OrderFilter, OrderRow, Page};
-use store::{Store, TransferFilter};
+use store::{Store, Subject, TransferFilter};
 
 use crate::error::{Answer, Refusal};
 use crate::machine::catalog::Catalog;
@@ -73,6 +73,22 @@ impl Reads {
         let is_configured = |of: &Address| self.wallets().iter().any(|w| w.address == *of);
         let address = address.filter(is_configured).ok_or(Refusal::ResourceNotFound)?;
         Ok(self.store.transfers(address, of, page).await?)
+    }
+
+    /// The webhook attempts for an order.
+    pub(crate) async fn order_attempts(&self, id: OrderId, page: Page) -> Answer<Vec<Attempt>> {
+        self.store.order(id).await?.ok_or(Refusal::ResourceNotFound)?;
+        Ok(self.store.attempts(Subject::Order(id), page).await?)
+    }
+
+    /// The webhook attempts for a transfer.
+    pub(crate) async fn transfer_attempts(
+        &self,
+        id: TransferId,
+        page: Page,
+    ) -> Answer<Vec<Attempt>> {
+        self.store.transfer(id).await?.ok_or(Refusal::ResourceNotFound)?;
+        Ok(self.store.attempts(Subject::Transfer(id), page).await?)
     }
 
     /// The configured wallets, in the order of the file (spec 2.6).

@@ -67,10 +67,12 @@ pub(crate) fn routes(
         .route("/orders", get(admin::orders))
         .route("/orders/{order_id}/mark-paid", post(admin::mark_paid))
         .route("/orders/{order_id}/resend-webhook", post(admin::resend_order))
+        .route("/orders/{order_id}/webhooks", get(admin::order_webhooks))
         .route("/deposits", get(admin::deposits))
         .route("/wallets", get(admin::wallets))
         .route("/wallets/{address}/transfers", get(admin::transfers))
         .route("/transfers/{transfer_id}/resend-webhook", post(admin::resend_transfer))
+        .route("/transfers/{transfer_id}/webhooks", get(admin::transfer_webhooks))
         .route_layer(middleware::from_fn_with_state(doors.auth.clone(), auth::operators_only))
         .route("/health", get(health));
     let user = Router::new()

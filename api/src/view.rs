@@ -1,9 +1,9 @@
 //! The objects of the interface, field by field as spec 2 has them.
 
-use schemas::record::{Order, OrderDeposit, Transfer};
+use schemas::record::{Attempt, Order, OrderDeposit, Transfer};
 use schemas::{
-    Address, Blockchain, DepositId, DepositState, FulfillmentId, Hash, OrderId, OrderStatus,
-    Stablecoin, TransferId, TransferStatus, UnixSeconds, UnknownReason, Wallet,
+    Address, AttemptOutcome, Blockchain, DepositId, DepositState, FulfillmentId, Hash, OrderId,
+    OrderStatus, Stablecoin, TransferId, TransferStatus, UnixSeconds, UnknownReason, Wallet,
 };
 use serde::Serialize;
 use store::{ChainRow, DepositRow, OrderRow};
@@ -61,6 +61,21 @@ view! {
         // Beside the interface's.
         paid_by: Option<TransferId> = row.order.paid_by,
         paid_value: Option<String> = row.order.paid_value.map(|value| value.to_string()),
+    }
+}
+
+view! {
+    /// A webhook attempt: beside the interface.
+    AttemptView<'a> of (attempt: &'a Attempt) {
+        event_id: &'a str = &attempt.event_id,
+        attempt: i32 = attempt.attempt,
+        manual: bool = attempt.manual,
+        attempted_at: UnixSeconds = attempt.attempted_at.seconds(),
+        outcome: AttemptOutcome = attempt.outcome,
+        http_status: Option<i32> = attempt.http_status,
+        duration_ms: i64 = attempt.duration_ms,
+        cause: &'a str = &attempt.cause,
+        answer: &'a str = &attempt.answer,
     }
 }
 

@@ -20,6 +20,7 @@ use std::thread::JoinHandle;
 
 use async_trait::async_trait;
 use rusqlite::Connection;
+use schemas::record::Attempt;
 use schemas::{Address, OrderId, TransferId};
 use sqlite::Writing;
 use tokio::sync::{mpsc, oneshot};
@@ -31,7 +32,7 @@ use self::writer::Job;
 use crate::error::Cause;
 use crate::{
     ChainRow, Change, DepositFilter, DepositRow, Error, OrderFilter, OrderRow, Page, Store,
-    TransferFilter, TransferRow,
+    Subject, TransferFilter, TransferRow,
 };
 
 const FILE: &str = "tables.sqlite";
@@ -162,6 +163,10 @@ impl Store for EmbeddedStore {
         page: Page,
     ) -> Result<Vec<TransferRow>, Error> {
         self.readers.rows(query::transfers(wallet, filter, page), query::record).await
+    }
+
+    async fn attempts(&self, subject: Subject, page: Page) -> Result<Vec<Attempt>, Error> {
+        self.readers.rows(query::attempts(subject, page), query::record).await
     }
 
     async fn chains(&self) -> Result<Vec<ChainRow>, Error> {

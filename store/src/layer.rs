@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use schemas::record::Attempt;
 use schemas::{Address, OrderId, TransferId};
 
 use crate::{
     ChainRow, Change, DepositFilter, DepositRow, Error, OrderFilter, OrderRow, Page, Store,
-    TransferFilter, TransferRow,
+    Subject, TransferFilter, TransferRow,
 };
 
 /// What differs from the tables below.
@@ -86,6 +87,10 @@ impl<L: StoreLayer> Store for LayeredStore<L> {
         page: Page,
     ) -> Result<Vec<TransferRow>, Error> {
         self.read()?.transfers(wallet, filter, page).await
+    }
+
+    async fn attempts(&self, subject: Subject, page: Page) -> Result<Vec<Attempt>, Error> {
+        self.read()?.attempts(subject, page).await
     }
 
     async fn chains(&self) -> Result<Vec<ChainRow>, Error> {

@@ -26,6 +26,7 @@ pub use row::{ChainRow, Change, DepositRow, OrderRow, TransferRow};
 pub use watched::WatchedStore;
 
 use async_trait::async_trait;
+use schemas::record::Attempt;
 use schemas::{Address, Blockchain, OrderId, OrderStatus, Stablecoin, TransferId, TransferStatus};
 
 /// A part of a list: spec 8 bounds both numbers, the api checks them.
@@ -57,6 +58,13 @@ pub struct TransferFilter {
     pub status: Option<TransferStatus>,
     pub blockchain: Option<Blockchain>,
     pub stablecoin: Option<Stablecoin>,
+}
+
+/// What webhooks are about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    Order(OrderId),
+    Transfer(TransferId),
 }
 
 /// The tables. Lists are newest first: by creation time, then id, both descending. Every read fails
@@ -92,6 +100,9 @@ pub trait Store: Send + Sync + 'static {
         filter: TransferFilter,
         page: Page,
     ) -> Result<Vec<TransferRow>, Error>;
+
+    /// The webhook attempts for an order or a transfer, the latest first, with those that made no request.
+    async fn attempts(&self, subject: Subject, page: Page) -> Result<Vec<Attempt>, Error>;
 
     /// How far each chain is scanned, by the chain's index; after it, how far each of its lanes is.
     async fn chains(&self) -> Result<Vec<ChainRow>, Error>;

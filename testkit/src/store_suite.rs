@@ -30,6 +30,7 @@ pub(crate) const CASES: &[(&str, Case)] = &[
         r.block_on(case::newer_versions_win_in_any_order(t))
     }),
     ("attempts are counted once", |t, r| r.block_on(case::attempts_are_counted_once(t))),
+    ("attempts are listed by page", |t, r| r.block_on(case::attempts_are_listed_by_page(t))),
     ("deposits show the last scan of their chain", |t, r| {
         r.block_on(case::deposits_show_the_last_scan_of_their_chain(t));
     }),

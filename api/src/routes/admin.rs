@@ -13,7 +13,7 @@ use crate::error::Answer;
 use crate::extract::Named;
 use crate::machine::query::Query;
 use crate::reads::Reads;
-use crate::view::{AdminOrderView, DepositView, TransferView, WalletView};
+use crate::view::{AdminOrderView, AttemptView, DepositView, TransferView, WalletView};
 
 /// A list, in the representation of the interface.
 fn list<'a, Row, View: Serialize>(rows: &'a [Row], view: fn(&'a Row) -> View) -> Response {
@@ -56,6 +56,24 @@ pub(crate) async fn transfers(
         stablecoin: query.parsed("token")?,
     };
     Ok(list(&reads.transfers(&wallet, filter, query.page()?).await?, TransferView::new))
+}
+
+/// `GET /orders/{order_id}/webhooks`
+pub(crate) async fn order_webhooks(
+    State(reads): State<Reads>,
+    Named(id): Named<OrderId>,
+    query: Query,
+) -> Answer {
+    Ok(list(&reads.order_attempts(id, query.page()?).await?, AttemptView::new))
+}
+
+/// `GET /transfers/{transfer_id}/webhooks`
+pub(crate) async fn transfer_webhooks(
+    State(reads): State<Reads>,
+    Named(id): Named<i64>,
+    query: Query,
+) -> Answer {
+    Ok(list(&reads.transfer_attempts(TransferId(id), query.page()?).await?, AttemptView::new))
 }
 
 /// `POST /orders/{order_id}/mark-paid`

@@ -17,7 +17,7 @@ use crate::world::{
     order, wallet,
 };
 
-fn routes() -> [String; 7] {
+fn routes() -> [String; 9] {
     [
         "GET /orders".into(),
         format!("POST /orders/{UNKNOWN_ORDER}/mark-paid"),
@@ -26,6 +26,8 @@ fn routes() -> [String; 7] {
         "GET /wallets".into(),
         format!("GET {}", transfers()),
         "POST /transfers/7/resend-webhook".into(),
+        format!("GET /orders/{UNKNOWN_ORDER}/webhooks"),
+        "GET /transfers/7/webhooks".into(),
     ]
 }
 
@@ -196,6 +198,63 @@ async fn spec_2_3_and_6_3_an_order_shows_its_delivery_state() {
         "paid_value": "10.51",
     }]);
     assert_eq!(answer, expected);
+}
+
+#[tokio::test]
+async fn the_delivery_log_of_an_order_and_of_a_transfer() {
+    let world = World::alone().await;
+    let order = order(1);
+    let unknown = transfer(7, Blockchain::Eth, TransferStatus::NoMatchedDeposit);
+    let attempt = |number: i32, second: i64, outcome| Attempt {
+        event_id: "e.2".into(),
+        attempt: number,
+        order_id: Some(order.order_id),
+        transfer_id: None,
+        attempted_at: UnixSeconds(NOW + second).micros(),
+        outcome,
+        ..example::attempt()
+    };
+    let attempts = [
+        Attempt {
+            http_status: Some(500),
+            duration_ms: 3,
+            answer: "no such order".into(),
+            ..attempt(1, 1, AttemptOutcome::Status)
+        },
+        Attempt {
+            http_status: None,
+            cause: "a newer status was sent".into(),
+            ..attempt(2, 3, AttemptOutcome::Superseded)
+        },
+        Attempt { order_id: None, transfer_id: Some(TransferId(7)), ..example::attempt() },
+    ];
+    world.apply([Change::Order(order.clone()), Change::Transfer(unknown)]).await;
+    world.apply(attempts.map(Change::Attempt)).await;
+    let path = format!("GET /orders/{}/webhooks", order.order_id);
+    let listed = world.admin(&path).await.json();
+    let failed = json!({
+        "event_id": "e.2",
+        "attempt": 1,
+        "manual": false,
+        "attempted_at": NOW + 1,
+        "outcome": "status",
+        "http_status": 500,
+        "duration_ms": 3,
+        "cause": "",
+        "answer": "no such order",
+    });
+    assert_eq!(listed[0]["outcome"], "superseded");
+    assert_eq!(listed[1], failed);
+    assert_eq!(listed.as_array().unwrap().len(), 2);
+    let second = world.admin(&format!("{path}?limit=1&offset=1")).await.json();
+    assert_eq!(second, json!([failed]));
+    let orders = world.admin("GET /orders").await.json();
+    assert_eq!(orders[0]["webhook_retry_count"], 1, "what made no request is not counted");
+    let listed = world.admin("GET /transfers/7/webhooks").await.json();
+    assert_eq!(listed.as_array().unwrap().len(), 1);
+    for path in [format!("/orders/{UNKNOWN_ORDER}/webhooks"), "/transfers/8/webhooks".into()] {
+        world.admin(&format!("GET {path}")).await.refused(404, "resource not found");
+    }
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use schemas::record::{ChainProgress, Deposit, Order, Record, Transfer};
+use schemas::record::{Attempt, ChainProgress, Deposit, Order, Record, Transfer};
 use schemas::{
     Address, Blockchain, DepositId, OrderId, TransferId, UnixMicros, UnixSeconds, decode,
 };
@@ -23,7 +23,7 @@ use super::{CqlStore, Tables};
 use crate::row::lane_key;
 use crate::{
     ChainRow, Change, DepositFilter, DepositRow, Error, OrderFilter, OrderRow, Page, Store,
-    TransferFilter, TransferRow,
+    Subject, TransferFilter, TransferRow,
 };
 
 /// Writes of one call that are under way at once.
@@ -106,6 +106,22 @@ impl Store for CqlStore {
         .await
     }
 
+    /// Reads all of them: there are few, and their key has another order.
+    async fn attempts(&self, subject: Subject, page: Page) -> Result<Vec<Attempt>, Error> {
+        let subject = match subject {
+            Subject::Order(id) => id.to_string(),
+            Subject::Transfer(id) => id.to_string(),
+        };
+        let values = [CqlValue::Text(subject)];
+        let mut all: Vec<Attempt> = self.tables.records(Statement::SelectAttempts, &values).await?;
+        all.sort_by(|a, b| {
+            let key = |of: &Attempt| (of.attempted_at, of.event_id.clone(), of.attempt);
+            key(b).cmp(&key(a))
+        });
+        let size = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        Ok(all.into_iter().skip(size(page.offset)).take(size(page.limit)).collect())
+    }
+
     async fn chains(&self) -> Result<Vec<ChainRow>, Error> {
         let read = |tables: Arc<Tables>, chain: Blockchain| async move {
             tables.records(Statement::SelectChain, &[word(chain.as_str())]).await
@@ -176,10 +192,12 @@ impl Tables {
         let mut from = Some(PagingState::start());
         while let Some(page) = from {
             let (rows, next) =
-                self.page(Statement::SelectAttempts, &values, ATTEMPT_ROWS, page).await?;
-            for attempt in rows.rows::<(i64, bool)>().map_err(bad_row)? {
-                let (attempted_at, delivered) = attempt.map_err(bad_row)?;
-                count(&mut row, UnixMicros(attempted_at).seconds(), delivered);
+                self.page(Statement::SelectAttemptTimes, &values, ATTEMPT_ROWS, page).await?;
+            for attempt in rows.rows::<(i64, bool, bool)>().map_err(bad_row)? {
+                let (attempted_at, counted, delivered) = attempt.map_err(bad_row)?;
+                if counted {
+                    count(&mut row, UnixMicros(attempted_at).seconds(), delivered);
+                }
             }
             from = next;
         }

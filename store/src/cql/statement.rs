@@ -51,13 +51,16 @@ statements! {
     InsertTransfer = insert("transfers", "transfer_id, record"),
     InsertTransferListed = insert("transfers_listed", &format!("{TRANSFERS_LISTED}, status")),
     DeleteTransferListed = delete("transfers_listed", TRANSFERS_LISTED),
-    InsertAttempt =
-        insert("attempts", "subject, event_id, attempt, manual, attempted_at, delivered, record"),
+    InsertAttempt = insert(
+        "attempts",
+        "subject, event_id, attempt, manual, attempted_at, counted, delivered, record",
+    ),
     InsertChain = insert("chains", "blockchain, lane, record"),
     InsertListPartition =
         insert("list_partitions", "list, bucket, stage, blockchain, coin, shard"),
     SelectOrder = select("record", "orders", "order_id"),
-    SelectAttempts = select("attempted_at, delivered", "attempts", "subject"),
+    SelectAttempts = select("record", "attempts", "subject"),
+    SelectAttemptTimes = select("attempted_at, counted, delivered", "attempts", "subject"),
     SelectOrdersListed = select("created_at, order_id", "orders_listed", "status, bucket, shard"),
     SelectOrdersByReference =
         select("created_at, order_id, status", "orders_by_reference", "merchant_order_id, bucket"),

@@ -125,6 +125,7 @@ impl Writes {
             Int(attempt.attempt),
             Boolean(attempt.manual),
             BigInt(attempt.attempted_at.0),
+            Boolean(attempt.outcome.is_request()),
             Boolean(attempt.outcome == AttemptOutcome::Delivered),
             Blob(encode(attempt)?),
         ];

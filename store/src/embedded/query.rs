@@ -7,18 +7,22 @@ use schemas::record::Record;
 use schemas::{Address, OrderId, TransferId, UnixMicros, UnixSeconds, decode};
 
 use super::upsert::{order_key, word};
-use crate::{DepositFilter, DepositRow, Error, OrderFilter, OrderRow, Page, TransferFilter};
+use crate::{
+    DepositFilter, DepositRow, Error, OrderFilter, OrderRow, Page, Subject, TransferFilter,
+};
 
 /// Delivery state comes from the attempts (spec 2.3), each part from one range of an index.
 const ORDER: &str = "SELECT o.record, \
-    (SELECT count(*) FROM attempts a WHERE a.order_id = o.order_id), \
+    (SELECT count(*) FROM attempts a WHERE a.order_id = o.order_id AND a.counted = 1), \
     (SELECT min(a.attempted_at) FROM attempts a \
         WHERE a.order_id = o.order_id AND a.delivered = 1), \
-    (SELECT max(a.attempted_at) FROM attempts a WHERE a.order_id = o.order_id) \
+    (SELECT max(a.attempted_at) FROM attempts a \
+        WHERE a.order_id = o.order_id AND a.counted = 1) \
     FROM orders o";
 const DEPOSIT: &str = "SELECT d.record, \
     (SELECT c.updated_at FROM chains c WHERE c.blockchain = d.blockchain AND c.lane = -1) \
     FROM deposits d";
+const ATTEMPT: &str = "SELECT a.record FROM attempts a";
 const TRANSFER: &str = "SELECT t.record FROM transfers t";
 
 /// One query with its values.
@@ -125,6 +129,16 @@ pub(super) fn transfers(wallet: Address, filter: TransferFilter, page: Page) -> 
     select.page("t.created_at DESC, t.transfer_id DESC", page)
 }
 
+pub(super) fn attempts(subject: Subject, page: Page) -> Select {
+    let (index, column, value) = match subject {
+        Subject::Order(id) => ("attempts_by_order", "a.order_id", order_key(id)),
+        Subject::Transfer(id) => ("attempts_by_transfer", "a.transfer_id", id.0.into()),
+    };
+    let mut select = Select::by(ATTEMPT, index);
+    select.only(column, Some(value));
+    select.page("a.attempted_at DESC, a.event_id DESC, a.attempt DESC", page)
+}
+
 pub(super) fn order_row(row: &Row<'_>) -> Result<OrderRow, Error> {
     Ok(OrderRow {
         order: record(row)?,
@@ -168,6 +182,10 @@ mod tests {
     fn every_select() -> Vec<Select> {
         let mut all = Vec::new();
         let order = example::order().order_id;
+        let transfer = example::transfer().transfer_id;
+        for subject in [Subject::Order(order), Subject::Transfer(transfer)] {
+            all.push(attempts(subject, PAGE));
+        }
         for status in some_or_none(OrderStatus::Paid) {
             for reference in some_or_none("A-1") {
                 let merchant_order_id = reference.map(str::to_owned);
@@ -195,7 +213,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let connection = open_writer(&dir.path().join("tables.sqlite")).unwrap();
         let selects = every_select();
-        assert_eq!(selects.len(), 4 + 8 + 8);
+        assert_eq!(selects.len(), 2 + 4 + 8 + 8);
         for select in selects {
             let explain = format!("EXPLAIN QUERY PLAN {}", select.sql);
             let mut statement = connection.prepare(&explain).unwrap();

@@ -39,8 +39,8 @@ static TRANSFER: LazyLock<String> = LazyLock::new(|| {
 });
 static CHAIN: LazyLock<String> = LazyLock::new(|| sql("chains", "blockchain, lane", "updated_at"));
 const ATTEMPT: &str = "INSERT INTO attempts \
-    (event_id, attempt, manual, order_id, attempted_at, delivered, record) \
-    VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (event_id, attempt, manual) DO NOTHING";
+    (event_id, attempt, manual, order_id, transfer_id, attempted_at, counted, delivered, record) \
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (event_id, attempt, manual) DO NOTHING";
 
 impl Upsert {
     /// The statement for a change, its values in the order of the columns above.
@@ -90,7 +90,9 @@ impl Upsert {
                     attempt.attempt.into(),
                     attempt.manual.into(),
                     attempt.order_id.map_or(Value::Null, order_key),
+                    attempt.transfer_id.map_or(Value::Null, |id| id.0.into()),
                     attempt.attempted_at.0.into(),
+                    attempt.outcome.is_request().into(),
                     (attempt.outcome == AttemptOutcome::Delivered).into(),
                     encode(attempt)?.into(),
                 ],

@@ -11,7 +11,7 @@ use schemas::{
     AttemptOutcome, Blockchain, DepositId, DepositState, OrderStatus, Stablecoin, TransferId,
     TransferStatus, UnixMicros, UnixSeconds,
 };
-use store::{Change, DepositFilter, Error, OrderFilter, Page, Store, TransferFilter};
+use store::{Change, DepositFilter, Error, OrderFilter, Page, Store, Subject, TransferFilter};
 
 use super::reference::{Reference, Snapshot};
 use super::sample;
@@ -285,6 +285,8 @@ pub(super) async fn attempts_are_counted_once(tables: &Tables) {
     let first = attempt(1, false, 10, AttemptOutcome::Status);
     let second = attempt(2, false, 20, AttemptOutcome::Timeout);
     let by_hand = attempt(1, true, 90, AttemptOutcome::Delivered);
+    let overtaken = attempt(4, false, 95, AttemptOutcome::Superseded);
+    let forbidden = attempt(5, false, 99, AttemptOutcome::Forbidden);
     let about_a_transfer = Change::Attempt(Attempt {
         event_id: "1.unknown".into(),
         order_id: None,
@@ -298,6 +300,7 @@ pub(super) async fn attempts_are_counted_once(tables: &Tables) {
         (vec![first.clone(), first], 2, Some(40), 40),
         (vec![second, third], 3, Some(40), 40),
         (vec![by_hand], 4, Some(40), 90),
+        (vec![overtaken, forbidden], 4, Some(40), 90),
     ] {
         store.apply(changes).await.unwrap();
         let row = store.order(id).await.unwrap().unwrap();
@@ -306,6 +309,39 @@ pub(super) async fn attempts_are_counted_once(tables: &Tables) {
         assert_eq!(row.webhook_last_tried_at, Some(UnixSeconds(last)));
         assert_eq!(store.orders(OrderFilter::default(), ALL).await.unwrap(), [row]);
     }
+}
+
+pub(super) async fn attempts_are_listed_by_page(tables: &Tables) {
+    let store = tables.open().await;
+    let id = example::order().order_id;
+    let attempt = |number: i32, second: i64, outcome| Attempt {
+        attempt: number,
+        attempted_at: UnixMicros(second * 1_000_000),
+        outcome,
+        ..example::attempt()
+    };
+    let about_a_transfer = Attempt {
+        event_id: "1.unknown".into(),
+        order_id: None,
+        transfer_id: Some(TransferId(7)),
+        ..example::attempt()
+    };
+    let rows = [
+        attempt(4, 95, AttemptOutcome::Superseded),
+        attempt(3, 40, AttemptOutcome::Delivered),
+        attempt(2, 10, AttemptOutcome::Status),
+        attempt(1, 10, AttemptOutcome::Timeout),
+    ];
+    let [superseded, third, second, first] = rows.clone();
+    let changes = [first, third, about_a_transfer.clone(), superseded, second];
+    store.apply(changes.map(Change::Attempt).to_vec()).await.unwrap();
+    for limit in [1, 3, 200] {
+        let list = |page| store.attempts(Subject::Order(id), page);
+        assert_eq!(read_pages(limit, list).await, rows);
+    }
+    let of_transfer = store.attempts(Subject::Transfer(TransferId(7)), ALL).await;
+    assert_eq!(of_transfer.unwrap(), [about_a_transfer]);
+    assert_eq!(store.attempts(Subject::Transfer(TransferId(8)), ALL).await.unwrap(), []);
 }
 
 /// `last_scanned_at` (spec 2.4) is the time of the chain's progress, in whole seconds.

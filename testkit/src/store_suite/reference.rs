@@ -8,7 +8,7 @@ use schemas::{
     Address, AttemptOutcome, Blockchain, DepositId, DepositState, OrderId, TransferId, UnixMicros,
 };
 use store::{
-    ChainRow, Change, DepositFilter, DepositRow, OrderFilter, OrderRow, Page, Store,
+    ChainRow, Change, DepositFilter, DepositRow, OrderFilter, OrderRow, Page, Store, Subject,
     TransferFilter, TransferRow,
 };
 
@@ -42,8 +42,8 @@ impl Reference {
     }
 
     fn order_row(&self, order: &Order) -> OrderRow {
-        let attempts: Vec<_> =
-            self.attempts.values().filter(|a| a.order_id == Some(order.order_id)).collect();
+        let attempts = self.attempts.values().filter(|a| a.order_id == Some(order.order_id));
+        let attempts: Vec<_> = attempts.filter(|a| a.outcome.is_request()).collect();
         let delivered = attempts.iter().filter(|a| a.outcome == AttemptOutcome::Delivered);
         OrderRow {
             order: order.clone(),
@@ -97,6 +97,16 @@ impl Reference {
         rows
     }
 
+    pub(super) fn attempts(&self, subject: Subject) -> Vec<Attempt> {
+        let wanted = |attempt: &&Attempt| match subject {
+            Subject::Order(id) => attempt.order_id == Some(id),
+            Subject::Transfer(id) => attempt.transfer_id == Some(id),
+        };
+        let mut rows: Vec<_> = self.attempts.values().filter(wanted).cloned().collect();
+        rows.sort_by_key(|row| Reverse((row.attempted_at, row.event_id.clone(), row.attempt)));
+        rows
+    }
+
     /// Everything that the queries give.
     pub(super) fn snapshot(&self) -> Snapshot {
         let all = TransferFilter::default();
@@ -106,6 +116,7 @@ impl Reference {
             orders: self.orders(&OrderFilter::default()),
             deposits: self.deposits(&DepositFilter::default()),
             transfers: sample::WALLETS.iter().flat_map(|w| self.transfers(*w, &all)).collect(),
+            attempts: sample::subjects().flat_map(|of| self.attempts(of)).collect(),
             chains,
         }
     }
@@ -124,6 +135,8 @@ pub struct Snapshot {
     pub deposits: Vec<DepositRow>,
     /// The transfers of each sample wallet.
     pub transfers: Vec<TransferRow>,
+    /// The attempts for each order and transfer of the samples.
+    pub attempts: Vec<Attempt>,
     pub chains: Vec<ChainRow>,
 }
 
@@ -136,10 +149,15 @@ impl Snapshot {
             let filter = TransferFilter::default();
             transfers.extend(store.transfers(wallet, filter, page).await.unwrap());
         }
+        let mut attempts = Vec::new();
+        for subject in sample::subjects() {
+            attempts.extend(store.attempts(subject, page).await.unwrap());
+        }
         Self {
             orders: store.orders(OrderFilter::default(), page).await.unwrap(),
             deposits: store.deposits(DepositFilter::default(), page).await.unwrap(),
             transfers,
+            attempts,
             chains: store.chains().await.unwrap(),
         }
     }

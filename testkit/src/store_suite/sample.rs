@@ -6,7 +6,7 @@ use schemas::{
     Address, AddressFamily, AttemptOutcome, Blockchain, DepositId, DepositState, OrderId,
     OrderStatus, Stablecoin, TransferId, TransferStatus, UnixMicros, UnixSeconds,
 };
-use store::{Change, DepositFilter, OrderFilter, TransferFilter};
+use store::{Change, DepositFilter, OrderFilter, Subject, TransferFilter};
 use uuid::Uuid;
 
 use crate::Dice;
@@ -55,15 +55,7 @@ pub(super) fn change(seed: u64, table: u8, row: u64, version: u64) -> Change {
         }),
         2 => Change::Transfer(transfer(row, version, updated_at, (&mut fixed, &mut dice))),
         // Attempts have no versions: the same attempt is the same record.
-        3 => Change::Attempt(Attempt {
-            event_id: format!("event-{}", row / 3),
-            attempt: i32::try_from(row % 3).unwrap_or(0) + 1,
-            manual: row.is_multiple_of(5),
-            order_id: (fixed.below(4) > 0).then(|| order_id(fixed.below(4) as u64)),
-            attempted_at: UnixMicros(fixed.below(9_000_000) as i64),
-            outcome: fixed.of(&[AttemptOutcome::Delivered, AttemptOutcome::Timeout]),
-            ..example::attempt()
-        }),
+        3 => Change::Attempt(attempt(row, &mut fixed)),
         _ => Change::Chain(ChainProgress {
             blockchain: CHAINS[usize::try_from(row % 3).unwrap_or(0)],
             lane: [None, Some(0), Some(12)][usize::try_from(row / 3 % 3).unwrap_or(0)],
@@ -72,6 +64,27 @@ pub(super) fn change(seed: u64, table: u8, row: u64, version: u64) -> Change {
             ..example::chain_progress()
         }),
     }
+}
+
+fn attempt(row: u64, fixed: &mut Dice) -> Attempt {
+    let order_id = (fixed.below(4) > 0).then(|| order_id(fixed.below(4) as u64));
+    let transfer_id = order_id.is_none().then(|| TransferId(fixed.below(2) as i64));
+    Attempt {
+        event_id: format!("event-{}", row / 3),
+        attempt: i32::try_from(row % 3).unwrap_or(0) + 1,
+        manual: row.is_multiple_of(5),
+        order_id,
+        transfer_id,
+        attempted_at: UnixMicros(fixed.below(4) as i64 * 2_000_000),
+        outcome: fixed.of(AttemptOutcome::ALL),
+        ..example::attempt()
+    }
+}
+
+/// What the attempts are about.
+pub(super) fn subjects() -> impl Iterator<Item = Subject> {
+    let orders = (0..4).map(|number| Subject::Order(order_id(number)));
+    orders.chain((0..2).map(|number| Subject::Transfer(TransferId(number))))
 }
 
 /// Pending, then what ends it; and perhaps an operator marks it as paid after that.

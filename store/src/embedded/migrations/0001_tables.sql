@@ -57,13 +57,19 @@ CREATE TABLE attempts (
     attempt      INTEGER NOT NULL,
     manual       INTEGER NOT NULL, -- 0 or 1
     order_id     BLOB,             -- none for events about a transfer
+    transfer_id  INTEGER,          -- none for events about an order
     attempted_at INTEGER NOT NULL, -- Unix microseconds
+    counted      INTEGER NOT NULL, -- 0 or 1: whether a request was made
     delivered    INTEGER NOT NULL, -- 0 or 1
     record       BLOB    NOT NULL,
     PRIMARY KEY (event_id, attempt, manual)
 ) STRICT, WITHOUT ROWID;
+-- An order has few: its counts are read from the same entries as its list.
 CREATE INDEX attempts_by_order
-    ON attempts (order_id, delivered, attempted_at) WHERE order_id IS NOT NULL;
+    ON attempts (order_id, attempted_at, event_id, attempt, counted, delivered)
+    WHERE order_id IS NOT NULL;
+CREATE INDEX attempts_by_transfer
+    ON attempts (transfer_id, attempted_at, event_id, attempt) WHERE transfer_id IS NOT NULL;
 
 CREATE TABLE chains (
     blockchain TEXT    NOT NULL,
