@@ -14,6 +14,9 @@ pub enum Error {
     /// A record has a schema or a word that this version does not have.
     #[error(transparent)]
     Newer(#[from] log::NewerRecord),
+    /// The changelog holds what this program did not write.
+    #[error("webhooks cannot restore the order of events from {at}: {cause}")]
+    Changelog { at: String, cause: String },
     /// A record of ours does not fit its schema: a defect of this program.
     #[error("webhooks made a record that cannot be encoded")]
     Codec(#[from] CodecError),

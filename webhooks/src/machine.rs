@@ -5,4 +5,5 @@ pub(crate) mod announcement;
 pub(crate) mod lane;
 pub(crate) mod partitions;
 pub(crate) mod schedule;
+pub(crate) mod sequence;
 pub(crate) mod tracker;

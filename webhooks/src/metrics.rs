@@ -19,7 +19,9 @@ runtime::metrics! {
     /// Attempts that could not be made for a failure of our own, such as a resolver that does not answer or a limit
     /// of open files: put off, and not counted.
     Counter LOCAL_FAILURES = "tidemark_webhooks_local_failures_total" [];
-    /// Events whose automatic attempts are used up.
+    /// Events that are not sent any more because a newer one of their order is.
+    Counter SUPERSEDED = "tidemark_webhooks_superseded_total" [];
+    /// Events whose attempts are used up.
     Counter DEAD = "tidemark_webhooks_dead_total" [];
     /// Unknown transfers below `webhooks.dust_threshold`: recorded, and not announced.
     Counter DUST = "tidemark_webhooks_dust_total" [stablecoin];
@@ -42,6 +44,10 @@ pub(crate) fn deferred() {
 
 pub(crate) fn local_failure() {
     counter!(LOCAL_FAILURES).increment(1);
+}
+
+pub(crate) fn superseded() {
+    counter!(SUPERSEDED).increment(1);
 }
 
 pub(crate) fn dust(stablecoin: Stablecoin) {

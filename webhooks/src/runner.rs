@@ -2,12 +2,16 @@
 
 mod deliverer;
 mod dispatcher;
+mod job;
+mod sequences;
 
 pub use deliverer::run_deliverer;
 pub use dispatcher::run_dispatcher;
 
 #[cfg(test)]
 mod fairness_tests;
+#[cfg(test)]
+mod order_tests;
 #[cfg(test)]
 mod pipeline_tests;
 #[cfg(test)]

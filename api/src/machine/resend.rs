@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::error::{Answer, Refusal};
 
-/// The one attempt to send the webhook of a transfer that pays nothing.
+/// The webhook of a transfer that pays nothing, once more.
 ///
 /// # Errors
 /// The transfer pays something, or may still; or no URL is configured.

@@ -10,7 +10,8 @@ use schemas::{
 
 /// The webhook of an order's change: one when its status moved to paid, expired or cancelled, or an
 /// operator asked for it again (spec 6.1). The change names the event, so that every reading of it, from
-/// whichever log, gives the same name.
+/// whichever log, gives the same name. A resend, and a mark of an order that had ended otherwise, follow another event:
+/// by invariant 4 nothing else can.
 pub(crate) fn decide_order(order: &Order) -> Option<Delivery> {
     let manual = order.cause == OrderCause::WebhookResent;
     if !(order.status_changed || manual) || order.status == OrderStatus::Pending {
@@ -35,7 +36,7 @@ pub(crate) fn decide_order(order: &Order) -> Option<Delivery> {
         emitted_at: order.updated_at,
         due_at: UnixMicros(0),
         version: Some(order.version),
-        follows: matches!(order.cause, OrderCause::WebhookResent | OrderCause::MarkedPaid),
+        follows: manual || order.cause == OrderCause::MarkedPaid,
         deferrals: 0,
         requests: 0,
         last_outcome: None,
@@ -103,6 +104,22 @@ mod tests {
                 let wanted = status_changed && *status != OrderStatus::Pending;
                 assert_eq!(found.is_some(), wanted, "spec 6.1: {status}, {status_changed}");
             }
+        }
+    }
+
+    #[test]
+    fn only_what_an_operator_asks_for_follows_another_event() {
+        for cause in OrderCause::ALL {
+            let changed = Order {
+                status: OrderStatus::Paid,
+                status_changed: *cause != OrderCause::WebhookResent,
+                cause: *cause,
+                ..example::order()
+            };
+            let found = decide_order(&changed).unwrap();
+            let asked = [OrderCause::WebhookResent, OrderCause::MarkedPaid].contains(cause);
+            assert_eq!(found.follows, asked, "{cause}");
+            assert_eq!(found.manual, *cause == OrderCause::WebhookResent);
         }
     }
 

@@ -49,7 +49,26 @@ pub(crate) fn check(delivery: &Delivery) -> Result<(), &'static str> {
 /// What follows from `answer` to an attempt at `delivery`. A dead delivery keeps the number of its
 /// last attempt.
 pub(crate) fn decide(delivery: &Delivery, answer: &Answer, max_attempts: i32) -> Verdict {
-    let attempt = Attempt {
+    let failed = answer.outcome != AttemptOutcome::Delivered;
+    let next = failed.then(|| decide_next(delivery, max_attempts));
+    Verdict { attempt: attempt(delivery, answer), next }
+}
+
+/// That `delivery` is not attempted: a newer event of its order is delivered in its place.
+pub(crate) fn supersede(delivery: &Delivery, now: UnixMicros) -> Attempt {
+    let answer = Answer {
+        outcome: AttemptOutcome::Superseded,
+        http_status: None,
+        attempted_at: now,
+        took: Duration::ZERO,
+        cause: Some("a newer event of the order is delivered in its place".to_owned()),
+        answer: String::new(),
+    };
+    attempt(delivery, &answer)
+}
+
+fn attempt(delivery: &Delivery, answer: &Answer) -> Attempt {
+    Attempt {
         event_id: delivery.event_id.clone(),
         kind: delivery.kind,
         order_id: delivery.order_id,
@@ -62,10 +81,7 @@ pub(crate) fn decide(delivery: &Delivery, answer: &Answer, max_attempts: i32) ->
         duration_ms: i64::try_from(answer.took.as_millis()).unwrap_or(i64::MAX),
         cause: answer.cause.clone().unwrap_or_default(),
         answer: answer.answer.clone(),
-    };
-    let failed = answer.outcome != AttemptOutcome::Delivered;
-    let next = (failed && !delivery.manual).then(|| decide_next(delivery, max_attempts));
-    Verdict { attempt, next }
+    }
 }
 
 fn decide_next(delivery: &Delivery, max_attempts: i32) -> (Topic, Delivery) {
@@ -165,11 +181,14 @@ mod tests {
     }
 
     #[test]
-    fn a_manual_resend_is_one_attempt() {
-        for outcome in AttemptOutcome::ALL {
-            let verdict = decide(&delivery(1, true), &answer(*outcome), 12);
-            assert!(verdict.attempt.manual);
-            assert_eq!(verdict.next, None, "{outcome}");
+    fn a_manual_resend_runs_the_whole_schedule() {
+        for number in 1..=12 {
+            let failed = answer(AttemptOutcome::Timeout);
+            let by_hand = decide(&delivery(number, true), &failed, 12);
+            let (topic, next) = by_hand.next.unwrap();
+            let by_itself = decide(&delivery(number, false), &failed, 12).next.unwrap();
+            assert!(by_hand.attempt.manual && next.manual);
+            assert_eq!((topic, Delivery { manual: false, ..next }), by_itself);
         }
     }
 

@@ -4,7 +4,7 @@
 //! and defer records with the offsets they complete. It never waits for a receiver. A step that is
 //! aborted is kept and committed again, so its POSTs are not repeated.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,16 +14,19 @@ use log::{
     dead_letter,
 };
 use runtime::Clock;
-use schemas::record::Delivery;
+use schemas::record::{Attempt, Delivery};
 use schemas::{AttemptOutcome, CodecError, Layout, SchemaName, Stage, Topic, UnixMicros};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use super::job::{Finished, Job};
+use super::sequences::Sequences;
 use crate::config::Config;
 use crate::error::Error;
 use crate::guard::host_key;
-use crate::machine::lane::{Lanes, Permit};
+use crate::machine::lane::{Ending, Lanes, Permit};
 use crate::machine::partitions::{Partitions, Place};
 use crate::machine::schedule::{self, Answer};
 use crate::metrics;
@@ -47,19 +50,6 @@ pub fn run_deliverer(config: &Config, context: &StageContext) -> Result<(), Erro
     log::consumer::run(context, Deliverer::new(context.log.layout(), config, clock, handle)?)
 }
 
-/// A delivery that waits in its lane or is under way.
-struct Job {
-    place: Place,
-    record: Arc<Record>,
-    delivery: Delivery,
-}
-
-/// A record that is complete, and what must be written with its offset.
-struct Finished {
-    place: Place,
-    records: Vec<NewRecord>,
-}
-
 pub(super) struct Deliverer {
     layout: Layout,
     clock: Arc<dyn Clock>,
@@ -68,8 +58,12 @@ pub(super) struct Deliverer {
     max_attempts: i32,
     first_delay: Duration,
     partitions: Partitions,
+    sequences: Sequences,
     lanes: Lanes<Job>,
-    flights: JoinSet<(Job, Permit, Answer)>,
+    /// Attempts under way, without an answer if their partition was lost.
+    flights: JoinSet<(Job, Permit, Option<Answer>)>,
+    /// End the attempts of a partition.
+    losses: HashMap<TopicPartition, CancellationToken>,
     finished: Vec<Finished>,
     /// The step with what has finished was aborted. Until it is committed nothing is started, for its
     /// result could not be kept.
@@ -92,14 +86,20 @@ impl Handler for Deliverer {
         Topic::read_by(Stage::Webhooks).filter(carries_delivery).collect()
     }
 
-    fn assigned(&mut self, assigned: Vec<Assigned>, _member: &mut Member<'_>) -> Result<(), Error> {
+    fn assigned(&mut self, assigned: Vec<Assigned>, member: &mut Member<'_>) -> Result<(), Error> {
         assigned.iter().for_each(|partition| self.partitions.assign(partition));
-        Ok(())
+        let taken: BTreeSet<_> = assigned.iter().map(|input| input.partition.partition).collect();
+        let now = self.clock.now();
+        taken.into_iter().try_for_each(|partition| self.sequences.restore(partition, member, now))
     }
 
-    /// Attempts under way end by themselves; their results do not count, the new owner makes its own.
+    /// Attempts under way are broken off: the new owner makes its own, and of the order's next event maybe.
     fn revoked(&mut self, lost: &[TopicPartition]) -> Result<(), Error> {
-        lost.iter().for_each(|partition| self.partitions.revoke(*partition));
+        for partition in lost {
+            self.partitions.revoke(*partition);
+            self.losses.remove(partition).inspect(CancellationToken::cancel);
+        }
+        self.sequences.revoke(lost);
         let partitions = &self.partitions;
         self.lanes.retain_waiting(|job| partitions.owns(&job.place));
         self.finished.retain(|finished| partitions.owns(&finished.place));
@@ -146,6 +146,7 @@ impl Handler for Deliverer {
     fn committed(&mut self) {
         self.finished.clear();
         self.is_stalled = false;
+        self.sequences.committed();
     }
 
     /// The records are read again, and the partitions know them. What has finished is kept for the next step,
@@ -161,6 +162,9 @@ impl Handler for Deliverer {
         // What is due and finds no room waits for an attempt to end, not for time to pass.
         if self.is_stalled || !self.lanes.has_room() {
             return longest;
+        }
+        if self.sequences.is_ready() {
+            return MILLI;
         }
         let now = self.clock.now();
         self.partitions.next_due().map_or(longest, |due| elapsed(now, due).clamp(MILLI, longest))
@@ -200,8 +204,10 @@ impl Deliverer {
             max_attempts: config.max_attempts,
             first_delay: config.first_delay,
             partitions: Partitions::new(config.first_delay),
+            sequences: Sequences::new(),
             lanes: Lanes::new(config.concurrency, config.concurrency_per_host),
             flights: JoinSet::new(),
+            losses: HashMap::new(),
             finished: Vec::new(),
             is_stalled: false,
             drain_max: config.timeout + DRAIN_MARGIN,
@@ -219,29 +225,28 @@ impl Deliverer {
     fn land(&mut self) -> Result<(), Error> {
         while let Some(ended) = self.flights.try_join_next() {
             let (job, permit, answer) = ended?;
-            self.lanes.ended(&permit, answer.outcome.into());
+            let outcome = answer.as_ref().map(|answer| answer.outcome);
+            self.lanes.ended(&permit, outcome.map_or(Ending::Unsent, Ending::from));
+            let Some(answer) = answer else { continue };
             if answer.outcome == AttemptOutcome::Local {
                 self.defer(&job)?;
                 continue;
             }
             metrics::attempted(answer.outcome, answer.took);
             let verdict = schedule::decide(&job.delivery, &answer, self.max_attempts);
-            let traceparent = job.record.traceparent();
-            let key = job.delivery.key();
-            let partition = self.layout.webhook(&key);
-            let attempts = Topic::WebhooksAttempts;
-            let attempt = NewRecord::encode(attempts, partition, key.as_str(), &verdict.attempt)?;
-            let mut records = vec![attempt.traced(traceparent)];
-            if let Some((topic, next)) = verdict.next {
-                if topic == Topic::WebhooksDead {
+            let mut records = vec![self.record(&job, &verdict.attempt)?];
+            match verdict.next {
+                None => {}
+                Some((Topic::WebhooksDead, next)) => {
                     report_dead(&next);
+                    records.push(self.write(Topic::WebhooksDead, next)?);
                 }
-                records.push(self.write(topic, next)?.traced(traceparent));
+                Some((topic, next)) => records.push(self.write_again(&job, topic, next)?),
             }
             if answer.outcome == AttemptOutcome::Delivered {
                 metrics::delivered(elapsed(job.delivery.emitted_at, self.clock.now()));
             }
-            self.finish(job.place, records);
+            self.end(&job, records);
         }
         Ok(())
     }
@@ -255,13 +260,17 @@ impl Deliverer {
         for job in self.lanes.overdue(now) {
             self.defer(&job)?;
         }
+        for job in self.sequences.take_ready() {
+            self.offer(job, now)?;
+        }
+        self.sequences.expire(now);
         let mut waited = 0;
         while self.lanes.has_room() {
             let due = self.partitions.take_due(now, waited < WAITED_MAX);
             let Some((place, record, delivery)) = due else { break };
             waited += usize::from(place.from.topic != Topic::WebhooksDispatch);
             match delivery {
-                Ok(delivery) => self.offer(Job { place, record, delivery }, now)?,
+                Ok(delivery) => self.admit(Job::new(place, record, delivery), now)?,
                 Err(unreadable) => {
                     let reason = unreadable.garbage(&record)?;
                     let letter = dead_letter(&record, Self::GROUP, &reason)?;
@@ -275,6 +284,16 @@ impl Deliverer {
         Ok(())
     }
 
+    fn admit(&mut self, job: Job, now: UnixMicros) -> Result<(), Error> {
+        let (job, overtaken) = self.sequences.admit(job, now)?;
+        if let Some(overtaken) = overtaken {
+            let superseded = self.supersede(&overtaken, &overtaken.delivery)?;
+            self.finish(overtaken.place, vec![superseded]);
+        }
+        job.map_or(Ok(()), |job| self.offer(job, now))
+    }
+
+    /// Brings a delivery whose turn it is to its receiver.
     fn offer(&mut self, job: Job, now: UnixMicros) -> Result<(), Error> {
         let (host, emitted_at) = (host_key(&job.delivery.url), job.delivery.emitted_at);
         match self.lanes.offer(&host, emitted_at, job, now) {
@@ -286,8 +305,9 @@ impl Deliverer {
     fn start(&mut self, job: Job, permit: Permit) {
         let sender = self.sender.clone();
         let span = tracing::info_span!("webhooks.attempt", webhook.id = job.delivery.event_id);
+        let lost = self.losses.entry(job.place.from).or_default().clone();
         let flight = async move {
-            let answer = sender.send(&job.delivery).await;
+            let answer = lost.run_until_cancelled(sender.send(&job.delivery)).await;
             (job, permit, answer)
         };
         self.flights.spawn_on(flight.instrument(span), &self.handle);
@@ -297,9 +317,35 @@ impl Deliverer {
     fn defer(&mut self, job: &Job) -> Result<(), Error> {
         metrics::deferred();
         let topic = schedule::defer_to(job.place.from.topic);
-        let again = self.write(topic, job.delivery.clone())?;
-        self.finish(job.place, vec![again.traced(job.record.traceparent())]);
+        let again = self.write_again(job, topic, job.delivery.clone())?;
+        self.end(job, vec![again]);
         Ok(())
+    }
+
+    /// The delivery again, for a topic that waits; or that this is not needed any more.
+    fn write_again(
+        &self,
+        job: &Job,
+        topic: Topic,
+        next: Delivery,
+    ) -> Result<NewRecord, CodecError> {
+        if self.sequences.is_overtaken(job) {
+            return self.supersede(job, &next);
+        }
+        Ok(self.write(topic, next)?.traced(job.record.traceparent()))
+    }
+
+    /// The record of an attempt that is not made: a newer event of the order is sent in its place.
+    fn supersede(&self, job: &Job, delivery: &Delivery) -> Result<NewRecord, CodecError> {
+        metrics::superseded();
+        self.record(job, &schedule::supersede(delivery, self.clock.now()))
+    }
+
+    fn record(&self, job: &Job, attempt: &Attempt) -> Result<NewRecord, CodecError> {
+        let key = job.delivery.key();
+        let partition = self.layout.webhook(&key);
+        let record = NewRecord::encode(Topic::WebhooksAttempts, partition, key, attempt)?;
+        Ok(record.traced(job.record.traceparent()))
     }
 
     /// A delivery for a topic that waits.
@@ -310,19 +356,32 @@ impl Deliverer {
         NewRecord::encode(topic, self.layout.webhook(&key), key, &delivery)
     }
 
-    fn finish(&mut self, place: Place, records: Vec<NewRecord>) {
-        if self.partitions.complete(&place) {
+    /// What became of a delivery whose turn it was.
+    fn end(&mut self, job: &Job, records: Vec<NewRecord>) {
+        if self.finish(job.place, records) {
+            self.sequences.ended(job);
+        }
+    }
+
+    /// False if the partition was lost meanwhile.
+    fn finish(&mut self, place: Place, records: Vec<NewRecord>) -> bool {
+        let is_ours = self.partitions.complete(&place);
+        if is_ours {
             self.finished.push(Finished { place, records });
         }
+        is_ours
     }
 
     /// What has finished, and how far that brings each partition.
     fn plan(&self) -> Step {
+        let entries = self.sequences.entries();
+        let finished = self.finished.iter().map(|finished| finished.place.from);
         let touched: BTreeSet<TopicPartition> =
-            self.finished.iter().map(|finished| finished.place.from).collect();
+            finished.chain(entries.iter().map(|(of, _)| *of)).collect();
         let offset = |partition| Some((partition, self.partitions.committed(&partition)?));
+        let records = self.finished.iter().flat_map(|finished| &finished.records);
         Step {
-            records: self.finished.iter().flat_map(|f| f.records.iter().cloned()).collect(),
+            records: records.chain(entries.iter().map(|(_, entry)| entry)).cloned().collect(),
             offsets: touched.into_iter().filter_map(offset).collect(),
         }
     }

@@ -1,5 +1,6 @@
 //! A merchant's receiver for tests: records requests and gives scripted answers.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -27,6 +28,7 @@ struct Shared {
     status: Decide,
     /// While false, nobody is answered.
     open: watch::Sender<bool>,
+    broken_off: AtomicUsize,
     clock: Arc<dyn Clock>,
 }
 
@@ -53,6 +55,7 @@ impl Receiver {
             calls: Mutex::default(),
             status: Box::new(status),
             open: watch::channel(true).0,
+            broken_off: AtomicUsize::new(0),
             clock,
         });
         let state = shared.clone();
@@ -87,8 +90,24 @@ impl Receiver {
         self.shared.calls.lock().unwrap().clone()
     }
 
+    /// How many connections were closed before their answer.
+    pub(super) fn broken_off(&self) -> usize {
+        self.shared.broken_off.load(Ordering::SeqCst)
+    }
+
     pub(super) fn called(&self) -> Vec<(String, i32)> {
         self.calls().into_iter().map(|call| (call.event_id, call.attempt)).collect()
+    }
+}
+
+/// Counts a request whose answer nobody waited for.
+struct Waiting(Arc<Shared>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if !*self.0.open.borrow() {
+            self.0.broken_off.fetch_add(1, Ordering::SeqCst);
+        }
     }
 }
 
@@ -98,6 +117,7 @@ async fn answer(shared: Arc<Shared>, headers: HeaderMap, body: String) -> Status
     let attempt = text("webhook-attempt").parse().unwrap();
     let call = Call { event_id: event_id.clone(), attempt, at: shared.clock.now(), body };
     shared.calls.lock().unwrap().push(call);
+    let _waiting = Waiting(shared.clone());
     shared.open.subscribe().wait_for(|open| *open).await.unwrap();
     StatusCode::from_u16((shared.status)(&event_id, attempt)).unwrap()
 }

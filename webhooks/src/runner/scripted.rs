@@ -54,6 +54,17 @@ pub(super) fn delivery(name: &str, url: &str) -> Delivery {
     }
 }
 
+/// The event of an order's version; a first one is of version 5.
+pub(super) fn event(version: i64, url: &str) -> Delivery {
+    let order = example::order().order_id;
+    Delivery {
+        order_id: Some(order),
+        version: Some(version),
+        follows: version > 5,
+        ..delivery(&format!("v{version}"), url)
+    }
+}
+
 pub(super) fn put<R: schemas::record::Record>(topic: Topic, key: &str, record: &R) -> NewRecord {
     NewRecord::encode(topic, Partition(0), key, record).unwrap()
 }
@@ -231,9 +242,11 @@ impl Worker for Scripted {
 
     fn restore(
         &mut self,
-        _changelog: TopicPartition,
-        _apply: &mut dyn FnMut(Record),
+        changelog: TopicPartition,
+        apply: &mut dyn FnMut(Record),
     ) -> Result<(), LogError> {
+        let records = self.state.lock().unwrap().records.get(&changelog).cloned();
+        records.iter().flatten().for_each(|record| apply(Record::clone(record)));
         Ok(())
     }
 

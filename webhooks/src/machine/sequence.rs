@@ -1,0 +1,187 @@
+//! The events of an order, in their order: one is sent only once each older one is over, or is known on the log as
+//! overtaken. So no crash, at whatever moment, sends an older one after a newer one.
+//!
+//! An order's first event needs no entry on the log, for nothing is older. What comes later says so
+//! ([`Turn`]), is announced on `webhooks.changelog`, and sent when that is committed: a retry of an older
+//! one, whenever it is due, is overtaken then.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
+
+use schemas::record::{Delivery, WebhookEntry};
+use schemas::{OrderId, UnixMicros};
+
+const HOUR_MICROS: i64 = 3600 * 1_000_000;
+/// How long an entry is kept: longer than the log keeps a delivery, which is a week.
+const KEPT_MICROS: i64 = 10 * 24 * HOUR_MICROS;
+/// For how long a new owner keeps even older ones: until what an earlier owner left has been read.
+const GRACE_MICROS: i64 = HOUR_MICROS;
+
+/// Which of its order's events a delivery is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Turn {
+    pub(crate) order: OrderId,
+    pub(crate) version: i64,
+    /// An earlier event of the order may be on its way.
+    pub(crate) follows: bool,
+}
+
+impl Turn {
+    /// None for a delivery that is about no order.
+    pub(crate) fn of(delivery: &Delivery) -> Option<Self> {
+        let (order, version) = (delivery.order_id?, delivery.version?);
+        Some(Self { order, version, follows: delivery.follows })
+    }
+}
+
+/// What becomes of a delivery.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Admitted<J> {
+    Start(J),
+    /// [`Sequence::committed`] gives it out, unless a newer one comes before that.
+    Wait {
+        /// To be written with the next step.
+        entry: Option<WebhookEntry>,
+        /// An older one that has waited until now.
+        overtaken: Option<J>,
+    },
+    /// A newer one is on its way.
+    Overtaken(J),
+}
+
+/// An order with a delivery under work.
+#[derive(Debug)]
+struct Work<J> {
+    /// The version that was let go, until its end is committed.
+    running: Option<i64>,
+    has_ended: bool,
+    /// The newest one since then, or the first one until its entry is committed.
+    waiting: Option<(i64, J)>,
+}
+
+/// The orders of one partition. As large as what is under work, and one small entry for each order that had
+/// several events in the last days.
+#[derive(Debug)]
+pub(crate) struct Sequence<J> {
+    newest: HashMap<OrderId, WebhookEntry>,
+    /// The orders of `newest`.
+    by_age: BTreeSet<(UnixMicros, OrderId)>,
+    kept_until: UnixMicros,
+    works: HashMap<OrderId, Work<J>>,
+    /// Orders of which the next step has an entry or an end.
+    changed: Vec<OrderId>,
+}
+
+impl<J> Sequence<J> {
+    /// That of a new owner, without entries.
+    pub(crate) fn new(now: UnixMicros) -> Self {
+        Self {
+            newest: HashMap::new(),
+            by_age: BTreeSet::new(),
+            kept_until: UnixMicros(now.0.saturating_add(GRACE_MICROS)),
+            works: HashMap::new(),
+            changed: Vec::new(),
+        }
+    }
+
+    /// Takes an entry from the log, the newest of its order so far.
+    pub(crate) fn restore(&mut self, entry: WebhookEntry) {
+        self.forget(entry.order_id);
+        self.by_age.insert((entry.dispatched_at, entry.order_id));
+        self.newest.insert(entry.order_id, entry);
+    }
+
+    /// Removes an order's entry.
+    pub(crate) fn forget(&mut self, order: OrderId) {
+        if let Some(entry) = self.newest.remove(&order) {
+            self.by_age.remove(&(entry.dispatched_at, order));
+        }
+    }
+
+    /// Takes a delivery that is due.
+    pub(crate) fn admit(&mut self, turn: Turn, job: J, now: UnixMicros) -> Admitted<J> {
+        let Turn { order, version, follows } = turn;
+        if self.is_overtaken(turn)
+            || self.works.get(&order).is_some_and(|work| work.running > Some(version))
+        {
+            return Admitted::Overtaken(job);
+        }
+        let is_known = self.newest.get(&order).is_some_and(|entry| entry.version >= version);
+        let entry = (follows && !is_known).then_some(WebhookEntry {
+            order_id: order,
+            version,
+            dispatched_at: now,
+        });
+        if let Some(entry) = &entry {
+            self.restore(entry.clone());
+            self.changed.push(order);
+        }
+        let must_wait = entry.is_some() || self.works.contains_key(&order);
+        let work = self.works.entry(order).or_insert(Work {
+            running: None,
+            has_ended: false,
+            waiting: None,
+        });
+        if must_wait {
+            let overtaken = work.waiting.replace((version, job)).map(|(_, older)| older);
+            return Admitted::Wait { entry, overtaken };
+        }
+        work.running = Some(version);
+        Admitted::Start(job)
+    }
+
+    /// Whether a newer event of the order is on its way, so that this one is not to be sent again.
+    pub(crate) fn is_overtaken(&self, turn: Turn) -> bool {
+        let waiting = self.works.get(&turn.order).and_then(|work| work.waiting.as_ref());
+        let announced = self.newest.get(&turn.order).map(|entry| entry.version);
+        announced.max(waiting.map(|(version, _)| *version)) > Some(turn.version)
+    }
+
+    /// The end of a delivery that was let go is in the next step.
+    pub(crate) fn ended(&mut self, turn: Turn) {
+        let Some(work) = self.works.get_mut(&turn.order) else { return };
+        if work.running == Some(turn.version) {
+            work.has_ended = true;
+            self.changed.push(turn.order);
+        }
+    }
+
+    /// The next step is durable: what may be sent now.
+    pub(crate) fn committed(&mut self) -> Vec<J> {
+        let mut ready = Vec::new();
+        for order in std::mem::take(&mut self.changed) {
+            let Entry::Occupied(mut entry) = self.works.entry(order) else { continue };
+            let work = entry.get_mut();
+            if std::mem::take(&mut work.has_ended) {
+                work.running = None;
+            }
+            if work.running.is_some() {
+                continue;
+            }
+            match work.waiting.take() {
+                Some((version, job)) => {
+                    work.running = Some(version);
+                    ready.push(job);
+                }
+                None => drop(entry.remove()),
+            }
+        }
+        ready
+    }
+
+    /// Forgets at most `max` entries that no delivery on the log is older than. They are to be removed there.
+    pub(crate) fn expire(&mut self, now: UnixMicros, max: usize) -> Vec<OrderId> {
+        if now < self.kept_until {
+            return Vec::new();
+        }
+        let is_old = |at: &UnixMicros| now.0.saturating_sub(at.0) > KEPT_MICROS;
+        let old = self.by_age.iter().take_while(|(at, _)| is_old(at));
+        let old = old.filter(|(_, order)| !self.works.contains_key(order)).take(max);
+        let orders: Vec<_> = old.map(|(_, order)| *order).collect();
+        orders.iter().for_each(|order| self.forget(*order));
+        orders
+    }
+}
+
+#[cfg(test)]
+mod tests;

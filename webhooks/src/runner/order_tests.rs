@@ -1,0 +1,168 @@
+//! The events of one order, turn by turn: none is sent after a newer one, whatever is aborted, lost or killed.
+
+use std::time::Duration;
+
+use log::StepError;
+use log::consumer::Consumer;
+use schemas::record::{Attempt, Delivery, WebhookEntry};
+use schemas::{AttemptOutcome, RetryLevel, Topic, UnixMicros};
+use tokio_util::sync::CancellationToken;
+
+use super::deliverer::Deliverer;
+use super::receiver::Receiver;
+use super::scripted::{START, Scripted, config, event, put};
+use super::scripted_tests::{deliverer_of, names, turn_until};
+
+const DISPATCH: Topic = Topic::WebhooksDispatch;
+const SOON: Topic = Topic::WebhooksRetry(RetryLevel::S1);
+const LATE: Topic = Topic::WebhooksRetry(RetryLevel::S512);
+const TOPICS: [Topic; 3] = [DISPATCH, SOON, LATE];
+
+fn deliverer(log: &Scripted) -> Consumer<Deliverer> {
+    deliverer_of(log, &config(), &TOPICS, &CancellationToken::new())
+}
+
+fn append(log: &Scripted, topic: Topic, delivery: &Delivery) {
+    log.append(vec![put(topic, &delivery.key(), delivery)]);
+}
+
+fn outcomes(log: &Scripted) -> Vec<(String, i32, AttemptOutcome)> {
+    let attempts: Vec<Attempt> = log.read(Topic::WebhooksAttempts);
+    attempts.into_iter().map(|a| (a.event_id, a.attempt, a.outcome)).collect()
+}
+
+fn outcome(event: &str, attempt: i32, outcome: AttemptOutcome) -> (String, i32, AttemptOutcome) {
+    (event.to_owned(), attempt, outcome)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn invariant_12_an_older_event_is_never_sent_after_a_newer_one() {
+    let log = Scripted::new();
+    let status = |event: &str, _| if event == "v5" { 500 } else { 200 };
+    let receiver = Receiver::deciding(log.clock(), status).await;
+    append(&log, DISPATCH, &event(5, &receiver.url()));
+    let mut deliverer = deliverer(&log);
+    turn_until(&mut deliverer, || log.attempts().len() == 1);
+    append(&log, DISPATCH, &event(6, &receiver.url()));
+    turn_until(&mut deliverer, || log.attempts().len() == 2);
+    log.clock().advance(Duration::from_secs(1));
+    turn_until(&mut deliverer, || log.attempts().len() == 3);
+    let wanted = [
+        outcome("v5", 1, AttemptOutcome::Status),
+        outcome("v6", 1, AttemptOutcome::Delivered),
+        outcome("v5", 2, AttemptOutcome::Superseded),
+    ];
+    assert_eq!(outcomes(&log), wanted);
+    assert_eq!(receiver.called(), names(&[("v5", 1), ("v6", 1)]));
+    assert_eq!(log.committed(SOON).unwrap().offset.0, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_newer_event_waits_for_the_commit_of_the_older() {
+    let log = Scripted::new();
+    let receiver = Receiver::silent(log.clock()).await;
+    append(&log, DISPATCH, &event(5, &receiver.url()));
+    let mut deliverer = deliverer(&log);
+    turn_until(&mut deliverer, || receiver.calls().len() == 1);
+    append(&log, DISPATCH, &event(6, &receiver.url()));
+    let is_announced = || log.read::<WebhookEntry>(Topic::WebhooksChangelog).len() == 1;
+    turn_until(&mut deliverer, is_announced);
+    log.fail_commits([StepError::Aborted("disk full".into())]);
+    receiver.open();
+    turn_until(&mut deliverer, || {
+        let (calls, kept) = (receiver.calls().len(), log.attempts().len());
+        assert!(calls == 1 || kept >= 1, "v6 was sent before the end of v5 was kept");
+        kept == 2
+    });
+    assert_eq!(log.failures_left(), 0);
+    assert_eq!(receiver.called(), names(&[("v5", 1), ("v6", 1)]));
+}
+
+/// The retry would be the older status after the newer one.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_fails_while_a_newer_event_waits_is_not_sent_again() {
+    let log = Scripted::new();
+    let receiver = Receiver::silent(log.clock()).await;
+    append(&log, DISPATCH, &event(5, &format!("{}/gone", receiver.url())));
+    let mut deliverer = deliverer(&log);
+    let is_taken = || log.committed(DISPATCH).is_some();
+    append(&log, DISPATCH, &event(6, &receiver.url()));
+    append(&log, DISPATCH, &event(7, &receiver.url()));
+    turn_until(&mut deliverer, is_taken);
+    receiver.open();
+    turn_until(&mut deliverer, || outcomes(&log).len() == 4);
+    let mut found = outcomes(&log);
+    found.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
+    let wanted = [
+        outcome("v5", 1, AttemptOutcome::Status),
+        outcome("v5", 2, AttemptOutcome::Superseded),
+        outcome("v6", 1, AttemptOutcome::Superseded),
+        outcome("v7", 1, AttemptOutcome::Delivered),
+    ];
+    assert_eq!(found, wanted);
+    assert_eq!(log.read::<Delivery>(SOON), []);
+    assert_eq!(receiver.called(), names(&[("v7", 1)]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_overtaken_stays_so_after_a_crash() {
+    for is_committed in [false, true] {
+        let log = Scripted::new();
+        let receiver = Receiver::silent(log.clock()).await;
+        let due_at = UnixMicros(START.0 + 512_000_000);
+        let older = Delivery { attempt: 11, due_at, ..event(5, &receiver.url()) };
+        append(&log, LATE, &older);
+        append(&log, DISPATCH, &event(6, &receiver.url()));
+        let mut first = deliverer(&log);
+        turn_until(&mut first, || receiver.calls().len() == 1);
+        if is_committed {
+            receiver.open();
+            turn_until(&mut first, || log.attempts().len() == 1);
+        }
+        drop(first);
+        receiver.open();
+        log.clock().advance(Duration::from_secs(512));
+        let mut second = deliverer(&log);
+        turn_until(&mut second, || log.attempts().len() == 2);
+        assert!(receiver.called().iter().all(|(event, _)| event == "v6"), "{is_committed}");
+        let mut found = outcomes(&log);
+        found.sort();
+        let wanted = [
+            outcome("v5", 11, AttemptOutcome::Superseded),
+            outcome("v6", 1, AttemptOutcome::Delivered),
+        ];
+        assert_eq!(found, wanted);
+    }
+}
+
+/// The process that has the partition now may send a newer event at any moment.
+#[tokio::test(flavor = "multi_thread")]
+async fn attempts_for_a_lost_partition_are_broken_off() {
+    let log = Scripted::new();
+    let receiver = Receiver::silent(log.clock()).await;
+    append(&log, DISPATCH, &event(5, &receiver.url()));
+    let mut deliverer = deliverer(&log);
+    turn_until(&mut deliverer, || receiver.calls().len() == 1);
+    assert_eq!(receiver.broken_off(), 0);
+    log.revoke(DISPATCH);
+    turn_until(&mut deliverer, || receiver.broken_off() == 1);
+}
+
+/// An operator sends again what is failing: the resend runs the schedule, and only it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resend_takes_the_place_of_the_retries() {
+    let log = Scripted::new();
+    let status = |event: &str, attempt| if (event, attempt) == ("v6", 2) { 200 } else { 500 };
+    let receiver = Receiver::deciding(log.clock(), status).await;
+    append(&log, DISPATCH, &event(5, &receiver.url()));
+    let mut deliverer = deliverer(&log);
+    turn_until(&mut deliverer, || log.attempts().len() == 1);
+    append(&log, DISPATCH, &Delivery { manual: true, ..event(6, &receiver.url()) });
+    turn_until(&mut deliverer, || log.attempts().len() == 2);
+    log.clock().advance(Duration::from_secs(1));
+    turn_until(&mut deliverer, || log.attempts().len() == 4);
+    assert_eq!(receiver.called(), names(&[("v5", 1), ("v6", 1), ("v6", 2)]));
+    let found = outcomes(&log);
+    assert!(found.contains(&outcome("v5", 2, AttemptOutcome::Superseded)), "{found:?}");
+    assert!(found.contains(&outcome("v6", 2, AttemptOutcome::Delivered)), "{found:?}");
+}

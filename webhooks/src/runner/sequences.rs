@@ -1,0 +1,162 @@
+//! The [`Sequence`] of each partition of this worker, kept on `webhooks.changelog`.
+
+use std::collections::HashMap;
+
+use log::consumer::Member;
+use log::{NewRecord, Record, TopicPartition, Unreadable};
+use schemas::record::WebhookEntry;
+use schemas::{CodecError, Headers, OrderId, Partition, Topic, UnixMicros};
+
+use super::job::Job;
+use crate::error::Error;
+use crate::machine::sequence::{Admitted, Sequence};
+
+/// How many old entries one step removes at most.
+const EXPIRED_MAX: usize = 100;
+
+/// Deliveries and their turns.
+pub(super) struct Sequences {
+    of: HashMap<Partition, Sequence<Job>>,
+    /// Entries for the next step, and a partition that the worker must have for them to be written.
+    entries: Vec<(TopicPartition, NewRecord)>,
+    /// Whose turn has come.
+    ready: Vec<Job>,
+}
+
+impl Sequences {
+    pub(super) fn new() -> Self {
+        Self { of: HashMap::new(), entries: Vec::new(), ready: Vec::new() }
+    }
+
+    /// Takes a partition over, before any delivery of it. Nothing is taken if the process stops first.
+    ///
+    /// # Errors
+    /// [`Error`] if the log failed for good, or the changelog holds what is no entry.
+    pub(super) fn restore(
+        &mut self,
+        partition: Partition,
+        member: &mut Member<'_>,
+        now: UnixMicros,
+    ) -> Result<(), Error> {
+        let changelog = TopicPartition { topic: Topic::WebhooksChangelog, partition };
+        let new = || Ok(Sequence::new(now));
+        let apply = |state: &mut Result<Sequence<Job>, Error>, record: Record| {
+            if let Ok(sequence) = state
+                && let Err(unreadable) = take(sequence, &record)
+            {
+                *state = Err(damaged(&record, unreadable));
+            }
+        };
+        if let Some(sequence) = member.restore(changelog, new, apply)? {
+            self.of.insert(partition, sequence?);
+        }
+        Ok(())
+    }
+
+    /// Drops what waits in partitions that are lost.
+    pub(super) fn revoke(&mut self, lost: &[TopicPartition]) {
+        self.of.retain(|partition, _| !lost.iter().any(|of| of.partition == *partition));
+        self.entries.retain(|(of, _)| !lost.contains(of));
+        self.ready.retain(|job| !lost.contains(&job.place.from));
+    }
+
+    /// Takes a delivery that is due. Gives out what may be sent, and what is overtaken.
+    ///
+    /// # Errors
+    /// [`CodecError`] if an entry does not fit its schema, which is a defect of this program.
+    pub(super) fn admit(
+        &mut self,
+        job: Job,
+        now: UnixMicros,
+    ) -> Result<(Option<Job>, Option<Job>), CodecError> {
+        let from = job.place.from;
+        let (Some(turn), Some(sequence)) = (job.turn, self.of.get_mut(&from.partition)) else {
+            return Ok((Some(job), None));
+        };
+        match sequence.admit(turn, job, now) {
+            Admitted::Start(job) => Ok((Some(job), None)),
+            Admitted::Overtaken(job) => Ok((None, Some(job))),
+            Admitted::Wait { entry, overtaken } => {
+                if let Some(entry) = entry {
+                    let key = entry.order_id.to_string();
+                    let topic = Topic::WebhooksChangelog;
+                    let record = NewRecord::encode(topic, from.partition, key, &entry)?;
+                    self.entries.push((from, record));
+                }
+                Ok((None, overtaken))
+            }
+        }
+    }
+
+    /// Whether a newer event of its order makes another attempt needless.
+    pub(super) fn is_overtaken(&self, job: &Job) -> bool {
+        let sequence = self.of.get(&job.place.from.partition);
+        job.turn.zip(sequence).is_some_and(|(turn, sequence)| sequence.is_overtaken(turn))
+    }
+
+    /// What became of a delivery is in the next step.
+    pub(super) fn ended(&mut self, job: &Job) {
+        if let (Some(turn), Some(sequence)) = (job.turn, self.of.get_mut(&job.place.from.partition))
+        {
+            sequence.ended(turn);
+        }
+    }
+
+    /// Removes entries that are not needed any more, with the next step.
+    pub(super) fn expire(&mut self, now: UnixMicros) {
+        for (partition, sequence) in &mut self.of {
+            let of = |topic| TopicPartition { topic, partition: *partition };
+            let removed = sequence.expire(now, EXPIRED_MAX).into_iter().map(|order| {
+                let removal = NewRecord {
+                    to: of(Topic::WebhooksChangelog),
+                    key: order.to_string().into_bytes(),
+                    value: None,
+                    headers: Headers::default(),
+                };
+                (of(Topic::WebhooksDispatch), removal)
+            });
+            self.entries.extend(removed);
+        }
+    }
+
+    /// The entries for the next step.
+    pub(super) fn entries(&self) -> &[(TopicPartition, NewRecord)] {
+        &self.entries
+    }
+
+    /// The step is durable.
+    pub(super) fn committed(&mut self) {
+        self.entries.clear();
+        self.ready.extend(self.of.values_mut().flat_map(Sequence::committed));
+    }
+
+    /// Whether [`Sequences::take_ready`] has something.
+    pub(super) fn is_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// The deliveries whose turn has come.
+    pub(super) fn take_ready(&mut self) -> Vec<Job> {
+        std::mem::take(&mut self.ready)
+    }
+}
+
+fn damaged(record: &Record, unreadable: Unreadable) -> Error {
+    let at = format!("{}@{}", record.from, record.offset);
+    unreadable.garbage(record).map_or_else(Error::from, |cause| Error::Changelog { at, cause })
+}
+
+fn take(sequence: &mut Sequence<Job>, record: &Record) -> Result<(), Unreadable> {
+    if record.value.is_some() {
+        let entry: WebhookEntry = record.read()?;
+        sequence.restore(entry);
+        return Ok(());
+    }
+    let key = String::from_utf8_lossy(&record.key);
+    let order: OrderId = key.parse().map_err(|_| {
+        let cause = format!("{key:?} is no order");
+        Unreadable::Garbage(cause)
+    })?;
+    sequence.forget(order);
+    Ok(())
+}
