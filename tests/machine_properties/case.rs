@@ -85,6 +85,8 @@ pub(crate) enum Happening {
     Rest {
         long: bool,
     },
+    /// After its customer has paid, an order reads nothing for some blocks.
+    Away(Away),
     /// Ingest watches the second wallet, too.
     Watch {
         chain: usize,
@@ -99,6 +101,27 @@ pub(crate) enum Happening {
         chain: usize,
         other: bool,
     },
+}
+
+/// What happens to a payment while its order is away.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Away {
+    pub(crate) chain: usize,
+    pub(crate) price: usize,
+    /// The order ends after days.
+    pub(crate) long: bool,
+    /// The payment leaves the chain, with this number of blocks.
+    pub(crate) depth: usize,
+    pub(crate) fates: u16,
+    /// Of each block.
+    pub(crate) hours: i64,
+    /// An operator ends the order before it reads that it is paid.
+    pub(crate) ended: bool,
+    /// Before the payment comes back there is another order of this price.
+    pub(crate) rival: bool,
+    /// What is in the mempool comes back in the first of these blocks, which may leave the chain, too.
+    pub(crate) back: usize,
+    pub(crate) again: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -161,6 +184,8 @@ fn event(world: World) -> impl Strategy<Value = Happening> {
     let days = u32::from(world == World::Wild);
     let seconds_short = if world == World::Wild { 200 } else { 1 };
     let wait_seconds = prop_oneof![2 => Just(seconds_short), days => Just(8 * DAY)];
+    // Most of what leaves a chain for a day is to come back.
+    let fates = prop_oneof![2 => Just(0xaaaa), 1 => any::<u16>()];
     prop_oneof![
         11 => (chain(), 1..4_usize, seconds, 0..4_usize, any::<bool>(), 0..4_u8).prop_map(
             |(chain, blocks, seconds, transactions, each, late)| {
@@ -172,6 +197,11 @@ fn event(world: World) -> impl Strategy<Value = Happening> {
                 Happening::Fork { chain, depth, further, fates, seconds, back: back == 0 }
             }
         ),
+        days => (chain(), 0..3_usize, any::<[bool; 4]>(), 1..6_usize, fates, 1..6_i64, 0..6_usize)
+            .prop_map(|(chain, price, [long, ended, rival, again], depth, fates, hours, back)| {
+                let away = Away { chain, price, long, depth, fates, hours, ended, rival, back, again };
+                Happening::Away(away)
+            }),
         1 => any::<bool>().prop_map(|long| Happening::Rest { long }),
         6 => chain().prop_map(|chain| Happening::Watch { chain }),
         1 => (chain(), wait_seconds)

@@ -7,22 +7,20 @@
 mod case;
 mod outcome;
 mod play;
+mod reach;
 mod world;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use case::{Case, case, fixed_cases};
-use oracle::machine_model::delivered::Delivered;
 use oracle::machine_model::pipeline::Tricks;
 use oracle::machine_model::station::Sabotage;
 use play::Play;
-use processor::machine::matching::TransferStage;
-use processor::machine::{matching, orders};
 use proptest::prelude::TestCaseError;
 use proptest::test_runner::{Config, FileFailurePersistence, TestRunner};
-use schemas::record::{Order, OrderCommand, OrderCommandBody};
+use reach::{AT_SIGHT, REMEMBERED, RETURNS, Reached};
 use schemas::{CloseReason, OrderCause, RefusalReason, TransferStatus, UnknownReason};
-use world::{DAY, World};
+use world::World;
 
 /// How many random cases each property gets; `cargo xtask test --fast` asks for fewer.
 fn cases() -> u32 {
@@ -93,6 +91,12 @@ fn sabotage_is_found() {
         (Sabotage::IgnoreSender, 10, "is not what"),
         (Sabotage::IgnoreOwnWallet, 2, "does not fit"),
         (Sabotage::RaiseBeyondLimit, 10, "is not what"),
+        (Sabotage::ForgetAsked, 2, "does not fit"),
+        (Sabotage::HideCandidate, 2, "counts on it"),
+        (Sabotage::FailAtOnce, 1, "became failed_to_confirm"),
+        (Sabotage::ForgetLateAnswer, 2, "counts on it"),
+        (Sabotage::HideLateAnswer, 3, "no alert says"),
+        (Sabotage::IgnoreLateRefusal, 1, "without a true reason"),
     ] {
         let mut violations = BTreeSet::new();
         let found = fixed_cases(World::Wild, 400).any(|case| {
@@ -135,66 +139,23 @@ fn the_model_finds_wrong_outcomes() {
 
 /// What only races lead to.
 const WILD: [&str; 3] = ["not_watched", "chain_behind", "payment_unavailable"];
-/// A transfer that is confirmed before its head.
-const AT_SIGHT: &str = "confirmed at sight";
-/// An order that had been forgotten.
-const REMEMBERED: &str = "remembered";
-
-/// Whether an order that was forgotten follows from this command.
-fn is_remembered(command: &OrderCommand, order: &Order) -> bool {
-    use OrderCommandBody as Body;
-    let (Body::MarkPaid(Some(row)) | Body::ResendWebhook(Some(row))) = &command.body else {
-        return false;
-    };
-    let ended_at = row.updated_at.seconds();
-    row.version + 1 == order.version && ended_at.plus(8 * DAY) < command.issued_at.seconds()
-}
-
 /// The cases are worth their time: every way in which an order or a transfer can end is among them.
 #[test]
 fn cases_reach_every_outcome() {
     for world in [World::Wild, World::Settled] {
-        let mut reached: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut reached = Reached::default();
         for case in fixed_cases(world, 1000) {
             let mut play = Play::new(world, case.tricks, Sabotage::None);
             play.run(&case).unwrap_or_else(|violation| panic!("{violation}"));
-            let mut reach = |what| *reached.entry(what).or_default() += 1;
-            for delivered in &play.pipeline.delivered {
-                match delivered {
-                    Delivered::Lane(input, effects) => effects.iter().for_each(|effect| match effect {
-                        matching::Effect::Transfer(stage, transfer) => {
-                            let at_sight = *stage == TransferStage::Confirmed
-                                && matches!(input, matching::Input::Chain(record) if record.confirmed);
-                            reach(if at_sight { AT_SIGHT } else { transfer.status.as_str() });
-                            transfer.reason.into_iter().for_each(|r| reach(r.as_str()));
-                        }
-                        matching::Effect::Deposit(deposit) => {
-                            reach(deposit.close_reason.map_or("open", |reason| reason.as_str()));
-                        }
-                        matching::Effect::Alert(alert) => reach(alert.kind.as_str()),
-                        matching::Effect::Progress(_) => {}
-                        matching::Effect::Command(command) => {
-                            if let OrderCommandBody::DepositRefused { reason, .. } = command.body {
-                                reach(reason.as_str());
-                            }
-                        }
-                    }),
-                    Delivered::Orders(command, effects) => effects.iter().for_each(|effect| {
-                        if let orders::Effect::Order(order) = effect {
-                            reach(order.cause.as_str());
-                            if is_remembered(command, order) {
-                                reach(REMEMBERED);
-                            }
-                        }
-                    }),
-                }
-            }
+            reached.add(&play.pipeline.delivered);
         }
         let statuses = TransferStatus::ALL.iter().map(|status| status.as_str());
         let reasons = UnknownReason::ALL.iter().map(|reason| reason.as_str());
         let refusals = RefusalReason::ALL.iter().map(|reason| reason.as_str());
         // Where the outcome is determined everything is watched.
-        let elsewhere = |what: &&str| world == World::Settled && WILD.contains(what);
+        let elsewhere = |what: &&str| {
+            world == World::Settled && (WILD.contains(what) || RETURNS.contains(what))
+        };
         let causes = OrderCause::ALL.iter().map(|cause| cause.as_str());
         // A deposit never outlives its order's expiry: the order waits for it.
         let closes = CloseReason::ALL.iter().filter(|r| **r != CloseReason::OrderExpired);
@@ -202,7 +163,8 @@ fn cases_reach_every_outcome() {
         let all = statuses.chain(reasons).chain(refusals).chain(causes).chain(closes);
         let missed: Vec<_> = all
             .chain([AT_SIGHT, REMEMBERED])
-            .filter(|what| !elsewhere(what) && !reached.contains_key(what))
+            .chain(RETURNS)
+            .filter(|what| !elsewhere(what) && !reached.has(what))
             .collect();
         assert!(missed.is_empty(), "{world:?} misses {missed:?}, reaches {reached:?}");
     }

@@ -12,7 +12,7 @@ use schemas::{Address, Amount, Draws, OrderId, OrderStatus, UnixMicros, UnixSeco
 use testkit::Dice;
 use uuid::Uuid;
 
-use crate::case::{Case, Choice, Happening};
+use crate::case::{Away, Case, Choice, Happening};
 use crate::world::{CHAINS, DAY, LEAP, PRICES, SENDERS, START, TOKENS, Terms, World, sender_of};
 
 struct Sold {
@@ -95,6 +95,9 @@ impl Play {
                 }
                 self.pipeline.drain(&mut dice)?;
             }
+            if let Happening::Away(away) = happening {
+                self.away(away, &mut dice)?;
+            }
             self.happen(happening);
             self.publish();
             for _ in 0..dice.below(8) {
@@ -173,7 +176,8 @@ impl Play {
         self.now = UnixMicros(self.now.0 + 1);
         match *happening {
             Happening::Create { price, sender, long, choice } => {
-                self.create(PRICES[price], SENDERS.get(sender).copied(), long, choice);
+                let seconds = self.world.ttl_seconds(long);
+                self.create(PRICES[price], SENDERS.get(sender).copied(), seconds, choice);
             }
             Happening::Choose { order, choice } => self.choose(order, choice),
             Happening::Cancel { order } => {
@@ -221,7 +225,7 @@ impl Play {
             Happening::Fork { chain, depth, further, fates, seconds, back } => {
                 self.fork(chain, (depth, further), fates, seconds, back);
             }
-            Happening::Rest { .. } => {}
+            Happening::Rest { .. } | Happening::Away(_) => {}
             Happening::Watch { chain } => self.chains[chain].watch(WALLETS[1]),
             Happening::Wait { chain, seconds } => {
                 self.now = UnixMicros(self.now.0 + seconds * 1_000_000);
@@ -263,10 +267,16 @@ impl Play {
         self.pipeline.write_ticks(self.now);
     }
 
-    fn create(&mut self, price: u128, sender: Option<Address>, long: bool, choice: Option<Choice>) {
+    fn create(
+        &mut self,
+        price: u128,
+        sender: Option<Address>,
+        seconds: i64,
+        choice: Option<Choice>,
+    ) -> OrderId {
         let id = OrderId(Uuid::from_u128(self.sold.len() as u128 + 1));
         let amount = cents(price);
-        let expires_at = self.now.seconds().plus(self.world.ttl_seconds(long));
+        let expires_at = self.now.seconds().plus(seconds);
         let payment = choice.map(|(chain, stablecoin, wallets)| {
             let amounts = exact_or_cents(self.terms.cents_most);
             self.request((chain, stablecoin, wallets.min(1)), amounts)
@@ -278,6 +288,7 @@ impl Play {
         let create = create_order(String::new(), amount, sender, expires_at, payment);
         self.sold.push(Sold { id, create: create.clone(), amount, sender });
         self.command(id, create);
+        id
     }
 
     fn request(&self, (chain, stablecoin, wallets): Choice, amounts: AmountRule) -> PaymentRequest {
@@ -343,8 +354,8 @@ impl Play {
             let pool = &mut chain.mempool;
             let first = transactions.min(pool.len());
             let taken = if block == 0 { pool.drain(..first).collect() } else { Vec::new() };
-            if time >= chain.time().plus(DAY) {
-                // Forgotten: after a day, one that comes back would be another transfer.
+            if time >= chain.time().plus(DAY / 4) {
+                // What was decided is forgotten after a day: one that comes back would be another transfer.
                 chain.mempool.clear();
             }
             chain.mine(taken, time);
@@ -358,6 +369,60 @@ impl Play {
             self.chains[chain].scan();
         }
         self.now = self.now.max(self.chains[chain].time().micros());
+    }
+
+    /// Everything else is read at once: what a lane has decided and forgets in time is not to come back.
+    fn away(&mut self, away: &Away, dice: &mut Dice) -> Result<(), Violation> {
+        let Away { chain, price, long, depth, fates, hours, ended, rival, back, again } = *away;
+        self.mine_and_read(chain, (1, 12, 0), dice)?;
+        let seconds = if long { 3 * DAY } else { self.world.ttl_seconds(true) };
+        let id = self.create(PRICES[price], None, seconds, Some((chain, 0, 0)));
+        self.pipeline.drain(dice)?;
+        self.pipeline.hold(id);
+        if ended {
+            self.happen(&Happening::MarkPaid { order: 0, behind: 0 });
+        }
+        self.pay(0, 0, 0, SENDERS[0], false, false);
+        self.mine_and_read(chain, (depth, 12, 9), dice)?;
+        self.fork_and_read(chain, depth, fates, dice)?;
+        let Self { chains, pipeline, .. } = self;
+        chains[chain].mempool.retain(|transaction| !pipeline.is_decided(transaction.hash));
+        for _ in 0..8 {
+            self.mine_and_read(chain, (1, hours * 3600, 0), dice)?;
+        }
+        if rival {
+            self.create(PRICES[price], None, seconds, Some((chain, 0, 0)));
+            self.pipeline.drain(dice)?;
+        }
+        self.mine_and_read(chain, (back, 12, 9), dice)?;
+        if again {
+            self.fork_and_read(chain, back, fates, dice)?;
+        }
+        self.pipeline.release();
+        Ok(())
+    }
+
+    fn mine_and_read(
+        &mut self,
+        chain: usize,
+        (blocks, seconds, transactions): (usize, i64, usize),
+        dice: &mut Dice,
+    ) -> Result<(), Violation> {
+        self.mine(chain, blocks, seconds, transactions, (true, false));
+        self.publish();
+        self.pipeline.drain(dice)
+    }
+
+    fn fork_and_read(
+        &mut self,
+        chain: usize,
+        depth: usize,
+        fates: u16,
+        dice: &mut Dice,
+    ) -> Result<(), Violation> {
+        self.fork(chain, (depth, 0), fates, 12, false);
+        self.publish();
+        self.pipeline.drain(dice)
     }
 
     fn fork(

@@ -272,6 +272,11 @@ impl Chain {
         self.policies[&head.observed_at]
     }
 
+    /// The time of a block, on the chain or off it.
+    pub fn time_of(&self, hash: BlockHash) -> Option<UnixSeconds> {
+        self.times.get(&hash).copied()
+    }
+
     /// Whether this block is on the chain as it is now.
     pub fn has(&self, hash: BlockHash) -> bool {
         self.blocks.iter().any(|mined| mined.block.hash == hash)

@@ -3,6 +3,7 @@
 //! Nothing here reads the state of a machine: every check starts from the inputs as delivered, the records
 //! written, and the true chain.
 
+mod answer;
 mod deposit;
 mod end;
 mod order;
@@ -11,9 +12,7 @@ mod transfer;
 use std::collections::HashSet;
 
 use processor::machine::matching::{self, TransferStage};
-use schemas::record::{
-    ChainBody, ChainProgress, ChainRecord, DepositCommand, DepositCommandBody, Transfer, Watch,
-};
+use schemas::record::{ChainBody, ChainProgress, ChainRecord, Transfer, Watch};
 use schemas::{Address, AlertKind, PaymentKey, TransferStatus};
 
 use super::chain::{CONTRACT, Chain};
@@ -34,7 +33,7 @@ impl<'a> Ledger<'a> {
                             matches!(record.body, ChainBody::Transfer(_))
                         }
                         matching::Input::Command(command) => {
-                            ledger.note_answer(command);
+                            ledger.check_answer(command, effects)?;
                             ledger.check_open(command, effects)?;
                             false
                         }
@@ -47,13 +46,6 @@ impl<'a> Ledger<'a> {
             }
         }
         Ok(ledger)
-    }
-
-    fn note_answer(&mut self, command: &DepositCommand) {
-        use DepositCommandBody as Body;
-        if let Body::Settled { transfer_id } | Body::Refused { transfer_id, .. } = command.body {
-            self.answered.insert(transfer_id);
-        }
     }
 
     fn note_chain(&mut self, record: &ChainRecord) -> Result<(), Violation> {

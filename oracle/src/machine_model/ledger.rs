@@ -51,16 +51,20 @@ pub struct Ledger<'a> {
     pub(super) statuses: HashSet<(OrderId, OrderStatus)>,
     pub(super) matched: HashMap<OrderId, TransferId>,
     pub(super) forced: HashSet<OrderId>,
-    /// Transfers whose order's answer was read.
-    pub(super) answered: HashSet<TransferId>,
-    /// The order and deposit that a transfer asked to pay.
+    /// Transfers that asked an order whose answer was read.
+    pub(super) answered: HashSet<(TransferId, OrderId)>,
+    /// The order and deposit that a transfer asked to pay, until it fails.
     pub(super) asked: HashMap<TransferId, (OrderId, DepositId)>,
+    /// The order that had not answered when a transfer failed, unless it has refused since.
+    pub(super) counted_on: HashMap<TransferId, OrderId>,
+    /// When a transfer ended, in its chain's time.
+    pub(super) ended_at: HashMap<TransferId, (Blockchain, UnixSeconds)>,
     /// The confirmed block by whose time each deposit expired.
     pub(super) expired_by: HashMap<DepositId, BlockHash>,
     /// The block in which each unknown transfer was when that was decided.
     pub(super) ended_in: HashMap<PaymentKey, BlockHash>,
-    /// Transfers that had ended when a deposit opened.
-    pub(super) ended_before: HashSet<(DepositId, PaymentKey)>,
+    /// Transfers that had ended when a deposit opened, or that another order counted on when it expired.
+    pub(super) not_for: HashSet<(DepositId, PaymentKey)>,
     pub(super) alerts: HashSet<TransferId>,
     pub(super) alerts_due: HashSet<TransferId>,
     /// What a lane says of itself that is not so. Checked last: a machine that is wrong about a transfer or a
@@ -106,6 +110,7 @@ impl<'a> Ledger<'a> {
             && seen.stablecoin == deposit.stablecoin
             && seen.value == deposit.value
             && deposit.user_address.is_none_or(|sender| sender == seen.from_address)
+            && self.may_ask(transfer.transfer_id, deposit.order_id)
             && deposit.started_at.plus(-self.skew(deposit)) <= time
             && time <= deposit.expires_at
     }

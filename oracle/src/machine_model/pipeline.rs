@@ -8,8 +8,8 @@ use schemas::record::{
     OrderCommandBody, OrdersEntry, PaymentRequest,
 };
 use schemas::{
-    Address, AlertKind, Amount, Blockchain, DepositState, OrderId, Partition, UnixMicros,
-    UnixSeconds,
+    Address, AlertKind, Amount, Blockchain, DepositState, Hash, OrderId, Partition, TransferStatus,
+    UnixMicros, UnixSeconds,
 };
 use testkit::Dice;
 
@@ -137,6 +137,10 @@ pub struct Pipeline {
     altered: bool,
     /// How the adversary chooses what is never read.
     silence: Dice,
+    /// The order whose partition has no processor.
+    away: Option<OrderId>,
+    /// What waits for it.
+    held: Vec<(OrderCommand, bool)>,
 }
 
 impl Pipeline {
@@ -151,12 +155,26 @@ impl Pipeline {
             ticking: HashSet::new(),
             altered: false,
             silence: Dice(11),
+            away: None,
+            held: Vec::new(),
         }
     }
 
     /// From now on everything is read.
     pub fn end_silence(&mut self) {
         self.tricks.silence = false;
+    }
+
+    /// From now on nothing about this order is read.
+    pub fn hold(&mut self, order: OrderId) {
+        self.away = Some(order);
+    }
+
+    /// Everything is read again.
+    pub fn release(&mut self) {
+        self.away = None;
+        let held = std::mem::take(&mut self.held);
+        held.into_iter().for_each(|(command, again)| self.order_commands.push(command, again));
     }
 
     /// Appends what is new of everything that ingest wrote about a chain.
@@ -173,13 +191,21 @@ impl Pipeline {
 
     /// Appends a command of the api.
     pub fn write_command(&mut self, command: OrderCommand) {
-        self.order_commands.push(command, false);
+        self.push_command(command, false);
+    }
+
+    fn push_command(&mut self, command: OrderCommand, again: bool) {
+        if self.away == Some(command.order_id) {
+            self.held.push((command, again));
+        } else {
+            self.order_commands.push(command, again);
+        }
     }
 
     /// Appends a tick for each order whose timer is past, as the runner does.
     pub fn write_ticks(&mut self, now: UnixMicros) {
         for order_id in self.orders.machine.due(now.seconds(), 100) {
-            if self.ticking.insert(order_id) {
+            if self.away != Some(order_id) && self.ticking.insert(order_id) {
                 let body = OrderCommandBody::Tick;
                 self.write_command(OrderCommand {
                     order_id,
@@ -193,15 +219,28 @@ impl Pipeline {
 
     /// The deposits that were opened, the newest first.
     pub fn opened(&self) -> impl Iterator<Item = &Deposit> {
-        let effects = self.delivered.iter().rev().flat_map(|delivered| match delivered {
-            Delivered::Lane(_, effects) => effects.as_slice(),
-            Delivered::Orders(..) => &[],
-        });
-        effects.filter_map(|effect| match effect {
+        self.lane_effects().filter_map(|effect| match effect {
             matching::Effect::Deposit(deposit) => {
                 Some(deposit).filter(|deposit| deposit.state == DepositState::Open)
             }
             _ => None,
+        })
+    }
+
+    /// What the lanes published, that of the last input first.
+    fn lane_effects(&self) -> impl Iterator<Item = &matching::Effect> {
+        self.delivered.iter().rev().flat_map(|delivered| match delivered {
+            Delivered::Lane(_, effects) => effects.as_slice(),
+            Delivered::Orders(..) => &[],
+        })
+    }
+
+    /// Whether a transfer of this transaction has paid, or pays nothing.
+    pub fn is_decided(&self, tx_hash: Hash) -> bool {
+        let ends = [TransferStatus::Matched, TransferStatus::NoMatchedDeposit];
+        self.lane_effects().any(|effect| {
+            let matching::Effect::Transfer(_, transfer) = effect else { return false };
+            transfer.observation.tx_hash == tx_hash && ends.contains(&transfer.status)
         })
     }
 
@@ -294,7 +333,7 @@ impl Pipeline {
             if let matching::Effect::Command(command) = effect
                 && !(may_ask_again(&command.body) && self.is_never_read())
             {
-                self.order_commands.push(command.clone(), again);
+                self.push_command(command.clone(), again);
             }
         }
     }

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use processor::machine::matching::TransferStage;
 use processor::machine::{Broken, Machine, matching, orders};
-use schemas::record::{ChainBody, DepositCommandBody, OrderCommand, OrderCommandBody};
+use schemas::record::{
+    ChainBody, DepositCommandBody, MatchingEntry, OrderCommand, OrderCommandBody, OrdersEntry,
+};
 use schemas::{
     DepositId, FulfillmentId, OrderCause, OrderId, OrderStatus, TransferId, TransferStatus,
     UnixSeconds, UnknownReason,
@@ -66,16 +68,28 @@ pub enum Sabotage {
     RaiseBeyondLimit,
     /// The fifth input of a step of matching is lost.
     LoseInBatch,
+    /// Matching forgets which order has not answered when a transfer fails.
+    ForgetAsked,
+    /// An unknown transfer is shown without the order that it was meant for.
+    HideCandidate,
+    /// Matching does not wait a day for an answer about a transfer that left the chain.
+    FailAtOnce,
+    /// An order's late answer that it is paid is not kept.
+    ForgetLateAnswer,
+    /// Nobody is alerted that an order is paid by a transfer that has failed.
+    HideLateAnswer,
+    /// A refusal that comes after a transfer has failed is not read.
+    IgnoreLateRefusal,
     /// Orders are forgotten as soon as they have ended.
     ForgetEarly,
     /// An order is what a command carries, though the machine has a newer one.
     ReviveStale,
 }
 
-/// How a machine is given a defect: what it takes is altered, or what it publishes.
+/// How a machine is given a defect: what it takes is altered, what it publishes, or what it keeps.
 pub(super) trait Sabotaged: Machine + Clone {
     /// What it takes instead of an input, the `number`th of its step; nothing if the input is lost.
-    fn alter(input: Self::Input, number: usize, sabotage: Sabotage) -> Vec<Self::Input>;
+    fn alter(&self, input: Self::Input, number: usize, sabotage: Sabotage) -> Vec<Self::Input>;
 
     /// Alters what it publishes after an input. `asked` has the deposit of each transfer that asked to pay.
     fn spoil(
@@ -84,11 +98,15 @@ pub(super) trait Sabotaged: Machine + Clone {
         sabotage: Sabotage,
         asked: &mut HashMap<TransferId, DepositId>,
     );
+
+    /// Alters what it keeps. Returns whether it did.
+    fn corrupt(entry: &mut Self::Entry, sabotage: Sabotage) -> bool;
 }
 
 /// Matching on the one lane.
 impl Sabotaged for matching::State {
     fn alter(
+        &self,
         mut input: matching::Input,
         number: usize,
         sabotage: Sabotage,
@@ -133,8 +151,24 @@ impl Sabotaged for matching::State {
                 _ => {}
             }
         }
-        let lost = sabotage == Sabotage::LoseInBatch && number == 5;
+        let lost = (sabotage == Sabotage::LoseInBatch && number == 5)
+            || (sabotage == Sabotage::IgnoreLateRefusal && is_late_refusal(self, &input));
         if lost { Vec::new() } else { vec![input] }
+    }
+
+    fn corrupt(entry: &mut MatchingEntry, sabotage: Sabotage) -> bool {
+        let MatchingEntry::Transfer(kept) = entry else { return false };
+        let before = kept.clone();
+        let has_failed = kept.status == TransferStatus::FailedToConfirm;
+        match sabotage {
+            Sabotage::ForgetAsked if has_failed => kept.candidate_order_id = None,
+            Sabotage::ForgetLateAnswer if has_failed => kept.order_id = None,
+            Sabotage::FailAtOnce if kept.settling && kept.orphaned_at.is_some() => {
+                kept.block_timestamp = UnixSeconds(0);
+            }
+            _ => {}
+        }
+        before != *kept
     }
 
     fn spoil(
@@ -166,6 +200,14 @@ impl Sabotaged for matching::State {
                 (matching::Effect::Progress(progress), Sabotage::HideUnconfirmed, _) => {
                     progress.oldest_unconfirmed = None;
                 }
+                (
+                    matching::Effect::Alert(alert),
+                    Sabotage::HideLateAnswer,
+                    matching::Input::Command(_),
+                ) => alert.order_id = None,
+                (matching::Effect::Transfer(_, transfer), Sabotage::HideCandidate, _) => {
+                    transfer.candidate_order_id = None;
+                }
                 (matching::Effect::Transfer(_, transfer), Sabotage::HideOrphans, _) => {
                     transfer.orphaned_at = None;
                 }
@@ -186,7 +228,12 @@ impl Sabotaged for matching::State {
 
 /// The one partition of orders.
 impl Sabotaged for orders::State {
-    fn alter(command: OrderCommand, _number: usize, sabotage: Sabotage) -> Vec<OrderCommand> {
+    fn alter(
+        &self,
+        command: OrderCommand,
+        _number: usize,
+        sabotage: Sabotage,
+    ) -> Vec<OrderCommand> {
         use OrderCommandBody as Body;
         let carries =
             matches!(command.body, Body::MarkPaid(Some(_)) | Body::ResendWebhook(Some(_)));
@@ -203,6 +250,10 @@ impl Sabotaged for orders::State {
             body: Body::Tick,
         };
         forgets.then_some(tick).into_iter().chain([command]).collect()
+    }
+
+    fn corrupt(_entry: &mut OrdersEntry, _sabotage: Sabotage) -> bool {
+        false
     }
 
     fn spoil(
@@ -229,6 +280,15 @@ impl Sabotaged for orders::State {
             }
         }
     }
+}
+
+/// Whether a transfer is refused that does not ask any more.
+fn is_late_refusal(machine: &matching::State, input: &matching::Input) -> bool {
+    let matching::Input::Command(command) = input else { return false };
+    let DepositCommandBody::Refused { transfer_id, .. } = command.body else { return false };
+    machine.snapshot().iter().any(|(_, entry)| {
+        matches!(entry, MatchingEntry::Transfer(kept) if kept.transfer_id == transfer_id && !kept.settling)
+    })
 }
 
 /// What becomes of a step before it is committed.
@@ -305,15 +365,29 @@ impl<M: Sabotaged> Station<M> {
         if let Some(lost) = lost {
             same(5, format_args!("the effects of a step done again"), &lost, &effects)?;
         }
-        self.changelog.extend(self.changes());
-        self.machine.commit();
+        self.keep();
         Ok(effects)
+    }
+
+    /// Commits, with what is kept wrong.
+    fn keep(&mut self) {
+        let mut changes = self.changes();
+        self.machine.commit();
+        for (key, entry) in &mut changes {
+            if let Some(entry) = entry
+                && self.sabotage != Sabotage::None
+                && M::corrupt(entry, self.sabotage)
+            {
+                self.machine.restore(key, Some(entry)).expect("an entry of the machine");
+            }
+        }
+        self.changelog.extend(changes);
     }
 
     /// A step of one input, by a machine that never crashes.
     pub(super) fn take(&mut self, input: &M::Input) -> Result<Vec<M::Effect>, Broken> {
         let effects = self.decide_one(input, 1)?;
-        self.machine.commit();
+        self.keep();
         Ok(effects)
     }
 
@@ -323,7 +397,7 @@ impl<M: Sabotaged> Station<M> {
 
     fn decide_one(&mut self, input: &M::Input, number: usize) -> Result<Vec<M::Effect>, Broken> {
         let mut effects = Vec::new();
-        for altered in M::alter(input.clone(), number, self.sabotage) {
+        for altered in self.machine.alter(input.clone(), number, self.sabotage) {
             self.machine.decide(&altered, &mut effects)?;
         }
         M::spoil(input, &mut effects, self.sabotage, &mut self.asked);

@@ -48,7 +48,7 @@ impl Ledger<'_> {
             self.reserved.entry(place(deposit)).or_default().push(id);
             let ended =
                 self.transfers.iter().filter(|(_, t)| t.status == TransferStatus::NoMatchedDeposit);
-            self.ended_before.extend(ended.map(|(payment, _)| (id, *payment)));
+            self.not_for.extend(ended.map(|(payment, _)| (id, *payment)));
         } else {
             let known = self.deposits.contains_key(&id);
             holds!(10, known, "closed and never opened: {deposit:?}");
@@ -70,6 +70,11 @@ impl Ledger<'_> {
             };
             let waiting = self.transfers.values().find(waits);
             holds!(8, waiting.is_none(), "{deposit:?} expired before {waiting:?} was settled");
+            let order = deposit.order_id;
+            let is_anothers = |transfer: &Transfer| !self.may_ask(transfer.transfer_id, order);
+            let others = self.transfers.iter().filter(|(_, transfer)| is_anothers(transfer));
+            let others: Vec<_> = others.map(|(payment, _)| (id, *payment)).collect();
+            self.not_for.extend(others);
         }
         self.deposits.insert(id, deposit.clone());
         Ok(())
@@ -115,6 +120,7 @@ impl Ledger<'_> {
             let is_older = transfer.block.timestamp < open.started_at;
             let waits = [TransferStatus::WaitingForConfirmation, TransferStatus::WaitingForMatch];
             waits.contains(&transfer.status)
+                && !self.is_taken(transfer.transfer_id)
                 && !WALLETS.contains(&seen.from_address)
                 && (transfer.blockchain, seen.to_address, seen.stablecoin, seen.value)
                     == place(deposit)

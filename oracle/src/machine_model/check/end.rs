@@ -38,12 +38,10 @@ impl Ledger<'_> {
         for order in self.orders.values() {
             holds!(8, order.status != OrderStatus::Pending, "waits for ever: {order:?}");
             let paid_by = self.matched.get(&order.order_id).copied();
-            // A payment that left the chain is not asked about again, if the answer was never read.
-            let unheard = |id: &TransferId| {
-                !self.answered.contains(id) && !canonical.contains(&self.payments[id])
-            };
-            let payer = order.paid_by.filter(|id| !unheard(id));
-            holds!(2, paid_by == payer, "{paid_by:?} paid {order:?}");
+            // One that failed before the answer was read may be unknown, or never come back.
+            let counts_on = |id: &TransferId| self.counted_on.get(id) == Some(&order.order_id);
+            let is_left = paid_by.is_none() && order.paid_by.as_ref().is_some_and(counts_on);
+            holds!(2, paid_by == order.paid_by || is_left, "{paid_by:?} paid {order:?}");
             let reason = order.paid_by.is_some() || self.forced.contains(&order.order_id);
             holds!(2, (order.status == OrderStatus::Paid) == reason, "not paid: {order:?}");
         }
@@ -59,7 +57,7 @@ impl Ledger<'_> {
     }
 
     /// 11: no deposit expired for which there is a transfer in time that paid nothing, unless blocks that were
-    /// confirmed left the chain since, or the transfer had ended when the deposit opened.
+    /// confirmed left the chain since, or the transfer had ended when the deposit opened or was another order's.
     fn check_in_time(&self) -> Result<(), Violation> {
         let chain_of = |deposit: &Deposit| self.lane(deposit.blockchain).chain;
         let for_ever =
@@ -80,7 +78,7 @@ impl Ledger<'_> {
                 let paid_nothing = transfer.status != TransferStatus::Matched;
                 let overlooked = in_time
                     && paid_nothing
-                    && !self.ended_before.contains(&(deposit.deposit_id, payment));
+                    && !self.not_for.contains(&(deposit.deposit_id, payment));
                 holds!(11, !overlooked, "{deposit:?} expired, though in time came {transfer:?}");
             }
         }

@@ -4,6 +4,7 @@ use processor::machine::matching::TransferStage;
 use schemas::record::{Deposit, OrderCommand, OrderCommandBody, Transfer};
 use schemas::{CloseReason, DepositState, OrderStatus, TransferStatus, UnknownReason};
 
+use super::answer::KNOWN_SECONDS;
 use crate::machine_model::chain::WALLETS;
 use crate::machine_model::ledger::{Lane, Ledger};
 use crate::machine_model::violation::{Violation, holds};
@@ -18,6 +19,15 @@ impl Ledger<'_> {
         let named = *self.payments.entry(transfer.transfer_id).or_insert(payment);
         holds!(2, named == payment, "one id for {named:?} and {payment:?}");
         let last = self.transfers.get(&payment);
+        let is_new = last.is_some_and(|last| {
+            last.transfer_id != transfer.transfer_id
+                && last.status == TransferStatus::FailedToConfirm
+                && self.is_forgotten(last.transfer_id)
+        });
+        if is_new {
+            self.confirmed.remove(&payment);
+        }
+        let last = last.filter(|_| !is_new);
         if let Some(last) = last {
             holds!(2, last.transfer_id == transfer.transfer_id, "two ids for {payment:?}");
             let later = last.updated_at < transfer.updated_at;
@@ -27,14 +37,26 @@ impl Ledger<'_> {
         let allowed = self.is_allowed(stage, before, transfer);
         holds!(1, allowed, "{before:?} became {} by {stage:?}: {transfer:?}", transfer.status);
         match stage {
-            TransferStage::Detected | TransferStage::Failed => {}
+            TransferStage::Detected => {
+                if transfer.status == TransferStatus::WaitingForConfirmation {
+                    self.ended_at.remove(&transfer.transfer_id);
+                }
+            }
+            TransferStage::Failed => {
+                self.note_end(transfer);
+                let asked = self.asked.remove(&transfer.transfer_id);
+                let counted_on = asked.filter(|_| before == Some(TransferStatus::WaitingForMatch));
+                self.counted_on.extend(counted_on.map(|(order, _)| (transfer.transfer_id, order)));
+            }
             TransferStage::Confirmed => {
                 holds!(3, transfer.blockchain_confirmed, "confirmed and not: {transfer:?}");
                 self.confirmed.insert(payment);
             }
             TransferStage::Matched => self.check_matched(transfer)?,
             TransferStage::Unknown => {
+                self.note_end(transfer);
                 self.ended_in.insert(payment, transfer.block.hash);
+                self.check_counted_on(transfer)?;
                 let reason = self.is_true_reason(transfer);
                 holds!(1, reason, "unknown without a true reason: {transfer:?}");
                 let has_none = transfer.order_id.is_none() && transfer.fulfillment_id.is_none();
@@ -55,6 +77,7 @@ impl Ledger<'_> {
         use TransferStatus::{
             FailedToConfirm, Matched, NoMatchedDeposit, WaitingForConfirmation, WaitingForMatch,
         };
+        let is_gone = self.included.get(&transfer.observation.payment()) == Some(&None);
         match (stage, before, transfer.status) {
             (
                 TransferStage::Detected,
@@ -62,17 +85,14 @@ impl Ledger<'_> {
                 WaitingForConfirmation,
             )
             | (TransferStage::Confirmed, None | Some(WaitingForConfirmation), WaitingForMatch)
-            | (TransferStage::Failed, Some(WaitingForConfirmation), FailedToConfirm)
             | (TransferStage::Matched, Some(WaitingForMatch), Matched)
             | (TransferStage::Unknown, Some(WaitingForMatch), NoMatchedDeposit) => true,
             // Nothing was paid with it, and its block is gone: it waits for confirmation again.
-            (TransferStage::Detected, Some(WaitingForMatch), WaitingForConfirmation) => {
-                self.included.get(&transfer.observation.payment()) == Some(&None)
-            }
-            // It left the chain while it asked to pay, and never got an answer.
+            (TransferStage::Detected, Some(WaitingForMatch), WaitingForConfirmation) => is_gone,
+            (TransferStage::Failed, Some(WaitingForConfirmation), FailedToConfirm) => is_gone,
+            // It left the chain while it asked to pay, and got no answer for a day.
             (TransferStage::Failed, Some(WaitingForMatch), FailedToConfirm) => {
-                self.included.get(&transfer.observation.payment()) == Some(&None)
-                    && !self.answered.contains(&transfer.transfer_id)
+                is_gone && self.waits_in_vain(transfer)
             }
             // In another block. What was decided stays.
             (
@@ -82,6 +102,25 @@ impl Ledger<'_> {
             ) => before == Some(status),
             _ => false,
         }
+    }
+
+    /// Whether its last question has no answer, and its block is a day old.
+    fn waits_in_vain(&self, transfer: &Transfer) -> bool {
+        let id = transfer.transfer_id;
+        let Lane { chain, head, .. } = self.lane(transfer.blockchain);
+        let mined_at = chain.time_of(transfer.block.hash);
+        let is_old =
+            mined_at.zip(*head).is_some_and(|(at, head)| at.plus(KNOWN_SECONDS) < head.timestamp);
+        let asked = self.asked.get(&id);
+        is_old && asked.is_some_and(|(order, _)| !self.answered.contains(&(id, *order)))
+    }
+
+    fn note_end(&mut self, transfer: &Transfer) {
+        let at = self
+            .lane(transfer.blockchain)
+            .head
+            .map_or(transfer.updated_at.seconds(), |head| head.timestamp);
+        self.ended_at.insert(transfer.transfer_id, (transfer.blockchain, at));
     }
 
     /// 3: in the chain of the head that confirmed it, as deep as its amount needs.
@@ -103,9 +142,16 @@ impl Ledger<'_> {
         let id = transfer.transfer_id;
         let pays = transfer.order_id.zip(transfer.deposit_id);
         let asked = self.asked.get(&id).copied();
-        holds!(2, pays.is_some() && pays == asked, "asked {asked:?}: {transfer:?}");
+        // Of an order that answered after the transfer had failed, the deposit may be forgotten.
+        let counted_on = self.counted_on.get(&id).copied().filter(|_| self.is_taken(id));
+        let is_late = transfer.deposit_id.is_none() && counted_on.is_some();
+        let is_asked = match is_late {
+            true => transfer.order_id == counted_on,
+            false => pays.is_some() && pays == asked,
+        };
+        holds!(2, is_asked, "asked {asked:?}, counted on by {counted_on:?}: {transfer:?}");
         holds!(2, transfer.fulfillment_id.is_some(), "no fulfillment: {transfer:?}");
-        if let Some((order, _)) = pays {
+        if let Some(order) = transfer.order_id {
             let other = self.matched.insert(order, id);
             holds!(2, other.is_none(), "order {order} is paid by {other:?} and {id}");
             let paid_by = self.orders.get(&order).and_then(|order| order.paid_by);
@@ -153,6 +199,8 @@ impl Ledger<'_> {
                 Some(UnknownReason::OwnWallet) => WALLETS.contains(&seen.from_address),
                 Some(UnknownReason::NoDeposit) => !deposits.any(|d| at_wallet(&d) && is_open(d)),
                 Some(UnknownReason::AmountMismatch) => deposits.any(|d| at_wallet(&d)),
+                // The one that counts on it may have forgotten its deposit.
+                Some(UnknownReason::Late) if self.is_counted_on(transfer.transfer_id) => true,
                 Some(reason) => deposits.filter(same_amount).any(|d| is_true(d, reason)),
             }
     }
@@ -168,7 +216,7 @@ impl Ledger<'_> {
         // The same question without an answer: meanwhile it may be in a block of another time.
         let question = (command.order_id, settle.deposit_id);
         let asked_before = self.asked.get(&settle.transfer_id) == Some(&question)
-            && !self.answered.contains(&settle.transfer_id);
+            && !self.answered.contains(&(settle.transfer_id, command.order_id));
         let fits = transfer.zip(deposit).is_some_and(|(transfer, deposit)| {
             transfer.status == TransferStatus::WaitingForMatch
                 && (deposit.order_id, deposit.slot) == (command.order_id, settle.slot)
@@ -176,6 +224,7 @@ impl Ledger<'_> {
         });
         holds!(2, fits, "{transfer:?} does not fit {deposit:?}");
         self.asked.insert(settle.transfer_id, question);
+        self.answered.remove(&(settle.transfer_id, command.order_id));
         Ok(())
     }
 }

@@ -1,0 +1,94 @@
+//! What an order answers about a transfer, also long after it was asked: a transfer that has failed meanwhile is that
+//! order's alone until the answer is read.
+
+use processor::machine::matching;
+use schemas::record::{Deposit, DepositCommand, DepositCommandBody, Transfer};
+use schemas::{AlertKind, DepositState, OrderId, TransferId, TransferStatus};
+
+use crate::machine_model::ledger::Ledger;
+use crate::machine_model::violation::{Violation, holds};
+
+/// For this long, in the chain's time, a transfer that has ended is known.
+pub(super) const KNOWN_SECONDS: i64 = 24 * 3600;
+
+impl Ledger<'_> {
+    /// 3: that an order is paid by a transfer which has failed is reported. A refusal frees the transfer.
+    pub(super) fn check_answer(
+        &mut self,
+        command: &DepositCommand,
+        effects: &[matching::Effect],
+    ) -> Result<(), Violation> {
+        use DepositCommandBody as Body;
+        let (Body::Settled { transfer_id: id } | Body::Refused { transfer_id: id, .. }) =
+            command.body
+        else {
+            return Ok(());
+        };
+        let order = command.order_id;
+        let counts_on_it = self.counted_on.get(&id) == Some(&order);
+        let is_refused = matches!(command.body, Body::Refused { .. });
+        let payment = self.payments.get(&id);
+        let status = payment.and_then(|payment| self.transfers.get(payment)).map(|t| t.status);
+        // What was decided stays.
+        if counts_on_it && is_refused && status != Some(TransferStatus::NoMatchedDeposit) {
+            self.counted_on.remove(&id);
+        }
+        let asks_again = self.asked.contains_key(&id);
+        if counts_on_it && !is_refused && !asks_again && !self.answered.contains(&(id, order)) {
+            let reports = |effect: &matching::Effect| {
+                let matching::Effect::Alert(alert) = effect else { return false };
+                alert.kind == AlertKind::ConfirmedTransferRetracted
+                    && (alert.transfer_id, alert.order_id) == (Some(id), Some(order))
+            };
+            let is_reported = effects.iter().any(reports) || self.is_forgotten(id);
+            holds!(3, is_reported, "no alert says that {order} is paid by {id}, which had failed");
+        }
+        self.answered.insert((id, order));
+        Ok(())
+    }
+
+    /// The order that counts on a transfer which has failed, and whether its answer was read.
+    fn counts_on(&self, id: TransferId) -> Option<(OrderId, bool)> {
+        let order = *self.counted_on.get(&id)?;
+        Some((order, self.answered.contains(&(id, order))))
+    }
+
+    pub(super) fn is_counted_on(&self, id: TransferId) -> bool {
+        self.counted_on.contains_key(&id)
+    }
+
+    /// Whether a transfer may ask this order.
+    pub(in crate::machine_model) fn may_ask(&self, id: TransferId, order: OrderId) -> bool {
+        self.counts_on(id).is_none_or(|(only, is_answered)| only == order && !is_answered)
+    }
+
+    /// Whether an order that was asked before a transfer failed has answered that it is paid by it.
+    pub(super) fn is_taken(&self, id: TransferId) -> bool {
+        self.counts_on(id).is_some_and(|(_, is_answered)| is_answered)
+    }
+
+    /// 2: what an order counts on is unknown only without its answer, and asks it first if it has a deposit for it.
+    pub(super) fn check_counted_on(&self, transfer: &Transfer) -> Result<(), Violation> {
+        let Some((order, is_answered)) = self.counts_on(transfer.transfer_id) else {
+            return Ok(());
+        };
+        let waits = |d: &Deposit| {
+            d.state == DepositState::Open && d.order_id == order && self.fits(transfer, d)
+        };
+        let waits = self.deposits.values().find(|deposit| waits(deposit));
+        let is_left_to_it = transfer.candidate_order_id == Some(order);
+        holds!(
+            2,
+            is_left_to_it && !is_answered && waits.is_none(),
+            "unknown, though {order} counts on it, with {waits:?}, answered: {is_answered}: {transfer:?}"
+        );
+        Ok(())
+    }
+
+    /// Whether it ended so long ago that it may be unknown by now.
+    pub(super) fn is_forgotten(&self, id: TransferId) -> bool {
+        self.ended_at.get(&id).is_some_and(|(blockchain, at)| {
+            at.plus(KNOWN_SECONDS) < self.lane(*blockchain).time_max
+        })
+    }
+}

@@ -1,0 +1,201 @@
+//! Which states the cases lead to.
+
+use std::collections::{BTreeMap, HashMap};
+
+use oracle::machine_model::delivered::Delivered;
+use processor::machine::matching::{self, TransferStage};
+use processor::machine::orders;
+use schemas::record::{
+    ChainBody, DepositCommand, DepositCommandBody, Order, OrderCommand, OrderCommandBody,
+};
+use schemas::{OrderId, PaymentKey, TransferId, TransferStatus};
+
+use crate::world::DAY;
+
+/// A transfer that is confirmed before its head.
+pub(crate) const AT_SIGHT: &str = "confirmed at sight";
+/// An order that had been forgotten.
+pub(crate) const REMEMBERED: &str = "remembered";
+/// Transfers that leave the chain and come back, and answers to those that failed meanwhile. An order counts on a
+/// transfer that failed before its answer was read.
+pub(crate) const RETURNS: [&str; 19] = [
+    "gone waiting_for_confirmation",
+    "gone waiting_for_confirmation, counted on",
+    "gone waiting_for_match",
+    "gone waiting_for_match, asks",
+    "gone waiting_for_match, asks, counted on",
+    "gone matched",
+    "gone no_matched_deposit",
+    "back waiting_for_confirmation",
+    "back waiting_for_match, asks",
+    "back matched",
+    "back no_matched_deposit",
+    "back failed_to_confirm",
+    "back failed_to_confirm, counted on",
+    "settled failed_to_confirm, counted on",
+    "settled waiting_for_confirmation, counted on",
+    "settled waiting_for_match, counted on",
+    "settled no_matched_deposit, counted on",
+    "refused failed_to_confirm, counted on",
+    "refused waiting_for_match, counted on",
+];
+
+/// How often each was reached.
+#[derive(Debug, Default)]
+pub(crate) struct Reached(BTreeMap<String, usize>);
+
+/// A transfer as the records of its lane show it.
+struct Seen {
+    id: TransferId,
+    status: TransferStatus,
+    is_gone: bool,
+    /// The order that it asks.
+    asks: Option<OrderId>,
+    /// The order that had not answered when it failed.
+    counted_on: Option<OrderId>,
+}
+
+impl Seen {
+    fn new(id: TransferId) -> Self {
+        let status = TransferStatus::WaitingForConfirmation;
+        Self { id, status, is_gone: false, asks: None, counted_on: None }
+    }
+
+    fn what(&self, what: &str) -> String {
+        let asks = if self.asks.is_some() { ", asks" } else { "" };
+        let counted_on = if self.counted_on.is_some() { ", counted on" } else { "" };
+        format!("{what} {}{asks}{counted_on}", self.status)
+    }
+}
+
+impl Reached {
+    pub(crate) fn has(&self, what: &str) -> bool {
+        self.0.contains_key(what)
+    }
+
+    fn note(&mut self, what: &str) {
+        *self.0.entry(what.to_owned()).or_default() += 1;
+    }
+
+    /// Adds what a play has led to.
+    pub(crate) fn add(&mut self, delivered: &[Delivered]) {
+        for delivered in delivered {
+            match delivered {
+                Delivered::Lane(input, effects) => {
+                    effects.iter().for_each(|effect| self.note_lane(input, effect));
+                }
+                Delivered::Orders(command, effects) => {
+                    for effect in effects {
+                        let orders::Effect::Order(order) = effect else { continue };
+                        self.note(order.cause.as_str());
+                        if is_remembered(command, order) {
+                            self.note(REMEMBERED);
+                        }
+                    }
+                }
+            }
+        }
+        self.note_returns(delivered);
+    }
+
+    fn note_lane(&mut self, input: &matching::Input, effect: &matching::Effect) {
+        match effect {
+            matching::Effect::Transfer(stage, transfer) => {
+                let at_sight = *stage == TransferStage::Confirmed
+                    && matches!(input, matching::Input::Chain(record) if record.confirmed);
+                self.note(if at_sight { AT_SIGHT } else { transfer.status.as_str() });
+                transfer.reason.into_iter().for_each(|reason| self.note(reason.as_str()));
+            }
+            matching::Effect::Deposit(deposit) => {
+                self.note(deposit.close_reason.map_or("open", |reason| reason.as_str()));
+            }
+            matching::Effect::Alert(alert) => self.note(alert.kind.as_str()),
+            matching::Effect::Progress(_) => {}
+            matching::Effect::Command(command) => {
+                if let OrderCommandBody::DepositRefused { reason, .. } = command.body {
+                    self.note(reason.as_str());
+                }
+            }
+        }
+    }
+
+    fn note_returns(&mut self, delivered: &[Delivered]) {
+        let mut transfers: HashMap<PaymentKey, Seen> = HashMap::new();
+        for delivered in delivered {
+            let Delivered::Lane(input, effects) = delivered else { continue };
+            match input {
+                matching::Input::Chain(record) => match record.body {
+                    ChainBody::Retract(seen) => {
+                        self.note_move(&mut transfers, seen.payment(), true)
+                    }
+                    ChainBody::Transfer(seen) => {
+                        self.note_move(&mut transfers, seen.payment(), false);
+                    }
+                    ChainBody::Head(_) | ChainBody::Watch(_) => {}
+                },
+                matching::Input::Command(command) => self.note_answer(&mut transfers, command),
+            }
+            effects.iter().for_each(|effect| note_transfer(&mut transfers, effect));
+        }
+    }
+
+    /// Its block left the chain, or it is in a block.
+    fn note_move(
+        &mut self,
+        transfers: &mut HashMap<PaymentKey, Seen>,
+        payment: PaymentKey,
+        is_gone: bool,
+    ) {
+        let Some(seen) = transfers.get_mut(&payment) else { return };
+        if seen.is_gone != is_gone {
+            self.note(&seen.what(if is_gone { "gone" } else { "back" }));
+        }
+        seen.is_gone = is_gone;
+    }
+
+    fn note_answer(&mut self, transfers: &mut HashMap<PaymentKey, Seen>, command: &DepositCommand) {
+        let (id, what) = match command.body {
+            DepositCommandBody::Settled { transfer_id } => (transfer_id, "settled"),
+            DepositCommandBody::Refused { transfer_id, .. } => (transfer_id, "refused"),
+            _ => return,
+        };
+        for seen in transfers.values_mut().filter(|seen| seen.id == id) {
+            if seen.counted_on == Some(command.order_id) {
+                self.note(&seen.what(what));
+            }
+            (seen.asks, seen.counted_on) = (None, None);
+        }
+    }
+}
+
+fn note_transfer(transfers: &mut HashMap<PaymentKey, Seen>, effect: &matching::Effect) {
+    match effect {
+        matching::Effect::Transfer(_, transfer) => {
+            let new = || Seen::new(transfer.transfer_id);
+            let seen = transfers.entry(transfer.observation.payment()).or_insert_with(new);
+            if seen.id != transfer.transfer_id {
+                *seen = new();
+            }
+            seen.status = transfer.status;
+            if seen.status == TransferStatus::FailedToConfirm {
+                seen.counted_on = seen.asks.take().or(seen.counted_on);
+            }
+        }
+        matching::Effect::Command(command) => {
+            let OrderCommandBody::Settle(settle) = &command.body else { return };
+            let asking = transfers.values_mut().filter(|seen| seen.id == settle.transfer_id);
+            asking.for_each(|seen| seen.asks = Some(command.order_id));
+        }
+        _ => {}
+    }
+}
+
+/// Whether an order that was forgotten follows from this command.
+fn is_remembered(command: &OrderCommand, order: &Order) -> bool {
+    use OrderCommandBody as Body;
+    let (Body::MarkPaid(Some(row)) | Body::ResendWebhook(Some(row))) = &command.body else {
+        return false;
+    };
+    let ended_at = row.updated_at.seconds();
+    row.version + 1 == order.version && ended_at.plus(8 * DAY) < command.issued_at.seconds()
+}
