@@ -9,15 +9,15 @@
 //! through the retry topic of that delay; after failed attempt 12 the event is in `webhooks.dead`
 //! and an operator can send it again (spec 6.3.4). A manual resend is an event of its own and runs the whole schedule.
 //!
-//! An event whose receiver is busy is deferred, which is not an attempt: the first time before an
-//! attempt through `webhooks.defer.5s`, and every further time through `webhooks.defer.60s`. So is one that could not be
-//! sent for a failure on this side: no route, no file left, name servers that do not answer.
+//! An event whose receiver is busy or gives no answers is deferred through `webhooks.defer.*`, which is
+//! not an attempt, and is bounded (`schedule::decide_deferral`).
+//! So is one that could not be sent for a failure on this side: no route, no file left, name servers that do not answer.
 //!
-//! **Invariants** (9 and 12): each event is attempted at least once, at most 12 times, never before it
-//! is due, and never after a newer one of its order, which is sent in its place; exactly HTTP 200 is success,
-//! whatever its body (spec 6.3.1); an offset is committed only in one step with the records that its attempt led
-//! to; a receiver that is slow delays its own events alone; no address inside the operator's network is called
-//! unless that is switched on.
+//! **Invariants** (9 and 12): each event is attempted at least once, unless its receiver is down for a day, at
+//! most 12 times, never before it is due, and never after a newer one of its order, which is sent in its place;
+//! exactly HTTP 200 is success, whatever its body (spec 6.3.1); an offset is committed only in one step with the
+//! records that its attempt led to; a receiver that is slow delays its own events alone; no address inside the
+//! operator's network is called unless that is switched on.
 //!
 //! Deliberately not here: which events there are (the processor), the counters
 //! of spec 2.3 (the projector), manual resends (an order's is a version of it, a transfer's is written to

@@ -2,6 +2,7 @@
 //! argument.
 
 pub(crate) mod announcement;
+pub(crate) mod breaker;
 pub(crate) mod lane;
 pub(crate) mod partitions;
 pub(crate) mod schedule;

@@ -14,7 +14,7 @@ runtime::metrics! {
     Histogram DELIVERY_LAG = "tidemark_webhooks_delivery_lag_seconds" [];
     /// Requests under way.
     Gauge IN_FLIGHT = "tidemark_webhooks_in_flight" [];
-    /// Events deferred because their receiver was busy; not attempts.
+    /// Events deferred because their receiver was busy or gave no answers; not attempts.
     Counter DEFERRED = "tidemark_webhooks_deferred_total" [];
     /// Attempts that could not be made for a failure of our own, such as a resolver that does not answer or a limit
     /// of open files: put off, and not counted.

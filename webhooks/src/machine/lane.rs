@@ -3,12 +3,15 @@
 //! Each host has a lane: its jobs wait there, and as many of its requests are under way as it has shown to answer.
 //! Lanes that answer quickly may use all requests there are; those that nobody knows yet, that are slow or that fail
 //! have a part of them, so that however many there are, most requests are left for the others. What cannot start
-//! soon is given back, to be deferred.
+//! soon is given back, to be deferred. What an operator asked for goes first, also to a receiver that is not asked
+//! otherwise.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use schemas::{AttemptOutcome, UnixMicros};
+
+use super::breaker::Breaker;
 
 /// An answer that takes longer is slow, and a job that waits longer is given back: well below one attempt's time-out.
 const LONG_MICROS: i64 = 1_000_000;
@@ -16,6 +19,10 @@ const LONG_MICROS: i64 = 1_000_000;
 const WAITING_MAX: usize = 8192;
 /// How many lanes are remembered: of more, those forget what they know that were used longest ago.
 const LANES_MAX: usize = 20_000;
+/// How many manual jobs of a lane are treated as such, under way beyond its window and waiting: others, as when all of
+/// a day are sent again, are like any.
+const MANUAL_RUNNING_MAX: usize = 8;
+const MANUAL_WAITING_MAX: usize = 16;
 
 /// How a request ended, as far as its lane is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +55,23 @@ impl From<AttemptOutcome> for Ending {
 pub(crate) struct Permit {
     lane: Arc<str>,
     number: u64,
+}
+
+/// A job that cannot start soon.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Spilled<T> {
+    pub(crate) job: T,
+    /// Its receiver gives no answers, rather than too few.
+    pub(crate) is_down: bool,
+}
+
+/// Where a job is in its lane: what is manual first, then the oldest event, so that what was deferred is not overtaken
+/// for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    is_automatic: bool,
+    emitted_at: UnixMicros,
+    arrival: u64,
 }
 
 /// What a lane is trusted with.
@@ -86,8 +110,10 @@ struct Lane<T> {
     window: usize,
     has_failed: bool,
     answered: usize,
-    /// By age of the event, oldest first: what was deferred is not overtaken for ever.
-    waiting: BTreeMap<(UnixMicros, u64), T>,
+    breaker: Breaker,
+    /// One job was let into the lane to see whether its receiver answers again.
+    is_probing: bool,
+    waiting: BTreeMap<Place, T>,
     /// When it last started something.
     turn: u64,
 }
@@ -101,6 +127,8 @@ impl<T> Lane<T> {
             window: 1,
             has_failed: false,
             answered: 0,
+            breaker: Breaker::default(),
+            is_probing: false,
             waiting: BTreeMap::new(),
             turn,
         }
@@ -111,19 +139,43 @@ impl<T> Lane<T> {
     }
 
     fn may_start(&self) -> bool {
-        self.running < self.window && !self.waiting.is_empty()
+        match self.waiting.first_key_value() {
+            None => false,
+            Some((Place { is_automatic: false, .. }, _)) => {
+                self.running < self.window + MANUAL_RUNNING_MAX
+            }
+            Some(_) if self.breaker.is_open() => self.is_probing && self.running == 0,
+            Some(_) => self.running < self.window,
+        }
+    }
+
+    fn has_room_for_manual(&self) -> bool {
+        self.waiting.keys().take_while(|place| !place.is_automatic).count() < MANUAL_WAITING_MAX
+    }
+
+    /// Whether `place`, which is among those that wait, or one behind it has to go.
+    fn is_full(&mut self, place: Place, now: UnixMicros) -> bool {
+        if place.is_automatic && self.breaker.is_open() {
+            let is_probe =
+                self.breaker.may_probe(now) && self.running == 0 && self.waiting.len() == 1;
+            self.is_probing |= is_probe;
+            return !is_probe;
+        }
+        self.waiting.len() > self.health().waiting_max()
     }
 
     fn is_idle(&self) -> bool {
         self.running == 0 && self.waiting.is_empty()
     }
 
-    fn ended(&mut self, ending: Ending, was_quick: bool, window_max: usize) {
+    fn ended(&mut self, ending: Ending, was_quick: bool, window_max: usize, now: UnixMicros) {
         let is_wanted = self.running >= self.window || !self.waiting.is_empty();
         self.running = self.running.saturating_sub(1);
         self.slow = self.slow.saturating_sub(usize::from(!was_quick));
+        self.is_probing = false;
         match ending {
             Ending::Answered => {
+                self.breaker.answered();
                 self.last = if was_quick { Health::Good } else { Health::Unproven };
                 self.answered += 1;
                 if is_wanted && (!self.has_failed || self.answered >= self.window) {
@@ -132,6 +184,7 @@ impl<T> Lane<T> {
                 }
             }
             Ending::Failed => {
+                self.breaker.failed(now);
                 self.last = Health::Failing;
                 self.has_failed = true;
                 self.answered = 0;
@@ -146,7 +199,7 @@ impl<T> Lane<T> {
 struct Arrival {
     since: UnixMicros,
     lane: Arc<str>,
-    emitted_at: UnixMicros,
+    place: Place,
 }
 
 /// What lanes of one health have.
@@ -198,27 +251,32 @@ impl<T> Lanes<T> {
         self.loads.iter().map(|load| load.running).sum()
     }
 
-    /// A job waits for its turn from now on. If too many wait, the one of its lane that is about the newest event is
-    /// given back.
+    /// A job waits for its turn from now on. If too many wait, or nothing is sent to its receiver at the time, one of
+    /// its lane is given back, that about the newest event.
     pub(crate) fn offer(
         &mut self,
         lane: &str,
         emitted_at: UnixMicros,
+        is_manual: bool,
         job: T,
         now: UnixMicros,
-    ) -> Option<T> {
+    ) -> Option<Spilled<T>> {
         let lane = self.remembered(lane);
-        let number = self.next_number();
-        self.arrivals.insert(number, Arrival { since: now, lane: lane.clone(), emitted_at });
-        self.change(&lane, |lane| lane.waiting.insert((emitted_at, number), job));
+        let arrival = self.next_number();
+        let is_full = self.change(&lane, |lane| {
+            let is_automatic = !(is_manual && lane.has_room_for_manual());
+            let place = Place { is_automatic, emitted_at, arrival };
+            lane.waiting.insert(place, job);
+            (place, lane.is_full(place, now))
+        });
+        let (place, is_full) = is_full?;
+        self.arrivals.insert(arrival, Arrival { since: now, lane: lane.clone(), place });
         let lane = self.lanes.get(&lane)?;
-        let health = lane.health();
         let doubtful = self.loads[Health::Unproven as usize].waiting
             + self.loads[Health::Failing as usize].waiting;
-        let is_too_much = lane.waiting.len() > health.waiting_max()
-            || health != Health::Good && doubtful > WAITING_MAX / 2;
-        let ((_, newest), _) = lane.waiting.last_key_value().filter(|_| is_too_much)?;
-        self.withdraw(*newest)
+        let is_too_much = is_full || lane.health() != Health::Good && doubtful > WAITING_MAX / 2;
+        let (newest, _) = lane.waiting.last_key_value().filter(|_| is_too_much)?;
+        if newest.is_automatic { self.withdraw(newest.arrival) } else { None }
     }
 
     /// A job that starts now.
@@ -227,27 +285,27 @@ impl<T> Lanes<T> {
         let ready = open.filter_map(|health| self.ready[health as usize].first());
         let (_, lane) = ready.min()?.clone();
         let number = self.next_number();
-        let ((_, arrival), job) = self.change(&lane, |lane| {
+        let (place, job) = self.change(&lane, |lane| {
             lane.turn = number;
             let first = lane.waiting.pop_first()?;
             lane.running += 1;
             Some(first)
         })??;
-        self.arrivals.remove(&arrival);
+        self.arrivals.remove(&place.arrival);
         self.young.insert(number, (now, lane.clone()));
         Some((job, Permit { lane, number }))
     }
 
     /// A request has ended.
-    pub(crate) fn ended(&mut self, permit: &Permit, ending: Ending) {
+    pub(crate) fn ended(&mut self, permit: &Permit, ending: Ending, now: UnixMicros) {
         let was_quick = self.young.remove(&permit.number).is_some();
         let window_max = self.window_max;
-        self.change(&permit.lane, |lane| lane.ended(ending, was_quick, window_max));
+        self.change(&permit.lane, |lane| lane.ended(ending, was_quick, window_max, now));
     }
 
-    /// Time has passed: the jobs that have waited too long. Those of a good lane that wait for the others, not for their
-    /// own, stay.
-    pub(crate) fn overdue(&mut self, now: UnixMicros) -> Vec<T> {
+    /// Time has passed: the jobs that have waited too long. Manual ones stay, and those of a good lane that wait for
+    /// the others, not for their own.
+    pub(crate) fn overdue(&mut self, now: UnixMicros) -> Vec<Spilled<T>> {
         let latest = UnixMicros(now.0.saturating_sub(LONG_MICROS));
         while let Some(old) = self.young.first_entry().filter(|old| old.get().0 <= latest) {
             let (_, lane) = old.remove();
@@ -258,20 +316,22 @@ impl<T> Lanes<T> {
         late.into_iter().filter_map(|number| self.give_up(number, now)).collect()
     }
 
-    fn give_up(&mut self, number: u64, now: UnixMicros) -> Option<T> {
-        let Arrival { lane, emitted_at, .. } = self.arrivals.get(&number)?;
-        let (lane, emitted_at) = (lane.clone(), *emitted_at);
-        let waits_for_others =
-            self.lanes.get(&lane).is_some_and(|l| l.may_start() && l.health() == Health::Good);
-        let job = self.withdraw(number)?;
-        if waits_for_others { self.offer(&lane, emitted_at, job, now) } else { Some(job) }
+    fn give_up(&mut self, number: u64, now: UnixMicros) -> Option<Spilled<T>> {
+        let Arrival { lane, place, .. } = self.arrivals.get(&number)?;
+        let (name, place, lane) = (lane.clone(), *place, self.lanes.get(lane)?);
+        let waits_for_others = lane.health() == Health::Good && lane.may_start();
+        let spilled = self.withdraw(number)?;
+        if place.is_automatic && !waits_for_others {
+            return Some(spilled);
+        }
+        self.offer(&name, place.emitted_at, !place.is_automatic, spilled.job, now)
     }
 
     /// Forgets waiting jobs that are not wanted any more.
     pub(crate) fn retain_waiting(&mut self, keep: impl Fn(&T) -> bool) {
-        let is_unwanted = |(number, arrival): &(&u64, &Arrival)| {
+        let is_unwanted = |(_, arrival): &(&u64, &Arrival)| {
             let lane = self.lanes.get(&arrival.lane);
-            let job = lane.and_then(|lane| lane.waiting.get(&(arrival.emitted_at, **number)));
+            let job = lane.and_then(|lane| lane.waiting.get(&arrival.place));
             job.is_some_and(|job| !keep(job))
         };
         let unwanted: Vec<u64> =
@@ -281,9 +341,12 @@ impl<T> Lanes<T> {
         }
     }
 
-    fn withdraw(&mut self, number: u64) -> Option<T> {
-        let Arrival { lane, emitted_at, .. } = self.arrivals.remove(&number)?;
-        self.change(&lane, |lane| lane.waiting.remove(&(emitted_at, number)))?
+    fn withdraw(&mut self, number: u64) -> Option<Spilled<T>> {
+        let Arrival { lane, place, .. } = self.arrivals.remove(&number)?;
+        self.change(&lane, |lane| {
+            let job = lane.waiting.remove(&place)?;
+            Some(Spilled { job, is_down: lane.last == Health::Failing })
+        })?
     }
 
     /// Whether one more request may be under way for lanes of `health`.

@@ -8,6 +8,9 @@ use schemas::{AttemptOutcome, DeferLevel, RetryLevel, Topic, UnixMicros};
 
 use crate::config::ATTEMPTS_MAX;
 
+/// How often a delivery is deferred before an attempt: for about a day.
+const DEFERRALS_MAX: i32 = 100;
+
 /// How an attempt went.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Answer {
@@ -21,12 +24,12 @@ pub(crate) struct Answer {
     pub(crate) answer: String,
 }
 
-/// What an attempt leads to.
+/// What an attempt leads to, or that none can be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Verdict {
     /// For `webhooks.attempts`.
-    pub(crate) attempt: Attempt,
-    /// The delivery again, for a retry topic or `webhooks.dead`.
+    pub(crate) attempt: Option<Attempt>,
+    /// The delivery again, for a retry or defer topic or `webhooks.dead`.
     pub(crate) next: Option<(Topic, Delivery)>,
 }
 
@@ -50,21 +53,25 @@ pub(crate) fn check(delivery: &Delivery) -> Result<(), &'static str> {
 /// last attempt.
 pub(crate) fn decide(delivery: &Delivery, answer: &Answer, max_attempts: i32) -> Verdict {
     let failed = answer.outcome != AttemptOutcome::Delivered;
-    let next = failed.then(|| decide_next(delivery, max_attempts));
-    Verdict { attempt: attempt(delivery, answer), next }
+    let next = failed.then(|| decide_next(delivery, answer, max_attempts));
+    Verdict { attempt: Some(attempt(delivery, answer)), next }
 }
 
 /// That `delivery` is not attempted: a newer event of its order is delivered in its place.
 pub(crate) fn supersede(delivery: &Delivery, now: UnixMicros) -> Attempt {
-    let answer = Answer {
-        outcome: AttemptOutcome::Superseded,
+    let cause = "a newer event of the order is delivered in its place".to_owned();
+    attempt(delivery, &not_made(AttemptOutcome::Superseded, cause, now))
+}
+
+fn not_made(outcome: AttemptOutcome, cause: String, now: UnixMicros) -> Answer {
+    Answer {
+        outcome,
         http_status: None,
         attempted_at: now,
         took: Duration::ZERO,
-        cause: Some("a newer event of the order is delivered in its place".to_owned()),
+        cause: Some(cause),
         answer: String::new(),
-    };
-    attempt(delivery, &answer)
+    }
 }
 
 fn attempt(delivery: &Delivery, answer: &Answer) -> Attempt {
@@ -84,23 +91,47 @@ fn attempt(delivery: &Delivery, answer: &Answer) -> Attempt {
     }
 }
 
-fn decide_next(delivery: &Delivery, max_attempts: i32) -> (Topic, Delivery) {
-    let failed = delivery.attempt;
-    match RetryLevel::after(failed) {
-        Some(level) if failed < max_attempts => {
-            let next = Delivery { attempt: failed + 1, ..delivery.clone() };
-            (Topic::WebhooksRetry(level), next)
-        }
-        _ => (Topic::WebhooksDead, delivery.clone()),
+/// What follows where the receiver of `delivery` cannot be asked soon, because it `is_down` or because it is busy: it
+/// waits, longer each time. A receiver that is down costs what was sent to it before an attempt after two waits; what
+/// was never sent waits on, for about a day.
+pub(crate) fn decide_deferral(
+    delivery: &Delivery,
+    is_down: bool,
+    now: UnixMicros,
+    max_attempts: i32,
+) -> Verdict {
+    let deferrals = delivery.deferrals.saturating_add(1);
+    let is_over = deferrals > DEFERRALS_MAX;
+    if is_over || is_down && delivery.requests > 0 && deferrals > 2 {
+        let cause = format!("its receiver could not be asked {deferrals} times");
+        let answer = not_made(AttemptOutcome::CircuitOpen, cause, now);
+        return decide(delivery, &answer, if is_over { 0 } else { max_attempts });
     }
+    let level = match deferrals {
+        1 => DeferLevel::First,
+        2 => DeferLevel::Second,
+        3..=10 if !is_down => DeferLevel::Second,
+        _ => DeferLevel::Further,
+    };
+    let again = Delivery { deferrals, ..delivery.clone() };
+    Verdict { attempt: None, next: Some((Topic::WebhooksDefer(level), again)) }
 }
 
-/// Where a delivery goes that was read from `from` and finds its receiver busy. It waits a few
-/// seconds, but a minute when it has waited before: a receiver that stays busy for long costs few
-/// records.
-pub(crate) fn defer_to(from: Topic) -> Topic {
-    let has_waited = matches!(from, Topic::WebhooksDefer(_));
-    Topic::WebhooksDefer(if has_waited { DeferLevel::Second } else { DeferLevel::First })
+fn decide_next(delivery: &Delivery, answer: &Answer, max_attempts: i32) -> (Topic, Delivery) {
+    let failed = delivery.attempt;
+    let next = Delivery {
+        deferrals: 0,
+        requests: delivery.requests.saturating_add(i32::from(answer.outcome.is_request())),
+        last_outcome: Some(answer.outcome),
+        last_status: answer.http_status.map(i32::from),
+        ..delivery.clone()
+    };
+    match RetryLevel::after(failed) {
+        Some(level) if failed < max_attempts => {
+            (Topic::WebhooksRetry(level), Delivery { attempt: failed + 1, ..next })
+        }
+        _ => (Topic::WebhooksDead, next),
+    }
 }
 
 /// When a record that is written to `topic` now is due: the topic's delay later, in seconds that are as long as
@@ -153,19 +184,22 @@ mod tests {
             for attempt in 1..=12 {
                 let given = delivery(attempt, false);
                 let verdict = decide(&given, &answer(*outcome), 12);
-                assert_eq!(verdict.attempt.attempt, attempt);
-                assert_eq!(verdict.attempt.outcome, *outcome);
+                let record = verdict.attempt.unwrap();
+                assert_eq!((record.attempt, record.outcome), (attempt, *outcome));
                 let Some((topic, next)) = verdict.next else {
                     assert_eq!(*outcome, AttemptOutcome::Delivered, "spec 6.3.1");
                     continue;
                 };
                 assert_ne!(*outcome, AttemptOutcome::Delivered, "spec 6.3.1");
+                let requests = given.requests + i32::from(outcome.is_request());
+                let given =
+                    Delivery { requests, last_outcome: Some(*outcome), last_status: None, ..given };
                 if attempt == 12 {
                     assert_eq!((topic, next), (Topic::WebhooksDead, given), "spec 6.3.4");
                 } else {
                     let wait = due_at(topic, UnixMicros(0), SECOND);
                     assert_eq!(wait.0, 1_000_000 << (attempt - 1), "spec 6.3.3");
-                    assert_eq!(next, delivery(attempt + 1, false));
+                    assert_eq!(next, Delivery { attempt: attempt + 1, ..given });
                 }
             }
         }
@@ -187,7 +221,7 @@ mod tests {
             let by_hand = decide(&delivery(number, true), &failed, 12);
             let (topic, next) = by_hand.next.unwrap();
             let by_itself = decide(&delivery(number, false), &failed, 12).next.unwrap();
-            assert!(by_hand.attempt.manual && next.manual);
+            assert!(by_hand.attempt.unwrap().manual && next.manual);
             assert_eq!((topic, Delivery { manual: false, ..next }), by_itself);
         }
     }
@@ -196,7 +230,7 @@ mod tests {
     fn the_attempt_tells_what_happened() {
         let given = Answer { http_status: Some(503), ..answer(AttemptOutcome::Status) };
         let from = delivery(2, false);
-        let attempt = decide(&from, &given, 12).attempt;
+        let attempt = decide(&from, &given, 12).attempt.unwrap();
         assert_eq!(attempt.event_id, from.event_id);
         assert_eq!((attempt.order_id, attempt.transfer_id), (from.order_id, from.transfer_id));
         assert_eq!((attempt.attempted_at, attempt.duration_ms), (UnixMicros(5), 31));
@@ -227,17 +261,46 @@ mod tests {
         assert_eq!(due(Topic::WebhooksDispatch, 0, 93), 93_000_000, "at once");
     }
 
+    /// The topics that a delivery goes through while its receiver cannot be asked, to its last one.
+    fn deferred(delivery: Delivery, is_down: bool) -> Vec<Topic> {
+        let (mut delivery, mut topics) = (delivery, Vec::new());
+        loop {
+            let verdict = decide_deferral(&delivery, is_down, UnixMicros(5), 12);
+            let (topic, next) = verdict.next.unwrap();
+            topics.push(topic);
+            let is_deferred = matches!(topic, Topic::WebhooksDefer(_));
+            let recorded = verdict.attempt.map(|attempt| attempt.outcome);
+            assert_eq!(recorded, (!is_deferred).then_some(AttemptOutcome::CircuitOpen));
+            if !is_deferred {
+                assert_eq!((next.deferrals, next.requests), (0, delivery.requests));
+                return topics;
+            }
+            assert_eq!(next, Delivery { deferrals: delivery.deferrals + 1, ..delivery });
+            delivery = next;
+        }
+    }
+
     #[test]
-    fn a_delivery_deferred_again_waits_longer() {
-        use DeferLevel::{First, Second};
-        for (from, level) in [
-            (Topic::WebhooksDispatch, First),
-            (Topic::WebhooksRetry(RetryLevel::ALL[0]), First),
-            (Topic::WebhooksRetry(RetryLevel::ALL[10]), First),
-            (Topic::WebhooksDefer(First), Second),
-            (Topic::WebhooksDefer(Second), Second),
-        ] {
-            assert_eq!(defer_to(from), Topic::WebhooksDefer(level), "{from}");
+    fn a_deferral_ends() {
+        use DeferLevel::{First, Further, Second};
+        let seconds = |topics: &[Topic]| -> u32 {
+            topics.iter().map(|topic| topic.spec().delay_seconds).sum()
+        };
+        let (fresh, retry) = (delivery(1, false), Delivery { requests: 2, ..delivery(3, false) });
+        let fresh = Delivery { requests: 0, ..fresh };
+        let [first, second, further] = [First, Second, Further].map(Topic::WebhooksDefer);
+        let sent_before = deferred(retry.clone(), true);
+        assert_eq!(sent_before, [first, second, Topic::WebhooksRetry(RetryLevel::ALL[2])]);
+        let last = Delivery { requests: 11, ..delivery(12, false) };
+        assert_eq!(deferred(last, true), [first, second, Topic::WebhooksDead]);
+        let never_sent = deferred(fresh.clone(), true);
+        assert_eq!(never_sent[..4], [first, second, further, further]);
+        let busy = deferred(fresh, false);
+        assert_eq!(busy[8..12], [second, second, further, further]);
+        assert_eq!(deferred(retry, false), busy, "it is asked some time");
+        for topics in [never_sent, busy] {
+            assert_eq!((topics.len(), topics.last()), (101, Some(&Topic::WebhooksDead)));
+            assert!((80_000..90_000).contains(&seconds(&topics)), "about a day");
         }
     }
 

@@ -26,9 +26,9 @@ use super::sequences::Sequences;
 use crate::config::Config;
 use crate::error::Error;
 use crate::guard::host_key;
-use crate::machine::lane::{Ending, Lanes, Permit};
+use crate::machine::lane::{Ending, Lanes, Permit, Spilled};
 use crate::machine::partitions::{Partitions, Place};
-use crate::machine::schedule::{self, Answer};
+use crate::machine::schedule::{self, Answer, Verdict};
 use crate::metrics;
 use crate::sender::Sender;
 
@@ -226,27 +226,43 @@ impl Deliverer {
         while let Some(ended) = self.flights.try_join_next() {
             let (job, permit, answer) = ended?;
             let outcome = answer.as_ref().map(|answer| answer.outcome);
-            self.lanes.ended(&permit, outcome.map_or(Ending::Unsent, Ending::from));
+            let ending = outcome.map_or(Ending::Unsent, Ending::from);
+            self.lanes.ended(&permit, ending, self.clock.now());
             let Some(answer) = answer else { continue };
             if answer.outcome == AttemptOutcome::Local {
-                self.defer(&job)?;
+                self.defer(&job, false)?;
                 continue;
             }
             metrics::attempted(answer.outcome, answer.took);
             let verdict = schedule::decide(&job.delivery, &answer, self.max_attempts);
-            let mut records = vec![self.record(&job, &verdict.attempt)?];
-            match verdict.next {
-                None => {}
-                Some((Topic::WebhooksDead, next)) => {
-                    report_dead(&next);
-                    records.push(self.write(Topic::WebhooksDead, next)?);
-                }
-                Some((topic, next)) => records.push(self.write_again(&job, topic, next)?),
-            }
             if answer.outcome == AttemptOutcome::Delivered {
                 metrics::delivered(elapsed(job.delivery.emitted_at, self.clock.now()));
             }
-            self.end(&job, records);
+            self.conclude(&job, verdict)?;
+        }
+        Ok(())
+    }
+
+    /// What follows for a delivery whose turn it was.
+    fn conclude(&mut self, job: &Job, verdict: Verdict) -> Result<(), Error> {
+        let mut records = Vec::new();
+        if let Some(attempt) = verdict.attempt {
+            records.push(self.record(job, &attempt)?);
+        }
+        match verdict.next {
+            None => {}
+            Some((Topic::WebhooksDead, next)) => {
+                report_dead(&next);
+                records.push(self.write(job, Topic::WebhooksDead, next)?);
+            }
+            // A newer event of its order has made another attempt needless.
+            Some((_, next)) if self.sequences.is_overtaken(job) => {
+                records.push(self.supersede(job, &next)?);
+            }
+            Some((topic, next)) => records.push(self.write(job, topic, next)?),
+        }
+        if self.finish(job.place, records) {
+            self.sequences.ended(job);
         }
         Ok(())
     }
@@ -257,8 +273,8 @@ impl Deliverer {
             return Ok(());
         }
         let now = self.clock.now();
-        for job in self.lanes.overdue(now) {
-            self.defer(&job)?;
+        for Spilled { job, is_down } in self.lanes.overdue(now) {
+            self.defer(&job, is_down)?;
         }
         for job in self.sequences.take_ready() {
             self.offer(job, now)?;
@@ -295,9 +311,10 @@ impl Deliverer {
 
     /// Brings a delivery whose turn it is to its receiver.
     fn offer(&mut self, job: Job, now: UnixMicros) -> Result<(), Error> {
-        let (host, emitted_at) = (host_key(&job.delivery.url), job.delivery.emitted_at);
-        match self.lanes.offer(&host, emitted_at, job, now) {
-            Some(job) => self.defer(&job),
+        let Delivery { url, emitted_at, manual, .. } = &job.delivery;
+        let (host, emitted_at, manual) = (host_key(url), *emitted_at, *manual);
+        match self.lanes.offer(&host, emitted_at, manual, job, now) {
+            Some(Spilled { job, is_down }) => self.defer(&job, is_down),
             None => Ok(()),
         }
     }
@@ -313,26 +330,12 @@ impl Deliverer {
         self.flights.spawn_on(flight.instrument(span), &self.handle);
     }
 
-    /// Its host is busy: the same delivery again a little later. Not an attempt.
-    fn defer(&mut self, job: &Job) -> Result<(), Error> {
+    /// It cannot be sent soon.
+    fn defer(&mut self, job: &Job, is_down: bool) -> Result<(), Error> {
         metrics::deferred();
-        let topic = schedule::defer_to(job.place.from.topic);
-        let again = self.write_again(job, topic, job.delivery.clone())?;
-        self.end(job, vec![again]);
-        Ok(())
-    }
-
-    /// The delivery again, for a topic that waits; or that this is not needed any more.
-    fn write_again(
-        &self,
-        job: &Job,
-        topic: Topic,
-        next: Delivery,
-    ) -> Result<NewRecord, CodecError> {
-        if self.sequences.is_overtaken(job) {
-            return self.supersede(job, &next);
-        }
-        Ok(self.write(topic, next)?.traced(job.record.traceparent()))
+        let (now, max_attempts) = (self.clock.now(), self.max_attempts);
+        let verdict = schedule::decide_deferral(&job.delivery, is_down, now, max_attempts);
+        self.conclude(job, verdict)
     }
 
     /// The record of an attempt that is not made: a newer event of the order is sent in its place.
@@ -348,19 +351,13 @@ impl Deliverer {
         Ok(record.traced(job.record.traceparent()))
     }
 
-    /// A delivery for a topic that waits.
-    fn write(&self, topic: Topic, delivery: Delivery) -> Result<NewRecord, CodecError> {
+    /// The delivery again, for a topic that waits or for people.
+    fn write(&self, job: &Job, topic: Topic, delivery: Delivery) -> Result<NewRecord, CodecError> {
         let due_at = schedule::due_at(topic, self.clock.now(), self.first_delay);
         let delivery = Delivery { due_at, ..delivery };
         let key = delivery.key();
-        NewRecord::encode(topic, self.layout.webhook(&key), key, &delivery)
-    }
-
-    /// What became of a delivery whose turn it was.
-    fn end(&mut self, job: &Job, records: Vec<NewRecord>) {
-        if self.finish(job.place, records) {
-            self.sequences.ended(job);
-        }
+        let record = NewRecord::encode(topic, self.layout.webhook(&key), key, &delivery)?;
+        Ok(record.traced(job.record.traceparent()))
     }
 
     /// False if the partition was lost meanwhile.

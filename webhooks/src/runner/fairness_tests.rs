@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use runtime::Clock;
 use schemas::record::Delivery;
+use schemas::{SchemaName, Topic};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 use super::receiver::Receiver;
-use super::scripted::{Scripted, config, delivery, put};
+use super::scripted::{START, Scripted, config, delivery, put};
 use super::scripted_tests::{
-    DEFER, DEFER_SECOND, DISPATCH, deliverer, dispatch, names, turn_until,
+    DEFER, DEFER_SECOND, DISPATCH, deliverer, deliverer_of, dispatch, names, turn_until,
 };
 use crate::config::Config;
 
@@ -90,8 +93,10 @@ async fn a_delivery_deferred_again_waits_a_minute_each_time() {
         assert_eq!(waited, seconds, "until {counts:?}");
     }
     let b = delivery("b", &receiver.url());
-    let same = |of: Delivery| Delivery { due_at: b.due_at, ..of } == b;
-    assert!(deferred(DEFER_SECOND).into_iter().all(same), "the same, and no attempt");
+    for (again, deferrals) in deferred(DEFER_SECOND).into_iter().zip(2..) {
+        let wanted = Delivery { due_at: again.due_at, deferrals, ..b.clone() };
+        assert_eq!(again, wanted, "the same, and no attempt");
+    }
     assert_eq!(log.attempts(), []);
     receiver.open();
     turn_until(&mut deliverer, || log.attempts().len() == 1);
@@ -110,4 +115,80 @@ async fn a_burst_for_a_quick_receiver_is_not_deferred() {
     turn_until(&mut deliverer, || log.attempts().len() == 600);
     assert_eq!(log.read::<Delivery>(DEFER), []);
     assert_eq!(receiver.calls().len(), 600);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fresh_events_do_not_overtake_for_ever() {
+    let log = Scripted::new();
+    let receiver = Receiver::silent(log.clock()).await;
+    let config = Config { concurrency_per_host: 1, ..config() };
+    dispatch(&log, &["first", "deferred"], &receiver.url());
+    let mut deliverer = deliverer(&log, &config);
+    turn_until(&mut deliverer, || receiver.calls().len() == 1);
+    log.clock().advance(Duration::from_secs(1));
+    turn_until(&mut deliverer, || log.read::<Delivery>(DEFER).len() == 1);
+    log.clock().advance(Duration::from_secs(5));
+    let fresh = |name: &String| {
+        let delivery =
+            Delivery { emitted_at: log.clock().now(), ..delivery(name, &receiver.url()) };
+        put(DISPATCH, name, &delivery)
+    };
+    let names: Vec<_> = (0..50).map(|number| format!("fresh-{number}")).collect();
+    log.append(names.iter().map(fresh).collect());
+    deliverer.turn().unwrap();
+    receiver.open();
+    turn_until(&mut deliverer, || log.attempts().len() == 52);
+    assert_eq!(receiver.called()[1].0, "deferred");
+}
+
+/// Nobody listens there.
+async fn dead_url() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    format!("http://{}/hooks", listener.local_addr().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manual_resend_is_sent_while_the_breaker_is_open() {
+    let log = Scripted::new();
+    let url = dead_url().await;
+    dispatch(&log, &["a", "b", "c", "d", "e"], &url);
+    let mut deliverer = deliverer(&log, &config());
+    turn_until(&mut deliverer, || log.attempts().len() == 5);
+    dispatch(&log, &["f"], &url);
+    let by_hand = Delivery { manual: true, ..delivery("g", &url) };
+    log.append(vec![put(DISPATCH, "g", &by_hand)]);
+    turn_until(&mut deliverer, || log.attempts().len() == 6);
+    assert_eq!(log.attempts()[5], ("g".to_owned(), 1));
+    let deferred: Vec<Delivery> = log.read(DEFER);
+    assert_eq!(deferred.len(), 1);
+    assert_eq!((deferred[0].event_id.as_str(), deferred[0].deferrals), ("f", 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_receiver_costs_few_records() {
+    const EVENTS: usize = 300;
+    let log = Scripted::new();
+    let events: Vec<_> = (0..EVENTS).map(|number| format!("event-{number}")).collect();
+    dispatch(&log, &events.iter().map(String::as_str).collect::<Vec<_>>(), &dead_url().await);
+    let topics: Vec<_> = Topic::ALL
+        .iter()
+        .copied()
+        .filter(|topic| {
+            topic.spec().schema == SchemaName::Delivery && *topic != Topic::WebhooksDead
+        })
+        .collect();
+    let mut deliverer = deliverer_of(&log, &config(), &topics, &CancellationToken::new());
+    let dead = || log.read::<Delivery>(Topic::WebhooksDead);
+    let clock = log.clock();
+    turn_until(&mut deliverer, || {
+        clock.advance(Duration::from_secs(60));
+        dead().len() == EVENTS
+    });
+    let hours = (clock.now().0 - START.0) / 3_600_000_000;
+    assert!(hours < 26, "{hours} hours");
+    let records: usize = topics.iter().map(|topic| log.read::<Delivery>(*topic).len()).sum();
+    assert!(records < 120 * EVENTS, "{records} records");
+    let sent: Vec<_> = dead().into_iter().filter(|delivery| delivery.requests > 0).collect();
+    assert!(!sent.is_empty());
+    assert!(sent.iter().all(|delivery| delivery.attempt == 12));
 }

@@ -9,7 +9,9 @@ use log::{NewRecord, Offset, StepError};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use runtime::Clock;
 use schemas::record::{DeadLetter, Delivery, Order, Transfer, example};
-use schemas::{Amount, DeferLevel, OrderStatus, RetryLevel, Topic, UnixMicros, UnknownReason};
+use schemas::{
+    Amount, AttemptOutcome, DeferLevel, OrderStatus, RetryLevel, Topic, UnixMicros, UnknownReason,
+};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
@@ -86,7 +88,15 @@ async fn an_aborted_step_is_committed_later_without_another_post() {
     assert_eq!(called, names(&[("a", 1), ("b", 1)]));
     let retries: Vec<Delivery> = log.read(RETRY);
     let due_at = UnixMicros(log.clock().now().0 + 1_000_000);
-    assert_eq!(retries, [Delivery { attempt: 2, due_at, ..delivery("b", &receiver.url()) }]);
+    let failed = Delivery {
+        attempt: 2,
+        due_at,
+        requests: 1,
+        last_outcome: Some(AttemptOutcome::Status),
+        last_status: Some(500),
+        ..delivery("b", &receiver.url())
+    };
+    assert_eq!(retries, [failed]);
     assert_eq!(log.committed(DISPATCH).unwrap().offset, Offset(2));
 }
 

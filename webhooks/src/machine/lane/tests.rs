@@ -9,7 +9,7 @@ const LATER: UnixMicros = UnixMicros(NOW.0 + LONG_MICROS);
 
 /// Offers an event as old as its number.
 fn offer(lanes: &mut Lanes<i64>, lane: &str, job: i64) -> Option<i64> {
-    lanes.offer(lane, UnixMicros(job), job, NOW)
+    lanes.offer(lane, UnixMicros(job), false, job, NOW).map(|spilled| spilled.job)
 }
 
 fn start(lanes: &mut Lanes<i64>) -> Option<(i64, Permit)> {
@@ -19,6 +19,10 @@ fn start(lanes: &mut Lanes<i64>) -> Option<(i64, Permit)> {
 /// All that starts, without an end.
 fn start_all(lanes: &mut Lanes<i64>) -> Vec<(i64, Permit)> {
     std::iter::from_fn(|| start(lanes)).collect()
+}
+
+fn late(lanes: &mut Lanes<i64>, now: UnixMicros) -> Vec<i64> {
+    lanes.overdue(now).into_iter().map(|spilled| spilled.job).collect()
 }
 
 /// The same job for each of some lanes.
@@ -32,7 +36,7 @@ fn offer_each(lanes: &mut Lanes<i64>, kind: &str, count: i64, job: i64) {
 fn prove(lanes: &mut Lanes<i64>, lane: &str) {
     assert_eq!(offer(lanes, lane, 0), None);
     let (_, permit) = start(lanes).unwrap();
-    lanes.ended(&permit, Ending::Answered);
+    lanes.ended(&permit, Ending::Answered, NOW);
 }
 
 #[test]
@@ -60,7 +64,7 @@ fn a_thousand_first_contacts_leave_most_requests_to_the_others() {
     let good = start_all(&mut lanes);
     assert_eq!(good.iter().filter(|(job, _)| *job == 2).count(), 70);
     for (_, permit) in first {
-        lanes.ended(&permit, Ending::Failed);
+        lanes.ended(&permit, Ending::Failed, NOW);
     }
     let after = start_all(&mut lanes);
     let fresh = after.iter().filter(|(job, _)| *job == 1).count();
@@ -74,7 +78,7 @@ fn what_fails_has_less_than_what_is_new() {
         let host = format!("dead-{host}");
         offer(&mut lanes, &host, 1);
         let (_, permit) = start(&mut lanes).unwrap();
-        lanes.ended(&permit, Ending::Failed);
+        lanes.ended(&permit, Ending::Failed, NOW);
     }
     offer_each(&mut lanes, "dead", 60, 2);
     assert_eq!(start_all(&mut lanes).len(), 15);
@@ -91,17 +95,20 @@ fn a_window_grows_while_it_is_used_and_halves_with_each_failure() {
         offer(&mut lanes, "a", job);
     }
     let mut sizes = Vec::new();
-    let turn = |lanes: &mut Lanes<i64>, ending| {
+    let turn = |lanes: &mut Lanes<i64>| {
         let started = start_all(lanes);
-        started.iter().for_each(|(_, permit)| lanes.ended(permit, ending));
+        started.iter().for_each(|(_, permit)| lanes.ended(permit, Ending::Answered, NOW));
         started.len()
     };
     for _ in 0..5 {
-        sizes.push(turn(&mut lanes, Ending::Answered));
+        sizes.push(turn(&mut lanes));
     }
     assert_eq!(sizes, [1, 2, 4, 8, 8]);
-    assert_eq!(turn(&mut lanes, Ending::Failed), 8);
-    assert_eq!(turn(&mut lanes, Ending::Answered), 1);
+    let started = start_all(&mut lanes);
+    lanes.ended(&started[0].1, Ending::Failed, NOW);
+    started[1..].iter().for_each(|(_, permit)| lanes.ended(permit, Ending::Answered, NOW));
+    let after: Vec<_> = (0..3).map(|_| turn(&mut lanes)).collect();
+    assert_eq!(after, [5, 6, 7], "more carefully from now on");
 }
 
 #[test]
@@ -112,13 +119,13 @@ fn what_takes_long_is_not_good_before_it_has_ended() {
     offer(&mut lanes, "a", 1);
     let (_, slow) = start(&mut lanes).unwrap();
     assert_eq!(health(&lanes), Health::Good);
-    assert_eq!(lanes.overdue(LATER), [0_i64; 0]);
+    assert_eq!(late(&mut lanes, LATER), [0; 0]);
     assert_eq!(health(&lanes), Health::Unproven);
     offer(&mut lanes, "a", 2);
     let (_, quick) = start(&mut lanes).unwrap();
-    lanes.ended(&quick, Ending::Answered);
+    lanes.ended(&quick, Ending::Answered, NOW);
     assert_eq!(health(&lanes), Health::Unproven, "one still takes long");
-    lanes.ended(&slow, Ending::Answered);
+    lanes.ended(&slow, Ending::Answered, NOW);
     assert_eq!(health(&lanes), Health::Unproven, "it was slow");
     prove(&mut lanes, "a");
     assert_eq!(health(&lanes), Health::Good);
@@ -147,14 +154,67 @@ fn what_waited_too_long_is_given_back_unless_others_are_in_its_way() {
     offer(&mut lanes, "new", 5);
     let running = [start(&mut lanes).unwrap(), start(&mut lanes).unwrap()];
     assert_eq!(running.each_ref().map(|(job, _)| *job), [4, 1], "turn by turn");
-    assert_eq!(lanes.overdue(UnixMicros(LATER.0 - 1)), [0_i64; 0]);
-    lanes.ended(&running[1].1, Ending::Answered);
+    assert_eq!(late(&mut lanes, UnixMicros(LATER.0 - 1)), [0; 0]);
+    lanes.ended(&running[1].1, Ending::Answered, NOW);
     offer(&mut lanes, "good", 6);
     let last = start(&mut lanes).unwrap();
     assert_eq!(last.0, 5);
-    assert_eq!(lanes.overdue(LATER), [6], "its own request is slow; of busy none is");
-    lanes.ended(&last.1, Ending::Answered);
+    assert_eq!(late(&mut lanes, LATER), [6], "its own request is slow; of busy none is");
+    lanes.ended(&last.1, Ending::Answered, NOW);
     assert_eq!(start(&mut lanes).unwrap().0, 2);
+}
+
+/// A lane with an open breaker, and when it lets a probe through.
+fn opened() -> (Lanes<i64>, UnixMicros) {
+    let mut lanes = Lanes::new(100, 50);
+    for job in 0..5 {
+        assert_eq!(offer(&mut lanes, "a", job), None);
+        let (_, permit) = start(&mut lanes).unwrap();
+        lanes.ended(&permit, Ending::Failed, NOW);
+    }
+    (lanes, UnixMicros(NOW.0 + 5_000_000))
+}
+
+#[test]
+fn one_probe_goes_to_a_receiver_that_is_down() {
+    let (mut lanes, then) = opened();
+    let mut offer = |job, now| lanes.offer("a", UnixMicros(job), false, job, now);
+    let spilled = |job| Some(Spilled { job, is_down: true });
+    assert_eq!(offer(10, NOW), spilled(10));
+    assert_eq!(offer(11, then), None);
+    assert_eq!(offer(12, then), spilled(12));
+    let (job, probe) = lanes.next(then).unwrap();
+    assert_eq!(job, 11);
+    assert_eq!(lanes.offer("a", UnixMicros(13), false, 13, then), spilled(13));
+    lanes.ended(&probe, Ending::Answered, then);
+    assert_eq!(lanes.offer("a", UnixMicros(14), false, 14, then), None);
+    assert_eq!(lanes.next(then).unwrap().0, 14);
+}
+
+#[test]
+fn what_waits_when_a_receiver_goes_down_does_not_start() {
+    let mut lanes = Lanes::new(100, 50);
+    for job in 0..9 {
+        offer(&mut lanes, "a", job);
+    }
+    for _ in 0..5 {
+        let (_, permit) = start(&mut lanes).unwrap();
+        lanes.ended(&permit, Ending::Failed, NOW);
+    }
+    assert_eq!(start_all(&mut lanes), []);
+    assert_eq!(late(&mut lanes, LATER), [5, 6, 7, 8]);
+}
+
+#[test]
+fn a_manual_job_is_never_given_back_but_of_very_many() {
+    let (mut lanes, _) = opened();
+    let mut offer = |job| lanes.offer("a", UnixMicros(job), true, job, NOW);
+    for job in 0..16 {
+        assert_eq!(offer(job), None);
+    }
+    assert_eq!(offer(16), Some(Spilled { job: 16, is_down: true }));
+    assert_eq!(late(&mut lanes, LATER), [0; 0]);
+    assert_eq!(start_all(&mut lanes).len(), 1 + MANUAL_RUNNING_MAX);
 }
 
 #[test]
@@ -198,7 +258,7 @@ proptest! {
                 0..4 => {
                     given += 1;
                     let spilled =
-                        lanes.offer(HOSTS[host], UnixMicros(number), (host, number), now);
+                        lanes.offer(HOSTS[host], UnixMicros(number), number == 49, (host, number), now);
                     gone += usize::from(spilled.is_some());
                 }
                 4 | 5 if !running.is_empty() => {
@@ -206,7 +266,7 @@ proptest! {
                     let (_, permit) = running.swap_remove(at);
                     let failed = host % 2 == 0;
                     let ending = if failed { Ending::Failed } else { Ending::Answered };
-                    lanes.ended(&permit, ending);
+                    lanes.ended(&permit, ending, now);
                     gone += 1;
                 }
                 6 => now = UnixMicros(now.0 + 20_000 * number),
@@ -217,10 +277,11 @@ proptest! {
                 if let Some(((of, age), permit)) = lanes.next(now) {
                     let lane = &lanes.lanes[HOSTS[of]];
                     let [good, unproven, failing] = lanes.loads.map(|load| load.running);
-                    prop_assert!(good + unproven + failing <= 10 && lane.running <= lane.window);
+                    prop_assert!(good + unproven + failing <= 10 && lane.running <= lane.window + MANUAL_RUNNING_MAX);
                     prop_assert!(lane.health() == Health::Good || unproven + failing <= 3);
                     prop_assert!(lane.health() != Health::Failing || failing <= 1);
-                    prop_assert!(lane.waiting.keys().all(|(emitted_at, _)| emitted_at.0 >= age));
+                    let is_later = |place: &Place| place.emitted_at.0 >= age || age == 49;
+                    prop_assert!(lane.waiting.keys().all(is_later));
                     running.push(((of, age), permit));
                 } else {
                     prop_assert!(lanes.ready[0].is_empty() || before.map(|l| l.running).iter().sum::<usize>() == 10);
