@@ -63,6 +63,12 @@ pub(crate) fn supersede(delivery: &Delivery, now: UnixMicros) -> Attempt {
     attempt(delivery, &not_made(AttemptOutcome::Superseded, cause, now))
 }
 
+/// That `delivery` is not attempted any more, for nobody says where to.
+pub(crate) fn give_up(delivery: &Delivery, now: UnixMicros) -> Verdict {
+    let cause = "merchant.unknown_transfer_webhook_url is not set any more".to_owned();
+    decide(delivery, &not_made(AttemptOutcome::Forbidden, cause, now), 0)
+}
+
 fn not_made(outcome: AttemptOutcome, cause: String, now: UnixMicros) -> Answer {
     Answer {
         outcome,

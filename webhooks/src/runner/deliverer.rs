@@ -15,7 +15,9 @@ use log::{
 };
 use runtime::Clock;
 use schemas::record::{Attempt, Delivery};
-use schemas::{AttemptOutcome, CodecError, Layout, SchemaName, Stage, Topic, UnixMicros};
+use schemas::{
+    AttemptOutcome, CodecError, DeliveryKind, Layout, SchemaName, Stage, Topic, UnixMicros,
+};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -57,6 +59,7 @@ pub(super) struct Deliverer {
     sender: Arc<Sender>,
     max_attempts: i32,
     first_delay: Duration,
+    unknown_transfer_webhook_url: Option<String>,
     partitions: Partitions,
     sequences: Sequences,
     lanes: Lanes<Job>,
@@ -203,6 +206,7 @@ impl Deliverer {
             handle,
             max_attempts: config.max_attempts,
             first_delay: config.first_delay,
+            unknown_transfer_webhook_url: config.unknown_transfer_webhook_url.clone(),
             partitions: Partitions::new(config.first_delay),
             sequences: Sequences::new(),
             lanes: Lanes::new(config.concurrency, config.concurrency_per_host),
@@ -300,7 +304,14 @@ impl Deliverer {
         Ok(())
     }
 
-    fn admit(&mut self, job: Job, now: UnixMicros) -> Result<(), Error> {
+    fn admit(&mut self, mut job: Job, now: UnixMicros) -> Result<(), Error> {
+        if job.delivery.kind == DeliveryKind::UnknownTransfer {
+            // As configured now, not when the event happened.
+            match self.unknown_transfer_webhook_url.clone() {
+                Some(url) => job.delivery.url = url,
+                None => return self.conclude(&job, schedule::give_up(&job.delivery, now)),
+            }
+        }
         let (job, overtaken) = self.sequences.admit(job, now)?;
         if let Some(overtaken) = overtaken {
             let superseded = self.supersede(&overtaken, &overtaken.delivery)?;

@@ -8,9 +8,10 @@ use log::consumer::{Consumer, Handler};
 use log::{NewRecord, Offset, StepError};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use runtime::Clock;
-use schemas::record::{DeadLetter, Delivery, Order, Transfer, example};
+use schemas::record::{Attempt, DeadLetter, Delivery, Order, Transfer, example};
 use schemas::{
-    Amount, AttemptOutcome, DeferLevel, OrderStatus, RetryLevel, Topic, UnixMicros, UnknownReason,
+    Amount, AttemptOutcome, DeferLevel, DeliveryKind, OrderStatus, RetryLevel, Topic, UnixMicros,
+    UnknownReason,
 };
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -227,6 +228,37 @@ async fn poison_becomes_a_dead_letter_and_the_rest_continues() {
     );
     assert!(letters.iter().all(|letter| letter.group == "webhooks.deliverer"));
     assert_eq!(log.committed(DISPATCH).unwrap().offset, Offset(4));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_url_for_unknown_transfers_applies_to_what_waits() {
+    let log = Scripted::new();
+    let old = Receiver::start(200, log.clock()).await;
+    let new = Receiver::start(200, log.clock()).await;
+    let unknown = |name| {
+        let kind = DeliveryKind::UnknownTransfer;
+        put(RETRY, name, &Delivery { kind, ..delivery(name, &old.url()) })
+    };
+    log.append(vec![unknown("a")]);
+    let changed = Config { unknown_transfer_webhook_url: Some(new.url()), ..config() };
+    let mut first = deliverer(&log, &changed);
+    turn_until(&mut first, || {
+        log.clock().advance(Duration::from_secs(1));
+        log.attempts().len() == 1
+    });
+    assert_eq!((old.calls().len(), new.called()), (0, names(&[("a", 1)])));
+    drop(first);
+    log.append(vec![unknown("b")]);
+    let mut second = deliverer(&log, &config());
+    turn_until(&mut second, || {
+        log.clock().advance(Duration::from_secs(1));
+        log.attempts().len() == 2
+    });
+    let attempts: Vec<Attempt> = log.read(Topic::WebhooksAttempts);
+    assert_eq!(attempts[1].outcome, AttemptOutcome::Forbidden);
+    assert_eq!(attempts[1].cause, "merchant.unknown_transfer_webhook_url is not set any more");
+    assert_eq!(log.read::<Delivery>(Topic::WebhooksDead).len(), 1);
+    assert_eq!((old.calls().len(), new.calls().len()), (0, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
