@@ -1,12 +1,13 @@
-//! The matching machine alone, on one core: inputs a second beside a million open deposits, and what
-//! each of them costs in memory.
+//! The matching machine alone, on one core: inputs a second beside a million open deposits, what each of
+//! them costs in memory, and how long it takes to restore them from their changelog entries.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use processor::machine::Machine;
 use processor::machine::matching::{Effect, Input, State};
+use processor::wire::restore;
 use schemas::record::{DepositCommand, DepositCommandBody, OrderCommandBody};
-use schemas::{Blockchain, Partition, UnixMicros};
+use schemas::{Blockchain, Partition, UnixMicros, encode};
 use testkit::measure::{TIME, head, open, order, rate, resident_bytes, transfer, wallet, watch};
 
 const OPEN: usize = 1_000_000;
@@ -31,15 +32,13 @@ fn answer(effect: &Effect) -> Option<Input> {
     }))
 }
 
-fn main() {
-    let pid = std::process::id();
-    let before = resident_bytes(pid);
+/// The open deposits, and what they leave in the changelog.
+fn opened() -> State {
     let mut state = State::new(Blockchain::Eth, Partition(0));
     let mut effects = Vec::new();
     for record in [watch(0), head(0)] {
         state.decide(&Input::Chain(record), &mut effects).unwrap();
     }
-    let started = Instant::now();
     for number in 0..OPEN {
         state.decide(&Input::Command(open(number)), &mut effects).unwrap();
         effects.clear();
@@ -48,7 +47,34 @@ fn main() {
         }
     }
     state.commit();
+    state
+}
+
+/// How long it takes to decode the entries of the open deposits and to put them back, and their bytes.
+fn restore_time() -> (Duration, usize) {
+    let entries = opened().snapshot();
+    let encode = |(key, entry): &(String, _)| (key.clone(), encode(entry).unwrap());
+    let encoded: Vec<(String, Vec<u8>)> = entries.iter().map(encode).collect();
+    drop(entries);
+    let bytes = encoded.iter().map(|(key, value)| key.len() + value.len()).sum();
+    let mut state = State::new(Blockchain::Eth, Partition(0));
+    let started = Instant::now();
+    for (key, value) in &encoded {
+        restore(&mut state, key.as_bytes(), Some(value)).unwrap();
+    }
+    state.commit();
+    let time = started.elapsed();
+    assert_eq!(state.deposit_count(), OPEN, "every deposit is back");
+    (time, bytes)
+}
+
+fn main() {
+    let pid = std::process::id();
+    let before = resident_bytes(pid);
+    let started = Instant::now();
+    let mut state = opened();
     let opened = started.elapsed();
+    let mut effects = Vec::new();
     assert_eq!(state.deposit_count(), OPEN, "every deposit is open");
     let bytes = (resident_bytes(pid) - before) / OPEN as u64;
 
@@ -80,6 +106,7 @@ fn main() {
         state.commit();
     }
     let time = started.elapsed();
+    let (restored, bytes_restored) = restore_time();
     assert_eq!(matched, PAID, "every transfer pays");
     assert_ne!(order(0), order(1));
     println!("matching machine, one core, no log");
@@ -89,5 +116,10 @@ fn main() {
     println!(
         "  inputs a second       {}   (aim 1000000; {PAID} transfers, their heads and settles)",
         rate(taken, time)
+    );
+    println!(
+        "  restore of {OPEN}    {:.2} s, of {} MiB of entries in memory",
+        restored.as_secs_f64(),
+        bytes_restored >> 20
     );
 }
