@@ -1,7 +1,7 @@
 //! One attempt: a signed POST (spec 5.3, 6), bounded in time and in what is read of the answer.
 //!
-//! The status alone decides (spec 6.3.1). The body behind it is read only so that the connection
-//! can serve again.
+//! The status alone decides (spec 6.3.1). The body behind it is read so that the connection can serve again; its
+//! first bytes are kept for a person.
 
 mod failure;
 
@@ -33,6 +33,8 @@ const WEBHOOK_ATTEMPT: HeaderName = HeaderName::from_static("webhook-attempt");
 const USER_AGENT: &str = concat!("tidemark/", env!("CARGO_PKG_VERSION"));
 /// So much of an answer is read, so that its connection can serve again. What is longer is cut off.
 const BODY_BYTES_MAX: usize = 16 * 1024;
+/// So much of an answer is kept, as text.
+const ANSWER_BYTES_MAX: usize = 256;
 /// How often failures of our own are reported: while one lasts, all attempts have it.
 const REPORTED_EVERY: Duration = Duration::from_secs(60);
 /// How long an idle connection is kept: shorter than servers keep theirs, some of them for 2 s only. A request
@@ -96,7 +98,9 @@ impl Sender {
                 answer.outcome = outcome_of(response.status());
                 answer.http_status = Some(response.status().as_u16());
                 // The outcome is certain already: what happens to the body changes nothing.
-                let _ = timeout_at(deadline, read_body(response)).await;
+                let mut begin = Vec::new();
+                let _ = timeout_at(deadline, read_body(response, &mut begin)).await;
+                answer.answer = shown(&begin);
             }
             Err(Failure { outcome, cause }) => {
                 answer.outcome = outcome;
@@ -171,13 +175,23 @@ fn outcome_of(status: StatusCode) -> AttemptOutcome {
 }
 
 /// Reads an answer's body to its end, or to [`BODY_BYTES_MAX`]; dropping the rest closes the
-/// connection, and so does an error.
-async fn read_body(mut response: Response) {
+/// connection, and so does an error. Notes how it begins.
+async fn read_body(mut response: Response, begin: &mut Vec<u8>) {
     let mut read = 0_usize;
     while read < BODY_BYTES_MAX {
         let Ok(Some(chunk)) = response.chunk().await else { return };
         read = read.saturating_add(chunk.len());
+        // A character may end after the last byte that is kept.
+        let room = (ANSWER_BYTES_MAX + 3).saturating_sub(begin.len());
+        begin.extend(chunk.iter().take(room));
     }
+}
+
+/// The begin of an answer for a person. What a stranger sends is not for a terminal to obey.
+fn shown(begin: &[u8]) -> String {
+    let mut text = String::from_utf8_lossy(begin).replace(char::is_control, " ");
+    text.truncate(text.floor_char_boundary(ANSWER_BYTES_MAX));
+    text
 }
 
 fn log_attempt(delivery: &Delivery, answer: &Answer) {

@@ -250,8 +250,28 @@ async fn a_huge_body_is_cut_off_and_counts_by_its_status() {
     assert_eq!((answer.outcome, answer.http_status), (AttemptOutcome::Delivered, Some(200)));
     let mut ended = ended;
     ended.wait_for(|ended| *ended).await.unwrap();
+    assert_eq!(answer.answer, "x".repeat(256));
     let sent = sent.load(Ordering::SeqCst);
     assert!(sent < 50 * 1024 * 1024, "{sent} bytes were taken");
+}
+
+#[tokio::test]
+async fn the_first_bytes_of_an_answer_are_kept_as_text() {
+    for (body, kept) in [
+        (b"".to_vec(), String::new()),
+        (b"no such order".to_vec(), "no such order".to_owned()),
+        (b"a\x1b[2Jb\r\nc".to_vec(), "a [2Jb  c".to_owned()),
+        (b"\xff\xfe".to_vec(), "\u{fffd}\u{fffd}".to_owned()),
+        // Its 86th character would end behind the last byte.
+        ("\u{20ac}".repeat(200).into_bytes(), "\u{20ac}".repeat(85)),
+        (b"\xff".repeat(300), "\u{fffd}".repeat(85)),
+    ] {
+        let sent = body.clone();
+        let routes = post(move || async move { (StatusCode::BAD_REQUEST, sent) });
+        let answer =
+            send(format!("http://{}/", serve(Router::new().route("/", routes)).await)).await;
+        assert_eq!((answer.answer, answer.cause), (kept, None), "{body:?}");
+    }
 }
 
 #[tokio::test]
