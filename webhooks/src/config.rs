@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use reqwest::{Certificate, Proxy};
 use runtime::config::Reader;
 use schemas::{Amount, ReceiverPolicy, Secret, Stablecoin, parse_network, parse_ports};
 
@@ -27,6 +28,10 @@ pub struct Config {
     pub timeout: Duration,
     /// Which receivers may be called.
     pub receivers: ReceiverPolicy,
+    /// Calls them in our place, and resolves their names.
+    pub proxy: Option<Proxy>,
+    /// Trusted beside those of the system.
+    pub certificates: Vec<Certificate>,
     /// Requests under way at once in one process.
     pub concurrency: usize,
     /// Requests under way at once from one process to one host and port that answers quickly.
@@ -76,6 +81,8 @@ impl Config {
             first_delay,
             timeout,
             receivers: read_receivers(&mut section),
+            proxy: read_proxy(&mut section),
+            certificates: read_certificates(&mut section),
             concurrency,
             concurrency_per_host,
             secret,
@@ -108,6 +115,30 @@ fn read_receivers(section: &mut Reader) -> ReceiverPolicy {
         return ReceiverPolicy::anywhere().with_ports(ports);
     }
     ReceiverPolicy::new(ports, networks)
+}
+
+fn read_proxy(section: &mut Reader) -> Option<Proxy> {
+    let text = section.optional_text("proxy").filter(|text| !text.is_empty())?;
+    let is_http = text.starts_with("http://") || text.starts_with("https://");
+    let proxy = Proxy::all(&text).ok().filter(|_| is_http);
+    if proxy.is_none() {
+        section.problem("proxy", "must be an http or https URL");
+    }
+    proxy
+}
+
+fn read_certificates(section: &mut Reader) -> Vec<Certificate> {
+    let path = section.optional_text("ca_file").filter(|path| !path.is_empty());
+    let Some(path) = path else { return Vec::new() };
+    let read = std::fs::read(&path).map_err(|error| error.to_string());
+    let parsed =
+        read.and_then(|pem| Certificate::from_pem_bundle(&pem).map_err(|error| error.to_string()));
+    match parsed {
+        Ok(certificates) if !certificates.is_empty() => return certificates,
+        Ok(_) => section.problem("ca_file", &format!("{path} has no certificate in PEM")),
+        Err(error) => section.problem("ca_file", &format!("cannot read {path}: {error}")),
+    }
+    Vec::new()
 }
 
 fn read_list<T>(
@@ -146,6 +177,7 @@ pub(crate) mod tests {
         assert_eq!(config.first_delay, Duration::from_secs(1), "spec 6.3.3");
         assert_eq!(config.timeout, Duration::from_secs(5), "spec 6.3.2");
         assert_eq!(config.receivers, ReceiverPolicy::default());
+        assert!(config.proxy.is_none() && config.certificates.is_empty());
         assert_eq!((config.concurrency, config.concurrency_per_host), (256, 128));
         assert_eq!(config.secret.expose(), b"whsec");
         assert!(config.dust_threshold.values().all(|amount| *amount == Amount::ZERO), "spec 6.2");
@@ -161,7 +193,8 @@ pub(crate) mod tests {
     fn what_would_break_the_schedule_is_refused() {
         let (_, problems) = read(
             "[webhooks]\nmax_attempts = 13\nfirst_delay = \"0s\"\ntimeout = \"2m\"\nconcurrency = 0\nretries = 3\n\
-             allowed_ports = [\"443\", \"https\"]\nallowed_networks = [\"192.168.7.1/24\"]\n",
+             allowed_ports = [\"443\", \"https\"]\nallowed_networks = [\"192.168.7.1/24\"]\n\
+             proxy = \"proxy:3128\"\nca_file = \"/no/such/file\"\n",
         );
         for line in [
             "webhooks.max_attempts: must be a whole number from 1 to 12",
@@ -170,10 +203,12 @@ pub(crate) mod tests {
             "webhooks.concurrency: must be a whole number from 1 to 10000",
             "webhooks.retries: unknown key",
             "webhooks.allowed_ports: \"https\" must be a port or a range of ports such as \"8000-8999\"",
+            "webhooks.proxy: must be an http or https URL",
+            "webhooks.ca_file: cannot read /no/such/file: No such file or directory (os error 2)",
             "webhooks.allowed_networks: \"192.168.7.1/24\" must be a network such as \"192.168.7.0/24\"",
         ] {
             assert!(problems.iter().any(|p| p == line), "{line} is not in {problems:#?}");
         }
-        assert_eq!(problems.len(), 7);
+        assert_eq!(problems.len(), 9);
     }
 }

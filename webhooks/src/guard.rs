@@ -47,7 +47,7 @@ pub(crate) fn host_key(text: &str) -> String {
 pub(crate) struct GuardedResolver {
     receivers: ReceiverPolicy,
     lookup: Lookup,
-    fresh_for: Duration,
+    pub(crate) fresh_for: Duration,
     /// How long an attempt waits for a look-up.
     patience: Duration,
     threads: Arc<Semaphore>,
@@ -222,7 +222,11 @@ fn ask_system(name: &str) -> Found {
         let kind = error.kind();
         let cause = std::io::Error::from(error).to_string();
         match kind {
-            NoName | NoData => NotResolved::Unknown(cause),
+            NoName | NoData => match UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)) {
+                Ok(_) => NotResolved::Unknown(cause),
+                // It says so too if it cannot ask at all.
+                Err(error) => NotResolved::Local(format!("{cause}: {error}")),
+            },
             IO | Memory | System => NotResolved::Local(cause),
             Again | Badflags | Fail | Family | Service | Socktype | Unknown => {
                 NotResolved::Unanswered(cause)

@@ -49,6 +49,7 @@ pub(crate) struct Sender {
     clock: Arc<dyn Clock>,
     timeout: Duration,
     receivers: ReceiverPolicy,
+    is_proxied: bool,
     /// When a failure of our own was last reported.
     reported: Mutex<Option<Instant>>,
 }
@@ -70,6 +71,7 @@ impl Sender {
             clock,
             timeout: config.timeout,
             receivers: config.receivers.clone(),
+            is_proxied: config.proxy.is_some(),
             reported: Mutex::default(),
         })
     }
@@ -149,24 +151,31 @@ impl Sender {
             .body(body)
             .send()
             .await
-            .map_err(Failure::of)
+            .map_err(|error| Failure::of(error, self.is_proxied))
     }
 }
 
 fn client(config: &Config) -> ClientBuilder {
-    Client::builder()
+    let (client, resolved) = match &config.proxy {
+        // It resolves the names of receivers itself: ours is asked for the proxy's alone, which the operator chose.
+        Some(proxy) => (Client::builder().proxy(proxy.clone()), ReceiverPolicy::anywhere()),
+        // One of the environment's would resolve names past the guard.
+        None => (Client::builder().no_proxy(), config.receivers.clone()),
+    };
+    client
         .user_agent(USER_AGENT)
         .redirect(Policy::none())
-        // A proxy would resolve names itself, past the guard.
-        .no_proxy()
         .referer(false)
         // One POST is one attempt: the client repeats nothing by itself.
         .retry(reqwest::retry::never())
+        // One request under way on each connection: one that is dead fails no other.
+        .http1_only()
+        .tls_certs_merge(config.certificates.iter().cloned())
         // Leaves time to dial another address of the same name.
         .connect_timeout(config.timeout.mul_f32(0.6))
         .pool_idle_timeout(IDLE_MAX)
         .pool_max_idle_per_host(config.concurrency_per_host)
-        .dns_resolver(Arc::new(GuardedResolver::new(config.receivers.clone(), config.timeout / 2)))
+        .dns_resolver(Arc::new(GuardedResolver::new(resolved, config.timeout / 2)))
 }
 
 /// Exactly 200 acknowledges (spec 6.3.1).
@@ -224,4 +233,8 @@ fn log_attempt(delivery: &Delivery, answer: &Answer) {
 }
 
 #[cfg(test)]
+mod network_tests;
+#[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tls_tests;

@@ -23,6 +23,8 @@ pub(super) fn config() -> Config {
         first_delay: Duration::from_secs(1),
         timeout: Duration::from_secs(30),
         receivers: ReceiverPolicy::anywhere(),
+        proxy: None,
+        certificates: Vec::new(),
         concurrency: 64,
         concurrency_per_host: 8,
         secret: Secret::new("whsec"),

@@ -16,13 +16,14 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    /// What a request failed for.
-    pub(super) fn of(error: reqwest::Error) -> Self {
+    /// What a request failed for. With a proxy nothing else is called, and it is ours.
+    pub(super) fn of(error: reqwest::Error, is_proxied: bool) -> Self {
         // The URL may hold what the merchant keeps to itself; the causes behind it do not.
         let error = error.without_url();
+        let is_ours = |source| is_local(source) || (is_proxied && is_unreachable(source));
         let outcome = if sources(&error).any(|source| source.is::<Refusal>()) {
             AttemptOutcome::Forbidden
-        } else if error.is_connect() && sources(&error).any(is_local) {
+        } else if error.is_connect() && sources(&error).any(is_ours) {
             AttemptOutcome::Local
         } else if error.is_connect() {
             AttemptOutcome::Connect
@@ -64,6 +65,20 @@ fn is_local(error: &(dyn StdError + 'static)) -> bool {
     })
 }
 
+/// Whether nobody answers at the address, or the name has none.
+fn is_unreachable(error: &(dyn StdError + 'static)) -> bool {
+    if error.is::<NotResolved>() {
+        return true;
+    }
+    error.downcast_ref::<IoError>().is_some_and(|error| {
+        error.raw_os_error().is_some()
+            && matches!(
+                error.kind(),
+                ErrorKind::ConnectionRefused | ErrorKind::HostUnreachable | ErrorKind::TimedOut
+            )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,9 +100,10 @@ mod tests {
         ] {
             assert!(is_local(&of(errno)), "{errno}");
         }
-        for errno in [Errno::HOSTUNREACH, Errno::CONNREFUSED, Errno::CONNRESET, Errno::TIMEDOUT] {
-            assert!(!is_local(&of(errno)), "{errno}");
+        for errno in [Errno::HOSTUNREACH, Errno::CONNREFUSED, Errno::TIMEDOUT] {
+            assert!(!is_local(&of(errno)) && is_unreachable(&of(errno)), "{errno}");
         }
+        assert!(!is_local(&of(Errno::CONNRESET)) && !is_unreachable(&of(Errno::CONNRESET)));
         assert!(is_local(&NotResolved::Local(String::new())));
         assert!(!is_local(&NotResolved::Unknown(String::new())));
         assert!(!is_local(&NotResolved::Unanswered(String::new())));

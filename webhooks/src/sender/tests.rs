@@ -18,9 +18,9 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 
-const NOW: UnixMicros = UnixMicros(1_790_000_012_345_678);
+pub(super) const NOW: UnixMicros = UnixMicros(1_790_000_012_345_678);
 
-fn config(timeout: Duration, allow_private_addresses: bool) -> Config {
+pub(super) fn config(timeout: Duration, allow_private_addresses: bool) -> Config {
     Config {
         max_attempts: 12,
         first_delay: Duration::from_secs(1),
@@ -30,6 +30,8 @@ fn config(timeout: Duration, allow_private_addresses: bool) -> Config {
         } else {
             ReceiverPolicy::default()
         },
+        proxy: None,
+        certificates: Vec::new(),
         concurrency: 8,
         concurrency_per_host: 8,
         secret: Secret::new("whsec"),
@@ -39,17 +41,17 @@ fn config(timeout: Duration, allow_private_addresses: bool) -> Config {
     }
 }
 
-fn sender(timeout: Duration, allow_private_addresses: bool) -> Sender {
+pub(super) fn sender(timeout: Duration, allow_private_addresses: bool) -> Sender {
     let config = config(timeout, allow_private_addresses);
     Sender::new(&config, Arc::new(ManualClock::new(NOW))).unwrap()
 }
 
-async fn send(url: impl Into<String>) -> Answer {
+pub(super) async fn send(url: impl Into<String>) -> Answer {
     let delivery = Delivery { url: url.into(), ..example::delivery() };
     sender(Duration::from_secs(10), true).send(&delivery).await
 }
 
-async fn serve(routes: Router) -> SocketAddr {
+pub(super) async fn serve(routes: Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
@@ -57,7 +59,7 @@ async fn serve(routes: Router) -> SocketAddr {
 }
 
 /// A receiver that speaks bytes: `answer` gets each connection once its request's head was read.
-async fn serve_raw<F, R>(answer: F) -> SocketAddr
+pub(super) async fn serve_raw<F, R>(answer: F) -> SocketAddr
 where
     F: Fn(TcpStream) -> R + Send + 'static,
     R: Future<Output = ()> + Send + 'static,
@@ -85,6 +87,37 @@ async fn exactly_200_is_success_spec_6_3_1() {
         let wanted = if code == 200 { AttemptOutcome::Delivered } else { AttemptOutcome::Status };
         assert_eq!((answer.outcome, answer.http_status), (wanted, Some(code)));
         assert_eq!(answer.attempted_at, NOW);
+    }
+}
+
+/// What only a server that writes its bytes itself answers.
+#[tokio::test]
+async fn the_last_status_counts_and_no_other_spec_6_3_1() {
+    use AttemptOutcome::{Delivered, Status};
+    for (answer, outcome, status) in [
+        (
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+            Delivered,
+            200,
+        ),
+        ("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", Delivered, 200),
+        ("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 500 Broken\r\n\r\n", Status, 500),
+        (
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
+            Status,
+            101,
+        ),
+        ("HTTP/1.1 206 Partial Content\r\nContent-Length: 0\r\n\r\n", Status, 206),
+        ("HTTP/1.1 429 Too Many\r\nRetry-After: 3600\r\nContent-Length: 0\r\n\r\n", Status, 429),
+        ("HTTP/1.1 599 Other\r\nContent-Length: 0\r\n\r\n", Status, 599),
+        ("HTTP/1.0 200 OK\r\n\r\n", Delivered, 200),
+    ] {
+        let address = serve_raw(move |mut stream| async move {
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        })
+        .await;
+        let given = send(format!("http://{address}/")).await;
+        assert_eq!((given.outcome, given.http_status), (outcome, Some(status)), "{answer}");
     }
 }
 
@@ -141,27 +174,29 @@ async fn a_request_is_signed_over_its_exact_bytes_and_named_spec_5_3() {
     assert_eq!(headers["user-agent"], concat!("tidemark/", env!("CARGO_PKG_VERSION")));
 }
 
-/// Else the next request meets a server that closes the connection.
+/// Of a server that keeps them for 2 s, as the least patient do.
 #[tokio::test]
-async fn an_idle_connection_is_closed_before_servers_close_it() {
+async fn a_server_that_closes_idle_connections_loses_nothing() {
     let (closed, mut is_closed) = tokio::sync::mpsc::channel(1);
     let address = serve_raw(move |mut stream| {
         let closed = closed.clone();
         async move {
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.unwrap();
-            // The connection's other end, however the client ends it.
-            while stream.read(&mut [0; 64]).await.is_ok_and(|read| read > 0) {}
+            let mut more = [0; 64];
+            let idle = tokio::time::timeout(Duration::from_secs(2), stream.read(&mut more)).await;
+            assert!(!matches!(idle, Ok(Ok(1..))), "a connection that ends must not serve again");
             closed.send(()).await.unwrap();
         }
     })
     .await;
     let sender = sender(Duration::from_secs(10), true);
     let delivery = Delivery { url: format!("http://{address}/"), ..example::delivery() };
-    assert_eq!(sender.send(&delivery).await.outcome, AttemptOutcome::Delivered);
-    // The sender still lives: nothing but the idle limit closes it.
-    let soon = tokio::time::timeout(Duration::from_secs(15), is_closed.recv()).await;
-    assert_eq!(soon, Ok(Some(())));
-    drop(sender);
+    for _ in 0..3 {
+        assert_eq!(sender.send(&delivery).await.outcome, AttemptOutcome::Delivered);
+        // The sender still lives: nothing but an idle limit closes it.
+        let soon = tokio::time::timeout(Duration::from_secs(15), is_closed.recv()).await;
+        assert_eq!(soon, Ok(Some(())));
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,115 @@
+//! The sender against receivers that speak TLS, well and badly.
+
+use rcgen::{
+    BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair,
+    date_time_ymd,
+};
+use runtime::ManualClock;
+use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
+use schemas::record::example;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use super::tests::{NOW, config, sender, serve_raw};
+use super::*;
+
+type Issuer = CertifiedIssuer<'static, KeyPair>;
+
+fn authority() -> Issuer {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, "an authority");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    Issuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+/// A certificate that `issuer` signs, or its own key.
+fn certificate(params: &CertificateParams, issuer: Option<&Issuer>) -> (Certificate, KeyPair) {
+    let key = KeyPair::generate().unwrap();
+    let signed =
+        issuer.map_or_else(|| params.self_signed(&key), |issuer| params.signed_by(&key, issuer));
+    (signed.unwrap(), key)
+}
+
+/// Answers with 200 to whom its certificate satisfies. Returns its URL.
+async fn serve((certificate, key): (Certificate, KeyPair)) -> String {
+    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config =
+        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let chain = vec![certificate.der().clone()];
+    let config = config.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}/hooks", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            // A client that refuses the certificate ends the connection.
+            let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+            if stream.read(&mut [0; 4096]).await.is_ok() {
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+            }
+        }
+    });
+    url
+}
+
+/// Sends to it, trusting what `ca_file` would have.
+async fn send(url: String, trusted: &[&str]) -> Answer {
+    let read = |pem: &&str| reqwest::Certificate::from_pem(pem.as_bytes()).unwrap();
+    let certificates = trusted.iter().map(read).collect();
+    let config = Config { certificates, ..config(Duration::from_secs(10), true) };
+    let sender = Sender::new(&config, Arc::new(ManualClock::new(NOW))).unwrap();
+    sender.send(&Delivery { url, ..example::delivery() }).await
+}
+
+#[tokio::test]
+async fn certificates_that_do_not_fit_are_refused() {
+    let authority = authority();
+    let (pem, own) = (authority.pem(), Some(&authority));
+    let fitting = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    let answer = send(serve(certificate(&fitting, own)).await, &[&pem]).await;
+    assert_eq!((answer.outcome, answer.cause), (AttemptOutcome::Delivered, None));
+
+    let elsewhere = CertificateParams::new(["127.0.0.2".to_owned()]).unwrap();
+    let mut expired = fitting.clone();
+    (expired.not_before, expired.not_after) =
+        (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
+    for (what, trusted, served) in [
+        ("UnknownIssuer", "", certificate(&fitting, own)),
+        ("UnknownIssuer", &pem, certificate(&fitting, None)),
+        ("expired", &pem, certificate(&expired, own)),
+        ("not valid for", &pem, certificate(&elsewhere, own)),
+    ] {
+        let trusted: Vec<_> = [trusted].into_iter().filter(|pem| !pem.is_empty()).collect();
+        let answer = send(serve(served).await, &trusted).await;
+        assert_eq!((answer.outcome, answer.http_status), (AttemptOutcome::Connect, None), "{what}");
+        let cause = answer.cause.unwrap();
+        assert!(cause.contains(what), "{what} is not in {cause}");
+    }
+}
+
+/// It reads what the client begins with, and writes `answer` or stays silent.
+async fn serve_bytes(answer: &'static [u8]) -> String {
+    let address = serve_raw(move |mut stream| async move {
+        stream.write_all(answer).await.unwrap();
+        if answer.is_empty() {
+            std::future::pending::<()>().await;
+        }
+    });
+    format!("https://{}/", address.await)
+}
+
+#[tokio::test]
+async fn handshakes_that_fail_or_do_not_end_are_failures_to_connect() {
+    // The alert of a server that speaks nothing newer than TLS 1.1: protocol_version, fatal.
+    let old = send(serve_bytes(b"\x15\x03\x02\x00\x02\x02\x46").await, &[]).await;
+    let cause = old.cause.unwrap();
+    assert_eq!(old.outcome, AttemptOutcome::Connect);
+    assert!(cause.contains("ProtocolVersion"), "{cause}");
+    let sender = sender(Duration::from_millis(500), true);
+    let url = serve_bytes(b"").await;
+    let stalled = sender.send(&Delivery { url, ..example::delivery() }).await;
+    assert_eq!((stalled.outcome, stalled.http_status), (AttemptOutcome::Connect, None));
+}
