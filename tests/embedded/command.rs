@@ -107,3 +107,44 @@ async fn the_demo_stays_up_until_stopped() {
     .await;
     assert!(status.success());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_can_be_tested_against_a_receiver() {
+    let dir = tempfile::tempdir().unwrap();
+    let heard = dir.path().join("received");
+    let mut listener = Command::new(executable())
+        .args(["webhook", "listen", "--address", "127.0.0.1:0"])
+        .env("TIDEMARK__MERCHANT__SECRET", "m")
+        .stdout(std::fs::File::create(&heard).unwrap())
+        .spawn()
+        .unwrap();
+    let url = eventually("the receiver's address", || async {
+        let printed = std::fs::read_to_string(&heard).unwrap();
+        printed.strip_prefix("listening on ")?.split_once('\n').map(|(url, _)| url.to_owned())
+    })
+    .await;
+    let test = |allowed: &str, secret: &str| {
+        Command::new(executable())
+            .args(["webhook", "test", &url])
+            .env("TIDEMARK__MERCHANT__SECRET", secret)
+            .env("TIDEMARK__WEBHOOKS__ALLOW_PRIVATE_ADDRESSES", allowed)
+            .output()
+            .unwrap()
+    };
+    let (refused, genuine, foreign) = (test("false", "m"), test("true", "m"), test("true", "n"));
+    listener.kill().unwrap();
+    listener.wait().unwrap();
+    for (output, code, part) in [
+        (refused, 1, "must not be the private address 127.0.0.1: webhooks.allowed_networks"),
+        (genuine, 0, "acknowledged with 200 after "),
+        (foreign, 1, "answered with 401 after "),
+    ] {
+        let printed = text(&output.stdout);
+        assert!(printed.contains(part), "{part} is not in:\n{printed}{}", text(&output.stderr));
+        assert_eq!(output.status.code(), Some(code), "{printed}");
+    }
+    let printed = std::fs::read_to_string(&heard).unwrap();
+    for part in ["webhook test.", "signature verified, answered 200", "\"event_type\":\"test\""] {
+        assert!(printed.contains(part), "{part} is not in:\n{printed}");
+    }
+}

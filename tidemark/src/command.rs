@@ -11,7 +11,7 @@ use runtime::config::Problems;
 use crate::settings::{Settings, defaults};
 use crate::setup::Outcome;
 use crate::stage::Stage;
-use crate::{asyncapi, dead_letters, demo, health, listen, process, setup, tail};
+use crate::{asyncapi, dead_letters, demo, health, listen, probe, process, setup, tail};
 
 /// Exit code of a wrong configuration or command line use (BSD's EX_USAGE).
 const EXIT_USAGE: u8 = 64;
@@ -101,6 +101,12 @@ enum Webhook {
         #[command(flatten)]
         options: listen::Options,
     },
+    /// Send one webhook of the type "test" to a receiver, as all are sent: exit code 0 if it acknowledges.
+    Test {
+        url: String,
+        #[command(flatten)]
+        file: File,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -176,6 +182,9 @@ impl Command {
             Self::Webhook(Webhook::Listen { file, options }) => {
                 let secrets = file.read(&[])?.shop.merchant.accepted_secrets();
                 finish(block_on(listen::run(secrets, options)))
+            }
+            Self::Webhook(Webhook::Test { url, file }) => {
+                report(block_on(probe::run(&file.read(&[])?.webhooks, &url)))
             }
             Self::Asyncapi(file) => {
                 show(&asyncapi::document(&file.read(&[])?));

@@ -12,6 +12,7 @@ mod docs;
 mod health;
 mod listen;
 mod metrics;
+mod probe;
 mod process;
 mod schema_registry;
 mod settings;

@@ -31,9 +31,11 @@ mod error;
 mod guard;
 mod machine;
 pub mod metrics;
+mod probe;
 mod runner;
 mod sender;
 
 pub use config::Config;
 pub use error::Error;
+pub use probe::{Report, probe};
 pub use runner::{run_deliverer, run_dispatcher};

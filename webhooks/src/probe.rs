@@ -1,0 +1,59 @@
+//! A webhook on demand: whether a receiver can be called, and what it answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use runtime::Clock;
+use schemas::record::Delivery;
+use schemas::{AttemptOutcome, DeliveryKind, UnixMicros};
+
+use crate::config::Config;
+use crate::error::Error;
+use crate::sender::Sender;
+
+/// How it went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    pub outcome: AttemptOutcome,
+    pub http_status: Option<u16>,
+    /// Until the status was there.
+    pub took: Duration,
+    /// Why there was none, for a person.
+    pub cause: Option<String>,
+    /// How the answer's body begins.
+    pub answer: String,
+}
+
+/// Sends an event of the type `test` as every webhook is sent. It is recorded nowhere.
+///
+/// # Errors
+/// The client cannot be made. A receiver that fails is no error.
+pub async fn probe(config: &Config, clock: Arc<dyn Clock>, url: &str) -> Result<Report, Error> {
+    let now = clock.now();
+    let delivery = Delivery {
+        event_id: format!("test.{}", now.0),
+        kind: DeliveryKind::OrderStatusChanged,
+        order_id: None,
+        transfer_id: None,
+        url: url.to_owned(),
+        body: format!("{{\"event_type\":\"test\",\"timestamp\":{}}}", now.seconds().0),
+        attempt: 1,
+        manual: true,
+        emitted_at: now,
+        due_at: UnixMicros(0),
+        version: None,
+        follows: false,
+        deferrals: 0,
+        requests: 0,
+        last_outcome: None,
+        last_status: None,
+    };
+    let answer = Sender::new(config, clock)?.send(&delivery).await;
+    Ok(Report {
+        outcome: answer.outcome,
+        http_status: answer.http_status,
+        took: answer.took,
+        cause: answer.cause,
+        answer: answer.answer,
+    })
+}
