@@ -19,7 +19,7 @@ pub(crate) struct Options {
     #[arg(long, default_value = "127.0.0.1:9000")]
     address: SocketAddr,
     /// The status that genuine webhooks are answered with: only 200 acknowledges, all else is tried again.
-    #[arg(long, default_value_t = StatusCode::OK)]
+    #[arg(long, default_value = "200")]
     answer: StatusCode,
 }
 
