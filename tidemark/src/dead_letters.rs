@@ -5,8 +5,8 @@ use std::sync::Arc;
 use anyhow::Context;
 use log::{Log, NewRecord, Offset, TopicPartition};
 use runtime::{Clock, Readiness, SystemClock, telemetry};
-use schemas::record::DeadLetter;
-use schemas::{Headers, Partition, Topic};
+use schemas::record::{DeadLetter, Delivery};
+use schemas::{Headers, Partition, SchemaName, Topic, UnixMicros};
 
 use crate::back_end::open_log;
 use crate::settings::Settings;
@@ -17,6 +17,8 @@ const LETTERS: TopicPartition =
     TopicPartition { topic: Topic::DeadLetters, partition: Partition(0) };
 /// How many records one read returns at most.
 const PAGE_RECORDS: usize = 500;
+/// As long as the log keeps a delivery. Whether a newer event of its order was sent is known for longer, not for ever.
+const DELIVERY_AGE_MAX_MICROS: i64 = 7 * 24 * 3600 * 1_000_000;
 
 /// All dead letters that the log still has, one a line. Also while processes run.
 pub(crate) fn list(settings: &Settings) -> anyhow::Result<Outcome> {
@@ -37,10 +39,11 @@ pub(crate) fn list(settings: &Settings) -> anyhow::Result<Outcome> {
 pub(crate) async fn replay(settings: Settings, offsets: Vec<i64>) -> anyhow::Result<Outcome> {
     telemetry::init_log(&settings.telemetry)?;
     let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());
-    replay_on(open_log(&settings, &clock, &readiness).await?, &offsets).await
+    let log = open_log(&settings, &clock, &readiness).await?;
+    replay_on(log, &offsets, clock.now()).await
 }
 
-async fn replay_on(log: Arc<dyn Log>, offsets: &[i64]) -> anyhow::Result<Outcome> {
+async fn replay_on(log: Arc<dyn Log>, offsets: &[i64], now: UnixMicros) -> anyhow::Result<Outcome> {
     let reader = log.clone();
     let reading = move || read(|from| reader.read(LETTERS, from, PAGE_RECORDS));
     let letters = tokio::task::spawn_blocking(reading).await??;
@@ -48,7 +51,7 @@ async fn replay_on(log: Arc<dyn Log>, offsets: &[i64]) -> anyhow::Result<Outcome
     let (mut lines, mut is_success) = (Vec::new(), true);
     for (offset, letter) in letters.into_iter().filter(|(offset, _)| wanted(*offset)) {
         let from = format!("{offset} {}/{}@{}", letter.topic, letter.partition, letter.offset);
-        match put_back(letter) {
+        match put_back(letter, now) {
             Ok(record) => {
                 log.produce(vec![record]).await.with_context(|| from.clone())?;
                 lines.push(format!("{from}: put back"));
@@ -84,7 +87,7 @@ fn read<R: AsRef<log::Record>>(
 ///
 /// # Errors
 /// Why it may not be.
-fn put_back(letter: DeadLetter) -> Result<NewRecord, String> {
+fn put_back(letter: DeadLetter, now: UnixMicros) -> Result<NewRecord, String> {
     let topic = Topic::named(&letter.topic).ok_or("this version has no such topic")?;
     let is_input = matches!(
         topic,
@@ -99,6 +102,15 @@ fn put_back(letter: DeadLetter) -> Result<NewRecord, String> {
         return Err("others read this topic too: `tidemark rebuild` makes the tables again".into());
     }
     schemas::check(topic.spec().schema, &letter.value).map_err(|error| error.to_string())?;
+    if topic.spec().schema == SchemaName::Delivery {
+        let delivery: Delivery =
+            schemas::decode(&letter.value).map_err(|error| error.to_string())?;
+        if now.0.saturating_sub(delivery.emitted_at.0) > DELIVERY_AGE_MAX_MICROS {
+            return Err("the event is more than 7 days old: resend it with the Admin API, which \
+                        sends the present status"
+                .into());
+        }
+    }
     let partition = Partition(letter.partition.cast_unsigned());
     let to = TopicPartition { topic, partition };
     Ok(NewRecord { to, key: letter.key, value: Some(letter.value), headers: Headers::default() })
@@ -108,8 +120,22 @@ fn put_back(letter: DeadLetter) -> Result<NewRecord, String> {
 mod tests {
     use super::*;
     use log::embedded::EmbeddedLog;
+    use schemas::Layout;
     use schemas::record::example;
-    use schemas::{Layout, UnixMicros};
+
+    const NOW: UnixMicros = UnixMicros(1_790_000_000_000_000);
+
+    #[test]
+    fn an_old_webhook_is_not_put_back_for_a_newer_one_may_have_been_sent() {
+        let of_age = |micros: i64| {
+            let emitted_at = UnixMicros(NOW.0 - micros);
+            let delivery = Delivery { emitted_at, ..example::delivery() };
+            letter(Topic::WebhooksDispatch, schemas::encode(&delivery).unwrap())
+        };
+        assert!(put_back(of_age(DELIVERY_AGE_MAX_MICROS), NOW).is_ok());
+        let refused = put_back(of_age(DELIVERY_AGE_MAX_MICROS + 1), NOW).unwrap_err();
+        assert!(refused.contains("Admin API"), "{refused}");
+    }
 
     fn letter(topic: Topic, value: Vec<u8>) -> DeadLetter {
         DeadLetter {
@@ -120,7 +146,7 @@ mod tests {
             reason: "not known to this version".into(),
             key: b"key".to_vec(),
             value,
-            failed_at: UnixMicros(1_790_000_000_000_000),
+            failed_at: NOW,
         }
     }
 
@@ -144,7 +170,7 @@ mod tests {
             let record = NewRecord::encode(Topic::DeadLetters, Partition(0), "x", &letter).unwrap();
             log.produce(vec![record]).await.unwrap();
         }
-        let Outcome { lines, is_success } = replay_on(log.clone(), &[]).await.unwrap();
+        let Outcome { lines, is_success } = replay_on(log.clone(), &[], NOW).await.unwrap();
         let back: Vec<_> = lines.iter().map(|line| line.ends_with(": put back")).collect();
         assert_eq!(
             (back, is_success),
@@ -155,9 +181,9 @@ mod tests {
         let read = log.read(of, Offset(0), 10).unwrap();
         let values: Vec<_> = read.iter().map(|r| (r.key.clone(), r.value.clone())).collect();
         assert_eq!(values, [(b"key".to_vec(), Some(command))]);
-        let one = replay_on(log.clone(), &[0]).await.unwrap();
+        let one = replay_on(log.clone(), &[0], NOW).await.unwrap();
         assert_eq!((one.lines, one.is_success), (vec![lines[0].clone()], true));
-        let none = replay_on(log, &[9]).await.unwrap();
+        let none = replay_on(log, &[9], NOW).await.unwrap();
         assert_eq!(none.lines, ["there are no such dead letters"]);
     }
 }
