@@ -11,7 +11,9 @@ use runtime::config::Problems;
 use crate::settings::{Settings, defaults};
 use crate::setup::Outcome;
 use crate::stage::Stage;
-use crate::{asyncapi, dead_letters, demo, health, listen, probe, process, setup, tail};
+use crate::{
+    asyncapi, dead_letters, dead_webhooks, demo, health, listen, probe, process, setup, tail,
+};
 
 /// Exit code of a wrong configuration or command line use (BSD's EX_USAGE).
 const EXIT_USAGE: u8 = 64;
@@ -101,9 +103,32 @@ enum Webhook {
         #[command(flatten)]
         options: listen::Options,
     },
+    /// Show webhooks whose attempts are used up, or send them again.
+    #[command(subcommand)]
+    Dead(DeadWebhooks),
     /// Send one webhook of the type "test" to a receiver, as all are sent: exit code 0 if it acknowledges.
     Test {
         url: String,
+        #[command(flatten)]
+        file: File,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum DeadWebhooks {
+    /// Print them: time, event, receiver and how the last attempt ended.
+    List {
+        #[command(flatten)]
+        filter: dead_webhooks::Filter,
+        #[command(flatten)]
+        file: File,
+    },
+    /// Ask the API to send them again, but for those that were delivered since. Run it again if it was cut off.
+    Redrive {
+        #[command(flatten)]
+        filter: dead_webhooks::Filter,
+        #[command(flatten)]
+        pace: dead_webhooks::Pace,
         #[command(flatten)]
         file: File,
     },
@@ -185,6 +210,13 @@ impl Command {
             }
             Self::Webhook(Webhook::Test { url, file }) => {
                 report(block_on(probe::run(&file.read(&[])?.webhooks, &url)))
+            }
+            Self::Webhook(Webhook::Dead(DeadWebhooks::List { filter, file })) => {
+                let settings = file.read(&[])?;
+                report(block_on(blocking(move || dead_webhooks::list(&settings, &filter))))
+            }
+            Self::Webhook(Webhook::Dead(DeadWebhooks::Redrive { filter, pace, file })) => {
+                report(block_on(dead_webhooks::redrive(file.read(&[])?, filter, pace)))
             }
             Self::Asyncapi(file) => {
                 show(&asyncapi::document(&file.read(&[])?));

@@ -34,7 +34,7 @@ pub(crate) async fn ask(config: &telemetry::Config) -> anyhow::Result<()> {
 }
 
 /// An address that can be called, where one listens on all of them.
-fn reachable(listen: SocketAddr) -> SocketAddr {
+pub(crate) fn reachable(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),

@@ -87,7 +87,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-fn print(text: &str) {
-    // A closed pipe is no reason to stop answering.
+pub(crate) fn print(text: &str) {
+    // A closed pipe is no reason to stop.
     drop(writeln!(std::io::stdout().lock(), "{text}"));
 }

@@ -6,6 +6,7 @@ mod asyncapi;
 mod back_end;
 mod command;
 mod dead_letters;
+mod dead_webhooks;
 mod demo;
 #[cfg(test)]
 mod docs;

@@ -102,7 +102,7 @@ impl Source {
         }
     }
 
-    fn bounds(&self, of: TopicPartition) -> Result<Bounds, Error> {
+    pub(crate) fn bounds(&self, of: TopicPartition) -> Result<Bounds, Error> {
         match self {
             Self::Kafka(log) => log.bounds(of),
             Self::Embedded(log) => log.bounds(of),

@@ -1,0 +1,350 @@
+//! `tidemark webhook dead`: webhooks whose attempts are used up, and sending what they announced again.
+//!
+//! It is the api that sends again, by order or transfer: a record that was put back could bring an old status after a
+//! newer one.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use log::{Record, TopicPartition};
+use reqwest::{Client, Method, StatusCode};
+use schemas::record::Delivery;
+use schemas::{AttemptOutcome, DeliveryKind, OrderId, Topic, UnixMicros, UnixSeconds};
+use serde_json::Value;
+use url::Url;
+
+use crate::health::reachable;
+use crate::listen::print;
+use crate::settings::Settings;
+use crate::setup::Outcome;
+use crate::tail::Source;
+
+/// How many records one read returns at most.
+const PAGE_RECORDS: usize = 500;
+/// How long one answer of the API may take.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Which webhooks.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Filter {
+    /// For receivers at this host.
+    #[arg(long)]
+    host: Option<String>,
+    /// Given up at this time or later: such as 2026-09-21T14:00:00Z, or Unix seconds.
+    #[arg(long, value_parser = time)]
+    since: Option<UnixMicros>,
+    /// Given up before this time.
+    #[arg(long, value_parser = time)]
+    until: Option<UnixMicros>,
+    /// By how the last attempt ended, such as timeout.
+    #[arg(long)]
+    outcome: Option<AttemptOutcome>,
+    /// `order_status_changed` or `unknown_transfer`.
+    #[arg(long)]
+    kind: Option<DeliveryKind>,
+    /// Of this order.
+    #[arg(long)]
+    order: Option<OrderId>,
+}
+
+/// How they are sent again.
+#[derive(Debug, Args)]
+pub(crate) struct Pace {
+    /// Only print what would be sent.
+    #[arg(long)]
+    dry_run: bool,
+    /// How many in a second, at most.
+    #[arg(long, default_value = "20")]
+    rate: NonZeroU32,
+    /// Where the API is, such as <http://10.0.0.7:8080>; by default where `server.listen` has it.
+    #[arg(long)]
+    api: Option<Url>,
+}
+
+fn time(text: &str) -> Result<UnixMicros, &'static str> {
+    let seconds = text.parse().map(|seconds| UnixSeconds(seconds).micros());
+    seconds
+        .or_else(|_| text.parse())
+        .map_err(|_| "must be as 2026-09-21T14:00:00Z, or Unix seconds")
+}
+
+impl Filter {
+    fn fits(&self, record: &Record, delivery: &Delivery) -> bool {
+        let at = record.appended_at;
+        self.host.as_ref().is_none_or(|host| host_of(delivery).as_ref() == Some(host))
+            && self.since.is_none_or(|since| since <= at)
+            && self.until.is_none_or(|until| at < until)
+            && self.outcome.is_none_or(|outcome| delivery.last_outcome == Some(outcome))
+            && self.kind.is_none_or(|kind| delivery.kind == kind)
+            && self.order.is_none_or(|order| delivery.order_id == Some(order))
+    }
+}
+
+fn host_of(delivery: &Delivery) -> Option<String> {
+    Url::parse(&delivery.url).ok()?.host_str().map(str::to_owned)
+}
+
+fn read(settings: &Settings, filter: &Filter) -> anyhow::Result<Vec<(Arc<Record>, Delivery)>> {
+    let (source, topic) = (Source::open(settings)?, Topic::WebhooksDead);
+    let mut found = Vec::new();
+    for partition in topic.all_partitions(&settings.log.layout) {
+        let of = TopicPartition { topic, partition };
+        let mut from = source.bounds(of)?.start;
+        loop {
+            let page = source.read(of, from, PAGE_RECORDS)?;
+            let Some(last) = page.last() else { break };
+            from = last.offset.next();
+            for record in page {
+                let value = record.value.as_deref().unwrap_or_default();
+                let delivery: Delivery =
+                    schemas::decode(value).with_context(|| format!("{of}@{}", record.offset))?;
+                if filter.fits(&record, &delivery) {
+                    found.push((record, delivery));
+                }
+            }
+        }
+    }
+    found.sort_by_key(|(record, _)| record.appended_at);
+    Ok(found)
+}
+
+/// Those that fit, one a line, the oldest first. Also while processes run.
+pub(crate) fn list(settings: &Settings, filter: &Filter) -> anyhow::Result<Outcome> {
+    let found = read(settings, filter)?;
+    let line = |(record, delivery): &(Arc<Record>, Delivery)| {
+        format!(
+            "{} {} {} for {} after attempt {}: {} {}",
+            record.appended_at.to_rfc3339(),
+            delivery.kind,
+            delivery.event_id,
+            host_of(delivery).unwrap_or_default(),
+            delivery.attempt,
+            delivery.last_outcome.map_or("", AttemptOutcome::as_str),
+            delivery.last_status.map(|status| status.to_string()).unwrap_or_default(),
+        )
+    };
+    Ok(Outcome::success(found.iter().map(line).collect(), "there are none"))
+}
+
+/// The path of what a webhook is about in the Admin API.
+fn subject(delivery: &Delivery) -> Option<String> {
+    let of_transfer = delivery.transfer_id.map(|transfer| format!("transfers/{transfer}"));
+    delivery.order_id.map(|order| format!("orders/{order}")).or(of_transfer)
+}
+
+/// Sends what they announced again, unless it was delivered since.
+///
+/// # Errors
+/// The API does not answer or refuses the secret. Run it again: what was delivered meanwhile is not sent again.
+pub(crate) async fn redrive(
+    settings: Settings,
+    filter: Filter,
+    pace: Pace,
+) -> anyhow::Result<Outcome> {
+    let api = Api::new(&settings, pace.api)?;
+    let found = tokio::task::spawn_blocking(move || read(&settings, &filter)).await??;
+    let mut latest = BTreeMap::new();
+    for (record, delivery) in &found {
+        latest.extend(subject(delivery).map(|subject| (subject, record.appended_at)));
+    }
+    let (mut sent, all) = (0_u64, latest.len());
+    let mut turns = tokio::time::interval(Duration::from_secs(1) / pace.rate.get());
+    for (number, (subject, given_up)) in (1_u64..).zip(latest) {
+        turns.tick().await;
+        let done = match api.delivered(&subject).await? {
+            Some(at) if at >= given_up.seconds().0 => "delivered since".to_owned(),
+            _ if pace.dry_run => "would be sent again".to_owned(),
+            _ => match api.resend(&subject).await? {
+                Ok(()) => {
+                    sent = sent.saturating_add(1);
+                    "sent again".to_owned()
+                }
+                Err(refusal) => format!("not sent: {refusal}"),
+            },
+        };
+        print(&format!("{number}/{all} {subject}: {done}"));
+    }
+    Ok(Outcome::success(vec![format!("{sent} of {all} were queued")], ""))
+}
+
+/// The Admin API.
+struct Api {
+    base: Url,
+    secret: String,
+    http: Client,
+}
+
+impl Api {
+    fn new(settings: &Settings, base: Option<Url>) -> anyhow::Result<Self> {
+        let secret = String::from_utf8_lossy(settings.shop.admin_secret.expose()).into_owned();
+        ensure!(
+            !secret.is_empty(),
+            "admin.secret is missing: give --config, or TIDEMARK__ADMIN__SECRET"
+        );
+        let own = settings.process.listen.map(|listen| format!("http://{}/", reachable(listen)));
+        let base = match base {
+            Some(base) => base,
+            None => own.context("server.listen is missing: give --api")?.parse()?,
+        };
+        // The provider is process-wide; another part may have installed it already.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let http = Client::builder().no_proxy().timeout(TIMEOUT).build()?;
+        Ok(Self { base, secret, http })
+    }
+
+    async fn ask(&self, method: Method, path: &str) -> anyhow::Result<(StatusCode, String)> {
+        let url = self.base.join(&format!("/api/v1/admin/{path}"))?;
+        let request = self.http.request(method, url.clone());
+        let request = request.header("Service-Admin-Authorization", &self.secret);
+        let response = request.send().await.with_context(|| format!("{url} does not answer"))?;
+        let (status, text) = (response.status(), response.text().await?);
+        let is_answer = status.is_success() || status == StatusCode::CONFLICT;
+        ensure!(is_answer, "{url} answers {status}: {text}");
+        Ok((status, text))
+    }
+
+    /// When a webhook of it was last delivered, among the latest attempts.
+    async fn delivered(&self, subject: &str) -> anyhow::Result<Option<i64>> {
+        let (_, text) = self.ask(Method::GET, &format!("{subject}/webhooks")).await?;
+        let attempts: Vec<Value> = serde_json::from_str(&text)?;
+        let delivered = attempts.iter().filter(|attempt| attempt["outcome"] == "delivered");
+        Ok(delivered.filter_map(|attempt| attempt["attempted_at"].as_i64()).max())
+    }
+
+    /// Queues it, or says why it is not to be sent.
+    async fn resend(&self, subject: &str) -> anyhow::Result<Result<(), String>> {
+        let (status, text) = self.ask(Method::POST, &format!("{subject}/resend-webhook")).await?;
+        Ok(if status.is_success() { Ok(()) } else { Err(text) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use axum::Router;
+    use axum::http::{HeaderMap, Uri};
+    use log::embedded::EmbeddedLog;
+    use log::{Log, NewRecord};
+    use runtime::ManualClock;
+    use schemas::record::example;
+    use schemas::{Layout, TransferId};
+
+    use super::*;
+
+    const START: UnixMicros = UnixMicros(1_790_000_000_000_000);
+
+    /// A log with webhooks that were given up, one a minute: of an order, of two more, and of a transfer.
+    async fn given_up(dir: &std::path::Path, layout: Layout) -> [OrderId; 3] {
+        let clock = Arc::new(ManualClock::new(START));
+        let log = EmbeddedLog::open(dir, layout, clock.clone()).unwrap();
+        let orders = [1, 2, 3].map(|last| OrderId(uuid::Uuid::from_u128(last)));
+        let of = |order: OrderId, url: &str, outcome| Delivery {
+            order_id: Some(order),
+            transfer_id: None,
+            url: url.to_owned(),
+            last_outcome: Some(outcome),
+            last_status: Some(503).filter(|_| outcome == AttemptOutcome::Status),
+            ..example::delivery()
+        };
+        let transfer = Delivery {
+            kind: DeliveryKind::UnknownTransfer,
+            order_id: None,
+            transfer_id: Some(TransferId(7)),
+            ..of(orders[0], "https://a.example/", AttemptOutcome::Timeout)
+        };
+        for delivery in [
+            of(orders[0], "https://a.example/hooks", AttemptOutcome::Timeout),
+            of(orders[1], "https://b.example/hooks", AttemptOutcome::Status),
+            of(orders[2], "https://a.example/hooks", AttemptOutcome::Timeout),
+            transfer,
+        ] {
+            let key = delivery.key();
+            let partition = layout.webhook(&key);
+            let record = NewRecord::encode(Topic::WebhooksDead, partition, key, &delivery).unwrap();
+            log.produce(vec![record]).await.unwrap();
+            clock.advance(Duration::from_secs(60));
+        }
+        orders
+    }
+
+    /// An Admin API that notes what is to be sent again: an order was delivered since, a transfer is refused.
+    async fn serve(delivered: OrderId) -> (String, Arc<Mutex<Vec<String>>>) {
+        let posted: Arc<Mutex<Vec<String>>> = Arc::default();
+        let noted = posted.clone();
+        let answer = move |method: Method, headers: HeaderMap, uri: Uri| async move {
+            assert_eq!(headers["service-admin-authorization"], "a");
+            let path = uri.path().strip_prefix("/api/v1/admin/").unwrap().to_owned();
+            if method == Method::GET {
+                let at = START.seconds().0 + 3600;
+                let attempts = format!("[{{\"outcome\":\"delivered\",\"attempted_at\":{at}}}]");
+                let is_delivered = path == format!("orders/{delivered}/webhooks");
+                return (StatusCode::OK, if is_delivered { attempts } else { "[]".to_owned() });
+            }
+            let is_transfer = path.starts_with("transfers/");
+            noted.lock().unwrap().push(path);
+            let status = if is_transfer { StatusCode::CONFLICT } else { StatusCode::OK };
+            (status, "{}".to_owned())
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listen = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move { axum::serve(listener, Router::new().fallback(answer)).await });
+        (listen, posted)
+    }
+
+    fn settings(dir: &std::path::Path, listen: &str) -> Settings {
+        let text = format!(
+            "[admin]\nsecret = \"a\"\n[merchant]\nsecret = \"m\"\n[server]\nlisten = \"{listen}\"\n\
+             [data]\ndir = \"{}\"\n",
+            dir.display()
+        );
+        Settings::parse(&text, &[]).unwrap()
+    }
+
+    #[tokio::test]
+    async fn those_that_fit_are_listed() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = settings(dir.path(), "127.0.0.1:0");
+        let orders = given_up(dir.path(), settings.log.layout).await;
+        let lines = |filter: Filter| list(&settings, &filter).unwrap().lines.len();
+        let host = Some("a.example".to_owned());
+        assert_eq!(lines(Filter::default()), 4);
+        assert_eq!(lines(Filter { host, ..Filter::default() }), 3);
+        let minute = |number: i64| Some(UnixMicros(START.0 + number * 60_000_000));
+        let (since, until) = (minute(1), minute(3));
+        assert_eq!(lines(Filter { since, ..Filter::default() }), 3);
+        assert_eq!(lines(Filter { since, until, ..Filter::default() }), 2);
+        let (outcome, kind) = (Some(AttemptOutcome::Timeout), Some(DeliveryKind::UnknownTransfer));
+        assert_eq!(lines(Filter { outcome, ..Filter::default() }), 3);
+        assert_eq!(lines(Filter { outcome, kind, ..Filter::default() }), 1);
+        let filter = Filter { order: Some(orders[1]), ..Filter::default() };
+        let listed = list(&settings, &filter).unwrap().lines;
+        assert_eq!(listed.len(), 1);
+        assert!(listed[0].contains(" for b.example after attempt 2: status 503"), "{listed:?}");
+        let filter = Filter { order: Some(orders[1]), outcome, ..Filter::default() };
+        assert_eq!(list(&settings, &filter).unwrap().lines, ["there are none"]);
+    }
+
+    #[tokio::test]
+    async fn what_was_not_delivered_since_is_sent_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let before = settings(dir.path(), "127.0.0.1:0");
+        let orders = given_up(dir.path(), before.log.layout).await;
+        let (listen, posted) = serve(orders[0]).await;
+        let settings = settings(dir.path(), &listen);
+        let run = async |dry_run| {
+            let filter = Filter { host: Some("a.example".to_owned()), ..Filter::default() };
+            let pace = Pace { dry_run, rate: NonZeroU32::new(1000).unwrap(), api: None };
+            redrive(settings.clone(), filter, pace).await.unwrap().lines
+        };
+        assert_eq!(run(true).await, ["0 of 3 were queued"]);
+        assert_eq!(*posted.lock().unwrap(), [""; 0]);
+        assert_eq!(run(false).await, ["1 of 3 were queued"], "the transfer is refused");
+        let sent = format!("orders/{}/resend-webhook", orders[2]);
+        assert_eq!(*posted.lock().unwrap(), [sent, "transfers/7/resend-webhook".to_owned()]);
+    }
+}
