@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use runtime::Clock;
 use schemas::record::Delivery;
-use schemas::{AttemptOutcome, DeliveryKind, UnixMicros};
+use schemas::{AttemptOutcome, DeliveryKind};
 
 use crate::config::Config;
 use crate::error::Error;
@@ -30,24 +30,10 @@ pub struct Report {
 /// The client cannot be made. A receiver that fails is no error.
 pub async fn probe(config: &Config, clock: Arc<dyn Clock>, url: &str) -> Result<Report, Error> {
     let now = clock.now();
-    let delivery = Delivery {
-        event_id: format!("test.{}", now.0),
-        kind: DeliveryKind::OrderStatusChanged,
-        order_id: None,
-        transfer_id: None,
-        url: url.to_owned(),
-        body: format!("{{\"event_type\":\"test\",\"timestamp\":{}}}", now.seconds().0),
-        attempt: 1,
-        manual: true,
-        emitted_at: now,
-        due_at: UnixMicros(0),
-        version: None,
-        follows: false,
-        deferrals: 0,
-        requests: 0,
-        last_outcome: None,
-        last_status: None,
-    };
+    let body = format!("{{\"event_type\":\"test\",\"timestamp\":{}}}", now.seconds().0);
+    let (kind, event_id) = (DeliveryKind::OrderStatusChanged, format!("test.{}", now.0));
+    let first = Delivery::first(kind, event_id, url.to_owned(), body, now);
+    let delivery = Delivery { manual: true, ..first };
     let answer = Sender::new(config, clock)?.send(&delivery).await;
     Ok(Report {
         outcome: answer.outcome,

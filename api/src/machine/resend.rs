@@ -25,23 +25,9 @@ pub(crate) fn of_transfer(
         blockchain: transfer.blockchain,
         timestamp: now.seconds(),
     };
-    Ok(Delivery {
-        // Beside the pipeline's own event, so that the attempts of both are counted.
-        event_id: format!("{}.unknown.{event}", transfer.transfer_id),
-        kind: DeliveryKind::UnknownTransfer,
-        order_id: None,
-        transfer_id: Some(transfer.transfer_id),
-        url: url.ok_or(Refusal::UnknownUrlMissing)?.to_owned(),
-        body: body.body(),
-        attempt: 1,
-        manual: true,
-        emitted_at: now,
-        due_at: UnixMicros(0),
-        version: None,
-        follows: false,
-        deferrals: 0,
-        requests: 0,
-        last_outcome: None,
-        last_status: None,
-    })
+    // Beside the pipeline's own event, so that the attempts of both are counted.
+    let event_id = format!("{}.unknown.{event}", transfer.transfer_id);
+    let url = url.ok_or(Refusal::UnknownUrlMissing)?.to_owned();
+    let first = Delivery::first(DeliveryKind::UnknownTransfer, event_id, url, body.body(), now);
+    Ok(Delivery { transfer_id: Some(transfer.transfer_id), manual: true, ..first })
 }

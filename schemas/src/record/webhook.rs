@@ -44,6 +44,35 @@ pub struct Delivery {
 plain_record!(Delivery);
 
 impl Delivery {
+    /// The first attempt at an event, due at once. What it is about is to be added.
+    #[must_use]
+    pub fn first(
+        kind: DeliveryKind,
+        event_id: String,
+        url: String,
+        body: String,
+        emitted_at: UnixMicros,
+    ) -> Self {
+        Self {
+            event_id,
+            kind,
+            order_id: None,
+            transfer_id: None,
+            url,
+            body,
+            attempt: 1,
+            manual: false,
+            emitted_at,
+            due_at: UnixMicros(0),
+            version: None,
+            follows: false,
+            deferrals: 0,
+            requests: 0,
+            last_outcome: None,
+            last_status: None,
+        }
+    }
+
     /// The key of its records.
     #[must_use]
     pub fn key(&self) -> String {

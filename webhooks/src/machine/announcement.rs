@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use schemas::record::{Delivery, Order, Transfer};
 use schemas::{
-    Amount, DeliveryKind, OrderCause, OrderStatus, OrderStatusChanged, Stablecoin, UnixMicros,
-    UnknownReason, UnknownTransfer,
+    Amount, DeliveryKind, OrderCause, OrderStatus, OrderStatusChanged, Stablecoin, UnknownReason,
+    UnknownTransfer,
 };
 
 /// The webhook of an order's change: one when its status moved to paid, expired or cancelled, or an
@@ -24,23 +24,14 @@ pub(crate) fn decide_order(order: &Order) -> Option<Delivery> {
         amount: &order.amount_text,
         timestamp: order.updated_at.seconds(),
     };
+    let event_id = format!("{}.{}", order.order_id, order.version);
+    let (kind, url) = (DeliveryKind::OrderStatusChanged, order.webhook_url.clone());
     Some(Delivery {
-        event_id: format!("{}.{}", order.order_id, order.version),
-        kind: DeliveryKind::OrderStatusChanged,
         order_id: Some(order.order_id),
-        transfer_id: None,
-        url: order.webhook_url.clone(),
-        body: event.body(),
-        attempt: 1,
-        manual,
-        emitted_at: order.updated_at,
-        due_at: UnixMicros(0),
         version: Some(order.version),
         follows: manual || order.cause == OrderCause::MarkedPaid,
-        deferrals: 0,
-        requests: 0,
-        last_outcome: None,
-        last_status: None,
+        manual,
+        ..Delivery::first(kind, event_id, url, event.body(), order.updated_at)
     })
 }
 
@@ -51,24 +42,10 @@ pub(crate) fn decide_transfer(transfer: &Transfer, url: Option<&str>) -> Option<
         blockchain: transfer.blockchain,
         timestamp: transfer.updated_at.seconds(),
     };
-    url.map(|url| Delivery {
-        event_id: format!("{}.unknown", transfer.transfer_id),
-        kind: DeliveryKind::UnknownTransfer,
-        order_id: None,
-        transfer_id: Some(transfer.transfer_id),
-        url: url.to_owned(),
-        body: event.body(),
-        attempt: 1,
-        manual: false,
-        emitted_at: transfer.updated_at,
-        due_at: UnixMicros(0),
-        version: None,
-        follows: false,
-        deferrals: 0,
-        requests: 0,
-        last_outcome: None,
-        last_status: None,
-    })
+    let event_id = format!("{}.unknown", transfer.transfer_id);
+    let (kind, url) = (DeliveryKind::UnknownTransfer, url?.to_owned());
+    let first = Delivery::first(kind, event_id, url, event.body(), transfer.updated_at);
+    Some(Delivery { transfer_id: Some(transfer.transfer_id), ..first })
 }
 
 /// Whether an unknown transfer is too small to be announced. One that has the amount of a deposit
@@ -92,6 +69,8 @@ pub(crate) fn is_dust(transfer: &Transfer, threshold: &BTreeMap<Stablecoin, Amou
 
 #[cfg(test)]
 mod tests {
+    use schemas::UnixMicros;
+
     use super::*;
     use schemas::record::example;
 
