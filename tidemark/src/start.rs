@@ -86,6 +86,7 @@ impl Starter<'_> {
     }
 
     pub(crate) fn webhooks(&mut self) -> std::io::Result<()> {
+        self.settings.webhooks.check_files();
         let config = self.settings.webhooks.clone().shared_by(self.settings.process.workers);
         for member in self.members() {
             let (dispatched, delivered) = (config.clone(), config.clone());

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use reqwest::{Certificate, Proxy};
 use runtime::config::Reader;
+use rustix::process::{Resource, getrlimit};
 use schemas::{Amount, ReceiverPolicy, Secret, Stablecoin, parse_network, parse_ports};
 
 /// The interface's limit of automatic attempts (spec 8), which the retry topics are made for.
@@ -92,6 +93,22 @@ impl Config {
         };
         section.finish();
         config
+    }
+
+    /// Warns if the process may not have as many files open as its requests need: with connections that end, and beside
+    /// all else. Attempts beyond the limit are put off.
+    pub fn check_files(&self) {
+        let needed = u64::try_from(self.concurrency)
+            .unwrap_or(u64::MAX)
+            .saturating_mul(2)
+            .saturating_add(256);
+        if let Some(limit) = getrlimit(Resource::Nofile).current.filter(|limit| *limit < needed) {
+            tracing::warn!(
+                limit,
+                needed,
+                "this process may have too few files open for webhooks.concurrency: raise its limit (LimitNOFILE, ulimit -n)"
+            );
+        }
     }
 
     /// What each of several workers of a process gets: its part of what may be under way at once.
