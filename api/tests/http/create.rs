@@ -181,6 +181,33 @@ async fn what_cannot_be_paid_is_refused_in_plain_text() {
     assert_eq!(world.commands(), [], "no refused request reaches the log");
 }
 
+/// However the address is written.
+#[tokio::test]
+async fn spec_4_1_receivers_inside_the_network_are_refused() {
+    let world = World::alone().await;
+    for (url, address) in [
+        ("http://127.0.0.1/", "127.0.0.1"),
+        ("http://127.1/", "127.0.0.1"),
+        ("http://2130706433/", "127.0.0.1"),
+        ("http://0x7f000001/", "127.0.0.1"),
+        ("http://0177.0.0.1/", "127.0.0.1"),
+        ("http://127.0.0.1./", "127.0.0.1"),
+        ("http://0/", "0.0.0.0"),
+        ("http://169.254.169.254/latest", "169.254.169.254"),
+        ("https://[::1]:8443/", "::1"),
+        ("http://[::ffff:127.0.0.1]/", "::ffff:127.0.0.1"),
+        ("http://[::ffff:7f00:1]/", "::ffff:127.0.0.1"),
+        ("http://\u{ff11}27.0.0.1/", "127.0.0.1"),
+    ] {
+        let body = new_order_with(&[("webhook_url", url)]);
+        let text = format!(
+            "webhook_url: must not be the private address {address}: webhooks.allowed_networks has those that are called"
+        );
+        world.service("/orders", &body).await.refused(400, &text);
+    }
+    assert_eq!(world.commands(), []);
+}
+
 #[tokio::test]
 async fn bodies_above_one_mebibyte_are_refused() {
     let world = World::alone().await;

@@ -13,6 +13,8 @@ use schemas::{
     Amount, AttemptOutcome, DeferLevel, DeliveryKind, OrderStatus, RetryLevel, Topic, UnixMicros,
     UnknownReason,
 };
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
@@ -172,6 +174,47 @@ async fn a_crash_repeats_only_what_was_not_complete() {
     assert_eq!(silent.called(), names(&[("slow", 1), ("slow", 1)]));
     assert_eq!(quick.calls().len(), 3);
     assert_eq!(log.committed(DISPATCH).unwrap().offset, Offset(4));
+}
+
+/// The receiver acted on it, and the connection broke before its answer was there.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_whose_200_was_lost_comes_again_under_its_name() {
+    let log = Scripted::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/hooks", listener.local_addr().unwrap());
+    let (heads, received) = std::sync::mpsc::channel();
+    tokio::spawn(async move {
+        let mut lost = true;
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let (mut text, mut bytes) = (String::new(), [0; 4096]);
+            while !text.ends_with('}') {
+                let read = stream.read(&mut bytes).await.unwrap();
+                text.push_str(std::str::from_utf8(&bytes[..read]).unwrap());
+            }
+            if !lost {
+                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+            }
+            lost = false;
+            heads.send(text).unwrap();
+        }
+    });
+    dispatch(&log, &["a"], &url);
+    let mut deliverer = deliverer(&log, &config());
+    turn_until(&mut deliverer, || log.attempts().len() == 1);
+    log.clock().advance(Duration::from_secs(1));
+    turn_until(&mut deliverer, || log.attempts().len() == 2);
+    assert_eq!(log.attempts(), names(&[("a", 1), ("a", 2)]));
+    let outcomes: Vec<_> = log
+        .read::<Attempt>(Topic::WebhooksAttempts)
+        .iter()
+        .map(|attempt| attempt.outcome)
+        .collect();
+    assert_eq!(outcomes, [AttemptOutcome::Protocol, AttemptOutcome::Delivered]);
+    for number in 1..=2 {
+        let head = received.recv().unwrap();
+        assert!(head.contains("webhook-id: a\r\n"), "{head}");
+        assert!(head.contains(&format!("webhook-attempt: {number}\r\n")), "{head}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
