@@ -27,6 +27,8 @@ pub struct Config {
     /// How long one attempt may take, from the resolution of the name to the end of the answer. A
     /// status that came in time counts, even if the body behind it did not.
     pub timeout: Duration,
+    /// After how long without a 200 an endpoint is named to the operator.
+    pub failing_after: Duration,
     /// Which receivers may be called.
     pub receivers: ReceiverPolicy,
     /// Calls them in our place, and resolves their names.
@@ -69,6 +71,7 @@ impl Config {
         if timeout.is_zero() || timeout > TIMEOUT_MAX {
             section.problem("timeout", "must be from \"1ms\" to \"60s\"");
         }
+        let failing_after = section.duration("failing_after");
         let mut count =
             |key: &str| usize::try_from(section.integer(key, 1..=10_000)).unwrap_or(usize::MAX);
         let (concurrency, concurrency_per_host) =
@@ -81,6 +84,7 @@ impl Config {
             max_attempts: i32::try_from(max_attempts).unwrap_or(ATTEMPTS_MAX),
             first_delay,
             timeout,
+            failing_after,
             receivers: read_receivers(&mut section),
             proxy: read_proxy(&mut section),
             certificates: read_certificates(&mut section),

@@ -2,7 +2,7 @@
 //!
 //! **Reads** `orders` and `transfers.unknown` (the dispatcher), `webhooks.dispatch`,
 //! `webhooks.retry.*`, `webhooks.defer.*` and its changelog (the deliverer). **Writes** `webhooks.dispatch`;
-//! `webhooks.attempts`, `webhooks.retry.*`, `webhooks.defer.*`, `webhooks.changelog`, `webhooks.dead`, `dead-letters`.
+//! `webhooks.attempts`, `webhooks.retry.*`, `webhooks.defer.*`, `webhooks.changelog`, `webhooks.dead`, `alerts`, `dead-letters`.
 //!
 //! The schedule (spec 6.3.3, whose table can be read in two ways): at most 12 POSTs. The first goes
 //! out at once; after failed attempt n (1 to 11) the next one follows 2^(n-1) seconds later,

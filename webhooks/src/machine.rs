@@ -3,6 +3,7 @@
 
 pub(crate) mod announcement;
 pub(crate) mod breaker;
+pub(crate) mod endpoint;
 pub(crate) mod lane;
 pub(crate) mod partitions;
 pub(crate) mod schedule;

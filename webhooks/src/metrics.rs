@@ -25,6 +25,9 @@ runtime::metrics! {
     Counter DEAD = "tidemark_webhooks_dead_total" [];
     /// Unknown transfers below `webhooks.dust_threshold`: recorded, and not announced.
     Counter DUST = "tidemark_webhooks_dust_total" [stablecoin];
+    /// For how long an endpoint has acknowledged nothing, when it was last named for that (after
+    /// `webhooks.failing_after`, then daily); 0 once it acknowledges again.
+    Gauge ENDPOINT_FAILING = "tidemark_webhooks_endpoint_failing_seconds" [host];
     /// How long the oldest event that could be attempted now has been due.
     Gauge OLDEST_DUE = "tidemark_webhooks_oldest_due_seconds" [];
 }
@@ -56,6 +59,10 @@ pub(crate) fn dust(stablecoin: Stablecoin) {
 
 pub(crate) fn dead() {
     counter!(DEAD).increment(1);
+}
+
+pub(crate) fn endpoint_failing(host: &str, for_long: Duration) {
+    gauge!(ENDPOINT_FAILING, "host" => host.to_owned()).set(for_long.as_secs_f64());
 }
 
 pub(crate) fn load(in_flight: usize, oldest_due: Duration) {

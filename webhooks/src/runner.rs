@@ -2,6 +2,7 @@
 
 mod deliverer;
 mod dispatcher;
+mod endpoints;
 mod job;
 mod sequences;
 

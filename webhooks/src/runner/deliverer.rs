@@ -23,6 +23,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use super::endpoints::{Endpoints, elapsed};
 use super::job::{Finished, Job};
 use super::sequences::Sequences;
 use crate::config::Config;
@@ -63,6 +64,7 @@ pub(super) struct Deliverer {
     partitions: Partitions,
     sequences: Sequences,
     lanes: Lanes<Job>,
+    endpoints: Endpoints,
     /// Attempts under way, without an answer if their partition was lost.
     flights: JoinSet<(Job, Permit, Option<Answer>)>,
     /// End the attempts of a partition.
@@ -210,6 +212,7 @@ impl Deliverer {
             partitions: Partitions::new(config.first_delay),
             sequences: Sequences::new(),
             lanes: Lanes::new(config.concurrency, config.concurrency_per_host),
+            endpoints: Endpoints::new(config.failing_after),
             flights: JoinSet::new(),
             losses: HashMap::new(),
             finished: Vec::new(),
@@ -239,17 +242,24 @@ impl Deliverer {
             }
             metrics::attempted(answer.outcome, answer.took);
             let verdict = schedule::decide(&job.delivery, &answer, self.max_attempts);
+            let now = self.clock.now();
             if answer.outcome == AttemptOutcome::Delivered {
-                metrics::delivered(elapsed(job.delivery.emitted_at, self.clock.now()));
+                metrics::delivered(elapsed(job.delivery.emitted_at, now));
             }
-            self.conclude(&job, verdict)?;
+            let alert = self.endpoints.attempted(&job.delivery, answer.outcome, now)?;
+            self.conclude(&job, verdict, alert)?;
         }
         Ok(())
     }
 
     /// What follows for a delivery whose turn it was.
-    fn conclude(&mut self, job: &Job, verdict: Verdict) -> Result<(), Error> {
-        let mut records = Vec::new();
+    fn conclude(
+        &mut self,
+        job: &Job,
+        verdict: Verdict,
+        alert: Option<NewRecord>,
+    ) -> Result<(), Error> {
+        let mut records: Vec<_> = alert.into_iter().collect();
         if let Some(attempt) = verdict.attempt {
             records.push(self.record(job, &attempt)?);
         }
@@ -309,7 +319,7 @@ impl Deliverer {
             // As configured now, not when the event happened.
             match self.unknown_transfer_webhook_url.clone() {
                 Some(url) => job.delivery.url = url,
-                None => return self.conclude(&job, schedule::give_up(&job.delivery, now)),
+                None => return self.conclude(&job, schedule::give_up(&job.delivery, now), None),
             }
         }
         let (job, overtaken) = self.sequences.admit(job, now)?;
@@ -345,8 +355,9 @@ impl Deliverer {
     fn defer(&mut self, job: &Job, is_down: bool) -> Result<(), Error> {
         metrics::deferred();
         let (now, max_attempts) = (self.clock.now(), self.max_attempts);
+        self.endpoints.deferred(&job.delivery, now);
         let verdict = schedule::decide_deferral(&job.delivery, is_down, now, max_attempts);
-        self.conclude(job, verdict)
+        self.conclude(job, verdict, None)
     }
 
     /// The record of an attempt that is not made: a newer event of the order is sent in its place.
@@ -402,12 +413,6 @@ fn read(record: &Record) -> Result<Delivery, Unreadable> {
     let delivery = record.read()?;
     schedule::check(&delivery).map_err(|reason| Unreadable::Garbage(reason.to_owned()))?;
     Ok(delivery)
-}
-
-/// Time from `earlier` to `later`, zero if it is the other way round.
-fn elapsed(earlier: UnixMicros, later: UnixMicros) -> Duration {
-    let micros = later.0.saturating_sub(earlier.0);
-    Duration::from_micros(u64::try_from(micros).unwrap_or_default())
 }
 
 fn report_dead(delivery: &Delivery) {

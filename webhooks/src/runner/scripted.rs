@@ -22,6 +22,7 @@ pub(super) fn config() -> Config {
         max_attempts: 12,
         first_delay: Duration::from_secs(1),
         timeout: Duration::from_secs(30),
+        failing_after: Duration::from_secs(3600),
         receivers: ReceiverPolicy::anywhere(),
         proxy: None,
         certificates: Vec::new(),

@@ -8,10 +8,10 @@ use log::consumer::{Consumer, Handler};
 use log::{NewRecord, Offset, StepError};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use runtime::Clock;
-use schemas::record::{Attempt, DeadLetter, Delivery, Order, Transfer, example};
+use schemas::record::{Alert, Attempt, DeadLetter, Delivery, Order, Transfer, example};
 use schemas::{
-    Amount, AttemptOutcome, DeferLevel, DeliveryKind, OrderStatus, RetryLevel, Topic, UnixMicros,
-    UnknownReason,
+    AlertKind, Amount, AttemptOutcome, DeferLevel, DeliveryKind, OrderStatus, RetryLevel, Topic,
+    UnixMicros, UnknownReason,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -319,6 +319,35 @@ async fn stopping_waits_for_what_is_under_way_and_starts_nothing() {
     assert_eq!(receiver.called(), names(&[("a", 1)]));
     assert_eq!(log.attempts(), names(&[("a", 1)]));
     assert_eq!(log.committed(DISPATCH).unwrap().offset, Offset(1));
+}
+
+/// A minute apart for 26 hours, one event fails; then one is acknowledged, and others fail for less than an hour.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_that_fails_for_hours_is_named_once_a_day() {
+    let log = Scripted::new();
+    let status = |event: &str, _| if event == "good" { 200 } else { 500 };
+    let receiver = Receiver::deciding(log.clock(), status).await;
+    let mut deliverer = deliverer(&log, &Config { max_attempts: 1, ..config() });
+    let mut sent = 0;
+    let mut send = |name: &str, minutes: u64| {
+        let emitted_at = log.clock().now();
+        let event = Delivery { emitted_at, ..delivery(name, &receiver.url()) };
+        log.append(vec![put(DISPATCH, name, &event)]);
+        sent += 1;
+        turn_until(&mut deliverer, || log.attempts().len() == sent);
+        log.clock().advance(Duration::from_secs(minutes * 60));
+    };
+    let alerts = || log.read::<Alert>(Topic::Alerts);
+    (0..60).for_each(|_| send("bad", 1));
+    assert_eq!(alerts(), [], "not for an hour");
+    (0..75).for_each(|_| send("bad", 20));
+    assert_eq!(alerts().len(), 2);
+    send("good", 1);
+    (0..60).for_each(|_| send("bad", 1));
+    let alerts = alerts();
+    assert_eq!(alerts.len(), 2, "it counts from the last 200");
+    assert!(alerts.iter().all(|alert| alert.kind == AlertKind::EndpointFailing));
+    assert!(alerts[0].message.starts_with("127."), "{}", alerts[0].message);
 }
 
 fn dispatcher(log: &Scripted, url: Option<&str>) -> Consumer<Dispatcher> {

@@ -23,6 +23,7 @@ pub(super) const NOW: UnixMicros = UnixMicros(1_790_000_012_345_678);
 pub(super) fn config(timeout: Duration, allow_private_addresses: bool) -> Config {
     Config {
         max_attempts: 12,
+        failing_after: Duration::from_secs(3600),
         first_delay: Duration::from_secs(1),
         timeout,
         receivers: if allow_private_addresses {

@@ -1,0 +1,153 @@
+//! Which receivers have not acknowledged anything for long: reported to their operator, once a day.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use schemas::UnixMicros;
+
+/// How often one endpoint is named while it fails.
+const AGAIN_MICROS: i64 = 24 * 3600 * 1_000_000;
+/// Longer than a delivery ever waits for its next turn: in such a span each one that waits is seen at least once.
+const SPAN_MICROS: i64 = 2048 * 1_000_000;
+/// How many failing endpoints are followed; of more, the others are only on record.
+const ENDPOINTS_MAX: usize = 20_000;
+
+/// An endpoint to report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Failing {
+    /// When it failed first after its last 200.
+    pub(crate) since: UnixMicros,
+    /// The oldest event that waits for it.
+    pub(crate) oldest: UnixMicros,
+}
+
+#[derive(Debug)]
+struct Endpoint {
+    since: UnixMicros,
+    /// The oldest event seen in the span that ends last, and in the one before.
+    oldest: [UnixMicros; 2],
+    span_ends: UnixMicros,
+    named_at: Option<UnixMicros>,
+}
+
+impl Endpoint {
+    fn saw(&mut self, emitted_at: UnixMicros, now: UnixMicros) {
+        if now >= self.span_ends {
+            let never = UnixMicros(i64::MAX);
+            let has_lapsed = now.0.saturating_sub(self.span_ends.0) >= SPAN_MICROS;
+            self.oldest = [never, if has_lapsed { never } else { self.oldest[0] }];
+            self.span_ends = UnixMicros(now.0.saturating_add(SPAN_MICROS));
+        }
+        self.oldest[0] = self.oldest[0].min(emitted_at);
+    }
+}
+
+/// The endpoints that fail, by host and port.
+#[derive(Debug)]
+pub(crate) struct Endpoints {
+    after_micros: i64,
+    failing: HashMap<String, Endpoint>,
+}
+
+impl Endpoints {
+    /// Reports those that fail for longer than `after`.
+    pub(crate) fn new(after: Duration) -> Self {
+        let after_micros = i64::try_from(after.as_micros()).unwrap_or(i64::MAX);
+        Self { after_micros, failing: HashMap::new() }
+    }
+
+    /// An attempt failed. Some if that is to be reported.
+    pub(crate) fn failed(
+        &mut self,
+        host: &str,
+        emitted_at: UnixMicros,
+        now: UnixMicros,
+    ) -> Option<Failing> {
+        if !self.failing.contains_key(host) {
+            if self.failing.len() >= ENDPOINTS_MAX {
+                return None;
+            }
+            let span_ends = UnixMicros(now.0.saturating_add(SPAN_MICROS));
+            let oldest = [emitted_at, UnixMicros(i64::MAX)];
+            let endpoint = Endpoint { since: now, oldest, span_ends, named_at: None };
+            self.failing.insert(host.to_owned(), endpoint);
+        }
+        let endpoint = self.failing.get_mut(host)?;
+        endpoint.saw(emitted_at, now);
+        let was_named_lately =
+            endpoint.named_at.is_some_and(|at| now.0.saturating_sub(at.0) < AGAIN_MICROS);
+        if was_named_lately || now.0.saturating_sub(endpoint.since.0) < self.after_micros {
+            return None;
+        }
+        endpoint.named_at = Some(now);
+        let [latest, before] = endpoint.oldest;
+        Some(Failing { since: endpoint.since, oldest: latest.min(before) })
+    }
+
+    /// An event waits on: it was deferred.
+    pub(crate) fn deferred(&mut self, host: &str, emitted_at: UnixMicros, now: UnixMicros) {
+        if let Some(endpoint) = self.failing.get_mut(host) {
+            endpoint.saw(emitted_at, now);
+        }
+    }
+
+    /// A webhook was acknowledged. Since when none had been, if that was reported.
+    pub(crate) fn acknowledged(&mut self, host: &str) -> Option<UnixMicros> {
+        let endpoint = self.failing.remove(host)?;
+        endpoint.named_at.map(|_| endpoint.since)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: i64 = 3600;
+
+    fn at(seconds: i64) -> UnixMicros {
+        UnixMicros(1_790_000_000_000_000 + seconds * 1_000_000)
+    }
+
+    fn endpoints() -> Endpoints {
+        Endpoints::new(Duration::from_secs(3600))
+    }
+
+    #[test]
+    fn it_is_named_after_an_hour_and_once_a_day() {
+        let mut endpoints = endpoints();
+        let named: Vec<i64> = (0..50)
+            .filter(|hour| endpoints.failed("shop:443", at(0), at(hour * HOUR)).is_some())
+            .collect();
+        assert_eq!(named, [1, 25, 49]);
+        assert_eq!(endpoints.failed("other:443", at(0), at(50 * HOUR)), None);
+    }
+
+    #[test]
+    fn an_acknowledgement_ends_it_and_says_if_it_was_named() {
+        let mut endpoints = endpoints();
+        endpoints.failed("shop:443", at(0), at(0));
+        assert_eq!(endpoints.acknowledged("shop:443"), None);
+        endpoints.failed("shop:443", at(0), at(10));
+        assert_eq!(endpoints.failed("shop:443", at(0), at(HOUR)), None, "it counts anew");
+        assert!(endpoints.failed("shop:443", at(0), at(10 + HOUR)).is_some());
+        assert_eq!(endpoints.acknowledged("shop:443"), Some(at(10)));
+        assert_eq!(endpoints.acknowledged("shop:443"), None);
+    }
+
+    #[test]
+    fn the_oldest_event_is_one_that_still_waits() {
+        let mut endpoints = endpoints();
+        endpoints.failed("shop:443", at(-500), at(0));
+        for minute in 1..60 {
+            endpoints.deferred("shop:443", at(-10), at(minute * 60));
+        }
+        let failing = endpoints.failed("shop:443", at(60), at(2 * HOUR)).unwrap();
+        assert_eq!(failing, Failing { since: at(0), oldest: at(60) }, "the others are over");
+        let mut waiting = self::endpoints();
+        for minute in 0..60 {
+            assert_eq!(waiting.failed("shop:443", at(-500), at(minute * 60)), None);
+        }
+        let failing = waiting.failed("shop:443", at(60), at(HOUR)).unwrap();
+        assert_eq!(failing.oldest, at(-500));
+    }
+}
