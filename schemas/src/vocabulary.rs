@@ -183,6 +183,7 @@ vocabulary! {
     DepositCommandKind {
         Open = "open",
         Close = "close",
+        Candidate = "candidate",
         Settled = "settled",
         Refused = "refused",
     }

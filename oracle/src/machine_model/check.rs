@@ -34,6 +34,7 @@ impl<'a> Ledger<'a> {
                         }
                         matching::Input::Command(command) => {
                             ledger.check_answer(command, effects)?;
+                            ledger.check_candidate(command, effects)?;
                             ledger.check_open(command, effects)?;
                             false
                         }

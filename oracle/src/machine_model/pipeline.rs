@@ -66,7 +66,8 @@ pub struct Tricks {
     pub losses: bool,
     /// Records that come again.
     pub repeats: bool,
-    /// Questions and answers that are never read: `open`, `close`, `settle` and what is answered to them.
+    /// Questions and answers that are never read: `open`, `close`, `settle`, what is answered to them, and that a
+    /// payment will not come.
     pub silence: bool,
 }
 
@@ -456,6 +457,7 @@ fn may_ask_again(body: &OrderCommandBody) -> bool {
             | Body::DepositOpened { .. }
             | Body::DepositRefused { .. }
             | Body::DepositClosed { .. }
+            | Body::CandidateGone { .. }
     )
 }
 

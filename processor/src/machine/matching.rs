@@ -219,6 +219,9 @@ impl Machine for State {
             Input::Command(command) => match &command.body {
                 DepositCommandBody::Open(open) => self.open(command, open, effects),
                 DepositCommandBody::Close { reason } => self.close(command, *reason, effects),
+                DepositCommandBody::Candidate { transfer_id } => {
+                    self.candidate(command, *transfer_id, effects)
+                }
                 DepositCommandBody::Settled { transfer_id } => {
                     self.settled(command, *transfer_id, effects)
                 }

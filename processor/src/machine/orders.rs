@@ -35,7 +35,7 @@ pub const OPEN_MAX: usize = 3;
 /// After how many seconds a lane that has not answered is asked again. Answers take seconds.
 pub const ASK_AGAIN_SECONDS: i64 = 300;
 
-/// After how many seconds a lane is asked what became of an open deposit: longer than chains take to confirm the
+/// After how many seconds a lane is asked what became of an open deposit or a candidate: longer than chains take to confirm the
 /// deadline's block, so that few are asked.
 const ASK_OF_OPEN_SECONDS: i64 = 3600;
 
@@ -54,7 +54,7 @@ struct OrderRow {
     pending: Vec<PendingChoice>,
     /// The longest of the deposits it asked for.
     late_window_seconds: u32,
-    /// When lanes were asked last what became of its open deposits.
+    /// When lanes were asked last what became of its open deposits or candidates.
     asked_at: Option<UnixSeconds>,
 }
 

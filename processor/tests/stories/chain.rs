@@ -296,3 +296,8 @@ pub(crate) fn refused(order_letter: char, transfer: i64, reason: UnknownReason) 
     let transfer_id = TransferId(transfer);
     command(order_letter, DepositCommandBody::Refused { transfer_id, reason })
 }
+
+/// The order asks whether this transfer may still pay it.
+pub(crate) fn candidate_of(order_letter: char, transfer_id: TransferId) -> Input {
+    command(order_letter, DepositCommandBody::Candidate { transfer_id })
+}

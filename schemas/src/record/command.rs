@@ -130,6 +130,8 @@ pub enum DepositCommandBody {
     Open(OpenDeposit),
     /// Let go of it, and say so. `expired` asks whether it has closed: the chain's time alone closes it for that.
     Close { reason: CloseReason },
+    /// Say whether a transfer may still pay the order. It may be of another lane.
+    Candidate { transfer_id: TransferId },
     /// The transfer paid the order.
     Settled { transfer_id: TransferId },
     /// The transfer may not pay the order.
@@ -302,6 +304,9 @@ impl Record for DepositCommand {
         let (kind, open, close_reason, transfer_id, refused_reason) = match &self.body {
             Body::Open(open) => (Kind::Open, Some(open.clone()), None, None, None),
             Body::Close { reason } => (Kind::Close, None, Some(*reason), None, None),
+            Body::Candidate { transfer_id } => {
+                (Kind::Candidate, None, None, Some(*transfer_id), None)
+            }
             Body::Settled { transfer_id } => (Kind::Settled, None, None, Some(*transfer_id), None),
             Body::Refused { transfer_id, reason } => {
                 (Kind::Refused, None, None, Some(*transfer_id), Some(*reason))
@@ -327,6 +332,7 @@ impl Record for DepositCommand {
         let body = match wire.kind {
             Kind::Open => wire.open.map(Body::Open),
             Kind::Close => wire.close_reason.map(|reason| Body::Close { reason }),
+            Kind::Candidate => wire.transfer_id.map(|transfer_id| Body::Candidate { transfer_id }),
             Kind::Settled => wire.transfer_id.map(|transfer_id| Body::Settled { transfer_id }),
             Kind::Refused => wire
                 .transfer_id

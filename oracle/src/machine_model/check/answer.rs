@@ -2,7 +2,7 @@
 //! order's alone until the answer is read.
 
 use processor::machine::matching;
-use schemas::record::{Deposit, DepositCommand, DepositCommandBody, Transfer};
+use schemas::record::{Deposit, DepositCommand, DepositCommandBody, OrderCommandBody, Transfer};
 use schemas::{AlertKind, DepositState, OrderId, TransferId, TransferStatus};
 
 use crate::machine_model::ledger::Ledger;
@@ -44,6 +44,30 @@ impl Ledger<'_> {
             holds!(3, is_reported, "no alert says that {order} is paid by {id}, which had failed");
         }
         self.answered.insert((id, order));
+        Ok(())
+    }
+
+    /// 8: an order that asks is not answered that a payment will not come which waits for one of its deposits.
+    pub(super) fn check_candidate(
+        &self,
+        command: &DepositCommand,
+        effects: &[matching::Effect],
+    ) -> Result<(), Violation> {
+        let DepositCommandBody::Candidate { transfer_id } = command.body else { return Ok(()) };
+        let is_gone = effects.iter().any(|effect| {
+            matches!(effect, matching::Effect::Command(answer)
+                if answer.body == OrderCommandBody::CandidateGone { transfer_id })
+        });
+        let payment = self.payments.get(&transfer_id);
+        let transfer = payment.and_then(|payment| self.transfers.get(payment));
+        let waits = |transfer: &&Transfer| {
+            let waiting = [TransferStatus::WaitingForConfirmation, TransferStatus::WaitingForMatch];
+            let deposit = transfer.deposit_id.and_then(|id| self.deposits.get(&id));
+            waiting.contains(&transfer.status)
+                && deposit.is_some_and(|deposit| deposit.order_id == command.order_id)
+        };
+        let waiting = transfer.filter(waits);
+        holds!(8, !is_gone || waiting.is_none(), "answered as gone: {waiting:?}");
         Ok(())
     }
 

@@ -164,6 +164,28 @@ impl State {
         self.close_deposit(open, reason, self.time_or(now), now, effects)
     }
 
+    /// The order asks whether a transfer may still pay it: that it will not may have been lost.
+    pub(super) fn candidate(
+        &self,
+        command: &DepositCommand,
+        transfer_id: TransferId,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Broken> {
+        if transfer_id.partition() != self.partition {
+            return Ok(()); // Of another wallet of the order.
+        }
+        let waiting = self.transfers.get(transfer_id).filter(|row| row.is_waiting());
+        let deposit = waiting.and_then(|row| row.deposit).map(|id| self.deposits.named(id));
+        let answer = match deposit.transpose()? {
+            Some(deposit) if deposit.order == command.order_id => {
+                OrderCommandBody::CandidateSeen { transfer_id }
+            }
+            _ => OrderCommandBody::CandidateGone { transfer_id },
+        };
+        Self::command_order(effects, command.order_id, command.issued_at, answer);
+        Ok(())
+    }
+
     /// The order is paid by this transfer.
     pub(super) fn settled(
         &mut self,

@@ -1,5 +1,7 @@
 //! A deposit was opened for an order, and what becomes of it.
 
+use std::collections::BTreeSet;
+
 use schemas::record::{DepositCommand, DepositCommandBody, Order, OrderCommand, OrderDeposit};
 use schemas::{Amount, CloseReason, DepositId, DepositState, OrderCause, UnixSeconds};
 
@@ -37,6 +39,28 @@ impl State {
     }
 }
 
+impl State {
+    /// Asks what became of the transfers that wait, as far as the order knows. A lane answers for its own.
+    pub(super) fn ask_of_candidates(
+        &mut self,
+        mut row: OrderRow,
+        command: &OrderCommand,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Broken> {
+        let mut asked = BTreeSet::new();
+        for deposit in &row.order.deposits {
+            if asked.insert((deposit.blockchain, deposit.wallet_address)) {
+                for transfer_id in row.order.candidates.iter().copied() {
+                    let question = DepositCommandBody::Candidate { transfer_id };
+                    effects.push(row.command_lane(command, deposit, question));
+                }
+            }
+        }
+        row.asked_at = Some(command.issued_at.seconds());
+        self.orders.put(row)
+    }
+}
+
 impl OrderRow {
     /// The command that lets go of a deposit, if the order has ended.
     pub(super) fn close_ended(
@@ -47,26 +71,25 @@ impl OrderRow {
         Some(self.close(command, deposit, close_reason(self.order.status)?))
     }
 
-    /// The time past which the lanes of its open deposits are asked what became of them: the chain should have
-    /// closed them, or the order has let go of them, and an answer may have been lost.
-    pub(super) fn asks_of_open_at(&self) -> Option<UnixSeconds> {
+    /// The time past which lanes are asked what became of its open deposits, or of its candidates where it has none: the
+    /// chain should have closed them, or the order has let go of them, and an answer may have been lost.
+    pub(super) fn asks_of_open_at(&self) -> UnixSeconds {
         let Order { expires_at, updated_at, .. } = self.order;
         let since = if self.is_pending() { expires_at } else { updated_at.seconds() };
-        self.open().next()?;
-        Some(self.asked_at.map_or(since, |at| at.max(since)).plus(ASK_OF_OPEN_SECONDS))
+        self.asked_at.map_or(since, |at| at.max(since)).plus(ASK_OF_OPEN_SECONDS)
     }
 
     /// Asks them, if it is time.
     pub(super) fn ask_of_open(&mut self, command: &OrderCommand, effects: &mut Vec<Effect>) {
         let now = command.issued_at.seconds();
-        if self.asks_of_open_at().is_some_and(|at| at < now) {
+        if self.open().next().is_some() && self.asks_of_open_at() < now {
             let reason = close_reason(self.order.status).unwrap_or(CloseReason::Expired);
             effects.extend(self.open().map(|deposit| self.close(command, deposit, reason)));
             self.asked_at = Some(now);
         }
     }
 
-    fn open(&self) -> impl Iterator<Item = &OrderDeposit> {
+    pub(super) fn open(&self) -> impl Iterator<Item = &OrderDeposit> {
         self.order.deposits.iter().filter(|deposit| deposit.state == DepositState::Open)
     }
 
@@ -77,13 +100,23 @@ impl OrderRow {
     }
 
     fn close(&self, command: &OrderCommand, deposit: &OrderDeposit, reason: CloseReason) -> Effect {
+        self.command_lane(command, deposit, DepositCommandBody::Close { reason })
+    }
+
+    /// To the lane of a deposit.
+    fn command_lane(
+        &self,
+        command: &OrderCommand,
+        deposit: &OrderDeposit,
+        body: DepositCommandBody,
+    ) -> Effect {
         Effect::Command(DepositCommand {
             order_id: self.order.order_id,
             slot: deposit.slot,
             blockchain: deposit.blockchain,
             wallet_address: deposit.wallet_address,
             issued_at: command.issued_at,
-            body: DepositCommandBody::Close { reason },
+            body,
         })
     }
 }

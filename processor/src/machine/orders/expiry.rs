@@ -10,14 +10,16 @@ use super::{Broken, Effect, End, OrderRow, State};
 impl OrderRow {
     /// When its own timer is due: at its expiry, or while a lane has not answered, when that is asked again. An order
     /// that has ended asks, too: it is kept until it knows what became of its deposits. With an open deposit, the chain's
-    /// time decides when it expires.
+    /// time decides when it expires; a candidate of a deposit that was replaced may still pay it.
     pub(super) fn timer(&self) -> Option<UnixSeconds> {
         if self.has_active_deposit() {
-            return self.unanswered().map(asks_again_at).chain(self.asks_of_open_at()).min();
+            let of_open = self.open().next().map(|_| self.asks_of_open_at());
+            return self.unanswered().map(asks_again_at).chain(of_open).min();
         }
-        // A candidate of a deposit that was replaced may still pay.
-        let ends = self.is_pending() && self.order.candidates.is_empty();
-        ends.then_some(self.order.expires_at)
+        self.is_pending().then(|| match self.order.candidates.is_empty() {
+            true => self.order.expires_at,
+            false => self.asks_of_open_at(),
+        })
     }
 }
 
@@ -55,6 +57,8 @@ impl State {
             Some(at) if at < command.issued_at.seconds() => {
                 if row.has_active_deposit() {
                     self.ask_again(row, command, effects)
+                } else if !row.order.candidates.is_empty() {
+                    self.ask_of_candidates(row, command, effects)
                 } else {
                     self.end(row, command, End::Expired, effects)
                 }

@@ -55,11 +55,13 @@ impl Told for State {
                     Body::DepositRefused { .. }
                         | Body::DepositOpened { .. }
                         | Body::DepositClosed { .. }
+                        | Body::CandidateSeen { .. }
+                        | Body::CandidateGone { .. }
                 );
-                use DepositCommandBody::{Close, Open};
+                use DepositCommandBody::{Candidate, Close, Open};
                 answers
                     && matches!(duplicate, Input::Command(question)
-                        if matches!(question.body, Open(_) | Close { .. }))
+                        if matches!(question.body, Open(_) | Close { .. } | Candidate { .. }))
             }
             Effect::Alert(alert) => {
                 use AlertKind as Kind;

@@ -3,9 +3,9 @@
 use super::OPEN_A;
 use super::lane::Lane;
 use super::reorg::{ORPHANED, SEEN_A, asked, candidate};
-use schemas::UnknownReason;
+use schemas::{Partition, TransferId, UnknownReason};
 
-use crate::chain::{DAY, head, open, pay, refused, settled};
+use crate::chain::{DAY, candidate_of, head, open, pay, refused, settled};
 
 #[test]
 fn a_failed_transfer_may_come_back() {
@@ -146,4 +146,24 @@ fn the_order_that_did_not_answer_is_asked_again() {
             settled('A', 2),
             "matched #2 matched @8812 for #1 paid A by #3; deposit #1 closed settled for A/0",
         );
+}
+
+/// That a payment will not come may have been lost.
+#[test]
+fn an_order_asks_whether_a_payment_may_still_come() {
+    let (asks, gone) = (|id| candidate_of('A', TransferId(id)), "to A: gone #2");
+    candidate()
+        .then(asks(2), "to A: seen #2")
+        .then(candidate_of('B', TransferId(2)), "to B: gone #2")
+        .then(asks(9), "to A: gone #9")
+        .ignores(candidate_of('A', TransferId::from_parts(Partition(1), 2)))
+        .then(pay(1, "10.00").retracted(1), "")
+        .then(head(109).epoch(1), "")
+        .then(asks(2), "to A: seen #2")
+        .then(head(131).epoch(1), "to A: gone #2; failed #2 failed_to_confirm @110 orphaned")
+        .then(asks(2), gone);
+    asked().then(asks(2), "to A: seen #2").then(
+        refused('A', 2, UnknownReason::AlreadyPaid),
+        "unknown #2 no_matched_deposit @110 already_paid maybe A",
+    );
 }

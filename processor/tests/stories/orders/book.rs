@@ -95,6 +95,7 @@ fn command_words(command: &DepositCommand) -> String {
             format!("open {} {} from {first} to {last}{only}", open.value, open.stablecoin)
         }
         Body::Close { reason } => format!("close {reason}"),
+        Body::Candidate { transfer_id } => format!("candidate #{transfer_id}"),
         Body::Settled { transfer_id } => format!("settled #{transfer_id}"),
         Body::Refused { transfer_id, reason } => format!("refused #{transfer_id} {reason}"),
     };

@@ -260,6 +260,21 @@ fn a_replaced_deposit_may_still_pay() {
             "A v9 pending candidate_gone [closed w1 #9 10.01] [closed w2 #12 10.00]",
         )
         .then(tick(2001, 'A'), "A v10 expired! expired [closed w1 #9 10.01] [closed w2 #12 10.00]");
+    // That it will not come was lost: the lanes are asked every hour, and the one that has it answers.
+    let questions = "eth w1: A/0 candidate #7; base w2: A/1 candidate #7";
+    let mut lost = seen_late();
+    assert_eq!(lost.machine().due(UnixSeconds(5600), 10), []);
+    assert_eq!(lost.machine().due(UnixSeconds(5601), 10), [order('A')]);
+    lost.ignores(tick(5600, 'A'))
+        .then(tick(5601, 'A'), questions)
+        .ignores(tick(9201, 'A'))
+        .ignores(seen('A', 7))
+        .then(tick(9202, 'A'), questions)
+        .then(
+            gone('A', 7),
+            "A v9 pending candidate_gone [closed w1 #9 10.01] [closed w2 #12 10.00]",
+        )
+        .then(tick(9203, 'A'), "A v10 expired! expired [closed w1 #9 10.01] [closed w2 #12 10.00]");
 }
 
 #[test]
