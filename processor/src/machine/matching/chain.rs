@@ -113,7 +113,7 @@ impl State {
     }
 
     /// Publishes a transfer that waits for confirmation, and ties it to the deposit it fits.
-    fn detect(
+    pub(super) fn detect(
         &mut self,
         mut row: TransferRow,
         now: UnixMicros,

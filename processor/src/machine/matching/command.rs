@@ -285,7 +285,12 @@ impl State {
         if row.status == TransferStatus::NoMatchedDeposit {
             return Ok(());
         }
-        let row = TransferRow { candidate_order: None, ..row };
+        let mut row = TransferRow { candidate_order: None, ..row };
+        if row.status == TransferStatus::WaitingForConfirmation {
+            // What opened meanwhile must not end before it.
+            row.updated_at = row.updated_at.next(now);
+            return self.detect(row, now, effects);
+        }
         self.transfers.put(row)?;
         if row.status == TransferStatus::WaitingForMatch {
             return self.match_or_wait(row, now, effects);

@@ -120,6 +120,30 @@ fn what_is_not_answered_pays_no_other() {
     back_again().then(refused('A', 2, UnknownReason::AlreadyPaid), "to B: settle #2 /0 #3");
 }
 
+/// It waits for its confirmation, and nothing else keeps the deposit that it fits.
+#[test]
+fn refused_before_its_confirmation_it_holds_the_deposit_that_it_fits() {
+    let (back, opened) = (BACK + DAY, BACK + DAY - 2);
+    unanswered()
+        .then(head(opened).epoch(1).tiers(&[], 171 + DAY), "")
+        .then(
+            open('B', "10.00").between(opened, back + 5),
+            "deposit #3 open 10.00 for B/0; to B: opened /0 #3 10.00",
+        )
+        .then(
+            pay(1, "10.00").at(back).fork(1),
+            "detected #2 waiting_for_confirmation @17452 maybe A",
+        )
+        .then(
+            refused('A', 2, UnknownReason::AlreadyPaid),
+            "to B: seen #2; detected #2 waiting_for_confirmation @17452 for #3",
+        )
+        .then(
+            head(back + 20).epoch(1),
+            "confirmed #2 waiting_for_match @17452 for #3; to B: settle #2 /0 #3",
+        );
+}
+
 /// One that is open still is for it.
 #[test]
 fn the_order_that_did_not_answer_is_asked_again() {
