@@ -75,6 +75,10 @@ pub trait Handler {
         member: &mut Member<'_>,
     ) -> Result<Plan, Self::Error>;
 
+    /// The log could not be polled: whether the partitions are still this member's is not known. [`Handler::step`] is
+    /// called next all the same, without records.
+    fn poll_failed(&mut self) {}
+
     /// The step of the last [`Plan::Commit`] is durable.
     fn committed(&mut self) {}
 
@@ -246,6 +250,7 @@ impl<H: Handler> Consumer<H> {
                 // Logged once, by the readiness of the process.
                 tracing::debug!(%cause, "{} cannot read the log; will retry", H::GROUP);
                 self.wait(POLL_RETRY_DELAY);
+                self.handler.poll_failed();
                 Vec::new()
             }
             Err(error) => return Err(error.into()),

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use schemas::{AttemptOutcome, UnixMicros};
 
 use super::breaker::Breaker;
+use super::schedule::Reason;
 
 /// An answer that takes longer is slow, and a job that waits longer is given back: well below one attempt's time-out.
 const LONG_MICROS: i64 = 1_000_000;
@@ -61,8 +62,7 @@ pub(crate) struct Permit {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Spilled<T> {
     pub(crate) job: T,
-    /// Its receiver gives no answers, rather than too few.
-    pub(crate) is_down: bool,
+    pub(crate) reason: Reason,
 }
 
 /// Where a job is in its lane: what is manual first, then the oldest event, so that what was deferred is not overtaken
@@ -246,6 +246,12 @@ impl<T> Lanes<T> {
         self.arrivals.len() < WAITING_MAX
     }
 
+    /// How many jobs wait for hosts that are not good.
+    fn doubtful(&self) -> usize {
+        let [_, unproven, failing] = self.loads.map(|load| load.waiting);
+        unproven + failing
+    }
+
     /// Requests under way.
     pub(crate) fn running(&self) -> usize {
         self.loads.iter().map(|load| load.running).sum()
@@ -263,6 +269,7 @@ impl<T> Lanes<T> {
     ) -> Option<Spilled<T>> {
         let lane = self.remembered(lane);
         let arrival = self.next_number();
+        let is_manual = is_manual && self.doubtful() < WAITING_MAX / 4;
         let is_full = self.change(&lane, |lane| {
             let is_automatic = !(is_manual && lane.has_room_for_manual());
             let place = Place { is_automatic, emitted_at, arrival };
@@ -272,9 +279,11 @@ impl<T> Lanes<T> {
         let (place, is_full) = is_full?;
         self.arrivals.insert(arrival, Arrival { since: now, lane: lane.clone(), place });
         let lane = self.lanes.get(&lane)?;
-        let doubtful = self.loads[Health::Unproven as usize].waiting
-            + self.loads[Health::Failing as usize].waiting;
-        let is_too_much = is_full || lane.health() != Health::Good && doubtful > WAITING_MAX / 2;
+        // Those that have many waiting make room for one of which nothing waits.
+        let is_alone = lane.running == 0 && lane.waiting.len() == 1;
+        let doubtful_max = if is_alone { WAITING_MAX / 4 * 3 } else { WAITING_MAX / 2 };
+        let is_too_much =
+            is_full || lane.health() != Health::Good && self.doubtful() > doubtful_max;
         let (newest, _) = lane.waiting.last_key_value().filter(|_| is_too_much)?;
         if newest.is_automatic { self.withdraw(newest.arrival) } else { None }
     }
@@ -307,11 +316,13 @@ impl<T> Lanes<T> {
     /// the others, not for their own.
     pub(crate) fn overdue(&mut self, now: UnixMicros) -> Vec<Spilled<T>> {
         let latest = UnixMicros(now.0.saturating_sub(LONG_MICROS));
-        while let Some(old) = self.young.first_entry().filter(|old| old.get().0 <= latest) {
+        // What is of a later time than now was before the clock went back.
+        let is_old = |at: UnixMicros| at <= latest || at > now;
+        while let Some(old) = self.young.first_entry().filter(|old| is_old(old.get().0)) {
             let (_, lane) = old.remove();
             self.change(&lane, |lane| lane.slow += 1);
         }
-        let is_late = |(_, arrival): &(&u64, &Arrival)| arrival.since <= latest;
+        let is_late = |(_, arrival): &(&u64, &Arrival)| is_old(arrival.since);
         let late: Vec<u64> = self.arrivals.iter().take_while(is_late).map(|(n, _)| *n).collect();
         late.into_iter().filter_map(|number| self.give_up(number, now)).collect()
     }
@@ -319,7 +330,9 @@ impl<T> Lanes<T> {
     fn give_up(&mut self, number: u64, now: UnixMicros) -> Option<Spilled<T>> {
         let Arrival { lane, place, .. } = self.arrivals.get(&number)?;
         let (name, place, lane) = (lane.clone(), *place, self.lanes.get(lane)?);
-        let waits_for_others = lane.health() == Health::Good && lane.may_start();
+        // With little room left it has to go all the same: others could not even be offered.
+        let has_room = self.arrivals.len() < WAITING_MAX / 2;
+        let waits_for_others = has_room && lane.health() == Health::Good && lane.may_start();
         let spilled = self.withdraw(number)?;
         if place.is_automatic && !waits_for_others {
             return Some(spilled);
@@ -345,7 +358,8 @@ impl<T> Lanes<T> {
         let Arrival { lane, place, .. } = self.arrivals.remove(&number)?;
         self.change(&lane, |lane| {
             let job = lane.waiting.remove(&place)?;
-            Some(Spilled { job, is_down: lane.last == Health::Failing })
+            let reason = if lane.breaker.is_open() { Reason::Down } else { Reason::Busy };
+            Some(Spilled { job, reason })
         })?
     }
 

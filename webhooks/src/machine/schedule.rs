@@ -33,6 +33,17 @@ pub(crate) struct Verdict {
     pub(crate) next: Option<(Topic, Delivery)>,
 }
 
+/// Why a delivery cannot be sent soon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// Its receiver gives no answers.
+    Down,
+    /// Its receiver has others to answer.
+    Busy,
+    /// A failure on this side.
+    Local,
+}
+
 /// Whether a delivery can be worked with.
 ///
 /// # Errors
@@ -97,17 +108,18 @@ fn attempt(delivery: &Delivery, answer: &Answer) -> Attempt {
     }
 }
 
-/// What follows where the receiver of `delivery` cannot be asked soon, because it `is_down` or because it is busy: it
-/// waits, longer each time. A receiver that is down costs what was sent to it before an attempt after two waits; what
-/// was never sent waits on, for about a day.
+/// What follows where `delivery` cannot be sent soon: it waits, longer each time. A receiver that is down costs what was
+/// sent to it before an attempt after two waits; what was never sent waits on, for about a day. Nothing is lost to a
+/// receiver that answers, nor to a failure of our own, however long it lasts.
 pub(crate) fn decide_deferral(
     delivery: &Delivery,
-    is_down: bool,
+    reason: Reason,
     now: UnixMicros,
     max_attempts: i32,
 ) -> Verdict {
     let deferrals = delivery.deferrals.saturating_add(1);
-    let is_over = deferrals > DEFERRALS_MAX;
+    let is_down = reason == Reason::Down;
+    let is_over = is_down && deferrals > DEFERRALS_MAX;
     if is_over || is_down && delivery.requests > 0 && deferrals > 2 {
         let cause = format!("its receiver could not be asked {deferrals} times");
         let answer = not_made(AttemptOutcome::CircuitOpen, cause, now);
@@ -141,9 +153,12 @@ fn decide_next(delivery: &Delivery, answer: &Answer, max_attempts: i32) -> (Topi
 }
 
 /// When a record that is written to `topic` now is due: the topic's delay later, in seconds that are as long as
-/// `first_delay`.
+/// `first_delay`, but no longer than seconds where it is deferred.
 pub(crate) fn due_at(topic: Topic, now: UnixMicros, first_delay: Duration) -> UnixMicros {
-    let unit = i64::try_from(first_delay.as_micros()).unwrap_or(i64::MAX);
+    // A long wait for an attempt is no reason for one as long where none was made.
+    let is_deferred = matches!(topic, Topic::WebhooksDefer(_));
+    let second = if is_deferred { first_delay.min(Duration::from_secs(1)) } else { first_delay };
+    let unit = i64::try_from(second.as_micros()).unwrap_or(i64::MAX);
     let delay = i64::from(topic.spec().delay_seconds).saturating_mul(unit);
     UnixMicros(now.0.saturating_add(delay))
 }
@@ -252,6 +267,8 @@ mod tests {
         let [first, second] = [DeferLevel::First, DeferLevel::Second].map(Topic::WebhooksDefer);
         assert_eq!(due_at(first, UnixMicros(7), SECOND), UnixMicros(5_000_007));
         assert_eq!(due_at(second, UnixMicros(7), ten), UnixMicros(600_007));
+        let minute = Duration::from_secs(60);
+        assert_eq!(due_at(second, UnixMicros(7), minute), UnixMicros(60_000_007), "no longer");
     }
 
     #[test]
@@ -268,10 +285,10 @@ mod tests {
     }
 
     /// The topics that a delivery goes through while its receiver cannot be asked, to its last one.
-    fn deferred(delivery: Delivery, is_down: bool) -> Vec<Topic> {
+    fn deferred(delivery: Delivery, reason: Reason) -> Vec<Topic> {
         let (mut delivery, mut topics) = (delivery, Vec::new());
         loop {
-            let verdict = decide_deferral(&delivery, is_down, UnixMicros(5), 12);
+            let verdict = decide_deferral(&delivery, reason, UnixMicros(5), 12);
             let (topic, next) = verdict.next.unwrap();
             topics.push(topic);
             let is_deferred = matches!(topic, Topic::WebhooksDefer(_));
@@ -295,18 +312,26 @@ mod tests {
         let (fresh, retry) = (delivery(1, false), Delivery { requests: 2, ..delivery(3, false) });
         let fresh = Delivery { requests: 0, ..fresh };
         let [first, second, further] = [First, Second, Further].map(Topic::WebhooksDefer);
-        let sent_before = deferred(retry.clone(), true);
+        let sent_before = deferred(retry.clone(), Reason::Down);
         assert_eq!(sent_before, [first, second, Topic::WebhooksRetry(RetryLevel::ALL[2])]);
         let last = Delivery { requests: 11, ..delivery(12, false) };
-        assert_eq!(deferred(last, true), [first, second, Topic::WebhooksDead]);
-        let never_sent = deferred(fresh.clone(), true);
+        assert_eq!(deferred(last, Reason::Down), [first, second, Topic::WebhooksDead]);
+        let never_sent = deferred(fresh.clone(), Reason::Down);
         assert_eq!(never_sent[..4], [first, second, further, further]);
-        let busy = deferred(fresh, false);
-        assert_eq!(busy[8..12], [second, second, further, further]);
-        assert_eq!(deferred(retry, false), busy, "it is asked some time");
-        for topics in [never_sent, busy] {
-            assert_eq!((topics.len(), topics.last()), (101, Some(&Topic::WebhooksDead)));
-            assert!((80_000..90_000).contains(&seconds(&topics)), "about a day");
+        assert_eq!((never_sent.len(), never_sent.last()), (101, Some(&Topic::WebhooksDead)));
+        assert!((80_000..90_000).contains(&seconds(&never_sent)), "about a day");
+        // Nobody but the receiver can cost an attempt, or the event.
+        for reason in [Reason::Busy, Reason::Local] {
+            for delivery in [&fresh, &retry] {
+                let after = |deferrals| {
+                    let delivery = Delivery { deferrals, ..delivery.clone() };
+                    let verdict = decide_deferral(&delivery, reason, UnixMicros(5), 12);
+                    assert_eq!(verdict.attempt, None);
+                    verdict.next.unwrap().0
+                };
+                assert_eq!([0, 1, 9].map(after), [first, second, second]);
+                assert_eq!([10, 100, i32::MAX].map(after), [further; 3]);
+            }
         }
     }
 

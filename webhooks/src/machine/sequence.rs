@@ -47,6 +47,8 @@ pub(crate) enum Admitted<J> {
     },
     /// A newer one is on its way.
     Overtaken(J),
+    /// The same one waits already.
+    Repeated(J),
 }
 
 /// An order with a delivery under work.
@@ -105,6 +107,10 @@ impl<J> Sequence<J> {
             || self.works.get(&order).is_some_and(|work| work.running > Some(version))
         {
             return Admitted::Overtaken(job);
+        }
+        let waiting = self.works.get(&order).and_then(|work| work.waiting.as_ref());
+        if waiting.is_some_and(|(waiting, _)| *waiting == version) {
+            return Admitted::Repeated(job);
         }
         let is_known = self.newest.get(&order).is_some_and(|entry| entry.version >= version);
         let entry = (follows && !is_known).then_some(WebhookEntry {

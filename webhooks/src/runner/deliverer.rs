@@ -31,7 +31,8 @@ use crate::error::Error;
 use crate::guard::host_key;
 use crate::machine::lane::{Ending, Lanes, Permit, Spilled};
 use crate::machine::partitions::{Partitions, Place};
-use crate::machine::schedule::{self, Answer, Verdict};
+use crate::machine::schedule::{self, Answer, Reason, Verdict};
+use crate::machine::sequence::Admitted;
 use crate::metrics;
 use crate::sender::Sender;
 
@@ -73,6 +74,8 @@ pub(super) struct Deliverer {
     /// The step with what has finished was aborted. Until it is committed nothing is started, for its
     /// result could not be kept.
     is_stalled: bool,
+    /// The log could not be polled, so another process may have the partitions by now.
+    is_cut_off: bool,
     drain_max: Duration,
     /// Once the process stops: nothing is taken or started any more, and what is under way has until
     /// then to end.
@@ -148,6 +151,10 @@ impl Handler for Deliverer {
         Ok(Plan::commit(self.plan()))
     }
 
+    fn poll_failed(&mut self) {
+        self.is_cut_off = true;
+    }
+
     fn committed(&mut self) {
         self.finished.clear();
         self.is_stalled = false;
@@ -217,6 +224,7 @@ impl Deliverer {
             losses: HashMap::new(),
             finished: Vec::new(),
             is_stalled: false,
+            is_cut_off: false,
             drain_max: config.timeout + DRAIN_MARGIN,
             drain_until: None,
             newer: None,
@@ -237,7 +245,7 @@ impl Deliverer {
             self.lanes.ended(&permit, ending, self.clock.now());
             let Some(answer) = answer else { continue };
             if answer.outcome == AttemptOutcome::Local {
-                self.defer(&job, false)?;
+                self.defer(&job, Reason::Local)?;
                 continue;
             }
             metrics::attempted(answer.outcome, answer.took);
@@ -263,32 +271,36 @@ impl Deliverer {
         if let Some(attempt) = verdict.attempt {
             records.push(self.record(job, &attempt)?);
         }
-        match verdict.next {
-            None => {}
-            Some((Topic::WebhooksDead, next)) => {
-                report_dead(&next);
-                records.push(self.write(job, Topic::WebhooksDead, next)?);
-            }
-            // A newer event of its order has made another attempt needless.
-            Some((_, next)) if self.sequences.is_overtaken(job) => {
-                records.push(self.supersede(job, &next)?);
-            }
-            Some((topic, next)) => records.push(self.write(job, topic, next)?),
+        // A newer event of its order makes another attempt needless.
+        let is_overtaken = self.sequences.is_overtaken(job);
+        if let Some((topic, next)) = &verdict.next {
+            records.push(if is_overtaken && *topic != Topic::WebhooksDead {
+                self.supersede(job, next)?
+            } else {
+                self.write(job, *topic, next.clone())?
+            });
         }
         if self.finish(job.place, records) {
             self.sequences.ended(job);
+            match &verdict.next {
+                Some((Topic::WebhooksDead, next)) => report_dead(next),
+                Some(_) if is_overtaken => metrics::superseded(),
+                Some((Topic::WebhooksDefer(_), _)) => metrics::deferred(),
+                Some(_) | None => {}
+            }
         }
         Ok(())
     }
 
     /// Starts what may start.
     fn launch(&mut self) -> Result<(), Error> {
-        if self.is_ending() || self.is_stalled {
+        let is_cut_off = std::mem::take(&mut self.is_cut_off);
+        if self.is_ending() || self.is_stalled || is_cut_off {
             return Ok(());
         }
         let now = self.clock.now();
-        for Spilled { job, is_down } in self.lanes.overdue(now) {
-            self.defer(&job, is_down)?;
+        for Spilled { job, reason } in self.lanes.overdue(now) {
+            self.defer(&job, reason)?;
         }
         for job in self.sequences.take_ready() {
             self.offer(job, now)?;
@@ -322,12 +334,22 @@ impl Deliverer {
                 None => return self.conclude(&job, schedule::give_up(&job.delivery, now), None),
             }
         }
-        let (job, overtaken) = self.sequences.admit(job, now)?;
-        if let Some(overtaken) = overtaken {
-            let superseded = self.supersede(&overtaken, &overtaken.delivery)?;
-            self.finish(overtaken.place, vec![superseded]);
+        let overtaken = match self.sequences.admit(job, now)? {
+            Admitted::Start(job) => return self.offer(job, now),
+            Admitted::Wait { overtaken, .. } => overtaken,
+            Admitted::Overtaken(job) => Some(job),
+            Admitted::Repeated(job) => {
+                self.finish(job.place, Vec::new());
+                None
+            }
+        };
+        if let Some(job) = overtaken {
+            let superseded = self.supersede(&job, &job.delivery)?;
+            if self.finish(job.place, vec![superseded]) {
+                metrics::superseded();
+            }
         }
-        job.map_or(Ok(()), |job| self.offer(job, now))
+        Ok(())
     }
 
     /// Brings a delivery whose turn it is to its receiver.
@@ -335,7 +357,7 @@ impl Deliverer {
         let Delivery { url, emitted_at, manual, .. } = &job.delivery;
         let (host, emitted_at, manual) = (host_key(url), *emitted_at, *manual);
         match self.lanes.offer(&host, emitted_at, manual, job, now) {
-            Some(Spilled { job, is_down }) => self.defer(&job, is_down),
+            Some(Spilled { job, reason }) => self.defer(&job, reason),
             None => Ok(()),
         }
     }
@@ -352,17 +374,15 @@ impl Deliverer {
     }
 
     /// It cannot be sent soon.
-    fn defer(&mut self, job: &Job, is_down: bool) -> Result<(), Error> {
-        metrics::deferred();
+    fn defer(&mut self, job: &Job, reason: Reason) -> Result<(), Error> {
         let (now, max_attempts) = (self.clock.now(), self.max_attempts);
         self.endpoints.deferred(&job.delivery, now);
-        let verdict = schedule::decide_deferral(&job.delivery, is_down, now, max_attempts);
+        let verdict = schedule::decide_deferral(&job.delivery, reason, now, max_attempts);
         self.conclude(job, verdict, None)
     }
 
     /// The record of an attempt that is not made: a newer event of the order is sent in its place.
     fn supersede(&self, job: &Job, delivery: &Delivery) -> Result<NewRecord, CodecError> {
-        metrics::superseded();
         self.record(job, &schedule::supersede(delivery, self.clock.now()))
     }
 

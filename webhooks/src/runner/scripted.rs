@@ -80,6 +80,8 @@ struct State {
     paused: BTreeSet<TopicPartition>,
     events: VecDeque<Event>,
     commits: VecDeque<StepError>,
+    /// How many polls fail.
+    failing_polls: usize,
     /// How far the log's clock is ahead, in microseconds.
     skew: i64,
 }
@@ -136,6 +138,11 @@ impl Scripted {
     /// What the next commits answer; after them they succeed.
     pub(super) fn fail_commits(&self, errors: impl IntoIterator<Item = StepError>) {
         self.state.lock().unwrap().commits.extend(errors);
+    }
+
+    /// Lets the next polls fail.
+    pub(super) fn fail_polls(&self, count: usize) {
+        self.state.lock().unwrap().failing_polls = count;
     }
 
     /// How many of the answers of [`Scripted::fail_commits`] are still to come.
@@ -197,6 +204,10 @@ impl Worker for Scripted {
 
     fn poll(&mut self, timeout: Duration) -> Result<Event, LogError> {
         let mut state = self.state.lock().unwrap();
+        if let Some(left) = state.failing_polls.checked_sub(1) {
+            state.failing_polls = left;
+            return Err(LogError::Transient("its broker is away".into()));
+        }
         if let Some(event) = state.events.pop_front() {
             return Ok(event);
         }

@@ -122,6 +122,23 @@ async fn nothing_is_started_while_results_cannot_be_kept() {
     assert_eq!(receiver.called(), names(&[("a", 1), ("b", 1)]));
 }
 
+/// Another process may have the partitions by then, and have sent a newer event.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_started_while_the_log_cannot_be_read() {
+    let log = Scripted::new();
+    let receiver = Receiver::start(500, log.clock()).await;
+    dispatch(&log, &["a"], &receiver.url());
+    let mut deliverer = deliverer(&log, &config());
+    turn_until(&mut deliverer, || log.attempts().len() == 1);
+    deliverer.turn().unwrap();
+    log.clock().advance(Duration::from_secs(1));
+    log.fail_polls(2);
+    deliverer.turn().unwrap();
+    deliverer.turn().unwrap();
+    assert_eq!(receiver.calls().len(), 1);
+    turn_until(&mut deliverer, || receiver.calls().len() == 2);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_fence_the_new_owner_makes_its_own_attempt() {
     let log = Scripted::new();

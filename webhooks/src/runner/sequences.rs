@@ -60,32 +60,22 @@ impl Sequences {
         self.ready.retain(|job| !lost.contains(&job.place.from));
     }
 
-    /// Takes a delivery that is due. Gives out what may be sent, and what is overtaken.
+    /// Takes a delivery that is due, and keeps what is to be written of it.
     ///
     /// # Errors
     /// [`CodecError`] if an entry does not fit its schema, which is a defect of this program.
-    pub(super) fn admit(
-        &mut self,
-        job: Job,
-        now: UnixMicros,
-    ) -> Result<(Option<Job>, Option<Job>), CodecError> {
+    pub(super) fn admit(&mut self, job: Job, now: UnixMicros) -> Result<Admitted<Job>, CodecError> {
         let from = job.place.from;
         let (Some(turn), Some(sequence)) = (job.turn, self.of.get_mut(&from.partition)) else {
-            return Ok((Some(job), None));
+            return Ok(Admitted::Start(job));
         };
-        match sequence.admit(turn, job, now) {
-            Admitted::Start(job) => Ok((Some(job), None)),
-            Admitted::Overtaken(job) => Ok((None, Some(job))),
-            Admitted::Wait { entry, overtaken } => {
-                if let Some(entry) = entry {
-                    let key = entry.order_id.to_string();
-                    let topic = Topic::WebhooksChangelog;
-                    let record = NewRecord::encode(topic, from.partition, key, &entry)?;
-                    self.entries.push((from, record));
-                }
-                Ok((None, overtaken))
-            }
+        let admitted = sequence.admit(turn, job, now);
+        if let Admitted::Wait { entry: Some(entry), .. } = &admitted {
+            let key = entry.order_id.to_string();
+            let record = NewRecord::encode(Topic::WebhooksChangelog, from.partition, key, entry)?;
+            self.entries.push((from, record));
         }
+        Ok(admitted)
     }
 
     /// Whether a newer event of its order makes another attempt needless.

@@ -164,6 +164,55 @@ fn what_waited_too_long_is_given_back_unless_others_are_in_its_way() {
     assert_eq!(start(&mut lanes).unwrap().0, 2);
 }
 
+#[test]
+fn busy_good_lanes_leave_room_for_others() {
+    let mut lanes = Lanes::new(3, 2);
+    let hosts = ["a", "b", "c"];
+    hosts.iter().for_each(|host| prove(&mut lanes, host));
+    for host in hosts {
+        for job in 0..WAITING_MAX as i64 / 3 + 1 {
+            assert_eq!(offer(&mut lanes, host, job), None);
+        }
+    }
+    while lanes.next(UnixMicros(LATER.0 - 1)).is_some() {}
+    assert_eq!(lanes.running(), 3, "each may start one more, but nothing is free");
+    assert!(!late(&mut lanes, LATER).is_empty());
+    assert_eq!(lanes.arrivals.len(), WAITING_MAX / 2 - 1);
+}
+
+#[test]
+fn one_lost_answer_does_not_make_a_receiver_down() {
+    let mut lanes = Lanes::new(10, 5);
+    offer(&mut lanes, "a", 1);
+    let (_, permit) = start(&mut lanes).unwrap();
+    lanes.ended(&permit, Ending::Failed, NOW);
+    offer(&mut lanes, "a", 2);
+    assert_eq!(lanes.overdue(LATER), [Spilled { job: 2, reason: Reason::Busy }]);
+}
+
+#[test]
+fn many_slow_lanes_keep_no_new_one_out() {
+    let mut lanes = Lanes::new(10, 5);
+    for host in 0..5 {
+        for job in 0..1000 {
+            offer(&mut lanes, &format!("slow-{host}"), job);
+        }
+    }
+    assert_eq!(lanes.doubtful(), WAITING_MAX / 2);
+    assert_eq!(offer(&mut lanes, "new", 1), None);
+    assert_eq!(offer(&mut lanes, "new", 2), Some(2), "that is as much as it may have");
+}
+
+#[test]
+fn a_clock_that_went_back_holds_nothing() {
+    let mut lanes = Lanes::new(10, 5);
+    offer(&mut lanes, "a", 1);
+    offer(&mut lanes, "a", 2);
+    let (_, _permit) = start(&mut lanes).unwrap();
+    assert_eq!(late(&mut lanes, UnixMicros(NOW.0 - 3_600_000_000)), [2]);
+    assert_eq!(lanes.lanes["a"].slow, 1);
+}
+
 /// A lane with an open breaker, and when it lets a probe through.
 fn opened() -> (Lanes<i64>, UnixMicros) {
     let mut lanes = Lanes::new(100, 50);
@@ -179,7 +228,7 @@ fn opened() -> (Lanes<i64>, UnixMicros) {
 fn one_probe_goes_to_a_receiver_that_is_down() {
     let (mut lanes, then) = opened();
     let mut offer = |job, now| lanes.offer("a", UnixMicros(job), false, job, now);
-    let spilled = |job| Some(Spilled { job, is_down: true });
+    let spilled = |job| Some(Spilled { job, reason: Reason::Down });
     assert_eq!(offer(10, NOW), spilled(10));
     assert_eq!(offer(11, then), None);
     assert_eq!(offer(12, then), spilled(12));
@@ -212,9 +261,18 @@ fn a_manual_job_is_never_given_back_but_of_very_many() {
     for job in 0..16 {
         assert_eq!(offer(job), None);
     }
-    assert_eq!(offer(16), Some(Spilled { job: 16, is_down: true }));
+    assert_eq!(offer(16), Some(Spilled { job: 16, reason: Reason::Down }));
     assert_eq!(late(&mut lanes, LATER), [0; 0]);
     assert_eq!(start_all(&mut lanes).len(), 1 + MANUAL_RUNNING_MAX);
+}
+
+#[test]
+fn manual_jobs_for_very_many_lanes_are_like_any() {
+    let mut lanes = Lanes::new(10, 5);
+    offer_each(&mut lanes, "new", WAITING_MAX as i64 / 4, 1);
+    let offered = lanes.offer("manual", UnixMicros(2), true, 2, NOW);
+    assert_eq!(offered, None);
+    assert!(late(&mut lanes, LATER).contains(&2));
 }
 
 #[test]

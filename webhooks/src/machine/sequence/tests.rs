@@ -73,6 +73,7 @@ fn the_same_event_twice_is_sent_one_after_the_other() {
     let event = turn(1, 5, false);
     assert_eq!(admit(&mut sequence, event), Admitted::Start(5));
     assert_eq!(admit(&mut sequence, event), Admitted::Wait { entry: None, overtaken: None });
+    assert_eq!(admit(&mut sequence, event), Admitted::Repeated(5), "one copy is enough");
     assert!(!sequence.is_overtaken(event), "its retry is wanted");
     sequence.ended(event);
     assert_eq!(sequence.committed(), [5]);
@@ -155,6 +156,7 @@ impl World {
         match self.sequence.admit(turn, job, NOW) {
             Admitted::Start(job) => self.post(job),
             Admitted::Overtaken(job) => self.overtake(job),
+            Admitted::Repeated(job) => panic!("{job:?} was received twice"),
             Admitted::Wait { entry, overtaken } => {
                 self.step.entries.extend(entry);
                 overtaken.into_iter().for_each(|job| self.overtake(job));
