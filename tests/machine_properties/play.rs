@@ -351,13 +351,13 @@ impl Play {
         for block in 0..blocks {
             let time = self.next_time(chain, seconds);
             let chain = &mut self.chains[chain];
-            let pool = &mut chain.mempool;
-            let first = transactions.min(pool.len());
-            let taken = if block == 0 { pool.drain(..first).collect() } else { Vec::new() };
             if time >= chain.time().plus(DAY / 4) {
                 // What was decided is forgotten after a day: one that comes back would be another transfer.
                 chain.mempool.clear();
             }
+            let pool = &mut chain.mempool;
+            let first = transactions.min(pool.len());
+            let taken = if block == 0 { pool.drain(..first).collect() } else { Vec::new() };
             chain.mine(taken, time);
             if each && block + 1 < blocks {
                 chain.scan();
