@@ -6,6 +6,7 @@ mod client;
 mod cluster;
 mod merchant;
 mod process;
+mod receiver;
 mod tidemark;
 
 pub use anvil::{Anvil, BUYER, USDT};
@@ -13,6 +14,7 @@ pub use client::{Client, now};
 pub use cluster::{Cluster, Installation, Member};
 pub use merchant::{Merchant, Received};
 pub use process::{Process, executable};
+pub use receiver::{Call, Receiver, Reply, parse_webhook};
 pub use tidemark::{ADMIN_SECRET, Chain, MERCHANT_SECRET, Tidemark};
 
 pub use crate::eventually;

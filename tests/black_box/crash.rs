@@ -73,19 +73,33 @@ impl Shop {
         Ok(())
     }
 
-    /// Rounds until the process is killed. Counts the requests that the kill broke off.
-    async fn live(&mut self, client: &Client, killed: &AtomicBool) {
-        let mut ticks = tokio::time::interval(Duration::from_millis(5));
-        while !killed.load(Ordering::SeqCst) {
-            ticks.tick().await;
-            let broken = self.round(client).await.is_err_and(|error| !error.is_connect());
-            self.broken += usize::from(broken);
-        }
-    }
-
     fn paid(&self) -> usize {
         self.orders.iter().filter(|order| order.tx.is_some()).count()
     }
+}
+
+/// Works in rounds for this long, then ends by `kill`. Returns how many rounds the kill broke off.
+pub(crate) async fn live(
+    life: Duration,
+    kill: impl FnOnce(),
+    mut round: impl AsyncFnMut() -> reqwest::Result<()>,
+) -> usize {
+    let is_over = AtomicBool::new(false);
+    let end = async {
+        drop(tokio::time::timeout(life, std::future::pending::<()>()).await);
+        kill();
+        is_over.store(true, Ordering::SeqCst);
+    };
+    let rounds = async {
+        let mut ticks = tokio::time::interval(Duration::from_millis(5));
+        let mut broken = 0;
+        while !is_over.load(Ordering::SeqCst) {
+            ticks.tick().await;
+            broken += usize::from(round().await.is_err_and(|error| !error.is_connect()));
+        }
+        broken
+    };
+    tokio::join!(end, rounds).1
 }
 
 impl Facts {
@@ -127,7 +141,7 @@ fn units(value: &str) -> u128 {
 }
 
 fn spawn(dir: &Path, chain: &Chain, merchant: &Merchant) -> Tidemark {
-    Tidemark::spawn(dir, std::slice::from_ref(chain), merchant.url(), "")
+    Tidemark::spawn(dir, std::slice::from_ref(chain), merchant.url(), "", &[])
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -173,13 +187,8 @@ async fn fifty_kills_lose_nothing() {
             client.offers(&["eth"]).await;
         }
         let life = Duration::from_millis(dice.below(LIFE_MAX_MS) as u64);
-        let killed = AtomicBool::new(false);
-        let end = async {
-            drop(tokio::time::timeout(life, std::future::pending::<()>()).await);
-            tidemark.kill();
-            killed.store(true, Ordering::SeqCst);
-        };
-        tokio::join!(end, shop.live(&client, &killed));
+        let broken = live(life, || tidemark.kill(), async || shop.round(&client).await).await;
+        shop.broken += broken;
     }
     let (paid, broken) = (shop.paid(), shop.broken);
     assert!(paid >= 20 && broken >= 10, "{paid} payments, {broken} broken requests");

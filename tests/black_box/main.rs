@@ -5,3 +5,4 @@ mod crash;
 mod distributed;
 mod scenario;
 mod signature;
+mod webhook_crash;

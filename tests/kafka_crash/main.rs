@@ -9,6 +9,7 @@ mod installation;
 mod kill;
 mod outage;
 mod scenario;
+mod webhooks;
 
 use testkit::log_suite::on_kafka::CRASH_LAYOUT as LAYOUT;
 

@@ -32,6 +32,8 @@ pub struct Installation {
     file: PathBuf,
     port: u16,
     blockchains: Vec<&'static str>,
+    /// Configuration of its processes beside the file.
+    variables: Vec<(&'static str, String)>,
 }
 
 impl Installation {
@@ -66,7 +68,12 @@ prefix = "{id}."
         let text = configuration(port, chains, webhook_url) + &back_ends + more;
         std::fs::write(&file, text).expect("config");
         let blockchains = chains.iter().map(|chain| chain.blockchain).collect();
-        Self { dir: dir.to_owned(), file, port, blockchains }
+        Self { dir: dir.to_owned(), file, port, blockchains, variables: Vec::new() }
+    }
+
+    /// The same with variables for the processes that it starts.
+    pub fn with_variables(self, variables: &[(&'static str, String)]) -> Self {
+        Self { variables: variables.to_vec(), ..self }
     }
 
     /// The same installation as a process sees it whose configuration has one wallet more.
@@ -114,10 +121,9 @@ prefix = "{id}."
     /// Starts a process for one stage.
     pub fn start(&self, name: &str, stage: &str) -> Member {
         let telemetry = free_port();
-        let variables = [
-            ("TIDEMARK__PROCESS__NAME", name.to_owned()),
-            (LISTEN, format!("127.0.0.1:{telemetry}")),
-        ];
+        let mut variables = self.variables.clone();
+        variables.push(("TIDEMARK__PROCESS__NAME", name.to_owned()));
+        variables.push((LISTEN, format!("127.0.0.1:{telemetry}")));
         let file = self.file.display().to_string();
         let arguments = ["run", stage, "--config", &file];
         Member { process: Process::start(name, &self.dir, &arguments, &variables), telemetry }

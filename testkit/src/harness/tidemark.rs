@@ -34,15 +34,21 @@ pub struct Tidemark {
 impl Tidemark {
     /// As [`Tidemark::spawn`], and waits until it is healthy and offers its chains.
     pub async fn start(dir: &Path, chains: &[Chain], webhook_url: &str, more: &str) -> Self {
-        let mut tidemark = Self::spawn(dir, chains, webhook_url, more);
+        let mut tidemark = Self::spawn(dir, chains, webhook_url, more, &[]);
         tidemark.healthy().await;
         let words: Vec<_> = chains.iter().map(|chain| chain.blockchain).collect();
         tidemark.client().offers(&words).await;
         tidemark
     }
 
-    /// Writes a configuration into `dir` and starts all stages on it. `more` is further TOML.
-    pub fn spawn(dir: &Path, chains: &[Chain], webhook_url: &str, more: &str) -> Self {
+    /// Writes a configuration into `dir` and starts all stages on it. `more` is further TOML; `variables` go over it.
+    pub fn spawn(
+        dir: &Path,
+        chains: &[Chain],
+        webhook_url: &str,
+        more: &str,
+        variables: &[(&str, String)],
+    ) -> Self {
         let port = free_port();
         let file = dir.join("tidemark.toml");
         let embedded =
@@ -53,7 +59,7 @@ impl Tidemark {
         executable();
         let started = Instant::now();
         let file = file.display().to_string();
-        let process = Process::start("tidemark", dir, &["run", "--config", &file], &[]);
+        let process = Process::start("tidemark", dir, &["run", "--config", &file], variables);
         Self { process, port, started, healthy_after: Duration::ZERO }
     }
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use runtime::{Clock, SystemClock};
 use schemas::UnixMicros;
+use testkit::harness::parse_webhook;
 use testkit::process::Killed;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -233,18 +234,8 @@ impl Seen {
 
 /// The number of the event in a complete request, and the length of the request.
 fn request(bytes: &[u8]) -> Option<(u128, usize)> {
-    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
-    let head = std::str::from_utf8(&bytes[..end]).expect("a head");
-    let header = |wanted: &str| {
-        let named = |line: &str| {
-            let (name, value) = line.split_once(':')?;
-            name.eq_ignore_ascii_case(wanted).then(|| value.trim().to_owned())
-        };
-        head.lines().find_map(named).unwrap_or_else(|| panic!("no {wanted} in {head}"))
-    };
-    let length: usize = header("content-length").parse().expect("a length");
+    let ((event, _), length) = parse_webhook(bytes)?;
     // Events are named after orders, whose ids are the numbers of events.
-    let is_complete = bytes.len() >= end + length;
-    let event = || Uuid::parse_str(header("webhook-id").split('.').next()?).ok();
-    is_complete.then(|| (event().expect("an order's id").as_u128(), end + length))
+    let order = event.split('.').next().and_then(|id| Uuid::parse_str(id).ok());
+    Some((order.expect("an order's id").as_u128(), length))
 }

@@ -23,7 +23,7 @@ enum Lane {
 type Part = (&'static str, &'static str, &'static [Need], Lane);
 
 /// In each lane those that take longest come first. A test of `tests/` that no part fits gets everything.
-const PARTS: [Part; 16] = {
+const PARTS: [Part; 19] = {
     use Lane::{Computing, Waiting};
     use Need::{Anvil, Clients, Jars, Python, Servers};
     [
@@ -34,8 +34,11 @@ const PARTS: [Part; 16] = {
         ("black_box", "distributed::", &[Anvil, Python, Servers], Waiting),
         ("log_kafka", "", &[Jars, Servers], Waiting),
         ("kafka_crash", "broker::", &[Jars], Waiting),
+        ("black_box", "webhook_crash::distributed", &[Servers], Waiting),
+        ("kafka_crash", "webhooks::", &[Jars], Waiting),
         ("back_ends", "cql_tables::", &[Jars, Servers], Waiting),
         ("kafka_crash", "kill::", &[Servers], Computing),
+        ("black_box", "webhook_crash::embedded", &[Python], Computing),
         ("black_box", "crash::", &[Python], Computing),
         ("black_box", "consumers::", &[Clients, Jars, Servers], Computing),
         ("back_ends", "conformance::", &[Servers], Computing),

@@ -1,0 +1,167 @@
+//! Receivers of webhooks that do what a script says, and remember what they were sent.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use super::eventually;
+
+/// What a receiver does with a POST.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reply {
+    Status(u16),
+    /// Nothing, until the other side gives up.
+    Silence,
+    /// Closes the connection: the answer is lost.
+    Loss,
+    /// Waits for the status of [`Receiver::release`].
+    Hold,
+}
+
+/// A POST that came.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// `Webhook-Id`.
+    pub event_id: String,
+    /// `Webhook-Attempt`.
+    pub attempt: i32,
+    pub at: Instant,
+    pub reply: Reply,
+}
+
+/// The reply to an event's attempt with this number.
+type Script = dyn Fn(&str, i32) -> Reply + Send + Sync;
+
+/// Receivers at one port of all addresses of this machine.
+#[derive(Clone)]
+pub struct Receiver {
+    port: u16,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    script: Box<Script>,
+    calls: Mutex<Vec<Call>>,
+    /// Connections that are open.
+    open: AtomicUsize,
+    released: watch::Sender<Option<u16>>,
+}
+
+impl Receiver {
+    pub async fn start(script: impl Fn(&str, i32) -> Reply + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("0.0.0.0:0").await.expect("listen");
+        let port = listener.local_addr().expect("an address").port();
+        let shared = Arc::new(Shared {
+            script: Box::new(script),
+            calls: Mutex::default(),
+            open: AtomicUsize::new(0),
+            released: watch::channel(None).0,
+        });
+        let accepting = shared.clone();
+        drop(tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.expect("a connection");
+                let shared = accepting.clone();
+                shared.open.fetch_add(1, Ordering::SeqCst);
+                drop(tokio::spawn(async move {
+                    // A connection that breaks is over, too.
+                    drop(shared.serve(stream).await);
+                    shared.open.fetch_sub(1, Ordering::SeqCst);
+                }));
+            }
+        }));
+        Self { port, shared }
+    }
+
+    /// The URL of the receiver with this number, from 1 to 254.
+    pub fn url(&self, number: usize) -> String {
+        format!("http://127.0.0.{number}:{}/webhooks", self.port)
+    }
+
+    pub fn calls(&self) -> Vec<Call> {
+        self.shared.calls().clone()
+    }
+
+    /// Those that are held are answered, and those that will be.
+    pub fn release(&self, status: u16) {
+        self.shared.released.send_replace(Some(status));
+    }
+
+    /// Waits until all is seen that was sent by processes that have ended since: every connection is closed.
+    pub async fn drained(&self) {
+        // Connections are accepted in their order: before this one, all of theirs.
+        let mut last = TcpStream::connect(("127.0.0.1", self.port)).await.expect("connected");
+        last.shutdown().await.expect("an end");
+        let closed = last.read_to_end(&mut Vec::new()).await;
+        assert_eq!(closed.expect("its end"), 0);
+        eventually("all connections to be closed", || async {
+            (self.shared.open.load(Ordering::SeqCst) == 0).then_some(())
+        })
+        .await;
+    }
+}
+
+impl Shared {
+    fn calls(&self) -> MutexGuard<'_, Vec<Call>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers what comes over a connection until its end.
+    async fn serve(&self, mut stream: TcpStream) -> std::io::Result<()> {
+        let mut buffer = Vec::new();
+        while let Some((event_id, attempt)) = read_request(&mut stream, &mut buffer).await? {
+            let reply = (self.script)(&event_id, attempt);
+            let call = Call { event_id, attempt, at: Instant::now(), reply };
+            self.calls().push(call);
+            let status = match reply {
+                Reply::Status(status) => status,
+                Reply::Silence => continue,
+                Reply::Loss => return Ok(()),
+                Reply::Hold => {
+                    let mut released = self.released.subscribe();
+                    let status = *released.wait_for(Option::is_some).await.expect("a status");
+                    status.expect("a status")
+                }
+            };
+            let answer = format!("HTTP/1.1 {status} As scripted\r\nContent-Length: 0\r\n\r\n");
+            stream.write_all(answer.as_bytes()).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The event and the attempt of the next request; none at the end of the connection.
+async fn read_request(
+    stream: &mut TcpStream,
+    buffer: &mut Vec<u8>,
+) -> std::io::Result<Option<(String, i32)>> {
+    loop {
+        if let Some((request, length)) = parse_webhook(buffer) {
+            buffer.drain(..length);
+            return Ok(Some(request));
+        }
+        if stream.read_buf(buffer).await? == 0 {
+            return Ok(None);
+        }
+    }
+}
+
+/// The event and the attempt of a complete request at the beginning of `bytes`, and its length.
+pub fn parse_webhook(bytes: &[u8]) -> Option<((String, i32), usize)> {
+    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
+    let head = std::str::from_utf8(&bytes[..end]).expect("a head");
+    let header = |wanted: &str| {
+        let named = |line: &str| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case(wanted).then(|| value.trim().to_owned())
+        };
+        head.lines().find_map(named).unwrap_or_else(|| panic!("no {wanted} in {head}"))
+    };
+    let length: usize = header("content-length").parse().expect("a length");
+    let attempt = header("webhook-attempt").parse().expect("a number");
+    (bytes.len() >= end + length).then(|| ((header("webhook-id"), attempt), end + length))
+}

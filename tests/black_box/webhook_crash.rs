@@ -1,0 +1,149 @@
+//! Processes that deliver webhooks are killed at random moments, while receivers fail, are silent or lose their
+//! answers, and orders change whose webhooks are still on their way. What the receivers saw is
+//! judged beside what the log says (invariants 9 and 12).
+
+mod shop;
+mod verdict;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use testkit::harness::{Client, Installation, Receiver, Tidemark, executable, now};
+use testkit::{DEADLINE, Dice};
+use tokio::task::block_in_place;
+
+use crate::crash::live;
+use shop::Shop;
+use verdict::{Evidence, judge, unended};
+
+/// The twelfth attempt follows the first after twenty seconds.
+const FIRST_DELAY: Duration = Duration::from_millis(10);
+const KILLS: usize = 50;
+/// Longest life of one process, in milliseconds.
+const LIFE_MAX_MS: usize = 600;
+const DISTRIBUTED_KILLS: usize = 12;
+const DISTRIBUTED_LIFE_MAX_MS: usize = 3000;
+/// New orders of one life.
+const ORDERS: usize = 5;
+
+fn variables() -> [(&'static str, String); 2] {
+    [
+        ("TIDEMARK__WEBHOOKS__FIRST_DELAY", format!("{}ms", FIRST_DELAY.as_millis())),
+        ("TIDEMARK__WEBHOOKS__TIMEOUT", "1s".to_owned()),
+    ]
+}
+
+/// A topic's records.
+fn tail(dir: &Path, topic: &str) -> Vec<Value> {
+    let mut command = Command::new(executable());
+    command.args(["tail", topic, "--until-end", "--config"]).arg(dir.join("tidemark.toml"));
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let value = |line: &str| serde_json::from_str::<Value>(line).unwrap()["value"].take();
+    text.lines().map(value).collect()
+}
+
+fn evidence(dir: &Path, receiver: &Receiver, kills: &[Instant]) -> Evidence {
+    block_in_place(|| Evidence {
+        attempts: tail(dir, "webhooks.attempts"),
+        dead: tail(dir, "webhooks.dead"),
+        dispatched: tail(dir, "webhooks.dispatch"),
+        calls: receiver.calls(),
+        kills: kills.to_vec(),
+        first_delay: FIRST_DELAY,
+    })
+}
+
+/// Lets everything end that has begun, and judges it.
+async fn close(
+    dir: &Path,
+    shop: &mut Shop,
+    client: &Client,
+    receiver: &Receiver,
+    kills: &[Instant],
+) {
+    while !shop.is_done() {
+        shop.round(client, false).await.unwrap();
+    }
+    let begun = Instant::now();
+    let mut ticks = tokio::time::interval(Duration::from_secs(1));
+    let is_over =
+        |evidence: &Evidence| evidence.dispatched.len() >= shop.events() && unended(evidence) == 0;
+    // What has not ended by then is a flaw, and named with the others.
+    while begun.elapsed() < DEADLINE && !is_over(&evidence(dir, receiver, kills)) {
+        ticks.tick().await;
+    }
+    // The topics are read one after another: only what rests is read as it is.
+    let evidence = evidence(dir, receiver, kills);
+    let mut flaws = judge(&evidence);
+    flaws.extend(shop.check_counters(client, &evidence).await);
+    println!("{} orders, {}", shop.orders(), verdict::summary(&evidence));
+    assert!(flaws.is_empty(), "{} flaws:\n{}", flaws.len(), flaws.join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn embedded_kills_keep_webhooks_in_order() {
+    let seed = u64::try_from(now()).unwrap();
+    println!("seed {seed}");
+    let mut dice = Dice(seed);
+    let receiver = Receiver::start(shop::script).await;
+    let (dir, mut shop) = (tempfile::tempdir().unwrap(), Shop::new(receiver.clone()));
+    let start = || Tidemark::spawn(dir.path(), &[], "", "", &variables());
+    let mut kills = Vec::new();
+    for kill in 0..KILLS {
+        let mut tidemark = start();
+        let client = tidemark.client();
+        // Every other life may end while it starts and restores.
+        if kill % 2 == 0 {
+            tidemark.healthy().await;
+        }
+        let life = Duration::from_millis(dice.below(LIFE_MAX_MS) as u64);
+        shop.orders_max = shop.orders() + ORDERS;
+        live(life, || tidemark.kill(), async || shop.round(&client, true).await).await;
+        receiver.drained().await;
+        kills.push(Instant::now());
+    }
+    let mut tidemark = start();
+    tidemark.healthy().await;
+    close(dir.path(), &mut shop, &tidemark.client(), &receiver, &kills).await;
+    assert!(tidemark.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn distributed_kills_keep_webhooks_in_order() {
+    let seed = u64::try_from(now()).unwrap();
+    println!("seed {seed}");
+    let mut dice = Dice(seed);
+    let receiver = Receiver::start(shop::script).await;
+    let (dir, mut shop) = (tempfile::tempdir().unwrap(), Shop::new(receiver.clone()));
+    let installation = Installation::new(dir.path(), &[], "", "").with_variables(&variables());
+    installation.provide();
+    let start = |name: &str| installation.start(name, name.split('-').next().unwrap());
+    let mut others = ["processor-1", "projector-1", "api-1"].map(start);
+    let mut webhooks = ["webhooks-1", "webhooks-2"].map(start);
+    for member in others.iter_mut().chain(&mut webhooks) {
+        member.ready().await;
+    }
+    let client = Client::new(&installation.api());
+    let mut kills = Vec::new();
+    for _ in 0..DISTRIBUTED_KILLS {
+        let victim = &mut webhooks[dice.below(2)];
+        let life = Duration::from_millis(dice.below(DISTRIBUTED_LIFE_MAX_MS) as u64);
+        shop.orders_max = shop.orders() + 4 * ORDERS;
+        let name = victim.process.name().to_owned();
+        let kill = || {
+            // Started again at once under its name: it has its partitions until its session ends.
+            let killed = std::mem::replace(victim, start(&name));
+            killed.process.kill();
+        };
+        live(life, kill, async || shop.round(&client, true).await).await;
+        kills.push(Instant::now());
+    }
+    close(dir.path(), &mut shop, &client, &receiver, &kills).await;
+    for member in webhooks.into_iter().chain(others) {
+        assert!(member.process.stop().await.success());
+    }
+}

@@ -1,0 +1,176 @@
+//! A process that delivers webhooks is suspended in an attempt, or loses its broker between the receiver's answer and
+//! the record of it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use log::config::BackEnd;
+use log::kafka::KafkaLog;
+use log::{Log, NewRecord, Offset, TopicPartition};
+use runtime::config::Source;
+use runtime::{Clock, SystemClock};
+use schemas::record::{Attempt, Delivery, Order, Record, example};
+use schemas::{AttemptOutcome, OrderCause, OrderId, OrderStatus, RetryLevel, Topic};
+use tempfile::TempDir;
+use testkit::harness::{Installation, Receiver, Reply, eventually};
+use tokio::task::block_in_place;
+use uuid::Uuid;
+use xtask::{Server, kafka};
+
+/// In section `[log]`: a successor need not wait for long.
+const SESSION: &str = "session_timeout = \"6s\"\ntransaction_timeout = \"4s\"\n";
+
+/// A broker of its own, and receivers.
+struct Fixture {
+    broker: Server,
+    installation: Installation,
+    log: Arc<dyn Log>,
+    receiver: Receiver,
+    _dir: TempDir,
+}
+
+impl Fixture {
+    async fn start(receiver: Receiver) -> Self {
+        let lib = std::env::var_os("TIDEMARK_TEST_KAFKA_LIB")
+            .map(PathBuf::from)
+            .expect("TIDEMARK_TEST_KAFKA_LIB is not set: run the tests by `cargo xtask test`");
+        let dir = tempfile::tempdir().unwrap();
+        let broker = kafka::start(&lib, &dir.path().join("kafka"), "").unwrap();
+        // These processes have no use for tables.
+        let servers = (broker.address(), "127.0.0.1:1");
+        let installation = Installation::on((&servers.0, servers.1), dir.path(), &[], "", SESSION);
+        let created = installation.errand(&["topics", "create"]);
+        assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
+        let mut source = Source::load(log::Config::DEFAULTS, Some(installation.file()));
+        let log::Config { back_end, layout } = log::Config::read(source.section("log"));
+        let BackEnd::Kafka(config) = back_end else { panic!("{back_end:?}") };
+        let log = Arc::new(KafkaLog::open(&config, layout).unwrap());
+        Self { broker, installation, log, receiver, _dir: dir }
+    }
+
+    /// Orders with these numbers are paid.
+    fn publish(&self, numbers: impl Iterator<Item = u128>) {
+        let paid = |number| {
+            let order = Order {
+                order_id: OrderId(Uuid::from_u128(number)),
+                cause: OrderCause::Paid,
+                status: OrderStatus::Paid,
+                status_changed: true,
+                webhook_url: self.receiver.url(1),
+                updated_at: SystemClock.now(),
+                ..example::order()
+            };
+            let key = order.order_id.to_string();
+            let partition = self.log.layout().order(&key);
+            NewRecord::encode(Topic::Orders, partition, key, &order).unwrap()
+        };
+        let records = numbers.map(paid).collect();
+        block_in_place(|| self.log.writer("orders").unwrap().commit(records)).unwrap();
+    }
+
+    fn read<R: Record>(&self, topic: Topic) -> Vec<R> {
+        let read = |partition| {
+            let records = self.log.read(TopicPartition { topic, partition }, Offset(0), 10_000);
+            let decode = |record: &Arc<log::Record>| {
+                schemas::decode(record.value.as_deref().unwrap()).unwrap()
+            };
+            records.unwrap().iter().map(decode).collect::<Vec<R>>()
+        };
+        block_in_place(|| topic.all_partitions(&self.log.layout()).flat_map(read).collect())
+    }
+
+    /// The number and the outcome of each recorded attempt for the order with this number.
+    fn attempts(&self, number: u128) -> Vec<(i32, AttemptOutcome)> {
+        let order = Some(OrderId(Uuid::from_u128(number)));
+        let attempts: Vec<Attempt> = self.read(Topic::WebhooksAttempts);
+        let ours = attempts.iter().filter(|attempt| attempt.order_id == order);
+        ours.map(|attempt| (attempt.attempt, attempt.outcome)).collect()
+    }
+
+    /// The numbers of the attempts that the receiver saw for this order.
+    fn calls(&self, number: u128) -> Vec<i32> {
+        let order = Uuid::from_u128(number).to_string();
+        let calls = self.receiver.calls();
+        calls.iter().filter(|c| c.event_id.starts_with(&order)).map(|c| c.attempt).collect()
+    }
+
+    async fn called(&self, number: u128, attempts: &[i32]) {
+        eventually(&format!("{attempts:?} to be made"), || async {
+            (self.calls(number) == attempts).then_some(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_suspended_process_records_nothing_of_what_its_successor_delivered() {
+    let calls = AtomicUsize::new(0);
+    let script = move |_: &str, _| match calls.fetch_add(1, Ordering::SeqCst) {
+        0 => Reply::Hold,
+        _ => Reply::Status(200),
+    };
+    let fixture = Fixture::start(Receiver::start(script).await).await;
+    let mut first = fixture.installation.start("webhooks-1", "webhooks");
+    first.ready().await;
+    fixture.publish(1..=1);
+    fixture.called(1, &[1]).await;
+
+    first.process.signal("STOP");
+    let mut second = fixture.installation.start("webhooks-2", "webhooks");
+    second.ready().await;
+    fixture.called(1, &[1, 1]).await;
+    let delivered = [(1, AttemptOutcome::Delivered)];
+    eventually("the record of the successor", || async {
+        (fixture.attempts(1) == delivered).then_some(())
+    })
+    .await;
+
+    fixture.receiver.release(500);
+    first.process.signal("CONT");
+    // In all partitions, so that both take part again.
+    fixture.publish(2..=40);
+    eventually("all to be delivered", || async {
+        (2..=40).all(|number| fixture.attempts(number) == delivered).then_some(())
+    })
+    .await;
+    for member in [first, second] {
+        let log = member.process.log();
+        let status = member.process.stop().await;
+        assert!(status.success(), "{status}:\n{log}");
+    }
+    assert_eq!(fixture.attempts(1), delivered);
+    assert_eq!(fixture.calls(1), [1, 1]);
+    let retries: Vec<Delivery> = fixture.read(Topic::WebhooksRetry(RetryLevel::after(1).unwrap()));
+    assert_eq!(retries, []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_lost_before_the_retry_record_repeats_no_attempt() {
+    let script = |_: &str, attempt| match attempt {
+        1 => Reply::Hold,
+        _ => Reply::Status(200),
+    };
+    let mut fixture = Fixture::start(Receiver::start(script).await).await;
+    let mut member = fixture.installation.start("webhooks-1", "webhooks");
+    member.ready().await;
+    fixture.publish(1..=1);
+    fixture.called(1, &[1]).await;
+
+    fixture.broker.kill();
+    fixture.receiver.release(500);
+    eventually("the answer to be seen", || async {
+        member.process.log().contains("attempt 1 of a webhook failed: status").then_some(())
+    })
+    .await;
+    fixture.broker.restart().unwrap();
+    let recorded = [(1, AttemptOutcome::Status), (2, AttemptOutcome::Delivered)];
+    eventually("both attempts to be recorded", || async {
+        (fixture.attempts(1) == recorded).then_some(())
+    })
+    .await;
+    assert!(member.process.stop().await.success());
+    assert_eq!(fixture.calls(1), [1, 2]);
+    let retries: Vec<Delivery> = fixture.read(Topic::WebhooksRetry(RetryLevel::after(1).unwrap()));
+    assert_eq!(retries.len(), 1);
+}
