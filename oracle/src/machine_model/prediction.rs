@@ -276,8 +276,10 @@ impl Shop {
             self.transfers[*i].status = TransferStatus::NoMatchedDeposit;
         }
         self.expire_deposits(blockchain, head);
-        // A payment that is seen keeps the amount for its deposit.
-        let waiting = self.transfers.iter().filter(|t| t.is_waiting());
+        // A payment that is seen keeps the amount for its deposit: also one that this head confirmed, for the answer of
+        // its order comes after the head.
+        let is_asked = |t: &&ModelTransfer| t.is_waiting() || t.confirmed_by == self.heads;
+        let waiting = self.transfers.iter().filter(is_asked);
         let kept: BTreeSet<usize> = waiting.filter_map(|t| t.awaited_by).collect();
         let is_over = |(i, d): (usize, &ModelDeposit)| {
             let late = |(_, at): (CloseReason, UnixSeconds)| at.plus(d.late_window_seconds) < now;
