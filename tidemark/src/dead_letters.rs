@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use log::{Log, NewRecord, Offset, TopicPartition};
+use log::{Log, NewRecord, Offset, Record, TopicPartition};
 use runtime::{Clock, Readiness, SystemClock, telemetry};
 use schemas::record::{DeadLetter, Delivery};
 use schemas::{Headers, Partition, SchemaName, Topic, UnixMicros};
@@ -11,19 +11,17 @@ use schemas::{Headers, Partition, SchemaName, Topic, UnixMicros};
 use crate::back_end::open_log;
 use crate::settings::Settings;
 use crate::setup::Outcome;
-use crate::tail::Source;
+use crate::tail::{Source, read_all};
 
 const LETTERS: TopicPartition =
     TopicPartition { topic: Topic::DeadLetters, partition: Partition(0) };
-/// How many records one read returns at most.
-const PAGE_RECORDS: usize = 500;
 /// As long as the log keeps a delivery. Whether a newer event of its order was sent is known for longer, not for ever.
 const DELIVERY_AGE_MAX_MICROS: i64 = 7 * 24 * 3600 * 1_000_000;
 
 /// All dead letters that the log still has, one a line. Also while processes run.
 pub(crate) fn list(settings: &Settings) -> anyhow::Result<Outcome> {
     let source = Source::open(settings)?;
-    let letters = read(|from| source.read(LETTERS, from, PAGE_RECORDS))?;
+    let letters = read(|of, from, max| source.read(of, from, max))?;
     let line = |(offset, letter): &(Offset, DeadLetter)| {
         let DeadLetter { topic, partition, offset: at, group, reason, failed_at, .. } = letter;
         let time = failed_at.to_rfc3339();
@@ -45,7 +43,7 @@ pub(crate) async fn replay(settings: Settings, offsets: Vec<i64>) -> anyhow::Res
 
 async fn replay_on(log: Arc<dyn Log>, offsets: &[i64], now: UnixMicros) -> anyhow::Result<Outcome> {
     let reader = log.clone();
-    let reading = move || read(|from| reader.read(LETTERS, from, PAGE_RECORDS));
+    let reading = move || read(|of, from, max| reader.read(of, from, max));
     let letters = tokio::task::spawn_blocking(reading).await??;
     let wanted = |offset: Offset| offsets.is_empty() || offsets.contains(&offset.0);
     let (mut lines, mut is_success) = (Vec::new(), true);
@@ -65,21 +63,12 @@ async fn replay_on(log: Arc<dyn Log>, offsets: &[i64], now: UnixMicros) -> anyho
     Ok(Outcome { is_success, ..Outcome::success(lines, "there are no such dead letters") })
 }
 
-fn read<R: AsRef<log::Record>>(
-    page: impl Fn(Offset) -> Result<Vec<R>, log::Error>,
+fn read(
+    page: impl Fn(TopicPartition, Offset, usize) -> Result<Vec<Arc<Record>>, log::Error>,
 ) -> anyhow::Result<Vec<(Offset, DeadLetter)>> {
-    let (mut letters, mut from) = (Vec::new(), Offset(0));
-    loop {
-        let records = page(from)?;
-        let Some(last) = records.last() else { return Ok(letters) };
-        from = last.as_ref().offset.next();
-        for record in records.iter().map(AsRef::as_ref) {
-            let value = record.value.as_deref().unwrap_or_default();
-            let letter =
-                schemas::decode(value).with_context(|| format!("{LETTERS}@{}", record.offset))?;
-            letters.push((record.offset, letter));
-        }
-    }
+    let mut letters = Vec::new();
+    read_all(LETTERS, Offset(0), page, |record, letter| letters.push((record.offset, letter)))?;
+    Ok(letters)
 }
 
 /// The record of a letter, to be appended to where it was: to a topic whose readers take every record twice

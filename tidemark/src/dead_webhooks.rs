@@ -13,7 +13,7 @@ use clap::Args;
 use log::{Record, TopicPartition};
 use reqwest::{Client, Method, StatusCode};
 use schemas::record::Delivery;
-use schemas::{AttemptOutcome, DeliveryKind, OrderId, Topic, UnixMicros, UnixSeconds};
+use schemas::{AttemptOutcome, DeliveryKind, OrderId, Topic, UnixMicros};
 use serde_json::Value;
 use url::Url;
 
@@ -21,10 +21,8 @@ use crate::health::reachable;
 use crate::listen::print;
 use crate::settings::Settings;
 use crate::setup::Outcome;
-use crate::tail::Source;
+use crate::tail::{Source, parse_time, read_all};
 
-/// How many records one read returns at most.
-const PAGE_RECORDS: usize = 500;
 /// How long one answer of the API may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -66,10 +64,7 @@ pub(crate) struct Pace {
 }
 
 fn time(text: &str) -> Result<UnixMicros, &'static str> {
-    let seconds = text.parse().map(|seconds| UnixSeconds(seconds).micros());
-    seconds
-        .or_else(|_| text.parse())
-        .map_err(|_| "must be as 2026-09-21T14:00:00Z, or Unix seconds")
+    parse_time(text).ok_or("must be as 2026-09-21T14:00:00Z, or Unix seconds")
 }
 
 impl Filter {
@@ -93,20 +88,12 @@ fn read(settings: &Settings, filter: &Filter) -> anyhow::Result<Vec<(Arc<Record>
     let mut found = Vec::new();
     for partition in topic.all_partitions(&settings.log.layout) {
         let of = TopicPartition { topic, partition };
-        let mut from = source.bounds(of)?.start;
-        loop {
-            let page = source.read(of, from, PAGE_RECORDS)?;
-            let Some(last) = page.last() else { break };
-            from = last.offset.next();
-            for record in page {
-                let value = record.value.as_deref().unwrap_or_default();
-                let delivery: Delivery =
-                    schemas::decode(value).with_context(|| format!("{of}@{}", record.offset))?;
-                if filter.fits(&record, &delivery) {
-                    found.push((record, delivery));
-                }
+        let page = |of, from, max| source.read(of, from, max);
+        read_all(of, source.bounds(of)?.start, page, |record, delivery| {
+            if filter.fits(&record, &delivery) {
+                found.push((record, delivery));
             }
-        }
+        })?;
     }
     found.sort_by_key(|(record, _)| record.appended_at);
     Ok(found)

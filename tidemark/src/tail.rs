@@ -27,6 +27,7 @@ use crate::settings::Settings;
 use filter::{Condition, Filter};
 use follower::Follower;
 use place::From;
+pub(crate) use place::parse_time;
 
 /// How often the end is polled for new records.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -106,6 +107,32 @@ impl Source {
         match self {
             Self::Kafka(log) => log.bounds(of),
             Self::Embedded(log) => log.bounds(of),
+        }
+    }
+}
+
+/// How many records one read returns at most.
+const PAGE_RECORDS: usize = 500;
+
+/// Decodes all that a partition has from `from` on. `page` reads from an offset on, at most the given number of records.
+///
+/// # Errors
+/// The log cannot be read, or holds what this version cannot.
+pub(crate) fn read_all<T: schemas::record::Record>(
+    of: TopicPartition,
+    mut from: Offset,
+    page: impl Fn(TopicPartition, Offset, usize) -> Result<Vec<Arc<Record>>, Error>,
+    mut take: impl FnMut(Arc<Record>, T),
+) -> anyhow::Result<()> {
+    loop {
+        let records = page(of, from, PAGE_RECORDS)?;
+        let Some(last) = records.last() else { return Ok(()) };
+        from = last.offset.next();
+        for record in records {
+            let value = record.value.as_deref().unwrap_or_default();
+            let value =
+                schemas::decode(value).with_context(|| format!("{of}@{}", record.offset))?;
+            take(record, value);
         }
     }
 }

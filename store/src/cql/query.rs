@@ -115,8 +115,7 @@ impl Store for CqlStore {
         let values = [CqlValue::Text(subject)];
         let mut all: Vec<Attempt> = self.tables.records(Statement::SelectAttempts, &values).await?;
         all.sort_by(|a, b| {
-            let key = |of: &Attempt| (of.attempted_at, of.event_id.clone(), of.attempt);
-            key(b).cmp(&key(a))
+            (b.attempted_at, &b.event_id, b.attempt).cmp(&(a.attempted_at, &a.event_id, a.attempt))
         });
         let size = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
         Ok(all.into_iter().skip(size(page.offset)).take(size(page.limit)).collect())

@@ -22,7 +22,7 @@ const CHUNK: usize = 2000;
 
 pub(crate) async fn run(receivers: &mut Receivers) {
     for (kind, how) in [(Kind::Refusing, "refuses"), (Kind::Asleep, "is silent")] {
-        Story::new(receivers, kind).tell(how).await;
+        Story::new(receivers, kind).play(how).await;
         receivers.lull();
     }
 }
@@ -41,7 +41,7 @@ impl<'a> Story<'a> {
         Self { receivers, engine: Engine::start(), kind, resident: Vec::new() }
     }
 
-    async fn tell(mut self, how: &str) {
+    async fn play(mut self, how: &str) {
         let count = EVENTS * percent() / 100;
         let before = self.healthy(SAMPLE).await;
         let started = Instant::now();

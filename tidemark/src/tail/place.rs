@@ -30,14 +30,15 @@ impl FromStr for From {
         match text {
             "beginning" => Ok(Self::Beginning),
             "end" => Ok(Self::End),
-            _ => text
-                .parse()
-                .map(|seconds| UnixSeconds(seconds).micros())
-                .or_else(|_| text.parse())
-                .map(Self::Time)
-                .map_err(|_| WRONG),
+            _ => parse_time(text).map(Self::Time).ok_or(WRONG),
         }
     }
+}
+
+/// A time such as 2026-09-21T14:00:00Z, or Unix seconds.
+pub(crate) fn parse_time(text: &str) -> Option<UnixMicros> {
+    let seconds = text.parse().map(|seconds| UnixSeconds(seconds).micros());
+    seconds.or_else(|_| text.parse()).ok()
 }
 
 impl From {

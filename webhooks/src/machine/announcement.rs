@@ -69,9 +69,8 @@ pub(crate) fn is_dust(transfer: &Transfer, threshold: &BTreeMap<Stablecoin, Amou
 
 #[cfg(test)]
 mod tests {
-    use schemas::UnixMicros;
-
     use super::*;
+    use schemas::UnixMicros;
     use schemas::record::example;
 
     #[test]
