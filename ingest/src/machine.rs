@@ -29,7 +29,7 @@ use schemas::record::{Block, ChainRecord};
 pub(crate) use cursor::Cursor;
 pub(crate) use history::History;
 pub use policy::{Policy, Tag, Tier};
-pub(crate) use question::{Answer, Ask, EventLog, Header, Point, Receipt, Refusal, Span};
+pub(crate) use question::{Answer, Ask, EventLog, Header, Look, Point, Receipt, Refusal, Span};
 pub(crate) use watch::{Skipped, TRANSFER_TOPIC, Watch, topic};
 
 /// What the cursor of a chain is configured with.

@@ -12,7 +12,8 @@ use super::blocks;
 use super::policy::Tags;
 use super::range::RangeSize;
 use super::{
-    Answer, Ask, Decision, EventLog, Header, History, Next, Note, Point, Refusal, Rules, Span, Tag,
+    Answer, Ask, Decision, EventLog, Header, History, Look, Next, Note, Point, Refusal, Rules,
+    Span, Tag,
 };
 
 /// Most blocks to verify in one step: bounds the records of a step and the requests to verify it.
@@ -120,6 +121,12 @@ impl Cursor {
         self.range.blocks()
     }
 
+    #[expect(dead_code, reason = "there is one endpoint: nothing can change within a step")]
+    /// Whether the open question begins a step: until the next such one, the first endpoint stays the same.
+    pub(crate) fn is_step_start(&self) -> bool {
+        matches!(self.phase, Phase::Begin | Phase::Tip)
+    }
+
     /// The open question.
     pub(crate) fn ask(&self) -> Ask {
         let last = self.history.as_ref().map(|_| Point::Number(self.last().number));
@@ -152,14 +159,15 @@ impl Cursor {
                 let logs = scanned.blocks.iter().map(|block| Span::Block(block.hash)).collect();
                 let points = scanned.blocks.iter().map(|block| Point::Number(block.number));
                 let blocks = last.into_iter().chain(points).collect();
-                return Ask { blocks, logs, receipts: scanned.transactions.clone() };
+                let receipts = scanned.transactions.clone();
+                return Ask { look: Look::First, blocks, logs, receipts };
             }
             Phase::Search { below } => {
                 let page = self.search_page(*below);
                 (page.iter().map(|block| Point::Number(block.number)).collect(), Vec::new())
             }
         };
-        Ask { blocks, logs, receipts: Vec::new() }
+        Ask { look: Look::First, blocks, logs, receipts: Vec::new() }
     }
 
     /// Takes the answer to [`Cursor::ask`]. What is to be published counts as published: it must

@@ -24,9 +24,21 @@ pub(crate) enum Span {
     Block(BlockHash),
 }
 
+/// Which endpoint of the chain is to answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// The one that the step began with.
+    #[default]
+    First,
+    /// Another one than those that scanned what is asked about, where there is one.
+    #[expect(dead_code, reason = "no question asks for it yet")]
+    Second,
+}
+
 /// One request: blocks are fetched before logs, in this order where the endpoint keeps an order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Ask {
+    pub(crate) look: Look,
     pub(crate) blocks: Vec<Point>,
     pub(crate) logs: Vec<Span>,
     pub(crate) receipts: Vec<TxHash>,
