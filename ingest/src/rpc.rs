@@ -174,7 +174,11 @@ impl Endpoint {
     /// Sends one request. What comes back has no part of the URL in it.
     async fn send(&self, calls: &[Call]) -> Result<Vec<Result<Value, Failure>>, Failure> {
         let masked = |failure: Failure| failure.masked(&self.secrets);
-        let (status, body) = self.post(calls).await.map_err(masked)?;
+        let request = self.client.post(self.url.url().clone()).json(&wire::body(calls));
+        let response = request.send().await.map_err(|error| masked(broken(error)))?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let masked = |failure: Failure| masked(failure.with_pause(&headers));
+        let body = read_body(response).await.map_err(masked)?;
         if !status.is_success() {
             let start = String::from_utf8_lossy(body.get(..400).unwrap_or(&body));
             return Err(masked(Failure::from_status(status.as_u16(), &start)));
@@ -182,19 +186,17 @@ impl Endpoint {
         let results = wire::results(&body, calls.len()).map_err(masked)?;
         Ok(results.into_iter().map(|result| result.map_err(masked)).collect())
     }
+}
 
-    async fn post(&self, calls: &[Call]) -> Result<(reqwest::StatusCode, Vec<u8>), Failure> {
-        let request = self.client.post(self.url.url().clone()).json(&wire::body(calls));
-        let mut response = request.send().await.map_err(broken)?;
-        let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(broken)? {
-            if body.len() + chunk.len() > BODY_BYTES_MAX {
-                return Err(Failure::new(Refusal::Size { hint: None }, "the answer is too long"));
-            }
-            body.extend_from_slice(&chunk);
+async fn read_body(mut response: reqwest::Response) -> Result<Vec<u8>, Failure> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(broken)? {
+        if body.len() + chunk.len() > BODY_BYTES_MAX {
+            return Err(Failure::new(Refusal::Size { hint: None }, "the answer is too long"));
         }
-        Ok((response.status(), body))
+        body.extend_from_slice(&chunk);
     }
+    Ok(body)
 }
 
 fn broken(error: reqwest::Error) -> Failure {

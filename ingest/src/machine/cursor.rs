@@ -18,6 +18,8 @@ use super::{
 
 /// Most blocks to verify in one step: bounds the records of a step and the requests to verify it.
 const HIT_BLOCKS_MAX: usize = 200;
+/// A range that is refused this often is halved, whatever the reason.
+const REFUSED_MAX: u32 = 3;
 /// How far the clock counts beyond the chain's newest block: longer than a chain goes without one. Were a clock
 /// believed that has jumped, no later record could have an earlier time.
 const AHEAD_MAX_SECONDS: i64 = 600;
@@ -68,6 +70,8 @@ pub(crate) struct Cursor {
     phase: Phase,
     /// What the log does not say yet that it is watched: the next step does.
     unannounced: Vec<Announced>,
+    /// How often a range was refused for no reason that shrinks it, since the last one that was published.
+    refused: u32,
     /// Searches in a row that found no common ancestor.
     fruitless: u32,
 }
@@ -96,6 +100,7 @@ impl Cursor {
             range,
             phase,
             unannounced,
+            refused: 0,
             fruitless: 0,
         }
     }
@@ -197,23 +202,34 @@ impl Cursor {
             Phase::Verify(Scanned { to, .. }) => Some((self.last().number + 1, to.number)),
             Phase::Begin | Phase::Base { .. } | Phase::Tip | Phase::Search { .. } => None,
         };
-        match (refusal, scanned) {
-            (Refusal::Behind, _) => Next::Behind,
-            (Refusal::Size { hint }, Some((from, to))) => {
-                let blocks = |(a, b): (i64, i64)| (a == from).then(|| b.saturating_sub(a) + 1);
-                if self.range.shrink(to - from + 1, hint.and_then(blocks)) {
-                    Next::Ask
-                } else {
-                    Next::Retry("a single block is too large for the endpoint")
+        let Some((from, to)) = scanned else { return Self::refused(refusal) };
+        let used = to - from + 1;
+        match refusal {
+            Refusal::Size { hint } => {
+                let blocks = |(a, b): (i64, i64)| b.saturating_sub(a).saturating_add(1);
+                if self.range.shrink(used, hint.map(blocks)) {
+                    return Next::Ask;
                 }
+                Next::Retry("a single block is too large for the endpoint")
             }
-            (Refusal::Timeout, Some((from, to))) => {
+            Refusal::Timeout => {
                 // The range may be what takes so long; if it is not, it grows back.
-                self.range.shrink(to - from + 1, None);
+                self.range.shrink(used, None);
                 Next::Retry("the endpoint does not answer in time")
             }
-            _ => Next::Retry("the endpoint refuses"),
+            Refusal::Behind | Refusal::Rate | Refusal::Transient | Refusal::Fatal => {
+                // As well, in words that nobody knows yet.
+                self.refused += 1;
+                if used > 1 && self.refused.is_multiple_of(REFUSED_MAX) {
+                    self.range.shrink(used, None);
+                }
+                Self::refused(refusal)
+            }
         }
+    }
+
+    fn refused(refusal: Refusal) -> Next {
+        if refusal == Refusal::Behind { Next::Behind } else { Next::Retry("the endpoint refuses") }
     }
 
     fn tip(&mut self, blocks: Vec<Option<Header>>, now: UnixMicros) -> Decision {
@@ -356,6 +372,7 @@ impl Cursor {
             records.extend(transfers.map(|body| self.record(epoch, *block, now, body)));
         }
         self.range.grow(used);
+        self.refused = 0;
         self.blocks_ahead.extend(&step.blocks);
         if records.is_empty() && !step.again && self.hold_back() {
             self.ahead = Some(to);

@@ -1,6 +1,10 @@
 //! Sorts the refusals of endpoints into a few classes, by one table: there is no standard for these
 //! errors.
 
+use std::time::Duration;
+
+use reqwest::header::{DATE, HeaderMap, HeaderValue, RETRY_AFTER};
+
 use crate::machine::Refusal;
 
 /// A request without a usable answer.
@@ -13,16 +17,20 @@ pub(crate) struct Failure {
     /// The request as a whole was refused for no reason that is known: it may have been too many
     /// calls.
     pub(crate) smaller_batch_may_do: bool,
+    /// How long the endpoint asks to be left alone.
+    pub(crate) retry_after: Option<Duration>,
 }
 
 /// Longest message that is kept.
 const MESSAGE_CHARS_MAX: usize = 200;
+/// An endpoint that asks for a longer pause is asked again after this one.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
 
 impl Failure {
     pub(crate) fn new(refusal: Refusal, message: impl AsRef<str>) -> Self {
         let message = message.as_ref().chars().filter(|c| !c.is_control());
         let message = message.take(MESSAGE_CHARS_MAX).collect();
-        Self { refusal, message, smaller_batch_may_do: false }
+        Self { refusal, message, smaller_batch_may_do: false, retry_after: None }
     }
 
     pub(crate) fn from_rpc(code: i64, message: &str) -> Self {
@@ -64,6 +72,12 @@ impl Failure {
         }
     }
 
+    /// Takes the pause that the response asks for.
+    pub(crate) fn with_pause(mut self, headers: &HeaderMap) -> Self {
+        self.retry_after = self.retry_after.or_else(|| retry_after(headers));
+        self
+    }
+
     /// Masks parts of the endpoint's URL, should the endpoint have repeated them.
     pub(crate) fn masked(mut self, secrets: &[String]) -> Self {
         for secret in secrets {
@@ -73,6 +87,21 @@ impl Failure {
     }
 }
 
+/// The pause in `Retry-After`: seconds, or a date, which counts from the date of the response itself.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = |value: &HeaderValue| value.to_str().ok().map(|text| text.trim().to_owned());
+    let value = text(headers.get(RETRY_AFTER)?)?;
+    let pause = match value.parse().map(Duration::from_secs) {
+        Ok(pause) => pause,
+        Err(_) => {
+            let until = httpdate::parse_http_date(&value).ok()?;
+            let now = httpdate::parse_http_date(&text(headers.get(DATE)?)?).ok()?;
+            until.duration_since(now).ok()?
+        }
+    };
+    Some(pause.min(RETRY_AFTER_MAX))
+}
+
 /// The classes, without what goes with them.
 #[derive(Debug, Clone, Copy)]
 enum Class {
@@ -80,6 +109,7 @@ enum Class {
     Rate,
     Batch,
     Size,
+    Timeout,
     Fatal,
 }
 
@@ -91,8 +121,7 @@ fn names_batch(message: &str) -> bool {
 }
 
 /// Words in the error messages of nodes and providers, in lower case; the first that fits counts,
-/// so the more special ones come first. Sources: geth, erigon, reth, coreth and java-tron, and what
-/// Alchemy, Infura, QuickNode, Ankr, dRPC and the public endpoints are reported to return.
+/// so the more special ones come first. Who uses which is in the tests.
 const WORDS: &[(Class, &str)] = &[
     (Class::Behind, "beyond current head"),
     (Class::Behind, "beyond the head"),
@@ -103,11 +132,11 @@ const WORDS: &[(Class, &str)] = &[
     (Class::Behind, "header not found"),
     (Class::Behind, "header for hash not found"),
     (Class::Behind, "could not find block"),
-    (Class::Behind, "requested block"),
     (Class::Rate, "rate limit"),
     (Class::Rate, "rate-limit"),
     (Class::Rate, "too many requests"),
-    (Class::Rate, "requests per second"),
+    (Class::Rate, "per second"),
+    (Class::Rate, "request limit"),
     (Class::Rate, "request count"),
     (Class::Rate, "compute units"),
     (Class::Rate, "computing resources"),
@@ -118,19 +147,30 @@ const WORDS: &[(Class, &str)] = &[
     (Class::Size, "returned more than"),
     (Class::Size, "block range"),
     (Class::Size, "blocks range"),
+    (Class::Size, "rpc range"),
     (Class::Size, "range is too"),
     (Class::Size, "range too"),
+    (Class::Size, "ranges over"),
     (Class::Size, "exceeds limit"),
     (Class::Size, "exceed maximum"),
     (Class::Size, "exceeds the range"),
-    (Class::Size, "limited to a"),
+    (Class::Size, "limited to "),
+    (Class::Size, "limit the query to"),
+    (Class::Size, "smaller than size"),
+    (Class::Size, "too many blocks"),
     (Class::Size, "too many results"),
     (Class::Size, "too many logs"),
+    (Class::Size, "number of requested blocks"),
     (Class::Size, "max results"),
     (Class::Size, "response too large"),
+    (Class::Size, "too big"),
     (Class::Size, "response size"),
     (Class::Size, "query timeout"),
     (Class::Size, "query exceeds"),
+    (Class::Behind, "requested block"),
+    (Class::Timeout, "timed out"),
+    (Class::Timeout, "request timeout"),
+    (Class::Timeout, "deadline exceeded"),
     (Class::Fatal, "method not found"),
     (Class::Fatal, "does not exist/is not available"),
     (Class::Fatal, "unsupported method"),
@@ -149,19 +189,24 @@ fn classify(code: Option<i64>, message: &str) -> Refusal {
         Some(Class::Behind) => Refusal::Behind,
         Some(Class::Rate) => Refusal::Rate,
         Some(Class::Size) => Refusal::Size { hint: hint(&message) },
+        Some(Class::Timeout) => Refusal::Timeout,
         Some(Class::Fatal) => Refusal::Fatal,
         // The cursor can do nothing about a batch: `rpc` sends smaller ones.
         Some(Class::Batch) | None => Refusal::Transient,
     }
 }
 
-/// The range in "this block range should work: [0x1, 0xa]", in hex or decimal.
+/// The range in "this block range should work: [0x1, 0xa]" or "retry with the range 1-10", in hex or decimal.
 fn hint(message: &str) -> Option<(i64, i64)> {
-    message.split('[').skip(1).find_map(|rest| {
-        let (range, _) = rest.split_once(']')?;
-        let (from, to) = range.split_once(',')?;
-        let (from, to) = (number(from)?, number(to)?);
-        (from <= to).then_some((from, to))
+    let range = |from, to| Some((number(from)?, number(to)?)).filter(|(from, to)| from <= to);
+    let in_brackets = message.split('[').skip(1).find_map(|rest| {
+        let (from, to) = rest.split_once(']')?.0.split_once(',')?;
+        range(from, to)
+    });
+    in_brackets.or_else(|| {
+        let (_, rest) = message.split_once("retry with the range ")?;
+        let (from, to) = rest.split_whitespace().next()?.split_once('-')?;
+        range(from, to)
     })
 }
 
@@ -174,117 +219,4 @@ fn number(text: &str) -> Option<i64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SIZE: Refusal = Refusal::Size { hint: None };
-
-    #[test]
-    fn messages_of_nodes_and_providers() {
-        for (code, message, refusal) in [
-            (
-                -32_005,
-                "query returned more than 10000 results. Try with this block range [0x1, 0xA].",
-                Refusal::Size { hint: Some((1, 10)) },
-            ),
-            (
-                -32_600,
-                "You can make eth_getLogs requests with up to a 10 block range. Based on your \
-                 parameters, this block range should work: [0x64, 0x6d]",
-                Refusal::Size { hint: Some((100, 109)) },
-            ),
-            (-32_602, "range 20000 exceeds limit of 10000", SIZE),
-            (-32_614, "eth_getLogs is limited to a 10,000 range", SIZE),
-            (-32_000, "block range is too wide", SIZE),
-            (-32_000, "logs matched by query exceeds limit of 10000", SIZE),
-            (-32_000, "backend response too large", SIZE),
-            (-32_000, "query timeout exceeded", SIZE),
-            (-32_005, "daily request count exceeded, request rate limited", Refusal::Rate),
-            (-32_005, "limit exceeded", Refusal::Rate),
-            (429, "Your app has exceeded its compute units per second capacity", Refusal::Rate),
-            (-32_602, "block range extends beyond current head block", Refusal::Behind),
-            (-32_000, "unknown block", Refusal::Behind),
-            (-32_000, "header not found", Refusal::Behind),
-            (-32_000, "cannot query unfinalized data", Refusal::Behind),
-            (-32_601, "the method eth_getLogs does not exist/is not available", Refusal::Fatal),
-            (-32_601, "nope", Refusal::Fatal),
-            (-32_000, "no backend is currently healthy to serve traffic", Refusal::Transient),
-            (-32_603, "internal error", Refusal::Transient),
-        ] {
-            let failure = Failure::from_rpc(code, message);
-            assert_eq!(failure.refusal, refusal, "{message}");
-        }
-    }
-
-    #[test]
-    fn statuses_and_bodies() {
-        for (status, body, refusal) in [
-            (429, "", Refusal::Rate),
-            (403, "", Refusal::Rate),
-            (413, "", SIZE),
-            (400, "block range is too wide", SIZE),
-            (504, "", Refusal::Timeout),
-            (502, "<html>", Refusal::Transient),
-            (401, "", Refusal::Fatal),
-        ] {
-            assert_eq!(Failure::from_status(status, body).refusal, refusal, "{status} {body}");
-        }
-        let tron = r#"{"Error":"exceeds the user daily usage: lack of computing resources"}"#;
-        assert_eq!(Failure::from_body(tron).refusal, Refusal::Rate);
-        assert_eq!(Failure::from_body("this API is closed").refusal, Refusal::Transient);
-    }
-
-    #[test]
-    fn only_a_refusal_of_the_whole_for_an_unknown_reason_asks_for_smaller_batches() {
-        for (status, body, smaller) in [
-            (400, "", true),
-            (400, "block range is too wide", false),
-            (413, "<html>Request Entity Too Large</html>", true),
-            (415, "", true),
-            (401, "batch", false),
-            (429, "batch", false),
-            (504, "", false),
-            (502, "<html>", false),
-            (500, "Batch size exceeds limit of 10", true),
-        ] {
-            let failure = Failure::from_status(status, body);
-            assert_eq!(failure.smaller_batch_may_do, smaller, "{status} {body}");
-        }
-        for (code, message, smaller) in [
-            (-32_600, "invalid request", true),
-            (-32_005, "batch size exceeds limit", true),
-            (-32_005, "limit exceeded", false),
-            (-32_005, "too many requests in a batch", false),
-            (-32_000, "unknown block", false),
-            (-32_601, "method not found", false),
-        ] {
-            let failure = Failure::from_rpc(code, message);
-            assert_eq!(failure.smaller_batch_may_do, smaller, "{message}");
-        }
-        assert!(Failure::from_body("Batches are not supported").smaller_batch_may_do);
-        assert!(!Failure::from_body("[{").smaller_batch_may_do);
-    }
-
-    #[test]
-    fn hints_must_be_ranges() {
-        for (text, range) in [
-            ("[0x1, 0x2]", Some((1, 2))),
-            ("[100,200]", Some((100, 200))),
-            ("see [docs] or [0x1, 0x2]", Some((1, 2))),
-            ("[0x2, 0x1]", None),
-            ("[-1, 5]", None),
-            ("[0xffffffffffffffffff, 5]", None),
-            ("none", None),
-        ] {
-            assert_eq!(hint(text), range, "{text}");
-        }
-    }
-
-    #[test]
-    fn messages_are_short_and_hide_keys() {
-        let failure = Failure::from_body(&"x".repeat(5000)).masked(&[]);
-        assert_eq!(failure.message.len(), MESSAGE_CHARS_MAX);
-        let failure = Failure::from_body("no such project 0123abcd").masked(&["0123abcd".into()]);
-        assert_eq!(failure.message, "not a JSON-RPC answer: no such project ***");
-    }
-}
+mod tests;

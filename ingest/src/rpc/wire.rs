@@ -1,5 +1,7 @@
 //! JSON-RPC as it travels: calls out, replies in. Every field from outside is checked here.
 
+use std::time::Duration;
+
 use schemas::record::Block;
 use schemas::{BlockHash, Hash, TxHash, UnixSeconds};
 use serde::Deserialize;
@@ -83,7 +85,13 @@ fn error(error: &Value) -> Failure {
     let message = error.get("message").and_then(Value::as_str).unwrap_or_default();
     // Some put the words that separate range from rate into `data`.
     let data = error.get("data").and_then(Value::as_str).unwrap_or_default();
-    Failure::from_rpc(code, format!("{message} {data}").trim())
+    let failure = Failure::from_rpc(code, format!("{message} {data}").trim());
+    // Infura's way to say it.
+    let pause = error.pointer("/data/rate/backoff_seconds").and_then(Value::as_f64);
+    Failure {
+        retry_after: pause.and_then(|pause| Duration::try_from_secs_f64(pause).ok()),
+        ..failure
+    }
 }
 
 #[derive(Deserialize)]

@@ -30,7 +30,8 @@ impl Backoff {
     pub(super) fn failed(&mut self, failure: &Failure) -> Duration {
         let (name, class) = (self.blockchain.as_str(), failure.refusal.class());
         if failure.refusal != Refusal::Fatal {
-            return self.again(&format!("{class}: {}", failure.message));
+            let delay = self.again(&format!("{class}: {}", failure.message));
+            return delay.max(failure.retry_after.unwrap_or_default());
         }
         if self.is_new(&failure.message) {
             tracing::error!(
@@ -100,6 +101,9 @@ mod tests {
         assert_eq!(backoff.again("x"), BACKOFF_MIN);
         let fatal = Failure::new(Refusal::Fatal, "method not found");
         assert_eq!(backoff.failed(&fatal), BACKOFF_MAX);
+        let pause = Duration::from_secs(45);
+        let rate = Failure::new(Refusal::Rate, "slow down");
+        assert_eq!(backoff.failed(&Failure { retry_after: Some(pause), ..rate }), pause);
     }
 
     #[test]

@@ -248,6 +248,38 @@ fn refusals_lead_to_waits_and_a_single_block_cannot_shrink() {
 }
 
 #[test]
+fn a_range_that_is_refused_in_any_words_shrinks_in_the_end() {
+    let hint = |hint| Refusal::Size { hint };
+    for (refusal, ranges) in [
+        (Refusal::Behind, [100, 100, 50, 50]),
+        (Refusal::Rate, [100, 100, 50, 50]),
+        (Refusal::Transient, [100, 100, 50, 50]),
+        (Refusal::Fatal, [100, 100, 50, 50]),
+        (Refusal::Timeout, [50, 25, 12, 6]),
+        (hint(None), [50, 25, 12, 6]),
+        // Of a range that begins elsewhere its length counts.
+        (hint(Some((500, 509))), [10, 5, 2, 1]),
+    ] {
+        let mut cursor = scan_from(1, 100);
+        let node = Node::new(120);
+        let refused = [(); 4].map(|()| {
+            open_scan(&mut cursor, &node);
+            cursor.fail(refusal);
+            cursor.range_blocks()
+        });
+        assert_eq!(refused, ranges, "{refusal:?}");
+    }
+    // One block cannot shrink, and is no reason to catch up in small ranges later.
+    let (mut node, mut cursor) = followed(10);
+    node.mine(&[]);
+    for _ in 0..6 {
+        open_scan(&mut cursor, &node);
+        cursor.fail(Refusal::Rate);
+    }
+    assert_eq!(cursor.range_blocks(), 5);
+}
+
+#[test]
 fn a_range_with_too_many_hits_is_split() {
     let mut cursor = scan_from(1, 1000);
     let mut node = Node::new(0);
