@@ -85,7 +85,7 @@ pub(crate) enum Happening {
     Rest {
         long: bool,
     },
-    /// After its customer has paid, an order reads nothing for some blocks.
+    /// A payment leaves the chain for hours or days, most often while its order reads nothing.
     Away(Away),
     /// Ingest watches the second wallet, too.
     Watch {
@@ -103,18 +103,22 @@ pub(crate) enum Happening {
     },
 }
 
-/// What happens to a payment while its order is away.
+/// What happens to a payment that leaves the chain, and to its order.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Away {
     pub(crate) chain: usize,
     pub(crate) price: usize,
     /// The order ends after days.
     pub(crate) long: bool,
+    /// Its customer chooses another coin before the payment, which is for the first one.
+    pub(crate) replaced: bool,
     /// The payment leaves the chain, with this number of blocks.
     pub(crate) depth: usize,
     pub(crate) fates: u16,
     /// Of each block.
     pub(crate) hours: i64,
+    /// The order reads all at once, so that the payment leaves with its verdict.
+    pub(crate) answers: bool,
     /// An operator ends the order before it reads that it is paid.
     pub(crate) ended: bool,
     /// Before the payment comes back there is another order of this price.
@@ -169,6 +173,35 @@ fn deal() -> impl Strategy<Value = Happening> {
     ]
 }
 
+fn away() -> impl Strategy<Value = Away> {
+    // Most of what leaves a chain for a day is to come back.
+    let fates = prop_oneof![2 => Just(0xaaaa), 1 => any::<u16>()];
+    let answers = prop_oneof![
+        5 => Just((false, false)),
+        3 => Just((true, false)),
+        2 => Just((true, true)),
+    ];
+    let of_order = (answers, any::<[bool; 3]>());
+    (chain(), 0..3_usize, of_order, 1..6_usize, fates, 1..9_i64, 0..6_usize, any::<bool>())
+        .prop_map(|(chain, price, of_order, depth, fates, hours, back, again)| {
+            let ((answers, replaced), [long, ended, rival]) = of_order;
+            Away {
+                chain,
+                price,
+                long,
+                replaced,
+                depth,
+                fates,
+                hours,
+                answers,
+                ended,
+                rival,
+                back,
+                again,
+            }
+        })
+}
+
 /// On a chain, or in the configuration.
 fn event(world: World) -> impl Strategy<Value = Happening> {
     let seconds = match world {
@@ -184,8 +217,6 @@ fn event(world: World) -> impl Strategy<Value = Happening> {
     let days = u32::from(world == World::Wild);
     let seconds_short = if world == World::Wild { 200 } else { 1 };
     let wait_seconds = prop_oneof![2 => Just(seconds_short), days => Just(8 * DAY)];
-    // Most of what leaves a chain for a day is to come back.
-    let fates = prop_oneof![2 => Just(0xaaaa), 1 => any::<u16>()];
     prop_oneof![
         11 => (chain(), 1..4_usize, seconds, 0..4_usize, any::<bool>(), 0..4_u8).prop_map(
             |(chain, blocks, seconds, transactions, each, late)| {
@@ -197,11 +228,7 @@ fn event(world: World) -> impl Strategy<Value = Happening> {
                 Happening::Fork { chain, depth, further, fates, seconds, back: back == 0 }
             }
         ),
-        days => (chain(), 0..3_usize, any::<[bool; 4]>(), 1..6_usize, fates, 1..6_i64, 0..6_usize)
-            .prop_map(|(chain, price, [long, ended, rival, again], depth, fates, hours, back)| {
-                let away = Away { chain, price, long, depth, fates, hours, ended, rival, back, again };
-                Happening::Away(away)
-            }),
+        2 * days => away().prop_map(Happening::Away),
         1 => any::<bool>().prop_map(|long| Happening::Rest { long }),
         6 => chain().prop_map(|chain| Happening::Watch { chain }),
         1 => (chain(), wait_seconds)

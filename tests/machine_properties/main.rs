@@ -93,6 +93,8 @@ fn sabotage_is_found() {
         (Sabotage::RaiseBeyondLimit, 10, "is not what"),
         (Sabotage::ForgetAsked, 2, "does not fit"),
         (Sabotage::HideCandidate, 2, "counts on it"),
+        (Sabotage::ForgetOrphans, 2, "two ids for"),
+        (Sabotage::ForgetCountedOn, 2, "two ids for"),
         (Sabotage::FailAtOnce, 1, "became failed_to_confirm"),
         (Sabotage::ForgetLateAnswer, 2, "counts on it"),
         (Sabotage::HideLateAnswer, 3, "no alert says"),

@@ -351,8 +351,8 @@ impl Play {
         for block in 0..blocks {
             let time = self.next_time(chain, seconds);
             let chain = &mut self.chains[chain];
-            if time >= chain.time().plus(DAY / 4) {
-                // What was decided is forgotten after a day: one that comes back would be another transfer.
+            if self.world == World::Settled && time >= chain.time().plus(DAY / 4) {
+                // What failed is forgotten after a day: one that comes back would be another transfer.
                 chain.mempool.clear();
             }
             let pool = &mut chain.mempool;
@@ -371,24 +371,29 @@ impl Play {
         self.now = self.now.max(self.chains[chain].time().micros());
     }
 
-    /// Everything else is read at once: what a lane has decided and forgets in time is not to come back.
     fn away(&mut self, away: &Away, dice: &mut Dice) -> Result<(), Violation> {
-        let Away { chain, price, long, depth, fates, hours, ended, rival, back, again } = *away;
+        let Away { chain, price, long, replaced, answers, ended, rival, .. } = *away;
+        let Away { depth, fates, hours, back, again, .. } = *away;
         self.mine_and_read(chain, (1, 12, 0), dice)?;
         let seconds = if long { 3 * DAY } else { self.world.ttl_seconds(true) };
         let id = self.create(PRICES[price], None, seconds, Some((chain, 0, 0)));
         self.pipeline.drain(dice)?;
-        self.pipeline.hold(id);
+        if replaced {
+            self.choose(0, (chain, 1, 0));
+            self.pipeline.drain(dice)?;
+        }
+        if !answers {
+            self.pipeline.hold(id);
+        }
         if ended {
             self.happen(&Happening::MarkPaid { order: 0, behind: 0 });
         }
-        self.pay(0, 0, 0, SENDERS[0], false, false);
+        self.pay(0, usize::from(replaced), 0, SENDERS[0], false, false);
         self.mine_and_read(chain, (depth, 12, 9), dice)?;
         self.fork_and_read(chain, depth, fates, dice)?;
-        let Self { chains, pipeline, .. } = self;
-        chains[chain].mempool.retain(|transaction| !pipeline.is_decided(transaction.hash));
         for _ in 0..8 {
             self.mine_and_read(chain, (1, hours * 3600, 0), dice)?;
+            self.tick();
         }
         if rival {
             self.create(PRICES[price], None, seconds, Some((chain, 0, 0)));

@@ -6,9 +6,9 @@ use oracle::machine_model::delivered::Delivered;
 use processor::machine::matching::{self, TransferStage};
 use processor::machine::orders;
 use schemas::record::{
-    ChainBody, DepositCommand, DepositCommandBody, Order, OrderCommand, OrderCommandBody,
+    ChainBody, DepositCommand, DepositCommandBody, Order, OrderCommand, OrderCommandBody, Transfer,
 };
-use schemas::{OrderId, PaymentKey, TransferId, TransferStatus};
+use schemas::{OrderId, PaymentKey, TransferId, TransferStatus, UnixSeconds};
 
 use crate::world::DAY;
 
@@ -18,7 +18,7 @@ pub(crate) const AT_SIGHT: &str = "confirmed at sight";
 pub(crate) const REMEMBERED: &str = "remembered";
 /// Transfers that leave the chain and come back, and answers to those that failed meanwhile. An order counts on a
 /// transfer that failed before its answer was read.
-pub(crate) const RETURNS: [&str; 19] = [
+pub(crate) const RETURNS: [&str; 22] = [
     "gone waiting_for_confirmation",
     "gone waiting_for_confirmation, counted on",
     "gone waiting_for_match",
@@ -32,6 +32,9 @@ pub(crate) const RETURNS: [&str; 19] = [
     "back no_matched_deposit",
     "back failed_to_confirm",
     "back failed_to_confirm, counted on",
+    "back matched, a day later",
+    "back no_matched_deposit, a day later",
+    "back failed_to_confirm, counted on, a day later",
     "settled failed_to_confirm, counted on",
     "settled waiting_for_confirmation, counted on",
     "settled waiting_for_match, counted on",
@@ -48,6 +51,8 @@ pub(crate) struct Reached(BTreeMap<String, usize>);
 struct Seen {
     id: TransferId,
     status: TransferStatus,
+    /// Since when.
+    at: UnixSeconds,
     is_gone: bool,
     /// The order that it asks.
     asks: Option<OrderId>,
@@ -56,9 +61,9 @@ struct Seen {
 }
 
 impl Seen {
-    fn new(id: TransferId) -> Self {
-        let status = TransferStatus::WaitingForConfirmation;
-        Self { id, status, is_gone: false, asks: None, counted_on: None }
+    fn new(transfer: &Transfer) -> Self {
+        let (id, at) = (transfer.transfer_id, transfer.updated_at.seconds());
+        Self { id, status: transfer.status, at, is_gone: false, asks: None, counted_on: None }
     }
 
     fn what(&self, what: &str) -> String {
@@ -126,10 +131,14 @@ impl Reached {
             match input {
                 matching::Input::Chain(record) => match record.body {
                     ChainBody::Retract(seen) => {
-                        self.note_move(&mut transfers, seen.payment(), true)
+                        self.note_move(&mut transfers, seen.payment(), None)
                     }
                     ChainBody::Transfer(seen) => {
-                        self.note_move(&mut transfers, seen.payment(), false);
+                        self.note_move(
+                            &mut transfers,
+                            seen.payment(),
+                            Some(record.block.timestamp),
+                        );
                     }
                     ChainBody::Head(_) | ChainBody::Watch(_) => {}
                 },
@@ -139,16 +148,21 @@ impl Reached {
         }
     }
 
-    /// Its block left the chain, or it is in a block.
+    /// Its block left the chain, or it is in a block of this time.
     fn note_move(
         &mut self,
         transfers: &mut HashMap<PaymentKey, Seen>,
         payment: PaymentKey,
-        is_gone: bool,
+        block: Option<UnixSeconds>,
     ) {
         let Some(seen) = transfers.get_mut(&payment) else { return };
+        let is_gone = block.is_none();
         if seen.is_gone != is_gone {
-            self.note(&seen.what(if is_gone { "gone" } else { "back" }));
+            let what = seen.what(if is_gone { "gone" } else { "back" });
+            self.note(&what);
+            if block.is_some_and(|at| seen.at.plus(DAY) < at) {
+                self.note(&format!("{what}, a day later"));
+            }
         }
         seen.is_gone = is_gone;
     }
@@ -171,12 +185,14 @@ impl Reached {
 fn note_transfer(transfers: &mut HashMap<PaymentKey, Seen>, effect: &matching::Effect) {
     match effect {
         matching::Effect::Transfer(_, transfer) => {
-            let new = || Seen::new(transfer.transfer_id);
+            let new = || Seen::new(transfer);
             let seen = transfers.entry(transfer.observation.payment()).or_insert_with(new);
             if seen.id != transfer.transfer_id {
                 *seen = new();
             }
-            seen.status = transfer.status;
+            if seen.status != transfer.status {
+                (seen.status, seen.at) = (transfer.status, transfer.updated_at.seconds());
+            }
             if seen.status == TransferStatus::FailedToConfirm {
                 seen.counted_on = seen.asks.take().or(seen.counted_on);
             }

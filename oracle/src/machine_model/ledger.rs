@@ -58,7 +58,7 @@ pub struct Ledger<'a> {
     /// The order that had not answered when a transfer failed, unless it has refused since.
     pub(super) counted_on: HashMap<TransferId, OrderId>,
     /// When a transfer ended, in its chain's time.
-    pub(super) ended_at: HashMap<TransferId, (Blockchain, UnixSeconds)>,
+    pub(super) ended_at: HashMap<TransferId, UnixSeconds>,
     /// The confirmed block by whose time each deposit expired.
     pub(super) expired_by: HashMap<DepositId, BlockHash>,
     /// The block in which each unknown transfer was when that was decided.

@@ -8,8 +8,8 @@ use schemas::record::{
     OrderCommandBody, OrdersEntry, PaymentRequest,
 };
 use schemas::{
-    Address, AlertKind, Amount, Blockchain, DepositState, Hash, OrderId, OrderStatus, Partition,
-    TransferStatus, UnixMicros, UnixSeconds,
+    Address, AlertKind, Amount, Blockchain, DepositState, OrderId, OrderStatus, Partition,
+    UnixMicros, UnixSeconds,
 };
 use testkit::Dice;
 
@@ -233,15 +233,6 @@ impl Pipeline {
         self.delivered.iter().rev().flat_map(|delivered| match delivered {
             Delivered::Lane(_, effects) => effects.as_slice(),
             Delivered::Orders(..) => &[],
-        })
-    }
-
-    /// Whether a transfer of this transaction has paid, or pays nothing.
-    pub fn is_decided(&self, tx_hash: Hash) -> bool {
-        let ends = [TransferStatus::Matched, TransferStatus::NoMatchedDeposit];
-        self.lane_effects().any(|effect| {
-            let matching::Effect::Transfer(_, transfer) = effect else { return false };
-            transfer.observation.tx_hash == tx_hash && ends.contains(&transfer.status)
         })
     }
 

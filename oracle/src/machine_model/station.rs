@@ -72,6 +72,10 @@ pub enum Sabotage {
     ForgetAsked,
     /// An unknown transfer is shown without the order that it was meant for.
     HideCandidate,
+    /// Matching forgets after a day what left the chain with its verdict.
+    ForgetOrphans,
+    /// Matching forgets after a day what failed before its order answered.
+    ForgetCountedOn,
     /// Matching does not wait a day for an answer about a transfer that left the chain.
     FailAtOnce,
     /// An order's late answer that it is paid is not kept.
@@ -160,10 +164,17 @@ impl Sabotaged for matching::State {
         let MatchingEntry::Transfer(kept) = entry else { return false };
         let before = kept.clone();
         let has_failed = kept.status == TransferStatus::FailedToConfirm;
+        let has_left = kept.orphaned_at.is_some();
         match sabotage {
             Sabotage::ForgetAsked if has_failed => kept.candidate_order_id = None,
             Sabotage::ForgetLateAnswer if has_failed => kept.order_id = None,
-            Sabotage::FailAtOnce if kept.settling && kept.orphaned_at.is_some() => {
+            Sabotage::ForgetOrphans if !has_failed && has_left && kept.forget_at.is_some() => {
+                kept.block_timestamp = UnixSeconds(0);
+            }
+            Sabotage::ForgetCountedOn if has_failed && kept.candidate_order_id.is_some() => {
+                kept.block_timestamp = UnixSeconds(0);
+            }
+            Sabotage::FailAtOnce if kept.settling && has_left => {
                 kept.block_timestamp = UnixSeconds(0);
             }
             _ => {}

@@ -41,6 +41,10 @@ use watches::Watches;
 /// a duplicate, one that comes later is too old to be acted upon without a person.
 pub const FORGET_SECONDS: i64 = 24 * 3600;
 
+/// How long after its block one is remembered that left the chain with its verdict, or while an order counted on
+/// it. Its transaction may be mined again, and must not pay a second time.
+pub const FORGET_ORPHANED_SECONDS: i64 = 30 * FORGET_SECONDS;
+
 /// Chain time after which an order that has not answered is asked again. Answers take seconds.
 pub const ASK_AGAIN_SECONDS: i64 = 600;
 

@@ -10,6 +10,9 @@ use crate::machine_model::violation::{Violation, holds};
 
 /// For this long, in the chain's time, a transfer that has ended is known.
 pub(super) const KNOWN_SECONDS: i64 = 24 * 3600;
+/// For this long after its block one is known that left the chain with its verdict, or on which an order counts:
+/// when it comes back, it must not pay a second time.
+const KNOWN_OFF_CHAIN_SECONDS: i64 = 30 * KNOWN_SECONDS;
 
 impl Ledger<'_> {
     /// 3: that an order is paid by a transfer which has failed is reported. A refusal frees the transfer.
@@ -28,7 +31,9 @@ impl Ledger<'_> {
         let counts_on_it = self.counted_on.get(&id) == Some(&order);
         let is_refused = matches!(command.body, Body::Refused { .. });
         let payment = self.payments.get(&id);
-        let status = payment.and_then(|payment| self.transfers.get(payment)).map(|t| t.status);
+        let transfer = payment.and_then(|payment| self.transfers.get(payment));
+        let transfer = transfer.filter(|transfer| transfer.transfer_id == id);
+        let status = transfer.map(|transfer| transfer.status);
         // What was decided stays.
         if counts_on_it && is_refused && status != Some(TransferStatus::NoMatchedDeposit) {
             self.counted_on.remove(&id);
@@ -40,7 +45,8 @@ impl Ledger<'_> {
                 alert.kind == AlertKind::ConfirmedTransferRetracted
                     && (alert.transfer_id, alert.order_id) == (Some(id), Some(order))
             };
-            let is_reported = effects.iter().any(reports) || self.is_forgotten(id);
+            let is_forgotten = transfer.is_none_or(|transfer| self.is_forgotten(transfer));
+            let is_reported = effects.iter().any(reports) || is_forgotten;
             holds!(3, is_reported, "no alert says that {order} is paid by {id}, which had failed");
         }
         self.answered.insert((id, order));
@@ -109,10 +115,19 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// Whether it ended so long ago that it may be unknown by now.
-    pub(super) fn is_forgotten(&self, id: TransferId) -> bool {
-        self.ended_at.get(&id).is_some_and(|(blockchain, at)| {
-            at.plus(KNOWN_SECONDS) < self.lane(*blockchain).time_max
-        })
+    /// Whether it left the chain so long ago that it may be unknown by now.
+    pub(super) fn is_forgotten(&self, transfer: &Transfer) -> bool {
+        use TransferStatus as Status;
+        let id = transfer.transfer_id;
+        let known_to = match transfer.status {
+            Status::WaitingForConfirmation | Status::WaitingForMatch => None,
+            Status::FailedToConfirm if !self.is_counted_on(id) => {
+                self.ended_at.get(&id).map(|at| at.plus(KNOWN_SECONDS))
+            }
+            Status::FailedToConfirm | Status::Matched | Status::NoMatchedDeposit => {
+                Some(transfer.block.timestamp.plus(KNOWN_OFF_CHAIN_SECONDS))
+            }
+        };
+        known_to.is_some_and(|at| at < self.lane(transfer.blockchain).time_max)
     }
 }

@@ -20,9 +20,7 @@ impl Ledger<'_> {
         holds!(2, named == payment, "one id for {named:?} and {payment:?}");
         let last = self.transfers.get(&payment);
         let is_new = last.is_some_and(|last| {
-            last.transfer_id != transfer.transfer_id
-                && last.status == TransferStatus::FailedToConfirm
-                && self.is_forgotten(last.transfer_id)
+            last.transfer_id != transfer.transfer_id && self.is_forgotten(last)
         });
         if is_new {
             self.confirmed.remove(&payment);
@@ -120,7 +118,7 @@ impl Ledger<'_> {
             .lane(transfer.blockchain)
             .head
             .map_or(transfer.updated_at.seconds(), |head| head.timestamp);
-        self.ended_at.insert(transfer.transfer_id, (transfer.blockchain, at));
+        self.ended_at.insert(transfer.transfer_id, at);
     }
 
     /// 3: in the chain of the head that confirmed it, as deep as its amount needs.

@@ -209,10 +209,7 @@ impl State {
             self.deposit_due(id, record, head, effects)?;
         }
         for id in self.transfers.forgettable_before(chain_time) {
-            let row = self.transfers.named(id)?;
-            // Also by its block: what is forgotten must be too old to be taken for new.
-            let age_from = row.block.timestamp.plus(FORGET_SECONDS);
-            if row.block.number <= self.lane.finalized && age_from < chain_time {
+            if self.transfers.named(id)?.block.number <= self.lane.finalized {
                 self.transfers.remove(id)?;
             }
         }

@@ -10,6 +10,7 @@ use schemas::{
 };
 
 use super::deposits::Price;
+use super::{FORGET_ORPHANED_SECONDS, FORGET_SECONDS};
 use crate::machine::Broken;
 use crate::machine::table::{Index, Lookup, Row, RowNumber, Rows, Table, moved};
 
@@ -39,7 +40,7 @@ pub(super) struct TransferRow {
     /// Chain time at which it stops waiting for a deposit; while it settles, at which the order is asked
     /// again.
     pub(super) match_deadline: Option<UnixSeconds>,
-    /// Chain time from which it is forgotten.
+    /// Chain time until which its end is remembered at least.
     pub(super) forget_at: Option<UnixSeconds>,
 }
 
@@ -96,6 +97,14 @@ impl TransferRow {
         (self.seen.to_address, self.seen.stablecoin, self.seen.value)
     }
 
+    /// Chain time from which it is forgotten. Also by its block: what is forgotten must be too old to be taken for new.
+    fn forget_at(&self) -> Option<UnixSeconds> {
+        let counts = self.is_confirmed() || self.order.or(self.candidate_order).is_some();
+        let seconds =
+            if counts && !self.is_included() { FORGET_ORPHANED_SECONDS } else { FORGET_SECONDS };
+        self.forget_at.map(|at| at.max(self.block.timestamp.plus(seconds)))
+    }
+
     fn deadline(&self) -> Option<UnixSeconds> {
         self.match_deadline.filter(|_| self.status == TransferStatus::WaitingForMatch)
     }
@@ -117,7 +126,7 @@ fn deadline(row: &TransferRow) -> Option<(UnixSeconds, TransferId)> {
 }
 
 fn forget(row: &TransferRow) -> Option<(UnixSeconds, TransferId)> {
-    row.forget_at.map(|at| (at, row.id))
+    row.forget_at().map(|at| (at, row.id))
 }
 
 fn loose(row: &TransferRow) -> Option<Price> {

@@ -172,6 +172,122 @@ fn the_order_that_did_not_answer_is_asked_again() {
         );
 }
 
+/// The block of a transfer that is back three days after it left the chain.
+const LATER: i64 = 3 * DAY;
+
+/// A transfer that has paid A and leaves the chain, though its block was final; then B waits for the same amount.
+fn paid_and_gone() -> Lane {
+    let mut lane = asked();
+    lane.then(
+        settled('A', 2),
+        "matched #2 matched @110 for #1 paid A by #3; deposit #1 closed settled for A/0",
+    )
+    .then(head(150), "")
+    .then(
+        pay(1, "10.00").retracted(1),
+        "alert confirmed_transfer_retracted #2 A
+         detected #2 matched @110 for #1 paid A by #3 orphaned",
+    )
+    .then(head(109).epoch(1), "")
+    .then(head(LATER - 2).epoch(1), "")
+    .then(
+        open('B', "10.00").between(LATER - 2, LATER + 100),
+        "deposit #4 open 10.00 for B/0; to B: opened /0 #4 10.00",
+    );
+    lane
+}
+
+#[test]
+fn what_has_paid_pays_nothing_when_it_is_back_days_later() {
+    let mut lane = paid_and_gone();
+    lane.then(pay(1, "10.00").at(LATER).fork(1), "detected #2 matched @25920 for #1 paid A by #3")
+        .then(head(LATER + 10).epoch(1), "")
+        // In the chain it is known for a day, as others are.
+        .then(
+            head(LATER + DAY).epoch(1),
+            "deposit #4 closed expired for B/0; to B: closed /0 expired",
+        );
+    assert_eq!(lane.machine().transfer_count(), 1);
+    lane.then(head(LATER + 1 + DAY).epoch(1), "");
+    assert_eq!(lane.machine().transfer_count(), 0);
+}
+
+/// Somebody may have sent it back.
+#[test]
+fn what_was_unknown_pays_nothing_when_it_is_back_days_later() {
+    Lane::new()
+        .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
+        .then(head(120), "confirmed #1 waiting_for_match @110")
+        .then(head(131), "unknown #1 no_matched_deposit @110 no_deposit")
+        .then(
+            pay(1, "10.00").retracted(1),
+            "alert confirmed_transfer_retracted #1
+             detected #1 no_matched_deposit @110 no_deposit orphaned",
+        )
+        .then(head(109).epoch(1), "")
+        .then(head(LATER - 2).epoch(1), "")
+        .then(
+            open('B', "10.00").between(LATER - 2, LATER + 100),
+            "deposit #2 open 10.00 for B/0; to B: opened /0 #2 10.00",
+        )
+        .then(pay(1, "10.00").at(LATER).fork(1), "detected #1 no_matched_deposit @25920 no_deposit")
+        .then(head(LATER + 10).epoch(1), "");
+}
+
+/// Whether its answer is read or not.
+#[test]
+fn what_an_order_counts_on_pays_no_other_days_later() {
+    let back_again = |answer| {
+        let mut lane = unanswered();
+        if answer {
+            lane.then(settled('A', 2), "alert confirmed_transfer_retracted #2 A");
+        }
+        lane.then(head(LATER - 2).epoch(1), "")
+            .then(
+                open('B', "10.00").between(LATER - 2, LATER + 100),
+                "deposit #3 open 10.00 for B/0; to B: opened /0 #3 10.00",
+            )
+            .then(
+                pay(1, "10.00").at(LATER).fork(1),
+                "detected #2 waiting_for_confirmation @25920 maybe A",
+            );
+        lane
+    };
+    back_again(true).then(
+        head(LATER + 10).epoch(1),
+        "confirmed #2 waiting_for_match @25920 maybe A
+         matched #2 matched @25920 paid A by #4",
+    );
+    back_again(false)
+        .then(head(LATER + 10).epoch(1), "confirmed #2 waiting_for_match @25920 maybe A")
+        .then(
+            settled('A', 2),
+            "alert confirmed_transfer_retracted #2 A; matched #2 matched @25920 paid A by #4",
+        );
+}
+
+/// Refused, it is nobody's.
+#[test]
+fn what_no_order_counts_on_is_forgotten_after_a_day() {
+    let mut lane = unanswered();
+    lane.then(head(LATER).epoch(1), "");
+    assert_eq!(lane.machine().transfer_count(), 1);
+    lane.then(refused('A', 2, UnknownReason::AlreadyPaid), "").then(head(LATER + 1).epoch(1), "");
+    assert_eq!(lane.machine().transfer_count(), 0);
+}
+
+#[test]
+fn what_never_comes_back_is_forgotten_after_a_month() {
+    let mut lane = paid_and_gone();
+    lane.then(
+        head(110 + 30 * DAY).epoch(1),
+        "deposit #4 closed expired for B/0; to B: closed /0 expired",
+    );
+    assert_eq!(lane.machine().transfer_count(), 1);
+    lane.then(head(111 + 30 * DAY).epoch(1), "");
+    assert_eq!(lane.machine().transfer_count(), 0);
+}
+
 /// That a payment will not come may have been lost.
 #[test]
 fn an_order_asks_whether_a_payment_may_still_come() {
