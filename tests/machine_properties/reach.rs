@@ -16,6 +16,8 @@ use crate::world::DAY;
 pub(crate) const AT_SIGHT: &str = "confirmed at sight";
 /// An order that had been forgotten.
 pub(crate) const REMEMBERED: &str = "remembered";
+/// An order that waits for nothing else is answered that a payment may still come.
+pub(crate) const ASKED_ABOUT: &str = "asked about";
 /// Transfers that leave the chain and come back, and answers to those that failed meanwhile. An order counts on a
 /// transfer that failed before its answer was read.
 pub(crate) const RETURNS: [&str; 22] = [
@@ -116,11 +118,13 @@ impl Reached {
             }
             matching::Effect::Alert(alert) => self.note(alert.kind.as_str()),
             matching::Effect::Progress(_) => {}
-            matching::Effect::Command(command) => {
-                if let OrderCommandBody::DepositRefused { reason, .. } = command.body {
-                    self.note(reason.as_str());
+            matching::Effect::Command(command) => match command.body {
+                OrderCommandBody::DepositRefused { reason, .. } => self.note(reason.as_str()),
+                OrderCommandBody::CandidateSeen { .. } if is_candidate(input) => {
+                    self.note(ASKED_ABOUT);
                 }
-            }
+                _ => {}
+            },
         }
     }
 
@@ -204,6 +208,12 @@ fn note_transfer(transfers: &mut HashMap<PaymentKey, Seen>, effect: &matching::E
         }
         _ => {}
     }
+}
+
+/// Whether an order asks what became of a payment.
+fn is_candidate(input: &matching::Input) -> bool {
+    use DepositCommandBody::Candidate;
+    matches!(input, matching::Input::Command(question) if matches!(question.body, Candidate { .. }))
 }
 
 /// Whether an order that was forgotten follows from this command.

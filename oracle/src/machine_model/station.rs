@@ -80,6 +80,8 @@ pub enum Sabotage {
     FailAtOnce,
     /// An order's late answer that it is paid is not kept.
     ForgetLateAnswer,
+    /// An order that asks is answered that a payment will not come which waits for it.
+    DenyCandidates,
     /// Nobody is alerted that an order is paid by a transfer that has failed.
     HideLateAnswer,
     /// A refusal that comes after a transfer has failed is not read.
@@ -190,6 +192,15 @@ impl Sabotaged for matching::State {
     ) {
         for effect in effects {
             match (effect, sabotage, input) {
+                (
+                    matching::Effect::Command(answer),
+                    Sabotage::DenyCandidates,
+                    matching::Input::Command(_),
+                ) => {
+                    if let OrderCommandBody::CandidateSeen { transfer_id } = answer.body {
+                        answer.body = OrderCommandBody::CandidateGone { transfer_id };
+                    }
+                }
                 (matching::Effect::Command(command), ..) => {
                     if let OrderCommandBody::Settle(settle) = &command.body {
                         asked.insert(settle.transfer_id, settle.deposit_id);
