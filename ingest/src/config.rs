@@ -1,11 +1,16 @@
 //! `[chains.*]`: which chains to follow, where, and when their blocks count as confirmed.
 
+mod endpoint;
+
 use std::collections::HashSet;
 use std::time::Duration;
 
 use runtime::config::{Reader, Source};
 use schemas::{Address, Amount, Blockchain, StablecoinContract, Wallet, stablecoin_contracts};
 
+#[cfg(test)]
+pub(crate) use self::endpoint::ApiKey;
+pub use self::endpoint::{EndpointConfig, RpcUrl};
 use crate::machine::{Policy, Rules, Tag, Tier, Watch};
 
 /// `[chains]`.
@@ -22,9 +27,8 @@ pub struct ChainConfig {
     pub blockchain: Blockchain,
     /// What `eth_chainId` must answer; another than the chain's own only for development chains.
     pub chain_id: u64,
-    pub rpc_url: RpcUrl,
-    /// How many further endpoints are configured; they are not used.
-    pub rpc_unused: usize,
+    /// One at least.
+    pub endpoints: Vec<EndpointConfig>,
     pub request_timeout: Duration,
     pub contracts: Vec<StablecoinContract>,
     /// Where payments may arrive.
@@ -44,45 +48,6 @@ pub struct ChainConfig {
     pub lag: i64,
     /// How long, in chain time, a confirmed transfer waits for its deposit.
     pub match_window: Duration,
-}
-
-/// Address of an endpoint. Providers put keys into path, query and host credentials: it shows
-/// scheme, host and port only.
-#[derive(Clone, PartialEq, Eq)]
-pub struct RpcUrl(reqwest::Url);
-
-impl RpcUrl {
-    /// Reads an `http` or `https` URL; none for anything else.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let url = reqwest::Url::parse(text).ok()?;
-        (matches!(url.scheme(), "http" | "https") && url.has_host()).then_some(Self(url))
-    }
-
-    pub(crate) fn url(&self) -> &reqwest::Url {
-        &self.0
-    }
-
-    /// The parts that may be keys.
-    pub(crate) fn secrets(&self) -> Vec<String> {
-        let path = self.0.path_segments().into_iter().flatten().map(str::to_owned);
-        let query = self.0.query_pairs().map(|(_, value)| value.into_owned());
-        let login = [self.0.username(), self.0.password().unwrap_or_default()];
-        path.chain(query).chain(login.map(str::to_owned)).filter(|part| part.len() > 5).collect()
-    }
-}
-
-impl std::fmt::Display for RpcUrl {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}://{}", self.0.scheme(), self.0.host_str().unwrap_or_default())?;
-        self.0.port().map_or(Ok(()), |port| write!(f, ":{port}"))
-    }
-}
-
-impl std::fmt::Debug for RpcUrl {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{self}")
-    }
 }
 
 /// Used where a chain's section is silent.
@@ -171,7 +136,7 @@ impl ChainConfig {
         let wallets: Vec<_> =
             wallets.iter().filter(|wallet| wallet.blockchain == blockchain).collect();
         let defaults = defaults(blockchain);
-        let rpc_urls = read_rpc(&mut section);
+        let endpoints = endpoint::read(blockchain, &mut section);
         let contracts = read_contracts(blockchain, &mut section);
         check_stablecoins(&section, &wallets, &contracts);
         let policy = read_policy(blockchain, &mut section).unwrap_or(defaults.policy);
@@ -196,12 +161,13 @@ impl ChainConfig {
         let poll_interval = duration("poll_interval", defaults.poll_interval);
         let request_timeout = duration("request_timeout", REQUEST_TIMEOUT);
         section.finish();
-        let rpc_unused = rpc_urls.len().saturating_sub(1);
+        if endpoints.is_empty() {
+            return None;
+        }
         Some(Self {
             blockchain,
             chain_id: chain_id.unwrap_or_else(|| blockchain.chain_id()),
-            rpc_url: rpc_urls.into_iter().next()?,
-            rpc_unused,
+            endpoints,
             request_timeout,
             contracts,
             wallets: wallets.iter().map(|wallet| wallet.address).collect(),
@@ -233,18 +199,6 @@ impl ChainConfig {
             match_window_seconds: i64::try_from(self.match_window.as_secs()).unwrap_or(i64::MAX),
         }
     }
-}
-
-fn read_rpc(section: &mut Reader) -> Vec<RpcUrl> {
-    let texts = section.texts("rpc");
-    let urls: Vec<_> = texts.iter().flatten().map(|text| RpcUrl::parse(text)).collect();
-    // The text itself may hold a key and is not repeated.
-    if urls.iter().any(Option::is_none) {
-        section.problem("rpc", "must be a list of http or https URLs");
-    } else if urls.is_empty() {
-        section.problem("rpc", "must name at least one endpoint");
-    }
-    urls.into_iter().flatten().collect()
 }
 
 fn read_contracts(blockchain: Blockchain, section: &mut Reader) -> Vec<StablecoinContract> {

@@ -1,6 +1,6 @@
 //! Follows chains block by block and publishes the transfers to the configured wallets.
 //!
-//! Reads: one JSON-RPC endpoint for each chain, and its own past records on `transfers.raw`. Which
+//! Reads: the JSON-RPC endpoints of each chain, one at a time, and its own past records on `transfers.raw`. Which
 //! chains a process follows comes from its membership in the group `ingest` over `chains`.
 //! Writes: `transfers.raw` (watched wallets, transfers, retracts, heads) and `chains` (progress).
 //!
@@ -28,9 +28,13 @@
 //!   trail their headers by a moment are covered by `lag`; permanent omission is not (it needs a
 //!   second endpoint).
 //!
+//! **Which endpoint is asked** ([`endpoints`]): the same one for a whole step, the best of those that work. When it
+//! fails the next one takes over from the last scanned block; if that one shows another block there, the others are
+//! asked first, so that a switch is no reorganisation.
+//!
 //! **When a chain needs an operator** it is halted with an alarm, and other chains are followed: after a
-//! reorganisation that is too deep, when its past records cannot be read back, and while its
-//! endpoint serves another chain, which is checked again every 30 s.
+//! reorganisation that is too deep, when its past records cannot be read back, and while all its
+//! endpoints serve another chain, which is checked again every 30 s.
 //!
 //! On Tron, whose nodes keep some logs of failed transactions, each hit's receipt is fetched too.
 //!
@@ -40,6 +44,7 @@
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 
 mod config;
+mod endpoints;
 mod error;
 mod machine;
 pub mod metrics;
@@ -52,7 +57,7 @@ mod share;
 mod simulation;
 mod watched;
 
-pub use config::{ChainConfig, Config, RpcUrl};
+pub use config::{ChainConfig, Config, EndpointConfig, RpcUrl};
 pub use error::{Error, RestoreError};
 pub use machine::{Policy, Tag, Tier};
 pub use runner::follow;

@@ -7,6 +7,8 @@ runtime::metrics! {
     Gauge FINALIZED_BLOCK = "tidemark_ingest_finalized_block" [blockchain];
     /// Age of the last scanned block.
     Gauge LAG_SECONDS = "tidemark_ingest_lag_seconds" [blockchain];
+    /// Blocks of the endpoint's chain that are not scanned yet, at the last poll.
+    Gauge LAG_BLOCKS = "tidemark_ingest_lag_blocks" [blockchain];
     /// Atomic steps published.
     Counter STEPS_TOTAL = "tidemark_ingest_steps_total" [blockchain];
     /// Transfers published, re-inclusions counted again.
@@ -15,8 +17,14 @@ runtime::metrics! {
     Counter RETRACTS_TOTAL = "tidemark_ingest_retracts_total" [blockchain];
     /// Events of a trusted contract whose amount cannot be represented; they are skipped.
     Counter SKIPPED_TOTAL = "tidemark_ingest_skipped_total" [blockchain];
-    /// Refused or broken requests to the endpoint.
-    Counter RPC_ERRORS_TOTAL = "tidemark_ingest_rpc_errors_total" [blockchain, class];
+    /// Requests sent to an endpoint, a batch as one.
+    Counter RPC_REQUESTS_TOTAL = "tidemark_ingest_rpc_requests_total" [blockchain, endpoint];
+    /// Failures of an endpoint: refused or broken requests, and answers that cannot be used.
+    Counter RPC_ERRORS_TOTAL = "tidemark_ingest_rpc_errors_total" [blockchain, endpoint, class];
+    /// 1 for the endpoint that the present step asks, 0 for the others.
+    Gauge ENDPOINT_IN_USE = "tidemark_ingest_endpoint_in_use" [blockchain, endpoint];
+    /// 1 while others are asked instead of this endpoint.
+    Gauge ENDPOINT_ASIDE = "tidemark_ingest_endpoint_aside" [blockchain, endpoint];
     /// Answers of an endpoint that is behind what was scanned.
     Counter BEHIND_TOTAL = "tidemark_ingest_behind_total" [blockchain];
     /// Steps begun again because answers contradicted each other.

@@ -5,20 +5,26 @@
 //! chains with other headers are served by the same code.
 
 mod failure;
+mod pace;
 #[cfg(test)]
 mod tests;
 mod wire;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use alloy_primitives::hex;
 pub(crate) use failure::Failure;
-use schemas::Hash;
+use metrics::{counter, gauge};
+use pace::Pace;
+use reqwest::header::HeaderValue;
+use schemas::{Blockchain, Hash};
 use serde_json::{Value, json};
 use wire::Call;
 
 use crate::machine::{Answer, Ask, Point, Refusal, Span, TRANSFER_TOPIC, topic};
-use crate::{ChainConfig, Error, RpcUrl};
+use crate::metrics as names;
+use crate::{ChainConfig, EndpointConfig, Error, RpcUrl};
 
 /// Calls in one request. Providers bound batches at 100 and more; some count each call.
 const BATCH_CALLS_MAX: usize = 50;
@@ -29,8 +35,12 @@ const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct Endpoint {
+    blockchain: Blockchain,
     client: reqwest::Client,
     url: RpcUrl,
+    /// Scheme, host and port: no part of it is a key.
+    name: String,
+    pace: Option<Pace>,
     /// Masked in messages.
     secrets: Vec<String>,
     /// Most calls in one request, as far as is known; only shrinks.
@@ -42,11 +52,22 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// A client for the chain's endpoint; connects when first asked.
-    pub(crate) fn new(chain: &ChainConfig) -> Result<Self, Error> {
+    /// A client for one of the chain's endpoints; connects when first asked.
+    /// `same` others before it have the same name.
+    pub(crate) fn new(
+        chain: &ChainConfig,
+        endpoint: &EndpointConfig,
+        same: usize,
+    ) -> Result<Self, Error> {
         // An error means that another part of the process installed it first.
         drop(rustls::crypto::ring::default_provider().install_default());
+        let key = endpoint.api_key.iter().filter_map(|api| {
+            let mut value = HeaderValue::from_bytes(api.key.expose()).ok()?;
+            value.set_sensitive(true);
+            Some((api.header.clone(), value))
+        });
         let client = reqwest::Client::builder()
+            .default_headers(key.collect())
             .timeout(chain.request_timeout)
             .redirect(reqwest::redirect::Policy::none())
             .user_agent("tidemark")
@@ -60,13 +81,35 @@ impl Endpoint {
             json!([Hash(TRANSFER_TOPIC).to_string(), null, wallets])
         });
         Ok(Self {
+            blockchain: chain.blockchain,
             client,
-            url: chain.rpc_url.clone(),
-            secrets: chain.rpc_url.secrets(),
+            name: match same {
+                0 => endpoint.url.to_string(),
+                others => format!("{} ({})", endpoint.url, others + 1),
+            },
+            url: endpoint.url.clone(),
+            pace: endpoint.requests_per_second.map(Pace::new),
+            secrets: endpoint.secrets(),
             batch_calls: AtomicUsize::new(BATCH_CALLS_MAX),
             contracts: contracts.collect(),
             topics: topics.collect(),
         })
+    }
+
+    /// Scheme, host and port.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Publishes whether it is asked, and whether it is put aside.
+    pub(crate) fn measure(&self, is_used: bool, is_aside: bool) {
+        for (metric, is_so) in
+            [(names::ENDPOINT_IN_USE, is_used), (names::ENDPOINT_ASIDE, is_aside)]
+        {
+            let (blockchain, endpoint) = (self.blockchain.as_str(), self.name.clone());
+            gauge!(metric, "blockchain" => blockchain, "endpoint" => endpoint)
+                .set(f64::from(u8::from(is_so)));
+        }
     }
 
     /// What `eth_chainId` answers.
@@ -147,7 +190,7 @@ impl Endpoint {
                     if size < first && results.iter().any(Result::is_ok) {
                         self.batch_calls.fetch_min(size, Ordering::Relaxed);
                         tracing::warn!(
-                            endpoint = %self.url,
+                            endpoint = self.name,
                             calls = size,
                             "the endpoint refuses larger batches: it is asked in smaller ones"
                         );
@@ -174,6 +217,12 @@ impl Endpoint {
     /// Sends one request. What comes back has no part of the URL in it.
     async fn send(&self, calls: &[Call]) -> Result<Vec<Result<Value, Failure>>, Failure> {
         let masked = |failure: Failure| failure.masked(&self.secrets);
+        if let Some(pace) = &self.pace {
+            tokio::time::sleep(pace.take(calls.len(), Instant::now())).await;
+        }
+        let (blockchain, endpoint) = (self.blockchain.as_str(), self.name.clone());
+        counter!(names::RPC_REQUESTS_TOTAL, "blockchain" => blockchain, "endpoint" => endpoint)
+            .increment(1);
         let request = self.client.post(self.url.url().clone()).json(&wire::body(calls));
         let response = request.send().await.map_err(|error| masked(broken(error)))?;
         let (status, headers) = (response.status(), response.headers().clone());

@@ -13,19 +13,18 @@ use schemas::record::{ChainRecord, Watch};
 use tokio_util::sync::CancellationToken;
 
 use self::backoff::Backoff;
-use crate::machine::{Answer, Cursor, History, Next};
+use crate::endpoints::{Endpoints, Fault, Fetched, Pauses};
+use crate::machine::{Cursor, Decision, History, Look, Next, Refusal};
 use crate::metrics as names;
-use crate::rpc::{Endpoint, Failure};
+use crate::rpc::Failure;
 use crate::{ChainConfig, Error, publish, restore, watched};
 
-/// How long to wait before an endpoint of another chain is asked for its chain id again.
-const CHAIN_ID_WAIT: Duration = Duration::from_secs(30);
 /// The longest wait for an endpoint that is behind: mostly for a moment, even where blocks are rare.
 const BEHIND_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Follows the chain until `stop`. Transient failures are retried. A chain that was reorganised
 /// too deeply, or whose past records cannot be read back, is halted with an alarm and does nothing
-/// more, so that other chains are followed; so is one whose endpoint serves another chain, until it serves
+/// more, so that other chains are followed; so is one whose endpoints all serve another chain, until one serves
 /// the configured one.
 ///
 /// # Errors
@@ -36,9 +35,9 @@ pub async fn follow(
     clock: Arc<dyn Clock>,
     stop: CancellationToken,
 ) -> Result<(), Error> {
-    let endpoint = Endpoint::new(&chain)?;
     let chain = Arc::new(chain);
-    let mut runner = Runner { chain, endpoint, log, clock, stop, chain_id_wait: CHAIN_ID_WAIT };
+    let endpoints = Endpoints::new(chain.clone(), Pauses::default())?;
+    let mut runner = Runner { chain, endpoints, log, clock, stop };
     let stopped = runner.stop.clone();
     // Cancelled between questions only: a step under way is finished first.
     match runner.follow().await {
@@ -69,32 +68,35 @@ impl<E: Into<Error>> From<E> for Ended {
 
 struct Runner {
     chain: Arc<ChainConfig>,
-    endpoint: Endpoint,
+    endpoints: Endpoints,
     log: Arc<dyn Log>,
     clock: Arc<dyn Clock>,
     stop: CancellationToken,
-    chain_id_wait: Duration,
 }
 
 impl Runner {
     async fn follow(&mut self) -> Result<std::convert::Infallible, Ended> {
         let name = self.chain.blockchain.as_str();
         gauge!(names::HALTED, "blockchain" => name).set(0);
-        self.warn_of_unused_endpoints();
-        self.check_chain_id().await?;
+        self.begin().await?;
         let (mut writer, history, unannounced) = self.open().await?;
         self.log_start(history.as_ref());
         let mut cursor = Cursor::new(self.chain.rules(), history, unannounced);
         let mut backoff = Backoff::new(self.chain.blockchain);
         loop {
-            let fetched = self.fetch(&cursor).await?;
-            let (decision, failure) = match fetched {
-                Ok(answer) => (cursor.answer(answer, self.clock.now()), None),
-                Err(failure) => {
-                    self.count_failure(&failure);
-                    (cursor.fail(failure.refusal).into(), Some(failure))
+            let Fetched { index, ask, result } = self.fetch(&cursor).await?;
+            let scanned = cursor.last_scanned();
+            let (decision, failure) = match result {
+                Ok(answer) => {
+                    self.measure_lag(&ask, &answer, scanned);
+                    (cursor.answer(answer, self.clock.now()), None)
                 }
+                Err(failure) => (cursor.fail(failure.refusal).into(), Some(failure)),
             };
+            if let Some(last) = cursor.last_scanned().filter(|last| Some(*last) != scanned) {
+                self.endpoints.scanned(last.number);
+            }
+            self.judge(index, ask.look, &decision, failure.as_ref());
             self.report_notes(&decision.notes);
             if !decision.publish.is_empty() {
                 writer = self.commit(writer, &decision.publish).await?;
@@ -112,10 +114,13 @@ impl Runner {
                     backoff.behind();
                     self.wait(self.chain.poll_interval.min(BEHIND_WAIT_MAX)).await?;
                 }
-                (Next::Retry(_), Some(failure)) => self.wait(backoff.failed(&failure)).await?,
+                // The endpoints know how long to wait, or which other one to ask.
+                (Next::Retry(_), Some(failure)) => {
+                    backoff.failed(self.endpoints.name(index), &failure);
+                }
                 (Next::Retry(reason), None) => {
                     counter!(names::RETRIES_TOTAL, "blockchain" => name).increment(1);
-                    self.wait(backoff.again(reason)).await?;
+                    backoff.note(reason);
                 }
                 (Next::Halt(reason), _) => {
                     gauge!(names::HALTED, "blockchain" => name).set(1);
@@ -131,12 +136,37 @@ impl Runner {
         }
     }
 
-    /// Fetches what the cursor asks for. Dropped at a stop: nothing depends on it.
-    async fn fetch(&self, cursor: &Cursor) -> Result<Result<Answer, Failure>, Ended> {
-        let ask = cursor.ask();
+    /// Takes note of how well an endpoint answered.
+    fn judge(&mut self, index: usize, look: Look, decision: &Decision, failure: Option<&Failure>) {
+        let published = !decision.publish.is_empty();
+        match (failure, &decision.next) {
+            // A shorter range is asked for at once.
+            (Some(Failure { refusal: Refusal::Size { .. }, .. }), Next::Ask) => {
+                self.endpoints.count(index, Refusal::Size { hint: None }.class());
+            }
+            (Some(failure), _) => self.endpoints.refused(index, failure),
+            (None, Next::Behind) => self.endpoints.failed(index, Fault::Behind, ""),
+            (None, Next::Retry(reason)) => {
+                self.endpoints.failed(index, Fault::Contradiction, reason);
+            }
+            (None, Next::Ask) if !published && look == Look::First => {}
+            (None, Next::Ask | Next::AtTip | Next::Halt(_)) => self.endpoints.served(index),
+        }
+    }
+
+    /// Waits until there is an endpoint of the configured chain.
+    async fn begin(&mut self) -> Result<(), Ended> {
         tokio::select! {
             () = self.stop.cancelled() => Err(Ended::Stopped),
-            fetched = self.endpoint.fetch(&ask) => Ok(fetched),
+            () = self.endpoints.begin() => Ok(()),
+        }
+    }
+
+    /// Fetches what the cursor asks for. Dropped at a stop: nothing depends on it.
+    async fn fetch(&mut self, cursor: &Cursor) -> Result<Fetched, Ended> {
+        tokio::select! {
+            () = self.stop.cancelled() => Err(Ended::Stopped),
+            fetched = self.endpoints.fetch(cursor) => Ok(fetched),
         }
     }
 
@@ -144,51 +174,6 @@ impl Runner {
         tokio::select! {
             () = self.stop.cancelled() => Err(Ended::Stopped),
             () = tokio::time::sleep(time) => Ok(()),
-        }
-    }
-
-    /// Returns once the endpoint serves the configured chain.
-    async fn check_chain_id(&self) -> Result<(), Ended> {
-        let (blockchain, expected) = (self.chain.blockchain, self.chain.chain_id);
-        let halted = gauge!(names::HALTED, "blockchain" => blockchain.as_str());
-        let mut backoff = Backoff::new(blockchain);
-        let mut logged = None;
-        loop {
-            let fetched = tokio::select! {
-                () = self.stop.cancelled() => return Err(Ended::Stopped),
-                fetched = self.endpoint.fetch_chain_id() => fetched,
-            };
-            match fetched {
-                Ok(found) if found == expected => {
-                    halted.set(0);
-                    if logged.is_some() {
-                        let name = blockchain.as_str();
-                        tracing::info!(
-                            blockchain = name,
-                            "endpoint of {name} now serves the configured chain"
-                        );
-                    }
-                    return Ok(());
-                }
-                Ok(found) => {
-                    halted.set(1);
-                    // One line for each wrong chain, however often the endpoint is asked.
-                    if logged.replace(found) != Some(found) {
-                        let error = Error::ChainId { blockchain, expected, found };
-                        tracing::error!(
-                            blockchain = blockchain.as_str(),
-                            cause = %error,
-                            "chain halted: its endpoint serves another chain; set another endpoint, or the \
-                             right chain_id"
-                        );
-                    }
-                    self.wait(self.chain_id_wait).await?;
-                }
-                Err(failure) => {
-                    self.count_failure(&failure);
-                    self.wait(backoff.failed(&failure)).await?;
-                }
-            }
         }
     }
 
@@ -256,37 +241,5 @@ impl Runner {
         }
         self.count(records);
         Ok(writer)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::RpcUrl;
-    use crate::machine::Policy;
-    use crate::simulation::{Served, Shelf, chain};
-
-    #[tokio::test]
-    async fn a_wrong_endpoint_is_asked_until_right() {
-        let ids = std::sync::Mutex::new(vec!["0x1", "0x3", "0x2", "0x2"]);
-        let served = Served::start(Arc::new(move |_| {
-            let id = ids.lock().unwrap().pop();
-            (200, json!({ "jsonrpc": "2.0", "id": 0, "result": id }).to_string())
-        }))
-        .await;
-        let mut chain = chain(Policy::flat(Some(3), None));
-        chain.rpc_url = RpcUrl::parse(&served.url).unwrap();
-        let runner = Runner {
-            endpoint: Endpoint::new(&chain).unwrap(),
-            chain: Arc::new(chain),
-            log: Arc::new(Shelf::new()),
-            clock: Arc::new(runtime::SystemClock),
-            stop: CancellationToken::new(),
-            chain_id_wait: Duration::from_millis(1),
-        };
-        assert!(runner.check_chain_id().await.is_ok());
-        assert_eq!(served.sizes(), [1; 4]);
     }
 }

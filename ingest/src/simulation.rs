@@ -18,7 +18,7 @@ pub(crate) use served::{Answers, Served};
 pub(crate) use shelf::Shelf;
 
 use crate::machine::{Cursor, Decision, Next, Policy, Refusal, Tag};
-use crate::{ChainConfig, RpcUrl, publish, restore, watched};
+use crate::{ChainConfig, EndpointConfig, RpcUrl, publish, restore, watched};
 
 /// Reorganisations are not deeper.
 const DEPTH_MAX: usize = 6;
@@ -38,8 +38,7 @@ pub(crate) fn chain(policy: Policy) -> ChainConfig {
     ChainConfig {
         blockchain,
         chain_id: 1,
-        rpc_url: RpcUrl::parse("http://127.0.0.1").unwrap(),
-        rpc_unused: 0,
+        endpoints: vec![EndpointConfig::new(RpcUrl::parse("http://127.0.0.1").unwrap())],
         request_timeout: std::time::Duration::from_secs(1),
         contracts: vec![contract],
         wallets: (0..3).map(wallet).collect(),

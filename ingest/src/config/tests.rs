@@ -49,9 +49,9 @@ fn an_endpoint_is_enough() {
     assert_eq!(problems, Vec::<String>::new());
     let chain = &config.chains[0];
     assert_eq!((chain.blockchain, chain.chain_id), (Blockchain::Eth, 1));
-    assert_eq!(chain.rpc_url.to_string(), "https://a.example");
-    assert_eq!(chain.rpc_unused, 1);
-    assert_eq!(good("[chains.eth]\nrpc = [\"http://a\"]").rpc_unused, 0);
+    let names: Vec<_> = chain.endpoints.iter().map(|one| one.url.to_string()).collect();
+    assert_eq!(names, ["https://a.example", "http://b"]);
+    assert_eq!(chain.endpoints[0].weight, chain.endpoints[1].weight);
     assert_eq!((chain.reorg_window, chain.range_max, chain.lag), (128, 2000, 0));
     assert_eq!(chain.poll_interval, Duration::from_secs(12));
     assert_eq!(chain.wallets.len(), 1);
@@ -145,7 +145,7 @@ fn all_problems_are_reported() {
         rpc = ["http://b"]"#,
         &[
             "chains.bsc: \"bsc\" is not one of eth, polygon, base, arb, op, linea, avaxc, tron",
-            "chains.eth.rpc: must be a list of http or https URLs",
+            "chains.eth.rpc: must be a list of http or https URLs, or of { url, … }",
             "chains.eth.tokens[0].contract: is not an address of eth",
             "chains.eth.tokens: names no contract for USDT, which a wallet takes",
             "chains.eth.tokens: names no contract for DAI, which a wallet takes",
@@ -192,6 +192,48 @@ fn policies_and_tokens_that_make_no_sense() {
             "chains.op.confirmations.tag: must be \"finalized\" or \"safe\"",
             "chains.op.tokens[1].contract: is listed twice",
             "chains.op.tokens[2].decimals: must be the same for all contracts of a coin",
+        ],
+    );
+}
+
+#[test]
+fn an_endpoint_may_be_a_table() {
+    let chain = good(
+        r#"[chains.eth]
+        rpc = [
+            "http://a",
+            { url = "https://b", weight = 7, requests_per_second = 20, api_key = "k3y", api_key_header = "X-Key" },
+        ]"#,
+    );
+    let [plain, table] = chain.endpoints.as_slice() else { panic!() };
+    assert!(plain.api_key.is_none() && plain.requests_per_second.is_none());
+    assert_eq!((table.weight, table.requests_per_second), (7, Some(20)));
+    let api = table.api_key.as_ref().unwrap();
+    assert_eq!((api.header.as_str(), api.key.expose()), ("x-key", b"k3y".as_slice()));
+    assert!(!format!("{table:?}").contains("k3y"));
+    // A variable of the environment is one text.
+    assert_eq!(good("[chains.eth]\nrpc = \"http://a, http://b\"").endpoints.len(), 2);
+    let (config, problems) = read(
+        "[chains.eth]\nrpc = [\"http://a\"]\n[chains.tron]\nrpc = [{ url = \"http://b\", api_key = \"k\" }]",
+    );
+    assert_eq!(problems, Vec::<String>::new());
+    let api = config.chains[1].endpoints[0].api_key.as_ref().unwrap();
+    assert_eq!(api.header.as_str(), "tron-pro-api-key");
+    bad(
+        r#"[chains.eth]
+        rpc = [
+            { url = "http://a", api_key = "k", weight = 0, speed = 1 },
+            { url = "http://b", api_key = "k", api_key_header = "a b" },
+            { url = "http://c", api_key_header = "A" },
+            "http://c",
+        ]"#,
+        &[
+            "chains.eth.rpc[0].weight: must be a whole number from 1 to 1000",
+            "chains.eth.rpc[0].api_key_header: is missing: the header that takes api_key",
+            "chains.eth.rpc[0].speed: unknown key",
+            "chains.eth.rpc[1].api_key_header: is not the name of a header",
+            "chains.eth.rpc[2].api_key: is missing: api_key_header is given",
+            "chains.eth.rpc: names an endpoint twice",
         ],
     );
 }

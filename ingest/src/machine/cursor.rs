@@ -116,6 +116,11 @@ impl Cursor {
         self.ahead.unwrap_or_else(|| self.known().last())
     }
 
+    /// The last scanned block; none before the first head.
+    pub(crate) fn last_scanned(&self) -> Option<Block> {
+        self.history.as_ref().map(|_| self.last())
+    }
+
     /// What is known of the chain; none before the first head.
     pub(crate) fn history(&self) -> Option<&History> {
         self.history.as_ref()
@@ -126,7 +131,6 @@ impl Cursor {
         self.range.blocks()
     }
 
-    #[expect(dead_code, reason = "there is one endpoint: nothing can change within a step")]
     /// Whether the open question begins a step: until the next such one, the first endpoint stays the same.
     pub(crate) fn is_step_start(&self) -> bool {
         matches!(self.phase, Phase::Begin | Phase::Tip)

@@ -25,9 +25,8 @@ fn at_most(calls_max: usize, status: u16, refusal: &'static str) -> Answers {
 
 async fn endpoint(answers: Answers) -> (Endpoint, Served) {
     let served = Served::start(answers).await;
-    let mut chain = chain(Policy::flat(Some(3), None));
-    chain.rpc_url = RpcUrl::parse(&served.url).unwrap();
-    (Endpoint::new(&chain).unwrap(), served)
+    let chain = chain(Policy::flat(Some(3), None));
+    (Endpoint::new(&chain, &served.endpoint(), 0).unwrap(), served)
 }
 
 #[tokio::test]

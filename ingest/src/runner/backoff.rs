@@ -1,4 +1,4 @@
-//! How long to wait before a chain's endpoint or the log is tried again.
+//! What is logged while a chain makes no progress, and how long to wait before the log is tried again.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// An endpoint that is behind for this many polls in a row is worth a line in the log.
 const BEHIND_POLLS_MAX: u32 = 10;
 
-/// Waits after failures; logs each new cause once.
+/// Logs each new cause of a delay once.
 pub(super) struct Backoff {
     blockchain: Blockchain,
     delay: Duration,
@@ -26,26 +26,24 @@ impl Backoff {
         Self { blockchain, delay: BACKOFF_MIN, cause: None, behind: 0 }
     }
 
-    /// The wait after a request without an answer.
-    pub(super) fn failed(&mut self, failure: &Failure) -> Duration {
+    /// Logs why a request has no answer.
+    pub(super) fn failed(&mut self, endpoint: &str, failure: &Failure) {
         let (name, class) = (self.blockchain.as_str(), failure.refusal.class());
         if failure.refusal != Refusal::Fatal {
-            let delay = self.again(&format!("{class}: {}", failure.message));
-            return delay.max(failure.retry_after.unwrap_or_default());
+            return self.note(&format!("{endpoint}: {class}: {}", failure.message));
         }
         if self.is_new(&failure.message) {
             tracing::error!(
                 blockchain = name,
+                endpoint,
                 cause = failure.message,
                 "endpoint of {name} refuses a request it must serve: check its URL and plan"
             );
         }
-        // It will not change its mind soon.
-        BACKOFF_MAX
     }
 
-    /// The wait after any other transient failure.
-    pub(super) fn again(&mut self, cause: &str) -> Duration {
+    /// Logs why there is no progress.
+    pub(super) fn note(&mut self, cause: &str) {
         let name = self.blockchain.as_str();
         if self.is_new(cause) {
             tracing::warn!(
@@ -54,6 +52,11 @@ impl Backoff {
                 "following {name} is delayed and will be retried"
             );
         }
+    }
+
+    /// The wait after a failure of the log, which may pass.
+    pub(super) fn again(&mut self, cause: &str) -> Duration {
+        self.note(cause);
         let delay = self.delay;
         self.delay = delay.saturating_mul(2).min(BACKOFF_MAX);
         delay
@@ -99,11 +102,6 @@ mod tests {
         assert_eq!(waits, [500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000]);
         backoff.clear();
         assert_eq!(backoff.again("x"), BACKOFF_MIN);
-        let fatal = Failure::new(Refusal::Fatal, "method not found");
-        assert_eq!(backoff.failed(&fatal), BACKOFF_MAX);
-        let pause = Duration::from_secs(45);
-        let rate = Failure::new(Refusal::Rate, "slow down");
-        assert_eq!(backoff.failed(&Failure { retry_after: Some(pause), ..rate }), pause);
     }
 
     #[test]

@@ -1,19 +1,13 @@
 //! What following a chain logs and counts.
 
 use metrics::{counter, gauge, histogram};
-use schemas::record::{ChainBody, ChainRecord};
+use schemas::record::{Block, ChainBody, ChainRecord};
 
 use super::Runner;
-use crate::machine::{Cursor, Decision, History, Note};
+use crate::machine::{Answer, Ask, Cursor, Decision, History, Note, Point};
 use crate::metrics as names;
-use crate::rpc::Failure;
 
 impl Runner {
-    pub(super) fn count_failure(&self, failure: &Failure) {
-        let (name, class) = (self.chain.blockchain.as_str(), failure.refusal.class());
-        counter!(names::RPC_ERRORS_TOTAL, "blockchain" => name, "class" => class).increment(1);
-    }
-
     pub(super) fn count(&self, records: &[ChainRecord]) {
         let name = self.chain.blockchain.as_str();
         let (mut transfers, mut retracts) = (0, 0);
@@ -52,22 +46,20 @@ impl Runner {
         }
     }
 
-    pub(super) fn warn_of_unused_endpoints(&self) {
-        let unused = self.chain.rpc_unused;
-        if unused > 0 {
-            let name = self.chain.blockchain.as_str();
-            tracing::warn!(
-                blockchain = name,
-                endpoint = %self.chain.rpc_url,
-                unused,
-                "only the first endpoint of {name} is used"
-            );
-        }
+    /// How far the endpoint's head is ahead of what is scanned.
+    pub(super) fn measure_lag(&self, ask: &Ask, answer: &Answer, scanned: Option<Block>) {
+        let (Some(Point::Latest), Some(Some(head))) = (ask.blocks.first(), answer.blocks.first())
+        else {
+            return;
+        };
+        let lag = scanned.map_or(0, |scanned| head.block.number.saturating_sub(scanned.number));
+        let name = self.chain.blockchain.as_str();
+        gauge!(names::LAG_BLOCKS, "blockchain" => name).set(lag.max(0) as f64);
     }
 
     pub(super) fn log_start(&self, history: Option<&History>) {
         let name = self.chain.blockchain.as_str();
-        let endpoint = self.chain.rpc_url.to_string();
+        let endpoint = self.endpoints.first_name();
         match history {
             Some(history) => tracing::info!(
                 blockchain = name,

@@ -4,6 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod cut;
+mod failover;
+mod front;
 mod share;
 mod world;
 

@@ -12,7 +12,7 @@ use log::{Log, Tail};
 use runtime::SystemClock;
 use schemas::record::{Block, ChainBody, ChainProgress, ChainRecord, Observation};
 use schemas::{Address, Blockchain, Hash, Layout, Stablecoin, StablecoinContract, Topic};
-use tidemark_ingest::{ChainConfig, Error, Policy, RpcUrl};
+use tidemark_ingest::{ChainConfig, EndpointConfig, Error, Policy, RpcUrl};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -41,8 +41,7 @@ pub(crate) fn config(blockchain: Blockchain, url: &str) -> ChainConfig {
     ChainConfig {
         blockchain,
         chain_id: 31_337,
-        rpc_url: RpcUrl::parse(url).unwrap(),
-        rpc_unused: 0,
+        endpoints: vec![EndpointConfig::new(RpcUrl::parse(url).unwrap())],
         request_timeout: Duration::from_secs(5),
         contracts: vec![contract],
         wallets: (0..2).map(|number| address(wallet(number))).collect(),

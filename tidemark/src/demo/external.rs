@@ -82,7 +82,8 @@ async fn open_chain(settings: &Settings, blockchain: Blockchain) -> anyhow::Resu
     let chain = chain.with_context(|| format!("chains.{blockchain} is missing"))?;
     let contract = chain.contracts.iter().find(|c| c.stablecoin == Stablecoin::Usdt);
     let contract = contract.with_context(|| format!("{blockchain} has no USDT"))?;
-    let chain = Chain::Anvil(Anvil::open(&chain.rpc_url.to_string(), contract).await?);
+    let endpoint = chain.endpoints.first().context("a chain has an endpoint")?;
+    let chain = Chain::Anvil(Anvil::open(&endpoint.url.to_string(), contract).await?);
     chain.keep_mining().await?;
     Ok(chain)
 }

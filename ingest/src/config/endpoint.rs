@@ -1,0 +1,149 @@
+//! `rpc`: the endpoints of a chain, each a URL or a table.
+
+use reqwest::header::{HeaderName, HeaderValue};
+use runtime::config::Reader;
+use schemas::{Blockchain, Secret};
+
+/// One endpoint of a chain.
+#[derive(Debug, Clone)]
+pub struct EndpointConfig {
+    pub url: RpcUrl,
+    /// Of the endpoints that work, the one with the greatest weight is asked; of equal ones the first.
+    pub weight: u64,
+    /// Most calls in a second; none for no limit.
+    pub requests_per_second: Option<u64>,
+    /// Sent with each request.
+    pub api_key: Option<ApiKey>,
+}
+
+/// A header that holds a key.
+#[derive(Debug, Clone)]
+pub struct ApiKey {
+    pub(crate) header: HeaderName,
+    pub(crate) key: Secret,
+}
+
+/// A whole number that leaves space above and below.
+const WEIGHT: u64 = 100;
+/// Where TronGrid wants the key.
+const TRON_HEADER: &str = "tron-pro-api-key";
+
+impl EndpointConfig {
+    /// An endpoint about which nothing else is configured.
+    #[must_use]
+    pub fn new(url: RpcUrl) -> Self {
+        Self { url, weight: WEIGHT, requests_per_second: None, api_key: None }
+    }
+
+    /// What messages may not repeat.
+    pub(crate) fn secrets(&self) -> Vec<String> {
+        let key = self.api_key.iter().map(|api| String::from_utf8_lossy(api.key.expose()).into());
+        self.url.secrets().into_iter().chain(key).collect()
+    }
+}
+
+/// Address of an endpoint. Providers put keys into path, query and host credentials: it shows
+/// scheme, host and port only.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RpcUrl(reqwest::Url);
+
+impl RpcUrl {
+    /// Reads an `http` or `https` URL; none for anything else.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let url = reqwest::Url::parse(text).ok()?;
+        (matches!(url.scheme(), "http" | "https") && url.has_host()).then_some(Self(url))
+    }
+
+    pub(crate) fn url(&self) -> &reqwest::Url {
+        &self.0
+    }
+
+    /// The parts that may be keys.
+    pub(crate) fn secrets(&self) -> Vec<String> {
+        let path = self.0.path_segments().into_iter().flatten().map(str::to_owned);
+        let query = self.0.query_pairs().map(|(_, value)| value.into_owned());
+        let login = [self.0.username(), self.0.password().unwrap_or_default()];
+        path.chain(query).chain(login.map(str::to_owned)).filter(|part| part.len() > 5).collect()
+    }
+}
+
+impl std::fmt::Display for RpcUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}://{}", self.0.scheme(), self.0.host_str().unwrap_or_default())?;
+        self.0.port().map_or(Ok(()), |port| write!(f, ":{port}"))
+    }
+}
+
+impl std::fmt::Debug for RpcUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// Reads `rpc`. A text may name several, as a variable of the environment has to.
+pub(super) fn read(blockchain: Blockchain, section: &mut Reader) -> Vec<EndpointConfig> {
+    let value = section.value("rpc");
+    let text = value.as_ref().and_then(|value| value.as_str());
+    let listed = text.into_iter().flat_map(|text| text.split(',')).map(|part| plain(part.trim()));
+    let mut found: Vec<Option<EndpointConfig>> = listed.collect();
+    for item in value.iter().filter_map(|value| value.as_array()).flatten() {
+        let position = found.len();
+        found.push(match item.as_table() {
+            Some(table) => {
+                read_table(blockchain, section.nested(&format!("rpc[{position}]"), table.clone()))
+            }
+            None => item.as_str().and_then(plain),
+        });
+    }
+    // The text itself may hold a key and is not repeated.
+    if found.iter().any(Option::is_none) {
+        section.problem("rpc", "must be a list of http or https URLs, or of { url, … }");
+    } else if found.is_empty() {
+        section.problem("rpc", "must name at least one endpoint");
+    }
+    let endpoints: Vec<EndpointConfig> = found.into_iter().flatten().collect();
+    let is_twice = |(position, endpoint): (usize, &EndpointConfig)| {
+        endpoints.iter().take(position).any(|other| other.url == endpoint.url)
+    };
+    if endpoints.iter().enumerate().any(is_twice) {
+        section.problem("rpc", "names an endpoint twice");
+    }
+    endpoints
+}
+
+fn plain(text: &str) -> Option<EndpointConfig> {
+    RpcUrl::parse(text).map(EndpointConfig::new)
+}
+
+fn read_table(blockchain: Blockchain, mut reader: Reader) -> Option<EndpointConfig> {
+    let url = RpcUrl::parse(&reader.text("url"));
+    let weight = reader.optional_integer("weight", 1..=1000).unwrap_or(WEIGHT);
+    let requests_per_second = reader.optional_integer("requests_per_second", 1..=100_000);
+    let key = reader.secret("api_key");
+    if key.as_ref().is_some_and(|key| HeaderValue::from_bytes(key.expose()).is_err()) {
+        reader.problem("api_key", "cannot be sent in a header");
+    }
+    let on_tron = (blockchain == Blockchain::Tron).then(|| TRON_HEADER.to_owned());
+    let given = reader.optional_text("api_key_header");
+    let header = given.clone().or(on_tron).map(|name| name.parse::<HeaderName>().ok());
+    let api_key = match (key, header) {
+        (Some(key), Some(Some(header))) => Some(ApiKey { header, key }),
+        (Some(_), None) => {
+            reader.problem("api_key_header", "is missing: the header that takes api_key");
+            None
+        }
+        (_, Some(None)) => {
+            reader.problem("api_key_header", "is not the name of a header");
+            None
+        }
+        (None, _) => {
+            if given.is_some() {
+                reader.problem("api_key", "is missing: api_key_header is given");
+            }
+            None
+        }
+    };
+    reader.finish();
+    Some(EndpointConfig { url: url?, weight, requests_per_second, api_key })
+}

@@ -1,0 +1,288 @@
+//! The endpoints of a chain. One of them is asked for a whole step, the best that works; a second answer comes
+//! from another one, where there is one.
+//!
+//! An endpoint that refuses, contradicts itself, is behind the others, on another fork or of another chain is put
+//! aside, and its name goes to the log. That the next one differs is no reorganisation: where it lacks our last
+//! block it is behind, and where it has another one in its place the others are asked which is canonical.
+
+mod health;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+pub(crate) use health::{Fault, Pauses};
+use metrics::{counter, gauge};
+
+use self::health::Health;
+use crate::machine::{Answer, Ask, Cursor, Look, Point, Span};
+use crate::metrics as names;
+use crate::rpc::{Endpoint, Failure};
+use crate::{ChainConfig, Error};
+
+pub(crate) struct Endpoints {
+    chain: Arc<ChainConfig>,
+    list: Vec<Endpoint>,
+    health: Health,
+    /// The endpoint of this step.
+    first: usize,
+    /// The one that gives this step's second answers.
+    second: Option<usize>,
+    /// Which one scanned the last block; none after a start.
+    scanned_by: Option<usize>,
+    /// Why an endpoint is not one of this chain, in words.
+    wrong: Vec<Option<String>>,
+}
+
+/// A question, and what an endpoint answered.
+pub(crate) struct Fetched {
+    pub(crate) index: usize,
+    pub(crate) ask: Ask,
+    pub(crate) result: Result<Answer, Failure>,
+}
+
+impl Endpoints {
+    /// Clients for all endpoints of the chain. None is asked yet.
+    pub(crate) fn new(chain: Arc<ChainConfig>, pauses: Pauses) -> Result<Self, Error> {
+        let mut list: Vec<Endpoint> = Vec::with_capacity(chain.endpoints.len());
+        for config in &chain.endpoints {
+            // Several plans of one provider differ only in what is not shown.
+            let same = chain.endpoints.iter().take(list.len());
+            let same = same.filter(|other| other.url.to_string() == config.url.to_string());
+            list.push(Endpoint::new(&chain, config, same.count())?);
+        }
+        let health = Health::new(chain.endpoints.iter().map(|config| config.weight), pauses);
+        let wrong = vec![None; list.len()];
+        Ok(Self { chain, list, health, first: 0, second: None, scanned_by: None, wrong })
+    }
+
+    /// The name of an endpoint, without its keys.
+    pub(crate) fn name(&self, index: usize) -> &str {
+        self.list.get(index).map_or("", Endpoint::name)
+    }
+
+    /// The endpoint of this step.
+    pub(crate) fn first_name(&self) -> &str {
+        self.name(self.first)
+    }
+
+    /// Asks the open question, of the endpoint that is to answer it.
+    pub(crate) async fn fetch(&mut self, cursor: &Cursor) -> Fetched {
+        let ask = cursor.ask();
+        loop {
+            if cursor.is_step_start() {
+                self.begin().await;
+            }
+            let index = match ask.look {
+                Look::First => self.first,
+                Look::Second => self.second(&ask).await,
+            };
+            let result = self.ask(index, &ask).await;
+            if cursor.is_step_start()
+                && let Ok(answer) = &result
+                && self.is_forked(index, (&ask, answer), cursor).await
+            {
+                continue;
+            }
+            return Fetched { index, ask, result };
+        }
+    }
+
+    async fn ask(&self, index: usize, ask: &Ask) -> Result<Answer, Failure> {
+        self.list[index].fetch(ask).await
+    }
+
+    /// Chooses the endpoint of a step. Returns once there is one of the configured chain.
+    pub(crate) async fn begin(&mut self) {
+        self.second = None;
+        loop {
+            let (index, wait) = self.health.first(Instant::now());
+            tokio::time::sleep(wait).await;
+            if self.check(index).await {
+                self.first = index;
+                break;
+            }
+        }
+        let now = Instant::now();
+        for (index, endpoint) in self.list.iter().enumerate() {
+            endpoint.measure(index == self.first, !self.health.serves(index, now));
+        }
+    }
+
+    /// The endpoint of a second answer: the same for all of a step.
+    async fn second(&mut self, ask: &Ask) -> usize {
+        let from = |span: &Span| match span {
+            Span::Range { from, .. } => Some(*from),
+            Span::Block(_) => None,
+        };
+        let from = ask.logs.iter().find_map(from).unwrap_or_default();
+        loop {
+            let now = Instant::now();
+            let chosen = self.second.filter(|index| self.health.serves(*index, now));
+            let index = chosen.unwrap_or_else(|| self.health.second(self.first, from, now));
+            // One that fails its check is put aside by the second time.
+            if index == self.first || self.check(index).await {
+                self.second = Some(index);
+                return index;
+            }
+        }
+    }
+
+    /// Whether an endpoint shows another block where our last one was, while one of the others still has ours.
+    /// The one that scanned it is believed: it is the chain that changed.
+    async fn is_forked(
+        &mut self,
+        index: usize,
+        (ask, answer): (&Ask, &Answer),
+        cursor: &Cursor,
+    ) -> bool {
+        let Some(ours) = cursor.last_scanned() else { return false };
+        let point = Point::Number(ours.number);
+        let mut shown = ask.blocks.iter().zip(&answer.blocks);
+        let Some((_, Some(theirs))) = shown.find(|(asked, _)| **asked == point) else {
+            return false;
+        };
+        let differs = theirs.block.number == ours.number && theirs.block.hash != ours.hash;
+        if !differs || self.scanned_by == Some(index) {
+            return false;
+        }
+        let hash = theirs.block.hash;
+        let ask = Ask { blocks: vec![point], ..Ask::default() };
+        for other in (0..self.list.len()).filter(|other| *other != index) {
+            if !self.check(other).await {
+                continue;
+            }
+            let Ok(answer) = self.ask(other, &ask).await else { continue };
+            if answer.blocks.iter().flatten().any(|header| header.block == ours) {
+                let name = self.name(other);
+                let cause = format!("block {} is {hash} there, and not at {name}", ours.number);
+                self.failed(index, Fault::Forked, &cause);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Checks that an endpoint serves the configured chain, where that is not known.
+    async fn check(&mut self, index: usize) -> bool {
+        if !self.health.must_check(index, Instant::now()) {
+            return true;
+        }
+        let (blockchain, expected) = (self.chain.blockchain, self.chain.chain_id);
+        let wrong = match self.list[index].fetch_chain_id().await {
+            Ok(found) if found == expected => None,
+            Ok(found) => Some(Error::ChainId { blockchain, expected, found }),
+            Err(failure) => {
+                self.refused(index, &failure);
+                return false;
+            }
+        };
+        match wrong {
+            None => self.serves_ours(index),
+            Some(error) => self.serves_other(index, error.to_string()),
+        }
+        self.wrong[index].is_none()
+    }
+
+    fn serves_ours(&mut self, index: usize) {
+        self.health.checked(index);
+        let name = self.chain.blockchain.as_str();
+        gauge!(names::HALTED, "blockchain" => name).set(0);
+        if self.wrong[index].take().is_some() {
+            let endpoint = self.name(index);
+            tracing::info!(
+                blockchain = name,
+                endpoint,
+                "endpoint of {name} now serves the configured chain"
+            );
+        }
+    }
+
+    fn serves_other(&mut self, index: usize, cause: String) {
+        self.failed(index, Fault::Wrong, &cause);
+        let name = self.chain.blockchain.as_str();
+        // One line for each wrong chain, however often the endpoint is asked.
+        let is_new = self.wrong[index].as_ref() != Some(&cause);
+        self.wrong[index] = Some(cause);
+        let is_halted = self.wrong.iter().all(Option::is_some);
+        gauge!(names::HALTED, "blockchain" => name).set(f64::from(u8::from(is_halted)));
+        if !is_new {
+            return;
+        }
+        let (endpoint, cause) = (self.name(index), self.wrong[index].as_deref());
+        if is_halted {
+            tracing::error!(
+                blockchain = name,
+                endpoint,
+                cause,
+                "chain halted: no endpoint of it serves what is configured; set another endpoint, or repair \
+                 the configuration"
+            );
+        } else {
+            tracing::error!(
+                blockchain = name,
+                endpoint,
+                cause,
+                "an endpoint of {name} does not serve what is configured and is not used: replace it"
+            );
+        }
+    }
+
+    /// Takes note of a request that was refused.
+    pub(crate) fn refused(&mut self, index: usize, failure: &Failure) {
+        let fault = Fault::Refused(failure.refusal, failure.retry_after);
+        self.failed(index, fault, &failure.message);
+    }
+
+    /// Takes note of what is wrong with an endpoint.
+    pub(crate) fn failed(&mut self, index: usize, fault: Fault, cause: &str) {
+        let (name, class) = (self.chain.blockchain.as_str(), fault.class());
+        if fault != Fault::Behind {
+            self.count(index, class);
+        }
+        let is_aside = self.health.failed(index, fault, Instant::now());
+        if is_aside && self.list.len() > 1 && fault != Fault::Wrong {
+            let endpoint = self.name(index);
+            tracing::warn!(
+                blockchain = name,
+                endpoint,
+                class,
+                cause,
+                "endpoint of {name} is put aside: another one is asked"
+            );
+        }
+    }
+
+    /// Counts a failure.
+    pub(crate) fn count(&self, index: usize, class: &'static str) {
+        let (name, endpoint) = (self.chain.blockchain.as_str(), self.name(index).to_owned());
+        counter!(
+            names::RPC_ERRORS_TOTAL,
+            "blockchain" => name, "endpoint" => endpoint, "class" => class
+        )
+        .increment(1);
+    }
+
+    /// Takes note of an endpoint whose answers could be used.
+    pub(crate) fn served(&mut self, index: usize) {
+        if self.health.served(index) && self.list.len() > 1 {
+            let name = self.chain.blockchain.as_str();
+            let endpoint = self.name(index);
+            tracing::info!(blockchain = name, endpoint, "endpoint of {name} is used again");
+        }
+    }
+
+    /// Takes note of the last block that this step scanned.
+    pub(crate) fn scanned(&mut self, number: i64) {
+        self.scanned_by = Some(self.first);
+        self.health.scanned(self.first, number);
+    }
+}
+
+impl Drop for Endpoints {
+    /// Another process may follow the chain now.
+    fn drop(&mut self) {
+        self.list.iter().for_each(|endpoint| endpoint.measure(false, false));
+    }
+}

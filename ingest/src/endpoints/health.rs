@@ -1,0 +1,372 @@
+//! Which endpoint of a chain is asked: pure, every time is an argument.
+
+use std::time::{Duration, Instant};
+
+use crate::machine::Refusal;
+
+/// What is wrong with an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// It refused, and may have asked for a pause.
+    Refused(Refusal, Option<Duration>),
+    /// Its answers contradict each other.
+    Contradiction,
+    /// It does not have what was scanned already.
+    Behind,
+    /// It is on a fork that no other endpoint is on.
+    Forked,
+    /// It serves another chain, or other contracts than configured.
+    Wrong,
+}
+
+impl Fault {
+    /// The value of the metric label `class`.
+    pub(crate) const fn class(self) -> &'static str {
+        match self {
+            Self::Refused(refusal, _) => refusal.class(),
+            Self::Contradiction => "contradiction",
+            Self::Behind => "behind",
+            Self::Forked => "forked",
+            Self::Wrong => "wrong",
+        }
+    }
+}
+
+/// How long endpoints are left alone.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pauses {
+    /// After a first failure; it doubles with each further one.
+    pub(crate) first: Duration,
+    pub(crate) max: Duration,
+    /// After what an operator must repair.
+    pub(crate) repair: Duration,
+    /// The longest for an endpoint when no other is up.
+    pub(crate) sole_max: Duration,
+    /// After this time an endpoint may have become one of another chain.
+    pub(crate) recheck: Duration,
+}
+
+impl Default for Pauses {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            first: Duration::from_millis(500),
+            max: seconds(60),
+            repair: seconds(300),
+            sole_max: seconds(30),
+            recheck: seconds(60),
+        }
+    }
+}
+
+/// Failures in a row that put an endpoint aside: one may be chance.
+const STRIKES_MAX: u32 = 2;
+/// Polls in a row for which an endpoint may be behind, while another is up.
+const BEHIND_POLLS_MAX: u32 = 3;
+
+#[derive(Debug)]
+struct State {
+    weight: u64,
+    /// Failures since it last served a step.
+    strikes: u32,
+    /// Polls in a row in which it was behind.
+    behind: u32,
+    delay: Duration,
+    /// When it may be asked again.
+    free_at: Option<Instant>,
+    /// Until when others are asked instead.
+    aside_until: Option<Instant>,
+    /// When it was first put aside since it last served a step, or was last checked.
+    down_since: Option<Instant>,
+    is_checked: bool,
+    /// The greatest height that it scanned.
+    scanned: i64,
+}
+
+/// The endpoints of a chain by position.
+#[derive(Debug)]
+pub(crate) struct Health {
+    states: Vec<State>,
+    pauses: Pauses,
+}
+
+impl Health {
+    pub(crate) fn new(weights: impl IntoIterator<Item = u64>, pauses: Pauses) -> Self {
+        let state = |weight| State {
+            weight,
+            strikes: 0,
+            behind: 0,
+            delay: pauses.first,
+            free_at: None,
+            aside_until: None,
+            down_since: None,
+            is_checked: false,
+            scanned: -1,
+        };
+        Self { states: weights.into_iter().map(state).collect(), pauses }
+    }
+
+    fn is_up(state: &State, now: Instant) -> bool {
+        state.aside_until.is_none_or(|until| until <= now)
+    }
+
+    /// Whether an endpoint is not put aside.
+    pub(crate) fn serves(&self, index: usize, now: Instant) -> bool {
+        self.states.get(index).is_some_and(|state| Self::is_up(state, now))
+    }
+
+    /// The endpoint for a step, and how long to wait before it is asked. When all are aside, it is the one
+    /// that is free first.
+    pub(crate) fn first(&self, now: Instant) -> (usize, Duration) {
+        let states = || self.states.iter().enumerate();
+        let up = states().filter(|(_, state)| Self::is_up(state, now));
+        // Of equal ones, `max_by_key` takes the last.
+        let best = up.rev().max_by_key(|(_, state)| state.weight);
+        let free = || states().min_by_key(|(_, state)| state.free_at);
+        let (index, state) = match best.or_else(free) {
+            Some(found) => found,
+            None => return (0, Duration::ZERO),
+        };
+        let wait = state.free_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
+        (index, wait)
+    }
+
+    /// The endpoint for a second answer about blocks from a height on: the best of those that are up and did
+    /// not scan them, else of the others that are up, else `first` itself.
+    pub(crate) fn second(&self, first: usize, from: i64, now: Instant) -> usize {
+        let others = self.states.iter().enumerate().rev();
+        let others = others.filter(|(index, state)| *index != first && Self::is_up(state, now));
+        let best = others.max_by_key(|(_, state)| (state.scanned < from, state.weight));
+        best.map_or(first, |(index, _)| index)
+    }
+
+    /// Takes note of a failure. Whether the endpoint was put aside by it.
+    pub(crate) fn failed(&mut self, index: usize, fault: Fault, now: Instant) -> bool {
+        let pauses = self.pauses;
+        let other_is_up = (0..self.states.len()).any(|i| i != index && self.serves(i, now));
+        let Some(state) = self.states.get_mut(index) else { return false };
+        let was_up = Self::is_up(state, now);
+        let pause = match fault {
+            Fault::Behind | Fault::Refused(Refusal::Behind, _) => {
+                state.behind += 1;
+                if !other_is_up || state.behind < BEHIND_POLLS_MAX {
+                    return false;
+                }
+                state.delay
+            }
+            Fault::Wrong | Fault::Refused(Refusal::Fatal, _) => pauses.repair,
+            Fault::Forked => state.delay.max(pauses.sole_max),
+            Fault::Refused(_, asked) => state.delay.max(asked.unwrap_or_default()),
+            Fault::Contradiction => state.delay,
+        };
+        let asked = if let Fault::Refused(_, Some(asked)) = fault { asked } else { Duration::ZERO };
+        state.strikes += 1;
+        state.free_at = Some(now + pause.min(pauses.sole_max).max(asked));
+        state.delay = state.delay.saturating_mul(2).min(pauses.max);
+        let is_chance = matches!(
+            fault,
+            Fault::Contradiction
+                | Fault::Refused(
+                    Refusal::Timeout | Refusal::Transient | Refusal::Size { .. },
+                    None
+                )
+        );
+        if is_chance && state.strikes < STRIKES_MAX {
+            return false;
+        }
+        state.aside_until = Some(now + pause);
+        state.down_since = state.down_since.or(Some(now));
+        was_up
+    }
+
+    /// Takes note of a step that ended well. Whether the endpoint was down before.
+    pub(crate) fn served(&mut self, index: usize) -> bool {
+        let first = self.pauses.first;
+        let Some(state) = self.states.get_mut(index) else { return false };
+        let was_down = state.down_since.is_some() || state.aside_until.is_some();
+        (state.strikes, state.behind, state.delay) = (0, 0, first);
+        (state.free_at, state.aside_until, state.down_since) = (None, None, None);
+        was_down
+    }
+
+    /// Takes note of how far an endpoint scanned.
+    pub(crate) fn scanned(&mut self, index: usize, number: i64) {
+        if let Some(state) = self.states.get_mut(index) {
+            state.scanned = number;
+        }
+    }
+
+    /// Whether the chain of an endpoint is to be checked before it is asked: never done, or it was down for
+    /// longer than a provider takes to put another node behind its name.
+    pub(crate) fn must_check(&self, index: usize, now: Instant) -> bool {
+        self.states.get(index).is_some_and(|state| {
+            let down = state.down_since.map(|since| now.saturating_duration_since(since));
+            !state.is_checked || down.is_some_and(|down| down > self.pauses.recheck)
+        })
+    }
+
+    pub(crate) fn checked(&mut self, index: usize) {
+        if let Some(state) = self.states.get_mut(index) {
+            (state.is_checked, state.down_since) = (true, None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRANSIENT: Fault = Fault::Refused(Refusal::Transient, None);
+    const RATE: Fault = Fault::Refused(Refusal::Rate, None);
+    const FATAL: Fault = Fault::Refused(Refusal::Fatal, None);
+
+    /// What happens at a second: a failure, a step that ended well, or who is asked and after how long.
+    enum Event {
+        Fails(usize, Fault),
+        Serves(usize),
+        Asked(usize, u64),
+    }
+    use Event::{Asked, Fails, Serves};
+
+    #[track_caller]
+    fn play(weights: &[u64], events: &[(u64, Event)]) {
+        let start = Instant::now();
+        let mut health = Health::new(weights.iter().copied(), Pauses::default());
+        for (position, (millis, event)) in events.iter().enumerate() {
+            let now = start + Duration::from_millis(*millis);
+            match event {
+                Fails(index, fault) => drop(health.failed(*index, *fault, now)),
+                Serves(index) => drop(health.served(*index)),
+                Asked(index, wait) => {
+                    let expected = (*index, Duration::from_millis(*wait));
+                    assert_eq!(health.first(now), expected, "event {position}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_greatest_weight_then_the_first() {
+        play(&[100, 100, 100], &[(0, Asked(0, 0))]);
+        play(&[100, 200, 200], &[(0, Asked(1, 0))]);
+    }
+
+    #[test]
+    fn one_failure_may_be_chance_and_two_are_not() {
+        for fault in [
+            TRANSIENT,
+            Fault::Refused(Refusal::Timeout, None),
+            Fault::Refused(Refusal::Size { hint: None }, None),
+            Fault::Contradiction,
+        ] {
+            play(
+                &[100, 100],
+                &[
+                    (0, Fails(0, fault)),
+                    (0, Asked(0, 500)),
+                    (500, Fails(0, fault)),
+                    (500, Asked(1, 0)),
+                    // Back after a second, and out again at its next failure, for longer.
+                    (1500, Asked(0, 0)),
+                    (1500, Fails(0, fault)),
+                    (3400, Asked(1, 0)),
+                    (3500, Asked(0, 0)),
+                    (3500, Serves(0)),
+                    (3500, Fails(0, fault)),
+                    (3500, Asked(0, 500)),
+                ],
+            );
+        }
+    }
+
+    #[test]
+    fn a_rate_or_a_plan_puts_aside_at_once() {
+        play(&[100, 100], &[(0, Fails(0, RATE)), (0, Asked(1, 0)), (500, Asked(0, 0))]);
+        let pause = Some(Duration::from_secs(45));
+        let asked = Fault::Refused(Refusal::Rate, pause);
+        play(&[100, 100], &[(0, Fails(0, asked)), (44_000, Asked(1, 0)), (45_000, Asked(0, 0))]);
+        for fault in [FATAL, Fault::Wrong] {
+            play(
+                &[100, 100],
+                &[(0, Fails(0, fault)), (299_000, Asked(1, 0)), (300_000, Asked(0, 0))],
+            );
+        }
+        play(
+            &[100, 100],
+            &[(0, Fails(0, Fault::Forked)), (29_000, Asked(1, 0)), (30_000, Asked(0, 0))],
+        );
+    }
+
+    #[test]
+    fn when_all_are_aside_the_one_that_is_free_first_is_asked() {
+        play(
+            &[100, 100],
+            &[
+                (0, Fails(0, FATAL)),
+                (0, Fails(1, RATE)),
+                (0, Asked(1, 500)),
+                (100, Fails(1, Fault::Wrong)),
+                (100, Asked(0, 29_900)),
+            ],
+        );
+        // The only one keeps the pause it asked for, and is asked within half a minute otherwise.
+        let asked = Fault::Refused(Refusal::Rate, Some(Duration::from_secs(50)));
+        play(&[100], &[(0, Fails(0, asked)), (0, Asked(0, 50_000))]);
+        play(&[100], &[(0, Fails(0, FATAL)), (0, Asked(0, 30_000))]);
+        let mut storm: Vec<_> = (0..12).map(|_| (0, Fails(0, TRANSIENT))).collect();
+        storm.push((0, Asked(0, 30_000)));
+        play(&[100], &storm);
+    }
+
+    #[test]
+    fn behind_counts_only_where_another_is_up() {
+        let behind = || Fails(0, Fault::Behind);
+        play(
+            &[100, 100],
+            &[
+                (0, behind()),
+                (0, behind()),
+                (0, Asked(0, 0)),
+                (0, Fails(0, Fault::Refused(Refusal::Behind, None))),
+                (0, Asked(1, 0)),
+                (0, Fails(1, Fault::Behind)),
+                (0, Fails(1, Fault::Behind)),
+                (0, Fails(1, Fault::Behind)),
+                (0, Asked(1, 0)),
+                (500, Asked(0, 0)),
+            ],
+        );
+        play(&[100], &[(0, behind()), (0, behind()), (0, behind()), (0, Asked(0, 0))]);
+    }
+
+    #[test]
+    fn the_second_answer_comes_from_one_that_did_not_scan() {
+        let now = Instant::now();
+        let mut health = Health::new([100, 200, 100, 300], Pauses::default());
+        assert_eq!(health.second(3, 10, now), 1);
+        health.scanned(1, 10);
+        assert_eq!(health.second(3, 11, now), 1);
+        assert_eq!(health.second(3, 10, now), 0);
+        health.failed(0, RATE, now);
+        assert_eq!(health.second(3, 10, now), 2);
+        health.failed(2, RATE, now);
+        assert_eq!(health.second(3, 10, now), 1);
+        health.failed(1, RATE, now);
+        assert_eq!(health.second(3, 10, now), 3);
+    }
+
+    #[test]
+    fn the_chain_is_checked_first_and_after_a_minute_of_silence() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut health = Health::new([100], Pauses::default());
+        assert!(health.must_check(0, at(0)));
+        health.checked(0);
+        assert!(!health.must_check(0, at(1000)));
+        health.failed(0, RATE, at(0));
+        // A second failure does not begin the minute anew.
+        health.failed(0, RATE, at(50));
+        assert!(!health.must_check(0, at(60)) && health.must_check(0, at(61)));
+        assert!(health.served(0) && !health.must_check(0, at(1000)));
+    }
+}

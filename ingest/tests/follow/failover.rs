@@ -1,0 +1,170 @@
+//! A chain with several endpoints, over real sockets: which one is asked, and that a switch loses nothing.
+
+use std::time::Duration;
+
+use devnet::{Devnet, Reorg};
+use schemas::{Blockchain, Hash};
+use tidemark_ingest::{ChainConfig, EndpointConfig, RpcUrl};
+
+use crate::front::Front;
+use crate::world::{World, config, devnet, pay};
+use crate::{ETH, metrics};
+
+/// A chain followed through these endpoints, in this order.
+fn through(blockchain: Blockchain, fronts: &[&Front]) -> ChainConfig {
+    let endpoint = |front: &&Front| EndpointConfig::new(RpcUrl::parse(&front.url).unwrap());
+    let endpoints = fronts.iter().map(endpoint).collect();
+    let request_timeout = Duration::from_secs(2);
+    ChainConfig { endpoints, request_timeout, ..config(blockchain, &fronts[0].url) }
+}
+
+async fn pair(height: u64) -> (Devnet, Front, Front) {
+    let devnet = devnet(height).await;
+    let fronts = (Front::of(devnet.url()).await, Front::of(devnet.url()).await);
+    (devnet, fronts.0, fronts.1)
+}
+
+fn payment(devnet: &Devnet) -> Hash {
+    let sent = pay(&devnet.chain(), 0, 5);
+    devnet.chain().mine(1).unwrap();
+    sent
+}
+
+const LOGS: &str = "eth_getLogs";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn another_endpoint_is_asked_until_the_first_one_serves_again() {
+    for (status, text) in [
+        (503, ""),
+        (429, "slow down"),
+        (200, "<html>"),
+        (200, r#"{"id":null,"error":{"code":-32603,"message":"internal error"}}"#),
+        (200, r#"{"id":null,"error":{"code":-32000,"message":"header not found"}}"#),
+        // No answer to a request in a form of its own.
+        (200, r#"[{"id":0,"result":{"number":"0x"}}]"#),
+    ] {
+        let (devnet, first, second) = pair(20).await;
+        let mut world = World::new();
+        let run = world.run(through(ETH, &[&first, &second]));
+        world.until_head(ETH, &devnet.chain());
+        assert_eq!(second.asked(""), 0, "the first one works");
+        first.fail(status, text);
+        let mut sent = vec![payment(&devnet)];
+        world.until_head(ETH, &devnet.chain());
+        assert!(second.asked(LOGS) > 0, "{text}");
+        first.pass();
+        first.asked("");
+        world.until("the first one is asked for logs again", |_| {
+            sent.push(payment(&devnet));
+            first.asked(LOGS) > 0
+        });
+        world.until_head(ETH, &devnet.chain());
+        run.stop().await;
+        let published = world.published(ETH);
+        assert_eq!(published.transactions(), sent);
+        assert_eq!(
+            published.progress.as_ref().unwrap().epoch.0,
+            0,
+            "a switch is no reorganisation"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn an_endpoint_that_died_does_not_stop_its_chain() {
+    let (mut world, gone, second) = (World::new(), devnet(20).await, devnet(20).await);
+    let mut chain = config(ETH, gone.url());
+    chain.endpoints.push(EndpointConfig::new(RpcUrl::parse(second.url()).unwrap()));
+    let run = world.run(chain);
+    world.until_head(ETH, &gone.chain());
+    gone.shutdown().await;
+    // The same commands make the same chain.
+    let sent = payment(&second);
+    world.until_head(ETH, &second.chain());
+    run.stop().await;
+    assert_eq!(world.published(ETH).transactions(), [sent]);
+    assert_eq!(world.published(ETH).progress.as_ref().unwrap().epoch.0, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn one_of_another_chain_is_not_used() {
+    // The recorder serves the whole test process: no other test follows this chain.
+    const CHAIN: Blockchain = Blockchain::Base;
+    let render = metrics();
+    let (devnet, first, second) = pair(20).await;
+    first.answer(|body| {
+        let id = r#"{"jsonrpc":"2.0","id":0,"result":"0x5"}"#;
+        body.contains("eth_chainId").then(|| (200, id.to_owned()))
+    });
+    let mut world = World::new();
+    let run = world.run(through(CHAIN, &[&first, &second]));
+    world.until_head(CHAIN, &devnet.chain());
+    let sent = payment(&devnet);
+    world.until_head(CHAIN, &devnet.chain());
+    let endpoint = |front: &Front| format!(",endpoint=\"{}\"", front.url);
+    for (name, label, value) in [
+        ("endpoint_aside", endpoint(&first), 1),
+        ("endpoint_in_use", endpoint(&first), 0),
+        ("endpoint_in_use", endpoint(&second), 1),
+        ("halted", String::new(), 0),
+    ] {
+        let line = format!("tidemark_ingest_{name}{{blockchain=\"base\"{label}}} {value}");
+        assert!(render().contains(&line), "{line}");
+    }
+    run.stop().await;
+    assert_eq!(world.published(CHAIN).transactions(), [sent]);
+    assert_eq!(first.asked("eth_getBlockByNumber"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn one_on_another_fork_is_put_aside_and_the_chain_is_not_reorganised() {
+    let (ours, theirs) = (devnet(20).await, devnet(20).await);
+    let (first, forked) = (Front::of(ours.url()).await, Front::of(theirs.url()).await);
+    let mut world = World::new();
+    let run = world.run(through(ETH, &[&first, &forked]));
+    world.until_head(ETH, &ours.chain());
+    theirs.chain().reorg(2, Reorg::Keep).unwrap();
+    // The one that scanned serves no logs for a while, but it still has its blocks.
+    first.answer(|body| body.contains(LOGS).then(|| (429, String::new())));
+    let sent = payment(&ours);
+    world.until("the other one is asked", |_| forked.asked("eth_getBlockByNumber") > 0);
+    first.pass();
+    world.until_head(ETH, &ours.chain());
+    run.stop().await;
+    assert_eq!(forked.asked(LOGS), 0);
+    let published = world.published(ETH);
+    assert_eq!(published.transactions(), [sent]);
+    assert_eq!(published.progress.as_ref().unwrap().epoch.0, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_reorganisation_that_all_have_made_is_believed_after_a_switch() {
+    let (devnet, first, second) = pair(20).await;
+    let mut world = World::new();
+    let run = world.run(through(ETH, &[&first, &second]));
+    world.until_head(ETH, &devnet.chain());
+    let sent = payment(&devnet);
+    world.until_head(ETH, &devnet.chain());
+    first.fail(429, "");
+    devnet.chain().reorg(1, Reorg::Keep).unwrap();
+    world.until_head(ETH, &devnet.chain());
+    run.stop().await;
+    assert_eq!(world.published(ETH).transactions(), [sent]);
+    assert_eq!(world.published(ETH).progress.as_ref().unwrap().epoch.0, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn when_all_fail_the_chain_waits_for_any_of_them() {
+    let (devnet, first, second) = pair(20).await;
+    let mut world = World::new();
+    let run = world.run(through(ETH, &[&first, &second]));
+    world.until_head(ETH, &devnet.chain());
+    first.fail(503, "");
+    second.fail(429, "");
+    let sent = payment(&devnet);
+    world.until("the other one is asked", |_| second.asked("") > 0);
+    second.pass();
+    world.until_head(ETH, &devnet.chain());
+    run.stop().await;
+    assert_eq!(world.published(ETH).transactions(), [sent]);
+}

@@ -1,0 +1,82 @@
+//! An endpoint in front of a development chain, whose answers a test may replace.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::routing::post;
+use tokio::net::TcpListener;
+
+/// The answer to a request in place of the chain's.
+type Rule = Box<dyn Fn(&str) -> Option<(u16, String)> + Send>;
+
+#[derive(Default)]
+struct Shared {
+    rule: Option<Rule>,
+    /// The requests so far.
+    asked: Vec<String>,
+}
+
+pub(crate) struct Front {
+    pub(crate) url: String,
+    shared: Arc<Mutex<Shared>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Front {
+    pub(crate) async fn of(devnet: &str) -> Self {
+        let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let shared: Arc<Mutex<Shared>> = Arc::default();
+        let (seen, behind) = (shared.clone(), devnet.to_owned());
+        let answer = move |body: String| {
+            let replaced = {
+                let mut seen = seen.lock().unwrap();
+                seen.asked.push(body.clone());
+                seen.rule.as_ref().and_then(|rule| rule(&body))
+            };
+            let behind = behind.clone();
+            async move {
+                let (status, text) = match replaced {
+                    Some(replaced) => replaced,
+                    None => {
+                        let client = reqwest::Client::new();
+                        let request = client.post(behind).body(body);
+                        let request = request.header("content-type", "application/json");
+                        (200, request.send().await.unwrap().text().await.unwrap())
+                    }
+                };
+                (StatusCode::from_u16(status).unwrap(), text)
+            }
+        };
+        let router = Router::new().fallback(post(answer));
+        let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { url, shared, task }
+    }
+
+    pub(crate) fn answer(&self, rule: impl Fn(&str) -> Option<(u16, String)> + Send + 'static) {
+        self.shared.lock().unwrap().rule = Some(Box::new(rule));
+    }
+
+    /// Answers every request so.
+    pub(crate) fn fail(&self, status: u16, text: &'static str) {
+        self.answer(move |_| Some((status, text.to_owned())));
+    }
+
+    pub(crate) fn pass(&self) {
+        self.shared.lock().unwrap().rule = None;
+    }
+
+    /// How often something was asked for since this was last called.
+    pub(crate) fn asked(&self, what: &str) -> usize {
+        let asked = std::mem::take(&mut self.shared.lock().unwrap().asked);
+        asked.iter().filter(|body| body.contains(what)).count()
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
