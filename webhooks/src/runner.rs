@@ -4,6 +4,7 @@ mod deliverer;
 mod dispatcher;
 mod endpoints;
 mod job;
+mod results;
 mod sequences;
 
 pub use deliverer::run_deliverer;

@@ -152,6 +152,12 @@ impl<J> Sequence<J> {
         }
     }
 
+    /// Whether an event waits for the next step.
+    pub(crate) fn is_awaited(&self) -> bool {
+        let waits = |order| self.works.get(order).is_some_and(|work| work.waiting.is_some());
+        self.changed.iter().any(waits)
+    }
+
     /// The next step is durable: what may be sent now.
     pub(crate) fn committed(&mut self) -> Vec<J> {
         let mut ready = Vec::new();

@@ -1,8 +1,8 @@
 //! `webhooks.dispatch`, `.retry.*` and `.defer.*` -> POSTs -> `webhooks.attempts` and what follows.
 //!
 //! Each step collects attempts that have ended, starts what is due, and commits attempt, retry, dead
-//! and defer records with the offsets they complete. It never waits for a receiver. A step that is
-//! aborted is kept and committed again, so its POSTs are not repeated.
+//! and defer records with the offsets they complete, once they are many or have waited for a moment ([`Results`]).
+//! It never waits for a receiver. A step that is aborted is kept and committed again, so its POSTs are not repeated.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -25,6 +25,7 @@ use tracing::Instrument;
 
 use super::endpoints::{Endpoints, elapsed};
 use super::job::{Finished, Job};
+use super::results::Results;
 use super::sequences::Sequences;
 use crate::config::Config;
 use crate::error::Error;
@@ -70,7 +71,7 @@ pub(super) struct Deliverer {
     flights: JoinSet<(Job, Permit, Option<Answer>)>,
     /// End the attempts of a partition.
     losses: HashMap<TopicPartition, CancellationToken>,
-    finished: Vec<Finished>,
+    finished: Results,
     /// The step with what has finished was aborted. Until it is committed nothing is started, for its
     /// result could not be kept.
     is_stalled: bool,
@@ -148,6 +149,11 @@ impl Handler for Deliverer {
         let now = self.clock.now();
         let oldest = self.partitions.next_due().map_or(Duration::ZERO, |due| elapsed(due, now));
         metrics::load(self.lanes.running(), oldest);
+        let now = Instant::now();
+        if !self.is_commit_due(now) {
+            return Ok(Plan::Nothing);
+        }
+        self.finished.commit_begins(now);
         Ok(Plan::commit(self.plan()))
     }
 
@@ -156,7 +162,7 @@ impl Handler for Deliverer {
     }
 
     fn committed(&mut self) {
-        self.finished.clear();
+        self.finished.committed(Instant::now());
         self.is_stalled = false;
         self.sequences.committed();
     }
@@ -170,7 +176,8 @@ impl Handler for Deliverer {
 
     /// Until something can have happened: an attempt has ended, or a record is due.
     fn poll_timeout(&self) -> Duration {
-        let longest = if self.flights.is_empty() { POLL_TIMEOUT } else { POLL_BUSY };
+        let is_idle = self.flights.is_empty() && self.finished.is_empty();
+        let longest = if is_idle { POLL_TIMEOUT } else { POLL_BUSY };
         // What is due and finds no room waits for an attempt to end, not for time to pass.
         if self.is_stalled || !self.lanes.has_room() {
             return longest;
@@ -222,7 +229,7 @@ impl Deliverer {
             endpoints: Endpoints::new(config.failing_after),
             flights: JoinSet::new(),
             losses: HashMap::new(),
-            finished: Vec::new(),
+            finished: Results::new(),
             is_stalled: false,
             is_cut_off: false,
             drain_max: config.timeout + DRAIN_MARGIN,
@@ -234,6 +241,12 @@ impl Deliverer {
     /// Nothing is taken or started any more.
     fn is_ending(&self) -> bool {
         self.drain_until.is_some() || self.newer.is_some()
+    }
+
+    /// Whether what has finished is enough for a commit. What others wait for is not put off.
+    fn is_commit_due(&self, now: Instant) -> bool {
+        let is_awaited = self.is_stalled || self.is_ending() || self.sequences.is_awaited();
+        is_awaited || self.finished.is_due(now)
     }
 
     /// Collects the attempts that have ended.
@@ -406,7 +419,7 @@ impl Deliverer {
     fn finish(&mut self, place: Place, records: Vec<NewRecord>) -> bool {
         let is_ours = self.partitions.complete(&place);
         if is_ours {
-            self.finished.push(Finished { place, records });
+            self.finished.push(Finished { place, records }, Instant::now());
         }
         is_ours
     }

@@ -13,6 +13,7 @@ use schemas::record::{Attempt, Delivery, example};
 use schemas::{Layout, Partition, ReceiverPolicy, Secret, Topic, UnixMicros};
 
 use crate::config::Config;
+use crate::machine::tracker::Tracker;
 
 pub(super) const LAYOUT: Layout = Layout { lanes: 1, orders: 1, webhooks: 1 };
 pub(super) const START: UnixMicros = UnixMicros(1_790_000_000_000_000);
@@ -167,6 +168,18 @@ impl Scripted {
         let state = self.state.lock().unwrap();
         let records = state.records.get(&at(topic)).into_iter().flatten();
         records.map(|r| schemas::decode(r.value.as_deref().unwrap()).unwrap()).collect()
+    }
+
+    /// The deliveries of a topic that are not complete.
+    pub(super) fn open(&self, topic: Topic) -> Vec<Delivery> {
+        let committed = self.committed(topic);
+        let done = committed.as_ref().map_or(0, |committed| committed.offset.0);
+        let mut tracker = Tracker::restore(committed.as_ref());
+        let state = self.state.lock().unwrap();
+        let records = state.records.get(&at(topic)).into_iter().flatten();
+        let left = records.skip(usize::try_from(done).unwrap());
+        let open = left.filter(|record| tracker.receive(record.offset));
+        open.map(|record| schemas::decode(record.value.as_deref().unwrap()).unwrap()).collect()
     }
 
     /// Event and number of each attempt committed so far.

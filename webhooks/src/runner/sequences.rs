@@ -114,6 +114,11 @@ impl Sequences {
         &self.entries
     }
 
+    /// Whether an entry or an event waits for the next step.
+    pub(super) fn is_awaited(&self) -> bool {
+        !self.entries.is_empty() || self.of.values().any(Sequence::is_awaited)
+    }
+
     /// The step is durable.
     pub(super) fn committed(&mut self) {
         self.entries.clear();

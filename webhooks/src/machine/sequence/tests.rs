@@ -44,8 +44,11 @@ fn what_follows_is_sent_once_its_entry_and_the_end_of_the_older_are_committed() 
     let wait = Admitted::Wait { entry: Some(entry(newer, NOW)), overtaken: None };
     assert_eq!(admit(&mut sequence, newer), wait);
     assert!(sequence.is_overtaken(older) && !sequence.is_overtaken(newer));
+    assert!(sequence.is_awaited());
     assert_eq!(sequence.committed(), [0; 0], "the older one is under way");
+    assert!(!sequence.is_awaited());
     sequence.ended(older);
+    assert!(sequence.is_awaited());
     assert_eq!(sequence.committed(), [6]);
     assert_eq!(admit(&mut sequence, older), Admitted::Overtaken(5));
     sequence.ended(newer);
