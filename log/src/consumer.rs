@@ -249,8 +249,8 @@ impl<H: Handler> Consumer<H> {
             Err(Error::Transient(cause)) => {
                 // Logged once, by the readiness of the process.
                 tracing::debug!(%cause, "{} cannot read the log; will retry", H::GROUP);
-                self.wait(POLL_RETRY_DELAY);
                 self.handler.poll_failed();
+                self.wait(POLL_RETRY_DELAY);
                 Vec::new()
             }
             Err(error) => return Err(error.into()),

@@ -85,16 +85,17 @@ impl Starter<'_> {
         Ok(())
     }
 
-    pub(crate) fn webhooks(&mut self) -> std::io::Result<()> {
-        self.settings.webhooks.check_files();
-        let config = self.settings.webhooks.clone().shared_by(self.settings.process.workers);
+    pub(crate) fn webhooks(&mut self) -> anyhow::Result<()> {
+        let config = &self.settings.webhooks;
+        config.check_files();
+        let engine = webhooks::Engine::new(config, self.clock.clone(), Handle::current())?;
         for member in self.members() {
-            let (dispatched, delivered) = (config.clone(), config.clone());
+            let (config, engine) = (config.clone(), engine.clone());
             self.thread(Phase::Deliver, "webhooks.dispatcher", &member, move |context| {
-                webhooks::run_dispatcher(&dispatched, context)
+                webhooks::run_dispatcher(&config, context)
             })?;
             self.thread(Phase::Deliver, "webhooks.deliverer", &member, move |context| {
-                webhooks::run_deliverer(&delivered, context)
+                webhooks::run_deliverer(&engine, context)
             })?;
         }
         Ok(())

@@ -114,18 +114,6 @@ impl Config {
             );
         }
     }
-
-    /// What each of several workers of a process gets: its part of what may be under way at once.
-    #[must_use]
-    pub fn shared_by(self, workers: u32) -> Self {
-        let workers = usize::try_from(workers).unwrap_or(usize::MAX);
-        let part = |whole: usize| whole.checked_div(workers).unwrap_or(whole).max(1);
-        Self {
-            concurrency: part(self.concurrency),
-            concurrency_per_host: part(self.concurrency_per_host),
-            ..self
-        }
-    }
 }
 
 fn read_receivers(section: &mut Reader) -> ReceiverPolicy {
@@ -204,10 +192,6 @@ pub(crate) mod tests {
         assert!(config.dust_threshold.values().all(|amount| *amount == Amount::ZERO), "spec 6.2");
         let url = config.unknown_transfer_webhook_url.clone();
         assert_eq!(url.as_deref(), Some("https://shop.example/unknown"));
-        let each = config.clone().shared_by(3);
-        assert_eq!((each.concurrency, each.concurrency_per_host), (85, 42));
-        let each = config.shared_by(64);
-        assert_eq!((each.concurrency, each.concurrency_per_host), (4, 2));
     }
 
     #[test]

@@ -38,4 +38,4 @@ mod sender;
 pub use config::Config;
 pub use error::Error;
 pub use probe::{Report, probe};
-pub use runner::{run_deliverer, run_dispatcher};
+pub use runner::{Engine, run_deliverer, run_dispatcher};

@@ -5,6 +5,8 @@ use std::time::Duration;
 use metrics::{counter, gauge, histogram};
 use schemas::{AttemptOutcome, Stablecoin};
 
+use crate::machine::schedule::Reason;
+
 runtime::metrics! {
     /// Attempts made.
     Counter ATTEMPTS = "tidemark_webhooks_attempts_total" [outcome];
@@ -14,8 +16,13 @@ runtime::metrics! {
     Histogram DELIVERY_LAG = "tidemark_webhooks_delivery_lag_seconds" [];
     /// Requests under way.
     Gauge IN_FLIGHT = "tidemark_webhooks_in_flight" [];
-    /// Events deferred because their receiver was busy or gave no answers; not attempts.
-    Counter DEFERRED = "tidemark_webhooks_deferred_total" [];
+    /// Events that wait for a request to their receiver, in memory; 8192 at most.
+    Gauge WAITING = "tidemark_webhooks_waiting" [];
+    /// Receivers that gave no answer five times in a row, and that get one request now and then.
+    Gauge BREAKERS_OPEN = "tidemark_webhooks_breakers_open" [];
+    /// Events deferred: because their receiver gave no answers (`down`) or has others to answer (`busy`), or for a failure
+    /// of our own (`local`); not attempts.
+    Counter DEFERRED = "tidemark_webhooks_deferred_total" [reason];
     /// Attempts that could not be made for a failure of our own, such as a resolver that does not answer or a limit
     /// of open files: put off, and not counted.
     Counter LOCAL_FAILURES = "tidemark_webhooks_local_failures_total" [];
@@ -30,6 +37,8 @@ runtime::metrics! {
     Gauge ENDPOINT_FAILING = "tidemark_webhooks_endpoint_failing_seconds" [host];
     /// How long the oldest event that could be attempted now has been due.
     Gauge OLDEST_DUE = "tidemark_webhooks_oldest_due_seconds" [];
+    /// Age of the oldest event that waits for its receiver, in memory or because that fails; 0 if there is none.
+    Gauge OLDEST_UNDELIVERED = "tidemark_webhooks_oldest_undelivered_seconds" [];
 }
 
 pub(crate) fn attempted(outcome: AttemptOutcome, took: Duration) {
@@ -41,8 +50,13 @@ pub(crate) fn delivered(lag: Duration) {
     histogram!(DELIVERY_LAG).record(lag);
 }
 
-pub(crate) fn deferred() {
-    counter!(DEFERRED).increment(1);
+pub(crate) fn deferred(reason: Reason) {
+    let reason = match reason {
+        Reason::Down => "down",
+        Reason::Busy => "busy",
+        Reason::Local => "local",
+    };
+    counter!(DEFERRED, "reason" => reason).increment(1);
 }
 
 pub(crate) fn local_failure() {
@@ -65,7 +79,19 @@ pub(crate) fn endpoint_failing(host: &str, for_long: Duration) {
     gauge!(ENDPOINT_FAILING, "host" => host.to_owned()).set(for_long.as_secs_f64());
 }
 
-pub(crate) fn load(in_flight: usize, oldest_due: Duration) {
-    gauge!(IN_FLIGHT).set(f64::from(u32::try_from(in_flight).unwrap_or(u32::MAX)));
+pub(crate) fn load(
+    in_flight: usize,
+    waiting: usize,
+    breakers_open: usize,
+    oldest_due: Duration,
+) {
+    let count = |count: usize| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
+    gauge!(IN_FLIGHT).set(count(in_flight));
+    gauge!(WAITING).set(count(waiting));
+    gauge!(BREAKERS_OPEN).set(count(breakers_open));
     gauge!(OLDEST_DUE).set(oldest_due.as_secs_f64());
+}
+
+pub(crate) fn undelivered(oldest: Duration) {
+    gauge!(OLDEST_UNDELIVERED).set(oldest.as_secs_f64());
 }

@@ -1,15 +1,30 @@
 //! Runs the machines against the log: two loops, each on a thread of its own.
 
 mod deliverer;
+mod desk;
 mod dispatcher;
 mod endpoints;
+mod engine;
 mod job;
 mod results;
 mod sequences;
 
+use std::time::Duration;
+
+use schemas::UnixMicros;
+
 pub use deliverer::run_deliverer;
 pub use dispatcher::run_dispatcher;
+pub use engine::Engine;
 
+/// Time from `earlier` to `later`, zero if it is the other way round.
+fn elapsed(earlier: UnixMicros, later: UnixMicros) -> Duration {
+    let micros = later.0.saturating_sub(earlier.0);
+    Duration::from_micros(u64::try_from(micros).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod engine_tests;
 #[cfg(test)]
 mod fairness_tests;
 #[cfg(test)]

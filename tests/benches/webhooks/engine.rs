@@ -47,12 +47,13 @@ impl Engine {
             handle: Handle::current(),
             stop: stop.clone(),
         };
-        let config = config();
-        let mut threads = Vec::new();
-        for run in [webhooks::run_dispatcher, webhooks::run_deliverer] {
-            let (config, context) = (config.clone(), context.clone());
-            threads.push(std::thread::spawn(move || run(&config, &context)));
-        }
+        let (config, dispatched) = (config(), context.clone());
+        let engine = webhooks::Engine::new(&config, context.clock.clone(), Handle::current());
+        let engine = engine.expect("a client");
+        let threads = vec![
+            std::thread::spawn(move || webhooks::run_dispatcher(&config, &dispatched)),
+            std::thread::spawn(move || webhooks::run_deliverer(&engine, &context)),
+        ];
         Self { log, stop, threads, sent: Vec::new(), _dir: dir }
     }
 

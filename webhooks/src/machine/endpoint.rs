@@ -40,6 +40,11 @@ impl Endpoint {
         }
         self.oldest[0] = self.oldest[0].min(emitted_at);
     }
+
+    fn oldest(&self) -> UnixMicros {
+        let [latest, before] = self.oldest;
+        latest.min(before)
+    }
 }
 
 /// The endpoints that fail, by host and port.
@@ -80,8 +85,7 @@ impl Endpoints {
             return None;
         }
         endpoint.named_at = Some(now);
-        let [latest, before] = endpoint.oldest;
-        Some(Failing { since: endpoint.since, oldest: latest.min(before) })
+        Some(Failing { since: endpoint.since, oldest: endpoint.oldest() })
     }
 
     /// An event waits on: it was deferred.
@@ -89,6 +93,11 @@ impl Endpoints {
         if let Some(endpoint) = self.failing.get_mut(host) {
             endpoint.saw(emitted_at, now);
         }
+    }
+
+    /// The oldest event that waits for any of them.
+    pub(crate) fn oldest(&self) -> Option<UnixMicros> {
+        self.failing.values().map(Endpoint::oldest).min()
     }
 
     /// A webhook was acknowledged. Since when none had been, if that was reported.
@@ -143,6 +152,10 @@ mod tests {
         }
         let failing = endpoints.failed("shop:443", at(60), at(2 * HOUR)).unwrap();
         assert_eq!(failing, Failing { since: at(0), oldest: at(60) }, "the others are over");
+        endpoints.failed("other:443", at(30), at(2 * HOUR));
+        assert_eq!(endpoints.oldest(), Some(at(30)));
+        endpoints.acknowledged("other:443");
+        assert_eq!(endpoints.oldest(), Some(at(60)));
         let mut waiting = self::endpoints();
         for minute in 0..60 {
             assert_eq!(waiting.failed("shop:443", at(-500), at(minute * 60)), None);

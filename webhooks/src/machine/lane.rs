@@ -222,6 +222,7 @@ pub(crate) struct Lanes<T> {
     arrivals: BTreeMap<u64, Arrival>,
     /// The requests under way that are not known to take long, in the order of their start.
     young: BTreeMap<u64, (UnixMicros, Arc<str>)>,
+    breakers_open: usize,
     /// Numbers arrivals and starts.
     count: u64,
 }
@@ -237,6 +238,7 @@ impl<T> Lanes<T> {
             ready: [const { BTreeSet::new() }; 3],
             arrivals: BTreeMap::new(),
             young: BTreeMap::new(),
+            breakers_open: 0,
             count: 0,
         }
     }
@@ -255,6 +257,26 @@ impl<T> Lanes<T> {
     /// Requests under way.
     pub(crate) fn running(&self) -> usize {
         self.loads.iter().map(|load| load.running).sum()
+    }
+
+    /// Jobs that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.arrivals.len()
+    }
+
+    /// Lanes that get no requests but probes.
+    pub(crate) const fn breakers_open(&self) -> usize {
+        self.breakers_open
+    }
+
+    /// The oldest event that waits. Goes through all lanes.
+    pub(crate) fn oldest(&self) -> Option<UnixMicros> {
+        let first = |lane: &Lane<T>| {
+            // Behind the few that are manual.
+            let manual = lane.waiting.keys().take_while(|place| !place.is_automatic).count();
+            lane.waiting.keys().take(manual + 1).map(|place| place.emitted_at).min()
+        };
+        self.lanes.values().filter_map(first).min()
     }
 
     /// A job waits for its turn from now on. If too many wait, or nothing is sent to its receiver at the time, one of
@@ -383,6 +405,8 @@ impl<T> Lanes<T> {
         if self.lanes.len() >= LANES_MAX {
             let recent = self.count.saturating_sub(LANES_MAX as u64 / 2);
             self.lanes.retain(|_, lane| lane.turn > recent || !lane.is_idle());
+            let is_open = |lane: &&Lane<T>| lane.breaker.is_open();
+            self.breakers_open = self.lanes.values().filter(is_open).count();
         }
         let name: Arc<str> = name.into();
         self.lanes.insert(name.clone(), Lane::new(self.count));
@@ -401,7 +425,9 @@ impl<T> Lanes<T> {
         self.loads[health].running -= lane.running;
         self.loads[health].waiting -= lane.waiting.len();
         self.ready[health].remove(&entry);
+        self.breakers_open -= usize::from(lane.breaker.is_open());
         let result = change(lane);
+        self.breakers_open += usize::from(lane.breaker.is_open());
         let health = lane.health() as usize;
         self.loads[health].running += lane.running;
         self.loads[health].waiting += lane.waiting.len();

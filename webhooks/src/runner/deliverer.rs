@@ -13,31 +13,25 @@ use log::{
     Assigned, NewRecord, NewerRecord, Record, StageContext, Step, TopicPartition, Unreadable,
     dead_letter,
 };
-use runtime::Clock;
 use schemas::record::{Attempt, Delivery};
 use schemas::{
     AttemptOutcome, CodecError, DeliveryKind, Layout, SchemaName, Stage, Topic, UnixMicros,
 };
-use tokio::runtime::Handle;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument;
 
-use super::endpoints::{Endpoints, elapsed};
+use super::desk::{Back, Desk};
+use super::elapsed;
+use super::engine::Engine;
 use super::job::{Finished, Job};
 use super::results::Results;
 use super::sequences::Sequences;
-use crate::config::Config;
 use crate::error::Error;
-use crate::guard::host_key;
-use crate::machine::lane::{Ending, Lanes, Permit, Spilled};
 use crate::machine::partitions::{Partitions, Place};
 use crate::machine::schedule::{self, Answer, Reason, Verdict};
 use crate::machine::sequence::Admitted;
 use crate::metrics;
-use crate::sender::Sender;
 
-/// How long a poll waits while attempts are under way: their permits are wanted back soon.
+/// How long a poll waits while attempts are under way: what they led to is to be kept soon.
 const POLL_BUSY: Duration = Duration::from_millis(5);
 /// How many of the records that have waited, for a retry or a deferral, one step takes at most: a backlog of them makes
 /// steps short, and fresh events late by no more.
@@ -50,27 +44,20 @@ const DRAIN_MARGIN: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// [`Error`] if the log failed for good; what was not committed is attempted again by the next run.
-pub fn run_deliverer(config: &Config, context: &StageContext) -> Result<(), Error> {
-    let (clock, handle) = (context.clock.clone(), context.handle.clone());
-    log::consumer::run(context, Deliverer::new(context.log.layout(), config, clock, handle)?)
+pub fn run_deliverer(engine: &Engine, context: &StageContext) -> Result<(), Error> {
+    log::consumer::run(context, Deliverer::new(context.log.layout(), engine))
 }
 
 pub(super) struct Deliverer {
     layout: Layout,
-    clock: Arc<dyn Clock>,
-    handle: Handle,
-    sender: Arc<Sender>,
-    max_attempts: i32,
-    first_delay: Duration,
-    unknown_transfer_webhook_url: Option<String>,
+    engine: Engine,
+    desk: Arc<Desk>,
     partitions: Partitions,
     sequences: Sequences,
-    lanes: Lanes<Job>,
-    endpoints: Endpoints,
-    /// Attempts under way, without an answer if their partition was lost.
-    flights: JoinSet<(Job, Permit, Option<Answer>)>,
     /// End the attempts of a partition.
     losses: HashMap<TopicPartition, CancellationToken>,
+    /// Jobs that did not start while this worker had no turn.
+    unsent: Vec<Job>,
     finished: Results,
     /// The step with what has finished was aborted. Until it is committed nothing is started, for its
     /// result could not be kept.
@@ -98,7 +85,7 @@ impl Handler for Deliverer {
     fn assigned(&mut self, assigned: Vec<Assigned>, member: &mut Member<'_>) -> Result<(), Error> {
         assigned.iter().for_each(|partition| self.partitions.assign(partition));
         let taken: BTreeSet<_> = assigned.iter().map(|input| input.partition.partition).collect();
-        let now = self.clock.now();
+        let now = self.now();
         taken.into_iter().try_for_each(|partition| self.sequences.restore(partition, member, now))
     }
 
@@ -110,14 +97,17 @@ impl Handler for Deliverer {
         }
         self.sequences.revoke(lost);
         let partitions = &self.partitions;
-        self.lanes.retain_waiting(|job| partitions.owns(&job.place));
+        self.engine.lanes().retain_waiting(|job| {
+            !Arc::ptr_eq(&job.desk, &self.desk) || partitions.owns(&job.place)
+        });
+        self.unsent.retain(|job| partitions.owns(&job.place));
         self.finished.retain(|finished| partitions.owns(&finished.place));
         self.is_stalled &= !self.finished.is_empty();
         Ok(())
     }
 
     fn step(&mut self, records: &[Arc<Record>], member: &mut Member<'_>) -> Result<Plan, Error> {
-        let now = self.clock.now();
+        let now = self.now();
         for record in records {
             // What is not received is not committed, and so read again.
             if self.is_ending() {
@@ -134,7 +124,7 @@ impl Handler for Deliverer {
         }
         self.land()?;
         if let Some(newer) =
-            self.newer.take_if(|_| self.flights.is_empty() && self.finished.is_empty())
+            self.newer.take_if(|_| self.desk.is_empty() && self.finished.is_empty())
         {
             return Err(newer.into());
         }
@@ -146,9 +136,8 @@ impl Handler for Deliverer {
                 member.resume(partition);
             }
         }
-        let now = self.clock.now();
-        let oldest = self.partitions.next_due().map_or(Duration::ZERO, |due| elapsed(due, now));
-        metrics::load(self.lanes.running(), oldest);
+        self.desk.set_next_due(self.partitions.next_due());
+        self.engine.report();
         let now = Instant::now();
         if !self.is_commit_due(now) {
             return Ok(Plan::Nothing);
@@ -159,6 +148,7 @@ impl Handler for Deliverer {
 
     fn poll_failed(&mut self) {
         self.is_cut_off = true;
+        self.desk.close();
     }
 
     fn committed(&mut self) {
@@ -171,33 +161,34 @@ impl Handler for Deliverer {
     /// so its POSTs are not repeated.
     fn aborted(&mut self) -> Result<(), Error> {
         self.is_stalled = true;
+        self.desk.close();
         Ok(())
     }
 
     /// Until something can have happened: an attempt has ended, or a record is due.
     fn poll_timeout(&self) -> Duration {
-        let is_idle = self.flights.is_empty() && self.finished.is_empty();
+        let is_idle = self.desk.is_empty() && self.finished.is_empty();
         let longest = if is_idle { POLL_TIMEOUT } else { POLL_BUSY };
         // What is due and finds no room waits for an attempt to end, not for time to pass.
-        if self.is_stalled || !self.lanes.has_room() {
+        if self.is_stalled || !self.engine.lanes().has_room() {
             return longest;
         }
         if self.sequences.is_ready() {
             return MILLI;
         }
-        let now = self.clock.now();
+        let now = self.now();
         self.partitions.next_due().map_or(longest, |due| elapsed(now, due).clamp(MILLI, longest))
     }
 
     /// What is under way is finished and committed, what waits stays in the log.
     fn is_drained(&mut self) -> bool {
         let until = *self.drain_until.get_or_insert_with(|| Instant::now() + self.drain_max);
-        self.lanes.retain_waiting(|_| false);
-        let left = self.flights.len();
-        if left == 0 && self.finished.is_empty() {
+        self.desk.close();
+        self.forget_waiting();
+        if self.desk.is_empty() && self.finished.is_empty() {
             return true;
         }
-        let is_over = Instant::now() >= until;
+        let (left, is_over) = (self.desk.under_way(), Instant::now() >= until);
         if is_over {
             tracing::warn!(
                 left,
@@ -209,33 +200,32 @@ impl Handler for Deliverer {
 }
 
 impl Deliverer {
-    pub(super) fn new(
-        layout: Layout,
-        config: &Config,
-        clock: Arc<dyn Clock>,
-        handle: Handle,
-    ) -> Result<Self, Error> {
-        Ok(Self {
+    pub(super) fn new(layout: Layout, engine: &Engine) -> Self {
+        let config = engine.config();
+        Self {
             layout,
-            sender: Arc::new(Sender::new(config, clock.clone())?),
-            clock,
-            handle,
-            max_attempts: config.max_attempts,
-            first_delay: config.first_delay,
-            unknown_transfer_webhook_url: config.unknown_transfer_webhook_url.clone(),
+            desk: engine.open_desk(),
             partitions: Partitions::new(config.first_delay),
             sequences: Sequences::new(),
-            lanes: Lanes::new(config.concurrency, config.concurrency_per_host),
-            endpoints: Endpoints::new(config.failing_after),
-            flights: JoinSet::new(),
             losses: HashMap::new(),
+            unsent: Vec::new(),
             finished: Results::new(),
             is_stalled: false,
             is_cut_off: false,
             drain_max: config.timeout + DRAIN_MARGIN,
             drain_until: None,
             newer: None,
-        })
+            engine: engine.clone(),
+        }
+    }
+
+    fn now(&self) -> UnixMicros {
+        self.engine.clock().now()
+    }
+
+    /// What waits is not sent by this worker.
+    fn forget_waiting(&self) {
+        self.engine.lanes().retain_waiting(|job| !Arc::ptr_eq(&job.desk, &self.desk));
     }
 
     /// Nothing is taken or started any more.
@@ -249,28 +239,37 @@ impl Deliverer {
         is_awaited || self.finished.is_due(now)
     }
 
-    /// Collects the attempts that have ended.
+    /// Takes what has come back.
     fn land(&mut self) -> Result<(), Error> {
-        while let Some(ended) = self.flights.try_join_next() {
-            let (job, permit, answer) = ended?;
-            let outcome = answer.as_ref().map(|answer| answer.outcome);
-            let ending = outcome.map_or(Ending::Unsent, Ending::from);
-            self.lanes.ended(&permit, ending, self.clock.now());
-            let Some(answer) = answer else { continue };
-            if answer.outcome == AttemptOutcome::Local {
-                self.defer(&job, Reason::Local)?;
-                continue;
+        let now = self.now();
+        for back in self.desk.take() {
+            match back {
+                Back::Ended(ended) => {
+                    if let (job, Some(answer)) = ended? {
+                        self.answered(&job, &answer, now)?;
+                    }
+                }
+                Back::Spilled(job, reason) => self.defer(&job, reason)?,
+                Back::Unsent(job) if self.partitions.owns(&job.place) => self.unsent.push(job),
+                Back::Unsent(_) => {}
             }
-            metrics::attempted(answer.outcome, answer.took);
-            let verdict = schedule::decide(&job.delivery, &answer, self.max_attempts);
-            let now = self.clock.now();
-            if answer.outcome == AttemptOutcome::Delivered {
-                metrics::delivered(elapsed(job.delivery.emitted_at, now));
-            }
-            let alert = self.endpoints.attempted(&job.delivery, answer.outcome, now)?;
-            self.conclude(&job, verdict, alert)?;
         }
         Ok(())
+    }
+
+    fn answered(&mut self, job: &Job, answer: &Answer, now: UnixMicros) -> Result<(), Error> {
+        if answer.outcome == AttemptOutcome::Local {
+            return self.defer(job, Reason::Local);
+        }
+        metrics::attempted(answer.outcome, answer.took);
+        let (emitted_at, max_attempts) = (job.delivery.emitted_at, self.engine.config().max_attempts);
+        if answer.outcome == AttemptOutcome::Delivered {
+            metrics::delivered(elapsed(emitted_at, now));
+        }
+        let verdict = schedule::decide(&job.delivery, answer, max_attempts);
+        let attempted = (emitted_at, answer.outcome);
+        let alert = self.engine.endpoints().attempted(&job.host, attempted, now)?;
+        self.conclude(job, verdict, alert, None)
     }
 
     /// What follows for a delivery whose turn it was.
@@ -279,6 +278,7 @@ impl Deliverer {
         job: &Job,
         verdict: Verdict,
         alert: Option<NewRecord>,
+        deferred: Option<Reason>,
     ) -> Result<(), Error> {
         let mut records: Vec<_> = alert.into_iter().collect();
         if let Some(attempt) = verdict.attempt {
@@ -296,9 +296,11 @@ impl Deliverer {
         if self.finish(job.place, records) {
             self.sequences.ended(job);
             match &verdict.next {
-                Some((Topic::WebhooksDead, next)) => report_dead(next),
+                Some((Topic::WebhooksDead, next)) => report_dead(job, next),
                 Some(_) if is_overtaken => metrics::superseded(),
-                Some((Topic::WebhooksDefer(_), _)) => metrics::deferred(),
+                Some((Topic::WebhooksDefer(_), _)) => {
+                    deferred.inspect(|reason| metrics::deferred(*reason));
+                }
                 Some(_) | None => {}
             }
         }
@@ -309,23 +311,22 @@ impl Deliverer {
     fn launch(&mut self) -> Result<(), Error> {
         let is_cut_off = std::mem::take(&mut self.is_cut_off);
         if self.is_ending() || self.is_stalled || is_cut_off {
+            self.desk.close();
             return Ok(());
         }
-        let now = self.clock.now();
-        for Spilled { job, reason } in self.lanes.overdue(now) {
-            self.defer(&job, reason)?;
-        }
-        for job in self.sequences.take_ready() {
-            self.offer(job, now)?;
-        }
+        self.desk.open(Instant::now());
+        let now = self.now();
+        let unsent = std::mem::take(&mut self.unsent);
+        let ready = self.sequences.take_ready();
+        unsent.into_iter().chain(ready).for_each(|job| self.engine.offer(job, now));
         self.sequences.expire(now);
         let mut waited = 0;
-        while self.lanes.has_room() {
+        while self.engine.lanes().has_room() {
             let due = self.partitions.take_due(now, waited < WAITED_MAX);
             let Some((place, record, delivery)) = due else { break };
             waited += usize::from(place.from.topic != Topic::WebhooksDispatch);
             match delivery {
-                Ok(delivery) => self.admit(Job::new(place, record, delivery), now)?,
+                Ok(delivery) => self.admit(place, record, delivery, now)?,
                 Err(unreadable) => {
                     let reason = unreadable.garbage(&record)?;
                     let letter = dead_letter(&record, Self::GROUP, &reason)?;
@@ -333,22 +334,36 @@ impl Deliverer {
                 }
             }
         }
-        while let Some((job, permit)) = self.lanes.next(now) {
-            self.start(job, permit);
-        }
-        Ok(())
+        self.engine.turn(now);
+        // Those that could not even wait.
+        self.land()
     }
 
-    fn admit(&mut self, mut job: Job, now: UnixMicros) -> Result<(), Error> {
-        if job.delivery.kind == DeliveryKind::UnknownTransfer {
+    fn admit(
+        &mut self,
+        place: Place,
+        record: Arc<Record>,
+        mut delivery: Delivery,
+        now: UnixMicros,
+    ) -> Result<(), Error> {
+        let mut is_wanted = true;
+        if delivery.kind == DeliveryKind::UnknownTransfer {
             // As configured now, not when the event happened.
-            match self.unknown_transfer_webhook_url.clone() {
-                Some(url) => job.delivery.url = url,
-                None => return self.conclude(&job, schedule::give_up(&job.delivery, now), None),
+            match &self.engine.config().unknown_transfer_webhook_url {
+                Some(url) => delivery.url.clone_from(url),
+                None => is_wanted = false,
             }
         }
+        let lost = self.losses.entry(place.from).or_default().clone();
+        let job = Job::new(place, record, delivery, self.desk.clone(), lost);
+        if !is_wanted {
+            return self.conclude(&job, schedule::give_up(&job.delivery, now), None, None);
+        }
         let overtaken = match self.sequences.admit(job, now)? {
-            Admitted::Start(job) => return self.offer(job, now),
+            Admitted::Start(job) => {
+                self.engine.offer(job, now);
+                return Ok(());
+            }
             Admitted::Wait { overtaken, .. } => overtaken,
             Admitted::Overtaken(job) => Some(job),
             Admitted::Repeated(job) => {
@@ -365,38 +380,17 @@ impl Deliverer {
         Ok(())
     }
 
-    /// Brings a delivery whose turn it is to its receiver.
-    fn offer(&mut self, job: Job, now: UnixMicros) -> Result<(), Error> {
-        let Delivery { url, emitted_at, manual, .. } = &job.delivery;
-        let (host, emitted_at, manual) = (host_key(url), *emitted_at, *manual);
-        match self.lanes.offer(&host, emitted_at, manual, job, now) {
-            Some(Spilled { job, reason }) => self.defer(&job, reason),
-            None => Ok(()),
-        }
-    }
-
-    fn start(&mut self, job: Job, permit: Permit) {
-        let sender = self.sender.clone();
-        let span = tracing::info_span!("webhooks.attempt", webhook.id = job.delivery.event_id);
-        let lost = self.losses.entry(job.place.from).or_default().clone();
-        let flight = async move {
-            let answer = lost.run_until_cancelled(sender.send(&job.delivery)).await;
-            (job, permit, answer)
-        };
-        self.flights.spawn_on(flight.instrument(span), &self.handle);
-    }
-
     /// It cannot be sent soon.
     fn defer(&mut self, job: &Job, reason: Reason) -> Result<(), Error> {
-        let (now, max_attempts) = (self.clock.now(), self.max_attempts);
-        self.endpoints.deferred(&job.delivery, now);
+        let (now, max_attempts) = (self.now(), self.engine.config().max_attempts);
+        self.engine.endpoints().deferred(&job.host, job.delivery.emitted_at, now);
         let verdict = schedule::decide_deferral(&job.delivery, reason, now, max_attempts);
-        self.conclude(job, verdict, None)
+        self.conclude(job, verdict, None, Some(reason))
     }
 
     /// The record of an attempt that is not made: a newer event of the order is sent in its place.
     fn supersede(&self, job: &Job, delivery: &Delivery) -> Result<NewRecord, CodecError> {
-        self.record(job, &schedule::supersede(delivery, self.clock.now()))
+        self.record(job, &schedule::supersede(delivery, self.now()))
     }
 
     fn record(&self, job: &Job, attempt: &Attempt) -> Result<NewRecord, CodecError> {
@@ -408,7 +402,7 @@ impl Deliverer {
 
     /// The delivery again, for a topic that waits or for people.
     fn write(&self, job: &Job, topic: Topic, delivery: Delivery) -> Result<NewRecord, CodecError> {
-        let due_at = schedule::due_at(topic, self.clock.now(), self.first_delay);
+        let due_at = schedule::due_at(topic, self.now(), self.engine.config().first_delay);
         let delivery = Delivery { due_at, ..delivery };
         let key = delivery.key();
         let record = NewRecord::encode(topic, self.layout.webhook(&key), key, &delivery)?;
@@ -439,6 +433,14 @@ impl Deliverer {
     }
 }
 
+impl Drop for Deliverer {
+    /// What is under way is broken off.
+    fn drop(&mut self) {
+        self.losses.values().for_each(CancellationToken::cancel);
+        self.forget_waiting();
+    }
+}
+
 const MILLI: Duration = Duration::from_millis(1);
 
 /// The delivery in a record.
@@ -448,14 +450,14 @@ fn read(record: &Record) -> Result<Delivery, Unreadable> {
     Ok(delivery)
 }
 
-fn report_dead(delivery: &Delivery) {
+fn report_dead(job: &Job, delivery: &Delivery) {
     metrics::dead();
     tracing::error!(
         order.id = delivery.order_id.map(tracing::field::display),
         transfer.id = delivery.transfer_id.map(tracing::field::display),
         webhook.id = delivery.event_id,
         webhook.attempt = delivery.attempt,
-        webhook.host = host_key(&delivery.url),
+        webhook.host = &*job.host,
         "a webhook was never acknowledged; it is in webhooks.dead and can be sent again by hand"
     );
 }

@@ -4,17 +4,17 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use log::NewRecord;
-use schemas::record::{Alert, Delivery};
+use schemas::record::Alert;
 use schemas::{AlertKind, AttemptOutcome, CodecError, Partition, Topic, UnixMicros};
 
-use crate::guard::host_key;
+use super::elapsed;
 use crate::machine::endpoint;
 use crate::metrics;
 
 /// How many endpoints the metric has at most: each is a time series. The alerts have all.
 const SHOWN_MAX: usize = 20;
 
-/// The endpoints of this worker's deliveries.
+/// The endpoints of a process's deliveries.
 pub(super) struct Endpoints {
     all: endpoint::Endpoints,
     /// Those that the metric has.
@@ -32,15 +32,14 @@ impl Endpoints {
     /// [`CodecError`] if the alert does not fit its schema, which is a defect of this program.
     pub(super) fn attempted(
         &mut self,
-        delivery: &Delivery,
-        outcome: AttemptOutcome,
+        host: &str,
+        (emitted_at, outcome): (UnixMicros, AttemptOutcome),
         now: UnixMicros,
     ) -> Result<Option<NewRecord>, CodecError> {
-        let host = host_key(&delivery.url);
         if outcome == AttemptOutcome::Delivered {
-            if let Some(since) = self.all.acknowledged(&host) {
-                if self.shown.remove(&host) {
-                    metrics::endpoint_failing(&host, Duration::ZERO);
+            if let Some(since) = self.all.acknowledged(host) {
+                if self.shown.remove(host) {
+                    metrics::endpoint_failing(host, Duration::ZERO);
                 }
                 let since = since.to_rfc3339();
                 tracing::info!(
@@ -51,13 +50,13 @@ impl Endpoints {
             }
             return Ok(None);
         }
-        let Some(failing) = self.all.failed(&host, delivery.emitted_at, now) else {
+        let Some(failing) = self.all.failed(host, emitted_at, now) else {
             return Ok(None);
         };
         let (since, oldest) = (failing.since.to_rfc3339(), failing.oldest.to_rfc3339());
-        if self.shown.len() < SHOWN_MAX || self.shown.contains(&host) {
-            self.shown.insert(host.clone());
-            metrics::endpoint_failing(&host, elapsed(failing.since, now));
+        if self.shown.len() < SHOWN_MAX || self.shown.contains(host) {
+            self.shown.insert(host.to_owned());
+            metrics::endpoint_failing(host, elapsed(failing.since, now));
         }
         tracing::error!(
             webhook.host = host,
@@ -80,13 +79,12 @@ impl Endpoints {
     }
 
     /// A delivery was deferred.
-    pub(super) fn deferred(&mut self, delivery: &Delivery, now: UnixMicros) {
-        self.all.deferred(&host_key(&delivery.url), delivery.emitted_at, now);
+    pub(super) fn deferred(&mut self, host: &str, emitted_at: UnixMicros, now: UnixMicros) {
+        self.all.deferred(host, emitted_at, now);
     }
-}
 
-/// Time from `earlier` to `later`, zero if it is the other way round.
-pub(super) fn elapsed(earlier: UnixMicros, later: UnixMicros) -> Duration {
-    let micros = later.0.saturating_sub(earlier.0);
-    Duration::from_micros(u64::try_from(micros).unwrap_or_default())
+    /// The oldest event that waits for an endpoint that fails.
+    pub(super) fn oldest(&self) -> Option<UnixMicros> {
+        self.all.oldest()
+    }
 }

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::receiver::{Call, Receiver};
 use super::scripted::{LAYOUT, START, at, config, delivery, put};
-use super::{run_deliverer, run_dispatcher};
+use super::{Engine, run_deliverer, run_dispatcher};
 use crate::config::Config;
 use crate::error::Error;
 
@@ -37,11 +37,13 @@ impl Running {
             handle: Handle::current(),
             stop: stop.clone(),
         };
-        let spawn = |run: fn(&Config, &StageContext) -> Result<(), Error>| {
-            let (config, context) = (config.clone(), context.clone());
-            std::thread::spawn(move || run(&config, &context))
-        };
-        Self { stop, threads: vec![spawn(run_dispatcher), spawn(run_deliverer)] }
+        let engine = Engine::new(config, context.clock.clone(), Handle::current()).unwrap();
+        let (config, dispatched) = (config.clone(), context.clone());
+        let threads = vec![
+            std::thread::spawn(move || run_dispatcher(&config, &dispatched)),
+            std::thread::spawn(move || run_deliverer(&engine, &context)),
+        ];
+        Self { stop, threads }
     }
 
     /// Ends both as the process does.

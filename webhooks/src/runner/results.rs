@@ -6,8 +6,8 @@ use super::job::Finished;
 
 /// A step is committed when it has this number of results,
 const COUNT_MAX: usize = 1024;
-/// or when the first of them has waited for this many times what the last commit took, within these bounds: nothing
-/// starts while a commit is made, and so that is for a ninth of the time at most, however many receivers are bad.
+/// or when the first of them has waited for this many times what the last commit took, within these bounds: a worker takes
+/// nothing while it commits, and so that is for a ninth of the time, however many receivers are bad.
 const LINGER_FACTOR: u32 = 8;
 const LINGER_MIN: Duration = Duration::from_millis(5);
 const LINGER_MAX: Duration = Duration::from_millis(200);

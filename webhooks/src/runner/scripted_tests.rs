@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::deliverer::Deliverer;
 use super::dispatcher::Dispatcher;
+use super::engine::Engine;
 use super::receiver::Receiver;
 use super::scripted::{LAYOUT, Scripted, config, delivery, put};
 use crate::config::Config;
@@ -50,9 +51,8 @@ pub(super) fn deliverer_of(
     topics: &[Topic],
     stop: &CancellationToken,
 ) -> Consumer<Deliverer> {
-    let worker = log.worker(topics);
-    let deliverer = Deliverer::new(LAYOUT, config, log.clock(), Handle::current()).unwrap();
-    Consumer::new(worker, deliverer, stop.clone())
+    let engine = Engine::new(config, log.clock(), Handle::current()).unwrap();
+    Consumer::new(log.worker(topics), Deliverer::new(LAYOUT, &engine), stop.clone())
 }
 
 pub(super) fn dispatch(log: &Scripted, names: &[&str], url: &str) {

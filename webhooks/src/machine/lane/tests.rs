@@ -227,6 +227,7 @@ fn opened() -> (Lanes<i64>, UnixMicros) {
 #[test]
 fn one_probe_goes_to_a_receiver_that_is_down() {
     let (mut lanes, then) = opened();
+    assert_eq!((lanes.breakers_open(), lanes.waiting(), lanes.oldest()), (1, 0, None));
     let mut offer = |job, now| lanes.offer("a", UnixMicros(job), false, job, now);
     let spilled = |job| Some(Spilled { job, reason: Reason::Down });
     assert_eq!(offer(10, NOW), spilled(10));
@@ -236,6 +237,7 @@ fn one_probe_goes_to_a_receiver_that_is_down() {
     assert_eq!(job, 11);
     assert_eq!(lanes.offer("a", UnixMicros(13), false, 13, then), spilled(13));
     lanes.ended(&probe, Ending::Answered, then);
+    assert_eq!(lanes.breakers_open(), 0);
     assert_eq!(lanes.offer("a", UnixMicros(14), false, 14, then), None);
     assert_eq!(lanes.next(then).unwrap().0, 14);
 }
@@ -291,12 +293,19 @@ fn unwanted_jobs_are_forgotten() {
 #[test]
 fn lanes_used_longest_ago_are_forgotten() {
     let mut lanes = Lanes::new(10, 5);
-    (0..LANES_MAX).for_each(|host| prove(&mut lanes, &host.to_string()));
+    for job in 0..5 {
+        offer(&mut lanes, "down", job);
+        let (_, permit) = start(&mut lanes).unwrap();
+        lanes.ended(&permit, Ending::Failed, NOW);
+    }
+    (1..LANES_MAX).for_each(|host| prove(&mut lanes, &host.to_string()));
+    assert_eq!(lanes.breakers_open(), 1);
     prove(&mut lanes, "one more");
     assert!(lanes.lanes.len() < LANES_MAX);
     let last = (LANES_MAX - 1).to_string();
     assert_eq!(lanes.lanes[last.as_str()].health(), Health::Good);
-    assert!(!lanes.lanes.contains_key("0"));
+    assert!(!lanes.lanes.contains_key("1"));
+    assert_eq!(lanes.breakers_open(), 0, "it was forgotten");
 }
 
 proptest! {
@@ -349,6 +358,11 @@ proptest! {
             let waiting: usize = lanes.lanes.values().map(|lane| lane.waiting.len()).sum();
             prop_assert_eq!(waiting, lanes.arrivals.len());
             prop_assert_eq!(running.len(), lanes.running());
+            let all = || lanes.lanes.values();
+            let open = all().filter(|lane| lane.breaker.is_open()).count();
+            prop_assert_eq!(open, lanes.breakers_open());
+            let places = all().flat_map(|lane| lane.waiting.keys());
+            prop_assert_eq!(places.map(|place| place.emitted_at).min(), lanes.oldest());
         }
     }
 }

@@ -1,0 +1,112 @@
+//! Where a worker finds what became of its jobs.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use schemas::UnixMicros;
+use tokio::task::JoinError;
+
+use super::job::Job;
+use crate::machine::schedule::{Answer, Reason};
+
+/// For how long after a worker's turn its jobs are started: well below the time in which one that does not poll loses its
+/// partitions, which it would not know.
+const OPEN_FOR: Duration = Duration::from_secs(1);
+
+/// A job that comes back to its worker.
+#[derive(Debug)]
+pub(super) enum Back {
+    /// Its request has ended: without an answer if it was broken off.
+    Ended(Result<(Job, Option<Answer>), JoinError>),
+    /// It cannot be sent soon.
+    Spilled(Job, Reason),
+    /// It could have started, but its worker was not there.
+    Unsent(Job),
+}
+
+#[derive(Debug, Default)]
+struct State {
+    back: Vec<Back>,
+    under_way: usize,
+    /// Jobs may start until then.
+    open_until: Option<Instant>,
+    next_due: Option<UnixMicros>,
+}
+
+/// One worker's, which empties it each turn.
+#[derive(Debug, Default)]
+pub(super) struct Desk(Mutex<State>);
+
+impl Desk {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The worker has its partitions: its jobs may start for a while.
+    pub(super) fn open(&self, now: Instant) {
+        self.state().open_until = Some(now + OPEN_FOR);
+    }
+
+    /// No job of the worker starts any more.
+    pub(super) fn close(&self) {
+        self.state().open_until = None;
+    }
+
+    /// A job starts, if it may.
+    pub(super) fn begin(&self, now: Instant) -> bool {
+        let mut state = self.state();
+        let may_start = state.open_until.is_some_and(|until| now < until);
+        state.under_way += usize::from(may_start);
+        may_start
+    }
+
+    /// What began has ended.
+    pub(super) fn ended(&self, ended: Result<(Job, Option<Answer>), JoinError>) {
+        let mut state = self.state();
+        state.under_way -= 1;
+        state.back.push(Back::Ended(ended));
+    }
+
+    pub(super) fn put(&self, back: Back) {
+        self.state().back.push(back);
+    }
+
+    pub(super) fn take(&self) -> Vec<Back> {
+        std::mem::take(&mut self.state().back)
+    }
+
+    /// Whether nothing is under way, and nothing has come back.
+    pub(super) fn is_empty(&self) -> bool {
+        let state = self.state();
+        state.under_way == 0 && state.back.is_empty()
+    }
+
+    pub(super) fn under_way(&self) -> usize {
+        self.state().under_way
+    }
+
+    /// When the first of the worker's records is due.
+    pub(super) fn set_next_due(&self, due: Option<UnixMicros>) {
+        self.state().next_due = due;
+    }
+
+    pub(super) fn next_due(&self) -> Option<UnixMicros> {
+        self.state().next_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_start_for_a_second_after_a_turn() {
+        let (desk, now) = (Desk::default(), Instant::now());
+        assert!(!desk.begin(now), "it had no turn");
+        desk.open(now);
+        assert!(desk.begin(now) && !desk.begin(now + OPEN_FOR));
+        desk.close();
+        assert!(!desk.begin(now));
+        assert_eq!(desk.under_way(), 1);
+    }
+}

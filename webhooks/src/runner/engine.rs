@@ -1,0 +1,164 @@
+//! What the workers of a process share: the lanes of all receivers, the endpoints that fail, and the client. What is
+//! known of a receiver serves all of them, and none takes more than its part.
+//!
+//! A request that has ended starts the next one, of whichever worker, and nobody waits for a worker's turn. What became
+//! of a job is put on the [`Desk`] of its worker.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use runtime::Clock;
+use schemas::UnixMicros;
+use tokio::runtime::Handle;
+use tracing::Instrument;
+
+use super::desk::{Back, Desk};
+use super::elapsed;
+use super::endpoints::Endpoints;
+use super::job::Job;
+use crate::config::Config;
+use crate::error::Error;
+use crate::machine::lane::{Ending, Lanes, Permit, Spilled};
+use crate::metrics;
+use crate::sender::Sender;
+
+/// How often what goes through all lanes is written.
+const REPORTED_EVERY: Duration = Duration::from_secs(1);
+
+/// Delivers webhooks for the workers of a process.
+#[derive(Clone)]
+pub struct Engine(Arc<Shared>);
+
+struct Shared {
+    config: Config,
+    sender: Sender,
+    clock: Arc<dyn Clock>,
+    handle: Handle,
+    lanes: Mutex<Lanes<Job>>,
+    endpoints: Mutex<Endpoints>,
+    desks: Mutex<Vec<Weak<Desk>>>,
+    reported_at: Mutex<Option<Instant>>,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("config", &self.0.config).finish_non_exhaustive()
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Engine {
+    /// Requests are made on the runtime of `handle`.
+    ///
+    /// # Errors
+    /// [`Error::Client`], for example on a system without trusted certificates.
+    pub fn new(config: &Config, clock: Arc<dyn Clock>, handle: Handle) -> Result<Self, Error> {
+        Ok(Self(Arc::new(Shared {
+            sender: Sender::new(config, clock.clone())?,
+            clock,
+            handle,
+            lanes: Mutex::new(Lanes::new(config.concurrency, config.concurrency_per_host)),
+            endpoints: Mutex::new(Endpoints::new(config.failing_after)),
+            desks: Mutex::default(),
+            reported_at: Mutex::default(),
+            config: config.clone(),
+        })))
+    }
+
+    pub(super) fn config(&self) -> &Config {
+        &self.0.config
+    }
+
+    pub(super) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.0.clock
+    }
+
+    pub(super) fn lanes(&self) -> MutexGuard<'_, Lanes<Job>> {
+        locked(&self.0.lanes)
+    }
+
+    pub(super) fn endpoints(&self) -> MutexGuard<'_, Endpoints> {
+        locked(&self.0.endpoints)
+    }
+
+    /// A worker begins.
+    pub(super) fn open_desk(&self) -> Arc<Desk> {
+        let desk = Arc::new(Desk::default());
+        let mut desks = locked(&self.0.desks);
+        desks.retain(|desk| desk.strong_count() > 0);
+        desks.push(Arc::downgrade(&desk));
+        desk
+    }
+
+    /// Brings a job to its receiver. One that cannot be sent soon, this or another one, goes back to its desk.
+    pub(super) fn offer(&self, job: Job, now: UnixMicros) {
+        let (host, emitted_at) = (job.host.clone(), job.delivery.emitted_at);
+        let is_manual = job.delivery.manual;
+        let spilled = self.lanes().offer(&host, emitted_at, is_manual, job, now);
+        spilled.into_iter().for_each(give_back);
+    }
+
+    /// Gives back what has waited for too long, and starts what may start.
+    pub(super) fn turn(&self, now: UnixMicros) {
+        let mut lanes = self.lanes();
+        lanes.overdue(now).into_iter().for_each(give_back);
+        self.start(&mut lanes, now);
+    }
+
+    fn start(&self, lanes: &mut Lanes<Job>, now: UnixMicros) {
+        while let Some((job, permit)) = lanes.next(now) {
+            if job.desk.begin(Instant::now()) {
+                let flight: Pin<Box<dyn Future<Output = ()> + Send>> =
+                    Box::pin(self.clone().fly(job, permit));
+                self.0.handle.spawn(flight);
+            } else {
+                lanes.ended(&permit, Ending::Unsent, now);
+                job.desk.clone().put(Back::Unsent(job));
+            }
+        }
+    }
+
+    async fn fly(self, job: Job, permit: Permit) {
+        let (engine, desk) = (self.clone(), job.desk.clone());
+        let span = tracing::info_span!("webhooks.attempt", webhook.id = job.delivery.event_id);
+        let attempt = async move {
+            let answer = job.lost.run_until_cancelled(engine.0.sender.send(&job.delivery)).await;
+            (job, answer)
+        };
+        // A task of its own, so that a panic ends the stage and no permit is lost.
+        let ended = self.0.handle.spawn(attempt.instrument(span)).await;
+        let answer = ended.as_ref().ok().and_then(|(_, answer)| answer.as_ref());
+        let ending = answer.map_or(Ending::Unsent, |answer| Ending::from(answer.outcome));
+        let now = self.0.clock.now();
+        let mut lanes = self.lanes();
+        lanes.ended(&permit, ending, now);
+        self.start(&mut lanes, now);
+        drop(lanes);
+        desk.ended(ended);
+    }
+
+    /// Writes the metrics of what is shared.
+    pub(super) fn report(&self) {
+        let now = self.0.clock.now();
+        let desks = locked(&self.0.desks);
+        let dues = desks.iter().filter_map(Weak::upgrade).filter_map(|desk| desk.next_due());
+        let oldest_due = dues.min().map_or(Duration::ZERO, |due| elapsed(due, now));
+        drop(desks);
+        let mut reported_at = locked(&self.0.reported_at);
+        let lanes = self.lanes();
+        metrics::load(lanes.running(), lanes.waiting(), lanes.breakers_open(), oldest_due);
+        if reported_at.is_none_or(|at| at.elapsed() >= REPORTED_EVERY) {
+            *reported_at = Some(Instant::now());
+            let oldest = lanes.oldest().into_iter().chain(self.endpoints().oldest()).min();
+            metrics::undelivered(oldest.map_or(Duration::ZERO, |oldest| elapsed(oldest, now)));
+        }
+    }
+}
+
+fn give_back(Spilled { job, reason }: Spilled<Job>) {
+    job.desk.clone().put(Back::Spilled(job, reason));
+}

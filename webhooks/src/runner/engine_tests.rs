@@ -1,0 +1,172 @@
+//! What workers share: requests under way, and what is known of receivers.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use log::consumer::Consumer;
+use log::{Offset, Record};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use runtime::Clock;
+use schemas::record::{Alert, Delivery};
+use schemas::{Headers, Topic, UnixMicros};
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+use super::deliverer::Deliverer;
+use super::desk::{Back, Desk};
+use super::engine::Engine;
+use super::job::Job;
+use super::receiver::Receiver;
+use super::scripted::{LAYOUT, START, Scripted, at, config, delivery};
+use super::scripted_tests::{DISPATCH, dispatch, turn_until};
+use crate::config::Config;
+use crate::machine::partitions::{Ownership, Place};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn engine(log: &Scripted, config: &Config) -> Engine {
+    Engine::new(config, log.clock(), Handle::current()).unwrap()
+}
+
+/// A desk whose worker has had its turn.
+fn desk(engine: &Engine) -> Arc<Desk> {
+    let desk = engine.open_desk();
+    desk.open(Instant::now() + HOUR);
+    desk
+}
+
+fn job(desk: &Arc<Desk>, name: &str, url: &str) -> Job {
+    let (from, ownership) = (at(DISPATCH), Ownership::default());
+    let record = Record {
+        from,
+        offset: Offset(0),
+        appended_at: START,
+        key: Vec::new(),
+        value: None,
+        headers: Headers::default(),
+    };
+    let place = Place { from, offset: record.offset, ownership };
+    Job::new(place, Arc::new(record), delivery(name, url), desk.clone(), CancellationToken::new())
+}
+
+/// Events whose request has ended.
+async fn ended(desk: &Desk, count: usize) -> Vec<String> {
+    let mut names = Vec::new();
+    while names.len() < count {
+        for back in desk.take() {
+            let Back::Ended(ended) = back else { panic!("{back:?}") };
+            names.push(ended.unwrap().0.delivery.event_id);
+        }
+        tokio::task::yield_now().await;
+    }
+    names
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_ends_starts_the_next_one_of_any_worker() {
+    let log = Scripted::new();
+    let receiver = Receiver::start(200, log.clock()).await;
+    let engine = engine(&log, &Config { concurrency_per_host: 1, ..config() });
+    let (one, other) = (desk(&engine), desk(&engine));
+    engine.offer(job(&one, "a", &receiver.url()), START);
+    engine.offer(job(&other, "b", &receiver.url()), START);
+    engine.offer(job(&one, "c", &receiver.url()), START);
+    engine.turn(START);
+    assert_eq!(ended(&one, 2).await, ["a", "c"]);
+    assert_eq!(ended(&other, 1).await, ["b"]);
+    assert!(one.is_empty() && other.is_empty());
+}
+
+/// It may have lost its partitions.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_starts_for_a_worker_that_has_no_turn() {
+    let log = Scripted::new();
+    let receiver = Receiver::start(200, log.clock()).await;
+    let engine = engine(&log, &Config { concurrency_per_host: 1, ..config() });
+    let (gone, here) = (desk(&engine), desk(&engine));
+    gone.close();
+    for name in ["a", "b"] {
+        engine.offer(job(&gone, name, &receiver.url()), START);
+    }
+    engine.offer(job(&here, "c", &receiver.url()), START);
+    engine.turn(START);
+    assert_eq!(ended(&here, 1).await, ["c"]);
+    let unsent = |back: &Back| matches!(back, Back::Unsent(_));
+    assert_eq!(gone.take().iter().filter(|back| unsent(back)).count(), 2);
+    assert_eq!(receiver.calls().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_too_long_goes_back_to_its_own_worker() {
+    let log = Scripted::new();
+    let receiver = Receiver::silent(log.clock()).await;
+    let engine = engine(&log, &Config { concurrency_per_host: 1, ..config() });
+    let (one, other) = (desk(&engine), desk(&engine));
+    engine.offer(job(&one, "a", &receiver.url()), START);
+    engine.offer(job(&other, "b", &receiver.url()), START);
+    engine.turn(START);
+    engine.turn(UnixMicros(START.0 + 1_000_000));
+    assert!(matches!(other.take()[..], [Back::Spilled(..)]));
+    assert!(one.take().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_is_named_once_by_all_workers() {
+    let logs = [Scripted::new(), Scripted::new()];
+    let clock = logs[0].clock();
+    let receiver = Receiver::start(500, clock.clone()).await;
+    let engine = engine(&logs[0], &Config { max_attempts: 1, ..config() });
+    let worker = |log: &Scripted| {
+        let deliverer = Deliverer::new(LAYOUT, &engine);
+        Consumer::new(log.worker(&[DISPATCH]), deliverer, CancellationToken::new())
+    };
+    let mut workers = logs.each_ref().map(worker);
+    for round in 1..=3 {
+        for (log, worker) in logs.iter().zip(&mut workers) {
+            dispatch(log, &["a"], &receiver.url());
+            turn_until(worker, || log.read::<Delivery>(Topic::WebhooksDead).len() == round);
+        }
+        clock.advance(HOUR);
+    }
+    let alerts: usize = logs.iter().map(|log| log.read::<Alert>(Topic::Alerts).len()).sum();
+    assert_eq!(alerts, 1);
+}
+
+/// The value of a gauge.
+fn value(handle: &PrometheusHandle, name: &str) -> f64 {
+    let text = handle.render();
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
+    line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_gauges_are_of_all_workers() {
+    let log = Scripted::new();
+    let receiver = Receiver::silent(log.clock()).await;
+    let engine = engine(&log, &Config { concurrency_per_host: 1, ..config() });
+    let (one, other) = (desk(&engine), desk(&engine));
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let gauge = |name| {
+        metrics::with_local_recorder(&recorder, || engine.report());
+        value(&recorder.handle(), name)
+    };
+    let is = |name, wanted: u32| (gauge(name) - f64::from(wanted)).abs() < 1e-9;
+    assert!(is("tidemark_webhooks_oldest_undelivered_seconds", 0));
+    for name in ["a", "b", "c"] {
+        engine.offer(job(&one, name, &receiver.url()), START);
+    }
+    engine.turn(START);
+    log.clock().advance(Duration::from_secs(7));
+    let due = |seconds: i64| Some(UnixMicros(log.clock().now().0 - seconds * 1_000_000));
+    one.set_next_due(due(5));
+    other.set_next_due(due(3));
+    assert!(is("tidemark_webhooks_in_flight", 1));
+    assert!(is("tidemark_webhooks_waiting", 2));
+    assert!(is("tidemark_webhooks_oldest_due_seconds", 5));
+    drop(one);
+    let begun = Instant::now();
+    while !is("tidemark_webhooks_oldest_undelivered_seconds", 7) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "it is not written");
+        tokio::task::yield_now().await;
+    }
+}
