@@ -27,16 +27,15 @@ const NAMES_MAX: usize = 4096;
 /// its own that does.
 const WORKING_FOR: Duration = Duration::from_secs(60);
 
-/// What requests are counted by: host and port. Texts that are no URL share one count; they fail
-/// without a request.
+/// [`host_of`] a text; of one that is no URL, nothing.
 pub(crate) fn host_key(text: &str) -> String {
-    Url::parse(text).map_or_else(
-        |_| String::new(),
-        |url| {
-            let port = url.port_or_known_default().unwrap_or_default();
-            format!("{}:{port}", url.host_str().unwrap_or_default())
-        },
-    )
+    Url::parse(text).map_or_else(|_| String::new(), |url| host_of(&url))
+}
+
+/// What requests are counted by: host and port.
+pub(crate) fn host_of(url: &Url) -> String {
+    let port = url.port_or_known_default().unwrap_or_default();
+    format!("{}:{port}", url.host_str().unwrap_or_default())
 }
 
 /// Resolves names and refuses a name as a whole if one of its addresses may not be called.

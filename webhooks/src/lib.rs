@@ -12,6 +12,7 @@
 //! An event whose receiver is busy or gives no answers is deferred through `webhooks.defer.*`, which is
 //! not an attempt, and is bounded (`schedule::decide_deferral`).
 //! So is one that could not be sent for a failure on this side: no route, no file left, name servers that do not answer.
+//! An event whose URL may not be called is in `webhooks.dead` at once.
 //!
 //! **Invariants** (9 and 12): each event is attempted at least once, unless its receiver is down for a day, at
 //! most 12 times, never before it is due, and never after a newer one of its order, which is sent in its place;

@@ -54,7 +54,7 @@ pub(crate) fn deferred(reason: Reason) {
     let reason = match reason {
         Reason::Down => "down",
         Reason::Busy => "busy",
-        Reason::Local => "local",
+        Reason::Local | Reason::Unreachable => "local",
     };
     counter!(DEFERRED, "reason" => reason).increment(1);
 }

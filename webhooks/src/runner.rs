@@ -34,6 +34,8 @@ mod pipeline_tests;
 #[cfg(test)]
 mod receiver;
 #[cfg(test)]
+mod receiver_tests;
+#[cfg(test)]
 mod scripted;
 #[cfg(test)]
 mod scripted_tests;

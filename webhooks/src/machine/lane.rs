@@ -14,6 +14,7 @@ use schemas::{AttemptOutcome, UnixMicros};
 use super::breaker::Breaker;
 use super::schedule::Reason;
 
+const HOUR_MICROS: i64 = 3600 * 1_000_000;
 /// An answer that takes longer is slow, and a job that waits longer is given back: well below one attempt's time-out.
 const LONG_MICROS: i64 = 1_000_000;
 /// How many jobs wait at most; a half of them for hosts that are not good.
@@ -109,6 +110,7 @@ struct Lane<T> {
     /// each failure, and since the first of them one more for as many answers.
     window: usize,
     has_failed: bool,
+    has_answered: bool,
     answered: usize,
     breaker: Breaker,
     /// One job was let into the lane to see whether its receiver answers again.
@@ -126,6 +128,7 @@ impl<T> Lane<T> {
             slow: 0,
             window: 1,
             has_failed: false,
+            has_answered: false,
             answered: 0,
             breaker: Breaker::default(),
             is_probing: false,
@@ -176,6 +179,7 @@ impl<T> Lane<T> {
         match ending {
             Ending::Answered => {
                 self.breaker.answered();
+                self.has_answered = true;
                 self.last = if was_quick { Health::Good } else { Health::Unproven };
                 self.answered += 1;
                 if is_wanted && (!self.has_failed || self.answered >= self.window) {
@@ -223,6 +227,8 @@ pub(crate) struct Lanes<T> {
     /// The requests under way that are not known to take long, in the order of their start.
     young: BTreeMap<u64, (UnixMicros, Arc<str>)>,
     breakers_open: usize,
+    /// When any of them answered last.
+    answered_at: Option<UnixMicros>,
     /// Numbers arrivals and starts.
     count: u64,
 }
@@ -239,6 +245,7 @@ impl<T> Lanes<T> {
             arrivals: BTreeMap::new(),
             young: BTreeMap::new(),
             breakers_open: 0,
+            answered_at: None,
             count: 0,
         }
     }
@@ -252,6 +259,13 @@ impl<T> Lanes<T> {
     fn doubtful(&self) -> usize {
         let [_, unproven, failing] = self.loads.map(|load| load.waiting);
         unproven + failing
+    }
+
+    /// Whether other receivers answer, and this one never has.
+    pub(crate) fn is_unreachable(&self, lane: &str, now: UnixMicros) -> bool {
+        let is_late = |at: UnixMicros| now.0.saturating_sub(at.0) < HOUR_MICROS;
+        let has_answered = self.lanes.get(lane).is_some_and(|lane| lane.has_answered);
+        self.answered_at.is_some_and(is_late) && !has_answered
     }
 
     /// Requests under way.
@@ -331,6 +345,9 @@ impl<T> Lanes<T> {
     pub(crate) fn ended(&mut self, permit: &Permit, ending: Ending, now: UnixMicros) {
         let was_quick = self.young.remove(&permit.number).is_some();
         let window_max = self.window_max;
+        if ending == Ending::Answered {
+            self.answered_at = Some(now);
+        }
         self.change(&permit.lane, |lane| lane.ended(ending, was_quick, window_max, now));
     }
 

@@ -42,6 +42,8 @@ pub(crate) enum Reason {
     Busy,
     /// A failure on this side.
     Local,
+    /// A failure on this side that no other receiver has.
+    Unreachable,
 }
 
 /// Whether a delivery can be worked with.
@@ -74,9 +76,8 @@ pub(crate) fn supersede(delivery: &Delivery, now: UnixMicros) -> Attempt {
     attempt(delivery, &not_made(AttemptOutcome::Superseded, cause, now))
 }
 
-/// That `delivery` is not attempted any more, for nobody says where to.
-pub(crate) fn give_up(delivery: &Delivery, now: UnixMicros) -> Verdict {
-    let cause = "merchant.unknown_transfer_webhook_url is not set any more".to_owned();
+/// That `delivery` is not attempted any more: as this process is configured, there is nowhere to send it to.
+pub(crate) fn give_up(delivery: &Delivery, cause: String, now: UnixMicros) -> Verdict {
     decide(delivery, &not_made(AttemptOutcome::Forbidden, cause, now), 0)
 }
 
@@ -109,17 +110,21 @@ fn attempt(delivery: &Delivery, answer: &Answer) -> Attempt {
 }
 
 /// What follows where `delivery` cannot be sent soon: it waits, longer each time. A receiver that is down costs what was
-/// sent to it before an attempt after two waits; what was never sent waits on, for about a day. Nothing is lost to a
-/// receiver that answers, nor to a failure of our own, however long it lasts.
+/// sent to it before an attempt after two waits; what was never sent waits on, for about a day, and so does what cannot be
+/// sent to it alone. Nothing is lost to a receiver that answers, nor to a failure of our own, however long it lasts.
 pub(crate) fn decide_deferral(
     delivery: &Delivery,
     reason: Reason,
     now: UnixMicros,
     max_attempts: i32,
 ) -> Verdict {
-    let deferrals = delivery.deferrals.saturating_add(1);
+    let is_local = matches!(reason, Reason::Local | Reason::Unreachable);
+    let was_local = delivery.last_outcome == Some(AttemptOutcome::Local);
+    // From the first failure of ours on: how long its receiver was busy before says nothing.
+    let before = if is_local && !was_local { 0 } else { delivery.deferrals };
+    let deferrals = before.saturating_add(1);
     let is_down = reason == Reason::Down;
-    let is_over = is_down && deferrals > DEFERRALS_MAX;
+    let is_over = (is_down || reason == Reason::Unreachable) && deferrals > DEFERRALS_MAX;
     if is_over || is_down && delivery.requests > 0 && deferrals > 2 {
         let cause = format!("its receiver could not be asked {deferrals} times");
         let answer = not_made(AttemptOutcome::CircuitOpen, cause, now);
@@ -131,7 +136,9 @@ pub(crate) fn decide_deferral(
         3..=10 if !is_down => DeferLevel::Second,
         _ => DeferLevel::Further,
     };
-    let again = Delivery { deferrals, ..delivery.clone() };
+    let last_outcome =
+        if is_local { Some(AttemptOutcome::Local) } else { delivery.last_outcome };
+    let again = Delivery { deferrals, last_outcome, ..delivery.clone() };
     Verdict { attempt: None, next: Some((Topic::WebhooksDefer(level), again)) }
 }
 
@@ -329,9 +336,35 @@ mod tests {
                     assert_eq!(verdict.attempt, None);
                     verdict.next.unwrap().0
                 };
-                assert_eq!([0, 1, 9].map(after), [first, second, second]);
-                assert_eq!([10, 100, i32::MAX].map(after), [further; 3]);
+                if reason == Reason::Busy {
+                    assert_eq!([0, 1, 9].map(after), [first, second, second]);
+                }
+                let waited = if reason == Reason::Busy { [further; 3] } else { [first; 3] };
+                assert_eq!([10, 100, i32::MAX].map(after), waited);
             }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_sent_to_one_receiver_alone_ends_after_a_day() {
+        let fail = |delivery: &Delivery, reason| {
+            let verdict = decide_deferral(delivery, reason, UnixMicros(5), 12);
+            verdict.next.unwrap()
+        };
+        let busy = Delivery { deferrals: 100, last_outcome: None, ..delivery(3, false) };
+        for reason in [Reason::Local, Reason::Unreachable] {
+            let (mut topic, mut next) = fail(&busy, reason);
+            assert_eq!(next.deferrals, 1, "it was busy before");
+            let mut seconds = 0;
+            while next.deferrals < 100 {
+                seconds += topic.spec().delay_seconds;
+                (topic, next) = fail(&next, reason);
+                assert_eq!((next.attempt, next.last_outcome), (3, Some(AttemptOutcome::Local)));
+            }
+            assert!((80_000..90_000).contains(&seconds), "about a day");
+            let (topic, next) = fail(&next, reason);
+            assert_eq!(topic == Topic::WebhooksDead, reason == Reason::Unreachable);
+            assert_eq!(next.requests, busy.requests, "none was made");
         }
     }
 

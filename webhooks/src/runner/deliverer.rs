@@ -14,9 +14,7 @@ use log::{
     dead_letter,
 };
 use schemas::record::{Attempt, Delivery};
-use schemas::{
-    AttemptOutcome, CodecError, DeliveryKind, Layout, SchemaName, Stage, Topic, UnixMicros,
-};
+use schemas::{AttemptOutcome, CodecError, Layout, SchemaName, Stage, Topic, UnixMicros};
 use tokio_util::sync::CancellationToken;
 
 use super::desk::{Back, Desk};
@@ -259,7 +257,9 @@ impl Deliverer {
 
     fn answered(&mut self, job: &Job, answer: &Answer, now: UnixMicros) -> Result<(), Error> {
         if answer.outcome == AttemptOutcome::Local {
-            return self.defer(job, Reason::Local);
+            let is_unreachable = self.engine.lanes().is_unreachable(&job.host, now);
+            let reason = if is_unreachable { Reason::Unreachable } else { Reason::Local };
+            return self.defer(job, reason);
         }
         metrics::attempted(answer.outcome, answer.took);
         let (emitted_at, max_attempts) = (job.delivery.emitted_at, self.engine.config().max_attempts);
@@ -281,8 +281,8 @@ impl Deliverer {
         deferred: Option<Reason>,
     ) -> Result<(), Error> {
         let mut records: Vec<_> = alert.into_iter().collect();
-        if let Some(attempt) = verdict.attempt {
-            records.push(self.record(job, &attempt)?);
+        if let Some(attempt) = &verdict.attempt {
+            records.push(self.record(job, attempt)?);
         }
         // A newer event of its order makes another attempt needless.
         let is_overtaken = self.sequences.is_overtaken(job);
@@ -296,7 +296,7 @@ impl Deliverer {
         if self.finish(job.place, records) {
             self.sequences.ended(job);
             match &verdict.next {
-                Some((Topic::WebhooksDead, next)) => report_dead(job, next),
+                Some((Topic::WebhooksDead, _)) => report_dead(job, verdict.attempt.as_ref()),
                 Some(_) if is_overtaken => metrics::superseded(),
                 Some((Topic::WebhooksDefer(_), _)) => {
                     deferred.inspect(|reason| metrics::deferred(*reason));
@@ -346,18 +346,11 @@ impl Deliverer {
         mut delivery: Delivery,
         now: UnixMicros,
     ) -> Result<(), Error> {
-        let mut is_wanted = true;
-        if delivery.kind == DeliveryKind::UnknownTransfer {
-            // As configured now, not when the event happened.
-            match &self.engine.config().unknown_transfer_webhook_url {
-                Some(url) => delivery.url.clone_from(url),
-                None => is_wanted = false,
-            }
-        }
+        let (host, refused) = self.engine.find(&mut delivery);
         let lost = self.losses.entry(place.from).or_default().clone();
-        let job = Job::new(place, record, delivery, self.desk.clone(), lost);
-        if !is_wanted {
-            return self.conclude(&job, schedule::give_up(&job.delivery, now), None, None);
+        let job = Job::new(place, record, delivery, host, self.desk.clone(), lost);
+        if let Some(cause) = refused {
+            return self.conclude(&job, schedule::give_up(&job.delivery, cause, now), None, None);
         }
         let overtaken = match self.sequences.admit(job, now)? {
             Admitted::Start(job) => {
@@ -383,9 +376,15 @@ impl Deliverer {
     /// It cannot be sent soon.
     fn defer(&mut self, job: &Job, reason: Reason) -> Result<(), Error> {
         let (now, max_attempts) = (self.now(), self.engine.config().max_attempts);
-        self.engine.endpoints().deferred(&job.host, job.delivery.emitted_at, now);
+        let (emitted_at, mut alert) = (job.delivery.emitted_at, None);
+        if reason == Reason::Unreachable {
+            let attempted = (emitted_at, AttemptOutcome::Local);
+            alert = self.engine.endpoints().attempted(&job.host, attempted, now)?;
+        } else {
+            self.engine.endpoints().deferred(&job.host, emitted_at, now);
+        }
         let verdict = schedule::decide_deferral(&job.delivery, reason, now, max_attempts);
-        self.conclude(job, verdict, None, Some(reason))
+        self.conclude(job, verdict, alert, Some(reason))
     }
 
     /// The record of an attempt that is not made: a newer event of the order is sent in its place.
@@ -450,7 +449,8 @@ fn read(record: &Record) -> Result<Delivery, Unreadable> {
     Ok(delivery)
 }
 
-fn report_dead(job: &Job, delivery: &Delivery) {
+fn report_dead(job: &Job, last: Option<&Attempt>) {
+    let delivery = &job.delivery;
     metrics::dead();
     tracing::error!(
         order.id = delivery.order_id.map(tracing::field::display),
@@ -458,6 +458,7 @@ fn report_dead(job: &Job, delivery: &Delivery) {
         webhook.id = delivery.event_id,
         webhook.attempt = delivery.attempt,
         webhook.host = &*job.host,
+        cause = last.map(|attempt| attempt.cause.as_str()),
         "a webhook was never acknowledged; it is in webhooks.dead and can be sent again by hand"
     );
 }

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use runtime::Clock;
-use schemas::UnixMicros;
+use schemas::record::Delivery;
+use schemas::{DeliveryKind, UnixMicros};
 use tokio::runtime::Handle;
 use tracing::Instrument;
 
@@ -19,6 +20,7 @@ use super::endpoints::Endpoints;
 use super::job::Job;
 use crate::config::Config;
 use crate::error::Error;
+use crate::guard::{host_key, host_of};
 use crate::machine::lane::{Ending, Lanes, Permit, Spilled};
 use crate::metrics;
 use crate::sender::Sender;
@@ -100,6 +102,25 @@ impl Engine {
         let is_manual = job.delivery.manual;
         let spilled = self.lanes().offer(&host, emitted_at, is_manual, job, now);
         spilled.into_iter().for_each(give_back);
+    }
+
+    /// The host that a delivery goes to as this process is configured now, and why it may not be called. What its name
+    /// leads to is seen when it is.
+    pub(super) fn find(&self, delivery: &mut Delivery) -> (String, Option<String>) {
+        let config = self.config();
+        if delivery.kind == DeliveryKind::UnknownTransfer {
+            match &config.unknown_transfer_webhook_url {
+                Some(url) => delivery.url.clone_from(url),
+                None => {
+                    let cause = "merchant.unknown_transfer_webhook_url is not set any more";
+                    return (host_key(&delivery.url), Some(cause.to_owned()));
+                }
+            }
+        }
+        match config.receivers.check(&delivery.url) {
+            Ok(url) => (host_of(&url), None),
+            Err(refusal) => (host_key(&delivery.url), Some(format!("the URL {refusal}"))),
+        }
     }
 
     /// Gives back what has waited for too long, and starts what may start.

@@ -20,6 +20,7 @@ use super::receiver::Receiver;
 use super::scripted::{LAYOUT, START, Scripted, at, config, delivery};
 use super::scripted_tests::{DISPATCH, dispatch, turn_until};
 use crate::config::Config;
+use crate::guard::host_key;
 use crate::machine::partitions::{Ownership, Place};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -46,7 +47,8 @@ fn job(desk: &Arc<Desk>, name: &str, url: &str) -> Job {
         headers: Headers::default(),
     };
     let place = Place { from, offset: record.offset, ownership };
-    Job::new(place, Arc::new(record), delivery(name, url), desk.clone(), CancellationToken::new())
+    let (delivery, lost) = (delivery(name, url), CancellationToken::new());
+    Job::new(place, Arc::new(record), delivery, host_key(url), desk.clone(), lost)
 }
 
 /// Events whose request has ended.

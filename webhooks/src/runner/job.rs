@@ -7,7 +7,6 @@ use schemas::record::Delivery;
 use tokio_util::sync::CancellationToken;
 
 use super::desk::Desk;
-use crate::guard::host_key;
 use crate::machine::partitions::Place;
 use crate::machine::sequence::Turn;
 
@@ -31,10 +30,11 @@ impl Job {
         place: Place,
         record: Arc<Record>,
         delivery: Delivery,
+        host: String,
         desk: Arc<Desk>,
         lost: CancellationToken,
     ) -> Self {
-        let (host, turn) = (host_key(&delivery.url).into(), Turn::of(&delivery));
+        let (host, turn) = (host.into(), Turn::of(&delivery));
         Self { place, record, delivery, host, turn, desk, lost }
     }
 }

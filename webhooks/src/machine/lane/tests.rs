@@ -143,6 +143,19 @@ fn the_oldest_event_goes_first_and_the_newest_is_given_back() {
 }
 
 #[test]
+fn one_receiver_is_unreachable_while_others_answer_and_it_never_has() {
+    let mut lanes = Lanes::new(10, 5);
+    assert!(!lanes.is_unreachable("a", NOW), "nobody answers");
+    prove(&mut lanes, "other");
+    assert!(lanes.is_unreachable("a", NOW) && !lanes.is_unreachable("other", NOW));
+    let after = |micros| UnixMicros(NOW.0 + micros);
+    assert!(lanes.is_unreachable("a", after(HOUR_MICROS - 1)));
+    assert!(!lanes.is_unreachable("a", after(HOUR_MICROS)), "others may be cut off by now");
+    prove(&mut lanes, "a");
+    assert!(!lanes.is_unreachable("a", NOW));
+}
+
+#[test]
 fn what_waited_too_long_is_given_back_unless_others_are_in_its_way() {
     let mut lanes = Lanes::new(2, 2);
     prove(&mut lanes, "good");

@@ -1,0 +1,83 @@
+//! Receivers that cannot be called: for what their URL is, for where their name leads, or from here alone.
+
+use schemas::record::{Attempt, Delivery};
+use schemas::{AttemptOutcome, ReceiverPolicy, Topic, parse_network};
+
+use super::receiver::Receiver;
+use super::scripted::{Scripted, config, delivery, put};
+use super::scripted_tests::{DEFER, DISPATCH, RETRY, deliverer, dispatch, turn_until};
+use crate::config::Config;
+
+fn attempts(log: &Scripted) -> Vec<(String, i32, AttemptOutcome)> {
+    let attempts: Vec<Attempt> = log.read(Topic::WebhooksAttempts);
+    attempts.into_iter().map(|a| (a.event_id, a.attempt, a.outcome)).collect()
+}
+
+fn dead(log: &Scripted) -> Vec<Delivery> {
+    log.read(Topic::WebhooksDead)
+}
+
+/// Nobody but the operator can cure it, who sends it again then.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_url_that_may_not_be_called_is_dead_at_once() {
+    let log = Scripted::new();
+    let receiver = Receiver::start(200, log.clock()).await;
+    let refusing = Config { receivers: ReceiverPolicy::default(), ..config() };
+    let urls = ["http://10.0.0.7/", "http://localhost/", "ftp://shop.example/", "nonsense"];
+    let urls = urls.map(str::to_owned).into_iter().chain([receiver.url()]);
+    for (number, url) in urls.enumerate() {
+        dispatch(&log, &[&format!("event-{number}")], &url);
+    }
+    let mut first = deliverer(&log, &refusing);
+    turn_until(&mut first, || dead(&log).len() == 5);
+    let forbidden = attempts(&log);
+    assert_eq!(forbidden.len(), 5);
+    assert!(forbidden.iter().all(|(_, n, of)| (*n, *of) == (1, AttemptOutcome::Forbidden)));
+    let causes = log.read::<Attempt>(Topic::WebhooksAttempts);
+    assert!(causes.iter().all(|attempt| attempt.cause.starts_with("the URL must ")), "{causes:?}");
+    assert_eq!(log.read::<Delivery>(RETRY), []);
+    drop(first);
+    let again = Delivery { manual: true, ..delivery("again", &receiver.url()) };
+    log.append(vec![put(DISPATCH, "again", &again)]);
+    let mut second = deliverer(&log, &config());
+    turn_until(&mut second, || attempts(&log).len() == 6);
+    assert_eq!(attempts(&log)[5].2, AttemptOutcome::Delivered);
+}
+
+/// The name may lead elsewhere soon: a resolver that gives an answer for inside only is a mistake that is mended.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_leads_to_a_forbidden_address_keeps_the_schedule() {
+    let log = Scripted::new();
+    let networks = vec![parse_network("10.0.0.0/8").unwrap()];
+    let inside = Config { receivers: ReceiverPolicy::new(Vec::new(), networks), ..config() };
+    dispatch(&log, &["a"], "http://localhost/");
+    let mut deliverer = deliverer(&log, &inside);
+    turn_until(&mut deliverer, || log.read::<Delivery>(RETRY).len() == 1);
+    assert_eq!(attempts(&log), [("a".to_owned(), 1, AttemptOutcome::Forbidden)]);
+    assert_eq!(dead(&log), []);
+}
+
+/// Such as one that has IPv6 only, called from a host that has none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_that_cannot_be_called_from_here_alone_is_given_up() {
+    // No connection can be made to every host of the network.
+    let broadcast = "http://255.255.255.255/hooks";
+    let for_a_day = Delivery {
+        deferrals: 100,
+        last_outcome: Some(AttemptOutcome::Local),
+        ..delivery("a", broadcast)
+    };
+    let log = Scripted::new();
+    let receiver = Receiver::start(200, log.clock()).await;
+    log.append(vec![put(DISPATCH, "a", &for_a_day)]);
+    let mut deliverer = deliverer(&log, &config());
+    let deferred = || log.committed(DISPATCH).is_some_and(|at| at.offset.0 == 1);
+    turn_until(&mut deliverer, deferred);
+    assert_eq!((attempts(&log).len(), dead(&log).len()), (0, 0), "no other can be called either");
+    dispatch(&log, &["b"], &receiver.url());
+    turn_until(&mut deliverer, || attempts(&log).len() == 1);
+    log.append(vec![put(DISPATCH, "a", &for_a_day)]);
+    turn_until(&mut deliverer, || dead(&log).len() == 1);
+    assert_eq!(attempts(&log)[1], ("a".to_owned(), 1, AttemptOutcome::CircuitOpen));
+    assert_eq!(log.read::<Delivery>(DEFER), []);
+}
