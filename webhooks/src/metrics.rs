@@ -79,12 +79,7 @@ pub(crate) fn endpoint_failing(host: &str, for_long: Duration) {
     gauge!(ENDPOINT_FAILING, "host" => host.to_owned()).set(for_long.as_secs_f64());
 }
 
-pub(crate) fn load(
-    in_flight: usize,
-    waiting: usize,
-    breakers_open: usize,
-    oldest_due: Duration,
-) {
+pub(crate) fn load(in_flight: usize, waiting: usize, breakers_open: usize, oldest_due: Duration) {
     let count = |count: usize| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
     gauge!(IN_FLIGHT).set(count(in_flight));
     gauge!(WAITING).set(count(waiting));

@@ -261,6 +261,14 @@ impl<T> Lanes<T> {
         unproven + failing
     }
 
+    /// Whether the lane has room for what was deferred, and its receiver answers.
+    pub(crate) fn wants(&self, lane: &str) -> bool {
+        self.arrivals.len() < WAITING_MAX / 2
+            && self.lanes.get(lane).is_some_and(|lane| {
+                lane.health() == Health::Good && lane.waiting.len() < Health::Good.waiting_max() / 2
+            })
+    }
+
     /// Whether other receivers answer, and this one never has.
     pub(crate) fn is_unreachable(&self, lane: &str, now: UnixMicros) -> bool {
         let is_late = |at: UnixMicros| now.0.saturating_sub(at.0) < HOUR_MICROS;
@@ -351,8 +359,8 @@ impl<T> Lanes<T> {
         self.change(&permit.lane, |lane| lane.ended(ending, was_quick, window_max, now));
     }
 
-    /// Time has passed: the jobs that have waited too long. Manual ones stay, and those of a good lane that wait for
-    /// the others, not for their own.
+    /// Time has passed: the jobs that have waited too long. Manual ones stay, and those of a good lane: their receiver
+    /// answers as fast as it can.
     pub(crate) fn overdue(&mut self, now: UnixMicros) -> Vec<Spilled<T>> {
         let latest = UnixMicros(now.0.saturating_sub(LONG_MICROS));
         // What is of a later time than now was before the clock went back.
@@ -371,9 +379,9 @@ impl<T> Lanes<T> {
         let (name, place, lane) = (lane.clone(), *place, self.lanes.get(lane)?);
         // With little room left it has to go all the same: others could not even be offered.
         let has_room = self.arrivals.len() < WAITING_MAX / 2;
-        let waits_for_others = has_room && lane.health() == Health::Good && lane.may_start();
+        let is_kept = has_room && lane.health() == Health::Good;
         let spilled = self.withdraw(number)?;
-        if place.is_automatic && !waits_for_others {
+        if place.is_automatic && !is_kept {
             return Some(spilled);
         }
         self.offer(&name, place.emitted_at, !place.is_automatic, spilled.job, now)

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use log::{Assigned, Committed, Offset, Record, TopicPartition, Unreadable};
-use schemas::UnixMicros;
 use schemas::record::Delivery;
+use schemas::{Topic, UnixMicros};
 
 use super::schedule::due_after;
 use super::tracker::Tracker;
@@ -151,6 +151,24 @@ impl Partitions {
         Some((place, record, delivery))
     }
 
+    /// A deferred delivery that is not due, and is wanted all the same. Only the first of a partition can be.
+    pub(crate) fn take_early(
+        &mut self,
+        wanted: impl Fn(&Delivery) -> bool,
+    ) -> Option<(Place, Arc<Record>, Delivery)> {
+        let (of, owned) = self.partitions.iter_mut().find(|(of, owned)| {
+            let first = owned.held.front().filter(|_| matches!(of.topic, Topic::WebhooksDefer(_)));
+            first.is_some_and(|held| {
+                owned.tracker.fits(held.record.offset) && held.delivery.as_ref().is_ok_and(&wanted)
+            })
+        })?;
+        let Held { record, delivery, due } = owned.held.pop_front()?;
+        self.agenda.remove(&entry(*of, due));
+        self.agenda.extend(owned.held.front().map(|next| entry(*of, next.due)));
+        let place = Place { from: *of, offset: record.offset, ownership: owned.ownership };
+        Some((place, record, delivery.ok()?))
+    }
+
     /// When the first held record is due; it may be past.
     pub(crate) fn next_due(&self) -> Option<UnixMicros> {
         let delayed = self.agenda.iter().find(|(is_delayed, ..)| *is_delayed);
@@ -197,7 +215,8 @@ impl Partitions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use schemas::{DeferLevel, Partition, RetryLevel, Topic};
+    use schemas::record::example;
+    use schemas::{DeferLevel, Partition, RetryLevel};
 
     fn of(topic: Topic) -> TopicPartition {
         TopicPartition { topic, partition: Partition(0) }
@@ -249,6 +268,25 @@ mod tests {
         assert_eq!(take(&mut partitions, 108), Some((short, 1)));
         assert_eq!(take(&mut partitions, 108), Some((long, 0)));
         assert_eq!(partitions.next_due(), None);
+    }
+
+    #[test]
+    fn what_was_deferred_can_be_taken_early_and_a_retry_cannot() {
+        let (retry, defer) =
+            (Topic::WebhooksRetry(RetryLevel::ALL[0]), Topic::WebhooksDefer(DeferLevel::Second));
+        let mut partitions = owning(&[retry, defer]);
+        for (topic, offset) in [(retry, 0), (defer, 0), (defer, 1)] {
+            partitions.receive(record(topic, offset), Ok(example::delivery()), UnixMicros(0));
+        }
+        assert!(partitions.take_early(|_| false).is_none());
+        for offset in 0..2 {
+            let (place, ..) = partitions.take_early(|_| true).unwrap();
+            assert_eq!((place.from.topic, place.offset.0), (defer, offset));
+            assert!(partitions.complete(&place));
+        }
+        assert!(partitions.take_early(|_| true).is_none());
+        assert_eq!(take(&mut partitions, 100), Some((retry, 0)));
+        assert_eq!(take(&mut partitions, 100), None);
     }
 
     #[test]

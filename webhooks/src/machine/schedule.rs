@@ -136,8 +136,7 @@ pub(crate) fn decide_deferral(
         3..=10 if !is_down => DeferLevel::Second,
         _ => DeferLevel::Further,
     };
-    let last_outcome =
-        if is_local { Some(AttemptOutcome::Local) } else { delivery.last_outcome };
+    let last_outcome = if is_local { Some(AttemptOutcome::Local) } else { delivery.last_outcome };
     let again = Delivery { deferrals, last_outcome, ..delivery.clone() };
     Verdict { attempt: None, next: Some((Topic::WebhooksDefer(level), again)) }
 }

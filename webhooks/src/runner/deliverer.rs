@@ -262,7 +262,8 @@ impl Deliverer {
             return self.defer(job, reason);
         }
         metrics::attempted(answer.outcome, answer.took);
-        let (emitted_at, max_attempts) = (job.delivery.emitted_at, self.engine.config().max_attempts);
+        let (emitted_at, max_attempts) =
+            (job.delivery.emitted_at, self.engine.config().max_attempts);
         if answer.outcome == AttemptOutcome::Delivered {
             metrics::delivered(elapsed(emitted_at, now));
         }
@@ -333,6 +334,13 @@ impl Deliverer {
                     self.finish(place, vec![letter]);
                 }
             }
+        }
+        while waited < WAITED_MAX && self.engine.lanes().has_room() {
+            let engine = &self.engine;
+            let early = self.partitions.take_early(|delivery| engine.wants(delivery));
+            let Some((place, record, delivery)) = early else { break };
+            waited += 1;
+            self.admit(place, record, delivery, now)?;
         }
         self.engine.turn(now);
         // Those that could not even wait.

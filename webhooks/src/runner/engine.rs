@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use runtime::Clock;
 use schemas::record::Delivery;
-use schemas::{DeliveryKind, UnixMicros};
+use schemas::{AttemptOutcome, DeliveryKind, UnixMicros};
 use tokio::runtime::Handle;
 use tracing::Instrument;
 
@@ -121,6 +121,12 @@ impl Engine {
             Ok(url) => (host_of(&url), None),
             Err(refusal) => (host_key(&delivery.url), Some(format!("the URL {refusal}"))),
         }
+    }
+
+    /// Whether the receiver of a deferred delivery answers and has room for it. What we could not send has to wait.
+    pub(super) fn wants(&self, delivery: &Delivery) -> bool {
+        delivery.last_outcome != Some(AttemptOutcome::Local)
+            && self.lanes().wants(&host_key(&delivery.url))
     }
 
     /// Gives back what has waited for too long, and starts what may start.

@@ -116,6 +116,22 @@ async fn a_burst_for_a_quick_receiver_is_not_deferred() {
     assert_eq!(receiver.calls().len(), 600);
 }
 
+/// More than may wait for it in memory: the rest is deferred, and comes back as soon as there is room.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_backlog_for_a_quick_receiver_does_not_wait_for_time_to_pass() {
+    const EVENTS: usize = 6000;
+    let log = Scripted::new();
+    let receiver = Receiver::start(200, log.clock()).await;
+    let mut deliverer = deliverer(&log, &config());
+    dispatch(&log, &["first"], &receiver.url());
+    turn_until(&mut deliverer, || log.attempts().len() == 1);
+    let events: Vec<String> = (0..EVENTS).map(|n| format!("event-{n}")).collect();
+    dispatch(&log, &events.iter().map(String::as_str).collect::<Vec<_>>(), &receiver.url());
+    turn_until(&mut deliverer, || receiver.calls().len() == 1 + EVENTS);
+    assert!(log.read::<Delivery>(DEFER).len() > 1000, "there was no room for all");
+    assert_eq!(log.clock().now(), START);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn fresh_events_do_not_overtake_for_ever() {
     let log = Scripted::new();

@@ -23,12 +23,7 @@ pub(super) struct Results {
 
 impl Results {
     pub(super) const fn new() -> Self {
-        Self {
-            finished: Vec::new(),
-            since: None,
-            commit_begun: None,
-            commit_took: Duration::ZERO,
-        }
+        Self { finished: Vec::new(), since: None, commit_begun: None, commit_took: Duration::ZERO }
     }
 
     pub(super) fn push(&mut self, finished: Finished, now: Instant) {

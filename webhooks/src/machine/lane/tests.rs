@@ -143,6 +143,39 @@ fn the_oldest_event_goes_first_and_the_newest_is_given_back() {
 }
 
 #[test]
+fn what_waits_for_a_receiver_that_answers_is_kept() {
+    let mut lanes = Lanes::new(10, 1);
+    prove(&mut lanes, "a");
+    let mut now = NOW;
+    for job in 0..100 {
+        offer(&mut lanes, "a", job);
+    }
+    for _ in 0..20 {
+        let (_, permit) = lanes.next(now).unwrap();
+        now = UnixMicros(now.0 + LONG_MICROS - 1);
+        assert_eq!(late(&mut lanes, now), [0; 0]);
+        lanes.ended(&permit, Ending::Answered, now);
+    }
+    assert_eq!(lanes.waiting(), 80);
+}
+
+#[test]
+fn a_good_lane_wants_what_was_deferred_while_it_has_room() {
+    let mut lanes = Lanes::new(10, 5);
+    assert!(!lanes.wants("a"), "nobody knows it");
+    prove(&mut lanes, "a");
+    for job in 0..Health::Good.waiting_max() as i64 / 2 {
+        assert!(lanes.wants("a"));
+        offer(&mut lanes, "a", job);
+    }
+    assert!(!lanes.wants("a"));
+    let (_, permit) = start(&mut lanes).unwrap();
+    assert!(lanes.wants("a"));
+    lanes.ended(&permit, Ending::Failed, NOW);
+    assert!(!lanes.wants("a"));
+}
+
+#[test]
 fn one_receiver_is_unreachable_while_others_answer_and_it_never_has() {
     let mut lanes = Lanes::new(10, 5);
     assert!(!lanes.is_unreachable("a", NOW), "nobody answers");
@@ -156,7 +189,7 @@ fn one_receiver_is_unreachable_while_others_answer_and_it_never_has() {
 }
 
 #[test]
-fn what_waited_too_long_is_given_back_unless_others_are_in_its_way() {
+fn what_waited_too_long_is_given_back_unless_its_receiver_is_good() {
     let mut lanes = Lanes::new(2, 2);
     prove(&mut lanes, "good");
     prove(&mut lanes, "busy");
