@@ -23,8 +23,8 @@ mod range;
 mod tests;
 mod watch;
 
-use schemas::Blockchain;
 use schemas::record::{Block, ChainRecord};
+use schemas::{Blockchain, TxHash};
 
 pub(crate) use cursor::Cursor;
 pub(crate) use history::History;
@@ -75,6 +75,38 @@ pub(crate) enum Note {
         to: Block,
         retracted: usize,
     },
+    /// A second check has a transfer that the first one had not.
+    LateFind { block: Block, tx_hash: TxHash },
+    /// A second check lacks a transfer that the receipt of the same endpoint has.
+    Omitted { block: Block, tx_hash: TxHash },
+    /// A second check and a receipt deny a transfer that another endpoint's receipt has: its block is not confirmed.
+    Disputed { block: Block, tx_hash: TxHash },
+    /// No endpoint has a receipt of a transfer any more: it is taken back.
+    Forged { block: Block, tx_hash: TxHash },
+    /// A second check of the blocks up to this one could not be used.
+    Look { why: Difference, block: Block },
+}
+
+/// Why the answer of a second check cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Difference {
+    /// The endpoint does not have the block yet.
+    Behind,
+    /// The endpoint has another block there.
+    Fork,
+    /// The answer contradicts itself.
+    Contradiction,
+}
+
+impl Difference {
+    /// The value of the metric label `kind`.
+    pub(crate) const fn kind(self) -> &'static str {
+        match self {
+            Self::Behind => "behind",
+            Self::Fork => "fork",
+            Self::Contradiction => "contradiction",
+        }
+    }
 }
 
 /// When to ask again.

@@ -29,6 +29,11 @@ runtime::metrics! {
     Counter BEHIND_TOTAL = "tidemark_ingest_behind_total" [blockchain];
     /// Steps begun again because answers contradicted each other.
     Counter RETRIES_TOTAL = "tidemark_ingest_retries_total" [blockchain];
+    /// Height up to which every block was asked for twice, or was old and final when it was scanned.
+    Gauge CHECKED_BLOCK = "tidemark_ingest_checked_block" [blockchain];
+    /// Differences between a first and a second check: `late_find`, `omitted`, `disputed`, `forged`, and answers
+    /// that could not be used: `behind`, `fork`, `contradiction`.
+    Counter CHECK_DIFFERENCES_TOTAL = "tidemark_ingest_check_differences_total" [blockchain, kind];
     /// How far a reorganisation took the cursor back.
     Histogram REORG_DEPTH_BLOCKS = "tidemark_ingest_reorg_depth_blocks" [blockchain];
     /// Most blocks requested at once, adapted to the endpoint.

@@ -1,7 +1,7 @@
 //! Reads back what was published about a chain: the log is the cursor.
 //!
-//! Each lane is read backwards in pages until a head at or below the floor, the height that a
-//! rewind must be able to reach. Everything before that head in the lane is at or below it, so
+//! Each lane is read backwards in pages until a head at or below the floor, the height above which a
+//! rewind and a second check must know everything. Everything before that head in the lane is at or below it, so
 //! nothing that matters is missed.
 
 use log::{self, Log, Offset, TopicPartition};
@@ -80,7 +80,7 @@ fn restore_lane(
 
 /// The floor after a head.
 fn floor_of(record: &ChainRecord, window: i64) -> Option<i64> {
-    History::fold(None, record).map(|history| history.floor(window))
+    History::fold(None, record).map(|history| history.reach(window))
 }
 
 fn read_page(

@@ -1,12 +1,16 @@
 //! The cursor: the open question, and what each answer does to it. The first step is in [`begin`],
-//! a reorganisation in [`reorg`].
+//! a reorganisation in [`reorg`], the second check in [`second`].
 
 mod begin;
+mod find;
+mod proof;
+mod publish;
 mod reorg;
+mod second;
 
 use schemas::record::Watch as Announced;
-use schemas::record::{Block, ChainBody, ChainRecord, Head};
-use schemas::{Epoch, TxHash, UnixMicros, UnixSeconds};
+use schemas::record::{Block, ChainBody, Observation};
+use schemas::{TxHash, UnixMicros, UnixSeconds};
 
 use super::blocks;
 use super::policy::Tags;
@@ -16,13 +20,13 @@ use super::{
     Span, Tag,
 };
 
+use find::Finds;
+use second::{Found, Looking, Looks};
+
 /// Most blocks to verify in one step: bounds the records of a step and the requests to verify it.
 const HIT_BLOCKS_MAX: usize = 200;
 /// A range that is refused this often is halved, whatever the reason.
 const REFUSED_MAX: u32 = 3;
-/// How far the clock counts beyond the chain's newest block: longer than a chain goes without one. Were a clock
-/// believed that has jumped, no later record could have an earlier time.
-const AHEAD_MAX_SECONDS: i64 = 600;
 
 /// Which question is open.
 #[derive(Debug)]
@@ -39,6 +43,12 @@ enum Phase {
     Verify(Scanned),
     /// Which anchor below this height is still canonical?
     Search { below: i64 },
+    /// What has a range now?
+    Look(Looking),
+    /// Do receipts have the transfers that a check lacks?
+    Prove { found: Found, missing: Vec<(Block, Observation)>, look: Look },
+    /// Does the endpoint say again what a check found?
+    Find { found: Found, finds: Finds },
 }
 
 /// A range as it was scanned.
@@ -66,7 +76,10 @@ pub(crate) struct Cursor {
     /// Polls since the last head.
     held_back: u32,
     tags: Tags,
+    /// Height up to which the endpoint of this step says that its chain is final.
+    final_to: i64,
     range: RangeSize,
+    looks: Looks,
     phase: Phase,
     /// What the log does not say yet that it is watched: the next step does.
     unannounced: Vec<Announced>,
@@ -74,6 +87,9 @@ pub(crate) struct Cursor {
     refused: u32,
     /// Searches in a row that found no common ancestor.
     fruitless: u32,
+    /// A planted defect: there is no second check.
+    #[cfg(test)]
+    pub(crate) is_blind: bool,
 }
 
 impl Cursor {
@@ -89,6 +105,7 @@ impl Cursor {
         let phase = if history.is_some() { Phase::Tip } else { Phase::Begin };
         let range = RangeSize::new(rules.range_max);
         let tags = Tags::default();
+        let looks = Looks::new(history.as_ref(), rules.range_max);
         Self {
             rules,
             history,
@@ -97,11 +114,15 @@ impl Cursor {
             newest: None,
             held_back: 0,
             tags,
+            final_to: -1,
             range,
+            looks,
             phase,
             unannounced,
             refused: 0,
             fruitless: 0,
+            #[cfg(test)]
+            is_blind: false,
         }
     }
 
@@ -124,6 +145,11 @@ impl Cursor {
     /// What is known of the chain; none before the first head.
     pub(crate) fn history(&self) -> Option<&History> {
         self.history.as_ref()
+    }
+
+    /// The height up to which every block was asked for twice, or was old and final when it was scanned.
+    pub(crate) fn looked(&self) -> i64 {
+        self.looks.looked
     }
 
     /// Most blocks of the next range.
@@ -175,6 +201,11 @@ impl Cursor {
                 let page = self.search_page(*below);
                 (page.iter().map(|block| Point::Number(block.number)).collect(), Vec::new())
             }
+            Phase::Look(looking) => return looking.ask(),
+            Phase::Prove { found, missing, look } => {
+                return found.looking.ask_receipts(missing, *look);
+            }
+            Phase::Find { found, finds } => return finds.ask(&found.looking),
         };
         Ask { look: Look::First, blocks, logs, receipts: Vec::new() }
     }
@@ -194,6 +225,9 @@ impl Cursor {
                 Err(next) => next.into(),
             },
             Phase::Search { below } => self.search(below, &answer.blocks, now),
+            Phase::Look(looking) => self.look(looking, answer, now),
+            Phase::Prove { found, missing, look } => self.prove(found, missing, look, answer, now),
+            Phase::Find { found, finds } => self.found(found, &finds, answer, now),
         }
     }
 
@@ -205,6 +239,11 @@ impl Cursor {
             Phase::Scan { from, to, .. } => Some((from, to)),
             Phase::Verify(Scanned { to, .. }) => Some((self.last().number + 1, to.number)),
             Phase::Begin | Phase::Base { .. } | Phase::Tip | Phase::Search { .. } => None,
+            Phase::Look(looking)
+            | Phase::Prove { found: Found { looking, .. }, .. }
+            | Phase::Find { found: Found { looking, .. }, .. } => {
+                return self.look_refused(looking, refusal);
+            }
         };
         let Some((from, to)) = scanned else { return Self::refused(refusal) };
         let used = to - from + 1;
@@ -253,6 +292,7 @@ impl Cursor {
             // Nothing was said about it.
             Some(header) if header.block.hash != ours.hash && self.ahead.take().is_some() => {
                 self.blocks_ahead.clear();
+                self.looks.rewind(self.last().number);
                 return Next::Ask.into();
             }
             Some(header) if header.block.hash != ours.hash => {
@@ -268,14 +308,12 @@ impl Cursor {
         // later blocks may not hold for the ones that another node will show us.
         let ahead = tags.finalized.max(tags.safe) > Some(ours.number);
         self.tags.merge(tags.up_to(ours.number));
+        let window = latest.block.number.saturating_sub(self.rules.reorg_window);
+        self.final_to = tags.finalized.unwrap_or(window);
         let target = latest.block.number - self.rules.lag;
-        if target <= ours.number {
-            return self.publish_tip(now);
-        }
-        let from = ours.number + 1;
         let to = target.min(ours.number.saturating_add(self.range.blocks()));
-        self.phase = Phase::Scan { from, to, again: ahead || to < target };
-        Next::Ask.into()
+        let range = (ours.number + 1, to, ahead || to < target);
+        self.look_or_go_on((target > ours.number).then_some(range), now)
     }
 
     /// Nothing new was mined, but the tags may confirm more, or a head has waited long enough.
@@ -377,6 +415,7 @@ impl Cursor {
         }
         self.range.grow(used);
         self.refused = 0;
+        self.settle(self.last().number + 1, to);
         self.blocks_ahead.extend(&step.blocks);
         if records.is_empty() && !step.again && self.hold_back() {
             self.ahead = Some(to);
@@ -386,101 +425,8 @@ impl Cursor {
         anchors.push(to);
         let head = ChainBody::Head(self.head(to.number, &anchors, &self.blocks_ahead));
         records.push(self.record(epoch, to, now, head));
-        let next = if step.again { Next::Ask } else { Next::AtTip };
-        Decision { notes, ..self.publish(records, next) }
-    }
-
-    /// Holds back a head that brings no transfers, if none waits for its confirmation and the last head is
-    /// recent. Deposits expire by heads: they may wait as long.
-    fn hold_back(&mut self) -> bool {
-        let known = self.known();
-        let confirmed = known.head().confirmed.iter().map(|tier| tier.number).min();
-        let is_confirmed = known.above(confirmed.unwrap_or(-1)).next().is_none();
-        let is_idle = self.unannounced.is_empty() && is_confirmed;
-        let is_held_back = is_idle && self.held_back < self.rules.idle_polls;
-        self.held_back += u32::from(is_held_back);
-        is_held_back
-    }
-
-    /// What the log is to know before `records`: payments are seen in the blocks after our last one, or
-    /// after the one to begin at.
-    fn announcements(&mut self, records: &[ChainRecord]) -> Vec<ChainRecord> {
-        let Some(end) = records.last() else { return Vec::new() };
-        let block = self.history.as_ref().map_or(end.block, History::last);
-        let announce = |watch| {
-            let body = ChainBody::Watch(watch);
-            let ChainRecord { blockchain, epoch, observed_at, .. } = *end;
-            ChainRecord { blockchain, epoch, block, observed_at, body, confirmed: false }
-        };
-        std::mem::take(&mut self.unannounced).into_iter().map(announce).collect()
-    }
-
-    /// What a head at `number` says. `fresh` are the anchors that the same step adds, `blocks` what it knows
-    /// of others.
-    ///
-    /// Finalized is a promise never to go back below it, and a rewind ends at an anchor: so it is
-    /// the height of one, or below all of them.
-    fn head(&self, number: i64, fresh: &[Block], blocks: &[Block]) -> Head {
-        let history = self.history.as_ref();
-        let newest = |blocks: &[Block], limit: i64| {
-            let below = blocks.iter().filter(|block| block.number <= limit);
-            let below = below.max_by_key(|block| block.number).copied();
-            below.or_else(|| history?.anchor_at_or_below(limit))
-        };
-        let window = number.saturating_sub(self.rules.reorg_window);
-        let limit = self.tags.finalized.unwrap_or(window).min(number);
-        let before = history.map(History::head);
-        let finalized = newest(fresh, limit).map_or(limit, |block| block.number);
-        let finalized = finalized.max(before.map_or(-1, |head| head.finalized)).max(-1);
-        let mut confirmed = self.rules.policy.confirmed(number, self.tags);
-        for (position, tier) in confirmed.iter_mut().enumerate() {
-            // What is final stays as it is, whatever else the policy asks for.
-            let limit = tier.number.max(finalized);
-            let time = |blocks| newest(blocks, limit).map(|block: Block| block.timestamp);
-            let time = time(blocks).max(time(fresh));
-            let before = before.and_then(|head| head.confirmed.get(position));
-            let before = before.filter(|before| before.number <= tier.number);
-            tier.timestamp = time.max(before.and_then(|before| before.timestamp));
-        }
-        Head { confirmed, finalized, match_window_seconds: self.rules.match_window_seconds }
-    }
-
-    fn record(&self, epoch: Epoch, block: Block, now: UnixMicros, body: ChainBody) -> ChainRecord {
-        let newest = self.newest.map(|newest| newest.plus(AHEAD_MAX_SECONDS).micros());
-        let now = newest.map_or(now, |newest| newest.min(now));
-        let observed_at = self.history.as_ref().map_or(now, |h| h.observed_at().next(now));
-        let blockchain = self.rules.blockchain;
-        ChainRecord { blockchain, epoch, block, observed_at, body, confirmed: false }
-    }
-
-    fn publish(&mut self, mut records: Vec<ChainRecord>, next: Next) -> Decision {
-        mark_confirmed(&mut records);
-        records.splice(..0, self.announcements(&records));
-        for record in &records {
-            self.history = History::fold(self.history.take(), record);
-        }
-        if let Some(history) = &mut self.history {
-            history.prune(self.rules.reorg_window);
-        }
-        self.ahead = None;
-        self.blocks_ahead.clear();
-        self.held_back = 0;
-        self.phase = Phase::Tip;
-        Decision { publish: records, notes: Vec::new(), next }
-    }
-}
-
-/// What the last head of a step confirms says so itself: catching up costs half the records then.
-fn mark_confirmed(records: &mut [ChainRecord]) {
-    let Some((ChainRecord { block, body: ChainBody::Head(head), .. }, earlier)) =
-        records.split_last_mut()
-    else {
-        return;
-    };
-    for record in earlier {
-        if let ChainBody::Transfer(seen) = &record.body {
-            let confirmed = head.confirmed_number(seen.value).min(block.number);
-            record.confirmed = record.block.number <= confirmed;
-        }
+        let decision = self.publish(records, Next::Ask);
+        let next = if step.again || self.is_look_due() { Next::Ask } else { Next::AtTip };
+        Decision { notes, next, ..decision }
     }
 }

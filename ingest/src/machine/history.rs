@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use schemas::record::{Block, ChainBody, ChainRecord, Head, Observation};
-use schemas::{Epoch, UnixMicros};
+use schemas::{Epoch, UnixMicros, UnixSeconds};
 
 /// The fold of a lane's, or a chain's, records.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +15,9 @@ pub(crate) struct History {
     last: Block,
     head: Head,
     observed_at: UnixMicros,
+    /// The newest block whose head left nothing unconfirmed, as the one before the first that was scanned: nothing
+    /// is missed up to it. -1 if none is known.
+    settled: i64,
     /// Blocks that were on the chain when scanned: every head and every block with a transfer, so
     /// that a rewind to the newest canonical one retracts no canonical transfer.
     anchors: BTreeMap<i64, Block>,
@@ -36,6 +39,7 @@ impl History {
                 last: record.block,
                 head: head.clone(),
                 observed_at: record.observed_at,
+                settled: settled(head, record.block.number),
                 anchors: BTreeMap::from([(record.block.number, record.block)]),
                 live: BTreeMap::new(),
             }),
@@ -57,6 +61,9 @@ impl History {
             ChainBody::Head(head) => {
                 if record.epoch > self.epoch {
                     self.anchors.split_off(&number.saturating_add(1));
+                    self.settled = self.settled.min(number);
+                } else {
+                    self.settled = self.settled.max(settled(head, number));
                 }
                 self.epoch = record.epoch;
                 self.last = block;
@@ -67,14 +74,27 @@ impl History {
         }
     }
 
-    /// Forgets what no rewind reaches any more: all below the newest anchor that is at or below
-    /// both the reorganisation window and the finalized height.
+    /// Forgets what no rewind and no second check reaches any more: all below the newest anchor at or below
+    /// [`History::reach`].
     pub(crate) fn prune(&mut self, window: i64) {
-        let Some(keep) = self.anchor_at_or_below(self.floor(window)).map(|b| b.number) else {
+        let Some(keep) = self.anchor_at_or_below(self.reach(window)).map(|b| b.number) else {
             return;
         };
         self.anchors = self.anchors.split_off(&keep);
         self.live = self.live.split_off(&(keep.saturating_add(1), i32::MIN));
+        if self.settled <= keep {
+            self.settled = -1;
+        }
+    }
+
+    /// Every block up to this height was checked twice, or not at all: it lies before the beginning.
+    pub(crate) fn looked(&self) -> i64 {
+        self.head.confirmed_max().max(self.head.finalized)
+    }
+
+    /// The height above which everything must be known: for a rewind, and to compare a second check with.
+    pub(crate) fn reach(&self, window: i64) -> i64 {
+        self.floor(window).min(self.looked())
     }
 
     /// The height that a rewind must be able to reach.
@@ -91,6 +111,16 @@ impl History {
             self.live.extend(lane.live);
         }
         is_same
+    }
+
+    /// What is known above a height, its anchor included.
+    #[cfg(test)]
+    pub(crate) fn from(&self, number: i64) -> Self {
+        let mut later = self.clone();
+        later.anchors = later.anchors.split_off(&number);
+        later.live = later.live.split_off(&(number + 1, i32::MIN));
+        later.settled = if later.settled <= number { -1 } else { later.settled };
+        later
     }
 
     pub(crate) fn epoch(&self) -> Epoch {
@@ -114,9 +144,30 @@ impl History {
         self.anchors.range(..=number).next_back().map(|(_, block)| *block)
     }
 
+    /// The newest anchor at or below a height that is not younger than `time`.
+    pub(crate) fn anchor_before(&self, number: i64, time: UnixSeconds) -> Option<Block> {
+        let blocks = self.anchors.range(..=number).rev().map(|(_, block)| *block);
+        blocks.into_iter().find(|block| block.timestamp <= time)
+    }
+
+    /// The height above which every transfer that was published is known, and every block was scanned.
+    pub(crate) fn complete_above(&self) -> i64 {
+        self.anchors.keys().next().copied().unwrap_or(self.last.number).max(self.settled)
+    }
+
     /// The newest anchors below a height, newest first.
     pub(crate) fn anchors_below(&self, number: i64, count_max: usize) -> Vec<Block> {
         self.anchors.range(..number).rev().take(count_max).map(|(_, block)| *block).collect()
+    }
+
+    /// The transfer in a place.
+    pub(crate) fn at(&self, number: i64, log_index: i32) -> Option<&(Block, Observation)> {
+        self.live.get(&(number, log_index))
+    }
+
+    /// The transfers from one height to another, in order.
+    pub(crate) fn between(&self, from: i64, to: i64) -> Vec<(Block, Observation)> {
+        self.live.range((from, i32::MIN)..=(to, i32::MAX)).map(|(_, seen)| *seen).collect()
     }
 
     /// The transfers above a height, in order.
@@ -125,10 +176,15 @@ impl History {
     }
 }
 
+/// Up to where a head leaves nothing unconfirmed: all, or not known.
+fn settled(head: &Head, number: i64) -> i64 {
+    if head.confirmed.iter().all(|tier| tier.number == number) { number } else { -1 }
+}
+
 #[cfg(test)]
 mod tests {
-    use schemas::record::example;
-    use schemas::{BlockHash, Hash, UnixSeconds};
+    use schemas::record::{ConfirmedTier, example};
+    use schemas::{BlockHash, Hash};
 
     use super::*;
 
@@ -143,7 +199,8 @@ mod tests {
     }
 
     fn head(epoch: i64, number: i64, fork: u8, finalized: i64) -> ChainRecord {
-        let head = Head { confirmed: Vec::new(), finalized, match_window_seconds: 1 };
+        let tier = ConfirmedTier { below: None, number: number - 1, timestamp: None };
+        let head = Head { confirmed: vec![tier], finalized, match_window_seconds: 1 };
         record(epoch, block(number, fork), ChainBody::Head(head))
     }
 
@@ -211,6 +268,22 @@ mod tests {
         history.apply(&head(0, 60, 1, 26));
         history.prune(12);
         assert_eq!(history.anchors_below(99, 9), [60, 31].map(|n| block(n, 1)));
+    }
+
+    #[test]
+    fn what_is_not_confirmed_is_kept_to_compare_a_second_look_with() {
+        let mut last = head(0, 90, 1, 5);
+        let ChainBody::Head(body) = &mut last.body else { panic!() };
+        body.confirmed[0].number = 21;
+        let mut history = fold(&[
+            head(0, 10, 1, 0),
+            head(0, 20, 1, 0),
+            transfer(25, 1, 1),
+            head(0, 30, 1, 5),
+            last,
+        ]);
+        history.prune(12);
+        assert_eq!((live(&history), history.complete_above()), (vec![(25, 1)], 20));
     }
 
     #[test]

@@ -86,6 +86,11 @@ impl Policy {
         self.tiers.iter().any(|tier| tier.tag == Some(tag))
     }
 
+    /// Whether some amounts are confirmed by depth alone, long before finality.
+    pub(crate) fn is_shallow(&self) -> bool {
+        self.tiers.iter().any(|tier| tier.tag.is_none())
+    }
+
     /// The heights confirmed when the chain is scanned up to `head`, without their times.
     pub(crate) fn confirmed(&self, head: i64, tags: Tags) -> Vec<ConfirmedTier> {
         let tier = |tier: &Tier| {

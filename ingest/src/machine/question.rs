@@ -31,7 +31,6 @@ pub(crate) enum Look {
     #[default]
     First,
     /// Another one than those that scanned what is asked about, where there is one.
-    #[expect(dead_code, reason = "no question asks for it yet")]
     Second,
 }
 
@@ -55,11 +54,12 @@ pub(crate) struct Answer {
     pub(crate) receipts: Vec<Option<Receipt>>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Receipt {
     pub(crate) block_hash: BlockHash,
     /// Whether it succeeded: a failed one moved nothing, whatever its logs are.
     pub(crate) succeeded: bool,
+    pub(crate) logs: Vec<EventLog>,
 }
 
 /// The part of a block header that is read. Other fields differ between chains.

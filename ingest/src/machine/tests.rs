@@ -1,6 +1,7 @@
 //! The rules of the cursor, one by one, against a simulated endpoint.
 
 mod answers;
+mod looks;
 mod reorg;
 mod steps;
 
@@ -49,7 +50,17 @@ fn pay(value: u128) -> Vec<Payment> {
 
 /// One question, answered by the node.
 fn turn(cursor: &mut Cursor, node: &Node) -> Decision {
-    match node.answer(&cursor.ask()) {
+    turn_by(cursor, node, node)
+}
+
+/// One question, answered by the node that is to.
+fn turn_by(cursor: &mut Cursor, first: &Node, second: &Node) -> Decision {
+    let ask = cursor.ask();
+    let node = match ask.look {
+        Look::First => first,
+        Look::Second => second,
+    };
+    match node.answer(&ask) {
         Ok(answer) => cursor.answer(answer, NOW),
         Err(refusal) => cursor.fail(refusal).into(),
     }
@@ -57,15 +68,32 @@ fn turn(cursor: &mut Cursor, node: &Node) -> Decision {
 
 /// Questions until there is a reason to wait; what was published, and the reason.
 fn drive(cursor: &mut Cursor, node: &Node) -> (Vec<ChainRecord>, Next) {
-    let mut published = Vec::new();
-    for _ in 0..100 {
-        let decision = turn(cursor, node);
-        published.extend(decision.publish);
+    let (decision, _) = drive_by(cursor, node, node);
+    (decision.publish, decision.next)
+}
+
+/// The same with a second endpoint: all decisions in one, and the ranges it was asked for.
+fn drive_by(cursor: &mut Cursor, first: &Node, second: &Node) -> (Decision, Vec<(i64, i64)>) {
+    let (mut whole, mut looks) = (Decision::from(Next::Ask), Vec::new());
+    for _ in 0..200 {
+        looks.extend(look(cursor));
+        let decision = turn_by(cursor, first, second);
+        whole.publish.extend(decision.publish);
+        whole.notes.extend(decision.notes);
         if decision.next != Next::Ask {
-            return (published, decision.next);
+            return (Decision { next: decision.next, ..whole }, looks);
         }
     }
     panic!("the cursor never waits");
+}
+
+/// The range that the open question checks again.
+fn look(cursor: &Cursor) -> Option<(i64, i64)> {
+    let ask = cursor.ask();
+    match ask.logs.first() {
+        Some(Span::Range { from, to }) if ask.look == Look::Second => Some((*from, *to)),
+        _ => None,
+    }
 }
 
 /// A cursor that has caught up with the node.
@@ -83,7 +111,7 @@ fn followed(height: usize) -> (Node, Cursor) {
 
 /// Polls until the scan of a range is open.
 fn open_scan(cursor: &mut Cursor, node: &Node) {
-    while !matches!(cursor.ask().logs.first(), Some(Span::Range { .. })) {
+    while look(cursor).is_some() || !matches!(cursor.ask().logs.first(), Some(Span::Range { .. })) {
         turn(cursor, node);
     }
 }

@@ -122,6 +122,8 @@ struct WireLog {
 struct WireReceipt {
     block_hash: BlockHash,
     status: String,
+    #[serde(default)]
+    logs: Vec<Value>,
 }
 
 /// A block, or none for `null`.
@@ -140,20 +142,21 @@ pub(super) fn header(value: Value) -> Result<Option<Header>, Failure> {
 
 pub(super) fn logs(value: Value) -> Result<Vec<EventLog>, Failure> {
     let list: Vec<WireLog> = serde_json::from_value(value).map_err(|e| malformed("logs", &e))?;
-    let log = |wire: WireLog| {
-        Some(EventLog {
-            address: bytes(&wire.address)?.try_into().ok()?,
-            topics: wire.topics.into_iter().map(|topic| topic.0).collect(),
-            data: bytes(&wire.data)?,
-            block_number: parse_quantity(&wire.block_number)?,
-            block_hash: wire.block_hash,
-            tx_hash: wire.transaction_hash,
-            log_index: parse_quantity(&wire.log_index)?.try_into().ok()?,
-            removed: wire.removed,
-        })
-    };
-    let logs: Option<Vec<_>> = list.into_iter().map(log).collect();
+    let logs: Option<Vec<_>> = list.into_iter().map(event).collect();
     logs.ok_or_else(|| malformed("logs", &"a field does not parse"))
+}
+
+fn event(wire: WireLog) -> Option<EventLog> {
+    Some(EventLog {
+        address: bytes(&wire.address)?.try_into().ok()?,
+        topics: wire.topics.into_iter().map(|topic| topic.0).collect(),
+        data: bytes(&wire.data)?,
+        block_number: parse_quantity(&wire.block_number)?,
+        block_hash: wire.block_hash,
+        tx_hash: wire.transaction_hash,
+        log_index: parse_quantity(&wire.log_index)?.try_into().ok()?,
+        removed: wire.removed,
+    })
 }
 
 /// The outcome of a transaction, or none for `null`.
@@ -167,7 +170,9 @@ pub(super) fn receipt(value: Value) -> Result<Option<Receipt>, Failure> {
         Some(0) => false,
         _ => return Err(malformed("receipt", &"the status is neither 0 nor 1")),
     };
-    Ok(Some(Receipt { block_hash: wire.block_hash, succeeded }))
+    // Most are of other contracts, and need not parse.
+    let logs = wire.logs.into_iter().filter_map(|log| event(serde_json::from_value(log).ok()?));
+    Ok(Some(Receipt { block_hash: wire.block_hash, succeeded, logs: logs.collect() }))
 }
 
 pub(super) fn chain_id(value: &Value) -> Result<u64, Failure> {
@@ -260,7 +265,8 @@ mod tests {
     #[test]
     fn receipts_succeeded_or_not() {
         let json = |status: Value| json!({ "blockHash": HASH, "status": status, "logs": [] });
-        let receipt = |succeeded| Some(Receipt { block_hash: Hash([0xab; 32]), succeeded });
+        let block_hash = Hash([0xab; 32]);
+        let receipt = |succeeded| Some(Receipt { block_hash, succeeded, logs: Vec::new() });
         assert_eq!(super::receipt(json(json!("0x1"))), Ok(receipt(true)));
         assert_eq!(super::receipt(json(json!("0x0"))), Ok(receipt(false)));
         assert_eq!(super::receipt(Value::Null), Ok(None));

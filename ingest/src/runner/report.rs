@@ -1,6 +1,7 @@
 //! What following a chain logs and counts.
 
 use metrics::{counter, gauge, histogram};
+use schemas::TxHash;
 use schemas::record::{Block, ChainBody, ChainRecord};
 
 use super::Runner;
@@ -37,6 +38,7 @@ impl Runner {
         // Blocks and seconds stay far below 2^52, where an f64 is exact.
         gauge!(names::RANGE_BLOCKS, "blockchain" => name).set(cursor.range_blocks() as f64);
         let Some(history) = cursor.history() else { return };
+        gauge!(names::CHECKED_BLOCK, "blockchain" => name).set(cursor.looked() as f64);
         let age = self.clock.now().seconds().0.saturating_sub(history.last().timestamp.0);
         gauge!(names::LAG_SECONDS, "blockchain" => name).set(age as f64);
         if !decision.publish.is_empty() {
@@ -105,7 +107,33 @@ impl Runner {
                         "{name} was reorganised: rewinding to the newest block that is still canonical"
                     );
                 }
+                Note::LateFind { block, tx_hash } => {
+                    self.report_look("late_find", *block, Some(*tx_hash));
+                }
+                Note::Omitted { block, tx_hash } => {
+                    self.report_look("omitted", *block, Some(*tx_hash));
+                }
+                Note::Disputed { block, tx_hash } => {
+                    self.report_look("disputed", *block, Some(*tx_hash));
+                }
+                Note::Forged { block, tx_hash } => {
+                    self.report_look("forged", *block, Some(*tx_hash));
+                }
+                Note::Look { why, block } => self.report_look(why.kind(), *block, None),
             }
         }
+    }
+
+    fn report_look(&self, kind: &'static str, block: Block, tx_hash: Option<TxHash>) {
+        let name = self.chain.blockchain.as_str();
+        counter!(names::CHECK_DIFFERENCES_TOTAL, "blockchain" => name, "kind" => kind).increment(1);
+        tracing::warn!(
+            blockchain = name,
+            kind,
+            block.number = block.number,
+            block.hash = %block.hash,
+            txn_hash = tx_hash.map(|hash| hash.to_string()),
+            "a second check at {name} differs from the first"
+        );
     }
 }

@@ -11,6 +11,8 @@ use crate::machine::{
 };
 
 pub(crate) const TOKEN: [u8; 20] = [0xaa; 20];
+/// Transaction of the transfers that no block holds.
+pub(crate) const FORGED: TxHash = Hash([0xf0; 32]);
 const PAYER: Address = Address::new(AddressFamily::Evm, [0x77; 20]);
 /// Not below any reorganisation.
 const FINALIZED_DEPTH: usize = 7;
@@ -47,6 +49,14 @@ pub(crate) struct Node {
     pub(crate) tags: bool,
     /// How many of the last blocks are missing in the answers about logs, without a word.
     pub(crate) logs_lag: i64,
+    /// Transactions that are left out of the answers about logs. Their receipts are complete.
+    pub(crate) omitted: Vec<TxHash>,
+    /// A log index that is left out of them.
+    pub(crate) hidden_index: Option<i32>,
+    /// Transfers that no block holds, by block hash.
+    pub(crate) forged: Vec<(BlockHash, Payment)>,
+    /// Whether there are receipts of forged transfers too.
+    pub(crate) forges_receipts: bool,
     /// Transactions that failed and left their logs behind.
     pub(crate) failed: Vec<TxHash>,
 }
@@ -68,6 +78,10 @@ impl Node {
             limit: None,
             tags: true,
             logs_lag: 0,
+            omitted: Vec::new(),
+            hidden_index: None,
+            forged: Vec::new(),
+            forges_receipts: false,
             failed: Vec::new(),
         };
         for _ in 0..=height {
@@ -173,9 +187,17 @@ impl Node {
         });
         let logs: Result<_, Refusal> = ask.logs.iter().map(|span| self.logs(*span)).collect();
         let receipts = ask.receipts.iter().map(|transaction| {
-            let holds = |mined: &&Mined| mined.transactions.iter().any(|t| t.hash == *transaction);
-            let block_hash = self.blocks.iter().find(holds)?.header.block.hash;
-            Some(Receipt { block_hash, succeeded: !self.failed.contains(transaction) })
+            let succeeded = !self.failed.contains(transaction);
+            self.blocks.iter().find_map(|mined| {
+                let mut logs = block_logs(mined);
+                if self.forges_receipts {
+                    logs.extend(self.forged_logs(mined));
+                }
+                logs.retain(|log| log.tx_hash == *transaction);
+                let is_empty = mined.transactions.iter().any(|t| t.hash == *transaction);
+                let block_hash = mined.header.block.hash;
+                (is_empty || !logs.is_empty()).then_some(Receipt { block_hash, succeeded, logs })
+            })
         });
         Ok(Answer { blocks: blocks.collect(), logs: logs?, receipts: receipts.collect() })
     }
@@ -205,7 +227,29 @@ impl Node {
             let number = mined.header.block.number;
             number >= from && number <= to
         });
-        Ok(inside.flat_map(block_logs).collect())
+        let logs = inside.flat_map(|mined| {
+            let mut logs = block_logs(mined);
+            logs.retain(|log| !self.omitted.contains(&log.tx_hash));
+            logs.retain(|log| Some(log.log_index) != self.hidden_index);
+            logs.extend(self.forged_logs(mined));
+            logs
+        });
+        Ok(logs.collect())
+    }
+
+    fn forged_logs(&self, mined: &Mined) -> Vec<EventLog> {
+        let block = mined.header.block;
+        let here = self.forged.iter().filter(|(hash, _)| *hash == block.hash);
+        let payments = here.map(|(_, payment)| (FORGED, payment));
+        (100..)
+            .zip(payments)
+            .map(|(index, (hash, payment))| log(block, hash, payment, index))
+            .collect()
+    }
+
+    /// Lets the endpoint show a transfer in its newest block that the chain has not.
+    pub(crate) fn forge(&mut self, payment: Payment) {
+        self.forged.push((self.head().hash, payment));
     }
 }
 
@@ -214,23 +258,26 @@ fn sender(payment: &Payment) -> Address {
     if payment.value == 2 { wallet(0) } else { PAYER }
 }
 
-fn block_logs(mined: &Mined) -> Vec<EventLog> {
-    let log = |hash: BlockHash, tx_hash, payment: &Payment, log_index| EventLog {
+fn log(block: Block, tx_hash: TxHash, payment: &Payment, log_index: i32) -> EventLog {
+    EventLog {
         address: TOKEN,
         topics: vec![TRANSFER_TOPIC, topic(&sender(payment)), topic(&wallet(payment.wallet))],
         data: [[0; 16], payment.value.to_be_bytes()].concat(),
-        block_number: mined.header.block.number,
-        block_hash: hash,
+        block_number: block.number,
+        block_hash: block.hash,
         tx_hash,
         log_index,
         removed: false,
-    };
+    }
+}
+
+fn block_logs(mined: &Mined) -> Vec<EventLog> {
     let payments = mined.transactions.iter().flat_map(|transaction| {
         transaction.payments.iter().map(|payment| (transaction.hash, payment))
     });
     (0..)
         .zip(payments)
-        .map(|(index, (tx_hash, payment))| log(mined.header.block.hash, tx_hash, payment, index))
+        .map(|(index, (tx_hash, payment))| log(mined.header.block, tx_hash, payment, index))
         .collect()
 }
 

@@ -59,6 +59,9 @@ async fn dust_stops_nothing_and_equal_transfers_of_a_transaction_are_two_payment
     sent.extend([Hash(twice.0); 2]);
     chain.mine(1).unwrap();
     world.until_head(ETH, &chain);
+    world.until("checked twice and confirmed", |world| {
+        world.published(ETH).progress.as_ref().is_some_and(|progress| progress.confirmed == 29)
+    });
     run.stop().await;
     let published = world.published(ETH);
     assert_eq!(published.transactions(), sent);

@@ -42,10 +42,15 @@ impl Cursor {
                 None => {}
             }
         }
+        self.looks.begin(number);
         let anchors = records.clone();
         let record = |block: Block| {
             let below = anchors.partition_point(|anchor| anchor.number <= block.number);
-            let head = self.head(block.number, anchors.get(..below).unwrap_or_default(), &[]);
+            let mut head = self.head(block.number, anchors.get(..below).unwrap_or_default(), &[]);
+            for tier in &mut head.confirmed {
+                // Nothing is published up to here that could be unconfirmed, and nothing is checked again.
+                (tier.number, tier.timestamp) = (block.number, Some(block.timestamp));
+            }
             self.record(Epoch::default(), block, now, ChainBody::Head(head))
         };
         let records = records.into_iter().map(record).collect();

@@ -53,6 +53,7 @@ impl Cursor {
         let orphaned: Vec<(Block, Observation)> = history.above(ancestor.number).collect();
         let retracted = orphaned.len();
         self.tags = self.tags.up_to(ancestor.number);
+        self.looks.rewind(ancestor.number);
         let mut records: Vec<ChainRecord> = orphaned
             .into_iter()
             .map(|(block, seen)| self.record(epoch, block, now, ChainBody::Retract(seen)))

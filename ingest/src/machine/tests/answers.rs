@@ -93,7 +93,10 @@ fn logs_left_out_of_a_short_range_are_found_by_hash() {
             assert_eq!(turn(&mut cursor, &node), retry.clone().into(), "{left_out:?} {blocks}");
             // Nothing was lost: the same step is done again.
             let published = short(&drive(&mut cursor, &node).0);
-            assert_eq!(published, [('t', 0, 12), ('t', 0, 14), ('h', 0, node.head().number)]);
+            let end = node.head().number;
+            // The last head comes after the second check.
+            let whole = [('t', 0, 12), ('t', 0, 14), ('h', 0, end), ('h', 0, end)];
+            assert_eq!(published, whole);
         }
     }
     // The documented limit: in a longer range a block without any log is not fetched again.
@@ -111,7 +114,7 @@ fn the_headers_of_a_short_range_are_one_chain() {
         let mut answer = node.answer(&cursor.ask()).unwrap();
         change(&mut answer);
         let decision = cursor.answer(answer, NOW);
-        assert_eq!(drive(&mut cursor, &node).0.len(), 3);
+        assert_eq!(drive(&mut cursor, &node).0.len(), 4);
         decision.next
     };
     assert_eq!(changed(&|_| {}), Next::Ask);
@@ -201,7 +204,7 @@ fn failed_transactions_pay_nothing_where_they_keep_their_logs() {
     );
     let moved = changed(&|answer| {
         let block_hash = node.head().hash;
-        answer.receipts[0] = Some(Receipt { block_hash, succeeded: true });
+        answer.receipts[0] = Some(Receipt { block_hash, succeeded: true, logs: Vec::new() });
     });
     assert_eq!(moved, Next::Retry("a transaction moved during the step").into());
     check(&turn(&mut cursor, &node));

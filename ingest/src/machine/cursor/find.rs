@@ -1,0 +1,157 @@
+//! Late finds: transfers that a second check has and the first one had not. Their blocks are fetched again by number
+//! and hash, as those of a scan, and then published in the present epoch, before the head.
+
+use schemas::record::{Block, ChainBody, Observation};
+use schemas::{BlockHash, TxHash, UnixMicros};
+
+use super::second::{Found, Looking, same};
+use super::{Cursor, HIT_BLOCKS_MAX, Phase};
+use crate::machine::{
+    Answer, Ask, Decision, Difference, EventLog, Header, Look, Next, Note, Point, Span,
+};
+
+/// The blocks with late finds.
+#[derive(Debug)]
+pub(super) struct Finds {
+    blocks: Vec<(i64, BlockHash)>,
+    /// On chains that keep the logs of failed transactions.
+    transactions: Vec<TxHash>,
+}
+
+impl Finds {
+    pub(super) fn ask(&self, looking: &Looking) -> Ask {
+        let numbers = self.blocks.iter().map(|(number, _)| *number);
+        let numbers = std::iter::once(looking.anchor.number).chain(numbers);
+        Ask {
+            look: Look::Second,
+            blocks: numbers.map(Point::Number).collect(),
+            logs: self.blocks.iter().map(|(_, hash)| Span::Block(*hash)).collect(),
+            receipts: self.transactions.clone(),
+        }
+    }
+}
+
+impl Cursor {
+    /// Fetches the blocks in which the second answer has more, if any.
+    pub(super) fn find(&mut self, mut found: Found, now: UnixMicros) -> Decision {
+        let mut finds = Finds { blocks: Vec::new(), transactions: Vec::new() };
+        for (number, seen) in self.observe(&found.logs) {
+            if self.known().at(number, seen.log_index).is_some() {
+                continue;
+            }
+            let block = found.logs.iter().find(|log| log.block_number == number);
+            let block = block.map(|log| (number, log.block_hash));
+            if finds.blocks.last() != block.as_ref() {
+                if finds.blocks.len() == HIT_BLOCKS_MAX {
+                    // The rest is left to the next check.
+                    found.looking.to = number - 1;
+                    break;
+                }
+                finds.blocks.extend(block);
+            }
+            if self.rules.needs_receipts && finds.transactions.last() != Some(&seen.tx_hash) {
+                finds.transactions.push(seen.tx_hash);
+            }
+        }
+        if finds.blocks.is_empty() {
+            return self.end_look(found, now);
+        }
+        self.phase = Phase::Find { found, finds };
+        Next::Ask.into()
+    }
+
+    pub(super) fn found(
+        &mut self,
+        found: Found,
+        finds: &Finds,
+        answer: Answer,
+        now: UnixMicros,
+    ) -> Decision {
+        let transfers = match self.read_finds(&found, finds, answer) {
+            Ok(transfers) => transfers,
+            Err(why) => return self.look_later(found.looking, why, now),
+        };
+        if transfers.is_empty() {
+            return self.end_look(found, now);
+        }
+        self.count_look(found.looking, found.disputed);
+        let (last, epoch) = (self.last(), self.known().epoch());
+        let mut notes = found.notes;
+        let mut records = Vec::with_capacity(transfers.len() + 1);
+        for (block, seen) in transfers {
+            notes.push(Note::LateFind { block, tx_hash: seen.tx_hash });
+            records.push(self.record(epoch, block, now, ChainBody::Transfer(seen)));
+        }
+        let head = ChainBody::Head(self.head(last.number, &[last], &self.blocks_ahead));
+        records.push(self.record(epoch, last, now, head));
+        Decision { notes, ..self.publish(records, Next::Ask) }
+    }
+
+    /// The late finds, if the blocks are as they were a moment ago.
+    fn read_finds(
+        &self,
+        found: &Found,
+        finds: &Finds,
+        answer: Answer,
+    ) -> Result<Vec<(Block, Observation)>, Difference> {
+        let mut headers = answer.blocks.into_iter();
+        let mut header = || headers.next().flatten().ok_or(Difference::Behind);
+        if header()?.block.hash != found.looking.anchor.hash {
+            return Err(Difference::Fork);
+        }
+        let failed = failed(finds, &answer.receipts, &found.logs)?;
+        if answer.logs.len() < finds.blocks.len() {
+            return Err(Difference::Contradiction);
+        }
+        let mut transfers: Vec<(Block, Observation)> = Vec::new();
+        for ((number, hash), again) in finds.blocks.iter().zip(answer.logs) {
+            let Header { block, .. } = header()?;
+            let again = self.rules.watch.sift(again, *number, *number);
+            let before = found.logs.iter().filter(|log| log.block_number == *number);
+            let agrees = again.is_ok_and(|again| before.eq(&again));
+            if (block.number, block.hash) != (*number, *hash) || !agrees {
+                return Err(Difference::Contradiction);
+            }
+            let logs: Vec<_> =
+                found.logs.iter().filter(|log| log.block_number == *number).cloned().collect();
+            for (_, seen) in self.observe(&logs) {
+                let is_new = self.known().at(*number, seen.log_index).is_none();
+                if is_new && !failed.contains(&seen.tx_hash) {
+                    let ordinal = self.next_ordinal(*number, &seen, &transfers);
+                    transfers.push((block, Observation { ordinal, ..seen }));
+                }
+            }
+        }
+        Ok(transfers)
+    }
+
+    /// The first position among equal transfers of a transaction that none has: those that were published keep theirs.
+    fn next_ordinal(&self, number: i64, new: &Observation, others: &[(Block, Observation)]) -> i32 {
+        let live = self.known().between(number, number);
+        let equal = live.iter().chain(others).filter(|(block, other)| {
+            block.number == number && same(&Observation { log_index: new.log_index, ..*other }, new)
+        });
+        equal.map(|(_, other)| other.ordinal.saturating_add(1)).max().unwrap_or(0)
+    }
+}
+
+/// The transactions that failed, if each is in its block.
+fn failed(
+    finds: &Finds,
+    receipts: &[Option<crate::machine::Receipt>],
+    logs: &[EventLog],
+) -> Result<Vec<TxHash>, Difference> {
+    let mut failed = Vec::new();
+    for (position, transaction) in finds.transactions.iter().enumerate() {
+        let receipt = receipts.get(position).ok_or(Difference::Contradiction)?;
+        let receipt = receipt.as_ref().ok_or(Difference::Behind)?;
+        let mut its = logs.iter().filter(|log| log.tx_hash == *transaction);
+        if its.any(|log| log.block_hash != receipt.block_hash) {
+            return Err(Difference::Contradiction);
+        }
+        if !receipt.succeeded {
+            failed.push(*transaction);
+        }
+    }
+    Ok(failed)
+}

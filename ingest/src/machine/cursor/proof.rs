@@ -1,0 +1,134 @@
+//! Transfers that a second check lacks: receipts say whether an endpoint leaves out logs or another invents them.
+//!
+//! There is no vote. One receipt that has the transfer keeps it, and as long as another endpoint denies it, nothing
+//! from its block on is confirmed. Only what every endpoint denies, several checks in a row, is taken back.
+
+use schemas::record::{Block, ChainBody, Observation};
+use schemas::{Epoch, UnixMicros};
+
+use super::second::{Found, Looking, same};
+use super::{Cursor, Phase};
+use crate::machine::{Answer, Ask, Decision, Difference, Look, Next, Note, Point, Receipt};
+
+/// How many checks in a row must deny a transfer: a node that lags may answer so once.
+const DENIALS_MIN: u32 = 3;
+
+impl Looking {
+    pub(super) fn ask_receipts(&self, missing: &[(Block, Observation)], look: Look) -> Ask {
+        Ask {
+            look,
+            blocks: vec![Point::Number(self.anchor.number)],
+            logs: Vec::new(),
+            receipts: missing.iter().map(|(_, seen)| seen.tx_hash).collect(),
+        }
+    }
+}
+
+impl Cursor {
+    pub(super) fn prove(
+        &mut self,
+        mut found: Found,
+        missing: Vec<(Block, Observation)>,
+        look: Look,
+        answer: Answer,
+        now: UnixMicros,
+    ) -> Decision {
+        let looking = found.looking;
+        let header = answer.blocks.into_iter().next().flatten();
+        match header {
+            None => return self.look_later(looking, Difference::Behind, now),
+            Some(header) if header.block.hash != looking.anchor.hash => {
+                return self.look_later(looking, Difference::Fork, now);
+            }
+            Some(_) if answer.receipts.len() < missing.len() => {
+                return self.look_later(looking, Difference::Contradiction, now);
+            }
+            Some(_) => {}
+        }
+        let (proven, denied): (Vec<_>, Vec<_>) = missing
+            .into_iter()
+            .zip(answer.receipts)
+            .partition(|((block, seen), receipt)| self.proves(receipt.as_ref(), *block, seen));
+        let denied: Vec<_> = denied.into_iter().map(|(transfer, _)| transfer).collect();
+        for ((block, seen), _) in proven {
+            match look {
+                Look::Second => found.notes.push(Note::Omitted { block, tx_hash: seen.tx_hash }),
+                Look::First => {
+                    found.disputed =
+                        Some(found.disputed.map_or(block.number, |n| n.min(block.number)));
+                    self.report_dispute(&mut found.notes, &(block, seen));
+                }
+            }
+        }
+        match look {
+            Look::Second if denied.is_empty() => {
+                self.looks.denied.clear();
+                self.find(found, now)
+            }
+            Look::Second => {
+                self.phase = Phase::Prove { found, missing: denied, look: Look::First };
+                Next::Ask.into()
+            }
+            Look::First => self.denied_by_all(found, denied, now),
+        }
+    }
+
+    /// Whether a receipt has a transfer, in its block.
+    fn proves(&self, receipt: Option<&Receipt>, block: Block, transfer: &Observation) -> bool {
+        let Some(receipt) = receipt else { return false };
+        let logs = receipt.logs.iter().cloned();
+        let Ok(logs) = self.rules.watch.sift(logs, block.number, block.number) else {
+            return false;
+        };
+        let mut seen = self.observe(&logs).into_iter();
+        let is_here = receipt.succeeded && receipt.block_hash == block.hash;
+        is_here && seen.any(|(_, seen)| same(&seen, transfer))
+    }
+
+    fn denied_by_all(
+        &mut self,
+        mut found: Found,
+        denied: Vec<(Block, Observation)>,
+        now: UnixMicros,
+    ) -> Decision {
+        let place = |transfer: &(Block, Observation)| (transfer.0.number, transfer.1.log_index);
+        let before = std::mem::take(&mut self.looks.denied);
+        let times = |place| before.get(&place).map_or(1, |times| times + 1);
+        self.looks.denied = denied.iter().map(|t| (place(t), times(place(t)))).collect();
+        let lowest = denied.iter().map(|(block, _)| block.number).min();
+        found.disputed = found.disputed.into_iter().chain(lowest).min();
+        let is_forged = |transfer: &(Block, Observation)| {
+            self.looks.denied.get(&place(transfer)).is_some_and(|times| *times >= DENIALS_MIN)
+        };
+        let forged: Vec<_> = denied.into_iter().filter(is_forged).collect();
+        if !self.looks.denied.is_empty() {
+            // Asked again soon.
+            self.looks.failures = 0;
+        }
+        if forged.is_empty() {
+            return self.find(found, now);
+        }
+        self.take_back(found, forged, now)
+    }
+
+    /// One step that retracts what no endpoint has. The epoch says that something was taken back; the blocks stay.
+    fn take_back(
+        &mut self,
+        mut found: Found,
+        forged: Vec<(Block, Observation)>,
+        now: UnixMicros,
+    ) -> Decision {
+        self.count_look(found.looking, found.disputed);
+        self.looks.denied.clear();
+        self.looks.wait = 0;
+        let (last, epoch) = (self.last(), Epoch(self.known().epoch().0.saturating_add(1)));
+        let mut records = Vec::with_capacity(forged.len() + 1);
+        for (block, seen) in forged {
+            records.push(self.record(epoch, block, now, ChainBody::Retract(seen)));
+            found.notes.push(Note::Forged { block, tx_hash: seen.tx_hash });
+        }
+        let head = ChainBody::Head(self.head(last.number, &[last], &self.blocks_ahead));
+        records.push(self.record(epoch, last, now, head));
+        Decision { notes: found.notes, ..self.publish(records, Next::Ask) }
+    }
+}

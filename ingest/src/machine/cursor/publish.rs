@@ -1,0 +1,123 @@
+//! The records of a step, and what its head says.
+
+use schemas::record::{Block, ChainBody, ChainRecord, Head};
+use schemas::{Epoch, UnixMicros};
+
+use super::{Cursor, Phase};
+use crate::machine::{Decision, History, Next};
+
+/// How far the clock counts beyond the chain's newest block: longer than a chain goes without one. Were a clock
+/// believed that has jumped, no later record could have an earlier time.
+const AHEAD_MAX_SECONDS: i64 = 600;
+
+impl Cursor {
+    /// Holds back a head that brings no transfers, if none waits for its confirmation and the last head is
+    /// recent. Deposits expire by heads: they may wait as long.
+    pub(super) fn hold_back(&mut self) -> bool {
+        let known = self.known();
+        let confirmed = known.head().confirmed.iter().map(|tier| tier.number).min();
+        let is_confirmed = known.above(confirmed.unwrap_or(-1)).next().is_none();
+        let is_held_back = is_confirmed && self.may_hold_back();
+        self.held_back += u32::from(is_held_back);
+        is_held_back
+    }
+
+    /// Whether a head that brings nothing can wait.
+    pub(super) fn may_hold_back(&self) -> bool {
+        self.unannounced.is_empty() && self.held_back < self.rules.idle_polls
+    }
+
+    /// What the log is to know before `records`: payments are seen in the blocks after our last one, or
+    /// after the one to begin at.
+    fn announcements(&mut self, records: &[ChainRecord]) -> Vec<ChainRecord> {
+        let Some(end) = records.last() else { return Vec::new() };
+        let block = self.history.as_ref().map_or(end.block, History::last);
+        let announce = |watch| {
+            let body = ChainBody::Watch(watch);
+            let ChainRecord { blockchain, epoch, observed_at, .. } = *end;
+            ChainRecord { blockchain, epoch, block, observed_at, body, confirmed: false }
+        };
+        std::mem::take(&mut self.unannounced).into_iter().map(announce).collect()
+    }
+
+    /// What a head at `number` says. `fresh` are the anchors that the same step adds, `blocks` what it knows
+    /// of others.
+    ///
+    /// Finalized is a promise never to go back below it, and a rewind ends at an anchor: so it is
+    /// the height of one, or below all of them. What was not checked twice is neither final nor confirmed.
+    pub(super) fn head(&self, number: i64, fresh: &[Block], blocks: &[Block]) -> Head {
+        let history = self.history.as_ref();
+        let newest = |blocks: &[Block], limit: i64| {
+            let below = blocks.iter().filter(|block| block.number <= limit);
+            let below = below.max_by_key(|block| block.number).copied();
+            below.or_else(|| history?.anchor_at_or_below(limit))
+        };
+        let window = number.saturating_sub(self.rules.reorg_window);
+        let limit = self.tags.finalized.unwrap_or(window).min(number);
+        let before = history.map(History::head);
+        let limit = limit.min(self.final_max());
+        let finalized = newest(fresh, limit).map_or(limit, |block| block.number);
+        let finalized = finalized.max(before.map_or(-1, |head| head.finalized)).max(-1);
+        let mut confirmed = self.rules.policy.confirmed(number, self.tags);
+        for (position, tier) in confirmed.iter_mut().enumerate() {
+            let before = before.and_then(|head| head.confirmed.get(position));
+            // What was confirmed stays so, as far as its chain remains: a restart begins to check there.
+            let kept = before.filter(|before| before.below == tier.below);
+            let kept = kept.map_or(-1, |before| before.number.min(number));
+            tier.number = tier.number.min(self.looks.looked).max(kept);
+            // What is final stays as it is, whatever else the policy asks for.
+            let limit = tier.number.max(finalized);
+            let time = |blocks| newest(blocks, limit).map(|block: Block| block.timestamp);
+            let time = time(blocks).max(time(fresh));
+            let before = before.filter(|before| before.number <= tier.number);
+            tier.timestamp = time.max(before.and_then(|before| before.timestamp));
+        }
+        assert!(confirmed.iter().all(|tier| tier.number <= self.looks.looked));
+        Head { confirmed, finalized, match_window_seconds: self.rules.match_window_seconds }
+    }
+
+    pub(super) fn record(
+        &self,
+        epoch: Epoch,
+        block: Block,
+        now: UnixMicros,
+        body: ChainBody,
+    ) -> ChainRecord {
+        let newest = self.newest.map(|newest| newest.plus(AHEAD_MAX_SECONDS).micros());
+        let now = newest.map_or(now, |newest| newest.min(now));
+        let observed_at = self.history.as_ref().map_or(now, |h| h.observed_at().next(now));
+        let blockchain = self.rules.blockchain;
+        ChainRecord { blockchain, epoch, block, observed_at, body, confirmed: false }
+    }
+
+    pub(super) fn publish(&mut self, mut records: Vec<ChainRecord>, next: Next) -> Decision {
+        mark_confirmed(&mut records);
+        records.splice(..0, self.announcements(&records));
+        for record in &records {
+            self.history = History::fold(self.history.take(), record);
+        }
+        if let Some(history) = &mut self.history {
+            history.prune(self.rules.reorg_window);
+        }
+        self.ahead = None;
+        self.blocks_ahead.clear();
+        self.held_back = 0;
+        self.phase = Phase::Tip;
+        Decision { publish: records, notes: Vec::new(), next }
+    }
+}
+
+/// What the last head of a step confirms says so itself: catching up costs half the records then.
+fn mark_confirmed(records: &mut [ChainRecord]) {
+    let Some((ChainRecord { block, body: ChainBody::Head(head), .. }, earlier)) =
+        records.split_last_mut()
+    else {
+        return;
+    };
+    for record in earlier {
+        if let ChainBody::Transfer(seen) = &record.body {
+            let confirmed = head.confirmed_number(seen.value).min(block.number);
+            record.confirmed = record.block.number <= confirmed;
+        }
+    }
+}

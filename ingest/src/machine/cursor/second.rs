@@ -1,0 +1,346 @@
+//! The second check: a block is confirmed only after its logs were asked for again, at its depth, from another
+//! endpoint where there is one. What is due, how answers are compared, and what waits for that.
+//!
+//! What the second answer has more is a late find ([`super::find`]); what it has less must be proven by a receipt
+//! ([`super::proof`]). Nothing here stops the scan: what fails is asked again later, and the heads confirm less.
+
+use std::collections::BTreeMap;
+
+use schemas::UnixMicros;
+use schemas::record::{Block, Observation};
+
+use super::{Cursor, Phase, REFUSED_MAX};
+use crate::machine::range::RangeSize;
+use crate::machine::{
+    Answer, Ask, Decision, Difference, EventLog, History, Next, Note, Point, Span,
+};
+use crate::machine::{Look, Refusal};
+
+/// How much older than the chain's newest block a block must be for its logs to be believed complete. Nodes, and
+/// the backends of one address, show a header before its logs: mostly by less than a second, by 3 s at worst.
+const LOOK_AGE_SECONDS: i64 = 6;
+/// How often blocks are asked for once more when they are final, by the chain's time.
+const RESCAN_SECONDS: i64 = 60;
+/// Most steps that begin before a check that failed is tried again.
+const WAIT_MAX: u32 = 16;
+
+/// The range to scan after the tip, and whether there is more to ask at once after it; none at the tip.
+pub(super) type Then = Option<(i64, i64, bool)>;
+
+/// A range that is checked again.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Looking {
+    pub(super) from: i64,
+    pub(super) to: i64,
+    /// A block of ours at or after the end: an endpoint that has it has ours before it too.
+    pub(super) anchor: Block,
+    /// Whether it was checked before, and is final now.
+    pub(super) is_rescan: bool,
+    /// How the step continues.
+    pub(super) then: Then,
+}
+
+impl Looking {
+    pub(super) fn ask(&self) -> Ask {
+        Ask {
+            look: Look::Second,
+            blocks: vec![Point::Number(self.anchor.number)],
+            logs: vec![Span::Range { from: self.from, to: self.to }],
+            receipts: Vec::new(),
+        }
+    }
+}
+
+/// What a second answer has, while the differences are examined.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) looking: Looking,
+    pub(super) logs: Vec<EventLog>,
+    /// The lowest block with a transfer about which endpoints disagree: it stays unconfirmed, and all above it.
+    pub(super) disputed: Option<i64>,
+    pub(super) notes: Vec<Note>,
+}
+
+/// How far the chain was checked.
+#[derive(Debug)]
+pub(super) struct Looks {
+    /// Every block up to this one was asked for twice, or was old and final when it was scanned.
+    pub(super) looked: i64,
+    /// Every block up to this one was asked for when it was final.
+    rescanned: i64,
+    /// The chain's time when no block was left to be asked for so.
+    rescanned_at: i64,
+    range: RangeSize,
+    pub(super) failures: u32,
+    /// Steps to begin without a check.
+    pub(super) wait: u32,
+    /// The transfers that every endpoint denied in the last check, with how often in a row.
+    pub(super) denied: BTreeMap<(i64, i32), u32>,
+    /// Whether the disagreement was reported.
+    is_reported: bool,
+}
+
+impl Looks {
+    /// Continues where the last head ends.
+    pub(super) fn new(history: Option<&History>, range_max: i64) -> Self {
+        Self {
+            looked: history.map_or(-1, History::looked),
+            rescanned: history.map_or(-1, |history| history.head().finalized),
+            rescanned_at: 0,
+            range: RangeSize::new(range_max),
+            failures: 0,
+            wait: 0,
+            denied: BTreeMap::new(),
+            is_reported: false,
+        }
+    }
+
+    /// Nothing up to the block before the first one is scanned, so nothing is missed there.
+    pub(super) fn begin(&mut self, number: i64) {
+        (self.looked, self.rescanned) = (number, number);
+    }
+
+    /// What lies above is another chain now.
+    pub(super) fn rewind(&mut self, number: i64) {
+        self.looked = self.looked.min(number);
+        self.rescanned = self.rescanned.min(number);
+        self.denied.clear();
+    }
+
+    fn failed(&mut self) {
+        self.failures = self.failures.saturating_add(1);
+        self.wait = 1_u32.checked_shl(self.failures).unwrap_or(WAIT_MAX).min(WAIT_MAX);
+    }
+}
+
+impl Cursor {
+    /// The height up to which no head promises more than was checked.
+    pub(super) fn final_max(&self) -> i64 {
+        let rescanned =
+            if self.rules.policy.is_shallow() { self.looks.rescanned } else { i64::MAX };
+        self.looks.looked.min(rescanned)
+    }
+
+    /// The next range that is due for a check, if any.
+    fn next_look(&self, then: Then) -> Option<Looking> {
+        let (old, last) = (self.newest?.plus(-LOOK_AGE_SECONDS), self.last().number);
+        let looked = self.looks.looked.max(self.known().complete_above());
+        let reach = then.map_or(last, |(_, to, _)| to);
+        let confirmed = self.rules.policy.confirmed(reach, self.tags);
+        let due = confirmed.iter().map(|tier| tier.number).max()?.min(last);
+        let ahead = self.blocks_ahead.iter().rev().copied();
+        let ahead = ahead
+            .filter(|block| block.number <= due && block.timestamp <= old)
+            .max_by_key(|b| b.number);
+        let anchor = ahead.or_else(|| self.known().anchor_before(due, old));
+        let anchor = anchor.filter(|anchor| anchor.number > looked)?;
+        let mut live = self.known().above(looked);
+        let waits = live.next().is_some_and(|(block, _)| block.number <= anchor.number);
+        let is_head_due = then.is_some_and(|(_, _, again)| again) || !self.may_hold_back();
+        (waits || is_head_due).then(|| self.looking(looked + 1, anchor, false, then))
+    }
+
+    /// The next range that is due for a check of what is final, if any.
+    fn next_rescan(&self, then: Then) -> Option<Looking> {
+        let is_due = self.newest?.0 >= self.looks.rescanned_at.saturating_add(RESCAN_SECONDS);
+        if !is_due || !self.rules.policy.is_shallow() {
+            return None;
+        }
+        let rescanned = self.looks.rescanned.max(self.known().complete_above());
+        let anchor = self.known().anchor_at_or_below(self.final_to.min(self.looks.looked))?;
+        (anchor.number > rescanned).then(|| self.looking(rescanned + 1, anchor, true, then))
+    }
+
+    fn looking(&self, from: i64, anchor: Block, is_rescan: bool, then: Then) -> Looking {
+        let to = anchor.number.min(from.saturating_add(self.looks.range.blocks() - 1));
+        Looking { from, to, anchor, is_rescan, then }
+    }
+
+    /// Whether a transfer is deep enough already, as after an outage: it does not wait for the next poll.
+    pub(super) fn is_look_due(&self) -> bool {
+        self.looks.wait == 0 && self.next_look(None).is_some()
+    }
+
+    /// Checks what is due before the step continues.
+    pub(super) fn look_or_go_on(&mut self, then: Then, now: UnixMicros) -> Decision {
+        #[cfg(test)]
+        if self.is_blind {
+            self.looks.begin(self.last().number);
+        }
+        if let Some(wait) = self.looks.wait.checked_sub(1) {
+            self.looks.wait = wait;
+            return self.go_on(then, now);
+        }
+        match self.next_look(then).or_else(|| self.next_rescan(then)) {
+            Some(looking) => {
+                self.phase = Phase::Look(looking);
+                Next::Ask.into()
+            }
+            None => self.go_on(then, now),
+        }
+    }
+
+    fn go_on(&mut self, then: Then, now: UnixMicros) -> Decision {
+        let Some((from, to, again)) = then else { return self.publish_tip(now) };
+        self.phase = Phase::Scan { from, to, again };
+        Next::Ask.into()
+    }
+
+    pub(super) fn look(&mut self, looking: Looking, answer: Answer, now: UnixMicros) -> Decision {
+        let mut headers = answer.blocks.into_iter();
+        let (from, to) = (looking.from, looking.to);
+        let sifted = self.rules.watch.sift(answer.logs.into_iter().flatten(), from, to);
+        let Some(header) = headers.next().flatten() else {
+            return self.look_later(looking, Difference::Behind, now);
+        };
+        let Ok(logs) = sifted else {
+            return self.look_later(looking, Difference::Contradiction, now);
+        };
+        if header.block.hash != looking.anchor.hash {
+            return self.look_later(looking, Difference::Fork, now);
+        }
+        let live = self.known().between(from, to);
+        let is_fork = |log: &EventLog| {
+            let ours = live.iter().find(|(block, _)| block.number == log.block_number);
+            ours.is_some_and(|(block, _)| block.hash != log.block_hash)
+        };
+        if logs.iter().any(is_fork) {
+            return self.look_later(looking, Difference::Contradiction, now);
+        }
+        let seen = self.observe(&logs);
+        let is_missing = |(block, ours): &(Block, Observation)| {
+            !seen.iter().any(|(number, seen)| *number == block.number && same(seen, ours))
+        };
+        let missing: Vec<_> = live.into_iter().filter(is_missing).collect();
+        let found = Found { looking, logs, disputed: None, notes: Vec::new() };
+        // What was checked before stays: a confirmed transfer is acted upon.
+        if missing.is_empty() || looking.is_rescan {
+            if !looking.is_rescan {
+                self.looks.denied.clear();
+            }
+            return self.find(found, now);
+        }
+        self.phase = Phase::Prove { found, missing, look: Look::Second };
+        Next::Ask.into()
+    }
+
+    /// The payments among sifted logs of several blocks.
+    pub(super) fn observe(&self, logs: &[EventLog]) -> Vec<(i64, Observation)> {
+        let blocks = logs.chunk_by(|a, b| a.block_number == b.block_number);
+        let seen = blocks.flat_map(|logs| {
+            let number = logs.first().map_or(-1, |log| log.block_number);
+            let (seen, _) = self.rules.watch.observe(logs);
+            seen.into_iter().map(move |seen| (number, seen))
+        });
+        seen.collect()
+    }
+
+    /// The check is over, and brought nothing to publish.
+    pub(super) fn end_look(&mut self, found: Found, now: UnixMicros) -> Decision {
+        let Found { looking, disputed, notes, .. } = found;
+        self.count_look(looking, disputed);
+        let decision = if disputed.is_some() {
+            self.go_on(looking.then, now)
+        } else {
+            self.look_or_go_on(looking.then, now)
+        };
+        with_notes(decision, notes)
+    }
+
+    /// Notes how far the check came.
+    pub(super) fn count_look(&mut self, looking: Looking, disputed: Option<i64>) {
+        let used = looking.to - looking.from + 1;
+        let to = disputed.map_or(looking.to, |number| number - 1).min(looking.to);
+        if looking.is_rescan {
+            self.looks.rescanned = self.looks.rescanned.max(to);
+            if to == looking.anchor.number {
+                self.looks.rescanned_at = self.newest.map_or(0, |newest| newest.0);
+            }
+        } else {
+            self.looks.looked = self.looks.looked.max(to);
+            self.count_final(looking.from, to);
+        }
+        self.looks.range.grow(used);
+        if disputed.is_some() {
+            self.looks.failed();
+        } else {
+            self.looks.failures = 0;
+            self.looks.is_reported &= looking.is_rescan;
+        }
+    }
+
+    /// Blocks that are final at this check need no other.
+    fn count_final(&mut self, from: i64, to: i64) {
+        if self.looks.rescanned >= from - 1 {
+            self.looks.rescanned = self.looks.rescanned.max(to.min(self.final_to));
+        }
+    }
+
+    /// A range that was old and final when it was scanned needs no second check.
+    pub(super) fn settle(&mut self, from: i64, to: Block) {
+        let is_old =
+            self.newest.is_some_and(|newest| to.timestamp.plus(LOOK_AGE_SECONDS) <= newest);
+        if self.looks.looked >= from - 1 && is_old && to.number <= self.final_to {
+            self.looks.looked = to.number;
+            self.count_final(from, to.number);
+        }
+    }
+
+    /// The answer cannot be used: the step continues, and the check is tried again later.
+    pub(super) fn look_later(
+        &mut self,
+        looking: Looking,
+        why: Difference,
+        now: UnixMicros,
+    ) -> Decision {
+        self.looks.failed();
+        let note = Note::Look { why, block: looking.anchor };
+        with_notes(self.go_on(looking.then, now), vec![note])
+    }
+
+    /// There is no answer: the step begins again, without a check unless a shorter range may do.
+    pub(super) fn look_refused(&mut self, looking: Looking, refusal: Refusal) -> Next {
+        let used = looking.to - looking.from + 1;
+        let shrunk = match refusal {
+            Refusal::Size { hint } => {
+                let blocks = |(a, b): (i64, i64)| b.saturating_sub(a).saturating_add(1);
+                self.looks.range.shrink(used, hint.map(blocks))
+            }
+            Refusal::Timeout => {
+                self.looks.range.shrink(used, None);
+                false
+            }
+            Refusal::Rate | Refusal::Behind | Refusal::Transient | Refusal::Fatal => false,
+        };
+        if !shrunk {
+            self.looks.failed();
+            // As in a scan, whatever the words are.
+            if used > 1 && self.looks.failures.is_multiple_of(REFUSED_MAX) {
+                self.looks.range.shrink(used, None);
+            }
+        }
+        Next::Ask
+    }
+
+    /// Reports a disagreement when it begins.
+    pub(super) fn report_dispute(
+        &mut self,
+        notes: &mut Vec<Note>,
+        transfer: &(Block, Observation),
+    ) {
+        if !std::mem::replace(&mut self.looks.is_reported, true) {
+            notes.push(Note::Disputed { block: transfer.0, tx_hash: transfer.1.tx_hash });
+        }
+    }
+}
+
+/// Whether both are the same event: its position among equal ones, and whose wallet sent it, are ours to say.
+pub(super) fn same(a: &Observation, b: &Observation) -> bool {
+    let plain = |seen: &Observation| Observation { ordinal: 0, from_own_wallet: false, ..*seen };
+    plain(a) == plain(b)
+}
+
+pub(super) fn with_notes(mut decision: Decision, notes: Vec<Note>) -> Decision {
+    decision.notes.splice(..0, notes);
+    decision
+}

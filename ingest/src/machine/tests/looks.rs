@@ -1,0 +1,300 @@
+//! What a second check finds, what it takes back, and what waits for it.
+
+use super::*;
+use crate::simulation::FORGED;
+
+/// A cursor at block 10 of a node, and a second endpoint that has no faults.
+fn two() -> (Node, Node, Cursor) {
+    let (node, cursor) = followed(10);
+    (node.clone(), node, cursor)
+}
+
+fn mine(nodes: [&mut Node; 2], transactions: &[Vec<Payment>]) {
+    nodes.into_iter().for_each(|node| node.mine(transactions));
+}
+
+/// Notes in short.
+fn kinds(decision: &Decision) -> Vec<&'static str> {
+    let kind = |note: &Note| match note {
+        Note::Skipped(_) => "skipped",
+        Note::Rewound { .. } => "rewound",
+        Note::LateFind { .. } => "late find",
+        Note::Omitted { .. } => "omitted",
+        Note::Disputed { .. } => "disputed",
+        Note::Forged { .. } => "forged",
+        Note::Look { why, .. } => why.kind(),
+    };
+    decision.notes.iter().map(kind).collect()
+}
+
+fn confirmed(cursor: &Cursor) -> i64 {
+    cursor.history().unwrap().head().confirmed[0].number
+}
+
+/// A transfer in block 11 that the first endpoint leaves out for ever.
+fn omitted() -> (Node, Node, Cursor) {
+    let (mut a, mut b, cursor) = two();
+    mine([&mut a, &mut b], &[pay(1), pay(3)]);
+    a.omitted = vec![a.transfers_after(10)[1].1.tx_hash];
+    (a, b, cursor)
+}
+
+#[test]
+fn what_one_endpoint_leaves_out_is_found_before_its_block_is_confirmed() {
+    let (mut a, mut b, mut cursor) = omitted();
+    let (first, looks) = drive_by(&mut cursor, &a, &b);
+    assert_eq!((short(&first.publish), looks), (vec![('t', 0, 11), ('h', 0, 11)], vec![]));
+    mine([&mut a, &mut b], &[]);
+    drive_by(&mut cursor, &a, &b);
+    mine([&mut a, &mut b], &[]);
+    let (found, looks) = drive_by(&mut cursor, &a, &b);
+    assert_eq!(looks[0], (11, 11));
+    assert_eq!(short(&found.publish), [('t', 0, 11), ('h', 0, 12), ('h', 0, 13)]);
+    assert_eq!((kinds(&found), confirmed(&cursor)), (vec!["late find"], 11));
+    // As the chain has it, and each once.
+    let live: Vec<_> = cursor.history().unwrap().above(10).collect();
+    assert_eq!(live, b.transfers_after(10));
+}
+
+#[test]
+fn logs_that_trail_are_found_through_the_same_endpoint() {
+    let (mut node, mut cursor) = followed(10);
+    node.logs_lag = 1;
+    let mut published = Vec::new();
+    for transactions in [vec![pay(1)], vec![], vec![], vec![]] {
+        node.mine(&transactions);
+        published.extend(drive(&mut cursor, &node).0);
+    }
+    assert_eq!(short(&published)[2..4], [('t', 0, 11), ('h', 0, 12)]);
+    assert!(confirmed(&cursor) >= 11);
+}
+
+#[test]
+fn nothing_is_confirmed_that_was_not_looked_at_again() {
+    let (mut a, mut b, mut cursor) = two();
+    mine([&mut a, &mut b], &[pay(1)]);
+    let behind = b.without(1);
+    for _ in 0..6 {
+        mine([&mut a, &mut b], &[]);
+        // The second endpoint stays behind; the scan continues.
+        let (decision, _) = drive_by(&mut cursor, &a, &behind);
+        assert_eq!(decision.next, Next::AtTip);
+        assert_eq!((cursor.history().unwrap().last(), confirmed(&cursor)), (a.head(), 10));
+    }
+    for _ in 0..20 {
+        mine([&mut a, &mut b], &[]);
+        drive_by(&mut cursor, &a, &b);
+    }
+    assert_eq!(confirmed(&cursor), a.head().number - 2);
+}
+
+#[test]
+fn an_endpoint_on_another_fork_holds_confirmation_and_rewinds_nothing() {
+    let (mut a, mut b, mut cursor) = two();
+    mine([&mut a, &mut b], &[pay(1)]);
+    b.reorg(1, &[]);
+    let mut notes = Vec::new();
+    for _ in 0..9 {
+        mine([&mut a, &mut b], &[]);
+        notes.extend(kinds(&drive_by(&mut cursor, &a, &b).0));
+    }
+    // Asked less and less often.
+    assert_eq!(notes, ["fork"; 3]);
+    assert_eq!((confirmed(&cursor), cursor.history().unwrap().epoch()), (10, Epoch(0)));
+}
+
+#[test]
+fn a_look_that_is_refused_stops_nothing() {
+    for refusal in [Refusal::Rate, Refusal::Behind, Refusal::Fatal, Refusal::Size { hint: None }] {
+        let (mut node, mut cursor) = followed(10);
+        node.mine(&[pay(1)]);
+        drive(&mut cursor, &node);
+        node.mine(&[]);
+        node.mine(&[]);
+        while look(&cursor).is_none() {
+            turn(&mut cursor, &node);
+        }
+        assert_eq!(cursor.fail(refusal), Next::Ask, "{refusal:?}");
+        let (records, next) = drive(&mut cursor, &node);
+        assert_eq!((short(&records), next), (vec![('h', 0, 13)], Next::AtTip));
+        for _ in 0..3 {
+            drive(&mut cursor, &node);
+        }
+        assert_eq!(confirmed(&cursor), 11, "{refusal:?}");
+    }
+}
+
+#[test]
+fn a_look_at_a_long_range_is_split() {
+    let mut node = Node::new(60);
+    node.limit = Some((4, true));
+    let mut cursor = scan_from(41, 20);
+    drive(&mut cursor, &Node::new(60));
+    (0..3).for_each(|_| node.mine(&[]));
+    let mut unlimited = node.clone();
+    unlimited.limit = None;
+    let (_, looks) = drive_by(&mut cursor, &unlimited, &node);
+    assert_eq!(looks[..3], [(41, 60), (41, 44), (45, 50)]);
+    assert_eq!(confirmed(&cursor), 60);
+}
+
+#[test]
+fn what_the_second_endpoint_leaves_out_stays() {
+    let (mut a, mut b, mut cursor) = two();
+    mine([&mut a, &mut b], &[pay(1), pay(3)]);
+    b.omitted = vec![b.transfers_after(10)[1].1.tx_hash];
+    drive_by(&mut cursor, &a, &b);
+    mine([&mut a, &mut b], &[]);
+    mine([&mut a, &mut b], &[]);
+    let (decision, _) = drive_by(&mut cursor, &a, &b);
+    assert_eq!((kinds(&decision), confirmed(&cursor)), (vec!["omitted"], 11));
+    assert_eq!(short(&decision.publish), [('h', 0, 13)]);
+}
+
+/// A cursor that published a transfer which only the first endpoint shows, in block 12, and two blocks more.
+fn forged() -> (Node, Node, Cursor) {
+    let (mut a, mut b, mut cursor) = two();
+    mine([&mut a, &mut b], &[pay(1)]);
+    mine([&mut a, &mut b], &[]);
+    a.forge(Payment { wallet: 1, value: 9 });
+    let (decision, _) = drive_by(&mut cursor, &a, &b);
+    assert_eq!(short(&decision.publish), [('t', 0, 11), ('t', 0, 12), ('h', 0, 12)]);
+    mine([&mut a, &mut b], &[]);
+    mine([&mut a, &mut b], &[]);
+    (a, b, cursor)
+}
+
+#[test]
+fn what_an_endpoint_invents_is_never_confirmed_and_taken_back() {
+    let (mut a, mut b, mut cursor) = forged();
+    let mut published = Vec::new();
+    for _ in 0..30 {
+        let (decision, _) = drive_by(&mut cursor, &a, &b);
+        published.extend(decision.publish.clone());
+        if !kinds(&decision).is_empty() {
+            assert_eq!(kinds(&decision), ["forged"]);
+            break;
+        }
+        assert!(confirmed(&cursor) < 12);
+        mine([&mut a, &mut b], &[]);
+    }
+    let taken: Vec<_> = published.iter().filter(|r| r.epoch == Epoch(1)).cloned().collect();
+    let ChainBody::Retract(seen) = &taken[0].body else { panic!("{taken:?}") };
+    assert_eq!((seen.tx_hash, taken[0].block.number), (FORGED, 12));
+    assert_eq!(short(&taken)[1], ('h', 1, taken[1].block.number));
+    assert!(taken[1].block.number >= 14);
+    assert_eq!(heights(&taken[1..2]).0, 11);
+    // The endpoint does not stop inventing; what is above is confirmed.
+    for _ in 0..20 {
+        mine([&mut a, &mut b], &[]);
+        drive_by(&mut cursor, &a, &b);
+    }
+    assert_eq!(cursor.history().unwrap().epoch(), Epoch(1));
+    assert_eq!(confirmed(&cursor), a.head().number - 2);
+}
+
+#[test]
+fn while_endpoints_disagree_nothing_above_is_confirmed_and_one_note_says_so() {
+    let (mut a, mut b, mut cursor) = forged();
+    a.forges_receipts = true;
+    let mut notes = Vec::new();
+    for _ in 0..40 {
+        notes.extend(kinds(&drive_by(&mut cursor, &a, &b).0));
+        mine([&mut a, &mut b], &[]);
+        assert_eq!(confirmed(&cursor).max(11), 11);
+    }
+    assert_eq!((notes, confirmed(&cursor)), (vec!["disputed"], 11));
+    assert_eq!(cursor.history().unwrap().last().number, a.head().number - 1);
+    // A late find above it is published all the same.
+    a.forges_receipts = false;
+    let mut published = Vec::new();
+    for _ in 0..60 {
+        published.extend(drive_by(&mut cursor, &a, &b).0.publish);
+        mine([&mut a, &mut b], &[]);
+    }
+    assert!(short(&published).contains(&('r', 1, 12)));
+    assert_eq!(confirmed(&cursor), a.head().number - 3);
+}
+
+/// The same log index, transaction and amount: the two differ in nothing but their position.
+#[test]
+fn a_late_find_takes_no_position_of_another() {
+    let (mut a, mut b, mut cursor) = two();
+    mine([&mut a, &mut b], &[[pay(5), pay(5)].concat()]);
+    a.hidden_index = Some(0);
+    let (first, _) = drive_by(&mut cursor, &a, &b);
+    assert_eq!(short(&first.publish), [('t', 0, 11), ('h', 0, 11)]);
+    mine([&mut a, &mut b], &[]);
+    mine([&mut a, &mut b], &[]);
+    drive_by(&mut cursor, &a, &b);
+    let live = cursor.history().unwrap().above(10).map(|(_, seen)| (seen.log_index, seen.ordinal));
+    assert_eq!(live.collect::<Vec<_>>(), [(0, 1), (1, 0)]);
+}
+
+#[test]
+fn failed_transactions_are_no_late_finds() {
+    let mut node = Node::new(10);
+    let mut cursor = cursor_with(|rules| rules.needs_receipts = true);
+    drive(&mut cursor, &node);
+    node.mine(&[pay(1), pay(3)]);
+    node.failed = vec![node.transfers_after(10)[0].1.tx_hash];
+    let mut published = Vec::new();
+    for _ in 0..4 {
+        let (decision, _) = drive_by(&mut cursor, &node, &node);
+        assert_eq!(kinds(&decision), [""; 0]);
+        published.extend(short(&decision.publish).into_iter().filter(|record| record.0 == 't'));
+        node.mine(&[]);
+    }
+    assert_eq!((published, confirmed(&cursor)), (vec![('t', 0, 11)], 12));
+}
+
+#[test]
+fn what_is_young_is_not_looked_at_yet() {
+    let mut node = Node::new(10);
+    let mut cursor = at_tip(depth(1), &node);
+    node.mine(&[pay(1)]);
+    let (decision, looks) = drive_by(&mut cursor, &node, &node);
+    assert_eq!((short(&decision.publish), looks), (vec![('t', 0, 11), ('h', 0, 11)], vec![]));
+    assert_eq!(confirmed(&cursor), 10);
+    node.mine(&[]);
+    assert_eq!(drive_by(&mut cursor, &node, &node).1, [(11, 11)]);
+    assert_eq!(confirmed(&cursor), 11);
+}
+
+#[test]
+fn an_idle_chain_is_looked_at_when_its_head_is_due() {
+    let mut node = Node::new(10);
+    let mut cursor = cursor_with(|rules| rules.idle_polls = 5);
+    drive(&mut cursor, &node);
+    let mut looks = Vec::new();
+    for _ in 0..18 {
+        node.mine(&[]);
+        looks.push(drive_by(&mut cursor, &node, &node).1.len());
+    }
+    // Also at what has become final, and for that twice: a range has five blocks.
+    assert_eq!(looks, [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 0, 2, 0, 0, 0, 2]);
+    assert_eq!(confirmed(&cursor), node.head().number - 2);
+}
+
+#[test]
+fn old_and_final_ranges_are_asked_for_once() {
+    let mut node = Node::new(5);
+    (0..50).for_each(|_| node.mine(&[pay(1)]));
+    let mut cursor = scan_from(1, 10);
+    let (decision, looks) = drive_by(&mut cursor, &node, &node);
+    assert_eq!(decision.next, Next::AtTip);
+    assert_eq!(looks, [(41, 50), (51, 53)], "only what is not final");
+}
+
+#[test]
+fn what_comes_after_a_restart_is_looked_at_from_the_last_confirmed_block_on() {
+    let (mut a, mut b, mut cursor) = omitted();
+    drive_by(&mut cursor, &a, &b);
+    mine([&mut a, &mut b], &[]);
+    drive_by(&mut cursor, &a, &b);
+    let mut cursor = Cursor::new(rules(depth(3)), cursor.history().cloned(), Vec::new());
+    mine([&mut a, &mut b], &[]);
+    let (decision, _) = drive_by(&mut cursor, &a, &b);
+    assert_eq!(kinds(&decision), ["late find"]);
+    assert_eq!(confirmed(&cursor), 11);
+}
