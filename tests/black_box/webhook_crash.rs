@@ -23,7 +23,7 @@ const FIRST_DELAY: Duration = Duration::from_millis(10);
 const KILLS: usize = 50;
 /// Longest life of one process, in milliseconds.
 const LIFE_MAX_MS: usize = 600;
-const DISTRIBUTED_KILLS: usize = 12;
+const DISTRIBUTED_KILLS: usize = 25;
 const DISTRIBUTED_LIFE_MAX_MS: usize = 3000;
 /// New orders of one life.
 const ORDERS: usize = 5;

@@ -102,17 +102,20 @@ impl Config {
     /// Warns if the process may not have as many files open as its requests need: with connections that end, and beside
     /// all else. Attempts beyond the limit are put off.
     pub fn check_files(&self) {
-        let needed = u64::try_from(self.concurrency)
-            .unwrap_or(u64::MAX)
-            .saturating_mul(2)
-            .saturating_add(256);
-        if let Some(limit) = getrlimit(Resource::Nofile).current.filter(|limit| *limit < needed) {
+        if let Some((limit, needed)) = self.lacking_files(getrlimit(Resource::Nofile).current) {
             tracing::warn!(
                 limit,
                 needed,
                 "this process may have too few files open for webhooks.concurrency: raise its limit (LimitNOFILE, ulimit -n)"
             );
         }
+    }
+
+    /// The limit and what is needed, if that is more.
+    fn lacking_files(&self, limit: Option<u64>) -> Option<(u64, u64)> {
+        let requests = u64::try_from(self.concurrency).unwrap_or(u64::MAX);
+        let needed = requests.saturating_mul(2).saturating_add(256);
+        limit.filter(|limit| *limit < needed).map(|limit| (limit, needed))
     }
 }
 
@@ -170,7 +173,7 @@ pub(crate) mod tests {
     use super::*;
     use runtime::config::{Problems, Source};
 
-    fn read(text: &str) -> (Config, Vec<String>) {
+    pub(crate) fn read(text: &str) -> (Config, Vec<String>) {
         let mut source = Source::parse(Config::DEFAULTS, text, []);
         let url = Some("https://shop.example/unknown".to_owned());
         let config = Config::read(source.section("webhooks"), Secret::new("whsec"), None, url);
@@ -192,6 +195,16 @@ pub(crate) mod tests {
         assert!(config.dust_threshold.values().all(|amount| *amount == Amount::ZERO), "spec 6.2");
         let url = config.unknown_transfer_webhook_url.clone();
         assert_eq!(url.as_deref(), Some("https://shop.example/unknown"));
+    }
+
+    #[test]
+    fn too_few_files_for_the_requests_are_noticed() {
+        let (config, _) = read("");
+        assert_eq!(config.lacking_files(Some(767)), Some((767, 768)));
+        assert_eq!(config.lacking_files(Some(768)), None);
+        assert_eq!(config.lacking_files(None), None, "there is no limit");
+        let most = Config { concurrency: usize::MAX, ..config };
+        assert!(most.lacking_files(Some(1_048_576)).is_some());
     }
 
     #[test]

@@ -58,10 +58,29 @@ async fn serve((certificate, key): (Certificate, KeyPair)) -> String {
 /// Sends to it, trusting what `ca_file` would have.
 async fn send(url: String, trusted: &[&str]) -> Answer {
     let read = |pem: &&str| reqwest::Certificate::from_pem(pem.as_bytes()).unwrap();
-    let certificates = trusted.iter().map(read).collect();
+    send_trusting(url, trusted.iter().map(read).collect()).await
+}
+
+async fn send_trusting(url: String, certificates: Vec<reqwest::Certificate>) -> Answer {
     let config = Config { certificates, ..config(Duration::from_secs(10), true) };
     let sender = Sender::new(&config, Arc::new(ManualClock::new(NOW))).unwrap();
     sender.send(&Delivery { url, ..example::delivery() }).await
+}
+
+/// Two authorities in one file, of which the second one is the receiver's.
+#[tokio::test]
+async fn the_authorities_of_a_file_are_trusted() {
+    let (other, own) = (authority(), authority());
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("authorities.pem");
+    std::fs::write(&file, other.pem() + &own.pem()).unwrap();
+    let (config, problems) =
+        crate::config::tests::read(&format!("[webhooks]\nca_file = \"{}\"\n", file.display()));
+    assert_eq!((config.certificates.len(), problems), (2, Vec::new()));
+    let fitting = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    let url = serve(certificate(&fitting, Some(&own))).await;
+    let answer = send_trusting(url, config.certificates).await;
+    assert_eq!((answer.outcome, answer.cause), (AttemptOutcome::Delivered, None));
 }
 
 #[tokio::test]
