@@ -30,6 +30,16 @@ pub(super) fn change(held: &Positions, now: &Positions) -> Change {
     Change { lost: of_changed(held), gained: of_changed(now) }
 }
 
+/// Those of `held` that are not `assigned`, and others of their numbers.
+pub(super) fn lost(
+    held: &[TopicPartition],
+    assigned: &[TopicPartition],
+) -> Vec<TopicPartition> {
+    let gone: BTreeSet<Partition> =
+        held.iter().filter(|of| !assigned.contains(of)).map(|of| of.partition).collect();
+    held.iter().filter(|of| gone.contains(&of.partition)).copied().collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,6 +79,16 @@ mod tests {
             let expected = Change { lost: sorted(lost), gained: sorted(gained) };
             assert_eq!(change(&both(held), &both(now)), expected, "from {held:?} to {now:?}");
         }
+    }
+
+    #[test]
+    fn what_is_assigned_to_others_is_lost_with_all_of_its_number() {
+        let pair = |partition| [of(RAW, partition), of(COMMANDS, partition)];
+        let held = [pair(0), pair(1)].concat();
+        assert_eq!(lost(&held, &[pair(1), pair(2)].concat()), pair(0));
+        assert_eq!(lost(&held, &[of(RAW, 0), of(RAW, 1), of(COMMANDS, 1)]), pair(0));
+        assert_eq!(lost(&held, &held), []);
+        assert_eq!(lost(&[], &held), []);
     }
 
     #[test]

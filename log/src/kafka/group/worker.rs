@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use rdkafka::Offset as KafkaOffset;
 use schemas::Partition;
 
+use super::assignment;
 use super::cursor::Cursors;
 use super::member::{Member, Polled};
 use super::position::Marks;
@@ -182,12 +183,19 @@ impl KafkaWorker {
                         self.cursors.clear();
                     }
                 }
-                Notice::Assigned(partitions) => {
-                    let since = Instant::now();
-                    self.membership.set_ownership(Ownership::Assigned { partitions, since });
-                }
+                Notice::Assigned(partitions) => self.assign(partitions),
             }
         }
+    }
+
+    /// What the group gave to others is reported before the rest is adopted, which takes as long as a broker needs to answer:
+    /// they may be at work on it by then.
+    fn assign(&mut self, partitions: Vec<TopicPartition>) {
+        let lost = assignment::lost(&self.cursors.partitions(), &partitions);
+        self.cursors.remove(&lost);
+        self.report_lost(lost);
+        let since = Instant::now();
+        self.membership.set_ownership(Ownership::Assigned { partitions, since });
     }
 
     fn report_lost(&mut self, lost: Vec<TopicPartition>) {
@@ -352,7 +360,9 @@ impl Worker for KafkaWorker {
             self.leave_if_fenced();
             self.join()?;
             self.take_notices();
-            if matches!(self.membership, Membership::Joined(_, Ownership::Assigned { .. })) {
+            if self.events.is_empty()
+                && matches!(self.membership, Membership::Joined(_, Ownership::Assigned { .. }))
+            {
                 self.adopt_assignment()?;
             }
             if !self.events.is_empty() {

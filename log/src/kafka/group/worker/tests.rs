@@ -177,6 +177,17 @@ fn a_partition_that_a_member_once_owned_is_read_however_old_its_records_are() {
     assert_eq!(poll_until(&mut second, is_read), [Event::Assigned(vec![assigned])]);
 }
 
+/// Another member may be at work on them while this one waits for an answer of its broker.
+#[test]
+fn what_is_lost_is_reported_before_the_rest_is_adopted() {
+    let (cluster, _shared, mut worker) = start();
+    let unstable = RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNSTABLE_OFFSET_COMMIT;
+    cluster.request_errors(RDKafkaApiKey::OffsetFetch, &[unstable; 1000]);
+    worker.assign(vec![OUTPUT]);
+    assert_eq!(worker.poll(Duration::ZERO).unwrap(), Event::Revoked(vec![INPUT]));
+    poll_until_reported(&mut worker, "a transaction with offsets may be open");
+}
+
 #[test]
 fn an_open_transaction_is_waited_for_and_reported() {
     let (cluster, _shared, mut worker) = start();
