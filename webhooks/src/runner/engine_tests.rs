@@ -53,8 +53,9 @@ fn job(desk: &Arc<Desk>, name: &str, url: &str) -> Job {
 
 /// Events whose request has ended.
 async fn ended(desk: &Desk, count: usize) -> Vec<String> {
-    let mut names = Vec::new();
+    let (mut names, begun) = (Vec::new(), Instant::now());
     while names.len() < count {
+        assert!(begun.elapsed() < Duration::from_secs(20), "only {names:?} ended");
         for back in desk.take() {
             let Back::Ended(ended) = back else { panic!("{back:?}") };
             names.push(ended.unwrap().0.delivery.event_id);
