@@ -12,7 +12,8 @@ use crate::tools::{self, Kit};
 
 /// Those that start servers of their own come last.
 const NAMES: [&str; 8] =
-    ["amounts", "machine", "pipeline", "orders", "webhooks", "api", "process", KAFKA];
+    ["amounts", "machine", "pipeline", "orders", WEBHOOKS, "api", "process", KAFKA];
+const WEBHOOKS: &str = "webhooks";
 const KAFKA: &str = "kafka";
 
 /// Runs one measurement, or all.
@@ -34,7 +35,7 @@ pub(crate) fn run(name: Option<&str>) -> Result<()> {
         let mut command = cargo();
         command.args(["bench", "--quiet", "--package", "tidemark-tests", "--bench", name]);
         command.env("TIDEMARK_TEST_EXECUTABLE", &executable);
-        if *name == KAFKA {
+        if matches!(*name, WEBHOOKS | KAFKA) {
             tools::check(Kit::Services)?;
             command.envs(fetch::fetch(&[Need::Jars].into())?);
         }

@@ -1,4 +1,4 @@
-//! Dispatcher and deliverer on their threads over an embedded log of their own, and the events that they get.
+//! Dispatcher and deliverer on their threads over a log of their own, and the events that they get.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 /// As the defaults have it.
-const LAYOUT: Layout = Layout { lanes: 16, orders: 4, webhooks: 2 };
+pub(crate) const LAYOUT: Layout = Layout { lanes: 16, orders: 4, webhooks: 2 };
 /// Events that are written at once.
 const CHUNK: usize = 1000;
 /// How often a paced load reads the clock.
@@ -26,22 +26,27 @@ const TICK: Duration = Duration::from_millis(5);
 
 /// Both loops and their log.
 pub(crate) struct Engine {
-    log: EmbeddedLog,
+    log: Arc<dyn Log>,
     stop: CancellationToken,
     threads: Vec<JoinHandle<Result<(), webhooks::Error>>>,
     /// When each event happened.
     sent: Vec<UnixMicros>,
-    _dir: TempDir,
+    _dir: Option<TempDir>,
 }
 
 impl Engine {
+    /// On an embedded log.
     pub(crate) fn start() -> Self {
         let dir = tempfile::tempdir().expect("a folder");
+        let log = EmbeddedLog::open(dir.path(), LAYOUT, Arc::new(SystemClock)).expect("a log");
+        Self { _dir: Some(dir), ..Self::on(Arc::new(log)) }
+    }
+
+    pub(crate) fn on(log: Arc<dyn Log>) -> Self {
         let clock = Arc::new(SystemClock);
-        let log = EmbeddedLog::open(dir.path(), LAYOUT, clock.clone()).expect("a log");
         let stop = CancellationToken::new();
         let context = StageContext {
-            log: Arc::new(log.clone()),
+            log: log.clone(),
             clock,
             member: "bench".to_owned(),
             handle: Handle::current(),
@@ -54,7 +59,7 @@ impl Engine {
             std::thread::spawn(move || webhooks::run_dispatcher(&config, &dispatched)),
             std::thread::spawn(move || webhooks::run_deliverer(&engine, &context)),
         ];
-        Self { log, stop, threads, sent: Vec::new(), _dir: dir }
+        Self { log, stop, threads, sent: Vec::new(), _dir: None }
     }
 
     /// How many events there were.

@@ -1,10 +1,11 @@
-//! Both loops of webhooks on the embedded log, as `tidemark run` has them, and receivers in another process: deliveries a
+//! Both loops of webhooks on the embedded log, as `tidemark run` has them, and on Kafka, and receivers in another process: deliveries a
 //! second beside a bare loop of HTTP requests, the time from an event to its 200, and what bad receivers
 //! do to good ones. Everything shares the cores of this machine.
 //!
-//! Every destination has an address of its own within 127.0.0.0/8. The arguments `rates`, `fairness` and `million` choose
-//! parts; none are all. `TIDEMARK_BENCH_PERCENT` shortens them.
+//! Every destination has an address of its own within 127.0.0.0/8. The arguments `rates`, `kafka`, `fairness` and `million`
+//! choose parts; none are all. `TIDEMARK_BENCH_PERCENT` shortens them.
 
+mod broker;
 mod ceiling;
 mod engine;
 mod fairness;
@@ -13,6 +14,8 @@ mod million;
 mod rates;
 mod receivers;
 
+use broker::Broker;
+use engine::Engine;
 use receivers::Receivers;
 
 #[tokio::main]
@@ -21,7 +24,7 @@ async fn main() {
     if arguments == [receivers::ROLE] {
         return receivers::serve().await;
     }
-    let names = ["rates", "fairness", "million"];
+    let names = ["rates", "kafka", "fairness", "million"];
     let is_named = |name: &str| arguments.iter().any(|argument| argument == name);
     let is_wanted = |name: &str| is_named(name) || !names.iter().any(|name| is_named(name));
     let mut receivers = Receivers::start();
@@ -29,7 +32,12 @@ async fn main() {
         "webhooks, embedded log, dispatcher and deliverer; receivers and load on the same cores"
     );
     if is_wanted("rates") {
-        rates::run(&mut receivers).await;
+        rates::run(&mut receivers, &[1, 100, 10_000], Engine::start).await;
+    }
+    if is_wanted("kafka") {
+        let mut broker = Broker::start();
+        println!("  on Kafka, one broker on the same cores:");
+        rates::run(&mut receivers, &[1, 100], || Engine::on(broker.log())).await;
     }
     if is_wanted("fairness") {
         fairness::run(&mut receivers).await;

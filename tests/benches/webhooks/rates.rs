@@ -9,7 +9,6 @@ use crate::engine::Engine;
 use crate::lag::Lags;
 use crate::receivers::{Kind, Receivers};
 
-const DESTINATIONS: [usize; 3] = [1, 100, 10_000];
 const DURATION: Duration = Duration::from_secs(10);
 /// Connections are made and the destinations known after that.
 const WARM_UP: Duration = Duration::from_secs(2);
@@ -17,13 +16,18 @@ const WARM_UP: Duration = Duration::from_secs(2);
 const WAITING: usize = 1000;
 const PACE: u32 = 200;
 
-pub(crate) async fn run(receivers: &mut Receivers) {
+/// Measures `start`ed engines, one after another.
+pub(crate) async fn run(
+    receivers: &mut Receivers,
+    destinations: &[usize],
+    mut start: impl FnMut() -> Engine,
+) {
     let duration = DURATION * u32::try_from(percent()).expect("small") / 100;
-    for destinations in DESTINATIONS {
+    for &destinations in destinations {
         let urls = (0..destinations).map(|number| receivers.url(Kind::Healthy, number)).collect();
         let ceiling = ceiling::measure(urls, duration).await;
-        let reached = saturate(receivers, destinations, duration).await;
-        let mut engine = Engine::start();
+        let reached = saturate(receivers, start(), destinations, duration).await;
+        let mut engine = start();
         receivers.take();
         let url = |number: usize| receivers.url(Kind::Healthy, number % destinations);
         let events = engine.pace(PACE, duration, url).await;
@@ -38,8 +42,12 @@ pub(crate) async fn run(receivers: &mut Receivers) {
 }
 
 /// Deliveries a second while there is always something to deliver.
-async fn saturate(receivers: &mut Receivers, destinations: usize, duration: Duration) -> u64 {
-    let mut engine = Engine::start();
+async fn saturate(
+    receivers: &mut Receivers,
+    mut engine: Engine,
+    destinations: usize,
+    duration: Duration,
+) -> u64 {
     receivers.take();
     let mut ticks = tokio::time::interval(Duration::from_millis(2));
     let started = Instant::now();

@@ -31,10 +31,7 @@ pub(super) fn change(held: &Positions, now: &Positions) -> Change {
 }
 
 /// Those of `held` that are not `assigned`, and others of their numbers.
-pub(super) fn lost(
-    held: &[TopicPartition],
-    assigned: &[TopicPartition],
-) -> Vec<TopicPartition> {
+pub(super) fn lost(held: &[TopicPartition], assigned: &[TopicPartition]) -> Vec<TopicPartition> {
     let gone: BTreeSet<Partition> =
         held.iter().filter(|of| !assigned.contains(of)).map(|of| of.partition).collect();
     held.iter().filter(|of| gone.contains(&of.partition)).copied().collect()
