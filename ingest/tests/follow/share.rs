@@ -8,7 +8,7 @@ use runtime::SystemClock;
 use schemas::{Address, Blockchain};
 use tidemark_ingest::{ChainConfig, Config, Error};
 use tokio::runtime::Handle;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::world::{World, config, devnet, pay, wallet};
 
@@ -34,7 +34,7 @@ impl LogLayer for Noting {
 
 /// A process that ingests.
 struct Process {
-    stop: CancellationToken,
+    stop: DropGuard,
     thread: JoinHandle<Result<(), Error>>,
 }
 
@@ -56,11 +56,11 @@ impl Process {
             stop: stop.clone(),
         };
         let thread = std::thread::spawn(move || tidemark_ingest::run(Config { chains }, &context));
-        Self { stop, thread }
+        Self { stop: stop.drop_guard(), thread }
     }
 
     fn stop(self) {
-        self.stop.cancel();
+        drop(self.stop);
         self.thread.join().unwrap().unwrap();
     }
 }
@@ -158,6 +158,7 @@ async fn what_is_watched_may_not_leave_the_configuration() {
     less.wallets.truncate(1);
     for (chains, part) in [(vec![less], "wallet 0x"), (Vec::new(), "section [chains.eth]")] {
         let process = Process::start(&world, &takeovers, "b", chains);
+        world.until("the process to end", |_| process.thread.is_finished());
         let ended = process.thread.join().unwrap();
         let text = ended.unwrap_err().to_string();
         assert!(text.contains(part) && text.contains("`retired = true`"), "{text}");
