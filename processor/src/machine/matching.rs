@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 
 use schemas::record::{
     Alert, ChainBody, ChainProgress, ChainRecord, Deposit, DepositCommand, DepositCommandBody,
-    MatchingEntry, OrderCommand, OrderCommandBody, Transfer,
+    LaneEntry, MatchingEntry, OrderCommand, OrderCommandBody, Transfer,
 };
 use schemas::{
     Blockchain, OrderId, Partition, Stablecoin, TransferStatus, UnixMicros, UnixSeconds,
@@ -33,7 +33,7 @@ use super::{Broken, Machine, RestoreError};
 pub use amounts::Share;
 use deposits::{DepositRow, Deposits};
 use entry::Key;
-use heads::LaneHead;
+use heads::fresh_lane;
 use transfers::{TransferRow, Transfers};
 use watches::Watches;
 
@@ -117,8 +117,8 @@ pub enum Effect {
 pub struct State {
     blockchain: Blockchain,
     partition: Partition,
-    lane: LaneHead,
-    lane_before: Option<LaneHead>,
+    lane: LaneEntry,
+    lane_before: Option<LaneEntry>,
     deposits: Deposits,
     transfers: Transfers,
     watches: Watches,
@@ -133,7 +133,7 @@ impl State {
         Self {
             blockchain,
             partition,
-            lane: LaneHead::default(),
+            lane: fresh_lane(),
             lane_before: None,
             deposits: Deposits::default(),
             transfers: Transfers::default(),
@@ -160,10 +160,14 @@ impl State {
         self.transfers.len()
     }
 
+    fn lane_entry(&self) -> MatchingEntry {
+        MatchingEntry::Lane(self.lane.clone())
+    }
+
     fn next_sequence(&mut self) -> u64 {
         let lane = self.lane_mut();
         lane.sequence = lane.sequence.saturating_add(1);
-        lane.sequence
+        lane.sequence.cast_unsigned()
     }
 
     fn command_order(
@@ -237,7 +241,7 @@ impl Machine for State {
     }
 
     fn changes(&self) -> Vec<(String, Option<MatchingEntry>)> {
-        let lane = self.lane_before.iter().map(|_| (Key::Lane, Some(self.lane.entry())));
+        let lane = self.lane_before.iter().map(|_| (Key::Lane, Some(self.lane_entry())));
         let deposits = self.deposits.touched();
         let deposits = deposits.map(|(id, row)| (Key::Deposit(id), row.map(|row| row.entry(id))));
         let transfers = self.transfers.touched();
@@ -275,9 +279,8 @@ impl Machine for State {
             (Key::Deposit(id), None) => self.deposits.remove(id)?,
             (Key::Transfer(id), None) => self.transfers.remove(id)?,
             (Key::Lane | Key::Watch(_), None) => return Err(unknown()),
-            (_, Some(MatchingEntry::Lane(lane))) => {
-                self.lane = LaneHead::of(lane).ok_or_else(unknown)?;
-            }
+            (_, Some(MatchingEntry::Lane(lane))) if lane.sequence < 0 => return Err(unknown()),
+            (_, Some(MatchingEntry::Lane(lane))) => self.lane = lane.clone(),
             (_, Some(MatchingEntry::Deposit(entry))) => {
                 let row = DepositRow::of(entry).ok_or_else(unknown)?;
                 self.deposits.put(row)?;
@@ -298,7 +301,7 @@ impl Machine for State {
         let transfers = self.transfers.sorted().into_iter().map(TransferRow::entry);
         let watches = self.watches.all().map(MatchingEntry::Watch);
         let rows = deposits.chain(transfers).chain(watches);
-        let all = std::iter::once(self.lane.entry()).chain(rows);
+        let all = std::iter::once(self.lane_entry()).chain(rows);
         all.map(|entry| (Key::of(&entry).to_string(), entry)).collect()
     }
 

@@ -1,7 +1,7 @@
 //! How far the lane is, which heads it takes, and what it publishes of that.
 
-use schemas::record::{Block, ChainProgress, ChainRecord, Head, LaneEntry, MatchingEntry};
-use schemas::{AlertKind, Epoch, UnixMicros, UnixSeconds};
+use schemas::record::{Block, ChainProgress, ChainRecord, Head, LaneEntry};
+use schemas::{AlertKind, Epoch, UnixSeconds};
 
 use super::{Broken, Effect, State};
 
@@ -16,72 +16,19 @@ const ALERT_SECONDS: u64 = 3_600;
 /// an hour; and a clock may be behind.
 const AHEAD_MAX_SECONDS: i64 = 2 * 3600;
 
-/// How far the lane is: its last head, and the ids that it gave.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct LaneHead {
-    pub(super) epoch: Epoch,
-    pub(super) head: Option<Block>,
-    pub(super) finalized: i64,
-    pub(super) match_window_seconds: i64,
-    pub(super) sequence: u64,
-    /// The lane's time when a head that went back was reported last.
-    went_back_at: Option<UnixSeconds>,
-    /// The lane's time when a head that was too far was reported last.
-    too_far_at: Option<UnixSeconds>,
-    /// Version clock of the progress that was published last.
-    progress_at: Option<UnixMicros>,
-    /// Time of the head in it.
-    progress_time: Option<UnixSeconds>,
-    /// Whether more is watched than that progress says.
-    pub(super) progress_due: bool,
-}
-
-impl Default for LaneHead {
-    fn default() -> Self {
-        Self {
-            epoch: Epoch(0),
-            head: None,
-            finalized: -1,
-            match_window_seconds: 0,
-            sequence: 0,
-            went_back_at: None,
-            too_far_at: None,
-            progress_at: None,
-            progress_time: None,
-            progress_due: false,
-        }
-    }
-}
-
-impl LaneHead {
-    pub(super) fn entry(&self) -> MatchingEntry {
-        MatchingEntry::Lane(LaneEntry {
-            epoch: self.epoch,
-            head: self.head,
-            finalized: self.finalized,
-            match_window_seconds: self.match_window_seconds,
-            sequence: self.sequence.cast_signed(),
-            went_back_at: self.went_back_at,
-            too_far_at: self.too_far_at,
-            progress_at: self.progress_at,
-            progress_time: self.progress_time,
-            progress_due: self.progress_due,
-        })
-    }
-
-    pub(super) fn of(entry: &LaneEntry) -> Option<Self> {
-        Some(Self {
-            epoch: entry.epoch,
-            head: entry.head,
-            finalized: entry.finalized,
-            match_window_seconds: entry.match_window_seconds,
-            sequence: u64::try_from(entry.sequence).ok()?,
-            went_back_at: entry.went_back_at,
-            too_far_at: entry.too_far_at,
-            progress_at: entry.progress_at,
-            progress_time: entry.progress_time,
-            progress_due: entry.progress_due,
-        })
+/// A lane that has seen nothing.
+pub(super) fn fresh_lane() -> LaneEntry {
+    LaneEntry {
+        epoch: Epoch(0),
+        head: None,
+        finalized: -1,
+        match_window_seconds: 0,
+        sequence: 0,
+        went_back_at: None,
+        too_far_at: None,
+        progress_at: None,
+        progress_time: None,
+        progress_due: false,
     }
 }
 
@@ -101,7 +48,7 @@ impl State {
         self.lane.head.map(|head| head.timestamp)
     }
 
-    pub(super) fn lane_mut(&mut self) -> &mut LaneHead {
+    pub(super) fn lane_mut(&mut self) -> &mut LaneEntry {
         if self.lane_before.is_none() {
             self.lane_before = Some(self.lane.clone());
         }
