@@ -33,7 +33,7 @@ mod view;
 pub use block::{BlockId, TransferCall};
 pub use chain::{MINE_COUNT_MAX, PENDING_COUNT_MAX, Reorg, Reorged, TRANSACTION_CALLS_MAX};
 pub use config::{Config, Token};
-pub use emitter::EMITTER;
+pub use emitter::emitter;
 pub use error::Error;
 pub use fault::Fault;
 pub use handle::Chain;

@@ -2,11 +2,13 @@
 
 mod endpoint;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use runtime::config::{Reader, Source};
-use schemas::{Address, Amount, Blockchain, StablecoinContract, Wallet, stablecoin_contracts};
+use schemas::{
+    Address, Amount, Blockchain, Stablecoin, StablecoinContract, Wallet, stablecoin_contracts,
+};
 
 #[cfg(test)]
 pub(crate) use self::endpoint::ApiKey;
@@ -31,6 +33,8 @@ pub struct ChainConfig {
     pub endpoints: Vec<EndpointConfig>,
     pub request_timeout: Duration,
     pub contracts: Vec<StablecoinContract>,
+    /// What its wallets take: the contracts of these are checked before they are believed.
+    pub stablecoins: BTreeSet<Stablecoin>,
     /// Where payments may arrive.
     pub wallets: Vec<Address>,
     /// Every configured wallet of this family of addresses: one key holds an address on all of its chains.
@@ -170,6 +174,7 @@ impl ChainConfig {
             endpoints,
             request_timeout,
             contracts,
+            stablecoins: wallets.iter().flat_map(|wallet| wallet.stablecoins.clone()).collect(),
             wallets: wallets.iter().map(|wallet| wallet.address).collect(),
             own,
             policy,
@@ -180,6 +185,11 @@ impl ChainConfig {
             lag,
             match_window,
         })
+    }
+
+    /// The contracts of the coins that its wallets take.
+    pub(crate) fn taken(&self) -> impl Iterator<Item = &StablecoinContract> {
+        self.contracts.iter().filter(|contract| self.stablecoins.contains(&contract.stablecoin))
     }
 
     /// What the cursor of this chain goes by.

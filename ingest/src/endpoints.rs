@@ -14,6 +14,7 @@ use std::time::Instant;
 
 pub(crate) use health::{Fault, Pauses};
 use metrics::{counter, gauge};
+use schemas::StablecoinContract;
 
 use self::health::Health;
 use crate::machine::{Answer, Ask, Cursor, Look, Point, Span};
@@ -169,20 +170,49 @@ impl Endpoints {
         if !self.health.must_check(index, Instant::now()) {
             return true;
         }
-        let (blockchain, expected) = (self.chain.blockchain, self.chain.chain_id);
-        let wrong = match self.list[index].fetch_chain_id().await {
-            Ok(found) if found == expected => None,
-            Ok(found) => Some(Error::ChainId { blockchain, expected, found }),
+        match self.wrong_at(index).await {
+            Ok(None) => self.serves_ours(index),
+            Ok(Some(error)) => self.serves_other(index, error.to_string()),
             Err(failure) => {
                 self.refused(index, &failure);
                 return false;
             }
-        };
-        match wrong {
-            None => self.serves_ours(index),
-            Some(error) => self.serves_other(index, error.to_string()),
         }
         self.wrong[index].is_none()
+    }
+
+    /// How an endpoint differs from what is configured: in its chain id; where nothing is known of it, in
+    /// the contracts too.
+    async fn wrong_at(&self, index: usize) -> Result<Option<Error>, Failure> {
+        let (blockchain, expected) = (self.chain.blockchain, self.chain.chain_id);
+        let endpoint = &self.list[index];
+        let found = endpoint.fetch_chain_id().await?;
+        if found != expected {
+            return Ok(Some(Error::ChainId { blockchain, expected, found }));
+        }
+        let contracts = self.chain.taken().filter(|_| self.health.is_new(index));
+        for StablecoinContract { stablecoin, address, decimals, .. } in contracts {
+            let shown = endpoint.fetch_contract(*address).await?;
+            let found = match shown.decimals {
+                _ if !shown.has_code => "has no code".to_owned(),
+                None => "has no decimals()".to_owned(),
+                Some(found) if found != *decimals => format!("has decimals() = {found}"),
+                Some(_) => {
+                    tracing::info!(
+                        blockchain = blockchain.as_str(),
+                        endpoint = endpoint.name(),
+                        contract = %address,
+                        symbol = shown.symbol.unwrap_or_default(),
+                        decimals,
+                        "contract of {stablecoin} on {blockchain} is as configured"
+                    );
+                    continue;
+                }
+            };
+            let (stablecoin, contract, expected) = (*stablecoin, *address, *decimals);
+            return Ok(Some(Error::Contract { blockchain, stablecoin, contract, expected, found }));
+        }
+        Ok(None)
     }
 
     fn serves_ours(&mut self, index: usize) {

@@ -1,14 +1,26 @@
 //! Why following a chain ended. Everything that may pass is retried and never gets here.
 
-use schemas::{Blockchain, CodecError};
+use schemas::{Address, Blockchain, CodecError, Stablecoin};
 
 /// Fatal: the process must stop, unless another one took the chain over ([`Error::is_fenced`]).
-/// Only [`Error::ChainId`], [`Error::Restore`] and, after the start, [`Error::Vanished`] concern one chain
+/// Only [`Error::ChainId`], [`Error::Contract`], [`Error::Restore`] and, after the start, [`Error::Vanished`] concern one chain
 /// alone: they halt it with an alarm that repeats their text, and [`crate::follow`] does not end.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("the endpoint of {blockchain} serves chain id {found}, not {expected}")]
     ChainId { blockchain: Blockchain, expected: u64, found: u64 },
+    /// An amount would be read wrongly, or no payment seen.
+    #[error(
+        "chains.{blockchain}.tokens: {stablecoin} at {contract} {found} where decimals() = {expected} is \
+         configured"
+    )]
+    Contract {
+        blockchain: Blockchain,
+        stablecoin: Stablecoin,
+        contract: Address,
+        expected: u8,
+        found: String,
+    },
     #[error("cannot make an HTTP client: check the root certificates of this system")]
     Client(#[source] reqwest::Error),
     /// The log refused for good, or another ingest of the same chain took over.

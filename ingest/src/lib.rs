@@ -30,11 +30,12 @@
 //!
 //! **Which endpoint is asked** ([`endpoints`]): the same one for a whole step, the best of those that work. When it
 //! fails the next one takes over from the last scanned block; if that one shows another block there, the others are
-//! asked first, so that a switch is no reorganisation.
+//! asked first, so that a switch is no reorganisation. Before an endpoint is asked for blocks, its chain id and the
+//! code and `decimals()` of each contract of a coin that a wallet takes are compared with the configuration.
 //!
 //! **When a chain needs an operator** it is halted with an alarm, and other chains are followed: after a
 //! reorganisation that is too deep, when its past records cannot be read back, and while all its
-//! endpoints serve another chain, which is checked again every 30 s.
+//! endpoints serve another chain or other contracts, which is checked again every 30 s.
 //!
 //! On Tron, whose nodes keep some logs of failed transactions, each hit's receipt is fetched too.
 //!

@@ -13,12 +13,11 @@ mod wire;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use alloy_primitives::hex;
 pub(crate) use failure::Failure;
 use metrics::{counter, gauge};
 use pace::Pace;
 use reqwest::header::HeaderValue;
-use schemas::{Blockchain, Hash};
+use schemas::{Address, Blockchain, Hash};
 use serde_json::{Value, json};
 use wire::Call;
 
@@ -32,6 +31,19 @@ const BATCH_CALLS_MAX: usize = 50;
 const FILTER_WALLETS_MAX: usize = 500;
 /// Longest body that is read. With our filters, answers are small; more is a size error.
 const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Selectors of ERC-20's optional methods.
+const DECIMALS: &str = "0x313ce567";
+const SYMBOL: &str = "0x95d89b41";
+
+/// A contract as an endpoint shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Contract {
+    pub(crate) has_code: bool,
+    /// None where it has no such method.
+    pub(crate) decimals: Option<u8>,
+    pub(crate) symbol: Option<String>,
+}
 
 #[derive(Debug)]
 pub(crate) struct Endpoint {
@@ -73,8 +85,7 @@ impl Endpoint {
             .user_agent("tidemark")
             .build()
             .map_err(|error| Error::Client(error.without_url()))?;
-        let contracts =
-            chain.contracts.iter().map(|c| json!(hex::encode_prefixed(c.address.bytes())));
+        let contracts = chain.contracts.iter().map(|c| json!(wire::hex(c.address)));
         let topics = chain.wallets.chunks(FILTER_WALLETS_MAX).map(|wallets| {
             let wallets: Vec<_> =
                 wallets.iter().map(|wallet| Hash(topic(wallet)).to_string()).collect();
@@ -118,8 +129,29 @@ impl Endpoint {
         let mut results = self.call(&[call]).await?.into_iter();
         match results.next() {
             Some(result) => wire::chain_id(&result?),
-            None => Err(Failure::new(Refusal::Transient, "no answer")),
+            None => Err(Failure::missing()),
         }
+    }
+
+    /// What a contract says of itself.
+    ///
+    /// # Errors
+    /// [`Failure`] if the endpoint does not serve this, which says nothing about the contract.
+    pub(crate) async fn fetch_contract(&self, contract: Address) -> Result<Contract, Failure> {
+        let view = |selector| Call::view(contract, selector);
+        let calls = [Call::code(contract), view(DECIMALS), view(SYMBOL)];
+        let results = self.call(&calls).await?;
+        let [code, decimals, symbol] = results.try_into().map_err(|_| Failure::missing())?;
+        let decimals = match decimals {
+            Err(failure) if failure.is_revert() => None,
+            answered => wire::output(&answered?)?,
+        };
+        let symbol = symbol.ok().and_then(|symbol| wire::output(&symbol).ok()?);
+        Ok(Contract {
+            has_code: wire::output(&code?)?.is_some(),
+            decimals: decimals.as_deref().and_then(wire::small_number),
+            symbol: symbol.as_deref().and_then(wire::text),
+        })
     }
 
     /// Asks a question of the cursor.
@@ -139,7 +171,7 @@ impl Endpoint {
     }
 
     fn read(&self, ask: &Ask, results: Vec<Result<Value, Failure>>) -> Result<Answer, Failure> {
-        let missing = || Failure::new(Refusal::Transient, "no answer");
+        let missing = Failure::missing;
         let mut results = results.into_iter();
         let mut answer = Answer::default();
         for point in &ask.blocks {

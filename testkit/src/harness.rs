@@ -9,7 +9,7 @@ mod process;
 mod receiver;
 mod tidemark;
 
-pub use anvil::{Anvil, BUYER, USDT};
+pub use anvil::{Anvil, BUYER, USDT, usdt};
 pub use client::{Client, now};
 pub use cluster::{Cluster, Installation, Member};
 pub use merchant::{Merchant, Received};

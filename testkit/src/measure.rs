@@ -16,7 +16,7 @@ use schemas::{
 };
 use uuid::Uuid;
 
-use crate::harness::{Chain, now};
+use crate::harness::{Chain, now, usdt};
 
 /// Chain time of what is measured without an ingestor.
 pub const TIME: UnixSeconds = UnixSeconds(1_800_000_000);
@@ -51,7 +51,7 @@ pub async fn idle_chain() -> (Devnet, Chain) {
         block_interval_secs: 1,
         finalized_depth: 20,
         safe_depth: 10,
-        tokens: Vec::new(),
+        tokens: vec![usdt()],
         seed: 1,
     };
     let net = Devnet::start(config, (Ipv4Addr::LOCALHOST, 0).into()).await.expect("a chain");

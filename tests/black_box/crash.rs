@@ -11,7 +11,7 @@ use devnet::Devnet;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use testkit::Dice;
-use testkit::harness::{Chain, Client, Merchant, Tidemark, eventually, now};
+use testkit::harness::{Chain, Client, Merchant, Tidemark, eventually, now, usdt};
 
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
 const USDT: &str = "0xdAC17F958D2ee523a2206206994597C13D831ec7";
@@ -155,11 +155,7 @@ async fn fifty_kills_lose_nothing() {
         block_interval_secs: 1,
         finalized_depth: 20,
         safe_depth: 10,
-        tokens: vec![devnet::Token {
-            address: USDT.parse().unwrap(),
-            decimals: 6,
-            symbol: "USDT".into(),
-        }],
+        tokens: vec![usdt()],
         seed,
     };
     let devnet = Devnet::start(config, (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use devnet::Devnet;
 use serde_json::Value;
-use testkit::harness::{Chain, Client, Tidemark, eventually, executable, now};
+use testkit::harness::{Chain, Client, Tidemark, eventually, executable, now, usdt};
 
 const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
 const LISTS: [&str; 2] = ["/orders", "/deposits"];
@@ -33,7 +33,9 @@ async fn rows(client: &Client) -> Vec<Value> {
 async fn deleted_tables_are_rebuilt_row_for_row() {
     let dir = tempfile::tempdir().unwrap();
     let genesis_timestamp = now().unsigned_abs();
-    let config = devnet::Config { chain_id: 1, genesis_timestamp, ..devnet::Config::default() };
+    let tokens = vec![usdt()];
+    let config =
+        devnet::Config { chain_id: 1, genesis_timestamp, tokens, ..devnet::Config::default() };
     let devnet = Devnet::start(config, (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
     let tidemark = start(dir.path(), &devnet).await;
     let client = tidemark.client();

@@ -1,7 +1,7 @@
 //! Reading `[chains.*]`: what is accepted, what is refused, what is hidden.
 
 use runtime::config::Problems;
-use schemas::{AddressFamily, Stablecoin};
+use schemas::AddressFamily;
 
 use super::*;
 

@@ -205,6 +205,11 @@ impl Health {
         })
     }
 
+    /// Whether nothing is known of what the endpoint serves.
+    pub(crate) fn is_new(&self, index: usize) -> bool {
+        self.states.get(index).is_some_and(|state| !state.is_checked)
+    }
+
     pub(crate) fn checked(&mut self, index: usize) {
         if let Some(state) = self.states.get_mut(index) {
             (state.is_checked, state.down_since) = (true, None);

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use schemas::Stablecoin;
 use serde_json::{Value, json};
 
 use super::*;
@@ -27,10 +28,17 @@ async fn ids(mut ids: Vec<&'static str>) -> Served {
     .await
 }
 
+/// Of a chain of which nobody takes a coin.
 fn endpoints(configs: Vec<EndpointConfig>) -> Endpoints {
     let mut chain = chain(Policy::flat(Some(3), None));
     chain.endpoints = configs;
+    chain.stablecoins.clear();
     Endpoints::new(Arc::new(chain), PAUSES).unwrap()
+}
+
+fn take(endpoints: &mut Endpoints, stablecoins: &[Stablecoin]) {
+    let stablecoins = stablecoins.iter().copied().collect();
+    endpoints.chain = Arc::new(ChainConfig { stablecoins, ..(*endpoints.chain).clone() });
 }
 
 #[tokio::test]
@@ -63,6 +71,63 @@ async fn a_second_answer_comes_from_another_one_of_the_same_chain() {
     // With nothing else it is the same one.
     endpoints.failed(2, Fault::Forked, "");
     assert_eq!(endpoints.second(&ask).await, 0);
+}
+
+/// A node of chain 1 whose contracts answer so, each with a result or an error.
+async fn contracts(code: &'static str, decimals: Result<u8, &'static str>) -> Served {
+    Served::start(Arc::new(move |calls: &[Value]| {
+        let reply = |call: &Value| {
+            let method = (call["method"].as_str().unwrap(), call["params"][0]["data"].as_str());
+            let result = match method {
+                ("eth_chainId", _) => Ok(json!("0x1")),
+                ("eth_getCode", _) => Ok(json!(code)),
+                ("eth_call", Some("0x313ce567")) => {
+                    decimals.map(|decimals| json!(format!("0x{decimals:064x}")))
+                }
+                _ => Err("no symbol"),
+            };
+            match result {
+                Ok(result) => json!({ "id": call["id"], "result": result }),
+                Err(message) => {
+                    json!({ "id": call["id"], "error": { "code": -32000, "message": message } })
+                }
+            }
+        };
+        let replies: Vec<_> = calls.iter().map(reply).collect();
+        let single = replies.len() == 1;
+        (200, if single { replies[0].to_string() } else { json!(replies).to_string() })
+    }))
+    .await
+}
+
+#[tokio::test]
+async fn contracts_must_be_as_configured() {
+    let token = "chains.eth.tokens: USDC at 0xaAaAaAaaAaAaAaaAaAAAAAAAAaaaAaAaAaaAaaAa";
+    for (code, decimals, found) in [
+        ("0x60", Ok(6), None),
+        ("0x", Ok(6), Some("has no code")),
+        ("0x60", Ok(18), Some("has decimals() = 18")),
+        ("0x60", Err("execution reverted"), Some("has no decimals()")),
+        ("0x60", Err("REVERT opcode executed"), Some("has no decimals()")),
+    ] {
+        let served = contracts(code, decimals).await;
+        let mut endpoints = endpoints(vec![served.endpoint()]);
+        take(&mut endpoints, &[Stablecoin::Usdc]);
+        let wrong = endpoints.wrong_at(0).await.unwrap().map(|error| error.to_string());
+        let expected =
+            found.map(|found| format!("{token} {found} where decimals() = 6 is configured"));
+        assert_eq!(wrong, expected);
+        assert_eq!(endpoints.check(0).await, found.is_none());
+        // Nobody takes the coin: its contract may be anything.
+        take(&mut endpoints, &[]);
+        assert!(endpoints.wrong_at(0).await.unwrap().is_none());
+    }
+    // An endpoint that does not serve calls says nothing about the contract.
+    let served = contracts("0x60", Err("internal error")).await;
+    let mut endpoints = endpoints(vec![served.endpoint()]);
+    take(&mut endpoints, &[Stablecoin::Usdc]);
+    assert!(endpoints.wrong_at(0).await.is_err());
+    assert!(!endpoints.check(0).await && endpoints.wrong[0].is_none());
 }
 
 #[tokio::test]

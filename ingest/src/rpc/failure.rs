@@ -33,6 +33,16 @@ impl Failure {
         Self { refusal, message, smaller_batch_may_do: false, retry_after: None }
     }
 
+    pub(crate) fn missing() -> Self {
+        Self::new(Refusal::Transient, "no answer")
+    }
+
+    /// Whether the endpoint made the call, and it was the contract that refused it.
+    pub(crate) fn is_revert(&self) -> bool {
+        let message = self.message.to_lowercase();
+        ["revert", "invalid opcode"].iter().any(|words| message.contains(words))
+    }
+
     pub(crate) fn from_rpc(code: i64, message: &str) -> Self {
         let refusal = classify(Some(code), message);
         let smaller_batch_may_do = refusal == Refusal::Transient;

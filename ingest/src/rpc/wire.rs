@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use schemas::record::Block;
-use schemas::{BlockHash, Hash, TxHash, UnixSeconds};
+use schemas::{Address, BlockHash, Hash, TxHash, UnixSeconds};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -20,6 +20,16 @@ pub(super) struct Call {
 impl Call {
     pub(super) fn receipt(transaction: TxHash) -> Self {
         Self { method: "eth_getTransactionReceipt", params: json!([transaction]) }
+    }
+
+    pub(super) fn code(contract: Address) -> Self {
+        Self { method: "eth_getCode", params: json!([hex(contract), "latest"]) }
+    }
+
+    /// A call without arguments.
+    pub(super) fn view(contract: Address, selector: &str) -> Self {
+        let call = json!({ "to": hex(contract), "data": selector });
+        Self { method: "eth_call", params: json!([call, "latest"]) }
     }
 
     pub(super) fn block(point: Point) -> Self {
@@ -175,6 +185,32 @@ pub(super) fn receipt(value: Value) -> Result<Option<Receipt>, Failure> {
     Ok(Some(Receipt { block_hash: wire.block_hash, succeeded, logs: logs.collect() }))
 }
 
+/// An address as nodes write it, those of Tron included.
+pub(super) fn hex(address: Address) -> String {
+    alloy_primitives::hex::encode_prefixed(address.bytes())
+}
+
+/// Bytes, none if there are none.
+pub(super) fn output(value: &Value) -> Result<Option<Vec<u8>>, Failure> {
+    let output = value.as_str().and_then(bytes).ok_or_else(|| malformed("output", &"not bytes"))?;
+    Ok(Some(output).filter(|output| !output.is_empty()))
+}
+
+/// A number of one word; none for anything else.
+pub(super) fn small_number(output: &[u8]) -> Option<u8> {
+    let (number, zeros) = output.split_last()?;
+    (output.len() == 32 && zeros.iter().all(|byte| *byte == 0)).then_some(*number)
+}
+
+/// A text: an ABI string, or the 32 bytes that some old tokens answer.
+pub(super) fn text(output: &[u8]) -> Option<String> {
+    let text = match output.get(32..64).and_then(small_number) {
+        Some(length) => output.get(64..64 + usize::from(length))?,
+        None => output.split(|byte| *byte == 0).next()?,
+    };
+    String::from_utf8(text.to_vec()).ok().filter(|text| !text.chars().any(char::is_control))
+}
+
 pub(super) fn chain_id(value: &Value) -> Result<u64, Failure> {
     let number = value.as_str().and_then(parse_quantity);
     number
@@ -260,6 +296,25 @@ mod tests {
             assert!(super::logs(json!([log_json(), broken])).is_err(), "{field}");
         }
         assert!(super::logs(Value::Null).is_err());
+    }
+
+    #[test]
+    fn outputs_of_contracts() {
+        let word = |last| [[0; 31].as_slice(), &[last]].concat();
+        assert_eq!(output(&json!("0x")), Ok(None));
+        assert_eq!(output(&json!("0x0102")), Ok(Some(vec![1, 2])));
+        assert!(output(&Value::Null).is_err());
+        assert_eq!(small_number(&word(18)), Some(18));
+        for other in [vec![1; 32], word(6)[1..].to_vec(), Vec::new()] {
+            assert_eq!(small_number(&other), None);
+        }
+        let string = [word(32), word(4), b"USDC".to_vec(), vec![0; 28]].concat();
+        assert_eq!(text(&string), Some("USDC".to_owned()));
+        let fixed = [b"DAI".to_vec(), vec![0; 29]].concat();
+        assert_eq!(text(&fixed), Some("DAI".to_owned()));
+        for other in [[word(32), word(200)].concat(), vec![0xff; 32], b"a\n".to_vec()] {
+            assert_eq!(text(&other), None);
+        }
     }
 
     #[test]

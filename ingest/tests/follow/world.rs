@@ -44,6 +44,7 @@ pub(crate) fn config(blockchain: Blockchain, url: &str) -> ChainConfig {
         endpoints: vec![EndpointConfig::new(RpcUrl::parse(url).unwrap())],
         request_timeout: Duration::from_secs(5),
         contracts: vec![contract],
+        stablecoins: [Stablecoin::Usdc].into(),
         wallets: (0..2).map(|number| address(wallet(number))).collect(),
         own: (0..2).map(|number| address(wallet(number))).collect(),
         policy: Policy::flat(Some(3), None),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use devnet::EMITTER;
+use schemas::{Blockchain, Stablecoin, stablecoin_contract};
 use serde_json::{Value, json};
 use xtask::Guard;
 
@@ -11,6 +11,12 @@ use super::{eventually, free_port};
 
 /// USDT on Ethereum.
 pub const USDT: &str = "0xdAC17F958D2ee523a2206206994597C13D831ec7";
+/// The same for a chain that runs no EVM.
+pub fn usdt() -> devnet::Token {
+    let address = USDT.parse().expect("an address");
+    devnet::Token { address, decimals: 6, symbol: "USDT".into() }
+}
+
 /// The first of the accounts that anvil unlocks.
 pub const BUYER: &str = "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266";
 
@@ -26,12 +32,10 @@ pub struct Anvil {
 
 impl Anvil {
     pub async fn start() -> Self {
-        let anvil = Self::start_as(1).await;
-        anvil.call("anvil_setCode", json!([USDT, EMITTER])).await;
-        anvil
+        Self::start_as(1).await
     }
 
-    /// Starts it as the chain with this id.
+    /// Starts it as the chain with this id, which has USDT.
     pub async fn start_as(chain_id: u64) -> Self {
         drop(rustls::crypto::ring::default_provider().install_default());
         let port = free_port();
@@ -50,6 +54,11 @@ impl Anvil {
             anvil.try_call("eth_chainId", json!([])).await.ok()
         })
         .await;
+        let chain = Blockchain::ALL.iter().find(|chain| chain.chain_id() == chain_id);
+        let usdt = chain.and_then(|chain| stablecoin_contract(*chain, Stablecoin::Usdt));
+        let usdt = usdt.expect("a chain with USDT");
+        let code = devnet::emitter(usdt.decimals);
+        anvil.call("anvil_setCode", json!([usdt.address.to_string(), code])).await;
         anvil
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use devnet::{Devnet, EMITTER, Reorg};
+use devnet::{Devnet, Reorg};
 use runtime::{Clock, SystemClock};
 use schemas::StablecoinContract;
 use serde_json::{Value, json};
@@ -121,14 +121,17 @@ pub(super) struct Anvil {
 }
 
 impl Anvil {
-    /// Asks for an account, and puts a token that only emits at the contract's address.
-    pub(super) async fn open(url: &str, contract: &StablecoinContract) -> anyhow::Result<Self> {
+    /// Asks for an account, and puts a token that only emits at each contract's address.
+    pub(super) async fn open(url: &str, contracts: &[StablecoinContract]) -> anyhow::Result<Self> {
         let http = reqwest::Client::builder().no_proxy().timeout(ANSWER_TIMEOUT).build()?;
         let mut anvil = Self { url: url.to_owned(), http, buyer: String::new() };
         let accounts = anvil.call("eth_accounts", json!([])).await?;
         let first = accounts[0].as_str().context("the node signs for no account: is it anvil?")?;
         anvil.buyer = first.to_owned();
-        anvil.call("anvil_setCode", json!([contract.address.to_string(), EMITTER])).await?;
+        for contract in contracts {
+            let code = devnet::emitter(contract.decimals);
+            anvil.call("anvil_setCode", json!([contract.address.to_string(), code])).await?;
+        }
         Ok(anvil)
     }
 

@@ -3,11 +3,13 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use log::{Log, TopicPartition};
 use reqwest::Url;
 use runtime::{Clock, Readiness, SystemClock};
-use schemas::{Blockchain, Stablecoin};
+use schemas::{Blockchain, Partition, Topic};
 
 use super::WEBHOOK_WAIT_MAX;
 use super::chain::{Anvil, Chain};
@@ -19,6 +21,9 @@ use crate::back_end::open_log;
 use crate::process;
 use crate::settings::Settings;
 use crate::stage::Stage;
+
+/// Ingest checks a chain again every half a minute.
+const FOLLOWED_WAIT_MAX: Duration = Duration::from_secs(90);
 
 /// Plays the story against the API at `base`.
 pub(super) async fn run(
@@ -37,6 +42,7 @@ pub(super) async fn run(
     let merchant = start_merchant(&settings).await?;
     let ethereum = open_chain(&settings, Blockchain::Eth).await?;
     let polygon = open_chain(&settings, Blockchain::Polygon).await?;
+    until_followed(&*log, [Blockchain::Eth, Blockchain::Polygon]).await?;
     narrator.say(&format!("the installation answers at {base}"));
     narrator.say(&format!(
         "two development chains make blocks: {} and {}",
@@ -66,6 +72,20 @@ pub(super) async fn run(
     Ok(())
 }
 
+/// A chain whose contracts have code only now is followed as soon as ingest has checked it again.
+async fn until_followed(log: &dyn Log, chains: [Blockchain; 2]) -> anyhow::Result<()> {
+    let deadline = Instant::now() + FOLLOWED_WAIT_MAX;
+    for blockchain in chains {
+        let partition = Partition(blockchain.index());
+        let of = TopicPartition { topic: Topic::Chains, partition };
+        while log.bounds(of)?.end <= log.bounds(of)?.start {
+            ensure!(Instant::now() < deadline, "no process follows {blockchain}");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+    Ok(())
+}
+
 /// The merchant is where the installation sends its unknown transfers.
 async fn start_merchant(settings: &Settings) -> anyhow::Result<Merchant> {
     let shop = &settings.shop;
@@ -80,10 +100,8 @@ async fn start_merchant(settings: &Settings) -> anyhow::Result<Merchant> {
 async fn open_chain(settings: &Settings, blockchain: Blockchain) -> anyhow::Result<Chain> {
     let chain = settings.ingest.chains.iter().find(|chain| chain.blockchain == blockchain);
     let chain = chain.with_context(|| format!("chains.{blockchain} is missing"))?;
-    let contract = chain.contracts.iter().find(|c| c.stablecoin == Stablecoin::Usdt);
-    let contract = contract.with_context(|| format!("{blockchain} has no USDT"))?;
     let endpoint = chain.endpoints.first().context("a chain has an endpoint")?;
-    let chain = Chain::Anvil(Anvil::open(&endpoint.url.to_string(), contract).await?);
+    let chain = Chain::Anvil(Anvil::open(&endpoint.url.to_string(), &chain.contracts).await?);
     chain.keep_mining().await?;
     Ok(chain)
 }
