@@ -327,8 +327,12 @@ fn read_tier(blockchain: Blockchain, reader: &mut Reader) -> Option<Tier> {
 fn parse_tag(blockchain: Blockchain, name: &str, reader: &Reader, key: &str) -> Option<Tag> {
     match name {
         "finalized" => Some(Tag::Finalized),
-        "safe" if blockchain == Blockchain::Tron => {
-            reader.problem(key, "\"safe\" is not known to Tron nodes; use \"finalized\"");
+        // Tron's nodes refuse it, Polygon's mostly have no such block, Linea promises none.
+        "safe"
+            if matches!(blockchain, Blockchain::Tron | Blockchain::Polygon | Blockchain::Linea) =>
+        {
+            let what = format!("\"safe\" is not served on {blockchain}; use \"finalized\"");
+            reader.problem(key, &what);
             None
         }
         "safe" => Some(Tag::Safe),

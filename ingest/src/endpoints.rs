@@ -63,6 +63,10 @@ impl Endpoints {
         self.list.get(index).map_or("", Endpoint::name)
     }
 
+    pub(crate) fn is_first(&self, index: usize) -> bool {
+        self.first == index
+    }
+
     /// The endpoint of this step.
     pub(crate) fn first_name(&self) -> &str {
         self.name(self.first)

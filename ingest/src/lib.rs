@@ -56,6 +56,7 @@ mod runner;
 mod share;
 #[cfg(test)]
 mod simulation;
+mod tags;
 mod watched;
 
 pub use config::{ChainConfig, Config, EndpointConfig, RpcUrl};

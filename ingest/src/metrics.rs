@@ -25,6 +25,8 @@ runtime::metrics! {
     Gauge ENDPOINT_IN_USE = "tidemark_ingest_endpoint_in_use" [blockchain, endpoint];
     /// 1 while others are asked instead of this endpoint.
     Gauge ENDPOINT_ASIDE = "tidemark_ingest_endpoint_aside" [blockchain, endpoint];
+    /// Polls in which a tag that the policy waits for was absent, old, or of another fork.
+    Counter TAG_FAULTS_TOTAL = "tidemark_ingest_tag_faults_total" [blockchain, tag, fault];
     /// Answers of an endpoint that is behind what was scanned.
     Counter BEHIND_TOTAL = "tidemark_ingest_behind_total" [blockchain];
     /// Steps begun again because answers contradicted each other.

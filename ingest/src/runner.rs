@@ -14,9 +14,10 @@ use tokio_util::sync::CancellationToken;
 
 use self::backoff::Backoff;
 use crate::endpoints::{Endpoints, Fault, Fetched, Pauses};
-use crate::machine::{Cursor, Decision, History, Look, Next, Refusal};
+use crate::machine::{Cursor, Decision, Difference, History, Look, Next, Note, Refusal};
 use crate::metrics as names;
 use crate::rpc::Failure;
+use crate::tags::Tags;
 use crate::{ChainConfig, Error, publish, restore, watched};
 
 /// The longest wait for an endpoint that is behind: mostly for a moment, even where blocks are rare.
@@ -83,12 +84,15 @@ impl Runner {
         self.log_start(history.as_ref());
         let mut cursor = Cursor::new(self.chain.rules(), history, unannounced);
         let mut backoff = Backoff::new(self.chain.blockchain);
+        let mut tags = Tags::new(self.chain.blockchain, &self.chain.policy);
         loop {
             let Fetched { index, ask, result } = self.fetch(&cursor).await?;
             let scanned = cursor.last_scanned();
             let (decision, failure) = match result {
-                Ok(answer) => {
+                Ok(mut answer) => {
                     self.measure_lag(&ask, &answer, scanned);
+                    let found = tags.check(&ask, &mut answer, cursor.history());
+                    self.report_tags(index, &found);
                     (cursor.answer(answer, self.clock.now()), None)
                 }
                 Err(failure) => (cursor.fail(failure.refusal).into(), Some(failure)),
@@ -138,19 +142,45 @@ impl Runner {
 
     /// Takes note of how well an endpoint answered.
     fn judge(&mut self, index: usize, look: Look, decision: &Decision, failure: Option<&Failure>) {
-        let published = !decision.publish.is_empty();
         match (failure, &decision.next) {
             // A shorter range is asked for at once.
             (Some(Failure { refusal: Refusal::Size { .. }, .. }), Next::Ask) => {
                 self.endpoints.count(index, Refusal::Size { hint: None }.class());
             }
             (Some(failure), _) => self.endpoints.refused(index, failure),
+            (None, _) if look == Look::Second => self.judge_second(index, &decision.notes),
             (None, Next::Behind) => self.endpoints.failed(index, Fault::Behind, ""),
             (None, Next::Retry(reason)) => {
                 self.endpoints.failed(index, Fault::Contradiction, reason);
             }
-            (None, Next::Ask) if !published && look == Look::First => {}
+            (None, Next::Ask) if decision.publish.is_empty() => {}
             (None, Next::Ask | Next::AtTip | Next::Halt(_)) => self.endpoints.served(index),
+        }
+    }
+
+    /// Takes note of how well a second endpoint answered. One endpoint with two answers is not asked less.
+    fn judge_second(&mut self, index: usize, notes: &[Note]) {
+        let why = notes.iter().find_map(|note| match note {
+            Note::Look { why, block } => Some((*why, *block)),
+            Note::Skipped(_)
+            | Note::Rewound { .. }
+            | Note::LateFind { .. }
+            | Note::Omitted { .. }
+            | Note::Disputed { .. }
+            | Note::Forged { .. } => None,
+        });
+        match why {
+            None => self.endpoints.served(index),
+            Some(_) if self.endpoints.is_first(index) => {}
+            Some((why, block)) => {
+                let fault = match why {
+                    Difference::Behind => Fault::Behind,
+                    Difference::Fork => Fault::Forked,
+                    Difference::Contradiction => Fault::Contradiction,
+                };
+                let cause = format!("block {} differs from {}", block.number, block.hash);
+                self.endpoints.failed(index, fault, &cause);
+            }
         }
     }
 

@@ -165,6 +165,12 @@ fn policies_and_tokens_that_make_no_sense() {
         r#"[chains.eth]
         rpc = ["http://a"]
         confirmations = { tiers = [{ below = "5", depth = 1 }, { below = "5", depth = 2 }] }
+        [chains.polygon]
+        rpc = ["http://b"]
+        confirmations = "safe"
+        [chains.linea]
+        rpc = ["http://b"]
+        confirmations = { depth = 9, tag = "safe" }
         [chains.tron]
         rpc = ["http://b"]
         confirmations = "safe"
@@ -187,7 +193,9 @@ fn policies_and_tokens_that_make_no_sense() {
         &[
             "chains.eth.confirmations.depth: is missing: give depth, tag, or both",
             "chains.eth.confirmations.tiers[1].below: must be greater than in the tier before",
-            "chains.tron.confirmations: \"safe\" is not known to Tron nodes; use \"finalized\"",
+            "chains.tron.confirmations: \"safe\" is not served on tron; use \"finalized\"",
+            "chains.linea.confirmations.tag: \"safe\" is not served on linea; use \"finalized\"",
+            "chains.polygon.confirmations: \"safe\" is not served on polygon; use \"finalized\"",
             "chains.tron.tokens: must be a list of { coin, contract, decimals }",
             "chains.op.confirmations.tag: must be \"finalized\" or \"safe\"",
             "chains.op.tokens[1].contract: is listed twice",

@@ -7,6 +7,7 @@ use schemas::record::{Block, ChainBody, ChainRecord};
 use super::Runner;
 use crate::machine::{Answer, Ask, Cursor, Decision, History, Note, Point};
 use crate::metrics as names;
+use crate::tags::Found;
 
 impl Runner {
     pub(super) fn count(&self, records: &[ChainRecord]) {
@@ -57,6 +58,28 @@ impl Runner {
         let lag = scanned.map_or(0, |scanned| head.block.number.saturating_sub(scanned.number));
         let name = self.chain.blockchain.as_str();
         gauge!(names::LAG_BLOCKS, "blockchain" => name).set(lag.max(0) as f64);
+    }
+
+    pub(super) fn report_tags(&self, index: usize, found: &[Found]) {
+        let (name, endpoint) = (self.chain.blockchain.as_str(), self.endpoints.name(index));
+        for (tag, fault, is_new) in found {
+            let (tag, fault) = (tag.name(), fault.name());
+            counter!(
+                names::TAG_FAULTS_TOTAL,
+                "blockchain" => name, "tag" => tag, "fault" => fault
+            )
+            .increment(1);
+            if *is_new {
+                tracing::error!(
+                    blockchain = name,
+                    endpoint,
+                    tag,
+                    fault,
+                    "transfers on {name} wait for a tag that the endpoint does not serve as usual: check its \
+                     plan and the chain, or set other confirmations"
+                );
+            }
+        }
     }
 
     pub(super) fn log_start(&self, history: Option<&History>) {

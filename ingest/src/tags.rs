@@ -1,0 +1,186 @@
+//! Whether an endpoint serves the tags that the policy waits for. Without one nothing is confirmed any more, and
+//! nothing else says so.
+
+use std::collections::BTreeMap;
+
+use schemas::Blockchain;
+
+use crate::machine::{Answer, Ask, History, Point, Policy, Tag};
+
+/// What is wrong with a tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TagFault {
+    /// The endpoint has no such block.
+    Absent,
+    /// Its block is much older than usual on this chain.
+    Old,
+    /// Its block is not the one that was scanned at that height.
+    Foreign,
+}
+
+impl TagFault {
+    /// The value of the metric label `fault`.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Absent => "absent",
+            Self::Old => "old",
+            Self::Foreign => "foreign",
+        }
+    }
+}
+
+impl Tag {
+    /// The value of the metric label `tag`.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Safe => "safe",
+            Self::Finalized => "finalized",
+        }
+    }
+}
+
+/// Polls in a row without a good tag that are worth a line in the log.
+const FAULTS_MAX: u32 = 10;
+
+/// The tags of a chain, and for how many polls in a row each was bad.
+#[derive(Debug)]
+pub(crate) struct Tags {
+    blockchain: Blockchain,
+    needed: Vec<Tag>,
+    faults: BTreeMap<&'static str, u32>,
+}
+
+/// A tag that was found wanting by a poll; whether that is to be reported.
+pub(crate) type Found = (Tag, TagFault, bool);
+
+impl Tags {
+    pub(crate) fn new(blockchain: Blockchain, policy: &Policy) -> Self {
+        let needed = [Tag::Safe, Tag::Finalized].into_iter().filter(|tag| policy.uses(*tag));
+        Self { blockchain, needed: needed.collect(), faults: BTreeMap::new() }
+    }
+
+    /// Checks the tags of an answer, and removes those that are about another chain than ours.
+    pub(crate) fn check(
+        &mut self,
+        ask: &Ask,
+        answer: &mut Answer,
+        history: Option<&History>,
+    ) -> Vec<Found> {
+        let Some(Some(newest)) = answer.blocks.first().copied() else { return Vec::new() };
+        let mut found = Vec::new();
+        for (point, header) in ask.blocks.iter().zip(&mut answer.blocks) {
+            let tag = match point {
+                Point::Safe => Tag::Safe,
+                Point::Finalized => Tag::Finalized,
+                Point::Latest | Point::Number(_) => continue,
+            };
+            let fault = match header {
+                None => Some(TagFault::Absent),
+                Some(header) => {
+                    let number = header.block.number;
+                    let ours = history.and_then(|history| history.anchor_at_or_below(number));
+                    let is_foreign = ours.is_some_and(|ours| {
+                        ours.number == number && ours.hash != header.block.hash
+                    });
+                    let age = newest.block.timestamp.0.saturating_sub(header.block.timestamp.0);
+                    let is_old = age > 2 * normal_age(self.blockchain, tag);
+                    is_foreign.then_some(TagFault::Foreign).or(is_old.then_some(TagFault::Old))
+                }
+            };
+            if fault == Some(TagFault::Foreign) {
+                *header = None;
+            }
+            let count = self.faults.entry(tag.name()).or_default();
+            *count = fault.map_or(0, |_| count.saturating_add(1));
+            // Asked for without need, it may be absent.
+            let fault = fault.filter(|_| self.needed.contains(&tag));
+            found.extend(fault.map(|fault| (tag, fault, *count == FAULTS_MAX)));
+        }
+        found
+    }
+}
+
+/// How many seconds a tag is behind the newest block on an ordinary day, at most.
+fn normal_age(blockchain: Blockchain, tag: Tag) -> i64 {
+    const MINUTE: i64 = 60;
+    match (blockchain, tag) {
+        (Blockchain::Eth, Tag::Safe) => 8 * MINUTE,
+        // Two epochs, and a part of the third.
+        (Blockchain::Eth, Tag::Finalized) => 19 * MINUTE,
+        // Written to Ethereum every few minutes, final when it is.
+        (Blockchain::Base | Blockchain::Op | Blockchain::Arb, Tag::Safe) => 10 * MINUTE,
+        (Blockchain::Base | Blockchain::Op | Blockchain::Arb, Tag::Finalized) => 30 * MINUTE,
+        // Proven on Ethereum after hours.
+        (Blockchain::Linea, _) => 8 * 60 * MINUTE,
+        (Blockchain::Polygon | Blockchain::Avaxc | Blockchain::Tron, _) => MINUTE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::record::{ChainBody, ChainRecord, Head, example};
+
+    use super::*;
+    use crate::machine::Header;
+    use crate::simulation::Node;
+
+    /// What the node answers to a poll of a chain whose policy waits for `safe`.
+    fn poll(node: &Node, safe: Option<Header>) -> (Ask, Answer) {
+        let blocks = vec![Point::Latest, Point::Finalized, Point::Safe];
+        let ask = Ask { blocks, ..Ask::default() };
+        let mut answer = node.answer(&ask).unwrap();
+        answer.blocks[2] = safe;
+        (ask, answer)
+    }
+
+    fn header(node: &Node, number: i64) -> Header {
+        let ask = Ask { blocks: vec![Point::Number(number)], ..Ask::default() };
+        node.answer(&ask).unwrap().blocks[0].unwrap()
+    }
+
+    #[test]
+    fn a_needed_tag_that_is_absent_or_old_is_reported_once() {
+        let node = Node::new(200);
+        let policy = Policy::flat(None, Some(Tag::Safe));
+        let mut tags = Tags::new(Blockchain::Eth, &policy);
+        let mut check = |safe: Option<Header>| {
+            let (ask, mut answer) = poll(&node, safe);
+            let found = tags.check(&ask, &mut answer, None);
+            assert_eq!(answer.blocks[2], safe);
+            found
+        };
+        // Blocks are twelve seconds apart.
+        assert_eq!(check(Some(header(&node, 120))), []);
+        let old = Some(header(&node, 119));
+        for position in 1..=12 {
+            let safe = if position % 2 == 0 { old } else { None };
+            let fault = if position % 2 == 0 { TagFault::Old } else { TagFault::Absent };
+            assert_eq!(check(safe), [(Tag::Safe, fault, position == 10)]);
+        }
+        assert_eq!(check(Some(header(&node, 150))), []);
+        assert_eq!(check(None), [(Tag::Safe, TagFault::Absent, false)]);
+        // Nobody waits for the other one.
+        let mut depth = Tags::new(Blockchain::Eth, &Policy::flat(Some(3), None));
+        let (ask, mut answer) = poll(&node, None);
+        assert_eq!(depth.check(&ask, &mut answer, None), []);
+    }
+
+    #[test]
+    fn a_tag_of_another_fork_confirms_nothing() {
+        let mut node = Node::new(10);
+        let head = Head { confirmed: Vec::new(), finalized: 0, match_window_seconds: 1 };
+        let body = ChainBody::Head(head);
+        let record = ChainRecord { block: node.head(), body, ..example::chain_record() };
+        let before = History::fold(None, &record).unwrap();
+        let mut tags = Tags::new(Blockchain::Eth, &Policy::flat(None, Some(Tag::Safe)));
+        let ours = Some(header(&node, 10));
+        let (ask, mut answer) = poll(&node, ours);
+        assert_eq!(tags.check(&ask, &mut answer, Some(&before)), []);
+        node.reorg(1, &[]);
+        let theirs = Some(header(&node, 10));
+        let (ask, mut answer) = poll(&node, theirs);
+        let found = tags.check(&ask, &mut answer, Some(&before));
+        assert_eq!(found, [(Tag::Safe, TagFault::Foreign, false)]);
+        assert_eq!(answer.blocks[2], None);
+    }
+}
