@@ -4,6 +4,7 @@
 //! endpoint refuses as such: in smaller ones. Only the fields that the cursor needs are read, so that
 //! chains with other headers are served by the same code.
 
+mod block;
 mod failure;
 mod pace;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use metrics::{counter, gauge};
 use pace::Pace;
 use reqwest::header::HeaderValue;
 use schemas::{Address, Blockchain, Hash};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use wire::Call;
 
@@ -89,7 +91,7 @@ impl Endpoint {
         let topics = chain.wallets.chunks(FILTER_WALLETS_MAX).map(|wallets| {
             let wallets: Vec<_> =
                 wallets.iter().map(|wallet| Hash(topic(wallet)).to_string()).collect();
-            json!([Hash(TRANSFER_TOPIC).to_string(), null, wallets])
+            json!([transfer_topic(), null, wallets])
         });
         Ok(Self {
             blockchain: chain.blockchain,
@@ -154,11 +156,7 @@ impl Endpoint {
         })
     }
 
-    /// Asks a question of the cursor.
-    ///
-    /// # Errors
-    /// [`Failure`] if any part of it has no answer; a tag that the endpoint does not have is none.
-    pub(crate) async fn fetch(&self, ask: &Ask) -> Result<Answer, Failure> {
+    async fn fetch_at_once(&self, ask: &Ask) -> Result<Answer, Failure> {
         let blocks = ask.blocks.iter().map(|point| Call::block(*point));
         let logs = ask.logs.iter().flat_map(|span| self.log_calls(*span));
         let receipts = ask.receipts.iter().map(|transaction| Call::receipt(*transaction));
@@ -196,17 +194,7 @@ impl Endpoint {
     }
 
     fn log_calls(&self, span: Span) -> impl Iterator<Item = Call> + '_ {
-        self.topics.iter().map(move |topics| {
-            let mut filter = match span {
-                Span::Range { from, to } => {
-                    json!({ "fromBlock": wire::quantity(from), "toBlock": wire::quantity(to) })
-                }
-                Span::Block(hash) => json!({ "blockHash": hash }),
-            };
-            filter["address"] = self.contracts.clone();
-            filter["topics"] = topics.clone();
-            Call { method: "eth_getLogs", params: json!([filter]) }
-        })
+        self.topics.iter().map(move |topics| log_call(span, &self.contracts, topics))
     }
 
     /// Sends calls in as few requests as the endpoint takes, one after another. A batch that is
@@ -249,6 +237,21 @@ impl Endpoint {
     /// Sends one request. What comes back has no part of the URL in it.
     async fn send(&self, calls: &[Call]) -> Result<Vec<Result<Value, Failure>>, Failure> {
         let masked = |failure: Failure| failure.masked(&self.secrets);
+        let body = self.post(calls, BODY_BYTES_MAX).await.map_err(masked)?;
+        let results = wire::results(&body, calls.len()).map_err(masked)?;
+        Ok(results.into_iter().map(|result| result.map_err(masked)).collect())
+    }
+
+    /// Sends one call about one block, whose answer may be long: it is parsed without a tree of values.
+    async fn send_one<T: DeserializeOwned>(&self, call: &Call) -> Result<T, Failure> {
+        let masked = |failure: Failure| failure.masked(&self.secrets);
+        let calls = std::slice::from_ref(call);
+        let body = self.post(calls, block::BLOCK_BYTES_MAX).await.map_err(masked)?;
+        wire::result(&body).map_err(masked)
+    }
+
+    /// The body of a success. A failure has the pause in it that the endpoint asks for.
+    async fn post(&self, calls: &[Call], bytes_max: usize) -> Result<Vec<u8>, Failure> {
         if let Some(pace) = &self.pace {
             tokio::time::sleep(pace.take(calls.len(), Instant::now())).await;
         }
@@ -256,28 +259,38 @@ impl Endpoint {
         counter!(names::RPC_REQUESTS_TOTAL, "blockchain" => blockchain, "endpoint" => endpoint)
             .increment(1);
         let request = self.client.post(self.url.url().clone()).json(&wire::body(calls));
-        let response = request.send().await.map_err(|error| masked(broken(error)))?;
-        let (status, headers) = (response.status(), response.headers().clone());
-        let masked = |failure: Failure| masked(failure.with_pause(&headers));
-        let body = read_body(response).await.map_err(masked)?;
+        let mut response = request.send().await.map_err(broken)?;
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(broken)? {
+            if body.len() + chunk.len() > bytes_max {
+                return Err(Failure::new(Refusal::Size { hint: None }, "the answer is too long"));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        let status = response.status();
         if !status.is_success() {
             let start = String::from_utf8_lossy(body.get(..400).unwrap_or(&body));
-            return Err(masked(Failure::from_status(status.as_u16(), &start)));
+            let failure = Failure::from_status(status.as_u16(), &start);
+            return Err(failure.with_pause(response.headers()));
         }
-        let results = wire::results(&body, calls.len()).map_err(masked)?;
-        Ok(results.into_iter().map(|result| result.map_err(masked)).collect())
+        Ok(body)
     }
 }
 
-async fn read_body(mut response: reqwest::Response) -> Result<Vec<u8>, Failure> {
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(broken)? {
-        if body.len() + chunk.len() > BODY_BYTES_MAX {
-            return Err(Failure::new(Refusal::Size { hint: None }, "the answer is too long"));
+fn transfer_topic() -> Value {
+    json!(Hash(TRANSFER_TOPIC).to_string())
+}
+
+fn log_call(span: Span, contracts: &Value, topics: &Value) -> Call {
+    let mut filter = match span {
+        Span::Range { from, to } => {
+            json!({ "fromBlock": wire::quantity(from), "toBlock": wire::quantity(to) })
         }
-        body.extend_from_slice(&chunk);
-    }
-    Ok(body)
+        Span::Block(hash) => json!({ "blockHash": hash }),
+    };
+    filter["address"] = contracts.clone();
+    filter["topics"] = topics.clone();
+    Call { method: "eth_getLogs", params: json!([filter]) }
 }
 
 fn broken(error: reqwest::Error) -> Failure {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::machine::Policy;
-use crate::simulation::{Answers, Served, chain};
+use crate::simulation::{Answers, Served, chain, wallet as wallet_of};
 
 fn ask(count: i64) -> Ask {
     Ask { blocks: (1..=count).map(Point::Number).collect(), ..Ask::default() }
@@ -60,4 +60,78 @@ async fn what_is_understood_is_not_sent_again() {
     let (endpoint, served) = endpoint(at_most(0, 429, "")).await;
     assert_eq!(endpoint.fetch(&ask(4)).await.unwrap_err().refusal, Refusal::Rate);
     assert_eq!(served.sizes(), [4]);
+}
+
+/// A node that has one block, and refuses to show more logs than this at once.
+fn fat_block(logs: Vec<Value>, logs_max: usize, has_receipts: bool) -> Answers {
+    Arc::new(move |calls: &[Value]| {
+        let reply = |call: &Value| {
+            let filter = &call["params"][0];
+            let is_in =
+                |list: &Value, what| list.as_array().is_some_and(|list| list.contains(what));
+            let hits = logs.iter().filter(|log| {
+                let topics = &filter["topics"];
+                is_in(&filter["address"], &log["address"]) && is_in(&topics[2], &log["topics"][2])
+            });
+            let hits: Vec<_> = hits.collect();
+            let error = |message| json!({ "code": -32000, "message": message });
+            let answered = match call["method"].as_str().unwrap() {
+                "eth_getLogs" if hits.len() > logs_max => Err(error("backend response too large")),
+                "eth_getLogs" => Ok(json!(hits)),
+                "eth_getBlockReceipts" if has_receipts => {
+                    let (a, b) = logs.split_at(1);
+                    Ok(json!([{ "status": "0x1", "logs": a }, { "status": "0x1", "logs": b }]))
+                }
+                "eth_getBlockReceipts" => Err(error("backend response too large")),
+                _ => Ok(Value::Null),
+            };
+            match answered {
+                Ok(result) => json!({ "id": call["id"], "result": result }),
+                Err(error) => json!({ "id": call["id"], "error": error }),
+            }
+        };
+        let mut replies: Vec<_> = calls.iter().map(reply).collect();
+        let single = replies.len() == 1;
+        (200, if single { replies.remove(0).to_string() } else { json!(replies).to_string() })
+    })
+}
+
+fn wire_log(index: u64, wallet: u8, units: u64) -> Value {
+    let topics = [TRANSFER_TOPIC, topic(&wallet_of(9)), topic(&wallet_of(wallet))];
+    let hash = Hash([5; 32]);
+    json!({
+        "address": format!("0x{}", "aa".repeat(20)), "topics": topics.map(|topic| Hash(topic).to_string()),
+        "data": format!("0x{units:064x}"), "blockNumber": "0x5", "blockHash": hash,
+        "transactionHash": hash, "logIndex": format!("{index:#x}"),
+    })
+}
+
+#[tokio::test]
+async fn a_block_that_is_too_large_is_asked_for_in_parts() {
+    let logs: Vec<_> = (0..12).map(|index| wire_log(index, (index % 3) as u8, index % 4)).collect();
+    let span = Span::Block(Hash([5; 32]));
+    let one = Ask { blocks: vec![Point::Latest], logs: vec![span], ..Ask::default() };
+    // Those without a value are of no interest.
+    let expected: Vec<_> = (0..12).filter(|index| index % 4 != 0).collect();
+    for (logs_max, requests) in [(100, 1), (8, 5), (4, 7)] {
+        let (endpoint, served) = endpoint(fat_block(logs.clone(), logs_max, true)).await;
+        let answer = endpoint.fetch(&one).await.unwrap();
+        let mut found: Vec<_> = answer.logs[0].iter().map(|log| log.log_index).collect();
+        found.sort_unstable();
+        assert_eq!(found, expected, "{logs_max}");
+        assert_eq!(served.sizes().len(), requests, "{logs_max}");
+    }
+    // Not even the payments to one wallet: what is left are the receipts.
+    let (by_receipts, _served) = endpoint(fat_block(logs.clone(), 3, true)).await;
+    let answer = by_receipts.fetch(&one).await.unwrap();
+    let found: Vec<_> = answer.logs[0].iter().map(|log| log.log_index).collect();
+    assert_eq!(found, expected);
+    let (refused, _served) = endpoint(fat_block(logs.clone(), 3, false)).await;
+    let size = Refusal::Size { hint: None };
+    assert_eq!(refused.fetch(&one).await.unwrap_err().refusal, size);
+    // A longer range shrinks first.
+    let range = Ask { logs: vec![Span::Range { from: 4, to: 5 }], ..Ask::default() };
+    let (endpoint, served) = endpoint(fat_block(logs, 6, true)).await;
+    assert_eq!(endpoint.fetch(&range).await.unwrap_err().refusal, size);
+    assert_eq!(served.sizes(), [1]);
 }

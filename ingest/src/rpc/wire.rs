@@ -5,10 +5,11 @@ use std::time::Duration;
 use schemas::record::Block;
 use schemas::{Address, BlockHash, Hash, TxHash, UnixSeconds};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
-use crate::machine::{EventLog, Header, Point, Receipt, Refusal};
+use crate::machine::{EventLog, Header, Point, Receipt, Refusal, Span};
 
 /// One call of a batch.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +31,15 @@ impl Call {
     pub(super) fn view(contract: Address, selector: &str) -> Self {
         let call = json!({ "to": hex(contract), "data": selector });
         Self { method: "eth_call", params: json!([call, "latest"]) }
+    }
+
+    /// The receipts of one block, by its hash or its number.
+    pub(super) fn block_receipts(span: Span) -> Self {
+        let which = match span {
+            Span::Block(hash) => json!(hash),
+            Span::Range { from, .. } => json!(quantity(from)),
+        };
+        Self { method: "eth_getBlockReceipts", params: json!([which]) }
     }
 
     pub(super) fn block(point: Point) -> Self {
@@ -90,6 +100,22 @@ pub(super) fn results(body: &[u8], count: usize) -> Result<Vec<Result<Value, Fai
     all.ok_or_else(|| Failure::new(Refusal::Transient, "a call of the batch was not answered"))
 }
 
+/// The result of a single call, parsed as what it is to be.
+pub(super) fn result<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
+    #[derive(Deserialize)]
+    struct Reply<T> {
+        result: Option<T>,
+        error: Option<Value>,
+    }
+    let text = || String::from_utf8_lossy(body.get(..400).unwrap_or(body)).into_owned();
+    let reply: Reply<T> = serde_json::from_slice(body).map_err(|_| Failure::from_body(&text()))?;
+    match reply {
+        Reply { error: Some(refused), .. } => Err(error(&refused)),
+        Reply { result: Some(result), .. } => Ok(result),
+        Reply { .. } => Err(Failure::from_body(&text())),
+    }
+}
+
 fn error(error: &Value) -> Failure {
     let code = error.get("code").and_then(Value::as_i64).unwrap_or_default();
     let message = error.get("message").and_then(Value::as_str).unwrap_or_default();
@@ -115,7 +141,7 @@ struct WireBlock {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct WireLog {
+pub(super) struct WireLog {
     address: String,
     topics: Vec<Hash>,
     data: String,
@@ -125,6 +151,12 @@ struct WireLog {
     log_index: String,
     #[serde(default)]
     removed: bool,
+}
+
+/// The part of a receipt that a block is read by.
+#[derive(Deserialize)]
+pub(super) struct WireLogs {
+    logs: Vec<WireLog>,
 }
 
 #[derive(Deserialize)]
@@ -152,8 +184,22 @@ pub(super) fn header(value: Value) -> Result<Option<Header>, Failure> {
 
 pub(super) fn logs(value: Value) -> Result<Vec<EventLog>, Failure> {
     let list: Vec<WireLog> = serde_json::from_value(value).map_err(|e| malformed("logs", &e))?;
-    let logs: Option<Vec<_>> = list.into_iter().map(event).collect();
+    block_logs(list)
+}
+
+/// The logs without those whose value is zero: anybody can make any number of them.
+pub(super) fn block_logs(list: Vec<WireLog>) -> Result<Vec<EventLog>, Failure> {
+    let with_value = list.into_iter().filter(|wire| {
+        let digits = wire.data.strip_prefix("0x").unwrap_or(&wire.data);
+        digits.len() != 64 || digits.bytes().any(|digit| digit != b'0')
+    });
+    let logs: Option<Vec<_>> = with_value.map(event).collect();
     logs.ok_or_else(|| malformed("logs", &"a field does not parse"))
+}
+
+/// All logs of a block, whatever was asked for.
+pub(super) fn receipt_logs(receipts: Vec<WireLogs>) -> Result<Vec<EventLog>, Failure> {
+    block_logs(receipts.into_iter().flat_map(|receipt| receipt.logs).collect())
 }
 
 fn event(wire: WireLog) -> Option<EventLog> {
@@ -296,6 +342,25 @@ mod tests {
             assert!(super::logs(json!([log_json(), broken])).is_err(), "{field}");
         }
         assert!(super::logs(Value::Null).is_err());
+        let mut worthless = log_json();
+        worthless["data"] = json!(format!("0x{}", "0".repeat(64)));
+        assert_eq!(super::logs(json!([worthless, log_json()])).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn single_results_are_what_was_asked_for_or_a_failure() {
+        let logs =
+            |body: &str| result::<Vec<WireLogs>>(body.as_bytes()).map(|receipts| receipts.len());
+        assert_eq!(logs(r#"{"id":0,"result":[{"logs":[],"status":"0x1"}]}"#), Ok(1));
+        for (body, refusal) in [
+            (r#"{"id":0,"error":{"code":-32000,"message":"unknown block"}}"#, Refusal::Behind),
+            (r#"{"Error":"lack of computing resources"}"#, Refusal::Rate),
+            (r#"{"id":0,"result":null}"#, Refusal::Transient),
+            (r#"{"id":0,"result":[{}]}"#, Refusal::Transient),
+            ("<html>", Refusal::Transient),
+        ] {
+            assert_eq!(logs(body).unwrap_err().refusal, refusal, "{body}");
+        }
     }
 
     #[test]
