@@ -416,6 +416,7 @@ impl Cursor {
         self.range.grow(used);
         self.refused = 0;
         self.settle(self.last().number + 1, to);
+        self.looks.scanned(to.number, now);
         self.blocks_ahead.extend(&step.blocks);
         if records.is_empty() && !step.again && self.hold_back() {
             self.ahead = Some(to);
@@ -426,7 +427,7 @@ impl Cursor {
         let head = ChainBody::Head(self.head(to.number, &anchors, &self.blocks_ahead));
         records.push(self.record(epoch, to, now, head));
         let decision = self.publish(records, Next::Ask);
-        let next = if step.again || self.is_look_due() { Next::Ask } else { Next::AtTip };
+        let next = if step.again || self.is_look_due(now) { Next::Ask } else { Next::AtTip };
         Decision { notes, next, ..decision }
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use schemas::record::{Block, ChainBody, ChainRecord, Head, Observation};
-use schemas::{Epoch, UnixMicros, UnixSeconds};
+use schemas::{Epoch, UnixMicros};
 
 /// The fold of a lane's, or a chain's, records.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,10 +144,9 @@ impl History {
         self.anchors.range(..=number).next_back().map(|(_, block)| *block)
     }
 
-    /// The newest anchor at or below a height that is not younger than `time`.
-    pub(crate) fn anchor_before(&self, number: i64, time: UnixSeconds) -> Option<Block> {
-        let blocks = self.anchors.range(..=number).rev().map(|(_, block)| *block);
-        blocks.into_iter().find(|block| block.timestamp <= time)
+    /// The newest anchor at or below a height that is as it should be.
+    pub(crate) fn anchor_where(&self, number: i64, is: impl Fn(&Block) -> bool) -> Option<Block> {
+        self.anchors.range(..=number).rev().map(|(_, block)| *block).find(is)
     }
 
     /// The height above which every transfer that was published is known, and every block was scanned.
@@ -184,7 +183,7 @@ fn settled(head: &Head, number: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use schemas::record::{ConfirmedTier, example};
-    use schemas::{BlockHash, Hash};
+    use schemas::{BlockHash, Hash, UnixSeconds};
 
     use super::*;
 

@@ -4,7 +4,7 @@
 //! What the second answer has more is a late find ([`super::find`]); what it has less must be proven by a receipt
 //! ([`super::proof`]). Nothing here stops the scan: what fails is asked again later, and the heads confirm less.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use schemas::UnixMicros;
 use schemas::record::{Block, Observation};
@@ -16,9 +16,11 @@ use crate::machine::{
 };
 use crate::machine::{Look, Refusal};
 
-/// How much older than the chain's newest block a block must be for its logs to be believed complete. Nodes, and
-/// the backends of one address, show a header before its logs: mostly by less than a second, by 3 s at worst.
+/// How much older than the chain's newest block a block must be for its logs to be believed complete, or how long
+/// ago it must have been scanned: a chain may have no newer block. Nodes, and the backends of one address, show a
+/// header before its logs: mostly by less than a second, by 3 s at worst.
 const LOOK_AGE_SECONDS: i64 = 6;
+const LOOK_AGE_MICROS: i64 = LOOK_AGE_SECONDS * 1_000_000;
 /// How often blocks are asked for once more when they are final, by the chain's time.
 const RESCAN_SECONDS: i64 = 60;
 /// Most steps that begin before a check that failed is tried again.
@@ -72,6 +74,8 @@ pub(super) struct Looks {
     rescanned_at: i64,
     range: RangeSize,
     pub(super) failures: u32,
+    /// When the chain was scanned up to a block, of late.
+    scanned_at: VecDeque<(i64, UnixMicros)>,
     /// Steps to begin without a check.
     pub(super) wait: u32,
     /// The transfers that every endpoint denied in the last check, with how often in a row.
@@ -89,6 +93,7 @@ impl Looks {
             rescanned_at: 0,
             range: RangeSize::new(range_max),
             failures: 0,
+            scanned_at: VecDeque::new(),
             wait: 0,
             denied: BTreeMap::new(),
             is_reported: false,
@@ -105,6 +110,22 @@ impl Looks {
         self.looked = self.looked.min(number);
         self.rescanned = self.rescanned.min(number);
         self.denied.clear();
+        self.scanned_at.clear();
+    }
+
+    /// Notes that the chain is scanned up to a block.
+    pub(super) fn scanned(&mut self, number: i64, now: UnixMicros) {
+        let is_old = |at: &(i64, UnixMicros)| at.1.0 <= now.0.saturating_sub(LOOK_AGE_MICROS);
+        while self.scanned_at.get(1).is_some_and(is_old) {
+            self.scanned_at.pop_front();
+        }
+        self.scanned_at.push_back((number, now));
+    }
+
+    /// Whether a block was scanned long enough ago.
+    fn is_old(&self, number: i64, now: UnixMicros) -> bool {
+        let old = now.0.saturating_sub(LOOK_AGE_MICROS);
+        self.scanned_at.iter().any(|(to, at)| number <= *to && at.0 <= old)
     }
 
     fn failed(&mut self) {
@@ -122,17 +143,17 @@ impl Cursor {
     }
 
     /// The next range that is due for a check, if any.
-    fn next_look(&self, then: Then) -> Option<Looking> {
+    fn next_look(&self, then: Then, now: UnixMicros) -> Option<Looking> {
         let (old, last) = (self.newest?.plus(-LOOK_AGE_SECONDS), self.last().number);
+        let is_old = |block: &Block| block.timestamp <= old || self.looks.is_old(block.number, now);
         let looked = self.looks.looked.max(self.known().complete_above());
         let reach = then.map_or(last, |(_, to, _)| to);
         let confirmed = self.rules.policy.confirmed(reach, self.tags);
         let due = confirmed.iter().map(|tier| tier.number).max()?.min(last);
-        let ahead = self.blocks_ahead.iter().rev().copied();
-        let ahead = ahead
-            .filter(|block| block.number <= due && block.timestamp <= old)
-            .max_by_key(|b| b.number);
-        let anchor = ahead.or_else(|| self.known().anchor_before(due, old));
+        let ahead = self.blocks_ahead.iter().copied();
+        let ahead = ahead.filter(|block| block.number <= due && is_old(block));
+        let ahead = ahead.max_by_key(|block| block.number);
+        let anchor = ahead.or_else(|| self.known().anchor_where(due, is_old));
         let anchor = anchor.filter(|anchor| anchor.number > looked)?;
         let mut live = self.known().above(looked);
         let waits = live.next().is_some_and(|(block, _)| block.number <= anchor.number);
@@ -157,8 +178,8 @@ impl Cursor {
     }
 
     /// Whether a transfer is deep enough already, as after an outage: it does not wait for the next poll.
-    pub(super) fn is_look_due(&self) -> bool {
-        self.looks.wait == 0 && self.next_look(None).is_some()
+    pub(super) fn is_look_due(&self, now: UnixMicros) -> bool {
+        self.looks.wait == 0 && self.next_look(None, now).is_some()
     }
 
     /// Checks what is due before the step continues.
@@ -171,7 +192,10 @@ impl Cursor {
             self.looks.wait = wait;
             return self.go_on(then, now);
         }
-        match self.next_look(then).or_else(|| self.next_rescan(then)) {
+        if self.looks.scanned_at.is_empty() {
+            self.looks.scanned(self.last().number, now);
+        }
+        match self.next_look(then, now).or_else(|| self.next_rescan(then)) {
             Some(looking) => {
                 self.phase = Phase::Look(looking);
                 Next::Ask.into()

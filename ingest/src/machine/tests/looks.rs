@@ -262,6 +262,22 @@ fn what_is_young_is_not_looked_at_yet() {
 }
 
 #[test]
+fn a_chain_that_has_no_newer_block_is_checked_after_six_seconds() {
+    let mut node = Node::new(10);
+    let mut cursor = at_tip(depth(1), &node);
+    node.mine(&[pay(1)]);
+    let mut poll = |micros: i64| {
+        loop {
+            let answer = node.answer(&cursor.ask()).unwrap();
+            if cursor.answer(answer, UnixMicros(NOW.0 + micros)).next == Next::AtTip {
+                break confirmed(&cursor);
+            }
+        }
+    };
+    assert_eq!([0, 5_999_999, 6_000_000].map(&mut poll), [10, 10, 11]);
+}
+
+#[test]
 fn an_idle_chain_is_looked_at_when_its_head_is_due() {
     let mut node = Node::new(10);
     let mut cursor = cursor_with(|rules| rules.idle_polls = 5);
