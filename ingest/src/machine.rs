@@ -3,8 +3,8 @@
 //! Pure: no I/O, no clock, no configuration file. A step is three questions, each one request:
 //!
 //! 1. *tip*: the endpoint's head, our last block, the tags. Is there more, and is ours still there?
-//! 2. *scan*: the end of the range, our last block again, the logs of the range; in a range of at
-//!    most 16 blocks each of the others too.
+//! 2. *scan*: the end of the range, our last block again, the first block, whose parent it must be, and the
+//!    logs of the range; in a range of at most 16 blocks each of the others too.
 //! 3. *verify*: our last block once more, and each block of such a short range, or of a longer one
 //!    each with hits and the end, fetched by number with its logs searched again by hash; on
 //!    Tron, the outcome of each transaction. Only if all of it agrees is the step published.

@@ -4,7 +4,7 @@ use schemas::record::Block;
 
 use super::{EventLog, Header, Next};
 
-/// Every block of a range of at most this many is fetched; of longer ones those with hits, and the
+/// Every block of a range of at most this many is fetched; of longer ones the first, those with hits, and the
 /// end. At the tip ranges are this short, and there an endpoint's logs may still be incomplete.
 const SHORT_RANGE_BLOCKS_MAX: i64 = 16;
 
@@ -13,9 +13,10 @@ fn is_short(from: i64, to: i64) -> bool {
     to.saturating_sub(from) < SHORT_RANGE_BLOCKS_MAX
 }
 
-/// The heights before the end of the range whose hashes must be known to fetch each block.
+/// The heights before the end of the range whose headers are fetched with its logs: all, so that each block can be
+/// fetched by its hash, or in a long range the first, whose parent is ours.
 pub(super) fn before_end(from: i64, to: i64) -> std::ops::Range<i64> {
-    from..if is_short(from, to) { to } else { from }
+    from..if is_short(from, to) { to } else { from + 1 }
 }
 
 /// The blocks to fetch, in order; the times of those with hits in a long range are not known yet.
@@ -28,19 +29,20 @@ pub(super) fn to_verify(
     logs: &[EventLog],
 ) -> Result<Vec<Block>, Next> {
     let forks = Err(Next::Retry("logs and headers are of two forks"));
+    let in_row = if is_short(from, end.number) { headers.len() } else { 1 };
+    let mut parent = last.hash;
     let mut blocks: Vec<Block> = Vec::new();
-    if is_short(from, end.number) {
-        let mut parent = last.hash;
-        for (number, header) in (from..).zip(headers) {
-            if header.block.number != number {
-                return Err(Next::Retry("the endpoint answered with another block"));
-            }
-            if header.parent != parent {
-                return Err(Next::Retry("the next block has another parent"));
-            }
-            parent = header.block.hash;
-            blocks.push(header.block);
+    for (number, header) in (from..).zip(headers.iter().take(in_row)) {
+        if header.block.number != number {
+            return Err(Next::Retry("the endpoint answered with another block"));
         }
+        if header.parent != parent {
+            return Err(Next::Retry("the next block has another parent"));
+        }
+        parent = header.block.hash;
+        blocks.push(header.block);
+    }
+    if is_short(from, end.number) {
         let is_known = |log: &EventLog| {
             let same =
                 |block: &Block| (block.number, block.hash) == (log.block_number, log.block_hash);
@@ -48,6 +50,11 @@ pub(super) fn to_verify(
         };
         return if logs.iter().all(is_known) { Ok(blocks) } else { forks };
     }
+    let first = logs.first().filter(|log| log.block_number == from);
+    if first.is_some_and(|log| log.block_hash != parent) {
+        return forks;
+    }
+    blocks.retain(|_| first.is_some());
     for log in logs {
         if blocks.last().is_none_or(|block| block.number != log.block_number) {
             let (number, hash) = (log.block_number, log.block_hash);

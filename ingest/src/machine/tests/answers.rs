@@ -1,5 +1,7 @@
 //! What the cursor makes of answers: those that contradict each other, that are incomplete, or that refuse.
 
+use schemas::Hash;
+
 use super::*;
 
 #[test]
@@ -68,7 +70,7 @@ fn each_block_of_a_short_range_and_each_hit_of_a_long_one_is_fetched() {
     for (blocks, scan, verify) in [
         (4, vec![14, 10, 11, 12, 13], vec![10, 11, 12, 13, 14]),
         (16, [vec![26, 10], (11..26).collect()].concat(), (10..=26).collect()),
-        (17, vec![27, 10], vec![10, 12, 14, 27]),
+        (17, vec![27, 10, 11], vec![10, 12, 14, 27]),
     ] {
         let (mut cursor, node) = scanning(blocks);
         assert_eq!(cursor.ask().blocks, points(&scan), "{blocks}");
@@ -133,6 +135,28 @@ fn the_headers_of_a_short_range_are_one_chain() {
     let forks = Next::Retry("logs and headers are of two forks");
     let hash = header(12).unwrap().block.hash;
     assert_eq!(changed(&|answer| answer.logs[0][0].block_hash = hash), forks);
+}
+
+#[test]
+fn a_long_range_begins_after_our_last_block() {
+    let changed = |change: &dyn Fn(&mut Answer)| {
+        let (mut cursor, node) = scanning(17);
+        let mut answer = node.answer(&cursor.ask()).unwrap();
+        change(&mut answer);
+        let decision = cursor.answer(answer, NOW);
+        assert_eq!(drive(&mut cursor, &node).0.len(), 4);
+        decision.next
+    };
+    assert_eq!(changed(&|_| {}), Next::Ask);
+    let parent = Next::Retry("the next block has another parent");
+    let other = |answer: &mut Answer| answer.blocks[2].as_mut().unwrap().parent = Hash([9; 32]);
+    assert_eq!(changed(&other), parent);
+    assert_eq!(changed(&|answer| answer.blocks[2] = None), Next::Behind);
+    let forks = Next::Retry("logs and headers are of two forks");
+    let early = |answer: &mut Answer| {
+        answer.logs[0][0].block_number = 11;
+    };
+    assert_eq!(changed(&early), forks);
 }
 
 #[test]
