@@ -59,6 +59,7 @@ struct Defaults {
     policy: Policy,
     poll_interval: Duration,
     reorg_window: u64,
+    lag: u64,
 }
 
 /// Most blocks of one `eth_getLogs`; an endpoint that serves less refuses, and the range shrinks.
@@ -66,29 +67,33 @@ const RANGE_MAX: u64 = 2000;
 /// How often a chain on which nothing happens has a head: with every poll they would fill a disk.
 const IDLE_HEAD_INTERVAL: Duration = Duration::from_secs(30);
 const IDLE_POLLS_MAX: u32 = 15;
+/// Most blocks to stay behind: eight seconds of Arbitrum's.
+const LAG_MAX: u64 = 32;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// From this amount on, chains with slow finality wait for it.
 const LARGE: &str = "10000";
 
 /// Defaults by chain: the chain's own finality where it is quick, otherwise depth or `safe` for
 /// everyday amounts and finality for large ones. Windows cover the deepest reorganisations seen and
-/// the time to finality; polls come about once a block.
+/// the time to finality; polls come about once a block. The lag is about two seconds of blocks, for nodes whose logs
+/// trail their headers: a payment is then seen at first, and the second check need not find it. Where a
+/// block takes longer none is worth its wait.
 fn defaults(blockchain: Blockchain) -> Defaults {
     let small = |depth, tag| Tier { below: Amount::parse(LARGE).ok(), depth, tag };
     let large = Tier { below: None, depth: None, tag: Some(Tag::Finalized) };
     let tiers = |first| Policy { tiers: vec![first, large] };
-    let (policy, poll_millis, reorg_window) = match blockchain {
-        Blockchain::Eth => (tiers(small(Some(12), None)), 12_000, 128),
+    let (policy, poll_millis, reorg_window, lag) = match blockchain {
+        Blockchain::Eth => (tiers(small(Some(12), None)), 12_000, 128, 0),
         // Finality by milestones has been wrong before: hence a depth as well.
-        Blockchain::Polygon => (Policy::flat(Some(32), Some(Tag::Finalized)), 2000, 512),
-        Blockchain::Base | Blockchain::Op => (tiers(small(None, Some(Tag::Safe))), 2000, 2048),
-        Blockchain::Arb => (tiers(small(None, Some(Tag::Safe))), 2000, 8192),
+        Blockchain::Polygon => (Policy::flat(Some(32), Some(Tag::Finalized)), 2000, 512, 1),
+        Blockchain::Base | Blockchain::Op => (tiers(small(None, Some(Tag::Safe))), 2000, 2048, 1),
+        Blockchain::Arb => (tiers(small(None, Some(Tag::Safe))), 2000, 8192, 8),
         // Proven on Ethereum only after hours.
-        Blockchain::Linea => (Policy::flat(Some(60), None), 2000, 4096),
-        Blockchain::Avaxc => (Policy::flat(Some(2), None), 2000, 64),
-        Blockchain::Tron => (Policy::flat(None, Some(Tag::Finalized)), 3000, 64),
+        Blockchain::Linea => (Policy::flat(Some(60), None), 2000, 4096, 2),
+        Blockchain::Avaxc => (Policy::flat(Some(2), None), 2000, 64, 1),
+        Blockchain::Tron => (Policy::flat(None, Some(Tag::Finalized)), 3000, 64, 0),
     };
-    Defaults { policy, poll_interval: Duration::from_millis(poll_millis), reorg_window }
+    Defaults { policy, poll_interval: Duration::from_millis(poll_millis), reorg_window, lag }
 }
 
 impl Config {
@@ -150,7 +155,7 @@ impl ChainConfig {
         };
         let range_max = whole("range_max", 1..=1_000_000, RANGE_MAX);
         let reorg_window = whole("reorg_window", 1..=1_000_000, defaults.reorg_window);
-        let lag = whole("lag", 0..=2, 0);
+        let lag = whole("lag", 0..=LAG_MAX, defaults.lag);
         let start_block = section
             .optional_integer("start_block", 0..=u64::from(u32::MAX))
             .and_then(|number| i64::try_from(number).ok());

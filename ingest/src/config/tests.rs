@@ -117,6 +117,16 @@ fn confirmations_have_four_forms() {
     );
 }
 
+/// A block that takes longer than two seconds is worth no lag: the second check finds what trails.
+#[test]
+fn the_default_lag_is_about_two_seconds() {
+    let lags = Blockchain::ALL.iter().map(|chain| (*chain, defaults(*chain).lag));
+    let lags: Vec<_> =
+        lags.filter(|(_, lag)| *lag > 0).map(|(chain, lag)| (chain.as_str(), lag)).collect();
+    let some = [("polygon", 1), ("base", 1), ("arb", 8), ("op", 1), ("linea", 2), ("avaxc", 1)];
+    assert_eq!(lags, some);
+}
+
 #[test]
 fn each_default_policy_ends_with_a_tier_for_all_amounts() {
     for blockchain in Blockchain::ALL {
@@ -137,7 +147,7 @@ fn all_problems_are_reported() {
         rpc = ["ftp://secret-key"]
         confirmations = 0
         poll_interval = "0s"
-        lag = 3
+        lag = 33
         range_max = 0
         speed = 9
         tokens = [{ coin = "USDT", contract = "TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6t", decimals = 6 }]
@@ -152,7 +162,7 @@ fn all_problems_are_reported() {
             "chains.eth.confirmations: must be a depth from 1 to 100000, \"finalized\", \"safe\", \
              or { depth, tag, tiers }",
             "chains.eth.range_max: must be a whole number from 1 to 1000000",
-            "chains.eth.lag: must be a whole number from 0 to 2",
+            "chains.eth.lag: must be a whole number from 0 to 32",
             "chains.eth.poll_interval: must be longer than zero",
             "chains.eth.speed: unknown key",
         ],
