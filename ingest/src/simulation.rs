@@ -1,5 +1,6 @@
 //! Random histories of a chain, played against the cursor through a simulated endpoint and log.
 
+mod looks;
 mod node;
 mod served;
 mod shelf;

@@ -1,0 +1,319 @@
+//! Random histories of a chain seen through two endpoints, of which the first has faults: what is published and
+//! confirmed is the chain's own in the end, each payment once.
+
+use std::collections::BTreeSet;
+
+use schemas::record::{Block, ChainBody, ChainRecord, Observation};
+use schemas::{Epoch, TxHash, UnixMicros};
+
+use super::{FORGED, Node, Payment, Shelf, chain};
+use crate::machine::{Answer, Ask, Cursor, Decision, Look, Next, Policy, Refusal, Tag};
+use crate::{ChainConfig, publish, restore, watched};
+
+/// How many histories a run plays.
+const SEEDS: u64 = 200;
+const STEPS: usize = 60;
+
+/// The chain's own content, and two endpoints that show it.
+struct Sight {
+    /// Without faults.
+    chain: Node,
+    /// Transactions that the first endpoint leaves out while their blocks are not final.
+    omitted: Vec<TxHash>,
+    /// The first endpoint shows its newest block without logs.
+    trails: bool,
+    first: Fault,
+    second: Fault,
+    before_reorg: Node,
+    /// Transfers that only the first endpoint shows, while their blocks are not final.
+    forged: Vec<(Block, Payment)>,
+    forges_receipts: bool,
+}
+
+/// What an endpoint does for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    None,
+    Behind(usize),
+    OtherFork,
+    Refuses(Refusal),
+}
+
+impl Sight {
+    fn answer(&self, ask: &Ask) -> Result<Answer, Refusal> {
+        let (fault, mut node) = match ask.look {
+            Look::First => (self.first, self.first_node()),
+            Look::Second => (self.second, self.chain.clone()),
+        };
+        match fault {
+            Fault::None => node.answer(ask),
+            Fault::Behind(blocks) => {
+                node = node.without(blocks);
+                node.answer(ask)
+            }
+            Fault::OtherFork => self.before_reorg.answer(ask),
+            Fault::Refuses(refusal) => Err(refusal),
+        }
+    }
+
+    fn first_node(&self) -> Node {
+        let mut node = self.chain.clone();
+        node.logs_lag = i64::from(self.trails);
+        // Not in what is final: if it is old as well it is asked for once.
+        let open: BTreeSet<TxHash> = (self.chain.transfers_after(self.chain.head().number - 7))
+            .into_iter()
+            .map(|(_, seen)| seen.tx_hash)
+            .collect();
+        node.omitted = self.omitted.iter().filter(|hash| open.contains(hash)).copied().collect();
+        let final_to = self.chain.head().number - 7;
+        let open = self.forged.iter().filter(|(block, _)| block.number > final_to);
+        node.forged = open.map(|(block, payment)| (block.hash, *payment)).collect();
+        node.forges_receipts = self.forges_receipts;
+        node
+    }
+}
+
+/// What a reader of `transfers.raw` holds.
+#[derive(Default)]
+struct Reader {
+    epoch: Epoch,
+    live: std::collections::BTreeMap<(i64, i32), (Block, Observation)>,
+    confirmed: i64,
+}
+
+impl Reader {
+    /// # Errors
+    /// What was confirmed that no block holds.
+    fn read(&mut self, records: &[ChainRecord]) -> Result<(), String> {
+        for record in records {
+            assert!(record.epoch >= self.epoch);
+            let place = |seen: &Observation| (record.block.number, seen.log_index);
+            match &record.body {
+                ChainBody::Transfer(seen) => {
+                    let before = self.live.insert(place(seen), (record.block, *seen));
+                    assert_eq!(before, None, "published twice");
+                }
+                ChainBody::Retract(seen) => {
+                    assert_eq!(self.live.remove(&place(seen)), Some((record.block, *seen)));
+                }
+                ChainBody::Watch(_) => {}
+                ChainBody::Head(head) => {
+                    self.epoch = record.epoch;
+                    self.confirmed = head.confirmed_max();
+                    let confirmed = self.live.range(..=(self.confirmed, i32::MAX));
+                    let mut confirmed = confirmed.map(|(_, (_, seen))| seen);
+                    if confirmed.any(|seen| seen.tx_hash == FORGED) {
+                        return Err("a forged transfer is confirmed".to_owned());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Equal seeds give equal histories, on every machine.
+struct Random(u64);
+
+impl Random {
+    /// A number below `end`: the algorithm is SplitMix64.
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % end
+    }
+
+    /// From 1 to `max`.
+    fn up_to(&mut self, max: usize) -> usize {
+        1 + usize::try_from(self.below(max as u64)).unwrap()
+    }
+}
+
+struct World {
+    config: ChainConfig,
+    sight: Sight,
+    cursor: Cursor,
+    shelf: Shelf,
+    reader: Reader,
+    base: Option<i64>,
+    now: i64,
+    is_blind: bool,
+    random: Random,
+}
+
+impl World {
+    fn new(seed: u64, is_blind: bool) -> Self {
+        let mut random = Random(seed);
+        let policy = match random.below(3) {
+            0 => Policy::flat(Some(3), None),
+            1 => Policy::flat(Some(2), Some(Tag::Safe)),
+            _ => Policy::flat(None, Some(Tag::Finalized)),
+        };
+        let config = chain(policy);
+        let node = Node::new(12);
+        let sight = Sight {
+            before_reorg: node.clone(),
+            chain: node,
+            omitted: Vec::new(),
+            trails: false,
+            first: Fault::None,
+            second: Fault::None,
+            forged: Vec::new(),
+            forges_receipts: false,
+        };
+        let mut cursor = Cursor::new(config.rules(), None, config.watched());
+        cursor.is_blind = is_blind;
+        let (shelf, reader) = (Shelf::new(), Reader::default());
+        Self { config, sight, cursor, shelf, reader, base: None, now: 1, is_blind, random }
+    }
+
+    fn play(mut self) -> Result<(), String> {
+        self.poll()?;
+        while self.base.is_none() {
+            self.poll()?;
+        }
+        for _ in 0..STEPS {
+            self.act()?;
+        }
+        self.settle()
+    }
+
+    fn act(&mut self) -> Result<(), String> {
+        match self.random.below(20) {
+            0..=6 => self.mine(),
+            7 => {
+                self.sight.before_reorg = self.sight.chain.clone();
+                let depth = self.random.up_to(3);
+                self.sight.chain.reorg(depth, &[Some(0), Some(1), None]);
+            }
+            8 => self.sight.first = self.fault(),
+            9 => self.sight.second = self.fault(),
+            10 => self.sight.trails = !self.sight.trails,
+            11 => {
+                let payment = Payment { wallet: 1, value: 7 };
+                self.sight.forged = vec![(self.sight.chain.head(), payment)];
+                self.sight.forges_receipts = self.random.below(2) == 0;
+            }
+            12 => self.restart(),
+            _ => {
+                for _ in 0..self.random.up_to(7) {
+                    self.poll()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn mine(&mut self) {
+        let mut transactions = Vec::new();
+        for _ in 0..self.random.below(3) {
+            let value = u128::from(self.random.below(2)) + 1;
+            let payment = Payment { wallet: u8::try_from(self.random.below(3)).unwrap(), value };
+            transactions.push(vec![payment; self.random.up_to(2)]);
+        }
+        self.sight.chain.mine(&transactions);
+        let height = self.sight.chain.head().number;
+        let mined = self.sight.chain.transfers_after(height - 1);
+        if let Some((_, seen)) = mined.last().filter(|_| self.random.below(4) == 0) {
+            self.sight.omitted.push(seen.tx_hash);
+        }
+    }
+
+    fn fault(&mut self) -> Fault {
+        match self.random.below(6) {
+            0 => Fault::Behind(self.random.up_to(3)),
+            1 => Fault::OtherFork,
+            2 => Fault::Refuses(Refusal::Transient),
+            3 => Fault::Refuses(Refusal::Size { hint: None }),
+            _ => Fault::None,
+        }
+    }
+
+    fn poll(&mut self) -> Result<Next, String> {
+        let answered = self.sight.answer(&self.cursor.ask());
+        self.now += 5;
+        let decision: Decision = match answered {
+            Ok(answer) => self.cursor.answer(answer, UnixMicros(self.now)),
+            Err(refusal) => self.cursor.fail(refusal).into(),
+        };
+        if let Some(last) = decision.publish.last() {
+            self.base = self.base.or(Some(last.block.number));
+            self.reader.read(&decision.publish)?;
+            let step = publish::step(&decision.publish, self.config.watched(), &self.shelf.layout);
+            self.shelf.commit(step.unwrap());
+        }
+        // An endpoint that stays on another fork for long would halt the chain: others would be asked before.
+        if matches!(decision.next, Next::Retry(_)) {
+            self.sight.first = Fault::None;
+        }
+        assert!(!matches!(decision.next, Next::Halt(_)), "{:?}", decision.next);
+        Ok(decision.next)
+    }
+
+    fn restart(&mut self) {
+        let history = restore::restore_by(3, &self.shelf, &self.config).unwrap();
+        let known = watched::known(&self.shelf, self.config.blockchain).unwrap();
+        let unannounced = self.config.unannounced(&known);
+        self.cursor = Cursor::new(self.config.rules(), history, unannounced);
+        self.cursor.is_blind = self.is_blind;
+    }
+
+    /// The endpoints work again, but what the first one left out it leaves out for ever. All is confirmed.
+    fn settle(&mut self) -> Result<(), String> {
+        self.sight.first = Fault::None;
+        self.sight.second = Fault::None;
+        self.sight.trails = false;
+        self.sight.forges_receipts = false;
+        let base = self.base.unwrap_or_default();
+        let paid = self.sight.chain.transfers_after(base);
+        for _ in 0..60 {
+            self.sight.chain.mine(&[]);
+            for _ in 0..12 {
+                if self.poll()? == Next::AtTip {
+                    break;
+                }
+            }
+        }
+        let newest = paid.last().map_or(base, |(block, _)| block.number);
+        if self.reader.confirmed < newest {
+            return Err(format!("{} is confirmed, not {newest}", self.reader.confirmed));
+        }
+        let plain = |transfers: &mut dyn Iterator<Item = (Block, Observation)>| {
+            let mut transfers: Vec<_> = transfers
+                .map(|(block, seen)| (block.hash, Observation { ordinal: 0, ..seen }, seen.ordinal))
+                .collect();
+            // Among equal ones of a transaction the positions are given as they are found.
+            transfers.sort_by_key(|(hash, seen, _)| (hash.0, seen.log_index));
+            let payments: BTreeSet<_> = transfers
+                .iter()
+                .map(|(_, seen, ordinal)| {
+                    (seen.payment().tx_hash, seen.to_address, seen.value, *ordinal)
+                })
+                .collect();
+            let places: Vec<_> =
+                transfers.into_iter().map(|(hash, seen, _)| (hash, seen)).collect();
+            (places, payments)
+        };
+        let mut read = self.reader.live.values().copied().filter(|(block, _)| block.number > base);
+        let (read, own) = (plain(&mut read), plain(&mut paid.into_iter()));
+        if read == own { Ok(()) } else { Err(format!("published {read:?}\nthe chain has {own:?}")) }
+    }
+}
+
+#[test]
+fn through_one_endpoint_with_faults_and_one_without_each_payment_is_final_once() {
+    for seed in 0..SEEDS {
+        let played = World::new(seed, false).play();
+        assert!(played.is_ok(), "seed {seed}: {}", played.unwrap_err());
+    }
+}
+
+#[test]
+fn without_the_second_check_payments_are_lost_and_forged_ones_confirmed() {
+    let ends: Vec<_> = (0..50).map(|seed| World::new(seed, true).play()).collect();
+    let errors: Vec<_> = ends.into_iter().filter_map(Result::err).collect();
+    assert!(errors.iter().any(|error| error.starts_with("a forged transfer")), "{errors:?}");
+    assert!(errors.iter().any(|error| error.starts_with("published")), "{errors:?}");
+}
