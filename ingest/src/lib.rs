@@ -12,6 +12,7 @@
 //!   opens after that record misses none. What was watched once may not leave the configuration.
 //! - A head is published in one atomic step with every transfer up to it, so no head
 //!   ever covers a range that was not published whole.
+//! - No head confirms a block that was not asked for twice, unless it was final and old at first sight.
 //! - A range starts where the last one ended and ends at or below the endpoint's own head; a step
 //!   counts only if the last scanned block is still there before and after it.
 //! - On a reorganisation one atomic step retracts exactly the orphaned transfers and begins a new
@@ -22,11 +23,13 @@
 //! - In a range of at most 16 blocks, as at the tip, every block is fetched again by number and
 //!   its logs by hash. Logs that the answer about the range left out, or added, make the two answers
 //!   differ; the step is retried until they agree.
-//! - In a longer range, as when catching up, only the blocks in which the range had logs, and its
-//!   end, are fetched again. All logs of another block may be missing there without a trace.
-//! - Logs that are missing both by range and by hash are missed at any length. Nodes whose logs
-//!   trail their headers by a moment are covered by `lag`; permanent omission is not (it needs a
-//!   second endpoint).
+//! - In a longer range, as when catching up, only the blocks in which the range had logs, its first and its
+//!   end are fetched again.
+//! - Before a block is confirmed its logs are asked for a second time, at its depth and 6 s of age, from an
+//!   endpoint that did not scan it, where there is one. What is found late is published, what no receipt
+//!   has is taken back, and where endpoints disagree nothing is confirmed (decision 35).
+//! - Not covered: what all endpoints leave out or invent, and what one does in blocks that were final and old
+//!   when they were scanned.
 //!
 //! **Which endpoint is asked** ([`endpoints`]): the same one for a whole step, the best of those that work. When it
 //! fails the next one takes over from the last scanned block; if that one shows another block there, the others are

@@ -149,6 +149,13 @@ impl Runner {
 
     fn report_look(&self, kind: &'static str, block: Block, tx_hash: Option<TxHash>) {
         let name = self.chain.blockchain.as_str();
+        if kind == "disputed" {
+            tracing::error!(
+                blockchain = name,
+                "nothing of {name} is confirmed while its endpoints disagree; find out which one answers falsely and \
+                 take it out of `rpc`"
+            );
+        }
         counter!(names::CHECK_DIFFERENCES_TOTAL, "blockchain" => name, "kind" => kind).increment(1);
         tracing::warn!(
             blockchain = name,
