@@ -168,3 +168,18 @@ async fn when_all_fail_the_chain_waits_for_any_of_them() {
     run.stop().await;
     assert_eq!(world.published(ETH).transactions(), [sent]);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn what_one_endpoint_leaves_out_the_other_one_has() {
+    let (devnet, first, second) = pair(20).await;
+    let mut world = World::new();
+    let run = world.run(through(ETH, &[&first, &second]));
+    world.until_head(ETH, &devnet.chain());
+    first.hide_logs();
+    let sent = payment(&devnet);
+    devnet.chain().mine(8).unwrap();
+    world.until("found late", |world| world.published(ETH).transactions() == [sent]);
+    run.stop().await;
+    // The one that scans is asked for all the rest.
+    assert!(second.asked("") < first.asked(""));
+}

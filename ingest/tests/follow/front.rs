@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::post;
+use serde_json::Value;
 use tokio::net::TcpListener;
 
 /// The answer to a request in place of the chain's.
@@ -14,6 +15,7 @@ type Rule = Box<dyn Fn(&str) -> Option<(u16, String)> + Send>;
 #[derive(Default)]
 struct Shared {
     rule: Option<Rule>,
+    hides_logs: bool,
     /// The requests so far.
     asked: Vec<String>,
 }
@@ -31,10 +33,10 @@ impl Front {
         let shared: Arc<Mutex<Shared>> = Arc::default();
         let (seen, behind) = (shared.clone(), devnet.to_owned());
         let answer = move |body: String| {
-            let replaced = {
+            let (replaced, hides_logs) = {
                 let mut seen = seen.lock().unwrap();
                 seen.asked.push(body.clone());
-                seen.rule.as_ref().and_then(|rule| rule(&body))
+                (seen.rule.as_ref().and_then(|rule| rule(&body)), seen.hides_logs)
             };
             let behind = behind.clone();
             async move {
@@ -44,7 +46,12 @@ impl Front {
                         let client = reqwest::Client::new();
                         let request = client.post(behind).body(body);
                         let request = request.header("content-type", "application/json");
-                        (200, request.send().await.unwrap().text().await.unwrap())
+                        let mut replies: Value =
+                            request.send().await.unwrap().json().await.unwrap();
+                        if hides_logs {
+                            without_logs(&mut replies);
+                        }
+                        (200, replies.to_string())
                     }
                 };
                 (StatusCode::from_u16(status).unwrap(), text)
@@ -64,6 +71,11 @@ impl Front {
         self.answer(move |_| Some((status, text.to_owned())));
     }
 
+    /// Finds no logs any more, without a word.
+    pub(crate) fn hide_logs(&self) {
+        self.shared.lock().unwrap().hides_logs = true;
+    }
+
     pub(crate) fn pass(&self) {
         self.shared.lock().unwrap().rule = None;
     }
@@ -72,6 +84,17 @@ impl Front {
     pub(crate) fn asked(&self, what: &str) -> usize {
         let asked = std::mem::take(&mut self.shared.lock().unwrap().asked);
         asked.iter().filter(|body| body.contains(what)).count()
+    }
+}
+
+/// Of all results only those about logs are lists.
+fn without_logs(replies: &mut Value) {
+    let replies = match replies {
+        Value::Array(replies) => replies.as_mut_slice(),
+        reply => std::slice::from_mut(reply),
+    };
+    for reply in replies.iter_mut().filter(|reply| reply["result"].is_array()) {
+        reply["result"] = Value::Array(Vec::new());
     }
 }
 
