@@ -209,6 +209,7 @@ impl ChainConfig {
             start_block: self.start_block,
             // EVM nodes drop the logs of failed transactions; java-tron keeps some of them.
             needs_receipts: self.blockchain == Blockchain::Tron,
+            has_second: self.endpoints.len() > 1,
             idle_polls: (IDLE_HEAD_INTERVAL.as_millis() / self.poll_interval.as_millis().max(1))
                 .min(IDLE_POLLS_MAX.into()) as u32,
             match_window_seconds: i64::try_from(self.match_window.as_secs()).unwrap_or(i64::MAX),

@@ -48,6 +48,8 @@ pub(crate) struct Rules {
     pub(crate) start_block: Option<i64>,
     /// Whether failed transactions may keep their logs, so that each hit needs its receipt.
     pub(crate) needs_receipts: bool,
+    /// Whether another endpoint gives second answers: then one alone confirms nothing, not even what it calls final.
+    pub(crate) has_second: bool,
     /// For how many polls a head that nobody needs is held back.
     pub(crate) idle_polls: u32,
     /// Published with each head.

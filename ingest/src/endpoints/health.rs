@@ -79,6 +79,8 @@ struct State {
     /// When it was first put aside since it last served a step, or was last checked.
     down_since: Option<Instant>,
     is_checked: bool,
+    /// Its last answer was of another fork.
+    is_forked: bool,
     /// The greatest height that it scanned.
     scanned: i64,
 }
@@ -101,6 +103,7 @@ impl Health {
             aside_until: None,
             down_since: None,
             is_checked: false,
+            is_forked: false,
             scanned: -1,
         };
         Self { states: weights.into_iter().map(state).collect(), pauses }
@@ -132,11 +135,13 @@ impl Health {
     }
 
     /// The endpoint for a second answer about blocks from a height on: the best of those that are up and did
-    /// not scan them, else of the others that are up, else `first` itself.
+    /// not scan them, else of the others that are up, else one on another fork: it is asked until they agree, or
+    /// `first` would confirm alone what it invented. `first` itself only if no other answers.
     pub(crate) fn second(&self, first: usize, from: i64, now: Instant) -> usize {
-        let others = self.states.iter().enumerate().rev();
-        let others = others.filter(|(index, state)| *index != first && Self::is_up(state, now));
-        let best = others.max_by_key(|(_, state)| (state.scanned < from, state.weight));
+        let others = self.states.iter().enumerate().rev().filter(|(index, _)| *index != first);
+        let others = others.filter(|(_, state)| state.is_forked || Self::is_up(state, now));
+        let best = others
+            .max_by_key(|(_, state)| (Self::is_up(state, now), state.scanned < from, state.weight));
         best.map_or(first, |(index, _)| index)
     }
 
@@ -146,6 +151,7 @@ impl Health {
         let other_is_up = (0..self.states.len()).any(|i| i != index && self.serves(i, now));
         let Some(state) = self.states.get_mut(index) else { return false };
         let was_up = Self::is_up(state, now);
+        state.is_forked = fault == Fault::Forked;
         let pause = match fault {
             Fault::Behind | Fault::Refused(Refusal::Behind, _) => {
                 state.behind += 1;
@@ -185,6 +191,7 @@ impl Health {
         let Some(state) = self.states.get_mut(index) else { return false };
         let was_down = state.down_since.is_some() || state.aside_until.is_some();
         (state.strikes, state.behind, state.delay) = (0, 0, first);
+        state.is_forked = false;
         (state.free_at, state.aside_until, state.down_since) = (None, None, None);
         was_down
     }
@@ -358,6 +365,22 @@ mod tests {
         assert_eq!(health.second(3, 10, now), 1);
         health.failed(1, RATE, now);
         assert_eq!(health.second(3, 10, now), 3);
+    }
+
+    #[test]
+    fn one_on_another_fork_is_asked_until_it_agrees() {
+        let now = Instant::now();
+        let mut health = Health::new([100; 3], Pauses::default());
+        health.failed(1, Fault::Forked, now);
+        assert_eq!(health.second(0, 10, now), 2, "a third one may know better");
+        health.failed(2, RATE, now);
+        assert_eq!(health.second(0, 10, now), 1, "not the first alone");
+        health.failed(1, RATE, now);
+        assert_eq!(health.second(0, 10, now), 0, "no other answers");
+        health.failed(1, Fault::Forked, now);
+        health.served(1);
+        health.failed(1, RATE, now);
+        assert_eq!(health.second(0, 10, now), 0);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::*;
 use crate::EndpointConfig;
 use crate::config::ApiKey;
 use crate::machine::Policy;
+use crate::machine::Refusal;
 use crate::simulation::{Served, chain};
 
 const PAUSE: Duration = Duration::from_millis(1);
@@ -68,8 +69,10 @@ async fn a_second_answer_comes_from_another_one_of_the_same_chain() {
     assert_eq!((endpoints.second(&Ask::default()).await, b.sizes().len()), (2, 1));
     endpoints.begin().await;
     assert_eq!(endpoints.second, None);
-    // With nothing else it is the same one.
+    // One that contradicts is asked until it agrees; where no other answers it is the same one.
     endpoints.failed(2, Fault::Forked, "");
+    assert_eq!(endpoints.second(&ask).await, 2);
+    endpoints.failed(2, Fault::Refused(Refusal::Rate, None), "");
     assert_eq!(endpoints.second(&ask).await, 0);
 }
 

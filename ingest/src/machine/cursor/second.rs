@@ -46,7 +46,7 @@ impl Looking {
     pub(super) fn ask(&self) -> Ask {
         Ask {
             look: Look::Second,
-            blocks: vec![Point::Number(self.anchor.number)],
+            blocks: vec![Point::Number(self.anchor.number), Point::Latest],
             logs: vec![Span::Range { from: self.from, to: self.to }],
             receipts: Vec::new(),
         }
@@ -214,8 +214,13 @@ impl Cursor {
         let mut headers = answer.blocks.into_iter();
         let (from, to) = (looking.from, looking.to);
         let sifted = self.rules.watch.sift(answer.logs.into_iter().flatten(), from, to);
-        let Some(header) = headers.next().flatten() else {
-            return self.look_later(looking, Difference::Behind, now);
+        let (header, newest) = (headers.next().flatten(), headers.next().flatten());
+        let Some(header) = header else {
+            // Its chain came as far in time, and without this block.
+            let is_fork =
+                newest.is_some_and(|newest| newest.block.timestamp >= looking.anchor.timestamp);
+            let why = if is_fork { Difference::Fork } else { Difference::Behind };
+            return self.look_later(looking, why, now);
         };
         let Ok(logs) = sifted else {
             return self.look_later(looking, Difference::Contradiction, now);
@@ -300,8 +305,11 @@ impl Cursor {
         }
     }
 
-    /// A range that was old and final when it was scanned needs no second check.
+    /// A range that was old and final when it was scanned needs no second check, where it would be the same endpoint's.
     pub(super) fn settle(&mut self, from: i64, to: Block) {
+        if self.rules.has_second {
+            return;
+        }
         let is_old =
             self.newest.is_some_and(|newest| to.timestamp.plus(LOOK_AGE_SECONDS) <= newest);
         if self.looks.looked >= from - 1 && is_old && to.number <= self.final_to {

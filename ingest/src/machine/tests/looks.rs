@@ -302,6 +302,42 @@ fn old_and_final_ranges_are_asked_for_once() {
     assert_eq!(looks, [(41, 50), (51, 53)], "only what is not final");
 }
 
+/// An endpoint can call final what it invented.
+#[test]
+fn with_a_second_endpoint_the_first_alone_makes_nothing_final() {
+    let mut node = Node::new(5);
+    (0..50).for_each(|_| node.mine(&[pay(1)]));
+    let mut cursor = cursor_with(|rules| {
+        (rules.start_block, rules.range_max, rules.has_second) = (Some(1), 10, true);
+    });
+    let behind = node.without(50);
+    drive_by(&mut cursor, &node, &behind);
+    assert_eq!(confirmed(&cursor), 0);
+    for _ in 0..40 {
+        drive_by(&mut cursor, &node, &node);
+    }
+    assert_eq!(confirmed(&cursor), 53);
+}
+
+#[test]
+fn a_chain_that_came_as_far_without_a_block_is_another_fork() {
+    for (seconds, why) in [(-1, "behind"), (0, "fork")] {
+        let (mut node, mut cursor) = followed(10);
+        node.mine(&[pay(1)]);
+        drive(&mut cursor, &node);
+        (0..2).for_each(|_| node.mine(&[]));
+        while look(&cursor).is_none() {
+            turn(&mut cursor, &node);
+        }
+        let (anchor, _) = node.transfers_after(10)[0];
+        let newest = Block { number: 10, timestamp: anchor.timestamp.plus(seconds), ..anchor };
+        let newest = Header { block: newest, parent: anchor.hash };
+        let answer =
+            Answer { blocks: vec![None, Some(newest)], logs: vec![vec![]], receipts: vec![] };
+        assert_eq!(kinds(&cursor.answer(answer, NOW)), [why]);
+    }
+}
+
 #[test]
 fn what_comes_after_a_restart_is_looked_at_from_the_last_confirmed_block_on() {
     let (mut a, mut b, mut cursor) = omitted();
