@@ -213,6 +213,7 @@ impl ChainConfig {
             idle_polls: (IDLE_HEAD_INTERVAL.as_millis() / self.poll_interval.as_millis().max(1))
                 .min(IDLE_POLLS_MAX.into()) as u32,
             match_window_seconds: i64::try_from(self.match_window.as_secs()).unwrap_or(i64::MAX),
+            lost: None,
         }
     }
 }

@@ -5,7 +5,8 @@
 //! Writes: `transfers.raw` (watched wallets, transfers, retracts, heads) and `chains` (progress).
 //!
 //! **Invariants**
-//! - The log is the cursor: there is no other state. What a restart knows is what was published.
+//! - The log is the cursor: there is no other state. What a restart knows is what was published. Where `chains` knows
+//!   a chain whose records are gone, it begins with the next epoch at its finalized height ([`lost`]), never at the tip.
 //! - A chain is followed by one process at a time: the group assigns it, and each chain's writer
 //!   fences the one before.
 //! - A wallet is published as watched before the first head that covers payments to it, so a deposit that
@@ -50,6 +51,7 @@
 mod config;
 mod endpoints;
 mod error;
+mod lost;
 mod machine;
 pub mod metrics;
 mod publish;

@@ -24,7 +24,7 @@ mod tests;
 mod watch;
 
 use schemas::record::{Block, ChainRecord};
-use schemas::{Blockchain, TxHash};
+use schemas::{Blockchain, Epoch, TxHash, UnixMicros};
 
 pub(crate) use cursor::Cursor;
 pub(crate) use history::History;
@@ -54,6 +54,19 @@ pub(crate) struct Rules {
     pub(crate) idle_polls: u32,
     /// Published with each head.
     pub(crate) match_window_seconds: i64,
+    /// Where to begin again if the records of the chain are gone.
+    pub(crate) lost: Option<Lost>,
+}
+
+/// What is known of a chain whose records are gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lost {
+    /// No record of the chain had a newer one.
+    pub(crate) epoch: Epoch,
+    /// The blocks after this one are to be scanned again.
+    pub(crate) number: i64,
+    /// No record of its progress was later.
+    pub(crate) observed_at: UnixMicros,
 }
 
 /// What an answer leads to.

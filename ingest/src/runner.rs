@@ -14,11 +14,13 @@ use tokio_util::sync::CancellationToken;
 
 use self::backoff::Backoff;
 use crate::endpoints::{Endpoints, Fault, Fetched, Pauses};
-use crate::machine::{Cursor, Decision, Difference, History, Look, Next, Note, Refusal};
+use crate::machine::{
+    Cursor, Decision, Difference, History, Look, Lost, Next, Note, Refusal, Rules,
+};
 use crate::metrics as names;
 use crate::rpc::Failure;
 use crate::tags::Tags;
-use crate::{ChainConfig, Error, publish, restore, watched};
+use crate::{ChainConfig, Error, lost, publish, restore, watched};
 
 /// The longest wait for an endpoint that is behind: mostly for a moment, even where blocks are rare.
 const BEHIND_WAIT_MAX: Duration = Duration::from_secs(2);
@@ -58,8 +60,14 @@ enum Ended {
     Failed(Error),
 }
 
-/// The writer, what was published, and what is to be announced as watched.
-type Opened = (Box<dyn Writer>, Option<History>, Vec<Watch>);
+/// The writer, and what was published.
+struct Opened {
+    writer: Box<dyn Writer>,
+    history: Option<History>,
+    lost: Option<Lost>,
+    /// What is to be announced as watched.
+    unannounced: Vec<Watch>,
+}
 
 impl<E: Into<Error>> From<E> for Ended {
     fn from(error: E) -> Self {
@@ -80,9 +88,10 @@ impl Runner {
         let name = self.chain.blockchain.as_str();
         gauge!(names::HALTED, "blockchain" => name).set(0);
         self.begin().await?;
-        let (mut writer, history, unannounced) = self.open().await?;
-        self.log_start(history.as_ref());
-        let mut cursor = Cursor::new(self.chain.rules(), history, unannounced);
+        let Opened { mut writer, history, lost, unannounced } = self.open().await?;
+        self.log_start(history.as_ref(), lost);
+        let rules = Rules { lost, ..self.chain.rules() };
+        let mut cursor = Cursor::new(rules, history, unannounced);
         let mut backoff = Backoff::new(self.chain.blockchain);
         let mut tags = Tags::new(self.chain.blockchain, &self.chain.policy);
         loop {
@@ -215,10 +224,17 @@ impl Runner {
             let (log, chain) = (self.log.clone(), self.chain.clone());
             let opened = tokio::task::spawn_blocking(move || {
                 let writer = log.writer(&format!("ingest-{}", chain.blockchain))?;
-                let known = watched::known(&*log, chain.blockchain)?;
-                watched::check(chain.blockchain, Some(&chain), &known)?;
-                let history = restore::restore(&*log, &chain)?;
-                Ok::<_, Error>((writer, history, chain.unannounced(&known)))
+                let scanned = watched::progress(&*log, chain.blockchain)?;
+                let known = scanned.as_ref().map_or(&[][..], |progress| &progress.watched);
+                watched::check(chain.blockchain, Some(&chain), known)?;
+                let mut history = restore::restore(&*log, &chain)?;
+                let scanned = scanned.as_ref();
+                let lost = lost::find(&*log, chain.blockchain, scanned, history.as_ref())?;
+                let mut unannounced = chain.unannounced(known);
+                if lost.is_some() {
+                    (history, unannounced) = (None, chain.watched());
+                }
+                Ok::<_, Error>(Opened { writer, history, lost, unannounced })
             });
             match opened.await.map_err(Error::from)? {
                 Ok(opened) => return Ok(opened),

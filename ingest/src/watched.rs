@@ -14,6 +14,17 @@ const PAGE: i64 = 100;
 /// # Errors
 /// [`log::Error`].
 pub(crate) fn known(log: &dyn Log, blockchain: Blockchain) -> Result<Vec<Watch>, log::Error> {
+    Ok(progress(log, blockchain)?.map_or_else(Vec::new, |progress| progress.watched))
+}
+
+/// Ingest's last record of the chain's progress. Blocks.
+///
+/// # Errors
+/// [`log::Error`].
+pub(crate) fn progress(
+    log: &dyn Log,
+    blockchain: Blockchain,
+) -> Result<Option<ChainProgress>, log::Error> {
     let of = TopicPartition { topic: Topic::Chains, partition: Partition(blockchain.index()) };
     let bounds = log.bounds(of)?;
     let mut end = bounds.end;
@@ -24,11 +35,11 @@ pub(crate) fn known(log: &dyn Log, blockchain: Blockchain) -> Result<Vec<Watch>,
         let values = records.iter().rev().filter_map(|record| record.value.as_deref());
         let decoded = values.filter_map(|value| schemas::decode::<ChainProgress>(value).ok());
         if let Some(progress) = decoded.into_iter().find(|progress| progress.lane.is_none()) {
-            return Ok(progress.watched);
+            return Ok(Some(progress));
         }
         end = start;
     }
-    Ok(Vec::new())
+    Ok(None)
 }
 
 /// Fails if the configuration of a chain lacks something that the log says is watched.

@@ -5,5 +5,6 @@ mod compose;
 mod conformance;
 mod examples;
 mod fold;
+mod halts;
 mod rebuild;
 mod tail;

@@ -5,7 +5,7 @@ use schemas::TxHash;
 use schemas::record::{Block, ChainBody, ChainRecord};
 
 use super::Runner;
-use crate::machine::{Answer, Ask, Cursor, Decision, History, Note, Point};
+use crate::machine::{Answer, Ask, Cursor, Decision, History, Lost, Note, Point};
 use crate::metrics as names;
 use crate::tags::Found;
 
@@ -82,18 +82,26 @@ impl Runner {
         }
     }
 
-    pub(super) fn log_start(&self, history: Option<&History>) {
+    pub(super) fn log_start(&self, history: Option<&History>, lost: Option<Lost>) {
         let name = self.chain.blockchain.as_str();
         let endpoint = self.endpoints.first_name();
-        match history {
-            Some(history) => tracing::info!(
+        match (history, lost) {
+            (Some(history), _) => tracing::info!(
                 blockchain = name,
                 endpoint,
                 block.number = history.last().number,
                 epoch = history.epoch().0,
                 "following {name} from the last published head"
             ),
-            None => tracing::info!(
+            (None, Some(Lost { epoch, number, .. })) => tracing::error!(
+                blockchain = name,
+                endpoint,
+                block.number = number,
+                epoch = epoch.0,
+                "the records of {name} are gone or older than its progress: the blocks after this one are scanned \
+                 again, in a new epoch. A transfer above it that left the chain meanwhile is not taken back"
+            ),
+            (None, None) => tracing::info!(
                 blockchain = name,
                 endpoint,
                 "following {name} for the first time: the log has no record of it"

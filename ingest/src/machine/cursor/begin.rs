@@ -1,4 +1,4 @@
-//! Where a chain begins that the log does not know yet.
+//! Where a chain begins that the log does not know yet, or not any more.
 
 use schemas::record::{Block, ChainBody};
 use schemas::{Epoch, UnixMicros};
@@ -12,7 +12,11 @@ impl Cursor {
         self.newest = Some(latest.block.timestamp);
         let target = latest.block.number - self.rules.lag;
         // Block 0 holds no transactions, so scanning from it is scanning after it.
-        let number = self.rules.start_block.map_or(target, |start| start - 1).max(0);
+        let number = match self.rules.lost {
+            Some(lost) => lost.number,
+            None => self.rules.start_block.map_or(target, |start| start - 1),
+        };
+        let number = number.max(0);
         if number > target {
             return Next::Behind;
         }
@@ -22,7 +26,7 @@ impl Cursor {
 
     /// The first step: a head at the block before the first one to scan, after heads at some blocks
     /// below it. Those cover no transfers; they are anchors for a reorganisation that takes
-    /// the beginning itself away.
+    /// the beginning itself away. Where the records are gone there are none: below, it was final.
     pub(super) fn base(
         &mut self,
         number: i64,
@@ -44,6 +48,7 @@ impl Cursor {
         }
         self.looks.begin(number);
         let anchors = records.clone();
+        let epoch = self.rules.lost.map_or(Epoch(0), |lost| Epoch(lost.epoch.0.saturating_add(1)));
         let record = |block: Block| {
             let below = anchors.partition_point(|anchor| anchor.number <= block.number);
             let mut head = self.head(block.number, anchors.get(..below).unwrap_or_default(), &[]);
@@ -51,7 +56,7 @@ impl Cursor {
                 // Nothing is published up to here that could be unconfirmed, and nothing is checked again.
                 (tier.number, tier.timestamp) = (block.number, Some(block.timestamp));
             }
-            self.record(Epoch::default(), block, now, ChainBody::Head(head))
+            self.record(epoch, block, now, ChainBody::Head(head))
         };
         let records = records.into_iter().map(record).collect();
         self.publish(records, Next::Ask)
@@ -59,6 +64,9 @@ impl Cursor {
 
     /// `number`, and at growing distances below it blocks as far as the window, from the lowest up.
     pub(super) fn base_numbers(&self, number: i64) -> Vec<i64> {
+        if self.rules.lost.is_some() {
+            return vec![number];
+        }
         let window = self.rules.reorg_window;
         let distances = (0..62).map(|power| 1_i64 << power).take_while(|d| *d < window);
         let mut numbers: Vec<i64> = distances

@@ -57,7 +57,8 @@ impl Cursor {
         let before = history.map(History::head);
         let limit = limit.min(self.final_max());
         let finalized = newest(fresh, limit).map_or(limit, |block| block.number);
-        let finalized = finalized.max(before.map_or(-1, |head| head.finalized)).max(-1);
+        let begun = || self.rules.lost.map_or(-1, |lost| lost.number);
+        let finalized = finalized.max(before.map_or_else(begun, |head| head.finalized)).max(-1);
         let mut confirmed = self.rules.policy.confirmed(number, self.tags);
         for (position, tier) in confirmed.iter_mut().enumerate() {
             let before = before.and_then(|head| head.confirmed.get(position));
@@ -85,7 +86,9 @@ impl Cursor {
     ) -> ChainRecord {
         let newest = self.newest.map(|newest| newest.plus(AHEAD_MAX_SECONDS).micros());
         let now = newest.map_or(now, |newest| newest.min(now));
-        let observed_at = self.history.as_ref().map_or(now, |h| h.observed_at().next(now));
+        let before = self.rules.lost.map(|lost| lost.observed_at);
+        let before = self.history.as_ref().map(History::observed_at).or(before);
+        let observed_at = before.map_or(now, |before| before.next(now));
         let blockchain = self.rules.blockchain;
         ChainRecord { blockchain, epoch, block, observed_at, body, confirmed: false }
     }

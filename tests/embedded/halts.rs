@@ -1,0 +1,119 @@
+//! What ends a standstill of a chain: records that are gone, and a reorganisation below finality.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::Arc;
+
+use alloy_primitives::U256;
+use devnet::{Chain as Node, Devnet, Reorg};
+use log::Log;
+use log::embedded::EmbeddedLog;
+use schemas::{Layout, Topic};
+use serde_json::{Value, json};
+use testkit::MovedClock;
+use testkit::harness::{Chain, Client, Tidemark, USDT, eventually, now};
+
+const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
+const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
+const YEAR_MICROS: i64 = 365 * 24 * 3600 * 1_000_000;
+/// Of a configuration that says nothing else.
+const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
+
+async fn node(chain_id: u64) -> Devnet {
+    let genesis_timestamp = now().unsigned_abs() - 600;
+    let block_interval_secs = 1;
+    let token =
+        devnet::Token { address: USDT.parse().unwrap(), decimals: 6, symbol: "USDT".into() };
+    let tokens = vec![token];
+    let config = devnet::Config {
+        chain_id,
+        genesis_timestamp,
+        block_interval_secs,
+        tokens,
+        ..devnet::Config::default()
+    };
+    let devnet = Devnet::start(config, (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+    devnet.chain().mine(60).unwrap();
+    devnet
+}
+
+fn chain(blockchain: &'static str, devnet: &Devnet) -> Chain {
+    let tokens = format!("tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]\n");
+    let more = format!("{tokens}confirmations = 3\nreorg_window = 8\n");
+    Chain { blockchain, rpc: devnet.url().to_owned(), wallet: WALLET, more }
+}
+
+/// Mines a block at the present time.
+fn mine(node: &Node) {
+    let time = now().unsigned_abs().max(node.head().timestamp + 1);
+    node.mine_at(time).unwrap();
+}
+
+/// Queues what an order asks for.
+async fn pay(client: &Client, node: &Node, order: &str) {
+    let deposit = client.deposit(order).await;
+    let (whole, rest) = deposit["value"].as_str().unwrap().split_once('.').unwrap();
+    let units: u64 = format!("{whole}{rest:0<6}").parse().unwrap();
+    let (token, to) = (USDT.parse().unwrap(), WALLET.parse().unwrap());
+    node.transfer(token, [0x22; 20].into(), to, U256::from(units)).unwrap();
+}
+
+async fn create(client: &Client, reference: &str, chain: &str) -> String {
+    let order = client.create(reference, "10.00", chain, WEBHOOK).await;
+    order["order_id"].as_str().unwrap().to_owned()
+}
+
+/// Mines until an order is paid.
+async fn paid(client: &Client, node: &Node, order: &str) {
+    eventually("the order to be paid", || async {
+        mine(node);
+        let body = json!({ "order_id": order });
+        let (_, text) = client.service("/orders/status", &body, &[]).await.ok()?;
+        let order: Value = serde_json::from_str(&text).ok()?;
+        (order["status"] == "paid").then_some(())
+    })
+    .await;
+}
+
+/// Deletes what the log keeps for 91 days.
+fn expire(dir: &Path) {
+    let clock = MovedClock(YEAR_MICROS.into());
+    let log = EmbeddedLog::open(&dir.join("data"), LAYOUT, Arc::new(clock)).unwrap();
+    assert!(log.maintain().unwrap().expired > 0);
+    for lane in log.layout().lanes_of(schemas::Blockchain::Eth) {
+        let of = log::TopicPartition { topic: Topic::TransfersRaw, partition: lane };
+        let bounds = log.bounds(of).unwrap();
+        assert_eq!(bounds.start, bounds.end);
+    }
+    log.close();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chain_whose_records_are_gone_continues_where_it_was_final() {
+    let dir = tempfile::tempdir().unwrap();
+    let devnet = node(1).await;
+    let node = devnet.chain();
+    let start = || Tidemark::start(dir.path(), &[chain("eth", &devnet)], WEBHOOK, "");
+    let tidemark = start().await;
+    let client = tidemark.client();
+    let first = create(&client, "A-1", "eth").await;
+    let waiting = create(&client, "B-1", "eth").await;
+    let later = create(&client, "C-1", "eth").await;
+    pay(&client, &node, &first).await;
+    mine(&node);
+    mine(&node);
+    node.reorg(1, Reorg::Keep).unwrap();
+    paid(&client, &node, &first).await;
+    assert!(tidemark.stop().await.success());
+
+    expire(dir.path());
+    pay(&client, &node, &waiting).await;
+    mine(&node);
+    mine(&node);
+    let tidemark = start().await;
+    let client = tidemark.client();
+    paid(&client, &node, &waiting).await;
+    pay(&client, &node, &later).await;
+    paid(&client, &node, &later).await;
+    assert!(tidemark.stop().await.success());
+}
