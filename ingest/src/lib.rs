@@ -18,7 +18,7 @@
 //!   counts only if the last scanned block is still there before and after it.
 //! - On a reorganisation one atomic step retracts exactly the orphaned transfers and begins a new
 //!   epoch at a block that both chains have. Below the published finalized height nothing is ever
-//!   taken back: a chain that would need it is halted with an alarm.
+//!   taken back: a chain that would need it is halted with an alarm, until an operator takes it back ([`Rewind`]).
 //!
 //! **What one endpoint can hide.** The logs of a range are published only where a second answer agrees:
 //! - In a range of at most 16 blocks, as at the tip, every block is fetched again by number and
@@ -56,6 +56,7 @@ mod machine;
 pub mod metrics;
 mod publish;
 mod restore;
+mod rewind;
 mod rpc;
 mod runner;
 mod share;
@@ -67,5 +68,6 @@ mod watched;
 pub use config::{ChainConfig, Config, EndpointConfig, RpcUrl};
 pub use error::{Error, RestoreError};
 pub use machine::{Policy, Tag, Tier};
+pub use rewind::{Rewind, RewindError};
 pub use runner::follow;
 pub use share::run;

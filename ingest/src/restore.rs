@@ -18,7 +18,16 @@ const PAGE: i64 = 1000;
 /// # Errors
 /// [`Error::Log`], transient or not; [`Error::Restore`] if the records are not what ingest writes.
 pub(crate) fn restore(log: &dyn Log, chain: &ChainConfig) -> Result<Option<History>, Error> {
-    restore_by(PAGE, log, chain)
+    restore_by(PAGE, log, chain, i64::MAX)
+}
+
+/// The same, and what was published about blocks from this height on.
+pub(crate) fn restore_down_to(
+    log: &dyn Log,
+    chain: &ChainConfig,
+    height: i64,
+) -> Result<Option<History>, Error> {
+    restore_by(PAGE, log, chain, height)
 }
 
 /// The same with pages of another size.
@@ -26,10 +35,11 @@ pub(crate) fn restore_by(
     page: i64,
     log: &dyn Log,
     chain: &ChainConfig,
+    height: i64,
 ) -> Result<Option<History>, Error> {
     let mut whole: Option<History> = None;
     for (position, lane) in log.layout().lanes_of(chain.blockchain).enumerate() {
-        let history = restore_lane(page, log, chain, lane)?;
+        let history = restore_lane((page, height), log, chain, lane)?;
         match (&mut whole, history) {
             (Some(whole), Some(history)) => {
                 if !whole.absorb(history) {
@@ -47,7 +57,7 @@ pub(crate) fn restore_by(
 }
 
 fn restore_lane(
-    page: i64,
+    (page, height): (i64, i64),
     log: &dyn Log,
     chain: &ChainConfig,
     lane: Partition,
@@ -63,6 +73,7 @@ fn restore_lane(
         let records = read_page(log, chain, of, start, end)?;
         if floor.is_none() {
             floor = records.iter().rev().find_map(|record| floor_of(record, chain.reorg_window));
+            floor = floor.map(|floor| floor.min(height));
         }
         let is_low = |record: &ChainRecord| {
             matches!(record.body, ChainBody::Head(_))
@@ -164,7 +175,7 @@ mod tests {
     fn pages_of_any_size_give_what_was_known() {
         let (chain, shelf, known) = followed();
         for page in [1, 2, 3, 7, 50, 1000] {
-            let mut history = restore_by(page, &shelf, &chain).unwrap().unwrap();
+            let mut history = restore_by(page, &shelf, &chain, i64::MAX).unwrap().unwrap();
             history.prune(chain.reorg_window);
             assert_eq!(history, known, "pages of {page}");
         }
@@ -175,7 +186,7 @@ mod tests {
         let (chain, mut shelf, known) = followed();
         // What lies far enough back may have expired.
         shelf.expire(40);
-        let mut history = restore_by(5, &shelf, &chain).unwrap().unwrap();
+        let mut history = restore_by(5, &shelf, &chain, i64::MAX).unwrap().unwrap();
         history.prune(chain.reorg_window);
         assert_eq!(history, known);
     }

@@ -1,6 +1,7 @@
 //! Follows one chain: fetches what the cursor asks for, publishes what it decides.
 
 mod backoff;
+mod halt;
 mod report;
 
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use log::{self, Log, NewRecord, StepError, Writer};
 use metrics::{counter, gauge};
-use runtime::Clock;
+use runtime::{Clock, Readiness};
 use schemas::record::{ChainRecord, Watch};
 use tokio_util::sync::CancellationToken;
 
@@ -26,37 +27,40 @@ use crate::{ChainConfig, Error, lost, publish, restore, watched};
 const BEHIND_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Follows the chain until `stop`. Transient failures are retried. A chain that was reorganised
-/// too deeply, or whose past records cannot be read back, is halted with an alarm and does nothing
-/// more, so that other chains are followed; so is one whose endpoints all serve another chain, until one serves
+/// too deeply, or whose past records cannot be read back, is halted with an alarm until it was rewound
+/// by hand, so that other chains are followed; so is one whose endpoints all serve another chain, until one serves
 /// the configured one.
 ///
 /// # Errors
 /// [`Error`] if another ingest took over, or the log or this process failed.
 pub async fn follow(
     chain: ChainConfig,
+    readiness: Readiness,
     log: Arc<dyn Log>,
     clock: Arc<dyn Clock>,
     stop: CancellationToken,
 ) -> Result<(), Error> {
     let chain = Arc::new(chain);
     let endpoints = Endpoints::new(chain.clone(), Pauses::default())?;
-    let mut runner = Runner { chain, endpoints, log, clock, stop };
-    let stopped = runner.stop.clone();
-    // Cancelled between questions only: a step under way is finished first.
-    match runner.follow().await {
-        Err(Ended::Failed(error)) => Err(error),
-        Err(Ended::Halted) => {
-            stopped.cancelled().await;
-            Ok(())
+    let mut runner = Runner { chain, endpoints, readiness, log, clock, stop };
+    loop {
+        // Cancelled between questions only: a step under way is finished first.
+        let ended = match runner.follow().await {
+            Err(Ended::Halted(reason)) => runner.halted(reason).await,
+            ended => ended.map(|never| match never {}),
+        };
+        match ended {
+            Err(Ended::Failed(error)) => return Err(error),
+            Err(Ended::Stopped) => return Ok(()),
+            Err(Ended::Halted(_)) | Ok(()) => {}
         }
-        Err(Ended::Stopped) => Ok(()),
-        Ok(never) => match never {},
     }
 }
 
 enum Ended {
     Stopped,
-    Halted,
+    /// Why, and what ends it.
+    Halted(String),
     Failed(Error),
 }
 
@@ -78,6 +82,7 @@ impl<E: Into<Error>> From<E> for Ended {
 struct Runner {
     chain: Arc<ChainConfig>,
     endpoints: Endpoints,
+    readiness: Readiness,
     log: Arc<dyn Log>,
     clock: Arc<dyn Clock>,
     stop: CancellationToken,
@@ -136,14 +141,11 @@ impl Runner {
                     backoff.note(reason);
                 }
                 (Next::Halt(reason), _) => {
-                    gauge!(names::HALTED, "blockchain" => name).set(1);
-                    tracing::error!(
-                        blockchain = name,
-                        reason,
-                        "chain halted: reorganised deeper than its window; find out which fork is \
-                         canonical, then set a larger reorg_window or another endpoint and restart"
-                    );
-                    return Err(Ended::Halted);
+                    return Err(Ended::Halted(format!(
+                        "{reason}: reorganised below its finalized height; find out which fork is canonical, then \
+                         set another endpoint and restart, or run `tidemark chain rewind {name} HEIGHT` with a \
+                         block that both forks have"
+                    )));
                 }
             }
         }
@@ -223,7 +225,7 @@ impl Runner {
         loop {
             let (log, chain) = (self.log.clone(), self.chain.clone());
             let opened = tokio::task::spawn_blocking(move || {
-                let writer = log.writer(&format!("ingest-{}", chain.blockchain))?;
+                let writer = log.writer(&chain.writer())?;
                 let scanned = watched::progress(&*log, chain.blockchain)?;
                 let known = scanned.as_ref().map_or(&[][..], |progress| &progress.watched);
                 watched::check(chain.blockchain, Some(&chain), known)?;
@@ -242,16 +244,9 @@ impl Runner {
                     self.wait(backoff.again(&cause.to_string())).await?;
                 }
                 Err(error @ (Error::Restore { .. } | Error::Vanished { .. })) => {
-                    let name = self.chain.blockchain.as_str();
-                    gauge!(names::HALTED, "blockchain" => name).set(1);
-                    tracing::error!(
-                        blockchain = name,
-                        cause = %error,
-                        "chain halted: its past records cannot be read back, or the configuration lacks \
-                         what they say is watched, and to continue could lose a payment; repair that and \
-                         restart"
-                    );
-                    return Err(Ended::Halted);
+                    return Err(Ended::Halted(format!(
+                        "{error}: to continue could lose a payment; repair that and restart"
+                    )));
                 }
                 Err(error) => return Err(error.into()),
             }

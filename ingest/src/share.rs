@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use log::consumer::{Handler, Member, Plan};
 use log::{Assigned, Record, StageContext, TopicPartition};
 use metrics::gauge;
+use runtime::Readiness;
 use schemas::{Blockchain, Topic};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -21,12 +22,12 @@ use crate::{ChainConfig, Config, Error, follow, watched};
 const FENCED_PAUSE: Duration = Duration::from_secs(1);
 
 /// Follows the chains that the group gives to this process, until it stops. Chains of processes that are
-/// gone are continued where they stopped. Blocks: run it on a thread of its own.
+/// gone are continued where they stopped. `readiness` says which are halted. Blocks: run it on a thread of its own.
 ///
 /// # Errors
 /// [`Error`]: the log or this process failed, or at the start the configuration lacks what the log says is
 /// watched. A failure of one chain alone halts that chain ([`follow`]).
-pub fn run(config: Config, context: &StageContext) -> Result<(), Error> {
+pub fn run(config: Config, readiness: Readiness, context: &StageContext) -> Result<(), Error> {
     for blockchain in Blockchain::ALL {
         let known = || watched::known(&*context.log, *blockchain);
         let Some(known) = log::retry(&context.stop, "ingest", known)? else { return Ok(()) };
@@ -34,12 +35,13 @@ pub fn run(config: Config, context: &StageContext) -> Result<(), Error> {
         watched::check(*blockchain, chain, &known)?;
     }
     let chains = config.chains.into_iter().map(|chain| (chain.blockchain, chain)).collect();
-    let share = Share { chains, context: context.clone(), ours: BTreeMap::new() };
+    let share = Share { chains, readiness, context: context.clone(), ours: BTreeMap::new() };
     log::consumer::run(context, share)
 }
 
 struct Share {
     chains: BTreeMap<Blockchain, ChainConfig>,
+    readiness: Readiness,
     context: StageContext,
     ours: BTreeMap<Blockchain, Following>,
 }
@@ -107,7 +109,8 @@ impl Share {
         let Some(chain) = self.chains.get(&blockchain).cloned() else { return false };
         let stop = CancellationToken::new();
         let StageContext { log, clock, handle, .. } = &self.context;
-        let task = handle.spawn(follow(chain, log.clone(), clock.clone(), stop.clone()));
+        let (readiness, log, clock) = (self.readiness.clone(), log.clone(), clock.clone());
+        let task = handle.spawn(follow(chain, readiness, log, clock, stop.clone()));
         self.ours.insert(blockchain, Following::Running { stop, task });
         true
     }

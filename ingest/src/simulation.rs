@@ -313,7 +313,7 @@ impl World {
     }
 
     fn restart(&mut self, page: i64) {
-        let history = restore::restore_by(page, &self.shelf, &self.chain).unwrap();
+        let history = restore::restore_by(page, &self.shelf, &self.chain, i64::MAX).unwrap();
         let known = watched::known(&self.shelf, self.chain.blockchain).unwrap();
         let unannounced = self.chain.unannounced(&known);
         let cursor = Cursor::new(self.chain.rules(), history, unannounced);

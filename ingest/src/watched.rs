@@ -71,6 +71,11 @@ pub(crate) fn check(
 }
 
 impl ChainConfig {
+    /// The name of the writer that fences the one before.
+    pub(crate) fn writer(&self) -> String {
+        format!("ingest-{}", self.blockchain)
+    }
+
     /// What of the configuration is not `known` to be watched.
     pub(crate) fn unannounced(&self, known: &[Watch]) -> Vec<Watch> {
         self.watched().into_iter().filter(|watch| !known.contains(watch)).collect()

@@ -20,6 +20,7 @@ struct Parts {
     last_number: u64,
     /// In the order in which they were added.
     all: BTreeMap<u64, State>,
+    alarms: BTreeMap<u64, String>,
 }
 
 #[derive(Debug)]
@@ -39,6 +40,22 @@ impl Readiness {
         parts.all.insert(number, State { name: name.into(), waits_for: Some(waits_for.into()) });
         parts.measure();
         Part { readiness: self.clone(), number }
+    }
+
+    /// What needs a person although the process is ready. It counts until the [`Alarm`] is dropped.
+    #[must_use]
+    pub fn alarm(&self, text: impl Into<String>) -> Alarm {
+        let mut parts = self.parts();
+        parts.last_number += 1;
+        let number = parts.last_number;
+        parts.alarms.insert(number, text.into());
+        Alarm { readiness: self.clone(), number }
+    }
+
+    /// What needs a person, one line each.
+    #[must_use]
+    pub fn alarms(&self) -> Vec<String> {
+        self.parts().alarms.values().cloned().collect()
     }
 
     /// What is waited for, one line for each part that is not ready; empty: the process is ready.
@@ -112,6 +129,19 @@ impl Drop for Part {
     }
 }
 
+/// Something that needs a person.
+#[derive(Debug)]
+pub struct Alarm {
+    readiness: Readiness,
+    number: u64,
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.readiness.parts().alarms.remove(&self.number);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,5 +162,17 @@ mod tests {
         assert!(readiness.waiting_for().is_empty());
         log.waiting("the broker does not answer");
         assert_eq!(readiness.waiting_for(), ["log: the broker does not answer"]);
+    }
+
+    #[test]
+    fn an_alarm_does_not_make_it_wait() {
+        let readiness = Readiness::default();
+        let alarm = readiness.alarm("eth is halted");
+        assert_eq!(
+            (readiness.alarms(), readiness.waiting_for()),
+            (vec!["eth is halted".into()], vec![])
+        );
+        drop(alarm);
+        assert!(readiness.alarms().is_empty());
     }
 }

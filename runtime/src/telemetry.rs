@@ -102,10 +102,12 @@ struct ReadyView {
     ready: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     waiting_for: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    alarms: Vec<String>,
 }
 
 /// Serves `/metrics`, `/ready` and `/live` until `stop`. `/ready` answers 200 `{"ready":true}`, or 503
-/// with what is waited for; `/live` answers 200 as long as the process runs.
+/// with what is waited for, and either way what needs a person; `/live` answers 200 as long as the process runs.
 ///
 /// # Errors
 /// [`Error::Serve`] if nothing can be accepted any more.
@@ -138,7 +140,7 @@ async fn ready(State(readiness): State<Readiness>) -> (StatusCode, Json<ReadyVie
     let waiting_for = readiness.waiting_for();
     let ready = waiting_for.is_empty();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(ReadyView { ready, waiting_for }))
+    (status, Json(ReadyView { ready, waiting_for, alarms: readiness.alarms() }))
 }
 
 #[cfg(test)]

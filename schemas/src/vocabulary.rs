@@ -228,6 +228,8 @@ vocabulary! {
         HeadTooFar = "head_too_far",
         /// A merchant's endpoint has not acknowledged a webhook for long.
         EndpointFailing = "endpoint_failing",
+        /// A chain is not followed until a person acts.
+        ChainHalted = "chain_halted",
     }
 }
 

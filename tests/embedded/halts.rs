@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 
 use alloy_primitives::U256;
@@ -11,7 +12,7 @@ use log::embedded::EmbeddedLog;
 use schemas::{Layout, Topic};
 use serde_json::{Value, json};
 use testkit::MovedClock;
-use testkit::harness::{Chain, Client, Tidemark, USDT, eventually, now};
+use testkit::harness::{Chain, Client, Tidemark, USDT, eventually, executable, now};
 
 const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
@@ -75,6 +76,19 @@ async fn paid(client: &Client, node: &Node, order: &str) {
     .await;
 }
 
+fn command(dir: &Path, arguments: &[&str]) -> String {
+    let config = dir.join("tidemark.toml");
+    let output = Command::new(executable())
+        .arg("chain")
+        .args(arguments)
+        .arg("--config")
+        .arg(config)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
 /// Deletes what the log keeps for 91 days.
 fn expire(dir: &Path) {
     let clock = MovedClock(YEAR_MICROS.into());
@@ -93,7 +107,8 @@ async fn a_chain_whose_records_are_gone_continues_where_it_was_final() {
     let dir = tempfile::tempdir().unwrap();
     let devnet = node(1).await;
     let node = devnet.chain();
-    let start = || Tidemark::start(dir.path(), &[chain("eth", &devnet)], WEBHOOK, "");
+    let chains = [chain("eth", &devnet)];
+    let start = || Tidemark::start(dir.path(), &chains, WEBHOOK, "");
     let tidemark = start().await;
     let client = tidemark.client();
     let first = create(&client, "A-1", "eth").await;
@@ -104,10 +119,10 @@ async fn a_chain_whose_records_are_gone_continues_where_it_was_final() {
     mine(&node);
     node.reorg(1, Reorg::Keep).unwrap();
     paid(&client, &node, &first).await;
+    pay(&client, &node, &waiting).await;
     assert!(tidemark.stop().await.success());
 
     expire(dir.path());
-    pay(&client, &node, &waiting).await;
     mine(&node);
     mine(&node);
     let tidemark = start().await;
@@ -115,5 +130,71 @@ async fn a_chain_whose_records_are_gone_continues_where_it_was_final() {
     paid(&client, &node, &waiting).await;
     pay(&client, &node, &later).await;
     paid(&client, &node, &later).await;
+    assert!(tidemark.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chain_that_left_what_was_final_halts_alone_and_is_taken_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (eth, polygon) = (node(1).await, node(137).await);
+    let chains = [chain("eth", &eth), chain("polygon", &polygon)];
+    let start = || Tidemark::start(dir.path(), &chains, WEBHOOK, "[orders]\nttl = \"10m\"\n");
+    let tidemark = start().await;
+    let client = tidemark.client();
+    let (eth, polygon) = (eth.chain(), polygon.chain());
+    let fork = eth.head().number;
+    let confirmed = create(&client, "A-1", "eth").await;
+    let waiting = create(&client, "B-1", "eth").await;
+    let open = create(&client, "C-1", "eth").await;
+    let elsewhere = create(&client, "D-1", "polygon").await;
+    pay(&client, &eth, &confirmed).await;
+    paid(&client, &eth, &confirmed).await;
+    eth.mine(15).unwrap();
+    pay(&client, &eth, &waiting).await;
+    mine(&eth);
+    eventually("the payment to be seen", || async {
+        let list = client
+            .admin(&format!("/wallets/{WALLET}/transfers?blockchain=eth&limit=9"))
+            .await
+            .ok()?;
+        (list.as_array()?.len() == 2).then_some(())
+    })
+    .await;
+
+    eth.reorg(eth.head().number - fork, Reorg::Keep).unwrap();
+    let halted = eventually("the chain to be halted", || async {
+        let text = command(dir.path(), &["status"]);
+        text.lines().find(|line| line.contains("HALTED")).map(str::to_owned)
+    })
+    .await;
+    assert!(
+        halted.starts_with("eth: ") && halted.contains("tidemark chain rewind eth HEIGHT"),
+        "{halted}"
+    );
+    // In time, on the fork that nobody scans; then its time continues.
+    pay(&client, &eth, &open).await;
+    mine(&eth);
+    eth.mine_at(eth.head().timestamp + 1200).unwrap();
+    eth.mine(5).unwrap();
+    pay(&client, &polygon, &elsewhere).await;
+    paid(&client, &polygon, &elsewhere).await;
+    for order in [&waiting, &open] {
+        client.order_with_status(order, "pending").await;
+    }
+    assert!(tidemark.stop().await.success());
+
+    let written = command(dir.path(), &["rewind", "eth", &fork.to_string(), "--yes"]);
+    assert!(written.contains("takes back 2 transfers, 1 of them confirmed"), "{written}");
+    let status = command(dir.path(), &["status", "--json"]);
+    let status: Value = serde_json::from_str(&status).unwrap();
+    assert_eq!(
+        (&status[0]["scanned"], &status[0]["epoch"], &status[0]["halted"]),
+        (&json!(fork), &json!(1), &Value::Null)
+    );
+    let tidemark = start().await;
+    let client = tidemark.client();
+    for order in [&confirmed, &waiting, &open] {
+        client.order_with_status(order, "paid").await;
+    }
     assert!(tidemark.stop().await.success());
 }

@@ -12,7 +12,7 @@ use crate::settings::{Settings, defaults};
 use crate::setup::Outcome;
 use crate::stage::Stage;
 use crate::{
-    asyncapi, dead_letters, dead_webhooks, demo, health, listen, probe, process, setup, tail,
+    asyncapi, chain, dead_letters, dead_webhooks, demo, health, listen, probe, process, setup, tail,
 };
 
 /// Exit code of a wrong configuration or command line use (BSD's EX_USAGE).
@@ -50,9 +50,13 @@ enum Command {
     /// Show what stages could not process, or put it back.
     #[command(subcommand)]
     DeadLetters(DeadLetters),
+    /// Show how far chains are, or take one back after a reorganisation below its finalized height.
+    #[command(subcommand)]
+    Chain(ChainCommand),
     /// Make the tables again from what the log still has. While no api runs; with embedded back ends, no process at all.
     Rebuild(File),
-    /// Ask the process that runs by this configuration whether it is ready: exit code 0 or 1.
+    /// Ask the process that runs by this configuration whether it is ready: exit code 0 or 1. Prints what needs a
+    /// person, such as a halted chain.
     Health(File),
     /// Show the pipeline at work on a built-in development chain.
     Demo(demo::Options),
@@ -78,6 +82,26 @@ enum Topics {
     Create(File),
     /// Report topics that differ from the configuration: exit code 1 if any does.
     Check(File),
+}
+
+#[derive(Debug, Subcommand)]
+enum ChainCommand {
+    /// Print them: scanned, confirmed, finalized, epoch, and why one is halted.
+    Status {
+        /// One JSON array.
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        file: File,
+    },
+    /// Take back what was published above a height, also below the finalized one. With the embedded log: while no
+    /// process runs.
+    Rewind {
+        #[command(flatten)]
+        options: chain::Options,
+        #[command(flatten)]
+        file: File,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -202,6 +226,13 @@ impl Command {
             Self::DeadLetters(DeadLetters::Replay { numbers, file }) => {
                 report(block_on(dead_letters::replay(file.read(&[])?, numbers)))
             }
+            Self::Chain(ChainCommand::Status { json, file }) => {
+                let settings = file.read(&[])?;
+                report(block_on(blocking(move || chain::status(&settings, json))))
+            }
+            Self::Chain(ChainCommand::Rewind { options, file }) => {
+                report(block_on(chain::rewind(file.read(&[])?, options)))
+            }
             Self::Rebuild(file) => report(block_on(setup::rebuild_tables(file.read(&[])?))),
             Self::Tail { file, options } => finish(block_on(tail::run(file.read(&[])?, options))),
             Self::Webhook(Webhook::Listen { file, options }) => {
@@ -222,7 +253,7 @@ impl Command {
                 show(&asyncapi::document(&file.read(&[])?));
                 ExitCode::SUCCESS
             }
-            Self::Health(file) => finish(block_on(health::ask(&file.read(&[])?.telemetry))),
+            Self::Health(file) => report(block_on(health::ask(&file.read(&[])?.telemetry))),
             Self::Demo(options) => finish(block_on(demo::run(options))),
             Self::DefaultConfig => {
                 show(&defaults());

@@ -4,18 +4,20 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use runtime::telemetry;
 use serde_json::Value;
+
+use crate::setup::Outcome;
 
 /// How long an answer may take: it is one from the same machine.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Returns once the process said that it is ready.
+/// What needs a person, once the process said that it is ready.
 ///
 /// # Errors
 /// It is not ready, with what it waits for; or it does not answer.
-pub(crate) async fn ask(config: &telemetry::Config) -> anyhow::Result<()> {
+pub(crate) async fn ask(config: &telemetry::Config) -> anyhow::Result<Outcome> {
     let listen = config.listen.context(
         "telemetry.listen is \"\", so readiness is not served: set it, or check another way",
     )?;
@@ -25,12 +27,14 @@ pub(crate) async fn ask(config: &telemetry::Config) -> anyhow::Result<()> {
     let url = format!("http://{}/ready", reachable(listen));
     let response = http.get(&url).send().await.with_context(|| format!("{url} does not answer"))?;
     let status = response.status();
-    if status.is_success() {
-        return Ok(());
-    }
     let body: Value = response.json().await.with_context(|| format!("{url} answers {status}"))?;
-    let lines = body["waiting_for"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    bail!("not ready\n{}", lines.collect::<Vec<_>>().join("\n"))
+    let lines = |key| -> Vec<String> {
+        let lines = body[key].as_array().into_iter().flatten().filter_map(Value::as_str);
+        lines.map(str::to_owned).collect()
+    };
+    let (waiting_for, lines) = (lines("waiting_for"), lines("alarms"));
+    anyhow::ensure!(status.is_success(), "not ready\n{}", [waiting_for, lines].concat().join("\n"));
+    Ok(Outcome { lines, is_success: true })
 }
 
 /// An address that can be called, where one listens on all of them.

@@ -4,6 +4,7 @@
 
 mod asyncapi;
 mod back_end;
+mod chain;
 mod command;
 mod dead_letters;
 mod dead_webhooks;

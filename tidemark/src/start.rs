@@ -60,8 +60,10 @@ impl Starter<'_> {
     pub(crate) fn ingest(&mut self) -> std::io::Result<()> {
         // One member: it shares out chains, which are followed side by side anyway.
         let Some(member) = self.members().next() else { return Ok(()) };
-        let config = self.settings.ingest.clone();
-        self.thread(Phase::Intake, "ingest", &member, |context| ingest::run(config, context))
+        let (config, readiness) = (self.settings.ingest.clone(), self.readiness.clone());
+        self.thread(Phase::Intake, "ingest", &member, |context| {
+            ingest::run(config, readiness, context)
+        })
     }
 
     pub(crate) fn processor(&mut self) -> std::io::Result<()> {

@@ -253,7 +253,7 @@ impl World {
     }
 
     fn restart(&mut self) {
-        let history = restore::restore_by(3, &self.shelf, &self.config).unwrap();
+        let history = restore::restore_by(3, &self.shelf, &self.config, i64::MAX).unwrap();
         let known = watched::known(&self.shelf, self.config.blockchain).unwrap();
         let unannounced = self.config.unannounced(&known);
         self.cursor = Cursor::new(self.config.rules(), history, unannounced);

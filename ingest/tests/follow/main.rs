@@ -18,7 +18,7 @@ use devnet::{Fault, Reorg, TransferCall};
 use log::{LayeredLog, Log, NewRecord, StepError, TopicPartition};
 use schemas::record::{ChainBody, ChainRecord};
 use schemas::{Address, Amount, Blockchain, Hash, Headers, Topic};
-use tidemark_ingest::{Error, Policy, Tag};
+use tidemark_ingest::{Error, Policy, Rewind, RewindError, Tag};
 use tokio_util::sync::CancellationToken;
 use world::{PAYER, TOKEN, World, config, devnet, pay, wallet};
 
@@ -271,23 +271,41 @@ async fn an_aborted_step_is_tried_again_unchanged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_halted_chain_raises_an_alarm_and_stops_no_other() {
+async fn a_halted_chain_raises_an_alarm_stops_no_other_and_goes_on_after_a_rewind() {
     // The recorder serves the whole test process: no other test follows this chain.
     const HALTED: Blockchain = Blockchain::Avaxc;
     let render = metrics();
-    let (broken, polygon) = (devnet(60).await, devnet(60).await);
+    let (broken, polygon) = (devnet(20).await, devnet(60).await);
     let mut world = World::new();
     let chains = [config(HALTED, broken.url()), config(Blockchain::Polygon, polygon.url())];
     let runs = chains.map(|chain_config| world.run(chain_config));
     world.until_head(HALTED, &broken.chain());
     world.until_head(Blockchain::Polygon, &polygon.chain());
-    broken.chain().reorg(40, Reorg::Keep).unwrap();
+    for _ in 0..2 {
+        broken.chain().mine(20).unwrap();
+        world.until_head(HALTED, &broken.chain());
+    }
+    broken.chain().reorg(30, Reorg::Keep).unwrap();
     world.until("halted", |_| render().contains("tidemark_ingest_halted{blockchain=\"avaxc\"} 1"));
     let sent = pay(&polygon.chain(), 0, 5);
     polygon.chain().mine(1).unwrap();
     world.until_head(Blockchain::Polygon, &polygon.chain());
     assert_eq!(world.published(Blockchain::Polygon).transactions(), [sent]);
     assert_eq!(world.published(HALTED).progress.as_ref().unwrap().head.number, 60);
+    let alarms = world.readiness.alarms();
+    assert!(alarms[0].contains("`tidemark chain rewind avaxc HEIGHT`"), "{alarms:?}");
+
+    let kept = pay(&broken.chain(), 1, 6);
+    broken.chain().mine(1).unwrap();
+    let now = runtime::Clock::now(&runtime::SystemClock);
+    let halted = config(HALTED, broken.url());
+    let rewind = |height| Rewind::write(&world.log, &halted, height, now);
+    assert!(matches!(rewind(60), Err(RewindError::NotBelow(60))));
+    assert!(matches!(rewind(3), Err(RewindError::Gone(_))));
+    assert!(rewind(25).unwrap().to.number <= 25);
+    world.until_head(HALTED, &broken.chain());
+    assert_eq!(world.published(HALTED).transactions(), [kept]);
+    assert!(world.readiness.alarms().is_empty());
     for run in runs {
         assert!(!run.task.is_finished());
         run.stop().await;

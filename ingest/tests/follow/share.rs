@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use log::{LayeredLog, Log, LogLayer, StageContext, Writer};
-use runtime::SystemClock;
+use runtime::{Readiness, SystemClock};
 use schemas::{Address, Blockchain};
 use tidemark_ingest::{ChainConfig, Config, Error};
 use tokio::runtime::Handle;
@@ -55,7 +55,9 @@ impl Process {
             handle: Handle::current(),
             stop: stop.clone(),
         };
-        let thread = std::thread::spawn(move || tidemark_ingest::run(Config { chains }, &context));
+        let thread = std::thread::spawn(move || {
+            tidemark_ingest::run(Config { chains }, Readiness::default(), &context)
+        });
         Self { stop: stop.drop_guard(), thread }
     }
 

@@ -9,7 +9,7 @@ use alloy_primitives::U256;
 use devnet::{Chain, Devnet};
 use log::embedded::EmbeddedLog;
 use log::{Log, Tail};
-use runtime::SystemClock;
+use runtime::{Readiness, SystemClock};
 use schemas::record::{Block, ChainBody, ChainProgress, ChainRecord, Observation};
 use schemas::{Address, Blockchain, Hash, Layout, Stablecoin, StablecoinContract, Topic};
 use tidemark_ingest::{ChainConfig, EndpointConfig, Error, Policy, RpcUrl};
@@ -90,6 +90,7 @@ pub(crate) struct World {
     tail: Box<dyn Tail>,
     _dir: tempfile::TempDir,
     pub(crate) published: BTreeMap<Blockchain, Published>,
+    pub(crate) readiness: Readiness,
 }
 
 /// What a reader of one chain holds to be true.
@@ -146,7 +147,7 @@ impl World {
         let dir = tempfile::tempdir().unwrap();
         let log = EmbeddedLog::open(dir.path(), LAYOUT, Arc::new(SystemClock)).unwrap();
         let tail = log.tail(&[Topic::TransfersRaw, Topic::Chains]).unwrap();
-        Self { log, tail, _dir: dir, published: BTreeMap::new() }
+        Self { log, tail, _dir: dir, published: BTreeMap::new(), readiness: Readiness::default() }
     }
 
     pub(crate) fn run(&self, chain: ChainConfig) -> Run {
@@ -159,8 +160,13 @@ impl World {
         chain: ChainConfig,
         stop: CancellationToken,
     ) -> Run {
-        let task =
-            tokio::spawn(tidemark_ingest::follow(chain, log, Arc::new(SystemClock), stop.clone()));
+        let task = tokio::spawn(tidemark_ingest::follow(
+            chain,
+            self.readiness.clone(),
+            log,
+            Arc::new(SystemClock),
+            stop.clone(),
+        ));
         Run { stop, task }
     }
 

@@ -1,0 +1,173 @@
+//! `tidemark chain`: how far chains are, and taking one back by hand after a reorganisation below its finalized height.
+
+use std::io::{BufRead, Write};
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use ingest::{ChainConfig, Rewind};
+use log::{Log, TopicPartition};
+use runtime::{Clock, Readiness, SystemClock, telemetry};
+use schemas::record::{Alert, ChainProgress};
+use schemas::{AlertKind, Blockchain, Partition, Topic, UnixMicros};
+use serde_json::{Value, json};
+
+use crate::back_end::open_log;
+use crate::settings::Settings;
+use crate::setup::Outcome;
+use crate::tail::{Source, read_all};
+
+/// How a chain is taken back.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// The chain, for example eth.
+    chain: Blockchain,
+    /// The newest block that both forks have, or one below it: the newest published block at or below it becomes the
+    /// last scanned one.
+    height: i64,
+    /// Do not ask.
+    #[arg(long)]
+    yes: bool,
+}
+
+/// How far a chain is.
+struct Status {
+    scanned: ChainProgress,
+    /// Why it is halted.
+    halted: Option<String>,
+}
+
+/// All chains that the log knows, one a line. Also while processes run.
+pub(crate) fn status(settings: &Settings, is_json: bool) -> anyhow::Result<Outcome> {
+    let source = Source::open(settings)?;
+    let mut halts: Vec<Alert> = Vec::new();
+    let alerts = TopicPartition { topic: Topic::Alerts, partition: Partition(0) };
+    let page = |of, from, max| source.read(of, from, max);
+    read_all(alerts, source.bounds(alerts)?.start, page, |_, alert: Alert| {
+        if alert.kind == AlertKind::ChainHalted {
+            halts.push(alert);
+        }
+    })?;
+    let mut all = Vec::new();
+    for blockchain in Blockchain::ALL {
+        let of = TopicPartition { topic: Topic::Chains, partition: Partition(blockchain.index()) };
+        let mut scanned = None;
+        read_all(of, source.bounds(of)?.start, page, |_, progress: ChainProgress| {
+            if progress.lane.is_none() {
+                scanned = Some(progress);
+            }
+        })?;
+        let Some(scanned) = scanned else { continue };
+        all.push(Status { halted: halted(&halts, &scanned), scanned });
+    }
+    let now = SystemClock.now();
+    let lines = if is_json {
+        vec![Value::from_iter(all.iter().map(Status::json)).to_string()]
+    } else {
+        all.iter().map(|status| status.line(now)).collect()
+    };
+    Ok(Outcome::success(lines, "no chain was followed yet"))
+}
+
+/// Why the chain is halted: a halt is the last thing that ingest said about it.
+fn halted(halts: &[Alert], scanned: &ChainProgress) -> Option<String> {
+    let ours = |alert: &&Alert| alert.blockchain == Some(scanned.blockchain);
+    let last = halts.iter().rfind(ours)?;
+    (last.raised_at > scanned.updated_at).then(|| last.message.clone())
+}
+
+impl Status {
+    fn line(&self, now: UnixMicros) -> String {
+        let ChainProgress { blockchain, epoch, head, confirmed, finalized, .. } = &self.scanned;
+        let age = now.seconds().0.saturating_sub(head.timestamp.0);
+        let halted =
+            self.halted.as_ref().map_or_else(String::new, |why| format!("; HALTED: {why}"));
+        let (number, epoch) = (head.number, epoch.0);
+        format!(
+            "{blockchain}: scanned to {number}, {age} s old; confirmed {confirmed}, finalized {finalized}, epoch \
+             {epoch}{halted}"
+        )
+    }
+
+    fn json(&self) -> Value {
+        let ChainProgress { blockchain, epoch, head, confirmed, finalized, .. } = &self.scanned;
+        json!({
+            "blockchain": blockchain.as_str(),
+            "scanned": head.number,
+            "hash": head.hash.to_string(),
+            "timestamp": head.timestamp.0,
+            "confirmed": confirmed,
+            "finalized": finalized,
+            "epoch": epoch.0,
+            "halted": self.halted,
+        })
+    }
+}
+
+/// Takes a chain back, once the operator has agreed to what that takes back.
+///
+/// # Errors
+/// It cannot be taken back to that height, or the log cannot be read or written.
+pub(crate) async fn rewind(settings: Settings, options: Options) -> anyhow::Result<Outcome> {
+    telemetry::init_log(&settings.telemetry)?;
+    let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());
+    let Options { chain: name, height, yes } = options;
+    let chain = settings.ingest.chains.iter().find(|chain| chain.blockchain == name).cloned();
+    let chain = chain.with_context(|| format!("there is no section [chains.{name}]"))?;
+    let log = open_log(&settings, &clock, &readiness).await?;
+    tokio::task::spawn_blocking(move || rewind_on(&*log, &chain, height, yes, clock.now())).await?
+}
+
+fn rewind_on(
+    log: &dyn Log,
+    chain: &ChainConfig,
+    height: i64,
+    yes: bool,
+    now: UnixMicros,
+) -> anyhow::Result<Outcome> {
+    let planned = Rewind::plan(log, chain, height, now)?;
+    if !yes && !is_agreed(chain, &planned)? {
+        bail!("nothing was written");
+    }
+    let mut lines = describe(chain, &Rewind::write(log, chain, height, now)?);
+    lines.push(
+        "written: ingest continues from there within seconds, or when it is started".to_owned(),
+    );
+    Ok(Outcome::success(lines, ""))
+}
+
+fn describe(chain: &ChainConfig, rewind: &Rewind) -> Vec<String> {
+    let Rewind { from, to, epoch, retracted, .. } = rewind;
+    let confirmed = retracted.iter().filter(|(_, _, confirmed)| *confirmed).count();
+    let mut lines = vec![format!(
+        "{}: back from block {} to {} ({}), epoch {}; takes back {} transfers, {confirmed} of them confirmed",
+        chain.blockchain,
+        from.number,
+        to.number,
+        to.hash,
+        epoch.0,
+        retracted.len()
+    )];
+    lines.extend(retracted.iter().map(|(block, seen, confirmed)| {
+        let state = if *confirmed { "confirmed" } else { "waiting" };
+        let (value, coin) = (seen.value, seen.stablecoin);
+        format!(
+            "  block {} {state}: {value} {coin} to {} in {}",
+            block.number, seen.to_address, seen.tx_hash
+        )
+    }));
+    lines
+}
+
+/// Shows what would be taken back, and asks.
+fn is_agreed(chain: &ChainConfig, planned: &Rewind) -> anyhow::Result<bool> {
+    let mut output = std::io::stdout().lock();
+    for line in describe(chain, planned) {
+        writeln!(output, "{line}")?;
+    }
+    write!(output, "Write this? Type yes: ")?;
+    output.flush()?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    Ok(answer.trim() == "yes")
+}
