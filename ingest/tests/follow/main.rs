@@ -207,6 +207,29 @@ async fn logs_that_trail_their_headers_are_caught_by_a_lag() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn logs_that_trail_their_headers_are_found_late() {
+    let devnet = devnet(20).await;
+    let (chain, mut world) = (devnet.chain(), World::new());
+    chain.lag_logs(1);
+    let run = world.run(config(ETH, devnet.url()));
+    world.until_head(ETH, &chain);
+    let mut sent = Vec::new();
+    for _ in 0..5 {
+        sent.push(pay(&chain, 0, 5));
+        chain.mine(1).unwrap();
+        // Its block is scanned, and has no logs yet.
+        world.until_head(ETH, &chain);
+        assert!(world.published(ETH).transactions().len() < sent.len());
+    }
+    chain.mine(2).unwrap();
+    world.until("all published", |world| world.published(ETH).transactions() == sent);
+    world.until("and confirmed", |world| {
+        world.published(ETH).progress.as_ref().is_some_and(|progress| progress.confirmed == 25)
+    });
+    run.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_chain_with_a_wrong_endpoint_or_log_halts_alone() {
     // The recorder serves the whole test process: no other test follows these chains.
     const ELSEWHERE: Blockchain = Blockchain::Op;

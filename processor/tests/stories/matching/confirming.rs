@@ -38,6 +38,19 @@ fn a_late_find_waits_for_the_next_head() {
         .then(head(131), "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1");
 }
 
+/// The block was in time, but its order has ended: the merchant is told which one it was.
+#[test]
+fn a_late_find_after_the_end_of_its_deposit_is_unknown() {
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(head(211), "deposit #1 closed expired for A/0; to A: closed /0 expired")
+        .then(pay(1, "10.00"), "detected #2 waiting_for_confirmation @110")
+        .then(
+            head(212),
+            "confirmed #2 waiting_for_match @110; unknown #2 no_matched_deposit @110 late maybe A",
+        );
+}
+
 #[test]
 fn a_head_that_is_behind_is_ignored_and_reported_once() {
     Lane::new()
