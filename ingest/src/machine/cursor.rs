@@ -69,7 +69,7 @@ pub(crate) struct Cursor {
     history: Option<History>,
     /// The last block that was scanned, if none up to it had anything to publish.
     ahead: Option<Block>,
-    /// What is known of the blocks after the last head.
+    /// What is known of the blocks that were not checked twice.
     blocks_ahead: Vec<Block>,
     /// Time of the newest block of the chain, at the last poll.
     newest: Option<UnixSeconds>,
@@ -291,8 +291,9 @@ impl Cursor {
             }
             // Nothing was said about it.
             Some(header) if header.block.hash != ours.hash && self.ahead.take().is_some() => {
-                self.blocks_ahead.clear();
-                self.looks.rewind(self.last().number);
+                let last = self.last().number;
+                self.blocks_ahead.retain(|block| block.number <= last);
+                self.looks.rewind(last);
                 return Next::Ask.into();
             }
             Some(header) if header.block.hash != ours.hash => {

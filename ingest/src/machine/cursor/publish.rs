@@ -103,7 +103,9 @@ impl Cursor {
             history.prune(self.rules.reorg_window);
         }
         self.ahead = None;
-        self.blocks_ahead.clear();
+        // Known until they are checked twice: the time of one that is confirmed ends deposits.
+        let looked = self.looks.looked;
+        self.blocks_ahead.retain(|block| block.number >= looked);
         self.held_back = 0;
         self.phase = Phase::Tip;
         Decision { publish: records, notes: Vec::new(), next }

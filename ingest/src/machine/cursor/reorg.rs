@@ -54,6 +54,7 @@ impl Cursor {
         let retracted = orphaned.len();
         self.tags = self.tags.up_to(ancestor.number);
         self.looks.rewind(ancestor.number);
+        self.blocks_ahead.retain(|block| block.number <= ancestor.number);
         let mut records: Vec<ChainRecord> = orphaned
             .into_iter()
             .map(|(block, seen)| self.record(epoch, block, now, ChainBody::Retract(seen)))

@@ -153,7 +153,8 @@ impl Cursor {
         let ahead = self.blocks_ahead.iter().copied();
         let ahead = ahead.filter(|block| block.number <= due && is_old(block));
         let ahead = ahead.max_by_key(|block| block.number);
-        let anchor = ahead.or_else(|| self.known().anchor_where(due, is_old));
+        let anchors = [ahead, self.known().anchor_where(due, is_old)].into_iter().flatten();
+        let anchor = anchors.max_by_key(|block| block.number);
         let anchor = anchor.filter(|anchor| anchor.number > looked)?;
         let mut live = self.known().above(looked);
         let waits = live.next().is_some_and(|(block, _)| block.number <= anchor.number);

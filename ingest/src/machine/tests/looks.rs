@@ -135,7 +135,7 @@ fn a_look_at_a_long_range_is_split() {
     unlimited.limit = None;
     let (_, looks) = drive_by(&mut cursor, &unlimited, &node);
     assert_eq!(looks[..3], [(41, 60), (41, 44), (45, 50)]);
-    assert_eq!(confirmed(&cursor), 60);
+    assert_eq!(confirmed(&cursor), 61);
 }
 
 #[test]
