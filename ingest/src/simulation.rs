@@ -14,7 +14,7 @@ use schemas::{
     Address, AddressFamily, Blockchain, Epoch, Stablecoin, StablecoinContract, UnixMicros,
 };
 
-pub(crate) use node::{FORGED, Node, Payment};
+pub(crate) use node::{FORGED, Node, Payment, time};
 pub(crate) use served::{Answers, Served};
 pub(crate) use shelf::Shelf;
 
@@ -177,7 +177,7 @@ impl Reader {
                     assert!(head.finalized >= self.finalized && head.finalized <= number);
                     for tier in &head.confirmed {
                         assert!(tier.number <= number);
-                        let newest = node::time(tier.number.max(head.finalized));
+                        let newest = time(tier.number.max(head.finalized));
                         assert!(tier.timestamp <= Some(newest), "later than what is confirmed");
                         if let Some(depth) = policy_depth {
                             let kept = self.confirmed.min(number);

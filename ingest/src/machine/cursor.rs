@@ -75,6 +75,8 @@ pub(crate) struct Cursor {
     newest: Option<UnixSeconds>,
     /// Polls since the last head.
     held_back: u32,
+    /// Polls since then that brought nothing at all: what is left on a chain that stops is checked as well.
+    quiet: u32,
     tags: Tags,
     /// Height up to which the endpoint of this step says that its chain is final.
     final_to: i64,
@@ -113,6 +115,7 @@ impl Cursor {
             blocks_ahead: Vec::new(),
             newest: None,
             held_back: 0,
+            quiet: 0,
             tags,
             final_to: -1,
             range,
@@ -322,7 +325,11 @@ impl Cursor {
         let (last, epoch) = (self.last(), self.known().epoch());
         let head = self.head(last.number, &[last], &self.blocks_ahead);
         let is_new = self.ahead.is_some() || head != *self.known().head();
-        if (!is_new && self.unannounced.is_empty()) || self.hold_back() {
+        if !is_new && self.unannounced.is_empty() {
+            self.quiet = self.quiet.saturating_add(1);
+            return Next::AtTip.into();
+        }
+        if self.hold_back() {
             return Next::AtTip.into();
         }
         let record = self.record(epoch, last, now, ChainBody::Head(head));

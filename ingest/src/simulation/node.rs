@@ -132,6 +132,12 @@ impl Node {
         node
     }
 
+    /// An empty block of a time of its own.
+    pub(crate) fn mine_at(&mut self, timestamp: UnixSeconds) {
+        self.append(Vec::new());
+        self.blocks.last_mut().unwrap().header.block.timestamp = timestamp;
+    }
+
     fn append(&mut self, transactions: Vec<Transaction>) {
         let number = self.blocks.len();
         let parent = self.blocks.last().map_or(hash(0, 0, 0), |mined| mined.header.block.hash);

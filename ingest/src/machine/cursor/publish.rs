@@ -107,6 +107,7 @@ impl Cursor {
         let looked = self.looks.looked;
         self.blocks_ahead.retain(|block| block.number >= looked);
         self.held_back = 0;
+        self.quiet = 0;
         self.phase = Phase::Tip;
         Decision { publish: records, notes: Vec::new(), next }
     }

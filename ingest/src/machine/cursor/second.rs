@@ -158,7 +158,9 @@ impl Cursor {
         let anchor = anchor.filter(|anchor| anchor.number > looked)?;
         let mut live = self.known().above(looked);
         let waits = live.next().is_some_and(|(block, _)| block.number <= anchor.number);
-        let is_head_due = then.is_some_and(|(_, _, again)| again) || !self.may_hold_back();
+        let is_quiet = self.quiet >= self.rules.idle_polls;
+        let is_head_due = then.is_some_and(|(.., again)| again) || !self.may_hold_back();
+        let is_head_due = is_head_due || is_quiet;
         (waits || is_head_due).then(|| self.looking(looked + 1, anchor, false, then))
     }
 

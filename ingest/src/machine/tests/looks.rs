@@ -277,6 +277,32 @@ fn a_chain_that_has_no_newer_block_is_checked_after_six_seconds() {
     assert_eq!([0, 5_999_999, 6_000_000].map(&mut poll), [10, 10, 11]);
 }
 
+/// Deposits expire by what is confirmed: also where nothing is paid, and no block follows.
+#[test]
+fn a_chain_that_stops_while_it_is_idle_is_checked_to_its_end() {
+    let mut node = Node::new(10);
+    let mut cursor = cursor_with(|rules| rules.idle_polls = 3);
+    drive(&mut cursor, &node);
+    for seconds in 0..16 {
+        if seconds == 1 {
+            for _ in 0..4 {
+                let next = node.head().timestamp.plus(1);
+                node.mine_at(next);
+            }
+        }
+        loop {
+            let answer = node.answer(&cursor.ask()).unwrap();
+            let now = UnixMicros(NOW.0 + seconds * 1_000_000);
+            if cursor.answer(answer, now).next == Next::AtTip {
+                break;
+            }
+        }
+    }
+    assert_eq!(confirmed(&cursor), 12);
+    let tier = cursor.history().unwrap().head().confirmed[0];
+    assert_eq!(tier.timestamp, Some(crate::simulation::time(10).plus(2)));
+}
+
 #[test]
 fn an_idle_chain_is_looked_at_when_its_head_is_due() {
     let mut node = Node::new(10);

@@ -38,7 +38,7 @@ fn a_late_find_waits_for_the_next_head() {
         .then(head(131), "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1");
 }
 
-/// The block was in time, but its order has ended: the merchant is told which one it was.
+/// The block was in time, but its order has ended: the record names that order as its candidate.
 #[test]
 fn a_late_find_after_the_end_of_its_deposit_is_unknown() {
     Lane::new()
