@@ -248,6 +248,9 @@ async fn customers_cancel_operators_mark_paid(world: &World) {
     world.client.deposit(&late).await;
     world.anvil.call("evm_increaseTime", json!([ORDER_TTL_SECONDS + 60])).await;
     world.anvil.mine(CONFIRMATIONS).await;
+    // Blocks are confirmed once they are a few seconds old.
+    world.anvil.call("evm_increaseTime", json!([60])).await;
+    world.anvil.mine(1).await;
     world.assert_notified_once(&late, "expired").await;
     world.end(3).await;
 }
