@@ -10,7 +10,8 @@ impl Cursor {
     pub(super) fn begin(&mut self, latest: Option<Header>) -> Next {
         let Some(latest) = latest else { return Next::Retry("the endpoint has no head") };
         self.newest = Some(latest.block.timestamp);
-        let target = latest.block.number - self.rules.lag;
+        // A new chain may be shorter than the lag.
+        let target = (latest.block.number - self.rules.lag).max(0);
         // Block 0 holds no transactions, so scanning from it is scanning after it.
         let number = match self.rules.lost {
             Some(lost) => lost.number,

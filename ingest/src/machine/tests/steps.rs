@@ -234,3 +234,14 @@ fn a_clock_is_bounded_by_the_chain() {
     let corrected = head.plus(601).micros();
     assert_eq!(publish(&node, corrected), corrected);
 }
+
+#[test]
+fn a_chain_that_is_shorter_than_the_lag_begins_at_its_first_block() {
+    let mut node = Node::new(0);
+    let mut cursor = cursor_with(|rules| rules.lag = 8);
+    let (records, next) = drive(&mut cursor, &node);
+    assert_eq!((short(&records), next), (vec![('h', 0, 0)], Next::AtTip));
+    node.mine(&[pay(1)]);
+    (0..8).for_each(|_| node.mine(&[]));
+    assert_eq!(short(&drive(&mut cursor, &node).0), [('t', 0, 1), ('h', 0, 1)]);
+}
