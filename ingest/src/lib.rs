@@ -6,7 +6,7 @@
 //!
 //! **Invariants**
 //! - The log is the cursor: there is no other state. What a restart knows is what was published. Where `chains` knows
-//!   a chain whose records are gone, it begins with the next epoch at its finalized height ([`lost`]), never at the tip.
+//!   a chain whose records are gone, it begins with the next epoch at its finalized height (`lost.rs`), never at the tip.
 //! - A chain is followed by one process at a time: the group assigns it, and each chain's writer
 //!   fences the one before.
 //! - A wallet is published as watched before the first head that covers payments to it, so a deposit that
@@ -32,7 +32,7 @@
 //! - Not covered: what all endpoints leave out or invent, and what one does in blocks that were final and old
 //!   when they were scanned.
 //!
-//! **Which endpoint is asked** ([`endpoints`]): the same one for a whole step, the best of those that work. When it
+//! **Which endpoint is asked** (`endpoints.rs`): the same one for a whole step, the best of those that work. When it
 //! fails the next one takes over from the last scanned block; if that one shows another block there, the others are
 //! asked first, so that a switch is no reorganisation. Before an endpoint is asked for blocks, its chain id and the
 //! code and `decimals()` of each contract of a coin that a wallet takes are compared with the configuration.
