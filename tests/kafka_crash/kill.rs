@@ -167,8 +167,12 @@ fn flaw_of(bug: Bug) -> (FlawKind, String) {
 #[test]
 fn offsets_outside_the_step_are_found() {
     let (kind, text) = flaw_of(Bug::OffsetsFirst);
-    assert_eq!(kind, FlawKind::Lost, "{text}");
-    assert!(text.contains("is not on"), "{text}");
+    // The victim may have been between the halves of a step of its other group as well. What a lost head would have
+    // confirmed there, the next one confirms later: the same record with another time.
+    match kind {
+        FlawKind::Lost => assert!(text.contains("is not on"), "{text}"),
+        other => assert_eq!(other, FlawKind::Changed, "{text}"),
+    }
     let (kind, text) = flaw_of(Bug::OffsetsLast);
     assert_eq!(kind, FlawKind::Doubled, "{text}");
     assert!(text.contains("has taken some of them"), "{text}");
