@@ -66,6 +66,7 @@ impl<'a> Ledger<'a> {
             }
             ChainBody::Watch(watch) => {
                 lane.watched.insert(watch.wallet_address);
+                lane.seen_after.entry(watch.wallet_address).or_insert(record.block.number);
             }
             ChainBody::Head(_) => {
                 lane.head = Some(record.block);

@@ -23,6 +23,8 @@ pub(super) struct Lane<'a> {
     pub(super) policy: Policy,
     pub(super) time_max: UnixSeconds,
     pub(super) watched: HashSet<Address>,
+    /// The block after which payments to a wallet are seen, as was first said of it.
+    pub(super) seen_after: HashMap<Address, i64>,
     /// Confirmed by the head that comes next.
     pub(super) at_sight: Vec<Transfer>,
 }
@@ -86,6 +88,7 @@ impl<'a> Ledger<'a> {
             policy: chain.policy,
             time_max: UnixSeconds(0),
             watched: HashSet::new(),
+            seen_after: HashMap::new(),
             at_sight: Vec::new(),
         };
         let lanes = chains.iter().map(|chain| (chain.blockchain, lane(chain))).collect();

@@ -57,7 +57,8 @@ impl Ledger<'_> {
     }
 
     /// 11: no deposit expired for which there is a transfer in time that paid nothing, unless blocks that were
-    /// confirmed left the chain since, or the transfer had ended when the deposit opened or was another order's.
+    /// confirmed left the chain since, or the transfer had ended when the deposit opened or was another order's, or came
+    /// before its wallet was watched.
     fn check_in_time(&self) -> Result<(), Violation> {
         let chain_of = |deposit: &Deposit| self.lane(deposit.blockchain).chain;
         let for_ever =
@@ -71,6 +72,11 @@ impl Ledger<'_> {
             for (payment, time) in chain.payments() {
                 let Some(transfer) = self.transfers.get(&payment) else { continue };
                 if self.ended_in.get(&payment).is_some_and(|block| !chain.has(*block)) {
+                    continue;
+                }
+                // Nobody promised to see it: only a rewind below the first watched block showed it.
+                let seen_after = self.lane(deposit.blockchain).seen_after.get(&payment.to);
+                if seen_after.is_some_and(|number| transfer.block.number <= *number) {
                     continue;
                 }
                 let block = Block { timestamp: time, ..transfer.block };
