@@ -20,6 +20,8 @@ use xtask::{Server, kafka};
 
 /// In section `[log]`: a successor need not wait for long.
 const SESSION: &str = "session_timeout = \"6s\"\ntransaction_timeout = \"4s\"\n";
+/// A member that is without its broker for longer than a session loses its partitions, and their attempts with them.
+const SESSION_LONG: &str = "session_timeout = \"60s\"\ntransaction_timeout = \"30s\"\n";
 
 /// A broker of its own, and receivers.
 struct Fixture {
@@ -31,7 +33,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    async fn start(receiver: Receiver) -> Self {
+    async fn start(receiver: Receiver, session: &str) -> Self {
         let lib = std::env::var_os("TIDEMARK_TEST_KAFKA_LIB")
             .map(PathBuf::from)
             .expect("TIDEMARK_TEST_KAFKA_LIB is not set: run the tests by `cargo xtask test`");
@@ -39,7 +41,7 @@ impl Fixture {
         let broker = kafka::start(&lib, &dir.path().join("kafka"), "").unwrap();
         // These processes have no use for tables.
         let servers = (broker.address(), "127.0.0.1:1");
-        let installation = Installation::on((&servers.0, servers.1), dir.path(), &[], "", SESSION);
+        let installation = Installation::on((&servers.0, servers.1), dir.path(), &[], "", session);
         let created = installation.errand(&["topics", "create"]);
         assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
         let mut source = Source::load(log::Config::DEFAULTS, Some(installation.file()));
@@ -110,7 +112,7 @@ async fn a_suspended_process_records_nothing_of_what_its_successor_delivered() {
         0 => Reply::Hold,
         _ => Reply::Status(200),
     };
-    let fixture = Fixture::start(Receiver::start(script).await).await;
+    let fixture = Fixture::start(Receiver::start(script).await, SESSION).await;
     let mut first = fixture.installation.start("webhooks-1", "webhooks");
     first.ready().await;
     fixture.publish(1..=1);
@@ -151,7 +153,7 @@ async fn a_broker_lost_before_the_retry_record_repeats_no_attempt() {
         1 => Reply::Hold,
         _ => Reply::Status(200),
     };
-    let mut fixture = Fixture::start(Receiver::start(script).await).await;
+    let mut fixture = Fixture::start(Receiver::start(script).await, SESSION_LONG).await;
     let mut member = fixture.installation.start("webhooks-1", "webhooks");
     member.ready().await;
     fixture.publish(1..=1);
