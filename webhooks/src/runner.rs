@@ -24,6 +24,8 @@ fn elapsed(earlier: UnixMicros, later: UnixMicros) -> Duration {
 }
 
 #[cfg(test)]
+mod dispatcher_tests;
+#[cfg(test)]
 mod engine_tests;
 #[cfg(test)]
 mod fairness_tests;

@@ -17,10 +17,10 @@ use schemas::record::{Attempt, Delivery};
 use schemas::{AttemptOutcome, CodecError, Layout, SchemaName, Stage, Topic, UnixMicros};
 use tokio_util::sync::CancellationToken;
 
-use super::desk::{Back, Desk};
+use super::desk::Desk;
 use super::elapsed;
 use super::engine::Engine;
-use super::job::{Finished, Job};
+use super::job::{Back, Finished, Job};
 use super::results::Results;
 use super::sequences::Sequences;
 use crate::error::Error;
@@ -49,7 +49,7 @@ pub fn run_deliverer(engine: &Engine, context: &StageContext) -> Result<(), Erro
 pub(super) struct Deliverer {
     layout: Layout,
     engine: Engine,
-    desk: Arc<Desk>,
+    desk: Arc<Desk<Back>>,
     partitions: Partitions,
     sequences: Sequences,
     /// End the attempts of a partition.

@@ -4,41 +4,31 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use schemas::UnixMicros;
-use tokio::task::JoinError;
-
-use super::job::Job;
-use crate::machine::schedule::{Answer, Reason};
 
 /// For how long after a worker's turn its jobs are started: well below the time in which one that does not poll loses its
 /// partitions, which it would not know.
 const OPEN_FOR: Duration = Duration::from_secs(1);
 
-/// A job that comes back to its worker.
 #[derive(Debug)]
-pub(super) enum Back {
-    /// Its request has ended: without an answer if it was broken off.
-    Ended(Result<(Job, Option<Answer>), JoinError>),
-    /// It cannot be sent soon.
-    Spilled(Job, Reason),
-    /// It could have started, but its worker was not there.
-    Unsent(Job),
-}
-
-#[derive(Debug, Default)]
-struct State {
-    back: Vec<Back>,
+struct State<B> {
+    back: Vec<B>,
     under_way: usize,
     /// Jobs may start until then.
     open_until: Option<Instant>,
     next_due: Option<UnixMicros>,
 }
 
-/// One worker's, which empties it each turn.
-#[derive(Debug, Default)]
-pub(super) struct Desk(Mutex<State>);
+/// One worker's, which empties it each turn. `B` is what comes back.
+#[derive(Debug)]
+pub(super) struct Desk<B>(Mutex<State<B>>);
 
-impl Desk {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl<B> Desk<B> {
+    pub(super) fn new() -> Self {
+        let state = State { back: Vec::new(), under_way: 0, open_until: None, next_due: None };
+        Self(Mutex::new(state))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<B>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -61,17 +51,17 @@ impl Desk {
     }
 
     /// What began has ended.
-    pub(super) fn ended(&self, ended: Result<(Job, Option<Answer>), JoinError>) {
+    pub(super) fn ended(&self, back: B) {
         let mut state = self.state();
         state.under_way -= 1;
-        state.back.push(Back::Ended(ended));
+        state.back.push(back);
     }
 
-    pub(super) fn put(&self, back: Back) {
+    pub(super) fn put(&self, back: B) {
         self.state().back.push(back);
     }
 
-    pub(super) fn take(&self) -> Vec<Back> {
+    pub(super) fn take(&self) -> Vec<B> {
         std::mem::take(&mut self.state().back)
     }
 
@@ -101,7 +91,7 @@ mod tests {
 
     #[test]
     fn jobs_start_for_a_second_after_a_turn() {
-        let (desk, now) = (Desk::default(), Instant::now());
+        let (desk, now) = (Desk::<()>::new(), Instant::now());
         assert!(!desk.begin(now), "it had no turn");
         desk.open(now);
         assert!(desk.begin(now) && !desk.begin(now + OPEN_FOR));

@@ -14,10 +14,10 @@ use schemas::{AttemptOutcome, DeliveryKind, UnixMicros};
 use tokio::runtime::Handle;
 use tracing::Instrument;
 
-use super::desk::{Back, Desk};
+use super::desk::Desk;
 use super::elapsed;
 use super::endpoints::Endpoints;
-use super::job::Job;
+use super::job::{Back, Job};
 use crate::config::Config;
 use crate::error::Error;
 use crate::guard::{host_key, host_of};
@@ -39,7 +39,7 @@ struct Shared {
     handle: Handle,
     lanes: Mutex<Lanes<Job>>,
     endpoints: Mutex<Endpoints>,
-    desks: Mutex<Vec<Weak<Desk>>>,
+    desks: Mutex<Vec<Weak<Desk<Back>>>>,
     reported_at: Mutex<Option<Instant>>,
 }
 
@@ -88,8 +88,8 @@ impl Engine {
     }
 
     /// A worker begins.
-    pub(super) fn open_desk(&self) -> Arc<Desk> {
-        let desk = Arc::new(Desk::default());
+    pub(super) fn open_desk(&self) -> Arc<Desk<Back>> {
+        let desk = Arc::new(Desk::new());
         let mut desks = locked(&self.0.desks);
         desks.retain(|desk| desk.strong_count() > 0);
         desks.push(Arc::downgrade(&desk));
@@ -165,7 +165,7 @@ impl Engine {
         lanes.ended(&permit, ending, now);
         self.start(&mut lanes, now);
         drop(lanes);
-        desk.ended(ended);
+        desk.ended(Back::Ended(ended));
     }
 
     /// Writes the metrics of what is shared.

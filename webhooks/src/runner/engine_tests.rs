@@ -13,9 +13,9 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::deliverer::Deliverer;
-use super::desk::{Back, Desk};
+use super::desk::Desk;
 use super::engine::Engine;
-use super::job::Job;
+use super::job::{Back, Job};
 use super::receiver::Receiver;
 use super::scripted::{LAYOUT, START, Scripted, at, config, delivery};
 use super::scripted_tests::{DISPATCH, dispatch, turn_until};
@@ -30,13 +30,13 @@ fn engine(log: &Scripted, config: &Config) -> Engine {
 }
 
 /// A desk whose worker has had its turn.
-fn desk(engine: &Engine) -> Arc<Desk> {
+fn desk(engine: &Engine) -> Arc<Desk<Back>> {
     let desk = engine.open_desk();
     desk.open(Instant::now() + HOUR);
     desk
 }
 
-fn job(desk: &Arc<Desk>, name: &str, url: &str) -> Job {
+fn job(desk: &Arc<Desk<Back>>, name: &str, url: &str) -> Job {
     let (from, ownership) = (at(DISPATCH), Ownership::default());
     let record = Record {
         from,
@@ -52,7 +52,7 @@ fn job(desk: &Arc<Desk>, name: &str, url: &str) -> Job {
 }
 
 /// Events whose request has ended.
-async fn ended(desk: &Desk, count: usize) -> Vec<String> {
+async fn ended(desk: &Desk<Back>, count: usize) -> Vec<String> {
     let (mut names, begun) = (Vec::new(), Instant::now());
     while names.len() < count {
         assert!(begun.elapsed() < Duration::from_secs(20), "only {names:?} ended");

@@ -1,13 +1,15 @@
-//! A delivery under work.
+//! A delivery under work, and how it comes back to its worker.
 
 use std::sync::Arc;
 
 use log::{NewRecord, Record};
 use schemas::record::Delivery;
+use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 
 use super::desk::Desk;
 use crate::machine::partitions::Place;
+use crate::machine::schedule::{Answer, Reason};
 use crate::machine::sequence::Turn;
 
 /// A delivery on its way to its receiver.
@@ -20,7 +22,7 @@ pub(super) struct Job {
     pub(super) host: Arc<str>,
     /// None if it is about no order.
     pub(super) turn: Option<Turn>,
-    pub(super) desk: Arc<Desk>,
+    pub(super) desk: Arc<Desk<Back>>,
     /// Its partition was lost.
     pub(super) lost: CancellationToken,
 }
@@ -31,12 +33,23 @@ impl Job {
         record: Arc<Record>,
         delivery: Delivery,
         host: String,
-        desk: Arc<Desk>,
+        desk: Arc<Desk<Back>>,
         lost: CancellationToken,
     ) -> Self {
         let (host, turn) = (host.into(), Turn::of(&delivery));
         Self { place, record, delivery, host, turn, desk, lost }
     }
+}
+
+/// A job that comes back to its worker.
+#[derive(Debug)]
+pub(super) enum Back {
+    /// Its request has ended: without an answer if it was broken off.
+    Ended(Result<(Job, Option<Answer>), JoinError>),
+    /// It cannot be sent soon.
+    Spilled(Job, Reason),
+    /// It could have started, but its worker was not there.
+    Unsent(Job),
 }
 
 /// A record that is complete, and what must be written with its offset.
