@@ -1,5 +1,7 @@
 //! Which change of the tables a record is. Pure.
 
+pub(super) mod call_size;
+
 use log::Unreadable;
 use schemas::record::Record;
 use schemas::{Cleanup, Topic, decode};

@@ -8,8 +8,8 @@ use store::{Change, Store, coalesce};
 use tokio::runtime::Handle;
 
 use super::Error;
+use super::machine::call_size::ROWS_MAX;
 use super::machine::{TOPICS, plan_change};
-use super::runner::APPLY_ROWS_MAX;
 
 /// How many records are read at once.
 const BATCH_MAX: usize = 4096;
@@ -39,7 +39,7 @@ pub(super) fn rebuild(log: &dyn Log, store: &dyn Store, handle: &Handle) -> Resu
                     Err(unreadable) => drop(unreadable.garbage(record)?),
                 }
             }
-            for rows in coalesce(changes).chunks(APPLY_ROWS_MAX) {
+            for rows in coalesce(changes).chunks(ROWS_MAX) {
                 handle.block_on(apply(store, rows))?;
             }
         }

@@ -10,6 +10,7 @@ use schemas::Topic;
 use store::{Change, Store, coalesce};
 use tokio::runtime::Handle;
 
+use super::machine::call_size::CallSize;
 use super::machine::{TOPICS, plan_change};
 use super::{Error, GROUP};
 use crate::metrics::{APPLY_RETRIES, APPLY_SECONDS, FLUSH_SECONDS, ROWS_APPLIED};
@@ -19,8 +20,6 @@ use crate::metrics::{APPLY_RETRIES, APPLY_SECONDS, FLUSH_SECONDS, ROWS_APPLIED};
 const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 /// How many records wait at most.
 const FLUSH_RECORDS: usize = 10_000;
-/// Most rows of one call to the tables.
-pub(super) const APPLY_ROWS_MAX: usize = 512;
 /// After how long slow tables are left for a poll: a member that does not poll loses its partitions, and
 /// the next owner would take as long.
 const TURN_MAX: Duration = Duration::from_secs(1);
@@ -30,6 +29,7 @@ pub(super) struct Projector {
     handle: Handle,
     /// Records read and not committed; kept while the tables cannot take them.
     batch: Batch,
+    call: CallSize,
     /// [`TURN_MAX`].
     turn_max: Duration,
     /// The tables cannot take what there is now.
@@ -87,6 +87,7 @@ impl Projector {
             store,
             handle,
             batch: Batch::default(),
+            call: CallSize::new(),
             turn_max: TURN_MAX,
             is_waiting: false,
             is_stopping: false,
@@ -98,18 +99,22 @@ impl Projector {
         let turn = Instant::now();
         let mut rows = coalesce(std::mem::take(&mut self.batch.changes));
         let (mut written, mut applied) = (0, Applied::All);
-        for some in rows.chunks(APPLY_ROWS_MAX) {
+        while written < rows.len() {
             if written > 0 && turn.elapsed() >= self.turn_max {
                 applied = Applied::Some;
                 break;
             }
-            let begun = Instant::now();
-            if !is_done(self.handle.block_on(self.store.apply(some.to_vec())))? {
+            let some: Vec<_> = rows[written..].iter().take(self.call.rows()).cloned().collect();
+            let (begun, count) = (Instant::now(), some.len());
+            if !is_done(self.handle.block_on(self.store.apply(some)))? {
+                self.call.failed();
                 applied = Applied::Unavailable;
                 break;
             }
-            metrics::histogram!(APPLY_SECONDS).record(begun.elapsed());
-            written += some.len();
+            let time = begun.elapsed();
+            self.call.took(count, time);
+            metrics::histogram!(APPLY_SECONDS).record(time);
+            written += count;
         }
         self.batch.changes = rows.split_off(written);
         let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
@@ -204,6 +209,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::machine::call_size::ROWS_MAX;
 
     #[test]
     fn what_one_turn_has_no_time_for_is_written_in_the_next_ones() {
@@ -211,7 +217,7 @@ mod tests {
         let store = Arc::new(EmbeddedStore::open(dir.path()).unwrap());
         let mut projector = Projector::new(store.clone(), runtime.handle().clone());
         projector.turn_max = Duration::ZERO;
-        let orders = (0..2 * APPLY_ROWS_MAX + 1).map(|number| {
+        let orders = (0..2 * ROWS_MAX + 1).map(|number| {
             let mut order = example::order();
             order.order_id = OrderId(Uuid::from_u128(number as u128));
             Change::Order(order)
@@ -220,7 +226,7 @@ mod tests {
         let applied = [(); 3].map(|()| projector.apply().unwrap());
         assert_eq!(applied, [Applied::Some, Applied::Some, Applied::All]);
         assert!(projector.batch.changes.is_empty());
-        let last = Page { limit: 2, offset: 2 * APPLY_ROWS_MAX as u32 };
+        let last = Page { limit: 2, offset: 2 * ROWS_MAX as u32 };
         let listed = runtime.block_on(store.orders(OrderFilter::default(), last)).unwrap();
         assert_eq!(listed.len(), 1);
     }
