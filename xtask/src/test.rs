@@ -28,7 +28,7 @@ pub(crate) enum Scope<'a> {
     All,
     /// Tests that need no server, no network and no other language, with fewer random cases.
     Fast,
-    /// Tests whose names contain this.
+    /// Tests whose names, after those of their crate and binary, contain this.
     Matching(&'a str),
 }
 

@@ -87,7 +87,7 @@ pub(super) fn plan<'a>(binaries: &'a [Binary], scope: Scope<'_>) -> Result<Vec<J
             let runs = match scope {
                 Scope::All => true,
                 Scope::Fast => needs.is_empty(),
-                Scope::Matching(filter) => test.contains(filter),
+                Scope::Matching(filter) => full_name(&binary.name, &test).contains(filter),
             };
             if runs {
                 let job = Job { binary, pattern, tests: Vec::new(), needs, lane, rank: place };
@@ -102,12 +102,20 @@ pub(super) fn plan<'a>(binaries: &'a [Binary], scope: Scope<'_>) -> Result<Vec<J
         stale.map_or("", |((_, pattern, ..), _)| pattern),
         stale.map_or("", |((binary, ..), _)| binary),
     );
+    if let Scope::Matching(filter) = scope {
+        ensure!(!jobs.is_empty(), "there is no test whose name contains {filter}");
+    }
     let mut jobs: Vec<_> = jobs.into_values().collect();
     jobs.sort_by_key(|job| match job.lane {
         Lane::Waiting => (job.lane, job.rank),
         Lane::Computing => (job.lane, usize::MAX - job.rank),
     });
     Ok(jobs)
+}
+
+/// The name that a filter is compared with: that of the test, after its binary's (`black_box::crash::…`).
+fn full_name(binary: &str, test: &str) -> String {
+    format!("{}::{test}", binary.replace('/', "::"))
 }
 
 /// The package of tests that need more than their crate.
