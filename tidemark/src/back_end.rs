@@ -30,7 +30,7 @@ const SILENCE: Duration = Duration::from_secs(3);
 
 /// The result of one attempt to open a back end.
 #[derive(Debug)]
-enum Look<T> {
+enum Availability<T> {
     There(T),
     /// It may come: why it is waited for.
     NotYet(String),
@@ -91,8 +91,10 @@ async fn open_kafka(
         let checked = config.clone();
         let check = move || admin::check_topics(&checked, &layout);
         match tokio::task::spawn_blocking(check).await? {
-            Ok(differences) => Verdict::of(differences).look(),
-            Err(log::Error::Transient(cause)) => Ok(Look::NotYet(format!("{brokers}: {cause}"))),
+            Ok(differences) => Verdict::of(differences).availability(),
+            Err(log::Error::Transient(cause)) => {
+                Ok(Availability::NotYet(format!("{brokers}: {cause}")))
+            }
             Err(error) => Err(error.into()),
         }
     })
@@ -130,7 +132,7 @@ impl Verdict {
         verdict
     }
 
-    fn look(self) -> anyhow::Result<Look<()>> {
+    fn availability(self) -> anyhow::Result<Availability<()>> {
         if !self.wrong.is_empty() {
             bail!("the topics have another layout: {}", self.wrong.join(", "));
         }
@@ -140,12 +142,12 @@ impl Verdict {
                 count => format!(" (and {count} more)"),
             };
             let reason = format!("the topics: {first}{others}: run `tidemark topics create`");
-            return Ok(Look::NotYet(reason));
+            return Ok(Availability::NotYet(reason));
         }
         for line in self.odd {
             tracing::warn!("a topic is not as `tidemark topics create` makes it: {line}");
         }
-        Ok(Look::There(()))
+        Ok(Availability::There(()))
     }
 }
 
@@ -155,12 +157,14 @@ async fn open_cql(config: &CqlConfig, part: &Part) -> anyhow::Result<Arc<dyn Sto
     let nodes = &nodes;
     let tables = wait_for(part, nodes, || async move {
         match CqlStore::open(config).await {
-            Ok(tables) => Ok(Look::There(tables)),
-            Err(store::Error::Transient(cause)) => Ok(Look::NotYet(format!("{nodes}: {cause}"))),
+            Ok(tables) => Ok(Availability::There(tables)),
+            Err(store::Error::Transient(cause)) => {
+                Ok(Availability::NotYet(format!("{nodes}: {cause}")))
+            }
             // An operator makes or changes the tables while this process waits.
             Err(
                 error @ (store::Error::SchemaMissing { .. } | store::Error::SchemaOutdated { .. }),
-            ) => Ok(Look::NotYet(error.to_string())),
+            ) => Ok(Availability::NotYet(error.to_string())),
             Err(error) => Err(error.into()),
         }
     });
@@ -168,13 +172,13 @@ async fn open_cql(config: &CqlConfig, part: &Part) -> anyhow::Result<Arc<dyn Sto
 }
 
 /// Tries until it is there. Only a stop of the whole process, which drops this, ends it earlier.
-async fn wait_for<T, F: Future<Output = anyhow::Result<Look<T>>>>(
+async fn wait_for<T, F: Future<Output = anyhow::Result<Availability<T>>>>(
     part: &Part,
     who: &str,
-    mut look: impl FnMut() -> F,
+    mut open: impl FnMut() -> F,
 ) -> anyhow::Result<T> {
     let mut wait = WAIT;
-    let mut first = pin!(look());
+    let mut first = pin!(open());
     let mut answer = match tokio::time::timeout(SILENCE, &mut first).await {
         Ok(answer) => answer?,
         Err(_) => {
@@ -184,15 +188,15 @@ async fn wait_for<T, F: Future<Output = anyhow::Result<Look<T>>>>(
     };
     loop {
         match answer {
-            Look::There(found) => {
+            Availability::There(found) => {
                 part.ready();
                 return Ok(found);
             }
-            Look::NotYet(reason) => part.waiting(reason),
+            Availability::NotYet(reason) => part.waiting(reason),
         }
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(WAIT_MAX);
-        answer = look().await?;
+        answer = open().await?;
     }
 }
 
@@ -210,9 +214,9 @@ mod tests {
     }
 
     fn reason(differences: Vec<Difference>) -> Option<String> {
-        match Verdict::of(differences).look() {
-            Ok(Look::There(())) => None,
-            Ok(Look::NotYet(reason)) => Some(reason),
+        match Verdict::of(differences).availability() {
+            Ok(Availability::There(())) => None,
+            Ok(Availability::NotYet(reason)) => Some(reason),
             Err(error) => Some(format!("error: {error}")),
         }
     }

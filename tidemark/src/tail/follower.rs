@@ -12,7 +12,7 @@ use super::place::From;
 /// How many records one read of a partition returns at most.
 const PAGE_RECORDS: usize = 500;
 
-struct Lane {
+struct PartitionReader {
     of: TopicPartition,
     next: Offset,
     /// Records from here on are not wanted.
@@ -25,7 +25,7 @@ struct Lane {
 /// The reader.
 pub(super) struct Follower<'a> {
     source: &'a Source,
-    lanes: Vec<Lane>,
+    readers: Vec<PartitionReader>,
 }
 
 impl<'a> Follower<'a> {
@@ -37,34 +37,37 @@ impl<'a> Follower<'a> {
         from: From,
         until_end: bool,
     ) -> Result<Self, Error> {
-        let lane = |partition: &Partition| {
+        let reader = |partition: &Partition| {
             let of = TopicPartition { topic, partition: *partition };
             let until = if until_end { Some(source.bounds(of)?.end) } else { None };
             let next = from.find(source, of)?;
-            Ok(Lane { of, next, until, read: VecDeque::new(), at_end: false })
+            Ok(PartitionReader { of, next, until, read: VecDeque::new(), at_end: false })
         };
-        let lanes = partitions.iter().map(lane).collect::<Result<_, Error>>()?;
-        Ok(Self { source, lanes })
+        let readers = partitions.iter().map(reader).collect::<Result<_, Error>>()?;
+        Ok(Self { source, readers })
     }
 
     /// The next record; none if there is none now. Records that were appended before others come before
     /// them, as far as they are there.
     pub(super) fn next(&mut self) -> Result<Option<Arc<Record>>, Error> {
-        for lane in self.lanes.iter_mut().filter(|lane| lane.read.is_empty() && !lane.at_end) {
-            lane.look(self.source)?;
+        for reader in
+            self.readers.iter_mut().filter(|reader| reader.read.is_empty() && !reader.at_end)
+        {
+            reader.refill(self.source)?;
         }
-        let time = |lane: &&mut Lane| lane.read.front().map(|record| record.appended_at);
-        let ready = self.lanes.iter_mut().filter(|lane| !lane.read.is_empty());
-        let oldest = ready.min_by_key(time).and_then(|lane| lane.read.pop_front());
+        let time =
+            |reader: &&mut PartitionReader| reader.read.front().map(|record| record.appended_at);
+        let ready = self.readers.iter_mut().filter(|reader| !reader.read.is_empty());
+        let oldest = ready.min_by_key(time).and_then(|reader| reader.read.pop_front());
         if oldest.is_none() {
-            self.lanes.iter_mut().for_each(|lane| lane.at_end = false);
+            self.readers.iter_mut().for_each(|reader| reader.at_end = false);
         }
         Ok(oldest)
     }
 }
 
-impl Lane {
-    fn look(&mut self, source: &Source) -> Result<(), Error> {
+impl PartitionReader {
+    fn refill(&mut self, source: &Source) -> Result<(), Error> {
         if self.until.is_none_or(|until| self.next < until) {
             let page = source.read(self.of, self.next, PAGE_RECORDS)?;
             if let Some(last) = page.last() {
