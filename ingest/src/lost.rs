@@ -6,14 +6,11 @@
 
 use log::{Log, Offset, TopicPartition};
 use schemas::record::ChainProgress;
-use schemas::{Blockchain, Epoch, Partition, Topic};
+use schemas::{Blockchain, Epoch, FORGET_SECONDS, Partition, Topic};
 
 use crate::machine::{History, Lost};
 
 const PAGE: usize = 1000;
-/// Lanes forget no transfer of the blocks after one that is this far behind the head. An older one that is scanned
-/// again could pay twice.
-pub(crate) const FORGET_SECONDS: i64 = 24 * 3600;
 
 /// What to begin with instead of the history, if `chains` knows more. Blocks.
 ///

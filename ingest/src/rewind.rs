@@ -4,11 +4,10 @@
 //! One atomic step, as ingest writes for a reorganisation: retracts of what is live above a block, and a head at it in
 //! the next epoch. That block is final from then on. Opening the chain's writer fences a running ingest.
 
-use log::{Log, Writer};
+use log::Log;
 use schemas::record::{Block, ChainBody, ChainRecord, Head, Observation};
-use schemas::{Epoch, UnixMicros};
+use schemas::{Epoch, FORGET_SECONDS, UnixMicros};
 
-use crate::lost::FORGET_SECONDS;
 use crate::machine::History;
 use crate::{ChainConfig, Error, publish, restore, watched};
 
@@ -98,13 +97,12 @@ impl Rewind {
         height: i64,
         now: UnixMicros,
     ) -> Result<Self, RewindError> {
-        let failed = |error: log::Error| RewindError::from(Error::from(error));
-        let mut writer = log.writer(&chain.writer()).map_err(failed)?;
-        let known = watched::known(log, chain.blockchain).map_err(failed)?;
+        let mut writer = log.writer(&chain.writer()).map_err(Error::from)?;
+        let known = watched::known(log, chain.blockchain).map_err(Error::from)?;
         let rewind = Self::plan(log, chain, height, now)?;
         let step = publish::step(&rewind.records(chain), known, &log.layout());
         let step = step.map_err(Error::Encode)?;
-        commit(&mut *writer, step).map_err(RewindError::from)?;
+        writer.commit(step).map_err(Error::from)?;
         Ok(rewind)
     }
 
@@ -122,10 +120,6 @@ impl Rewind {
         let head = record(self.to, ChainBody::Head(self.head.clone()));
         retracts.chain([head]).collect()
     }
-}
-
-fn commit(writer: &mut dyn Writer, step: Vec<log::NewRecord>) -> Result<(), Error> {
-    writer.commit(step).map_err(Error::from)
 }
 
 /// The head at a block below the last one: nothing after it is scanned, and it is final.

@@ -20,7 +20,7 @@ use crate::machine::{
 };
 use crate::metrics as names;
 use crate::rpc::Failure;
-use crate::tags::Tags;
+use crate::tags::TagCheck;
 use crate::{ChainConfig, Error, lost, publish, restore, watched};
 
 /// The longest wait for an endpoint that is behind: mostly for a moment, even where blocks are rare.
@@ -98,7 +98,7 @@ impl Runner {
         let rules = Rules { lost, ..self.chain.rules() };
         let mut cursor = Cursor::new(rules, history, unannounced);
         let mut backoff = Backoff::new(self.chain.blockchain);
-        let mut tags = Tags::new(self.chain.blockchain, &self.chain.policy);
+        let mut tags = TagCheck::new(self.chain.blockchain, &self.chain.policy);
         loop {
             let Fetched { index, ask, result } = self.fetch(&cursor).await?;
             let scanned = cursor.last_scanned();

@@ -44,7 +44,7 @@ const FAULTS_MAX: u32 = 10;
 
 /// The tags of a chain, and for how many polls in a row each was bad.
 #[derive(Debug)]
-pub(crate) struct Tags {
+pub(crate) struct TagCheck {
     blockchain: Blockchain,
     needed: Vec<Tag>,
     faults: BTreeMap<&'static str, u32>,
@@ -53,7 +53,7 @@ pub(crate) struct Tags {
 /// A tag that was found wanting by a poll; whether that is to be reported.
 pub(crate) type Found = (Tag, TagFault, bool);
 
-impl Tags {
+impl TagCheck {
     pub(crate) fn new(blockchain: Blockchain, policy: &Policy) -> Self {
         let needed = [Tag::Safe, Tag::Finalized].into_iter().filter(|tag| policy.uses(*tag));
         Self { blockchain, needed: needed.collect(), faults: BTreeMap::new() }
@@ -142,7 +142,7 @@ mod tests {
     fn a_needed_tag_that_is_absent_or_old_is_reported_once() {
         let node = Node::new(200);
         let policy = Policy::flat(None, Some(Tag::Safe));
-        let mut tags = Tags::new(Blockchain::Eth, &policy);
+        let mut tags = TagCheck::new(Blockchain::Eth, &policy);
         let mut check = |safe: Option<Header>| {
             let (ask, mut answer) = poll(&node, safe);
             let found = tags.check(&ask, &mut answer, None);
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(check(Some(header(&node, 150))), []);
         assert_eq!(check(None), [(Tag::Safe, TagFault::Absent, false)]);
         // Nobody waits for the other one.
-        let mut depth = Tags::new(Blockchain::Eth, &Policy::flat(Some(3), None));
+        let mut depth = TagCheck::new(Blockchain::Eth, &Policy::flat(Some(3), None));
         let (ask, mut answer) = poll(&node, None);
         assert_eq!(depth.check(&ask, &mut answer, None), []);
     }
@@ -172,7 +172,7 @@ mod tests {
         let body = ChainBody::Head(head);
         let record = ChainRecord { block: node.head(), body, ..example::chain_record() };
         let before = History::fold(None, &record).unwrap();
-        let mut tags = Tags::new(Blockchain::Eth, &Policy::flat(None, Some(Tag::Safe)));
+        let mut tags = TagCheck::new(Blockchain::Eth, &Policy::flat(None, Some(Tag::Safe)));
         let ours = Some(header(&node, 10));
         let (ask, mut answer) = poll(&node, ours);
         assert_eq!(tags.check(&ask, &mut answer, Some(&before)), []);

@@ -27,6 +27,11 @@ vocabulary! {
     }
 }
 
+/// How long, in chain time, a settled transfer is remembered: an observation of it that comes again is a
+/// duplicate, one that comes later is too old to be acted upon without a person. So a chain that goes back further
+/// than that could pay twice.
+pub const FORGET_SECONDS: i64 = 24 * 3600;
+
 impl Blockchain {
     /// How many chains there are, followed or not: the lanes' topics have partitions for each.
     pub const COUNT: u32 = Self::ALL.len() as u32;

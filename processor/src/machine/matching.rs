@@ -26,7 +26,8 @@ use schemas::record::{
     LaneEntry, MatchingEntry, OrderCommand, OrderCommandBody, Transfer,
 };
 use schemas::{
-    Blockchain, OrderId, Partition, Stablecoin, TransferStatus, UnixMicros, UnixSeconds,
+    Blockchain, FORGET_SECONDS, OrderId, Partition, Stablecoin, TransferStatus, UnixMicros,
+    UnixSeconds,
 };
 
 use super::{Broken, Machine, RestoreError};
@@ -36,10 +37,6 @@ use entry::Key;
 use heads::fresh_lane;
 use transfers::{TransferRow, Transfers};
 use watches::Watches;
-
-/// How long, in chain time, a settled transfer is remembered: an observation of it that comes again is
-/// a duplicate, one that comes later is too old to be acted upon without a person.
-pub const FORGET_SECONDS: i64 = 24 * 3600;
 
 /// How long after its block one is remembered that left the chain with its verdict, or while an order counted on
 /// it. Its transaction may be mined again, and must not pay a second time.

@@ -1,11 +1,13 @@
 //! What the chain reports: a transfer was seen, was orphaned, or the head moved.
 
 use schemas::record::{Alert, ChainRecord, Head, Observation, OrderCommandBody};
-use schemas::{AlertKind, OrderId, TransferId, TransferStatus, UnixMicros, UnixSeconds};
+use schemas::{
+    AlertKind, FORGET_SECONDS, OrderId, TransferId, TransferStatus, UnixMicros, UnixSeconds,
+};
 
 use super::deposits::DepositRow;
 use super::transfers::TransferRow;
-use super::{Broken, Effect, FORGET_SECONDS, State, TransferStage};
+use super::{Broken, Effect, State, TransferStage};
 
 impl State {
     /// A Transfer event in a block of the present chain.

@@ -2,13 +2,13 @@
 
 use schemas::record::{DepositCommand, OpenDeposit, OrderCommandBody};
 use schemas::{
-    AlertKind, CloseReason, DepositId, FulfillmentId, OrderId, RefusalReason, TransferId,
-    TransferStatus, UnixMicros, UnixSeconds, UnknownReason,
+    AlertKind, CloseReason, DepositId, FORGET_SECONDS, FulfillmentId, OrderId, RefusalReason,
+    TransferId, TransferStatus, UnixMicros, UnixSeconds, UnknownReason,
 };
 
 use super::deposits::DepositRow;
 use super::transfers::TransferRow;
-use super::{Broken, Effect, FORGET_SECONDS, State, TransferStage};
+use super::{Broken, Effect, State, TransferStage};
 
 impl State {
     /// The chain's time, or before its first head the record's.

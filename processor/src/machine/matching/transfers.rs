@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use hashbrown::HashMap;
 use schemas::record::{Block, Observation};
 use schemas::{
-    DepositId, Epoch, FulfillmentId, OrderId, PaymentKey, TransferId, TransferStatus, UnixMicros,
-    UnixSeconds, UnknownReason,
+    DepositId, Epoch, FORGET_SECONDS, FulfillmentId, OrderId, PaymentKey, TransferId,
+    TransferStatus, UnixMicros, UnixSeconds, UnknownReason,
 };
 
+use super::FORGET_ORPHANED_SECONDS;
 use super::deposits::Price;
-use super::{FORGET_ORPHANED_SECONDS, FORGET_SECONDS};
 use crate::machine::Broken;
 use crate::machine::table::{Index, Lookup, Row, RowNumber, Rows, Table, moved};
 

@@ -1,11 +1,13 @@
 //! What becomes of a confirmed transfer: it asks the order it fits, waits, or is unknown.
 
 use schemas::record::{OrderCommandBody, Settle};
-use schemas::{CloseReason, OrderId, TransferId, TransferStatus, UnixMicros, UnknownReason};
+use schemas::{
+    CloseReason, FORGET_SECONDS, OrderId, TransferId, TransferStatus, UnixMicros, UnknownReason,
+};
 
 use super::deposits::DepositRow;
 use super::transfers::TransferRow;
-use super::{ASK_AGAIN_SECONDS, Broken, Effect, FORGET_SECONDS, State, TransferStage};
+use super::{ASK_AGAIN_SECONDS, Broken, Effect, State, TransferStage};
 
 impl DepositRow {
     /// Why a transfer of the right amount does not fit this deposit, if it does not.
