@@ -10,8 +10,10 @@ use crate::lag::{Lags, change};
 use crate::receivers::{Kind, Receivers};
 
 const EVENTS: usize = 1_000_000;
-/// How long the receiver stays dead once all events are there.
+/// How long the receiver stays dead once all events are there, and how much of that the first of the others wait
+/// behind them in the log.
 const DEAD: Duration = Duration::from_secs(300);
+const TAKEN_IN: Duration = Duration::from_secs(20);
 /// Longer than the longest wait of a delivery.
 const DRAIN_MAX: Duration = Duration::from_secs(1500);
 const SAMPLE: Duration = Duration::from_secs(10);
@@ -56,13 +58,15 @@ impl<'a> Story<'a> {
         );
         let dead = DEAD * u32::try_from(percent()).expect("small") / 100;
         let (records, started) = (self.engine.records(), Instant::now());
-        let meanwhile = self.healthy(dead).await;
+        let first = self.healthy(TAKEN_IN.min(dead)).await;
+        let meanwhile = self.healthy(dead.saturating_sub(TAKEN_IN)).await;
         let written = usize::try_from(self.engine.records() - records).expect("more");
         println!(
-            "    dead for {} s: {} records a second; the others' event to 200: before {before}; meanwhile {meanwhile}: \
-             p99 {} (aim below 10 %); MiB resident every {} s: {:?} (aim: flat)",
+            "    dead for {} s: {} records a second; the others' event to 200: before {before}; in the \
+             first {} s {first}; then {meanwhile}: p99 {} (aim below 10 %); MiB resident every {} s: {:?} (aim: flat)",
             dead.as_secs(),
             rate(written, started.elapsed()),
+            TAKEN_IN.as_secs(),
             change(&before, &meanwhile),
             SAMPLE.as_secs(),
             self.resident
