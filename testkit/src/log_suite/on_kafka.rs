@@ -31,7 +31,7 @@ const TOPICS: [Topic; 8] = [
 const OLD: Duration = Duration::from_secs(24 * 3600);
 /// How much older than the next records the last ones become: enough for a broker on a busy machine to
 /// delete the ones before the others are due too.
-const GAP: Duration = Duration::from_secs(6);
+const GAP: Duration = Duration::from_secs(20);
 /// Where in the gap retention cuts at first.
 const CUT: Duration = Duration::from_millis(500);
 

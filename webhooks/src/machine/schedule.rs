@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_attempt_tells_what_happened() {
+    fn the_attempt_says_what_happened() {
         let given = Answer { http_status: Some(503), ..answer(AttemptOutcome::Status) };
         let from = delivery(2, false);
         let attempt = decide(&from, &given, 12).attempt.unwrap();

@@ -311,7 +311,7 @@ async fn the_first_bytes_of_an_answer_are_kept_as_text() {
 }
 
 #[tokio::test]
-async fn broken_answers_and_missing_receivers_are_told_apart() {
+async fn broken_answers_are_distinguished_from_missing_receivers() {
     let garbage = serve_raw(|mut stream| async move {
         let _ = stream.write_all(b"SSH-2.0-OpenSSH_9.6\r\n\r\n").await;
     })

@@ -192,7 +192,7 @@ fn a_deposit_in_the_match_window_is_paid() {
 #[test]
 fn the_nearest_that_fits_is_named() {
     Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
+        .then(open('A', "10.00").only_from(7), OPEN_A)
         .then(
             open('B', "10.50").only_from(9),
             "deposit #2 open 10.50 for B/0; to B: opened /0 #2 10.50",
