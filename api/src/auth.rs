@@ -21,7 +21,7 @@ use crate::machine::query::Query;
 
 // Spec 5.1, 5.2.
 const SIGNATURE: &str = "service-signature";
-const AUTHORIZATION: &str = "service-admin-authorization";
+pub(crate) const AUTHORIZATION: &str = "service-admin-authorization";
 
 /// The keys of an installation, and the clock by which signatures expire.
 pub(crate) struct Auth {
@@ -46,7 +46,7 @@ impl Auth {
         })
     }
 
-    fn verify_operator(&self, header: Option<&HeaderValue>) -> Answer<()> {
+    pub(crate) fn verify_operator(&self, header: Option<&HeaderValue>) -> Answer<()> {
         let given = header.ok_or(Refusal::AdminMissing)?.as_bytes();
         if std::str::from_utf8(given).is_err() {
             return Err(Refusal::AdminNotText);

@@ -2,6 +2,7 @@
 //! becomes, whether a record of the log answers it.
 
 pub(crate) mod catalog;
+pub(crate) mod chain_health;
 pub(crate) mod creation;
 pub(crate) mod followed;
 pub(crate) mod json;

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRef, MatchedPath, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
-use serde_json::json;
 
 use crate::auth::{self, Auth};
 use crate::commands::Commands;
 use crate::error::Refusal;
 use crate::metrics;
 use crate::reads::Reads;
+use crate::routes::health::{Health, health};
 use crate::routes::{admin, registry, service, user};
 
 /// Most bytes of a body.
@@ -31,6 +31,7 @@ pub(crate) struct Doors {
     pub(crate) auth: Arc<Auth>,
     pub(crate) commands: Commands,
     pub(crate) reads: Reads,
+    pub(crate) health: Health,
 }
 
 impl FromRef<Doors> for Arc<Auth> {
@@ -51,14 +52,14 @@ impl FromRef<Doors> for Reads {
     }
 }
 
+impl FromRef<Doors> for Health {
+    fn from_ref(doors: &Doors) -> Self {
+        doors.health.clone()
+    }
+}
+
 /// All routes (spec 4; `docs/API.md` has those that the interface does not show).
-pub(crate) fn routes(
-    doors: Doors,
-    allowed_origins: Vec<String>,
-    topic_prefix: String,
-    version: &'static str,
-) -> Router {
-    let health = move || async move { Json(json!({ "status": "ok", "version": version })) };
+pub(crate) fn routes(doors: Doors, allowed_origins: Vec<String>, topic_prefix: String) -> Router {
     let origins: Arc<[String]> = allowed_origins.into();
     let service = Router::new()
         .route("/orders", post(service::create))

@@ -1,6 +1,7 @@
 //! The handlers, by caller. `router` maps paths to them.
 
 pub(crate) mod admin;
+pub(crate) mod health;
 pub(crate) mod registry;
 pub(crate) mod service;
 pub(crate) mod user;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::serve::ListenerExt as _;
 use log::Log;
-use runtime::Clock;
+use runtime::{Clock, Readiness};
 use schemas::StablecoinContract;
 use store::Store;
 use tokio::net::TcpListener;
@@ -18,6 +18,7 @@ use crate::commands::Commands;
 use crate::machine::catalog::Catalog;
 use crate::reads::Reads;
 use crate::router::{Doors, routes};
+use crate::routes::health::Health;
 use crate::{Config, Error, Feed, metrics};
 
 /// How often the tables are read for what is measured of them.
@@ -35,6 +36,8 @@ pub struct Server {
     pub log: Arc<dyn Log>,
     pub store: Arc<dyn Store>,
     pub clock: Arc<dyn Clock>,
+    /// What other parts of this process show of themselves.
+    pub readiness: Readiness,
     /// Followed by [`feed::run`](crate::feed::run) elsewhere.
     pub feed: Feed,
 }
@@ -74,8 +77,10 @@ impl Server {
     }
 
     fn router(self, installation: &str) -> axum::Router {
-        let Self { config, contracts, topic_prefix, version, log, store, clock, feed } = self;
+        let Self { config, contracts, topic_prefix, version, log, store, clock, readiness, feed } =
+            self;
         let catalog = Arc::new(Catalog::new(&config, contracts));
+        let health = Health { version, readiness, log: log.clone(), clock: clock.clone() };
         let doors = Doors {
             auth: Arc::new(Auth::new(&config, clock.clone())),
             reads: Reads::new(store.clone(), clock.clone(), catalog.clone()),
@@ -88,8 +93,9 @@ impl Server {
                 &config.merchant,
                 installation,
             ),
+            health,
         };
-        routes(doors, config.merchant.allowed_origins, topic_prefix, version)
+        routes(doors, config.merchant.allowed_origins, topic_prefix)
     }
 }
 

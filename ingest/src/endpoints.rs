@@ -9,17 +9,19 @@ mod health;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 pub(crate) use health::{Fault, Pauses};
 use metrics::{counter, gauge};
 use schemas::StablecoinContract;
+use serde_json::{Value, json};
 
 use self::health::Health;
 use crate::machine::{Answer, Ask, Cursor, Look, Point, Span};
 use crate::metrics as names;
-use crate::rpc::{Endpoint, Failure};
+use crate::rpc::{Contract, Endpoint, Failure};
 use crate::{ChainConfig, Error};
 
 pub(crate) struct Endpoints {
@@ -34,7 +36,15 @@ pub(crate) struct Endpoints {
     scanned_by: Option<usize>,
     /// Why an endpoint is not one of this chain, in words.
     wrong: Vec<Option<String>>,
+    /// Whether it was reported that none of them is.
+    is_reported: bool,
+    /// How often each of them failed, by class.
+    errors: Vec<BTreeMap<&'static str, u64>>,
 }
+
+/// Why none of the endpoints may be asked, in words.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct AllWrong(pub(crate) String);
 
 /// A question, and what an endpoint answered.
 pub(crate) struct Fetched {
@@ -43,19 +53,37 @@ pub(crate) struct Fetched {
     pub(crate) result: Result<Answer, Failure>,
 }
 
+/// Clients for all endpoints of the chain, each with a name of its own.
+pub(crate) fn clients(chain: &ChainConfig) -> Result<Vec<Endpoint>, Error> {
+    let mut list: Vec<Endpoint> = Vec::with_capacity(chain.endpoints.len());
+    for config in &chain.endpoints {
+        // Several plans of one provider differ only in what is not shown.
+        let same = chain.endpoints.iter().take(list.len());
+        let same = same.filter(|other| other.url.to_string() == config.url.to_string());
+        list.push(Endpoint::new(chain, config, same.count())?);
+    }
+    Ok(list)
+}
+
+/// How a contract differs from one of a stablecoin with these decimals, in words.
+pub(crate) fn unlike(shown: &Contract, decimals: u8) -> Option<String> {
+    match shown.decimals {
+        _ if !shown.has_code => Some("has no code".to_owned()),
+        None => Some("has no decimals()".to_owned()),
+        Some(found) if found != decimals => Some(format!("has decimals() = {found}")),
+        Some(_) => None,
+    }
+}
+
 impl Endpoints {
     /// Clients for all endpoints of the chain. None is asked yet.
     pub(crate) fn new(chain: Arc<ChainConfig>, pauses: Pauses) -> Result<Self, Error> {
-        let mut list: Vec<Endpoint> = Vec::with_capacity(chain.endpoints.len());
-        for config in &chain.endpoints {
-            // Several plans of one provider differ only in what is not shown.
-            let same = chain.endpoints.iter().take(list.len());
-            let same = same.filter(|other| other.url.to_string() == config.url.to_string());
-            list.push(Endpoint::new(&chain, config, same.count())?);
-        }
+        let list = clients(&chain)?;
         let health = Health::new(chain.endpoints.iter().map(|config| config.weight), pauses);
-        let wrong = vec![None; list.len()];
-        Ok(Self { chain, list, health, first: 0, second: None, scanned_by: None, wrong })
+        let (wrong, errors) = (vec![None; list.len()], vec![BTreeMap::new(); list.len()]);
+        let (first, second, scanned_by) = (0, None, None);
+        let is_reported = false;
+        Ok(Self { chain, list, health, first, second, scanned_by, wrong, is_reported, errors })
     }
 
     /// The name of an endpoint, without its keys.
@@ -72,12 +100,30 @@ impl Endpoints {
         self.name(self.first)
     }
 
+    /// What a person wants to know of each, without its keys.
+    pub(crate) fn details(&self) -> Value {
+        let now = Instant::now();
+        let detail = |(index, endpoint): (usize, &Endpoint)| {
+            json!({
+                "endpoint": endpoint.name(),
+                "in_use": self.first == index && self.wrong[index].is_none(),
+                "aside": !self.health.serves(index, now),
+                "wrong": self.wrong[index],
+                "errors": self.errors[index],
+            })
+        };
+        self.list.iter().enumerate().map(detail).collect()
+    }
+
     /// Asks the open question, of the endpoint that is to answer it.
-    pub(crate) async fn fetch(&mut self, cursor: &Cursor) -> Fetched {
+    ///
+    /// # Errors
+    /// As [`Endpoints::begin`]; to be called again.
+    pub(crate) async fn fetch(&mut self, cursor: &Cursor) -> Result<Fetched, AllWrong> {
         let ask = cursor.ask();
         loop {
             if cursor.is_step_start() {
-                self.begin().await;
+                self.begin().await?;
             }
             let index = match ask.look {
                 Look::First => self.first,
@@ -90,7 +136,7 @@ impl Endpoints {
             {
                 continue;
             }
-            return Fetched { index, ask, result };
+            return Ok(Fetched { index, ask, result });
         }
     }
 
@@ -99,7 +145,10 @@ impl Endpoints {
     }
 
     /// Chooses the endpoint of a step. Returns once there is one of the configured chain.
-    pub(crate) async fn begin(&mut self) {
+    ///
+    /// # Errors
+    /// [`AllWrong`] when the last one turns out to serve another chain or other contracts, once: the next call waits.
+    pub(crate) async fn begin(&mut self) -> Result<(), AllWrong> {
         self.second = None;
         loop {
             let (index, wait) = self.health.first(Instant::now());
@@ -108,11 +157,17 @@ impl Endpoints {
                 self.first = index;
                 break;
             }
+            if let Some(reasons) = self.wrong.iter().cloned().collect::<Option<Vec<_>>>()
+                && !std::mem::replace(&mut self.is_reported, true)
+            {
+                return Err(AllWrong(reasons.join("; ")));
+            }
         }
         let now = Instant::now();
         for (index, endpoint) in self.list.iter().enumerate() {
             endpoint.measure(index == self.first, !self.health.serves(index, now));
         }
+        Ok(())
     }
 
     /// The endpoint of a second answer: the same for all of a step.
@@ -197,21 +252,16 @@ impl Endpoints {
         let contracts = self.chain.taken().filter(|_| self.health.is_new(index));
         for StablecoinContract { stablecoin, address, decimals, .. } in contracts {
             let shown = endpoint.fetch_contract(*address).await?;
-            let found = match shown.decimals {
-                _ if !shown.has_code => "has no code".to_owned(),
-                None => "has no decimals()".to_owned(),
-                Some(found) if found != *decimals => format!("has decimals() = {found}"),
-                Some(_) => {
-                    tracing::info!(
-                        blockchain = blockchain.as_str(),
-                        endpoint = endpoint.name(),
-                        contract = %address,
-                        symbol = shown.symbol.unwrap_or_default(),
-                        decimals,
-                        "contract of {stablecoin} on {blockchain} is as configured"
-                    );
-                    continue;
-                }
+            let Some(found) = unlike(&shown, *decimals) else {
+                tracing::info!(
+                    blockchain = blockchain.as_str(),
+                    endpoint = endpoint.name(),
+                    contract = %address,
+                    symbol = shown.symbol.unwrap_or_default(),
+                    decimals,
+                    "contract of {stablecoin} on {blockchain} is as configured"
+                );
+                continue;
             };
             let (stablecoin, contract, expected) = (*stablecoin, *address, *decimals);
             return Ok(Some(Error::Contract { blockchain, stablecoin, contract, expected, found }));
@@ -221,6 +271,7 @@ impl Endpoints {
 
     fn serves_ours(&mut self, index: usize) {
         self.health.checked(index);
+        self.is_reported = false;
         let name = self.chain.blockchain.as_str();
         gauge!(names::HALTED, "blockchain" => name).set(0);
         if self.wrong[index].take().is_some() {
@@ -245,22 +296,12 @@ impl Endpoints {
             return;
         }
         let (endpoint, cause) = (self.name(index), self.wrong[index].as_deref());
-        if is_halted {
-            tracing::error!(
-                blockchain = name,
-                endpoint,
-                cause,
-                "chain halted: no endpoint of it serves what is configured; set another endpoint, or repair \
-                 the configuration"
-            );
-        } else {
-            tracing::error!(
-                blockchain = name,
-                endpoint,
-                cause,
-                "an endpoint of {name} does not serve what is configured and is not used: replace it"
-            );
-        }
+        tracing::error!(
+            blockchain = name,
+            endpoint,
+            cause,
+            "an endpoint of {name} does not serve what is configured and is not used: replace it"
+        );
     }
 
     /// Takes note of a request that was refused.
@@ -289,7 +330,8 @@ impl Endpoints {
     }
 
     /// Counts a failure.
-    pub(crate) fn count(&self, index: usize, class: &'static str) {
+    pub(crate) fn count(&mut self, index: usize, class: &'static str) {
+        *self.errors[index].entry(class).or_default() += 1;
         let (name, endpoint) = (self.chain.blockchain.as_str(), self.name(index).to_owned());
         counter!(
             names::RPC_ERRORS_TOTAL,

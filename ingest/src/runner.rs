@@ -1,5 +1,6 @@
 //! Follows one chain: fetches what the cursor asks for, publishes what it decides.
 
+mod alerts;
 mod backoff;
 mod halt;
 mod report;
@@ -9,12 +10,13 @@ use std::time::Duration;
 
 use log::{self, Log, NewRecord, StepError, Writer};
 use metrics::{counter, gauge};
+use runtime::readiness::{Alarm, Detail};
 use runtime::{Clock, Readiness};
-use schemas::record::{ChainRecord, Watch};
+use schemas::record::{Alert, ChainRecord, Watch};
 use tokio_util::sync::CancellationToken;
 
 use self::backoff::Backoff;
-use crate::endpoints::{Endpoints, Fault, Fetched, Pauses};
+use crate::endpoints::{AllWrong, Endpoints, Fault, Fetched, Pauses};
 use crate::machine::{
     Cursor, Decision, Difference, History, Look, Lost, Next, Note, Refusal, Rules,
 };
@@ -42,7 +44,10 @@ pub async fn follow(
 ) -> Result<(), Error> {
     let chain = Arc::new(chain);
     let endpoints = Endpoints::new(chain.clone(), Pauses::default())?;
-    let mut runner = Runner { chain, endpoints, readiness, log, clock, stop };
+    let detail = readiness.detail();
+    let (alerts, alarm, lag_blocks) = (Vec::new(), None, None);
+    let mut runner =
+        Runner { chain, endpoints, readiness, log, clock, stop, alerts, alarm, detail, lag_blocks };
     loop {
         // Cancelled between questions only: a step under way is finished first.
         let ended = match runner.follow().await {
@@ -86,6 +91,14 @@ struct Runner {
     log: Arc<dyn Log>,
     clock: Arc<dyn Clock>,
     stop: CancellationToken,
+    /// What the topic does not have yet.
+    alerts: Vec<Alert>,
+    /// While no endpoint serves what is configured.
+    alarm: Option<Alarm>,
+    /// Shown to a person who asks the process.
+    detail: Detail,
+    /// How far the endpoint's head is ahead of what is scanned, at the last poll.
+    lag_blocks: Option<i64>,
 }
 
 impl Runner {
@@ -116,7 +129,10 @@ impl Runner {
             }
             self.judge(index, ask.look, &decision, failure.as_ref());
             self.report_notes(&decision.notes);
-            if !decision.publish.is_empty() {
+            self.note_alerts(&decision.notes, index);
+            if decision.publish.is_empty() {
+                self.send_alerts().await?;
+            } else {
                 writer = self.commit(writer, &decision.publish).await?;
                 backoff.clear();
             }
@@ -197,18 +213,44 @@ impl Runner {
 
     /// Waits until there is an endpoint of the configured chain.
     async fn begin(&mut self) -> Result<(), Ended> {
-        tokio::select! {
-            () = self.stop.cancelled() => Err(Ended::Stopped),
-            () = self.endpoints.begin() => Ok(()),
+        loop {
+            let begun = tokio::select! {
+                () = self.stop.cancelled() => return Err(Ended::Stopped),
+                begun = self.endpoints.begin() => begun,
+            };
+            let Err(wrong) = begun else { break };
+            self.all_wrong(wrong).await?;
         }
+        self.alarm = None;
+        Ok(())
     }
 
     /// Fetches what the cursor asks for. Dropped at a stop: nothing depends on it.
     async fn fetch(&mut self, cursor: &Cursor) -> Result<Fetched, Ended> {
-        tokio::select! {
-            () = self.stop.cancelled() => Err(Ended::Stopped),
-            fetched = self.endpoints.fetch(cursor) => Ok(fetched),
+        loop {
+            let fetched = tokio::select! {
+                () = self.stop.cancelled() => return Err(Ended::Stopped),
+                fetched = self.endpoints.fetch(cursor) => fetched,
+            };
+            match fetched {
+                Ok(fetched) => {
+                    self.alarm = None;
+                    return Ok(fetched);
+                }
+                Err(wrong) => self.all_wrong(wrong).await?,
+            }
         }
+    }
+
+    async fn all_wrong(&mut self, AllWrong(cause): AllWrong) -> Result<(), Ended> {
+        let name = self.chain.blockchain.as_str();
+        let reason = format!(
+            "{cause}: no endpoint serves what is configured, so nothing of {name} is scanned; set another endpoint, \
+             or repair the configuration, and restart. They are asked again from time to time"
+        );
+        let alarm = self.raise_halt(&reason).await?;
+        self.alarm = Some(alarm);
+        Ok(())
     }
 
     async fn wait(&self, time: Duration) -> Result<(), Ended> {
@@ -255,12 +297,14 @@ impl Runner {
 
     /// Publishes a step, and retries until it is committed: the cursor counts it as published already.
     async fn commit(
-        &self,
+        &mut self,
         mut writer: Box<dyn Writer>,
         records: &[ChainRecord],
     ) -> Result<Box<dyn Writer>, Ended> {
         let step = publish::step(records, self.chain.watched(), &self.log.layout());
-        let step: Arc<Vec<NewRecord>> = Arc::new(step.map_err(Error::Encode)?);
+        let mut step = step.map_err(Error::Encode)?;
+        step.extend(self.encoded_alerts()?);
+        let step: Arc<Vec<NewRecord>> = Arc::new(step);
         let mut backoff = Backoff::new(self.chain.blockchain);
         loop {
             let step = step.clone();
@@ -280,6 +324,7 @@ impl Runner {
                 }
             }
         }
+        self.alerts.clear();
         self.count(records);
         Ok(writer)
     }

@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use serde_json::Value;
+
 crate::metrics! {
     /// 1 while the process is ready, 0 while it waits; `/ready` lists what for.
     Gauge READY = "tidemark_runtime_ready" [];
@@ -21,6 +23,7 @@ struct Parts {
     /// In the order in which they were added.
     all: BTreeMap<u64, State>,
     alarms: BTreeMap<u64, String>,
+    details: BTreeMap<u64, Value>,
 }
 
 #[derive(Debug)]
@@ -56,6 +59,20 @@ impl Readiness {
     #[must_use]
     pub fn alarms(&self) -> Vec<String> {
         self.parts().alarms.values().cloned().collect()
+    }
+
+    /// A part that has details to show to a person who asks for them. None are shown before [`Detail::set`].
+    #[must_use]
+    pub fn detail(&self) -> Detail {
+        let mut parts = self.parts();
+        parts.last_number += 1;
+        Detail { readiness: self.clone(), number: parts.last_number }
+    }
+
+    /// What parts show in detail, in the order in which they were added.
+    #[must_use]
+    pub fn details(&self) -> Vec<Value> {
+        self.parts().details.values().cloned().collect()
     }
 
     /// What is waited for, one line for each part that is not ready; empty: the process is ready.
@@ -142,6 +159,26 @@ impl Drop for Alarm {
     }
 }
 
+/// What one part shows of itself. It is shown until this is dropped.
+#[derive(Debug)]
+pub struct Detail {
+    readiness: Readiness,
+    number: u64,
+}
+
+impl Detail {
+    /// Replaces what is shown.
+    pub fn set(&self, value: Value) {
+        self.readiness.parts().details.insert(self.number, value);
+    }
+}
+
+impl Drop for Detail {
+    fn drop(&mut self) {
+        self.readiness.parts().details.remove(&self.number);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,5 +211,18 @@ mod tests {
         );
         drop(alarm);
         assert!(readiness.alarms().is_empty());
+    }
+
+    #[test]
+    fn a_detail_is_shown_while_its_part_is_there() {
+        let readiness = Readiness::default();
+        let (a, b) = (readiness.detail(), readiness.detail());
+        assert!(readiness.details().is_empty());
+        b.set(1.into());
+        a.set(2.into());
+        b.set(3.into());
+        assert_eq!(readiness.details(), [2, 3]);
+        drop(a);
+        assert_eq!(readiness.details(), [3]);
     }
 }

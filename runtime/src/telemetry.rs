@@ -4,12 +4,13 @@ use std::future::{Future, IntoFuture};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Json, Router};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use serde::Serialize;
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tracing_subscriber::EnvFilter;
 
@@ -104,10 +105,16 @@ struct ReadyView {
     waiting_for: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     alarms: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    details: Vec<Value>,
 }
 
+/// The query of a request for details.
+const VERBOSE: &str = "verbose=1";
+
 /// Serves `/metrics`, `/ready` and `/live` until `stop`. `/ready` answers 200 `{"ready":true}`, or 503
-/// with what is waited for, and either way what needs a person; `/live` answers 200 as long as the process runs.
+/// with what is waited for, and either way what needs a person; `/ready?verbose=1` adds the details of
+/// [`Readiness::details`]. `/live` answers 200 as long as the process runs.
 ///
 /// # Errors
 /// [`Error::Serve`] if nothing can be accepted any more.
@@ -136,11 +143,16 @@ pub async fn serve(
     }
 }
 
-async fn ready(State(readiness): State<Readiness>) -> (StatusCode, Json<ReadyView>) {
+async fn ready(
+    State(readiness): State<Readiness>,
+    RawQuery(query): RawQuery,
+) -> (StatusCode, Json<ReadyView>) {
     let waiting_for = readiness.waiting_for();
     let ready = waiting_for.is_empty();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(ReadyView { ready, waiting_for, alarms: readiness.alarms() }))
+    let is_verbose = query.as_deref() == Some(VERBOSE);
+    let details = if is_verbose { readiness.details() } else { Vec::new() };
+    (status, Json(ReadyView { ready, waiting_for, alarms: readiness.alarms(), details }))
 }
 
 #[cfg(test)]

@@ -153,9 +153,8 @@ fn access() -> String {
             names.join(", ")
         };
         let (reads, writes) = (of(|topic| topic.guide().readers), of(|t| t.guide().writers));
-        let groups =
-            if stage == "api" { groups.to_owned() } else { format!("{groups}, `readers`") };
-        table.push_str(&format!("| {stage} | {reads} | {writes} | {groups} | {ids} |\n"));
+        table
+            .push_str(&format!("| {stage} | {reads} | {writes} | {groups}, `readers` | {ids} |\n"));
     }
     table
 }

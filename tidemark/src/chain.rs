@@ -32,7 +32,9 @@ pub(crate) struct Options {
 
 /// How far a chain is.
 struct Status {
-    scanned: ChainProgress,
+    blockchain: Blockchain,
+    /// None if it was never followed.
+    scanned: Option<ChainProgress>,
     /// Why it is halted.
     halted: Option<String>,
 }
@@ -57,8 +59,10 @@ pub(crate) fn status(settings: &Settings, is_json: bool) -> anyhow::Result<Outco
                 scanned = Some(progress);
             }
         })?;
-        let Some(scanned) = scanned else { continue };
-        all.push(Status { halted: halted(&halts, &scanned), scanned });
+        let halted = halted(&halts, *blockchain, scanned.as_ref());
+        if scanned.is_some() || halted.is_some() {
+            all.push(Status { blockchain: *blockchain, scanned, halted });
+        }
     }
     let now = SystemClock.now();
     let lines = if is_json {
@@ -70,18 +74,25 @@ pub(crate) fn status(settings: &Settings, is_json: bool) -> anyhow::Result<Outco
 }
 
 /// Why the chain is halted: a halt is the last thing that ingest said about it.
-fn halted(halts: &[Alert], scanned: &ChainProgress) -> Option<String> {
-    let ours = |alert: &&Alert| alert.blockchain == Some(scanned.blockchain);
-    let last = halts.iter().rfind(ours)?;
-    (last.raised_at > scanned.updated_at).then(|| last.message.clone())
+fn halted(
+    halts: &[Alert],
+    blockchain: Blockchain,
+    scanned: Option<&ChainProgress>,
+) -> Option<String> {
+    let last = halts.iter().rfind(|alert| alert.blockchain == Some(blockchain))?;
+    let is_last = scanned.is_none_or(|scanned| last.raised_at > scanned.updated_at);
+    is_last.then(|| last.message.clone())
 }
 
 impl Status {
     fn line(&self, now: UnixMicros) -> String {
-        let ChainProgress { blockchain, epoch, head, confirmed, finalized, .. } = &self.scanned;
-        let age = now.seconds().0.saturating_sub(head.timestamp.0);
+        let blockchain = self.blockchain;
         let halted =
             self.halted.as_ref().map_or_else(String::new, |why| format!("; HALTED: {why}"));
+        let Some(ChainProgress { epoch, head, confirmed, finalized, .. }) = &self.scanned else {
+            return format!("{blockchain}: not scanned yet{halted}");
+        };
+        let age = now.seconds().0.saturating_sub(head.timestamp.0);
         let (number, epoch) = (head.number, epoch.0);
         format!(
             "{blockchain}: scanned to {number}, {age} s old; confirmed {confirmed}, finalized {finalized}, epoch \
@@ -90,15 +101,16 @@ impl Status {
     }
 
     fn json(&self) -> Value {
-        let ChainProgress { blockchain, epoch, head, confirmed, finalized, .. } = &self.scanned;
+        let scanned = self.scanned.as_ref();
+        let head = scanned.map(|scanned| scanned.head);
         json!({
-            "blockchain": blockchain.as_str(),
-            "scanned": head.number,
-            "hash": head.hash.to_string(),
-            "timestamp": head.timestamp.0,
-            "confirmed": confirmed,
-            "finalized": finalized,
-            "epoch": epoch.0,
+            "blockchain": self.blockchain.as_str(),
+            "scanned": head.map(|head| head.number),
+            "hash": head.map(|head| head.hash.to_string()),
+            "timestamp": head.map(|head| head.timestamp.0),
+            "confirmed": scanned.map(|scanned| scanned.confirmed),
+            "finalized": scanned.map(|scanned| scanned.finalized),
+            "epoch": scanned.map(|scanned| scanned.epoch.0),
             "halted": self.halted,
         })
     }

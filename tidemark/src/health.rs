@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::Context;
-use runtime::telemetry;
+use runtime::{Clock, SystemClock, telemetry};
 use serde_json::Value;
 
 use crate::setup::Outcome;
@@ -13,7 +13,7 @@ use crate::setup::Outcome;
 /// How long an answer may take: it is one from the same machine.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What needs a person, once the process said that it is ready.
+/// What needs a person, once the process said that it is ready; then a line for each chain that it follows.
 ///
 /// # Errors
 /// It is not ready, with what it waits for; or it does not answer.
@@ -24,7 +24,7 @@ pub(crate) async fn ask(config: &telemetry::Config) -> anyhow::Result<Outcome> {
     // The provider is process-wide; another part may have installed it already.
     drop(rustls::crypto::ring::default_provider().install_default());
     let http = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).build()?;
-    let url = format!("http://{}/ready", reachable(listen));
+    let url = format!("http://{}/ready?verbose=1", reachable(listen));
     let response = http.get(&url).send().await.with_context(|| format!("{url} does not answer"))?;
     let status = response.status();
     let body: Value = response.json().await.with_context(|| format!("{url} answers {status}"))?;
@@ -32,9 +32,37 @@ pub(crate) async fn ask(config: &telemetry::Config) -> anyhow::Result<Outcome> {
         let lines = body[key].as_array().into_iter().flatten().filter_map(Value::as_str);
         lines.map(str::to_owned).collect()
     };
-    let (waiting_for, lines) = (lines("waiting_for"), lines("alarms"));
+    let (waiting_for, mut lines) = (lines("waiting_for"), lines("alarms"));
+    let details = body["details"].as_array().into_iter().flatten();
+    lines.extend(details.filter_map(|detail| chain_line(detail, SystemClock.now().seconds().0)));
     anyhow::ensure!(status.is_success(), "not ready\n{}", [waiting_for, lines].concat().join("\n"));
     Ok(Outcome { lines, is_success: true })
+}
+
+/// How a chain is followed, in a line; none for what is no chain.
+fn chain_line(detail: &Value, now: i64) -> Option<String> {
+    let name = detail["blockchain"].as_str()?;
+    let number = |key: &str| detail[key].as_i64().map_or("-".to_owned(), |n| n.to_string());
+    let age = detail["timestamp"].as_i64().map_or("-".to_owned(), |time| (now - time).to_string());
+    let mut parts = vec![format!(
+        "{name}: scanned to {}, {age} s and {} blocks behind; checked {}, confirmed {}, finalized {}, epoch {}",
+        number("scanned"),
+        number("lag_blocks"),
+        number("checked"),
+        number("confirmed"),
+        number("finalized"),
+        number("epoch"),
+    )];
+    for endpoint in detail["endpoints"].as_array().into_iter().flatten() {
+        let mut words = vec![endpoint["endpoint"].as_str().unwrap_or_default().to_owned()];
+        for (key, word) in [("in_use", "in use"), ("aside", "put aside")] {
+            words.extend((endpoint[key] == true).then(|| word.to_owned()));
+        }
+        let errors = endpoint["errors"].as_object().into_iter().flatten();
+        words.extend(errors.map(|(class, count)| format!("{class} {count}")));
+        parts.push(words.join(", "));
+    }
+    Some(parts.join("; "))
 }
 
 /// An address that can be called, where one listens on all of them.

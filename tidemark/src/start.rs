@@ -123,6 +123,7 @@ impl Starter<'_> {
             log: self.log.clone(),
             store: tables,
             clock: self.clock.clone(),
+            readiness: self.readiness.clone(),
             feed,
         };
         self.tasks.future(Phase::Intake, "api", move |stop| async move {

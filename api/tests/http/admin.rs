@@ -1,12 +1,12 @@
 //! The admin API (spec 4.2, 5.2, 7.2, 8).
 
 use schemas::record::{
-    Attempt, ChainProgress, Deposit, Order, OrderCommandBody, Transfer, example,
+    Alert, Attempt, ChainProgress, Deposit, Order, OrderCommandBody, Transfer, example,
 };
 use schemas::{
-    Address, Amount, AttemptOutcome, Blockchain, DeliveryKind, DepositId, DepositState, OrderCause,
-    OrderStatus, Stablecoin, Topic, TransferId, TransferStatus, UnixMicros, UnixSeconds,
-    UnknownReason, Wallet,
+    Address, AlertKind, Amount, AttemptOutcome, Blockchain, DeliveryKind, DepositId, DepositState,
+    OrderCause, OrderStatus, Stablecoin, Topic, TransferId, TransferStatus, UnixMicros,
+    UnixSeconds, UnknownReason, Wallet,
 };
 use serde_json::{Value, json};
 use store::Change;
@@ -17,7 +17,7 @@ use crate::world::{
     order, wallet,
 };
 
-fn routes() -> [String; 9] {
+fn routes() -> [String; 10] {
     [
         "GET /orders".into(),
         format!("POST /orders/{UNKNOWN_ORDER}/mark-paid"),
@@ -28,6 +28,7 @@ fn routes() -> [String; 9] {
         "POST /transfers/7/resend-webhook".into(),
         format!("GET /orders/{UNKNOWN_ORDER}/webhooks"),
         "GET /transfers/7/webhooks".into(),
+        "GET /health?verbose=1".into(),
     ]
 }
 
@@ -555,4 +556,40 @@ async fn without_a_url_unknown_transfers_cannot_be_resent() {
     world.apply([Change::Transfer(transfer(1, Blockchain::Eth, status))]).await;
     let answer = world.admin("POST /transfers/1/resend-webhook").await;
     answer.refused(409, "merchant.unknown_transfer_webhook_url is not configured");
+}
+
+#[tokio::test]
+async fn health_shows_an_operator_how_chains_are_followed() {
+    let world = World::alone().await;
+    let plain = json!({ "status": "ok", "version": "1.2.3" });
+    for route in ["GET /health", "GET /health?verbose=0", "GET /api/v1/admin/health?verbose="] {
+        assert_eq!(Answer::to(world.request(route)).await.json(), plain, "{route}");
+    }
+    let halt = Alert {
+        kind: AlertKind::ChainHalted,
+        blockchain: Some(Blockchain::Eth),
+        message: "no fork is known".into(),
+        raised_at: UnixMicros(i64::MAX),
+        ..example::alert()
+    };
+    world.write(Topic::Alerts, schemas::Partition(0), &halt).await;
+    let detail = world.readiness.detail();
+    let endpoints =
+        json!([{ "endpoint": "https://rpc.test", "in_use": true, "errors": { "rate": 2 } }]);
+    detail.set(
+        json!({ "blockchain": "polygon", "scanned": 7, "lag_blocks": 1, "endpoints": endpoints }),
+    );
+    let answer = world.admin("GET /health?verbose=1").await.json();
+    assert_eq!((&answer["status"], &answer["version"]), (&plain["status"], &plain["version"]));
+    let of = |chain: &str| {
+        let chains = answer["chains"].as_array().unwrap();
+        chains.iter().find(|one| one["blockchain"] == chain).unwrap().clone()
+    };
+    let (eth, polygon, tron) = (of("eth"), of("polygon"), of("tron"));
+    assert_eq!((&eth["halted"], &eth["endpoints"]), (&json!("no fork is known"), &Value::Null));
+    let scanned = example::chain_progress().head.number;
+    assert_eq!((&eth["scanned"], &eth["lag_seconds"]), (&json!(scanned), &json!(0)));
+    assert_eq!((&polygon["scanned"], &polygon["lag_blocks"]), (&json!(7), &json!(1)));
+    assert_eq!(polygon["endpoints"], endpoints);
+    assert_eq!(tron["halted"], Value::Null);
 }

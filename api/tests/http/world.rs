@@ -8,7 +8,7 @@ use log::embedded::EmbeddedLog;
 use log::{LayeredLog, Log, NewRecord, Offset, StageContext, TopicPartition};
 use reqwest::{Client, Method, RequestBuilder};
 use runtime::config::Source;
-use runtime::{Clock, ManualClock};
+use runtime::{Clock, ManualClock, Readiness};
 use schemas::record::{
     Block, ChainBody, ChainProgress, ChainRecord, Delivery, Order, OrderCommand, OrderCommandBody,
     Record, Watch, example,
@@ -51,6 +51,7 @@ pub(crate) struct World {
     pub(crate) log: Arc<dyn Log>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) faults: Faults,
+    pub(crate) readiness: Readiness,
     feed: Feed,
     pub(crate) stop: CancellationToken,
     /// The server, until a test waits for its end.
@@ -151,6 +152,7 @@ impl World {
             log,
             store,
             faults,
+            readiness: Readiness::default(),
             feed,
             stop,
             server,
@@ -175,6 +177,7 @@ impl World {
             log: Arc::new(LayeredLog::new(self.log.clone(), self.faults.clone())),
             store: Arc::new(LayeredStore::new(self.store.clone(), self.faults.clone())),
             clock: self.clock.clone(),
+            readiness: self.readiness.clone(),
             feed: self.feed.clone(),
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -336,7 +339,7 @@ impl World {
         self.write(Topic::TransfersRaw, Partition(0), &record).await;
     }
 
-    async fn write<R: Record>(&self, topic: Topic, partition: Partition, record: &R) {
+    pub(crate) async fn write<R: Record>(&self, topic: Topic, partition: Partition, record: &R) {
         let record = NewRecord::encode(topic, partition, "key", record).unwrap();
         self.log.produce(vec![record]).await.unwrap();
     }

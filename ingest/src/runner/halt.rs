@@ -1,11 +1,10 @@
-//! A halt: it is shown where a person checks, and lasts until the chain was rewound.
+//! A halt: it is shown where a person checks, and lasts until its cause is gone.
 
 use std::time::Duration;
 
-use log::{self, NewRecord};
 use metrics::gauge;
-use schemas::record::Alert;
-use schemas::{AlertKind, Epoch, Partition, Topic};
+use runtime::readiness::Alarm;
+use schemas::{AlertKind, Epoch};
 
 use super::{Ended, Runner};
 use crate::{Error, metrics as names, watched};
@@ -16,14 +15,8 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 impl Runner {
     /// Says why the chain is halted, and returns once it was rewound. A restart tries again as well: the halt itself is
     /// no state.
-    pub(super) async fn halted(&self, reason: String) -> Result<(), Ended> {
-        let name = self.chain.blockchain.as_str();
-        gauge!(names::HALTED, "blockchain" => name).set(1);
-        tracing::error!(blockchain = name, reason, "chain halted");
-        let _alarm = self.readiness.alarm(format!("{name} is halted: {reason}"));
-        if let Err(error) = self.raise(reason).await {
-            tracing::warn!(blockchain = name, %error, "the alert about the halt is not on the log");
-        }
+    pub(super) async fn halted(&mut self, reason: String) -> Result<(), Ended> {
+        let _alarm = self.raise_halt(&reason).await?;
         let mut before = None;
         loop {
             let epoch = self.epoch().await?;
@@ -31,23 +24,21 @@ impl Runner {
             if epoch.is_some() && epoch != before {
                 return Ok(());
             }
+            self.send_alerts().await?;
             self.wait(LOOK_INTERVAL).await?;
         }
     }
 
-    async fn raise(&self, message: String) -> Result<(), Error> {
-        let blockchain = self.chain.blockchain;
-        let alert = Alert {
-            kind: AlertKind::ChainHalted,
-            blockchain: Some(blockchain),
-            transfer_id: None,
-            order_id: None,
-            message,
-            raised_at: self.clock.now(),
-        };
-        let alert = NewRecord::encode(Topic::Alerts, Partition(0), blockchain.as_str(), &alert);
-        self.log.produce(vec![alert.map_err(Error::Encode)?]).await?;
-        Ok(())
+    /// Says that the chain is halted, wherever a person checks. It counts until the alarm is dropped.
+    pub(super) async fn raise_halt(&mut self, reason: &str) -> Result<Alarm, Ended> {
+        let name = self.chain.blockchain.as_str();
+        gauge!(names::HALTED, "blockchain" => name).set(1);
+        tracing::error!(blockchain = name, reason, "chain halted");
+        self.show(None, Some(reason));
+        let alarm = self.readiness.alarm(format!("{name} is halted: {reason}"));
+        self.note_alert(AlertKind::ChainHalted, reason.to_owned());
+        self.send_alerts().await?;
+        Ok(alarm)
     }
 
     /// The chain's epoch; none if the log does not answer.

@@ -3,6 +3,7 @@
 use metrics::{counter, gauge, histogram};
 use schemas::TxHash;
 use schemas::record::{Block, ChainBody, ChainRecord};
+use serde_json::json;
 
 use super::Runner;
 use crate::machine::{Answer, Ask, Cursor, Decision, History, Lost, Note, Point};
@@ -37,6 +38,7 @@ impl Runner {
     pub(super) fn measure(&self, cursor: &Cursor, decision: &Decision) {
         let name = self.chain.blockchain.as_str();
         // Blocks and seconds stay far below 2^52, where an f64 is exact.
+        self.show(Some(cursor), None);
         gauge!(names::RANGE_BLOCKS, "blockchain" => name).set(cursor.range_blocks() as f64);
         let Some(history) = cursor.history() else { return };
         gauge!(names::CHECKED_BLOCK, "blockchain" => name).set(cursor.looked() as f64);
@@ -50,14 +52,33 @@ impl Runner {
     }
 
     /// How far the endpoint's head is ahead of what is scanned.
-    pub(super) fn measure_lag(&self, ask: &Ask, answer: &Answer, scanned: Option<Block>) {
+    pub(super) fn measure_lag(&mut self, ask: &Ask, answer: &Answer, scanned: Option<Block>) {
         let (Some(Point::Latest), Some(Some(head))) = (ask.blocks.first(), answer.blocks.first())
         else {
             return;
         };
         let lag = scanned.map_or(0, |scanned| head.block.number.saturating_sub(scanned.number));
         let name = self.chain.blockchain.as_str();
+        self.lag_blocks = Some(lag.max(0));
         gauge!(names::LAG_BLOCKS, "blockchain" => name).set(lag.max(0) as f64);
+    }
+
+    /// Shows how the chain is followed. Before anything is known of it there is no cursor.
+    pub(super) fn show(&self, cursor: Option<&Cursor>, halted: Option<&str>) {
+        let history = cursor.and_then(Cursor::history);
+        let head = history.map(History::head);
+        self.detail.set(json!({
+            "blockchain": self.chain.blockchain,
+            "scanned": cursor.and_then(Cursor::last_scanned).map(|block| block.number),
+            "timestamp": cursor.and_then(Cursor::last_scanned).map(|block| block.timestamp),
+            "lag_blocks": self.lag_blocks,
+            "checked": history.and(cursor).map(Cursor::looked),
+            "confirmed": head.and_then(|head| head.confirmed.first()).map(|tier| tier.number),
+            "finalized": head.map(|head| head.finalized),
+            "epoch": history.map(History::epoch),
+            "halted": halted,
+            "endpoints": self.endpoints.details(),
+        }));
     }
 
     pub(super) fn report_tags(&self, index: usize, found: &[Found]) {

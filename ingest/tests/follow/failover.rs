@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use devnet::{Devnet, Reorg};
-use schemas::{Blockchain, Hash};
+use schemas::{AlertKind, Blockchain, Hash};
 use tidemark_ingest::{ChainConfig, EndpointConfig, RpcUrl};
 
 use crate::front::Front;
@@ -182,4 +182,37 @@ async fn what_one_endpoint_leaves_out_the_other_one_has() {
     run.stop().await;
     // The one that scans is asked for all the rest.
     assert!(second.asked("") < first.asked(""));
+    let [alert] = &world.alerts()[..] else { panic!("{:?}", world.alerts()) };
+    assert_eq!((alert.kind, alert.blockchain), (AlertKind::LateFind, Some(ETH)));
+    for part in [sent.to_string(), second.url.clone(), "chains.eth.lag".into()] {
+        assert!(alert.message.contains(&part), "{}", alert.message);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_dispute_and_what_nobody_has_any_more_are_alerts_once() {
+    let (devnet, first, second) = pair(20).await;
+    let mut world = World::new();
+    let run = world.run(through(ETH, &[&first, &second]));
+    world.until_head(ETH, &devnet.chain());
+    second.deny();
+    let sent = payment(&devnet);
+    devnet.chain().mine(8).unwrap();
+    world.until("disputed", |world| !world.alerts().is_empty());
+    second.asked("");
+    world.until("denied again", |_| second.asked("eth_getTransactionReceipt") > 0);
+    assert_eq!(world.published(ETH).transactions(), [sent]);
+    let (looks, mut denials) = (3, 0);
+    first.deny();
+    world.until("taken back", |world| world.published(ETH).transactions().is_empty());
+    world.until("checked again", |_| {
+        devnet.chain().mine(1).unwrap();
+        denials += second.asked("eth_getLogs");
+        denials > looks
+    });
+    run.stop().await;
+    let alerts = world.alerts();
+    let kinds: Vec<_> = alerts.iter().map(|alert| alert.kind).collect();
+    assert_eq!(kinds, [AlertKind::DisputedTransfer, AlertKind::ForgedTransfer], "{alerts:?}");
+    assert!(alerts.iter().all(|alert| alert.message.contains(&sent.to_string())), "{alerts:?}");
 }

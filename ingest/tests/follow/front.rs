@@ -16,6 +16,7 @@ type Rule = Box<dyn Fn(&str) -> Option<(u16, String)> + Send>;
 struct Shared {
     rule: Option<Rule>,
     hides_logs: bool,
+    hides_receipts: bool,
     /// The requests so far.
     asked: Vec<String>,
 }
@@ -33,10 +34,11 @@ impl Front {
         let shared: Arc<Mutex<Shared>> = Arc::default();
         let (seen, behind) = (shared.clone(), devnet.to_owned());
         let answer = move |body: String| {
-            let (replaced, hides_logs) = {
+            let (replaced, hides_logs, hides_receipts) = {
                 let mut seen = seen.lock().unwrap();
                 seen.asked.push(body.clone());
-                (seen.rule.as_ref().and_then(|rule| rule(&body)), seen.hides_logs)
+                let replaced = seen.rule.as_ref().and_then(|rule| rule(&body));
+                (replaced, seen.hides_logs, seen.hides_receipts)
             };
             let behind = behind.clone();
             async move {
@@ -49,7 +51,10 @@ impl Front {
                         let mut replies: Value =
                             request.send().await.unwrap().json().await.unwrap();
                         if hides_logs {
-                            without_logs(&mut replies);
+                            replace(&mut replies, Value::is_array, &Value::Array(Vec::new()));
+                        }
+                        if hides_receipts {
+                            replace(&mut replies, |result| result["logs"].is_array(), &Value::Null);
                         }
                         (200, replies.to_string())
                     }
@@ -76,6 +81,12 @@ impl Front {
         self.shared.lock().unwrap().hides_logs = true;
     }
 
+    /// Knows of no transfer any more, without a word.
+    pub(crate) fn deny(&self) {
+        let mut shared = self.shared.lock().unwrap();
+        (shared.hides_logs, shared.hides_receipts) = (true, true);
+    }
+
     pub(crate) fn pass(&self) {
         self.shared.lock().unwrap().rule = None;
     }
@@ -87,14 +98,14 @@ impl Front {
     }
 }
 
-/// Of all results only those about logs are lists.
-fn without_logs(replies: &mut Value) {
+/// Replaces some results. Of all results only those about logs are lists.
+fn replace(replies: &mut Value, is_one: impl Fn(&Value) -> bool, with: &Value) {
     let replies = match replies {
         Value::Array(replies) => replies.as_mut_slice(),
         reply => std::slice::from_mut(reply),
     };
-    for reply in replies.iter_mut().filter(|reply| reply["result"].is_array()) {
-        reply["result"] = Value::Array(Vec::new());
+    for reply in replies.iter_mut().filter(|reply| is_one(&reply["result"])) {
+        reply["result"] = with.clone();
     }
 }
 

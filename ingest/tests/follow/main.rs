@@ -17,7 +17,7 @@ use cut::CutAfterRetract;
 use devnet::{Fault, Reorg, TransferCall};
 use log::{LayeredLog, Log, NewRecord, StepError, TopicPartition};
 use schemas::record::{ChainBody, ChainRecord};
-use schemas::{Address, Amount, Blockchain, Hash, Headers, Topic};
+use schemas::{Address, AlertKind, Amount, Blockchain, Hash, Headers, Topic};
 use tidemark_ingest::{Error, Policy, Rewind, RewindError, Tag};
 use tokio_util::sync::CancellationToken;
 use world::{PAYER, TOKEN, World, config, devnet, pay, wallet};
@@ -257,6 +257,22 @@ async fn a_chain_with_a_wrong_endpoint_or_log_halts_alone() {
         world.published.get(&ETH).is_some_and(|published| published.transactions() == [sent])
     });
     assert!(!world.published.contains_key(&ELSEWHERE));
+    let [alert] = &world.alerts()[..] else { panic!("{:?}", world.alerts()) };
+    assert_eq!((alert.kind, alert.blockchain), (AlertKind::ChainHalted, Some(ELSEWHERE)));
+    let wrong = format!("the endpoint of {ELSEWHERE} serves chain id 31337, not 1");
+    let shown = |detail: &serde_json::Value| {
+        let is_ours = detail["blockchain"] == ELSEWHERE.as_str();
+        is_ours.then(|| detail["halted"].as_str().unwrap_or_default().to_owned())
+    };
+    let shown: String = world.readiness.details().iter().find_map(shown).unwrap();
+    for text in [&alert.message, &world.readiness.alarms()[0], &shown] {
+        assert!(text.contains(&wrong), "{text}");
+    }
+    let well_shown = world.readiness.details().into_iter().find(|one| one["blockchain"] == "eth");
+    let well_shown = well_shown.unwrap();
+    assert_eq!(well_shown["halted"], serde_json::Value::Null);
+    assert_eq!(well_shown["endpoints"][0]["endpoint"], devnet.url().trim_end_matches('/'));
+    assert_eq!(well_shown["endpoints"][0]["in_use"], true);
     for run in halted.into_iter().chain([well]) {
         assert!(!run.task.is_finished());
         run.stop().await;

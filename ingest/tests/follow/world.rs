@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 use alloy_primitives::U256;
 use devnet::{Chain, Devnet};
 use log::embedded::EmbeddedLog;
-use log::{Log, Tail};
+use log::{Log, Tail, TopicPartition};
 use runtime::{Readiness, SystemClock};
-use schemas::record::{Block, ChainBody, ChainProgress, ChainRecord, Observation};
-use schemas::{Address, Blockchain, Hash, Layout, Stablecoin, StablecoinContract, Topic};
+use schemas::record::{Alert, Block, ChainBody, ChainProgress, ChainRecord, Observation};
+use schemas::{
+    Address, Blockchain, Hash, Layout, Partition, Stablecoin, StablecoinContract, Topic,
+};
 use tidemark_ingest::{ChainConfig, EndpointConfig, Error, Policy, RpcUrl};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -172,6 +174,19 @@ impl World {
 
     pub(crate) fn published(&self, blockchain: Blockchain) -> &Published {
         &self.published[&blockchain]
+    }
+
+    /// The alerts so far.
+    pub(crate) fn alerts(&self) -> Vec<Alert> {
+        let of = TopicPartition { topic: Topic::Alerts, partition: Partition(0) };
+        let read = || {
+            let bounds = self.log.bounds(of).unwrap();
+            self.log.read(of, bounds.start, 1000).unwrap()
+        };
+        let records = tokio::task::block_in_place(read);
+        let decode =
+            |record: &Arc<log::Record>| schemas::decode(record.value.as_deref().unwrap()).unwrap();
+        records.iter().map(decode).collect()
     }
 
     /// Reads on until a condition holds.

@@ -100,7 +100,7 @@ guides! {
         [Ingest Processor] -> [Ingest Processor Projector],
         "How far each chain is scanned, confirmed and final, and what is watched on it; and how far the \
          processor is with each of its lanes.";
-    Alerts: public "blockchain, or the host of a receiver", [Ingest Processor Webhooks] -> [],
+    Alerts: public "blockchain, or the host of a receiver", [Ingest Processor Webhooks] -> [Api],
         "What needs an operator.";
     DeadLetters: public "topic/partition of the record", [Processor Projector Webhooks] -> [],
         "Records that a stage could not process, with reason and origin.";

@@ -1,0 +1,137 @@
+//! How each chain is followed, from what the tables have of its progress, from the alerts about halts, and, where this
+//! process follows it, from what its follower shows.
+
+use schemas::record::Alert;
+use schemas::{Blockchain, Epoch, UnixSeconds};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use store::ChainRow;
+
+/// One chain. What is none is not known to this process.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct ChainHealth {
+    blockchain: Blockchain,
+    /// Number of the last scanned block.
+    scanned: Option<i64>,
+    /// Its age.
+    lag_seconds: Option<i64>,
+    /// How far the endpoint's head is ahead of it.
+    lag_blocks: Option<i64>,
+    checked: Option<i64>,
+    confirmed: Option<i64>,
+    finalized: Option<i64>,
+    epoch: Option<Epoch>,
+    /// Why it is halted.
+    halted: Option<String>,
+    /// None where another process follows the chain.
+    endpoints: Option<Value>,
+}
+
+/// What a follower shows.
+#[derive(Debug, Deserialize)]
+struct Shown {
+    blockchain: Blockchain,
+    scanned: Option<i64>,
+    timestamp: Option<UnixSeconds>,
+    lag_blocks: Option<i64>,
+    checked: Option<i64>,
+    confirmed: Option<i64>,
+    finalized: Option<i64>,
+    epoch: Option<Epoch>,
+    halted: Option<String>,
+    endpoints: Value,
+}
+
+/// The chains of which anything is known, in the order of the interface.
+pub(crate) fn of(
+    rows: &[ChainRow],
+    details: &[Value],
+    halts: &[Alert],
+    now: UnixSeconds,
+) -> Vec<ChainHealth> {
+    let shown = details.iter().filter_map(|detail| Shown::deserialize(detail).ok());
+    let shown: Vec<Shown> = shown.collect();
+    let one = |blockchain: &Blockchain| {
+        let row = rows.iter().find(|row| row.blockchain == *blockchain && row.lane.is_none());
+        let shown = shown.iter().find(|shown| shown.blockchain == *blockchain);
+        let halt = halts.iter().rfind(|alert| alert.blockchain == Some(*blockchain));
+        let halt = halt.filter(|alert| row.is_none_or(|row| alert.raised_at > row.updated_at));
+        if row.is_none() && shown.is_none() && halt.is_none() {
+            return None;
+        }
+        let time = shown.and_then(|shown| shown.timestamp);
+        let time = time.or(row.map(|row| row.head.timestamp));
+        Some(ChainHealth {
+            blockchain: *blockchain,
+            scanned: shown.and_then(|shown| shown.scanned).or(row.map(|row| row.head.number)),
+            lag_seconds: time.map(|time| now.0.saturating_sub(time.0).max(0)),
+            lag_blocks: shown.and_then(|shown| shown.lag_blocks),
+            checked: shown.and_then(|shown| shown.checked),
+            confirmed: shown.and_then(|shown| shown.confirmed).or(row.map(|row| row.confirmed)),
+            finalized: shown.and_then(|shown| shown.finalized).or(row.map(|row| row.finalized)),
+            epoch: shown.and_then(|shown| shown.epoch).or(row.map(|row| row.epoch)),
+            // Its follower knows best.
+            halted: match shown {
+                Some(shown) => shown.halted.clone(),
+                None => halt.map(|alert| alert.message.clone()),
+            },
+            endpoints: shown.map(|shown| shown.endpoints.clone()),
+        })
+    };
+    Blockchain::ALL.iter().filter_map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::AlertKind;
+    use schemas::record::example;
+    use serde_json::json;
+
+    use super::*;
+
+    fn halt(row: &ChainRow, micros_later: i64) -> Alert {
+        let raised_at = schemas::UnixMicros(row.updated_at.0 + micros_later);
+        let (kind, blockchain) = (AlertKind::ChainHalted, Some(row.blockchain));
+        Alert { kind, blockchain, raised_at, ..example::alert() }
+    }
+
+    #[test]
+    fn a_halt_lasts_until_the_chain_makes_progress() {
+        let row = example::chain_progress();
+        let now = row.head.timestamp.plus(7);
+        let halted = |rows: &[ChainRow], halts: &[Alert]| {
+            let all = of(rows, &[], halts, now);
+            all.first().map(|chain| (chain.lag_seconds, chain.halted.is_some()))
+        };
+        let rows = std::slice::from_ref(&row);
+        assert_eq!(halted(rows, &[]), Some((Some(7), false)));
+        assert_eq!(halted(rows, &[halt(&row, 1)]), Some((Some(7), true)));
+        assert_eq!(halted(rows, &[halt(&row, -1)]), Some((Some(7), false)));
+        // Never scanned.
+        assert_eq!(halted(&[], &[halt(&row, 1)]), Some((None, true)));
+        assert_eq!(halted(&[], &[]), None);
+        let lane = ChainRow { lane: Some(0), ..row };
+        assert_eq!(halted(&[lane], &[]), None);
+    }
+
+    #[test]
+    fn what_the_follower_shows_is_newer_than_the_tables() {
+        let row = example::chain_progress();
+        let later = row.head.timestamp.plus(30);
+        let shown = json!({
+            "blockchain": row.blockchain, "scanned": row.head.number + 2, "timestamp": later, "lag_blocks": 1,
+            "checked": 5, "confirmed": null, "finalized": null, "epoch": null, "halted": null,
+            "endpoints": [{ "endpoint": "https://rpc.test" }],
+        });
+        let halts = [halt(&row, 1)];
+        let rows = std::slice::from_ref(&row);
+        let all = of(rows, &[json!(7), shown], &halts, later.plus(3));
+        let [chain] = all.as_slice() else { panic!("{all:?}") };
+        assert_eq!(
+            (chain.scanned, chain.lag_seconds, chain.lag_blocks, chain.checked),
+            (Some(row.head.number + 2), Some(3), Some(1), Some(5))
+        );
+        assert_eq!((chain.finalized, chain.halted.as_ref()), (Some(row.finalized), None));
+        assert!(chain.endpoints.is_some());
+    }
+}
