@@ -49,6 +49,7 @@
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 
 mod config;
+mod doctor;
 mod endpoints;
 mod error;
 mod lost;
@@ -66,6 +67,7 @@ mod tags;
 mod watched;
 
 pub use config::{ChainConfig, Config, EndpointConfig, RpcUrl};
+pub use doctor::{Examination, Finding, Level, examine};
 pub use error::{Error, RestoreError};
 pub use machine::{Policy, Tag, Tier};
 pub use rewind::{Rewind, RewindError};

@@ -7,6 +7,7 @@
 mod block;
 mod failure;
 mod pace;
+mod probe;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -17,6 +18,7 @@ use std::time::Instant;
 pub(crate) use failure::Failure;
 use metrics::{counter, gauge};
 use pace::Pace;
+pub(crate) use probe::Probed;
 use reqwest::header::HeaderValue;
 use schemas::{Address, Blockchain, Hash};
 use serde::de::DeserializeOwned;

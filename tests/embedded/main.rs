@@ -3,6 +3,7 @@
 mod command;
 mod compose;
 mod conformance;
+mod doctor;
 mod examples;
 mod fold;
 mod halts;

@@ -104,17 +104,17 @@ async fn open_kafka(
 
 /// What the differences that `tidemark topics check` prints mean to a process.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Verdict {
+pub(crate) struct Verdict {
     /// Nothing can be right on these: ids and the order of records depend on the number of partitions.
-    wrong: Vec<String>,
+    pub(crate) wrong: Vec<String>,
     /// `tidemark topics create` makes these right.
-    lacking: Vec<String>,
+    pub(crate) lacking: Vec<String>,
     /// An operator may have meant these.
-    odd: Vec<String>,
+    pub(crate) odd: Vec<String>,
 }
 
 impl Verdict {
-    fn of(differences: Vec<Difference>) -> Self {
+    pub(crate) fn of(differences: Vec<Difference>) -> Self {
         let mut verdict = Self::default();
         for difference in differences {
             let lines = match &difference {

@@ -12,7 +12,8 @@ use crate::settings::{Settings, defaults};
 use crate::setup::Outcome;
 use crate::stage::Stage;
 use crate::{
-    asyncapi, chain, dead_letters, dead_webhooks, demo, health, listen, probe, process, setup, tail,
+    asyncapi, chain, dead_letters, dead_webhooks, demo, doctor, health, listen, probe, process,
+    setup, tail,
 };
 
 /// Exit code of a wrong configuration or command line use (BSD's EX_USAGE).
@@ -58,6 +59,14 @@ enum Command {
     /// Ask the process that runs by this configuration whether it is ready: exit code 0 or 1. Prints what needs a
     /// person, such as a halted chain.
     Health(File),
+    /// Examine every endpoint of every chain, the log and the tables: exit code 1 if something keeps a chain from being
+    /// followed. Changes nothing.
+    Doctor {
+        #[command(flatten)]
+        options: doctor::Options,
+        #[command(flatten)]
+        file: File,
+    },
     /// Show the pipeline at work on a built-in development chain.
     Demo(demo::Options),
     /// Print the records of a topic, decoded.
@@ -254,6 +263,9 @@ impl Command {
                 ExitCode::SUCCESS
             }
             Self::Health(file) => report(block_on(health::ask(&file.read(&[])?.telemetry))),
+            Self::Doctor { options, file } => {
+                report(block_on(doctor::run(file.read(&[])?, options)))
+            }
             Self::Demo(options) => finish(block_on(demo::run(options))),
             Self::DefaultConfig => {
                 show(&defaults());

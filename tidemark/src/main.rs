@@ -11,6 +11,7 @@ mod dead_webhooks;
 mod demo;
 #[cfg(test)]
 mod docs;
+mod doctor;
 mod health;
 mod listen;
 mod metrics;
@@ -23,8 +24,6 @@ mod stage;
 mod start;
 mod tail;
 
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
+fn main() -> std::process::ExitCode {
     command::Arguments::run()
 }

@@ -43,6 +43,18 @@ impl Failure {
         ["revert", "invalid opcode"].iter().any(|words| message.contains(words))
     }
 
+    /// A smaller range than the refused one, if that may be served.
+    pub(crate) fn smaller_range(&self, blocks: i64) -> Option<i64> {
+        let hint = match self.refusal {
+            Refusal::Size { hint } => hint,
+            Refusal::Timeout | Refusal::Transient => None,
+            Refusal::Rate | Refusal::Behind | Refusal::Fatal => return None,
+        };
+        let hint = hint.map(|(from, to)| to.saturating_sub(from).saturating_add(1));
+        let hint = hint.filter(|hint| (1..blocks).contains(hint));
+        (blocks > 1).then(|| hint.unwrap_or(blocks / 2))
+    }
+
     pub(crate) fn from_rpc(code: i64, message: &str) -> Self {
         let refusal = classify(Some(code), message);
         let smaller_batch_may_do = refusal == Refusal::Transient;

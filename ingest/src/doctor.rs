@@ -1,0 +1,371 @@
+//! Examines the endpoints of a chain by hand: whether they serve what is configured, and how much of it.
+//!
+//! It asks an endpoint some dozens of questions, and changes nothing. What keeps an endpoint from being used is a
+//! failure; what makes it a worse one is a warning.
+
+mod depth;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use runtime::Clock;
+use schemas::record::Block;
+use schemas::{Amount, Stablecoin, Wallet};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::endpoints::{clients, unlike};
+use crate::machine::{Point, Tag};
+use crate::rpc::{Endpoint, Failure, Probed};
+use crate::{ChainConfig, Error};
+
+/// How good a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    Fine,
+    /// The endpoint is used, and serves less than it should.
+    Warning,
+    /// The endpoint cannot be used.
+    Failure,
+}
+
+/// What one check found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finding {
+    /// Which check: a word for programs.
+    pub check: &'static str,
+    pub level: Level,
+    /// For people: what is there, and what to do if that is bad.
+    pub text: String,
+    /// For programs: the same as values, null if there is none.
+    pub value: Value,
+}
+
+/// What all checks of one endpoint found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Examination {
+    /// Scheme, host and port: no part of it is a key.
+    pub endpoint: String,
+    pub findings: Vec<Finding>,
+}
+
+impl Examination {
+    /// Whether the chain can be followed through this endpoint.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        self.findings.iter().all(|finding| finding.level < Level::Failure)
+    }
+}
+
+/// Questions by which the usual time of an answer is found.
+const SAMPLES: usize = 5;
+/// Slower answers make a chain late.
+const LATENCY_MILLIS_MAX: u128 = 2000;
+/// A block that is older is not the newest of a chain that works.
+const HEAD_AGE_SECONDS_MAX: i64 = 120;
+/// Clocks that differ by more are not set by anything.
+const SKEW_SECONDS_MAX: i64 = 10;
+/// Longer ranges are not tried.
+const RANGE_TRIED_MAX: i64 = 100_000;
+/// How far from the head a transaction is searched for.
+const TRANSACTION_BLOCKS: i64 = 16;
+
+/// Examines all endpoints of a chain side by side. `wallets` are those whose balances are shown.
+///
+/// # Errors
+/// [`Error::Client`].
+pub async fn examine(
+    chain: &ChainConfig,
+    wallets: &[Wallet],
+    clock: Arc<dyn Clock>,
+) -> Result<Vec<Examination>, Error> {
+    let mut tasks = JoinSet::new();
+    for (position, endpoint) in clients(chain)?.into_iter().enumerate() {
+        let wallets = wallets.iter().filter(|wallet| wallet.blockchain == chain.blockchain);
+        let doctor = Doctor {
+            chain: chain.clone(),
+            wallets: wallets.cloned().collect(),
+            endpoint,
+            clock: clock.clone(),
+            findings: Vec::new(),
+        };
+        tasks.spawn(async move { (position, doctor.examine().await) });
+    }
+    let all: BTreeMap<usize, Examination> = tasks.join_all().await.into_iter().collect();
+    Ok(all.into_values().collect())
+}
+
+struct Doctor {
+    chain: ChainConfig,
+    wallets: Vec<Wallet>,
+    endpoint: Endpoint,
+    clock: Arc<dyn Clock>,
+    findings: Vec<Finding>,
+}
+
+fn words(failure: &Failure) -> String {
+    format!("{}: {}", failure.refusal.class(), failure.message)
+}
+
+impl Doctor {
+    fn note(&mut self, check: &'static str, level: Level, text: impl Into<String>, value: Value) {
+        self.findings.push(Finding { check, level, text: text.into(), value });
+    }
+
+    async fn examine(mut self) -> Examination {
+        if self.chain_id().await {
+            self.latency().await;
+            if let Some(head) = self.blocks().await {
+                self.clocks(head).await;
+                self.contracts().await;
+                self.range(head.number).await;
+                self.depth(head).await;
+                self.receipts(head.number).await;
+                self.balances().await;
+            }
+        }
+        let endpoint = self.endpoint.name().to_owned();
+        Examination { endpoint, findings: self.findings }
+    }
+
+    async fn chain_id(&mut self) -> bool {
+        let (name, expected) = (self.chain.blockchain, self.chain.chain_id);
+        let (level, text, value) = match self.endpoint.fetch_chain_id().await {
+            Ok(found) if found == expected => (Level::Fine, found.to_string(), json!(found)),
+            Ok(found) => (
+                Level::Failure,
+                format!(
+                    "{found} where {expected} is expected: the URL is of another chain, or chains.{name}.chain_id is \
+                     wrong"
+                ),
+                json!(found),
+            ),
+            Err(failure) => (
+                Level::Failure,
+                format!("no answer ({}): check the URL, the key and the plan", words(&failure)),
+                Value::Null,
+            ),
+        };
+        self.note("chain_id", level, text, value);
+        level == Level::Fine
+    }
+
+    async fn latency(&mut self) {
+        let mut millis = Vec::new();
+        for _ in 0..SAMPLES {
+            match self.endpoint.latency().await {
+                Ok(took) => millis.push(took.as_millis()),
+                Err(failure) => {
+                    return self.note("latency", Level::Warning, words(&failure), Value::Null);
+                }
+            }
+        }
+        millis.sort_unstable();
+        let median = millis.get(millis.len() / 2).copied().unwrap_or_default();
+        let is_slow = median > LATENCY_MILLIS_MAX;
+        let level = if is_slow { Level::Warning } else { Level::Fine };
+        let text = format!("{median} ms, median of {SAMPLES} answers");
+        self.note("latency", level, text, json!({ "millis": u64::try_from(median).ok() }));
+    }
+
+    /// The newest block, and the tags.
+    async fn blocks(&mut self) -> Option<Block> {
+        let head = match self.endpoint.block(Point::Latest).await {
+            Ok(Some(Probed { block, .. })) => block,
+            Ok(None) => {
+                self.note("head", Level::Failure, "there is no newest block", Value::Null);
+                return None;
+            }
+            Err(failure) => {
+                self.note("head", Level::Failure, words(&failure), Value::Null);
+                return None;
+            }
+        };
+        for (tag, point) in [(Tag::Safe, Point::Safe), (Tag::Finalized, Point::Finalized)] {
+            let name = tag.name();
+            let is_needed = self.chain.policy.uses(tag);
+            let (level, text, value) = match self.endpoint.block(point).await {
+                Ok(Some(Probed { block, .. })) => {
+                    let behind = head.number.saturating_sub(block.number);
+                    let text = format!("block {}, {behind} behind the newest", block.number);
+                    (Level::Fine, text, json!(block.number))
+                }
+                _ if is_needed => {
+                    let what =
+                        "not served, and `confirmations` waits for it: nothing would be confirmed";
+                    (Level::Failure, what.to_owned(), Value::Null)
+                }
+                _ => (Level::Fine, "not served, and nothing waits for it".to_owned(), Value::Null),
+            };
+            self.note(name, level, text, value);
+        }
+        Some(head)
+    }
+
+    async fn clocks(&mut self, head: Block) {
+        let now = self.clock.now().seconds().0;
+        let age = now.saturating_sub(head.timestamp.0);
+        let value = json!({ "number": head.number, "age_seconds": age });
+        let (level, advice) = match age {
+            age if age > HEAD_AGE_SECONDS_MAX => {
+                (Level::Warning, ": the endpoint is behind, or the chain makes no blocks")
+            }
+            age if age < -SKEW_SECONDS_MAX => {
+                (Level::Warning, ": this machine's clock is slow, or the chain's is fast")
+            }
+            _ => (Level::Fine, ""),
+        };
+        self.note("head", level, format!("block {}, {age} s old{advice}", head.number), value);
+        let Some(date) = self.endpoint.date().await else {
+            return self.note("clock", Level::Fine, "the answer has no date", Value::Null);
+        };
+        let ahead = date.0.saturating_sub(self.clock.now().seconds().0);
+        let is_wrong = ahead.abs() > SKEW_SECONDS_MAX;
+        let (level, advice) = if is_wrong {
+            (Level::Warning, ": set this machine's clock, or distrust the endpoint's")
+        } else {
+            (Level::Fine, "")
+        };
+        let text = format!("{ahead} s ahead of this machine's{advice}");
+        self.note("clock", level, text, json!({ "ahead_seconds": ahead }));
+    }
+
+    async fn contracts(&mut self) {
+        let taken: Vec<_> = self.chain.taken().copied().collect();
+        for contract in taken {
+            let (coin, address) = (contract.stablecoin, contract.address);
+            let name = self.chain.blockchain;
+            let value = |shown| json!({ "coin": coin, "contract": address, "shown": shown });
+            let (level, text, value) = match self.endpoint.fetch_contract(address).await {
+                Ok(shown) => {
+                    let symbol = shown.symbol.clone().unwrap_or_else(|| "none".to_owned());
+                    let decimals = shown.decimals;
+                    let values = value(json!({ "decimals": decimals, "symbol": symbol }));
+                    match unlike(&shown, contract.decimals) {
+                        None => {
+                            let text = format!(
+                                "{coin} at {address}: decimals {}, symbol {symbol}",
+                                contract.decimals
+                            );
+                            (Level::Fine, text, values)
+                        }
+                        Some(found) => {
+                            let text = format!(
+                                "{coin} at {address} {found} where decimals() = {} is configured: correct \
+                                 chains.{name}.tokens, or replace the endpoint",
+                                contract.decimals
+                            );
+                            (Level::Failure, text, values)
+                        }
+                    }
+                }
+                Err(failure) => {
+                    let text = format!("{coin} at {address} cannot be read: {}", words(&failure));
+                    (Level::Failure, text, value(Value::Null))
+                }
+            };
+            self.note("contract", level, text, value);
+        }
+    }
+
+    /// The largest range that is served: down from what is configured, else up from there.
+    async fn range(&mut self, head: i64) {
+        let (longest, wanted) = (head.saturating_add(1), self.chain.range_max);
+        let mut blocks = wanted.min(longest);
+        let mut refused: Option<(i64, Failure)> = None;
+        while let Err(failure) = self.endpoint.scan(head - blocks + 1, head).await {
+            let smaller = failure.smaller_range(blocks);
+            refused = Some((blocks, failure));
+            match smaller {
+                Some(smaller) => blocks = smaller,
+                None => {
+                    let cause = refused.map(|(_, failure)| words(&failure)).unwrap_or_default();
+                    let text = format!("eth_getLogs over {blocks} blocks is refused ({cause})");
+                    return self.note("range", Level::Failure, text, Value::Null);
+                }
+            }
+        }
+        while refused.is_none() && blocks < longest && blocks < RANGE_TRIED_MAX {
+            let more = blocks.saturating_mul(10).min(longest).min(RANGE_TRIED_MAX);
+            match self.endpoint.scan(head - more + 1, head).await {
+                Ok(()) => blocks = more,
+                Err(failure) => refused = Some((more, failure)),
+            }
+        }
+        let mut text = format!("eth_getLogs over {blocks} blocks is served");
+        if let Some((more, failure)) = &refused {
+            text = format!("{text}, over {more} refused ({})", words(failure));
+        } else if blocks == longest {
+            text = format!("{text}: the whole chain");
+        }
+        let is_small = blocks < wanted.min(longest);
+        if is_small {
+            let name = self.chain.blockchain;
+            text = format!("{text}: set chains.{name}.range_max = {blocks} to spare it requests");
+        }
+        let level = if is_small { Level::Warning } else { Level::Fine };
+        let refused = refused.map(|(blocks, _)| blocks);
+        self.note("range", level, text, json!({ "served": blocks, "refused": refused }));
+    }
+
+    async fn receipts(&mut self, head: i64) {
+        let mut found = None;
+        for number in (0..=head).rev().take(TRANSACTION_BLOCKS as usize) {
+            let probed = self.endpoint.block(Point::Number(number)).await;
+            if let Ok(Some(Probed { block, transaction: Some(transaction), .. })) = probed {
+                found = Some((block, transaction));
+                break;
+            }
+        }
+        let Some((block, transaction)) = found else {
+            let text =
+                format!("not tried: the newest {TRANSACTION_BLOCKS} blocks have no transaction");
+            return self.note("receipts", Level::Fine, text, Value::Null);
+        };
+        let (single, whole) = self.endpoint.has_receipts(block, transaction).await;
+        let word = |served: &Result<bool, Failure>| match served {
+            Ok(true) => "served".to_owned(),
+            Ok(false) => "missing".to_owned(),
+            Err(failure) => format!("refused ({})", words(failure)),
+        };
+        let text = format!("of a transaction {}, of a block {}", word(&single), word(&whole));
+        let (single, whole) = (single == Ok(true), whole == Ok(true));
+        let (level, advice) = match (single, whole) {
+            (true, true) => (Level::Fine, ""),
+            (true, false) => (Level::Warning, ": a block with very many logs would stop the chain"),
+            (false, _) if self.chain.rules().needs_receipts => {
+                (Level::Failure, ": no payment would be believed")
+            }
+            (false, _) => (Level::Warning, ": endpoints that disagree could not be judged"),
+        };
+        let value = json!({ "transaction": single, "block": whole });
+        self.note("receipts", level, format!("{text}{advice}"), value);
+    }
+
+    async fn balances(&mut self) {
+        for wallet in self.wallets.clone() {
+            let takes = |coin: &Stablecoin| wallet.stablecoins.contains(coin);
+            let contracts = self.chain.contracts.clone();
+            for contract in contracts.into_iter().filter(|c| takes(&c.stablecoin)) {
+                let (coin, address) = (contract.stablecoin, wallet.address);
+                let found = self.endpoint.balance(contract.address, address).await;
+                let amount = match &found {
+                    Ok(Some(units)) => Amount::from_units(*units, contract.decimals),
+                    Ok(None) | Err(_) => None,
+                };
+                let value = json!({ "wallet": address, "coin": coin, "amount": amount });
+                let (level, text) = match (amount, found) {
+                    (Some(amount), _) => (Level::Fine, format!("{address} has {amount} {coin}")),
+                    (None, Err(failure)) => {
+                        let cause = words(&failure);
+                        (Level::Warning, format!("{address}: {coin} is not known ({cause})"))
+                    }
+                    (None, Ok(_)) => {
+                        (Level::Warning, format!("{address}: {coin} is not known (no amount)"))
+                    }
+                };
+                self.note("balance", level, text, value);
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! How far back an endpoint serves blocks with their logs, and the state.
+
+use schemas::record::Block;
+use serde_json::{Value, json};
+
+use super::{Doctor, Level, words};
+use crate::machine::Point;
+use crate::rpc::Probed;
+
+/// How far from the head is tried, beside the reorganisation window, the first block to scan, and the whole chain.
+const DISTANCES: [i64; 4] = [1_000, 10_000, 100_000, 1_000_000];
+
+/// How far something is served: the lowest block that is, and the next one that was tried, with why it is not.
+type Reach = (i64, Option<(i64, String)>);
+
+impl Doctor {
+    pub(super) async fn depth(&mut self, head: Block) {
+        let numbers = self.numbers(head.number);
+        let reach = self.logs_reach(head, &numbers).await;
+        let needed = head.number.saturating_sub(self.chain.reorg_window).max(0);
+        let name = self.chain.blockchain;
+        let (level, advice) = match (self.chain.start_block, reach.0) {
+            (_, reach) if reach > needed => (
+                Level::Warning,
+                format!(
+                    ": a reorganisation as deep as chains.{name}.reorg_window could not be followed"
+                ),
+            ),
+            (Some(start), reach) if reach > start => (
+                Level::Warning,
+                format!(": chains.{name}.start_block = {start} could not be scanned by it"),
+            ),
+            _ => (Level::Fine, String::new()),
+        };
+        self.note_reach("logs_depth", level, head, reach, &advice);
+        match self.state_reach(head, &numbers).await {
+            Ok(reach) => self.note_reach("state_depth", Level::Fine, head, reach, ""),
+            Err(cause) => {
+                let text = format!("not served, and nothing needs it ({cause})");
+                self.note("state_depth", Level::Fine, text, Value::Null);
+            }
+        }
+    }
+
+    /// The heights to try, from the highest down.
+    fn numbers(&self, head: i64) -> Vec<i64> {
+        let distances = DISTANCES.into_iter().chain([self.chain.reorg_window, head - 1]);
+        let numbers = distances.map(|distance| head.saturating_sub(distance));
+        let numbers = numbers.chain(self.chain.start_block).filter(|n| (1..head).contains(n));
+        let mut numbers: Vec<i64> = numbers.collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers.reverse();
+        numbers
+    }
+
+    async fn logs_reach(&self, head: Block, numbers: &[i64]) -> Reach {
+        let mut lowest = head.number;
+        for number in numbers {
+            let cause = match self.endpoint.block(Point::Number(*number)).await {
+                Err(failure) => words(&failure),
+                Ok(None) => "no such block".to_owned(),
+                Ok(Some(Probed { block, has_logs, .. })) => {
+                    match self.endpoint.count_logs(block).await {
+                        Err(failure) => words(&failure),
+                        Ok(0) if has_logs => "its logs are left out without a word".to_owned(),
+                        Ok(_) => {
+                            lowest = *number;
+                            continue;
+                        }
+                    }
+                }
+            };
+            return (lowest, Some((*number, cause)));
+        }
+        (lowest, None)
+    }
+
+    /// How far back balances can be asked for; the cause if they cannot at all.
+    async fn state_reach(&self, head: Block, numbers: &[i64]) -> Result<Reach, String> {
+        let of = self.chain.wallets.first().copied();
+        let of = of.or(self.chain.contracts.first().map(|contract| contract.address));
+        let of = of.ok_or("no wallet and no contract to ask about")?;
+        let mut lowest = None;
+        for number in std::iter::once(&head.number).chain(numbers) {
+            let cause = match self.endpoint.has_state(of, *number).await {
+                Err(failure) => words(&failure),
+                Ok(false) => "no answer".to_owned(),
+                Ok(true) => {
+                    lowest = Some(*number);
+                    continue;
+                }
+            };
+            let lowest = lowest.ok_or_else(|| cause.clone())?;
+            return Ok((lowest, Some((*number, cause))));
+        }
+        Ok((lowest.unwrap_or(head.number), None))
+    }
+
+    fn note_reach(
+        &mut self,
+        check: &'static str,
+        level: Level,
+        head: Block,
+        (lowest, refused): Reach,
+        advice: &str,
+    ) {
+        let deep = head.number - lowest;
+        let beyond = match &refused {
+            Some((number, cause)) => format!(", and not to block {number} ({cause})"),
+            None => String::new(),
+        };
+        let text = format!("back to block {lowest}, {deep} deep{beyond}{advice}");
+        let refused = refused.map_or(Value::Null, |(number, _)| json!(number));
+        self.note(check, level, text, json!({ "served": lowest, "refused": refused }));
+    }
+}

@@ -1,0 +1,107 @@
+//! What the doctor asks an endpoint, beyond what following a chain needs.
+
+use std::time::{Duration, Instant};
+
+use alloy_primitives::U256;
+use reqwest::header::DATE;
+use schemas::record::Block;
+use schemas::{Address, TxHash, UnixSeconds};
+use serde_json::{Value, json};
+
+use super::wire::{self, Call};
+use super::{Endpoint, Failure};
+use crate::machine::{Header, Point, Span};
+
+/// Selector of `balanceOf(address)`.
+const BALANCE_OF: &str = "0x70a08231";
+
+/// A block, with what shows whether its logs are there.
+#[derive(Debug, Clone)]
+pub(crate) struct Probed {
+    pub(crate) block: Block,
+    /// Whether its header says that it has logs.
+    pub(crate) has_logs: bool,
+    /// Its first transaction.
+    pub(crate) transaction: Option<TxHash>,
+}
+
+impl Endpoint {
+    async fn one(&self, method: &'static str, params: Value) -> Result<Value, Failure> {
+        let results = self.call(&[Call { method, params }]).await?;
+        results.into_iter().next().ok_or_else(Failure::missing)?
+    }
+
+    /// How long the smallest question takes.
+    pub(crate) async fn latency(&self) -> Result<Duration, Failure> {
+        let begun = Instant::now();
+        self.one("eth_blockNumber", json!([])).await?;
+        Ok(begun.elapsed())
+    }
+
+    /// The endpoint's clock; none if it does not show it.
+    pub(crate) async fn date(&self) -> Option<UnixSeconds> {
+        let body = wire::body(&[Call { method: "eth_blockNumber", params: json!([]) }]);
+        let answer = self.client.post(self.url.url().clone()).json(&body).send().await.ok()?;
+        let date = httpdate::parse_http_date(answer.headers().get(DATE)?.to_str().ok()?).ok()?;
+        let since = date.duration_since(std::time::UNIX_EPOCH).ok()?;
+        Some(UnixSeconds(i64::try_from(since.as_secs()).ok()?))
+    }
+
+    /// A block; none where the endpoint has none.
+    pub(crate) async fn block(&self, point: Point) -> Result<Option<Probed>, Failure> {
+        let Call { method, params } = Call::block(point);
+        let shown = self.one(method, params).await?;
+        let bloom = shown["logsBloom"].as_str().unwrap_or_default().trim_start_matches("0x");
+        let has_logs = bloom.bytes().any(|digit| digit != b'0');
+        let transaction = shown["transactions"][0].as_str().and_then(|hash| hash.parse().ok());
+        let header = wire::header(shown)?;
+        Ok(header.map(|Header { block, .. }| Probed { block, has_logs, transaction }))
+    }
+
+    /// Asks for our logs of a range, as a scan does.
+    pub(crate) async fn scan(&self, from: i64, to: i64) -> Result<(), Failure> {
+        let calls: Vec<Call> = self.log_calls(Span::Range { from, to }).collect();
+        for result in self.call(&calls).await? {
+            wire::logs(result?)?;
+        }
+        Ok(())
+    }
+
+    /// How many logs a block has, ours or not.
+    pub(crate) async fn count_logs(&self, block: Block) -> Result<usize, Failure> {
+        let logs = self.one("eth_getLogs", json!([{ "blockHash": block.hash }])).await?;
+        Ok(logs.as_array().map_or(0, Vec::len))
+    }
+
+    /// Whether the state after a block is there.
+    pub(crate) async fn has_state(&self, of: Address, number: i64) -> Result<bool, Failure> {
+        let params = json!([wire::hex(of), wire::quantity(number)]);
+        Ok(self.one("eth_getBalance", params).await?.is_string())
+    }
+
+    /// Whether a transaction's receipt is there; and whether those of its whole block are.
+    pub(crate) async fn has_receipts(
+        &self,
+        block: Block,
+        transaction: TxHash,
+    ) -> (Result<bool, Failure>, Result<bool, Failure>) {
+        let Call { method, params } = Call::receipt(transaction);
+        let single = self.one(method, params).await.map(|receipt| receipt.is_object());
+        let Call { method, params } = Call::block_receipts(Span::Block(block.hash));
+        let whole = self.one(method, params).await.map(|receipts| receipts.is_array());
+        (single, whole)
+    }
+
+    /// What a wallet has of a token, in its smallest units; none where the contract answers nothing of the kind.
+    pub(crate) async fn balance(
+        &self,
+        contract: Address,
+        wallet: Address,
+    ) -> Result<Option<U256>, Failure> {
+        let wallet = wire::hex(wallet);
+        let data = format!("{BALANCE_OF}{:0>64}", wallet.trim_start_matches("0x"));
+        let Call { method, params } = Call::view(contract, &data);
+        let output = wire::output(&self.one(method, params).await?)?;
+        Ok(output.filter(|word| word.len() == 32).map(|word| U256::from_be_slice(&word)))
+    }
+}

@@ -1,0 +1,130 @@
+//! `tidemark doctor`, against development chains with faults.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use alloy_primitives::U256;
+use devnet::{Devnet, Fault};
+use serde_json::Value;
+use testkit::harness::{USDT, executable, now};
+
+const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
+
+/// A chain of a hundred blocks, the last one just now.
+async fn node(chain_id: u64, has_usdt: bool) -> Devnet {
+    let token =
+        devnet::Token { address: USDT.parse().unwrap(), decimals: 6, symbol: "USDT".into() };
+    let config = devnet::Config {
+        chain_id,
+        genesis_timestamp: now().unsigned_abs() - 100,
+        block_interval_secs: 1,
+        tokens: Vec::from_iter(has_usdt.then_some(token)),
+        ..devnet::Config::default()
+    };
+    let devnet = Devnet::start(config, (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+    let chain = devnet.chain();
+    chain.mine(99).unwrap();
+    if has_usdt {
+        let (token, to) = (USDT.parse().unwrap(), WALLET.parse().unwrap());
+        chain.transfer(token, [0x22; 20].into(), to, U256::from(12_500_000)).unwrap();
+    }
+    chain.mine(1).unwrap();
+    devnet
+}
+
+fn doctor(dir: &Path, rpc: &str, more: &str, arguments: &[&str]) -> Output {
+    let file = dir.join("tidemark.toml");
+    let data = dir.join("data");
+    let text = format!(
+        "[data]\ndir = {data:?}\n[[wallets]]\nblockchain = \"eth\"\naddress = \"{WALLET}\"\nenabled_coins = \
+         [\"USDT\"]\n[chains.eth]\nrpc = {rpc}\nrequest_timeout = \"2s\"\n\
+         tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]\n{more}"
+    );
+    std::fs::write(&file, text).unwrap();
+    let config = ["doctor", "--config", file.to_str().unwrap()];
+    Command::new(executable()).args([&config[..], arguments].concat()).output().unwrap()
+}
+
+/// What is printed, and the exit code.
+fn printed(output: &Output) -> (String, i32) {
+    let text = [&output.stdout[..], &output.stderr].concat();
+    (String::from_utf8(text).unwrap(), output.status.code().unwrap())
+}
+
+#[track_caller]
+fn has(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part} is not in:\n{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_good_endpoint_is_described_and_its_key_is_not_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let devnet = node(1, true).await;
+    let url = format!("{:?}", format!("{}v3/0123456789abcdef", with_slash(devnet.url())));
+    let (text, code) = printed(&doctor(dir.path(), &url, "reorg_window = 50\n", &[]));
+    assert_eq!(code, 0, "{text}");
+    has(
+        &text,
+        &[
+            "eth: can be followed; no second endpoint",
+            "ok       chain_id     1",
+            "ok       latency",
+            "ok       finalized    block",
+            "s old",
+            "decimals 6, symbol USDT",
+            "eth_getLogs over 101 blocks is served: the whole chain",
+            "ok       logs_depth   back to block 1, 99 deep",
+            "ok       receipts     of a transaction served, of a block served",
+            &format!("{WALLET} has 12.50 USDT"),
+            "ok       log",
+        ],
+    );
+    assert!(!text.contains("0123456789abcdef"), "{text}");
+    assert!(!dir.path().join("data").exists(), "it changes nothing");
+
+    devnet.chain().limit_range(Some(30));
+    let output = doctor(dir.path(), &url, "", &["--json"]);
+    assert!(output.status.success());
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let endpoint = &json["chains"][0]["endpoints"][0];
+    let of = |check: &str| {
+        let findings = endpoint["findings"].as_array().unwrap();
+        findings.iter().find(|finding| finding["check"] == check).unwrap()
+    };
+    assert_eq!((&json["success"], &endpoint["usable"]), (&true.into(), &true.into()));
+    assert_eq!(of("range")["level"], "warning");
+    assert!(of("range")["value"]["served"].as_i64().unwrap() <= 30, "{json}");
+    assert_eq!(of("balance")["value"]["amount"], "12.50");
+    assert_eq!(of("chain_id")["value"], 1);
+}
+
+fn with_slash(url: &str) -> String {
+    format!("{}/", url.trim_end_matches('/'))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_keeps_a_chain_from_being_followed_is_a_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    let (good, other, bare) = (node(1, true).await, node(5, true).await, node(1, false).await);
+    let down = node(1, true).await;
+    down.chain().fail_next(u32::MAX, Fault::HttpStatus(503));
+    for (devnet, found) in [
+        (&other, "5 where 1 is expected: the URL is of another chain"),
+        (&bare, "has no code where decimals() = 6 is configured"),
+        (&down, "no answer (transient: HTTP status 503"),
+    ] {
+        let (text, code) = printed(&doctor(dir.path(), &format!("{:?}", devnet.url()), "", &[]));
+        assert_eq!(code, 1, "{text}");
+        has(&text, &["eth: CANNOT BE FOLLOWED", "FAILURE", found]);
+        let both = format!("[{:?}, {:?}]", devnet.url(), good.url());
+        let (text, code) = printed(&doctor(dir.path(), &both, "", &[]));
+        assert_eq!(code, 0, "one endpoint suffices: {text}");
+        has(&text, &["eth: can be followed, by 1 of 2 endpoints", found]);
+    }
+    let (text, code) = printed(&doctor(dir.path(), "\"nowhere\"", "range_max = 0\n", &[]));
+    assert_eq!(code, 64, "{text}");
+    has(&text, &["chains.eth.rpc: ", "chains.eth.range_max: "]);
+}
