@@ -55,7 +55,7 @@ impl Auth {
     }
 
     /// The order of a link, whose `exp` and `sig` are in the query. A malformed id is a wrong signature.
-    fn verify_link(&self, order_id: &str, query: &Query) -> Answer<OrderId> {
+    pub(crate) fn verify_link(&self, order_id: &str, query: &Query) -> Answer<OrderId> {
         let verify = || {
             let order_id = order_id.parse().ok()?;
             let expires_at = UnixSeconds(query.text("exp").ok()??.parse().ok()?);
@@ -65,6 +65,12 @@ impl Auth {
         };
         verify().ok_or(Refusal::SignatureFailed)
     }
+}
+
+/// When the link of a query ends. Meaningful for one that was verified.
+pub(crate) fn link_end(query: &Query) -> UnixSeconds {
+    let end = query.text("exp").ok().flatten().and_then(|exp| exp.parse().ok());
+    UnixSeconds(end.unwrap_or_default())
 }
 
 /// A body that the merchant signed (spec 5.1).

@@ -10,6 +10,8 @@ use schemas::{
     Address, Amount, Blockchain, ReceiverPolicy, Secret, Stablecoin, StablecoinContract, Wallet,
 };
 
+use crate::machine::return_url::{ReturnUrl, origin_problem};
+
 /// The largest `[matching] skew`: clocks that differ by more are wrong, and a payment sent an hour before an order is
 /// not for it.
 const SKEW_MAX_SECONDS: u16 = 3600;
@@ -36,8 +38,10 @@ pub struct Merchant {
     pub secret: Secret,
     /// The key before the last rotation: accepted on incoming requests, never used to sign.
     pub previous_secret: Option<Secret>,
-    /// Origins that may embed or call the checkout.
+    /// Origins whose pages may call the checkout's API.
     pub allowed_origins: Vec<String>,
+    /// Where the checkout page leads back to.
+    pub return_url: Option<ReturnUrl>,
     /// The destination of unknown_transfer webhooks (spec 6.2); without it none is sent.
     pub unknown_transfer_webhook_url: Option<String>,
 }
@@ -179,16 +183,31 @@ impl Config {
 impl Merchant {
     fn read(mut section: Reader) -> Self {
         let url = section.text("unknown_transfer_webhook_url");
+        let allowed_origins = section.texts("allowed_origins").unwrap_or_default();
+        for origin in &allowed_origins {
+            if let Some(problem) = origin_problem(origin) {
+                section.problem("allowed_origins", &format!("{origin:?} {problem}"));
+            }
+        }
         let merchant = Self {
             name: section.text("name"),
             secret: section.required_secret("secret"),
             previous_secret: section.secret("previous_secret"),
-            allowed_origins: section.texts("allowed_origins").unwrap_or_default(),
+            allowed_origins,
+            return_url: read_return_url(&mut section),
             unknown_transfer_webhook_url: Some(url).filter(|url| !url.is_empty()),
         };
         section.finish();
         merchant
     }
+}
+
+fn read_return_url(section: &mut Reader) -> Option<ReturnUrl> {
+    let text = section.text("return_url");
+    if text.is_empty() {
+        return None;
+    }
+    text.parse().map_err(|problem| section.problem("return_url", problem)).ok()
 }
 
 fn read_skew(section: &mut Reader) -> u16 {
@@ -262,6 +281,26 @@ mod tests {
         assert!(config.wallets[0].retired);
         assert_eq!(config.merchant.unknown_transfer_webhook_url, None);
         assert!(!format!("{config:?}").contains("\"m\""));
+    }
+
+    #[test]
+    fn wrong_addresses_of_the_shop_are_all_reported() {
+        let text = GOOD.replace(
+            "[merchant]",
+            "[merchant]\nallowed_origins = ['*', 'https://shop.example', 'https://shop.example/']\n\
+             return_url = 'https://{merchant_order_id}/'",
+        );
+        let mut source = Source::parse(Config::DEFAULTS, &text, []);
+        let _config = Config::read(&mut source);
+        let Problems(lines) = source.finish().unwrap_err();
+        assert_eq!(lines.len(), 3, "{lines:#?}");
+        for (line, start) in lines.iter().zip([
+            "merchant.allowed_origins: \"*\" must name one origin",
+            "merchant.allowed_origins: \"https://shop.example/\" must be written as browsers send it",
+            "merchant.return_url: must not have a hole before its path",
+        ]) {
+            assert!(line.starts_with(start), "{line}");
+        }
     }
 
     #[test]

@@ -101,7 +101,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    fn status(&self) -> StatusCode {
+    pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::SignatureMissing
             | Self::SignatureFailed

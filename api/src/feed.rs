@@ -19,6 +19,10 @@ use crate::{Error, metrics};
 const CUSTOMERS_MAX: usize = 8_000;
 /// Those of them that may wait for one order.
 const ORDER_CUSTOMERS_MAX: usize = 16;
+/// Live views of customers that may be open at once.
+const VIEWERS_MAX: usize = 4_000;
+/// Those of them that may follow one order: its commands have places left.
+const ORDER_VIEWERS_MAX: usize = 8;
 const MERCHANTS_MAX: usize = 8_000;
 const OPERATORS_MAX: usize = 1_000;
 /// Records of one order that may wait for a listener. Few orders have more than ten in all.
@@ -32,7 +36,10 @@ const BACK_OFF: Duration = Duration::from_millis(250);
 /// operator's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Audience {
+    /// Awaits the answer to a command.
     Customer,
+    /// Follows an order as long as its page is shown.
+    Viewer,
     Merchant,
     Operator,
 }
@@ -47,6 +54,7 @@ struct Shared {
     channels: Mutex<Option<HashMap<OrderId, broadcast::Sender<Arc<Order>>>>>,
     /// One permit for each further listener, by audience.
     customers: Arc<Semaphore>,
+    viewers: Arc<Semaphore>,
     merchants: Arc<Semaphore>,
     operators: Arc<Semaphore>,
     /// Whether the tail is open: from then on no record is missed.
@@ -95,6 +103,7 @@ impl Default for Feed {
         Self(Arc::new(Shared {
             channels: Mutex::new(Some(HashMap::new())),
             customers: Arc::new(Semaphore::new(CUSTOMERS_MAX)),
+            viewers: Arc::new(Semaphore::new(VIEWERS_MAX)),
             merchants: Arc::new(Semaphore::new(MERCHANTS_MAX)),
             operators: Arc::new(Semaphore::new(OPERATORS_MAX)),
             following: watch::Sender::default(),
@@ -113,6 +122,7 @@ impl Feed {
     pub(crate) fn subscribe(&self, order_id: OrderId, audience: Audience) -> Option<Subscription> {
         let places = match audience {
             Audience::Customer => &self.0.customers,
+            Audience::Viewer => &self.0.viewers,
             Audience::Merchant => &self.0.merchants,
             Audience::Operator => &self.0.operators,
         };
@@ -120,7 +130,12 @@ impl Feed {
         let mut channels = self.channels();
         let channel = channels.as_mut()?.entry(order_id);
         let channel = channel.or_insert_with(|| broadcast::Sender::new(RECORDS_MAX));
-        if audience == Audience::Customer && channel.receiver_count() >= ORDER_CUSTOMERS_MAX {
+        let most = match audience {
+            Audience::Customer => ORDER_CUSTOMERS_MAX,
+            Audience::Viewer => ORDER_VIEWERS_MAX,
+            Audience::Merchant | Audience::Operator => usize::MAX,
+        };
+        if channel.receiver_count() >= most {
             return None;
         }
         let records = channel.subscribe();
@@ -183,7 +198,7 @@ fn follow(log: &dyn Log, feed: &Feed, stop: &CancellationToken) -> Result<(), Er
 
 #[cfg(test)]
 mod tests {
-    use super::Audience::{Customer, Merchant, Operator};
+    use super::Audience::{Customer, Merchant, Operator, Viewer};
     use super::*;
     use log::{Offset, TopicPartition};
     use schemas::record::example;
@@ -279,6 +294,23 @@ mod tests {
         drop((of_one, others));
         assert!(subscribe(0, Customer).is_some());
         assert_eq!(feed.channels().as_ref().unwrap().len(), 0, "what is refused leaves nothing");
+    }
+
+    #[test]
+    fn views_leave_places_for_the_commands_of_their_order() {
+        let feed = Feed::default();
+        let subscribe = |audience| feed.subscribe(example::order().order_id, audience);
+        let views: Vec<_> = (0..ORDER_VIEWERS_MAX).map(|_| subscribe(Viewer)).collect();
+        assert!(views.iter().all(Option::is_some));
+        assert!(subscribe(Viewer).is_none());
+        let rest = ORDER_CUSTOMERS_MAX - ORDER_VIEWERS_MAX;
+        let commands: Vec<_> = (0..rest).map(|_| subscribe(Customer)).collect();
+        assert!(commands.iter().all(Option::is_some));
+        drop(views);
+        assert!(subscribe(Viewer).is_none(), "commands count too");
+        drop(commands);
+        assert!(subscribe(Viewer).is_some());
+        assert_eq!(feed.channels().as_ref().unwrap().len(), 0);
     }
 
     #[tokio::test]

@@ -1,5 +1,5 @@
 //! The HTTP server: the APIs of merchants (`/api/v1/service`), operators (`/api/v1/admin`) and customers
-//! (`/api/v1/user`), and the schemas of the topics (`/registry`).
+//! (`/api/v1/user`), the page that customers pay on (`/checkout`), and the schemas of the topics (`/registry`).
 //!
 //! **Reads** the tables through `store::Store`, and the topic `orders` from its end ([`feed`]).
 //! **Writes** commands to `orders.commands`, manual deliveries to `webhooks.dispatch`, and rows that are
@@ -12,25 +12,32 @@
 //! the short texts of `error::Refusal`, and causes go to the log.
 //!
 //! Deliberately not here: any decision about an order's status (the processor's), the delivery of
-//! webhooks, the checkout page, TLS.
+//! webhooks, TLS.
 
 #![warn(clippy::wildcard_enum_match_arm)]
 
 mod auth;
+mod buyer;
 mod commands;
 mod config;
 mod error;
+mod events;
 mod extract;
 pub mod feed;
 mod machine;
 pub mod metrics;
+mod page;
 mod reads;
 mod router;
 mod routes;
 mod server;
+mod terms;
 mod view;
 
+pub use buyer::{TestBuyer, TestPayment};
 pub use config::{Amounts, Config, Matching, Merchant, Orders, Percent};
 pub use error::Error;
 pub use feed::Feed;
+pub use machine::return_url::ReturnUrl;
 pub use server::Server;
+pub use terms::ChainTerms;

@@ -11,3 +11,5 @@ pub(crate) mod new_order;
 pub(crate) mod outcome;
 pub(crate) mod query;
 pub(crate) mod resend;
+pub(crate) mod return_url;
+pub(crate) mod sighting;

@@ -4,14 +4,20 @@ use std::sync::Arc;
 
 use runtime::Clock;
 use schemas::record::{Attempt, Order, Transfer};
-use schemas::{Address, OrderId, TransferId, Wallet};
+use schemas::{Address, OrderId, TransferId, TransferStatus, Wallet};
 use store::{ChainRow, DepositFilter, DepositRow, OrderFilter, OrderRow, Page};
 use store::{Store, Subject, TransferFilter};
 
 use crate::error::{Answer, Refusal};
 use crate::machine::catalog::Catalog;
 use crate::machine::followed::Followed;
+use crate::machine::sighting::{self, Checkout, Sighting};
 use crate::view::ChainView;
+
+/// The transfers at a wallet among which those for an order are sought: the latest that pay nothing.
+const STRAYS: Page = Page { limit: 100, offset: 0 };
+/// Most transfers of a kind that are shown with an order.
+const SIGHTINGS_MAX: usize = 8;
 
 #[derive(Clone)]
 pub(crate) struct Reads {
@@ -29,6 +35,33 @@ impl Reads {
         Ok(self.store.order(order_id).await?.ok_or(Refusal::OrderNotFound)?.order)
     }
 
+    /// An order with everything that its customer sees.
+    pub(crate) async fn checkout(&self, order_id: OrderId) -> Answer<Checkout> {
+        let (order, chains) = (self.order(order_id).await?, self.chains().await?);
+        let mut transfers = Vec::new();
+        for id in sighting::named(&order).take(SIGHTINGS_MAX) {
+            // Its row may be written a moment later.
+            transfers.extend(self.store.transfer(id).await?);
+        }
+        let mut places: Vec<_> = Vec::new();
+        for deposit in order.deposits.iter().filter(|deposit| deposit.deposit_id.is_some()) {
+            let place = (deposit.wallet_address, deposit.blockchain);
+            if !places.contains(&place) {
+                places.push(place);
+            }
+        }
+        for (wallet, blockchain) in places {
+            let status = Some(TransferStatus::NoMatchedDeposit);
+            let of = TransferFilter { status, blockchain: Some(blockchain), stablecoin: None };
+            let found = self.store.transfers(wallet, of, STRAYS).await?;
+            let strays = found.into_iter().filter(|of| sighting::is_stray(of, order_id));
+            transfers.extend(strays.take(SIGHTINGS_MAX));
+        }
+        let seen = |transfer| Sighting::new(transfer, &chains, self.catalog.chains());
+        let transfers = transfers.into_iter().map(seen).collect();
+        Ok(Checkout { order, chains, transfers })
+    }
+
     /// How far each chain is scanned.
     pub(crate) async fn chains(&self) -> Answer<Vec<ChainRow>> {
         Ok(self.store.chains().await?)
@@ -37,6 +70,15 @@ impl Reads {
     /// What an order can be paid with.
     pub(crate) async fn choices(&self, order_id: OrderId) -> Answer<Vec<ChainView>> {
         Ok(self.catalog.choices(&self.order(order_id).await?, &self.followed().await?))
+    }
+
+    /// The same, of what was read already.
+    pub(crate) fn choices_of(&self, Checkout { order, chains, .. }: &Checkout) -> Vec<ChainView> {
+        self.catalog.choices(order, &Followed::new(chains.clone(), self.clock.now().seconds()))
+    }
+
+    pub(crate) fn catalog(&self) -> &Catalog {
+        &self.catalog
     }
 
     /// What the shop offers.

@@ -13,13 +13,17 @@ use axum::routing::{get, post};
 use crate::auth::{self, Auth};
 use crate::commands::Commands;
 use crate::error::Refusal;
-use crate::metrics;
+use crate::events::Events;
 use crate::reads::Reads;
+use crate::routes::checkout::Checkouts;
 use crate::routes::health::{Health, health};
-use crate::routes::{admin, registry, service, user};
+use crate::routes::{admin, checkout, registry, service, user};
+use crate::{metrics, page};
 
 /// Most bytes of a body.
 const BODY_BYTES_MAX: usize = 1024 * 1024;
+/// Most bytes of a form of the page.
+const FORM_BYTES_MAX: usize = 1024;
 /// How long a request may take, its body included: longer than the wait for a command's answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long an answer 401 is held back: clients that try secrets leave the cores to the others.
@@ -32,6 +36,7 @@ pub(crate) struct Doors {
     pub(crate) commands: Commands,
     pub(crate) reads: Reads,
     pub(crate) health: Health,
+    pub(crate) checkouts: Checkouts,
 }
 
 impl FromRef<Doors> for Arc<Auth> {
@@ -58,6 +63,18 @@ impl FromRef<Doors> for Health {
     }
 }
 
+impl FromRef<Doors> for Events {
+    fn from_ref(doors: &Doors) -> Self {
+        doors.checkouts.events.clone()
+    }
+}
+
+impl FromRef<Doors> for Checkouts {
+    fn from_ref(doors: &Doors) -> Self {
+        doors.checkouts.clone()
+    }
+}
+
 /// All routes (spec 4; `docs/API.md` has those that the interface does not show).
 pub(crate) fn routes(doors: Doors, allowed_origins: Vec<String>, topic_prefix: String) -> Router {
     let origins: Arc<[String]> = allowed_origins.into();
@@ -81,11 +98,13 @@ pub(crate) fn routes(doors: Doors, allowed_origins: Vec<String>, topic_prefix: S
         .route("/orders/{order_id}/payment", post(user::choose_payment).options(preflight))
         .route("/orders/{order_id}/cancel", post(user::cancel).options(preflight))
         .route("/orders/{order_id}/status", get(user::status).options(preflight))
+        .route("/orders/{order_id}/events", get(user::events).options(preflight))
         .layer(middleware::from_fn_with_state(origins, cross_origin));
     Router::new()
         .nest("/api/v1/service", service)
         .nest("/api/v1/admin", admin)
         .nest("/api/v1/user", user)
+        .nest("/checkout", page_routes(doors.checkouts.buyer.is_some()))
         .nest("/registry", registry::routes(topic_prefix))
         .route("/health", get(health))
         .fallback(|| async { Refusal::ResourceNotFound })
@@ -95,7 +114,24 @@ pub(crate) fn routes(doors: Doors, allowed_origins: Vec<String>, topic_prefix: S
         .with_state(doors)
 }
 
-/// Limits the time of every request, counts and times it. No cache may store an answer about money.
+/// The page that customers pay on, and its files.
+fn page_routes(has_test_buyer: bool) -> Router<Doors> {
+    let mut routes = Router::new()
+        .route("/{order_id}", get(checkout::page))
+        .route("/{order_id}/payment", post(checkout::payment))
+        .route("/{order_id}/cancel", post(checkout::cancel))
+        .route("/{order_id}/events", get(checkout::events));
+    if has_test_buyer {
+        routes = routes.route("/{order_id}/test-payment", post(checkout::test_payment));
+    }
+    for (name, kind, content) in page::ASSETS {
+        let serve = move || async move { checkout::asset(kind, content) };
+        routes = routes.route(&format!("/{name}"), get(serve));
+    }
+    routes.layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
+}
+
+/// Limits the time of every request, counts and times it. No cache may store an answer about money: only the page's files say otherwise.
 async fn observe(request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let matched = request.extensions().get::<MatchedPath>();
@@ -103,7 +139,10 @@ async fn observe(request: Request, next: Next) -> Response {
     let answer = tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await;
     let mut response = answer.unwrap_or_else(|_| Refusal::Busy.into_response());
     let headers = response.headers_mut();
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let is_file = |cache: &HeaderValue| cache.as_bytes().starts_with(b"public");
+    if !headers.get(header::CACHE_CONTROL).is_some_and(is_file) {
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     metrics::request(route, response.status(), begun.elapsed());
     if response.status() == StatusCode::UNAUTHORIZED {

@@ -1,6 +1,7 @@
 //! The handlers, by caller. `router` maps paths to them.
 
 pub(crate) mod admin;
+pub(crate) mod checkout;
 pub(crate) mod health;
 pub(crate) mod registry;
 pub(crate) mod service;

@@ -15,11 +15,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::Auth;
 use crate::commands::Commands;
+use crate::events::Events;
 use crate::machine::catalog::Catalog;
+use crate::page::Shop;
 use crate::reads::Reads;
 use crate::router::{Doors, routes};
+use crate::routes::checkout::Checkouts;
 use crate::routes::health::Health;
-use crate::{Config, Error, Feed, metrics};
+use crate::{ChainTerms, Config, Error, Feed, TestBuyer, metrics};
 
 /// How often the tables are read for what is measured of them.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(10);
@@ -29,6 +32,10 @@ pub struct Server {
     pub config: Config,
     /// The stablecoin contracts of the configured chains.
     pub contracts: Vec<StablecoinContract>,
+    /// What customers have to know of those chains.
+    pub chains: Vec<ChainTerms>,
+    /// Pays at the push of a button on the checkout page, if there is one: the demo's.
+    pub buyer: Option<Arc<dyn TestBuyer>>,
     /// Prefix of the names of topics, and so of their schemas' subjects.
     pub topic_prefix: String,
     /// What the health check reports (spec 4.2).
@@ -60,7 +67,7 @@ impl Server {
             drop(stream.set_nodelay(true));
         });
         let lanes = measure_lanes(self.store.clone(), self.clock.clone());
-        let router = self.router(&installation);
+        let router = self.router(&installation, stop.clone());
         let serve = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned());
         tokio::select! {
             served = serve.into_future() => Ok(served?),
@@ -76,26 +83,44 @@ impl Server {
         Ok(asked.map_err(std::io::Error::from)??)
     }
 
-    fn router(self, installation: &str) -> axum::Router {
-        let Self { config, contracts, topic_prefix, version, log, store, clock, readiness, feed } =
-            self;
-        let catalog = Arc::new(Catalog::new(&config, contracts));
-        let health = Health { version, readiness, log: log.clone(), clock: clock.clone() };
-        let doors = Doors {
-            auth: Arc::new(Auth::new(&config, clock.clone())),
-            reads: Reads::new(store.clone(), clock.clone(), catalog.clone()),
-            commands: Commands::new(
-                log,
-                store,
-                clock,
-                feed,
-                catalog,
-                &config.merchant,
-                installation,
-            ),
-            health,
+    fn router(self, installation: &str, stop: CancellationToken) -> axum::Router {
+        let Self {
+            config,
+            contracts,
+            chains,
+            buyer,
+            version,
+            log,
+            store,
+            clock,
+            readiness,
+            feed,
+            ..
+        } = self;
+        let catalog = Arc::new(Catalog::new(&config, contracts, chains));
+        let auth = Arc::new(Auth::new(&config, clock.clone()));
+        let reads = Reads::new(store.clone(), clock.clone(), catalog.clone());
+        let events =
+            Events { reads: reads.clone(), feed: feed.clone(), clock: clock.clone(), stop };
+        let shop = Arc::new(Shop {
+            name: config.merchant.name.clone(),
+            return_url: config.merchant.return_url.clone(),
+            version,
+            has_test_buyer: buyer.is_some(),
+        });
+        let checkouts = Checkouts {
+            auth: auth.clone(),
+            reads: reads.clone(),
+            events,
+            clock: clock.clone(),
+            shop,
+            buyer,
         };
-        routes(doors, config.merchant.allowed_origins, topic_prefix)
+        let health = Health { version, readiness, log: log.clone(), clock: clock.clone() };
+        let merchant = &config.merchant;
+        let commands = Commands::new(log, store, clock, feed, catalog, merchant, installation);
+        let doors = Doors { auth, reads, commands, health, checkouts };
+        routes(doors, config.merchant.allowed_origins, self.topic_prefix)
     }
 }
 

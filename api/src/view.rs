@@ -8,6 +8,8 @@ use schemas::{
 use serde::Serialize;
 use store::{ChainRow, DepositRow, OrderRow};
 
+use crate::machine::sighting::{Checkout, Sighting};
+
 /// Declares an object and how it is made: each field with its type and value.
 macro_rules! view {
     (
@@ -19,7 +21,7 @@ macro_rules! view {
         $(#[$doc])*
         #[derive(Debug, Serialize)]
         pub(crate) struct $view $(<$life>)? {
-            $($(#[$attribute])* $field: $type,)+
+            $($(#[$attribute])* pub(crate) $field: $type,)+
         }
 
         impl $(<$life>)? $view $(<$life>)? {
@@ -181,16 +183,33 @@ view! {
 }
 
 view! {
+    /// A transfer as the customer of an order sees it: it pays the order, or was probably meant to.
+    SightingView of (seen: &Sighting) {
+        blockchain: Blockchain = seen.transfer.blockchain,
+        #[serde(rename = "token")]
+        stablecoin: Stablecoin = seen.transfer.observation.stablecoin,
+        txn_hash: Hash = seen.transfer.observation.tx_hash,
+        value: String = seen.transfer.observation.value.to_string(),
+        status: TransferStatus = seen.transfer.status,
+        reason: Option<UnknownReason> = seen.transfer.reason,
+        confirmations: i64 = seen.confirmations,
+        confirmations_required: Option<i64> = seen.required,
+    }
+}
+
+view! {
     /// An order as its customer sees it, with its open deposits.
-    CheckoutView<'a> of (order: &'a Order, chains: &[ChainRow]) {
+    CheckoutView<'a> of (checkout: &'a Checkout) {
         #[serde(flatten)]
-        view: OrderView<'a> = OrderView::new(order),
-        expires_at: UnixSeconds = order.expires_at,
+        view: OrderView<'a> = OrderView::new(&checkout.order),
+        expires_at: UnixSeconds = checkout.order.expires_at,
         // Whether a transfer that fits was seen and is not yet confirmed.
-        payment_seen: bool = !order.candidates.is_empty(),
+        payment_seen: bool = !checkout.order.candidates.is_empty(),
         deposits: Vec<DepositView> = {
+            let Checkout { order, chains, .. } = checkout;
             let open = order.deposits.iter().filter(|of| of.state == DepositState::Open);
             open.filter_map(|of| DepositView::of_order(order, of, chains)).collect()
         },
+        transfers: Vec<SightingView> = checkout.transfers.iter().map(SightingView::new).collect(),
     }
 }

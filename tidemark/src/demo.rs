@@ -11,6 +11,7 @@ mod shop;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -22,6 +23,7 @@ use schemas::{Blockchain, Secret, Stablecoin, stablecoin_contract};
 use crate::process;
 use crate::settings::Settings;
 use crate::stage::Stage;
+use buyer::Button;
 use chain::Chain;
 use merchant::Merchant;
 use narrator::Narrator;
@@ -76,7 +78,10 @@ async fn run_alone(options: &Options, narrator: &Narrator) -> anyhow::Result<()>
     let settings = settings(options, &dir, &merchant, &ethereum, &polygon)?;
     telemetry::init_log(&settings.telemetry)?;
     let mut tasks = Tasks::new(settings.process.stop_deadline);
-    let started = process::start(&mut tasks, &settings, &Stage::ALL, &Readiness::default()).await?;
+    let chains = vec![(Blockchain::Eth, ethereum.chain()), (Blockchain::Polygon, polygon.chain())];
+    let button: Arc<dyn api::TestBuyer> = Arc::new(Button(chains));
+    let ready = Readiness::default();
+    let started = process::start(&mut tasks, &settings, &Stage::ALL, &ready, Some(button)).await?;
     let address = started.address.context("the api did not start")?;
     narrator.say(&format!("all stages run in this process; the API listens on http://{address}"));
     narrator.say(&format!(
@@ -104,7 +109,8 @@ async fn run_alone(options: &Options, narrator: &Narrator) -> anyhow::Result<()>
     };
     if result.is_ok() && !options.once {
         polygon.keep_mining().await?;
-        narrator.invitation(&shop, &merchant, &ethereum.url());
+        let link = shop.checkout("page-1", "19.90").await?;
+        narrator.invitation(&shop, &merchant, &ethereum.url(), &link);
         tokio::select! {
             stopped = tasks.run(process::stop_signal()) => stopped?,
             () = tell_webhooks(narrator, &merchant) => {}
@@ -136,7 +142,7 @@ async fn start_chain(blockchain: Blockchain) -> anyhow::Result<Devnet> {
         })
     };
     let config = devnet::Config {
-        chain_id: blockchain.chain_id(),
+        chain_id: chain_id(blockchain),
         genesis_timestamp: now,
         block_interval_secs: chain::BLOCK_INTERVAL.as_secs(),
         finalized_depth: 12,
@@ -145,6 +151,11 @@ async fn start_chain(blockchain: Blockchain) -> anyhow::Result<Devnet> {
         seed: u64::from(blockchain.index()),
     };
     Ok(Devnet::start(config, (Ipv4Addr::LOCALHOST, 0).into()).await?)
+}
+
+/// No network's own id: no wallet in the browser can take the demo's page for one where money is.
+fn chain_id(blockchain: Blockchain) -> u64 {
+    31_337 + u64::from(blockchain.index())
 }
 
 fn settings(
@@ -179,10 +190,12 @@ fn settings(
         enabled_coins = ["USDT", "USDC"]
         [chains.eth]
         rpc = ["{ethereum}"]
+        chain_id = {ethereum_id}
         confirmations = 3
         poll_interval = "200ms"
         [chains.polygon]
         rpc = ["{polygon}"]
+        chain_id = {polygon_id}
         confirmations = 3
         poll_interval = "200ms"
         [matching]
@@ -196,6 +209,8 @@ fn settings(
         url = merchant.url(),
         ethereum = ethereum.url(),
         polygon = polygon.url(),
+        ethereum_id = chain_id(Blockchain::Eth),
+        polygon_id = chain_id(Blockchain::Polygon),
     );
     Ok(Settings::parse(&text, &Stage::ALL)?)
 }

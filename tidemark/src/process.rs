@@ -33,7 +33,7 @@ pub(crate) async fn run(settings: Settings, stages: &[Stage]) -> anyhow::Result<
     start_telemetry(&mut tasks, &settings, &readiness).await?;
     let mut stop = pin!(stop_signal());
     let started = tokio::select! {
-        started = start(&mut tasks, &settings, stages, &readiness) => started?,
+        started = start(&mut tasks, &settings, stages, &readiness, None) => started?,
         () = &mut stop => {
             tasks.run(std::future::ready(())).await?;
             tracing::info!("stopped before it was ready");
@@ -89,7 +89,8 @@ pub(crate) async fn stop_signal() {
     }
 }
 
-/// Opens the back ends that the stages need, as soon as they are available, and starts the stages.
+/// Opens the back ends that the stages need, as soon as they are available, and starts the stages. The demo's api
+/// has a test buyer.
 ///
 /// # Errors
 /// A failure that will not pass by waiting.
@@ -98,6 +99,7 @@ pub(crate) async fn start(
     settings: &Settings,
     stages: &[Stage],
     readiness: &Readiness,
+    buyer: Option<Arc<dyn api::TestBuyer>>,
 ) -> anyhow::Result<Started> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let log = open_log(settings, &clock, readiness).await?;
@@ -106,7 +108,7 @@ pub(crate) async fn start(
     } else {
         None
     };
-    let mut starter = Starter { settings, log: log.clone(), clock, readiness, tasks };
+    let mut starter = Starter { settings, log: log.clone(), clock, readiness, tasks, buyer };
     let wanted = |stage| stages.contains(&stage);
     let mut address = None;
     if let Some(tables) = tables {

@@ -47,6 +47,18 @@ impl Settings {
         Self::read(Source::parse(&defaults(), text, []), stages)
     }
 
+    /// What customers have to know of the chains.
+    pub(crate) fn chain_terms(&self) -> Vec<api::ChainTerms> {
+        // A tag comes when the network says so, whatever the depth.
+        let depth = |tier: &ingest::Tier| tier.depth.filter(|_| tier.tag.is_none());
+        let terms = |chain: &ingest::ChainConfig| api::ChainTerms {
+            blockchain: chain.blockchain,
+            chain_id: chain.chain_id,
+            depths: chain.policy.tiers.iter().map(|tier| (tier.below, depth(tier))).collect(),
+        };
+        self.ingest.chains.iter().map(terms).collect()
+    }
+
     /// Secrets that none of the stages uses may be absent.
     fn read(mut source: Source, stages: &[Stage]) -> Result<Self, Problems> {
         let process = Process::read(&mut source);

@@ -20,6 +20,8 @@ pub(crate) struct Starter<'a> {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) readiness: &'a Readiness,
     pub(crate) tasks: &'a mut Tasks,
+    /// The demo's.
+    pub(crate) buyer: Option<Arc<dyn api::TestBuyer>>,
 }
 
 impl Starter<'_> {
@@ -118,6 +120,8 @@ impl Starter<'_> {
         let server = api::Server {
             config: self.settings.shop.clone(),
             contracts: self.settings.ingest.contracts(),
+            chains: self.settings.chain_terms(),
+            buyer: self.buyer.take(),
             topic_prefix: self.settings.log.topic_prefix().to_owned(),
             version: env!("CARGO_PKG_VERSION"),
             log: self.log.clone(),

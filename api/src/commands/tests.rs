@@ -85,7 +85,7 @@ fn scripted(log_layer: impl FnOnce(Arc<dyn Store>) -> Scripted) -> World {
     let reads = Counting::default();
     let log = Arc::new(LayeredLog::new(log, log_layer(store.clone())));
     let counted = Arc::new(LayeredStore::new(store.clone(), reads.clone()));
-    let catalog = Arc::new(Catalog::new(&config, Vec::new()));
+    let catalog = Arc::new(Catalog::new(&config, Vec::new(), Vec::new()));
     let (feed, merchant) = (Feed::default(), &config.merchant);
     let commands = Commands::new(log, counted, clock, feed, catalog, merchant, "Shop");
     World { commands, store, reads, _dir: dir }

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use crate::error::{Answer, Invalid, Refusal};
 use crate::machine::followed::Followed;
+use crate::terms::ChainTerms;
 use crate::view::ChainView;
 use crate::{Amounts, Config, Matching, Orders, Percent};
 
@@ -29,6 +30,7 @@ pub(crate) struct Choice {
 pub(crate) struct Catalog {
     wallets: Vec<Wallet>,
     contracts: Vec<StablecoinContract>,
+    chains: Vec<ChainTerms>,
     orders: Orders,
     matching: Matching,
     /// Draws the digits of amounts.
@@ -42,11 +44,16 @@ fn seconds(duration: Duration) -> u32 {
 }
 
 impl Catalog {
-    pub(crate) fn new(config: &Config, contracts: Vec<StablecoinContract>) -> Self {
+    pub(crate) fn new(
+        config: &Config,
+        contracts: Vec<StablecoinContract>,
+        chains: Vec<ChainTerms>,
+    ) -> Self {
         let Config { wallets, orders, matching, merchant, .. } = config;
         let (wallets, secret) = (wallets.clone(), merchant.secret.clone());
         let receivers = config.receivers.clone();
-        Self { wallets, contracts, orders: *orders, matching: *matching, secret, receivers }
+        let (orders, matching) = (*orders, *matching);
+        Self { wallets, contracts, chains, orders, matching, secret, receivers }
     }
 
     pub(crate) fn ttl_seconds(&self) -> i64 {
@@ -56,6 +63,16 @@ impl Catalog {
     /// The configured wallets, in the order of the file (spec 2.6).
     pub(crate) fn wallets(&self) -> &[Wallet] {
         &self.wallets
+    }
+
+    /// What is known of the followed chains.
+    pub(crate) fn chains(&self) -> &[ChainTerms] {
+        &self.chains
+    }
+
+    /// What is known of a chain, if it is followed.
+    pub(crate) fn terms(&self, blockchain: Blockchain) -> Option<&ChainTerms> {
+        self.chains.iter().find(|of| of.blockchain == blockchain)
     }
 
     /// The contract that is the stablecoin.

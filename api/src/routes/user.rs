@@ -7,12 +7,14 @@ use axum::response::IntoResponse;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::auth::Linked;
+use crate::auth::{self, Linked};
 use crate::commands::Commands;
 use crate::error::Answer;
+use crate::events::Events;
 use crate::extract::Body;
 use crate::machine::catalog::Choice;
 use crate::machine::json;
+use crate::machine::query::Query;
 use crate::reads::Reads;
 use crate::view::{ChainView, CheckoutView, OrderView};
 
@@ -56,6 +58,14 @@ pub(crate) async fn cancel(commands: Commands, Linked(order_id): Linked) -> Answ
 
 /// `GET /orders/{order_id}/status`
 pub(crate) async fn status(State(reads): State<Reads>, Linked(order_id): Linked) -> Answer {
-    let (order, chains) = (reads.order(order_id).await?, reads.chains().await?);
-    Ok(Json(CheckoutView::new(&order, &chains)).into_response())
+    Ok(Json(CheckoutView::new(&reads.checkout(order_id).await?)).into_response())
+}
+
+/// `GET /orders/{order_id}/events`
+pub(crate) async fn events(
+    State(events): State<Events>,
+    Linked(order_id): Linked,
+    query: Query,
+) -> Answer {
+    events.follow(order_id, auth::link_end(&query)).await
 }

@@ -5,8 +5,10 @@
 
 mod admin;
 mod create;
+mod events;
 mod fault;
 mod forgotten;
+mod page;
 mod registry;
 mod service;
 mod user;

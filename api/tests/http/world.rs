@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use store::embedded::EmbeddedStore;
 use store::{Change, LayeredStore, Store};
 use tempfile::TempDir;
-use tidemark_api::{Config, Feed, Server, feed};
+use tidemark_api::{ChainTerms, Config, Feed, Server, TestBuyer, feed};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -53,6 +53,8 @@ pub(crate) struct World {
     pub(crate) faults: Faults,
     pub(crate) readiness: Readiness,
     feed: Feed,
+    /// What the next server gets.
+    pub(crate) buyer: Option<Arc<dyn TestBuyer>>,
     pub(crate) stop: CancellationToken,
     /// The server, until a test waits for its end.
     pub(crate) server: Option<tokio::task::JoinHandle<()>>,
@@ -103,6 +105,12 @@ pub(crate) fn config() -> Config {
     config
 }
 
+/// Every transfer needs three confirmations.
+fn terms(blockchain: Blockchain) -> ChainTerms {
+    let depths = vec![(None, Some(3))];
+    ChainTerms { blockchain, chain_id: blockchain.chain_id(), depths }
+}
+
 impl World {
     /// With the processor.
     pub(crate) async fn start() -> Self {
@@ -143,7 +151,8 @@ impl World {
                 threads.push(std::thread::spawn(move || run(&context).unwrap()));
             }
         }
-        let client = Client::builder().no_proxy().build().unwrap();
+        let redirects = reqwest::redirect::Policy::none();
+        let client = Client::builder().no_proxy().redirect(redirects).build().unwrap();
         let (base, server) = (String::new(), None);
         let mut world = Self {
             base,
@@ -154,6 +163,7 @@ impl World {
             faults,
             readiness: Readiness::default(),
             feed,
+            buyer: None,
             stop,
             server,
             threads,
@@ -170,7 +180,9 @@ impl World {
     pub(crate) async fn serve(&mut self, config: Config) {
         let chains = config.wallets.iter().map(|wallet| wallet.blockchain);
         let server = Server {
-            contracts: chains.flat_map(stablecoin_contracts).copied().collect(),
+            contracts: chains.clone().flat_map(stablecoin_contracts).copied().collect(),
+            chains: chains.map(terms).collect(),
+            buyer: self.buyer.clone(),
             config,
             topic_prefix: "shop.".into(),
             version: "1.2.3",

@@ -72,11 +72,7 @@ impl Chain {
         units: u128,
     ) -> anyhow::Result<String> {
         match self {
-            Self::BuiltIn(devnet) => {
-                let (token, buyer) = ((*contract.address.bytes()).into(), [0x22; 20].into());
-                let value = units.try_into()?;
-                Ok(devnet.chain().transfer(token, buyer, to.parse()?, value)?.to_string())
-            }
+            Self::BuiltIn(devnet) => pay_built_in(&devnet.chain(), contract, to, units),
             Self::Anvil(anvil) => anvil.pay(contract, to, units).await,
         }
     }
@@ -111,6 +107,17 @@ impl Chain {
             devnet.shutdown().await;
         }
     }
+}
+
+/// The buyer's wallet sends base units of a stablecoin on a chain of this process. Returns the transaction.
+pub(super) fn pay_built_in(
+    chain: &devnet::Chain,
+    contract: &StablecoinContract,
+    to: &str,
+    units: u128,
+) -> anyhow::Result<String> {
+    let (token, buyer) = ((*contract.address.bytes()).into(), [0x22; 20].into());
+    Ok(chain.transfer(token, buyer, to.parse()?, units.try_into()?)?.to_string())
 }
 
 /// A node that runs the EVM, with accounts that it signs for itself.

@@ -35,10 +35,20 @@ impl Narrator {
     }
 
     /// What a person can try now.
-    pub(super) fn invitation(&self, shop: &ShopClient, merchant: &Merchant, chain: &str) {
+    pub(super) fn invitation(
+        &self,
+        shop: &ShopClient,
+        merchant: &Merchant,
+        chain: &str,
+        link: &str,
+    ) {
         print(&format!(
             r#"
-It stays up until Ctrl-C. Things to try in another terminal (bash, curl, openssl):
+It stays up until Ctrl-C. Open the checkout page of an order in a browser; its button pays like a customer:
+
+  {link}
+
+Things to try in another terminal (bash, curl, openssl):
 
   # a signed order of 12.34 USDT on Ethereum
   BODY='{{"order_id":"try-1","amount":"12.34","webhook_url":"{webhook}","blockchain":"eth","stablecoin":"USDT"}}'

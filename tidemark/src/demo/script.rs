@@ -117,7 +117,8 @@ impl Script<'_> {
         self.polygon.mine(4).await?;
         let query = "blockchain=polygon&status=waiting_for_match";
         self.transfer(&due, query, |t| t["txn_hash"] == tx).await?;
-        self.narrator.say("39.00 came where 40.00 was due: it pays nothing by itself");
+        self.narrator
+            .say(&format!("39.00 came where {} was due: it pays nothing by itself", due.value));
         if self.polygon.jump(JUMP_SECONDS).await? {
             self.narrator
                 .say("half an hour passes on the polygon chain (its blocks carry the time)");
@@ -174,9 +175,20 @@ impl Script<'_> {
 
     async fn paid(&self, order: &str) -> anyhow::Result<()> {
         let event = self.ended(order, "paid").await?;
+        let reference = event["merchant_order_id"].as_str().unwrap_or_default();
+        let received = async {
+            loop {
+                // The tables are written shortly after the webhook is sent.
+                if let Some(value) = self.shop.received(reference).await? {
+                    return anyhow::Ok(value);
+                }
+                tokio::time::sleep(POLL_INTERVAL).await;
+            }
+        };
+        let received = tokio::time::timeout(WAIT_MAX, received);
+        let received = received.await.context("the order's row has no payment")??;
         self.narrator.say(&format!(
-            "confirmed; webhook: order {} paid, {} received, signature verified",
-            event["merchant_order_id"].as_str().unwrap_or_default(),
+            "confirmed; webhook: order {reference} over {} paid, signature verified; {received} was received",
             event["amount"].as_str().unwrap_or_default()
         ));
         Ok(())

@@ -3,7 +3,7 @@
 use anyhow::{Context, ensure};
 use reqwest::{Client, Response, StatusCode};
 use runtime::{Clock, SystemClock};
-use schemas::{Blockchain, OrderId, Secret, sign_checkout, sign_service};
+use schemas::{Blockchain, Secret, sign_checkout, sign_service};
 use serde_json::{Value, json};
 
 /// How long a checkout link of the demo holds, in seconds.
@@ -49,10 +49,44 @@ impl ShopClient {
 
     /// The merchant creates an order and gets its id.
     pub(super) async fn create(&self, reference: &str, amount: &str) -> anyhow::Result<String> {
-        let body = json!({
+        self.create_with(json!({
             "order_id": reference, "amount": amount, "webhook_url": self.webhook_url,
-        })
-        .to_string();
+        }))
+        .await
+    }
+
+    /// The merchant creates an order for a customer with a browser: the link to its checkout page. The other chain's
+    /// time is ahead by then.
+    pub(super) async fn checkout(&self, reference: &str, amount: &str) -> anyhow::Result<String> {
+        let order = json!({
+            "order_id": reference, "amount": amount, "webhook_url": self.webhook_url,
+            "blockchain": "eth",
+        });
+        let id = self.create_with(order).await?;
+        Ok(format!("{}/checkout/{id}?{}", self.base, self.link(&id)?))
+    }
+
+    /// What the operator's list says that an order's transfer brought, once it does.
+    pub(super) async fn received(&self, reference: &str) -> anyhow::Result<Option<String>> {
+        let response = self
+            .http
+            .get(format!("{}/api/v1/admin/orders?merchant_order_id={reference}", self.base))
+            .header("Service-Admin-Authorization", self.admin_secret.expose())
+            .send()
+            .await?;
+        let list = expect(response, StatusCode::OK).await?;
+        Ok(list[0]["paid_value"].as_str().map(str::to_owned))
+    }
+
+    /// The query of the signed link of an order.
+    fn link(&self, order_id: &str) -> anyhow::Result<String> {
+        let expires = SystemClock.now().seconds().plus(LINK_SECONDS);
+        let signature = sign_checkout(&self.secret, order_id.parse()?, expires);
+        Ok(format!("exp={expires}&sig={signature}"))
+    }
+
+    async fn create_with(&self, order: Value) -> anyhow::Result<String> {
+        let body = order.to_string();
         let signature = sign_service(&self.secret, SystemClock.now().seconds(), body.as_bytes());
         let response = self
             .http
@@ -82,15 +116,10 @@ impl ShopClient {
         blockchain: &str,
         stablecoin: &str,
     ) -> anyhow::Result<Due> {
-        let order: OrderId = order_id.parse()?;
-        let expires = SystemClock.now().seconds().plus(LINK_SECONDS);
-        let signature = sign_checkout(&self.secret, order, expires);
+        let link = self.link(order_id)?;
         let response = self
             .http
-            .post(format!(
-                "{}/api/v1/user/orders/{order_id}/payment?exp={expires}&sig={signature}",
-                self.base
-            ))
+            .post(format!("{}/api/v1/user/orders/{order_id}/payment?{link}", self.base))
             .json(&json!({ "blockchain": blockchain, "stablecoin": stablecoin }))
             .send()
             .await?;

@@ -1,0 +1,25 @@
+//! A buyer that pays on a development chain at the push of a button: for the demo. No configuration has one; the
+//! program that starts the server gives it.
+
+use async_trait::async_trait;
+use schemas::{Address, Blockchain, StablecoinContract};
+
+/// What a customer has to send.
+#[derive(Debug, Clone, Copy)]
+pub struct TestPayment {
+    pub blockchain: Blockchain,
+    pub contract: StablecoinContract,
+    pub to: Address,
+    /// In base units of the contract.
+    pub units: u128,
+}
+
+/// Pays what a page asks for.
+#[async_trait]
+pub trait TestBuyer: Send + Sync {
+    /// Sends the payment; a later block has it.
+    ///
+    /// # Errors
+    /// Why the chain did not take it.
+    async fn pay(&self, payment: TestPayment) -> Result<(), String>;
+}

@@ -1,0 +1,142 @@
+//! Live updates for the customer of an order, as server-sent events: the status, whenever what is shown changed.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::response::sse::{Event, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use runtime::Clock;
+use schemas::{OrderId, UnixSeconds};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::Feed;
+use crate::error::{Answer, Refusal};
+use crate::feed::{Audience, Subscription};
+use crate::machine::sighting::Checkout;
+use crate::reads::Reads;
+use crate::view::CheckoutView;
+
+/// How often the tables are read after a record of the order: they are written a moment after the log.
+const EAGER_INTERVAL: Duration = Duration::from_millis(200);
+/// For how long.
+const EAGER_PERIOD: Duration = Duration::from_secs(5);
+/// How often they are read while a payment is confirmed.
+const CONFIRMING_INTERVAL: Duration = Duration::from_secs(2);
+/// How often otherwise, and how often something is sent: a proxy ends a stream that is silent.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
+
+/// Opens live views.
+#[derive(Clone)]
+pub(crate) struct Events {
+    pub(crate) reads: Reads,
+    pub(crate) feed: Feed,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) stop: CancellationToken,
+}
+
+/// One live view.
+struct Live {
+    events: Events,
+    order_id: OrderId,
+    records: Subscription,
+    /// When the link ends.
+    end: UnixSeconds,
+    /// What the customer knows.
+    shown: String,
+    /// The tables are read often until then.
+    eager_until: Instant,
+    is_confirming: bool,
+    sent_at: Instant,
+}
+
+impl Events {
+    /// A stream of `status` events, which begins with the present one: a client that comes again has missed nothing.
+    /// It ends with the link, or with the process.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`] if too many views are open.
+    pub(crate) async fn follow(self, order_id: OrderId, end: UnixSeconds) -> Answer {
+        let records = self.feed.subscribe(order_id, Audience::Viewer).ok_or(Refusal::Busy)?;
+        self.reads.order(order_id).await?;
+        let now = Instant::now();
+        let live = Live {
+            events: self,
+            order_id,
+            records,
+            end,
+            shown: String::new(),
+            eager_until: now,
+            is_confirming: false,
+            sent_at: now,
+        };
+        let changes = stream::unfold(live, |mut live| async move {
+            let event = live.next().await?;
+            Some((Ok::<_, Infallible>(event), live))
+        });
+        let mut response: Response = Sse::new(changes).into_response();
+        // Proxies that collect an answer before they pass it on would hold it for ever.
+        response
+            .headers_mut()
+            .insert("x-accel-buffering", axum::http::HeaderValue::from_static("no"));
+        Ok(response)
+    }
+}
+
+impl Live {
+    /// The next change, or a comment when there has been none for a while; none at the end.
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if self.events.clock.now().seconds() > self.end {
+                return None;
+            }
+            if let Ok(checkout) = self.events.reads.checkout(self.order_id).await {
+                let now = essence(&checkout);
+                if now != self.shown {
+                    self.shown = now;
+                    self.is_confirming = !checkout.order.candidates.is_empty();
+                    self.sent_at = Instant::now();
+                    return Event::default()
+                        .event("status")
+                        .json_data(CheckoutView::new(&checkout))
+                        .ok();
+                }
+            }
+            if self.sent_at.elapsed() >= HEARTBEAT_INTERVAL {
+                self.sent_at = Instant::now();
+                return Some(Event::default().comment(""));
+            }
+            let wake_at = self.wake_at();
+            tokio::select! {
+                record = self.records.next() => {
+                    record?;
+                    self.eager_until = Instant::now() + EAGER_PERIOD;
+                }
+                () = sleep_until(wake_at) => {}
+                () = self.events.stop.cancelled() => return None,
+            }
+        }
+    }
+
+    fn wake_at(&self) -> Instant {
+        let now = Instant::now();
+        let interval = match (now < self.eager_until, self.is_confirming) {
+            (true, _) => EAGER_INTERVAL,
+            (false, true) => CONFIRMING_INTERVAL,
+            (false, false) => HEARTBEAT_INTERVAL,
+        };
+        (now + interval).min(self.sent_at + HEARTBEAT_INTERVAL)
+    }
+}
+
+/// What a change is a change of: all that is shown but the time of the last scan.
+fn essence(Checkout { order, transfers, .. }: &Checkout) -> String {
+    let mut text = order.version.to_string();
+    for seen in transfers {
+        let transfer = &seen.transfer;
+        text += &format!(" {} {} {}", transfer.transfer_id, transfer.status, seen.confirmations);
+    }
+    text
+}

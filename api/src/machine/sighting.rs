@@ -1,0 +1,91 @@
+//! The transfers that the customer of an order sees: what pays it, and what was probably meant to.
+
+use schemas::record::{Order, Transfer};
+use schemas::{OrderId, TransferId};
+use store::ChainRow;
+
+use crate::terms::ChainTerms;
+
+/// A transfer, and how far its confirmation is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sighting {
+    pub(crate) transfer: Transfer,
+    /// The blocks that have it or follow it, at most those that are required; 0 while no block has it.
+    pub(crate) confirmations: i64,
+    /// None where the network's own word is awaited.
+    pub(crate) required: Option<i64>,
+}
+
+/// An order as its customer sees it.
+#[derive(Debug, Clone)]
+pub(crate) struct Checkout {
+    pub(crate) order: Order,
+    pub(crate) chains: Vec<ChainRow>,
+    pub(crate) transfers: Vec<Sighting>,
+}
+
+impl Sighting {
+    pub(crate) fn new(transfer: Transfer, chains: &[ChainRow], terms: &[ChainTerms]) -> Self {
+        let blockchain = transfer.blockchain;
+        let terms = terms.iter().find(|terms| terms.blockchain == blockchain);
+        let required = terms.and_then(|terms| terms.required(transfer.observation.value));
+        let is_scan = |row: &&ChainRow| row.blockchain == blockchain && row.lane.is_none();
+        let head = chains.iter().find(is_scan).map_or(transfer.block.number, |row| row.head.number);
+        let blocks = head.saturating_sub(transfer.block.number).saturating_add(1).max(1);
+        let confirmations = match transfer.orphaned_at {
+            Some(_) => 0,
+            None => blocks.min(required.unwrap_or(i64::MAX)),
+        };
+        Self { transfer, confirmations, required }
+    }
+
+    /// Whether it pays nothing, and was probably meant for this order.
+    pub(crate) fn is_stray(&self, order_id: OrderId) -> bool {
+        is_stray(&self.transfer, order_id)
+    }
+}
+
+/// The transfers that the order itself names.
+pub(crate) fn named(order: &Order) -> impl Iterator<Item = TransferId> {
+    order.paid_by.into_iter().chain(order.candidates.iter().copied())
+}
+
+/// Whether a transfer pays nothing, and was probably meant for this order.
+pub(crate) fn is_stray(transfer: &Transfer, order_id: OrderId) -> bool {
+    transfer.reason.is_some() && transfer.candidate_order_id == Some(order_id)
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::record::{Block, example};
+    use schemas::{Blockchain, UnixSeconds};
+
+    use super::*;
+
+    #[test]
+    fn confirmations_are_the_blocks_since_up_to_those_required() {
+        let transfer = example::transfer();
+        let scan = |above: i64| {
+            let mut row = example::chain_progress();
+            row.head.number = transfer.block.number + above;
+            row
+        };
+        let terms = |depth| ChainTerms {
+            blockchain: Blockchain::Eth,
+            chain_id: 1,
+            depths: vec![(None, depth)],
+        };
+        let lane =
+            ChainRow { lane: Some(0), head: Block { number: 0, ..transfer.block }, ..scan(0) };
+        for (above, depth, expected) in
+            [(-1, Some(3), 1), (0, Some(3), 1), (1, Some(3), 2), (9, Some(3), 3), (9, None, 10)]
+        {
+            let seen =
+                Sighting::new(transfer.clone(), &[lane.clone(), scan(above)], &[terms(depth)]);
+            assert_eq!((seen.confirmations, seen.required), (expected, depth), "{above} above");
+        }
+        let orphan = Transfer { orphaned_at: Some(UnixSeconds(1)), ..transfer.clone() };
+        assert_eq!(Sighting::new(orphan, &[scan(9)], &[terms(Some(3))]).confirmations, 0);
+        assert_eq!(Sighting::new(transfer, &[], &[]).required, None);
+    }
+}

@@ -1,0 +1,96 @@
+//! The checkout page: server-rendered HTML with what the customer of one order needs, in every state of it. Its
+//! script renders nothing: it fetches this again when something changes (decision 42).
+
+mod html;
+mod language;
+mod qr;
+mod scene;
+mod showing;
+
+pub(crate) use html::Html;
+use html::Template;
+pub(crate) use language::Language;
+pub(crate) use showing::{Problem, Shop, Showing};
+
+/// A file that the page loads, as it is served: its name, type and content.
+pub(crate) const ASSETS: [(&str, &str, &str); 3] = [
+    ("page.css", "text/css; charset=utf-8", include_str!("page/assets/page.css")),
+    ("page.js", "text/javascript; charset=utf-8", include_str!("page/assets/page.js")),
+    ("icon.svg", "image/svg+xml", include_str!("page/assets/icon.svg")),
+];
+
+/// What the page may load and where it may be shown: its own files, and in no frame.
+pub(crate) const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
+     img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// The whole page.
+pub(crate) fn render(showing: &Showing<'_>) -> Html {
+    let Showing { order, language, .. } = *showing;
+    let scene = scene::of(showing);
+    let test = Template(include_str!("page/templates/test.html"));
+    let test = if showing.is_test() { test.fill(language, &[]) } else { Html::default() };
+    let refresh = if scene.is_live { REFRESH } else { "" };
+    let about = Template(include_str!("page/templates/order.html")).fill(
+        language,
+        &[
+            ("reference", order.merchant_order_id.as_str().into()),
+            ("amount", order.amount_text.as_str().into()),
+        ],
+    );
+    let id = order.order_id.to_string();
+    frame(showing.shop, language, Frame { id, test, refresh, about, scene })
+}
+
+/// For customers without scripts: the page asks for itself.
+const REFRESH: &str = "<noscript><meta http-equiv=\"refresh\" content=\"15\"></noscript>";
+
+/// The page for a link that does not hold. It has nothing of any order.
+pub(crate) fn no_order(shop: &Shop, language: Language) -> Html {
+    let title = language.text("link.title");
+    let values = [
+        ("kind", "broken".into()),
+        ("mark", "?".into()),
+        ("title", title.into()),
+        ("lead", language.text("link.lead").into()),
+        ("tx", Html::default()),
+        ("back", Html::default()),
+    ];
+    let main = Template(include_str!("page/templates/ended.html")).fill(language, &values);
+    let scene = scene::Scene { main, news: title.into(), is_live: false };
+    let (test, about) = (Html::default(), Html::default());
+    frame(shop, language, Frame { id: String::new(), test, refresh: "", about, scene })
+}
+
+/// What goes around and into `main`.
+struct Frame {
+    id: String,
+    test: Html,
+    refresh: &'static str,
+    about: Html,
+    scene: scene::Scene,
+}
+
+fn frame(shop: &Shop, language: Language, frame: Frame) -> Html {
+    let link = |of: Language| {
+        if of == language {
+            return Html::within("b", of.text("lang"));
+        }
+        let values = [("tag", of.tag().into()), ("name", of.text("lang").into())];
+        Template(include_str!("page/templates/language.html")).fill(language, &values)
+    };
+    let values = [
+        ("lang", language.tag().into()),
+        ("dir", language.direction().into()),
+        ("title", frame.scene.news.clone()),
+        ("shop", shop.name.as_str().into()),
+        ("version", shop.version.into()),
+        ("refresh", Html::literal(frame.refresh)),
+        ("order_id", frame.id.into()),
+        ("test", frame.test),
+        ("order", frame.about),
+        ("news", frame.scene.news),
+        ("main", frame.scene.main),
+        ("languages", Language::ALL.into_iter().map(link).collect()),
+    ];
+    Template(include_str!("page/templates/page.html")).fill(language, &values)
+}

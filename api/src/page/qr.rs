@@ -1,0 +1,30 @@
+//! A QR code as a picture: one path, whatever its size.
+
+use qrcodegen::{QrCode, QrCodeEcc};
+
+use super::html::{Html, Template};
+use super::language::Language;
+
+/// Modules of white around the code, on each side.
+const MARGIN: i32 = 2;
+
+/// The code of an address. A wallet's scanner gets the address and nothing else: what wallets make of payment
+/// links differs, at times dangerously.
+pub(super) fn picture(language: Language, text: &str) -> Html {
+    let Ok(code) = QrCode::encode_text(text, QrCodeEcc::Medium) else { return Html::default() };
+    let mut path = String::new();
+    for y in 0..code.size() {
+        let mut x = 0;
+        while x < code.size() {
+            // What is outside of the code is white.
+            let run = (x..).take_while(|x| code.get_module(*x, y)).zip(1..).last();
+            if let Some((_, run)) = run {
+                path += &format!("M{} {}h{run}v1h-{run}z", x + MARGIN, y + MARGIN);
+                x += run;
+            }
+            x += 1;
+        }
+    }
+    let values = [("size", (code.size() + 2 * MARGIN).to_string().into()), ("path", path.into())];
+    Template(include_str!("templates/qr.html")).fill(language, &values)
+}

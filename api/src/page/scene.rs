@@ -1,0 +1,352 @@
+//! What the checkout page shows of an order: one scene, by its status and what was seen of its payment, and
+//! what has to be said beside it.
+
+use schemas::record::{Order, OrderDeposit};
+use schemas::{
+    AddressFamily, Amount, DepositState, OrderStatus, Stablecoin, UnixSeconds, UnknownReason,
+};
+
+use super::html::{Html, Template, phrase};
+use super::language::Language;
+use super::qr;
+use super::showing::{Problem, Showing};
+use crate::machine::catalog::Choice;
+use crate::machine::sighting::Sighting;
+
+macro_rules! template {
+    ($name:literal) => {
+        Template(include_str!(concat!("templates/", $name, ".html")))
+    };
+}
+
+/// The address's ends that a person compares.
+const ADDRESS_ENDS: usize = 6;
+
+/// What fills the page's `main`, and the one line that a screen reader says about it.
+pub(super) struct Scene {
+    pub(super) main: Html,
+    pub(super) news: Html,
+    /// Whether it may change by itself.
+    pub(super) is_live: bool,
+}
+
+/// The scene of an order.
+pub(super) fn of(showing: &Showing<'_>) -> Scene {
+    let Showing { order, language, .. } = *showing;
+    let open = open_deposit(order);
+    let seen = !order.candidates.is_empty();
+    let title = |key: &str| Html::from(language.text(key));
+    let (body, news, is_live) = match order.status {
+        OrderStatus::Paid => (paid(showing), title("paid.title"), false),
+        OrderStatus::Expired => (ended(showing, "expired"), title("expired.title"), false),
+        OrderStatus::Cancelled => (ended(showing, "cancelled"), title("cancelled.title"), false),
+        OrderStatus::Pending if seen => (confirming(showing), title("seen.title"), true),
+        OrderStatus::Pending if showing.now > order.expires_at => {
+            (template!("over").fill(language, &[]), title("over.title"), true)
+        }
+        OrderStatus::Pending => match open.filter(|_| !showing.is_changing) {
+            Some(deposit) => (pay(showing, deposit), title("pay.title"), true),
+            None => (choose(showing), title("choose.title"), false),
+        },
+    };
+    let problem = showing.problem.filter(|_| order.status == OrderStatus::Pending && !seen);
+    let main = problem.into_iter().map(|problem| refused(language, problem));
+    let main = main.chain(strays(showing)).chain([body]).collect();
+    Scene { main, news, is_live }
+}
+
+/// The deposit that awaits the customer: the latest one that is open.
+fn open_deposit(order: &Order) -> Option<&OrderDeposit> {
+    order.deposits.iter().rev().find(|deposit| deposit.state == DepositState::Open)
+}
+
+/// An amount as it is shown: with its coin.
+fn money(value: Amount, stablecoin: Stablecoin) -> String {
+    format!("{value} {stablecoin}")
+}
+
+fn refused(language: Language, problem: Problem) -> Html {
+    let values = [
+        ("kind", "problem".into()),
+        ("label", language.text("problem.title").into()),
+        ("title", language.text(problem.key()).into()),
+        ("more", Html::default()),
+    ];
+    template!("notice").fill(language, &values)
+}
+
+/// What arrived for the order and does not pay it.
+fn strays(showing: &Showing<'_>) -> impl Iterator<Item = Html> {
+    let Showing { order, language, .. } = *showing;
+    let strays = showing.transfers.iter().filter(|seen| seen.is_stray(order.order_id));
+    strays.map(move |seen| {
+        let (coin, value) = (seen.transfer.observation.stablecoin, seen.transfer.observation.value);
+        let (key, difference) = misfit(order, seen);
+        let difference = difference.map(|of| money(of, coin)).unwrap_or_default();
+        let again = key == "stray.short" && order.status == OrderStatus::Pending;
+        let again = again.then(|| Html::within("p", language.text("stray.again")));
+        let more = again.into_iter().collect::<Html>();
+        let more =
+            more.then(Html::within("p", language.text("stray.help"))).then(tx(language, seen));
+        let values = [
+            ("kind", Html::default()),
+            ("label", language.text("tx").into()),
+            ("title", phrase(language, key, &[&money(value, coin), &difference])),
+            ("more", more),
+        ];
+        template!("notice").fill(language, &values)
+    })
+}
+
+/// Why a transfer does not pay the order, and by how much its amount is wrong.
+fn misfit(order: &Order, seen: &Sighting) -> (&'static str, Option<Amount>) {
+    use UnknownReason as Reason;
+    let transfer = &seen.transfer;
+    let (value, coin) = (transfer.observation.value, transfer.observation.stablecoin);
+    let asked = order.deposits.iter().rev().find(|of| {
+        of.blockchain == transfer.blockchain
+            && of.stablecoin == coin
+            && of.wallet_address == transfer.observation.to_address
+    });
+    let asked = asked.and_then(|of| of.value).map_or(0, Amount::parts);
+    let difference = Amount::from_parts(asked.abs_diff(value.parts()));
+    match transfer.reason {
+        Some(Reason::AmountMismatch) if value.parts() < asked => ("stray.short", difference),
+        Some(Reason::AmountMismatch) if asked > 0 => ("stray.over", difference),
+        Some(Reason::Late) => ("stray.late", None),
+        Some(Reason::SenderMismatch) => ("stray.sender", None),
+        Some(Reason::AlreadyPaid) => ("stray.second", None),
+        Some(Reason::OrderCancelled) => ("stray.ended", None),
+        Some(
+            Reason::NoDeposit | Reason::AmountMismatch | Reason::BeforeDeposit | Reason::OwnWallet,
+        )
+        | None => ("stray.other", None),
+    }
+}
+
+fn tx(language: Language, seen: &Sighting) -> Html {
+    let hash = seen.transfer.observation.tx_hash.to_string();
+    template!("tx").fill(language, &[("hash", hash.into())])
+}
+
+/// The form that cancels the order.
+fn cancel(showing: &Showing<'_>) -> Html {
+    template!("cancel").fill(showing.language, &[("action", showing.action("cancel"))])
+}
+
+fn choose(showing: &Showing<'_>) -> Html {
+    let language = showing.language;
+    if showing.choices.is_empty() {
+        return template!("none").fill(language, &[("cancel", cancel(showing))]);
+    }
+    let coin = |coin: &Stablecoin| {
+        let chains = showing.choices.iter().filter(|chain| chain.stablecoins.contains(coin));
+        let way = |chain: &crate::view::ChainView| {
+            let on = language.text("choose.on").replace("{0}", chain.name);
+            let values = [
+                ("way", format!("{}.{coin}", chain.blockchain).into()),
+                ("label", format!("{coin} {on}").into()),
+                ("chain", chain.name.into()),
+            ];
+            template!("way").fill(language, &values)
+        };
+        let ways: Vec<Html> = chains.map(way).collect();
+        let values = [("coin", coin.as_str().into()), ("ways", ways.iter().cloned().collect())];
+        (!ways.is_empty()).then(|| template!("coin").fill(language, &values))
+    };
+    let values = [
+        ("action", showing.action("payment")),
+        ("coins", Stablecoin::ALL.iter().filter_map(coin).collect()),
+        ("cancel", cancel(showing)),
+    ];
+    template!("choose").fill(language, &values)
+}
+
+/// What to pay, where, and how.
+fn pay(showing: &Showing<'_>, deposit: &OrderDeposit) -> Html {
+    let Showing { order, language, .. } = *showing;
+    let (coin, chain) = (deposit.stablecoin, deposit.blockchain);
+    let value = deposit.value.unwrap_or_default();
+    let due = money(value, coin);
+    let address = deposit.wallet_address.to_string();
+    let ways: usize = showing.choices.iter().map(|chain| chain.stablecoins.len()).sum();
+    let other = Html::within("span", language.text("pay.other"));
+    let other =
+        template!("other").fill(language, &[("language", language.tag().into()), ("text", other)]);
+    let sender = order.expecting_wallet_address.map(|sender| sender.to_string());
+    let from = match &sender {
+        Some(sender) => phrase(language, "pay.sender", &[sender]),
+        None => phrase(language, "pay.exchange", &[&due]),
+    };
+    let amount = order.amount.to_string();
+    let digits = if value == order.amount {
+        language.text("pay.plain").into()
+    } else {
+        phrase(language, "pay.digits", &[&money(order.amount, coin)])
+    };
+    let text = value.to_string();
+    // The digits of the order's amount, and those that were added to it.
+    let (whole, added) = match text.strip_prefix(&amount) {
+        Some(added) => (&*amount, added),
+        None => (&*text, ""),
+    };
+    let Call { chain_id, contract, data, uri } = call(showing, deposit, value);
+    let account =
+        language.text("wallet.account").replace("{0}", sender.as_deref().unwrap_or_default());
+    let left = order.expires_at.0.saturating_sub(showing.now.0).max(0);
+    let values = [
+        ("deposit", deposit.deposit_id.map(|id| id.to_string()).unwrap_or_default().into()),
+        ("coin", coin.as_str().into()),
+        ("on", phrase(language, "choose.on", &[chain.label()])),
+        ("until", format!("PT{left}S").into()),
+        ("expires_at", order.expires_at.0.to_string().into()),
+        ("now", showing.now.0.to_string().into()),
+        ("until_text", phrase(language, "pay.until", &[&time_of_day(order.expires_at)])),
+        ("value", Html::from(whole).then(Html::within("i", added))),
+        ("value_plain", text.as_str().into()),
+        ("digits", digits),
+        ("qr", qr::picture(language, &address)),
+        ("address", with_ends(&address)),
+        ("address_plain", address.into()),
+        ("demo", showing.test_payment()),
+        ("chain_id", chain_id.into()),
+        ("contract", contract.into()),
+        ("call", data.into()),
+        ("sender", sender.unwrap_or_default().into()),
+        ("wallet_network", language.text("wallet.network").replace("{0}", chain.label()).into()),
+        ("wallet_account", account.into()),
+        ("uri", uri.into()),
+        ("only", phrase(language, "pay.only", &[coin.as_str(), chain.label()])),
+        ("from", from),
+        ("other", if ways > 1 { other } else { Html::default() }),
+        ("cancel", cancel(showing)),
+    ];
+    template!("pay").fill(language, &values)
+}
+
+/// An address, its ends emphasized.
+fn with_ends(address: &str) -> Html {
+    let cut = |at| address.split_at_checked(at).unwrap_or((address, ""));
+    let (start, rest) = cut(ADDRESS_ENDS);
+    let middle = rest.len().saturating_sub(ADDRESS_ENDS);
+    let (middle, end) = rest.split_at_checked(middle).unwrap_or((rest, ""));
+    Html::within("b", start).then(middle).then(Html::within("b", end))
+}
+
+/// What a wallet has to send.
+#[derive(Default)]
+struct Call {
+    chain_id: String,
+    contract: String,
+    data: String,
+    uri: String,
+}
+
+fn call(showing: &Showing<'_>, deposit: &OrderDeposit, value: Amount) -> Call {
+    let (blockchain, stablecoin) = (deposit.blockchain, deposit.stablecoin);
+    let address = deposit.wallet_address;
+    let terms = showing.catalog.contract(Choice { blockchain, stablecoin });
+    let units = terms.and_then(|terms| Some((terms.address, value.to_units(terms.decimals)?)));
+    match (blockchain.address_family(), units) {
+        (AddressFamily::Evm, Some((contract, units))) => {
+            let own = blockchain.chain_id();
+            let chain_id = showing.catalog.terms(blockchain).map_or(own, |terms| terms.chain_id);
+            let to = address.to_string().trim_start_matches("0x").to_lowercase();
+            Call {
+                // transfer(address,uint256)
+                data: format!("0xa9059cbb{to:0>64}{units:064x}"),
+                // EIP-681.
+                uri: format!(
+                    "ethereum:{contract}@{chain_id}/transfer?address={address}&uint256={units}"
+                ),
+                chain_id: chain_id.to_string(),
+                contract: contract.to_string(),
+            }
+        }
+        // No form that has an amount is agreed on: a wallet may read it as so much of the chain's own coin.
+        (AddressFamily::Tron, _) => Call { uri: format!("tron:{address}"), ..Call::default() },
+        (AddressFamily::Evm, None) => Call::default(),
+    }
+}
+
+/// Hours and minutes of a time, as everybody can read them.
+fn time_of_day(time: UnixSeconds) -> String {
+    let minutes = time.0.div_euclid(60).rem_euclid(24 * 60);
+    format!("{:02}:{:02} UTC", minutes / 60, minutes % 60)
+}
+
+/// A payment was seen.
+fn confirming(showing: &Showing<'_>) -> Html {
+    let Showing { order, language, .. } = *showing;
+    let named = |seen: &&Sighting| order.candidates.contains(&seen.transfer.transfer_id);
+    let seen = showing.transfers.iter().find(named);
+    let arrived = |value: Option<Amount>, coin, chain: schemas::Blockchain| {
+        phrase(language, "seen.lead", &[&money(value.unwrap_or_default(), coin), chain.label()])
+    };
+    let lead = match (seen.map(|seen| &seen.transfer), open_deposit(order)) {
+        (Some(of), _) => {
+            arrived(Some(of.observation.value), of.observation.stablecoin, of.blockchain)
+        }
+        // Its row is about to be written.
+        (None, Some(of)) => arrived(of.value, of.stablecoin, of.blockchain),
+        (None, None) => Html::default(),
+    };
+    let progress = match seen.map(|seen| (seen.confirmations, seen.required)) {
+        Some((count, Some(required))) => {
+            let (count, required) = (count.to_string(), required.to_string());
+            let text = phrase(language, "seen.count", &[&count, &required]);
+            let values = [
+                ("required", required.into()),
+                ("count", count.into()),
+                ("label", language.text("seen.title").into()),
+                ("text", text),
+            ];
+            template!("progress").fill(language, &values)
+        }
+        Some((_, None)) => Html::within("p", language.text("seen.final")),
+        None => Html::default(),
+    };
+    let tx = seen.map(|seen| tx(language, seen)).unwrap_or_default();
+    template!("seen").fill(language, &[("lead", lead), ("progress", progress), ("tx", tx)])
+}
+
+/// An end without a payment.
+fn ended(showing: &Showing<'_>, kind: &'static str) -> Html {
+    let language = showing.language;
+    let values = [
+        ("kind", kind.into()),
+        ("mark", "×".into()),
+        ("title", language.text(&format!("{kind}.title")).into()),
+        ("lead", language.text(&format!("{kind}.lead")).into()),
+        ("tx", Html::default()),
+        ("back", showing.back()),
+    ];
+    template!("ended").fill(language, &values)
+}
+
+fn paid(showing: &Showing<'_>) -> Html {
+    let Showing { order, language, .. } = *showing;
+    let named = |seen: &&Sighting| Some(seen.transfer.transfer_id) == order.paid_by;
+    let seen = showing.transfers.iter().find(named);
+    let of_value = |of: &&OrderDeposit| of.value.is_some() && of.value == order.paid_value;
+    let received = |value: Amount, coin, chain: schemas::Blockchain| {
+        phrase(language, "paid.lead", &[&money(value, coin), chain.label()])
+    };
+    let lead = match (seen.map(|seen| &seen.transfer), order.deposits.iter().find(of_value)) {
+        (Some(of), _) => received(of.observation.value, of.observation.stablecoin, of.blockchain),
+        (None, Some(of)) if order.paid_by.is_some() => {
+            received(of.value.unwrap_or_default(), of.stablecoin, of.blockchain)
+        }
+        (None, _) if order.paid_by.is_some() => Html::default(),
+        (None, _) => language.text("paid.manual").into(),
+    };
+    let values = [
+        ("kind", "paid".into()),
+        ("mark", "✓".into()),
+        ("title", language.text("paid.title").into()),
+        ("lead", lead),
+        ("tx", seen.map(|seen| tx(language, seen)).unwrap_or_default()),
+        ("back", showing.back()),
+    ];
+    template!("ended").fill(language, &values)
+}

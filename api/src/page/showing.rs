@@ -1,0 +1,116 @@
+//! What a page is made from.
+
+use schemas::UnixSeconds;
+use schemas::record::Order;
+
+use super::html::{Html, Template, phrase};
+use super::language::Language;
+use crate::machine::catalog::Catalog;
+use crate::machine::return_url::ReturnUrl;
+use crate::machine::sighting::Sighting;
+use crate::view::ChainView;
+
+/// Why what the customer asked for was not done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Problem {
+    /// Nobody sees payments on the chain.
+    Unseen,
+    /// No amount or no wallet is free.
+    Full,
+    /// The order has ended.
+    Ended,
+    /// A payment was seen.
+    Seen,
+    Busy,
+    Other,
+}
+
+impl Problem {
+    const ALL: [Self; 6] =
+        [Self::Unseen, Self::Full, Self::Ended, Self::Seen, Self::Busy, Self::Other];
+
+    /// Its word in the page's address.
+    pub(crate) fn word(self) -> &'static str {
+        self.key().trim_start_matches("problem.")
+    }
+
+    pub(crate) fn named(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|of| of.word() == word)
+    }
+
+    /// The key of its text.
+    pub(super) fn key(self) -> &'static str {
+        match self {
+            Self::Unseen => "problem.unseen",
+            Self::Full => "problem.full",
+            Self::Ended => "problem.ended",
+            Self::Seen => "problem.seen",
+            Self::Busy => "problem.busy",
+            Self::Other => "problem.other",
+        }
+    }
+}
+
+/// What is the same on every page of a shop.
+#[derive(Debug, Clone)]
+pub(crate) struct Shop {
+    pub(crate) name: String,
+    pub(crate) return_url: Option<ReturnUrl>,
+    /// Changes with the files that the page loads.
+    pub(crate) version: &'static str,
+    /// Whether a test buyer pays at the push of a button.
+    pub(crate) has_test_buyer: bool,
+}
+
+/// Everything that a page shows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Showing<'a> {
+    pub(crate) shop: &'a Shop,
+    pub(crate) catalog: &'a Catalog,
+    pub(crate) order: &'a Order,
+    pub(crate) transfers: &'a [Sighting],
+    /// What the order can be paid with.
+    pub(crate) choices: &'a [ChainView],
+    pub(crate) now: UnixSeconds,
+    pub(crate) language: Language,
+    /// Whether the customer chooses anew.
+    pub(crate) is_changing: bool,
+    pub(crate) problem: Option<Problem>,
+}
+
+impl Showing<'_> {
+    /// Whether the coins of this order are worth nothing: those of its deposit's network, or of all that it may choose.
+    pub(super) fn is_test(&self) -> bool {
+        let is_test = |blockchain| self.catalog.terms(blockchain).is_some_and(|of| of.is_test());
+        let mut deposits = self.order.deposits.iter().rev();
+        match deposits.next() {
+            Some(deposit) if !self.is_changing => is_test(deposit.blockchain),
+            _ => self.choices.iter().any(|chain| is_test(chain.blockchain)),
+        }
+    }
+
+    /// Where a form of the page goes.
+    pub(super) fn action(&self, what: &'static str) -> Html {
+        let (id, language) = (self.order.order_id, self.language.tag());
+        format!("{id}/{what}?lang={language}").into()
+    }
+
+    /// The button of the demo's test buyer.
+    pub(super) fn test_payment(&self) -> Html {
+        if !self.shop.has_test_buyer {
+            return Html::default();
+        }
+        let values = [("action", self.action("test-payment"))];
+        Template(include_str!("templates/demo.html")).fill(self.language, &values)
+    }
+
+    /// The link back to the shop.
+    pub(super) fn back(&self) -> Html {
+        let Some(url) = &self.shop.return_url else { return Html::default() };
+        let values = [
+            ("url", url.of(self.order).into()),
+            ("text", phrase(self.language, "return", &[&self.shop.name])),
+        ];
+        Template(include_str!("templates/back.html")).fill(self.language, &values)
+    }
+}

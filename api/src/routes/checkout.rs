@@ -1,0 +1,295 @@
+//! The page that customers pay on (decision 42). The signed link is the credential; a cookie for its one order
+//! takes its place, so that no address and no history keeps the signature.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, RawForm, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use runtime::Clock;
+use schemas::{DepositState, OrderId, UnixSeconds};
+
+use crate::auth::{Auth, link_end};
+use crate::buyer::{TestBuyer, TestPayment};
+use crate::commands::Commands;
+use crate::error::{Answer, Refusal};
+use crate::events::Events;
+use crate::machine::catalog::Choice;
+use crate::machine::query::Query;
+use crate::page::{self, CONTENT_SECURITY_POLICY, Html, Language, Problem, Shop, Showing};
+use crate::reads::Reads;
+
+/// How long a browser may keep the cookie; the link in it may end before.
+const COOKIE_SECONDS_MAX: i64 = 30 * 24 * 3600;
+/// The files of the page have their version in their address.
+const FOR_EVER: &str = "public, max-age=31536000, immutable";
+
+/// What the handlers of the page share.
+#[derive(Clone)]
+pub(crate) struct Checkouts {
+    pub(crate) auth: Arc<Auth>,
+    pub(crate) reads: Reads,
+    pub(crate) events: Events,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) shop: Arc<Shop>,
+    pub(crate) buyer: Option<Arc<dyn TestBuyer>>,
+}
+
+/// `GET /checkout/{order_id}`: with the link's `exp` and `sig` to the page itself, which has neither.
+pub(crate) async fn page(
+    State(checkouts): State<Checkouts>,
+    Path(order_id): Path<String>,
+    headers: HeaderMap,
+    query: Query,
+) -> Response {
+    let language = language(&headers, &query);
+    if has_link(&query) {
+        return match checkouts.auth.verify_link(&order_id, &query) {
+            Ok(order_id) => checkouts.enter(order_id, &headers, &query, language),
+            Err(refusal) => checkouts.refused(refusal, language),
+        };
+    }
+    match checkouts.show(&order_id, &headers, &query, language).await {
+        Ok(page) => html(StatusCode::OK, page),
+        Err(refusal) => checkouts.refused(refusal, language),
+    }
+}
+
+/// `POST /checkout/{order_id}/payment`
+pub(crate) async fn payment(
+    State(checkouts): State<Checkouts>,
+    commands: Commands,
+    Path(order_id): Path<String>,
+    headers: HeaderMap,
+    query: Query,
+    RawForm(form): RawForm,
+) -> Response {
+    let done = async {
+        let order_id = checkouts.visitor(&order_id, &headers)?.0;
+        let form = Query::parse(std::str::from_utf8(&form).unwrap_or_default());
+        let way = form.text("way").ok().flatten().and_then(|way| way.split_once('.'));
+        let choice = way.and_then(|(blockchain, stablecoin)| {
+            Some(Choice {
+                blockchain: blockchain.parse().ok()?,
+                stablecoin: stablecoin.parse().ok()?,
+            })
+        });
+        commands.choose_payment(order_id, choice.ok_or(Refusal::NoWallet)?).await.map(drop)
+    };
+    back(&order_id, language(&headers, &query), done.await)
+}
+
+/// `POST /checkout/{order_id}/cancel`
+pub(crate) async fn cancel(
+    State(checkouts): State<Checkouts>,
+    commands: Commands,
+    Path(order_id): Path<String>,
+    headers: HeaderMap,
+    query: Query,
+) -> Response {
+    let done = async {
+        let order_id = checkouts.visitor(&order_id, &headers)?.0;
+        commands.cancel(order_id).await.map(drop)
+    };
+    back(&order_id, language(&headers, &query), done.await)
+}
+
+/// `POST /checkout/{order_id}/test-payment`: only where a test buyer is, in the demo.
+pub(crate) async fn test_payment(
+    State(checkouts): State<Checkouts>,
+    Path(order_id): Path<String>,
+    headers: HeaderMap,
+    query: Query,
+) -> Response {
+    let done = checkouts.pay_by_test_buyer(&order_id, &headers);
+    back(&order_id, language(&headers, &query), done.await)
+}
+
+/// `GET /checkout/{order_id}/events`
+pub(crate) async fn events(
+    State(checkouts): State<Checkouts>,
+    Path(order_id): Path<String>,
+    headers: HeaderMap,
+) -> Answer {
+    let (order_id, end) = checkouts.visitor(&order_id, &headers)?;
+    checkouts.events.follow(order_id, end).await
+}
+
+/// A file that the page loads.
+pub(crate) fn asset(kind: &'static str, content: &'static str) -> Response {
+    let headers = [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, FOR_EVER)];
+    (headers, content).into_response()
+}
+
+impl Checkouts {
+    /// Puts the link into a cookie and leads to the page without it.
+    fn enter(
+        &self,
+        id: OrderId,
+        headers: &HeaderMap,
+        query: &Query,
+        language: Language,
+    ) -> Response {
+        let end = link_end(query);
+        let sig = query.text("sig").ok().flatten().unwrap_or_default();
+        let seconds = end.0.saturating_sub(self.clock.now().seconds().0).min(COOKIE_SECONDS_MAX);
+        // The proxy in front of this knows whether the customer came by TLS. Who forges it changes his own cookie.
+        let by_tls = headers.get("x-forwarded-proto").is_some_and(|proto| proto == "https");
+        let secure = if by_tls { "; Secure" } else { "" };
+        let name = cookie_name(id);
+        let cookie = format!(
+            "{name}=exp={end}&sig={sig}; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}"
+        );
+        // Relative, for an installation behind a proxy that puts it below a path of its own.
+        let to = match query.text("lang").ok().flatten() {
+            Some(_) => format!("{id}?lang={}", language.tag()),
+            None => id.to_string(),
+        };
+        match HeaderValue::from_str(&cookie) {
+            Ok(cookie) => {
+                let headers = [(header::SET_COOKIE, cookie)];
+                (StatusCode::SEE_OTHER, headers, [(header::LOCATION, to)]).into_response()
+            }
+            Err(_) => self.refused(Refusal::SignatureFailed, language),
+        }
+    }
+
+    /// The order that the customer's cookie has a link for, and when that ends.
+    fn linked(&self, order_id: &str, headers: &HeaderMap) -> Answer<(OrderId, UnixSeconds)> {
+        let named = order_id.parse().ok().map(cookie_name).ok_or(Refusal::SignatureFailed)?;
+        let link = Query::parse(cookie(headers, &named).unwrap_or_default());
+        Ok((self.auth.verify_link(order_id, &link)?, link_end(&link)))
+    }
+
+    /// The same, of a request that the page makes. A form that another site's page sent has no authority.
+    fn visitor(&self, order_id: &str, headers: &HeaderMap) -> Answer<(OrderId, UnixSeconds)> {
+        let from_elsewhere = |site: &HeaderValue| site != "same-origin" && site != "none";
+        if headers.get("sec-fetch-site").is_some_and(from_elsewhere) {
+            return Err(Refusal::SignatureFailed);
+        }
+        self.linked(order_id, headers)
+    }
+
+    async fn show(
+        &self,
+        order_id: &str,
+        headers: &HeaderMap,
+        query: &Query,
+        language: Language,
+    ) -> Answer<Html> {
+        let (id, _) = self.linked(order_id, headers)?;
+        let checkout = self.reads.checkout(id).await?;
+        let choices = self.reads.choices_of(&checkout);
+        let word = |name| query.text(name).ok().flatten();
+        Ok(page::render(&Showing {
+            shop: &self.shop,
+            catalog: self.reads.catalog(),
+            order: &checkout.order,
+            transfers: &checkout.transfers,
+            choices: &choices,
+            now: self.clock.now().seconds(),
+            language,
+            is_changing: word("change").is_some(),
+            problem: word("problem").and_then(Problem::named),
+        }))
+    }
+
+    async fn pay_by_test_buyer(&self, order_id: &str, headers: &HeaderMap) -> Answer<()> {
+        let id = self.visitor(order_id, headers)?.0;
+        let order = self.reads.order(id).await?;
+        let mut deposits = order.deposits.iter().rev();
+        let open = deposits.find(|of| of.state == DepositState::Open).ok_or(Refusal::NotPending)?;
+        let choice = Choice { blockchain: open.blockchain, stablecoin: open.stablecoin };
+        let contract = *self.reads.catalog().contract(choice).ok_or(Refusal::NoWallet)?;
+        let units = open.value.and_then(|value| value.to_units(contract.decimals));
+        let units = units.ok_or(Refusal::NoWallet)?;
+        let (blockchain, to) = (open.blockchain, open.wallet_address);
+        let buyer = self.buyer.as_ref().ok_or(Refusal::ResourceNotFound)?;
+        buyer.pay(TestPayment { blockchain, contract, to, units }).await.map_err(|error| {
+            tracing::warn!(error, "the test buyer cannot pay");
+            Refusal::Internal
+        })
+    }
+
+    /// A page for a link that does not hold, or for an order that is not there.
+    fn refused(&self, refusal: Refusal, language: Language) -> Response {
+        let status = refusal.status();
+        if status.is_server_error() {
+            return refusal.into_response();
+        }
+        html(status, page::no_order(&self.shop, language))
+    }
+}
+
+/// Leads back to the page after a form. What went wrong is a word that the page knows.
+fn back(order_id: &str, language: Language, done: Answer<()>) -> Response {
+    // An id that is none would not be a path here.
+    let id = order_id.parse().unwrap_or(OrderId(uuid::Uuid::nil()));
+    let mut to = format!("../{id}?lang={}", language.tag());
+    if let Err(refusal) = done {
+        to = format!("{to}&problem={}", problem(&refusal).word());
+    }
+    (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response()
+}
+
+fn problem(refusal: &Refusal) -> Problem {
+    match refusal {
+        Refusal::NotFollowed => Problem::Unseen,
+        Refusal::NoFreeAmount | Refusal::NoWallet => Problem::Full,
+        Refusal::NotPending => Problem::Ended,
+        Refusal::PaymentSeen => Problem::Seen,
+        Refusal::TooMany | Refusal::Busy | Refusal::MaybeCreated => Problem::Busy,
+        Refusal::SignatureMissing
+        | Refusal::SignatureFailed
+        | Refusal::OrderNotFound
+        | Refusal::AdminMissing
+        | Refusal::AdminNotText
+        | Refusal::AdminWrong
+        | Refusal::ResourceNotFound
+        | Refusal::MethodNotAllowed
+        | Refusal::Invalid(_)
+        | Refusal::BodyTooLarge
+        | Refusal::KeyReused
+        | Refusal::OrderPending
+        | Refusal::TransferKnown(_)
+        | Refusal::UnknownUrlMissing
+        | Refusal::Internal => Problem::Other,
+    }
+}
+
+fn html(status: StatusCode, page: Html) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+        (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+        (header::VARY, "cookie, accept-language"),
+    ];
+    (status, headers, page.into_string()).into_response()
+}
+
+fn has_link(query: &Query) -> bool {
+    ["exp", "sig"].iter().any(|name| !matches!(query.text(name), Ok(None)))
+}
+
+fn language(headers: &HeaderMap, query: &Query) -> Language {
+    let chosen = query.text("lang").ok().flatten().and_then(Language::tagged);
+    chosen.unwrap_or_else(|| {
+        let accepted = headers.get(header::ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok());
+        Language::accepted(accepted.unwrap_or_default())
+    })
+}
+
+/// Each order has a cookie of its own, so that two pages in one browser do not sign each other out.
+fn cookie_name(order_id: OrderId) -> String {
+    format!("checkout_{order_id}")
+}
+
+fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let all = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs =
+        all.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(of, _)| *of == name).map(|(_, value)| value)
+}

@@ -1,0 +1,428 @@
+//! The checkout page as a browser without scripts meets it: what it shows, what it lets through, what it gives away.
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use schemas::record::{Order, OrderDeposit, Transfer, example};
+use schemas::{
+    Amount, Blockchain, DepositId, DepositState, OrderStatus, Stablecoin, TransferId,
+    TransferStatus, UnknownReason,
+};
+use serde_json::json;
+use store::Change;
+use tidemark_api::{TestBuyer, TestPayment};
+
+use crate::world::{
+    Answer, MERCHANT_SECRET, NOW, UNKNOWN_ORDER, World, config, link, new_order, new_order_with,
+    wallet,
+};
+
+/// A browser that holds the cookie of one order.
+struct Visitor<'a> {
+    world: &'a World,
+    id: String,
+    cookie: String,
+}
+
+impl<'a> Visitor<'a> {
+    /// Opens the link.
+    async fn enter(world: &'a World, id: &str) -> Self {
+        let answer = open(world, id, &world.link(id)).await;
+        assert_eq!((answer.status, answer.header("location")), (303, id), "{}", answer.body);
+        let (cookie, _) = answer.header("set-cookie").split_once(';').unwrap();
+        Self { world, id: id.to_owned(), cookie: cookie.to_owned() }
+    }
+
+    async fn send(&self, route: &str, body: &str) -> Answer {
+        let request = self.world.request(route).header("Cookie", &self.cookie);
+        let form = ("Content-Type", "application/x-www-form-urlencoded");
+        Answer::to(request.header(form.0, form.1).body(body.to_owned())).await
+    }
+
+    async fn page(&self, query: &str) -> String {
+        let answer = self.send(&format!("GET /checkout/{}{query}", self.id), "").await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        answer.body
+    }
+
+    /// Submits a form of the page; where that leads.
+    async fn submit(&self, what: &str, body: &str) -> String {
+        let answer = self.send(&format!("POST /checkout/{}/{what}?lang=en", self.id), body).await;
+        assert_eq!(answer.status, 303, "{}", answer.body);
+        let to = answer.header("location").strip_prefix(&format!("../{}", self.id)).unwrap();
+        self.page(to).await
+    }
+}
+
+async fn open(world: &World, id: &str, query: &str) -> Answer {
+    Answer::to(world.request(&format!("GET /checkout/{id}?{query}"))).await
+}
+
+#[track_caller]
+fn has(page: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(page.contains(part), "{part} is not in {page}");
+    }
+}
+
+#[tokio::test]
+async fn the_signature_leaves_the_address_at_once() {
+    let world = World::alone().await;
+    let id = world.create(&new_order()).await;
+    let query = world.link(&id);
+    let answer = open(&world, &id, &format!("{query}&lang=de-AT")).await;
+    assert_eq!((answer.status, answer.header("location")), (303, &*format!("{id}?lang=de")));
+    assert_eq!(
+        answer.header("set-cookie"),
+        format!("checkout_{id}={query}; Max-Age=3600; HttpOnly; SameSite=Lax")
+    );
+    let request = world.request(&format!("GET /checkout/{id}?{query}"));
+    let by_tls = Answer::to(request.header("X-Forwarded-Proto", "https")).await;
+    assert!(by_tls.header("set-cookie").ends_with("; SameSite=Lax; Secure"));
+    let page = Visitor::enter(&world, &id).await.page("").await;
+    assert!(!page.contains("sig="), "nor is it in the page");
+}
+
+#[tokio::test]
+async fn a_link_that_does_not_hold_shows_nothing() {
+    let world = World::alone().await;
+    let (id, other) = (world.create(&new_order()).await, world.create(&new_order()).await);
+    let good = world.link(&id);
+    let (exp, sig) = good.split_once('&').unwrap();
+    let visitor = Visitor::enter(&world, &id).await;
+    let mut answers = Vec::new();
+    for (id, query) in [
+        (&*id, ""),
+        (&id, exp),
+        (&id, sig),
+        (&id, &*format!("{good}A")),
+        (&id, &format!("{good}&{sig}")),
+        (&id, &link("another-secret", &id, NOW + 60)),
+        (&id, &link(MERCHANT_SECRET, &id, NOW - 1)),
+        (&other, &good),
+        ("A-1", &good),
+    ] {
+        answers.push((401, open(&world, id, query).await));
+    }
+    answers.push((401, visitor.send(&format!("GET /checkout/{other}"), "").await));
+    answers.push((401, visitor.send(&format!("GET /checkout/{id}?{good}A"), "").await));
+    let renamed = visitor.cookie.replace(&id, &other);
+    let request = world.request(&format!("GET /checkout/{other}")).header("Cookie", renamed);
+    answers.push((401, Answer::to(request).await));
+    let nobody = world.link(UNKNOWN_ORDER);
+    let cookie = format!("checkout_{UNKNOWN_ORDER}={nobody}");
+    let request = world.request(&format!("GET /checkout/{UNKNOWN_ORDER}")).header("Cookie", cookie);
+    answers.push((404, Answer::to(request).await));
+    world.advance(3601);
+    answers.push((401, visitor.send(&format!("GET /checkout/{id}"), "").await));
+    for (status, answer) in answers {
+        assert_eq!(answer.status, status, "{}", answer.body);
+        has(&answer.body, &["This link does not work"]);
+        assert!(!answer.body.contains("A-1") && !answer.body.contains("10.50"), "{}", answer.body);
+        assert_eq!(answer.header("set-cookie"), "");
+        assert!(answer.header("content-security-policy").contains("frame-ancestors 'none'"));
+    }
+}
+
+#[tokio::test]
+async fn a_page_is_for_one_browser_and_no_frame() {
+    let world = World::alone().await;
+    let id = world.create(&new_order()).await;
+    let visitor = Visitor::enter(&world, &id).await;
+    let answer = visitor.send(&format!("GET /checkout/{id}"), "").await;
+    for (name, value) in [
+        ("content-type", "text/html; charset=utf-8"),
+        ("cache-control", "no-store"),
+        ("referrer-policy", "no-referrer"),
+        ("x-content-type-options", "nosniff"),
+        ("x-frame-options", "DENY"),
+        (
+            "content-security-policy",
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+             form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+        ),
+    ] {
+        assert_eq!(answer.header(name), value, "{name}");
+    }
+    for banned in [" style=", " onclick=", "<style", "javascript:", "https://", "//cdn"] {
+        assert!(!answer.body.contains(banned), "{banned} in {}", answer.body);
+    }
+    assert_eq!(answer.body.matches("<script").count(), 1);
+}
+
+#[tokio::test]
+async fn the_page_and_its_files_are_small() {
+    let world = World::start().await;
+    let id = world.create(&new_order()).await;
+    let visitor = Visitor::enter(&world, &id).await;
+    let page = visitor.submit("payment", "way=eth.DAI").await;
+    let files: Vec<_> = ["page.css", "page.js", "icon.svg"].into_iter().collect();
+    let mut bytes = page.len();
+    for file in files {
+        let loaded =
+            page.split('"').find(|part| part.starts_with(file)).unwrap_or_else(|| panic!("{file}"));
+        assert!(loaded.contains("?v="), "{loaded}");
+        let answer = Answer::to(world.request(&format!("GET /checkout/{loaded}"))).await;
+        assert_eq!(answer.status, 200);
+        assert_eq!(answer.header("cache-control"), "public, max-age=31536000, immutable");
+        assert_eq!(answer.header("x-content-type-options"), "nosniff");
+        bytes += answer.body.len();
+    }
+    assert!(bytes < 60_000, "{bytes} bytes");
+}
+
+#[tokio::test]
+async fn texts_of_the_merchant_cannot_become_markup() {
+    let mut config = config();
+    let hostile = "\"><script>alert(1)</script><img src=x onerror='alert(2)'>&amp;{{t:paid.title}}";
+    config.merchant.name = hostile.to_owned();
+    config.merchant.return_url = "https://shop.test/{merchant_order_id}?x={status}".parse().ok();
+    let world = World::with(config, true).await;
+    let id = world.create(&new_order_with(&[("order_id", hostile)])).await;
+    let visitor = Visitor::enter(&world, &id).await;
+    let mut pages = vec![visitor.page("").await, visitor.submit("payment", "way=eth.DAI").await];
+    pages.push(visitor.submit("cancel", "").await);
+    pages.push(visitor.page(&format!("?lang={hostile}&problem={hostile}&change={hostile}")).await);
+    let escaped = "&quot;&gt;&lt;script&gt;alert(1)&lt;/script&gt;&lt;img src=x onerror=&#39;alert(2)&#39;&gt;\
+                   &amp;amp;{{t:paid.title}}";
+    for page in &pages {
+        assert_eq!(page.matches("<script").count(), 1, "the page's own: {page}");
+        assert!(!page.contains("<img"), "{page}");
+        assert!(page.matches(escaped).count() >= 3, "title, name and reference: {page}");
+    }
+    let path = "%22%3E%3Cscript%3Ealert%281%29%3C%2Fscript%3E%3Cimg%20src%3Dx%20onerror%3D%27alert%282%29%27%3E";
+    has(&pages[2], &[&format!("href=\"https://shop.test/{path}"), "?x=cancelled\""]);
+}
+
+#[tokio::test]
+async fn an_order_is_chosen_and_cancelled_without_scripts() {
+    let world = World::start().await;
+    let id = world.create(&new_order()).await;
+    let visitor = Visitor::enter(&world, &id).await;
+    has(
+        &visitor.page("").await,
+        &["Choose how to pay", "value=\"eth.USDT\"", "value=\"tron.USDT\""],
+    );
+    let page = visitor.submit("payment", "way=eth.DAI").await;
+    let row = world.row(&id).await.unwrap();
+    let (address, value) = (wallet(0xab).to_string(), row.deposits[0].value.unwrap());
+    let units = value.to_units(18).unwrap();
+    let (hex, contract) = (
+        address.trim_start_matches("0x").to_lowercase(),
+        "0x6B175474E89094C44Da98b954EedeAC495271d0F",
+    );
+    let (whole, added) = (&value.to_string()[..5], &value.to_string()[5..]);
+    has(
+        &page,
+        &[
+            "Waiting for your payment",
+            &format!("{whole}<i>{added}</i>"),
+            &format!("data-copy=\"{value}\""),
+            &format!("data-copy=\"{address}\""),
+            &format!("ethereum:{contract}@1/transfer?address={address}&amp;uint256={units}"),
+            &format!("data-data=\"0xa9059cbb{hex:0>64}{units:064x}\""),
+            "<noscript><meta http-equiv=\"refresh\"",
+            "exchange",
+        ],
+    );
+    has(&visitor.page("?change=1").await, &["Choose how to pay"]);
+    let page = visitor.submit("payment", "way=tron.USDT").await;
+    has(&page, &["Tron (TRC20)", "href=\"tron:T", "data-to=\"\""]);
+    for (body, problem) in [
+        ("way=base.USDC", "This way to pay is not available"),
+        ("way=eth.EUR", "This way to pay is not available"),
+        ("", "This way to pay is not available"),
+    ] {
+        has(&visitor.submit("payment", body).await, &[problem, "Waiting for your payment"]);
+    }
+    has(&visitor.submit("cancel", "").await, &["The order was cancelled"]);
+    let page = visitor.submit("cancel", "").await;
+    assert!(!page.contains("notice"), "what has ended has no more to say: {page}");
+    let large = visitor.send(&format!("POST /checkout/{id}/payment"), &"x".repeat(2000)).await;
+    assert_eq!(large.status, 413);
+}
+
+#[tokio::test]
+async fn forms_of_other_sites_have_no_authority() {
+    let world = World::start().await;
+    let id = world.create(&new_order()).await;
+    let visitor = Visitor::enter(&world, &id).await;
+    for site in ["cross-site", "same-site"] {
+        let request = world.request(&format!("POST /checkout/{id}/cancel"));
+        let request = request.header("Cookie", &visitor.cookie).header("Sec-Fetch-Site", site);
+        assert_eq!(Answer::to(request).await.status, 303);
+        assert_eq!(world.row(&id).await.unwrap().status, OrderStatus::Pending, "{site}");
+    }
+    let request = world.request(&format!("POST /checkout/{id}/cancel"));
+    let request = request.header("Cookie", &visitor.cookie).header("Sec-Fetch-Site", "same-origin");
+    assert_eq!(Answer::to(request).await.status, 303);
+    assert_eq!(world.row(&id).await.unwrap().status, OrderStatus::Cancelled);
+}
+
+/// The order with a deposit of 10.501234 DAI at the first wallet.
+fn awaiting(row: Order) -> Order {
+    let deposit = OrderDeposit {
+        state: DepositState::Open,
+        blockchain: Blockchain::Eth,
+        stablecoin: Stablecoin::Dai,
+        deposit_id: Some(DepositId(9)),
+        wallet_address: wallet(0xab),
+        value: Amount::parse("10.501234").ok(),
+        ..example::order().deposits[0].clone()
+    };
+    Order { updated_at: row.updated_at.next(row.updated_at), deposits: vec![deposit], ..row }
+}
+
+/// A transfer of DAI to the first wallet.
+fn transfer(value: &str) -> Transfer {
+    let mut transfer =
+        Transfer { transfer_id: TransferId(7), orphaned_at: None, ..example::transfer() };
+    transfer.blockchain = Blockchain::Eth;
+    transfer.observation.stablecoin = Stablecoin::Dai;
+    transfer.observation.to_address = wallet(0xab);
+    transfer.observation.value = Amount::parse(value).unwrap();
+    transfer
+}
+
+#[tokio::test]
+async fn every_state_of_an_order_has_its_page() {
+    let mut config = config();
+    config.merchant.return_url = "https://shop.test/done?o={merchant_order_id}".parse().ok();
+    let world = World::with(config, false).await;
+    let id = world.create(&new_order()).await;
+    let visitor = Visitor::enter(&world, &id).await;
+    let row = awaiting(world.row(&id).await.unwrap());
+    let transfer =
+        Transfer { status: TransferStatus::WaitingForConfirmation, ..transfer("10.501234") };
+    let hash = transfer.observation.tx_hash.to_string();
+    let mut at = row.updated_at;
+    let mut become_ = async |change: Order| {
+        at = at.next(at);
+        world.apply([Change::Order(Order { updated_at: at, ..change })]).await;
+        visitor.page("").await
+    };
+    let page = become_(row.clone()).await;
+    has(&page, &["Waiting for your payment", "data-until=", "00:00"][..2]);
+    let seen = Order { candidates: vec![TransferId(7)], ..row.clone() };
+    has(&become_(seen.clone()).await, &["Payment seen", "10.501234 DAI"]);
+    world.apply([Change::Transfer(transfer.clone())]).await;
+    let page = become_(seen).await;
+    has(&page, &["<progress max=\"3\" value=\"", "<bdi>3</bdi> confirmations", &hash]);
+    assert!(!page.contains("Cancel the order"), "it would be refused");
+    let (paid_by, paid_value) = (Some(TransferId(7)), transfer.observation.value);
+    let paid =
+        Order { status: OrderStatus::Paid, paid_by, paid_value: Some(paid_value), ..row.clone() };
+    let back = "href=\"https://shop.test/done?o=A-1\"";
+    has(
+        &become_(paid).await,
+        &["<h1>Paid</h1>", "10.501234 DAI", &hash, back, "Return to <bdi>Shop"],
+    );
+    let manual = Order { status: OrderStatus::Paid, ..row.clone() };
+    has(&become_(manual).await, &["marked this order as paid"]);
+    let expired = Order { status: OrderStatus::Expired, ..row.clone() };
+    has(&become_(expired).await, &["The order has expired", back]);
+    let cancelled = Order { status: OrderStatus::Cancelled, ..row.clone() };
+    has(&become_(cancelled).await, &["The order was cancelled", back]);
+    world.advance(1801);
+    let page = become_(row).await;
+    has(&page, &["The time to pay is over", "Do not send a payment now"]);
+    assert!(!page.contains(&wallet(0xab).to_string()), "nobody is led to pay");
+}
+
+#[tokio::test]
+async fn what_does_not_pay_the_order_is_explained() {
+    let world = World::alone().await;
+    let id = world.create(&new_order()).await;
+    let visitor = Visitor::enter(&world, &id).await;
+    let row = awaiting(world.row(&id).await.unwrap());
+    world.apply([Change::Order(row.clone())]).await;
+    let mut at = transfer("1").updated_at;
+    for (reason, value, text) in [
+        (
+            UnknownReason::AmountMismatch,
+            "10.00",
+            "<bdi>10.00 DAI</bdi> arrived that is <bdi>0.501234 DAI</bdi> less",
+        ),
+        (UnknownReason::AmountMismatch, "11.501234", "is <bdi>1.00 DAI</bdi> more than asked for"),
+        (UnknownReason::Late, "10.501234", "after the time to pay was over"),
+        (
+            UnknownReason::SenderMismatch,
+            "10.501234",
+            "from an address that this order does not accept",
+        ),
+        (UnknownReason::AlreadyPaid, "10.501234", "A further payment of"),
+        (UnknownReason::OrderCancelled, "10.501234", "after the order had been cancelled"),
+        (UnknownReason::BeforeDeposit, "10.501234", "does not pay this order"),
+    ] {
+        at = at.next(at);
+        let stray = Transfer {
+            updated_at: at,
+            status: TransferStatus::NoMatchedDeposit,
+            reason: Some(reason),
+            candidate_order_id: id.parse().ok(),
+            ..transfer(value)
+        };
+        world.apply([Change::Transfer(stray.clone())]).await;
+        let page = visitor.page("").await;
+        has(&page, &[text, "Waiting for your payment", &stray.observation.tx_hash.to_string()]);
+        assert_eq!(page.contains("Do not send the difference"), value == "10.00", "{reason}");
+        let status = world.user(&id, "GET", "status", &json!({})).await.json();
+        assert_eq!(status["transfers"][0]["reason"], reason.as_str());
+    }
+    let other = world.create(&new_order()).await;
+    let row = awaiting(world.row(&other).await.unwrap());
+    world.apply([Change::Order(row)]).await;
+    let page = Visitor::enter(&world, &other).await.page("").await;
+    assert!(!page.contains("notice"), "it was meant for another order: {page}");
+}
+
+#[tokio::test]
+async fn customers_read_their_own_language() {
+    let world = World::alone().await;
+    let id = world.create(&new_order()).await;
+    let visitor = Visitor::enter(&world, &id).await;
+    for (query, accepted, lang, dir, text) in [
+        ("", "", "en", "ltr", "Choose how to pay"),
+        ("", "de-DE, en;q=0.5", "de", "ltr", "Wie möchten Sie bezahlen?"),
+        ("?lang=es", "de", "es", "ltr", "Elija cómo pagar"),
+        ("?lang=ar", "", "ar", "rtl", "اختر طريقة الدفع"),
+        ("?lang=xx", "zh-CN", "zh", "ltr", "选择付款方式"),
+    ] {
+        let request = world.request(&format!("GET /checkout/{id}{query}"));
+        let request = request.header("Cookie", &visitor.cookie).header("Accept-Language", accepted);
+        let page = Answer::to(request).await.body;
+        has(&page, &[&format!("<html lang=\"{lang}\" dir=\"{dir}\">"), text, "hreflang="]);
+    }
+}
+
+/// Remembers what it was asked to pay.
+#[derive(Default)]
+struct Buyer(Mutex<Vec<TestPayment>>);
+
+#[async_trait]
+impl TestBuyer for Buyer {
+    async fn pay(&self, payment: TestPayment) -> Result<(), String> {
+        self.0.lock().unwrap().push(payment);
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_test_buyer_is_there_only_where_the_program_gives_one() {
+    let mut world = World::start().await;
+    let id = world.create(&new_order_with(&[("blockchain", "eth"), ("stablecoin", "DAI")])).await;
+    let visitor = Visitor::enter(&world, &id).await;
+    assert!(!visitor.page("").await.contains("test-payment"));
+    let answer = visitor.send(&format!("POST /checkout/{id}/test-payment"), "").await;
+    answer.refused(404, "resource not found");
+    let buyer = Arc::new(Buyer::default());
+    world.buyer = Some(buyer.clone());
+    world.serve(config()).await;
+    let visitor = Visitor::enter(&world, &id).await;
+    has(&visitor.page("").await, &["test-payment"]);
+    visitor.submit("test-payment", "").await;
+    let paid = buyer.0.lock().unwrap().clone();
+    let [paid] = &paid[..] else { panic!("{paid:?}") };
+    assert_eq!((paid.blockchain, paid.to), (Blockchain::Eth, wallet(0xab)));
+    assert_eq!(paid.units, Amount::parse("10.50").unwrap().to_units(18).unwrap());
+}
