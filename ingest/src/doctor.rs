@@ -235,7 +235,7 @@ impl Doctor {
         for contract in taken {
             let (coin, address) = (contract.stablecoin, contract.address);
             let name = self.chain.blockchain;
-            let value = |shown| json!({ "coin": coin, "contract": address, "shown": shown });
+            let value = |shown: Value| json!({ "coin": coin.as_str(), "contract": address.to_string(), "shown": shown });
             let (level, text, value) = match self.endpoint.fetch_contract(address).await {
                 Ok(shown) => {
                     let symbol = shown.symbol.clone().unwrap_or_else(|| "none".to_owned());
@@ -353,7 +353,9 @@ impl Doctor {
                     Ok(Some(units)) => Amount::from_units(*units, contract.decimals),
                     Ok(None) | Err(_) => None,
                 };
-                let value = json!({ "wallet": address, "coin": coin, "amount": amount });
+                let text = amount.map(|amount| amount.to_string());
+                let value =
+                    json!({ "wallet": address.to_string(), "coin": coin.as_str(), "amount": text });
                 let (level, text) = match (amount, found) {
                     (Some(amount), _) => (Level::Fine, format!("{address} has {amount} {coin}")),
                     (None, Err(failure)) => {

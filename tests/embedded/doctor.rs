@@ -98,6 +98,11 @@ async fn a_good_endpoint_is_described_and_its_key_is_not_shown() {
     assert_eq!(of("range")["level"], "warning");
     assert!(of("range")["value"]["served"].as_i64().unwrap() <= 30, "{json}");
     assert_eq!(of("balance")["value"]["amount"], "12.50");
+    assert_eq!(
+        (&of("balance")["value"]["wallet"], &of("balance")["value"]["coin"]),
+        (&WALLET.into(), &"USDT".into())
+    );
+    assert_eq!(of("contract")["value"]["contract"], USDT);
     assert_eq!(of("chain_id")["value"], 1);
 }
 
