@@ -14,6 +14,7 @@
 //! leads to *search*: anchors from the newest down, until one is canonical.
 
 mod blocks;
+mod compare;
 mod cursor;
 mod history;
 mod policy;
@@ -26,6 +27,7 @@ mod watch;
 use schemas::record::{Block, ChainRecord};
 use schemas::{Blockchain, Epoch, TxHash, UnixMicros};
 
+pub(crate) use compare::{next_ordinal, payments, proves};
 pub(crate) use cursor::Cursor;
 pub(crate) use history::History;
 pub use policy::{Policy, Tag, Tier};

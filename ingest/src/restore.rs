@@ -21,6 +21,24 @@ pub(crate) fn restore(log: &dyn Log, chain: &ChainConfig) -> Result<Option<Histo
     restore_by(PAGE, log, chain, i64::MAX)
 }
 
+/// The same down to a height, and the height above which the log knows every transfer that was published; -1 if it
+/// begins with the chain's first record.
+pub(crate) fn restore_with_reach(
+    log: &dyn Log,
+    chain: &ChainConfig,
+    height: i64,
+) -> Result<Option<(History, i64)>, Error> {
+    let mut reach = -1;
+    for lane in log.layout().lanes_of(chain.blockchain) {
+        let of = TopicPartition { topic: Topic::TransfersRaw, partition: lane };
+        if log.bounds(of)?.start > Offset(0) {
+            let history = restore_lane((PAGE, height), log, chain, lane)?;
+            reach = reach.max(history.map_or(i64::MAX, |history| history.lowest()));
+        }
+    }
+    Ok(restore_by(PAGE, log, chain, height)?.map(|history| (history, reach)))
+}
+
 /// The same, and what was published about blocks from this height on.
 pub(crate) fn restore_down_to(
     log: &dyn Log,

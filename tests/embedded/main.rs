@@ -8,4 +8,5 @@ mod examples;
 mod fold;
 mod halts;
 mod rebuild;
+mod rescan;
 mod tail;

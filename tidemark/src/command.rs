@@ -13,7 +13,7 @@ use crate::setup::Outcome;
 use crate::stage::Stage;
 use crate::{
     asyncapi, chain, dead_letters, dead_webhooks, demo, doctor, health, listen, probe, process,
-    setup, tail,
+    rescan, setup, tail,
 };
 
 /// Exit code of a wrong configuration or command line use (BSD's EX_USAGE).
@@ -54,6 +54,14 @@ enum Command {
     /// Show how far chains are, or take one back after a reorganisation below its finalized height.
     #[command(subcommand)]
     Chain(ChainCommand),
+    /// Ask the endpoints of a chain again for blocks that were scanned, and publish what is missing. With the embedded
+    /// log: while no process runs.
+    Rescan {
+        #[command(flatten)]
+        options: rescan::Options,
+        #[command(flatten)]
+        file: File,
+    },
     /// Make the tables again from what the log still has. While no api runs; with embedded back ends, no process at all.
     Rebuild(File),
     /// Ask the process that runs by this configuration whether it is ready: exit code 0 or 1. Prints what needs a
@@ -241,6 +249,9 @@ impl Command {
             }
             Self::Chain(ChainCommand::Rewind { options, file }) => {
                 report(block_on(chain::rewind(file.read(&[])?, options)))
+            }
+            Self::Rescan { options, file } => {
+                report(block_on(rescan::run(file.read(&[])?, options)))
             }
             Self::Rebuild(file) => report(block_on(setup::rebuild_tables(file.read(&[])?))),
             Self::Tail { file, options } => finish(block_on(tail::run(file.read(&[])?, options))),

@@ -17,6 +17,7 @@ mod listen;
 mod metrics;
 mod probe;
 mod process;
+mod rescan;
 mod schema_registry;
 mod settings;
 mod setup;

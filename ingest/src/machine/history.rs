@@ -151,7 +151,12 @@ impl History {
 
     /// The height above which every transfer that was published is known, and every block was scanned.
     pub(crate) fn complete_above(&self) -> i64 {
-        self.anchors.keys().next().copied().unwrap_or(self.last.number).max(self.settled)
+        self.lowest().max(self.settled)
+    }
+
+    /// The height of the lowest anchor.
+    pub(crate) fn lowest(&self) -> i64 {
+        self.anchors.keys().next().copied().unwrap_or(self.last.number)
     }
 
     /// The newest anchors below a height, newest first.

@@ -87,6 +87,12 @@ impl Front {
         (shared.hides_logs, shared.hides_receipts) = (true, true);
     }
 
+    /// Ends [`Front::deny`].
+    pub(crate) fn admit(&self) {
+        let mut shared = self.shared.lock().unwrap();
+        (shared.hides_logs, shared.hides_receipts) = (false, false);
+    }
+
     pub(crate) fn pass(&self) {
         self.shared.lock().unwrap().rule = None;
     }

@@ -6,6 +6,7 @@
 mod cut;
 mod failover;
 mod front;
+mod rescan;
 mod share;
 mod world;
 

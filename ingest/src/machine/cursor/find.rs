@@ -4,8 +4,9 @@
 use schemas::record::{Block, ChainBody, Observation};
 use schemas::{BlockHash, TxHash, UnixMicros};
 
-use super::second::{Found, Looking, same};
+use super::second::{Found, Looking};
 use super::{Cursor, HIT_BLOCKS_MAX, Phase};
+use crate::machine::compare::{next_ordinal, payments};
 use crate::machine::{
     Answer, Ask, Decision, Difference, EventLog, Header, Look, Next, Note, Point, Span,
 };
@@ -35,7 +36,7 @@ impl Cursor {
     /// Fetches the blocks in which the second answer has more, if any.
     pub(super) fn find(&mut self, mut found: Found, now: UnixMicros) -> Decision {
         let mut finds = Finds { blocks: Vec::new(), transactions: Vec::new() };
-        for (number, seen) in self.observe(&found.logs) {
+        for (number, seen) in payments(&self.rules.watch, &found.logs) {
             if self.known().at(number, seen.log_index).is_some() {
                 continue;
             }
@@ -114,24 +115,15 @@ impl Cursor {
             }
             let logs: Vec<_> =
                 found.logs.iter().filter(|log| log.block_number == *number).cloned().collect();
-            for (_, seen) in self.observe(&logs) {
+            for (_, seen) in payments(&self.rules.watch, &logs) {
                 let is_new = self.known().at(*number, seen.log_index).is_none();
                 if is_new && !failed.contains(&seen.tx_hash) {
-                    let ordinal = self.next_ordinal(*number, &seen, &transfers);
+                    let ordinal = next_ordinal(self.known(), *number, &seen, &transfers);
                     transfers.push((block, Observation { ordinal, ..seen }));
                 }
             }
         }
         Ok(transfers)
-    }
-
-    /// The first position among equal transfers of a transaction that none has: those that were published keep theirs.
-    fn next_ordinal(&self, number: i64, new: &Observation, others: &[(Block, Observation)]) -> i32 {
-        let live = self.known().between(number, number);
-        let equal = live.iter().chain(others).filter(|(block, other)| {
-            block.number == number && same(&Observation { log_index: new.log_index, ..*other }, new)
-        });
-        equal.map(|(_, other)| other.ordinal.saturating_add(1)).max().unwrap_or(0)
     }
 }
 

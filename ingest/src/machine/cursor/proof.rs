@@ -6,9 +6,10 @@
 use schemas::record::{Block, ChainBody, Observation};
 use schemas::{Epoch, UnixMicros};
 
-use super::second::{Found, Looking, same};
+use super::second::{Found, Looking};
 use super::{Cursor, Phase};
-use crate::machine::{Answer, Ask, Decision, Difference, Look, Next, Note, Point, Receipt};
+use crate::machine::compare::proves;
+use crate::machine::{Answer, Ask, Decision, Difference, Look, Next, Note, Point};
 
 /// How many checks in a row must deny a transfer: a node that lags may answer so once.
 const DENIALS_MIN: u32 = 3;
@@ -45,10 +46,10 @@ impl Cursor {
             }
             Some(_) => {}
         }
-        let (proven, denied): (Vec<_>, Vec<_>) = missing
-            .into_iter()
-            .zip(answer.receipts)
-            .partition(|((block, seen), receipt)| self.proves(receipt.as_ref(), *block, seen));
+        let (proven, denied): (Vec<_>, Vec<_>) =
+            missing.into_iter().zip(answer.receipts).partition(|((block, seen), receipt)| {
+                proves(&self.rules.watch, receipt.as_ref(), *block, seen)
+            });
         let denied: Vec<_> = denied.into_iter().map(|(transfer, _)| transfer).collect();
         for ((block, seen), _) in proven {
             match look {
@@ -71,18 +72,6 @@ impl Cursor {
             }
             Look::First => self.denied_by_all(found, denied, now),
         }
-    }
-
-    /// Whether a receipt has a transfer, in its block.
-    fn proves(&self, receipt: Option<&Receipt>, block: Block, transfer: &Observation) -> bool {
-        let Some(receipt) = receipt else { return false };
-        let logs = receipt.logs.iter().cloned();
-        let Ok(logs) = self.rules.watch.sift(logs, block.number, block.number) else {
-            return false;
-        };
-        let mut seen = self.observe(&logs).into_iter();
-        let is_here = receipt.succeeded && receipt.block_hash == block.hash;
-        is_here && seen.any(|(_, seen)| same(&seen, transfer))
     }
 
     fn denied_by_all(

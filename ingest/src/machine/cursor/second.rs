@@ -10,6 +10,7 @@ use schemas::UnixMicros;
 use schemas::record::{Block, Observation};
 
 use super::{Cursor, Phase, REFUSED_MAX};
+use crate::machine::compare::{payments, same};
 use crate::machine::range::RangeSize;
 use crate::machine::{
     Answer, Ask, Decision, Difference, EventLog, History, Next, Note, Point, Span,
@@ -239,7 +240,7 @@ impl Cursor {
         if logs.iter().any(is_fork) {
             return self.look_later(looking, Difference::Contradiction, now);
         }
-        let seen = self.observe(&logs);
+        let seen = payments(&self.rules.watch, &logs);
         let is_missing = |(block, ours): &(Block, Observation)| {
             !seen.iter().any(|(number, seen)| *number == block.number && same(seen, ours))
         };
@@ -254,17 +255,6 @@ impl Cursor {
         }
         self.phase = Phase::Prove { found, missing, look: Look::Second };
         Next::Ask.into()
-    }
-
-    /// The payments among sifted logs of several blocks.
-    pub(super) fn observe(&self, logs: &[EventLog]) -> Vec<(i64, Observation)> {
-        let blocks = logs.chunk_by(|a, b| a.block_number == b.block_number);
-        let seen = blocks.flat_map(|logs| {
-            let number = logs.first().map_or(-1, |log| log.block_number);
-            let (seen, _) = self.rules.watch.observe(logs);
-            seen.into_iter().map(move |seen| (number, seen))
-        });
-        seen.collect()
     }
 
     /// The check is over, and brought nothing to publish.
@@ -367,12 +357,6 @@ impl Cursor {
             notes.push(Note::Disputed { block: transfer.0, tx_hash: transfer.1.tx_hash });
         }
     }
-}
-
-/// Whether both are the same event: its position among equal ones, and whose wallet sent it, are ours to say.
-pub(super) fn same(a: &Observation, b: &Observation) -> bool {
-    let plain = |seen: &Observation| Observation { ordinal: 0, from_own_wallet: false, ..*seen };
-    plain(a) == plain(b)
 }
 
 pub(super) fn with_notes(mut decision: Decision, notes: Vec<Note>) -> Decision {

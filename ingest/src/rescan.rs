@@ -1,0 +1,316 @@
+//! Asks again for blocks that were scanned, by hand, and publishes what is missing of them.
+//!
+//! Every endpoint is asked for the whole range. What one of them has and the log has not must be proven by receipts:
+//! of two endpoints, where two are configured. Then one atomic step has it, and the last head once more, as a late
+//! find. Nothing is fenced before that; the writer is opened for that step alone, and what was published meanwhile is
+//! compared again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use log::{Log, NewRecord};
+use schemas::record::{Alert, Block, ChainBody, ChainRecord, Observation};
+use schemas::{
+    AlertKind, BlockHash, Epoch, FORGET_SECONDS, Partition, Topic, UnixMicros, UnixSeconds,
+};
+
+use crate::endpoints::clients;
+use crate::machine::{
+    Ask, EventLog, History, Look, Point, Rules, Span, next_ordinal, payments, proves,
+};
+use crate::rpc::{Endpoint, Failure};
+use crate::{ChainConfig, Error, publish, restore, watched};
+
+/// How often a question is asked again before an endpoint is given up.
+const ATTEMPTS: u32 = 5;
+const PAUSE: Duration = Duration::from_secs(1);
+/// Transfers of one step.
+const STEP_MAX: usize = 500;
+
+/// Why blocks cannot be asked for again.
+#[derive(Debug, thiserror::Error)]
+pub enum RescanError {
+    #[error(transparent)]
+    Ingest(#[from] Error),
+    #[error("the log has no record of the chain: nothing was scanned yet")]
+    Unknown,
+    #[error("the chain is scanned up to block {0}: those after it are asked for anyway")]
+    NotScanned(i64),
+    #[error(
+        "the log's records begin at block {0}: it does not know which transfers before it were published; begin after \
+         it"
+    )]
+    Gone(i64),
+    #[error("no endpoint answered for the whole range: {0}")]
+    NoEndpoint(String),
+    #[error("the chain was reorganised meanwhile: nothing was written; ask again")]
+    Reorganised,
+}
+
+/// What blocks have, and the log has not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rescan {
+    pub from: i64,
+    /// At most the last scanned block.
+    pub to: i64,
+    /// How many endpoints answered for all of them.
+    pub endpoints: usize,
+    /// The others, and why.
+    pub left_out: Vec<String>,
+    /// Transfers to publish.
+    pub missing: Vec<(Block, Observation)>,
+    /// Transfers that fewer receipts prove than must.
+    pub unproven: Vec<(Block, Observation)>,
+    /// Blocks before this time are older than what the processor takes: it reports their transfers and matches none.
+    pub stale_before: UnixSeconds,
+    epoch: Epoch,
+}
+
+/// What endpoints have and the log has not, by height and index of the log: in one place they may differ.
+type Found = BTreeMap<(i64, i32), Vec<(BlockHash, Observation)>>;
+
+/// What the log knows of a chain, from a height on.
+async fn known(log: &Arc<dyn Log>, chain: &ChainConfig, from: i64) -> Result<History, RescanError> {
+    let (log, chain) = (log.clone(), chain.clone());
+    let read = move || restore::restore_with_reach(&*log, &chain, from - 1);
+    let restored = tokio::task::spawn_blocking(read).await.map_err(Error::from)??;
+    let (history, reach) = restored.ok_or(RescanError::Unknown)?;
+    if reach >= from { Err(RescanError::Gone(reach)) } else { Ok(history) }
+}
+
+impl Rescan {
+    /// Asks every endpoint for the blocks from one height to another. `progress` is called with the number of blocks
+    /// asked for and of all there are to ask for.
+    ///
+    /// # Errors
+    /// [`RescanError`].
+    pub async fn find(
+        log: &Arc<dyn Log>,
+        chain: &ChainConfig,
+        (from, to): (i64, i64),
+        mut progress: impl FnMut(i64, i64),
+    ) -> Result<Self, RescanError> {
+        let history = known(log, chain, from).await?;
+        let (last, rules) = (history.last(), chain.rules());
+        if from > last.number {
+            return Err(RescanError::NotScanned(last.number));
+        }
+        let to = to.min(last.number);
+        let (mut useful, mut left_out) = (Vec::new(), Vec::new());
+        for endpoint in clients(chain)? {
+            match is_ours(&endpoint, chain, last).await {
+                Ok(()) => useful.push(endpoint),
+                Err(cause) => left_out.push(format!("{}: {cause}", endpoint.name())),
+            }
+        }
+        let all = (to - from + 1) * i64::try_from(useful.len()).unwrap_or(1);
+        let (mut found, mut asked, mut complete) = (Found::new(), 0, Vec::new());
+        for endpoint in useful {
+            let mut next = |blocks: i64| {
+                asked += blocks;
+                progress(asked, all);
+            };
+            match scan(&endpoint, &rules, chain.range_max, (from, to), &mut next).await {
+                Ok(logs) => {
+                    add(&mut found, &history, &rules, &logs);
+                    complete.push(endpoint);
+                }
+                Err(cause) => left_out.push(format!("{}: {cause}", endpoint.name())),
+            }
+        }
+        if complete.is_empty() {
+            return Err(RescanError::NoEndpoint(left_out.join("; ")));
+        }
+        // A second endpoint that is down must not make the first one believed alone.
+        let needed = chain.endpoints.len().min(2);
+        let (mut missing, mut unproven) = (Vec::new(), Vec::new());
+        for ((number, _), candidates) in found {
+            for (hash, seen) in candidates {
+                let (block, proofs) = prove(&complete, &rules, (number, hash), &seen).await;
+                let unknown = Block { number, hash, timestamp: last.timestamp };
+                let is_proven = block.is_some() && proofs >= needed;
+                let list = if is_proven { &mut missing } else { &mut unproven };
+                list.push((block.unwrap_or(unknown), seen));
+            }
+        }
+        let (endpoints, epoch) = (complete.len(), history.epoch());
+        let stale_before = last.timestamp.plus(-FORGET_SECONDS);
+        Ok(Self { from, to, endpoints, left_out, missing, unproven, stale_before, epoch })
+    }
+
+    /// Fences the ingest of the chain and publishes what is still missing. Returns how many transfers that were. Blocks.
+    ///
+    /// # Errors
+    /// [`RescanError`]; of a long list the first steps may be written then, and are not missing any more.
+    pub fn write(
+        &self,
+        log: &dyn Log,
+        chain: &ChainConfig,
+        now: UnixMicros,
+    ) -> Result<usize, RescanError> {
+        let mut writer = log.writer(&chain.writer()).map_err(Error::from)?;
+        let watched = watched::known(log, chain.blockchain).map_err(Error::from)?;
+        let restored = restore::restore_with_reach(log, chain, self.from - 1)?;
+        let (mut history, _) = restored.ok_or(RescanError::Unknown)?;
+        if history.epoch() != self.epoch {
+            return Err(RescanError::Reorganised);
+        }
+        let is_missing = |(block, seen): &&(Block, Observation)| {
+            history.at(block.number, seen.log_index).is_none()
+        };
+        let missing: Vec<_> = self.missing.iter().filter(is_missing).copied().collect();
+        for some in missing.chunks(STEP_MAX) {
+            let records = records(chain, &history, some, now);
+            let step = publish::step(&records, watched.clone(), &log.layout());
+            let mut step = step.map_err(Error::Encode)?;
+            for (block, seen) in some {
+                step.push(alert(chain, *block, seen, now)?);
+            }
+            writer.commit(step).map_err(Error::from)?;
+            records.iter().for_each(|record| history.apply(record));
+        }
+        Ok(missing.len())
+    }
+}
+
+/// Adds what the log has not.
+fn add(found: &mut Found, history: &History, rules: &Rules, logs: &[EventLog]) {
+    let hashes: BTreeMap<i64, BlockHash> =
+        logs.iter().map(|log| (log.block_number, log.block_hash)).collect();
+    for (number, seen) in payments(&rules.watch, logs) {
+        let Some(hash) = hashes.get(&number).copied() else { continue };
+        let candidates = found.entry((number, seen.log_index)).or_default();
+        let is_new = history.at(number, seen.log_index).is_none();
+        if is_new && !candidates.contains(&(hash, seen)) {
+            candidates.push((hash, seen));
+        }
+    }
+}
+
+/// The step that publishes some transfers: they, and the last head once more.
+fn records(
+    chain: &ChainConfig,
+    history: &History,
+    missing: &[(Block, Observation)],
+    now: UnixMicros,
+) -> Vec<ChainRecord> {
+    let (last, head) = (history.last(), history.head());
+    let record = |block, body, confirmed| ChainRecord {
+        blockchain: chain.blockchain,
+        epoch: history.epoch(),
+        block,
+        observed_at: history.observed_at().next(now),
+        body,
+        confirmed,
+    };
+    let mut transfers: Vec<(Block, Observation)> = Vec::with_capacity(missing.len());
+    for (block, seen) in missing {
+        let ordinal = next_ordinal(history, block.number, seen, &transfers);
+        transfers.push((*block, Observation { ordinal, ..*seen }));
+    }
+    let transfers = transfers.into_iter().map(|(block, seen)| {
+        let confirmed = head.confirmed_number(seen.value).min(last.number);
+        record(block, ChainBody::Transfer(seen), block.number <= confirmed)
+    });
+    transfers.chain([record(last, ChainBody::Head(head.clone()), false)]).collect()
+}
+
+fn alert(
+    chain: &ChainConfig,
+    block: Block,
+    seen: &Observation,
+    raised_at: UnixMicros,
+) -> Result<NewRecord, Error> {
+    let name = chain.blockchain;
+    let message = format!(
+        "the transfer in transaction {} of block {} ({}) was missing, and `tidemark rescan {name}` found it. It is \
+         published now. The endpoints of chains.{name}.rpc left it out when the block was scanned and checked: replace \
+         one of them if this comes again",
+        seen.tx_hash, block.number, block.hash
+    );
+    let alert = Alert {
+        kind: AlertKind::LateFind,
+        blockchain: Some(name),
+        transfer_id: None,
+        order_id: None,
+        message,
+        raised_at,
+    };
+    NewRecord::encode(Topic::Alerts, Partition(0), name.as_str(), &alert).map_err(Error::Encode)
+}
+
+fn words(failure: &Failure) -> String {
+    format!("{}: {}", failure.refusal.class(), failure.message)
+}
+
+/// Whether an endpoint serves the configured chain, and on the fork that was scanned.
+async fn is_ours(endpoint: &Endpoint, chain: &ChainConfig, last: Block) -> Result<(), String> {
+    let found = endpoint.fetch_chain_id().await.map_err(|failure| words(&failure))?;
+    if found != chain.chain_id {
+        return Err(format!("serves chain id {found}, not {}", chain.chain_id));
+    }
+    let ask = Ask { blocks: vec![Point::Number(last.number)], ..Ask::default() };
+    let answer = endpoint.fetch(&ask).await.map_err(|failure| words(&failure))?;
+    match answer.blocks.into_iter().next().flatten() {
+        Some(header) if header.block.hash == last.hash => Ok(()),
+        Some(_) => Err(format!("has another block {} than was scanned", last.number)),
+        None => Err(format!("does not have block {}", last.number)),
+    }
+}
+
+/// Our logs of a range, in order.
+async fn scan(
+    endpoint: &Endpoint,
+    rules: &Rules,
+    range_max: i64,
+    (from, to): (i64, i64),
+    progress: &mut impl FnMut(i64),
+) -> Result<Vec<EventLog>, String> {
+    let (mut all, mut next, mut blocks, mut failures) = (Vec::new(), from, range_max, 0);
+    while next <= to {
+        let end = to.min(next.saturating_add(blocks - 1));
+        let logs = vec![Span::Range { from: next, to: end }];
+        let failure = match endpoint.fetch(&Ask { logs, ..Ask::default() }).await {
+            Ok(answer) => {
+                let logs = answer.logs.into_iter().flatten();
+                all.extend(rules.watch.sift(logs, next, end).map_err(str::to_owned)?);
+                progress(end - next + 1);
+                (next, failures) = (end + 1, 0);
+                continue;
+            }
+            Err(failure) => failure,
+        };
+        failures += 1;
+        match failure.smaller_range(end - next + 1) {
+            Some(smaller) => blocks = smaller,
+            None if failures >= ATTEMPTS => return Err(words(&failure)),
+            None => tokio::time::sleep(failure.retry_after.unwrap_or(PAUSE)).await,
+        }
+    }
+    Ok(all)
+}
+
+/// The block of a transfer, as the endpoints have it, and how many receipts have the transfer.
+async fn prove(
+    endpoints: &[Endpoint],
+    rules: &Rules,
+    (number, hash): (i64, BlockHash),
+    seen: &Observation,
+) -> (Option<Block>, usize) {
+    let (mut shown, mut proofs) = (None, 0);
+    for endpoint in endpoints {
+        let blocks = vec![Point::Number(number)];
+        let ask = Ask { look: Look::First, blocks, logs: Vec::new(), receipts: vec![seen.tx_hash] };
+        let Ok(answer) = endpoint.fetch(&ask).await else { continue };
+        let header = answer.blocks.into_iter().next().flatten();
+        let Some(block) = header.map(|header| header.block).filter(|block| block.hash == hash)
+        else {
+            continue;
+        };
+        let receipt = answer.receipts.into_iter().next().flatten();
+        shown = Some(block);
+        proofs += usize::from(proves(&rules.watch, receipt.as_ref(), block, seen));
+    }
+    (shown, proofs)
+}

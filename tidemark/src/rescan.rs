@@ -1,0 +1,132 @@
+//! `tidemark rescan`: asks the endpoints of a chain again for blocks that were scanned, and publishes what is missing.
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use ingest::{ChainConfig, Rescan};
+use log::Log;
+use runtime::{Clock, Readiness, SystemClock, telemetry};
+use schemas::Blockchain;
+use schemas::record::{Block, Observation};
+
+use crate::back_end::open_log;
+use crate::settings::Settings;
+use crate::setup::Outcome;
+
+/// Which blocks are asked for again.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// The chain, for example eth.
+    chain: Blockchain,
+    /// The first block.
+    #[arg(value_parser = clap::value_parser!(i64).range(1..))]
+    from: i64,
+    /// The last block.
+    #[arg(value_parser = clap::value_parser!(i64).range(1..))]
+    to: i64,
+    /// Do not ask before something is written.
+    #[arg(long)]
+    yes: bool,
+}
+
+/// Publishes what is missing, once the operator has agreed. Success is that nothing is left unproven.
+///
+/// # Errors
+/// The blocks cannot be asked for, or the log cannot be read or written.
+pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<Outcome> {
+    telemetry::init_log(&settings.telemetry)?;
+    let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());
+    let Options { chain: name, from, to, yes } = options;
+    anyhow::ensure!(from <= to, "the first block {from} is after the last one {to}");
+    let chain = settings.ingest.chains.iter().find(|chain| chain.blockchain == name).cloned();
+    let chain = chain.with_context(|| format!("there is no section [chains.{name}]"))?;
+    let log = open_log(&settings, &clock, &readiness).await?;
+    let found = Rescan::find(&log, &chain, (from, to), progress).await;
+    end_progress();
+    let found = found?;
+    tokio::task::spawn_blocking(move || settle(&*log, &chain, &found, yes, &*clock)).await?
+}
+
+fn settle(
+    log: &dyn Log,
+    chain: &ChainConfig,
+    found: &Rescan,
+    yes: bool,
+    clock: &dyn Clock,
+) -> anyhow::Result<Outcome> {
+    let mut lines = describe(chain, found);
+    let is_success = found.unproven.is_empty();
+    if found.missing.is_empty() {
+        return Ok(Outcome { lines, is_success });
+    }
+    if !yes {
+        if !is_agreed(&lines)? {
+            bail!("nothing was written");
+        }
+        lines.clear();
+    }
+    let written = found.write(log, chain, clock.now())?;
+    lines.push(format!(
+        "written: {written} transfers; ingest continues within seconds, or when it is started"
+    ));
+    Ok(Outcome { lines, is_success })
+}
+
+fn describe(chain: &ChainConfig, found: &Rescan) -> Vec<String> {
+    let Rescan { from, to, endpoints, left_out, missing, unproven, stale_before, .. } = found;
+    let mut lines = vec![format!(
+        "{}: blocks {from} to {to} asked of {endpoints} endpoints; {} transfers are missing, {} more are not proven",
+        chain.blockchain,
+        missing.len(),
+        unproven.len(),
+    )];
+    lines.extend(left_out.iter().map(|endpoint| format!("  not asked: {endpoint}")));
+    let line = |(block, seen): &(Block, Observation), what: &str| {
+        let is_stale = block.timestamp < *stale_before;
+        let stale = if is_stale {
+            "; more than a day old: it raises an alert and matches nothing"
+        } else {
+            ""
+        };
+        format!(
+            "  block {} {what}: {} {} to {} in {}{stale}",
+            block.number, seen.value, seen.stablecoin, seen.to_address, seen.tx_hash
+        )
+    };
+    lines.extend(missing.iter().map(|one| line(one, "missing")));
+    let what = "NOT PROVEN and not published, as too few endpoints have its receipt";
+    lines.extend(unproven.iter().map(|one| line(one, what)));
+    lines
+}
+
+/// Shows what would be published, and asks.
+fn is_agreed(lines: &[String]) -> anyhow::Result<bool> {
+    let mut output = std::io::stdout().lock();
+    for line in lines {
+        writeln!(output, "{line}")?;
+    }
+    write!(output, "Publish what is missing? Type yes: ")?;
+    output.flush()?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    Ok(answer.trim() == "yes")
+}
+
+/// Shows a person how far it came.
+fn progress(asked: i64, all: i64) {
+    let mut output = std::io::stderr().lock();
+    if output.is_terminal() {
+        let percent = 100 * asked / all.max(1);
+        // A closed terminal is no failure.
+        drop(write!(output, "\rasked for {asked} of {all} blocks, {percent} %"));
+    }
+}
+
+fn end_progress() {
+    let mut output = std::io::stderr().lock();
+    if output.is_terminal() {
+        drop(writeln!(output));
+    }
+}
