@@ -1,10 +1,11 @@
-//! What tests share: waiting, the harness of processes, the conformance suites of logs and tables,
-//! measurements.
+//! What tests share: waiting, the harness of processes, endpoints with faults, the conformance suites of logs and
+//! tables, measurements.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "what fails here is a test")]
 
 mod clock;
 mod dice;
+pub mod faults;
 pub mod harness;
 pub mod log_suite;
 pub mod measure;

@@ -1,105 +1,28 @@
 //! What nodes and providers are known to answer, and the class of each.
 
+use testkit::faults::{Class, REFUSALS, TRON_REFUSAL, TRON_SENTENCE};
+
 use super::*;
 
 const SIZE: Refusal = Refusal::Size { hint: None };
 
-/// Who says it, the code, the words, and their class.
-const MESSAGES: &[(&str, i64, &str, Refusal)] = &[
-    (
-        "infura",
-        -32_005,
-        "query returned more than 10000 results. Try with this block range [0x1, 0xA].",
-        Refusal::Size { hint: Some((1, 10)) },
-    ),
-    ("infura", -32_602, "range 20000 exceeds limit of 10000", SIZE),
-    ("infura", -32_005, "daily request count exceeded, request rate limited", Refusal::Rate),
-    (
-        "alchemy",
-        -32_600,
-        "You can make eth_getLogs requests with up to a 10 block range. Based on your parameters, this \
-         block range should work: [0x64, 0x6d]",
-        Refusal::Size { hint: Some((100, 109)) },
-    ),
-    (
-        "alchemy",
-        -32_602,
-        "Log response size exceeded. You can make eth_getLogs requests with up to a 2K block range and \
-         no limit on the response size, or you can request any block range with a cap of 10K logs in \
-         the response. Based on your parameters and the response size limit, this block range should \
-         work: [0x0, 0x7cf]",
-        Refusal::Size { hint: Some((0, 1999)) },
-    ),
-    ("alchemy", 429, "Your app has exceeded its compute units per second capacity", Refusal::Rate),
-    ("quicknode", -32_614, "eth_getLogs is limited to a 10,000 range", SIZE),
-    (
-        "quicknode",
-        -32_007,
-        "50/second request limit reached - reduce calls per second",
-        Refusal::Rate,
-    ),
-    ("ankr", -32_600, "block range is too wide", SIZE),
-    (
-        "thirdweb",
-        -32_602,
-        "Log response size exceeded. Maximum allowed number of requested blocks is 1000",
-        SIZE,
-    ),
-    ("cloudflare", -32_047, "'fromBlock'-'toBlock' range too large. Max range: 800", SIZE),
-    ("1rpc", -32_602, "eth_getLogs is limited to 0 - 10000 blocks range", SIZE),
-    ("1rpc", -32_602, "response size should not greater than 10000000 bytes", SIZE),
-    ("blast", -32_600, "block range exceeds the range allowed for your plan (10000 > 5000)", SIZE),
-    ("blockpi", -32_602, "eth_getLogs is limited to 1024 block. Please check the parameter", SIZE),
-    ("chainstack", -32_602, "Block range limit exceeded. See more details at https://docs", SIZE),
-    ("coinbase", -32_602, "please limit the query to at most 1000 blocks", SIZE),
-    ("publicnode", -32_701, "exceed maximum block range: 50000", SIZE),
-    ("drpc", 35, "ranges over 10000 blocks are not supported on freetier", SIZE),
-    ("drpc", 30, "Request timeout on the free tier, please upgrade your tier", Refusal::Timeout),
-    ("hyperliquid", -32_602, "query exceeds max block range 1000", SIZE),
-    ("harmony", -32_000, "GetLogs query must be smaller than size 1024", SIZE),
-    ("jsonrpsee", -32_008, "Response is too big", SIZE),
-    ("public arb", -32_000, "logs matched by query exceeds limit of 10000", SIZE),
-    ("public op", -32_020, "backend response too large", SIZE),
-    ("public op", -32_000, "Block range is too large", SIZE),
-    ("public base", -32_614, "block range too large", SIZE),
-    (
-        "public base",
-        -32_011,
-        "no backend is currently healthy to serve traffic",
-        Refusal::Transient,
-    ),
-    ("bsc", -32_005, "limit exceeded", Refusal::Rate),
-    ("besu", -32_005, "Requested range exceeds maximum RPC range limit", SIZE),
-    ("besu", -32_005, "Number of requests exceeds max batch size", Refusal::Transient),
-    ("coreth", -32_000, "requested too many blocks from 0 to 4096, maximum is set to 2048", SIZE),
-    ("coreth", -32_000, "cannot query unfinalized data", Refusal::Behind),
-    ("any", -32_000, "block 9 is after last accepted block 7", Refusal::Behind),
-    ("java-tron", -32_602, "exceed max block range: 5000", SIZE),
-    ("java-tron", -32_005, "query returned more than 10000 results", SIZE),
-    ("nethermind", -32_005, "Too many logs requested. Max logs per response is 20000.", SIZE),
-    ("reth", -32_602, "query exceeds max block range 100000", SIZE),
-    (
-        "reth",
-        -32_602,
-        "query exceeds max results 20000, retry with the range 100-110",
-        Refusal::Size { hint: Some((100, 110)) },
-    ),
-    ("geth", -32_000, "query timeout exceeded", SIZE),
-    ("geth", -32_002, "request timed out", Refusal::Timeout),
-    ("geth", -32_602, "block range extends beyond current head block", Refusal::Behind),
-    ("geth", -32_000, "unknown block", Refusal::Behind),
-    ("geth", -32_000, "header not found", Refusal::Behind),
-    ("geth", -32_000, "context deadline exceeded", Refusal::Timeout),
-    ("any", -32_000, "requested block 0x10 is not available", Refusal::Behind),
-    ("any", -32_601, "the method eth_getLogs does not exist/is not available", Refusal::Fatal),
-    ("any", -32_601, "nope", Refusal::Fatal),
-    ("any", -32_603, "internal error", Refusal::Transient),
-];
+/// The class that a refusal's words lead to.
+fn refusal(class: Class) -> Refusal {
+    match class {
+        Class::Size(hint) => Refusal::Size { hint },
+        Class::Rate => Refusal::Rate,
+        Class::Behind => Refusal::Behind,
+        Class::Timeout => Refusal::Timeout,
+        Class::Transient => Refusal::Transient,
+        Class::Fatal => Refusal::Fatal,
+    }
+}
 
 #[test]
 fn messages_of_nodes_and_providers() {
-    for (who, code, message, refusal) in MESSAGES {
-        assert_eq!(Failure::from_rpc(*code, message).refusal, *refusal, "{who}: {message}");
+    for (who, code, message, class) in REFUSALS {
+        let found = Failure::from_rpc(*code, message).refusal;
+        assert_eq!(found, refusal(*class), "{who}: {message}");
     }
 }
 
@@ -135,9 +58,8 @@ fn statuses_and_bodies() {
     ] {
         assert_eq!(Failure::from_status(status, body).refusal, refusal, "{status} {body}");
     }
-    let tron = r#"{"Error":"exceeds the user daily usage: lack of computing resources"}"#;
-    assert_eq!(Failure::from_body(tron).refusal, Refusal::Rate);
-    assert_eq!(Failure::from_body("this API is closed").refusal, Refusal::Transient);
+    assert_eq!(Failure::from_body(TRON_REFUSAL).refusal, Refusal::Rate);
+    assert_eq!(Failure::from_body(TRON_SENTENCE).refusal, Refusal::Transient);
 }
 
 #[test]

@@ -1,0 +1,25 @@
+//! A proxy in front of the nodes of a chain that answers as endpoints are known to, and an oracle that reads the
+//! chain itself.
+//!
+//! **What it promises**, so that there is one truth to find (decision 35): a block that an endpoint serves is one of the
+//! chain or, for a while, of a fork that the chain left, unless the endpoint is of another chain altogether for a
+//! while. Of two endpoints at most one lies about a transaction, by leaving its log out or by inventing it. One that is
+//! alone does not lie: what it leaves out is there 5 s after the block came, by the chain's time. A reorganisation is
+//! less deep than what confirms a block. Everything else may happen at any time, to any request, and ends. A node on a
+//! left fork does not grow it, or that fork would be confirmed.
+//!
+//! All choices are the caller's: equal seeds give equal faults. The proxy reads JSON as any client would, and shares no
+//! code with ingest.
+
+mod fault;
+mod gate;
+mod proxy;
+mod server;
+mod verdict;
+mod words;
+
+pub use fault::{Behaviour, Fault};
+pub use gate::Gate;
+pub use proxy::{Kind, Proxy, Scene, invented};
+pub use verdict::{Booked, Claim, Ordered, Payment, Verdict};
+pub use words::{Class, REFUSALS, TRON_REFUSAL, TRON_SENTENCE};

@@ -1,0 +1,54 @@
+//! Lets requests through one by one, so that the world changes between them and at no other time.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::Semaphore;
+
+/// The gate of all endpoints of a chain.
+#[derive(Debug)]
+pub struct Gate {
+    permits: Semaphore,
+    waiting: AtomicUsize,
+}
+
+impl Default for Gate {
+    /// Closed.
+    fn default() -> Self {
+        Self { permits: Semaphore::new(0), waiting: AtomicUsize::new(0) }
+    }
+}
+
+impl Gate {
+    /// Lets this many further requests through.
+    pub fn let_through(&self, requests: usize) {
+        self.permits.add_permits(requests);
+    }
+
+    /// Whether a request waits, and nothing else was let through.
+    pub fn is_waiting(&self) -> bool {
+        self.permits.available_permits() == 0 && self.waiting.load(Ordering::SeqCst) > 0
+    }
+
+    pub(super) async fn pass(&self) {
+        let _waits = Waits::new(&self.waiting);
+        if let Ok(permit) = self.permits.acquire().await {
+            permit.forget();
+        }
+    }
+}
+
+/// Counts a request also if it is given up.
+struct Waits<'a>(&'a AtomicUsize);
+
+impl<'a> Waits<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,336 @@
+//! One endpoint: an HTTP JSON-RPC server in front of a real node.
+
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::fault::whole;
+use super::server::{Reply, serve};
+use super::{Behaviour, Fault, Gate};
+
+/// What the endpoints of a chain have in common.
+#[derive(Debug, Default)]
+pub struct Scene {
+    parts: Mutex<Parts>,
+}
+
+#[derive(Debug, Default)]
+struct Parts {
+    /// Where the chain itself is.
+    chain: String,
+    /// Where a node is that stayed on a fork which the chain left.
+    stale: Option<String>,
+    /// Where another chain is.
+    foreign: Option<String>,
+    /// The chain's time.
+    now: i64,
+    height: u64,
+    /// Height of each block, and when it came.
+    born: HashMap<String, (u64, i64)>,
+    removed: Option<Value>,
+}
+
+impl Scene {
+    /// Of the node at this address.
+    pub fn of(chain: &str) -> Self {
+        let scene = Self::default();
+        scene.parts().chain = chain.to_owned();
+        scene
+    }
+
+    fn parts(&self) -> MutexGuard<'_, Parts> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn set_stale(&self, url: Option<String>) {
+        self.parts().stale = url;
+    }
+
+    pub fn set_foreign(&self, url: String) {
+        self.parts().foreign = Some(url);
+    }
+
+    /// A log that a node shows as removed, while it has the fault.
+    pub fn set_removed(&self, log: Option<Value>) {
+        self.parts().removed = log;
+    }
+
+    pub fn set_now(&self, now: i64) {
+        self.parts().now = now;
+    }
+
+    pub(super) fn now(&self) -> i64 {
+        self.parts().now
+    }
+
+    pub(super) fn height(&self) -> u64 {
+        self.parts().height
+    }
+
+    pub(super) fn removed(&self) -> Option<Value> {
+        let mut log = self.parts().removed.clone()?;
+        log["removed"] = json!(true);
+        Some(log)
+    }
+
+    /// A block came now.
+    pub fn mined(&self, number: u64, hash: &str) {
+        let mut parts = self.parts();
+        let now = parts.now;
+        parts.height = number;
+        parts.born.insert(hash.to_owned(), (number, now));
+    }
+
+    pub(super) fn born(&self, hash: &str) -> Option<(u64, i64)> {
+        self.parts().born.get(hash).copied()
+    }
+}
+
+/// The log of a transfer, as JSON.
+pub fn invented(block: (u64, &str), transaction: &str, parties: [&str; 3], units: u128) -> Value {
+    let [token, from, to] = parties.map(|address| address.trim_start_matches("0x").to_lowercase());
+    let (number, hash) = block;
+    json!({
+        "address": format!("0x{token}"),
+        "topics": [
+            format!("0x{TRANSFER}"), format!("0x{from:0>64}"), format!("0x{to:0>64}"),
+        ],
+        "data": format!("0x{units:064x}"),
+        "blockNumber": format!("{number:#x}"), "blockHash": hash,
+        "transactionHash": transaction, "transactionIndex": "0x3e7", "logIndex": "0x3e7",
+        "removed": false,
+    })
+}
+
+/// The hash of ERC-20's event.
+pub(super) const TRANSFER: &str =
+    "ddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef";
+
+/// What a request asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The head, and whether an earlier block is still there.
+    Tip,
+    /// A range of logs.
+    Scan,
+    /// A range of logs that was scanned before.
+    Check,
+    /// The logs of single blocks.
+    Verify,
+    /// Blocks alone, as after a reorganisation.
+    Search,
+    Receipts,
+    Other,
+}
+
+impl Kind {
+    fn of(calls: &[Value]) -> Self {
+        let asks = |method: &str| calls.iter().any(|call| call["method"] == method);
+        let newest = calls.iter().any(|call| call["params"][0] == "latest");
+        let logs = calls.iter().filter(|call| call["method"] == "eth_getLogs");
+        let ranges = logs.clone().any(|call| call["params"][0].get("toBlock").is_some());
+        match (ranges, newest) {
+            _ if asks("eth_getTransactionReceipt") => Self::Receipts,
+            (true, true) => Self::Check,
+            (true, false) => Self::Scan,
+            _ if logs.count() > 0 => Self::Verify,
+            (false, true) if asks("eth_getBlockByNumber") => Self::Tip,
+            _ if asks("eth_getBlockByNumber") => Self::Search,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// A request that is to be held.
+type Hold = Option<(Kind, oneshot::Sender<()>)>;
+
+#[derive(Debug)]
+struct Shared {
+    scene: Arc<Scene>,
+    gate: Option<Arc<Gate>>,
+    behaviour: Mutex<Behaviour>,
+    hold: Mutex<Hold>,
+    client: reqwest::Client,
+}
+
+/// Serves until it is dropped.
+#[derive(Debug)]
+pub struct Proxy {
+    url: String,
+    shared: Arc<Shared>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Proxy {
+    /// An endpoint without faults; with a gate its requests wait there.
+    pub async fn start(scene: Arc<Scene>, gate: Option<Arc<Gate>>) -> Self {
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let client = reqwest::Client::builder().no_proxy().build().expect("an HTTP client");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let (behaviour, hold) = (Mutex::default(), Mutex::default());
+        let shared = Arc::new(Shared { scene, gate, behaviour, hold, client });
+        let (of_resets, of_answers) = (shared.clone(), shared.clone());
+        let resets = move || of_resets.resets();
+        let answer = move |body| {
+            let shared = of_answers.clone();
+            async move { shared.answer(body).await }
+        };
+        let task = tokio::spawn(serve(listener, resets, answer));
+        Self { url, shared, task }
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub fn behaviour(&self) -> MutexGuard<'_, Behaviour> {
+        self.shared.behaviour()
+    }
+
+    /// Lets the next request of a kind wait for ever, and returns once there is one.
+    pub fn hold(&self, kind: Kind) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
+        *self.shared.hold.lock().unwrap_or_else(PoisonError::into_inner) = Some((kind, sender));
+        receiver
+    }
+}
+
+impl Shared {
+    fn behaviour(&self) -> MutexGuard<'_, Behaviour> {
+        self.behaviour.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of a request that is to be reset.
+    fn resets(&self) -> bool {
+        let mut behaviour = self.behaviour();
+        let resets = matches!(behaviour.fault, Some((Fault::Reset, _)));
+        if resets {
+            behaviour.take();
+        }
+        resets
+    }
+
+    fn is_held(&self, kind: Kind) -> bool {
+        let mut hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
+        match hold.take() {
+            Some((held, sender)) if held == kind => sender.send(()).is_ok(),
+            other => {
+                *hold = other;
+                false
+            }
+        }
+    }
+
+    async fn answer(&self, body: String) -> Reply {
+        if let Some(gate) = &self.gate {
+            gate.pass().await;
+        }
+        let Ok(request) = serde_json::from_str::<Value>(&body) else {
+            return Reply::Answer(400, "", "not JSON".into());
+        };
+        let is_batch = request.is_array();
+        let calls = if let Value::Array(calls) = request { calls } else { vec![request] };
+        if self.is_held(Kind::of(&calls)) {
+            return Reply::Silence;
+        }
+        let (fault, behaviour) = {
+            let mut behaviour = self.behaviour();
+            (behaviour.take(), behaviour.clone())
+        };
+        if let Some(reply) = whole(fault) {
+            return reply;
+        }
+        let Some(mut replies) = self.replies(fault, &behaviour, &calls).await else {
+            return Reply::Answer(502, "", "the node does not answer".into());
+        };
+        if fault == Some(Fault::PartialBatch) {
+            replies.truncate(replies.len() / 2);
+        }
+        let body = if is_batch { Value::Array(replies) } else { replies.pop().unwrap_or_default() };
+        match fault {
+            Some(Fault::Cut) => Reply::Cut(body.to_string()),
+            Some(Fault::Drip) => Reply::Drip(body.to_string()),
+            _ => Reply::ok(body.to_string()),
+        }
+    }
+
+    /// The answers to all calls.
+    async fn replies(
+        &self,
+        fault: Option<Fault>,
+        behaviour: &Behaviour,
+        calls: &[Value],
+    ) -> Option<Vec<Value>> {
+        let (chain, other) = {
+            let parts = self.scene.parts();
+            let other = match fault {
+                Some(Fault::Foreign) => parts.foreign.clone(),
+                Some(Fault::Stale | Fault::Mixed) => parts.stale.clone(),
+                _ => None,
+            };
+            (parts.chain.clone(), other)
+        };
+        let asked = self.as_seen(fault, calls);
+        let mut replies = match &other {
+            Some(other) if fault != Some(Fault::Mixed) => self.forward(other, &asked).await?,
+            _ => self.forward(&chain, &asked).await?,
+        };
+        if let (Some(Fault::Mixed), Some(other)) = (fault, &other) {
+            let stale = self.forward(other, &asked).await?;
+            for ((reply, stale), call) in replies.iter_mut().zip(stale).zip(calls) {
+                if call["method"] == "eth_getLogs" && stale["error"].is_null() {
+                    *reply = stale;
+                }
+            }
+        }
+        let distorted = replies.into_iter().zip(calls).map(|(reply, call)| {
+            let mut reply = behaviour.distort(fault, call, reply, &self.scene);
+            (reply["jsonrpc"], reply["id"]) = (json!("2.0"), call["id"].clone());
+            reply
+        });
+        Some(distorted.collect())
+    }
+
+    /// The calls as a node that lags understands them.
+    fn as_seen(&self, fault: Option<Fault>, calls: &[Value]) -> Vec<Value> {
+        let mut calls = calls.to_vec();
+        if let Some(Fault::Behind(blocks)) = fault {
+            let height = self.scene.height().saturating_sub(blocks);
+            for call in calls.iter_mut().filter(|call| call["method"] == "eth_getBlockByNumber") {
+                if call["params"][0] == "latest" {
+                    call["params"][0] = json!(format!("{height:#x}"));
+                }
+            }
+        }
+        calls
+    }
+
+    async fn forward(&self, url: &str, calls: &[Value]) -> Option<Vec<Value>> {
+        let numbered = calls.iter().enumerate().map(|(id, call)| {
+            let mut call = call.clone();
+            call["id"] = json!(id);
+            call
+        });
+        let body = Value::Array(numbered.collect());
+        let response = self.client.post(url).json(&body).send().await.ok()?;
+        let Value::Array(replies) = response.json().await.ok()? else { return None };
+        (replies.len() == calls.len()).then_some(replies)
+    }
+}
+
+/// A number as JSON-RPC writes it.
+pub(super) fn hex_number(value: &Value) -> Option<u64> {
+    u64::from_str_radix(value.as_str()?.strip_prefix("0x")?, 16).ok()
+}

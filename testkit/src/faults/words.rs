@@ -1,0 +1,139 @@
+//! What nodes and providers are known to answer instead of what they were asked for.
+
+/// What a refusal means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// The range or its result is too large; the first and last block of one that would do, if it says so.
+    Size(Option<(i64, i64)>),
+    Rate,
+    /// The block is not there yet, or not any more.
+    Behind,
+    Timeout,
+    /// It may pass.
+    Transient,
+    /// It will not pass.
+    Fatal,
+}
+
+/// Who says it, the code, the words, and what they mean.
+pub const REFUSALS: &[(&str, i64, &str, Class)] = &[
+    (
+        "infura",
+        -32_005,
+        "query returned more than 10000 results. Try with this block range [0x1, 0xA].",
+        Class::Size(Some((1, 10))),
+    ),
+    ("infura", -32_602, "range 20000 exceeds limit of 10000", Class::Size(None)),
+    ("infura", -32_005, "daily request count exceeded, request rate limited", Class::Rate),
+    (
+        "alchemy",
+        -32_600,
+        "You can make eth_getLogs requests with up to a 10 block range. Based on your parameters, this \
+         block range should work: [0x64, 0x6d]",
+        Class::Size(Some((100, 109))),
+    ),
+    (
+        "alchemy",
+        -32_602,
+        "Log response size exceeded. You can make eth_getLogs requests with up to a 2K block range and \
+         no limit on the response size, or you can request any block range with a cap of 10K logs in \
+         the response. Based on your parameters and the response size limit, this block range should \
+         work: [0x0, 0x7cf]",
+        Class::Size(Some((0, 1999))),
+    ),
+    ("alchemy", 429, "Your app has exceeded its compute units per second capacity", Class::Rate),
+    ("quicknode", -32_614, "eth_getLogs is limited to a 10,000 range", Class::Size(None)),
+    (
+        "quicknode",
+        -32_007,
+        "50/second request limit reached - reduce calls per second",
+        Class::Rate,
+    ),
+    ("ankr", -32_600, "block range is too wide", Class::Size(None)),
+    (
+        "thirdweb",
+        -32_602,
+        "Log response size exceeded. Maximum allowed number of requested blocks is 1000",
+        Class::Size(None),
+    ),
+    (
+        "cloudflare",
+        -32_047,
+        "'fromBlock'-'toBlock' range too large. Max range: 800",
+        Class::Size(None),
+    ),
+    ("1rpc", -32_602, "eth_getLogs is limited to 0 - 10000 blocks range", Class::Size(None)),
+    ("1rpc", -32_602, "response size should not greater than 10000000 bytes", Class::Size(None)),
+    (
+        "blast",
+        -32_600,
+        "block range exceeds the range allowed for your plan (10000 > 5000)",
+        Class::Size(None),
+    ),
+    (
+        "blockpi",
+        -32_602,
+        "eth_getLogs is limited to 1024 block. Please check the parameter",
+        Class::Size(None),
+    ),
+    (
+        "chainstack",
+        -32_602,
+        "Block range limit exceeded. See more details at https://docs",
+        Class::Size(None),
+    ),
+    ("coinbase", -32_602, "please limit the query to at most 1000 blocks", Class::Size(None)),
+    ("publicnode", -32_701, "exceed maximum block range: 50000", Class::Size(None)),
+    ("drpc", 35, "ranges over 10000 blocks are not supported on freetier", Class::Size(None)),
+    ("drpc", 30, "Request timeout on the free tier, please upgrade your tier", Class::Timeout),
+    ("hyperliquid", -32_602, "query exceeds max block range 1000", Class::Size(None)),
+    ("harmony", -32_000, "GetLogs query must be smaller than size 1024", Class::Size(None)),
+    ("jsonrpsee", -32_008, "Response is too big", Class::Size(None)),
+    ("public arb", -32_000, "logs matched by query exceeds limit of 10000", Class::Size(None)),
+    ("public op", -32_020, "backend response too large", Class::Size(None)),
+    ("public op", -32_000, "Block range is too large", Class::Size(None)),
+    ("public base", -32_614, "block range too large", Class::Size(None)),
+    ("public base", -32_011, "no backend is currently healthy to serve traffic", Class::Transient),
+    ("bsc", -32_005, "limit exceeded", Class::Rate),
+    ("besu", -32_005, "Requested range exceeds maximum RPC range limit", Class::Size(None)),
+    ("besu", -32_005, "Number of requests exceeds max batch size", Class::Transient),
+    (
+        "coreth",
+        -32_000,
+        "requested too many blocks from 0 to 4096, maximum is set to 2048",
+        Class::Size(None),
+    ),
+    ("coreth", -32_000, "cannot query unfinalized data", Class::Behind),
+    ("any", -32_000, "block 9 is after last accepted block 7", Class::Behind),
+    ("java-tron", -32_602, "exceed max block range: 5000", Class::Size(None)),
+    ("java-tron", -32_005, "query returned more than 10000 results", Class::Size(None)),
+    (
+        "nethermind",
+        -32_005,
+        "Too many logs requested. Max logs per response is 20000.",
+        Class::Size(None),
+    ),
+    ("reth", -32_602, "query exceeds max block range 100000", Class::Size(None)),
+    (
+        "reth",
+        -32_602,
+        "query exceeds max results 20000, retry with the range 100-110",
+        Class::Size(Some((100, 110))),
+    ),
+    ("geth", -32_000, "query timeout exceeded", Class::Size(None)),
+    ("geth", -32_002, "request timed out", Class::Timeout),
+    ("geth", -32_602, "block range extends beyond current head block", Class::Behind),
+    ("geth", -32_000, "unknown block", Class::Behind),
+    ("geth", -32_000, "header not found", Class::Behind),
+    ("geth", -32_000, "context deadline exceeded", Class::Timeout),
+    ("any", -32_000, "requested block 0x10 is not available", Class::Behind),
+    ("any", -32_601, "the method eth_getLogs does not exist/is not available", Class::Fatal),
+    ("any", -32_601, "nope", Class::Fatal),
+    ("any", -32_603, "internal error", Class::Transient),
+];
+
+/// Tron's own form of a refusal, with HTTP status 200.
+pub const TRON_REFUSAL: &str =
+    r#"{"Error":"exceeds the user daily usage: lack of computing resources"}"#;
+/// What a Tron node says where an interface is switched off, with HTTP status 200.
+pub const TRON_SENTENCE: &str = "this API is closed because this node is a lite fullnode";
