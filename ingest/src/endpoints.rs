@@ -19,7 +19,7 @@ use schemas::StablecoinContract;
 use serde_json::{Value, json};
 
 use self::health::Health;
-use crate::machine::{Answer, Ask, Cursor, Look, Point, Span};
+use crate::machine::{Answer, Ask, Cursor, Look, Point, Refusal, Span};
 use crate::metrics as names;
 use crate::rpc::{Contract, Endpoint, Failure};
 use crate::{ChainConfig, Error};
@@ -40,6 +40,8 @@ pub(crate) struct Endpoints {
     is_reported: bool,
     /// How often each of them failed, by class.
     errors: Vec<BTreeMap<&'static str, u64>>,
+    #[cfg(test)]
+    pub(crate) sabotage: crate::sabotage::Defect,
 }
 
 /// Why none of the endpoints may be asked, in words.
@@ -51,6 +53,16 @@ pub(crate) struct Fetched {
     pub(crate) index: usize,
     pub(crate) ask: Ask,
     pub(crate) result: Result<Answer, Failure>,
+    /// Whether it was asked at all.
+    pub(crate) is_asked: bool,
+}
+
+impl Fetched {
+    /// The endpoint that is to answer pauses.
+    fn waiting(index: usize, ask: Ask) -> Self {
+        let failure = Failure::new(Refusal::Transient, "the other endpoints pause");
+        Self { index, ask, result: Err(failure), is_asked: false }
+    }
 }
 
 /// Clients for all endpoints of the chain, each with a name of its own.
@@ -81,9 +93,19 @@ impl Endpoints {
         let list = clients(&chain)?;
         let health = Health::new(chain.endpoints.iter().map(|config| config.weight), pauses);
         let (wrong, errors) = (vec![None; list.len()], vec![BTreeMap::new(); list.len()]);
-        let (first, second, scanned_by) = (0, None, None);
-        let is_reported = false;
-        Ok(Self { chain, list, health, first, second, scanned_by, wrong, is_reported, errors })
+        Ok(Self {
+            chain,
+            list,
+            health,
+            first: 0,
+            second: None,
+            scanned_by: None,
+            wrong,
+            is_reported: false,
+            errors,
+            #[cfg(test)]
+            sabotage: crate::sabotage::Defect::None,
+        })
     }
 
     /// The name of an endpoint, without its keys.
@@ -93,6 +115,11 @@ impl Endpoints {
 
     pub(crate) fn is_first(&self, index: usize) -> bool {
         self.first == index
+    }
+
+    /// The endpoint that gave this step's second answer, else this one.
+    pub(crate) fn second_name(&self, index: usize) -> &str {
+        self.name(self.second.unwrap_or(index))
     }
 
     /// The endpoint of this step.
@@ -127,7 +154,14 @@ impl Endpoints {
             }
             let index = match ask.look {
                 Look::First => self.first,
-                Look::Second => self.second(&ask).await,
+                Look::Second => match self.second(&ask).await {
+                    Some(index) => index,
+                    None => return Ok(Fetched::waiting(self.first, ask)),
+                },
+                Look::Witness => match self.witness().await {
+                    Some(index) => index,
+                    None => return Ok(Fetched::waiting(self.first, ask)),
+                },
             };
             let result = self.ask(index, &ask).await;
             if cursor.is_step_start()
@@ -136,12 +170,15 @@ impl Endpoints {
             {
                 continue;
             }
-            return Ok(Fetched { index, ask, result });
+            return Ok(Fetched { index, ask, result, is_asked: true });
         }
     }
 
     async fn ask(&self, index: usize, ask: &Ask) -> Result<Answer, Failure> {
-        self.list[index].fetch(ask).await
+        let answered = self.list[index].fetch(ask).await;
+        #[cfg(test)]
+        let answered = answered.map(|answer| self.sabotage.answer(answer));
+        answered
     }
 
     /// Chooses the endpoint of a step. Returns once there is one of the configured chain.
@@ -170,8 +207,8 @@ impl Endpoints {
         Ok(())
     }
 
-    /// The endpoint of a second answer: the same for all of a step.
-    async fn second(&mut self, ask: &Ask) -> usize {
+    /// The endpoint of a second answer: the same for all of a step. None while the others pause.
+    async fn second(&mut self, ask: &Ask) -> Option<usize> {
         let from = |span: &Span| match span {
             Span::Range { from, .. } => Some(*from),
             Span::Block(_) => None,
@@ -180,11 +217,37 @@ impl Endpoints {
         loop {
             let now = Instant::now();
             let chosen = self.second.filter(|index| self.health.serves(*index, now));
-            let index = chosen.unwrap_or_else(|| self.health.second(self.first, from, now));
+            let index = chosen.or_else(|| self.health.second(self.first, from, now))?;
             // One that fails its check is put aside by the second time.
             if index == self.first || self.check(index).await {
                 self.second = Some(index);
-                return index;
+                return Some(index);
+            }
+        }
+    }
+
+    /// The endpoint that confirms what the second answer alone has. None if it is of another chain.
+    async fn witness(&mut self) -> Option<usize> {
+        let second = self.second.unwrap_or(self.first);
+        let index = self.health.witness(second, self.first, Instant::now());
+        self.check(index).await.then_some(index)
+    }
+
+    /// Whether an endpoint that has none of our blocks may be of another chain.
+    pub(crate) async fn may_be_other(&mut self, index: usize) -> bool {
+        #[cfg(test)]
+        if self.sabotage == crate::sabotage::Defect::AnyChain {
+            return false;
+        }
+        match self.wrong_at(index).await {
+            Ok(None) => false,
+            Ok(Some(error)) => {
+                self.serves_other(index, error.to_string());
+                true
+            }
+            Err(failure) => {
+                self.refused(index, &failure);
+                true
             }
         }
     }
@@ -226,6 +289,10 @@ impl Endpoints {
 
     /// Checks that an endpoint serves the configured chain, where that is not known.
     async fn check(&mut self, index: usize) -> bool {
+        #[cfg(test)]
+        if self.sabotage == crate::sabotage::Defect::AnyChain && !self.health.is_new(index) {
+            return true;
+        }
         if !self.health.must_check(index, Instant::now()) {
             return true;
         }
@@ -347,6 +414,11 @@ impl Endpoints {
             let endpoint = self.name(index);
             tracing::info!(blockchain = name, endpoint, "endpoint of {name} is used again");
         }
+    }
+
+    /// Whether another endpoint scanned the last block.
+    pub(crate) fn is_switched(&self) -> bool {
+        self.scanned_by.is_some_and(|by| by != self.first)
     }
 
     /// Takes note of the last block that this step scanned.

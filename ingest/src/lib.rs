@@ -56,11 +56,15 @@ mod lost;
 mod machine;
 pub mod metrics;
 mod publish;
+#[cfg(test)]
+mod rehearsal;
 mod rescan;
 mod restore;
 mod rewind;
 mod rpc;
 mod runner;
+#[cfg(test)]
+mod sabotage;
 mod share;
 #[cfg(test)]
 mod simulation;

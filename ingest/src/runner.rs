@@ -44,22 +44,7 @@ pub async fn follow(
 ) -> Result<(), Error> {
     let chain = Arc::new(chain);
     let endpoints = Endpoints::new(chain.clone(), Pauses::default())?;
-    let detail = readiness.detail();
-    let (alerts, alarm, lag_blocks) = (Vec::new(), None, None);
-    let mut runner =
-        Runner { chain, endpoints, readiness, log, clock, stop, alerts, alarm, detail, lag_blocks };
-    loop {
-        // Cancelled between questions only: a step under way is finished first.
-        let ended = match runner.follow().await {
-            Err(Ended::Halted(reason)) => runner.halted(reason).await,
-            ended => ended.map(|never| match never {}),
-        };
-        match ended {
-            Err(Ended::Failed(error)) => return Err(error),
-            Err(Ended::Stopped) => return Ok(()),
-            Err(Ended::Halted(_)) | Ok(()) => {}
-        }
-    }
+    Runner::new(chain, endpoints, readiness, log, clock, stop).run().await
 }
 
 enum Ended {
@@ -84,7 +69,7 @@ impl<E: Into<Error>> From<E> for Ended {
     }
 }
 
-struct Runner {
+pub(crate) struct Runner {
     chain: Arc<ChainConfig>,
     endpoints: Endpoints,
     readiness: Readiness,
@@ -102,19 +87,49 @@ struct Runner {
 }
 
 impl Runner {
+    pub(crate) fn new(
+        chain: Arc<ChainConfig>,
+        endpoints: Endpoints,
+        readiness: Readiness,
+        log: Arc<dyn Log>,
+        clock: Arc<dyn Clock>,
+        stop: CancellationToken,
+    ) -> Self {
+        let detail = readiness.detail();
+        let (alerts, alarm, lag_blocks) = (Vec::new(), None, None);
+        Self { chain, endpoints, readiness, log, clock, stop, alerts, alarm, detail, lag_blocks }
+    }
+
+    pub(crate) async fn run(mut self) -> Result<(), Error> {
+        loop {
+            // Cancelled between questions only: a step under way is finished first.
+            let ended = match self.follow().await {
+                Err(Ended::Halted(reason)) => self.halted(reason).await,
+                ended => ended.map(|never| match never {}),
+            };
+            match ended {
+                Err(Ended::Failed(error)) => return Err(error),
+                Err(Ended::Stopped) => return Ok(()),
+                Err(Ended::Halted(_)) | Ok(()) => {}
+            }
+        }
+    }
+
     async fn follow(&mut self) -> Result<std::convert::Infallible, Ended> {
         let name = self.chain.blockchain.as_str();
         gauge!(names::HALTED, "blockchain" => name).set(0);
         self.begin().await?;
         let Opened { mut writer, history, lost, unannounced } = self.open().await?;
         self.log_start(history.as_ref(), lost);
-        let rules = Rules { lost, ..self.chain.rules() };
-        let mut cursor = Cursor::new(rules, history, unannounced);
+        let mut cursor = self.cursor(lost, history, unannounced);
         let mut backoff = Backoff::new(self.chain.blockchain);
         let mut tags = TagCheck::new(self.chain.blockchain, &self.chain.policy);
         loop {
-            let Fetched { index, ask, result } = self.fetch(&cursor).await?;
+            let Fetched { index, ask, result, is_asked } = self.fetch(&cursor).await?;
             let scanned = cursor.last_scanned();
+            if ask.look == Look::First && self.endpoints.is_switched() {
+                cursor.switch();
+            }
             let (decision, failure) = match result {
                 Ok(mut answer) => {
                     self.measure_lag(&ask, &answer, scanned);
@@ -127,7 +142,9 @@ impl Runner {
             if let Some(last) = cursor.last_scanned().filter(|last| Some(*last) != scanned) {
                 self.endpoints.scanned(last.number);
             }
-            self.judge(index, ask.look, &decision, failure.as_ref());
+            if is_asked {
+                self.judge(index, ask.look, &decision, failure.as_ref());
+            }
             self.report_notes(&decision.notes);
             self.note_alerts(&decision.notes, index);
             if decision.publish.is_empty() {
@@ -156,6 +173,9 @@ impl Runner {
                     counter!(names::RETRIES_TOTAL, "blockchain" => name).increment(1);
                     backoff.note(reason);
                 }
+                (Next::Halt(_), _) if self.endpoints.may_be_other(index).await => {
+                    backoff.note("the endpoint may be of another chain");
+                }
                 (Next::Halt(reason), _) => {
                     return Err(Ended::Halted(format!(
                         "{reason}: reorganised below its finalized height; find out which fork is canonical, then \
@@ -167,6 +187,20 @@ impl Runner {
         }
     }
 
+    fn cursor(
+        &self,
+        lost: Option<Lost>,
+        history: Option<History>,
+        unannounced: Vec<Watch>,
+    ) -> Cursor {
+        let rules = Rules { lost, ..self.chain.rules() };
+        #[cfg_attr(not(test), expect(unused_mut, reason = "a planted defect is a change of it"))]
+        let mut cursor = Cursor::new(rules, history, unannounced);
+        #[cfg(test)]
+        self.endpoints.sabotage.plant(&mut cursor);
+        cursor
+    }
+
     /// Takes note of how well an endpoint answered.
     fn judge(&mut self, index: usize, look: Look, decision: &Decision, failure: Option<&Failure>) {
         match (failure, &decision.next) {
@@ -175,7 +209,7 @@ impl Runner {
                 self.endpoints.count(index, Refusal::Size { hint: None }.class());
             }
             (Some(failure), _) => self.endpoints.refused(index, failure),
-            (None, _) if look == Look::Second => self.judge_second(index, &decision.notes),
+            (None, _) if look != Look::First => self.judge_second(index, &decision.notes),
             (None, Next::Behind) => self.endpoints.failed(index, Fault::Behind, ""),
             (None, Next::Retry(reason)) => {
                 self.endpoints.failed(index, Fault::Contradiction, reason);

@@ -3,8 +3,8 @@
 //!
 //! **What it promises**, so that there is one truth to find (decision 35): a block that an endpoint serves is one of the
 //! chain or, for a while, of a fork that the chain left, unless the endpoint is of another chain altogether for a
-//! while. Of two endpoints at most one lies about a transaction, by leaving its log out or by inventing it. One that is
-//! alone does not lie: what it leaves out is there 5 s after the block came, by the chain's time. A reorganisation is
+//! while. Of two endpoints at most one lies about a transaction, by inventing it or by leaving its log out, be it for a
+//! moment. One that is alone does not lie: what it leaves out is there 5 s after the block came, by the chain's time. A reorganisation is
 //! less deep than what confirms a block. Everything else may happen at any time, to any request, and ends. A node on a
 //! left fork does not grow it, or that fork would be confirmed.
 //!

@@ -1,5 +1,6 @@
 //! Which endpoint of a chain is asked: pure, every time is an argument.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::machine::Refusal;
@@ -42,6 +43,8 @@ pub(crate) struct Pauses {
     pub(crate) repair: Duration,
     /// The longest for an endpoint when no other is up.
     pub(crate) sole_max: Duration,
+    /// After this time without any other, an endpoint confirms alone what it scanned.
+    pub(crate) alone: Duration,
     /// After this time an endpoint may have become one of another chain.
     pub(crate) recheck: Duration,
 }
@@ -54,6 +57,7 @@ impl Default for Pauses {
             max: seconds(60),
             repair: seconds(300),
             sole_max: seconds(30),
+            alone: seconds(30),
             recheck: seconds(60),
         }
     }
@@ -63,6 +67,8 @@ impl Default for Pauses {
 const STRIKES_MAX: u32 = 2;
 /// Polls in a row for which an endpoint may be behind, while another is up.
 const BEHIND_POLLS_MAX: u32 = 3;
+/// How often the scan goes to another endpoint before the first of these changes is forgotten.
+const SCANS_MAX: usize = 64;
 
 #[derive(Debug)]
 struct State {
@@ -81,8 +87,6 @@ struct State {
     is_checked: bool,
     /// Its last answer was of another fork.
     is_forked: bool,
-    /// The greatest height that it scanned.
-    scanned: i64,
 }
 
 /// The endpoints of a chain by position.
@@ -90,6 +94,8 @@ struct State {
 pub(crate) struct Health {
     states: Vec<State>,
     pauses: Pauses,
+    /// Up to which height each scanned of late, from the height before on.
+    scans: VecDeque<(i64, usize)>,
 }
 
 impl Health {
@@ -104,9 +110,9 @@ impl Health {
             down_since: None,
             is_checked: false,
             is_forked: false,
-            scanned: -1,
         };
-        Self { states: weights.into_iter().map(state).collect(), pauses }
+        let states = weights.into_iter().map(state).collect();
+        Self { states, pauses, scans: VecDeque::new() }
     }
 
     fn is_up(state: &State, now: Instant) -> bool {
@@ -134,15 +140,25 @@ impl Health {
         (index, wait)
     }
 
-    /// The endpoint for a second answer about blocks from a height on: the best of those that are up and did
-    /// not scan them, else of the others that are up, else one on another fork: it is asked until they agree, or
-    /// `first` would confirm alone what it invented. `first` itself only if no other answers.
-    pub(crate) fn second(&self, first: usize, from: i64, now: Instant) -> usize {
-        let others = self.states.iter().enumerate().rev().filter(|(index, _)| *index != first);
-        let others = others.filter(|(_, state)| state.is_forked || Self::is_up(state, now));
-        let best = others
-            .max_by_key(|(_, state)| (Self::is_up(state, now), state.scanned < from, state.weight));
-        best.map_or(first, |(index, _)| index)
+    /// The endpoint for a second answer about blocks from a height on: the best of those that are up and did not scan
+    /// them, else one on another fork: it is asked until they agree, or one would confirm alone what it invented.
+    /// `first` itself only if no other has answered for long; none while one may yet: a pause of the other must not let
+    /// an omission through.
+    pub(crate) fn second(&self, first: usize, from: i64, now: Instant) -> Option<usize> {
+        let scanner = self.scanner(from).unwrap_or(first);
+        let others = || self.states.iter().enumerate().rev().filter(|(index, _)| *index != scanner);
+        let answering = others().filter(|(_, state)| state.is_forked || Self::is_up(state, now));
+        let best = answering.max_by_key(|(_, state)| (Self::is_up(state, now), state.weight));
+        if let Some((index, _)) = best {
+            return Some(index);
+        }
+        others().all(|(_, state)| self.is_gone(state, now)).then_some(first)
+    }
+
+    /// Whether an endpoint is put aside, and has not answered for so long that others do without it.
+    fn is_gone(&self, state: &State, now: Instant) -> bool {
+        let down = state.down_since.map(|since| now.saturating_duration_since(since));
+        !Self::is_up(state, now) && down.is_some_and(|down| down >= self.pauses.alone)
     }
 
     /// Takes note of a failure. Whether the endpoint was put aside by it.
@@ -198,9 +214,30 @@ impl Health {
 
     /// Takes note of how far an endpoint scanned.
     pub(crate) fn scanned(&mut self, index: usize, number: i64) {
-        if let Some(state) = self.states.get_mut(index) {
-            state.scanned = number;
+        while self.scans.back().is_some_and(|(to, by)| *to >= number || *by == index) {
+            self.scans.pop_back();
         }
+        self.scans.push_back((number, index));
+        if self.scans.len() > SCANS_MAX {
+            self.scans.pop_front();
+        }
+    }
+
+    /// Which one scanned a block; none if that is not known.
+    fn scanner(&self, number: i64) -> Option<usize> {
+        self.scans.iter().find(|(to, _)| *to >= number).map(|(_, by)| *by)
+    }
+
+    /// Another endpoint than the one that gave a second answer: `first`, or the best of the others, unless it has not
+    /// answered for long.
+    pub(crate) fn witness(&self, second: usize, first: usize, now: Instant) -> usize {
+        if second != first {
+            return first;
+        }
+        let others = self.states.iter().enumerate().rev().filter(|(index, _)| *index != second);
+        let here = others.filter(|(_, state)| !self.is_gone(state, now));
+        let best = here.max_by_key(|(_, state)| (Self::is_up(state, now), state.weight));
+        best.map_or(first, |(index, _)| index)
     }
 
     /// Whether the chain of an endpoint is to be checked before it is asked: never done, or it was down for
@@ -355,32 +392,43 @@ mod tests {
     fn the_second_answer_comes_from_one_that_did_not_scan() {
         let now = Instant::now();
         let mut health = Health::new([100, 200, 100, 300], Pauses::default());
-        assert_eq!(health.second(3, 10, now), 1);
-        health.scanned(1, 10);
-        assert_eq!(health.second(3, 11, now), 1);
-        assert_eq!(health.second(3, 10, now), 0);
-        health.failed(0, RATE, now);
-        assert_eq!(health.second(3, 10, now), 2);
-        health.failed(2, RATE, now);
-        assert_eq!(health.second(3, 10, now), 1);
-        health.failed(1, RATE, now);
-        assert_eq!(health.second(3, 10, now), 3);
+        assert_eq!(health.second(3, 10, now), Some(1));
+        for (index, number) in [(1, 10), (3, 12), (3, 13)] {
+            health.scanned(index, number);
+        }
+        assert_eq!(health.second(3, 11, now), Some(1));
+        assert_eq!(health.second(3, 10, now), Some(3), "the first did not scan it");
+        assert_eq!((health.witness(3, 3, now), health.witness(1, 3, now)), (1, 3));
+        for index in [1, 0, 2] {
+            health.failed(index, RATE, now);
+        }
+        assert_eq!(health.second(3, 11, now), None, "they may answer again soon");
+        let later = now + Pauses::default().alone;
+        assert_eq!(health.second(3, 11, later), Some(1), "they are asked again");
+        for index in 0..3 {
+            health.failed(index, FATAL, later);
+        }
+        assert_eq!(health.second(3, 11, later), Some(3), "no other has answered for long");
+        // The chain was taken back: who scanned what lay above counts no more.
+        health.scanned(1, 9);
+        assert_eq!(health.second(3, 9, later), Some(3));
     }
 
     #[test]
     fn one_on_another_fork_is_asked_until_it_agrees() {
         let now = Instant::now();
-        let mut health = Health::new([100; 3], Pauses::default());
+        let pauses = Pauses { alone: Duration::ZERO, ..Pauses::default() };
+        let mut health = Health::new([100; 3], pauses);
         health.failed(1, Fault::Forked, now);
-        assert_eq!(health.second(0, 10, now), 2, "a third one may know better");
+        assert_eq!(health.second(0, 10, now), Some(2), "a third one may know better");
         health.failed(2, RATE, now);
-        assert_eq!(health.second(0, 10, now), 1, "not the first alone");
+        assert_eq!(health.second(0, 10, now), Some(1), "not the first alone");
         health.failed(1, RATE, now);
-        assert_eq!(health.second(0, 10, now), 0, "no other answers");
+        assert_eq!(health.second(0, 10, now), Some(0), "no other answers");
         health.failed(1, Fault::Forked, now);
         health.served(1);
         health.failed(1, RATE, now);
-        assert_eq!(health.second(0, 10, now), 0);
+        assert_eq!(health.second(0, 10, now), Some(0));
     }
 
     #[test]

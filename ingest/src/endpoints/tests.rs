@@ -10,12 +10,17 @@ use super::*;
 use crate::EndpointConfig;
 use crate::config::ApiKey;
 use crate::machine::Policy;
-use crate::machine::Refusal;
 use crate::simulation::{Served, chain};
 
 const PAUSE: Duration = Duration::from_millis(1);
-const PAUSES: Pauses =
-    Pauses { first: PAUSE, max: PAUSE, repair: PAUSE, sole_max: PAUSE, recheck: Duration::MAX };
+const PAUSES: Pauses = Pauses {
+    first: PAUSE,
+    max: PAUSE,
+    repair: PAUSE,
+    sole_max: PAUSE,
+    recheck: Duration::MAX,
+    alone: Duration::ZERO,
+};
 
 /// Answers every call with the chain id of the next request.
 async fn ids(mut ids: Vec<&'static str>) -> Served {
@@ -65,20 +70,21 @@ async fn a_second_answer_comes_from_another_one_of_the_same_chain() {
     let wrong = ids(vec!["0x2"; 9]).await;
     let (a, b) = (ids(vec!["0x1"]).await, ids(vec!["0x1"]).await);
     let mut endpoints = endpoints(vec![a.endpoint(), wrong.endpoint(), b.endpoint()]);
-    endpoints.health = Health::new([100; 3], Pauses::default());
+    let pauses = Pauses { alone: Duration::ZERO, ..Pauses::default() };
+    endpoints.health = Health::new([100; 3], pauses);
     endpoints.begin().await.unwrap();
     endpoints.scanned(20);
     let ask = Ask { logs: vec![Span::Range { from: 10, to: 20 }], ..Ask::default() };
-    assert_eq!(endpoints.second(&ask).await, 2);
+    assert_eq!(endpoints.second(&ask).await, Some(2));
     // The same one until the step ends.
-    assert_eq!((endpoints.second(&Ask::default()).await, b.sizes().len()), (2, 1));
+    assert_eq!((endpoints.second(&Ask::default()).await, b.sizes().len()), (Some(2), 1));
     endpoints.begin().await.unwrap();
     assert_eq!(endpoints.second, None);
     // One that contradicts is asked until it agrees; where no other answers it is the same one.
     endpoints.failed(2, Fault::Forked, "");
-    assert_eq!(endpoints.second(&ask).await, 2);
+    assert_eq!(endpoints.second(&ask).await, Some(2));
     endpoints.failed(2, Fault::Refused(Refusal::Rate, None), "");
-    assert_eq!(endpoints.second(&ask).await, 0);
+    assert_eq!(endpoints.second(&ask).await, Some(0));
 }
 
 /// A node of chain 1 whose contracts answer so, each with a result or an error.

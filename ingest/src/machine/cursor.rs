@@ -21,7 +21,7 @@ use super::{
 };
 
 use find::Finds;
-use second::{Found, Looking, Looks};
+use second::{Found, Looking, Looks, Transfers};
 
 /// Most blocks to verify in one step: bounds the records of a step and the requests to verify it.
 const HIT_BLOCKS_MAX: usize = 200;
@@ -49,6 +49,8 @@ enum Phase {
     Prove { found: Found, missing: Vec<(Block, Observation)>, look: Look },
     /// Does the endpoint say again what a check found?
     Find { found: Found, finds: Finds },
+    /// Does another endpoint have receipts of what one found?
+    Witness { found: Found, transfers: Transfers },
 }
 
 /// A range as it was scanned.
@@ -165,6 +167,13 @@ impl Cursor {
         matches!(self.phase, Phase::Begin | Phase::Tip)
     }
 
+    /// Another endpoint scans from here on.
+    pub(crate) fn switch(&mut self) {
+        if self.history.is_some() {
+            self.looks.switch(self.last().number);
+        }
+    }
+
     /// The open question.
     pub(crate) fn ask(&self) -> Ask {
         let last = self.history.as_ref().map(|_| Point::Number(self.last().number));
@@ -209,6 +218,9 @@ impl Cursor {
                 return found.looking.ask_receipts(missing, *look);
             }
             Phase::Find { found, finds } => return finds.ask(&found.looking),
+            Phase::Witness { found, transfers } => {
+                return found.looking.ask_receipts(transfers, found.looking.look.other());
+            }
         };
         Ask { look: Look::First, blocks, logs, receipts: Vec::new() }
     }
@@ -231,6 +243,7 @@ impl Cursor {
             Phase::Look(looking) => self.look(looking, answer, now),
             Phase::Prove { found, missing, look } => self.prove(found, missing, look, answer, now),
             Phase::Find { found, finds } => self.found(found, &finds, answer, now),
+            Phase::Witness { found, transfers } => self.witness(found, transfers, answer, now),
         }
     }
 
@@ -244,7 +257,8 @@ impl Cursor {
             Phase::Begin | Phase::Base { .. } | Phase::Tip | Phase::Search { .. } => None,
             Phase::Look(looking)
             | Phase::Prove { found: Found { looking, .. }, .. }
-            | Phase::Find { found: Found { looking, .. }, .. } => {
+            | Phase::Find { found: Found { looking, .. }, .. }
+            | Phase::Witness { found: Found { looking, .. }, .. } => {
                 return self.look_refused(looking, refusal);
             }
         };
@@ -297,6 +311,7 @@ impl Cursor {
                 let last = self.last().number;
                 self.blocks_ahead.retain(|block| block.number <= last);
                 self.looks.rewind(last);
+                self.looks.reorganised_at = self.newest;
                 return Next::Ask.into();
             }
             Some(header) if header.block.hash != ours.hash => {

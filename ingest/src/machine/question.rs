@@ -32,6 +32,18 @@ pub(crate) enum Look {
     First,
     /// Another one than those that scanned what is asked about, where there is one.
     Second,
+    /// Another one than gave the second answer: what a single one has is evidence, and no proof.
+    Witness,
+}
+
+impl Look {
+    /// Whose receipts are asked for after those of this one.
+    pub(crate) const fn other(self) -> Self {
+        match self {
+            Self::Witness => Self::Second,
+            Self::First | Self::Second => Self::Witness,
+        }
+    }
 }
 
 /// One request: blocks are fetched before logs, in this order where the endpoint keeps an order.

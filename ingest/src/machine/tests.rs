@@ -57,7 +57,7 @@ fn turn(cursor: &mut Cursor, node: &Node) -> Decision {
 fn turn_by(cursor: &mut Cursor, first: &Node, second: &Node) -> Decision {
     let ask = cursor.ask();
     let node = match ask.look {
-        Look::First => first,
+        Look::First | Look::Witness => first,
         Look::Second => second,
     };
     match node.answer(&ask) {

@@ -9,10 +9,10 @@ use crate::Error;
 use crate::machine::Note;
 
 impl Runner {
-    /// Takes note of what a second check found. `index` is the endpoint that answered.
+    /// Takes note of what a second check found. `index` is the endpoint that answered last.
     pub(super) fn note_alerts(&mut self, notes: &[Note], index: usize) {
         let name = self.chain.blockchain.as_str();
-        let endpoint = self.endpoints.name(index).to_owned();
+        let endpoint = self.endpoints.second_name(index).to_owned();
         let place = |block: &Block, hash: &TxHash| {
             format!("the transfer in transaction {hash} of block {} ({})", block.number, block.hash)
         };

@@ -42,7 +42,7 @@ enum Fault {
 impl Sight {
     fn answer(&self, ask: &Ask) -> Result<Answer, Refusal> {
         let (fault, mut node) = match ask.look {
-            Look::First => (self.first, self.first_node()),
+            Look::First | Look::Witness => (self.first, self.first_node()),
             Look::Second => (self.second, self.chain.clone()),
         };
         match fault {

@@ -70,9 +70,10 @@ async fn connection<F: Future<Output = Reply>>(
             }
             Reply::Drip(body) => {
                 stream.write_all(part(&body, 0).as_bytes()).await?;
+                let mut ticks = tokio::time::interval(DRIP);
                 for byte in body.bytes().take(body.len() / 2) {
+                    ticks.tick().await;
                     stream.write_all(&[byte]).await?;
-                    tokio::time::sleep(DRIP).await;
                 }
                 std::future::pending::<()>().await;
             }

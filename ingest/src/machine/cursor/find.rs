@@ -4,11 +4,11 @@
 use schemas::record::{Block, ChainBody, Observation};
 use schemas::{BlockHash, TxHash, UnixMicros};
 
-use super::second::{Found, Looking};
+use super::second::{Found, Looking, Transfers};
 use super::{Cursor, HIT_BLOCKS_MAX, Phase};
 use crate::machine::compare::{next_ordinal, payments};
 use crate::machine::{
-    Answer, Ask, Decision, Difference, EventLog, Header, Look, Next, Note, Point, Span,
+    Answer, Ask, Decision, Difference, EventLog, Header, Next, Note, Point, Span,
 };
 
 /// The blocks with late finds.
@@ -24,7 +24,7 @@ impl Finds {
         let numbers = self.blocks.iter().map(|(number, _)| *number);
         let numbers = std::iter::once(looking.anchor.number).chain(numbers);
         Ask {
-            look: Look::Second,
+            look: looking.look,
             blocks: numbers.map(Point::Number).collect(),
             logs: self.blocks.iter().map(|(_, hash)| Span::Block(*hash)).collect(),
             receipts: self.transactions.clone(),
@@ -72,6 +72,20 @@ impl Cursor {
             Ok(transfers) => transfers,
             Err(why) => return self.look_later(found.looking, why, now),
         };
+        if self.rules.has_second && !transfers.is_empty() {
+            self.phase = Phase::Witness { found, transfers };
+            return Next::Ask.into();
+        }
+        self.publish_finds(found, transfers, now)
+    }
+
+    /// One step with the late finds, in the present epoch.
+    pub(super) fn publish_finds(
+        &mut self,
+        found: Found,
+        transfers: Transfers,
+        now: UnixMicros,
+    ) -> Decision {
         if transfers.is_empty() {
             return self.end_look(found, now);
         }
@@ -94,7 +108,7 @@ impl Cursor {
         found: &Found,
         finds: &Finds,
         answer: Answer,
-    ) -> Result<Vec<(Block, Observation)>, Difference> {
+    ) -> Result<Transfers, Difference> {
         let mut headers = answer.blocks.into_iter();
         let mut header = || headers.next().flatten().ok_or(Difference::Behind);
         if header()?.block.hash != found.looking.anchor.hash {

@@ -6,7 +6,7 @@
 use schemas::record::{Block, ChainBody, Observation};
 use schemas::{Epoch, UnixMicros};
 
-use super::second::{Found, Looking};
+use super::second::{Found, Looking, Transfers};
 use super::{Cursor, Phase};
 use crate::machine::compare::proves;
 use crate::machine::{Answer, Ask, Decision, Difference, Look, Next, Note, Point};
@@ -34,44 +34,71 @@ impl Cursor {
         answer: Answer,
         now: UnixMicros,
     ) -> Decision {
-        let looking = found.looking;
-        let header = answer.blocks.into_iter().next().flatten();
-        match header {
-            None => return self.look_later(looking, Difference::Behind, now),
-            Some(header) if header.block.hash != looking.anchor.hash => {
-                return self.look_later(looking, Difference::Fork, now);
-            }
-            Some(_) if answer.receipts.len() < missing.len() => {
-                return self.look_later(looking, Difference::Contradiction, now);
-            }
-            Some(_) => {}
-        }
-        let (proven, denied): (Vec<_>, Vec<_>) =
-            missing.into_iter().zip(answer.receipts).partition(|((block, seen), receipt)| {
-                proves(&self.rules.watch, receipt.as_ref(), *block, seen)
-            });
-        let denied: Vec<_> = denied.into_iter().map(|(transfer, _)| transfer).collect();
-        for ((block, seen), _) in proven {
-            match look {
-                Look::Second => found.notes.push(Note::Omitted { block, tx_hash: seen.tx_hash }),
-                Look::First => {
-                    found.disputed =
-                        Some(found.disputed.map_or(block.number, |n| n.min(block.number)));
-                    self.report_dispute(&mut found.notes, &(block, seen));
-                }
+        let (proven, denied) = match self.divide(found.looking, missing, answer) {
+            Ok(divided) => divided,
+            Err(why) => return self.look_later(found.looking, why, now),
+        };
+        let is_own = look == found.looking.look;
+        for (block, seen) in proven {
+            if is_own {
+                found.notes.push(Note::Omitted { block, tx_hash: seen.tx_hash });
+            } else {
+                found.disputed = Some(found.disputed.map_or(block.number, |n| n.min(block.number)));
+                self.report_dispute(&mut found.notes, &(block, seen));
             }
         }
-        match look {
-            Look::Second if denied.is_empty() => {
-                self.looks.denied.clear();
-                self.find(found, now)
-            }
-            Look::Second => {
-                self.phase = Phase::Prove { found, missing: denied, look: Look::First };
-                Next::Ask.into()
-            }
-            Look::First => self.denied_by_all(found, denied, now),
+        if !is_own {
+            return self.denied_by_all(found, denied, now);
         }
+        if denied.is_empty() {
+            self.looks.denied.clear();
+            return self.find(found, now);
+        }
+        self.phase = Phase::Prove { found, missing: denied, look: look.other() };
+        Next::Ask.into()
+    }
+
+    /// The transfers that have a receipt, and those that have none.
+    fn divide(
+        &self,
+        looking: Looking,
+        transfers: Vec<(Block, Observation)>,
+        answer: Answer,
+    ) -> Result<(Transfers, Transfers), Difference> {
+        let header = answer.blocks.into_iter().next().flatten().ok_or(Difference::Behind)?;
+        if header.block.hash != looking.anchor.hash {
+            return Err(Difference::Fork);
+        }
+        if answer.receipts.len() < transfers.len() {
+            return Err(Difference::Contradiction);
+        }
+        let (mut proven, mut denied) = (Vec::new(), Vec::new());
+        for ((block, seen), receipt) in transfers.into_iter().zip(answer.receipts) {
+            let has_receipt = proves(&self.rules.watch, receipt.as_ref(), block, &seen);
+            if has_receipt { &mut proven } else { &mut denied }.push((block, seen));
+        }
+        Ok((proven, denied))
+    }
+
+    /// Late finds are published if another endpoint has their receipts. If it has none, one of the two answers falsely:
+    /// nothing is confirmed from there on.
+    pub(super) fn witness(
+        &mut self,
+        mut found: Found,
+        transfers: Transfers,
+        answer: Answer,
+        now: UnixMicros,
+    ) -> Decision {
+        let (proven, denied) = match self.divide(found.looking, transfers, answer) {
+            Ok(divided) => divided,
+            Err(why) => return self.look_later(found.looking, why, now),
+        };
+        let lowest = denied.iter().map(|(block, _)| block.number).min();
+        found.disputed = found.disputed.into_iter().chain(lowest).min();
+        for transfer in &denied {
+            self.report_dispute(&mut found.notes, transfer);
+        }
+        self.publish_finds(found, proven, now)
     }
 
     fn denied_by_all(

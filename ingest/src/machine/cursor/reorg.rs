@@ -54,6 +54,7 @@ impl Cursor {
         let retracted = orphaned.len();
         self.tags = self.tags.up_to(ancestor.number);
         self.looks.rewind(ancestor.number);
+        self.looks.reorganised_at = self.newest;
         self.blocks_ahead.retain(|block| block.number <= ancestor.number);
         let mut records: Vec<ChainRecord> = orphaned
             .into_iter()

@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use schemas::UnixMicros;
 use schemas::record::{Block, Observation};
+use schemas::{UnixMicros, UnixSeconds};
 
 use super::{Cursor, Phase, REFUSED_MAX};
 use crate::machine::compare::{payments, same};
@@ -30,6 +30,9 @@ const WAIT_MAX: u32 = 16;
 /// The range to scan after the tip, and whether there is more to ask at once after it; none at the tip.
 pub(super) type Then = Option<(i64, i64, bool)>;
 
+/// Transfers with their blocks.
+pub(super) type Transfers = Vec<(Block, Observation)>;
+
 /// A range that is checked again.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Looking {
@@ -41,12 +44,14 @@ pub(super) struct Looking {
     pub(super) is_rescan: bool,
     /// How the step continues.
     pub(super) then: Then,
+    /// Who is asked.
+    pub(super) look: Look,
 }
 
 impl Looking {
     pub(super) fn ask(&self) -> Ask {
         Ask {
-            look: Look::Second,
+            look: self.look,
             blocks: vec![Point::Number(self.anchor.number), Point::Latest],
             logs: vec![Span::Range { from: self.from, to: self.to }],
             receipts: Vec::new(),
@@ -83,6 +88,12 @@ pub(super) struct Looks {
     pub(super) denied: BTreeMap<(i64, i32), u32>,
     /// Whether the disagreement was reported.
     is_reported: bool,
+    /// The last blocks before another endpoint took over the scan: a check ends there, as it is another one's than the scan.
+    switches: VecDeque<i64>,
+    /// The chain's time when it was last reorganised: the blocks of the new fork may be older than their logs.
+    pub(super) reorganised_at: Option<UnixSeconds>,
+    /// Nobody knows which endpoint scanned the blocks up to this one: two are asked for them.
+    unknown_to: i64,
 }
 
 impl Looks {
@@ -98,6 +109,9 @@ impl Looks {
             wait: 0,
             denied: BTreeMap::new(),
             is_reported: false,
+            switches: VecDeque::new(),
+            reorganised_at: None,
+            unknown_to: history.map_or(-1, |history| history.last().number),
         }
     }
 
@@ -112,6 +126,15 @@ impl Looks {
         self.rescanned = self.rescanned.min(number);
         self.denied.clear();
         self.scanned_at.clear();
+        self.switches.retain(|last| *last <= number);
+        self.unknown_to = self.unknown_to.min(number);
+    }
+
+    /// Another endpoint scans what follows this block.
+    pub(super) fn switch(&mut self, last: i64) {
+        let looked = self.looked;
+        self.switches.retain(|switch| *switch > looked && *switch < last);
+        self.switches.push_back(last);
     }
 
     /// Notes that the chain is scanned up to a block.
@@ -146,7 +169,10 @@ impl Cursor {
     /// The next range that is due for a check, if any.
     fn next_look(&self, then: Then, now: UnixMicros) -> Option<Looking> {
         let (old, last) = (self.newest?.plus(-LOOK_AGE_SECONDS), self.last().number);
-        let is_old = |block: &Block| block.timestamp <= old || self.looks.is_old(block.number, now);
+        let is_fresh = self.looks.reorganised_at.is_some_and(|at| at > old);
+        let is_old = |block: &Block| {
+            (block.timestamp <= old && !is_fresh) || self.looks.is_old(block.number, now)
+        };
         let looked = self.looks.looked.max(self.known().complete_above());
         let reach = then.map_or(last, |(_, to, _)| to);
         let confirmed = self.rules.policy.confirmed(reach, self.tags);
@@ -178,7 +204,12 @@ impl Cursor {
 
     fn looking(&self, from: i64, anchor: Block, is_rescan: bool, then: Then) -> Looking {
         let to = anchor.number.min(from.saturating_add(self.looks.range.blocks() - 1));
-        Looking { from, to, anchor, is_rescan, then }
+        let mut switches = self.looks.switches.iter().copied();
+        let mut to = switches.find(|last| *last >= from).map_or(to, |last| to.min(last));
+        if from <= self.looks.unknown_to {
+            to = to.min(self.looks.unknown_to);
+        }
+        Looking { from, to, anchor, is_rescan, then, look: Look::Second }
     }
 
     /// Whether a transfer is deep enough already, as after an outage: it does not wait for the next poll.
@@ -253,13 +284,17 @@ impl Cursor {
             }
             return self.find(found, now);
         }
-        self.phase = Phase::Prove { found, missing, look: Look::Second };
+        self.phase = Phase::Prove { found, missing, look: looking.look };
         Next::Ask.into()
     }
 
     /// The check is over, and brought nothing to publish.
     pub(super) fn end_look(&mut self, found: Found, now: UnixMicros) -> Decision {
         let Found { looking, disputed, notes, .. } = found;
+        if self.is_half(looking) && disputed.is_none() {
+            self.phase = Phase::Look(Looking { look: Look::Witness, ..looking });
+            return with_notes(Next::Ask.into(), notes);
+        }
         self.count_look(looking, disputed);
         let decision = if disputed.is_some() {
             self.go_on(looking.then, now)
@@ -267,6 +302,12 @@ impl Cursor {
             self.look_or_go_on(looking.then, now)
         };
         with_notes(decision, notes)
+    }
+
+    /// Whether another endpoint is to be asked too, because this one may have scanned.
+    fn is_half(&self, looking: Looking) -> bool {
+        let is_unknown = self.rules.has_second && looking.to <= self.looks.unknown_to;
+        is_unknown && !looking.is_rescan && looking.look == Look::Second
     }
 
     /// Notes how far the check came.
@@ -278,7 +319,7 @@ impl Cursor {
             if to == looking.anchor.number {
                 self.looks.rescanned_at = self.newest.map_or(0, |newest| newest.0);
             }
-        } else {
+        } else if !self.is_half(looking) {
             self.looks.looked = self.looks.looked.max(to);
             self.count_final(looking.from, to);
         }

@@ -376,3 +376,91 @@ fn what_comes_after_a_restart_is_looked_at_from_the_last_confirmed_block_on() {
     assert_eq!(kinds(&decision), ["late find"]);
     assert_eq!(confirmed(&cursor), 11);
 }
+
+#[test]
+fn what_the_second_endpoint_alone_has_is_not_believed() {
+    let (mut a, mut b) = (Node::new(10), Node::new(10));
+    let mut cursor = cursor_with(|rules| rules.has_second = true);
+    drive(&mut cursor, &a);
+    mine([&mut a, &mut b], &[pay(1)]);
+    mine([&mut a, &mut b], &[]);
+    b.forge(Payment { wallet: 1, value: 9 });
+    b.forges_receipts = true;
+    let mut notes = Vec::new();
+    for _ in 0..30 {
+        mine([&mut a, &mut b], &[]);
+        let (decision, _) = drive_by(&mut cursor, &a, &b);
+        assert!(short(&decision.publish).iter().all(|record| *record != ('t', 0, 12)));
+        notes.extend(kinds(&decision));
+        assert!(confirmed(&cursor) < 12);
+    }
+    assert_eq!((notes, confirmed(&cursor)), (vec!["disputed"], 11));
+    b.forges_receipts = false;
+    b.forged.clear();
+    for _ in 0..20 {
+        mine([&mut a, &mut b], &[]);
+        drive_by(&mut cursor, &a, &b);
+    }
+    assert_eq!(confirmed(&cursor), a.head().number - 2);
+}
+
+#[test]
+fn a_late_find_is_published_once_the_first_endpoint_has_its_receipt() {
+    let (mut a, mut b) = (Node::new(10), Node::new(10));
+    let mut cursor = cursor_with(|rules| rules.has_second = true);
+    drive(&mut cursor, &a);
+    mine([&mut a, &mut b], &[pay(1)]);
+    a.omitted = vec![b.transfers_after(10)[0].1.tx_hash];
+    (0..2).for_each(|_| mine([&mut a, &mut b], &[]));
+    let mut asked = Vec::new();
+    while cursor.history().unwrap().above(10).next().is_none() {
+        let ask = cursor.ask();
+        asked.extend((!ask.receipts.is_empty()).then_some((ask.look, ask.receipts)));
+        turn_by(&mut cursor, &a, &b);
+    }
+    assert_eq!(asked, [(Look::Witness, a.omitted.clone())]);
+    assert_eq!(cursor.history().unwrap().above(10).collect::<Vec<_>>(), b.transfers_after(10));
+    assert_eq!(confirmed(&cursor), 11);
+}
+
+#[test]
+fn a_check_ends_where_another_endpoint_took_over_the_scan() {
+    let (mut node, mut cursor) = followed(10);
+    (0..4).for_each(|_| node.mine(&[]));
+    cursor.fail(Refusal::Rate);
+    let behind = node.without(4);
+    drive_by(&mut cursor, &behind, &behind);
+    node.mine(&[pay(1)]);
+    drive_by(&mut cursor, &node, &node.without(9));
+    cursor.switch();
+    let mut looks = Vec::new();
+    for _ in 0..20 {
+        node.mine(&[pay(1)]);
+        looks.extend(drive_by(&mut cursor, &node, &node).1);
+    }
+    let first = looks.iter().find(|(from, to)| (*from..=*to).contains(&15)).unwrap();
+    assert_eq!(first.1, 15, "{looks:?}");
+}
+
+/// A node has the blocks of another fork at once, with their old times, and their logs a moment later.
+#[test]
+fn after_a_reorganisation_logs_may_trail_again() {
+    let (mut node, mut cursor) = followed(10);
+    node.mine(&[]);
+    node.mine(&[pay(7)]);
+    node.mine(&[]);
+    drive(&mut cursor, &node);
+    node.reorg(2, &[Some(0)]);
+    let moved = node.transfers_after(11);
+    node.omitted = vec![moved[0].1.tx_hash];
+    drive(&mut cursor, &node);
+    assert_eq!(cursor.history().unwrap().last(), node.head());
+    assert!(confirmed(&cursor) < 12);
+    node.omitted.clear();
+    (0..2).for_each(|_| {
+        node.mine(&[]);
+        drive(&mut cursor, &node);
+    });
+    assert_eq!(cursor.history().unwrap().above(11).collect::<Vec<_>>(), moved);
+    assert!(confirmed(&cursor) >= 12);
+}

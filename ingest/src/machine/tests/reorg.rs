@@ -16,7 +16,7 @@ fn a_reorganisation_retracts_then_rewinds_then_continues() {
     assert_eq!(next, Next::AtTip);
     assert_eq!(
         short(&records),
-        [('r', 1, 12), ('r', 1, 13), ('h', 1, 11), ('t', 1, 13), ('h', 1, 14), ('h', 1, 14)]
+        [('r', 1, 12), ('r', 1, 13), ('h', 1, 11), ('t', 1, 13), ('h', 1, 14)]
     );
     for (record, (block, observation)) in records.iter().zip(&orphaned) {
         assert_eq!((record.block, &record.body), (*block, &ChainBody::Retract(*observation)));
@@ -64,7 +64,7 @@ fn a_reorganisation_below_the_first_scanned_block_is_no_end() {
     node.reorg(3, &[]);
     let (records, next) = drive(&mut cursor, &node);
     assert_eq!(next, Next::AtTip);
-    assert_eq!(short(&records), [('h', 1, 16), ('h', 1, 21), ('h', 1, 21)]);
+    assert_eq!(short(&records), [('h', 1, 16), ('h', 1, 21)]);
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn a_reorganisation_below_the_window_halts_and_never_guesses() {
     let (mut node, mut cursor) = followed(30);
     node.reorg(8, &[]);
     let rewound = short(&drive(&mut cursor, &node).0);
-    assert_eq!(rewound, [('h', 1, 22), ('h', 1, 27), ('h', 1, 31), ('h', 1, 31)]);
+    assert_eq!(rewound, [('h', 1, 22), ('h', 1, 27), ('h', 1, 31)]);
 }
 
 #[test]

@@ -1,0 +1,108 @@
+//! The whole pipeline behind endpoints with faults, played from seeds: blocks are mined and reorganised while orders
+//! are paid in time, late, wrongly or not at all, and ingest is stopped, killed and started again. In the end what is in the
+//! tables is what the chain itself says.
+//!
+//! Requests pass a gate one by one, and the world changes only while it is closed: what a run does follows from its
+//! seed, but for what time-outs and threads add. Chain time and the clock of all stages are one and the same, so that the
+//! waits of the second check take no time; only the pauses between requests to an endpoint that failed are shorter than
+//! outside.
+//!
+//! `TIDEMARK_FAULT_SEEDS` is how many seeds are played, or a range such as `17..18`.
+
+mod chain;
+mod faults;
+mod play;
+mod shop;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::sabotage::Defect;
+
+/// How many seeds a run has where nothing else is asked for.
+const SEEDS: u64 = 24;
+/// Played at the same time: they mostly wait.
+const AT_ONCE: usize = 4;
+
+fn seeds() -> Range<u64> {
+    let Some(text) = std::env::var_os("TIDEMARK_FAULT_SEEDS") else { return 0..SEEDS };
+    let text = text.to_str().unwrap();
+    match text.split_once("..") {
+        Some((from, to)) => from.parse().unwrap()..to.parse().unwrap(),
+        None => 0..text.parse().unwrap(),
+    }
+}
+
+/// Plays seeds; what each came to.
+async fn play_all(seeds: Range<u64>, defect: Defect) -> BTreeMap<u64, play::Outcome> {
+    let (mut runs, places) = (JoinSet::new(), Arc::new(Semaphore::new(AT_ONCE)));
+    for seed in seeds {
+        let places = places.clone();
+        runs.spawn(async move {
+            let _place = places.acquire().await.unwrap();
+            (seed, play::play(seed, defect).await)
+        });
+    }
+    let mut outcomes = BTreeMap::new();
+    while let Some(ended) = runs.join_next().await {
+        let (seed, outcome) = ended.unwrap();
+        if let Err(problem) = &outcome.result {
+            println!("seed {seed}: {problem}");
+        }
+        outcomes.insert(seed, outcome);
+    }
+    outcomes
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn behind_faults_every_payment_is_final_once_and_pays_what_it_is_for() {
+    let outcomes = play_all(seeds(), Defect::None).await;
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for (name, count) in outcomes.values().flat_map(|outcome| &outcome.counts) {
+        *counts.entry(name).or_default() += count;
+    }
+    println!("{} seeds: {counts:?}", outcomes.len());
+    let red: Vec<_> = outcomes.iter().filter(|(_, outcome)| outcome.result.is_err()).collect();
+    let first = red.iter().map(|(seed, outcome)| format!("\nseed {seed}: {:?}", outcome.result));
+    assert!(red.is_empty(), "{}", first.collect::<String>());
+    if outcomes.len() as u64 >= SEEDS {
+        for what in ["payments", "paid", "expired", "reorganised", "started again"] {
+            assert!(counts.get(what).is_some_and(|count| *count > 0), "no run has {what}");
+        }
+    }
+}
+
+/// The first seed that finds a planted defect, with its words.
+async fn found(defect: Defect, words: &[&str]) {
+    for seeds in (0..SEEDS_OF_DEFECT).step_by(AT_ONCE).map(|from| from..from + AT_ONCE as u64) {
+        for (_, outcome) in play_all(seeds, defect).await {
+            let Err(problem) = outcome.result else { continue };
+            if words.iter().any(|word| problem.contains(word)) {
+                return;
+            }
+        }
+    }
+    panic!("{defect:?} is not found");
+}
+
+/// A defect that this many runs do not find is not found.
+const SEEDS_OF_DEFECT: u64 = 200;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_omission_without_the_second_check_is_found() {
+    found(Defect::OneCheck, &["omission"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn another_chain_after_the_start_is_found() {
+    found(Defect::AnyChain, &["halted"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn logs_that_were_removed_are_found() {
+    found(Defect::Removed, &["invention", "unpaid", "payer"]).await;
+}

@@ -1,0 +1,155 @@
+//! The chain of a run: a development chain, nodes that stayed behind on a fork or are of another chain, and the
+//! endpoints in front of them.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use alloy_primitives::{Address, TxHash};
+use devnet::{BlockId, Devnet, Reorg, TransferCall};
+use testkit::faults::{Gate, Proxy, Scene};
+
+pub(super) const TOKEN: Address = Address::repeat_byte(0xaa);
+/// No contract of ours.
+pub(super) const COUNTERFEIT: Address = Address::repeat_byte(0xab);
+pub(super) const PAYER: Address = Address::repeat_byte(0x77);
+pub(super) const CHAIN_ID: u64 = 31_337;
+/// Blocks before the first payment.
+pub(super) const HEIGHT: u64 = 12;
+/// A reorganisation replaces fewer blocks than confirm one.
+pub(super) const REORG_MAX: usize = 3;
+pub(super) const DEPTH: i64 = 4;
+const INTERVAL_SECONDS: u64 = 2;
+
+/// What makes the same chain again, elsewhere.
+#[derive(Clone)]
+enum Command {
+    Send(Vec<TransferCall>),
+    Mine(u64),
+    Reorg(u64, Reorg),
+}
+
+pub(super) struct Chain {
+    seed: u64,
+    devnet: Devnet,
+    foreign: Devnet,
+    /// On the last fork that the chain left.
+    stale: Option<Devnet>,
+    commands: Vec<Command>,
+    pub(super) scene: Arc<Scene>,
+    pub(super) gate: Arc<Gate>,
+    pub(super) proxies: Vec<Proxy>,
+    /// The chain's time.
+    pub(super) now: u64,
+    /// The latest transactions, for reorganisations.
+    pub(super) sent: Vec<TxHash>,
+}
+
+fn config(seed: u64, chain_id: u64) -> devnet::Config {
+    let token = devnet::Token { address: TOKEN, decimals: 6, symbol: "USDT".to_owned() };
+    devnet::Config {
+        chain_id,
+        seed,
+        block_interval_secs: INTERVAL_SECONDS,
+        finalized_depth: 6,
+        safe_depth: 4,
+        tokens: vec![token],
+        ..devnet::Config::default()
+    }
+}
+
+async fn serve(config: devnet::Config) -> Devnet {
+    Devnet::start(config, (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap()
+}
+
+impl Chain {
+    pub(super) async fn start(seed: u64, endpoints: usize) -> Self {
+        let (devnet, foreign) =
+            (serve(config(seed, CHAIN_ID)).await, serve(config(!seed, 99)).await);
+        let scene = Arc::new(Scene::of(devnet.url()));
+        scene.set_foreign(foreign.url().to_owned());
+        foreign.chain().mine(HEIGHT + 40).unwrap();
+        let gate = Arc::new(Gate::default());
+        let mut proxies = Vec::new();
+        for _ in 0..endpoints {
+            proxies.push(Proxy::start(scene.clone(), Some(gate.clone())).await);
+        }
+        let now = devnet.chain().head().timestamp;
+        let (commands, sent) = (Vec::new(), Vec::new());
+        let mut chain =
+            Self { seed, devnet, foreign, stale: None, commands, scene, gate, proxies, now, sent };
+        for _ in 0..HEIGHT {
+            chain.mine(INTERVAL_SECONDS);
+        }
+        chain
+    }
+
+    /// Where the chain itself is read.
+    pub(super) fn url(&self) -> &str {
+        self.devnet.url()
+    }
+
+    pub(super) fn head(&self) -> BlockId {
+        self.devnet.chain().head()
+    }
+
+    /// Queues a transaction; the other chain has it too.
+    pub(super) fn send(&mut self, calls: Vec<TransferCall>) -> TxHash {
+        self.commands.push(Command::Send(calls.clone()));
+        self.foreign.chain().batch(calls.clone()).unwrap();
+        let sent = self.devnet.chain().batch(calls).unwrap();
+        self.sent.push(sent);
+        sent
+    }
+
+    /// Time passes.
+    pub(super) fn pass(&mut self, seconds: u64) {
+        self.now += seconds;
+        self.scene.set_now(self.now.cast_signed());
+    }
+
+    pub(super) fn mine(&mut self, seconds: u64) {
+        self.pass(seconds);
+        self.commands.push(Command::Mine(self.now));
+        let block = self.devnet.chain().mine_at(self.now).unwrap();
+        self.foreign.chain().mine(1).unwrap();
+        self.note(&[block]);
+    }
+
+    fn note(&mut self, blocks: &[BlockId]) {
+        let newest = blocks.iter().map(|block| block.timestamp).max().unwrap_or(0);
+        self.pass(newest.saturating_sub(self.now));
+        for block in blocks {
+            self.scene.mined(block.number, &block.hash.to_string());
+        }
+    }
+
+    /// Replaces the last blocks; a node that shows them still is left behind if `leaves_stale`.
+    pub(super) async fn reorg(&mut self, depth: u64, mut reorg: Reorg, leaves_stale: bool) {
+        if leaves_stale {
+            self.leave_stale().await;
+        }
+        let chain = self.devnet.chain();
+        let reorged = chain.reorg(depth, reorg).or_else(|_| {
+            // The transaction is not in these blocks.
+            reorg = Reorg::Keep;
+            chain.reorg(depth, reorg)
+        });
+        self.commands.push(Command::Reorg(depth, reorg));
+        self.note(&reorged.unwrap().added);
+    }
+
+    async fn leave_stale(&mut self) {
+        let twin = serve(config(self.seed, CHAIN_ID)).await;
+        let chain = twin.chain();
+        for command in self.commands.clone() {
+            match command {
+                Command::Send(calls) => drop(chain.batch(calls).unwrap()),
+                Command::Mine(time) => drop(chain.mine_at(time).unwrap()),
+                Command::Reorg(depth, reorg) => drop(chain.reorg(depth, reorg).unwrap()),
+            }
+        }
+        assert_eq!(chain.head(), self.head());
+        self.scene.set_stale(Some(twin.url().to_owned()));
+        self.stale = Some(twin);
+    }
+}

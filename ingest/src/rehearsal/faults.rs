@@ -1,0 +1,60 @@
+//! Which faults an endpoint may have, and for how long.
+
+use testkit::Dice;
+use testkit::faults::{Class, Fault, REFUSALS};
+
+/// Requests in a row for which a fault lasts that could be mistaken for the truth by a shop with one endpoint.
+const LONG: usize = 40;
+
+/// A refusal in the words of a class.
+fn words(dice: &mut Dice, is_size: bool) -> usize {
+    loop {
+        let choice = dice.below(REFUSALS.len());
+        if matches!(REFUSALS[choice].3, Class::Size(_)) == is_size {
+            return choice;
+        }
+    }
+}
+
+/// A limit on ranges in some provider's words.
+pub(super) fn range(dice: &mut Dice) -> (u64, usize) {
+    (1 + dice.below(6) as u64, words(dice, true))
+}
+
+/// A fault, and how many requests have it.
+pub(super) fn fault(dice: &mut Dice) -> (Fault, u32) {
+    let requests = |most: usize, dice: &mut Dice| 1 + u32::try_from(dice.below(most)).unwrap();
+    match dice.below(30) {
+        0 | 1 => (Fault::Refuses(words(dice, false)), requests(4, dice)),
+        2 => (Fault::RefusesBatch(words(dice, false)), requests(3, dice)),
+        3 => (Fault::RefusesLogs(words(dice, false)), requests(4, dice)),
+        4 => (Fault::RefusesLogs(words(dice, true)), requests(6, dice)),
+        5 => (Fault::Rate(None), requests(4, dice)),
+        6 => (Fault::Rate(Some(u8::from(dice.below(8) == 0))), 1),
+        7 => (Fault::Unavailable, requests(6, dice)),
+        8 => (Fault::Html, requests(3, dice)),
+        9 => (Fault::Empty, requests(3, dice)),
+        10 => (Fault::EmptyList, requests(3, dice)),
+        11 => (Fault::TronRefusal, requests(3, dice)),
+        12 => (Fault::TronSentence, requests(3, dice)),
+        13 => (Fault::Reset, requests(4, dice)),
+        14 => (Fault::Cut, requests(3, dice)),
+        15 if dice.below(3) == 0 => (Fault::Drip, 1),
+        16 if dice.below(3) == 0 => (Fault::Silence, 1),
+        15..=17 => (Fault::PartialBatch, requests(4, dice)),
+        18 => (Fault::NullBlocks, requests(4, dice)),
+        19 => (Fault::Behind(1 + dice.below(3) as u64), requests(12, dice)),
+        20 => (Fault::Stutter, requests(LONG, dice)),
+        21 => (Fault::Collides, requests(8, dice)),
+        22 | 23 => (Fault::Stale, requests(LONG, dice)),
+        24 | 25 => (Fault::Mixed, requests(LONG, dice)),
+        26 | 27 => (Fault::Removed, requests(LONG, dice)),
+        _ => (Fault::Foreign, requests(LONG, dice)),
+    }
+}
+
+/// A fault that leaves out logs of any block: only one of two endpoints has it.
+pub(super) fn omission(dice: &mut Dice) -> (Fault, u32) {
+    let requests = 1 + u32::try_from(dice.below(LONG)).unwrap();
+    (if dice.below(2) == 0 { Fault::NoLogs } else { Fault::PartialLogs }, requests)
+}

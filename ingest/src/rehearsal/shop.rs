@@ -1,0 +1,205 @@
+//! The pipeline behind ingest, in this process: the processor and the tables on the embedded back ends; and the shop
+//! that has its orders there.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use log::embedded::EmbeddedLog;
+use log::{Log, NewRecord, StageContext, Tail};
+use runtime::{Clock, ManualClock};
+use schemas::record::{
+    AmountRule, CreateOrder, Deposit, OrderCommand, OrderCommandBody, PaymentRequest,
+};
+use schemas::{
+    Address, AddressFamily, Amount, Blockchain, DepositState, Layout, OrderId, Stablecoin, Topic,
+    TransferStatus, UnixSeconds,
+};
+use store::embedded::EmbeddedStore;
+use store::{Page, Store, TransferFilter};
+use testkit::faults::{Booked, Claim, Ordered};
+use tokio_util::sync::CancellationToken;
+
+use super::chain::TOKEN;
+
+pub(super) const BLOCKCHAIN: Blockchain = Blockchain::Eth;
+const LAYOUT: Layout = Layout { lanes: 1, orders: 1, webhooks: 1 };
+const WALLETS: u8 = 3;
+const DECIMALS: u8 = 6;
+
+pub(super) fn wallet(position: u8) -> Address {
+    Address::new(AddressFamily::Evm, [0x10 + position; 20])
+}
+
+pub(super) fn wallets() -> Vec<Address> {
+    (0..WALLETS).map(wallet).collect()
+}
+
+/// In lower case, as the oracle compares.
+pub(super) fn text(address: &Address) -> String {
+    address.to_string().to_lowercase()
+}
+
+pub(super) fn contract() -> Address {
+    Address::new(AddressFamily::Evm, TOKEN.0.0)
+}
+
+pub(super) fn units(amount: Amount) -> u128 {
+    amount.to_units(DECIMALS).unwrap()
+}
+
+pub(super) struct Shop {
+    pub(super) log: EmbeddedLog,
+    pub(super) clock: Arc<ManualClock>,
+    store: Arc<EmbeddedStore>,
+    deposits: Box<dyn Tail>,
+    stop: CancellationToken,
+    threads: Vec<JoinHandle<()>>,
+    orders: u128,
+    /// The deposits of orders, as last published.
+    pub(super) opened: BTreeMap<OrderId, Deposit>,
+    _dir: tempfile::TempDir,
+}
+
+impl Shop {
+    pub(super) fn open(clock: Arc<ManualClock>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let log = EmbeddedLog::open(&dir.path().join("log"), LAYOUT, clock.clone()).unwrap();
+        let store = Arc::new(EmbeddedStore::open(&dir.path().join("tables")).unwrap());
+        let (stop, handle) = (CancellationToken::new(), tokio::runtime::Handle::current());
+        let context = StageContext {
+            log: Arc::new(log.clone()),
+            clock: clock.clone(),
+            member: "a".to_owned(),
+            handle,
+            stop: stop.clone(),
+        };
+        let spawn = |run: Box<dyn FnOnce(&StageContext) + Send>| {
+            let context = context.clone();
+            std::thread::spawn(move || run(&context))
+        };
+        let tables = store.clone();
+        let threads = vec![
+            spawn(Box::new(|context| processor::run_matching(context).unwrap())),
+            spawn(Box::new(|context| processor::run_orders(context).unwrap())),
+            spawn(Box::new(|context| projector::run(tables, context).unwrap())),
+        ];
+        let deposits = log.tail(&[Topic::Deposits]).unwrap();
+        let opened = BTreeMap::new();
+        Self { log, clock, store, deposits, stop, threads, orders: 0, opened, _dir: dir }
+    }
+
+    /// A new order of its own amount.
+    pub(super) async fn order(&mut self, wallet: Address, ttl_seconds: i64) -> OrderId {
+        self.orders += 1;
+        let order_id =
+            OrderId(uuid::Uuid::from_u128(self.orders << 64 | 0x7000_8000_0000_0000_0000));
+        let amount = Amount::parse(&format!("{}", 10 + self.orders)).unwrap();
+        let issued_at = self.clock.now();
+        let payment = PaymentRequest {
+            blockchain: BLOCKCHAIN,
+            stablecoin: Stablecoin::Usdt,
+            contract: contract(),
+            wallets: vec![wallet],
+            amounts: AmountRule::EXACT,
+            late_window_seconds: 30,
+            skew_seconds: 60,
+            head_age_max_seconds: u32::MAX,
+        };
+        let create = CreateOrder {
+            merchant_order_id: format!("m-{}", self.orders),
+            amount,
+            amount_text: amount.to_string(),
+            webhook_url: "https://shop.example/hooks".into(),
+            expecting_wallet_address: None,
+            blockchain: Some(BLOCKCHAIN),
+            stablecoin: Some(Stablecoin::Usdt),
+            expires_at: issued_at.seconds().plus(ttl_seconds),
+            payment: Some(payment),
+        };
+        let body = OrderCommandBody::Create(create);
+        let command = OrderCommand { order_id, command_id: None, issued_at, body };
+        let key = order_id.to_string();
+        let partition = self.log.layout().order(&key);
+        let record = NewRecord::encode(Topic::OrdersCommands, partition, key, &command).unwrap();
+        self.log.produce(vec![record]).await.unwrap();
+        order_id
+    }
+
+    /// The deposits that opened since the last call.
+    pub(super) fn new_deposits(&mut self) -> Vec<Deposit> {
+        let wait = Duration::from_millis(5);
+        let records = tokio::task::block_in_place(|| self.deposits.poll(wait)).unwrap();
+        let decode = |value: &Vec<u8>| schemas::decode::<Deposit>(value).unwrap();
+        let deposits: Vec<_> =
+            records.iter().filter_map(|record| record.value.as_ref()).map(decode).collect();
+        let mut new = Vec::new();
+        for deposit in deposits {
+            if deposit.state == DepositState::Open && !self.opened.contains_key(&deposit.order_id) {
+                new.push(deposit.clone());
+            }
+            self.opened.insert(deposit.order_id, deposit);
+        }
+        new
+    }
+
+    /// Deposits that a payment could be for.
+    pub(super) fn open_deposits(&self) -> Vec<Deposit> {
+        let open = self.opened.values().filter(|deposit| deposit.state == DepositState::Open);
+        open.cloned().collect()
+    }
+
+    /// Whether payments are seen: the tables show that a lane has read what is watched.
+    pub(super) async fn is_ready(&mut self) -> bool {
+        self.store.chains().await.unwrap().iter().any(|row| row.lane.is_some())
+    }
+
+    /// What the tables say. Orders that found no deposit are left out: nothing could pay them.
+    pub(super) async fn books(&mut self) -> Booked {
+        let mut booked = Booked::default();
+        for wallet in wallets() {
+            for offset in (0..).step_by(200) {
+                let page = Page { limit: 200, offset };
+                let rows = self.store.transfers(wallet, TransferFilter::default(), page).await;
+                let rows = rows.unwrap();
+                if rows.is_empty() {
+                    break;
+                }
+                booked.claims.extend(rows.into_iter().map(|row| Claim {
+                    tx: row.observation.tx_hash.to_string(),
+                    to: text(&row.observation.to_address),
+                    units: units(row.observation.value),
+                    is_confirmed: row.blockchain_confirmed,
+                    has_left: row.status == TransferStatus::FailedToConfirm
+                        || row.orphaned_at.is_some(),
+                    order: row.order_id.map(|order| order.to_string()),
+                }));
+            }
+        }
+        for (id, deposit) in &self.opened {
+            let status = self.store.order(*id).await.unwrap();
+            booked.orders.push(Ordered {
+                id: id.to_string(),
+                status: status.map_or("missing", |row| row.order.status.as_str()).to_owned(),
+                to: text(&deposit.wallet_address),
+                units: units(deposit.value),
+                expires_at: {
+                    let UnixSeconds(at) = deposit.expires_at;
+                    at
+                },
+            });
+        }
+        booked
+    }
+}
+
+impl Drop for Shop {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        for thread in self.threads.drain(..) {
+            // Its panic was printed.
+            drop(thread.join());
+        }
+    }
+}

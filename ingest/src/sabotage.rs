@@ -1,0 +1,30 @@
+//! Defects that are planted where ingest asks its endpoints: runs that do not find them are worth nothing.
+
+use crate::machine::{Answer, Cursor};
+
+/// What is switched off.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Defect {
+    #[default]
+    None,
+    /// The second check.
+    OneCheck,
+    /// The check of the chain's id, but for the first.
+    AnyChain,
+    /// The refusal of logs that are marked removed.
+    Removed,
+}
+
+impl Defect {
+    pub(crate) fn plant(self, cursor: &mut Cursor) {
+        cursor.is_blind = self == Self::OneCheck;
+    }
+
+    /// The answer as it is understood.
+    pub(crate) fn answer(self, mut answer: Answer) -> Answer {
+        if self == Self::Removed {
+            answer.logs.iter_mut().flatten().for_each(|log| log.removed = false);
+        }
+        answer
+    }
+}
