@@ -11,8 +11,8 @@ use crate::test;
 use crate::tools::{self, Kit};
 
 /// Those that start servers of their own come last.
-const NAMES: [&str; 8] =
-    ["amounts", "machine", "pipeline", "orders", WEBHOOKS, "api", "process", KAFKA];
+const NAMES: [&str; 9] =
+    ["amounts", "machine", "ingest", "pipeline", "orders", WEBHOOKS, "api", "process", KAFKA];
 const WEBHOOKS: &str = "webhooks";
 const KAFKA: &str = "kafka";
 

@@ -21,7 +21,7 @@ const USAGE: &str = "cargo xtask <command>
   check           format, clippy and docs with warnings denied, deny.toml, the tidy test
   services [run]  fetch what the tests need and say where it is; `run` starts Kafka and Cassandra too,
                   until the end of standard input
-  bench [NAME]    measure: amounts, machine, pipeline, orders, webhooks, api, process, kafka (default: all)";
+  bench [NAME]    measure: amounts, machine, ingest, pipeline, orders, webhooks, api, process, kafka (default: all)";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
