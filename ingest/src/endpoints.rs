@@ -30,7 +30,7 @@ pub(crate) struct Endpoints {
     health: Health,
     /// The endpoint of this step.
     first: usize,
-    /// The one that gives this step's second answers.
+    /// The one that gives the second answers about a range.
     second: Option<usize>,
     /// Which one scanned the last block; none after a start.
     scanned_by: Option<usize>,
@@ -207,13 +207,18 @@ impl Endpoints {
         Ok(())
     }
 
-    /// The endpoint of a second answer: the same for all of a step. None while the others pause.
+    /// The endpoint of a second answer: the same for all questions about a range. None while the others pause.
     async fn second(&mut self, ask: &Ask) -> Option<usize> {
         let from = |span: &Span| match span {
             Span::Range { from, .. } => Some(*from),
             Span::Block(_) => None,
         };
-        let from = ask.logs.iter().find_map(from).unwrap_or_default();
+        let from = ask.logs.iter().find_map(from);
+        if from.is_some() {
+            // The one that was asked about the range before may have scanned this one.
+            self.second = None;
+        }
+        let from = from.unwrap_or_default();
         loop {
             let now = Instant::now();
             let chosen = self.second.filter(|index| self.health.serves(*index, now));

@@ -76,7 +76,7 @@ async fn a_second_answer_comes_from_another_one_of_the_same_chain() {
     endpoints.scanned(20);
     let ask = Ask { logs: vec![Span::Range { from: 10, to: 20 }], ..Ask::default() };
     assert_eq!(endpoints.second(&ask).await, Some(2));
-    // The same one until the step ends.
+    // The same one for what is asked about the range.
     assert_eq!((endpoints.second(&Ask::default()).await, b.sizes().len()), (Some(2), 1));
     endpoints.begin().await.unwrap();
     assert_eq!(endpoints.second, None);
