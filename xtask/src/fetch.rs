@@ -20,6 +20,10 @@ const AVRO: [&str; 1] = ["org.apache.avro:avro:1.12.1"];
 /// A real EVM node, as a package with a prebuilt binary.
 const ANVIL: &str = "@foundry-rs/anvil@1.7.1";
 const AVSC: &str = "avsc@5.7.9";
+/// Drives a browser that is installed; it fetches none.
+const PLAYWRIGHT: &str = "playwright-core@1.65.1";
+/// Finds what people with disabilities would stumble over.
+const AXE: &str = "axe-core@4.14.1";
 /// The Kafka client with what it needs for Avro. Its own list of extras asks for the newest
 /// certificates, which not every mirror has.
 const CONFLUENT_KAFKA: [&str; 7] = [
@@ -60,6 +64,10 @@ pub(crate) fn fetch(needs: &BTreeSet<Need>) -> Result<Variables> {
                 add("TIDEMARK_TEST_AVRO_LIB", jars("avro-1.12.1", &AVRO)?);
                 add("TIDEMARK_TEST_PYTHON", python("confluent-kafka-2.16.1", &CONFLUENT_KAFKA)?);
                 add("TIDEMARK_TEST_NODE_MODULES", npm(AVSC)?);
+            }
+            Need::Browser => {
+                add("TIDEMARK_TEST_PLAYWRIGHT", npm(PLAYWRIGHT)?);
+                add("TIDEMARK_TEST_AXE", npm(AXE)?);
             }
             Need::Servers | Need::Python => {}
         }

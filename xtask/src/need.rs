@@ -13,9 +13,11 @@ pub(crate) enum Need {
     Clients,
     /// Signatures by Python's standard library.
     Python,
+    /// Chromium, and what drives and examines it.
+    Browser,
 }
 
 impl Need {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Anvil, Self::Jars, Self::Servers, Self::Clients, Self::Python];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Anvil, Self::Jars, Self::Servers, Self::Clients, Self::Python, Self::Browser];
 }

@@ -23,9 +23,9 @@ enum Lane {
 type Part = (&'static str, &'static str, &'static [Need], Lane);
 
 /// In each lane those that take longest come first. A test of `tests/` that no part fits gets everything.
-const PARTS: [Part; 19] = {
+const PARTS: [Part; 20] = {
     use Lane::{Computing, Waiting};
-    use Need::{Anvil, Clients, Jars, Python, Servers};
+    use Need::{Anvil, Browser, Clients, Jars, Python, Servers};
     [
         ("tidy", "", &[], Computing),
         ("machine_properties", "", &[], Computing),
@@ -36,6 +36,7 @@ const PARTS: [Part; 19] = {
         ("kafka_crash", "broker::", &[Jars], Waiting),
         ("black_box", "webhook_crash::distributed", &[Servers], Waiting),
         ("kafka_crash", "webhooks::", &[Jars], Waiting),
+        ("page", "", &[Browser], Waiting),
         ("back_ends", "cql_tables::", &[Jars, Servers], Waiting),
         ("kafka_crash", "kill::", &[Servers], Computing),
         ("black_box", "webhook_crash::embedded", &[Python], Computing),

@@ -5,6 +5,8 @@
   const $ = (id) => document.getElementById(id);
   const here = location.pathname + location.search;
   let skew = 0; // Milliseconds that this clock is behind the server's.
+  // An answer that was on its way does not hide that the connection is gone.
+  const connected = () => { $("offline").hidden = navigator.onLine; };
   let busy = false, again = false, live = null, retry = 0;
 
   // Replaces what differs between this page and a newer one.
@@ -42,7 +44,7 @@
       const answer = await fetch(here, { cache: "no-store", redirect: "error" });
       if (answer.status >= 500) throw new Error(answer.statusText);
       show(await answer.text());
-      $("offline").hidden = true;
+      connected();
     } catch {
       $("offline").hidden = false;
     }
@@ -56,7 +58,7 @@
     if (document.querySelector(".ended")) return;
     live = new EventSource(location.pathname + "/events");
     live.addEventListener("status", refresh);
-    live.onopen = () => { $("offline").hidden = true; };
+    live.onopen = connected;
     live.onerror = () => {
       // The stream ended or was refused: the page is asked for until there is one again.
       live.close();
@@ -154,9 +156,10 @@
   setInterval(tick, 500);
   addEventListener("ethereum#initialized", enhance, { once: true });
   if (document.body.dataset.order) {
+    connected();
     follow();
     addEventListener("online", follow);
-    addEventListener("offline", () => { $("offline").hidden = false; });
+    addEventListener("offline", connected);
     // Phones end streams of pages that are not shown.
     addEventListener("pageshow", (event) => { if (event.persisted) follow(); });
     document.addEventListener("visibilitychange", () => { if (!document.hidden) { refresh(); follow(); } });

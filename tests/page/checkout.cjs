@@ -1,0 +1,306 @@
+// The customer of `main.rs`: a real Chromium on the checkout page of a running Tidemark. Every scenario is a function;
+// each state is checked by axe and photographed, on a phone and a desk, by day and by night.
+"use strict";
+const assert = require("node:assert/strict");
+const crypto = require("node:crypto");
+const path = require("node:path");
+const axe = require("axe-core");
+const { chromium } = require("playwright-core");
+
+const { BASE, CHAIN, SECRET, WEBHOOK, PICTURES } = process.env;
+const TOKEN = "0xdAC17F958D2ee523a2206206994597C13D831ec7";
+const WALLET = "0x00000000000000000000000000000000DeaDBeef";
+const BUYER = "0x2222222222222222222222222222222222222222";
+const WIDTHS = { phone: [390, 844], desk: [1280, 900] };
+
+const hmac = (text) => crypto.createHmac("sha256", SECRET).update(text);
+
+async function create(more = {}) {
+  const body = JSON.stringify({ order_id: "A-1001", amount: "49.90", webhook_url: WEBHOOK, ...more });
+  const time = Math.floor(Date.now() / 1000);
+  const signature = `${time}.${hmac(`${time}.${body}`).digest("base64")}`;
+  const answer = await fetch(`${BASE}/api/v1/service/orders`, {
+    method: "POST", body, headers: { "content-type": "application/json", "service-signature": signature },
+  });
+  assert.equal(answer.status, 201, await answer.clone().text());
+  return (await answer.json()).order_id;
+}
+
+function query(id, seconds = 3600) {
+  const exp = Math.floor(Date.now() / 1000) + seconds;
+  return `exp=${exp}&sig=${hmac(`checkout.v1.${id}.${exp}`).digest("base64url")}`;
+}
+
+const link = (id, seconds) => `${BASE}/checkout/${id}?${query(id, seconds)}`;
+
+async function chain(method, ...params) {
+  const body = JSON.stringify({ jsonrpc: "2.0", id: 1, method, params });
+  const answer = await (await fetch(CHAIN, { method: "POST", body, headers: { "content-type": "application/json" } })).json();
+  assert.equal(answer.error, undefined, JSON.stringify(answer));
+  return answer.result;
+}
+
+// The chain's clock does not run by itself: it is set to the present before a block that is not of the future already.
+async function mine(count = 1) {
+  const now = Math.floor(Date.now() / 1000);
+  const head = await chain("eth_getBlockByNumber", "latest", false);
+  if (Number(head.timestamp) < now - 1) await chain("evm_setNextBlockTimestamp", now);
+  return chain("devnet_mine", count);
+}
+
+const units = (value) => String(BigInt(Math.round(Number(value) * 1e6)));
+const send = (value) => chain("devnet_transfer", { token: TOKEN, from: BUYER, to: WALLET, value: units(value) });
+
+// A page whose every request goes to the service, and whose console stays silent.
+async function visit(browser, options = {}) {
+  const context = await browser.newContext({ permissions: ["clipboard-read", "clipboard-write"], ...options });
+  const page = await context.newPage();
+  page.problems = [];
+  page.on("pageerror", (error) => page.problems.push(String(error)));
+  page.on("console", (message) => message.type() === "error" && page.problems.push(message.text()));
+  page.on("request", (request) => {
+    if (!request.url().startsWith(BASE)) page.problems.push(`a request to ${request.url()}`);
+    assert.ok(!request.headers().referer?.includes("sig="), "a signature in a Referer");
+  });
+  return page;
+}
+
+const heading = (page, text) => page.locator("h1", { hasText: text }).waitFor({ timeout: 60_000 });
+const value = (page) => page.locator("[data-copy]").first().getAttribute("data-copy");
+
+async function choose(page) {
+  await page.getByRole("button", { name: "USDT on Ethereum" }).click();
+  await heading(page, "Waiting for your payment");
+}
+
+// What axe finds, and pictures.
+async function inspect(page, name) {
+  for (const colorScheme of ["light", "dark"]) {
+    for (const [width, [w, h]] of Object.entries(WIDTHS)) {
+      await page.setViewportSize({ width: w, height: h });
+      await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
+      const overflow = await page.evaluate("document.documentElement.scrollWidth - innerWidth");
+      assert.ok(overflow <= 0, `${name} is ${overflow} px wider than a ${width}`);
+      await page.screenshot({ path: path.join(PICTURES, `${name}-${width}-${colorScheme}.png`), fullPage: true });
+    }
+    await page.evaluate(axe.source);
+    const found = await page.evaluate("axe.run()");
+    assert.deepEqual(found.violations.map((of) => [of.id, of.nodes.map((node) => node.html)]), [], `${name}, ${colorScheme}`);
+  }
+}
+
+async function reload(page, title) {
+  await page.reload();
+  await heading(page, title);
+}
+
+const scenarios = {
+  async "an order is chosen, copied, paid and confirmed, live"(browser) {
+    const id = await create();
+    const page = await visit(browser);
+    await page.goto(link(id));
+    assert.equal(page.url(), `${BASE}/checkout/${id}`, "the signature is gone");
+    await heading(page, "Choose how to pay");
+    await page.getByText("Test network").waitFor();
+    await inspect(page, "choose");
+    await reload(page, "Choose how to pay");
+    await choose(page);
+    await inspect(page, "pay");
+    await reload(page, "Waiting for your payment");
+    const amount = await value(page);
+    assert.match(amount, /^49\.90\d{4}$/);
+    for (const [name, text] of [["Copy the amount", amount], ["Copy the address", WALLET]]) {
+      await page.getByRole("button", { name }).click();
+      await page.getByText("Copied", { exact: true }).first().waitFor();
+      assert.equal(await page.evaluate("navigator.clipboard.readText()"), text);
+    }
+    assert.match(await page.locator("#clock").textContent(), /^1\d:\d\d$/);
+    const uri = await page.getByRole("link", { name: "Open in a wallet app" }).getAttribute("href");
+    assert.equal(uri, `ethereum:${TOKEN}@31337/transfer?address=${WALLET}&uint256=${units(amount)}`);
+    await send(amount);
+    await mine();
+    await heading(page, "Payment seen");
+    const counts = [];
+    for (let count = 1; count < 4; count++) {
+      await page.locator("#confirmations", { hasText: `${count} of 4` }).waitFor({ timeout: 60_000 });
+      counts.push(count);
+      if (count === 2) {
+        await inspect(page, "seen");
+        await reload(page, "Payment seen");
+      }
+      if (count < 3) await mine();
+    }
+    assert.deepEqual(counts, [1, 2, 3], "no reload was needed");
+    await mine(2);
+    await heading(page, "Paid");
+    assert.equal(await page.locator("#news").textContent(), "Paid", "a screen reader says so");
+    await inspect(page, "paid");
+    await reload(page, "Paid");
+    assert.deepEqual(page.problems, []);
+  },
+
+  async "too little is explained, and the order can still be paid"(browser) {
+    // Of all that wait at this wallet, it is the nearest to what comes.
+    const id = await create({ amount: "19.90" });
+    const page = await visit(browser);
+    await page.goto(link(id));
+    await choose(page);
+    const amount = await value(page);
+    await send("15.00");
+    await mine(60);
+    await page.getByText("less than asked for").waitFor({ timeout: 60_000 });
+    await page.getByText("Do not send the difference").waitFor();
+    await inspect(page, "underpaid");
+    await send(amount);
+    await mine(6);
+    await heading(page, "Paid");
+  },
+
+  async "a cancelled order asks for nothing more"(browser) {
+    const id = await create();
+    const page = await visit(browser);
+    await page.goto(link(id));
+    await choose(page);
+    await page.keyboard.press("Tab");
+    await page.getByRole("button", { name: "Cancel the order" }).focus();
+    await page.keyboard.press("Enter");
+    await heading(page, "The order was cancelled");
+    assert.equal(await page.getByText(WALLET).count(), 0);
+    await inspect(page, "cancelled");
+    await reload(page, "The order was cancelled");
+  },
+
+  async "a browser's wallet pays the exact amount once"(browser) {
+    const id = await create({ blockchain: "eth", stablecoin: "USDT" });
+    const page = await visit(browser);
+    const calls = [];
+    await page.exposeFunction("wallet", async (method, params) => {
+      calls.push([method, params]);
+      if (method === "eth_requestAccounts") return [BUYER];
+      if (method === "eth_chainId") return calls.some(([of]) => of === "wallet_switchEthereumChain") ? "0x7a69" : "0x1";
+      if (method !== "eth_sendTransaction") return null;
+      const [{ to, data }] = params;
+      assert.equal(to, TOKEN);
+      return chain("devnet_transfer", { token: to, from: BUYER, to: "0x" + data.slice(34, 74), value: "0x" + BigInt("0x" + data.slice(74)).toString(16) });
+    });
+    await page.addInitScript("window.ethereum = { request: ({ method, params }) => window.wallet(method, params) }");
+    await page.goto(link(id));
+    const button = page.getByRole("button", { name: "Pay with browser wallet" });
+    await inspect(page, "wallet");
+    await button.click();
+    await page.getByText("Sent by your wallet").waitFor();
+    assert.deepEqual(calls[2], ["wallet_switchEthereumChain", [{ chainId: "0x7a69" }]]);
+    await page.reload();
+    await page.getByText("Sent by your wallet").waitFor();
+    assert.ok(await button.isDisabled(), "nobody pays twice");
+    await mine(6);
+    await heading(page, "Paid");
+    assert.equal(calls.filter(([method]) => method === "eth_sendTransaction").length, 1);
+  },
+
+  async "a page that was offline catches up"(browser) {
+    const id = await create({ blockchain: "eth", stablecoin: "USDT" });
+    const page = await visit(browser);
+    await page.goto(link(id));
+    await heading(page, "Waiting for your payment");
+    await page.context().setOffline(true);
+    await page.getByText("No connection").waitFor();
+    await inspect(page, "offline");
+    await send(await value(page));
+    await mine(6);
+    await page.context().setOffline(false);
+    await heading(page, "Paid");
+    assert.ok(await page.getByText("No connection").isHidden());
+  },
+
+  async "links that do not hold show nothing"(browser) {
+    const [id, other] = [await create(), await create()];
+    const page = await visit(browser);
+    for (const url of [
+      `${link(id)}A`, link(id, -10), `${BASE}/checkout/${id}`, `${BASE}/checkout/${other}?${query(id)}`,
+    ]) {
+      await page.goto(url);
+      await heading(page, "This link does not work");
+      assert.equal(await page.getByText("A-1001").count(), 0);
+    }
+    await inspect(page, "link");
+    await page.goto(link(id));
+    await heading(page, "Choose how to pay");
+    await page.goto(`${BASE}/checkout/${other}`);
+    await heading(page, "This link does not work");
+  },
+
+  async "without scripts an order is chosen and paid"(browser) {
+    const id = await create();
+    const page = await visit(browser, { javaScriptEnabled: false });
+    await page.goto(link(id));
+    await choose(page);
+    assert.equal(await page.locator(".copy").first().isVisible(), false);
+    await page.screenshot({ path: path.join(PICTURES, "noscript-desk-light.png"), fullPage: true });
+    await send(await value(page));
+    await mine(6);
+    // The page asks for itself.
+    await heading(page, "Paid");
+  },
+
+  async "texts run from right to left, and hostile ones are texts"(browser) {
+    const id = await create({ order_id: `<img src=x onerror="document.title='hacked'">\u202e${"x".repeat(120)}` });
+    const page = await visit(browser, { locale: "ar" });
+    await page.goto(link(id));
+    await heading(page, "اختر طريقة الدفع");
+    await page.locator(".way").first().click();
+    await heading(page, "في انتظار دفعتك");
+    await inspect(page, "arabic");
+    assert.equal(await page.locator("img").count(), 0);
+    await page.getByRole("link", { name: "Deutsch" }).click();
+    await heading(page, "Wir warten auf Ihre Zahlung");
+    await inspect(page, "german");
+    assert.doesNotMatch(await page.title(), /hacked/);
+    assert.deepEqual(page.problems, []);
+  },
+
+  // Last: it moves the chain's time.
+  async "an order that nobody pays expires"(browser) {
+    const id = await create({ blockchain: "eth", stablecoin: "USDT" });
+    const page = await visit(browser);
+    await page.goto(link(id));
+    await heading(page, "Waiting for your payment");
+    const amount = await value(page);
+    const head = await chain("eth_getBlockByNumber", "latest", false);
+    await chain("evm_setNextBlockTimestamp", Number(head.timestamp) + 1300);
+    await mine(6);
+    await heading(page, "The order has expired");
+    await inspect(page, "expired");
+    await send(amount);
+    await mine(60);
+    await page.reload();
+    for (let tries = 0; tries < 60 && !(await page.getByText("after the time to pay was over").count()); tries++) {
+      await page.waitForTimeout(500);
+      await page.reload();
+    }
+    await page.getByText("after the time to pay was over").waitFor();
+    await inspect(page, "late");
+  },
+};
+
+async function main() {
+  const browser = await chromium.launch({
+    executablePath: "/usr/bin/chromium",
+    args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+      "--disable-component-update", "--disable-sync"],
+  });
+  try {
+    for (const [name, play] of Object.entries(scenarios)) {
+      console.log(name);
+      await play(browser).catch(async (error) => {
+        const pages = browser.contexts().flatMap((context) => context.pages());
+        for (const page of pages) console.error(await page.locator("body").innerText());
+        throw error;
+      });
+    }
+  } finally {
+    await browser.close();
+  }
+}
+
+main().catch((error) => { console.error(error); process.exit(1); });
