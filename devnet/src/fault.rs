@@ -9,12 +9,23 @@ use alloy_primitives::TxHash;
 pub enum Fault {
     /// An HTTP status with a short text as body, such as 429.
     HttpStatus(u16),
+    /// A body as it is, such as an error in a form of the node's own.
+    Body { status: u16, text: &'static str },
     /// Every call in the request is answered by this JSON-RPC error.
     RpcError { code: i64, message: String },
     /// HTTP 200 with a body that breaks off in the middle of the JSON.
     Malformed,
     /// The answer is correct but comes this much later.
     Hang(Duration),
+}
+
+/// How the HTTP interface of a node of Tron falls short, until it is set right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NativeFault {
+    /// Every request is answered so.
+    Body { status: u16, text: &'static str },
+    /// Only the first transactions of a block have an outcome.
+    FirstOutcomes(usize),
 }
 
 /// How `eth_getLogs` falls short.
@@ -32,6 +43,7 @@ pub(crate) struct Switches {
     armed: Option<(u32, Fault)>,
     pub(crate) log_limits: LogLimits,
     pub(crate) failed: HashSet<TxHash>,
+    pub(crate) native: Option<NativeFault>,
     /// Calls by method. The keys are from the list of methods, so the map is bounded.
     pub(crate) counts: BTreeMap<&'static str, u64>,
 }

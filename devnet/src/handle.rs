@@ -6,7 +6,7 @@ use alloy_primitives::{Address, BlockHash, TxHash, U256};
 
 use crate::chain::Ledger;
 use crate::fault::Switches;
-use crate::{BlockId, Config, Error, Fault, Reorg, Reorged, TransferCall};
+use crate::{BlockId, Config, Error, Fault, NativeFault, Reorg, Reorged, TransferCall, tron};
 
 /// A handle of one development chain. Its methods never wait for anything but each other.
 #[derive(Debug, Clone)]
@@ -72,6 +72,17 @@ impl Chain {
         self.ledger().set_next_timestamp(timestamp)
     }
 
+    /// Lets the next block come this many intervals late, as where witnesses of Tron miss their slots.
+    ///
+    /// # Errors
+    /// [`Error::Timestamp`] beyond the year 9999.
+    pub fn skip_slots(&self, slots: u64) -> Result<(), Error> {
+        let mut ledger = self.ledger();
+        let late = slots.saturating_add(1).saturating_mul(ledger.config().block_interval_secs);
+        let timestamp = ledger.head().id.timestamp.saturating_add(late);
+        ledger.set_next_timestamp(timestamp)
+    }
+
     pub fn head(&self) -> BlockId {
         self.ledger().head().id
     }
@@ -108,8 +119,18 @@ impl Chain {
         self.switches().log_limits.lag_blocks = blocks;
     }
 
-    /// Lets `eth_getTransactionReceipt` report that a transaction failed. Its logs stay, as on some
-    /// Tron nodes.
+    /// Lets the HTTP interface of a node of Tron fall short; `None` sets it right.
+    pub fn break_native(&self, fault: Option<NativeFault>) {
+        self.switches().native = fault;
+    }
+
+    /// The newest block that is solidified, where the chain is served as Tron's.
+    #[must_use]
+    pub fn solidified(&self) -> u64 {
+        tron::solidified(&self.ledger())
+    }
+
+    /// Lets receipts and outcomes report that a transaction failed. Its logs stay, as on some Tron nodes.
     pub fn fail_transaction(&self, hash: TxHash) {
         self.switches().failed.insert(hash);
     }

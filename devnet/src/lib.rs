@@ -1,4 +1,4 @@
-//! A development chain that speaks Ethereum JSON-RPC, for the demo and for tests.
+//! A development chain that speaks Ethereum JSON-RPC, for the demo and for tests; for tests also as a node of Tron.
 //!
 //! Reads: transfers, mining and reorg commands, from [`Chain`] or as JSON-RPC control methods.
 //! Writes: nothing; everything lives in memory and is gone at shutdown.
@@ -13,7 +13,7 @@
 //! the sums of its transfers, and a sender may send what it does not have.
 //!
 //! The pure model is `chain.rs`; `filter.rs` and `view.rs` translate from and to JSON, `rpc.rs` is
-//! the list of methods, and `server.rs` alone knows HTTP and tasks.
+//! the list of methods, `tron.rs` the other face, and `server.rs` alone knows HTTP and tasks.
 
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 
@@ -28,6 +28,7 @@ mod handle;
 mod param;
 mod rpc;
 mod server;
+pub mod tron;
 mod view;
 
 pub use block::{BlockId, TransferCall};
@@ -35,6 +36,6 @@ pub use chain::{MINE_COUNT_MAX, PENDING_COUNT_MAX, Reorg, Reorged, TRANSACTION_C
 pub use config::{Config, Token};
 pub use emitter::emitter;
 pub use error::Error;
-pub use fault::Fault;
+pub use fault::{Fault, NativeFault};
 pub use handle::Chain;
 pub use server::Devnet;

@@ -15,10 +15,13 @@ const BATCH_COUNT_MAX: usize = 1_000;
 /// The counter of all methods that the chain does not have.
 const UNKNOWN: &str = "unknown";
 
-type Method = fn(&Chain, Params<'_>) -> Result<Value, RpcError>;
+/// Answers one request.
+pub(crate) type Method = fn(&Chain, &Value) -> Result<Value, RpcError>;
+
+type Handler = fn(&Chain, Params<'_>) -> Result<Value, RpcError>;
 
 /// Every method that the chain answers.
-const METHODS: [(&str, Method); 16] = [
+const METHODS: [(&str, Handler); 16] = [
     ("eth_chainId", |chain, _| Ok(json!(view::quantity(chain.ledger().config().chain_id)))),
     ("net_version", |chain, _| Ok(json!(chain.ledger().config().chain_id.to_string()))),
     ("web3_clientVersion", |_, _| {
@@ -50,14 +53,19 @@ pub(crate) fn count(chain: &Chain, body: &Value) {
 }
 
 /// Answers a single request or a batch; `refusal` is the answer to every call if there is one.
-pub(crate) fn answer(chain: &Chain, body: &Value, refusal: Option<&RpcError>) -> Value {
+pub(crate) fn answer(
+    chain: &Chain,
+    body: &Value,
+    method: Method,
+    refusal: Option<&RpcError>,
+) -> Value {
     let refuse = |message| envelope(&Value::Null, Err(RpcError::new(-32600, message)));
     match body.as_array() {
-        None => answer_one(chain, body, refusal),
+        None => answer_one(chain, body, method, refusal),
         Some(requests) if requests.is_empty() => refuse("empty batch"),
         Some(requests) if requests.len() > BATCH_COUNT_MAX => refuse("batch too large"),
         Some(requests) => {
-            requests.iter().map(|request| answer_one(chain, request, refusal)).collect()
+            requests.iter().map(|request| answer_one(chain, request, method, refusal)).collect()
         }
     }
 }
@@ -68,11 +76,11 @@ pub(crate) fn parse_error() -> Value {
 }
 
 /// A request without id is answered too, with id null.
-fn answer_one(chain: &Chain, request: &Value, refusal: Option<&RpcError>) -> Value {
+fn answer_one(chain: &Chain, request: &Value, method: Method, refusal: Option<&RpcError>) -> Value {
     let id = request.get("id").unwrap_or(&Value::Null);
     let outcome = match refusal {
         Some(refusal) => Err(refusal.clone()),
-        None => call_method(chain, request),
+        None => method(chain, request),
     };
     envelope(id, outcome)
 }
@@ -84,11 +92,12 @@ fn envelope(id: &Value, outcome: Result<Value, RpcError>) -> Value {
     }
 }
 
-fn find_method(name: &str) -> Option<&'static (&'static str, Method)> {
+fn find_method(name: &str) -> Option<&'static (&'static str, Handler)> {
     METHODS.iter().find(|(known, _)| *known == name)
 }
 
-fn call_method(chain: &Chain, request: &Value) -> Result<Value, RpcError> {
+/// Answers one request as a node of the EVM does.
+pub(crate) fn call_method(chain: &Chain, request: &Value) -> Result<Value, RpcError> {
     let name = request.get("method").and_then(Value::as_str);
     let name = name.ok_or_else(|| RpcError::new(-32600, "invalid request"))?;
     let (_, method) = find_method(name).ok_or_else(|| {
@@ -247,7 +256,7 @@ mod tests {
     /// The result, or the error code.
     fn ask(chain: &Chain, method: &str, params: Value) -> Result<Value, i64> {
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-        let mut answer = answer(chain, &body, None);
+        let mut answer = answer(chain, &body, call_method, None);
         assert_eq!(answer["id"], 1);
         match answer["error"]["code"].as_i64() {
             Some(code) => Err(code),
@@ -351,17 +360,17 @@ mod tests {
         let request = |id, method: &str| json!({ "jsonrpc": "2.0", "id": id, "method": method });
         let body = json!([request(1, "eth_blockNumber"), request(2, "nothing"), 3]);
         count(&chain, &body);
-        let answers = answer(&chain, &body, None);
+        let answers = answer(&chain, &body, call_method, None);
         assert_eq!(answers[0]["result"], "0x0");
         assert_eq!((&answers[1]["id"], &answers[1]["error"]["code"]), (&json!(2), &json!(-32601)));
         assert_eq!(answers[2]["error"]["code"], -32600);
         assert_eq!(chain.request_count("eth_blockNumber"), 1);
         assert_eq!(chain.request_count(UNKNOWN), 2);
-        assert_eq!(answer(&chain, &json!([]), None)["error"]["code"], -32600);
+        assert_eq!(answer(&chain, &json!([]), call_method, None)["error"]["code"], -32600);
         let large = Value::from(vec![request(1, "eth_chainId"); BATCH_COUNT_MAX + 1]);
-        assert_eq!(answer(&chain, &large, None)["error"]["code"], -32600);
+        assert_eq!(answer(&chain, &large, call_method, None)["error"]["code"], -32600);
         let refusal = RpcError::new(-32005, "slow down");
-        let refused = answer(&chain, &body, Some(&refusal));
+        let refused = answer(&chain, &body, call_method, Some(&refusal));
         assert_eq!(refused[0]["error"], json!({ "code": -32005, "message": "slow down" }));
         assert_eq!(refused.as_array().unwrap().len(), 3);
     }

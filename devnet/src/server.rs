@@ -16,7 +16,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::param::RpcError;
-use crate::{Chain, Config, Error, Fault, rpc};
+use crate::rpc::Method;
+use crate::{Chain, Config, Error, Fault, rpc, tron};
 
 /// Most bytes of a request body.
 const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -58,17 +59,33 @@ impl Devnet {
 
     /// Binds `listen` and serves a chain there. Several servers may serve the same chain.
     pub async fn serve(chain: Chain, listen: SocketAddr) -> Result<Self, Error> {
+        Self::serve_as(chain, listen, router, "").await
+    }
+
+    /// As [`Devnet::serve`], as a node of Tron: its URL is that of JSON-RPC, and `/wallet/` and `/walletsolidity/`
+    /// are beside it.
+    pub async fn serve_tron(chain: Chain, listen: SocketAddr) -> Result<Self, Error> {
+        Self::serve_as(chain, listen, tron::router, "/jsonrpc").await
+    }
+
+    async fn serve_as(
+        chain: Chain,
+        listen: SocketAddr,
+        router: fn(Served) -> Router,
+        path: &str,
+    ) -> Result<Self, Error> {
         let failed = |source| Error::Listen { address: listen, source };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let token = CancellationToken::new();
         let router = router(Served { chain: chain.clone(), token: token.clone() });
+        let router = router.layer(DefaultBodyLimit::max(BODY_BYTES_MAX));
         let stopped = token.clone().cancelled_owned();
         let server = tokio::spawn(async move {
             // Never an error: axum retries a failed accept.
             drop(axum::serve(listener, router).with_graceful_shutdown(stopped).await);
         });
-        let (cancel, url) = (token.drop_guard(), format!("http://{address}"));
+        let (cancel, url) = (token.drop_guard(), format!("http://{address}{path}"));
         Ok(Self { chain, address, url, cancel, server, miner: Mutex::default() })
     }
 
@@ -126,34 +143,39 @@ impl Devnet {
 }
 
 #[derive(Clone)]
-struct Served {
-    chain: Chain,
+pub(crate) struct Served {
+    pub(crate) chain: Chain,
     token: CancellationToken,
 }
 
 fn router(served: Served) -> Router {
-    Router::new()
-        .fallback(post(handle))
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .with_state(served)
+    Router::new().fallback(post(handle)).with_state(served)
 }
 
 async fn handle(State(served): State<Served>, body: Bytes) -> Response {
+    respond(&served, &body, rpc::call_method).await
+}
+
+/// Answers a request of JSON-RPC, unless a fault is armed.
+pub(crate) async fn respond(served: &Served, body: &[u8], method: Method) -> Response {
     let Served { chain, token } = served;
-    let body: Option<Value> = serde_json::from_slice(&body).ok();
+    let body: Option<Value> = serde_json::from_slice(body).ok();
     if let Some(body) = &body {
-        rpc::count(&chain, body);
+        rpc::count(chain, body);
     }
+    let answer = |refusal: Option<&RpcError>| {
+        let answer = body.as_ref().map(|body| rpc::answer(chain, body, method, refusal));
+        Json(answer.unwrap_or_else(rpc::parse_error)).into_response()
+    };
     let fault = chain.switches().take_fault();
     match fault {
-        None => answer(&chain, body.as_ref(), None),
+        None => answer(None),
         Some(Fault::HttpStatus(status)) => {
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
             (status, "fault injected").into_response()
         }
-        Some(Fault::RpcError { code, message }) => {
-            answer(&chain, body.as_ref(), Some(&RpcError { code, message }))
-        }
+        Some(Fault::Body { status, text }) => as_is(status, text),
+        Some(Fault::RpcError { code, message }) => answer(Some(&RpcError { code, message })),
         Some(Fault::Malformed) => {
             let json = [(header::CONTENT_TYPE, "application/json")];
             (json, r#"{"jsonrpc":"2.0","id":1,"result":["#).into_response()
@@ -161,12 +183,13 @@ async fn handle(State(served): State<Served>, body: Bytes) -> Response {
         Some(Fault::Hang(duration)) => {
             // Cut short by a shutdown, which must not wait for it.
             drop(tokio::time::timeout(duration, token.cancelled()).await);
-            answer(&chain, body.as_ref(), None)
+            answer(None)
         }
     }
 }
 
-fn answer(chain: &Chain, body: Option<&Value>, refusal: Option<&RpcError>) -> Response {
-    let answer = body.map_or_else(rpc::parse_error, |body| rpc::answer(chain, body, refusal));
-    Json(answer).into_response()
+/// A body as it is.
+pub(crate) fn as_is(status: u16, text: impl IntoResponse) -> Response {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    (status, text).into_response()
 }
