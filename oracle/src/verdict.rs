@@ -105,8 +105,9 @@ pub fn flaws_are_found(reading: &Reading, committed: &Positions) {
             assert!(kinds.contains(&flaw.kind), "{what} is found as {flaw}");
         };
         use FlawKind::{Changed, Disordered, Doubled, Foreign, Lost, Uncommitted};
-        // A lost command is an input, too: its step's claim then reaches into the next one's, or too far.
-        let kinds = [Lost, Foreign, Changed, Doubled, Uncommitted];
+        // A lost command is an input, too: its step's claim then reaches into the next one's, or too far, and what
+        // follows from an input of the next step is written before it.
+        let kinds = [Lost, Foreign, Changed, Doubled, Disordered, Uncommitted];
         check("lost", at, &|all| drop(all.remove(at)), &kinds);
         let again = |all: &mut Vec<Arc<Record>>| {
             let last = all.last().map_or(Offset(0), |last| last.offset);
