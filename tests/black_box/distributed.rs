@@ -115,7 +115,7 @@ async fn the_demo_runs_against_an_installation() {
     let printed = text(&output);
     assert!(output.status.success(), "{printed}");
     for part in [
-        "order A-1 paid, 10.00 received, signature verified",
+        "order A-1 over 10.00 paid, signature verified",
         "each has its own payable amount",
         "the order is paid once",
         "reason amount_mismatch, probably meant for D-1",

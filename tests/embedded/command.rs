@@ -71,7 +71,7 @@ fn the_demo_runs_and_exits_0() {
     let printed = text(&output.stdout);
     assert!(output.status.success(), "{printed}\n{}", text(&output.stderr));
     for part in [
-        "order A-1 paid, 10.00 received, signature verified",
+        "order A-1 over 10.00 paid, signature verified",
         "each has its own payable amount",
         "the order is paid once",
         "reason amount_mismatch, probably meant for D-1",
