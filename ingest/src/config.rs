@@ -1,18 +1,17 @@
 //! `[chains.*]`: which chains to follow, where, and when their blocks count as confirmed.
 
+mod contract;
 mod endpoint;
 
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use runtime::config::{Reader, Source};
-use schemas::{
-    Address, Amount, Blockchain, Stablecoin, StablecoinContract, Wallet, stablecoin_contracts,
-};
+use schemas::{Address, Amount, Blockchain, Stablecoin, StablecoinContract, Wallet};
 
 #[cfg(test)]
 pub(crate) use self::endpoint::ApiKey;
-pub use self::endpoint::{EndpointConfig, RpcUrl};
+pub use self::endpoint::{EndpointConfig, NativeConfig, RpcUrl};
 use crate::machine::{Policy, Rules, Tag, Tier, Watch};
 
 /// `[chains]`.
@@ -146,8 +145,7 @@ impl ChainConfig {
             wallets.iter().filter(|wallet| wallet.blockchain == blockchain).collect();
         let defaults = defaults(blockchain);
         let endpoints = endpoint::read(blockchain, &mut section);
-        let contracts = read_contracts(blockchain, &mut section);
-        check_stablecoins(&section, &wallets, &contracts);
+        let contracts = contract::read(blockchain, &mut section, &wallets);
         let policy = read_policy(blockchain, &mut section).unwrap_or(defaults.policy);
         let mut whole = |key, bounds, default| {
             let value = section.optional_integer(key, bounds).unwrap_or(default);
@@ -214,57 +212,6 @@ impl ChainConfig {
                 .min(IDLE_POLLS_MAX.into()) as u32,
             match_window_seconds: i64::try_from(self.match_window.as_secs()).unwrap_or(i64::MAX),
             lost: None,
-        }
-    }
-}
-
-fn read_contracts(blockchain: Blockchain, section: &mut Reader) -> Vec<StablecoinContract> {
-    let Some(value) = section.value("tokens") else {
-        return stablecoin_contracts(blockchain).copied().collect();
-    };
-    let mut contracts: Vec<StablecoinContract> = Vec::new();
-    for (position, item) in value.as_array().into_iter().flatten().enumerate() {
-        let key = format!("tokens[{position}]");
-        let Some(table) = item.as_table() else {
-            section.problem(&key, "must be { coin, contract, decimals }");
-            continue;
-        };
-        let mut reader = section.nested(&key, table.clone());
-        let stablecoin = reader.parsed("coin");
-        let address = reader.parsed::<Address>("contract");
-        let decimals = u8::try_from(reader.integer("decimals", 0..=18)).unwrap_or_default();
-        if let (Some(stablecoin), Some(address)) = (stablecoin, address) {
-            let contract = StablecoinContract { blockchain, stablecoin, address, decimals };
-            if address.family() != blockchain.address_family() {
-                reader.problem("contract", &format!("is not an address of {blockchain}"));
-            } else if contracts.iter().any(|other| other.address == address) {
-                reader.problem("contract", "is listed twice");
-            } else if contracts
-                .iter()
-                .any(|other| other.stablecoin == stablecoin && other.decimals != decimals)
-            {
-                reader.problem("decimals", "must be the same for all contracts of a coin");
-            } else {
-                contracts.push(contract);
-            }
-        }
-        reader.finish();
-    }
-    if value.as_array().is_none_or(Vec::is_empty) {
-        section.problem("tokens", "must be a list of { coin, contract, decimals }");
-    }
-    contracts
-}
-
-fn check_stablecoins(section: &Reader, wallets: &[&Wallet], contracts: &[StablecoinContract]) {
-    let mut reported = HashSet::new();
-    for wallet in wallets {
-        for stablecoin in &wallet.stablecoins {
-            let is_known = contracts.iter().any(|contract| contract.stablecoin == *stablecoin);
-            if !is_known && reported.insert(*stablecoin) {
-                let what = format!("names no contract for {stablecoin}, which a wallet takes");
-                section.problem("tokens", &what);
-            }
         }
     }
 }

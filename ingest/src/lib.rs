@@ -41,10 +41,11 @@
 //! reorganisation that is too deep, when its past records cannot be read back, and while all its
 //! endpoints serve another chain or other contracts, which is checked again every 30 s.
 //!
-//! On Tron, whose nodes keep some logs of failed transactions, each hit's receipt is fetched too.
+//! On Tron, whose nodes keep some logs of failed transactions, the receipt of each hit is fetched with it, and again by
+//! the second check. About what is solidified the node's own HTTP interface is asked, where there is one: it must have
+//! the outcome of every transaction of the block (decision 37).
 //!
-//! Deliberately not here: which order a transfer pays, when it counts as confirmed for an order,
-//! and Tron's own HTTP API (a Tron node's JSON-RPC is followed like any other).
+//! Deliberately not here: which order a transfer pays, and when it counts as confirmed for an order.
 
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 
@@ -71,7 +72,7 @@ mod simulation;
 mod tags;
 mod watched;
 
-pub use config::{ChainConfig, Config, EndpointConfig, RpcUrl};
+pub use config::{ChainConfig, Config, EndpointConfig, NativeConfig, RpcUrl};
 pub use doctor::{Examination, Finding, Level, examine};
 pub use error::{Error, RestoreError};
 pub use machine::{Policy, Tag, Tier};

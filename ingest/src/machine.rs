@@ -31,7 +31,9 @@ pub(crate) use compare::{next_ordinal, payments, proves};
 pub(crate) use cursor::Cursor;
 pub(crate) use history::History;
 pub use policy::{Policy, Tag, Tier};
-pub(crate) use question::{Answer, Ask, EventLog, Header, Look, Point, Receipt, Refusal, Span};
+pub(crate) use question::{
+    Answer, Ask, EventLog, Header, Look, Outcome, Point, Receipt, Refusal, Span,
+};
 pub(crate) use watch::{Skipped, TRANSFER_TOPIC, Watch, topic};
 
 /// What the cursor of a chain is configured with.

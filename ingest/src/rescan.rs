@@ -17,7 +17,7 @@ use schemas::{
 
 use crate::endpoints::clients;
 use crate::machine::{
-    Ask, EventLog, History, Look, Point, Rules, Span, next_ordinal, payments, proves,
+    Ask, EventLog, History, Look, Outcome, Point, Rules, Span, next_ordinal, payments, proves,
 };
 use crate::rpc::{Endpoint, Failure};
 use crate::{ChainConfig, Error, publish, restore, watched};
@@ -301,7 +301,8 @@ async fn prove(
     let (mut shown, mut proofs) = (None, 0);
     for endpoint in endpoints {
         let blocks = vec![Point::Number(number)];
-        let ask = Ask { look: Look::First, blocks, logs: Vec::new(), receipts: vec![seen.tx_hash] };
+        let outcome = Outcome { transaction: seen.tx_hash, number, is_final: false };
+        let ask = Ask { look: Look::First, blocks, logs: Vec::new(), receipts: vec![outcome] };
         let Ok(answer) = endpoint.fetch(&ask).await else { continue };
         let header = answer.blocks.into_iter().next().flatten();
         let Some(block) = header.map(|header| header.block).filter(|block| block.hash == hash)

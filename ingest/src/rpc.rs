@@ -1,4 +1,5 @@
-//! The JSON-RPC client of one endpoint: every question of the cursor is one batch.
+//! The client of one endpoint: every question of the cursor is one batch of JSON-RPC. On Tron its own HTTP
+//! interface answers what is final (`native.rs`).
 //!
 //! An answer is whole or a [`Failure`]. The one thing that is tried again here is a batch that the
 //! endpoint refuses as such: in smaller ones. Only the fields that the cursor needs are read, so that
@@ -6,6 +7,7 @@
 
 mod block;
 mod failure;
+mod native;
 mod pace;
 mod probe;
 #[cfg(test)]
@@ -17,6 +19,7 @@ use std::time::Instant;
 
 pub(crate) use failure::Failure;
 use metrics::{counter, gauge};
+use native::Native;
 use pace::Pace;
 pub(crate) use probe::Probed;
 use reqwest::header::HeaderValue;
@@ -54,6 +57,8 @@ pub(crate) struct Endpoint {
     blockchain: Blockchain,
     client: reqwest::Client,
     url: RpcUrl,
+    /// Tron's own interface.
+    native: Option<Native>,
     /// Scheme, host and port: no part of it is a key.
     name: String,
     pace: Option<Pace>,
@@ -103,6 +108,7 @@ impl Endpoint {
                 others => format!("{} ({})", endpoint.url, others + 1),
             },
             url: endpoint.url.clone(),
+            native: endpoint.native.clone().map(Native::new),
             pace: endpoint.requests_per_second.map(Pace::new),
             secrets: endpoint.secrets(),
             batch_calls: AtomicUsize::new(BATCH_CALLS_MAX),
@@ -161,13 +167,18 @@ impl Endpoint {
     async fn fetch_at_once(&self, ask: &Ask) -> Result<Answer, Failure> {
         let blocks = ask.blocks.iter().map(|point| Call::block(*point));
         let logs = ask.logs.iter().flat_map(|span| self.log_calls(*span));
-        let receipts = ask.receipts.iter().map(|transaction| Call::receipt(*transaction));
+        let receipts = ask.receipts.iter().map(|outcome| Call::receipt(outcome.transaction));
         let calls: Vec<Call> = blocks.chain(logs).chain(receipts).collect();
+        self.read(ask, self.call_all(&calls).await?)
+    }
+
+    /// Sends any number of calls.
+    async fn call_all(&self, calls: &[Call]) -> Result<Vec<Result<Value, Failure>>, Failure> {
         let mut results = Vec::with_capacity(calls.len());
         for calls in calls.chunks(BATCH_CALLS_MAX) {
             results.extend(self.call(calls).await?);
         }
-        self.read(ask, results)
+        Ok(results)
     }
 
     fn read(&self, ask: &Ask, results: Vec<Result<Value, Failure>>) -> Result<Answer, Failure> {
@@ -252,15 +263,26 @@ impl Endpoint {
         wire::result(&body).map_err(masked)
     }
 
-    /// The body of a success. A failure has the pause in it that the endpoint asks for.
     async fn post(&self, calls: &[Call], bytes_max: usize) -> Result<Vec<u8>, Failure> {
+        let url = self.url.url().clone();
+        self.post_to(url, &wire::body(calls), calls.len(), bytes_max).await
+    }
+
+    /// The body of a success. A failure has the pause in it that the endpoint asks for.
+    async fn post_to(
+        &self,
+        url: reqwest::Url,
+        body: &Value,
+        calls: usize,
+        bytes_max: usize,
+    ) -> Result<Vec<u8>, Failure> {
         if let Some(pace) = &self.pace {
-            tokio::time::sleep(pace.take(calls.len(), Instant::now())).await;
+            tokio::time::sleep(pace.take(calls, Instant::now())).await;
         }
         let (blockchain, endpoint) = (self.blockchain.as_str(), self.name.clone());
         counter!(names::RPC_REQUESTS_TOTAL, "blockchain" => blockchain, "endpoint" => endpoint)
             .increment(1);
-        let request = self.client.post(self.url.url().clone()).json(&wire::body(calls));
+        let request = self.client.post(url).json(body);
         let mut response = request.send().await.map_err(broken)?;
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(broken)? {

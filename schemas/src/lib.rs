@@ -36,8 +36,8 @@ mod words;
 pub use address::{Address, AddressError, AddressFamily};
 pub use amount::{Amount, AmountError};
 pub use chain::{
-    Blockchain, FORGET_SECONDS, Stablecoin, StablecoinContract, stablecoin_contract,
-    stablecoin_contracts,
+    Blockchain, FORGET_SECONDS, Stablecoin, StablecoinContract, bridged_contracts,
+    stablecoin_contract, stablecoin_contracts,
 };
 pub use codec::{CodecError, check, decode, encode};
 pub use draws::Draws;

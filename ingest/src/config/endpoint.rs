@@ -14,6 +14,16 @@ pub struct EndpointConfig {
     pub requests_per_second: Option<u64>,
     /// Sent with each request.
     pub api_key: Option<ApiKey>,
+    /// Tron's own HTTP interface, where it is known.
+    pub native: Option<NativeConfig>,
+}
+
+/// The address in front of `/walletsolidity/`.
+#[derive(Debug, Clone)]
+pub struct NativeConfig {
+    pub(crate) url: RpcUrl,
+    /// Whether it was configured: a guess may be wrong.
+    pub(crate) is_given: bool,
 }
 
 /// A header that holds a key.
@@ -32,13 +42,23 @@ impl EndpointConfig {
     /// An endpoint about which nothing else is configured.
     #[must_use]
     pub fn new(url: RpcUrl) -> Self {
-        Self { url, weight: WEIGHT, requests_per_second: None, api_key: None }
+        Self { url, weight: WEIGHT, requests_per_second: None, api_key: None, native: None }
+    }
+
+    /// An endpoint of a chain about which nothing else is configured: on Tron with a guess where its own interface is,
+    /// because providers serve both at one address.
+    #[must_use]
+    pub fn of(blockchain: Blockchain, url: RpcUrl) -> Self {
+        let native = (blockchain == Blockchain::Tron).then(|| url.before("jsonrpc")).flatten();
+        let native = native.map(|url| NativeConfig { url, is_given: false });
+        Self { native, ..Self::new(url) }
     }
 
     /// What messages may not repeat.
     pub(crate) fn secrets(&self) -> Vec<String> {
         let key = self.api_key.iter().map(|api| String::from_utf8_lossy(api.key.expose()).into());
-        self.url.secrets().into_iter().chain(key).collect()
+        let native = self.native.iter().flat_map(|native| native.url.secrets());
+        self.url.secrets().into_iter().chain(native).chain(key).collect()
     }
 }
 
@@ -57,6 +77,23 @@ impl RpcUrl {
 
     pub(crate) fn url(&self) -> &reqwest::Url {
         &self.0
+    }
+
+    /// The address of a path below this one.
+    pub(crate) fn at(&self, path: &str) -> reqwest::Url {
+        let mut url = self.0.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(path.split('/'));
+        }
+        url
+    }
+
+    /// The address without its last part, if that is `last`.
+    fn before(&self, last: &str) -> Option<Self> {
+        let mut url = self.0.clone();
+        let is_last = url.path_segments()?.rfind(|part| !part.is_empty()) == Some(last);
+        url.path_segments_mut().ok()?.pop_if_empty().pop();
+        is_last.then_some(Self(url))
     }
 
     /// The parts that may be keys.
@@ -85,7 +122,10 @@ impl std::fmt::Debug for RpcUrl {
 pub(super) fn read(blockchain: Blockchain, section: &mut Reader) -> Vec<EndpointConfig> {
     let value = section.value("rpc");
     let text = value.as_ref().and_then(|value| value.as_str());
-    let listed = text.into_iter().flat_map(|text| text.split(',')).map(|part| plain(part.trim()));
+    let listed = text
+        .into_iter()
+        .flat_map(|text| text.split(','))
+        .map(|part| plain(blockchain, part.trim()));
     let mut found: Vec<Option<EndpointConfig>> = listed.collect();
     for item in value.iter().filter_map(|value| value.as_array()).flatten() {
         let position = found.len();
@@ -93,7 +133,7 @@ pub(super) fn read(blockchain: Blockchain, section: &mut Reader) -> Vec<Endpoint
             Some(table) => {
                 read_table(blockchain, section.nested(&format!("rpc[{position}]"), table.clone()))
             }
-            None => item.as_str().and_then(plain),
+            None => item.as_str().and_then(|text| plain(blockchain, text)),
         });
     }
     // The text itself may hold a key and is not repeated.
@@ -112,8 +152,8 @@ pub(super) fn read(blockchain: Blockchain, section: &mut Reader) -> Vec<Endpoint
     endpoints
 }
 
-fn plain(text: &str) -> Option<EndpointConfig> {
-    RpcUrl::parse(text).map(EndpointConfig::new)
+fn plain(blockchain: Blockchain, text: &str) -> Option<EndpointConfig> {
+    RpcUrl::parse(text).map(|url| EndpointConfig::of(blockchain, url))
 }
 
 fn read_table(blockchain: Blockchain, mut reader: Reader) -> Option<EndpointConfig> {
@@ -144,6 +184,18 @@ fn read_table(blockchain: Blockchain, mut reader: Reader) -> Option<EndpointConf
             None
         }
     };
+    let native = reader.optional_text("native");
+    let given = native.as_deref().filter(|text| !text.is_empty()).map(RpcUrl::parse);
+    if native.is_some() && blockchain != Blockchain::Tron {
+        reader.problem("native", "is an interface of tron alone");
+    } else if given == Some(None) {
+        // The text itself may hold a key and is not repeated.
+        reader.problem("native", "must be an http or https URL, or \"\" for none");
+    }
     reader.finish();
-    Some(EndpointConfig { url: url?, weight, requests_per_second, api_key })
+    let mut endpoint = EndpointConfig::of(blockchain, url?);
+    if native.is_some() {
+        endpoint.native = given.flatten().map(|url| NativeConfig { url, is_given: true });
+    }
+    Some(EndpointConfig { weight, requests_per_second, api_key, ..endpoint })
 }

@@ -279,3 +279,91 @@ fn urls_hide_their_keys() {
         assert!(RpcUrl::parse(text).is_none(), "{text:?}");
     }
 }
+
+#[test]
+fn trons_own_interface_is_guessed_or_given() {
+    let native = |rpc: &str| {
+        let (config, problems) =
+            read(&format!("[chains.eth]\nrpc = \"http://a\"\n[chains.tron]\nrpc = {rpc}"));
+        assert_eq!(problems, Vec::<String>::new());
+        let native = config.chains[1].endpoints[0].native.clone();
+        native.map(|native| (native.url.at("x").to_string(), native.is_given))
+    };
+    let guess = |url: &str| Some((url.to_owned(), false));
+    assert_eq!(native("\"https://api.trongrid.io/jsonrpc\""), guess("https://api.trongrid.io/x"));
+    assert_eq!(native("[\"https://p.example/key/jsonrpc/\"]"), guess("https://p.example/key/x"));
+    assert_eq!(native("[{ url = \"http://a:1/jsonrpc\" }]"), guess("http://a:1/x"));
+    assert_eq!(native("\"http://127.0.0.1:8545\""), None);
+    assert_eq!(native("[{ url = \"http://a/jsonrpc\", native = \"\" }]"), None);
+    let given = native("[{ url = \"http://a:8545/jsonrpc\", native = \"http://a:8091\" }]");
+    assert_eq!(given, Some(("http://a:8091/x".to_owned(), true)));
+    bad(
+        r#"[chains.eth]
+        rpc = [{ url = "http://a", native = "http://b" }]
+        [chains.tron]
+        rpc = [{ url = "http://a", native = "secret-text" }]"#,
+        &[
+            "chains.eth.rpc[0].native: is an interface of tron alone",
+            "chains.tron.rpc[0].native: must be an http or https URL, or \"\" for none",
+        ],
+    );
+}
+
+#[test]
+fn bridged_coins_are_for_the_operator_to_choose() {
+    let on = |blockchain: Blockchain, stablecoins: &[Stablecoin], more: &str| {
+        let address = Address::new(blockchain.address_family(), [7; 20]);
+        let stablecoins = stablecoins.to_vec();
+        let wallet = Wallet { blockchain, address, stablecoins, retired: false };
+        let text = format!("[chains.{blockchain}]\nrpc = \"http://a\"\n{more}");
+        let mut source = Source::parse(Config::DEFAULTS, &text, []);
+        let config = Config::read(&mut source, &[wallet], Duration::from_secs(3600));
+        match source.finish() {
+            Ok(()) => {
+                let contracts = config.chains[0].contracts.iter();
+                Ok(contracts.map(|contract| contract.address.to_string()).collect::<Vec<_>>())
+            }
+            Err(Problems(mut lines)) => {
+                lines.retain(|line| !line.ends_with(": unknown section"));
+                Err(lines)
+            }
+        }
+    };
+    let found = on(Blockchain::Polygon, &[Stablecoin::Usdt, Stablecoin::Usdc], "").unwrap();
+    assert_eq!(found.len(), 2, "of the issuers");
+    let found = on(Blockchain::Polygon, &[Stablecoin::Dai], "bridged = [\"DAI\", \"USDC.e\"]");
+    let added = &found.unwrap()[2..];
+    let (dai, usdc) = (
+        "0x8f3Cf7ad23Cd3CaDbD9735AFf958023239c6A063",
+        "0x2791Bca1f2de4661ED88A30C99A7a9449Aa84174",
+    );
+    assert_eq!(added, [dai, usdc]);
+    for (blockchain, more, problem) in [
+        (
+            Blockchain::Tron,
+            "",
+            "chains.tron.tokens: no contract of DAI on tron is known, and a wallet takes it: take it out of \
+             enabled_coins",
+        ),
+        (
+            Blockchain::Avaxc,
+            "",
+            "chains.avaxc.bridged: a wallet takes DAI, which on avaxc a bridge issued: add \"DAI.e\" if you trust it, \
+             or take DAI out of enabled_coins",
+        ),
+        (
+            Blockchain::Eth,
+            "bridged = [\"DAI.e\"]",
+            "chains.eth.bridged: \"DAI.e\" is not known on eth: none",
+        ),
+        (Blockchain::Arb, "bridged = [\"DAI\", \"DAI\"]", "chains.arb.bridged: names DAI twice"),
+        (
+            Blockchain::Linea,
+            "bridged = [\"USDT\"]\ntokens = [{ coin = \"DAI\", contract = \
+             \"0x00000000000000000000000000000000000000aa\", decimals = 18 }]",
+            "chains.linea.bridged: has no meaning beside tokens: list the contracts there",
+        ),
+    ] {
+        assert_eq!(on(blockchain, &[Stablecoin::Dai], more), Err(vec![problem.to_owned()]));
+    }
+}

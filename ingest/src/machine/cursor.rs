@@ -16,8 +16,8 @@ use super::blocks;
 use super::policy::Tags;
 use super::range::RangeSize;
 use super::{
-    Answer, Ask, Decision, EventLog, Header, History, Look, Next, Note, Point, Refusal, Rules,
-    Span, Tag,
+    Answer, Ask, Decision, EventLog, Header, History, Look, Next, Note, Outcome, Point, Refusal,
+    Rules, Span, Tag,
 };
 
 use find::Finds;
@@ -62,7 +62,7 @@ struct Scanned {
     logs: Vec<EventLog>,
     /// The blocks to fetch again: each with logs, the end, and in a short range all others too.
     blocks: Vec<Block>,
-    transactions: Vec<TxHash>,
+    transactions: Vec<Outcome>,
 }
 
 #[derive(Debug)]
@@ -174,6 +174,14 @@ impl Cursor {
         }
     }
 
+    /// The question what became of a transaction in a block of our chain.
+    fn outcome(&self, number: i64, transaction: TxHash) -> Outcome {
+        let finalized = self.tags.finalized.unwrap_or(-1).max(self.final_to);
+        // Without tags, `final_to` is no word of the endpoint's.
+        let is_final = self.rules.policy.uses_tags() && number <= finalized;
+        Outcome { transaction, number, is_final }
+    }
+
     /// The open question.
     pub(crate) fn ask(&self) -> Ask {
         let last = self.history.as_ref().map(|_| Point::Number(self.last().number));
@@ -213,13 +221,13 @@ impl Cursor {
                 let page = self.search_page(*below);
                 (page.iter().map(|block| Point::Number(block.number)).collect(), Vec::new())
             }
-            Phase::Look(looking) => return looking.ask(),
+            Phase::Look(looking) => return self.ask_look(looking),
             Phase::Prove { found, missing, look } => {
-                return found.looking.ask_receipts(missing, *look);
+                return self.ask_receipts(&found.looking, missing, *look);
             }
             Phase::Find { found, finds } => return finds.ask(&found.looking),
             Phase::Witness { found, transfers } => {
-                return found.looking.ask_receipts(transfers, found.looking.look.other());
+                return self.ask_receipts(&found.looking, transfers, found.looking.look.other());
             }
         };
         Ask { look: Look::First, blocks, logs, receipts: Vec::new() }
@@ -377,7 +385,7 @@ impl Cursor {
         }
         let mut transactions = Vec::new();
         if self.rules.needs_receipts {
-            transactions.extend(logs.iter().map(|log| log.tx_hash));
+            transactions.extend(logs.iter().map(|log| self.outcome(log.block_number, log.tx_hash)));
             // Logs are in order, so those of a transaction follow each other.
             transactions.dedup();
         }
@@ -410,14 +418,16 @@ impl Cursor {
         if blocks.len() < scanned.blocks.len() || receipts.len() < scanned.transactions.len() {
             return Err(Next::Retry("the answer is incomplete"));
         }
-        for (transaction, receipt) in scanned.transactions.iter().zip(receipts) {
+        for (Outcome { transaction, .. }, receipt) in scanned.transactions.iter().zip(receipts) {
             let Some(receipt) = receipt else { return Err(Next::Behind) };
-            let mut logs = scanned.logs.iter().filter(|log| log.tx_hash == *transaction);
-            if logs.any(|log| log.block_hash != receipt.block_hash) {
+            let logs = || scanned.logs.iter().filter(|log| log.tx_hash == *transaction);
+            if logs().any(|log| log.block_hash != receipt.block_hash) {
                 return Err(Next::Retry("a transaction moved during the step"));
             }
             if !receipt.succeeded {
                 scanned.logs.retain(|log| log.tx_hash != *transaction);
+            } else if !receipt.has(logs()) {
+                return Err(Next::Retry("a receipt lacks a log of its transaction"));
             }
         }
         Ok(Scanned { blocks, ..scanned })

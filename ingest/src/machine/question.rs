@@ -52,7 +52,17 @@ pub(crate) struct Ask {
     pub(crate) look: Look,
     pub(crate) blocks: Vec<Point>,
     pub(crate) logs: Vec<Span>,
-    pub(crate) receipts: Vec<TxHash>,
+    pub(crate) receipts: Vec<Outcome>,
+}
+
+/// A transaction whose receipt is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) transaction: TxHash,
+    /// The height of its block.
+    pub(crate) number: i64,
+    /// Whether an endpoint that knows what is final apart from the rest is to answer by that.
+    pub(crate) is_final: bool,
 }
 
 /// What an [`Ask`] brought, position by position.
@@ -72,6 +82,13 @@ pub(crate) struct Receipt {
     /// Whether it succeeded: a failed one moved nothing, whatever its logs are.
     pub(crate) succeeded: bool,
     pub(crate) logs: Vec<EventLog>,
+}
+
+impl Receipt {
+    /// Whether it has all of these logs, which an answer about logs gave of its transaction.
+    pub(crate) fn has<'a>(&self, logs: impl IntoIterator<Item = &'a EventLog>) -> bool {
+        logs.into_iter().all(|log| self.logs.contains(log))
+    }
 }
 
 /// The part of a block header that is read. Other fields differ between chains.

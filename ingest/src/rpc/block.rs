@@ -27,12 +27,12 @@ impl Endpoint {
     /// # Errors
     /// [`Failure`] if any part of it has no answer; a tag that the endpoint does not have is none.
     pub(crate) async fn fetch(&self, ask: &Ask) -> Result<Answer, Failure> {
-        let answer = self.fetch_at_once(ask).await;
+        let answer = self.fetch_by_both(ask).await;
         let is_single = !ask.logs.is_empty() && ask.logs.iter().all(is_one_block);
         if !is_single || !is_too_large(&answer) {
             return answer;
         }
-        let mut answer = self.fetch_at_once(&Ask { logs: Vec::new(), ..ask.clone() }).await?;
+        let mut answer = self.fetch_by_both(&Ask { logs: Vec::new(), ..ask.clone() }).await?;
         for span in &ask.logs {
             answer.logs.push(self.fetch_block(*span).await?);
         }

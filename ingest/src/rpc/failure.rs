@@ -67,30 +67,35 @@ impl Failure {
         let is_unknown = by_words == Refusal::Transient;
         let smaller_batch_may_do = match status {
             // Credentials, rates and times have nothing to do with the size, nor has an outage.
-            401 | 403 | 404 | 408 | 429 => false,
+            401 | 403..=405 | 408 | 429 => false,
             500.. => is_unknown && names_batch(body),
             _ => is_unknown,
         };
         let refusal = match (status, by_words) {
             // A gateway's words are more exact than its status: some send size errors as 400 or 500.
             (_, refusal) if refusal != Refusal::Transient => refusal,
-            (401 | 404, _) => Refusal::Fatal,
+            (401 | 404 | 405 | 501, _) => Refusal::Fatal,
             (403 | 429, _) => Refusal::Rate,
             (408 | 504, _) => Refusal::Timeout,
             (413, _) => Refusal::Size { hint: None },
             (_, other) => other,
         };
-        Self { smaller_batch_may_do, ..Self::new(refusal, format!("HTTP status {status}: {body}")) }
+        Self {
+            smaller_batch_may_do,
+            retry_after: suspended(body),
+            ..Self::new(refusal, format!("HTTP status {status}: {body}"))
+        }
     }
 
-    /// From a body that is not JSON-RPC: some endpoints refuse in a form of their own.
+    /// From a body in another form than asked for: some endpoints refuse in a form of their own.
     pub(crate) fn from_body(body: &str) -> Self {
         let refusal = classify(None, body);
         // Other nonsense is a broken answer, not a refusal.
         let smaller_batch_may_do = refusal == Refusal::Transient && names_batch(body);
         Self {
             smaller_batch_may_do,
-            ..Self::new(refusal, format!("not a JSON-RPC answer: {body}"))
+            retry_after: suspended(body),
+            ..Self::new(refusal, format!("not the form of an answer: {body}"))
         }
     }
 
@@ -124,6 +129,13 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(pause.min(RETRY_AFTER_MAX))
 }
 
+/// The pause of TronGrid, which has no header for it: "the query server is suspended for 30 s".
+fn suspended(body: &str) -> Option<Duration> {
+    let (_, rest) = body.split_once("suspended for ")?;
+    let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+    digits.parse().ok().map(|seconds| Duration::from_secs(seconds).min(RETRY_AFTER_MAX))
+}
+
 /// The classes, without what goes with them.
 #[derive(Debug, Clone, Copy)]
 enum Class {
@@ -150,6 +162,7 @@ const WORDS: &[(Class, &str)] = &[
     (Class::Behind, "after last accepted block"),
     (Class::Behind, "unfinalized data"),
     (Class::Behind, "unknown block"),
+    (Class::Behind, "invalid blockhash"),
     (Class::Behind, "block not found"),
     (Class::Behind, "header not found"),
     (Class::Behind, "header for hash not found"),
@@ -164,6 +177,9 @@ const WORDS: &[(Class, &str)] = &[
     (Class::Rate, "computing resources"),
     (Class::Rate, "throughput"),
     (Class::Rate, "quota"),
+    (Class::Rate, "frequency"),
+    (Class::Rate, "request rate exceeded"),
+    (Class::Rate, "server is suspended"),
     // Not the range is too large then, so the words about sizes must not count.
     (Class::Batch, BATCH),
     (Class::Size, "returned more than"),
@@ -187,6 +203,7 @@ const WORDS: &[(Class, &str)] = &[
     (Class::Size, "response too large"),
     (Class::Size, "too big"),
     (Class::Size, "response size"),
+    (Class::Size, "response exceeds the limit"),
     (Class::Size, "query timeout"),
     (Class::Size, "query exceeds"),
     (Class::Behind, "requested block"),
@@ -197,6 +214,8 @@ const WORDS: &[(Class, &str)] = &[
     (Class::Fatal, "does not exist/is not available"),
     (Class::Fatal, "unsupported method"),
     (Class::Fatal, "invalid api key"),
+    (Class::Fatal, "lite fullnode"),
+    (Class::Fatal, "unavailable due to config"),
 ];
 
 /// `-32005` is "limit exceeded"; where the words do not say which limit, it is the rate.

@@ -182,6 +182,24 @@ pub(super) fn header(value: Value) -> Result<Option<Header>, Failure> {
     Ok(Some(Header { block, parent: wire.parent_hash }))
 }
 
+/// A block with its transactions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Listed {
+    pub(super) block: Block,
+    pub(super) transactions: Vec<TxHash>,
+}
+
+/// A block with the hashes of its transactions, or none for `null`.
+pub(super) fn listed(value: Value) -> Result<Option<Listed>, Failure> {
+    #[derive(Deserialize)]
+    struct WireList {
+        transactions: Vec<TxHash>,
+    }
+    let Some(Header { block, .. }) = header(value.clone())? else { return Ok(None) };
+    let list: WireList = serde_json::from_value(value).map_err(|e| malformed("block", &e))?;
+    Ok(Some(Listed { block, transactions: list.transactions }))
+}
+
 pub(super) fn logs(value: Value) -> Result<Vec<EventLog>, Failure> {
     let list: Vec<WireLog> = serde_json::from_value(value).map_err(|e| malformed("logs", &e))?;
     block_logs(list)
@@ -264,7 +282,7 @@ pub(super) fn chain_id(value: &Value) -> Result<u64, Failure> {
         .ok_or_else(|| malformed("chain id", &"not a quantity"))
 }
 
-fn malformed(what: &str, cause: &dyn std::fmt::Display) -> Failure {
+pub(super) fn malformed(what: &str, cause: &dyn std::fmt::Display) -> Failure {
     Failure::new(Refusal::Transient, format!("malformed {what}: {cause}"))
 }
 

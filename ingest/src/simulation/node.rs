@@ -7,7 +7,7 @@ use schemas::{Address, AddressFamily, Amount, BlockHash, Hash, Stablecoin, TxHas
 
 use super::wallet;
 use crate::machine::{
-    Answer, Ask, EventLog, Header, Point, Receipt, Refusal, Span, TRANSFER_TOPIC, topic,
+    Answer, Ask, EventLog, Header, Outcome, Point, Receipt, Refusal, Span, TRANSFER_TOPIC, topic,
 };
 
 pub(crate) const TOKEN: [u8; 20] = [0xaa; 20];
@@ -192,7 +192,7 @@ impl Node {
             Point::Number(number) => usize::try_from(*number).ok().and_then(header),
         });
         let logs: Result<_, Refusal> = ask.logs.iter().map(|span| self.logs(*span)).collect();
-        let receipts = ask.receipts.iter().map(|transaction| {
+        let receipts = ask.receipts.iter().map(|Outcome { transaction, .. }| {
             let succeeded = !self.failed.contains(transaction);
             self.blocks.iter().find_map(|mined| {
                 let mut logs = block_logs(mined);

@@ -8,6 +8,7 @@ mod failover;
 mod front;
 mod rescan;
 mod share;
+mod tron;
 mod world;
 
 use std::sync::{Arc, LazyLock};

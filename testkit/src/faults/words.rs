@@ -107,6 +107,10 @@ pub const REFUSALS: &[(&str, i64, &str, Class)] = &[
     ("any", -32_000, "block 9 is after last accepted block 7", Class::Behind),
     ("java-tron", -32_602, "exceed max block range: 5000", Class::Size(None)),
     ("java-tron", -32_005, "query returned more than 10000 results", Class::Size(None)),
+    ("java-tron", -32_005, "Batch size 101 exceeds the limit of 100", Class::Transient),
+    ("java-tron", -32_003, "Response exceeds the limit of 26214400", Class::Size(None)),
+    ("java-tron", -32_602, "invalid blockHash", Class::Behind),
+    ("java-tron", -32_602, "TAG safe not supported", Class::Transient),
     (
         "nethermind",
         -32_005,

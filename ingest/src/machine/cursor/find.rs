@@ -8,7 +8,7 @@ use super::second::{Found, Looking, Transfers};
 use super::{Cursor, HIT_BLOCKS_MAX, Phase};
 use crate::machine::compare::{next_ordinal, payments};
 use crate::machine::{
-    Answer, Ask, Decision, Difference, EventLog, Header, Next, Note, Point, Span,
+    Answer, Ask, Decision, Difference, EventLog, Header, Next, Note, Outcome, Point, Span,
 };
 
 /// The blocks with late finds.
@@ -16,7 +16,7 @@ use crate::machine::{
 pub(super) struct Finds {
     blocks: Vec<(i64, BlockHash)>,
     /// On chains that keep the logs of failed transactions.
-    transactions: Vec<TxHash>,
+    transactions: Vec<Outcome>,
 }
 
 impl Finds {
@@ -50,8 +50,9 @@ impl Cursor {
                 }
                 finds.blocks.extend(block);
             }
-            if self.rules.needs_receipts && finds.transactions.last() != Some(&seen.tx_hash) {
-                finds.transactions.push(seen.tx_hash);
+            let outcome = self.outcome(number, seen.tx_hash);
+            if self.rules.needs_receipts && finds.transactions.last() != Some(&outcome) {
+                finds.transactions.push(outcome);
             }
         }
         if finds.blocks.is_empty() {
@@ -148,15 +149,17 @@ fn failed(
     logs: &[EventLog],
 ) -> Result<Vec<TxHash>, Difference> {
     let mut failed = Vec::new();
-    for (position, transaction) in finds.transactions.iter().enumerate() {
+    for (position, Outcome { transaction, .. }) in finds.transactions.iter().enumerate() {
         let receipt = receipts.get(position).ok_or(Difference::Contradiction)?;
         let receipt = receipt.as_ref().ok_or(Difference::Behind)?;
-        let mut its = logs.iter().filter(|log| log.tx_hash == *transaction);
-        if its.any(|log| log.block_hash != receipt.block_hash) {
+        let its = || logs.iter().filter(|log| log.tx_hash == *transaction);
+        if its().any(|log| log.block_hash != receipt.block_hash) {
             return Err(Difference::Contradiction);
         }
         if !receipt.succeeded {
             failed.push(*transaction);
+        } else if !receipt.has(its()) {
+            return Err(Difference::Contradiction);
         }
     }
     Ok(failed)

@@ -1,4 +1,5 @@
-//! Transfers that a second check lacks: receipts say whether an endpoint leaves out logs or another invents them.
+//! Transfers that a second check lacks: receipts say whether an endpoint leaves out logs or another invents them. On
+//! Tron one whose transaction did not succeed there is lacking too.
 //!
 //! There is no vote. One receipt that has the transfer keeps it, and as long as another endpoint denies it, nothing
 //! from its block on is confirmed. Only what every endpoint denies, several checks in a row, is taken back.
@@ -9,23 +10,33 @@ use schemas::{Epoch, UnixMicros};
 use super::second::{Found, Looking, Transfers};
 use super::{Cursor, Phase};
 use crate::machine::compare::proves;
-use crate::machine::{Answer, Ask, Decision, Difference, Look, Next, Note, Point};
+use crate::machine::{Answer, Ask, Decision, Difference, Look, Next, Note, Outcome, Point};
 
 /// How many checks in a row must deny a transfer: a node that lags may answer so once.
 const DENIALS_MIN: u32 = 3;
 
-impl Looking {
-    pub(super) fn ask_receipts(&self, missing: &[(Block, Observation)], look: Look) -> Ask {
+impl Cursor {
+    pub(super) fn ask_receipts(
+        &self,
+        looking: &Looking,
+        missing: &[(Block, Observation)],
+        look: Look,
+    ) -> Ask {
         Ask {
             look,
-            blocks: vec![Point::Number(self.anchor.number)],
+            blocks: vec![Point::Number(looking.anchor.number)],
             logs: Vec::new(),
-            receipts: missing.iter().map(|(_, seen)| seen.tx_hash).collect(),
+            receipts: self.outcomes(missing),
         }
     }
-}
 
-impl Cursor {
+    /// The question what became of the transactions of some transfers, one by one.
+    pub(super) fn outcomes(&self, transfers: &[(Block, Observation)]) -> Vec<Outcome> {
+        let outcomes =
+            transfers.iter().map(|(block, seen)| self.outcome(block.number, seen.tx_hash));
+        outcomes.collect()
+    }
+
     pub(super) fn prove(
         &mut self,
         mut found: Found,

@@ -10,7 +10,7 @@ use schemas::record::{Block, Observation};
 use schemas::{UnixMicros, UnixSeconds};
 
 use super::{Cursor, Phase, REFUSED_MAX};
-use crate::machine::compare::{payments, same};
+use crate::machine::compare::{payments, proves, same};
 use crate::machine::range::RangeSize;
 use crate::machine::{
     Answer, Ask, Decision, Difference, EventLog, History, Next, Note, Point, Span,
@@ -24,6 +24,8 @@ const LOOK_AGE_SECONDS: i64 = 6;
 const LOOK_AGE_MICROS: i64 = LOOK_AGE_SECONDS * 1_000_000;
 /// How often blocks are asked for once more when they are final, by the chain's time.
 const RESCAN_SECONDS: i64 = 60;
+/// Most blocks with transfers in one check, where each needs the receipts of its transactions.
+const PROVEN_BLOCKS_MAX: usize = 20;
 /// Most steps that begin before a check that failed is tried again.
 const WAIT_MAX: u32 = 16;
 
@@ -46,17 +48,6 @@ pub(super) struct Looking {
     pub(super) then: Then,
     /// Who is asked.
     pub(super) look: Look,
-}
-
-impl Looking {
-    pub(super) fn ask(&self) -> Ask {
-        Ask {
-            look: self.look,
-            blocks: vec![Point::Number(self.anchor.number), Point::Latest],
-            logs: vec![Span::Range { from: self.from, to: self.to }],
-            receipts: Vec::new(),
-        }
-    }
 }
 
 /// What a second answer has, while the differences are examined.
@@ -166,6 +157,19 @@ impl Cursor {
         self.looks.looked.min(rescanned)
     }
 
+    pub(super) fn ask_look(&self, looking: &Looking) -> Ask {
+        let (from, to) = (looking.from, looking.to);
+        // What counts is what succeeded; a rescan takes nothing back.
+        let with_receipts = self.rules.needs_receipts && !looking.is_rescan;
+        let live = if with_receipts { self.known().between(from, to) } else { Vec::new() };
+        Ask {
+            look: looking.look,
+            blocks: vec![Point::Number(looking.anchor.number), Point::Latest],
+            logs: vec![Span::Range { from, to }],
+            receipts: self.outcomes(&live),
+        }
+    }
+
     /// The next range that is due for a check, if any.
     fn next_look(&self, then: Then, now: UnixMicros) -> Option<Looking> {
         let (old, last) = (self.newest?.plus(-LOOK_AGE_SECONDS), self.last().number);
@@ -208,6 +212,11 @@ impl Cursor {
         let mut to = switches.find(|last| *last >= from).map_or(to, |last| to.min(last));
         if from <= self.looks.unknown_to {
             to = to.min(self.looks.unknown_to);
+        }
+        if self.rules.needs_receipts && !is_rescan {
+            let mut hits = self.known().between(from, to);
+            hits.dedup_by_key(|(block, _)| block.number);
+            to = hits.get(PROVEN_BLOCKS_MAX).map_or(to, |(block, _)| block.number - 1);
         }
         Looking { from, to, anchor, is_rescan, then, look: Look::Second }
     }
@@ -264,6 +273,10 @@ impl Cursor {
             return self.look_later(looking, Difference::Fork, now);
         }
         let live = self.known().between(from, to);
+        let needs_receipts = self.rules.needs_receipts && !looking.is_rescan;
+        if needs_receipts && answer.receipts.len() < live.len() {
+            return self.look_later(looking, Difference::Contradiction, now);
+        }
         let is_fork = |log: &EventLog| {
             let ours = live.iter().find(|(block, _)| block.number == log.block_number);
             ours.is_some_and(|(block, _)| block.hash != log.block_hash)
@@ -272,10 +285,16 @@ impl Cursor {
             return self.look_later(looking, Difference::Contradiction, now);
         }
         let seen = payments(&self.rules.watch, &logs);
-        let is_missing = |(block, ours): &(Block, Observation)| {
-            !seen.iter().any(|(number, seen)| *number == block.number && same(seen, ours))
+        let is_seen = |(block, ours): &(Block, Observation)| {
+            seen.iter().any(|(number, seen)| *number == block.number && same(seen, ours))
         };
-        let missing: Vec<_> = live.into_iter().filter(is_missing).collect();
+        let mut receipts = answer.receipts.into_iter();
+        let mut is_proven = |(block, ours): &(Block, Observation)| {
+            let receipt = receipts.next().flatten();
+            !needs_receipts || proves(&self.rules.watch, receipt.as_ref(), *block, ours)
+        };
+        let mut is_missing = |ours: &(Block, Observation)| !is_proven(ours) || !is_seen(ours);
+        let missing: Vec<_> = live.into_iter().filter(|ours| is_missing(ours)).collect();
         let found = Found { looking, logs, disputed: None, notes: Vec::new() };
         // What was checked before stays: a confirmed transfer is acted upon.
         if missing.is_empty() || looking.is_rescan {

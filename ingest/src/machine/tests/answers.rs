@@ -231,6 +231,10 @@ fn failed_transactions_pay_nothing_where_they_keep_their_logs() {
         answer.receipts[0] = Some(Receipt { block_hash, succeeded: true, logs: Vec::new() });
     });
     assert_eq!(moved, Next::Retry("a transaction moved during the step").into());
+    let lacking = changed(&|answer| {
+        answer.receipts[1].iter_mut().for_each(|receipt| receipt.logs.clear());
+    });
+    assert_eq!(lacking, Next::Retry("a receipt lacks a log of its transaction").into());
     check(&turn(&mut cursor, &node));
 }
 

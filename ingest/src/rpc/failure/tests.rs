@@ -59,7 +59,55 @@ fn statuses_and_bodies() {
         assert_eq!(Failure::from_status(status, body).refusal, refusal, "{status} {body}");
     }
     assert_eq!(Failure::from_body(TRON_REFUSAL).refusal, Refusal::Rate);
-    assert_eq!(Failure::from_body(TRON_SENTENCE).refusal, Refusal::Transient);
+    assert_eq!(Failure::from_body(TRON_SENTENCE).refusal, Refusal::Fatal);
+}
+
+/// What java-tron and TronGrid say outside of JSON-RPC: status, body, class, and the pause that it asks for.
+#[test]
+fn trons_own_refusals() {
+    let seconds = |failure: &Failure| failure.retry_after.map(|pause| pause.as_secs());
+    for (status, body, refusal, pause) in [
+        (
+            200,
+            r#"{"Error":"class java.lang.IllegalAccessException : lack of computing resources"}"#,
+            Refusal::Rate,
+            None,
+        ),
+        (
+            200,
+            r#"{"Error":"Exceed the user daily usage (100000), the maximum query frequency is 1 time per second"}"#,
+            Refusal::Rate,
+            None,
+        ),
+        (
+            403,
+            r#"{"Success":false,"Error":"The key exceeds the frequency limit(15), and the query server is suspended for 30s","StatusCode":403}"#,
+            Refusal::Rate,
+            Some(30),
+        ),
+        (
+            503,
+            r#"{"Error":"request rate exceeded the allowed_rps(10), and the query server is suspended for 5 s"}"#,
+            Refusal::Rate,
+            Some(5),
+        ),
+        (200, "this API is closed because this node is a lite fullnode", Refusal::Fatal, None),
+        (404, r#"{"Error":"this API is unavailable due to config"}"#, Refusal::Fatal, None),
+        (405, "<html>", Refusal::Fatal, None),
+        (
+            200,
+            r#"{"Error":"class java.lang.NullPointerException : null"}"#,
+            Refusal::Transient,
+            None,
+        ),
+        (200, "{}", Refusal::Transient, None),
+    ] {
+        let failure = match status {
+            200 => Failure::from_body(body),
+            status => Failure::from_status(status, body),
+        };
+        assert_eq!((failure.refusal, seconds(&failure)), (refusal, pause), "{status} {body}");
+    }
 }
 
 #[test]
@@ -115,5 +163,5 @@ fn messages_are_short_and_hide_keys() {
     let failure = Failure::from_body(&"x".repeat(5000)).masked(&[]);
     assert_eq!(failure.message.len(), MESSAGE_CHARS_MAX);
     let failure = Failure::from_body("no such project 0123abcd").masked(&["0123abcd".into()]);
-    assert_eq!(failure.message, "not a JSON-RPC answer: no such project ***");
+    assert_eq!(failure.message, "not the form of an answer: no such project ***");
 }

@@ -1,0 +1,265 @@
+//! Tron's own HTTP interface, as a second source beside JSON-RPC: the solidified block, and what became of every
+//! transaction of one (decision 37).
+//!
+//! Its forms differ: no `0x`, times in milliseconds, errors with HTTP 200, and nothing that names the block's hash. So
+//! what it says of a block is compared with the transactions that JSON-RPC lists in it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::OnceLock;
+
+use alloy_primitives::hex;
+use schemas::record::Block;
+use schemas::{Hash, TxHash, UnixSeconds};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::block::BLOCK_BYTES_MAX;
+use super::wire::{self, Call, Listed};
+use super::{Endpoint, Failure};
+use crate::config::NativeConfig;
+use crate::machine::{Answer, Ask, EventLog, Header, Outcome, Point, Receipt, Refusal};
+
+/// The newest solidified block, without its transactions.
+const BLOCK: &str = "walletsolidity/getblock";
+/// The outcomes of all transactions of a solidified block; an empty list of any other.
+const INFOS: &str = "walletsolidity/gettransactioninfobyblocknum";
+
+#[derive(Debug)]
+pub(super) struct Native {
+    config: NativeConfig,
+    /// Whether it serves outcomes: true once it did, false if it is not there and its address was only a guess.
+    serves: OnceLock<bool>,
+}
+
+impl Native {
+    pub(super) fn new(config: NativeConfig) -> Self {
+        Self { config, serves: OnceLock::new() }
+    }
+
+    fn is_absent(&self) -> bool {
+        self.serves.get() == Some(&false)
+    }
+}
+
+impl Endpoint {
+    /// Asks JSON-RPC, and the native interface about what is final, where there is one.
+    pub(super) async fn fetch_by_both(&self, ask: &Ask) -> Result<Answer, Failure> {
+        let asks_final = ask.blocks.contains(&Point::Finalized)
+            || ask.receipts.iter().any(|outcome| outcome.is_final);
+        let native = self.native.as_ref().filter(|native| asks_final && !native.is_absent());
+        let Some(native) = native else { return self.fetch_at_once(ask).await };
+        let mut plain = ask.clone();
+        plain.blocks.retain(|point| *point != Point::Finalized);
+        plain.receipts.retain(|outcome| !outcome.is_final);
+        let plain = self.fetch_at_once(&plain).await?;
+        match self.fetch_native(native, ask, plain).await {
+            Err(_) if native.is_absent() => self.fetch_at_once(ask).await,
+            fetched => fetched,
+        }
+    }
+
+    /// Adds to what JSON-RPC answered, position by position, what it was not asked.
+    async fn fetch_native(
+        &self,
+        native: &Native,
+        ask: &Ask,
+        plain: Answer,
+    ) -> Result<Answer, Failure> {
+        let mut answer = Answer { logs: plain.logs, ..Answer::default() };
+        let mut blocks = plain.blocks.into_iter();
+        for point in &ask.blocks {
+            answer.blocks.push(match point {
+                Point::Finalized => Some(self.fetch_solidified(native).await?),
+                Point::Latest | Point::Safe | Point::Number(_) => blocks.next().flatten(),
+            });
+        }
+        let finals = ask.receipts.iter().filter(|outcome| outcome.is_final);
+        let proven = self.fetch_outcomes(native, finals.map(|one| one.number).collect()).await?;
+        let mut receipts = plain.receipts.into_iter();
+        for Outcome { transaction, is_final, .. } in &ask.receipts {
+            answer.receipts.push(if *is_final {
+                proven.get(transaction).cloned()
+            } else {
+                receipts.next().flatten()
+            });
+        }
+        Ok(answer)
+    }
+
+    async fn fetch_solidified(&self, native: &Native) -> Result<Header, Failure> {
+        let block: WireBlock = self.ask_native(native, BLOCK, &json!({ "detail": false })).await?;
+        block.header().ok_or_else(|| wire::malformed("solidified block", &"a field does not parse"))
+    }
+
+    /// The receipts of all transactions of some blocks.
+    async fn fetch_outcomes(
+        &self,
+        native: &Native,
+        numbers: BTreeSet<i64>,
+    ) -> Result<HashMap<TxHash, Receipt>, Failure> {
+        let point = |number: &i64| Call::block(Point::Number(*number));
+        let lists = self.call_all(&numbers.iter().map(point).collect::<Vec<_>>()).await?;
+        let mut outcomes = HashMap::new();
+        for (number, list) in numbers.into_iter().zip(lists) {
+            let listed = wire::listed(list?)?;
+            let listed = listed.filter(|listed| listed.block.number == number);
+            let listed = listed
+                .ok_or_else(|| Failure::new(Refusal::Behind, "the endpoint lacks the block"))?;
+            let infos = self.ask_native(native, INFOS, &json!({ "num": number })).await?;
+            outcomes.extend(receipts(&listed, infos)?);
+        }
+        Ok(outcomes)
+    }
+
+    async fn ask_native<T: DeserializeOwned>(
+        &self,
+        native: &Native,
+        path: &str,
+        body: &Value,
+    ) -> Result<T, Failure> {
+        let url = native.config.url.at(path);
+        let answered = self.post_to(url, body, 1, BLOCK_BYTES_MAX).await;
+        let parsed = answered.and_then(|body| parse(&body)).map_err(|f| f.masked(&self.secrets));
+        match &parsed {
+            Ok(_) if path == INFOS => drop(native.serves.set(true)),
+            Err(failure) if failure.refusal == Refusal::Fatal && !native.config.is_given => {
+                if native.serves.set(false).is_ok() {
+                    tracing::warn!(
+                        endpoint = self.name,
+                        cause = failure.message,
+                        "the endpoint serves no /walletsolidity/: its JSON-RPC alone says what is final and what \
+                         succeeded; set `native` to an address that serves it, or to \"\" for none"
+                    );
+                }
+            }
+            Ok(_) | Err(_) => {}
+        }
+        parsed
+    }
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
+    serde_json::from_slice(body)
+        .map_err(|_| Failure::from_body(&String::from_utf8_lossy(body.get(..400).unwrap_or(body))))
+}
+
+#[derive(Deserialize)]
+struct WireBlock {
+    #[serde(rename = "blockID")]
+    id: String,
+    block_header: WireHeader,
+}
+
+#[derive(Deserialize)]
+struct WireHeader {
+    raw_data: WireRawHeader,
+}
+
+/// Zeros are left out, as everywhere in this interface.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireRawHeader {
+    #[serde(default)]
+    number: i64,
+    parent_hash: String,
+    /// Milliseconds.
+    #[serde(default)]
+    timestamp: i64,
+}
+
+impl WireBlock {
+    fn header(&self) -> Option<Header> {
+        let WireRawHeader { number, parent_hash, timestamp } = &self.block_header.raw_data;
+        let timestamp = UnixSeconds(timestamp / 1000);
+        let block = Block { number: *number, hash: hash(&self.id)?, timestamp };
+        Some(Header { block, parent: hash(parent_hash)? })
+    }
+}
+
+/// What became of a transaction.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireInfo {
+    id: String,
+    #[serde(default)]
+    block_number: i64,
+    /// Milliseconds.
+    #[serde(default, rename = "blockTimeStamp")]
+    block_timestamp: i64,
+    /// `FAILED`, or absent.
+    result: Option<String>,
+    #[serde(default)]
+    receipt: WireResources,
+    #[serde(default)]
+    log: Vec<WireLog>,
+}
+
+#[derive(Default, Deserialize)]
+struct WireResources {
+    /// Of a call of a contract alone.
+    result: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct WireLog {
+    address: String,
+    #[serde(default)]
+    topics: Vec<String>,
+    #[serde(default)]
+    data: String,
+}
+
+/// The receipts of a block, if there is one for each of its transactions, in their order.
+fn receipts(listed: &Listed, infos: Vec<WireInfo>) -> Result<Vec<(TxHash, Receipt)>, Failure> {
+    let (count, listed_count) = (infos.len(), listed.transactions.len());
+    if count < listed_count {
+        let message = format!("outcomes of {count} of the {listed_count} transactions of a block");
+        return Err(Failure::new(Refusal::Behind, message));
+    }
+    let other = || Failure::new(Refusal::Transient, "the outcomes are of another block");
+    if count > listed_count {
+        return Err(other());
+    }
+    let Block { number, timestamp, .. } = listed.block;
+    let mut log_index = 0;
+    let mut receipts = Vec::with_capacity(count);
+    for (transaction, info) in listed.transactions.iter().zip(infos) {
+        let is_here = (info.block_number, info.block_timestamp / 1000) == (number, timestamp.0);
+        if !is_here || hash(&info.id) != Some(*transaction) {
+            return Err(other());
+        }
+        let has_failed = info.result.is_some_and(|result| result == "FAILED");
+        let succeeded = !has_failed && info.receipt.result.as_deref() == Some("SUCCESS");
+        let mut logs = Vec::with_capacity(info.log.len());
+        for log in &info.log {
+            let event = event(log, listed.block, *transaction, log_index);
+            logs.push(event.ok_or_else(|| wire::malformed("outcome", &"a log does not parse"))?);
+            log_index += 1;
+        }
+        receipts.push((*transaction, Receipt { block_hash: listed.block.hash, succeeded, logs }));
+    }
+    Ok(receipts)
+}
+
+/// A log counts its index through the block, as that of JSON-RPC does.
+fn event(log: &WireLog, block: Block, tx_hash: TxHash, log_index: i32) -> Option<EventLog> {
+    let topics: Option<Vec<[u8; 32]>> = log.topics.iter().map(|t| Some(hash(t)?.0)).collect();
+    Some(EventLog {
+        address: hex::decode(&log.address).ok()?.try_into().ok()?,
+        topics: topics?,
+        data: hex::decode(&log.data).ok()?,
+        block_number: block.number,
+        block_hash: block.hash,
+        tx_hash,
+        log_index,
+        removed: false,
+    })
+}
+
+fn hash(text: &str) -> Option<Hash> {
+    Some(Hash(hex::decode(text).ok()?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests;
