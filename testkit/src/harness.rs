@@ -4,14 +4,16 @@
 mod anvil;
 mod client;
 mod cluster;
+mod line;
 mod merchant;
 mod process;
 mod receiver;
 mod tidemark;
 
-pub use anvil::{Anvil, BUYER, USDT, usdt};
+pub use anvil::{Anvil, BUYER, USDT, usdt, usdt_of};
 pub use client::{Client, now};
 pub use cluster::{Cluster, Installation, Member};
+pub use line::Line;
 pub use merchant::{Merchant, Received};
 pub use process::{Process, executable};
 pub use receiver::{Call, Receiver, Reply, parse_webhook};

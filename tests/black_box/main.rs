@@ -1,5 +1,6 @@
 //! The executable as a merchant, an operator and a consumer of topics meet it.
 
+mod chains;
 mod consumers;
 mod crash;
 mod distributed;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use schemas::{Blockchain, Stablecoin, stablecoin_contract};
+use schemas::{Blockchain, Stablecoin, StablecoinContract, bridged_contracts, stablecoin_contract};
 use serde_json::{Value, json};
 use xtask::Guard;
 
@@ -27,8 +27,23 @@ pub struct Anvil {
     /// Dropped when the child was waited for.
     _guard: Guard,
     url: String,
+    /// The contract that emits.
+    token: String,
     http: reqwest::Client,
 }
+
+/// USDT of a chain: of its issuer where there is one, else a bridged one.
+pub fn usdt_of(blockchain: Blockchain) -> StablecoinContract {
+    let bridged = || {
+        let mut bridged = bridged_contracts(blockchain).map(|(_, contract)| contract);
+        bridged.find(|contract| contract.stablecoin == Stablecoin::Usdt)
+    };
+    let contract = stablecoin_contract(blockchain, Stablecoin::Usdt).or_else(bridged);
+    *contract.expect("a chain with USDT")
+}
+
+/// Slots of an epoch: `safe` is one epoch behind the head and `finalized` two.
+const EPOCH_SLOTS: u64 = 32;
 
 impl Anvil {
     pub async fn start() -> Self {
@@ -37,11 +52,19 @@ impl Anvil {
 
     /// Starts it as the chain with this id, which has USDT.
     pub async fn start_as(chain_id: u64) -> Self {
+        let chain = Blockchain::ALL.iter().find(|chain| chain.chain_id() == chain_id);
+        Self::pose_as(*chain.expect("a known chain"), EPOCH_SLOTS).await
+    }
+
+    /// Starts it as a chain, with its USDT.
+    pub async fn pose_as(blockchain: Blockchain, epoch_slots: u64) -> Self {
+        let (chain_id, usdt) = (blockchain.chain_id(), usdt_of(blockchain));
         drop(rustls::crypto::ring::default_provider().install_default());
         let port = free_port();
         let child = Command::new(program())
             .args(["--port", &port.to_string(), "--chain-id", &chain_id.to_string()])
             .args(["--no-mining", "--silent"])
+            .args(["--slots-in-an-epoch", &epoch_slots.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -49,16 +72,14 @@ impl Anvil {
             .expect("anvil starts");
         let guard = Guard::of(child.id()).expect("a guard");
         let http = reqwest::Client::builder().no_proxy().build().expect("an HTTP client");
-        let anvil = Self { child, _guard: guard, url: format!("http://127.0.0.1:{port}"), http };
+        let (url, token) = (format!("http://127.0.0.1:{port}"), usdt.address.to_string());
+        let anvil = Self { child, _guard: guard, url, token, http };
         eventually("anvil to answer", || async {
             anvil.try_call("eth_chainId", json!([])).await.ok()
         })
         .await;
-        let chain = Blockchain::ALL.iter().find(|chain| chain.chain_id() == chain_id);
-        let usdt = chain.and_then(|chain| stablecoin_contract(*chain, Stablecoin::Usdt));
-        let usdt = usdt.expect("a chain with USDT");
         let code = devnet::emitter(usdt.decimals);
-        anvil.call("anvil_setCode", json!([usdt.address.to_string(), code])).await;
+        anvil.call("anvil_setCode", json!([anvil.token, code])).await;
         anvil
     }
 
@@ -73,7 +94,7 @@ impl Anvil {
             let to = to.trim_start_matches("0x").to_lowercase();
             data.push_str(&format!("{to:0>64}{units:064x}"));
         }
-        let call = json!([{ "from": BUYER, "to": USDT, "data": data, "gas": "0x200000" }]);
+        let call = json!([{ "from": BUYER, "to": self.token, "data": data, "gas": "0x200000" }]);
         let hash = self.call("eth_sendTransaction", call).await;
         hash.as_str().expect("a hash").to_owned()
     }

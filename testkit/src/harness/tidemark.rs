@@ -16,6 +16,7 @@ pub const ADMIN_SECRET: &str = "test-admin-secret";
 pub struct Chain {
     /// Identifier (spec 2.1).
     pub blockchain: &'static str,
+    /// One URL, or several with commas between them.
     pub rpc: String,
     pub wallet: &'static str,
     /// Further keys of its section.
@@ -122,7 +123,7 @@ blockchain = "{blockchain}"
 address = "{wallet}"
 enabled_coins = ["USDT"]
 [chains.{blockchain}]
-rpc = ["{rpc}"]
+rpc = "{rpc}"
 poll_interval = "100ms"
 {more}
 "#

@@ -23,7 +23,7 @@ enum Lane {
 type Part = (&'static str, &'static str, &'static [Need], Lane);
 
 /// In each lane those that take longest come first. A test of `tests/` that no part fits gets everything.
-const PARTS: [Part; 20] = {
+const PARTS: [Part; 21] = {
     use Lane::{Computing, Waiting};
     use Need::{Anvil, Browser, Clients, Jars, Python, Servers};
     [
@@ -40,6 +40,7 @@ const PARTS: [Part; 20] = {
         ("back_ends", "cql_tables::", &[Jars, Servers], Waiting),
         ("kafka_crash", "kill::", &[Servers], Computing),
         ("black_box", "webhook_crash::embedded", &[Python], Computing),
+        ("black_box", "chains::", &[Anvil], Computing),
         ("black_box", "crash::", &[Python], Computing),
         ("black_box", "consumers::", &[Clients, Jars, Servers], Computing),
         ("back_ends", "conformance::", &[Servers], Computing),

@@ -1,0 +1,66 @@
+//! A line to a server, which a test can cut.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, JoinSet};
+
+/// A port of this machine behind which a server is, until it is cut: connections are refused then.
+#[derive(Debug)]
+pub struct Line {
+    url: String,
+    /// Connections so far.
+    used: Arc<AtomicUsize>,
+    task: JoinHandle<()>,
+}
+
+impl Line {
+    /// A line to a URL of this machine.
+    pub async fn to(url: &str) -> Self {
+        let (host, path) = url.strip_prefix("http://").expect("http").split_once('/').map_or_else(
+            || (url.trim_start_matches("http://"), String::new()),
+            |(host, path)| (host, format!("/{path}")),
+        );
+        let far: SocketAddr = host.parse().expect("an address");
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("listen");
+        let near = listener.local_addr().expect("an address");
+        let used = Arc::new(AtomicUsize::new(0));
+        let count = used.clone();
+        let task = tokio::spawn(async move {
+            // Aborted with the task: they end with the line.
+            let mut open = JoinSet::new();
+            while let Ok((mut stream, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::SeqCst);
+                open.spawn(async move {
+                    let mut server = TcpStream::connect(far).await?;
+                    tokio::io::copy_bidirectional(&mut stream, &mut server).await
+                });
+                while open.try_join_next().is_some() {}
+            }
+        });
+        Self { url: format!("http://{near}{path}"), used, task }
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// How many connections came over it.
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::SeqCst)
+    }
+
+    /// Cuts it, and waits until nothing goes over it any more.
+    pub async fn cut(&mut self) {
+        self.task.abort();
+        drop((&mut self.task).await);
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

@@ -1,0 +1,239 @@
+//! All eight chains at once, through one process: each pays an order by its default policy, although its payment is
+//! reorganised, the process is killed and its first endpoint dies.
+
+use std::net::Ipv4Addr;
+
+use alloy_primitives::{B256, U256};
+use devnet::{Devnet, Reorg};
+use schemas::{Address, AddressFamily, Blockchain};
+use serde_json::{Value, json};
+use testkit::harness::{Anvil, Chain, Client, Line, Merchant, Tidemark, eventually, now, usdt_of};
+
+const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
+/// Each chain with its default lag: how many blocks above one must be there before it is scanned.
+const CHAINS: [(Blockchain, u64); 8] = [
+    (Blockchain::Eth, 0),
+    (Blockchain::Polygon, 1),
+    (Blockchain::Base, 1),
+    (Blockchain::Arb, 8),
+    (Blockchain::Op, 1),
+    (Blockchain::Linea, 2),
+    (Blockchain::Avaxc, 1),
+    (Blockchain::Tron, 0),
+];
+/// `safe` is so far behind the head, `finalized` twice as far.
+const EPOCH_SLOTS: u64 = 16;
+/// More than every default policy asks for.
+const CONFIRMATIONS: u64 = 80;
+
+enum Node {
+    Evm(Anvil),
+    Tron(Devnet),
+}
+
+impl Node {
+    async fn start(blockchain: Blockchain) -> Self {
+        if blockchain != Blockchain::Tron {
+            return Self::Evm(Anvil::pose_as(blockchain, EPOCH_SLOTS).await);
+        }
+        let usdt = usdt_of(blockchain);
+        let height = 40;
+        let config = devnet::Config {
+            chain_id: blockchain.chain_id(),
+            genesis_timestamp: u64::try_from(now()).unwrap() - 3 * height,
+            block_interval_secs: 3,
+            tokens: vec![devnet::Token {
+                address: (*usdt.address.bytes()).into(),
+                decimals: usdt.decimals,
+                symbol: "USDT".into(),
+            }],
+            ..devnet::Config::default()
+        };
+        let chain = devnet::Chain::new(config).unwrap();
+        chain.mine(height).unwrap();
+        let address = (Ipv4Addr::LOCALHOST, 0).into();
+        Self::Tron(Devnet::serve_tron(chain, address).await.unwrap())
+    }
+
+    fn url(&self) -> &str {
+        match self {
+            Self::Evm(anvil) => anvil.url(),
+            Self::Tron(devnet) => devnet.url(),
+        }
+    }
+
+    async fn mine(&self, count: u64) {
+        match self {
+            Self::Evm(anvil) => anvil.mine(count).await,
+            Self::Tron(devnet) => drop(devnet.chain().mine(count).unwrap()),
+        }
+    }
+
+    /// Puts a payment into the pool, and gives its hash.
+    async fn pay(&self, units: u128) -> String {
+        match self {
+            Self::Evm(anvil) => anvil.transfer(&[(WALLET, units)]).await,
+            Self::Tron(devnet) => {
+                let (chain, usdt) = (devnet.chain(), usdt_of(Blockchain::Tron));
+                let wallet = WALLET.parse().unwrap();
+                let token = (*usdt.address.bytes()).into();
+                let pay = || chain.transfer(token, [0x22; 20].into(), wallet, U256::from(units));
+                // One of the same amount runs out of time first, and leaves its log behind.
+                chain.fail_transaction(pay().unwrap());
+                pay().unwrap().to_string()
+            }
+        }
+    }
+
+    /// Replaces the last blocks, the first of which has the payment: the second one has it then.
+    async fn reorg(&self, depth: u64, tx: &str) {
+        match self {
+            Self::Evm(anvil) => {
+                let raw = anvil.call("eth_getRawTransactionByHash", json!([tx])).await;
+                anvil.call("anvil_reorg", json!([depth, [[raw, 1]]])).await;
+                anvil.mine(1).await;
+            }
+            Self::Tron(devnet) => {
+                let tx: B256 = tx.parse().unwrap();
+                devnet.chain().reorg(depth, Reorg::Move { tx, to_offset: 1 }).unwrap();
+            }
+        }
+    }
+}
+
+/// A chain of the shop, and what happens on it.
+struct Scene {
+    blockchain: Blockchain,
+    lag: u64,
+    wallet: &'static str,
+    node: Node,
+    /// To the first endpoint.
+    line: Line,
+    order: String,
+    tx: String,
+    /// The transfer when it was first seen.
+    seen: Value,
+}
+
+impl Scene {
+    async fn start(blockchain: Blockchain, lag: u64) -> Self {
+        let node = Node::start(blockchain).await;
+        let line = Line::to(node.url()).await;
+        let wallet = if blockchain == Blockchain::Tron { tron_wallet() } else { WALLET };
+        let (order, tx, seen) = (String::new(), String::new(), Value::Null);
+        Self { blockchain, lag, wallet, node, line, order, tx, seen }
+    }
+
+    fn chain(&self) -> Chain {
+        let bridged = matches!(self.blockchain, Blockchain::Base | Blockchain::Linea);
+        Chain {
+            blockchain: self.blockchain.as_str(),
+            rpc: format!("{},{}", self.line.url(), self.node.url()),
+            wallet: self.wallet,
+            more: if bridged { "bridged = [\"USDT\"]".into() } else { String::new() },
+        }
+    }
+
+    async fn order_and_pay(&mut self, client: &Client, merchant: &Merchant) {
+        let name = self.blockchain.as_str();
+        let order = client.create(&format!("on-{name}"), "10.00", name, merchant.url()).await;
+        self.order = order["order_id"].as_str().unwrap().to_owned();
+        let deposit = client.deposit(&self.order).await;
+        self.tx = self.node.pay(units(deposit["value"].as_str().unwrap())).await;
+        self.node.mine(self.mined()).await;
+    }
+
+    /// Blocks on top of each other, the lowest with the payment, of which that one is scanned and not confirmed.
+    fn mined(&self) -> u64 {
+        (self.lag + 1).max(2)
+    }
+
+    async fn is_seen(&mut self, client: &Client) {
+        let status = "waiting_for_confirmation";
+        self.seen = client.transfer_with_status(self.wallet, &self.tx, status).await;
+    }
+
+    /// The same payment is in another block.
+    async fn is_moved(&self, client: &Client) {
+        let name = self.blockchain.as_str();
+        let moved = eventually(&format!("the payment on {name} to move"), || async {
+            let path = format!("/wallets/{}/transfers?limit=200", self.wallet);
+            let list = client.admin(&path).await.ok()?;
+            let mut rows = list.as_array()?.iter();
+            let moved = rows.find(|row| row["txn_hash"] == self.tx.as_str())?.clone();
+            (moved["block_number"] != self.seen["block_number"]).then_some(moved)
+        })
+        .await;
+        assert_eq!((&moved["id"], &moved["blockchain"]), (&self.seen["id"], &json!(name)));
+    }
+
+    async fn is_paid(&self, client: &Client, merchant: &Merchant) {
+        client.order_with_status(&self.order, "paid").await;
+        let received = eventually("its webhook", || async {
+            let received = merchant.with("order_id", &json!(self.order));
+            (!received.is_empty()).then_some(received)
+        })
+        .await;
+        assert!(received[0].is_signed());
+        assert_eq!((received.len(), &received[0].event["status"]), (1, &json!("paid")));
+        let paid = client.transfer_with_status(self.wallet, &self.tx, "matched").await;
+        assert_eq!(paid["id"], self.seen["id"]);
+    }
+}
+
+fn tron_wallet() -> &'static str {
+    let address: alloy_primitives::Address = WALLET.parse().unwrap();
+    Address::new(AddressFamily::Tron, address.into()).to_string().leak()
+}
+
+/// Base units of a value with six decimals.
+fn units(value: &str) -> u128 {
+    let (whole, fraction) = value.split_once('.').unwrap();
+    format!("{whole}{fraction:0<6}").parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn eight_chains_pay_through_a_reorganisation_a_kill_and_a_dead_endpoint() {
+    let mut scenes = Vec::new();
+    for (blockchain, lag) in CHAINS {
+        scenes.push(Scene::start(blockchain, lag).await);
+    }
+    let (merchant, dir) = (Merchant::start().await, tempfile::tempdir().unwrap());
+    let chains: Vec<_> = scenes.iter().map(Scene::chain).collect();
+    let tidemark = Tidemark::start(dir.path(), &chains, merchant.url(), "").await;
+    let client = tidemark.client();
+    for scene in &mut scenes {
+        scene.order_and_pay(&client, &merchant).await;
+    }
+    for scene in &mut scenes {
+        scene.is_seen(&client).await;
+        scene.node.reorg(scene.mined(), &scene.tx).await;
+    }
+    for scene in &scenes {
+        scene.is_moved(&client).await;
+    }
+    let used: Vec<_> = scenes.iter().map(|scene| scene.line.used()).collect();
+    tidemark.kill();
+    let mut tidemark = Tidemark::spawn(dir.path(), &chains, merchant.url(), "", &[]);
+    tidemark.healthy().await;
+    let client = tidemark.client();
+    for (scene, used) in scenes.iter_mut().zip(used) {
+        let name = scene.blockchain.as_str();
+        eventually(&format!("the first endpoint of {name} to be asked again"), || async {
+            (scene.line.used() > used).then_some(())
+        })
+        .await;
+        scene.line.cut().await;
+        scene.node.mine(CONFIRMATIONS).await;
+    }
+    for scene in &scenes {
+        scene.is_paid(&client, &merchant).await;
+    }
+    let (tron, wallet) = (&scenes[7].node, scenes[7].wallet);
+    let list = client.admin(&format!("/wallets/{wallet}/transfers")).await.unwrap();
+    assert_eq!(list.as_array().map(Vec::len), Some(1), "what failed is no transfer: {list}");
+    let Node::Tron(devnet) = tron else { panic!() };
+    assert!(devnet.chain().request_count("gettransactioninfobyblocknum") > 0);
+    assert!(tidemark.stop().await.success());
+    assert_eq!(merchant.received().len(), scenes.len(), "nothing but these orders");
+}
