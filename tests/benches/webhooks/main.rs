@@ -2,8 +2,8 @@
 //! second beside a bare loop of HTTP requests, the time from an event to its 200, and what bad receivers
 //! do to good ones. Everything shares the cores of this machine.
 //!
-//! Every destination has an address of its own within 127.0.0.0/8. The arguments `rates`, `kafka`, `fairness` and `million`
-//! choose parts; none are all. `TIDEMARK_BENCH_PERCENT` shortens them.
+//! Every destination has an address of its own within 127.0.0.0/8. The arguments `rates`, `kafka`, `fairness`, `refusing` and
+//! `silent` (a million events for such a receiver) choose parts; none are all. `TIDEMARK_BENCH_PERCENT` shortens them.
 
 mod broker;
 mod ceiling;
@@ -16,7 +16,7 @@ mod receivers;
 
 use broker::Broker;
 use engine::Engine;
-use receivers::Receivers;
+use receivers::{Kind, Receivers};
 
 #[tokio::main]
 async fn main() {
@@ -24,7 +24,7 @@ async fn main() {
     if arguments == [receivers::ROLE] {
         return receivers::serve().await;
     }
-    let names = ["rates", "kafka", "fairness", "million"];
+    let names = ["rates", "kafka", "fairness", "refusing", "silent"];
     let is_named = |name: &str| arguments.iter().any(|argument| argument == name);
     let is_wanted = |name: &str| is_named(name) || !names.iter().any(|name| is_named(name));
     let mut receivers = Receivers::start();
@@ -42,7 +42,10 @@ async fn main() {
     if is_wanted("fairness") {
         fairness::run(&mut receivers).await;
     }
-    if is_wanted("million") {
-        million::run(&mut receivers).await;
+    if is_wanted("refusing") {
+        million::run(&mut receivers, Kind::Refusing, "refuses").await;
+    }
+    if is_wanted("silent") {
+        million::run(&mut receivers, Kind::Asleep, "is silent").await;
     }
 }

@@ -22,11 +22,9 @@ const PACE: u32 = 100;
 /// Events that are written at once.
 const CHUNK: usize = 2000;
 
-pub(crate) async fn run(receivers: &mut Receivers) {
-    for (kind, how) in [(Kind::Refusing, "refuses"), (Kind::Asleep, "is silent")] {
-        Story::new(receivers, kind).play(how).await;
-        receivers.lull();
-    }
+pub(crate) async fn run(receivers: &mut Receivers, kind: Kind, how: &str) {
+    Story::new(receivers, kind).play(how).await;
+    receivers.lull();
 }
 
 struct Story<'a> {
