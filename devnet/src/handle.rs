@@ -6,7 +6,8 @@ use alloy_primitives::{Address, BlockHash, TxHash, U256};
 
 use crate::chain::Ledger;
 use crate::fault::Switches;
-use crate::{BlockId, Config, Error, Fault, NativeFault, Reorg, Reorged, TransferCall, tron};
+use crate::witness::solidified;
+use crate::{BlockId, Config, Error, Fault, NativeFault, Reorg, Reorged, TransferCall};
 
 /// A handle of one development chain. Its methods never wait for anything but each other.
 #[derive(Debug, Clone)]
@@ -127,7 +128,7 @@ impl Chain {
     /// The newest block that is solidified, where the chain is served as Tron's.
     #[must_use]
     pub fn solidified(&self) -> u64 {
-        tron::solidified(&self.ledger())
+        solidified(&self.ledger())
     }
 
     /// Lets receipts and outcomes report that a transaction failed. Its logs stay, as on some Tron nodes.

@@ -13,10 +13,12 @@
 //! the sums of its transfers, and a sender may send what it does not have.
 //!
 //! The pure model is `chain.rs`; `filter.rs` and `view.rs` translate from and to JSON, `rpc.rs` is
-//! the list of methods, `tron.rs` the other face, and `server.rs` alone knows HTTP and tasks.
+//! the list of methods, `tron.rs` the other face, `answer.rs` answers HTTP requests with them, and
+//! `server.rs` alone has tasks.
 
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 
+mod answer;
 mod block;
 mod chain;
 mod config;
@@ -30,6 +32,7 @@ mod rpc;
 mod server;
 pub mod tron;
 mod view;
+mod witness;
 
 pub use block::{BlockId, TransferCall};
 pub use chain::{MINE_COUNT_MAX, PENDING_COUNT_MAX, Reorg, Reorged, TRANSACTION_CALLS_MAX};

@@ -19,8 +19,6 @@
 mod native;
 mod rpc;
 
-use std::collections::HashSet;
-
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
@@ -28,9 +26,7 @@ use axum::response::Response;
 use axum::routing::post;
 use serde_json::Value;
 
-use crate::block::Block;
-use crate::chain::Ledger;
-use crate::server::{Served, as_is, respond};
+use crate::answer::{Served, as_is, respond};
 
 /// A node that has no capacity for the request: HTTP 200, on both interfaces.
 pub const BUSY: &str =
@@ -39,30 +35,6 @@ pub const BUSY: &str =
 pub const SUSPENDED: &str = r#"{"Error":"request rate exceeded the allowed_rps(10), and the query server is suspended for 1 s"}"#;
 /// A node without history, asked for blocks or outcomes: HTTP 200.
 pub const LITE_NODE: &str = "this API is closed because this node is a lite fullnode";
-
-/// Witnesses that take turns, one for each slot.
-const WITNESSES: u64 = 27;
-/// How many of them have built on a solidified block, its own one included.
-const BUILDERS: usize = 19;
-
-/// The witness in whose slot a block lies.
-fn witness(ledger: &Ledger, block: &Block) -> u64 {
-    let config = ledger.config();
-    let age = block.id.timestamp.saturating_sub(config.genesis_timestamp);
-    age / config.block_interval_secs.max(1) % WITNESSES
-}
-
-/// The newest block on which enough different witnesses have built.
-pub(crate) fn solidified(ledger: &Ledger) -> u64 {
-    let mut builders = HashSet::new();
-    for number in (1..=ledger.head().id.number).rev() {
-        builders.extend(ledger.block(number).map(|block| witness(ledger, block)));
-        if builders.len() == BUILDERS {
-            return number;
-        }
-    }
-    0
-}
 
 pub(crate) fn router(served: Served) -> Router {
     Router::new()
@@ -89,42 +61,4 @@ fn http(served: &Served, method: &str, body: &[u8], is_solid: bool) -> Response 
     let body: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
     let (status, text) = native::answer(&served.chain, method, &body, is_solid);
     as_is(status, text)
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::{Chain, Config};
-
-    pub(super) fn chain() -> Chain {
-        let config = Config { chain_id: 728_126_428, block_interval_secs: 3, ..Config::default() };
-        Chain::new(config).unwrap()
-    }
-
-    #[test]
-    fn nineteen_witnesses_build_on_a_solidified_block() {
-        let chain = chain();
-        chain.mine(18).unwrap();
-        assert_eq!(chain.solidified(), 0);
-        chain.mine(1).unwrap();
-        assert_eq!(chain.solidified(), 1);
-        chain.mine(100).unwrap();
-        assert_eq!(chain.solidified(), 119 - 18);
-    }
-
-    #[test]
-    fn a_missed_slot_delays_it() {
-        let chain = chain();
-        chain.mine(30).unwrap();
-        let before = chain.head();
-        chain.skip_slots(1).unwrap();
-        chain.mine(1).unwrap();
-        assert_eq!(chain.head().timestamp - before.timestamp, 6);
-        assert_eq!(chain.solidified(), 31 - 18);
-        // 20 slots are missed: the next witnesses are among those that built last.
-        chain.skip_slots(20).unwrap();
-        chain.mine(1).unwrap();
-        assert_eq!(chain.solidified(), 31 - 18);
-        chain.mine(40).unwrap();
-        assert_eq!(chain.solidified(), 72 - 18);
-    }
 }

@@ -3,9 +3,9 @@
 use alloy_primitives::{Address, B256, hex};
 use serde_json::{Map, Value, json};
 
-use super::{solidified, witness};
 use crate::block::{Block, Transaction};
 use crate::chain::Ledger;
+use crate::witness::{solidified, witness};
 use crate::{Chain, NativeFault};
 
 /// What is answered below both paths.
@@ -140,8 +140,8 @@ fn info_json(block: &Block, transaction: &Transaction, has_failed: bool) -> Valu
 mod tests {
     use alloy_primitives::U256;
 
-    use super::super::tests::chain;
     use super::*;
+    use crate::witness::tests::chain;
 
     fn ask(chain: &Chain, method: &str, body: Value, is_solid: bool) -> Value {
         let (status, text) = answer(chain, method, &body, is_solid);
@@ -176,11 +176,8 @@ mod tests {
         assert_eq!(infos(1, true), found);
         chain.break_native(Some(NativeFault::FirstOutcomes(1)));
         assert_eq!(infos(1, true).as_array().map(Vec::len), Some(1));
-        chain.break_native(Some(NativeFault::Body { status: 200, text: super::super::LITE_NODE }));
-        assert_eq!(
-            answer(&chain, GET_INFOS, &json!({ "num": 1 }), true).1,
-            super::super::LITE_NODE
-        );
+        chain.break_native(Some(NativeFault::Body { status: 200, text: crate::tron::LITE_NODE }));
+        assert_eq!(answer(&chain, GET_INFOS, &json!({ "num": 1 }), true).1, crate::tron::LITE_NODE);
         assert_eq!(chain.request_count(GET_INFOS), 7);
     }
 

@@ -3,9 +3,9 @@
 use alloy_primitives::B256;
 use serde_json::{Value, json};
 
-use super::solidified;
 use crate::block::hex_of;
 use crate::param::RpcError;
+use crate::witness::solidified;
 use crate::{Chain, rpc, view};
 
 /// Most blocks of one `eth_getLogs`.
@@ -126,8 +126,8 @@ fn no_bloom() -> String {
 mod tests {
     use alloy_primitives::{Address, U256};
 
-    use super::super::tests::chain;
     use super::*;
+    use crate::witness::tests::chain;
 
     fn ask(chain: &Chain, method: &str, params: Value) -> Result<Value, (i64, String)> {
         call(chain, &json!({ "method": method, "params": params }))
