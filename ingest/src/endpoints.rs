@@ -11,7 +11,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub(crate) use health::{Fault, Pauses};
 use metrics::{counter, gauge};
@@ -111,6 +111,11 @@ impl Endpoints {
     /// The name of an endpoint, without its keys.
     pub(crate) fn name(&self, index: usize) -> &str {
         self.list.get(index).map_or("", Endpoint::name)
+    }
+
+    /// For how long a chain may come no further before a person must know.
+    pub(crate) fn stalled(&self) -> Duration {
+        self.health.pauses().stalled
     }
 
     pub(crate) fn is_first(&self, index: usize) -> bool {

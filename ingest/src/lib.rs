@@ -39,7 +39,8 @@
 //!
 //! **When a chain needs an operator** it is halted with an alarm, and other chains are followed: after a
 //! reorganisation that is too deep, when its past records cannot be read back, and while all its
-//! endpoints serve another chain or other contracts, which is checked again every 30 s.
+//! endpoints serve another chain or other contracts, which is checked again every 30 s. An alarm without a halt is
+//! raised while nothing could be scanned, or checked twice, for five minutes (`runner/stall.rs`): no answer is used in part.
 //!
 //! On Tron, whose nodes keep some logs of failed transactions, the receipt of each hit is fetched with it, and again by
 //! the second check. About what is solidified the node's own HTTP interface is asked, where there is one: it must have

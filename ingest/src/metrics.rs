@@ -40,6 +40,6 @@ runtime::metrics! {
     Histogram REORG_DEPTH_BLOCKS = "tidemark_ingest_reorg_depth_blocks" [blockchain];
     /// Most blocks requested at once, adapted to the endpoint.
     Gauge RANGE_BLOCKS = "tidemark_ingest_range_blocks" [blockchain];
-    /// 1 while a chain is halted and needs an operator, otherwise 0.
+    /// 1 while a chain is halted, or has made no progress for five minutes, and needs an operator, otherwise 0.
     Gauge HALTED = "tidemark_ingest_halted" [blockchain];
 }

@@ -4,6 +4,9 @@ mod alerts;
 mod backoff;
 mod halt;
 mod report;
+mod stall;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +19,7 @@ use schemas::record::{Alert, ChainRecord, Watch};
 use tokio_util::sync::CancellationToken;
 
 use self::backoff::Backoff;
+use self::stall::{Attempt, Stall};
 use crate::endpoints::{AllWrong, Endpoints, Fault, Fetched, Pauses};
 use crate::machine::{
     Cursor, Decision, Difference, History, Look, Lost, Next, Note, Refusal, Rules,
@@ -80,6 +84,10 @@ pub(crate) struct Runner {
     alerts: Vec<Alert>,
     /// While no endpoint serves what is configured.
     alarm: Option<Alarm>,
+    /// Scans that fail.
+    scan: Stall,
+    /// Second checks that fail.
+    check: Stall,
     /// Shown to a person who asks the process.
     detail: Detail,
     /// How far the endpoint's head is ahead of what is scanned, at the last poll.
@@ -96,8 +104,20 @@ impl Runner {
         stop: CancellationToken,
     ) -> Self {
         let detail = readiness.detail();
-        let (alerts, alarm, lag_blocks) = (Vec::new(), None, None);
-        Self { chain, endpoints, readiness, log, clock, stop, alerts, alarm, detail, lag_blocks }
+        Self {
+            chain,
+            endpoints,
+            readiness,
+            log,
+            clock,
+            stop,
+            alerts: Vec::new(),
+            alarm: None,
+            scan: Stall::default(),
+            check: Stall::default(),
+            detail,
+            lag_blocks: None,
+        }
     }
 
     pub(crate) async fn run(mut self) -> Result<(), Error> {
@@ -116,8 +136,7 @@ impl Runner {
     }
 
     async fn follow(&mut self) -> Result<std::convert::Infallible, Ended> {
-        let name = self.chain.blockchain.as_str();
-        gauge!(names::HALTED, "blockchain" => name).set(0);
+        gauge!(names::HALTED, "blockchain" => self.chain.blockchain.as_str()).set(0);
         self.begin().await?;
         let Opened { mut writer, history, lost, unannounced } = self.open().await?;
         self.log_start(history.as_ref(), lost);
@@ -147,6 +166,9 @@ impl Runner {
             }
             self.report_notes(&decision.notes);
             self.note_alerts(&decision.notes, index);
+            let failure = failure.as_ref();
+            let attempt = Attempt { index, look: ask.look, decision: &decision, failure };
+            self.watch_progress(&attempt, &cursor);
             if decision.publish.is_empty() {
                 self.send_alerts().await?;
             } else {
@@ -154,37 +176,50 @@ impl Runner {
                 backoff.clear();
             }
             self.measure(&cursor, &decision);
-            match (decision.next, failure) {
-                (Next::Ask, _) => {}
-                (Next::AtTip, _) => {
-                    backoff.clear();
-                    self.wait(self.chain.poll_interval).await?;
-                }
-                (Next::Behind, _) => {
-                    counter!(names::BEHIND_TOTAL, "blockchain" => name).increment(1);
-                    backoff.behind();
-                    self.wait(self.chain.poll_interval.min(BEHIND_WAIT_MAX)).await?;
-                }
-                // The endpoints know how long to wait, or which other one to ask.
-                (Next::Retry(_), Some(failure)) => {
-                    backoff.failed(self.endpoints.name(index), &failure);
-                }
-                (Next::Retry(reason), None) => {
-                    counter!(names::RETRIES_TOTAL, "blockchain" => name).increment(1);
-                    backoff.note(reason);
-                }
-                (Next::Halt(_), _) if self.endpoints.may_be_other(index).await => {
-                    backoff.note("the endpoint may be of another chain");
-                }
-                (Next::Halt(reason), _) => {
-                    return Err(Ended::Halted(format!(
-                        "{reason}: reorganised below its finalized height; find out which fork is canonical, then \
-                         set another endpoint and restart, or run `tidemark chain rewind {name} HEIGHT` with a \
-                         block that both forks have"
-                    )));
-                }
+            self.pause(decision.next, index, failure, &mut backoff).await?;
+        }
+    }
+
+    /// Waits as long as a decision says, or returns that the chain is halted.
+    async fn pause(
+        &mut self,
+        next: Next,
+        index: usize,
+        failure: Option<&Failure>,
+        backoff: &mut Backoff,
+    ) -> Result<(), Ended> {
+        let name = self.chain.blockchain.as_str();
+        match (next, failure) {
+            (Next::Ask, _) => {}
+            (Next::AtTip, _) => {
+                backoff.clear();
+                self.wait(self.chain.poll_interval).await?;
+            }
+            (Next::Behind, _) => {
+                counter!(names::BEHIND_TOTAL, "blockchain" => name).increment(1);
+                backoff.behind();
+                self.wait(self.chain.poll_interval.min(BEHIND_WAIT_MAX)).await?;
+            }
+            // The endpoints know how long to wait, or which other one to ask.
+            (Next::Retry(_), Some(failure)) => {
+                backoff.failed(self.endpoints.name(index), failure);
+            }
+            (Next::Retry(reason), None) => {
+                counter!(names::RETRIES_TOTAL, "blockchain" => name).increment(1);
+                backoff.note(reason);
+            }
+            (Next::Halt(_), _) if self.endpoints.may_be_other(index).await => {
+                backoff.note("the endpoint may be of another chain");
+            }
+            (Next::Halt(reason), _) => {
+                return Err(Ended::Halted(format!(
+                    "{reason}: reorganised below its finalized height; find out which fork is canonical, then \
+                     set another endpoint and restart, or run `tidemark chain rewind {name} HEIGHT` with a \
+                     block that both forks have"
+                )));
             }
         }
+        Ok(())
     }
 
     fn cursor(

@@ -47,6 +47,8 @@ pub(crate) struct Pauses {
     pub(crate) alone: Duration,
     /// After this time an endpoint may have become one of another chain.
     pub(crate) recheck: Duration,
+    /// After this time without progress a person must know.
+    pub(crate) stalled: Duration,
 }
 
 impl Default for Pauses {
@@ -59,6 +61,7 @@ impl Default for Pauses {
             sole_max: seconds(30),
             alone: seconds(30),
             recheck: seconds(60),
+            stalled: seconds(300),
         }
     }
 }
@@ -113,6 +116,10 @@ impl Health {
         };
         let states = weights.into_iter().map(state).collect();
         Self { states, pauses, scans: VecDeque::new() }
+    }
+
+    pub(crate) fn pauses(&self) -> Pauses {
+        self.pauses
     }
 
     fn is_up(state: &State, now: Instant) -> bool {

@@ -20,6 +20,7 @@ const PAUSES: Pauses = Pauses {
     sole_max: PAUSE,
     recheck: Duration::MAX,
     alone: Duration::ZERO,
+    stalled: Duration::MAX,
 };
 
 /// Answers every call with the chain id of the next request.

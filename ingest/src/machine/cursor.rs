@@ -157,6 +157,11 @@ impl Cursor {
         self.looks.looked
     }
 
+    /// Second checks in a row that came to nothing.
+    pub(crate) fn failed_checks(&self) -> u32 {
+        self.looks.failures
+    }
+
     /// Most blocks of the next range.
     pub(crate) fn range_blocks(&self) -> i64 {
         self.range.blocks()

@@ -16,6 +16,8 @@ mod abi {
     }
 }
 
+/// A log of a block that the endpoint holds to be orphaned has no place in an answer about its chain.
+const REMOVED: &str = "a log is marked removed: the endpoint reorganises its chain, or keeps a log of a block that is gone";
 /// First topic of every Transfer event.
 pub(crate) const TRANSFER_TOPIC: [u8; 32] = abi::Transfer::SIGNATURE_HASH.0;
 
@@ -67,7 +69,7 @@ impl Watch {
         let mut ours = Vec::new();
         for log in logs {
             if log.removed {
-                return Err("a log is marked removed");
+                return Err(REMOVED);
             }
             if !self.is_ours(&log) {
                 continue;
@@ -246,7 +248,7 @@ mod tests {
         for (logs, reason) in [
             (vec![one(5, 3), fork], "logs of two forks are in one answer"),
             (vec![one(5, 3), twice], "logs of two forks are in one answer"),
-            (vec![one(5, 3), removed], "a log is marked removed"),
+            (vec![one(5, 3), removed], REMOVED),
             (vec![one(4, 3)], "a log lies outside the range"),
             (vec![one(7, 3)], "a log lies outside the range"),
         ] {

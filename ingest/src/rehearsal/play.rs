@@ -75,6 +75,7 @@ fn pauses() -> Pauses {
         recheck: millis(5),
         // Of two endpoints both answer again, however long it takes.
         alone: Duration::from_secs(3600),
+        stalled: Duration::from_secs(3600),
     }
 }
 

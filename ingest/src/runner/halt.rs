@@ -6,6 +6,7 @@ use metrics::gauge;
 use runtime::readiness::Alarm;
 use schemas::{AlertKind, Epoch};
 
+use super::stall::Stall;
 use super::{Ended, Runner};
 use crate::{Error, metrics as names, watched};
 
@@ -16,6 +17,7 @@ impl Runner {
     /// Says why the chain is halted, and returns once it was rewound. A restart tries again as well: the halt itself is
     /// no state.
     pub(super) async fn halted(&mut self, reason: String) -> Result<(), Ended> {
+        (self.scan, self.check) = (Stall::default(), Stall::default());
         let _alarm = self.raise_halt(&reason).await?;
         let mut before = None;
         loop {

@@ -38,7 +38,7 @@ impl Runner {
     pub(super) fn measure(&self, cursor: &Cursor, decision: &Decision) {
         let name = self.chain.blockchain.as_str();
         // Blocks and seconds stay far below 2^52, where an f64 is exact.
-        self.show(Some(cursor), None);
+        self.show(Some(cursor), self.stalled());
         gauge!(names::RANGE_BLOCKS, "blockchain" => name).set(cursor.range_blocks() as f64);
         let Some(history) = cursor.history() else { return };
         gauge!(names::CHECKED_BLOCK, "blockchain" => name).set(cursor.looked() as f64);

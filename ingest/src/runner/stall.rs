@@ -1,0 +1,175 @@
+//! A chain that comes no further although its endpoints are asked: nothing of it is skipped, so a person must know.
+
+use std::time::{Duration, Instant};
+
+use metrics::gauge;
+use runtime::readiness::Alarm;
+use schemas::AlertKind;
+
+use super::Runner;
+use crate::machine::{Cursor, Decision, Look, Next, Note};
+use crate::metrics as names;
+use crate::rpc::Failure;
+
+/// Attempts that came to nothing, and whether a person knows of them.
+#[derive(Debug, Default)]
+pub(super) struct Stall {
+    since: Option<Instant>,
+    /// Of the last one.
+    cause: String,
+    alarm: Option<Raised>,
+}
+
+#[derive(Debug)]
+struct Raised {
+    text: String,
+    _alarm: Alarm,
+}
+
+impl Stall {
+    /// Takes note of an attempt that came to nothing.
+    fn failed(&mut self, now: Instant) {
+        self.since.get_or_insert(now);
+    }
+
+    /// Whether it has lasted for so long that a person must know, and does not.
+    fn is_due(&self, now: Instant, bound: Duration) -> bool {
+        let lasted = self.since.map(|since| now.saturating_duration_since(since));
+        self.alarm.is_none() && lasted.is_some_and(|lasted| lasted >= bound)
+    }
+
+    /// Takes note of progress. Whether an alarm ended by it.
+    fn clear(&mut self) -> bool {
+        self.since = None;
+        self.alarm.take().is_some()
+    }
+
+    /// What was reported.
+    fn text(&self) -> Option<&str> {
+        self.alarm.as_ref().map(|raised| raised.text.as_str())
+    }
+}
+
+/// What came of a question.
+pub(super) struct Attempt<'a> {
+    pub(super) index: usize,
+    pub(super) look: Look,
+    pub(super) decision: &'a Decision,
+    pub(super) failure: Option<&'a Failure>,
+}
+
+impl Runner {
+    /// Raises an alarm when scans or checks have failed for too long, and ends it when they succeed.
+    pub(super) fn watch_progress(&mut self, attempt: &Attempt<'_>, cursor: &Cursor) {
+        let now = Instant::now();
+        let cause = self.cause(attempt);
+        let Decision { publish, next, .. } = attempt.decision;
+        let mut is_over = false;
+        if !publish.is_empty() || *next == Next::AtTip {
+            is_over |= self.scan.clear();
+        } else if let Some(cause) = cause.clone().filter(|_| attempt.look == Look::First) {
+            self.scan.cause = cause;
+            self.scan.failed(now);
+        }
+        if cursor.failed_checks() == 0 {
+            is_over |= self.check.clear();
+        } else {
+            self.check.cause = cause.unwrap_or_else(|| std::mem::take(&mut self.check.cause));
+            self.check.failed(now);
+        }
+        let (name, bound) = (self.chain.blockchain.as_str(), self.endpoints.stalled());
+        if is_over {
+            tracing::info!(blockchain = name, "{name} makes progress again");
+        }
+        for what in ["scanned", "confirmed"] {
+            let stall = if what == "scanned" { &self.scan } else { &self.check };
+            if stall.is_due(now, bound) {
+                let text = words(name, what, bound, &stall.cause);
+                tracing::error!(blockchain = name, reason = text, "chain makes no progress");
+                self.note_alert(AlertKind::ChainHalted, text.clone());
+                let _alarm = self.readiness.alarm(format!("{name} is halted: {text}"));
+                let stall = if what == "scanned" { &mut self.scan } else { &mut self.check };
+                stall.alarm = Some(Raised { text, _alarm });
+            }
+        }
+        let is_halted = self.stalled().is_some();
+        if is_halted || is_over {
+            gauge!(names::HALTED, "blockchain" => name).set(f64::from(u8::from(is_halted)));
+        }
+    }
+
+    /// Why there is no progress, if that was reported.
+    pub(super) fn stalled(&self) -> Option<&str> {
+        self.scan.text().or(self.check.text())
+    }
+
+    /// Why a question came to nothing, if it did.
+    fn cause(&self, attempt: &Attempt<'_>) -> Option<String> {
+        let Attempt { index, decision, failure, .. } = attempt;
+        let is_different = decision.notes.iter().find_map(|note| match note {
+            Note::Look { block, .. } => Some(block.number),
+            Note::Skipped(_)
+            | Note::Rewound { .. }
+            | Note::LateFind { .. }
+            | Note::Omitted { .. }
+            | Note::Disputed { .. }
+            | Note::Forged { .. } => None,
+        });
+        let cause = match (failure, &decision.next, is_different) {
+            (Some(failure), ..) => {
+                format!("{}: {}", failure.refusal.class(), failure.message)
+            }
+            (None, _, Some(number)) => {
+                format!("its answer about the blocks up to {number} cannot be used")
+            }
+            (None, Next::Retry(reason), None) => (*reason).to_owned(),
+            (None, Next::Behind, None) => {
+                "is behind what was scanned, or behind start_block".to_owned()
+            }
+            (None, Next::Ask | Next::AtTip | Next::Halt(_), None) => return None,
+        };
+        Some(format!("{}: {cause}", self.endpoints.name(*index)))
+    }
+}
+
+fn words(name: &str, what: &str, bound: Duration, cause: &str) -> String {
+    let minutes = bound.as_secs() / 60;
+    format!(
+        "nothing of {name} was {what} for {minutes} minutes ({cause}). No block is skipped: the same question is asked \
+         until the answer can be used, and orders do not expire meanwhile. `tidemark doctor` examines the endpoints; \
+         replace one, or add another one to chains.{name}.rpc, and restart. The chain continues by itself if one \
+         recovers"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use runtime::Readiness;
+
+    use super::*;
+
+    const BOUND: Duration = Duration::from_secs(300);
+
+    #[test]
+    fn only_what_lasts_is_an_alarm_and_once() {
+        let (start, mut stall) = (Instant::now(), Stall::default());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert!(!stall.is_due(at(900), BOUND));
+        stall.failed(at(0));
+        stall.failed(at(299));
+        assert!(!stall.is_due(at(299), BOUND));
+        assert!(!stall.clear());
+        stall.failed(at(299));
+        assert!(
+            !stall.is_due(at(300), BOUND),
+            "the time counts from the first failure after progress"
+        );
+        stall.failed(at(600));
+        assert!(stall.is_due(at(600), BOUND));
+        let _alarm = Readiness::default().alarm("eth");
+        stall.alarm = Some(Raised { text: "eth".into(), _alarm });
+        assert!(!stall.is_due(at(900), BOUND));
+        assert!(stall.clear());
+        assert_eq!(stall.text(), None);
+    }
+}

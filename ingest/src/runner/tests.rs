@@ -1,0 +1,160 @@
+//! An endpoint whose answers cannot be used for long, with no other one beside it.
+
+use std::net::Ipv4Addr;
+
+use alloy_primitives::U256;
+use devnet::Devnet;
+use log::TopicPartition;
+use log::embedded::EmbeddedLog;
+use runtime::SystemClock;
+use schemas::record::ChainBody;
+use schemas::{AlertKind, Layout, Partition, Topic};
+use testkit::faults::{Fault, Proxy, Scene, invented};
+use testkit::harness::eventually;
+
+use super::*;
+use crate::machine::Policy;
+use crate::simulation::wallet;
+use crate::{EndpointConfig, RpcUrl};
+
+const TOKEN: alloy_primitives::Address = alloy_primitives::Address::repeat_byte(0xaa);
+const PAYER: alloy_primitives::Address = alloy_primitives::Address::repeat_byte(0x77);
+const LAYOUT: Layout = Layout { lanes: 1, orders: 1, webhooks: 1 };
+const PAUSES: Pauses = Pauses {
+    first: Duration::from_millis(1),
+    max: Duration::from_millis(1),
+    repair: Duration::from_millis(1),
+    sole_max: Duration::from_millis(1),
+    alone: Duration::ZERO,
+    recheck: Duration::MAX,
+    // The first attempt that comes to nothing.
+    stalled: Duration::ZERO,
+};
+
+struct World {
+    devnet: Devnet,
+    scene: Arc<Scene>,
+    proxy: Proxy,
+    log: EmbeddedLog,
+    _dir: tempfile::TempDir,
+    readiness: Readiness,
+    stop: CancellationToken,
+    task: tokio::task::JoinHandle<Result<(), Error>>,
+}
+
+impl World {
+    /// A chain of 20 blocks, scanned.
+    async fn start() -> Self {
+        let token = devnet::Token { address: TOKEN, decimals: 6, symbol: "USDC".into() };
+        let (block_interval_secs, tokens) = (12, vec![token]);
+        let config = devnet::Config { block_interval_secs, tokens, ..devnet::Config::default() };
+        let devnet = Devnet::start(config, (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+        devnet.chain().mine(20).unwrap();
+        let scene = Arc::new(Scene::of(devnet.url()));
+        let proxy = Proxy::start(scene.clone(), None).await;
+        let chain = ChainConfig {
+            chain_id: 31_337,
+            endpoints: vec![EndpointConfig::new(RpcUrl::parse(proxy.url()).unwrap())],
+            poll_interval: Duration::from_millis(2),
+            ..crate::simulation::chain(Policy::flat(Some(3), None))
+        };
+        let (chain, dir) = (Arc::new(chain), tempfile::tempdir().unwrap());
+        let log = EmbeddedLog::open(dir.path(), LAYOUT, Arc::new(SystemClock)).unwrap();
+        let (readiness, stop) = (Readiness::default(), CancellationToken::new());
+        let endpoints = Endpoints::new(chain.clone(), PAUSES).unwrap();
+        let (shared, clock) = (Arc::new(log.clone()), Arc::new(SystemClock));
+        let runner = Runner::new(chain, endpoints, readiness.clone(), shared, clock, stop.clone());
+        let task = tokio::spawn(runner.run());
+        let world = Self { devnet, scene, proxy, log, _dir: dir, readiness, stop, task };
+        world.shows("scanned", 20).await;
+        world
+    }
+
+    /// The endpoint has a log of a block that was at this height, and is gone.
+    fn keep_removed(&self, number: u64) {
+        let wallet: alloy_primitives::Address = (*wallet(0).bytes()).into();
+        let parties = [TOKEN, PAYER, wallet].map(|address| address.to_string());
+        let parties = [&*parties[0], &*parties[1], &*parties[2]];
+        let gone = format!("0x{:064x}", 0xdead);
+        self.scene.set_removed(Some(invented((number, &gone), &gone, parties, 7)));
+        self.proxy.behaviour().fault = Some((Fault::Removed, u32::MAX));
+    }
+
+    fn pay(&self) {
+        let to = (*wallet(0).bytes()).into();
+        self.devnet.chain().transfer(TOKEN, PAYER, to, U256::from(5)).unwrap();
+        self.devnet.chain().mine(1).unwrap();
+    }
+
+    async fn shows(&self, what: &str, number: i64) {
+        eventually(&format!("{what} up to {number}"), || async {
+            let shown = self.readiness.details();
+            (shown.first()?[what].as_i64()? >= number).then_some(())
+        })
+        .await;
+    }
+
+    async fn alarm(&self) -> String {
+        eventually("an alarm", || async { self.readiness.alarms().first().cloned() }).await
+    }
+
+    fn records<T: schemas::record::Record>(&self, topic: Topic) -> Vec<T> {
+        let of = TopicPartition { topic, partition: Partition(0) };
+        let records = tokio::task::block_in_place(|| {
+            let bounds = self.log.bounds(of).unwrap();
+            self.log.read(of, bounds.start, 1000).unwrap()
+        });
+        records.iter().map(|r| schemas::decode(r.value.as_deref().unwrap()).unwrap()).collect()
+    }
+
+    /// Ends it. Returns how many transfers were published.
+    async fn end(self) -> usize {
+        eventually("no alarm", || async { self.readiness.alarms().is_empty().then_some(()) }).await;
+        assert_eq!(self.readiness.details()[0]["halted"], serde_json::Value::Null);
+        self.stop.cancel();
+        let records: Vec<ChainRecord> = self.records(Topic::TransfersRaw);
+        let alerts: Vec<Alert> = self.records(Topic::Alerts);
+        let kinds: Vec<_> = alerts.iter().map(|alert| alert.kind).collect();
+        assert_eq!(kinds, [AlertKind::ChainHalted], "once: {alerts:?}");
+        self.task.await.unwrap().unwrap();
+        records.iter().filter(|record| matches!(record.body, ChainBody::Transfer(_))).count()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_removed_log_stops_the_scan_with_an_alarm_until_it_is_gone() {
+    let world = World::start().await;
+    world.keep_removed(21);
+    world.pay();
+    let alarm = world.alarm().await;
+    let url = world.proxy.url();
+    for part in ["nothing of eth was scanned", "a log is marked removed", url] {
+        assert!(alarm.contains(part), "{alarm}");
+    }
+    world.pay();
+    eventually("it to be shown as halted", || async {
+        let shown = world.readiness.details();
+        (shown[0]["halted"].as_str()?.contains("removed") && shown[0]["scanned"] == 20)
+            .then_some(())
+    })
+    .await;
+    world.proxy.behaviour().fault = None;
+    world.shows("scanned", 22).await;
+    assert_eq!(world.end().await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_removed_log_in_a_second_check_confirms_nothing_until_it_is_gone() {
+    let world = World::start().await;
+    world.pay();
+    world.shows("scanned", 21).await;
+    world.keep_removed(21);
+    world.devnet.chain().mine(5).unwrap();
+    let alarm = world.alarm().await;
+    assert!(alarm.contains("nothing of eth was confirmed"), "{alarm}");
+    world.shows("scanned", 26).await;
+    assert_eq!(world.readiness.details()[0]["confirmed"], 20);
+    world.proxy.behaviour().fault = None;
+    world.shows("confirmed", 24).await;
+    assert_eq!(world.end().await, 1);
+}
