@@ -389,6 +389,40 @@ fn no_test_is_in_a_doc_comment() {
     assert_none(&found.map(|path| format!("{}: a code block", path.display())).collect::<Vec<_>>());
 }
 
+/// Fields and variants are exempt: most of their names say what a comment would repeat. An item that only its crate sees is not `pub`.
+#[test]
+fn what_a_crate_offers_is_documented() {
+    let kinds = ["fn", "const fn", "async fn", "struct", "enum", "trait", "type", "const"];
+    let is_offered = |line: &str| {
+        line.strip_prefix("pub ").is_some_and(|rest| {
+            kinds.iter().any(|kind| rest.strip_prefix(kind).is_some_and(|r| r.starts_with(' ')))
+        })
+    };
+    let mut missing = Vec::new();
+    let mut offered = 0;
+    for path in files("rs") {
+        let of_tests = ["tests", "testkit", "oracle", "devnet", "xtask", "examples"];
+        if is_test(&path) || of_tests.iter().any(|folder| path.starts_with(folder)) {
+            continue;
+        }
+        let text = read(&path);
+        let lines: Vec<_> = production_and_tests(&text).0.lines().map(str::trim).collect();
+        for (number, line) in lines.iter().enumerate().filter(|(_, line)| is_offered(line)) {
+            offered += 1;
+            // Attributes lie between an item and its doc.
+            let ends = |line: &&str| line.is_empty() || line.ends_with(['{', '}', ';']);
+            let mut above = lines[..number].iter().rev().take_while(|line| !ends(line));
+            let is_doc = |line: &&str| line.starts_with("///") || line.starts_with("$(#[$doc])*");
+            let is_documented = above.any(is_doc);
+            if !is_documented {
+                missing.push(format!("{}:{}: {line}", path.display(), number + 1));
+            }
+        }
+    }
+    assert!(offered > 400, "{offered} items were found: the test reads the wrong files");
+    assert_none(&missing);
+}
+
 #[test]
 fn ci_runs_one_command() {
     let text = read(Path::new(".ci/run"));

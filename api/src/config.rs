@@ -16,6 +16,7 @@ use crate::machine::return_url::{ReturnUrl, origin_problem};
 /// not for it.
 const SKEW_MAX_SECONDS: u16 = 3600;
 
+/// What the api, the processor and ingest know of the shop: its secrets, wallets and rules.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Value of `Service-Admin-Authorization` (spec 5.2).

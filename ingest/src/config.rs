@@ -126,6 +126,7 @@ impl Config {
         Self { chains }
     }
 
+    /// The contracts of all chains that are followed: what an order may be paid in.
     pub fn contracts(&self) -> Vec<StablecoinContract> {
         self.chains.iter().flat_map(|chain| chain.contracts.iter().copied()).collect()
     }

@@ -42,6 +42,7 @@ impl Config {
     }
 }
 
+/// What keeps the log.
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "a process has one of them")]
 pub enum BackEnd {
@@ -50,6 +51,7 @@ pub enum BackEnd {
     Kafka(KafkaConfig),
 }
 
+/// How a Kafka cluster is reached and used.
 #[derive(Debug, Clone)]
 pub struct KafkaConfig {
     /// `host:port`, separated by commas.
@@ -64,6 +66,7 @@ pub struct KafkaConfig {
     pub security: KafkaSecurity,
 }
 
+/// What encrypts and authenticates the connections to the brokers.
 #[derive(Debug, Clone, Default)]
 pub struct KafkaSecurity {
     pub protocol: SecurityProtocol,
@@ -91,6 +94,7 @@ pub enum SecurityProtocol {
 }
 
 impl SecurityProtocol {
+    /// The word that librdkafka's `security.protocol` takes.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -57,6 +57,7 @@ impl std::fmt::Display for Cause {
     }
 }
 
+/// Why the log did not do what it was asked to.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// The log cannot be reached or cannot write now (disk full, broker down): retry later.

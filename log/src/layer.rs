@@ -16,29 +16,35 @@ use crate::{
 /// What differs from the log below. Reads never do.
 #[async_trait]
 pub trait LogLayer: Send + Sync + 'static {
+    /// As [`Log::produce`].
     async fn produce(&self, log: &dyn Log, records: Vec<NewRecord>) -> Result<(), Error> {
         log.produce(records).await
     }
 
+    /// As [`Log::writer`].
     fn writer(&self, log: &dyn Log, name: &str) -> Result<Box<dyn Writer>, Error> {
         log.writer(name)
     }
 
+    /// As [`Log::worker`].
     fn worker(&self, log: &dyn Log, spec: WorkerSpec) -> Result<Box<dyn Worker>, Error> {
         log.worker(spec)
     }
 
+    /// As [`Log::tail`].
     fn tail(&self, log: &dyn Log, topics: &[Topic]) -> Result<Box<dyn Tail>, Error> {
         log.tail(topics)
     }
 }
 
+/// A log with a layer over it.
 pub struct LayeredLog<L> {
     log: Arc<dyn Log>,
     layer: L,
 }
 
 impl<L: LogLayer> LayeredLog<L> {
+    /// Puts `layer` over `log`.
     #[must_use]
     pub fn new(log: Arc<dyn Log>, layer: L) -> Self {
         Self { log, layer }
@@ -87,18 +93,22 @@ impl<L: LogLayer> Log for LayeredLog<L> {
 
 /// What differs from the worker below. Pausing never does.
 pub trait WorkerLayer: Send {
+    /// As [`Worker::poll`].
     fn poll(&mut self, worker: &mut dyn Worker, timeout: Duration) -> Result<Event, Error> {
         worker.poll(timeout)
     }
 
+    /// As [`Worker::write_ahead`].
     fn write_ahead(&mut self, worker: &mut dyn Worker, records: &mut Vec<NewRecord>) {
         worker.write_ahead(records);
     }
 
+    /// As [`Worker::commit`].
     fn commit(&mut self, worker: &mut dyn Worker, step: Step) -> Result<(), StepError> {
         worker.commit(step)
     }
 
+    /// As [`Worker::restore`].
     fn restore(
         &mut self,
         worker: &mut dyn Worker,
@@ -109,6 +119,7 @@ pub trait WorkerLayer: Send {
     }
 }
 
+/// Puts `layer` over `worker`.
 #[must_use]
 pub fn layered(worker: Box<dyn Worker>, layer: impl WorkerLayer + 'static) -> Box<dyn Worker> {
     Box::new(LayeredWorker { worker, layer })

@@ -47,6 +47,7 @@ pub use watched::WatchedLog;
 pub struct Offset(pub i64);
 
 impl Offset {
+    /// The position after this one.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))
@@ -59,6 +60,7 @@ impl std::fmt::Display for Offset {
     }
 }
 
+/// A partition of a topic: what positions are counted in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TopicPartition {
     pub topic: Topic,
@@ -97,6 +99,7 @@ pub struct Record {
 }
 
 impl Record {
+    /// The value of the first header with this name.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&[u8]> {
         self.headers.get(name)
@@ -162,6 +165,7 @@ pub struct Step {
 const METADATA_BYTES_MAX: usize = 4000;
 
 impl Step {
+    /// Whether there is nothing to write and nothing to commit.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.records.is_empty() && self.offsets.is_empty()
@@ -197,6 +201,7 @@ pub struct WorkerSpec {
     pub batch_max: usize,
 }
 
+/// The positions that a partition has records for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// The oldest record kept.
@@ -205,8 +210,10 @@ pub struct Bounds {
     pub end: Offset,
 }
 
+/// The log: topics with partitions, records in order, groups with committed positions.
 #[async_trait]
 pub trait Log: Send + Sync + 'static {
+    /// How many partitions the topics have in this installation.
     fn layout(&self) -> Layout;
 
     /// Names the installation whose log this is: given once, when the log is created, and the same for every
@@ -279,6 +286,7 @@ pub trait Worker: Send {
     /// Returns no records of a partition until [`Worker::resume`], which continues where this paused.
     fn pause(&mut self, partition: TopicPartition);
 
+    /// Ends [`Worker::pause`].
     fn resume(&mut self, partition: TopicPartition);
 }
 

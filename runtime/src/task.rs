@@ -184,6 +184,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
+    /// Waits `first` at first, and never longer than `max`.
     #[must_use]
     pub fn new(first: Duration, max: Duration) -> Self {
         Self { first, max, next: first }

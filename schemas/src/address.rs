@@ -42,10 +42,12 @@ pub enum AddressError {
 }
 
 impl Address {
+    /// The address with these 20 bytes; on Tron without the prefix `0x41`.
     pub const fn new(family: AddressFamily, bytes: [u8; 20]) -> Self {
         Self { family, bytes }
     }
 
+    /// Whether it is of an EVM chain or of Tron.
     pub fn family(&self) -> AddressFamily {
         self.family
     }

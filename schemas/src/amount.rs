@@ -39,6 +39,7 @@ pub enum AmountError {
 }
 
 impl Amount {
+    /// No money.
     pub const ZERO: Self = Self(0);
 
     /// Reads the amount of an order as a merchant sends it (spec 4.1).
@@ -82,6 +83,7 @@ impl Amount {
         (parts <= MAX).then_some(Self(parts))
     }
 
+    /// The amount in parts of 10^-18 of a whole unit.
     pub fn parts(self) -> u128 {
         self.0
     }

@@ -62,14 +62,17 @@ impl Blockchain {
         Self::ALL.get(usize::try_from(index).ok()?).copied()
     }
 
+    /// The name that people know the chain by.
     pub const fn label(self) -> &'static str {
         self.facts().0
     }
 
+    /// What `eth_chainId` answers on the chain's main network (EIP-155).
     pub const fn chain_id(self) -> u64 {
         self.facts().1
     }
 
+    /// How its addresses are written.
     pub const fn address_family(self) -> AddressFamily {
         self.facts().2
     }

@@ -14,6 +14,7 @@ impl Headers {
         Self(Vec::with_capacity(bytes))
     }
 
+    /// Adds a header behind the others.
     pub fn push(&mut self, name: &str, value: &[u8]) {
         put(&mut self.0, name.as_bytes());
         put(&mut self.0, value);
@@ -31,6 +32,7 @@ impl Headers {
         std::iter::from_fn(move || next(&mut blob))
     }
 
+    /// The blob.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

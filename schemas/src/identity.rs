@@ -14,6 +14,7 @@ use crate::{Address, Amount, Partition, Stablecoin};
 /// 2^53, so JSON keeps every id exactly.
 pub const SEQUENCE_BITS: u32 = 40;
 
+/// The text is no UUID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be a UUID")]
 pub struct NotAUuid;

@@ -31,6 +31,7 @@ impl Layout {
         lane(blockchain, wallet, self.lanes)
     }
 
+    /// The lanes of a chain.
     pub fn lanes_of(&self, blockchain: Blockchain) -> impl Iterator<Item = Partition> + use<> {
         let first = blockchain.index() * self.lanes;
         (first..first + self.lanes).map(Partition)

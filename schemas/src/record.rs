@@ -41,6 +41,7 @@ pub use webhook::{Attempt, Delivery, WebhookEntry};
 
 /// A value of some topic.
 pub trait Record: Sized {
+    /// The schema that its values are written with.
     const SCHEMA: SchemaName;
     /// The shape of the schema in serde's terms.
     type Wire: DeserializeOwned;

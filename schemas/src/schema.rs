@@ -14,6 +14,7 @@ macro_rules! schemas {
         pub enum SchemaName { $($name,)+ }
 
         impl SchemaName {
+            /// Every record type.
             pub const ALL: [Self; [$($file),+].len()] = [$(Self::$name,)+];
 
             const fn text(self) -> &'static str {

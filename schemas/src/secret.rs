@@ -8,6 +8,7 @@ use subtle::ConstantTimeEq;
 pub struct Secret(Vec<u8>);
 
 impl Secret {
+    /// Takes the bytes as they are.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
         Self(bytes.into())
     }

@@ -17,6 +17,7 @@ pub struct UnixSeconds(pub i64);
 pub struct UnixMicros(pub i64);
 
 impl UnixMicros {
+    /// The second that this time is in.
     pub fn seconds(self) -> UnixSeconds {
         UnixSeconds(self.0.div_euclid(1_000_000))
     }
@@ -48,6 +49,7 @@ impl UnixMicros {
     }
 }
 
+/// The text is no time of RFC 3339.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be a time such as 2026-09-21T14:13:32Z")]
 pub struct NotATime;
@@ -64,6 +66,7 @@ impl std::str::FromStr for UnixMicros {
 }
 
 impl UnixSeconds {
+    /// The beginning of this second.
     pub fn micros(self) -> UnixMicros {
         UnixMicros(self.0.saturating_mul(1_000_000))
     }

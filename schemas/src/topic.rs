@@ -99,6 +99,7 @@ impl TopicSpec {
 }
 
 impl Topic {
+    /// Every topic.
     pub const ALL: [Self; 33] = [
         Self::TransfersRaw,
         Self::OrdersCommands,
@@ -135,6 +136,7 @@ impl Topic {
         Self::DeadLetters,
     ];
 
+    /// Its row in the table of topics: name, key, schema, retention.
     #[must_use]
     pub const fn spec(self) -> TopicSpec {
         use KeyKind::{Chain, Event, Lane, Order, Single};
@@ -203,6 +205,7 @@ impl Topic {
         }
     }
 
+    /// Its name without the prefix of an installation.
     pub const fn name(self) -> &'static str {
         self.spec().name
     }
@@ -226,6 +229,7 @@ impl Topic {
         }
     }
 
+    /// Its partitions in an installation with this layout.
     pub fn all_partitions(self, layout: &Layout) -> impl Iterator<Item = Partition> + use<> {
         (0..self.partitions(layout)).map(Partition)
     }

@@ -24,6 +24,7 @@ macro_rules! vocabulary {
         pub enum $name { $($(#[$vdoc])* $variant,)+ }
 
         impl $name {
+            /// Every word, in the order of declaration.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
             /// The word on the wire.

@@ -88,12 +88,16 @@ pub trait Store: Send + Sync + 'static {
     /// One order with its delivery state (spec 2.3).
     async fn order(&self, id: OrderId) -> Result<Option<OrderRow>, Error>;
 
+    /// Orders, newest first (spec 4.2).
     async fn orders(&self, filter: OrderFilter, page: Page) -> Result<Vec<OrderRow>, Error>;
 
+    /// Open deposits, newest first (spec 4.2).
     async fn deposits(&self, filter: DepositFilter, page: Page) -> Result<Vec<DepositRow>, Error>;
 
+    /// One transfer.
     async fn transfer(&self, id: TransferId) -> Result<Option<TransferRow>, Error>;
 
+    /// The transfers to a wallet, newest first (spec 4.2).
     async fn transfers(
         &self,
         wallet: Address,

@@ -3,6 +3,7 @@
 use schemas::Amount;
 use schemas::record::ConfirmedTier;
 
+/// A block tag of the node's (`eth_getBlockByNumber`): how certain it is of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tag {
     /// Unlikely to be taken back; on a rollup, written to its parent chain.

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::plain_record;
 use crate::{AlertKind, Blockchain, OrderId, TransferId, UnixMicros};
 
+/// Something that needs a person (`alert.avsc`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alert {
     pub kind: AlertKind,

@@ -50,6 +50,7 @@ pub struct Watch {
     pub contracts: Vec<Address>,
 }
 
+/// A transfer to a watched wallet, as a log of a block has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
     #[serde(rename = "token")]
@@ -136,6 +137,7 @@ impl Head {
     }
 }
 
+/// A [`ChainRecord`] as its schema has it: the bodies of all kinds side by side.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename = "ChainRecord")]
 #[doc(hidden)]

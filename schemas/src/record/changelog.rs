@@ -118,6 +118,7 @@ pub struct TransferEntry {
     pub from_own_wallet: bool,
 }
 
+/// A [`MatchingEntry`] as its schema has it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename = "MatchingEntry")]
 #[doc(hidden)]

@@ -138,6 +138,7 @@ pub enum DepositCommandBody {
     Refused { transfer_id: TransferId, reason: UnknownReason },
 }
 
+/// What a deposit is opened with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenDeposit {
     #[serde(rename = "token")]
@@ -166,6 +167,7 @@ struct DepositAnswer {
     close_reason: Option<CloseReason>,
 }
 
+/// An [`OrderCommand`] as its schema has it: the bodies of all kinds side by side.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename = "OrderCommand")]
 #[doc(hidden)]
@@ -278,6 +280,7 @@ impl Record for OrderCommand {
     }
 }
 
+/// A [`DepositCommand`] as its schema has it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename = "DepositCommand")]
 #[doc(hidden)]

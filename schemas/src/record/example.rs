@@ -42,6 +42,7 @@ fn observation() -> Observation {
     }
 }
 
+/// An example: a transfer in a block.
 pub fn chain_record() -> ChainRecord {
     ChainRecord {
         blockchain: Blockchain::Eth,
@@ -53,6 +54,7 @@ pub fn chain_record() -> ChainRecord {
     }
 }
 
+/// An example: a head.
 pub fn chain_head() -> ChainRecord {
     let confirmed = vec![
         ConfirmedTier {
@@ -70,6 +72,7 @@ fn watch() -> Watch {
     Watch { wallet_address: wallet(), contracts: vec![observation().contract] }
 }
 
+/// An example: a wallet is watched from a block on.
 pub fn chain_watch() -> ChainRecord {
     ChainRecord { body: ChainBody::Watch(watch()), ..chain_record() }
 }
@@ -92,6 +95,7 @@ fn payment() -> PaymentRequest {
     }
 }
 
+/// An example: an order is created.
 pub fn order_command() -> OrderCommand {
     OrderCommand {
         order_id: order_id(),
@@ -117,6 +121,7 @@ pub fn mark_paid() -> OrderCommand {
     OrderCommand { body: OrderCommandBody::MarkPaid(Some(expired.into())), ..order_command() }
 }
 
+/// An example: a deposit is opened.
 pub fn deposit_command() -> DepositCommand {
     DepositCommand {
         order_id: order_id(),
@@ -139,6 +144,7 @@ pub fn deposit_command() -> DepositCommand {
     }
 }
 
+/// An example: a pending order.
 pub fn order() -> Order {
     Order {
         order_id: order_id(),
@@ -173,6 +179,7 @@ pub fn order() -> Order {
     }
 }
 
+/// An example: an open deposit.
 pub fn deposit() -> Deposit {
     Deposit {
         deposit_id: DepositId(1),
@@ -192,6 +199,7 @@ pub fn deposit() -> Deposit {
     }
 }
 
+/// An example: a transfer.
 pub fn transfer() -> Transfer {
     Transfer {
         transfer_id: TransferId(7),
@@ -212,6 +220,7 @@ pub fn transfer() -> Transfer {
     }
 }
 
+/// An example: a transfer that is matched.
 pub fn matching_entry() -> MatchingEntry {
     MatchingEntry::Transfer(TransferEntry {
         transfer_id: TransferId(7),
@@ -243,6 +252,7 @@ pub fn matching_entry() -> MatchingEntry {
     })
 }
 
+/// An example: an order that waits for a choice's deposit.
 pub fn orders_entry() -> OrdersEntry {
     OrdersEntry {
         order: order(),
@@ -257,6 +267,7 @@ pub fn orders_entry() -> OrdersEntry {
     }
 }
 
+/// An example: the second attempt for an order's event is due.
 pub fn delivery() -> Delivery {
     Delivery {
         event_id: format!("{}.2", order_id()),
@@ -278,6 +289,7 @@ pub fn delivery() -> Delivery {
     }
 }
 
+/// An example: an attempt that failed.
 pub fn attempt() -> Attempt {
     Attempt {
         event_id: format!("{}.2", order_id()),
@@ -295,10 +307,12 @@ pub fn attempt() -> Attempt {
     }
 }
 
+/// An example: the last event that was dispatched of an order.
 pub fn webhook_entry() -> WebhookEntry {
     WebhookEntry { order_id: order_id(), version: 2, dispatched_at: SEEN }
 }
 
+/// An example: how far a chain is.
 pub fn chain_progress() -> ChainProgress {
     ChainProgress {
         blockchain: Blockchain::Eth,
@@ -313,6 +327,7 @@ pub fn chain_progress() -> ChainProgress {
     }
 }
 
+/// An example: how far a lane is.
 pub fn lane_progress() -> ChainProgress {
     ChainProgress {
         lane: Some(0),
@@ -321,6 +336,7 @@ pub fn lane_progress() -> ChainProgress {
     }
 }
 
+/// An example: a confirmed transfer was taken back.
 pub fn alert() -> Alert {
     Alert {
         kind: AlertKind::ConfirmedTransferRetracted,
@@ -332,6 +348,7 @@ pub fn alert() -> Alert {
     }
 }
 
+/// An example: a record that no reader understood.
 pub fn dead_letter() -> DeadLetter {
     DeadLetter {
         topic: "transfers.raw".into(),

@@ -77,6 +77,7 @@ impl Order {
     }
 }
 
+/// A deposit as its order knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderDeposit {
     /// Its number among those that the order asked for, from 0.

@@ -39,6 +39,7 @@ macro_rules! guides {
         [$($writer:ident)*] -> [$($reader:ident)*], $summary:literal;
     )+) => {
         impl Topic {
+            /// What a reader of the topic wants to know first.
             #[must_use]
             pub const fn guide(self) -> Guide {
                 match self {

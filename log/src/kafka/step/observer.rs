@@ -1,5 +1,6 @@
 //! The points that a step passes: for measurements, and for tests that kill a process there.
 
+/// A point in a step on Kafka, which is one transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StepPoint {
     BeforeBegin,
@@ -23,6 +24,7 @@ pub enum StepPoint {
 
 /// Called at every point that a step passes, on the thread of the step.
 pub trait StepObserver: Send + Sync {
+    /// The step has come to this point. It continues when this returns.
     fn reached(&self, point: StepPoint);
 }
 
