@@ -1,5 +1,8 @@
 //! Rules of this code base that a compiler does not check.
 
+#[path = "tidy/interface.rs"]
+mod interface;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,0 +1,204 @@
+//! Every row of the interface has a test, and what it does not show has a decision: `docs/interface-tests.md` names them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::{assert_none, has_test, numbered, read, root};
+
+/// Of a row, or of a sentence that leaves something open: its section, and its name in there.
+type Place = (String, String);
+
+/// The cells of a line of a table.
+fn cells(line: &str) -> Option<Vec<&str>> {
+    let inner = line.strip_prefix('|')?.trim_end().strip_suffix('|')?;
+    Some(inner.split('|').map(|cell| cell.trim().trim_matches('`')).collect())
+}
+
+/// What the interface says, in its order.
+#[derive(Default)]
+struct Interface {
+    rows: Vec<Place>,
+    not_shown: Vec<Place>,
+    section: String,
+    /// The endpoint below whose heading the lines are.
+    endpoint: Option<String>,
+    /// The first line of the present table.
+    head: Option<Vec<String>>,
+}
+
+impl Interface {
+    fn read(text: &str) -> Self {
+        let mut read = Self::default();
+        let numbers = numbered(text);
+        for line in text.lines() {
+            if let Some(title) = line.strip_prefix("#### ") {
+                read.endpoint = Some(title.to_owned());
+                read.add(title.to_owned());
+            } else if line.starts_with("##") {
+                let title = line.trim_start_matches('#').trim_start();
+                let number = title.split(' ').next().unwrap_or_default().trim_end_matches('.');
+                assert!(numbers.contains(number), "{line}");
+                read.end_section(number);
+            } else if let Some(cells) = cells(line) {
+                read.line_of_table(&cells);
+            } else {
+                read.head = None;
+                read.line_of_text(line);
+            }
+        }
+        read.end_section("");
+        read
+    }
+
+    /// A section of prose alone is a row itself, but one that has sections below it, and the introduction.
+    fn end_section(&mut self, next: &str) {
+        let section = self.section.clone();
+        let has_rows = self.rows.iter().any(|(of, _)| *of == section);
+        let has_sections = next.starts_with(&format!("{section}."));
+        if !has_rows && !has_sections && !["", "1"].contains(&section.as_str()) {
+            self.add(section);
+        }
+        next.clone_into(&mut self.section);
+        (self.endpoint, self.head) = (None, None);
+    }
+
+    fn add(&mut self, name: String) {
+        self.rows.push((self.section.clone(), name));
+    }
+
+    fn line_of_table(&mut self, cells: &[&str]) {
+        let Some(head) = self.head.clone() else {
+            self.head = Some(cells.iter().map(|cell| (*cell).to_owned()).collect());
+            return;
+        };
+        if cells[0].starts_with("---") {
+            return;
+        }
+        let name = match (head[0].as_str(), cells[0]) {
+            ("Status", status) => format!("{status}: {}", cells[1]),
+            (kind, number) if number.bytes().all(|b| b.is_ascii_digit()) => {
+                format!("{kind} {number}")
+            }
+            (_, name) => name.to_owned(),
+        };
+        self.add(self.endpoint.iter().map(|of| format!("{of}: ")).collect::<String>() + &name);
+        cells.iter().for_each(|cell| self.sentence(cell));
+    }
+
+    fn line_of_text(&mut self, line: &str) {
+        let number = line.split('.').next().unwrap_or_default();
+        let is_number = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+        if is_number && self.endpoint.is_none() {
+            self.add(format!("{}.{number}", self.section));
+        }
+        line.split(". ").flat_map(|s| s.split("; ")).for_each(|sentence| self.sentence(sentence));
+    }
+
+    fn sentence(&mut self, text: &str) {
+        let is_open = text.contains("not shown") || text.contains("not stated");
+        if is_open && !self.section.is_empty() {
+            let place = self.endpoint.as_ref().map(|of| format!("{} {of}", self.section));
+            let text = text.trim_end_matches('.').to_owned();
+            self.not_shown.push((place.unwrap_or_else(|| self.section.clone()), text));
+        }
+    }
+}
+
+/// What `docs/interface-tests.md` claims: for each place the two cells behind it.
+#[derive(Default)]
+struct Claims {
+    tests: BTreeMap<Place, (String, String)>,
+    decisions: BTreeMap<Place, String>,
+}
+
+fn claims(text: &str) -> Claims {
+    let mut claims = Claims::default();
+    for part in text.split("\n## ").skip(1) {
+        let title = part.lines().next().unwrap_or_default();
+        let section = title.split(' ').next().unwrap_or_default().to_owned();
+        for row in part.lines().filter(|line| line.starts_with("| `")) {
+            let cells = cells(row).unwrap();
+            let [first, second, third] = cells[..] else { panic!("{row}") };
+            let (first, third) = (first.to_owned(), third.to_owned());
+            let is_new = if title == "Not shown" {
+                claims.decisions.insert((first, second.to_owned()), third).is_none()
+            } else {
+                let test = (second.to_owned(), third);
+                claims.tests.insert((section.clone(), first), test).is_none()
+            };
+            assert!(is_new, "docs/interface-tests.md has this row twice: {row}");
+        }
+    }
+    claims
+}
+
+/// What a test about a row must have in its text: the field, the parameter or the body of the error.
+/// Rows that are described in words have none.
+fn word(row: &Place) -> Option<&str> {
+    let last = row.1.rsplit(": ").next()?;
+    let is_name = last.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_');
+    (is_name || row.0.starts_with('7')).then_some(last)
+}
+
+/// The text of a function.
+fn body<'a>(text: &'a str, name: &str) -> &'a str {
+    let start = text.find(&format!("fn {name}(")).unwrap_or(text.len());
+    let line = text[..start].rfind('\n').map_or(0, |at| at + 1);
+    let indent: String = text[line..].chars().take_while(|c| *c == ' ').collect();
+    let end = text[start..].find(&format!("\n{indent}}}")).map_or(text.len(), |at| start + at);
+    &text[start..end]
+}
+
+#[test]
+fn every_row_of_the_interface_has_its_test() {
+    let interface = Interface::read(&read(Path::new("docs/interface.md")));
+    let mut claimed = claims(&read(Path::new("docs/interface-tests.md"))).tests;
+    assert!(interface.rows.len() > 120, "only {} rows were found", interface.rows.len());
+    let mut found = Vec::new();
+    for row in &interface.rows {
+        let (section, name) = row;
+        let Some((test, file)) = claimed.remove(row) else {
+            found.push(format!("docs/interface-tests.md: {section} has no row `{name}`"));
+            continue;
+        };
+        let text =
+            if root().join(&file).is_file() { read(Path::new(&file)) } else { String::new() };
+        if !has_test(&text, &test) {
+            found.push(format!("{section} {name}: {file} has no test {test}"));
+        } else if word(row).is_some_and(|word| !body(&text, &test).contains(word)) {
+            found.push(format!("{section} {name}: {test} is not about it"));
+        }
+    }
+    found.extend(
+        claimed.into_keys().map(|(of, name)| format!("the interface has no {of} `{name}`")),
+    );
+    assert_none(&found);
+}
+
+#[test]
+fn what_the_interface_does_not_show_is_decided() {
+    let interface = Interface::read(&read(Path::new("docs/interface.md")));
+    let mut decided = claims(&read(Path::new("docs/interface-tests.md"))).decisions;
+    assert!(interface.not_shown.len() >= 18, "{:?}", interface.not_shown);
+    let index = read(Path::new("docs/decisions/README.md"));
+    let mut found = Vec::new();
+    for open in &interface.not_shown {
+        let Some(decision) = decided.remove(open) else {
+            let (section, text) = open;
+            found
+                .push(format!("docs/interface-tests.md: no decision for | `{section}` | {text} |"));
+            continue;
+        };
+        for number in decision.split(", ") {
+            let number = number.split(['[', ']']).nth(1).unwrap_or_default();
+            let is_in_force = index.lines().any(|line| {
+                line.starts_with(&format!("| {number} |")) && line.contains("| in force")
+            });
+            if !is_in_force {
+                found.push(format!("{open:?}: decision {number:?} is not in force"));
+            }
+        }
+    }
+    found.extend(decided.into_keys().map(|open| format!("the interface does show {open:?}")));
+    assert_none(&found);
+}
