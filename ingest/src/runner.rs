@@ -15,6 +15,7 @@ use log::{self, Log, NewRecord, StepError, Writer};
 use metrics::{counter, gauge};
 use runtime::readiness::{Alarm, Detail};
 use runtime::{Clock, Readiness};
+use schemas::Address;
 use schemas::record::{Alert, ChainRecord, Watch};
 use tokio_util::sync::CancellationToken;
 
@@ -65,6 +66,8 @@ struct Opened {
     lost: Option<Lost>,
     /// What is to be announced as watched.
     unannounced: Vec<Watch>,
+    /// Each wallet with each contract that the log does not say is watched.
+    added: Vec<(Address, Address)>,
 }
 
 impl<E: Into<Error>> From<E> for Ended {
@@ -138,9 +141,10 @@ impl Runner {
     async fn follow(&mut self) -> Result<std::convert::Infallible, Ended> {
         gauge!(names::HALTED, "blockchain" => self.chain.blockchain.as_str()).set(0);
         self.begin().await?;
-        let Opened { mut writer, history, lost, unannounced } = self.open().await?;
+        let Opened { mut writer, history, lost, unannounced, added } = self.open().await?;
         self.log_start(history.as_ref(), lost);
         let mut cursor = self.cursor(lost, history, unannounced);
+        cursor.watch_from_here(added);
         let mut backoff = Backoff::new(self.chain.blockchain);
         let mut tags = TagCheck::new(self.chain.blockchain, &self.chain.policy);
         loop {
@@ -343,11 +347,11 @@ impl Runner {
                 let mut history = restore::restore(&*log, &chain)?;
                 let scanned = scanned.as_ref();
                 let lost = lost::find(&*log, chain.blockchain, scanned, history.as_ref())?;
-                let mut unannounced = chain.unannounced(known);
+                let (mut unannounced, added) = (chain.unannounced(known), chain.added(known));
                 if lost.is_some() {
                     (history, unannounced) = (None, chain.watched());
                 }
-                Ok::<_, Error>(Opened { writer, history, lost, unannounced })
+                Ok::<_, Error>(Opened { writer, history, lost, unannounced, added })
             });
             match opened.await.map_err(Error::from)? {
                 Ok(opened) => return Ok(opened),

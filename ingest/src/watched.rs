@@ -81,6 +81,17 @@ impl ChainConfig {
         self.watched().into_iter().filter(|watch| !known.contains(watch)).collect()
     }
 
+    /// Each wallet with each contract that is not known to be watched.
+    pub(crate) fn added(&self, known: &[Watch]) -> Vec<(Address, Address)> {
+        let is_known = |wallet: &Address, contract: &Address| {
+            known.iter().any(|w| w.wallet_address == *wallet && w.contracts.contains(contract))
+        };
+        let pairs = self.watched().into_iter().flat_map(|watch| {
+            watch.contracts.into_iter().map(move |contract| (watch.wallet_address, contract))
+        });
+        pairs.filter(|(wallet, contract)| !is_known(wallet, contract)).collect()
+    }
+
     /// What the configuration asks to watch.
     pub(crate) fn watched(&self) -> Vec<Watch> {
         let contracts: Vec<_> = self.contracts.iter().map(|contract| contract.address).collect();

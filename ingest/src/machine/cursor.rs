@@ -20,7 +20,7 @@ use super::{
     Rules, Span, Tag,
 };
 
-use find::Finds;
+use find::{Finds, LateWatch};
 use second::{Found, Looking, Looks, Transfers};
 
 /// Most blocks to verify in one step: bounds the records of a step and the requests to verify it.
@@ -84,6 +84,7 @@ pub(crate) struct Cursor {
     final_to: i64,
     range: RangeSize,
     looks: Looks,
+    late_watch: LateWatch,
     phase: Phase,
     /// What the log does not say yet that it is watched: the next step does.
     unannounced: Vec<Announced>,
@@ -122,6 +123,7 @@ impl Cursor {
             final_to: -1,
             range,
             looks,
+            late_watch: LateWatch::default(),
             phase,
             unannounced,
             refused: 0,

@@ -2,7 +2,7 @@
 //! and hash, as those of a scan, and then published in the present epoch, before the head.
 
 use schemas::record::{Block, ChainBody, Observation};
-use schemas::{BlockHash, TxHash, UnixMicros};
+use schemas::{Address, BlockHash, TxHash, UnixMicros};
 
 use super::second::{Found, Looking, Transfers};
 use super::{Cursor, HIT_BLOCKS_MAX, Phase};
@@ -19,6 +19,20 @@ pub(super) struct Finds {
     transactions: Vec<Outcome>,
 }
 
+/// Wallets with contracts that are watched in the blocks after a height only.
+#[derive(Debug, Default)]
+pub(super) struct LateWatch {
+    added: Vec<(Address, Address)>,
+    pub(super) to: i64,
+}
+
+impl LateWatch {
+    /// Whether a transfer came before its wallet or contract was watched.
+    fn covers(&self, number: i64, seen: &Observation) -> bool {
+        number <= self.to && self.added.contains(&(seen.to_address, seen.contract))
+    }
+}
+
 impl Finds {
     pub(super) fn ask(&self, looking: &Looking) -> Ask {
         let numbers = self.blocks.iter().map(|(number, _)| *number);
@@ -33,11 +47,17 @@ impl Finds {
 }
 
 impl Cursor {
+    /// What is watched from the next block on, and was not when the blocks before were scanned.
+    pub(crate) fn watch_from_here(&mut self, added: Vec<(Address, Address)>) {
+        let to = self.history.as_ref().map_or(-1, |history| history.last().number);
+        self.late_watch = LateWatch { added, to };
+    }
+
     /// Fetches the blocks in which the second answer has more, if any.
     pub(super) fn find(&mut self, mut found: Found, now: UnixMicros) -> Decision {
         let mut finds = Finds { blocks: Vec::new(), transactions: Vec::new() };
         for (number, seen) in payments(&self.rules.watch, &found.logs) {
-            if self.known().at(number, seen.log_index).is_some() {
+            if !self.is_find(number, &seen) {
                 continue;
             }
             let block = found.logs.iter().find(|log| log.block_number == number);
@@ -60,6 +80,12 @@ impl Cursor {
         }
         self.phase = Phase::Find { found, finds };
         Next::Ask.into()
+    }
+
+    /// Whether a transfer should have been published, and was not. One to a wallet that was not watched yet when its
+    /// block was scanned is nobody's omission.
+    fn is_find(&self, number: i64, seen: &Observation) -> bool {
+        self.known().at(number, seen.log_index).is_none() && !self.late_watch.covers(number, seen)
     }
 
     pub(super) fn found(
@@ -131,8 +157,7 @@ impl Cursor {
             let logs: Vec<_> =
                 found.logs.iter().filter(|log| log.block_number == *number).cloned().collect();
             for (_, seen) in payments(&self.rules.watch, &logs) {
-                let is_new = self.known().at(*number, seen.log_index).is_none();
-                if is_new && !failed.contains(&seen.tx_hash) {
+                if self.is_find(*number, &seen) && !failed.contains(&seen.tx_hash) {
                     let ordinal = next_ordinal(self.known(), *number, &seen, &transfers);
                     transfers.push((block, Observation { ordinal, ..seen }));
                 }
