@@ -48,6 +48,27 @@ fn all_configuration_errors_and_exit_64() {
     assert!(!printed.contains("hush-hush"), "a secret was printed:\n{printed}");
 }
 
+/// Nobody issued DAI on Tron.
+#[test]
+fn a_coin_that_is_not_on_its_chain_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("dai.toml");
+    let wallet = "blockchain = \"tron\"\naddress = \"TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6t\"";
+    let config = format!(
+        "[admin]\nsecret = \"a\"\n[merchant]\nsecret = \"m\"\n[[wallets]]\n{wallet}\nenabled_coins = [\"USDT\", \
+         \"DAI\"]\n[chains.tron]\nrpc = \"http://127.0.0.1:9/jsonrpc\"\n"
+    );
+    std::fs::write(&file, config).unwrap();
+    for command in ["run", "doctor"] {
+        let output = tidemark(&[command, "--config", file.to_str().unwrap()]);
+        let printed = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{printed}");
+        let expected = "chains.tron.tokens: no contract of DAI on tron is known, and a wallet takes it: take it out of";
+        assert!(printed.contains(expected), "{printed}");
+        assert_eq!(printed.matches("chains.tron").count(), 1, "nothing else is wrong: {printed}");
+    }
+}
+
 #[test]
 fn defaults_and_two_secrets_suffice() {
     let dir = tempfile::tempdir().unwrap();
