@@ -78,6 +78,6 @@ pub use doctor::{Examination, Finding, Level, examine};
 pub use error::{Error, RestoreError};
 pub use machine::{Policy, Tag, Tier};
 pub use rescan::{Rescan, RescanError};
-pub use rewind::{Rewind, RewindError};
+pub use rewind::{Rewind, RewindError, Target};
 pub use runner::follow;
 pub use share::run;

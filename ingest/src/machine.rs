@@ -30,6 +30,7 @@ use schemas::{Blockchain, Epoch, TxHash, UnixMicros};
 pub(crate) use compare::{next_ordinal, payments, proves};
 pub(crate) use cursor::Cursor;
 pub(crate) use history::History;
+pub(crate) use policy::Tags;
 pub use policy::{Policy, Tag, Tier};
 pub(crate) use question::{
     Answer, Ask, EventLog, Header, Look, Outcome, Point, Receipt, Refusal, Span,

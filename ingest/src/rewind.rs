@@ -3,13 +3,18 @@
 //!
 //! One atomic step, as ingest writes for a reorganisation: retracts of what is live above a block, and a head at it in
 //! the next epoch. That block is final from then on. Opening the chain's writer fences a running ingest.
+//!
+//! Where the records are gone, or begin above the height, the block is the one that the endpoints have there, and nothing can be
+//! retracted by name: the head of the next epoch alone takes back what lanes know above it.
 
 use log::Log;
-use schemas::record::{Block, ChainBody, ChainRecord, Head, Observation};
+use schemas::record::{Block, ChainBody, ChainRecord, Head, Observation, Watch};
 use schemas::{Epoch, FORGET_SECONDS, UnixMicros};
 
-use crate::machine::History;
-use crate::{ChainConfig, Error, publish, restore, watched};
+use crate::endpoints::clients;
+use crate::machine::{Ask, History, Lost, Point, Tags};
+use crate::rpc::Endpoint;
+use crate::{ChainConfig, Error, lost, publish, restore, watched};
 
 /// Why a chain cannot be taken back to a height.
 #[derive(Debug, thiserror::Error)]
@@ -20,8 +25,11 @@ pub enum RewindError {
     Unknown,
     #[error("the chain is scanned up to {0}: give a height below that")]
     NotBelow(i64),
+    /// [`Target::Shown`] does without.
     #[error("no block at or below that height was published: the log begins at {0}")]
     Gone(i64),
+    #[error("the endpoints do not say which block {0} is: {1}")]
+    Endpoints(i64, String),
     #[error(
         "block {} is more than a day older than the last one: the processor has forgotten transfers after it, and \
          would take them for new ones",
@@ -30,77 +38,192 @@ pub enum RewindError {
     TooOld(Block),
 }
 
+/// The block to go back to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// The newest published one at or below a height.
+    Published(i64),
+    /// One that the endpoints have ([`Target::shown`]), where the log has none: its records are gone, or begin later.
+    Shown(Block),
+}
+
+impl Target {
+    /// The block at a height, as the endpoints of the chain have it.
+    ///
+    /// # Errors
+    /// [`RewindError::Endpoints`] unless at least one has it and no other one another in its place.
+    pub async fn shown(chain: &ChainConfig, height: i64) -> Result<Self, RewindError> {
+        let (mut shown, mut failures) = (Vec::new(), Vec::new());
+        for endpoint in clients(chain)? {
+            match block_of(&endpoint, chain, height).await {
+                Ok(block) if shown.contains(&block) => {}
+                Ok(block) => shown.push(block),
+                Err(cause) => failures.push(format!("{}: {cause}", endpoint.name())),
+            }
+        }
+        match shown.as_slice() {
+            [block] => Ok(Self::Shown(*block)),
+            [] => Err(RewindError::Endpoints(height, failures.join("; "))),
+            forks => {
+                let hashes: Vec<_> = forks.iter().map(|block| block.hash.to_string()).collect();
+                let cause = format!("they have different ones: {}", hashes.join(", "));
+                Err(RewindError::Endpoints(height, cause))
+            }
+        }
+    }
+
+    const fn height(self) -> i64 {
+        match self {
+            Self::Published(height) => height,
+            Self::Shown(block) => block.number,
+        }
+    }
+}
+
+/// The block of an endpoint of the configured chain at a height.
+async fn block_of(endpoint: &Endpoint, chain: &ChainConfig, height: i64) -> Result<Block, String> {
+    let found = endpoint.fetch_chain_id().await.map_err(|failure| failure.message)?;
+    if found != chain.chain_id {
+        return Err(format!("serves chain id {found}, not {}", chain.chain_id));
+    }
+    let ask = Ask { blocks: vec![Point::Number(height)], ..Ask::default() };
+    let answer = endpoint.fetch(&ask).await.map_err(|failure| failure.message)?;
+    let header = answer.blocks.into_iter().next().flatten();
+    let block = header.map(|header| header.block).filter(|block| block.number == height);
+    block.ok_or_else(|| "does not have it".to_owned())
+}
+
 /// What a rewind takes back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rewind {
     /// The last scanned block.
     pub from: Block,
-    /// The newest published block at or below the height: the new last one.
+    /// The new last one.
     pub to: Block,
     pub epoch: Epoch,
-    /// The transfers after it, and whether they counted as confirmed.
+    /// The transfers after it, and whether they counted as confirmed; none where their records are gone: lanes take back
+    /// what they know of them.
     pub retracted: Vec<(Block, Observation, bool)>,
+    /// Whether the records are gone.
+    pub is_lost: bool,
+    /// What is announced again.
+    watches: Vec<Watch>,
     head: Head,
     observed_at: UnixMicros,
 }
 
+/// What is known of the chain.
+enum Known {
+    Whole(Box<History>),
+    /// What its records were is gone: how far it was, and the newest epoch and time of any record of its progress.
+    Lost(Block, Lost),
+}
+
+impl Known {
+    fn read(log: &dyn Log, chain: &ChainConfig, height: i64) -> Result<Self, RewindError> {
+        let scanned = watched::progress(log, chain.blockchain).map_err(Error::from)?;
+        let history = restore::restore_down_to(log, chain, height)?;
+        let lost = lost::find(log, chain.blockchain, scanned.as_ref(), history.as_ref());
+        match (lost.map_err(Error::from)?, scanned, history) {
+            (Some(lost), Some(scanned), _) => Ok(Self::Lost(scanned.head, lost)),
+            (_, _, Some(history)) => Ok(Self::Whole(Box::new(history))),
+            (_, _, None) => Err(RewindError::Unknown),
+        }
+    }
+
+    fn last(&self) -> Block {
+        match self {
+            Self::Whole(history) => history.last(),
+            Self::Lost(last, _) => *last,
+        }
+    }
+
+    fn block(&self, target: Target) -> Result<Block, RewindError> {
+        match (self, target) {
+            (_, Target::Shown(block)) => Ok(block),
+            (Self::Whole(history), Target::Published(height)) => history
+                .anchor_at_or_below(height)
+                .ok_or_else(|| RewindError::Gone(history.lowest())),
+            (Self::Lost(last, _), Target::Published(_)) => Err(RewindError::Gone(last.number + 1)),
+        }
+    }
+}
+
 impl Rewind {
-    /// What a rewind to a height would take back. Blocks.
+    /// What a rewind would take back. Blocks.
     ///
     /// # Errors
     /// [`RewindError`].
     pub fn plan(
         log: &dyn Log,
         chain: &ChainConfig,
-        height: i64,
+        target: Target,
         now: UnixMicros,
     ) -> Result<Self, RewindError> {
-        let history = restore::restore_down_to(log, chain, height)?.ok_or(RewindError::Unknown)?;
-        Self::of(&history, height, now)
+        Self::of(&Known::read(log, chain, target.height())?, chain, target, now)
     }
 
-    fn of(history: &History, height: i64, now: UnixMicros) -> Result<Self, RewindError> {
-        let from = history.last();
-        if height >= from.number {
+    fn of(
+        known: &Known,
+        chain: &ChainConfig,
+        target: Target,
+        now: UnixMicros,
+    ) -> Result<Self, RewindError> {
+        let from = known.last();
+        if target.height() >= from.number {
             return Err(RewindError::NotBelow(from.number));
         }
-        let to = history.anchor_at_or_below(height).ok_or_else(|| {
-            RewindError::Gone(
-                history.anchors_below(i64::MAX, usize::MAX).last().map_or(0, |b| b.number),
-            )
-        })?;
+        let to = known.block(target)?;
         if to.timestamp.plus(FORGET_SECONDS) < from.timestamp {
             return Err(RewindError::TooOld(to));
         }
-        let head = history.head();
-        let is_confirmed = |(block, seen): (Block, Observation)| {
-            let confirmed = block.number <= head.confirmed_number(seen.value);
-            (block, seen, confirmed)
-        };
-        Ok(Self {
-            from,
-            to,
-            epoch: Epoch(history.epoch().0.saturating_add(1)),
-            retracted: history.above(to.number).map(is_confirmed).collect(),
-            head: head_at(to, head),
-            observed_at: history.observed_at().next(now),
-        })
+        let next = |epoch: Epoch| Epoch(epoch.0.saturating_add(1));
+        match known {
+            Known::Whole(history) => {
+                let head = history.head();
+                let is_confirmed = |(block, seen): (Block, Observation)| {
+                    let confirmed = block.number <= head.confirmed_number(seen.value);
+                    (block, seen, confirmed)
+                };
+                Ok(Self {
+                    from,
+                    to,
+                    epoch: next(history.epoch()),
+                    retracted: history.above(to.number).map(is_confirmed).collect(),
+                    is_lost: false,
+                    watches: Vec::new(),
+                    head: head_at(to, head),
+                    observed_at: history.observed_at().next(now),
+                })
+            }
+            Known::Lost(_, lost) => Ok(Self {
+                from,
+                to,
+                epoch: next(lost.epoch),
+                retracted: Vec::new(),
+                is_lost: true,
+                watches: chain.watched(),
+                head: first_head(chain, to),
+                observed_at: lost.observed_at.next(now),
+            }),
+        }
     }
 
-    /// Fences the ingest of the chain and writes the rewind to a height. Blocks.
+    /// Fences the ingest of the chain and writes the rewind. Blocks.
     ///
     /// # Errors
     /// [`RewindError`]; nothing was written then.
     pub fn write(
         log: &dyn Log,
         chain: &ChainConfig,
-        height: i64,
+        target: Target,
         now: UnixMicros,
     ) -> Result<Self, RewindError> {
         let mut writer = log.writer(&chain.writer()).map_err(Error::from)?;
         let known = watched::known(log, chain.blockchain).map_err(Error::from)?;
-        let rewind = Self::plan(log, chain, height, now)?;
-        let step = publish::step(&rewind.records(chain), known, &log.layout());
+        let rewind = Self::plan(log, chain, target, now)?;
+        let watched = if rewind.is_lost { rewind.watches.clone() } else { known };
+        let step = publish::step(&rewind.records(chain), watched, &log.layout());
         let step = step.map_err(Error::Encode)?;
         writer.commit(step).map_err(Error::from)?;
         Ok(rewind)
@@ -117,9 +240,22 @@ impl Rewind {
         };
         let retracted = self.retracted.iter();
         let retracts = retracted.map(|(block, seen, _)| record(*block, ChainBody::Retract(*seen)));
+        let watches = self.watches.iter().cloned();
+        let watches = watches.map(|watch| record(self.to, ChainBody::Watch(watch)));
         let head = record(self.to, ChainBody::Head(self.head.clone()));
-        retracts.chain([head]).collect()
+        retracts.chain(watches).chain([head]).collect()
     }
+}
+
+/// The head at the block after which a chain is scanned: nothing up to it could be unconfirmed.
+fn first_head(chain: &ChainConfig, to: Block) -> Head {
+    let rules = chain.rules();
+    let mut confirmed = rules.policy.confirmed(to.number, Tags::default());
+    for tier in &mut confirmed {
+        (tier.number, tier.timestamp) = (to.number, Some(to.timestamp));
+    }
+    let match_window_seconds = rules.match_window_seconds;
+    Head { confirmed, finalized: to.number, match_window_seconds }
 }
 
 /// The head at a block below the last one: nothing after it is scanned, and it is final.

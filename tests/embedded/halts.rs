@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use alloy_primitives::U256;
+use alloy_primitives::{TxHash, U256};
 use devnet::{Chain as Node, Devnet, Reorg};
 use log::Log;
 use log::embedded::EmbeddedLog;
@@ -51,12 +51,12 @@ fn mine(node: &Node) {
 }
 
 /// Queues what an order asks for.
-async fn pay(client: &Client, node: &Node, order: &str) {
+async fn pay(client: &Client, node: &Node, order: &str) -> TxHash {
     let deposit = client.deposit(order).await;
     let (whole, rest) = deposit["value"].as_str().unwrap().split_once('.').unwrap();
     let units: u64 = format!("{whole}{rest:0<6}").parse().unwrap();
     let (token, to) = (USDT.parse().unwrap(), WALLET.parse().unwrap());
-    node.transfer(token, [0x22; 20].into(), to, U256::from(units)).unwrap();
+    node.transfer(token, [0x22; 20].into(), to, U256::from(units)).unwrap()
 }
 
 async fn create(client: &Client, reference: &str, chain: &str) -> String {
@@ -66,12 +66,17 @@ async fn create(client: &Client, reference: &str, chain: &str) -> String {
 
 /// Mines until an order is paid.
 async fn paid(client: &Client, node: &Node, order: &str) {
-    eventually("the order to be paid", || async {
+    ended(client, node, order, "paid").await;
+}
+
+/// Mines until an order has a status.
+async fn ended(client: &Client, node: &Node, order: &str, status: &str) {
+    eventually(&format!("the order to be {status}"), || async {
         mine(node);
         let body = json!({ "order_id": order });
         let (_, text) = client.service("/orders/status", &body, &[]).await.ok()?;
         let order: Value = serde_json::from_str(&text).ok()?;
-        (order["status"] == "paid").then_some(())
+        (order["status"] == status).then_some(())
     })
     .await;
 }
@@ -133,8 +138,44 @@ async fn a_chain_whose_records_are_gone_continues_where_it_was_final() {
     assert!(tidemark.stop().await.success());
 }
 
+/// What is left of the records of a chain when it is taken back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Records {
+    Whole,
+    Gone,
+    /// They were gone when the chain was started again, and begin above the fork.
+    Anew,
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chain_that_left_what_was_final_halts_alone_and_is_taken_back() {
+    left_what_was_final(Records::Whole).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_its_records_it_is_taken_back_as_well() {
+    left_what_was_final(Records::Gone).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn below_the_beginning_of_its_records_it_is_taken_back_as_well() {
+    left_what_was_final(Records::Anew).await;
+}
+
+async fn transfers(client: &Client) -> Option<Vec<Value>> {
+    let path = format!("/wallets/{WALLET}/transfers?blockchain=eth&limit=9");
+    let mut rows = client.admin(&path).await.ok()?.as_array()?.clone();
+    rows.retain(|row| row["blockchain"] == "eth");
+    Some(rows)
+}
+
+/// `tidemark chain status --json` of the first chain.
+fn status(dir: &Path) -> Value {
+    let text = command(dir, &["status", "--json"]);
+    serde_json::from_str::<Value>(&text).unwrap()[0].take()
+}
+
+async fn left_what_was_final(records: Records) {
     let dir = tempfile::tempdir().unwrap();
     let (eth, polygon) = (node(1).await, node(137).await);
     let chains = [chain("eth", &eth), chain("polygon", &polygon)];
@@ -147,21 +188,19 @@ async fn a_chain_that_left_what_was_final_halts_alone_and_is_taken_back() {
     let waiting = create(&client, "B-1", "eth").await;
     let open = create(&client, "C-1", "eth").await;
     let elsewhere = create(&client, "D-1", "polygon").await;
+    let unpaid = create(&client, "E-1", "eth").await;
     pay(&client, &eth, &confirmed).await;
     paid(&client, &eth, &confirmed).await;
     eth.mine(15).unwrap();
     pay(&client, &eth, &waiting).await;
+    let gone = pay(&client, &eth, &unpaid).await;
     mine(&eth);
-    eventually("the payment to be seen", || async {
-        let list = client
-            .admin(&format!("/wallets/{WALLET}/transfers?blockchain=eth&limit=9"))
-            .await
-            .ok()?;
-        (list.as_array()?.len() == 2).then_some(())
+    eventually("the payments to be seen", || async {
+        (transfers(&client).await?.len() == 3).then_some(())
     })
     .await;
 
-    eth.reorg(eth.head().number - fork, Reorg::Keep).unwrap();
+    eth.reorg(eth.head().number - fork, Reorg::Drop(gone)).unwrap();
     let halted = eventually("the chain to be halted", || async {
         let text = command(dir.path(), &["status"]);
         text.lines().find(|line| line.contains("HALTED")).map(str::to_owned)
@@ -178,23 +217,51 @@ async fn a_chain_that_left_what_was_final_halts_alone_and_is_taken_back() {
     eth.mine(5).unwrap();
     pay(&client, &polygon, &elsewhere).await;
     paid(&client, &polygon, &elsewhere).await;
-    for order in [&waiting, &open] {
+    for order in [&waiting, &open, &unpaid] {
         client.order_with_status(order, "pending").await;
     }
     assert!(tidemark.stop().await.success());
 
+    let mut epoch = 1;
+    if records != Records::Whole {
+        expire(dir.path());
+    }
+    if records == Records::Anew {
+        let tidemark = start().await;
+        let end = eth.head().number;
+        eventually("the new fork to be scanned", || async {
+            (status(dir.path())["scanned"].as_u64()? >= end).then_some(())
+        })
+        .await;
+        assert!(tidemark.stop().await.success());
+        epoch = 2;
+    }
     let written = command(dir.path(), &["rewind", "eth", &fork.to_string(), "--yes"]);
-    assert!(written.contains("takes back 2 transfers, 1 of them confirmed"), "{written}");
-    let status = command(dir.path(), &["status", "--json"]);
-    let status: Value = serde_json::from_str(&status).unwrap();
+    let said = match records {
+        Records::Whole => "takes back 3 transfers, 1 of them confirmed",
+        Records::Gone => "the records of the chain are gone",
+        Records::Anew => "takes back 2 transfers, 2 of them confirmed",
+    };
+    assert!(written.contains(said), "{written}");
+    let status = status(dir.path());
     assert_eq!(
-        (&status[0]["scanned"], &status[0]["epoch"], &status[0]["halted"]),
-        (&json!(fork), &json!(1), &Value::Null)
+        (&status["scanned"], &status["epoch"], &status["halted"]),
+        (&json!(fork), &json!(epoch), &Value::Null)
     );
     let tidemark = start().await;
     let client = tidemark.client();
     for order in [&confirmed, &waiting, &open] {
         client.order_with_status(order, "paid").await;
     }
+    ended(&client, &eth, &unpaid, "expired").await;
+    let shown = eventually("each payment in its new block", || async {
+        let shown = transfers(&client).await?;
+        let is_there = |row: &Value| row["status"] == "matched" && row["orphaned_at"].is_null();
+        (shown.iter().filter(|row| is_there(row)).count() == 3).then_some(shown)
+    })
+    .await;
+    let failed: Vec<_> = shown.iter().filter(|row| row["status"] == "failed_to_confirm").collect();
+    assert_eq!((shown.len(), failed.len()), (4, 1), "{shown:?}");
+    assert_eq!(failed[0]["txn_hash"], gone.to_string());
     assert!(tidemark.stop().await.success());
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use ingest::{ChainConfig, Rewind};
+use ingest::{ChainConfig, Rewind, RewindError, Target};
 use log::{Log, TopicPartition};
 use runtime::{Clock, Readiness, SystemClock, telemetry};
 use schemas::record::{Alert, ChainProgress};
@@ -23,7 +23,7 @@ pub(crate) struct Options {
     /// The chain, for example eth.
     chain: Blockchain,
     /// The newest block that both forks have, or one below it: the newest published block at or below it becomes the
-    /// last scanned one.
+    /// last scanned one, or the endpoints' block at it where the log has none.
     height: i64,
     /// Do not ask.
     #[arg(long)]
@@ -127,21 +127,29 @@ pub(crate) async fn rewind(settings: Settings, options: Options) -> anyhow::Resu
     let chain = settings.ingest.chains.iter().find(|chain| chain.blockchain == name).cloned();
     let chain = chain.with_context(|| format!("there is no section [chains.{name}]"))?;
     let log = open_log(&settings, &clock, &readiness).await?;
-    tokio::task::spawn_blocking(move || rewind_on(&*log, &chain, height, yes, clock.now())).await?
+    let (shared, now) = (log.clone(), clock.now());
+    let of = chain.clone();
+    let published = move || Rewind::plan(&*shared, &of, Target::Published(height), now);
+    let target = match tokio::task::spawn_blocking(published).await? {
+        // The log has no block there.
+        Err(RewindError::Gone(_)) => Target::shown(&chain, height).await?,
+        Ok(_) | Err(_) => Target::Published(height),
+    };
+    tokio::task::spawn_blocking(move || rewind_on(&*log, &chain, target, yes, now)).await?
 }
 
 fn rewind_on(
     log: &dyn Log,
     chain: &ChainConfig,
-    height: i64,
+    target: Target,
     yes: bool,
     now: UnixMicros,
 ) -> anyhow::Result<Outcome> {
-    let planned = Rewind::plan(log, chain, height, now)?;
+    let planned = Rewind::plan(log, chain, target, now)?;
     if !yes && !is_agreed(chain, &planned)? {
         bail!("nothing was written");
     }
-    let mut lines = describe(chain, &Rewind::write(log, chain, height, now)?);
+    let mut lines = describe(chain, &Rewind::write(log, chain, target, now)?);
     lines.push(
         "written: ingest continues from there within seconds, or when it is started".to_owned(),
     );
@@ -149,7 +157,7 @@ fn rewind_on(
 }
 
 fn describe(chain: &ChainConfig, rewind: &Rewind) -> Vec<String> {
-    let Rewind { from, to, epoch, retracted, .. } = rewind;
+    let Rewind { from, to, epoch, retracted, is_lost, .. } = rewind;
     let confirmed = retracted.iter().filter(|(_, _, confirmed)| *confirmed).count();
     let mut lines = vec![format!(
         "{}: back from block {} to {} ({}), epoch {}; takes back {} transfers, {confirmed} of them confirmed",
@@ -160,6 +168,13 @@ fn describe(chain: &ChainConfig, rewind: &Rewind) -> Vec<String> {
         epoch.0,
         retracted.len()
     )];
+    if *is_lost {
+        lines.push(
+            "  the records of the chain are gone: each lane takes back what it knows of the blocks above, and everything \
+             there is scanned again"
+                .to_owned(),
+        );
+    }
     lines.extend(retracted.iter().map(|(block, seen, confirmed)| {
         let state = if *confirmed { "confirmed" } else { "waiting" };
         let (value, coin) = (seen.value, seen.stablecoin);

@@ -120,7 +120,8 @@ impl Runner {
                 block.number = number,
                 epoch = epoch.0,
                 "the records of {name} are gone or older than its progress: the blocks after this one are scanned \
-                 again, in a new epoch. A transfer above it that left the chain meanwhile is not taken back"
+                 again, in a new epoch. If the chain left what was final, run `tidemark chain rewind {name} HEIGHT` with the \
+                 newest block that both forks have"
             ),
             (None, None) => tracing::info!(
                 blockchain = name,

@@ -9,6 +9,7 @@ mod front;
 mod rescan;
 mod share;
 mod tron;
+mod watched;
 mod world;
 
 use std::sync::{Arc, LazyLock};
@@ -20,7 +21,7 @@ use devnet::{Fault, Reorg, TransferCall};
 use log::{LayeredLog, Log, NewRecord, StepError, TopicPartition};
 use schemas::record::{ChainBody, ChainRecord};
 use schemas::{Address, AlertKind, Amount, Blockchain, Hash, Headers, Topic};
-use tidemark_ingest::{Error, Policy, Rewind, RewindError, Tag};
+use tidemark_ingest::{Error, Policy, Rewind, RewindError, Tag, Target};
 use tokio_util::sync::CancellationToken;
 use world::{PAYER, TOKEN, World, config, devnet, pay, wallet};
 
@@ -340,7 +341,7 @@ async fn a_halted_chain_raises_an_alarm_stops_no_other_and_goes_on_after_a_rewin
     broken.chain().mine(1).unwrap();
     let now = runtime::Clock::now(&runtime::SystemClock);
     let halted = config(HALTED, broken.url());
-    let rewind = |height| Rewind::write(&world.log, &halted, height, now);
+    let rewind = |height| Rewind::write(&world.log, &halted, Target::Published(height), now);
     assert!(matches!(rewind(60), Err(RewindError::NotBelow(60))));
     assert!(matches!(rewind(3), Err(RewindError::Gone(_))));
     assert!(rewind(25).unwrap().to.number <= 25);

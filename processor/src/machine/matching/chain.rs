@@ -163,11 +163,36 @@ impl State {
         let Some(old) = self.transfers.by_payment(&seen.payment()).copied() else {
             return Ok(());
         };
-        let id = old.id;
         let same_inclusion = old.seen.inclusion(&old.block) == seen.inclusion(&record.block);
         if !old.is_included() || !same_inclusion || record.epoch <= old.epoch {
             return Ok(());
         }
+        self.orphan(old, record, effects)
+    }
+
+    /// A head of a new epoch takes back all above it. Ingest retracts what it published there; where the records of that
+    /// are gone it cannot, and what is left is orphaned all the same. It waits to be seen again.
+    pub(super) fn orphan_above(
+        &mut self,
+        record: &ChainRecord,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Broken> {
+        for id in self.transfers.included_above(record.block.number) {
+            let old = *self.transfers.named(id)?;
+            if old.epoch < record.epoch {
+                self.orphan(old, record, effects)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn orphan(
+        &mut self,
+        old: TransferRow,
+        record: &ChainRecord,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Broken> {
+        let id = old.id;
         let updated_at = old.updated_at.next(record.observed_at);
         let orphaned_at = Some(record.observed_at.seconds());
         let mut row = TransferRow { orphaned_at, epoch: record.epoch, updated_at, ..old };

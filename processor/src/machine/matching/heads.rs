@@ -66,6 +66,9 @@ impl State {
             self.report(misplaced, record, effects);
             return Ok(());
         }
+        if record.epoch > self.lane.epoch {
+            self.orphan_above(record, effects)?;
+        }
         let lane = self.lane_mut();
         lane.epoch = record.epoch;
         lane.head = Some(record.block);

@@ -257,6 +257,12 @@ impl Transfers {
         to_height(&self.index.unconfirmed, number)
     }
 
+    /// Transfers in blocks of the chain above this height, whatever became of them.
+    pub(super) fn included_above(&self, number: i64) -> Vec<TransferId> {
+        let is_above = |row: &&&TransferRow| row.is_included() && row.block.number > number;
+        self.sorted().iter().filter(is_above).map(|row| row.id).collect()
+    }
+
     /// The one in the lowest block.
     pub(super) fn oldest_unconfirmed(&self) -> Option<TransferId> {
         self.index.unconfirmed.first().map(|(_, id)| *id)

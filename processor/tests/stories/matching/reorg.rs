@@ -50,6 +50,27 @@ fn nothing_retracted_is_confirmed() {
         .then(head(126).epoch(1).tiers(&[], 126).finalized(109), "");
 }
 
+/// Ingest cannot retract what it does not know any more.
+#[test]
+fn what_a_new_epoch_leaves_above_its_head_is_taken_back_without_a_retract() {
+    candidate().then(head(109).epoch(1), "").then(head(125).epoch(1).finalized(109), "").then(
+        head(126).epoch(1).finalized(110),
+        "to A: gone #2; failed #2 failed_to_confirm @110 orphaned",
+    );
+    candidate()
+        .then(head(109).epoch(1), "")
+        .then(pay(1, "10.00").at(113).fork(1), "detected #2 waiting_for_confirmation @113 for #1");
+    // Not above it.
+    candidate().then(head(110).epoch(1), "").then(
+        head(120).epoch(1),
+        "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1",
+    );
+    asked().then(
+        head(109).epoch(1),
+        "alert confirmed_transfer_retracted #2; detected #2 waiting_for_match @110 for #1 orphaned",
+    );
+}
+
 #[test]
 fn in_another_block_it_still_pays() {
     candidate()
