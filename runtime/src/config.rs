@@ -92,23 +92,12 @@ impl Source {
 
     /// Takes a list of sections (`[[name]]`).
     pub fn sections(&mut self, name: &str) -> Vec<Reader> {
-        let list = match self.root.remove(name) {
-            Some(Value::Array(list)) => list,
-            None => Vec::new(),
-            Some(_) => {
-                self.problems.borrow_mut().push(format!("{name}: must be written [[{name}]]"));
-                Vec::new()
-            }
-        };
-        let reader = |(position, value)| {
-            let path = format!("{name}[{position}]");
-            let Value::Table(table) = value else {
-                self.problems.borrow_mut().push(format!("{path}: must be a section"));
-                return None;
-            };
-            Some(Reader { path, table, problems: self.problems.clone() })
-        };
-        list.into_iter().enumerate().filter_map(reader).collect()
+        readers(name, self.root.remove(name), &self.problems)
+    }
+
+    /// Reports a problem with a key of any section, given by its whole name.
+    pub fn problem(&self, key: &str, what: &str) {
+        self.problems.borrow_mut().push(format!("{key}: {what}"));
     }
 
     /// Drops the problem that a key is missing: this process does not use it.
@@ -126,6 +115,27 @@ impl Source {
         problems.extend(self.root.keys().map(|key| format!("{key}: unknown section")));
         if problems.is_empty() { Ok(()) } else { Err(Problems(problems)) }
     }
+}
+
+/// The sections of a list, which is at `path`.
+fn readers(path: &str, list: Option<Value>, problems: &Rc<RefCell<Vec<String>>>) -> Vec<Reader> {
+    let list = match list {
+        Some(Value::Array(list)) => list,
+        None => Vec::new(),
+        Some(_) => {
+            problems.borrow_mut().push(format!("{path}: must be written [[{path}]]"));
+            Vec::new()
+        }
+    };
+    let reader = |(position, value)| {
+        let path = format!("{path}[{position}]");
+        let Value::Table(table) = value else {
+            problems.borrow_mut().push(format!("{path}: must be a section"));
+            return None;
+        };
+        Some(Reader { path, table, problems: problems.clone() })
+    };
+    list.into_iter().enumerate().filter_map(reader).collect()
 }
 
 /// Where a file is not TOML, and why. Not the line itself: it may be the one with a secret in it.
@@ -146,7 +156,8 @@ fn merge(base: &mut Table, over: Table) {
     }
 }
 
-/// A variable's text is TOML where it can be (`12`, `true`, `["a"]`), and otherwise a string.
+/// A variable's text is TOML where it can be (`12`, `true`, `["a"]`), and otherwise a string. A secret is a text also
+/// where all of it is digits.
 fn set(table: &mut Table, keys: &[String], text: &str) {
     let Some((first, rest)) = keys.split_first() else { return };
     if !rest.is_empty() {
@@ -157,6 +168,7 @@ fn set(table: &mut Table, keys: &[String], text: &str) {
         return;
     }
     let parsed = format!("v = {text}").parse::<Table>().ok().and_then(|mut t| t.remove("v"));
+    let parsed = parsed.filter(|value| value.is_str() || !first.ends_with("secret"));
     table.insert(first.clone(), parsed.unwrap_or_else(|| Value::String(text.to_owned())));
 }
 
@@ -321,6 +333,11 @@ impl Reader {
         self.nested(key, table.unwrap_or_default())
     }
 
+    /// A list of sections inside this one (`[[section.key]]`).
+    pub fn sections(&mut self, key: &str) -> Vec<Self> {
+        readers(&format!("{}.{key}", self.path), self.table.remove(key), &self.problems)
+    }
+
     /// The value of a key that may have several forms; the caller reports problems.
     pub fn value(&mut self, key: &str) -> Option<Value> {
         self.table.remove(key)
@@ -406,6 +423,15 @@ mod tests {
         let Problems(lines) = source.finish().unwrap_err();
         assert!(lines[0].starts_with("configuration file: line 2: "), "{lines:?}");
         assert!(!lines[0].contains("whsec_abc"), "{lines:?}");
+    }
+
+    #[test]
+    fn a_secret_of_digits_is_a_text() {
+        for text in ["007", "1234567890123456", "1_000", "1e9", "true", "[1]", "\"quoted\""] {
+            let mut source = source("", &[("TIDEMARK__ADMIN__SECRET", text)]);
+            let secret = source.section("admin").secret("secret").unwrap();
+            assert_eq!(secret.expose(), text.trim_matches('"').as_bytes());
+        }
     }
 
     #[test]

@@ -49,6 +49,9 @@ impl Config {
             filter: section.text("filter"),
             json: section.text("format") == "json",
         };
+        if section.parsed::<String>("format").is_some_and(|f| !matches!(&*f, "text" | "json")) {
+            section.problem("format", "must be \"text\" or \"json\"");
+        }
         if EnvFilter::builder().parse(&config.filter).is_err() {
             section.problem("filter", "is not a log filter such as \"info,ingest=debug\"");
         }
