@@ -1,7 +1,7 @@
 //! The three checks of authority: the merchant's signature, the operator's secret, the customer's
 //! signed checkout link. Each precedes everything else that is done with a request.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::Bytes;
 use axum::extract::{
@@ -12,12 +12,20 @@ use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use runtime::Clock;
-use schemas::{CheckoutSignature, OrderId, Secret, UnixSeconds, verify_checkout, verify_service};
+use schemas::{
+    CheckoutSignature, OrderId, Secret, SignatureError, UnixSeconds, verify_checkout,
+    verify_service,
+};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
-use crate::Config;
+use crate::config::admin::FIRST_NAME;
 use crate::error::{Answer, Refusal};
 use crate::extract::Body;
+use crate::machine::json;
+use crate::machine::occasions::Occasions;
 use crate::machine::query::Query;
+use crate::{Config, Scope, metrics};
 
 // Spec 5.1, 5.2.
 const SIGNATURE: &str = "service-signature";
@@ -27,31 +35,104 @@ pub(crate) const AUTHORIZATION: &str = "service-admin-authorization";
 pub(crate) struct Auth {
     /// The keys that a signature may be made with.
     secrets: Vec<Secret>,
-    admin_secret: Secret,
+    operators: Vec<(Secret, Operator)>,
     clock: Arc<dyn Clock>,
+    refused: Mutex<Refused>,
+}
+
+/// Who gives a command: the holder of one of the secrets.
+#[derive(Debug, Clone)]
+pub(crate) struct Operator {
+    pub(crate) name: Arc<str>,
+    scope: Scope,
+}
+
+/// What was refused since it was last logged.
+#[derive(Default)]
+struct Refused {
+    signatures: Occasions,
+    secrets: Occasions,
+}
+
+/// The cause of a refused signature, as metrics have it.
+fn word(cause: SignatureError) -> &'static str {
+    match cause {
+        SignatureError::Malformed => "malformed",
+        SignatureError::Expired => "expired",
+        SignatureError::Mismatch => "mismatch",
+    }
+}
+
+impl Operator {
+    /// The holder of `admin.secret`.
+    pub(crate) fn first() -> Self {
+        Self { name: FIRST_NAME.into(), scope: Scope::Operate }
+    }
 }
 
 impl Auth {
     pub(crate) fn new(config: &Config, clock: Arc<dyn Clock>) -> Self {
+        let mut operators = vec![(config.admin_secret.clone(), Operator::first())];
+        operators.extend(config.operators.iter().map(|of| {
+            let operator = Operator { name: of.name.as_str().into(), scope: of.scope };
+            (of.secret.clone(), operator)
+        }));
         let secrets = config.merchant.accepted_secrets();
-        Self { secrets, admin_secret: config.admin_secret.clone(), clock }
+        Self { secrets, operators, clock, refused: Mutex::default() }
     }
 
     fn verify_body(&self, header: &HeaderValue, body: &[u8]) -> Answer<()> {
-        let header = header.to_str().map_err(|_| Refusal::SignatureFailed)?;
         let now = self.clock.now().seconds();
-        verify_service(&self.secrets, header, body, now).map_err(|cause| {
-            tracing::debug!(%cause, "a request to the service API was refused");
-            Refusal::SignatureFailed
-        })
+        let header = header.to_str().map_err(|_| SignatureError::Malformed);
+        let verified = header.and_then(|header| verify_service(&self.secrets, header, body, now));
+        let cause = match verified {
+            // The same key signs webhooks: who receives one, or sees it on its way, may not send it back as a request.
+            Ok(()) if is_event(body) => "webhook",
+            Ok(()) => return Ok(()),
+            Err(cause) => word(cause),
+        };
+        metrics::refusal("signature", cause);
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = refused.signatures.occurred(now) {
+            tracing::warn!(
+                count,
+                cause,
+                "refused requests to the service API whose signature does not hold; compare the client's merchant.secret \
+                 and clock"
+            );
+        }
+        Err(Refusal::SignatureFailed)
     }
 
-    pub(crate) fn verify_operator(&self, header: Option<&HeaderValue>) -> Answer<()> {
-        let given = header.ok_or(Refusal::AdminMissing)?.as_bytes();
+    pub(crate) fn verify_operator(&self, header: Option<&HeaderValue>) -> Answer<Operator> {
+        let refuse = |cause, refusal| {
+            metrics::refusal("secret", cause);
+            Err(refusal)
+        };
+        let Some(given) = header else { return refuse("missing", Refusal::AdminMissing) };
+        let given = given.as_bytes();
         if std::str::from_utf8(given).is_err() {
-            return Err(Refusal::AdminNotText);
+            return refuse("malformed", Refusal::AdminNotText);
         }
-        if self.admin_secret.matches(given) { Ok(()) } else { Err(Refusal::AdminWrong) }
+        // All are compared, so that timing does not show which one fits.
+        let mut found = None;
+        for (secret, operator) in &self.operators {
+            if secret.matches(given) {
+                found = Some(operator);
+            }
+        }
+        if let Some(operator) = found {
+            return Ok(operator.clone());
+        }
+        let now = self.clock.now().seconds();
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = refused.secrets.occurred(now) {
+            tracing::warn!(
+                count,
+                "refused requests to the admin API with a wrong secret; a client has an old one, or somebody tries"
+            );
+        }
+        refuse("mismatch", Refusal::AdminWrong)
     }
 
     /// The order of a link, whose `exp` and `sig` are in the query. A malformed id is a wrong signature.
@@ -63,8 +144,20 @@ impl Auth {
             verify_checkout(&self.secrets, order_id, given, self.clock.now().seconds()).ok()?;
             Some(order_id)
         };
-        verify().ok_or(Refusal::SignatureFailed)
+        verify().ok_or_else(|| {
+            metrics::refusal("link", "invalid");
+            Refusal::SignatureFailed
+        })
     }
+}
+
+/// Whether a body is a webhook's.
+fn is_event(body: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Event {
+        event_type: Option<IgnoredAny>,
+    }
+    json::object::<Event>(body).is_ok_and(|event| event.event_type.is_some())
 }
 
 /// When the link of a query ends. Meaningful for one that was verified.
@@ -84,22 +177,41 @@ where
     type Rejection = Refusal;
 
     async fn from_request(request: Request, state: &S) -> Answer<Self> {
-        let header = request.headers().get(SIGNATURE).cloned().ok_or(Refusal::SignatureMissing)?;
+        let header = request.headers().get(SIGNATURE).cloned().ok_or_else(|| {
+            metrics::refusal("signature", "missing");
+            Refusal::SignatureMissing
+        })?;
         let Body(body) = Body::from_request(request, state).await?;
         Arc::<Auth>::from_ref(state).verify_body(&header, &body)?;
         Ok(Self(body))
     }
 }
 
-/// Refuses every request without the admin secret (spec 5.2).
+/// Refuses every request without an admin secret (spec 5.2), and commands of one that may only read.
 pub(crate) async fn operators_only(
     State(auth): State<Arc<Auth>>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     match auth.verify_operator(request.headers().get(AUTHORIZATION)) {
-        Ok(()) => next.run(request).await,
+        Ok(operator) if operator.scope == Scope::Operate || request.method().is_safe() => {
+            request.extensions_mut().insert(operator);
+            next.run(request).await
+        }
+        Ok(_) => {
+            metrics::refusal("secret", "scope");
+            Refusal::ReadOnly.into_response()
+        }
         Err(refusal) => refusal.into_response(),
+    }
+}
+
+/// The operator that [`operators_only`] let pass.
+impl<S: Sync> FromRequestParts<S> for Operator {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Answer<Self> {
+        parts.extensions.get::<Self>().cloned().ok_or(Refusal::AdminMissing)
     }
 }
 

@@ -15,6 +15,7 @@ use store::{Change, OrderRow, Store};
 use tokio::time::{Instant, interval_at, sleep_until, timeout};
 use uuid::{NoContext, Timestamp, Uuid};
 
+use crate::auth::Operator;
 use crate::error::{Answer, Refusal};
 use crate::extract::Trace;
 use crate::feed::{Audience, Subscription};
@@ -245,31 +246,46 @@ impl Commands {
         self.command(order_id, Awaited::Cancel, OrderCommandBody::Cancel).await
     }
 
+    /// Ends a pending order for an operator, under the conditions of its customer: no payment for it is seen.
+    pub(crate) async fn cancel_by(&self, by: &Operator, order_id: OrderId) -> Answer<OrderRow> {
+        let row = self.store.order(order_id).await?.ok_or(Refusal::ResourceNotFound)?;
+        // A final status never changes back, and the processor may have forgotten the order.
+        if row.order.status != OrderStatus::Pending {
+            return Err(Refusal::NotPending);
+        }
+        let order = self.command(order_id, Awaited::AdminCancel, OrderCommandBody::Cancel).await?;
+        tracing::info!(order.id = %order_id, operator = %by.name, "an operator cancelled the order");
+        Ok(OrderRow { order: Arc::unwrap_or_clone(order), ..row })
+    }
+
     /// Forces an order paid (spec 4.2).
-    pub(crate) async fn mark_paid(&self, order_id: OrderId) -> Answer<OrderRow> {
+    pub(crate) async fn mark_paid(&self, by: &Operator, order_id: OrderId) -> Answer<OrderRow> {
         let row = self.store.order(order_id).await?.ok_or(Refusal::ResourceNotFound)?;
         let body = OrderCommandBody::MarkPaid(ended(&row.order));
         let order = self.command(order_id, Awaited::MarkPaid, body).await?;
-        tracing::info!(order.id = %order_id, "an operator marked the order paid");
+        let operator = &by.name;
+        tracing::info!(order.id = %order_id, %operator, "an operator marked the order paid");
         Ok(OrderRow { order: Arc::unwrap_or_clone(order), ..row })
     }
 
     /// Sends an order's status to the merchant again (spec 4.2).
-    pub(crate) async fn resend_order(&self, order_id: OrderId) -> Answer<()> {
+    pub(crate) async fn resend_order(&self, by: &Operator, order_id: OrderId) -> Answer<()> {
         let row = self.store.order(order_id).await?.ok_or(Refusal::ResourceNotFound)?;
         let body = OrderCommandBody::ResendWebhook(ended(&row.order));
         self.command(order_id, Awaited::Resend, body).await?;
-        tracing::info!(order.id = %order_id, "an operator resent the order's webhook");
+        let operator = &by.name;
+        tracing::info!(order.id = %order_id, %operator, "an operator resent the order's webhook");
         Ok(())
     }
 
     /// Sends the webhook of a transfer that pays nothing again (spec 4.2).
-    pub(crate) async fn resend_transfer(&self, id: TransferId) -> Answer<()> {
+    pub(crate) async fn resend_transfer(&self, by: &Operator, id: TransferId) -> Answer<()> {
         let transfer = self.store.transfer(id).await?.ok_or(Refusal::ResourceNotFound)?;
         let now = self.clock.now();
         let url = self.unknown_transfer_url.as_deref();
         self.dispatch(resend::of_transfer(&transfer, url, fresh_id(now), now)?).await?;
-        tracing::info!(transfer.id = %id, "an operator resent the transfer's webhook");
+        let operator = &by.name;
+        tracing::info!(transfer.id = %id, %operator, "an operator resent the transfer's webhook");
         Ok(())
     }
 

@@ -12,6 +12,10 @@ use schemas::{
 
 use crate::machine::return_url::{ReturnUrl, origin_problem};
 
+pub(crate) mod admin;
+
+pub use admin::{AdminSecret, Scope};
+
 /// The largest `[matching] skew`: clocks that differ by more are wrong, and a payment sent an hour before an order is
 /// not for it.
 const SKEW_MAX_SECONDS: u16 = 3600;
@@ -21,6 +25,8 @@ const SKEW_MAX_SECONDS: u16 = 3600;
 pub struct Config {
     /// Value of `Service-Admin-Authorization` (spec 5.2).
     pub admin_secret: Secret,
+    /// The secrets of operators beside it.
+    pub operators: Vec<AdminSecret>,
     pub merchant: Merchant,
     /// In the order of the file (spec 2.6).
     pub wallets: Vec<Wallet>,
@@ -136,12 +142,30 @@ impl Config {
     pub fn read(source: &mut Source) -> Self {
         let mut admin = source.section("admin");
         let admin_secret = admin.required_secret("secret");
+        admin::check_length(&admin, "secret", &admin_secret);
+        let operators = admin::read_secrets(&mut admin);
+        let mut section = source.section("merchant");
+        let merchant = Merchant::read(&mut section);
+        let named = |number| format!("admin.secrets[{number}].secret");
+        // The two of the merchant may be the same, before a rotation and after it.
+        let previous = merchant.previous_secret.as_ref().unwrap_or(&merchant.secret);
+        let mut secrets = vec![
+            ("merchant.secret".to_owned(), &merchant.secret),
+            ("admin.secret".to_owned(), &admin_secret),
+        ];
+        if !previous.matches(merchant.secret.expose()) {
+            secrets.insert(1, ("merchant.previous_secret".to_owned(), previous));
+        }
+        secrets.extend(operators.iter().enumerate().map(|(n, of)| (named(n), &of.secret)));
+        for (key, other) in admin::same(&secrets) {
+            source.problem(&key, &format!("must differ from {other}"));
+        }
         admin.finish();
-        let merchant = Merchant::read(source.section("merchant"));
+        section.finish();
         let wallets = read_wallets(source);
         let mut section = source.section("orders");
         let orders =
-            Orders { ttl: section.duration("ttl"), late_window: section.duration("late_window") };
+            Orders { ttl: read_ttl(&mut section), late_window: section.duration("late_window") };
         section.finish();
         let mut section = source.section("matching");
         let matching = Matching {
@@ -157,7 +181,7 @@ impl Config {
         }
         section.finish();
         let receivers = ReceiverPolicy::default();
-        Self { admin_secret, merchant, wallets, orders, matching, receivers }
+        Self { admin_secret, operators, merchant, wallets, orders, matching, receivers }
     }
 
     /// Why customers cannot pay the amounts of `[matching]` with these contracts, and why unknown transfers would
@@ -182,7 +206,7 @@ impl Config {
 }
 
 impl Merchant {
-    fn read(mut section: Reader) -> Self {
+    fn read(section: &mut Reader) -> Self {
         let url = section.text("unknown_transfer_webhook_url");
         let allowed_origins = section.texts("allowed_origins").unwrap_or_default();
         for origin in &allowed_origins {
@@ -195,12 +219,24 @@ impl Merchant {
             secret: section.required_secret("secret"),
             previous_secret: section.secret("previous_secret"),
             allowed_origins,
-            return_url: read_return_url(&mut section),
+            return_url: read_return_url(section),
             unknown_transfer_webhook_url: Some(url).filter(|url| !url.is_empty()),
         };
-        section.finish();
+        admin::check_length(section, "secret", &merchant.secret);
+        if let Some(previous) = &merchant.previous_secret {
+            admin::check_length(section, "previous_secret", previous);
+        }
         merchant
     }
+}
+
+/// An order waits for a second at least.
+fn read_ttl(section: &mut Reader) -> Duration {
+    let ttl = section.optional_duration("ttl");
+    if ttl.is_some_and(|ttl| ttl.as_secs() == 0) {
+        section.problem("ttl", "must be at least 1s");
+    }
+    ttl.unwrap_or_default()
 }
 
 fn read_return_url(section: &mut Reader) -> Option<ReturnUrl> {
@@ -262,9 +298,9 @@ mod tests {
 
     const GOOD: &str = r#"
         [admin]
-        secret = "a"
+        secret = "admin-secret"
         [merchant]
-        secret = "m"
+        secret = "merchant-secret"
         [[wallets]]
         blockchain = "eth"
         address = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed"
@@ -281,7 +317,24 @@ mod tests {
         assert_eq!(config.wallets[0].stablecoins, [Stablecoin::Usdt, Stablecoin::Dai]);
         assert!(config.wallets[0].retired);
         assert_eq!(config.merchant.unknown_transfer_webhook_url, None);
-        assert!(!format!("{config:?}").contains("\"m\""));
+        assert!(!format!("{config:?}").contains("merchant-secret"));
+    }
+
+    #[test]
+    fn an_order_waits_for_a_while() {
+        for (ttl, problem) in [
+            ("0s", Some("orders.ttl: must be at least 1s")),
+            ("999ms", Some("orders.ttl: must be at least 1s")),
+            ("soon", Some("orders.ttl: must be a duration such as \"90s\" or \"24h\"")),
+            ("1s", None),
+        ] {
+            let text = format!("{GOOD}\n[orders]\nttl = \"{ttl}\"");
+            let mut source = Source::parse(Config::DEFAULTS, &text, []);
+            drop(Config::read(&mut source));
+            let lines = source.finish().err().map_or_else(Vec::new, |Problems(lines)| lines);
+            assert_eq!(lines.first().map(String::as_str), problem, "{ttl}");
+            assert!(lines.len() < 2, "{lines:?}");
+        }
     }
 
     #[test]

@@ -58,6 +58,8 @@ pub(crate) enum Refusal {
     #[error("resource not found")]
     ResourceNotFound,
     // What the interface leaves open (docs/decisions/0007).
+    #[error("this secret may only read")]
+    ReadOnly,
     #[error("method not allowed")]
     MethodNotAllowed,
     #[error(transparent)]
@@ -108,6 +110,7 @@ impl Refusal {
             | Self::AdminMissing
             | Self::AdminWrong => StatusCode::UNAUTHORIZED,
             Self::AdminNotText | Self::Invalid(_) | Self::NoWallet => StatusCode::BAD_REQUEST,
+            Self::ReadOnly => StatusCode::FORBIDDEN,
             Self::OrderNotFound | Self::ResourceNotFound => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,

@@ -18,6 +18,7 @@
 
 mod auth;
 mod buyer;
+mod changes;
 mod commands;
 mod config;
 mod error;
@@ -35,7 +36,7 @@ mod terms;
 mod view;
 
 pub use buyer::{TestBuyer, TestPayment};
-pub use config::{Amounts, Config, Matching, Merchant, Orders, Percent};
+pub use config::{AdminSecret, Amounts, Config, Matching, Merchant, Orders, Percent, Scope};
 pub use error::Error;
 pub use feed::Feed;
 pub use machine::return_url::ReturnUrl;

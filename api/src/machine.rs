@@ -3,11 +3,14 @@
 
 pub(crate) mod catalog;
 pub(crate) mod chain_health;
+pub(crate) mod changes;
 pub(crate) mod creation;
+pub(crate) mod csv;
 pub(crate) mod followed;
 pub(crate) mod json;
 pub(crate) mod limit;
 pub(crate) mod new_order;
+pub(crate) mod occasions;
 pub(crate) mod outcome;
 pub(crate) mod query;
 pub(crate) mod resend;

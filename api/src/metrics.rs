@@ -12,6 +12,9 @@ runtime::metrics! {
     Counter REQUESTS = "tidemark_api_requests_total" [route, status];
     /// Time from the head of a request to its answer.
     Histogram REQUEST_DURATION = "tidemark_api_request_duration_seconds" [route];
+    /// Requests that were not authorized: signatures of the service API, secrets of the admin API (scope: one that may
+    /// only read), links of the checkout. Rises with attacks and with clients that are set up wrong.
+    Counter REFUSALS = "tidemark_api_refusals_total" [kind, cause];
     /// Commands that were awaited, by outcome: answered, missed.
     Counter COMMANDS = "tidemark_api_commands_total" [command, outcome];
     /// Times that a listener fell behind the feed of orders and missed records.
@@ -48,6 +51,11 @@ pub(crate) fn request(route: String, status: StatusCode, took: Duration) {
     };
     histogram!(REQUEST_DURATION, "route" => route.clone()).record(took);
     counter!(REQUESTS, "route" => route, "status" => class).increment(1);
+}
+
+/// A request was not authorized.
+pub(crate) fn refusal(kind: &'static str, cause: &'static str) {
+    counter!(REFUSALS, "kind" => kind, "cause" => cause).increment(1);
 }
 
 /// The wait for a command's answer ended.

@@ -35,6 +35,15 @@ impl Reads {
         Ok(self.store.order(order_id).await?.ok_or(Refusal::OrderNotFound)?.order)
     }
 
+    /// An order as operators see it.
+    pub(crate) async fn order_row(&self, order_id: OrderId) -> Answer<OrderRow> {
+        self.store.order(order_id).await?.ok_or(Refusal::ResourceNotFound)
+    }
+
+    pub(crate) async fn transfer(&self, id: TransferId) -> Answer<Transfer> {
+        self.store.transfer(id).await?.ok_or(Refusal::ResourceNotFound)
+    }
+
     /// An order with everything that its customer sees.
     pub(crate) async fn checkout(&self, order_id: OrderId) -> Answer<Checkout> {
         let (order, chains) = (self.order(order_id).await?, self.chains().await?);
@@ -52,7 +61,8 @@ impl Reads {
         }
         for (wallet, blockchain) in places {
             let status = Some(TransferStatus::NoMatchedDeposit);
-            let of = TransferFilter { status, blockchain: Some(blockchain), stablecoin: None };
+            let blockchain = Some(blockchain);
+            let of = TransferFilter { status, blockchain, ..TransferFilter::default() };
             let found = self.store.transfers(wallet, of, STRAYS).await?;
             let strays = found.into_iter().filter(|of| sighting::is_stray(of, order_id));
             transfers.extend(strays.take(SIGHTINGS_MAX));
@@ -98,23 +108,25 @@ impl Reads {
         Ok(self.store.deposits(of, page).await?)
     }
 
-    /// The transfers to a configured wallet. The hex digits of its address may have any case, because
-    /// explorers and spreadsheets change it. A mistyped digit finds no wallet, so nothing depends on
-    /// the checksum.
+    /// The address of a configured wallet. Its hex digits may have any case, because explorers and spreadsheets
+    /// change it. A mistyped digit finds no wallet, so nothing depends on the checksum.
     ///
     /// # Errors
     /// [`Refusal::ResourceNotFound`] if no such wallet is configured.
-    pub(crate) async fn transfers(
-        &self,
-        wallet: &str,
-        of: TransferFilter,
-        page: Page,
-    ) -> Answer<Vec<Transfer>> {
+    pub(crate) fn wallet(&self, wallet: &str) -> Answer<Address> {
         let lower = wallet.to_ascii_lowercase();
         let address = Address::parse(if lower.starts_with("0x") { &lower } else { wallet }).ok();
         let is_configured = |of: &Address| self.wallets().iter().any(|w| w.address == *of);
-        let address = address.filter(is_configured).ok_or(Refusal::ResourceNotFound)?;
-        Ok(self.store.transfers(address, of, page).await?)
+        address.filter(is_configured).ok_or(Refusal::ResourceNotFound)
+    }
+
+    pub(crate) async fn transfers(
+        &self,
+        wallet: Address,
+        of: TransferFilter,
+        page: Page,
+    ) -> Answer<Vec<Transfer>> {
+        Ok(self.store.transfers(wallet, of, page).await?)
     }
 
     /// The webhook attempts for an order.

@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 
 use crate::auth::{self, Auth};
+use crate::changes::Changes;
 use crate::commands::Commands;
 use crate::error::Refusal;
 use crate::events::Events;
@@ -35,6 +36,7 @@ pub(crate) struct Doors {
     pub(crate) auth: Arc<Auth>,
     pub(crate) commands: Commands,
     pub(crate) reads: Reads,
+    pub(crate) changes: Changes,
     pub(crate) health: Health,
     pub(crate) checkouts: Checkouts,
 }
@@ -54,6 +56,12 @@ impl FromRef<Doors> for Commands {
 impl FromRef<Doors> for Reads {
     fn from_ref(doors: &Doors) -> Self {
         doors.reads.clone()
+    }
+}
+
+impl FromRef<Doors> for Changes {
+    fn from_ref(doors: &Doors) -> Self {
+        doors.changes.clone()
     }
 }
 
@@ -80,15 +88,20 @@ pub(crate) fn routes(doors: Doors, allowed_origins: Vec<String>, topic_prefix: S
     let origins: Arc<[String]> = allowed_origins.into();
     let service = Router::new()
         .route("/orders", post(service::create))
-        .route("/orders/status", post(service::status));
+        .route("/orders/status", post(service::status))
+        .route("/orders/list", post(service::list))
+        .route("/orders/changes", post(service::changes));
     let admin = Router::new()
         .route("/orders", get(admin::orders))
+        .route("/orders/{order_id}", get(admin::order))
+        .route("/orders/{order_id}/cancel", post(admin::cancel))
         .route("/orders/{order_id}/mark-paid", post(admin::mark_paid))
         .route("/orders/{order_id}/resend-webhook", post(admin::resend_order))
         .route("/orders/{order_id}/webhooks", get(admin::order_webhooks))
         .route("/deposits", get(admin::deposits))
         .route("/wallets", get(admin::wallets))
         .route("/wallets/{address}/transfers", get(admin::transfers))
+        .route("/transfers/{transfer_id}", get(admin::transfer))
         .route("/transfers/{transfer_id}/resend-webhook", post(admin::resend_transfer))
         .route("/transfers/{transfer_id}/webhooks", get(admin::transfer_webhooks))
         .route_layer(middleware::from_fn_with_state(doors.auth.clone(), auth::operators_only))

@@ -3,6 +3,7 @@
 pub(crate) mod admin;
 pub(crate) mod checkout;
 pub(crate) mod health;
+pub(crate) mod listing;
 pub(crate) mod registry;
 pub(crate) mod service;
 pub(crate) mod user;

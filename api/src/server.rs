@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::Auth;
+use crate::changes::Changes;
 use crate::commands::Commands;
 use crate::events::Events;
 use crate::machine::catalog::Catalog;
@@ -117,9 +118,10 @@ impl Server {
             buyer,
         };
         let health = Health { version, readiness, log: log.clone(), clock: clock.clone() };
+        let changes = Changes::new(log.clone());
         let merchant = &config.merchant;
         let commands = Commands::new(log, store, clock, feed, catalog, merchant, installation);
-        let doors = Doors { auth, reads, commands, health, checkouts };
+        let doors = Doors { auth, reads, commands, changes, health, checkouts };
         routes(doors, config.merchant.allowed_origins, self.topic_prefix)
     }
 }

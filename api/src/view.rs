@@ -52,6 +52,15 @@ impl<'a> OrderView<'a> {
 }
 
 view! {
+    /// An order as one of its changes left it.
+    ChangeView<'a> of (order: &'a Order) {
+        #[serde(flatten)]
+        view: OrderView<'a> = OrderView::new(order),
+        changed_at: UnixSeconds = order.updated_at.seconds(),
+    }
+}
+
+view! {
     /// Spec 2.3.
     AdminOrderView<'a> of (row: &'a OrderRow) {
         #[serde(flatten)]

@@ -177,7 +177,7 @@ fn records_become_rows() {
     let count = |list: &OrderFilter| {
         shop.runtime.block_on(shop.store.orders(list.clone(), ALL)).unwrap().len()
     };
-    let paid = OrderFilter { status: Some(OrderStatus::Paid), merchant_order_id: None };
+    let paid = OrderFilter { status: Some(OrderStatus::Paid), ..OrderFilter::default() };
     shop.until("all orders are there", || count(&OrderFilter::default()) == 41);
     shop.until("half of them are paid", || count(&paid) == 20);
     let wallet = example::transfer().observation.to_address;

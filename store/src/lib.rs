@@ -22,12 +22,14 @@ mod watched;
 pub use coalesce::coalesce;
 pub use error::{Cause, Error};
 pub use layer::{LayeredStore, StoreLayer};
-pub use row::{ChainRow, Change, DepositRow, OrderRow, TransferRow};
+pub use row::{ChainRow, Change, DepositRow, OrderRow, TransferRow, transfer_cursor};
 pub use watched::WatchedStore;
 
 use async_trait::async_trait;
 use schemas::record::Attempt;
-use schemas::{Address, Blockchain, OrderId, OrderStatus, Stablecoin, TransferId, TransferStatus};
+use schemas::{
+    Address, Blockchain, OrderId, OrderStatus, Stablecoin, TransferId, TransferStatus, UnixSeconds,
+};
 
 /// A part of a list: spec 8 bounds both numbers, the api checks them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,12 +38,31 @@ pub struct Page {
     pub offset: u32,
 }
 
+/// A row's position in its list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cursor {
+    /// When the row was created.
+    pub at: UnixSeconds,
+    /// The order's id as a number; of a deposit or a transfer its own.
+    pub id: u128,
+}
+
+/// Which part of a list's time is wanted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Within {
+    /// Only rows that were created at this second or later.
+    pub from: Option<UnixSeconds>,
+    /// Only rows that come after this position in the list: older ones.
+    pub before: Option<Cursor>,
+}
+
 /// Which orders to list (spec 4.2).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OrderFilter {
     pub status: Option<OrderStatus>,
     /// Only this merchant reference, exactly.
     pub merchant_order_id: Option<String>,
+    pub within: Within,
 }
 
 /// Which deposits to list (spec 4.2). Only open ones are ever listed.
@@ -50,6 +71,8 @@ pub struct DepositFilter {
     pub order_id: Option<OrderId>,
     pub blockchain: Option<Blockchain>,
     pub stablecoin: Option<Stablecoin>,
+    /// By the time when they started.
+    pub within: Within,
 }
 
 /// Which transfers of a wallet to list (spec 4.2).
@@ -58,6 +81,7 @@ pub struct TransferFilter {
     pub status: Option<TransferStatus>,
     pub blockchain: Option<Blockchain>,
     pub stablecoin: Option<Stablecoin>,
+    pub within: Within,
 }
 
 /// What webhooks are about.

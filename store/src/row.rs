@@ -3,6 +3,8 @@
 use schemas::UnixSeconds;
 use schemas::record::{Attempt, ChainProgress, Deposit, Order, Transfer};
 
+use crate::Cursor;
+
 /// One record of the log, to be applied to the tables.
 ///
 /// What lists are sorted and filtered by does not change from one version of a row to the next, and no
@@ -52,6 +54,14 @@ pub struct OrderRow {
     pub webhook_last_tried_at: Option<UnixSeconds>,
 }
 
+impl OrderRow {
+    /// Its position in the list.
+    #[must_use]
+    pub fn cursor(&self) -> Cursor {
+        Cursor { at: self.order.created_at, id: self.order.order_id.0.as_u128() }
+    }
+}
+
 /// An open deposit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DepositRow {
@@ -59,6 +69,25 @@ pub struct DepositRow {
     pub deposit: Deposit,
     /// Time of the last scan of its chain by ingest (spec 2.4); none before the first.
     pub last_scanned_at: Option<UnixSeconds>,
+}
+
+impl DepositRow {
+    /// Its position in the list.
+    #[must_use]
+    pub fn cursor(&self) -> Cursor {
+        Cursor { at: self.deposit.started_at, id: number(self.deposit.deposit_id.0) }
+    }
+}
+
+/// The position of a transfer in the list.
+#[must_use]
+pub fn transfer_cursor(row: &TransferRow) -> Cursor {
+    Cursor { at: row.created_at, id: number(row.transfer_id.0) }
+}
+
+/// An id of a deposit or a transfer as cursors have it; none is negative.
+pub(crate) fn number(id: i64) -> u128 {
+    u128::from(id.cast_unsigned())
 }
 
 /// A transfer as its last record has it.

@@ -26,6 +26,9 @@ pub(crate) const CASES: &[(&str, Case)] = &[
     ("lists go by time across statuses and days", |t, r| {
         r.block_on(case::lists_go_by_time_across_statuses_and_days(t));
     }),
+    ("a list continues behind a row", |t, r| {
+        r.block_on(case::a_list_continues_behind_a_row(t));
+    }),
     ("newer versions win in any order", |t, r| {
         r.block_on(case::newer_versions_win_in_any_order(t))
     }),

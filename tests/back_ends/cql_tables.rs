@@ -77,7 +77,7 @@ async fn list_entries_are_checked() {
         session.query_unpaged(statement, ()).await.unwrap();
     }
     let list = async |status, page| -> Vec<u128> {
-        let filter = OrderFilter { status, merchant_order_id: None };
+        let filter = OrderFilter { status, ..OrderFilter::default() };
         let rows = store.orders(filter, page).await.unwrap();
         rows.iter().map(|row| row.order.order_id.0.as_u128()).collect()
     };

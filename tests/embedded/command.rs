@@ -79,8 +79,8 @@ fn defaults_and_two_secrets_suffice() {
     let check = ["run", "--check-config", "--config", file.to_str().unwrap()];
     let output = Command::new(executable())
         .args(check)
-        .env("TIDEMARK__ADMIN__SECRET", "a")
-        .env("TIDEMARK__MERCHANT__SECRET", "m")
+        .env("TIDEMARK__ADMIN__SECRET", "0123456789012345")
+        .env("TIDEMARK__MERCHANT__SECRET", "merchant-secret")
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -135,7 +135,7 @@ async fn a_webhook_can_be_tested_against_a_receiver() {
     let heard = dir.path().join("received");
     let mut listener = Command::new(executable())
         .args(["webhook", "listen", "--address", "127.0.0.1:0"])
-        .env("TIDEMARK__MERCHANT__SECRET", "m")
+        .env("TIDEMARK__MERCHANT__SECRET", "merchant-secret")
         .stdout(std::fs::File::create(&heard).unwrap())
         .spawn()
         .unwrap();
@@ -152,7 +152,11 @@ async fn a_webhook_can_be_tested_against_a_receiver() {
             .output()
             .unwrap()
     };
-    let (refused, genuine, foreign) = (test("false", "m"), test("true", "m"), test("true", "n"));
+    let (refused, genuine, foreign) = (
+        test("false", "merchant-secret"),
+        test("true", "merchant-secret"),
+        test("true", "another-secret"),
+    );
     listener.kill().unwrap();
     listener.wait().unwrap();
     for (output, code, part) in [

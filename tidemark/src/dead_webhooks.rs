@@ -264,7 +264,7 @@ mod tests {
         let posted: Arc<Mutex<Vec<String>>> = Arc::default();
         let noted = posted.clone();
         let answer = move |method: Method, headers: HeaderMap, uri: Uri| async move {
-            assert_eq!(headers["service-admin-authorization"], "a");
+            assert_eq!(headers["service-admin-authorization"], "admin-secret");
             let path = uri.path().strip_prefix("/api/v1/admin/").unwrap().to_owned();
             if method == Method::GET {
                 let at = START.seconds().0 + 3600;
@@ -285,7 +285,7 @@ mod tests {
 
     fn settings(dir: &std::path::Path, listen: &str) -> Settings {
         let text = format!(
-            "[admin]\nsecret = \"a\"\n[merchant]\nsecret = \"m\"\n[server]\nlisten = \"{listen}\"\n\
+            "[admin]\nsecret = \"admin-secret\"\n[merchant]\nsecret = \"merchant-secret\"\n[server]\nlisten = \"{listen}\"\n\
              [data]\ndir = \"{}\"\n",
             dir.display()
         );

@@ -119,7 +119,8 @@ fn misfit(settings: &Settings, stages: &[Stage]) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    const SECRETS: &str = "[admin]\nsecret = \"a\"\n[merchant]\nsecret = \"m\"\n";
+    const SECRETS: &str =
+        "[admin]\nsecret = \"admin-secret\"\n[merchant]\nsecret = \"merchant-secret\"\n";
     const KAFKA: &str = "[log]\nbackend = \"kafka\"\nbrokers = \"b:1\"\n";
     const CQL: &str = "[store]\nbackend = \"cql\"\nnodes = [\"c:1\"]\n";
 

@@ -103,7 +103,7 @@ async fn a_command_without_an_answer_ends_as_busy() {
     let begun = Instant::now();
     assert_eq!(commands.cancel(order_id).await, Err(Refusal::Busy));
     assert_eq!(begun.elapsed(), ANSWER_TIMEOUT);
-    assert_eq!(commands.mark_paid(order_id).await, Err(Refusal::Busy));
+    assert_eq!(commands.mark_paid(&Operator::first(), order_id).await, Err(Refusal::Busy));
     // An orderly stop ends the feed, and with it the wait. The time passes once both wait.
     let begun = Instant::now();
     let stop = async {

@@ -1,6 +1,7 @@
 //! Reads the JSON of a request field by field, so that every error names its field.
 
 use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use serde::Deserialize;
@@ -42,6 +43,22 @@ pub(crate) fn optional<T: FromStr<Err: Display>>(
     value: Option<Value>,
 ) -> Field<Option<T>> {
     value.map(|value| required(field, Some(value))).transpose()
+}
+
+/// An optional whole number within bounds.
+pub(crate) fn integer(
+    field: &'static str,
+    value: Option<Value>,
+    bounds: RangeInclusive<i64>,
+) -> Field<Option<i64>> {
+    let Some(value) = value else { return Ok(None) };
+    let number = value.as_i64().filter(|number| bounds.contains(number));
+    let (least, most) = (bounds.start(), bounds.end());
+    let problem = match *most {
+        i64::MAX => format!("must be a whole number of at least {least}"),
+        _ => format!("must be a whole number from {least} to {most}"),
+    };
+    number.map(Some).ok_or_else(|| Invalid::new(field, problem))
 }
 
 pub(crate) fn parsed<T: FromStr<Err: Display>>(field: &'static str, text: &str) -> Field<T> {

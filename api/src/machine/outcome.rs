@@ -12,6 +12,8 @@ use crate::feed::Audience;
 pub(crate) enum Awaited {
     Payment,
     Cancel,
+    /// By an operator.
+    AdminCancel,
     MarkPaid,
     Resend,
 }
@@ -21,6 +23,7 @@ impl Awaited {
         match self {
             Self::Payment => "choose_payment",
             Self::Cancel => "cancel",
+            Self::AdminCancel => "admin_cancel",
             Self::MarkPaid => "mark_paid",
             Self::Resend => "resend_webhook",
         }
@@ -30,7 +33,7 @@ impl Awaited {
     pub(crate) fn audience(self) -> Audience {
         match self {
             Self::Payment | Self::Cancel => Audience::Customer,
-            Self::MarkPaid | Self::Resend => Audience::Operator,
+            Self::AdminCancel | Self::MarkPaid | Self::Resend => Audience::Operator,
         }
     }
 }
@@ -48,6 +51,8 @@ pub(crate) enum Verdict {
 /// What the next record of an order means for a command.
 pub(crate) fn consider(awaited: Awaited, command_id: CommandId, record: &Order) -> Verdict {
     use OrderCause as Cause;
+    // The processor does not distinguish who cancels.
+    let awaited = if awaited == Awaited::AdminCancel { Awaited::Cancel } else { awaited };
     if record.command_id != Some(command_id) {
         return Verdict::Wait;
     }
@@ -124,14 +129,13 @@ mod tests {
 
     #[test]
     fn every_cause_means_one_thing_to_each_command() {
-        for awaited in [Awaited::Payment, Awaited::Cancel, Awaited::MarkPaid, Awaited::Resend] {
+        let all = [Awaited::Payment, Awaited::Cancel, Awaited::MarkPaid, Awaited::Resend];
+        for awaited in all.into_iter().chain([Awaited::AdminCancel]) {
+            let given = awaited;
+            let awaited = if given == Awaited::AdminCancel { Awaited::Cancel } else { given };
             for cause in OrderCause::ALL {
                 let consider = |command_id| {
-                    consider(
-                        awaited,
-                        OURS,
-                        &Order { command_id, cause: *cause, ..example::order() },
-                    )
+                    consider(given, OURS, &Order { command_id, cause: *cause, ..example::order() })
                 };
                 let answer = ANSWERS.iter().find(|(to, of, _)| (to, of) == (&awaited, cause));
                 let expected = answer.map_or(&Verdict::Wait, |(_, _, verdict)| verdict);

@@ -1,18 +1,22 @@
-//! Query strings (spec 4.2, 8): paging and filters.
+//! Query strings (spec 4.2, 8): paging, filters and parts of a list's time.
 
 use std::fmt::Display;
 use std::str::FromStr;
 
-use store::Page;
+use schemas::UnixSeconds;
+use store::{Cursor, Page, Within};
 
 use crate::error::Invalid;
 
 // Spec 8.
-const LIMIT_DEFAULT: u32 = 20;
-const LIMIT_MAX: u32 = 200;
+pub(crate) const LIMIT_DEFAULT: u32 = 20;
+pub(crate) const LIMIT_MAX: u32 = 200;
 const OFFSET_MAX: u32 = 100_000;
 
-/// A query string, decoded. Unknown names are ignored.
+/// The names that every list has for its pages.
+pub(crate) const PAGING: [&str; 2] = ["limit", "offset"];
+
+/// A query string, decoded. Unknown names are ignored, except by [`Query::only`].
 #[derive(Debug)]
 pub(crate) struct Query(Vec<(String, String)>);
 
@@ -38,6 +42,48 @@ impl Query {
         self.text(name)?.map(|text| super::json::parsed(name, text)).transpose()
     }
 
+    /// Refuses names that mean nothing here: a filter with a typing error would list everything.
+    pub(crate) fn only(&self, known: &[&[&str]]) -> Result<(), Invalid> {
+        let known = known.concat();
+        let unknown = self.0.iter().map(|(name, _)| name).filter(|name| !known.contains(&&***name));
+        let unknown: Vec<_> = unknown.map(|name| format!("{name:?}")).collect();
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let unknown = unknown.join(", ");
+        let problem = match known.as_slice() {
+            [] => format!("{unknown} is not known here, nothing is"),
+            known => format!("{unknown} is not one of {}", known.join(", ")),
+        };
+        Err(Invalid::new("query", problem))
+    }
+
+    /// Whether a list is wanted as CSV.
+    pub(crate) fn is_csv(&self) -> Result<bool, Invalid> {
+        match self.text("format")? {
+            None | Some("json") => Ok(false),
+            Some("csv") => Ok(true),
+            Some(_) => Err(Invalid::new("format", "must be json or csv")),
+        }
+    }
+
+    /// The requested part of a list's time: from a second on, before another, and behind the row that a cursor names.
+    pub(crate) fn within(
+        &self,
+        from: &'static str,
+        before: &'static str,
+    ) -> Result<Within, Invalid> {
+        within(self.second(from)?, self.second(before)?, self.text("cursor")?)
+    }
+
+    fn second(&self, name: &'static str) -> Result<Option<UnixSeconds>, Invalid> {
+        let Some(text) = self.text(name)? else { return Ok(None) };
+        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        let second = text.parse().ok().filter(|_| digits).map(UnixSeconds);
+        let invalid = || Invalid::new(name, "must be a Unix time in seconds, such as 1790000000");
+        second.ok_or_else(invalid).map(Some)
+    }
+
     /// The requested part of a list, within the bounds of spec 8.
     pub(crate) fn page(&self) -> Result<Page, Invalid> {
         Ok(Page {
@@ -52,5 +98,89 @@ impl Query {
         let number = text.parse().ok().filter(|n| digits && (min..=max).contains(n));
         let problem = || format!("must be a whole number from {min} to {max}");
         number.ok_or_else(|| Invalid::new(name, problem()))
+    }
+}
+
+/// The part of a list's time from a second on, before another, and behind the row that a cursor names.
+pub(crate) fn within(
+    from: Option<UnixSeconds>,
+    before: Option<UnixSeconds>,
+    cursor: Option<&str>,
+) -> Result<Within, Invalid> {
+    let behind = cursor.map(parse_cursor).transpose()?;
+    let before = before.map(|at| Cursor { at, id: 0 });
+    Ok(Within { from, before: behind.into_iter().chain(before).min() })
+}
+
+/// A position as clients get it.
+pub(crate) fn cursor_text(cursor: Cursor) -> String {
+    format!("{}-{:x}", cursor.at.0, cursor.id)
+}
+
+fn parse_cursor(text: &str) -> Result<Cursor, Invalid> {
+    let parse = || {
+        let (at, id) = text.split_once('-')?;
+        let digits = at.bytes().all(|byte| byte.is_ascii_digit())
+            && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let at = at.parse().ok().map(UnixSeconds)?;
+        let id = u128::from_str_radix(id, 16).ok()?;
+        digits.then_some(Cursor { at, id })
+    };
+    parse().ok_or_else(|| Invalid::new("cursor", "must be the cursor of an earlier answer"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(query: &str) -> Result<Within, String> {
+        let query = Query::parse(query);
+        query.within("created_from", "created_before").map_err(|invalid| invalid.to_string())
+    }
+
+    #[test]
+    fn the_earlier_of_a_cursor_and_an_end_counts() {
+        let before = |at, id| Some(Cursor { at: UnixSeconds(at), id });
+        for (query, from, expected) in [
+            ("", None, None),
+            ("created_from=5", Some(5), None),
+            ("created_before=9", None, before(9, 0)),
+            ("created_before=9&cursor=8-ff", None, before(8, 255)),
+            ("created_before=8&cursor=9-1", None, before(8, 0)),
+            ("created_before=9&cursor=9-1&created_from=0", Some(0), before(9, 0)),
+        ] {
+            let from = from.map(UnixSeconds);
+            assert_eq!(part(query), Ok(Within { from, before: expected }), "{query}");
+        }
+        let position = Cursor { at: UnixSeconds(1_790_000_000), id: u128::MAX };
+        assert_eq!(parse_cursor(&cursor_text(position)).ok(), Some(position));
+    }
+
+    #[test]
+    fn what_is_no_time_or_position_is_refused() {
+        for time in ["", "-1", "+1", "1.5", "now", "99999999999999999999"] {
+            for name in ["created_from", "created_before"] {
+                let text = part(&format!("{name}={}", time.replace('+', "%2B"))).unwrap_err();
+                assert!(text.starts_with(&format!("{name}: must be a Unix time")), "{text}");
+            }
+        }
+        for cursor in ["", "-", "1", "1-", "-1-1", "1-g", "1-+1", "x-1", &"1-1".repeat(50)] {
+            let text = part(&format!("cursor={}", cursor.replace('+', "%2B"))).unwrap_err();
+            assert_eq!(text, "cursor: must be the cursor of an earlier answer", "{cursor}");
+        }
+        assert_eq!(part("cursor=1-1&cursor=1-1").unwrap_err(), "cursor: is given twice");
+    }
+
+    #[test]
+    fn unknown_names_are_all_named() {
+        let only = |query, known: &[&[&str]]| {
+            Query::parse(query).only(known).map_err(|invalid| invalid.to_string())
+        };
+        assert_eq!(only("limit=1&status=x", &[&PAGING, &["status"]]), Ok(()));
+        assert_eq!(only("", &[]), Ok(()));
+        let text = only("state=x&Limit=2&limit=3", &[&PAGING, &["status"]]).unwrap_err();
+        assert_eq!(text, r#"query: "state", "Limit" is not one of limit, offset, status"#);
+        let text = only("x%0A=1", &[]).unwrap_err();
+        assert_eq!(text, r#"query: "x\n" is not known here, nothing is"#);
     }
 }

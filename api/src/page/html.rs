@@ -40,6 +40,9 @@ impl From<&str> for Html {
                 '>' => escaped.push_str("&gt;"),
                 '"' => escaped.push_str("&quot;"),
                 '\'' => escaped.push_str("&#39;"),
+                '\t' | '\n' | '\r' => escaped.push(c),
+                // No document may have them.
+                c if c.is_control() => escaped.push(char::REPLACEMENT_CHARACTER),
                 c => escaped.push(c),
             }
         }
@@ -108,6 +111,12 @@ mod tests {
         let escaped =
             "&lt;/p&gt;&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&quot;&amp;{{t:paid.title}}";
         assert_eq!(filled.into_string(), format!("<p title=\"{escaped}\">{escaped}Copy</p>"));
+    }
+
+    #[test]
+    fn no_document_has_control_characters() {
+        let text = Html::from("a\0b\u{1b}\u{85}c\r\n\td").into_string();
+        assert_eq!(text, "a\u{fffd}b\u{fffd}\u{fffd}c\r\n\td");
     }
 
     #[test]

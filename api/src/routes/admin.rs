@@ -2,46 +2,137 @@
 
 use axum::Json;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use schemas::{OrderId, TransferId};
-use serde::Serialize;
-use serde_json::json;
-use store::{DepositFilter, OrderFilter, TransferFilter};
+use serde_json::{json, to_value};
+use store::{
+    DepositFilter, DepositRow, OrderFilter, OrderRow, TransferFilter, TransferRow, transfer_cursor,
+};
 
+use super::listing::{self, Listing, array};
+use crate::auth::Operator;
 use crate::commands::Commands;
 use crate::error::Answer;
 use crate::extract::Named;
-use crate::machine::query::Query;
+use crate::machine::query::{PAGING, Query};
 use crate::reads::Reads;
 use crate::view::{AdminOrderView, AttemptView, DepositView, TransferView, WalletView};
 
-/// A list, in the representation of the interface.
-fn list<'a, Row, View: Serialize>(rows: &'a [Row], view: fn(&'a Row) -> View) -> Response {
-    Json(rows.iter().map(view).collect::<Vec<_>>()).into_response()
-}
+const ORDERS: Listing<OrderRow> = Listing {
+    name: "orders",
+    columns: &[
+        "order_id",
+        "merchant_order_id",
+        "amount",
+        "status",
+        "created_at",
+        "webhook_url",
+        "webhook_retry_count",
+        "webhook_success_at",
+        "webhook_last_tried_at",
+        "paid_by",
+        "paid_value",
+    ],
+    json: |rows| array(rows, AdminOrderView::new),
+    object: |row| to_value(AdminOrderView::new(row)).unwrap_or_default(),
+    cursor: OrderRow::cursor,
+};
+
+const DEPOSITS: Listing<DepositRow> = Listing {
+    name: "deposits",
+    columns: &[
+        "id",
+        "order_id",
+        "blockchain",
+        "token",
+        "user_address",
+        "wallet_address",
+        "value",
+        "started_at",
+        "last_scanned_at",
+    ],
+    json: |rows| array(rows, DepositView::new),
+    object: |row| to_value(DepositView::new(row)).unwrap_or_default(),
+    cursor: DepositRow::cursor,
+};
+
+const TRANSFERS: Listing<TransferRow> = Listing {
+    name: "transfers",
+    columns: &[
+        "id",
+        "blockchain",
+        "token",
+        "from_address",
+        "to_address",
+        "txn_hash",
+        "value",
+        "block_number",
+        "block_timestamp",
+        "blockchain_confirmed",
+        "created_at",
+        "status",
+        "fulfillment_id",
+        "order_id",
+        "reason",
+        "candidate_order_id",
+        "orphaned_at",
+    ],
+    json: |rows| array(rows, TransferView::new),
+    object: |row| to_value(TransferView::new(row)).unwrap_or_default(),
+    cursor: transfer_cursor,
+};
+
+/// What lists of rows with a `created_at` take.
+const CREATED: [&str; 2] = ["created_from", "created_before"];
 
 /// `GET /orders`
 pub(crate) async fn orders(State(reads): State<Reads>, query: Query) -> Answer {
+    query.only(&[&listing::NAMES, &CREATED, &["status", "merchant_order_id"]])?;
+    let within = query.within("created_from", "created_before")?;
     let filter = OrderFilter {
         status: query.parsed("status")?,
         merchant_order_id: query.text("merchant_order_id")?.map(str::to_owned),
+        within,
     };
-    Ok(list(&reads.orders(filter, query.page()?).await?, AdminOrderView::new))
+    let read = move |within, page| {
+        let (reads, filter) = (reads.clone(), OrderFilter { within, ..filter.clone() });
+        async move { reads.orders(filter, page).await }
+    };
+    ORDERS.answer(&query, within, read).await
+}
+
+/// `GET /orders/{order_id}`
+pub(crate) async fn order(
+    State(reads): State<Reads>,
+    Named(id): Named<OrderId>,
+    query: Query,
+) -> Answer {
+    query.only(&[])?;
+    Ok(Json(AdminOrderView::new(&reads.order_row(id).await?)).into_response())
 }
 
 /// `GET /deposits`
 pub(crate) async fn deposits(State(reads): State<Reads>, query: Query) -> Answer {
+    let started = ["started_from", "started_before"];
+    query.only(&[&listing::NAMES, &started, &["order_id", "blockchain", "token"]])?;
+    let within = query.within("started_from", "started_before")?;
     let filter = DepositFilter {
         order_id: query.parsed("order_id")?,
         blockchain: query.parsed("blockchain")?,
         stablecoin: query.parsed("token")?,
+        within,
     };
-    Ok(list(&reads.deposits(filter, query.page()?).await?, DepositView::new))
+    let read = move |within, page| {
+        let reads = reads.clone();
+        async move { reads.deposits(DepositFilter { within, ..filter }, page).await }
+    };
+    DEPOSITS.answer(&query, within, read).await
 }
 
 /// `GET /wallets`
-pub(crate) async fn wallets(State(reads): State<Reads>) -> Response {
-    list(reads.wallets(), WalletView::new)
+pub(crate) async fn wallets(State(reads): State<Reads>, query: Query) -> Answer {
+    query.only(&[])?;
+    Ok(array(reads.wallets(), WalletView::new))
 }
 
 /// `GET /wallets/{address}/transfers`
@@ -50,12 +141,30 @@ pub(crate) async fn transfers(
     Named(wallet): Named<String>,
     query: Query,
 ) -> Answer {
+    query.only(&[&listing::NAMES, &CREATED, &["status", "blockchain", "token"]])?;
+    let within = query.within("created_from", "created_before")?;
     let filter = TransferFilter {
         status: query.parsed("status")?,
         blockchain: query.parsed("blockchain")?,
         stablecoin: query.parsed("token")?,
+        within,
     };
-    Ok(list(&reads.transfers(&wallet, filter, query.page()?).await?, TransferView::new))
+    let wallet = reads.wallet(&wallet)?;
+    let read = move |within, page| {
+        let reads = reads.clone();
+        async move { reads.transfers(wallet, TransferFilter { within, ..filter }, page).await }
+    };
+    TRANSFERS.answer(&query, within, read).await
+}
+
+/// `GET /transfers/{transfer_id}`
+pub(crate) async fn transfer(
+    State(reads): State<Reads>,
+    Named(id): Named<i64>,
+    query: Query,
+) -> Answer {
+    query.only(&[])?;
+    Ok(Json(TransferView::new(&reads.transfer(TransferId(id)).await?)).into_response())
 }
 
 /// `GET /orders/{order_id}/webhooks`
@@ -64,7 +173,8 @@ pub(crate) async fn order_webhooks(
     Named(id): Named<OrderId>,
     query: Query,
 ) -> Answer {
-    Ok(list(&reads.order_attempts(id, query.page()?).await?, AttemptView::new))
+    query.only(&[&PAGING])?;
+    Ok(array(&reads.order_attempts(id, query.page()?).await?, AttemptView::new))
 }
 
 /// `GET /transfers/{transfer_id}/webhooks`
@@ -73,23 +183,71 @@ pub(crate) async fn transfer_webhooks(
     Named(id): Named<i64>,
     query: Query,
 ) -> Answer {
-    Ok(list(&reads.transfer_attempts(TransferId(id), query.page()?).await?, AttemptView::new))
+    query.only(&[&PAGING])?;
+    Ok(array(&reads.transfer_attempts(TransferId(id), query.page()?).await?, AttemptView::new))
+}
+
+/// `POST /orders/{order_id}/cancel`
+pub(crate) async fn cancel(commands: Commands, by: Operator, Named(id): Named<OrderId>) -> Answer {
+    let row = commands.cancel_by(&by, id).await?;
+    Ok(Json(AdminOrderView::new(&row)).into_response())
 }
 
 /// `POST /orders/{order_id}/mark-paid`
-pub(crate) async fn mark_paid(commands: Commands, Named(id): Named<OrderId>) -> Answer {
-    let row = commands.mark_paid(id).await?;
+pub(crate) async fn mark_paid(
+    commands: Commands,
+    by: Operator,
+    Named(id): Named<OrderId>,
+) -> Answer {
+    let row = commands.mark_paid(&by, id).await?;
     Ok(Json(AdminOrderView::new(&row)).into_response())
 }
 
 /// `POST /orders/{order_id}/resend-webhook`
-pub(crate) async fn resend_order(commands: Commands, Named(id): Named<OrderId>) -> Answer {
-    commands.resend_order(id).await?;
+pub(crate) async fn resend_order(
+    commands: Commands,
+    by: Operator,
+    Named(id): Named<OrderId>,
+) -> Answer {
+    commands.resend_order(&by, id).await?;
     Ok(Json(json!({})).into_response())
 }
 
 /// `POST /transfers/{transfer_id}/resend-webhook`
-pub(crate) async fn resend_transfer(commands: Commands, Named(id): Named<i64>) -> Answer {
-    commands.resend_transfer(TransferId(id)).await?;
+pub(crate) async fn resend_transfer(
+    commands: Commands,
+    by: Operator,
+    Named(id): Named<i64>,
+) -> Answer {
+    commands.resend_transfer(&by, TransferId(id)).await?;
     Ok(Json(json!({})).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::record::example;
+
+    use super::*;
+
+    fn assert_columns(object: serde_json::Value, columns: &[&str]) {
+        let mut names: Vec<_> = object.as_object().unwrap().keys().map(String::as_str).collect();
+        let mut columns = columns.to_vec();
+        names.sort_unstable();
+        columns.sort_unstable();
+        assert_eq!(columns, names);
+    }
+
+    #[test]
+    fn a_file_has_every_field_of_its_rows() {
+        let order = OrderRow {
+            order: example::order(),
+            webhook_retry_count: 0,
+            webhook_success_at: None,
+            webhook_last_tried_at: None,
+        };
+        assert_columns((ORDERS.object)(&order), ORDERS.columns);
+        let deposit = DepositRow { deposit: example::deposit(), last_scanned_at: None };
+        assert_columns((DEPOSITS.object)(&deposit), DEPOSITS.columns);
+        assert_columns((TRANSFERS.object)(&example::transfer()), TRANSFERS.columns);
+    }
 }

@@ -245,6 +245,7 @@ fn problem(refusal: &Refusal) -> Problem {
         | Refusal::AdminMissing
         | Refusal::AdminNotText
         | Refusal::AdminWrong
+        | Refusal::ReadOnly
         | Refusal::ResourceNotFound
         | Refusal::MethodNotAllowed
         | Refusal::Invalid(_)

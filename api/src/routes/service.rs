@@ -4,16 +4,21 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
+use schemas::UnixSeconds;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
+use store::{OrderFilter, OrderRow, Page};
 
 use crate::auth::Signed;
+use crate::changes::Changes;
 use crate::commands::Commands;
-use crate::error::Answer;
+use crate::error::{Answer, Invalid};
+use crate::machine::changes::{Position, Start};
 use crate::machine::creation::check_key;
 use crate::machine::json;
+use crate::machine::query::{self, LIMIT_DEFAULT, LIMIT_MAX};
 use crate::reads::Reads;
-use crate::view::OrderView;
+use crate::view::{ChangeView, OrderView};
 
 /// Makes a create request repeatable.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -35,4 +40,70 @@ pub(crate) async fn status(State(reads): State<Reads>, Signed(body): Signed) -> 
     let body: StatusBody = json::object(&body)?;
     let order = reads.order(json::required("order_id", body.order_id)?).await?;
     Ok(Json(OrderView::new(&order)).into_response())
+}
+
+#[derive(Deserialize)]
+struct ListBody {
+    merchant_order_id: Option<Value>,
+    status: Option<Value>,
+    created_from: Option<Value>,
+    created_before: Option<Value>,
+    cursor: Option<Value>,
+    limit: Option<Value>,
+}
+
+fn limit(value: Option<Value>) -> Result<u32, Invalid> {
+    let limit = json::integer("limit", value, 1..=LIMIT_MAX.into())?;
+    Ok(limit.and_then(|limit| u32::try_from(limit).ok()).unwrap_or(LIMIT_DEFAULT))
+}
+
+/// `POST /orders/list`
+pub(crate) async fn list(State(reads): State<Reads>, Signed(body): Signed) -> Answer {
+    let body: ListBody = json::object(&body)?;
+    let second = |field, value| json::integer(field, value, 0..=i64::MAX);
+    let (from, before) = (
+        second("created_from", body.created_from)?,
+        second("created_before", body.created_before)?,
+    );
+    let cursor: Option<String> = json::optional("cursor", body.cursor)?;
+    let filter = OrderFilter {
+        status: json::optional("status", body.status)?,
+        merchant_order_id: json::optional("merchant_order_id", body.merchant_order_id)?,
+        within: query::within(from.map(UnixSeconds), before.map(UnixSeconds), cursor.as_deref())?,
+    };
+    let limit = limit(body.limit)?;
+    let rows = reads.orders(filter, Page { limit, offset: 0 }).await?;
+    let full = usize::try_from(limit).is_ok_and(|limit| rows.len() == limit);
+    let last = rows.last().filter(|_| full);
+    let cursor = last.map(|row| query::cursor_text(row.cursor()));
+    let view = |row: &OrderRow| json!(OrderView::new(&row.order));
+    let orders: Vec<_> = rows.iter().map(view).collect();
+    Ok(Json(json!({ "orders": orders, "cursor": cursor })).into_response())
+}
+
+#[derive(Deserialize)]
+struct ChangesBody {
+    cursor: Option<Value>,
+    since: Option<Value>,
+    limit: Option<Value>,
+}
+
+/// `POST /orders/changes`
+pub(crate) async fn changes(State(changes): State<Changes>, Signed(body): Signed) -> Answer {
+    let body: ChangesBody = json::object(&body)?;
+    let cursor: Option<String> = json::optional("cursor", body.cursor)?;
+    let start = match (cursor, json::integer("since", body.since, 0..=i64::MAX)?) {
+        (Some(_), Some(_)) => {
+            return Err(Invalid::new("since", "must not be given with cursor").into());
+        }
+        (Some(text), None) => Start::After(Position::parse(&text, changes.partitions())?),
+        (None, Some(since)) => Start::Since(UnixSeconds(since)),
+        (None, None) => Start::Oldest,
+    };
+    let limit = usize::try_from(limit(body.limit)?).unwrap_or(usize::MAX);
+    let found = changes.read(start, limit).await?;
+    let orders: Vec<_> = found.orders.iter().map(ChangeView::new).collect();
+    let cursor = found.position.text();
+    let answer = json!({ "orders": orders, "cursor": cursor, "more": found.more });
+    Ok(Json(answer).into_response())
 }

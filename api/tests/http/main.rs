@@ -4,10 +4,13 @@
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod admin;
+mod changes;
 mod create;
 mod events;
 mod fault;
 mod forgotten;
+mod lists;
+mod operators;
 mod page;
 mod registry;
 mod service;

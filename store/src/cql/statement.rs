@@ -61,19 +61,19 @@ statements! {
     SelectOrder = select("record", "orders", "order_id"),
     SelectAttempts = select("record", "attempts", "subject"),
     SelectAttemptTimes = select("attempted_at, counted, delivered", "attempts", "subject"),
-    SelectOrdersListed = select("created_at, order_id", "orders_listed", "status, bucket, shard"),
-    SelectOrdersByReference =
-        select("created_at, order_id, status", "orders_by_reference", "merchant_order_id, bucket"),
-    SelectDepositsOpen = select("started_at, deposit_id, blockchain, coin", "deposits_open", "shard"),
-    SelectDepositsByOrder =
-        select("started_at, deposit_id, blockchain, coin", "deposits_open_by_order", "order_id"),
+    SelectOrdersListed = orders_listed(),
+    SelectOrdersListedBefore = before(orders_listed(), "created_at, order_id"),
+    SelectOrdersByReference = orders_by_reference(),
+    SelectOrdersByReferenceBefore = before(orders_by_reference(), "created_at, order_id"),
+    SelectDepositsOpen = deposits("deposits_open", "shard"),
+    SelectDepositsOpenBefore = before(deposits("deposits_open", "shard"), "started_at, deposit_id"),
+    SelectDepositsByOrder = deposits("deposits_open_by_order", "order_id"),
+    SelectDepositsByOrderBefore =
+        before(deposits("deposits_open_by_order", "order_id"), "started_at, deposit_id"),
     SelectDeposit = select("record", "deposits_open", "shard, started_at, deposit_id"),
     SelectTransfer = select("record", "transfers", "transfer_id"),
-    SelectTransfersListed = select(
-        "created_at, transfer_id, status",
-        "transfers_listed",
-        "wallet, stage, blockchain, coin, bucket, shard",
-    ),
+    SelectTransfersListed = transfers_listed(),
+    SelectTransfersListedBefore = before(transfers_listed(), "created_at, transfer_id"),
     SelectScan = select("record", "chains", "blockchain, lane"),
     SelectChain = select("record", "chains", "blockchain"),
     SelectListPartitions =
@@ -91,6 +91,28 @@ fn delete(table: &str, key: &str) -> String {
 
 fn select(columns: &str, table: &str, key: &str) -> String {
     format!("SELECT {columns} FROM {table} WHERE {}", equal(key))
+}
+
+fn orders_listed() -> String {
+    select("created_at, order_id", "orders_listed", "status, bucket, shard")
+}
+
+fn orders_by_reference() -> String {
+    select("created_at, order_id, status", "orders_by_reference", "merchant_order_id, bucket")
+}
+
+fn deposits(table: &str, key: &str) -> String {
+    select("started_at, deposit_id, blockchain, coin", table, key)
+}
+
+fn transfers_listed() -> String {
+    let key = "wallet, stage, blockchain, coin, bucket, shard";
+    select("created_at, transfer_id, status", "transfers_listed", key)
+}
+
+/// The rows of a partition after a position in its order, which is descending.
+fn before(select: String, order: &str) -> String {
+    format!("{select} AND ({order}) < (?, ?)")
 }
 
 fn equal(key: &str) -> String {

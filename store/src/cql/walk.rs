@@ -14,7 +14,8 @@ use super::fault::bad_row;
 use super::merge::{Entry, Merge, Next};
 use super::place::{self, Filter, Place, Span};
 use super::statement::Statement;
-use crate::{DepositFilter, Error, OrderFilter, TransferFilter};
+use crate::row::number;
+use crate::{Cursor, DepositFilter, Error, OrderFilter, TransferFilter, Within};
 
 /// Rows in one page of one partition at most.
 const ROWS_MAX: i32 = 2_000;
@@ -41,6 +42,30 @@ struct Partition {
 }
 
 impl List {
+    /// A partition, read by the first statement; from behind the filter's position on by the second, if it has one.
+    fn read_by(&self, all: Statement, behind: Statement, mut values: Vec<CqlValue>) -> Partition {
+        let Some(Cursor { at, id }) = self.within().before else {
+            return Partition { statement: all, values };
+        };
+        let id = match self {
+            Self::Orders(_) => CqlValue::Blob(id.to_be_bytes().to_vec()),
+            // No row has a greater one.
+            Self::Transfers(..) | Self::Deposits(_) => {
+                CqlValue::BigInt(i64::try_from(id).unwrap_or(i64::MAX))
+            }
+        };
+        values.extend([CqlValue::BigInt(at.0), id]);
+        Partition { statement: behind, values }
+    }
+
+    fn within(&self) -> Within {
+        match self {
+            Self::Orders(filter) => filter.within,
+            Self::Transfers(_, filter) => filter.within,
+            Self::Deposits(filter) => filter.within,
+        }
+    }
+
     /// Its name in the directory, and how much time its buckets hold; none if its partitions are
     /// known without one.
     fn directory(&self) -> Option<(String, Span)> {
@@ -57,7 +82,7 @@ impl List {
     /// What partitions of the directory it reads.
     fn filter(&self) -> Filter {
         match self {
-            Self::Orders(OrderFilter { merchant_order_id: None, status }) => {
+            Self::Orders(OrderFilter { merchant_order_id: None, status, .. }) => {
                 Filter { stage: status.map(|status| status.as_str()), ..Filter::default() }
             }
             Self::Transfers(_, filter) => Filter {
@@ -71,36 +96,37 @@ impl List {
 
     /// The partitions of a list that needs no directory.
     fn fixed_partitions(&self) -> Vec<Partition> {
+        use Statement as S;
         match self {
             Self::Deposits(DepositFilter { order_id: Some(OrderId(order)), .. }) => {
-                let values = vec![CqlValue::Uuid(*order)];
-                vec![Partition { statement: Statement::SelectDepositsByOrder, values }]
+                let (all, behind) = (S::SelectDepositsByOrder, S::SelectDepositsByOrderBefore);
+                vec![self.read_by(all, behind, vec![CqlValue::Uuid(*order)])]
             }
-            Self::Deposits(_) => (0..place::DEPOSIT_SHARDS)
-                .map(|shard| Partition {
-                    statement: Statement::SelectDepositsOpen,
-                    values: vec![CqlValue::Int(shard)],
-                })
-                .collect(),
+            Self::Deposits(_) => {
+                let (all, behind) = (S::SelectDepositsOpen, S::SelectDepositsOpenBefore);
+                let of = |shard| self.read_by(all, behind, vec![CqlValue::Int(shard)]);
+                (0..place::DEPOSIT_SHARDS).map(of).collect()
+            }
             Self::Orders(_) | Self::Transfers(..) => Vec::new(),
         }
     }
 
     /// A partition of the directory.
     fn partition(&self, place: Place) -> Partition {
+        use Statement as S;
         match self {
-            Self::Orders(OrderFilter { merchant_order_id: Some(reference), .. }) => Partition {
-                statement: Statement::SelectOrdersByReference,
-                values: vec![CqlValue::Text(reference.clone()), CqlValue::Int(place.bucket)],
-            },
-            Self::Orders(_) => Partition {
-                statement: Statement::SelectOrdersListed,
-                values: place.of_orders().into(),
-            },
-            Self::Transfers(..) | Self::Deposits(_) => Partition {
-                statement: Statement::SelectTransfersListed,
-                values: place.of_transfers().into(),
-            },
+            Self::Orders(OrderFilter { merchant_order_id: Some(reference), .. }) => {
+                let key = vec![CqlValue::Text(reference.clone()), CqlValue::Int(place.bucket)];
+                self.read_by(S::SelectOrdersByReference, S::SelectOrdersByReferenceBefore, key)
+            }
+            Self::Orders(_) => {
+                let key = place.of_orders().into();
+                self.read_by(S::SelectOrdersListed, S::SelectOrdersListedBefore, key)
+            }
+            Self::Transfers(..) | Self::Deposits(_) => {
+                let key = place.of_transfers().into();
+                self.read_by(S::SelectTransfersListed, S::SelectTransfersListedBefore, key)
+            }
         }
     }
 
@@ -113,7 +139,7 @@ impl List {
     /// The rows of a page that pass the filters which partitions do not go by.
     fn entries(&self, rows: &QueryRowsResult) -> Result<Vec<Entry>, Error> {
         match self {
-            Self::Orders(OrderFilter { merchant_order_id: Some(_), status }) => {
+            Self::Orders(OrderFilter { merchant_order_id: Some(_), status, .. }) => {
                 read_rows(rows, |(at, id, word): (i64, &[u8], &str)| {
                     let is_of = status.is_none_or(|status| status.as_str() == word);
                     is_of.then(|| Ok(Entry { at, id: order_id(id)? })).transpose()
@@ -150,11 +176,6 @@ fn order_id(bytes: &[u8]) -> Result<u128, Error> {
     bytes.try_into().map(u128::from_be_bytes).map_err(bad_row)
 }
 
-/// Another id as entries have it; none is negative.
-fn number(id: i64) -> u128 {
-    u128::from(id.cast_unsigned())
-}
-
 /// A page of a partition, and where the next one begins, if there is one.
 #[derive(Debug)]
 struct Page {
@@ -168,6 +189,8 @@ struct Directory {
     list: String,
     span: Span,
     filter: Filter,
+    /// Buckets that begin after this second have nothing that is wanted.
+    newest: i64,
     rows: VecDeque<Place>,
     next: Option<PagingState>,
 }
@@ -190,6 +213,10 @@ impl Directory {
                 }
                 continue;
             };
+            if row.bucket != place::LIVE && self.span.start(row.bucket) > self.newest {
+                self.rows.pop_front();
+                continue;
+            }
             if row.bucket != place::LIVE && self.filter.is_live() {
                 // All later buckets are of days that such a list has no rows in.
                 self.rows.clear();
@@ -240,6 +267,8 @@ pub(super) struct Walk {
     sources: Vec<(Partition, Option<PagingState>)>,
     /// No partition that is not open yet has a row from this second on.
     floor: i64,
+    /// The second at which the list ends.
+    from: i64,
     /// How many partitions to open next: few first, since most readers want one page.
     least: usize,
     rows: i32,
@@ -249,14 +278,17 @@ impl Walk {
     /// A walk that is expected to end after `rows` rows.
     pub(super) async fn start(tables: Arc<Tables>, list: List, rows: u32) -> Result<Self, Error> {
         let fixed = list.fixed_partitions();
+        let Within { from, before } = list.within();
         let directory = list.directory().filter(|_| !list.is_empty());
         let mut walk = Self {
             tables,
             floor: if directory.is_some() { i64::MAX } else { i64::MIN },
+            from: from.map_or(i64::MIN, |from| from.0),
             directory: directory.map(|(name, span)| Directory {
                 list: name,
                 span,
                 filter: list.filter(),
+                newest: before.map_or(i64::MAX, |before| before.at.0),
                 rows: VecDeque::new(),
                 next: Some(PagingState::start()),
             }),
@@ -274,9 +306,11 @@ impl Walk {
     pub(super) async fn next(&mut self) -> Result<Option<Entry>, Error> {
         loop {
             match self.merge.next(self.floor) {
+                Next::Row(entry) if entry.at < self.from => return Ok(None),
                 Next::Row(entry) => return Ok(Some(entry)),
                 Next::Page(number) => self.read_more(number).await?,
-                Next::End if self.floor == i64::MIN => return Ok(None),
+                // What is not open yet is older than the list.
+                Next::End if self.floor <= self.from => return Ok(None),
                 Next::End => self.open_next().await?,
             }
         }

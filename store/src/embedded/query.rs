@@ -5,10 +5,12 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
 use schemas::record::Record;
 use schemas::{Address, OrderId, TransferId, UnixMicros, UnixSeconds, decode};
+use uuid::Uuid;
 
 use super::upsert::{order_key, word};
 use crate::{
-    DepositFilter, DepositRow, Error, OrderFilter, OrderRow, Page, Subject, TransferFilter,
+    Cursor, DepositFilter, DepositRow, Error, OrderFilter, OrderRow, Page, Subject, TransferFilter,
+    Within,
 };
 
 /// Delivery state comes from the attempts (spec 2.3), each part from one range of an index.
@@ -43,6 +45,18 @@ impl Select {
         if let Some(value) = value {
             self.and(&format!("{column} = ?"));
             self.values.push(value);
+        }
+    }
+
+    /// Adds the conditions on time. `time` and `id` are the columns by which the list is sorted.
+    fn within(&mut self, within: Within, (time, id): (&str, &str), key: fn(u128) -> Value) {
+        if let Some(UnixSeconds(from)) = within.from {
+            self.and(&format!("{time} >= ?"));
+            self.values.push(from.into());
+        }
+        if let Some(Cursor { at, id: number }) = within.before {
+            self.and(&format!("({time}, {id}) < (?, ?)"));
+            self.values.extend([at.0.into(), key(number)]);
         }
     }
 
@@ -94,6 +108,8 @@ pub(super) fn orders(filter: OrderFilter, page: Page) -> Select {
     let mut select = Select::by(ORDER, index);
     select.only("o.merchant_order_id", filter.merchant_order_id.map(Value::Text));
     select.only("o.status", filter.status.map(|status| word(status.as_str())));
+    let key = |number| order_key(OrderId(Uuid::from_u128(number)));
+    select.within(filter.within, ("o.created_at", "o.order_id"), key);
     select.page("o.created_at DESC, o.order_id DESC", page)
 }
 
@@ -108,6 +124,7 @@ pub(super) fn deposits(filter: DepositFilter, page: Page) -> Select {
     select.only("d.order_id", filter.order_id.map(order_key));
     select.only("d.blockchain", filter.blockchain.map(|chain| word(chain.as_str())));
     select.only("d.token", filter.stablecoin.map(|stablecoin| word(stablecoin.as_str())));
+    select.within(filter.within, ("d.started_at", "d.deposit_id"), integer);
     // Not a bound value: SQLite must see that the indexes of open deposits hold every row asked
     // for.
     select.and("d.state = 'open'");
@@ -126,6 +143,7 @@ pub(super) fn transfers(wallet: Address, filter: TransferFilter, page: Page) -> 
     select.only("t.status", filter.status.map(|status| word(status.as_str())));
     select.only("t.blockchain", filter.blockchain.map(|chain| word(chain.as_str())));
     select.only("t.token", filter.stablecoin.map(|stablecoin| word(stablecoin.as_str())));
+    select.within(filter.within, ("t.created_at", "t.transfer_id"), integer);
     select.page("t.created_at DESC, t.transfer_id DESC", page)
 }
 
@@ -137,6 +155,11 @@ pub(super) fn attempts(subject: Subject, page: Page) -> Select {
     let mut select = Select::by(ATTEMPT, index);
     select.only(column, Some(value));
     select.page("a.attempted_at DESC, a.event_id DESC, a.attempt DESC", page)
+}
+
+/// The id of a deposit or a transfer in a cursor. One that no row has is behind all that exist.
+fn integer(number: u128) -> Value {
+    i64::try_from(number).unwrap_or(i64::MAX).into()
 }
 
 pub(super) fn order_row(row: &Row<'_>) -> Result<OrderRow, Error> {
@@ -186,25 +209,40 @@ mod tests {
         for subject in [Subject::Order(order), Subject::Transfer(transfer)] {
             all.push(attempts(subject, PAGE));
         }
-        for status in some_or_none(OrderStatus::Paid) {
-            for reference in some_or_none("A-1") {
-                let merchant_order_id = reference.map(str::to_owned);
-                all.push(orders(OrderFilter { status, merchant_order_id }, PAGE));
-            }
-        }
-        for blockchain in some_or_none(Blockchain::Eth) {
-            for stablecoin in some_or_none(Stablecoin::Dai) {
-                for order_id in some_or_none(order) {
-                    all.push(deposits(DepositFilter { order_id, blockchain, stablecoin }, PAGE));
+        for within in withins() {
+            for status in some_or_none(OrderStatus::Paid) {
+                for reference in some_or_none("A-1") {
+                    let merchant_order_id = reference.map(str::to_owned);
+                    all.push(orders(OrderFilter { status, merchant_order_id, within }, PAGE));
                 }
-                for status in some_or_none(TransferStatus::Matched) {
-                    let filter = TransferFilter { status, blockchain, stablecoin };
-                    let wallet = example::transfer().observation.to_address;
-                    all.push(transfers(wallet, filter, PAGE));
+            }
+            for blockchain in some_or_none(Blockchain::Eth) {
+                for stablecoin in some_or_none(Stablecoin::Dai) {
+                    for order_id in some_or_none(order) {
+                        let filter = DepositFilter { order_id, blockchain, stablecoin, within };
+                        all.push(deposits(filter, PAGE));
+                    }
+                    for status in some_or_none(TransferStatus::Matched) {
+                        let filter = TransferFilter { status, blockchain, stablecoin, within };
+                        let wallet = example::transfer().observation.to_address;
+                        all.push(transfers(wallet, filter, PAGE));
+                    }
                 }
             }
         }
         all
+    }
+
+    /// All of a list's time, its end, its beginning, and a part between.
+    fn withins() -> [Within; 4] {
+        let from = Some(UnixSeconds(5));
+        let before = Some(Cursor { at: UnixSeconds(9), id: 7 });
+        [
+            Within::default(),
+            Within { from, before: None },
+            Within { from: None, before },
+            Within { from, before },
+        ]
     }
 
     /// No list reads a table from end to end, and none sorts.
@@ -213,7 +251,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let connection = open_writer(&dir.path().join("tables.sqlite")).unwrap();
         let selects = every_select();
-        assert_eq!(selects.len(), 2 + 4 + 8 + 8);
+        assert_eq!(selects.len(), 2 + 4 * (4 + 8 + 8));
         for select in selects {
             let explain = format!("EXPLAIN QUERY PLAN {}", select.sql);
             let mut statement = connection.prepare(&explain).unwrap();
@@ -223,8 +261,11 @@ mod tests {
                 .collect::<Result<_, _>>()
                 .unwrap();
             // Only a list without a filter may walk an index; it does so in order and stops early.
-            let filtered = select.sql.contains(" = ? ");
+            let filtered = select.values.len() > 2;
             let first = plan.first().unwrap();
+            // What a cursor skips is not read.
+            let skips = select.sql.contains(") < (?, ?)");
+            assert!(!skips || first.contains("<"), "{select:?} reads what it skips: {plan:?}");
             let expected = if filtered { "SEARCH" } else { "SCAN" };
             assert!(first.starts_with(expected) && first.contains("INDEX"), "{select:?}: {plan:?}");
             for line in &plan {
@@ -254,7 +295,8 @@ mod tests {
             for reference in some_or_none("A") {
                 let merchant_order_id = reference.map(str::to_owned);
                 let begun = Instant::now();
-                let filter = OrderFilter { status, merchant_order_id };
+                let within = Within::default();
+                let filter = OrderFilter { status, merchant_order_id, within };
                 let rows = orders(filter.clone(), page).rows(&connection, order_row).unwrap();
                 assert_eq!(rows.len(), 200);
                 let took = begun.elapsed();

@@ -11,7 +11,10 @@ use schemas::{
     AttemptOutcome, Blockchain, DepositId, DepositState, OrderStatus, Stablecoin, TransferId,
     TransferStatus, UnixMicros, UnixSeconds,
 };
-use store::{Change, DepositFilter, Error, OrderFilter, Page, Store, Subject, TransferFilter};
+use store::{
+    Change, Cursor, DepositFilter, Error, OrderFilter, Page, Store, Subject, TransferFilter,
+    Within, transfer_cursor,
+};
 
 use super::reference::{Reference, Snapshot};
 use super::sample;
@@ -115,7 +118,8 @@ pub(super) async fn rows_read_back_exactly(tables: &Tables) {
         assert_eq!(row.order, order);
         assert_eq!(row.webhook_retry_count, 0);
         assert_eq!((row.webhook_success_at, row.webhook_last_tried_at), (None, None));
-        let filter = OrderFilter { status: None, merchant_order_id: Some((*text).to_owned()) };
+        let filter =
+            OrderFilter { merchant_order_id: Some((*text).to_owned()), ..OrderFilter::default() };
         assert_eq!(store.orders(filter, ALL).await.unwrap(), [row], "{text:?}");
     }
     let largest = TransferId((1 << 53) - 1);
@@ -167,7 +171,8 @@ pub(super) async fn each_filter_gives_its_rows(tables: &Tables) {
         (None, Some("First"), vec![]),
     ] {
         let merchant_order_id = reference.map(str::to_owned);
-        let rows = store.orders(OrderFilter { status, merchant_order_id }, ALL).await.unwrap();
+        let filter = OrderFilter { status, merchant_order_id, within: Within::default() };
+        let rows = store.orders(filter, ALL).await.unwrap();
         let ids: Vec<_> = rows.iter().map(|row| row.order.order_id).collect();
         let expected: Vec<_> = expected.into_iter().map(sample::order_id).collect();
         assert_eq!(ids, expected, "{status:?} {reference:?}");
@@ -178,14 +183,15 @@ pub(super) async fn each_filter_gives_its_rows(tables: &Tables) {
         (None, Some(Stablecoin::Usdc), vec![1]),
         (Some(Blockchain::Op), Some(Stablecoin::Usdc), vec![]),
     ] {
-        let filter = TransferFilter { status: None, blockchain, stablecoin };
+        let within = Within::default();
+        let filter = TransferFilter { status: None, blockchain, stablecoin, within };
         let wallet = example::transfer().observation.to_address;
         let rows = store.transfers(wallet, filter, ALL).await.unwrap();
         let ids: Vec<_> = rows.iter().map(|row| row.transfer_id.0).collect();
         assert_eq!(ids, expected, "{filter:?}");
         let filter = TransferFilter { status: Some(TransferStatus::FailedToConfirm), ..filter };
         assert_eq!(store.transfers(wallet, filter, ALL).await.unwrap(), [], "{filter:?}");
-        let filter = DepositFilter { order_id: None, blockchain, stablecoin };
+        let filter = DepositFilter { order_id: None, blockchain, stablecoin, within };
         let rows = store.deposits(filter, ALL).await.unwrap();
         let ids: Vec<_> = rows.iter().map(|row| row.deposit.deposit_id.0).collect();
         assert_eq!(ids, expected, "{filter:?}");
@@ -217,7 +223,7 @@ pub(super) async fn lists_go_by_time_across_statuses_and_days(tables: &Tables) {
     for limit in [1, 7, 200] {
         let statuses = std::iter::once(None).chain(OrderStatus::ALL.iter().copied().map(Some));
         for (every, status) in statuses.enumerate() {
-            let filter = OrderFilter { status, merchant_order_id: None };
+            let filter = OrderFilter { status, ..OrderFilter::default() };
             let rows = read_pages(limit, |page| store.orders(filter.clone(), page)).await;
             let ids: Vec<_> = rows.iter().map(|row| row.order.order_id).collect();
             let count = OrderStatus::ALL.len();
@@ -230,6 +236,73 @@ pub(super) async fn lists_go_by_time_across_statuses_and_days(tables: &Tables) {
         let rows = read_pages(limit, list).await;
         let ids: Vec<_> = rows.iter().map(|row| row.transfer_id.0).collect();
         assert_eq!(ids, (0..24).rev().collect::<Vec<_>>(), "in pages of {limit}");
+    }
+}
+
+/// Reads a list by pages, each behind the last row of the one before.
+async fn read_on<T, F: Future<Output = Result<Vec<T>, Error>>>(
+    limit: u32,
+    cursor: impl Fn(&T) -> Cursor,
+    list: impl Fn(Within, Page) -> F,
+) -> Vec<T> {
+    let (mut rows, mut within) = (Vec::new(), Within::default());
+    loop {
+        let page = list(within, Page { limit, offset: 0 }).await.unwrap();
+        let Some(last) = page.last() else { return rows };
+        within.before = Some(cursor(last));
+        rows.extend(page);
+    }
+}
+
+/// The position of a page's last row gives the next page: rows of one second, of one day and of others.
+pub(super) async fn a_list_continues_behind_a_row(tables: &Tables) {
+    let store = tables.open().await;
+    let mut changes = Vec::new();
+    for number in 0..24_i64 {
+        let second = UnixSeconds(1_790_000_000 + number / 3 * 50_000);
+        let status = OrderStatus::ALL[number.unsigned_abs() as usize % OrderStatus::ALL.len()];
+        let order_id = sample::order_id(number.unsigned_abs());
+        changes.push(Change::Order(Order {
+            order_id,
+            status,
+            created_at: second,
+            ..example::order()
+        }));
+        changes.push(Change::Deposit(Deposit {
+            deposit_id: DepositId(number),
+            started_at: second,
+            ..example::deposit()
+        }));
+        let status = TransferStatus::ALL[number.unsigned_abs() as usize % 5];
+        let transfer_id = TransferId(number);
+        let transfer = Transfer { transfer_id, status, created_at: second, ..example::transfer() };
+        changes.push(Change::Transfer(transfer));
+    }
+    store.apply(changes).await.unwrap();
+    let wallet = example::transfer().observation.to_address;
+    let (orders, deposits) = (OrderFilter::default(), DepositFilter::default());
+    let of_order = DepositFilter { order_id: Some(example::deposit().order_id), ..deposits };
+    let reference = Some(example::order().merchant_order_id);
+    let of_reference = OrderFilter { merchant_order_id: reference, ..orders.clone() };
+    let transfers = TransferFilter::default();
+    for limit in [1, 7] {
+        for filter in [&orders, &of_reference] {
+            let list = |within, page| store.orders(OrderFilter { within, ..filter.clone() }, page);
+            let rows = read_on(limit, store::OrderRow::cursor, list).await;
+            assert_eq!(rows, store.orders(filter.clone(), ALL).await.unwrap(), "{filter:?}");
+            assert_eq!(rows.len(), 24);
+        }
+        for filter in [deposits, of_order] {
+            let list = |within, page| store.deposits(DepositFilter { within, ..filter }, page);
+            let rows = read_on(limit, store::DepositRow::cursor, list).await;
+            assert_eq!(rows, store.deposits(filter, ALL).await.unwrap(), "{filter:?}");
+            assert_eq!(rows.len(), 24);
+        }
+        let list =
+            |within, page| store.transfers(wallet, TransferFilter { within, ..transfers }, page);
+        let rows = read_on(limit, transfer_cursor, list).await;
+        assert_eq!(rows, store.transfers(wallet, transfers, ALL).await.unwrap());
+        assert_eq!(rows.len(), 24);
     }
 }
 
@@ -262,7 +335,7 @@ pub(super) async fn newer_versions_win_in_any_order(tables: &Tables) {
     store.apply(vec![order(6, OrderStatus::Paid)]).await.unwrap();
     assert_eq!(store.order(id).await.unwrap().unwrap().order.status, OrderStatus::Paid);
     for status in OrderStatus::ALL {
-        let filter = OrderFilter { status: Some(*status), merchant_order_id: None };
+        let filter = OrderFilter { status: Some(*status), ..OrderFilter::default() };
         let listed = store.orders(filter, ALL).await.unwrap().len();
         assert_eq!(listed, usize::from(*status == OrderStatus::Paid), "in the list of {status}");
     }

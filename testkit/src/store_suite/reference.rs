@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use schemas::record::{Attempt, ChainProgress, Deposit, Order, Transfer};
 use schemas::{
     Address, AttemptOutcome, Blockchain, DepositId, DepositState, OrderId, TransferId, UnixMicros,
+    UnixSeconds,
 };
 use store::{
     ChainRow, Change, DepositFilter, DepositRow, OrderFilter, OrderRow, Page, Store, Subject,
-    TransferFilter, TransferRow,
+    TransferFilter, TransferRow, Within,
 };
 
 use super::sample;
@@ -57,6 +58,7 @@ impl Reference {
         let wanted = |order: &&Order| {
             filter.status.is_none_or(|status| order.status == status)
                 && filter.merchant_order_id.as_ref().is_none_or(|r| *r == order.merchant_order_id)
+                && is_within(filter.within, order.created_at, order.order_id.0.as_u128())
         };
         let mut rows: Vec<_> = self.orders.values().filter(wanted).collect();
         rows.sort_by_key(|order| Reverse((order.created_at, order.order_id)));
@@ -69,6 +71,7 @@ impl Reference {
                 && filter.order_id.is_none_or(|order| deposit.order_id == order)
                 && filter.blockchain.is_none_or(|chain| deposit.blockchain == chain)
                 && filter.stablecoin.is_none_or(|stablecoin| deposit.stablecoin == stablecoin)
+                && is_within(filter.within, deposit.started_at, number(deposit.deposit_id.0))
         };
         let mut rows: Vec<_> = self.deposits.values().filter(wanted).collect();
         rows.sort_by_key(|deposit| Reverse((deposit.started_at, deposit.deposit_id)));
@@ -91,6 +94,7 @@ impl Reference {
                 && filter
                     .stablecoin
                     .is_none_or(|stablecoin| transfer.observation.stablecoin == stablecoin)
+                && is_within(filter.within, transfer.created_at, number(transfer.transfer_id.0))
         };
         let mut rows: Vec<_> = self.transfers.values().filter(wanted).cloned().collect();
         rows.sort_by_key(|transfer| Reverse((transfer.created_at, transfer.transfer_id)));
@@ -120,6 +124,15 @@ impl Reference {
             chains,
         }
     }
+}
+
+fn number(id: i64) -> u128 {
+    u128::try_from(id).unwrap()
+}
+
+fn is_within(within: Within, at: UnixSeconds, id: u128) -> bool {
+    within.from.is_none_or(|from| at >= from)
+        && within.before.is_none_or(|before| (at, id) < (before.at, before.id))
 }
 
 fn keep<K: Ord, R>(rows: &mut BTreeMap<K, R>, key: K, row: R, version: impl Fn(&R) -> UnixMicros) {

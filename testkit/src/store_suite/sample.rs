@@ -6,7 +6,7 @@ use schemas::{
     Address, AddressFamily, AttemptOutcome, Blockchain, DepositId, DepositState, OrderId,
     OrderStatus, Stablecoin, TransferId, TransferStatus, UnixMicros, UnixSeconds,
 };
-use store::{Change, DepositFilter, OrderFilter, Subject, TransferFilter};
+use store::{Change, Cursor, DepositFilter, OrderFilter, Subject, TransferFilter, Within};
 use uuid::Uuid;
 
 use crate::Dice;
@@ -24,8 +24,10 @@ const DAY_SECONDS: i64 = 86_400;
 const MONTHS_SECONDS: i64 = 100 * DAY_SECONDS + 7;
 
 /// Few times, next to each other and days and months apart.
+const SECONDS: [i64; 6] = [0, 1, DAY_SECONDS - 1, DAY_SECONDS, 3 * DAY_SECONDS, MONTHS_SECONDS];
+
 fn time(dice: &mut Dice) -> UnixSeconds {
-    UnixSeconds(dice.of(&[0, 1, DAY_SECONDS - 1, DAY_SECONDS, 3 * DAY_SECONDS, MONTHS_SECONDS]))
+    UnixSeconds(dice.of(&SECONDS))
 }
 
 pub(super) fn order_id(number: u64) -> OrderId {
@@ -155,20 +157,39 @@ fn perhaps<T: Copy + std::fmt::Debug + 'static>(
     proptest::option::of(proptest::sample::select(all))
 }
 
+/// Any part of the rows' time: mostly all of it, or from a row's own position.
+fn within() -> impl Strategy<Value = Within> {
+    let second = || proptest::sample::select(&SECONDS[..]).prop_map(UnixSeconds);
+    let before = (second(), 0..12_u128).prop_map(|(at, id)| Cursor { at, id });
+    let part = (proptest::option::of(second()), proptest::option::of(before));
+    part.prop_map(|(from, before)| Within { from, before })
+}
+
 /// One filter for each list, and a wallet.
 pub(super) fn filters()
 -> impl Strategy<Value = (OrderFilter, DepositFilter, Address, TransferFilter)> {
-    let orders =
-        (perhaps(OrderStatus::ALL), perhaps(&REFERENCES)).prop_map(|(status, reference)| {
-            OrderFilter { status, merchant_order_id: reference.map(str::to_owned) }
-        });
+    let orders = (perhaps(OrderStatus::ALL), perhaps(&REFERENCES), within()).prop_map(
+        |(status, reference, within)| {
+            let merchant_order_id = reference.map(str::to_owned);
+            OrderFilter { status, merchant_order_id, within }
+        },
+    );
     let order = proptest::option::of((0..4_u64).prop_map(order_id));
-    let deposits = (order, perhaps(&CHAINS), perhaps(Stablecoin::ALL)).prop_map(
-        |(order_id, blockchain, stablecoin)| DepositFilter { order_id, blockchain, stablecoin },
+    let deposits = (order, perhaps(&CHAINS), perhaps(Stablecoin::ALL), within()).prop_map(
+        |(order_id, blockchain, stablecoin, within)| DepositFilter {
+            order_id,
+            blockchain,
+            stablecoin,
+            within,
+        },
     );
     let transfers =
-        (perhaps(TransferStatus::ALL), perhaps(&CHAINS), perhaps(Stablecoin::ALL)).prop_map(
-            |(status, blockchain, stablecoin)| TransferFilter { status, blockchain, stablecoin },
-        );
+        (perhaps(TransferStatus::ALL), perhaps(&CHAINS), perhaps(Stablecoin::ALL), within())
+            .prop_map(|(status, blockchain, stablecoin, within)| TransferFilter {
+                status,
+                blockchain,
+                stablecoin,
+                within,
+            });
     (orders, deposits, proptest::sample::select(&WALLETS[..]), transfers)
 }

@@ -1,0 +1,110 @@
+//! The changes of orders, read from the topic `orders` itself: for a shop that missed a webhook or an answer. The log has
+//! an order of its own, so a reader that continues where it was misses none, whatever the tables have.
+
+use std::sync::Arc;
+
+use log::{Log, Offset, TopicPartition};
+use schemas::record::Order;
+use schemas::{Topic, UnixSeconds};
+
+use crate::error::{Answer, Refusal};
+use crate::machine::changes::{Position, Start, is_change};
+
+/// Records that are read at once.
+const RECORDS: usize = 500;
+/// Records that one answer reads at most: most are no change of a status.
+const SCANNED_MAX: usize = 5_000;
+/// By how many seconds the log's clock may differ from the clocks of those who ask.
+const CLOCKS_SECONDS: i64 = 300;
+
+/// Some changes, those of one order in their order.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) orders: Vec<Order>,
+    /// Where the next answer begins.
+    pub(crate) position: Position,
+    /// Whether there may be more at once.
+    pub(crate) more: bool,
+}
+
+/// Reads changes.
+#[derive(Clone)]
+pub(crate) struct Changes {
+    log: Arc<dyn Log>,
+}
+
+impl Changes {
+    pub(crate) fn new(log: Arc<dyn Log>) -> Self {
+        Self { log }
+    }
+
+    pub(crate) fn partitions(&self) -> usize {
+        Topic::Orders.all_partitions(&self.log.layout()).count()
+    }
+
+    /// At most `limit` changes from `start` on.
+    pub(crate) async fn read(&self, start: Start, limit: usize) -> Answer<Found> {
+        let log = self.log.clone();
+        let read = tokio::task::spawn_blocking(move || read(&*log, start, limit));
+        read.await.map_err(|_| Refusal::Internal)?
+    }
+}
+
+fn read(log: &dyn Log, start: Start, limit: usize) -> Answer<Found> {
+    let topic = Topic::Orders;
+    let partitions = topic.all_partitions(&log.layout());
+    let partitions: Vec<_> =
+        partitions.map(|partition| TopicPartition { topic, partition }).collect();
+    let bounds: Result<Vec<_>, _> = partitions.iter().map(|of| log.bounds(*of)).collect();
+    let bounds = bounds?;
+    let mut position = match start {
+        Start::Oldest => Position(bounds.iter().map(|bounds| bounds.start).collect()),
+        Start::Since(since) => {
+            let first = |of: &TopicPartition| first_since(log, *of, since);
+            Position(partitions.iter().map(first).collect::<Result<_, _>>()?)
+        }
+        Start::After(position) => {
+            position.check(&bounds)?;
+            position
+        }
+    };
+    let (mut orders, mut scanned) = (Vec::new(), 0);
+    for (of, next) in partitions.iter().zip(&mut position.0) {
+        loop {
+            let records = log.read(*of, *next, RECORDS)?;
+            if records.is_empty() {
+                break;
+            }
+            for record in records {
+                if orders.len() >= limit || scanned >= SCANNED_MAX {
+                    return Ok(Found { orders, position, more: true });
+                }
+                scanned += 1;
+                *next = record.offset.next();
+                // What cannot be read is in the dead letters.
+                let order = record.value.as_deref().map(schemas::decode::<Order>);
+                orders.extend(order.and_then(Result::ok).filter(is_change));
+            }
+        }
+    }
+    Ok(Found { orders, position, more: false })
+}
+
+/// The first record that the log got at this time or later, as far as clocks agree. Times do not decrease in a partition.
+fn first_since(
+    log: &dyn Log,
+    of: TopicPartition,
+    since: UnixSeconds,
+) -> Result<Offset, log::Error> {
+    let since = since.plus(-CLOCKS_SECONDS).micros();
+    let bounds = log.bounds(of)?;
+    let (mut first, mut end) = (bounds.start.0, bounds.end.0);
+    while first < end {
+        let middle = first + (end - first) / 2;
+        match log.read(of, Offset(middle), 1)?.first() {
+            Some(record) if record.appended_at < since => first = record.offset.next().0,
+            Some(_) | None => end = middle,
+        }
+    }
+    Ok(Offset(first))
+}

@@ -1,0 +1,175 @@
+//! `[admin]`: the secrets of operators, by name, and what each may do.
+
+use std::collections::HashSet;
+use std::str::FromStr;
+
+use runtime::config::Reader;
+use schemas::Secret;
+
+/// Fewest bytes of a secret: fewer are guessed, even at one attempt in 50 ms.
+pub(super) const SECRET_BYTES_MIN: usize = 12;
+/// The name of `admin.secret`.
+pub(crate) const FIRST_NAME: &str = "admin";
+/// Most characters of a name.
+const NAME_CHARS_MAX: usize = 40;
+
+/// What the holder of a secret may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Read everything.
+    Read,
+    /// Read everything and give every command.
+    Operate,
+}
+
+impl FromStr for Scope {
+    type Err = &'static str;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "read" => Ok(Self::Read),
+            "operate" => Ok(Self::Operate),
+            _ => Err("must be \"read\" or \"operate\""),
+        }
+    }
+}
+
+/// A secret of the admin API beside `admin.secret`.
+#[derive(Debug, Clone)]
+pub struct AdminSecret {
+    /// Who holds it: in log lines and audit records.
+    pub name: String,
+    pub scope: Scope,
+    pub secret: Secret,
+}
+
+/// Reads `[[admin.secrets]]`.
+pub(super) fn read_secrets(admin: &mut Reader) -> Vec<AdminSecret> {
+    let (mut secrets, mut names) = (Vec::new(), HashSet::from([FIRST_NAME.to_owned()]));
+    for mut section in admin.sections("secrets") {
+        let name: String = section.parsed("name").unwrap_or_default();
+        let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.@".contains(c));
+        if !is_plain || name.len() > NAME_CHARS_MAX {
+            let what = format!("must be at most {NAME_CHARS_MAX} letters, digits, -, _, . and @");
+            section.problem("name", &what);
+        } else if !name.is_empty() && !names.insert(name.clone()) {
+            section.problem("name", "is given twice");
+        }
+        let scope = section.parsed("scope").unwrap_or(Scope::Read);
+        let secret = section.required_secret("secret");
+        check_length(&section, "secret", &secret);
+        section.finish();
+        secrets.push(AdminSecret { name, scope, secret });
+    }
+    secrets
+}
+
+/// Reports a secret that is too short; one that is missing was reported.
+pub(super) fn check_length(section: &Reader, key: &str, secret: &Secret) {
+    if (1..SECRET_BYTES_MIN).contains(&secret.expose().len()) {
+        let what = format!("must be at least {SECRET_BYTES_MIN} characters, drawn at random");
+        section.problem(key, &what);
+    }
+}
+
+/// Which secrets are the same as an earlier one: each pair by the names of their keys.
+pub(super) fn same(secrets: &[(String, &Secret)]) -> Vec<(String, String)> {
+    let is_given = |secret: &Secret| !secret.expose().is_empty();
+    let mut pairs = Vec::new();
+    for (number, (key, secret)) in secrets.iter().enumerate() {
+        let mut earlier = secrets.iter().take(number);
+        let same = earlier.find(|(_, of)| is_given(secret) && of.matches(secret.expose()));
+        pairs.extend(same.map(|(of, _)| (key.clone(), of.clone())));
+    }
+    pairs
+}
+
+#[cfg(test)]
+mod tests {
+    use runtime::config::{Problems, Source};
+
+    use super::*;
+    use crate::Config;
+
+    fn read(admin: &str, merchant: &str) -> (Config, Vec<String>) {
+        let text = format!("[admin]\n{admin}\n[merchant]\n{merchant}\n");
+        let mut source = Source::parse(Config::DEFAULTS, &text, []);
+        let config = Config::read(&mut source);
+        let problems = source.finish().err().map_or_else(Vec::new, |Problems(lines)| lines);
+        (config, problems)
+    }
+
+    const MERCHANT: &str = "secret = 'merchant-secret'";
+
+    #[test]
+    fn operators_have_secrets_by_name() {
+        let admin = "secret = 'admin-secret'
+            [[admin.secrets]]
+            name = 'books@shop.test'
+            scope = 'read'
+            secret = 'books-secret'
+            [[admin.secrets]]
+            name = 'night-shift'
+            scope = 'operate'
+            secret = 'night-secret'";
+        let (config, problems) = read(admin, MERCHANT);
+        assert_eq!(problems, [""; 0]);
+        let found: Vec<_> = config.operators.iter().map(|of| (&*of.name, of.scope)).collect();
+        assert_eq!(found, [("books@shop.test", Scope::Read), ("night-shift", Scope::Operate)]);
+        assert!(!format!("{config:?}").contains("-secret\""));
+    }
+
+    #[test]
+    fn secrets_that_are_short_or_shared_are_refused() {
+        let admin = "secret = 'short'
+            [[admin.secrets]]
+            name = 'admin'
+            scope = 'write'
+            secret = 'merchant-secret'
+            [[admin.secrets]]
+            name = 'a b'
+            scope = 'read'
+            [[admin.secrets]]
+            name = ''
+            scope = 'read'
+            secret = 'shared-secret'
+            [[admin.secrets]]
+            name = 'eve'
+            scope = 'read'
+            secret = 'shared-secret'
+            colour = 'blue'";
+        let (_, problems) = read(admin, MERCHANT);
+        assert_eq!(
+            problems,
+            [
+                "admin.secret: must be at least 12 characters, drawn at random",
+                "admin.secrets[0].name: is given twice",
+                "admin.secrets[0].scope: must be \"read\" or \"operate\"",
+                "admin.secrets[1].name: must be at most 40 letters, digits, -, _, . and @",
+                "admin.secrets[1].secret: is missing: give secret, secret_file, or its variable",
+                "admin.secrets[2].name: must not be empty",
+                "admin.secrets[3].colour: unknown key",
+                "admin.secrets[0].secret: must differ from merchant.secret",
+                "admin.secrets[3].secret: must differ from admin.secrets[2].secret",
+            ]
+        );
+        for (previous, expected) in [
+            ("merchant-secret", &[][..]),
+            ("admin-secret", &["admin.secret: must differ from merchant.previous_secret"]),
+            (
+                "short",
+                &["merchant.previous_secret: must be at least 12 characters, drawn at random"],
+            ),
+        ] {
+            let merchant = format!("{MERCHANT}\nprevious_secret = '{previous}'");
+            assert_eq!(read("secret = 'admin-secret'", &merchant).1, expected);
+        }
+        let (_, problems) = read("secret = 'merchant-secret'\nsecrets = 7", MERCHANT);
+        assert_eq!(
+            problems,
+            [
+                "admin.secrets: must be written [[admin.secrets]]",
+                "admin.secret: must differ from merchant.secret",
+            ]
+        );
+    }
+}

@@ -1,0 +1,94 @@
+//! The changes of orders that a shop is notified of, and how far a reader of them is.
+
+use log::{Bounds, Offset};
+use schemas::record::Order;
+use schemas::{OrderCause, UnixSeconds};
+
+use crate::error::Invalid;
+
+/// How far a reader is: the next record of each partition of `orders`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Position(pub(crate) Vec<Offset>);
+
+/// Where a reader begins or continues.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// With the oldest change that is kept.
+    Oldest,
+    /// With the changes since about this time.
+    Since(UnixSeconds),
+    After(Position),
+}
+
+impl Position {
+    /// # Errors
+    /// It is not what [`Position::text`] made for this number of partitions.
+    pub(crate) fn parse(text: &str, partitions: usize) -> Result<Self, Invalid> {
+        let offset = |part: &str| {
+            let digits = part.bytes().all(|byte| byte.is_ascii_digit());
+            part.parse().ok().filter(|_| digits).map(Offset)
+        };
+        let offsets: Option<Vec<_>> = text.split('.').map(offset).collect();
+        let offsets = offsets.filter(|offsets| offsets.len() == partitions);
+        let foreign = || Invalid::new("cursor", "must be the cursor of an earlier answer");
+        offsets.map(Self).ok_or_else(foreign)
+    }
+
+    pub(crate) fn text(&self) -> String {
+        self.0.iter().map(Offset::to_string).collect::<Vec<_>>().join(".")
+    }
+
+    /// Whether nothing is missing from there on.
+    ///
+    /// # Errors
+    /// Records after it are not kept any more, or there were never as many.
+    pub(crate) fn check(&self, bounds: &[Bounds]) -> Result<(), Invalid> {
+        let problem = |(from, bounds): (&Offset, &Bounds)| {
+            if *from > bounds.end {
+                Some("is not of this installation")
+            } else if *from < bounds.start {
+                Some("is older than what is kept; list the orders anew, or give since")
+            } else {
+                None
+            }
+        };
+        match self.0.iter().zip(bounds).find_map(problem) {
+            Some(problem) => Err(Invalid::new("cursor", problem)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether a record is one: the order was created, or its status changed.
+pub(crate) fn is_change(order: &Order) -> bool {
+    order.cause == OrderCause::Created || order.status_changed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_position_reads_as_it_was_written() {
+        let position = Position(vec![Offset(12), Offset(0), Offset(7)]);
+        assert_eq!(position.text(), "12.0.7");
+        assert_eq!(Position::parse("12.0.7", 3), Ok(position));
+        for text in ["", "12", "12.0", "12.0.7.", "12.0.7.1", "a.0.7", "-1.0.7", "1.0.+7", "1..7"] {
+            let invalid = Position::parse(text, 3).unwrap_err();
+            assert_eq!(
+                invalid.to_string(),
+                "cursor: must be the cursor of an earlier answer",
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn nothing_may_be_missing_behind_a_position() {
+        let bounds = Bounds { start: Offset(5), end: Offset(9) };
+        let check = |offset| Position(vec![Offset(9), Offset(offset)]).check(&[bounds, bounds]);
+        assert_eq!((check(5), check(9)), (Ok(()), Ok(())));
+        assert!(check(4).unwrap_err().to_string().starts_with("cursor: is older"));
+        assert!(check(10).unwrap_err().to_string().starts_with("cursor: is not of"));
+    }
+}

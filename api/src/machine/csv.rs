@@ -1,0 +1,82 @@
+//! Lists as CSV (RFC 4180) for spreadsheets, which must not execute what strangers wrote.
+
+use serde_json::Value;
+
+/// What begins a formula in a spreadsheet.
+const FORMULA: [char; 6] = ['=', '+', '-', '@', '\t', '\r'];
+
+/// One line of an object's fields, in the order of the columns.
+pub(crate) fn line(object: &Value, columns: &[&str]) -> String {
+    let cells: Vec<_> = columns.iter().map(|column| cell(&object[*column])).collect();
+    cells.join(",") + "\r\n"
+}
+
+/// The names of the columns.
+pub(crate) fn head(columns: &[&str]) -> String {
+    columns.join(",") + "\r\n"
+}
+
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => quoted(text),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
+    }
+}
+
+/// Always in quotes: where `;` separates cells, a part of a text could be a cell of its own.
+fn quoted(text: &str) -> String {
+    let mut cell = String::with_capacity(text.len() + 2);
+    cell.push('"');
+    if text.starts_with(FORMULA) {
+        cell.push('\'');
+    }
+    for c in text.chars() {
+        match c {
+            '"' => cell.push_str("\"\""),
+            '\t' | '\n' | '\r' => cell.push(c),
+            // Readers end a text at U+0000, or refuse the file.
+            c if c.is_control() => cell.push(char::REPLACEMENT_CHARACTER),
+            c => cell.push(c),
+        }
+    }
+    cell.push('"');
+    cell
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn no_text_leaves_its_cell_or_becomes_a_formula() {
+        for (text, expected) in [
+            ("A-1", r#""A-1""#),
+            ("", r#""""#),
+            ("a,b;c", r#""a,b;c""#),
+            ("say \"x\"", r#""say ""x""""#),
+            ("a\r\nb", "\"a\r\nb\""),
+            ("=1+1", "\"'=1+1\""),
+            ("+1", "\"'+1\""),
+            ("-1", "\"'-1\""),
+            ("@SUM(A1)", "\"'@SUM(A1)\""),
+            ("\t=1", "\"'\t=1\""),
+            ("\r=1", "\"'\r=1\""),
+            ("a=1", r#""a=1""#),
+            ("a\0b\u{85}", "\"a\u{fffd}b\u{fffd}\""),
+            ("\"=1", "\"\"\"=1\""),
+        ] {
+            assert_eq!(cell(&json!(text)), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_has_the_columns_in_their_order() {
+        let object = json!({ "b": 7, "a": "x", "c": null, "d": true, "e": "not asked for" });
+        let columns = ["a", "b", "c", "d"];
+        assert_eq!(head(&columns), "a,b,c,d\r\n");
+        assert_eq!(line(&object, &columns), "\"x\",7,,true\r\n");
+    }
+}

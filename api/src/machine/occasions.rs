@@ -1,0 +1,41 @@
+//! What may happen a thousand times a second, and is logged once a minute.
+
+use schemas::UnixSeconds;
+
+/// Seconds between two lines at least.
+const INTERVAL_SECONDS: i64 = 60;
+
+/// How often something has happened since it was logged.
+#[derive(Debug, Default)]
+pub(crate) struct Occasions {
+    count: u64,
+    logged_at: Option<UnixSeconds>,
+}
+
+impl Occasions {
+    /// It happened again; how often since the last line, if another is due.
+    pub(crate) fn occurred(&mut self, now: UnixSeconds) -> Option<u64> {
+        self.count = self.count.saturating_add(1);
+        // A clock that was set back does not silence it.
+        let is_recent = |at: UnixSeconds| now.0.abs_diff(at.0) < INTERVAL_SECONDS.unsigned_abs();
+        if self.logged_at.is_some_and(is_recent) {
+            return None;
+        }
+        self.logged_at = Some(now);
+        Some(std::mem::take(&mut self.count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_is_logged_at_once_and_the_others_together() {
+        let mut occasions = Occasions::default();
+        let mut at = |second| occasions.occurred(UnixSeconds(second));
+        assert_eq!([at(100), at(100), at(159)], [Some(1), None, None]);
+        assert_eq!([at(160), at(161)], [Some(3), None]);
+        assert_eq!([at(7), at(8), at(1000)], [Some(2), None, Some(2)]);
+    }
+}

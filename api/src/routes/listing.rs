@@ -1,0 +1,117 @@
+//! The answer of a list: JSON by pages, or CSV as a whole.
+
+use std::future::Future;
+
+use axum::Json;
+use axum::body::Body;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::{StreamExt as _, stream};
+use serde::Serialize;
+use serde_json::Value;
+use store::{Cursor, Page, Within};
+
+use crate::error::{Answer, Refusal};
+use crate::machine::csv;
+use crate::machine::query::{Query, cursor_text};
+
+/// What every list takes beside its pages and filters.
+pub(crate) const NAMES: [&str; 4] = ["limit", "offset", "cursor", "format"];
+/// Names the position behind the last row of a page.
+const NEXT_CURSOR: &str = "next-cursor";
+/// Rows that an export reads at once.
+const EXPORT_ROWS: u32 = 200;
+
+/// How the rows of a list are shown.
+pub(crate) struct Listing<Row> {
+    /// Of the file.
+    pub(crate) name: &'static str,
+    /// Of the CSV: all fields of the JSON.
+    pub(crate) columns: &'static [&'static str],
+    pub(crate) json: fn(&[Row]) -> Response,
+    pub(crate) object: fn(&Row) -> Value,
+    pub(crate) cursor: fn(&Row) -> Cursor,
+}
+
+/// A JSON array in the representation of the interface.
+pub(crate) fn array<'a, Row, View: Serialize>(
+    rows: &'a [Row],
+    view: fn(&'a Row) -> View,
+) -> Response {
+    Json(rows.iter().map(view).collect::<Vec<_>>()).into_response()
+}
+
+impl<Row: Send + 'static> Listing<Row> {
+    /// The rows that `read` finds: the page that the query asks for, or, as CSV without a `limit`, all of them.
+    pub(crate) async fn answer<F>(
+        self,
+        query: &Query,
+        within: Within,
+        read: impl Fn(Within, Page) -> F + Send + 'static,
+    ) -> Answer
+    where
+        F: Future<Output = Answer<Vec<Row>>> + Send,
+    {
+        let (page, is_csv) = (query.page()?, query.is_csv()?);
+        if is_csv && query.text("limit")?.is_none() {
+            let first = read(within, Page { limit: EXPORT_ROWS, ..page }).await?;
+            return Ok(self.export(first, within, read));
+        }
+        let rows = read(within, page).await?;
+        let full = usize::try_from(page.limit).is_ok_and(|limit| rows.len() == limit);
+        let next = rows.last().filter(|_| full).map(|row| cursor_text((self.cursor)(row)));
+        let mut response = if is_csv {
+            self.file(Body::from(csv::head(self.columns) + &self.lines(&rows)))
+        } else {
+            (self.json)(&rows)
+        };
+        if let Some(next) = next.and_then(|text| HeaderValue::try_from(text).ok()) {
+            response.headers_mut().insert(NEXT_CURSOR, next);
+        }
+        Ok(response)
+    }
+
+    fn lines(&self, rows: &[Row]) -> String {
+        rows.iter().map(|row| csv::line(&(self.object)(row), self.columns)).collect()
+    }
+
+    fn file(&self, body: Body) -> Response {
+        let disposition = format!("attachment; filename=\"{}.csv\"", self.name);
+        let kind = "text/csv; charset=utf-8".to_owned();
+        let headers = [(header::CONTENT_TYPE, kind), (header::CONTENT_DISPOSITION, disposition)];
+        (headers, body).into_response()
+    }
+
+    /// Reads on while the client takes what was read. A failure ends the connection, so that no client takes a part for the
+    /// whole.
+    fn export<F>(
+        self,
+        first: Vec<Row>,
+        within: Within,
+        read: impl Fn(Within, Page) -> F + Send + 'static,
+    ) -> Response
+    where
+        F: Future<Output = Answer<Vec<Row>>> + Send,
+    {
+        let (head, _) = self.file(Body::empty()).into_parts();
+        let names = stream::iter([Ok(csv::head(self.columns))]);
+        let begin = (self, read, within, Some(Ok(first)));
+        let lines = stream::unfold(begin, |(listing, read, mut within, rows)| async move {
+            let rows: Vec<Row> = match rows? {
+                Ok(rows) => rows,
+                Err(refusal) => return Some((Err(refusal), (listing, read, within, None))),
+            };
+            let text = listing.lines(&rows);
+            let full = usize::try_from(EXPORT_ROWS).is_ok_and(|most| rows.len() == most);
+            let next = match rows.last().filter(|_| full) {
+                None => None,
+                Some(last) => {
+                    within.before = Some((listing.cursor)(last));
+                    Some(read(within, Page { limit: EXPORT_ROWS, offset: 0 }).await)
+                }
+            };
+            Some((Ok::<_, Refusal>(text), (listing, read, within, next)))
+        });
+        Response::from_parts(head, Body::from_stream(names.chain(lines)))
+    }
+}

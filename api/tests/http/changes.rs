@@ -1,0 +1,133 @@
+//! What a shop asks that missed a webhook or an answer: `POST /orders/list` and `POST /orders/changes`.
+
+use schemas::record::{Order, OrderCommandBody};
+use schemas::{OrderStatus, Topic, TransferId};
+use serde_json::{Value, json};
+
+use crate::world::{NOW, World, new_order, new_order_with};
+
+const PATH: &str = "/orders/changes";
+
+/// Returns when the processor has written this number of records of orders: a create is answered before.
+async fn written(world: &World, count: usize) {
+    while world.records::<Order>(Topic::Orders).len() < count {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Reads on until there is no more: order and status of each change, and where to continue.
+async fn read(world: &World, mut body: Value) -> (Vec<(String, String)>, Value) {
+    let mut found = Vec::new();
+    loop {
+        let answer = world.service(PATH, &body).await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let answer = answer.json();
+        for order in answer["orders"].as_array().unwrap() {
+            let text = |field: &str| order[field].as_str().unwrap().to_owned();
+            found.push((text("order_id"), text("status")));
+        }
+        body = json!({ "cursor": answer["cursor"], "limit": body["limit"] });
+        if answer["more"] == json!(false) {
+            return (found, answer["cursor"].clone());
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_change_is_read_once_and_those_of_an_order_in_their_order() {
+    let world = World::start().await;
+    let (first, second) = (world.create(&new_order()).await, world.create(&new_order()).await);
+    written(&world, 2).await;
+    for limit in [1, 20] {
+        let (mut found, _) = read(&world, json!({ "limit": limit })).await;
+        found.sort();
+        let mut expected = [&first, &second].map(|id| (id.clone(), "pending".to_owned()));
+        expected.sort();
+        assert_eq!(found, expected, "with a limit of {limit}");
+    }
+    let (_, cursor) = read(&world, json!({})).await;
+    // No change of a status, however many records it is.
+    world.command(&second, OrderCommandBody::CandidateSeen { transfer_id: TransferId(7) }).await;
+    world.command(&second, OrderCommandBody::CandidateGone { transfer_id: TransferId(7) }).await;
+    assert_eq!(world.cancel(&second).await.status, 200);
+    assert_eq!(world.admin(&format!("POST /orders/{second}/mark-paid")).await.status, 200);
+    let (found, later) = read(&world, json!({ "cursor": cursor, "limit": 1 })).await;
+    let statuses = [OrderStatus::Cancelled, OrderStatus::Paid].map(|status| status.to_string());
+    assert_eq!(found, statuses.map(|status| (second.clone(), status)));
+    assert_eq!(read(&world, json!({ "cursor": later })).await.0, []);
+}
+
+#[tokio::test]
+async fn changes_since_a_time_begin_a_few_minutes_before_it() {
+    let world = World::start().await;
+    world.create(&new_order()).await;
+    written(&world, 1).await;
+    world.advance(3600);
+    let late = world.create(&new_order()).await;
+    written(&world, 2).await;
+    let since = |second: i64| json!({ "since": second });
+    assert_eq!(read(&world, since(NOW)).await.0.len(), 2);
+    let expected = [(late.clone(), "pending".to_owned())];
+    assert_eq!(read(&world, since(NOW + 1800)).await.0, expected);
+    assert_eq!(read(&world, since(NOW + 3600)).await.0, expected);
+    assert_eq!(read(&world, since(NOW + 7200)).await.0, []);
+    let answer = world.service(PATH, &since(NOW + 3600)).await.json();
+    assert_eq!(answer["orders"][0]["changed_at"], NOW + 3600);
+}
+
+#[tokio::test]
+async fn a_wrong_position_is_refused() {
+    let world = World::alone().await;
+    for (body, text) in [
+        (json!({ "cursor": "1" }), "cursor: must be the cursor of an earlier answer"),
+        (json!({ "cursor": 7 }), "cursor: must be a string"),
+        (json!({ "cursor": "9.0" }), "cursor: is not of this installation"),
+        (json!({ "cursor": "0.0", "since": 7 }), "since: must not be given with cursor"),
+        (json!({ "since": "now" }), "since: must be a whole number of at least 0"),
+        (json!({ "since": -1 }), "since: must be a whole number of at least 0"),
+        (json!({ "limit": 0 }), "limit: must be a whole number from 1 to 200"),
+        (json!({ "limit": 201 }), "limit: must be a whole number from 1 to 200"),
+    ] {
+        world.service(PATH, &body).await.refused(400, text);
+    }
+}
+
+#[tokio::test]
+async fn a_shop_finds_the_orders_of_its_reference() {
+    let world = World::alone().await;
+    let mut ids = Vec::new();
+    for reference in ["A-1", "A-2", "A-1"] {
+        ids.push(world.create(&new_order_with(&[("order_id", reference)])).await);
+        world.advance(1);
+    }
+    let list = async |body: Value| {
+        let answer = world.service("/orders/list", &body).await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let answer = answer.json();
+        let orders = answer["orders"].as_array().unwrap().clone();
+        let ids: Vec<_> =
+            orders.iter().map(|o| o["order_id"].as_str().unwrap().to_owned()).collect();
+        (ids, answer["cursor"].clone())
+    };
+    let [first, second, third] = ids.try_into().unwrap();
+    let both = vec![third.clone(), first.clone()];
+    assert_eq!(list(json!({ "merchant_order_id": "A-1" })).await, (both, Value::Null));
+    assert_eq!(list(json!({ "merchant_order_id": "a-1" })).await.0, [""; 0]);
+    assert_eq!(list(json!({ "status": "paid" })).await.0, [""; 0]);
+    let part = json!({ "created_from": NOW + 1, "created_before": NOW + 2 });
+    assert_eq!(list(part).await.0, std::slice::from_ref(&second));
+    let (page, cursor) = list(json!({ "limit": 2 })).await;
+    assert_eq!(page, [third, second]);
+    assert_eq!(list(json!({ "limit": 2, "cursor": cursor })).await, (vec![first], Value::Null));
+    for (body, text) in [
+        (
+            json!({ "status": "open" }),
+            "status: \"open\" is not one of pending, paid, expired, cancelled",
+        ),
+        (json!({ "cursor": "x" }), "cursor: must be the cursor of an earlier answer"),
+        (json!({ "created_from": "1" }), "created_from: must be a whole number of at least 0"),
+        (json!({ "merchant_order_id": 1 }), "merchant_order_id: must be a string"),
+    ] {
+        world.service("/orders/list", &body).await.refused(400, text);
+    }
+}

@@ -1,0 +1,206 @@
+//! Lists of the admin API beside the interface: parts of their time, cursors, single rows, CSV, names that mean nothing.
+
+use schemas::record::{Deposit, Order, Transfer, example};
+use schemas::{DepositId, OrderStatus, TransferId, UnixSeconds};
+use serde_json::{Value, json};
+use store::Change;
+
+use crate::world::{ADMIN_SECRET, Answer, NOW, World, order, wallet};
+
+fn transfers() -> String {
+    format!("/wallets/{}/transfers", wallet(0xab))
+}
+
+/// Orders, deposits and transfers with the numbers 1 to `count`: two of each in every second.
+async fn filled(count: u8) -> World {
+    let world = World::alone().await;
+    let rows = (1..=count).flat_map(|number| {
+        let at = UnixSeconds(NOW + i64::from(number / 2));
+        let order = Order { created_at: at, ..order(number.into()) };
+        let (deposit_id, order_id) = (DepositId(number.into()), order.order_id);
+        let deposit = Deposit { deposit_id, order_id, started_at: at, ..example::deposit() };
+        let transfer_id = TransferId(number.into());
+        let mut transfer = Transfer { transfer_id, created_at: at, ..example::transfer() };
+        transfer.observation.to_address = wallet(0xab);
+        [Change::Order(order), Change::Deposit(deposit), Change::Transfer(transfer)]
+    });
+    world.apply(rows).await;
+    world
+}
+
+#[tokio::test]
+async fn a_list_continues_behind_its_cursor_and_within_a_part_of_its_time() {
+    let world = filled(25).await;
+    for (list, field, time) in [
+        ("/orders".to_owned(), "order_id", "created"),
+        ("/deposits".to_owned(), "id", "started"),
+        (transfers(), "id", "created"),
+    ] {
+        let all = world.list(&format!("{list}?limit=200"), field).await;
+        assert_eq!(all.len(), 25);
+        let (mut found, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let answer = world.admin(&format!("GET {list}?limit=7{cursor}")).await;
+            let page = answer.json();
+            let page = page.as_array().unwrap();
+            found.extend(page.iter().map(|row| row[field].clone()));
+            let next = answer.header("next-cursor");
+            assert_eq!(next.is_empty(), page.len() < 7, "{list}");
+            if next.is_empty() {
+                break;
+            }
+            cursor = format!("&cursor={next}");
+        }
+        assert_eq!(found, all, "{list}");
+        let (from, before) = (NOW + 3, NOW + 9);
+        let path = format!("{list}?limit=200&{time}_from={from}&{time}_before={before}");
+        let part = world.list(&path, field).await;
+        assert_eq!(part, all[8..20], "from a second on, before another: {list}");
+    }
+    for (query, text) in [
+        ("cursor=7", "cursor: must be the cursor of an earlier answer"),
+        ("created_from=-1", "created_from: must be a Unix time in seconds, such as 1790000000"),
+        ("format=xml", "format: must be json or csv"),
+    ] {
+        world.admin(&format!("GET /orders?{query}")).await.refused(400, text);
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_means_nothing_is_refused() {
+    let world = World::alone().await;
+    let id = order(1).order_id;
+    world.apply([Change::Order(order(1))]).await;
+    let page = "limit, offset, cursor, format";
+    for (path, known) in [
+        ("/orders", format!("{page}, created_from, created_before, status, merchant_order_id")),
+        ("/deposits", format!("{page}, started_from, started_before, order_id, blockchain, token")),
+        (&transfers(), format!("{page}, created_from, created_before, status, blockchain, token")),
+        (&format!("/orders/{id}/webhooks"), "limit, offset".to_owned()),
+    ] {
+        let answer = world.admin(&format!("GET {path}?state=paid&Limit=1")).await;
+        answer.refused(400, &format!("query: \"state\", \"Limit\" is not one of {known}"));
+    }
+    for path in ["/wallets", &format!("/orders/{id}")] {
+        let answer = world.admin(&format!("GET {path}?limit=1")).await;
+        answer.refused(400, "query: \"limit\" is not known here, nothing is");
+    }
+}
+
+#[tokio::test]
+async fn one_order_and_one_transfer_by_their_ids() {
+    let world = filled(3).await;
+    let listed = world.admin("GET /orders?limit=1").await.json();
+    let id = listed[0]["order_id"].as_str().unwrap();
+    assert_eq!(world.admin(&format!("GET /orders/{id}")).await.json(), listed[0]);
+    let listed = world.admin(&format!("GET {}?limit=1", transfers())).await.json();
+    assert_eq!(world.admin("GET /transfers/3").await.json(), listed[0]);
+}
+
+#[tokio::test]
+async fn a_list_is_a_file_of_all_its_rows() {
+    let world = World::alone().await;
+    let count = 450_u32;
+    let status = |number| if number % 2 == 0 { OrderStatus::Paid } else { OrderStatus::Expired };
+    let rows = (1..=count).map(|number| {
+        let order = order(number.into());
+        let merchant_order_id = format!("=cmd()\r\n\"{number}\"\0");
+        let created_at = UnixSeconds(NOW + i64::from(number));
+        Change::Order(Order { merchant_order_id, created_at, status: status(number), ..order })
+    });
+    world.apply(rows).await;
+    let answer = world.admin("GET /orders?format=csv&status=paid").await;
+    assert_eq!((answer.status, answer.header("content-type")), (200, "text/csv; charset=utf-8"));
+    assert_eq!(answer.header("content-disposition"), "attachment; filename=\"orders.csv\"");
+    assert_eq!(answer.header("cache-control"), "no-store");
+    let head = "order_id,merchant_order_id,amount,status,created_at,webhook_url,\
+                webhook_retry_count,webhook_success_at,webhook_last_tried_at,paid_by,paid_value\r\n";
+    let body = answer.body.strip_prefix(head).unwrap();
+    assert_eq!(body.matches(",\"paid\",").count(), 225, "more than one page, and no other status");
+    let last = format!(
+        "\"{}\",\"'=cmd()\r\n\"\"2\"\"\u{fffd}\",\"10.50\",\"paid\",{},\"https://shop.example/hooks\",0,,,,\r\n",
+        order(2).order_id,
+        NOW + 2
+    );
+    assert!(body.ends_with(&last), "{last:?} does not end {body:?}");
+    let page = world.admin("GET /orders?format=csv&limit=3").await;
+    assert_eq!(page.body.matches("https://").count(), 3);
+    assert!(!page.header("next-cursor").is_empty());
+    for path in ["/deposits", &transfers()] {
+        let answer = world.admin(&format!("GET {path}?format=csv")).await;
+        assert_eq!((answer.status, answer.body.matches("\r\n").count()), (200, 1), "{path}");
+    }
+    world.faults.store_reads.set(true);
+    world.admin("GET /orders?format=csv").await.refused(500, "internal server error");
+}
+
+/// What came before the tables failed is a part, and no client may take it for the whole.
+#[tokio::test]
+async fn an_export_that_fails_does_not_end_well() {
+    let world = World::alone().await;
+    // Far more than what is buffered on the way.
+    let reference = "x".repeat(255);
+    let rows = (1..=20_000_u32).map(|number| {
+        let merchant_order_id = reference.clone();
+        Change::Order(Order { merchant_order_id, ..order(number.into()) })
+    });
+    world.apply(rows).await;
+    let request = world.request("GET /api/v1/admin/orders?format=csv");
+    let response = request.header("Service-Admin-Authorization", ADMIN_SECRET).send().await;
+    let mut response = response.unwrap();
+    assert_eq!(response.status(), 200);
+    world.faults.store_reads.set(true);
+    let failed = loop {
+        match response.chunk().await {
+            Ok(Some(_)) => {}
+            Ok(None) => break false,
+            Err(_) => break true,
+        }
+    };
+    assert!(failed, "a part of the file passes for all of it");
+}
+
+/// Spec 2.2: stored as given, not interpreted.
+#[tokio::test]
+async fn spec_2_2_any_text_is_a_merchants_reference() {
+    let world = World::start().await;
+    for text in [
+        "a\tb\r\nc",
+        "\0",
+        " ",
+        "\u{85}\u{202e}\u{feff}",
+        "<script>alert(1)</script>",
+        "'; DROP TABLE orders; --",
+        "{{reference}}",
+        "\u{10ffff}",
+        &"\u{1f600}".repeat(255),
+    ] {
+        let mut body = crate::world::new_order();
+        body["order_id"] = json!(text);
+        let answer = world.service("/orders", &body).await;
+        assert_eq!((answer.status, &answer.json()["merchant_order_id"]), (201, &json!(text)));
+        let id = answer.json()["order_id"].as_str().unwrap().to_owned();
+        let status = world.service("/orders/status", &json!({ "order_id": id })).await;
+        assert_eq!(status.json()["merchant_order_id"], text);
+        let query: String = url::form_urlencoded::Serializer::new(String::new())
+            .append_pair("merchant_order_id", text)
+            .finish();
+        assert_eq!(world.list(&format!("/orders?{query}"), "order_id").await, [json!(id)]);
+        let page = world.request(&format!("GET /checkout/{id}?{}", world.link(&id)));
+        let entered = Answer::to(page).await;
+        let cookie = entered.header("set-cookie").split(';').next().unwrap().to_owned();
+        let page = world.request(&format!("GET /checkout/{id}")).header("cookie", cookie);
+        let shown = Answer::to(page).await;
+        assert_eq!(shown.status, 200);
+        assert!(!shown.body.contains("<script>alert") && !shown.body.contains('\0'), "{text:?}");
+    }
+    for (value, text) in [
+        (json!(""), "order_id: must not be empty"),
+        (json!("x".repeat(256)), "order_id: must be at most 255 characters"),
+        (Value::Null, "order_id: is missing"),
+    ] {
+        let mut body = crate::world::new_order();
+        body["order_id"] = value;
+        world.service("/orders", &body).await.refused(400, text);
+    }
+}
