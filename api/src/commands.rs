@@ -29,7 +29,8 @@ use crate::{Feed, Merchant, metrics};
 
 /// How long a request waits for the answer to its command.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long an answer waits for the row that its caller reads next: the projector writes it anyway.
+/// How long an answer waits for the row that its caller reads next; the write continues after it, and the projector
+/// writes the same.
 const ROW_TIMEOUT: Duration = Duration::from_millis(250);
 /// How long to wait for the tables' word on what can be paid.
 const OFFER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -356,13 +357,16 @@ impl Commands {
     /// Lets the caller read its own write. The order is on the log and the projector writes the same
     /// row, so no request fails because the store cannot be written.
     async fn write_row(&self, order: &Order) {
-        let written = self.store.apply(vec![Change::Order(order.clone())]);
-        let problem = match timeout(ROW_TIMEOUT, written).await {
-            Ok(Ok(())) => return,
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "the tables are slow".to_owned(),
-        };
-        tracing::warn!(problem, order.id = %order.order_id, "cannot write the row of an order; the projector will");
+        let (store, order) = (self.store.clone(), order.clone());
+        // What is slow is not given up: the customer follows the link of a create at once.
+        let written = tokio::spawn(async move {
+            let order_id = order.order_id;
+            if let Err(error) = store.apply(vec![Change::Order(order)]).await {
+                tracing::warn!(%error, order.id = %order_id, "cannot write the row of an order; the projector will");
+            }
+        });
+        // Late, or written, or reported: the answer does not depend on it.
+        drop(timeout(ROW_TIMEOUT, written).await);
     }
 }
 

@@ -2,6 +2,8 @@
 
 pub(super) mod call_size;
 
+use std::time::Duration;
+
 use log::Unreadable;
 use schemas::record::Record;
 use schemas::{Cleanup, Topic, decode};
@@ -20,14 +22,29 @@ pub(super) const TOPICS: [Topic; 9] = [
     Topic::Chains,
 ];
 
+/// How far the version clock of a record may be ahead of the time at which the log got it. Servers of CQL refuse
+/// write times beyond three days, and a row that had one would ignore all that follows until then.
+const AHEAD_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// The change that a record is; none for the tombstone of a compacted topic, since rows stay.
 ///
 /// # Errors
 /// Why it makes no row.
-pub(super) fn plan_change(
-    topic: Topic,
-    value: Option<&[u8]>,
-) -> Result<Option<Change>, Unreadable> {
+pub(super) fn plan_change(record: &log::Record) -> Result<Option<Change>, Unreadable> {
+    let change = read_change(record.from.topic, record.value.as_deref())?;
+    let bound = record.appended_at.0.saturating_add(AHEAD_MAX.as_micros() as i64);
+    match &change {
+        Some(change) if change.written_at().0 > bound => Err(Unreadable::Garbage(format!(
+            "its version clock {} is more than a day after the log got it, {}: the clock of the host that made it is \
+             wrong, and its row keeps what it has. Correct that clock",
+            change.written_at().to_rfc3339(),
+            record.appended_at.to_rfc3339(),
+        ))),
+        Some(_) | None => Ok(change),
+    }
+}
+
+fn read_change(topic: Topic, value: Option<&[u8]>) -> Result<Option<Change>, Unreadable> {
     let garbage = |reason: &str| Unreadable::Garbage(reason.to_owned());
     let Some(value) = value else {
         let compacted = topic.spec().cleanup == Cleanup::Compact;
@@ -65,8 +82,9 @@ fn read<R: Record>(value: &[u8], change: impl Fn(R) -> Change) -> Result<Change,
 
 #[cfg(test)]
 mod tests {
-    use schemas::encode;
-    use schemas::record::example;
+    use log::{Offset, TopicPartition};
+    use schemas::record::{Order, example};
+    use schemas::{Headers, Partition, encode};
 
     use super::*;
 
@@ -84,12 +102,12 @@ mod tests {
                 Change::Chain(example::chain_progress())
             }),
         ] {
-            let change = plan_change(topic, Some(&value.unwrap())).unwrap();
+            let change = read_change(topic, Some(&value.unwrap())).unwrap();
             assert_eq!(change, Some(expected), "{topic}");
         }
         let value = encode(&example::transfer()).unwrap();
         for topic in &TOPICS[2..7] {
-            let change = plan_change(*topic, Some(&value)).unwrap();
+            let change = read_change(*topic, Some(&value)).unwrap();
             assert_eq!(change, Some(Change::Transfer(example::transfer())), "{topic}");
         }
     }
@@ -97,16 +115,42 @@ mod tests {
     #[test]
     fn what_is_no_record_of_the_topic_is_poison() {
         for topic in TOPICS {
-            assert!(plan_change(topic, Some(b"\x00garbage")).is_err(), "{topic}");
+            assert!(read_change(topic, Some(b"\x00garbage")).is_err(), "{topic}");
             let other = encode(&example::alert()).unwrap();
             assert!(
-                matches!(plan_change(topic, Some(&other)), Err(Unreadable::Garbage(_))),
+                matches!(read_change(topic, Some(&other)), Err(Unreadable::Garbage(_))),
                 "{topic}"
             );
         }
-        assert!(matches!(plan_change(Topic::Orders, None), Err(Unreadable::Garbage(_))));
-        assert_eq!(plan_change(Topic::Chains, None).unwrap(), None);
+        assert!(matches!(read_change(Topic::Orders, None), Err(Unreadable::Garbage(_))));
+        assert_eq!(read_change(Topic::Chains, None).unwrap(), None);
         let alert = encode(&example::alert()).unwrap();
-        assert!(matches!(plan_change(Topic::Alerts, Some(&alert)), Err(Unreadable::Garbage(_))));
+        assert!(matches!(read_change(Topic::Alerts, Some(&alert)), Err(Unreadable::Garbage(_))));
+    }
+
+    #[test]
+    fn a_version_of_a_wrong_clock_makes_no_row() {
+        let appended_at = example::order().updated_at;
+        let day = AHEAD_MAX.as_micros() as i64;
+        let plan = |ahead: i64| {
+            let updated_at = schemas::UnixMicros(appended_at.0 + ahead);
+            let order = Order { updated_at, ..example::order() };
+            plan_change(&log::Record {
+                from: TopicPartition { topic: Topic::Orders, partition: Partition(0) },
+                offset: Offset(7),
+                appended_at,
+                key: Vec::new(),
+                value: Some(encode(&order).unwrap()),
+                headers: Headers::default(),
+            })
+        };
+        assert!(matches!(plan(day), Ok(Some(Change::Order(_)))));
+        let refused = plan(day + 1);
+        assert!(
+            matches!(&refused, Err(Unreadable::Garbage(why)) if why.contains("clock")),
+            "{refused:?}"
+        );
+        // One that comes late is applied.
+        assert!(matches!(plan(-90 * day), Ok(Some(_))));
     }
 }

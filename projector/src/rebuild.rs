@@ -33,7 +33,7 @@ pub(super) fn rebuild(log: &dyn Log, store: &dyn Store, handle: &Handle) -> Resu
             count += records.len() as u64;
             let mut changes = Vec::new();
             for record in &records {
-                match plan_change(partition.topic, record.value.as_deref()) {
+                match plan_change(record) {
                     Ok(change) => changes.extend(change),
                     // It is in dead-letters since the projector first read it.
                     Err(unreadable) => drop(unreadable.garbage(record)?),

@@ -52,7 +52,7 @@ struct Batch {
 
 impl Batch {
     fn add(&mut self, record: &Record) -> Result<(), Error> {
-        match plan_change(record.from.topic, record.value.as_deref()) {
+        match plan_change(record) {
             Ok(change) => self.changes.extend(change),
             Err(unreadable) => {
                 let letter = dead_letter(record, GROUP, &unreadable.garbage(record)?)?;

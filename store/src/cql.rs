@@ -13,6 +13,8 @@ mod merge;
 mod migration;
 mod place;
 mod query;
+mod recent;
+mod rest;
 mod statement;
 mod walk;
 mod write;
@@ -28,6 +30,7 @@ use tokio::task::JoinSet;
 
 use self::fault::bad_row;
 pub use self::migration::migrate;
+use self::recent::Recent;
 use self::statement::{Prepared, Statement};
 use self::write::Write;
 use crate::Error;
@@ -46,6 +49,7 @@ pub struct CqlStore {
 struct Tables {
     session: Session,
     prepared: Prepared,
+    chains: Recent,
 }
 
 impl CqlStore {
@@ -53,13 +57,13 @@ impl CqlStore {
     ///
     /// # Errors
     /// [`Error::Transient`] if no node can be reached now; [`Error::SchemaMissing`],
-    /// [`Error::SchemaOutdated`] or [`Error::SchemaNewer`]; [`Error::Fatal`] if the nodes refuse
-    /// this program.
+    /// [`Error::SchemaOutdated`] or [`Error::SchemaNewer`]; [`Error::Replication`] if the keyspace keeps
+    /// another number of copies than is configured; [`Error::Fatal`] if the nodes refuse this program.
     pub async fn open(config: &CqlConfig) -> Result<Self, Error> {
         let session = connection::connect(config).await?;
-        migration::check(&session, &config.keyspace).await?;
-        let prepared = Prepared::new(&session).await?;
-        Ok(Self { tables: Arc::new(Tables { session, prepared }) })
+        migration::check(&session, config).await?;
+        let prepared = Prepared::new(&session, &config.keyspace).await?;
+        Ok(Self { tables: Arc::new(Tables { session, prepared, chains: Recent::default() }) })
     }
 }
 
@@ -84,9 +88,21 @@ impl Tables {
         Ok((rows, next))
     }
 
-    async fn write(&self, write: Write) -> Result<(), Error> {
-        self.session.execute_unpaged(self.prepared.get(write.statement), write.values).await?;
+    async fn write(&self, write: &Write) -> Result<(), Error> {
+        self.session.execute_unpaged(self.prepared.get(write.statement), &write.values).await?;
         Ok(())
+    }
+
+    /// Returns when all are acknowledged.
+    async fn write_all(self: &Arc<Self>, writes: Vec<Write>) -> Result<(), Error> {
+        let work = |write: Write| {
+            let tables = self.clone();
+            async move {
+                let outcome = tables.write(&write).await;
+                (write, outcome)
+            }
+        };
+        rest::finish(writes, work).await
     }
 
     /// Runs `work` for each item, `at_once` of them side by side; the answers in the items' order.

@@ -181,6 +181,7 @@ mod tests {
     use proptest::prelude::{Just, Strategy};
     use proptest::test_runner::{Config, TestRunner};
     use rusqlite::types::Value;
+    use schemas::record::{Order, example};
 
     use super::*;
     use crate::sample;
@@ -235,6 +236,24 @@ mod tests {
         };
         assert_eq!(setting("journal_mode"), Value::Text("wal".into()));
         assert_eq!(setting("synchronous"), Value::Integer(1), "NORMAL");
+    }
+
+    /// In a rolling update an older program meets rows that it cannot read.
+    #[tokio::test]
+    async fn a_row_that_cannot_be_read_is_left_out_of_lists_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = EmbeddedStore::open(dir.path()).unwrap();
+        let id = |number: u128| OrderId(uuid::Uuid::from_u128(number));
+        let order = |number| Order { order_id: id(number), ..example::order() };
+        store.apply([1, 2, 3].map(order).map(Change::Order).to_vec()).await.unwrap();
+        let connection = Connection::open(dir.path().join(FILE)).unwrap();
+        let damage = "UPDATE orders SET record = x'ff' WHERE order_id = ?";
+        connection.execute(damage, [upsert::order_key(id(2))]).unwrap();
+        let page = Page { limit: 20, offset: 0 };
+        let listed = store.orders(OrderFilter::default(), page).await.unwrap();
+        let listed: Vec<_> = listed.iter().map(|row| row.order.order_id).collect();
+        assert_eq!(listed, [id(3), id(1)]);
+        assert!(matches!(store.order(id(2)).await, Err(Error::Fatal(_))));
     }
 
     #[test]

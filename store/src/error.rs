@@ -18,6 +18,34 @@ pub enum Error {
     SchemaOutdated { keyspace: String, found: usize, needed: usize },
     /// A newer program made the tables; this one would not keep what it added.
     SchemaNewer { tables: String, found: usize, known: usize },
+    /// The keyspace keeps another number of copies of each row than the configuration says.
+    Replication(Replication),
+}
+
+/// How many copies of each row there are, and how many there should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replication {
+    pub keyspace: String,
+    /// Where the copies are counted.
+    pub datacenter: String,
+    /// In the keyspace.
+    pub found: u16,
+    /// `store.replication`.
+    pub configured: u16,
+}
+
+impl fmt::Display for Replication {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { keyspace, datacenter, found, configured } = self;
+        write!(
+            f,
+            "keyspace {keyspace} keeps {found} copies of each row in {datacenter}, store.replication says \
+             {configured}. It was made with {found}, and no row has more. To have {configured}, run `ALTER KEYSPACE \
+             {keyspace} WITH replication = {{'class': 'NetworkTopologyStrategy', '{datacenter}': {configured}}}` and \
+             then `nodetool repair --full {keyspace}` on every node, which copies the rows that are there; to stay \
+             with {found}, set store.replication = {found}"
+        )
+    }
 }
 
 /// What failed: words of this crate, the driver's error, or both.
@@ -68,7 +96,8 @@ impl Error {
             Self::Fatal(cause) => Self::Fatal(cause.context(what)),
             other @ (Self::SchemaMissing { .. }
             | Self::SchemaOutdated { .. }
-            | Self::SchemaNewer { .. }) => other,
+            | Self::SchemaNewer { .. }
+            | Self::Replication(_)) => other,
         }
     }
 }
@@ -95,6 +124,7 @@ impl fmt::Display for Error {
                 "the tables in {tables} have version {found}, this program knows versions up to \
                  {known}: run the newer program that made them"
             ),
+            Self::Replication(difference) => difference.fmt(f),
         }
     }
 }
@@ -104,10 +134,28 @@ impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
             Self::Transient(cause) | Self::Fatal(cause) => cause.driver.as_deref()?.source(),
-            Self::SchemaMissing { .. } | Self::SchemaOutdated { .. } | Self::SchemaNewer { .. } => {
-                None
-            }
+            Self::SchemaMissing { .. }
+            | Self::SchemaOutdated { .. }
+            | Self::SchemaNewer { .. }
+            | Self::Replication(_) => None,
         }
+    }
+}
+
+/// What was read; none, with a line in the log, if the record of a row is one that this program cannot read. For
+/// lists, which show the other rows.
+///
+/// # Errors
+/// Every other failure.
+pub(crate) fn unless_unreadable<T>(row: Result<T, Error>) -> Result<Option<T>, Error> {
+    match row {
+        Err(Error::Fatal(cause))
+            if cause.driver().is_some_and(|cause| cause.is::<schemas::CodecError>()) =>
+        {
+            tracing::error!(%cause, "a row is left out of a list: its record cannot be read");
+            Ok(None)
+        }
+        other => other.map(Some),
     }
 }
 

@@ -20,7 +20,7 @@ mod sample;
 mod watched;
 
 pub use coalesce::coalesce;
-pub use error::{Cause, Error};
+pub use error::{Cause, Error, Replication};
 pub use layer::{LayeredStore, StoreLayer};
 pub use row::{ChainRow, Change, DepositRow, OrderRow, TransferRow, transfer_cursor};
 pub use watched::WatchedStore;

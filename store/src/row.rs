@@ -1,7 +1,7 @@
 //! Rows as the queries give them, and the changes that make them.
 
-use schemas::UnixSeconds;
 use schemas::record::{Attempt, ChainProgress, Deposit, Order, Transfer};
+use schemas::{UnixMicros, UnixSeconds};
 
 use crate::Cursor;
 
@@ -28,6 +28,18 @@ pub enum Change {
 }
 
 impl Change {
+    /// The time that servers of CQL write it with: its version clock, or when the attempt began.
+    #[must_use]
+    pub const fn written_at(&self) -> UnixMicros {
+        match self {
+            Self::Order(order) => order.updated_at,
+            Self::Deposit(deposit) => deposit.updated_at,
+            Self::Transfer(transfer) => transfer.updated_at,
+            Self::Attempt(attempt) => attempt.attempted_at,
+            Self::Chain(chain) => chain.updated_at,
+        }
+    }
+
     /// The name of its table, as metrics have it.
     #[must_use]
     pub const fn table(&self) -> &'static str {

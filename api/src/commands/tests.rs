@@ -45,14 +45,18 @@ impl LogLayer for Scripted {
     }
 }
 
-/// Tables that count their reads, and whose writes never end.
+/// How long each write takes.
+const SLOW: Duration = Duration::from_secs(3);
+
+/// Tables that count their reads, and whose writes are slow.
 #[derive(Clone, Default)]
 struct Counting(Arc<AtomicU32>);
 
 #[async_trait]
 impl StoreLayer for Counting {
-    async fn apply(&self, _: &dyn Store, _: Vec<Change>) -> Result<(), store::Error> {
-        pending().await
+    async fn apply(&self, store: &dyn Store, changes: Vec<Change>) -> Result<(), store::Error> {
+        sleep_until(Instant::now() + SLOW).await;
+        store.apply(changes).await
     }
 
     fn before_read(&self) -> Result<(), store::Error> {
@@ -133,10 +137,16 @@ async fn a_create_without_an_answer_may_have_made_an_order() {
 
 #[tokio::test(start_paused = true)]
 async fn a_create_that_is_on_the_log_hardly_waits_for_the_tables() {
-    let World { commands, _dir, .. } = world(None);
+    let World { commands, store, _dir, .. } = world(None);
     let begun = Instant::now();
-    assert_eq!(commands.create(BODY, None).await.unwrap().merchant_order_id, "A-1001");
+    let created = commands.create(BODY, None).await.unwrap();
     assert_eq!(begun.elapsed(), Duration::from_millis(250));
+    // The write continues without it.
+    let mut polls = interval_at(begun, STORE_POLL_INTERVAL);
+    while store.order(created.order_id).await.unwrap().is_none() {
+        polls.tick().await;
+    }
+    assert!(begun.elapsed() >= SLOW);
 }
 
 #[tokio::test(start_paused = true)]

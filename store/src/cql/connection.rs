@@ -20,8 +20,12 @@ use crate::error::Cause;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// What is asked once, of schema and versions; a change of the schema waits for all nodes.
 const SETUP_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often a connection is asked whether its node is there, and how long that may take. One that hangs without
+/// closing its connections is left after both; until then statements are also given to another node.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Connects, without a keyspace yet.
+/// Connects.
 ///
 /// # Errors
 /// [`Error::Transient`] if no node can be reached now; [`Error::Fatal`] if they refuse this
@@ -34,6 +38,8 @@ pub(super) async fn connect(config: &CqlConfig) -> Result<Session, Error> {
     let mut builder = SessionBuilder::new()
         .known_nodes(config.nodes.iter().filter(|node| !node.is_empty()))
         .connection_timeout(CONNECT_TIMEOUT)
+        .keepalive_interval(KEEPALIVE_INTERVAL)
+        .keepalive_timeout(KEEPALIVE_TIMEOUT)
         .default_execution_profile_handle(profile.into_handle())
         .keyspaces_to_fetch([&config.keyspace]);
     if let Some(datacenter) = &config.datacenter {

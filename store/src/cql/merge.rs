@@ -21,8 +21,8 @@ impl Entry {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Row(Entry),
-    /// The next page of this source is needed first.
-    Page(usize),
+    /// The next page of each of these sources is needed first.
+    Pages(Vec<usize>),
     /// No row is left at or above the floor.
     End,
 }
@@ -65,8 +65,8 @@ impl Merge {
     /// added yet have no row from there on.
     pub(super) fn next(&mut self, floor: i64) -> Next {
         loop {
-            if let Some(number) = self.dry.pop() {
-                return Next::Page(number);
+            if !self.dry.is_empty() {
+                return Next::Pages(std::mem::take(&mut self.dry));
             }
             let Some((entry, number)) = self.heads.peek().copied() else { return Next::End };
             if entry.at < floor {
@@ -147,9 +147,11 @@ mod tests {
             loop {
                 match merge.next(i64::MIN) {
                     Next::Row(row) => found.push(row),
-                    Next::Page(number) => {
-                        let page = unread[number].pop_front().unwrap();
-                        merge.fill(number, page, !unread[number].is_empty());
+                    Next::Pages(numbers) => {
+                        for number in numbers {
+                            let page = unread[number].pop_front().unwrap();
+                            merge.fill(number, page, !unread[number].is_empty());
+                        }
                     }
                     Next::End => break,
                 }
@@ -176,11 +178,28 @@ mod tests {
     fn an_empty_page_is_no_end() {
         let mut merge = Merge::default();
         let source = merge.add(Vec::new(), true);
-        assert_eq!(merge.next(0), Next::Page(source));
+        assert_eq!(merge.next(0), Next::Pages(vec![source]));
         merge.fill(source, Vec::new(), true);
-        assert_eq!(merge.next(0), Next::Page(source));
+        assert_eq!(merge.next(0), Next::Pages(vec![source]));
         merge.fill(source, vec![entry(1, 1)], false);
         assert_eq!(merge.next(0), Next::Row(entry(1, 1)));
+        assert_eq!(merge.next(0), Next::End);
+    }
+
+    /// One after another, a filter that few rows pass would wait for every page of every source.
+    #[test]
+    fn all_sources_that_are_dry_are_asked_for_together() {
+        let mut merge = Merge::default();
+        let sources = [(); 3].map(|()| merge.add(Vec::new(), true));
+        assert_eq!(merge.next(0), Next::Pages(sources.to_vec()));
+        merge.fill(0, vec![entry(5, 1)], false);
+        merge.fill(1, Vec::new(), true);
+        merge.fill(2, Vec::new(), true);
+        assert_eq!(merge.next(0), Next::Pages(vec![1, 2]));
+        merge.fill(1, Vec::new(), false);
+        merge.fill(2, vec![entry(7, 2)], false);
+        assert_eq!(merge.next(0), Next::Row(entry(7, 2)));
+        assert_eq!(merge.next(0), Next::Row(entry(5, 1)));
         assert_eq!(merge.next(0), Next::End);
     }
 }

@@ -1,14 +1,17 @@
 //! Brings the tables of an older program to this one's form, and refuses others.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::config::CqlConfig;
+use scylla::client::execution_profile::ExecutionProfileHandle;
 use scylla::client::session::Session;
-use scylla::errors::{ExecutionError, UseKeyspaceError};
+use scylla::errors::ExecutionError;
+use scylla::policies::load_balancing::{NodeIdentifier, SingleTargetLoadBalancingPolicy};
 use scylla::response::query_result::QueryResult;
+use scylla::statement::Statement;
 
 use super::{connection, fault};
-use crate::Error;
+use crate::{Error, Replication};
 
 /// A change of the tables.
 #[derive(Debug)]
@@ -25,15 +28,17 @@ const MIGRATIONS: &[Migration] =
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS migrations \
     (component text, version int, name text, PRIMARY KEY ((component), version))";
 const RECORD: &str = "INSERT INTO migrations (component, version, name) VALUES ('tables', ?, ?)";
-const VERSIONS: &str = "SELECT version FROM migrations WHERE component = 'tables'";
+const VERSIONS: &str = "version FROM migrations WHERE component = 'tables'";
+const KEYSPACES: &str = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?";
 
 /// Makes the keyspace if it is missing, and applies the migrations that it has not had; their
-/// names. Another call does nothing, and one after an interruption continues. Never run two at the
-/// same time: servers cannot merge two changes of one schema.
+/// names. Another call does nothing, and one after an interruption continues. Of two at the same time each gives its
+/// changes to the same node, which makes one after the other.
 ///
 /// # Errors
 /// [`Error::Transient`] if the nodes cannot be asked; [`Error::Fatal`] if they refuse, or there are
-/// several data centres and none is configured; [`Error::SchemaNewer`].
+/// several data centres and none is configured; [`Error::SchemaNewer`]; [`Error::Replication`], with
+/// the migrations applied.
 pub async fn migrate(config: &CqlConfig) -> Result<Vec<String>, Error> {
     let session = connection::connect(config).await?;
     let datacenter = datacenter(&session, config)?;
@@ -50,35 +55,51 @@ pub async fn migrate(config: &CqlConfig) -> Result<Vec<String>, Error> {
          {{'class': 'NetworkTopologyStrategy', '{datacenter}': {}}}",
         config.keyspace, config.replication
     );
-    session.query_unpaged(keyspace, ()).await?;
+    let by_one = one_node(&session)?;
+    let change = async |text: &str| {
+        let mut statement = Statement::new(text);
+        statement.set_execution_profile_handle(Some(by_one.clone()));
+        session.query_unpaged(statement, ()).await
+    };
+    change(&keyspace).await?;
     session.use_keyspace(&config.keyspace, false).await?;
-    session.query_unpaged(TABLE, ()).await?;
-    let found = versions(session.query_unpaged(VERSIONS, ()).await?)?;
+    change(TABLE).await?;
+    let found = versions(session.query_unpaged(format!("SELECT {VERSIONS}"), ()).await?)?;
     let done = version(&found, MIGRATIONS.len(), &config.keyspace)?;
     let mut applied = Vec::new();
     for (number, migration) in (1_i32..).zip(MIGRATIONS).skip(done) {
         for statement in statements(migration.text) {
-            session.query_unpaged(statement, ()).await?;
+            change(&statement).await?;
         }
         session.query_unpaged(RECORD, (number, migration.name)).await?;
         applied.push(migration.name.to_owned());
     }
+    check_replication(&session, config).await?;
     Ok(applied)
 }
 
-/// Chooses the keyspace and checks that its tables have this program's form.
+/// The node that makes every change of the schema: nodes cannot merge two changes of one schema, but each makes those
+/// that it is given in order. It is the same for all who see the same nodes.
+fn one_node(session: &Session) -> Result<ExecutionProfileHandle, Error> {
+    let state = session.get_cluster_state();
+    let connected = state.get_nodes_info().iter().filter(|node| node.is_connected());
+    let node = connected.map(|node| node.host_id).min();
+    let node = node.ok_or_else(|| Error::Transient("no node is connected".into()))?;
+    let policy = SingleTargetLoadBalancingPolicy::new(NodeIdentifier::HostId(node), None);
+    let profile = session.get_default_execution_profile_handle().pointee_to_builder();
+    Ok(profile.load_balancing_policy(policy).build().into_handle())
+}
+
+/// Checks that the tables have this program's form, and as many copies as are configured.
 ///
 /// # Errors
-/// [`Error::SchemaMissing`], [`Error::SchemaOutdated`] or [`Error::SchemaNewer`] if not;
-/// [`Error::Transient`] if no node answers.
-pub(super) async fn check(session: &Session, keyspace: &str) -> Result<(), Error> {
-    let missing = || Error::SchemaMissing { keyspace: keyspace.to_owned() };
-    session.use_keyspace(keyspace, false).await.map_err(|cause| {
-        let is_missing =
-            matches!(&cause, UseKeyspaceError::RequestError(cause) if fault::is_missing(cause));
-        if is_missing { missing() } else { cause.into() }
-    })?;
-    let answer = session.query_unpaged(VERSIONS, ()).await.map_err(|cause| {
+/// [`Error::SchemaMissing`], [`Error::SchemaOutdated`], [`Error::SchemaNewer`] or
+/// [`Error::Replication`] if not; [`Error::Transient`] if no node answers.
+pub(super) async fn check(session: &Session, config: &CqlConfig) -> Result<(), Error> {
+    let keyspace = &config.keyspace;
+    let missing = || Error::SchemaMissing { keyspace: keyspace.clone() };
+    let select = format!("SELECT {}", VERSIONS.replace("FROM ", &format!("FROM {keyspace}.")));
+    let answer = session.query_unpaged(select, ()).await.map_err(|cause| {
         let is_missing =
             matches!(&cause, ExecutionError::LastAttemptError(cause) if fault::is_missing(cause));
         if is_missing { missing() } else { cause.into() }
@@ -87,10 +108,44 @@ pub(super) async fn check(session: &Session, keyspace: &str) -> Result<(), Error
     match version(&versions(answer)?, needed, keyspace)? {
         0 => Err(missing()),
         found if found < needed => {
-            Err(Error::SchemaOutdated { keyspace: keyspace.to_owned(), found, needed })
+            Err(Error::SchemaOutdated { keyspace: keyspace.clone(), found, needed })
         }
-        _ => Ok(()),
+        _ => check_replication(session, config).await,
     }
+}
+
+/// `CREATE KEYSPACE IF NOT EXISTS` changes nothing of a keyspace that is there.
+async fn check_replication(session: &Session, config: &CqlConfig) -> Result<(), Error> {
+    let rows = session.query_unpaged(KEYSPACES, (&config.keyspace,)).await?;
+    let rows = rows.into_rows_result().map_err(fault::bad_row)?;
+    let row = rows.maybe_first_row::<(HashMap<String, String>,)>().map_err(fault::bad_row)?;
+    let copies = row.and_then(|(options,)| copies(&options, config.datacenter.as_deref()));
+    match copies {
+        Some((datacenter, found)) if found != config.replication => {
+            let (keyspace, configured) = (config.keyspace.clone(), config.replication);
+            Err(Error::Replication(Replication { keyspace, datacenter, found, configured }))
+        }
+        // Nothing that can be compared: an operator made the keyspace in another way.
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// How many copies of each row a keyspace keeps in a data centre, or in its only one. None if that is not a number, or
+/// which one counts is not known.
+fn copies(options: &HashMap<String, String>, datacenter: Option<&str>) -> Option<(String, u16)> {
+    let class = options.get("class")?;
+    if !class.ends_with("NetworkTopologyStrategy") {
+        return None;
+    }
+    let mut places = options.iter().filter(|(name, _)| *name != "class");
+    let (name, number) = match datacenter {
+        Some(wanted) => (wanted, options.get(wanted).map_or("0", String::as_str)),
+        None => match (places.next(), places.next()) {
+            (Some((name, number)), None) => (name.as_str(), number.as_str()),
+            _ => return None,
+        },
+    };
+    Some((name.to_owned(), number.parse().ok()?))
 }
 
 /// How many migrations were applied. The first that is missing ends the count: one that was
@@ -164,6 +219,24 @@ mod tests {
     fn statements_end_at_the_end_of_a_line() {
         let text = "-- first; not this\nCREATE A ( -- why\n  x text\n);\n\nCREATE B;\n";
         assert_eq!(statements(text), ["CREATE A (\n  x text\n)", "CREATE B"]);
+    }
+
+    #[test]
+    fn copies_are_counted_where_the_rows_are_read() {
+        let options = |pairs: &[(&str, &str)]| -> HashMap<String, String> {
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        let class = ("class", "org.apache.cassandra.locator.NetworkTopologyStrategy");
+        let one = options(&[class, ("a", "3")]);
+        assert_eq!(copies(&one, None), Some(("a".to_owned(), 3)));
+        assert_eq!(copies(&one, Some("a")), Some(("a".to_owned(), 3)));
+        assert_eq!(copies(&one, Some("b")), Some(("b".to_owned(), 0)), "none of its rows is there");
+        let two = options(&[class, ("a", "3"), ("b", "2")]);
+        assert_eq!(copies(&two, Some("b")), Some(("b".to_owned(), 2)));
+        assert_eq!(copies(&two, None), None);
+        assert_eq!(copies(&options(&[class, ("a", "['r1']")]), None), None);
+        let simple = ("class", "org.apache.cassandra.locator.SimpleStrategy");
+        assert_eq!(copies(&options(&[simple, ("replication_factor", "1")]), None), None);
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Writes and queries of the tables: lists give ids, and the rows are read by id, side by side.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Instant;
 
 use async_trait::async_trait;
-use schemas::record::{Attempt, ChainProgress, Deposit, Order, Record, Transfer};
+use schemas::record::{Attempt, Deposit, Order, Record, Transfer};
 use schemas::{
     Address, Blockchain, DepositId, OrderId, TransferId, UnixMicros, UnixSeconds, decode,
 };
@@ -20,14 +21,12 @@ use super::statement::Statement;
 use super::walk::{List, Walk};
 use super::write::{Writes, word};
 use super::{CqlStore, Tables};
-use crate::row::lane_key;
+use crate::error::unless_unreadable;
 use crate::{
     ChainRow, Change, DepositFilter, DepositRow, Error, OrderFilter, OrderRow, Page, Store,
     Subject, TransferFilter, TransferRow,
 };
 
-/// Writes of one call that are under way at once.
-const WRITES_MAX: usize = 256;
 /// Rows that are read by id side by side.
 const READS_MAX: usize = 64;
 /// Rows in one page of an order's attempts.
@@ -39,10 +38,13 @@ const RECORD_ROWS: i32 = 100;
 impl Store for CqlStore {
     async fn apply(&self, changes: Vec<Change>) -> Result<(), Error> {
         let writes = Writes::of(&changes)?;
-        let write = |tables: Arc<Tables>, write| async move { tables.write(write).await };
-        self.tables.each(writes.inserts, WRITES_MAX, write).await?;
-        self.tables.each(writes.deletes, WRITES_MAX, write).await?;
-        Ok(())
+        let has_chain = changes.iter().any(|change| matches!(change, Change::Chain(_)));
+        let inserted = self.tables.write_all(writes.inserts).await;
+        if has_chain {
+            self.tables.chains.written();
+        }
+        inserted?;
+        self.tables.write_all(writes.deletes).await
     }
 
     /// Nothing to do: what the replicas have acknowledged is durable.
@@ -70,14 +72,9 @@ impl Store for CqlStore {
             let values = [shard, CqlValue::BigInt(entry.at), CqlValue::BigInt(id)];
             tables.record::<Deposit>(Statement::SelectDeposit, &values).await
         };
-        let deposits = rows(&self.tables, List::Deposits(filter), page, load).await?;
-        let chains: BTreeSet<Blockchain> = deposits.iter().map(|d| d.blockchain).collect();
-        let read = |tables: Arc<Tables>, chain: Blockchain| async move {
-            let values = [word(chain.as_str()), CqlValue::Int(lane_key(None))];
-            tables.record::<ChainProgress>(Statement::SelectScan, &values).await
-        };
-        let scans = self.tables.each(chains.into_iter().collect(), READS_MAX, read).await?;
-        let scans = scans.into_iter().flatten();
+        let deposits = rows(&self.tables, List::Deposits(filter), page, load);
+        let (deposits, chains) = tokio::try_join!(deposits, self.chains())?;
+        let scans = chains.into_iter().filter(|chain| chain.lane.is_none());
         let scanned: HashMap<Blockchain, UnixSeconds> =
             scans.map(|chain| (chain.blockchain, chain.updated_at.seconds())).collect();
         let row = |deposit: Deposit| DepositRow {
@@ -121,12 +118,20 @@ impl Store for CqlStore {
         Ok(all.into_iter().skip(size(page.offset)).take(size(page.limit)).collect())
     }
 
+    /// As they were at most a second ago, or after this process wrote one.
     async fn chains(&self) -> Result<Vec<ChainRow>, Error> {
+        let begun = match self.tables.chains.get() {
+            Ok(chains) => return Ok(chains),
+            Err(begun) => begun,
+        };
+        let at = Instant::now();
         let read = |tables: Arc<Tables>, chain: Blockchain| async move {
             tables.records(Statement::SelectChain, &[word(chain.as_str())]).await
         };
         let found = self.tables.each(Blockchain::ALL.to_vec(), READS_MAX, read).await?;
-        Ok(found.into_iter().flatten().collect())
+        let found: Vec<ChainRow> = found.into_iter().flatten().collect();
+        self.tables.chains.keep(begun, at, &found);
+        Ok(found)
     }
 }
 
@@ -140,7 +145,8 @@ fn count(row: &mut OrderRow, at: UnixSeconds, delivered: bool) {
 }
 
 /// A page of a list. `load` reads the row of an entry; none if the row has changed its list since the
-/// entry was read, and then the next entry is taken instead.
+/// entry was read, and then the next entry is taken instead. So it is of a row that cannot be read: one row that a newer
+/// program wrote, or that is damaged, is no reason to show none.
 async fn rows<T, L, F>(
     tables: &Arc<Tables>,
     list: List,
@@ -160,6 +166,10 @@ where
         }
     }
     let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
+    let load = |tables: Arc<Tables>, entry: Entry| {
+        let row = load(tables, entry);
+        async move { unless_unreadable(row.await).map(Option::flatten) }
+    };
     let mut found = Vec::new();
     let mut ended = false;
     while found.len() < limit && !ended {
@@ -178,32 +188,40 @@ where
 impl Tables {
     async fn order(&self, id: OrderId) -> Result<Option<OrderRow>, Error> {
         let values = [CqlValue::Uuid(id.0)];
-        let Some(order) = self.record::<Order>(Statement::SelectOrder, &values).await? else {
-            return Ok(None);
-        };
+        let order = self.record::<Order>(Statement::SelectOrder, &values);
+        let (order, attempts) = tokio::try_join!(order, self.attempt_times(id))?;
+        let Some(order) = order else { return Ok(None) };
         let mut row = OrderRow {
             order,
             webhook_retry_count: 0,
             webhook_success_at: None,
             webhook_last_tried_at: None,
         };
+        for (at, delivered) in attempts {
+            count(&mut row, at, delivered);
+        }
+        Ok(Some(row))
+    }
+
+    /// When the attempts began that made a request for an order, and whether each was delivered.
+    async fn attempt_times(&self, id: OrderId) -> Result<Vec<(UnixSeconds, bool)>, Error> {
         let values = [CqlValue::Text(id.to_string())];
-        let mut from = Some(PagingState::start());
+        let (mut all, mut from) = (Vec::new(), Some(PagingState::start()));
         while let Some(page) = from {
             let (rows, next) =
                 self.page(Statement::SelectAttemptTimes, &values, ATTEMPT_ROWS, page).await?;
             for attempt in rows.rows::<(i64, bool, bool)>().map_err(bad_row)? {
                 let (attempted_at, counted, delivered) = attempt.map_err(bad_row)?;
                 if counted {
-                    count(&mut row, UnixMicros(attempted_at).seconds(), delivered);
+                    all.push((UnixMicros(attempted_at).seconds(), delivered));
                 }
             }
             from = next;
         }
-        Ok(Some(row))
+        Ok(all)
     }
 
-    /// The records that a statement finds.
+    /// The records that a statement finds, but for those that cannot be read.
     async fn records<R: Record>(
         &self,
         statement: Statement,
@@ -214,7 +232,7 @@ impl Tables {
             let (rows, next) = self.page(statement, values, RECORD_ROWS, page).await?;
             for row in rows.rows::<(&[u8],)>().map_err(bad_row)? {
                 let (bytes,) = row.map_err(bad_row)?;
-                all.push(decode(bytes)?);
+                all.extend(unless_unreadable(decode(bytes).map_err(Error::from))?);
             }
             from = next;
         }

@@ -1,8 +1,11 @@
 //! Every statement, prepared once for each connection to the tables.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use scylla::client::execution_profile::ExecutionProfileHandle;
 use scylla::client::session::Session;
+use scylla::policies::speculative_execution::SimpleSpeculativeExecutionPolicy;
 use scylla::statement::Statement as Text;
 use scylla::statement::prepared::PreparedStatement;
 
@@ -12,6 +15,14 @@ use crate::Error;
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a write may take: batches of many wait for each other.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+/// After how long a read is also asked of another node, whose answer counts if it comes first: a node that hangs
+/// costs its callers this, not their whole time.
+const SECOND_READ_AFTER: Duration = Duration::from_millis(50);
+/// As for reads: later, because it doubles the load of servers that are only slow.
+const SECOND_WRITE_AFTER: Duration = Duration::from_millis(250);
+/// In the texts, for the keyspace. A session has none of its own: servers of different versions in one cluster would
+/// prepare unqualified statements again and again.
+const KEYSPACE: &str = "$keyspace";
 
 /// The keys that a row is both written and deleted by.
 const ORDERS_LISTED: &str = "status, bucket, shard, created_at, order_id";
@@ -74,7 +85,6 @@ statements! {
     SelectTransfer = select("record", "transfers", "transfer_id"),
     SelectTransfersListed = transfers_listed(),
     SelectTransfersListedBefore = before(transfers_listed(), "created_at, transfer_id"),
-    SelectScan = select("record", "chains", "blockchain, lane"),
     SelectChain = select("record", "chains", "blockchain"),
     SelectListPartitions =
         select("bucket, stage, blockchain, coin, shard", "list_partitions", "list"),
@@ -82,15 +92,15 @@ statements! {
 
 fn insert(table: &str, columns: &str) -> String {
     let values = vec!["?"; columns.split(", ").count()].join(", ");
-    format!("INSERT INTO {table} ({columns}) VALUES ({values}) USING TIMESTAMP ?")
+    format!("INSERT INTO {KEYSPACE}.{table} ({columns}) VALUES ({values}) USING TIMESTAMP ?")
 }
 
 fn delete(table: &str, key: &str) -> String {
-    format!("DELETE FROM {table} USING TIMESTAMP ? WHERE {}", equal(key))
+    format!("DELETE FROM {KEYSPACE}.{table} USING TIMESTAMP ? WHERE {}", equal(key))
 }
 
 fn select(columns: &str, table: &str, key: &str) -> String {
-    format!("SELECT {columns} FROM {table} WHERE {}", equal(key))
+    format!("SELECT {columns} FROM {KEYSPACE}.{table} WHERE {}", equal(key))
 }
 
 fn orders_listed() -> String {
@@ -127,14 +137,17 @@ impl Prepared {
     /// # Errors
     /// [`Error::Transient`] if the nodes cannot be asked; [`Error::Fatal`] if they know no such
     /// table.
-    pub(super) async fn new(session: &Session) -> Result<Self, Error> {
+    pub(super) async fn new(session: &Session, keyspace: &str) -> Result<Self, Error> {
+        let reads = profile(session, READ_TIMEOUT, SECOND_READ_AFTER);
+        let writes = profile(session, WRITE_TIMEOUT, SECOND_WRITE_AFTER);
         let mut prepared = Vec::with_capacity(ALL.len());
         for text in ALL.iter().map(|statement| statement.text()) {
-            let timeout = if text.starts_with("SELECT") { READ_TIMEOUT } else { WRITE_TIMEOUT };
-            let mut statement = session.prepare(Text::new(text)).await?;
+            let profile = if text.starts_with("SELECT") { &reads } else { &writes };
+            let text = Text::new(text.replace(KEYSPACE, keyspace));
+            let mut statement = session.prepare(text).await?;
             // Versions make every write one that may be repeated.
             statement.set_is_idempotent(true);
-            statement.set_request_timeout(Some(timeout));
+            statement.set_execution_profile_handle(Some(profile.clone()));
             prepared.push(statement);
         }
         Ok(Self(prepared))
@@ -143,6 +156,17 @@ impl Prepared {
     pub(super) fn get(&self, statement: Statement) -> &PreparedStatement {
         &self.0[statement as usize]
     }
+}
+
+/// As the session's statements, but for the time that it takes.
+fn profile(session: &Session, timeout: Duration, after: Duration) -> ExecutionProfileHandle {
+    let second = SimpleSpeculativeExecutionPolicy { max_retry_count: 1, retry_interval: after };
+    let builder = session.get_default_execution_profile_handle().pointee_to_builder();
+    builder
+        .request_timeout(Some(timeout))
+        .speculative_execution_policy(Some(Arc::new(second)))
+        .build()
+        .into_handle()
 }
 
 #[cfg(test)]
@@ -164,6 +188,7 @@ mod tests {
             let is_read = text.starts_with("SELECT");
             assert_eq!(text.contains("USING TIMESTAMP ?"), !is_read, "{statement:?}");
             assert!(!is_read || text.contains(" WHERE "), "{statement:?} reads a whole table");
+            assert_eq!(text.matches(KEYSPACE).count(), 1, "{statement:?}");
             for word in ["ALLOW FILTERING", " IF ", "TTL", " IN ", "OFFSET"] {
                 assert!(!text.contains(word), "{statement:?} has {word}");
             }

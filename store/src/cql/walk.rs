@@ -19,8 +19,13 @@ use crate::{Cursor, DepositFilter, Error, OrderFilter, TransferFilter, Within};
 
 /// Rows in one page of one partition at most.
 const ROWS_MAX: i32 = 2_000;
-/// Rows in one page of the directory.
-const DIRECTORY_ROWS: i32 = 1_000;
+/// What a page's rows are multiplied by when the one before it was not enough: a filter that partitions do not go by
+/// may pass one row of thousands.
+const ROWS_GROWTH: i32 = 4;
+/// Rows in the first page of the directory: the newest two or three days, where most readers end.
+const DIRECTORY_ROWS_MIN: i32 = 128;
+/// Rows in one page of the directory at most.
+const DIRECTORY_ROWS_MAX: i32 = 2_000;
 /// How many partitions are opened together at most, beyond those of one bucket.
 const OPENED_MAX: usize = 64;
 /// Beyond this, a text cannot be part of a key.
@@ -176,13 +181,6 @@ fn order_id(bytes: &[u8]) -> Result<u128, Error> {
     bytes.try_into().map(u128::from_be_bytes).map_err(bad_row)
 }
 
-/// A page of a partition, and where the next one begins, if there is one.
-#[derive(Debug)]
-struct Page {
-    entries: Vec<Entry>,
-    next: Option<PagingState>,
-}
-
 /// The directory of a list, read from its newest bucket on.
 #[derive(Debug)]
 struct Directory {
@@ -193,6 +191,8 @@ struct Directory {
     newest: i64,
     rows: VecDeque<Place>,
     next: Option<PagingState>,
+    /// Rows of the next page.
+    page_rows: i32,
 }
 
 impl Directory {
@@ -238,7 +238,8 @@ impl Directory {
     async fn read(&mut self, tables: &Tables, from: PagingState) -> Result<(), Error> {
         let values = vec![CqlValue::Text(self.list.clone())];
         let (rows, next) =
-            tables.page(Statement::SelectListPartitions, &values, DIRECTORY_ROWS, from).await?;
+            tables.page(Statement::SelectListPartitions, &values, self.page_rows, from).await?;
+        self.page_rows = self.page_rows.saturating_mul(ROWS_GROWTH).min(DIRECTORY_ROWS_MAX);
         let places = rows.rows::<(i32, &str, &str, &str, i32)>().map_err(bad_row)?;
         for place in places {
             let (bucket, stage, blockchain, stablecoin, shard) = place.map_err(bad_row)?;
@@ -263,15 +264,45 @@ pub(super) struct Walk {
     list: Arc<List>,
     directory: Option<Directory>,
     merge: Merge,
-    /// Each source of the merge, and where its next page begins.
-    sources: Vec<(Partition, Option<PagingState>)>,
+    sources: Vec<Source>,
     /// No partition that is not open yet has a row from this second on.
     floor: i64,
     /// The second at which the list ends.
     from: i64,
     /// How many partitions to open next: few first, since most readers want one page.
     least: usize,
+    /// How many rows the caller is expected to take.
+    expected: i32,
+}
+
+/// A source of the merge.
+#[derive(Debug, Clone)]
+struct Source {
+    partition: Partition,
+    /// Where its next page begins.
+    next: Option<PagingState>,
+    /// Rows of that page.
     rows: i32,
+}
+
+impl Source {
+    /// Reads its next page, and makes the one after it longer.
+    async fn page(mut self, tables: &Tables, list: &List) -> Result<(Self, Vec<Entry>), Error> {
+        let from = self.next.take();
+        let from = from.ok_or_else(|| Error::Fatal("a page after the last one".into()))?;
+        let Partition { statement, values } = &self.partition;
+        let (rows, next) = tables.page(*statement, values, self.rows, from).await?;
+        self.next = next;
+        self.rows = self.rows.saturating_mul(ROWS_GROWTH).min(ROWS_MAX);
+        Ok((self, list.entries(&rows)?))
+    }
+}
+
+/// Rows of the first page of each of `partitions`, which together are to have twice the rows that are expected:
+/// rows are spread evenly, but not exactly.
+fn first_rows(expected: i32, partitions: usize) -> i32 {
+    let partitions = i32::try_from(partitions).unwrap_or(i32::MAX).max(1);
+    (expected.saturating_mul(2) / partitions).saturating_add(8).min(ROWS_MAX)
 }
 
 impl Walk {
@@ -291,12 +322,13 @@ impl Walk {
                 newest: before.map_or(i64::MAX, |before| before.at.0),
                 rows: VecDeque::new(),
                 next: Some(PagingState::start()),
+                page_rows: DIRECTORY_ROWS_MIN,
             }),
             list: Arc::new(list),
             merge: Merge::default(),
             sources: Vec::new(),
             least: 1,
-            rows: i32::try_from(rows).map_or(ROWS_MAX, |rows| rows.clamp(1, ROWS_MAX)),
+            expected: i32::try_from(rows).unwrap_or(i32::MAX),
         };
         walk.open(fixed).await?;
         Ok(walk)
@@ -308,7 +340,7 @@ impl Walk {
             match self.merge.next(self.floor) {
                 Next::Row(entry) if entry.at < self.from => return Ok(None),
                 Next::Row(entry) => return Ok(Some(entry)),
-                Next::Page(number) => self.read_more(number).await?,
+                Next::Pages(numbers) => self.read_more(numbers).await?,
                 // What is not open yet is older than the list.
                 Next::End if self.floor <= self.from => return Ok(None),
                 Next::End => self.open_next().await?,
@@ -316,13 +348,25 @@ impl Walk {
         }
     }
 
-    async fn read_more(&mut self, number: usize) -> Result<(), Error> {
-        let (partition, next) = &mut self.sources[number];
-        let from = next.take().ok_or_else(|| Error::Fatal("a page after the last one".into()))?;
-        let page = read(&self.tables, &self.list, partition, self.rows, from).await?;
-        *next = page.next;
-        self.merge.fill(number, page.entries, next.is_some());
+    /// Reads the next pages of sources side by side.
+    async fn read_more(&mut self, numbers: Vec<usize>) -> Result<(), Error> {
+        let sources = numbers.iter().map(|number| self.sources[*number].clone()).collect();
+        let pages = self.pages(sources).await?;
+        for (number, (source, entries)) in numbers.into_iter().zip(pages) {
+            self.merge.fill(number, entries, source.next.is_some());
+            self.sources[number] = source;
+        }
         Ok(())
+    }
+
+    /// The next page of each source, and the source after it.
+    async fn pages(&self, sources: Vec<Source>) -> Result<Vec<(Source, Vec<Entry>)>, Error> {
+        let list = self.list.clone();
+        let read = move |tables: Arc<Tables>, source: Source| {
+            let list = list.clone();
+            async move { source.page(&tables, &list).await }
+        };
+        self.tables.each(sources, OPENED_MAX, read).await
     }
 
     /// Opens the next partitions, or finds that there are no more.
@@ -343,29 +387,32 @@ impl Walk {
 
     /// Reads the first pages side by side.
     async fn open(&mut self, partitions: Vec<Partition>) -> Result<(), Error> {
-        let (list, rows) = (self.list.clone(), self.rows);
-        let read_first = move |tables: Arc<Tables>, partition: Partition| {
-            let list = list.clone();
-            async move {
-                let page = read(&tables, &list, &partition, rows, PagingState::start()).await?;
-                Ok((partition, page))
-            }
-        };
-        for (partition, page) in self.tables.each(partitions, OPENED_MAX, read_first).await? {
-            self.merge.add(page.entries, page.next.is_some());
-            self.sources.push((partition, page.next));
+        let rows = first_rows(self.expected, partitions.len());
+        let source = |partition| Source { partition, next: Some(PagingState::start()), rows };
+        let sources = partitions.into_iter().map(source).collect();
+        for (source, entries) in self.pages(sources).await? {
+            self.merge.add(entries, source.next.is_some());
+            self.sources.push(source);
         }
         Ok(())
     }
 }
 
-async fn read(
-    tables: &Tables,
-    list: &List,
-    partition: &Partition,
-    rows: i32,
-    from: PagingState,
-) -> Result<Page, Error> {
-    let (rows, next) = tables.page(partition.statement, &partition.values, rows, from).await?;
-    Ok(Page { entries: list.entries(&rows)?, next })
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_pages_together_hold_what_is_expected_and_few_rows_more() {
+        for (expected, partitions, rows) in [
+            (20, 1, 48),
+            (20, 64, 8),
+            (200, 64, 14),
+            (1, 16, 8),
+            (100_200, 48, ROWS_MAX),
+            (7, 0, 22),
+        ] {
+            assert_eq!(first_rows(expected, partitions), rows, "{expected} of {partitions}");
+        }
+    }
 }

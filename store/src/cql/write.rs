@@ -181,14 +181,7 @@ mod tests {
             Change::Chain(example::chain_progress()),
         ];
         for change in changes {
-            let version = match &change {
-                Change::Order(order) => order.updated_at,
-                Change::Deposit(deposit) => deposit.updated_at,
-                Change::Transfer(transfer) => transfer.updated_at,
-                Change::Attempt(attempt) => attempt.attempted_at,
-                Change::Chain(chain) => chain.updated_at,
-            };
-            let version = Some(BigInt(version.0));
+            let version = Some(BigInt(change.written_at().0));
             let writes = Writes::of(&[change]).unwrap();
             for write in &writes.inserts {
                 let is_row = write.statement != Statement::InsertListPartition;

@@ -8,6 +8,7 @@ use schemas::{Address, OrderId, TransferId, UnixMicros, UnixSeconds, decode};
 use uuid::Uuid;
 
 use super::upsert::{order_key, word};
+use crate::error::unless_unreadable;
 use crate::{
     Cursor, DepositFilter, DepositRow, Error, OrderFilter, OrderRow, Page, Subject, TransferFilter,
     Within,
@@ -32,12 +33,15 @@ const TRANSFER: &str = "SELECT t.record FROM transfers t";
 pub(super) struct Select {
     sql: String,
     values: Vec<Value>,
+    /// Not one row by its id.
+    is_list: bool,
 }
 
 impl Select {
     /// Reads `columns` by `index`.
     fn by(columns: &str, index: &str) -> Self {
-        Self { sql: format!("{columns} INDEXED BY {index}"), values: Vec::new() }
+        let sql = format!("{columns} INDEXED BY {index}");
+        Self { sql, values: Vec::new(), is_list: true }
     }
 
     /// Adds a condition on a value, if there is one.
@@ -72,6 +76,7 @@ impl Select {
         self
     }
 
+    /// Its rows, but for those whose record cannot be read if there may be several.
     pub(super) fn rows<T>(
         &self,
         connection: &Connection,
@@ -81,22 +86,27 @@ impl Select {
         let mut rows = statement.query(params_from_iter(&self.values))?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
-            found.push(read(row)?);
+            match read(row) {
+                row if self.is_list => found.extend(unless_unreadable(row)?),
+                row => found.push(row?),
+            }
         }
         Ok(found)
     }
 }
 
 pub(super) fn order(id: OrderId) -> Select {
-    Select { sql: format!("{ORDER} WHERE o.order_id = ?"), values: vec![order_key(id)] }
+    let sql = format!("{ORDER} WHERE o.order_id = ?");
+    Select { sql, values: vec![order_key(id)], is_list: false }
 }
 
 pub(super) fn transfer(id: TransferId) -> Select {
-    Select { sql: format!("{TRANSFER} WHERE t.transfer_id = ?"), values: vec![id.0.into()] }
+    let sql = format!("{TRANSFER} WHERE t.transfer_id = ?");
+    Select { sql, values: vec![id.0.into()], is_list: false }
 }
 
 pub(super) fn chains() -> Select {
-    Select { sql: "SELECT record FROM chains".into(), values: Vec::new() }
+    Select { sql: "SELECT record FROM chains".into(), values: Vec::new(), is_list: true }
 }
 
 pub(super) fn orders(filter: OrderFilter, page: Page) -> Select {

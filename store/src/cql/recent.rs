@@ -1,0 +1,69 @@
+//! The chains as they were read last: every page that a customer has open asks for them every few seconds.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::ChainRow;
+
+/// How old they may be. A chain changes at most once a block.
+const AGE_MAX: Duration = Duration::from_secs(1);
+
+/// What was read, until it is too old or this process writes a chain.
+#[derive(Debug, Default)]
+pub(super) struct Recent(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// How often this process wrote chains.
+    written: u64,
+    read: Option<(Instant, Vec<ChainRow>)>,
+}
+
+impl Recent {
+    /// The chains, if they were read a moment ago; else the state that a read begins at, for [`Recent::keep`].
+    pub(super) fn get(&self) -> Result<Vec<ChainRow>, u64> {
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &state.read {
+            Some((at, chains)) if at.elapsed() < AGE_MAX => Ok(chains.clone()),
+            Some(_) | None => Err(state.written),
+        }
+    }
+
+    /// Keeps what was read, unless a chain was written meanwhile.
+    pub(super) fn keep(&self, begun: u64, at: Instant, chains: &[ChainRow]) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.written == begun {
+            state.read = Some((at, chains.to_vec()));
+        }
+    }
+
+    /// A chain was written, or may have been.
+    pub(super) fn written(&self) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.written += 1;
+        state.read = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::record::example;
+
+    use super::*;
+
+    #[test]
+    fn chains_are_kept_for_a_moment_and_never_across_a_write() {
+        let (recent, chains) = (Recent::default(), vec![example::chain_progress()]);
+        let begun = recent.get().unwrap_err();
+        recent.keep(begun, Instant::now(), &chains);
+        assert_eq!(recent.get(), Ok(chains.clone()));
+        recent.written();
+        let before = recent.get().unwrap_err();
+        recent.written();
+        recent.keep(before, Instant::now(), &chains);
+        let begun = recent.get().unwrap_err();
+        let old = Instant::now().checked_sub(AGE_MAX).unwrap();
+        recent.keep(begun, old, &chains);
+        assert!(recent.get().is_err());
+    }
+}
