@@ -4,6 +4,7 @@ mod chains;
 mod consumers;
 mod crash;
 mod distributed;
+mod halts;
 mod scenario;
 mod signature;
 mod webhook_crash;

@@ -23,7 +23,7 @@ enum Lane {
 type Part = (&'static str, &'static str, &'static [Need], Lane);
 
 /// In each lane those that take longest come first. A test of `tests/` that no part fits gets everything.
-const PARTS: [Part; 21] = {
+const PARTS: [Part; 22] = {
     use Lane::{Computing, Waiting};
     use Need::{Anvil, Browser, Clients, Jars, Python, Servers};
     [
@@ -32,6 +32,7 @@ const PARTS: [Part; 21] = {
         ("outage", "", &[Anvil, Jars, Python], Waiting),
         ("kafka_crash", "outage::", &[Jars, Servers], Waiting),
         ("black_box", "distributed::", &[Anvil, Python, Servers], Waiting),
+        ("black_box", "halts::", &[Servers], Waiting),
         ("log_kafka", "", &[Jars, Servers], Waiting),
         ("kafka_crash", "broker::", &[Jars], Waiting),
         ("black_box", "webhook_crash::distributed", &[Servers], Waiting),

@@ -1,0 +1,205 @@
+//! A chain that leaves what was final, on Kafka: taken back beside the ingest that is halted, and after the topic of its
+//! records was deleted and made anew.
+
+use std::net::Ipv4Addr;
+
+use alloy_primitives::{TxHash, U256};
+use devnet::{Chain as Node, Devnet, Reorg};
+use log::config::{KafkaConfig, KafkaSecurity};
+use log::kafka::admin;
+use schemas::{Layout, Topic};
+use serde_json::{Value, json};
+use testkit::harness::{Chain, Client, Installation, Member, USDT, eventually, now};
+
+const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
+const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
+const STAGES: [&str; 4] = ["ingest", "processor", "projector", "api"];
+/// Of a configuration that says nothing else.
+const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
+
+struct World {
+    node: Node,
+    _devnet: Devnet,
+    installation: Installation,
+    members: Vec<Member>,
+    client: Client,
+    _dir: tempfile::TempDir,
+}
+
+impl World {
+    async fn start() -> Self {
+        let token =
+            devnet::Token { address: USDT.parse().unwrap(), decimals: 6, symbol: "USDT".into() };
+        let config = devnet::Config {
+            genesis_timestamp: now().unsigned_abs() - 600,
+            block_interval_secs: 1,
+            chain_id: 1,
+            tokens: vec![token],
+            ..devnet::Config::default()
+        };
+        let devnet = Devnet::start(config, (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+        let (node, dir) = (devnet.chain(), tempfile::tempdir().unwrap());
+        node.mine(60).unwrap();
+        let tokens =
+            format!("tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]");
+        let more = format!("{tokens}\nconfirmations = 3\nreorg_window = 8\n");
+        let chains =
+            [Chain { blockchain: "eth", rpc: devnet.url().to_owned(), wallet: WALLET, more }];
+        let installation = Installation::new(dir.path(), &chains, WEBHOOK, "");
+        installation.provide();
+        let client = Client::new(&installation.api());
+        let members = Vec::new();
+        let mut world = Self { node, _devnet: devnet, installation, members, client, _dir: dir };
+        world.run().await;
+        world
+    }
+
+    async fn run(&mut self) {
+        self.members = STAGES.map(|stage| self.installation.start(stage, stage)).into();
+        for member in &mut self.members {
+            member.ready().await;
+        }
+        self.client.offers(&["eth"]).await;
+    }
+
+    async fn stop(&mut self) {
+        for member in std::mem::take(&mut self.members) {
+            assert!(member.process.stop().await.success());
+        }
+    }
+
+    /// Mines a block at the present time.
+    fn mine(&self) {
+        let time = now().unsigned_abs().max(self.node.head().timestamp + 1);
+        self.node.mine_at(time).unwrap();
+    }
+
+    async fn order(&self, reference: &str) -> String {
+        let order = self.client.create(reference, "10.00", "eth", WEBHOOK).await;
+        order["order_id"].as_str().unwrap().to_owned()
+    }
+
+    /// Queues what an order asks for.
+    async fn pay(&self, order: &str) -> TxHash {
+        let deposit = self.client.deposit(order).await;
+        let (whole, rest) = deposit["value"].as_str().unwrap().split_once('.').unwrap();
+        let units: u64 = format!("{whole}{rest:0<6}").parse().unwrap();
+        let (token, to) = (USDT.parse().unwrap(), WALLET.parse().unwrap());
+        self.node.transfer(token, [0x22; 20].into(), to, U256::from(units)).unwrap()
+    }
+
+    /// Mines until an order has a status.
+    async fn ended(&self, order: &str, status: &str) {
+        eventually(&format!("order {order} to be {status}"), || async {
+            self.mine();
+            let body = json!({ "order_id": order });
+            let (_, text) = self.client.service("/orders/status", &body, &[]).await.ok()?;
+            let order: Value = serde_json::from_str(&text).ok()?;
+            (order["status"] == status).then_some(())
+        })
+        .await;
+    }
+
+    async fn is_seen(&self, transaction: TxHash) {
+        let hash = transaction.to_string();
+        self.client.transfer_with_status(WALLET, &hash, "waiting_for_confirmation").await;
+    }
+
+    /// Mines until a block is final.
+    async fn is_final(&self, number: u64) {
+        eventually(&format!("block {number} to be final"), || async {
+            self.mine();
+            let status: Value =
+                serde_json::from_str(&self.errand(&["chain", "status", "--json"])).ok()?;
+            (status[0]["finalized"].as_u64()? > number).then_some(())
+        })
+        .await;
+    }
+
+    /// The chain leaves what was final, with a transaction.
+    async fn halt(&self, fork: u64, without: TxHash) {
+        self.node.reorg(self.node.head().number - fork, Reorg::Drop(without)).unwrap();
+        eventually("the chain to be halted", || async {
+            self.errand(&["chain", "status"]).contains("HALTED").then_some(())
+        })
+        .await;
+    }
+
+    fn errand(&self, arguments: &[&str]) -> String {
+        let output = self.installation.errand(arguments);
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8(text).unwrap();
+        assert!(output.status.success(), "{arguments:?}: {text}");
+        text
+    }
+
+    /// Deletes the records of all chains.
+    fn lose_records(&self) {
+        let text = std::fs::read_to_string(self.installation.file()).unwrap();
+        let value = |key: &str| {
+            let line =
+                text.lines().find_map(|line| line.strip_prefix(&format!("{key} = "))).unwrap();
+            line.trim_matches('"').to_owned()
+        };
+        let seconds = std::time::Duration::from_secs;
+        let config = KafkaConfig {
+            brokers: value("brokers"),
+            prefix: value("prefix"),
+            replication: 1,
+            session_timeout: seconds(30),
+            transaction_timeout: seconds(20),
+            security: KafkaSecurity::default(),
+        };
+        admin::delete_topics(&config, &LAYOUT, &[Topic::TransfersRaw]).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chain_is_taken_back_with_and_without_its_records() {
+    let mut world = World::start().await;
+    let fork = world.node.head().number;
+    let (first, open, gone) =
+        (world.order("A-1").await, world.order("B-1").await, world.order("C-1").await);
+    world.pay(&first).await;
+    world.ended(&first, "paid").await;
+    world.is_final(fork).await;
+    let left = world.pay(&gone).await;
+    world.mine();
+    world.is_seen(left).await;
+    world.halt(fork, left).await;
+    world.pay(&open).await;
+    world.mine();
+    let height = fork.to_string();
+    let written = world.errand(&["chain", "rewind", "eth", &height, "--yes"]);
+    assert!(written.contains("takes back 2 transfers, 1 of them confirmed"), "{written}");
+    // Ingest continues by itself.
+    world.ended(&open, "paid").await;
+
+    let fork = world.node.head().number;
+    let (late, lost) = (world.order("D-1").await, world.order("E-1").await);
+    world.is_final(fork).await;
+    let left = world.pay(&lost).await;
+    world.mine();
+    world.is_seen(left).await;
+    world.halt(fork, left).await;
+    world.stop().await;
+    world.lose_records();
+    eventually("the topic to be made anew", || async {
+        let output = world.installation.errand(&["topics", "create"]);
+        let check = world.installation.errand(&["topics", "check"]);
+        (output.status.success() && check.status.success()).then_some(())
+    })
+    .await;
+    let height = fork.to_string();
+    let written = world.errand(&["chain", "rewind", "eth", &height, "--yes"]);
+    assert!(written.contains("the records of the chain are gone"), "{written}");
+    world.run().await;
+    world.pay(&late).await;
+    world.ended(&late, "paid").await;
+    for order in [&gone, &lost] {
+        world.client.order_with_status(order, "pending").await;
+    }
+    let left = left.to_string();
+    world.client.transfer_with_status(WALLET, &left, "failed_to_confirm").await;
+    world.stop().await;
+}
