@@ -298,8 +298,8 @@ impl Commands {
         if is_pending { Ok(Arc::new(order)) } else { Err(Refusal::NotPending) }
     }
 
-    /// Counts a command that the holder of a link gives.
-    fn limit(&self, order_id: OrderId) -> Answer<()> {
+    /// Counts what the holder of a link asks for that costs more than one read.
+    pub(crate) fn limit(&self, order_id: OrderId) -> Answer<()> {
         let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
         let admitted = limits.admit(order_id, self.clock.now());
         if admitted { Ok(()) } else { Err(Refusal::TooMany) }

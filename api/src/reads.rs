@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use runtime::Clock;
 use schemas::record::{Attempt, Order, Transfer};
-use schemas::{Address, OrderId, TransferId, TransferStatus, Wallet};
+use schemas::{Address, Blockchain, Hash, OrderId, TransferId, TransferStatus, Wallet};
 use store::{ChainRow, DepositFilter, DepositRow, OrderFilter, OrderRow, Page};
-use store::{Store, Subject, TransferFilter};
+use store::{Store, Subject, TransferFilter, Within, transfer_cursor};
 
 use crate::error::{Answer, Refusal};
 use crate::machine::catalog::Catalog;
@@ -18,6 +18,24 @@ use crate::view::ChainView;
 const STRAYS: Page = Page { limit: 100, offset: 0 };
 /// Most transfers of a kind that are shown with an order.
 const SIGHTINGS_MAX: usize = 8;
+
+/// The pages in which a transaction is searched at a wallet, and how many: the latest transfers to it.
+const SEARCHED: Page = Page { limit: 200, offset: 0 };
+const SEARCHED_PAGES_MAX: usize = 10;
+/// By how many seconds a transfer may have been recorded before its order, as far as clocks agree.
+const CLOCKS_SECONDS: i64 = 3600;
+
+/// Where the customer of an order was asked to pay: each wallet and chain once.
+fn places(order: &Order) -> Vec<(Address, Blockchain)> {
+    let mut places = Vec::new();
+    for deposit in order.deposits.iter().filter(|deposit| deposit.deposit_id.is_some()) {
+        let place = (deposit.wallet_address, deposit.blockchain);
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    places
+}
 
 #[derive(Clone)]
 pub(crate) struct Reads {
@@ -52,14 +70,7 @@ impl Reads {
             // Its row may be written a moment later.
             transfers.extend(self.store.transfer(id).await?);
         }
-        let mut places: Vec<_> = Vec::new();
-        for deposit in order.deposits.iter().filter(|deposit| deposit.deposit_id.is_some()) {
-            let place = (deposit.wallet_address, deposit.blockchain);
-            if !places.contains(&place) {
-                places.push(place);
-            }
-        }
-        for (wallet, blockchain) in places {
+        for (wallet, blockchain) in places(&order) {
             let status = Some(TransferStatus::NoMatchedDeposit);
             let blockchain = Some(blockchain);
             let of = TransferFilter { status, blockchain, ..TransferFilter::default() };
@@ -70,6 +81,29 @@ impl Reads {
         let seen = |transfer| Sighting::new(transfer, &chains, self.catalog.chains());
         let transfers = transfers.into_iter().map(seen).collect();
         Ok(Checkout { order, chains, transfers })
+    }
+
+    /// The transfers of a transaction to the wallets that the order's customer was given, since it was created.
+    pub(crate) async fn transaction(&self, order_id: OrderId, hash: Hash) -> Answer<Vec<Sighting>> {
+        let (order, chains) = (self.order(order_id).await?, self.chains().await?);
+        let from = Some(order.created_at.plus(-CLOCKS_SECONDS));
+        let mut transfers = Vec::new();
+        for (wallet, blockchain) in places(&order) {
+            let blockchain = Some(blockchain);
+            let within = Within { from, before: None };
+            let mut of = TransferFilter { blockchain, within, ..TransferFilter::default() };
+            for _ in 0..SEARCHED_PAGES_MAX {
+                let rows = self.store.transfers(wallet, of, SEARCHED).await?;
+                let full = usize::try_from(SEARCHED.limit).is_ok_and(|most| rows.len() == most);
+                of.within.before = rows.last().map(transfer_cursor);
+                transfers.extend(rows.into_iter().filter(|row| row.observation.tx_hash == hash));
+                if !full {
+                    break;
+                }
+            }
+        }
+        let seen = |transfer| Sighting::new(transfer, &chains, self.catalog.chains());
+        Ok(transfers.into_iter().map(seen).collect())
     }
 
     /// How far each chain is scanned.

@@ -110,6 +110,7 @@ pub(crate) fn routes(doors: Doors, allowed_origins: Vec<String>, topic_prefix: S
         .route("/chains", get(user::chains).options(preflight))
         .route("/orders/{order_id}/payment", post(user::choose_payment).options(preflight))
         .route("/orders/{order_id}/cancel", post(user::cancel).options(preflight))
+        .route("/orders/{order_id}/transactions", post(user::transaction).options(preflight))
         .route("/orders/{order_id}/status", get(user::status).options(preflight))
         .route("/orders/{order_id}/events", get(user::events).options(preflight))
         .layer(middleware::from_fn_with_state(origins, cross_origin));

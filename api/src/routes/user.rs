@@ -5,18 +5,18 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::auth::{self, Linked};
 use crate::commands::Commands;
-use crate::error::Answer;
+use crate::error::{Answer, Invalid};
 use crate::events::Events;
 use crate::extract::Body;
 use crate::machine::catalog::Choice;
 use crate::machine::json;
 use crate::machine::query::Query;
 use crate::reads::Reads;
-use crate::view::{ChainView, CheckoutView, OrderView};
+use crate::view::{ChainView, CheckoutView, OrderView, SightingView};
 
 /// `GET /chains?order_id=…`, or `GET /chains` for what the shop offers.
 pub(crate) async fn chains(
@@ -54,6 +54,28 @@ pub(crate) async fn choose_payment(
 pub(crate) async fn cancel(commands: Commands, Linked(order_id): Linked) -> Answer {
     let order = commands.cancel(order_id).await?;
     Ok(Json(OrderView::new(&order)).into_response())
+}
+
+#[derive(Deserialize)]
+struct TransactionBody {
+    txn_hash: Option<Value>,
+}
+
+/// `POST /orders/{order_id}/transactions`
+pub(crate) async fn transaction(
+    commands: Commands,
+    State(reads): State<Reads>,
+    Linked(order_id): Linked,
+    Body(body): Body,
+) -> Answer {
+    let body: TransactionBody = json::object(&body)?;
+    let text = json::text("txn_hash", "string", body.txn_hash)?;
+    let problem = "must be 64 hex digits, with or without 0x";
+    let hash = text.parse().map_err(|_| Invalid::new("txn_hash", problem))?;
+    commands.limit(order_id)?;
+    let seen = reads.transaction(order_id, hash).await?;
+    let transfers: Vec<_> = seen.iter().map(SightingView::new).collect();
+    Ok(Json(json!({ "transfers": transfers })).into_response())
 }
 
 /// `GET /orders/{order_id}/status`

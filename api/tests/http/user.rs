@@ -16,22 +16,60 @@ use crate::world::{
 };
 
 /// Every route of the checkout for one order, up to the link.
-fn routes(order_id: &str) -> [String; 4] {
+fn routes(order_id: &str) -> [String; 5] {
     [
         format!("GET /api/v1/user/chains?order_id={order_id}&"),
         format!("GET /api/v1/user/orders/{order_id}/status?"),
         format!("POST /api/v1/user/orders/{order_id}/payment?"),
         format!("POST /api/v1/user/orders/{order_id}/cancel?"),
+        format!("POST /api/v1/user/orders/{order_id}/transactions?"),
     ]
 }
 
 async fn send(world: &World, route: &str, link: &str) -> Answer {
-    let body = json!({ "blockchain": "eth", "stablecoin": "USDT" }).to_string();
+    let hash = "01".repeat(32);
+    let body = json!({ "blockchain": "eth", "stablecoin": "USDT", "txn_hash": hash }).to_string();
     Answer::to(world.request(&format!("{route}{link}")).body(body)).await
 }
 
 async fn status(world: &World, id: &str) -> Value {
     world.user(id, "GET", "status", &json!({})).await.json()
+}
+
+/// "I have paid": what is known of the transaction, at the wallets of this order alone.
+#[tokio::test]
+async fn a_customer_who_paid_asks_for_the_transaction() {
+    let world = World::start().await;
+    let (order, unpaid) = (world.create(&new_order()).await, world.create(&new_order()).await);
+    assert_eq!(world.pay(&order, "eth", "USDT").await.status, 201);
+    let given = world.row(&order).await.unwrap().deposits[0].wallet_address;
+    let rows = (1..=250_u8).map(|number| {
+        let mut transfer = example::transfer();
+        transfer.transfer_id = TransferId(i64::from(number) + 1_000);
+        transfer.created_at = schemas::UnixSeconds(NOW + i64::from(number));
+        transfer.observation.tx_hash = schemas::Hash([number; 32]);
+        transfer.observation.to_address = if number == 9 { wallet(0x77) } else { given };
+        Change::Transfer(transfer)
+    });
+    world.apply(rows).await;
+    let ask = async |id: &str, hash: String| {
+        world.advance(6);
+        world.user(id, "POST", "transactions", &json!({ "txn_hash": hash })).await
+    };
+    for (number, found) in [("01", 1), ("fa", 1), ("09", 0), ("ff", 0)] {
+        let hash = format!("0x{}", number.repeat(32));
+        let answer = ask(&order, hash.clone()).await;
+        let transfers = answer.json()["transfers"].as_array().unwrap().clone();
+        assert_eq!((answer.status, transfers.len()), (200, found), "{number}");
+        let is_known = |of: &Value| of["txn_hash"] == hash && of["status"] == "matched";
+        assert!(transfers.iter().all(is_known), "{transfers:?}");
+    }
+    let answer = ask(&unpaid, "01".repeat(32)).await;
+    assert_eq!(answer.json()["transfers"], json!([]), "it was given no wallet");
+    for hash in ["", "0x", "0x01", &"g1".repeat(32), &"01".repeat(33)] {
+        let problem = "txn_hash: must be 64 hex digits, with or without 0x";
+        ask(&order, hash.to_owned()).await.refused(400, problem);
+    }
 }
 
 #[tokio::test]
