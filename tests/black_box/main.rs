@@ -7,4 +7,5 @@ mod distributed;
 mod halts;
 mod scenario;
 mod signature;
+mod snippets;
 mod webhook_crash;

@@ -23,7 +23,7 @@ enum Lane {
 type Part = (&'static str, &'static str, &'static [Need], Lane);
 
 /// In each lane those that take longest come first. A test of `tests/` that no part fits gets everything.
-const PARTS: [Part; 22] = {
+const PARTS: [Part; 23] = {
     use Lane::{Computing, Waiting};
     use Need::{Anvil, Browser, Clients, Jars, Python, Servers};
     [
@@ -47,6 +47,7 @@ const PARTS: [Part; 22] = {
         ("back_ends", "conformance::", &[Servers], Computing),
         ("black_box", "scenario::embedded", &[Anvil, Python], Computing),
         ("black_box", "signature::", &[Python], Computing),
+        ("black_box", "snippets::", &[Clients, Jars, Python], Computing),
         ("embedded", "tail::", &[Python], Computing),
         ("embedded", "", &[], Computing),
     ]
