@@ -297,13 +297,13 @@ impl Endpoints {
         false
     }
 
-    /// Checks that an endpoint serves the configured chain, where that is not known.
+    /// Checks that an endpoint serves the configured chain, where that is not known, or was not so the last time.
     async fn check(&mut self, index: usize) -> bool {
         #[cfg(test)]
         if self.sabotage == crate::sabotage::Defect::AnyChain && !self.health.is_new(index) {
             return true;
         }
-        if !self.health.must_check(index, Instant::now()) {
+        if self.wrong[index].is_none() && !self.health.must_check(index, Instant::now()) {
             return true;
         }
         match self.wrong_at(index).await {

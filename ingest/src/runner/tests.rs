@@ -107,15 +107,15 @@ impl World {
         records.iter().map(|r| schemas::decode(r.value.as_deref().unwrap()).unwrap()).collect()
     }
 
-    /// Ends it. Returns how many transfers were published.
-    async fn end(self) -> usize {
+    /// Ends it after some alerts. Returns how many transfers were published.
+    async fn end(self, alerts_due: usize) -> usize {
         eventually("no alarm", || async { self.readiness.alarms().is_empty().then_some(()) }).await;
         assert_eq!(self.readiness.details()[0]["halted"], serde_json::Value::Null);
         self.stop.cancel();
         let records: Vec<ChainRecord> = self.records(Topic::TransfersRaw);
         let alerts: Vec<Alert> = self.records(Topic::Alerts);
         let kinds: Vec<_> = alerts.iter().map(|alert| alert.kind).collect();
-        assert_eq!(kinds, [AlertKind::ChainHalted], "once: {alerts:?}");
+        assert_eq!(kinds, vec![AlertKind::ChainHalted; alerts_due], "{alerts:?}");
         self.task.await.unwrap().unwrap();
         records.iter().filter(|record| matches!(record.body, ChainBody::Transfer(_))).count()
     }
@@ -140,7 +140,7 @@ async fn a_removed_log_stops_the_scan_with_an_alarm_until_it_is_gone() {
     .await;
     world.proxy.behaviour().fault = None;
     world.shows("scanned", 22).await;
-    assert_eq!(world.end().await, 2);
+    assert_eq!(world.end(1).await, 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
@@ -156,5 +156,27 @@ async fn a_removed_log_in_a_second_check_confirms_nothing_until_it_is_gone() {
     assert_eq!(world.readiness.details()[0]["confirmed"], 20);
     world.proxy.behaviour().fault = None;
     world.shows("confirmed", 24).await;
-    assert_eq!(world.end().await, 1);
+    assert_eq!(world.end(1).await, 1);
+}
+
+/// A provider may put a node of another chain behind its name for a while.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_sole_endpoint_of_another_chain_is_waited_for() {
+    let world = World::start().await;
+    let other = devnet::Config { chain_id: 99, seed: 99, ..devnet::Config::default() };
+    let other = Devnet::start(other, (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+    other.chain().mine(60).unwrap();
+    world.scene.set_foreign(other.url().to_owned());
+    world.proxy.behaviour().fault = Some((Fault::Foreign, u32::MAX));
+    let wrong = || world.readiness.details()[0]["endpoints"][0]["wrong"].clone();
+    eventually("it to be known", || async {
+        wrong().as_str()?.contains("serves chain id 99, not 31337").then_some(())
+    })
+    .await;
+    world.pay();
+    world.proxy.behaviour().fault = None;
+    world.shows("scanned", 21).await;
+    eventually("it to be used", || async { wrong().is_null().then_some(()) }).await;
+    // That nothing is scanned, and why.
+    assert_eq!(world.end(2).await, 1);
 }
