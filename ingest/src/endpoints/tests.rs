@@ -88,6 +88,37 @@ async fn a_second_answer_comes_from_another_one_of_the_same_chain() {
     assert_eq!(endpoints.second(&ask).await, Some(0));
 }
 
+/// Each range is another one's: who confirms the one may have scanned the other.
+#[tokio::test]
+async fn the_second_endpoint_is_chosen_for_each_range() {
+    let (a, b) = (ids(vec!["0x1"]).await, ids(vec!["0x1"]).await);
+    let mut endpoints = endpoints(vec![a.endpoint(), b.endpoint()]);
+    for (first, to) in [(0, 20), (1, 30)] {
+        endpoints.begin().await.unwrap();
+        endpoints.first = first;
+        endpoints.scanned(to);
+    }
+    for (from, to, second) in [(10, 20, 1), (21, 30, 0)] {
+        let ask = Ask { logs: vec![Span::Range { from, to }], ..Ask::default() };
+        assert_eq!(endpoints.second(&ask).await, Some(second), "from {from}");
+    }
+}
+
+#[tokio::test]
+async fn while_the_other_endpoint_pauses_the_first_confirms_nothing_alone() {
+    let (a, b) = (ids(vec!["0x1"]).await, ids(vec!["0x1"]).await);
+    let mut endpoints = endpoints(vec![a.endpoint(), b.endpoint()]);
+    endpoints.health = Health::new([100; 2], Pauses::default());
+    endpoints.begin().await.unwrap();
+    endpoints.scanned(20);
+    endpoints.failed(1, Fault::Refused(Refusal::Rate, None), "");
+    let ask = Ask { logs: vec![Span::Range { from: 10, to: 20 }], ..Ask::default() };
+    assert_eq!(endpoints.second(&ask).await, None);
+    // Nor does it bear witness to itself, when it gave the second answer.
+    endpoints.second = Some(0);
+    assert_eq!(endpoints.witness().await, Some(1));
+}
+
 /// A node of chain 1 whose contracts answer so, each with a result or an error.
 async fn contracts(code: &'static str, decimals: Result<u8, &'static str>) -> Served {
     Served::start(Arc::new(move |calls: &[Value]| {

@@ -377,6 +377,30 @@ fn what_comes_after_a_restart_is_looked_at_from_the_last_confirmed_block_on() {
     assert_eq!(confirmed(&cursor), 11);
 }
 
+/// Nobody knows which one scanned before: it may be the one that gives the second answer now.
+#[test]
+fn after_a_restart_two_endpoints_are_asked_for_what_waits() {
+    let two = || {
+        let mut rules = rules(depth(3));
+        rules.has_second = true;
+        rules
+    };
+    let (mut a, mut b) = (Node::new(10), Node::new(10));
+    let mut cursor = Cursor::new(two(), None, Vec::new());
+    drive(&mut cursor, &a);
+    mine([&mut a, &mut b], &[pay(1)]);
+    a.omitted = vec![b.transfers_after(10)[0].1.tx_hash];
+    drive_by(&mut cursor, &a, &b);
+    assert_eq!((cursor.history().unwrap().last().number, confirmed(&cursor)), (11, 10));
+    let mut cursor = Cursor::new(two(), cursor.history().cloned(), Vec::new());
+    for _ in 0..4 {
+        mine([&mut a, &mut b], &[]);
+        drive_by(&mut cursor, &b, &a);
+    }
+    assert_eq!(cursor.history().unwrap().above(10).collect::<Vec<_>>(), b.transfers_after(10));
+    assert!(confirmed(&cursor) >= 11);
+}
+
 #[test]
 fn what_the_second_endpoint_alone_has_is_not_believed() {
     let (mut a, mut b) = (Node::new(10), Node::new(10));
