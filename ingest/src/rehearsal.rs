@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 use crate::sabotage::Defect;
 
@@ -37,6 +37,15 @@ fn seeds() -> Range<u64> {
     }
 }
 
+/// What a run came to; one that panicked is red, and the others are played.
+fn outcome(ended: Result<play::Outcome, JoinError>) -> play::Outcome {
+    let red = |error: JoinError| play::Outcome {
+        result: Err(error.to_string()),
+        counts: BTreeMap::new(),
+    };
+    ended.unwrap_or_else(red)
+}
+
 /// Plays seeds; what each came to.
 async fn play_all(seeds: Range<u64>, defect: Defect) -> BTreeMap<u64, play::Outcome> {
     let (mut runs, places) = (JoinSet::new(), Arc::new(Semaphore::new(AT_ONCE)));
@@ -44,7 +53,7 @@ async fn play_all(seeds: Range<u64>, defect: Defect) -> BTreeMap<u64, play::Outc
         let places = places.clone();
         runs.spawn(async move {
             let _place = places.acquire().await.unwrap();
-            (seed, play::play(seed, defect).await)
+            (seed, outcome(tokio::spawn(play::play(seed, defect)).await))
         });
     }
     let mut outcomes = BTreeMap::new();
@@ -74,6 +83,13 @@ async fn behind_faults_every_payment_is_final_once_and_pays_what_it_is_for() {
             assert!(counts.get(what).is_some_and(|count| *count > 0), "no run has {what}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_run_that_panics_is_a_red_one() {
+    let ended = tokio::spawn(async { panic!("out of the way") }).await;
+    let problem = outcome(ended).result.unwrap_err();
+    assert!(problem.contains("out of the way"), "{problem}");
 }
 
 /// The first seed that finds a planted defect, with its words.

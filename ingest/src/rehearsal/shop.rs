@@ -56,7 +56,8 @@ pub(super) struct Shop {
     deposits: Box<dyn Tail>,
     stop: CancellationToken,
     threads: Vec<JoinHandle<()>>,
-    orders: u128,
+    /// Where and how much each order asks for, and until when.
+    orders: BTreeMap<OrderId, (Address, Amount, UnixSeconds)>,
     /// The deposits of orders, as last published.
     pub(super) opened: BTreeMap<OrderId, Deposit>,
     _dir: tempfile::TempDir,
@@ -87,16 +88,18 @@ impl Shop {
         ];
         let deposits = log.tail(&[Topic::Deposits]).unwrap();
         let opened = BTreeMap::new();
-        Self { log, clock, store, deposits, stop, threads, orders: 0, opened, _dir: dir }
+        let orders = BTreeMap::new();
+        Self { log, clock, store, deposits, stop, threads, orders, opened, _dir: dir }
     }
 
     /// A new order of its own amount.
     pub(super) async fn order(&mut self, wallet: Address, ttl_seconds: i64) -> OrderId {
-        self.orders += 1;
-        let order_id =
-            OrderId(uuid::Uuid::from_u128(self.orders << 64 | 0x7000_8000_0000_0000_0000));
-        let amount = Amount::parse(&format!("{}", 10 + self.orders)).unwrap();
+        let number = self.orders.len() as u128 + 1;
+        let order_id = OrderId(uuid::Uuid::from_u128(number << 64 | 0x7000_8000_0000_0000_0000));
+        let amount = Amount::parse(&format!("{}", 10 + number)).unwrap();
         let issued_at = self.clock.now();
+        let expires_at = issued_at.seconds().plus(ttl_seconds);
+        self.orders.insert(order_id, (wallet, amount, expires_at));
         let payment = PaymentRequest {
             blockchain: BLOCKCHAIN,
             stablecoin: Stablecoin::Usdt,
@@ -108,14 +111,14 @@ impl Shop {
             head_age_max_seconds: u32::MAX,
         };
         let create = CreateOrder {
-            merchant_order_id: format!("m-{}", self.orders),
+            merchant_order_id: format!("m-{number}"),
             amount,
             amount_text: amount.to_string(),
             webhook_url: "https://shop.example/hooks".into(),
             expecting_wallet_address: None,
             blockchain: Some(BLOCKCHAIN),
             stablecoin: Some(Stablecoin::Usdt),
-            expires_at: issued_at.seconds().plus(ttl_seconds),
+            expires_at,
             payment: Some(payment),
         };
         let body = OrderCommandBody::Create(create);
@@ -155,7 +158,7 @@ impl Shop {
         self.store.chains().await.unwrap().iter().any(|row| row.lane.is_some())
     }
 
-    /// What the tables say. Orders that found no deposit are left out: nothing could pay them.
+    /// What the tables say. An order whose deposit never opened is one that nothing pays.
     pub(super) async fn books(&mut self) -> Booked {
         let mut booked = Booked::default();
         for wallet in wallets() {
@@ -168,6 +171,7 @@ impl Shop {
                 }
                 booked.claims.extend(rows.into_iter().map(|row| Claim {
                     tx: row.observation.tx_hash.to_string(),
+                    log_index: u64::from(row.observation.log_index.unsigned_abs()),
                     to: text(&row.observation.to_address),
                     units: units(row.observation.value),
                     is_confirmed: row.blockchain_confirmed,
@@ -177,17 +181,19 @@ impl Shop {
                 }));
             }
         }
-        for (id, deposit) in &self.opened {
+        // As far as deposits opened meanwhile: nobody pays them any more.
+        self.new_deposits();
+        for (id, asked) in &self.orders {
+            let opened = self.opened.get(id);
+            let opened = opened.map(|own| (own.wallet_address, own.value, own.expires_at));
+            let (to, value, UnixSeconds(expires_at)) = opened.unwrap_or(*asked);
             let status = self.store.order(*id).await.unwrap();
             booked.orders.push(Ordered {
                 id: id.to_string(),
                 status: status.map_or("missing", |row| row.order.status.as_str()).to_owned(),
-                to: text(&deposit.wallet_address),
-                units: units(deposit.value),
-                expires_at: {
-                    let UnixSeconds(at) = deposit.expires_at;
-                    at
-                },
+                to: text(&to),
+                units: units(value),
+                expires_at,
             });
         }
         booked

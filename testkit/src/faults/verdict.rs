@@ -14,6 +14,8 @@ const BATCH_BLOCKS: u64 = 200;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Payment {
     pub tx: String,
+    /// The place of its log in its block: two transfers of one transaction may be equal otherwise.
+    pub log_index: u64,
     pub to: String,
     /// In the smallest units of the coin.
     pub units: u128,
@@ -25,6 +27,7 @@ pub struct Payment {
 #[derive(Debug, Clone)]
 pub struct Claim {
     pub tx: String,
+    pub log_index: u64,
     pub to: String,
     pub units: u128,
     pub is_confirmed: bool,
@@ -71,16 +74,28 @@ impl Verdict {
     }
 }
 
-type Key<'a> = (&'a str, &'a str, u128);
+type Key<'a> = (&'a str, u64, &'a str, u128);
+
+impl Payment {
+    fn key(&self) -> Key<'_> {
+        (&self.tx, self.log_index, &self.to, self.units)
+    }
+}
+
+impl Claim {
+    fn key(&self) -> Key<'_> {
+        (&self.tx, self.log_index, &self.to, self.units)
+    }
+}
 
 /// Whether each payment is in the books once, confirmed, and nothing else is.
 fn compare(payments: &[Payment], claims: &[Claim]) -> Vec<String> {
     let mut counts: BTreeMap<Key<'_>, (usize, usize)> = BTreeMap::new();
     for payment in payments {
-        counts.entry((&payment.tx, &payment.to, payment.units)).or_default().0 += 1;
+        counts.entry(payment.key()).or_default().0 += 1;
     }
     for claim in claims.iter().filter(|claim| claim.is_confirmed && !claim.has_left) {
-        counts.entry((&claim.tx, &claim.to, claim.units)).or_default().1 += 1;
+        counts.entry(claim.key()).or_default().1 += 1;
     }
     let open = claims.iter().filter(|claim| !claim.is_confirmed && !claim.has_left);
     let open = open.map(|claim| format!("open: {claim:?}"));
@@ -102,7 +117,7 @@ fn judge(order: &Ordered, payments: &[Payment], booked: &Booked) -> Option<Strin
     let in_time: Vec<_> = payments.iter().filter(fits).collect();
     let payers = booked.claims.iter().filter(|claim| claim.order.as_deref() == Some(&order.id));
     let payers: Vec<_> = payers.collect();
-    let is_own = |claim: &Claim| in_time.iter().any(|payment| payment.tx == claim.tx);
+    let is_own = |claim: &Claim| in_time.iter().any(|payment| payment.key() == claim.key());
     match (in_time.is_empty(), order.status.as_str(), payers.as_slice()) {
         (false, "paid", [payer]) if is_own(payer) => None,
         (true, "expired", []) => None,
@@ -160,6 +175,7 @@ fn payment(log: &Value, token: &str, wallets: &[String], time: i64) -> Option<Pa
         && units > 0;
     is_ours.then(|| Payment {
         tx: log["transactionHash"].as_str().unwrap_or_default().to_owned(),
+        log_index: hex_number(&log["logIndex"]).expect("a place in the block"),
         to,
         units,
         time,
@@ -173,12 +189,13 @@ mod tests {
     const WALLET: &str = "0x11";
 
     fn payment(tx: &str, units: u128, time: i64) -> Payment {
-        Payment { tx: tx.into(), to: WALLET.into(), units, time }
+        Payment { tx: tx.into(), log_index: 3, to: WALLET.into(), units, time }
     }
 
     fn claim(tx: &str, units: u128, order: Option<&str>) -> Claim {
         Claim {
             tx: tx.into(),
+            log_index: 3,
             to: WALLET.into(),
             units,
             is_confirmed: true,
@@ -229,5 +246,31 @@ mod tests {
         ] {
             assert_eq!(problems(payments, claims, orders), expected);
         }
+    }
+
+    #[test]
+    fn of_two_equal_transfers_of_a_transaction_each_counts() {
+        let second = Payment { log_index: 4, ..payment("t", 5, 100) };
+        let payments = [payment("t", 5, 100), second];
+        let other = Claim { log_index: 4, ..claim("t", 5, None) };
+        let pays = claim("t", 5, Some("A"));
+        let paid = || vec![order("paid")];
+        assert_eq!(problems(&payments, vec![pays.clone(), other], paid()), [""; 0]);
+        // One is doubled, the other is lost.
+        let doubled = vec![pays, claim("t", 5, None)];
+        assert_eq!(problems(&payments, doubled, paid()), ["invention", "omission"]);
+    }
+
+    #[test]
+    fn dust_in_the_transaction_of_a_payment_pays_nothing() {
+        let dust = Payment { log_index: 4, ..payment("t", 1, 100) };
+        let payments = [payment("t", 5, 100), dust];
+        let books = |payer, dust| {
+            let dust = Claim { log_index: 4, ..claim("t", 1, dust) };
+            vec![claim("t", 5, payer), dust]
+        };
+        let paid = || vec![order("paid")];
+        assert_eq!(problems(&payments, books(Some("A"), None), paid()), [""; 0]);
+        assert_eq!(problems(&payments, books(None, Some("A")), paid()), ["payer"]);
     }
 }
