@@ -66,6 +66,8 @@ pub(crate) enum Refusal {
     Invalid(#[from] Invalid),
     #[error("body: must be at most 1 MiB")]
     BodyTooLarge,
+    #[error("body: did not arrive in time")]
+    BodyLate,
     #[error("no wallet available for the selected chain and coin")]
     NoWallet,
     /// Nobody follows the chain closely enough, or watches its wallets.
@@ -114,6 +116,7 @@ impl Refusal {
             Self::OrderNotFound | Self::ResourceNotFound => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::BodyLate => StatusCode::REQUEST_TIMEOUT,
             Self::NotPending
             | Self::NotFollowed
             | Self::PaymentSeen

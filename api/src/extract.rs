@@ -1,6 +1,7 @@
 //! What handlers take from a request, and how a request without it is refused.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::str::FromStr;
 
 use axum::body::Bytes;
@@ -10,6 +11,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use schemas::HEADER_TRACEPARENT;
 
 use crate::error::{Answer, Invalid, Refusal};
+use crate::listener::BodyLate;
 use crate::machine::query::Query;
 
 /// Length of a W3C `traceparent`, version 00.
@@ -67,7 +69,13 @@ impl<S: Send + Sync> FromRequest<S> for Body {
         let body = Bytes::from_request(request, state).await;
         body.map(Self).map_err(|rejection| match rejection.status() {
             StatusCode::PAYLOAD_TOO_LARGE => Refusal::BodyTooLarge,
+            _ if is_late(&rejection) => Refusal::BodyLate,
             _ => Invalid::new("body", "ended too early").into(),
         })
     }
+}
+
+/// Whether the client took too long, which the listener says.
+fn is_late(error: &(dyn Error + 'static)) -> bool {
+    error.is::<BodyLate>() || error.source().is_some_and(is_late)
 }

@@ -25,6 +25,7 @@ mod error;
 mod events;
 mod extract;
 pub mod feed;
+mod listener;
 mod machine;
 pub mod metrics;
 mod page;

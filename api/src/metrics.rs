@@ -15,6 +15,13 @@ runtime::metrics! {
     /// Requests that were not authorized: signatures of the service API, secrets of the admin API (scope: one that may
     /// only read), links of the checkout. Rises with attacks and with clients that are set up wrong.
     Counter REFUSALS = "tidemark_api_refusals_total" [kind, cause];
+    /// Connections that are open now.
+    Gauge CONNECTIONS_OPEN = "tidemark_api_connections_open" [];
+    /// Connections that were closed at once, because `server.max_connections` were open.
+    Counter CONNECTIONS_REFUSED = "tidemark_api_connections_refused_total" [];
+    /// Connections and bodies that were given up because the client was silent, by what was awaited of it: header, idle
+    /// (another request), body, answer (that it takes some of it).
+    Counter CONNECTIONS_TIMED_OUT = "tidemark_api_connections_timed_out_total" [awaited];
     /// Commands that were awaited, by outcome: answered, missed.
     Counter COMMANDS = "tidemark_api_commands_total" [command, outcome];
     /// Times that a listener fell behind the feed of orders and missed records.
@@ -56,6 +63,32 @@ pub(crate) fn request(route: String, status: StatusCode, took: Duration) {
 /// A request was not authorized.
 pub(crate) fn refusal(kind: &'static str, cause: &'static str) {
     counter!(REFUSALS, "kind" => kind, "cause" => cause).increment(1);
+}
+
+/// A connection that is counted until it is dropped.
+pub(crate) struct ConnectionOpen;
+
+impl ConnectionOpen {
+    pub(crate) fn new() -> Self {
+        gauge!(CONNECTIONS_OPEN).increment(1.0);
+        Self
+    }
+}
+
+impl Drop for ConnectionOpen {
+    fn drop(&mut self) {
+        gauge!(CONNECTIONS_OPEN).decrement(1.0);
+    }
+}
+
+/// There was no place for a connection.
+pub(crate) fn connection_refused() {
+    counter!(CONNECTIONS_REFUSED).increment(1);
+}
+
+/// A client was silent for too long.
+pub(crate) fn connection_timed_out(awaited: &'static str) {
+    counter!(CONNECTIONS_TIMED_OUT, "awaited" => awaited).increment(1);
 }
 
 /// The wait for a command's answer ended.

@@ -1,12 +1,11 @@
 //! Builds the parts of the api from its configuration and serves them.
 
 use std::convert::Infallible;
-use std::future::IntoFuture as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::serve::ListenerExt as _;
 use log::Log;
+use runtime::config::Connections;
 use runtime::{Clock, Readiness};
 use schemas::StablecoinContract;
 use store::Store;
@@ -17,6 +16,7 @@ use crate::auth::Auth;
 use crate::changes::Changes;
 use crate::commands::Commands;
 use crate::events::Events;
+use crate::listener::Listener;
 use crate::machine::catalog::Catalog;
 use crate::page::Shop;
 use crate::reads::Reads;
@@ -31,6 +31,8 @@ const MEASURE_INTERVAL: Duration = Duration::from_secs(10);
 /// Everything that serving needs.
 pub struct Server {
     pub config: Config,
+    /// What clients may leave open.
+    pub connections: Connections,
     /// The stablecoin contracts of the configured chains.
     pub contracts: Vec<StablecoinContract>,
     /// What customers have to know of those chains.
@@ -51,27 +53,23 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves until `stop`, then completes the requests that have begun. Accepts none before the feed
+    /// Serves until `stop`, then completes the requests that have begun, for as long as [`Connections`] gives them. Accepts none before the feed
     /// follows the log, because the answer to a command could be missed.
     ///
     /// # Errors
-    /// [`Error::Serve`] if the listener fails.
-    pub async fn run(self, listener: TcpListener, stop: CancellationToken) -> Result<(), Error> {
+    /// [`Error::Feed`] if the log fails for good.
+    pub async fn run(self, socket: TcpListener, stop: CancellationToken) -> Result<(), Error> {
         tokio::select! {
             () = self.feed.following() => {}
             () = stop.cancelled() => return Ok(()),
         }
         let Some(installation) = self.installation(&stop).await? else { return Ok(()) };
-        tracing::info!(address = ?listener.local_addr(), "the api accepts requests");
-        let listener = listener.tap_io(|stream| {
-            // Without the option answers are late, not wrong.
-            drop(stream.set_nodelay(true));
-        });
+        tracing::info!(address = ?socket.local_addr(), "the api accepts requests");
+        let listener = Listener::new(self.connections, stop.clone());
         let lanes = measure_lanes(self.store.clone(), self.clock.clone());
-        let router = self.router(&installation, stop.clone());
-        let serve = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned());
+        let router = self.router(&installation, stop);
         tokio::select! {
-            served = serve.into_future() => Ok(served?),
+            () = listener.serve(socket, router) => Ok(()),
             never = lanes => match never {},
         }
     }

@@ -3,8 +3,10 @@
 //! Each crate has the commented defaults of its own sections, and reads them through a [`Reader`] into
 //! ready types. Readers collect every problem, so that an operator sees all of them at once.
 
+mod connections;
 mod process;
 
+pub use connections::Connections;
 pub use process::Process;
 
 use std::cell::RefCell;
@@ -403,7 +405,8 @@ mod tests {
     #[test]
     fn all_problems_are_reported_at_once() {
         let mut source = source(
-            "[server]\nlisten = \"nowhere\"\nstop_deadline = \"soon\"\ncolour = 1\n[process]\nworkers = 0\n[tabel]\n",
+            "[server]\nlisten = \"nowhere\"\nstop_deadline = \"soon\"\ncolour = 1\n\
+             max_connections = 0\nheader_timeout = \"0s\"\nidle_timeout = \"2h\"\nbody_timeout = 20\n[process]\nworkers = 0\n[tabel]\n",
             &[],
         );
         let _ = (Process::read(&mut source), telemetry::Config::read(source.section("telemetry")));
@@ -412,9 +415,15 @@ mod tests {
         assert!(found("server.listen: "), "{lines:?}");
         assert!(found("server.stop_deadline: must be a duration"), "{lines:?}");
         assert!(found("server.colour: unknown key"), "{lines:?}");
+        assert!(found("server.max_connections: must be a whole number from 16"), "{lines:?}");
+        for key in ["header_timeout", "idle_timeout"] {
+            let bounds = "must be more than 0s and at most 1h";
+            assert!(found(&format!("server.{key}: {bounds}")), "{lines:?}");
+        }
+        assert!(found("server.body_timeout: must be a duration"), "{lines:?}");
         assert!(found("process.workers: must be a whole number"), "{lines:?}");
         assert!(found("tabel: unknown section"), "{lines:?}");
-        assert_eq!(lines.len(), 5, "{lines:?}");
+        assert_eq!(lines.len(), 9, "{lines:?}");
     }
 
     #[test]

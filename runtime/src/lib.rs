@@ -10,6 +10,7 @@
 pub mod clock;
 pub mod config;
 pub mod metrics;
+pub mod open_files;
 pub mod readiness;
 pub mod task;
 pub mod telemetry;

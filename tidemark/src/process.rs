@@ -102,13 +102,15 @@ pub(crate) async fn start(
     buyer: Option<Arc<dyn api::TestBuyer>>,
 ) -> anyhow::Result<Started> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let open_files = runtime::open_files::raise_limit();
     let log = open_log(settings, &clock, readiness).await?;
     let tables = if stages.iter().any(|stage| stage.needs_tables()) {
         Some(open_tables(settings, readiness).await?)
     } else {
         None
     };
-    let mut starter = Starter { settings, log: log.clone(), clock, readiness, tasks, buyer };
+    let mut starter =
+        Starter { settings, open_files, log: log.clone(), clock, readiness, tasks, buyer };
     let wanted = |stage| stages.contains(&stage);
     let mut address = None;
     if let Some(tables) = tables {

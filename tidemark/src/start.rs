@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use log::{Log, StageContext, WatchedLog};
+use runtime::config::Connections;
 use runtime::task::{BoxError, Phase, Tasks};
 use runtime::{Clock, Readiness};
 use store::{Store, WatchedStore};
@@ -16,6 +17,8 @@ use crate::settings::Settings;
 
 pub(crate) struct Starter<'a> {
     pub(crate) settings: &'a Settings,
+    /// How many the process may have open; none is no limit.
+    pub(crate) open_files: Option<u64>,
     pub(crate) log: Arc<dyn Log>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) readiness: &'a Readiness,
@@ -105,6 +108,20 @@ impl Starter<'_> {
         Ok(())
     }
 
+    /// What the api's clients may leave open, given the files that there may be.
+    fn connections(&self) -> Connections {
+        let wanted = self.settings.process.connections;
+        let connections = wanted.within(self.open_files);
+        if connections.max < wanted.max {
+            tracing::warn!(
+                wanted = wanted.max,
+                accepted = connections.max,
+                "this process may have too few files open for server.max_connections: raise its limit (LimitNOFILE, ulimit -n)"
+            );
+        }
+        connections
+    }
+
     /// Returns where it listens.
     pub(crate) async fn api(&mut self, tables: Arc<dyn Store>) -> anyhow::Result<SocketAddr> {
         let listen = self.settings.process.listen.context("server.listen is missing")?;
@@ -119,6 +136,7 @@ impl Starter<'_> {
         })?;
         let server = api::Server {
             config: self.settings.shop.clone(),
+            connections: self.connections(),
             contracts: self.settings.ingest.contracts(),
             chains: self.settings.chain_terms(),
             buyer: self.buyer.take(),

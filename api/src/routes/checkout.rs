@@ -250,6 +250,7 @@ fn problem(refusal: &Refusal) -> Problem {
         | Refusal::MethodNotAllowed
         | Refusal::Invalid(_)
         | Refusal::BodyTooLarge
+        | Refusal::BodyLate
         | Refusal::KeyReused
         | Refusal::OrderPending
         | Refusal::TransferKnown(_)

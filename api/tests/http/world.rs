@@ -7,7 +7,7 @@ use std::time::Duration;
 use log::embedded::EmbeddedLog;
 use log::{LayeredLog, Log, NewRecord, Offset, StageContext, TopicPartition};
 use reqwest::{Client, Method, RequestBuilder};
-use runtime::config::Source;
+use runtime::config::{Connections, Source};
 use runtime::{Clock, ManualClock, Readiness};
 use schemas::record::{
     Block, ChainBody, ChainProgress, ChainRecord, Delivery, Order, OrderCommand, OrderCommandBody,
@@ -55,6 +55,7 @@ pub(crate) struct World {
     feed: Feed,
     /// What the next server gets.
     pub(crate) buyer: Option<Arc<dyn TestBuyer>>,
+    pub(crate) connections: Connections,
     pub(crate) stop: CancellationToken,
     /// The server, until a test waits for its end.
     pub(crate) server: Option<tokio::task::JoinHandle<()>>,
@@ -104,6 +105,15 @@ pub(crate) fn config() -> Config {
     ];
     config
 }
+
+/// No client of a test is silent for long, but where a test says so.
+pub(crate) const CONNECTIONS: Connections = Connections {
+    max: 100,
+    header_timeout: Duration::from_secs(60),
+    idle_timeout: Duration::from_secs(60),
+    body_timeout: Duration::from_secs(60),
+    stop_grace: Duration::from_secs(5),
+};
 
 /// Every transfer needs three confirmations.
 fn terms(blockchain: Blockchain) -> ChainTerms {
@@ -164,6 +174,7 @@ impl World {
             readiness: Readiness::default(),
             feed,
             buyer: None,
+            connections: CONNECTIONS,
             stop,
             server,
             threads,
@@ -183,6 +194,7 @@ impl World {
             contracts: chains.clone().flat_map(stablecoin_contracts).copied().collect(),
             chains: chains.map(terms).collect(),
             buyer: self.buyer.clone(),
+            connections: self.connections,
             config,
             topic_prefix: "shop.".into(),
             version: "1.2.3",
@@ -224,6 +236,11 @@ impl World {
             ChainProgress { blockchain, head, watched, updated_at, ..example::chain_progress() };
         let processed = ChainProgress { lane, ..scan.clone() };
         self.apply([scan, processed].map(Change::Chain)).await;
+    }
+
+    /// Where it is served, as `host:port`.
+    pub(crate) fn address(&self) -> &str {
+        self.base.trim_start_matches("http://")
     }
 
     /// A request to a route such as `GET /health`.

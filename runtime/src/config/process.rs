@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::Source;
+use super::{Connections, Source};
 
 /// `[process]`, `[server]` and `[data]`.
 #[derive(Debug, Clone)]
@@ -15,6 +15,8 @@ pub struct Process {
     pub workers: u32,
     /// Where the API listens.
     pub listen: Option<SocketAddr>,
+    /// What the API's clients may leave open.
+    pub connections: Connections,
     /// Folder of the embedded back ends.
     pub data_dir: PathBuf,
     /// How long stopping may take.
@@ -36,10 +38,11 @@ impl Process {
         let mut server = source.section("server");
         let listen = server.parsed("listen");
         let stop_deadline = server.duration("stop_deadline");
+        let connections = Connections::read(&mut server, stop_deadline);
         server.finish();
         let mut data = source.section("data");
         let data_dir = PathBuf::from(data.text("dir"));
         data.finish();
-        Self { name, workers, listen, data_dir, stop_deadline }
+        Self { name, workers, listen, connections, data_dir, stop_deadline }
     }
 }

@@ -1,0 +1,142 @@
+//! Accepts connections and serves them: HTTP/1.1 alone, with a bound on everything that a client may leave open or
+//! unfinished (decision 49).
+
+mod progress;
+mod stream;
+
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use runtime::config::Connections;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use progress::BodyLate;
+use progress::{Arriving, Leaving, Progress};
+use stream::Timed;
+
+use crate::metrics;
+
+/// Most bytes of the head of a request, its path and headers together: a browser's cookies and a link fit often.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// How long a request of which only a part came may hold up an orderly stop.
+const HALF_SENT_GRACE: Duration = Duration::from_secs(1);
+/// How long nothing is accepted after the system refused to: most often there are no files left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// For a client that finds no place.
+const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
+    content-type: text/plain; charset=utf-8\r\ncontent-length: 30\r\n\r\nthe service is busy, try again";
+
+/// One address that is listened on, and its connections.
+#[derive(Clone)]
+pub(crate) struct Listener {
+    bounds: Connections,
+    /// One for each connection that may be open.
+    places: Arc<Semaphore>,
+    stop: CancellationToken,
+}
+
+impl Listener {
+    pub(crate) fn new(bounds: Connections, stop: CancellationToken) -> Self {
+        let places = Semaphore::new(usize::try_from(bounds.max).unwrap_or(Semaphore::MAX_PERMITS));
+        Self { bounds, places: Arc::new(places), stop }
+    }
+
+    /// Serves until the stop, then completes the requests that have begun, as far as there is time for them.
+    pub(crate) async fn serve(&self, socket: TcpListener, router: Router) {
+        let router = TowerToHyperService::new(router);
+        let mut is_refused = false;
+        loop {
+            let accepted = tokio::select! {
+                accepted = socket.accept() => accepted,
+                () = self.stop.cancelled() => break,
+            };
+            match accepted {
+                Ok((stream, _)) => {
+                    is_refused = false;
+                    self.admit(stream, &router);
+                }
+                Err(error) if is_of_one_client(&error) => {}
+                Err(error) => {
+                    if !is_refused {
+                        tracing::warn!(%error, "the api cannot accept connections, and tries again");
+                    }
+                    is_refused = true;
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        drop(socket);
+        // Every connection gives its place back by the end of the grace.
+        drop(self.places.acquire_many(self.bounds.max).await);
+    }
+
+    fn admit(&self, stream: TcpStream, router: &TowerToHyperService<Router>) {
+        let Ok(place) = self.places.clone().try_acquire_owned() else {
+            metrics::connection_refused();
+            // The buffer of a new connection has room for it.
+            drop(stream.try_write(FULL));
+            return;
+        };
+        // Without the option answers are late, not wrong.
+        drop(stream.set_nodelay(true));
+        tokio::spawn(self.clone().connection(stream, router.clone(), place));
+    }
+
+    /// Serves one connection to its end.
+    async fn connection(
+        self,
+        stream: TcpStream,
+        router: TowerToHyperService<Router>,
+        _place: OwnedSemaphorePermit,
+    ) {
+        let _open = metrics::ConnectionOpen::new();
+        let progress = Arc::new(Progress::default());
+        let stream = Timed::new(stream, progress.clone(), self.bounds);
+        let service = service_fn(|request: Request<Incoming>| {
+            let turn = Progress::begin(&progress);
+            let limit = self.bounds.body_timeout;
+            let answer = router.call(request.map(|body| Arriving::new(body, &progress, limit)));
+            async {
+                Ok::<_, std::convert::Infallible>(
+                    answer.await?.map(|body| Leaving::new(body, turn)),
+                )
+            }
+        });
+        let mut builder = http1::Builder::new();
+        // The stream has time-outs of its own, which distinguish an idle client from a slow one.
+        builder.header_read_timeout(None).max_buf_size(HEAD_BYTES_MAX);
+        let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
+        tokio::select! {
+            // An error is the client's, and its own to notice.
+            _ = served.as_mut() => return,
+            () = self.stop.cancelled() => {}
+        }
+        if !progress.is_in_request() {
+            return;
+        }
+        served.as_mut().graceful_shutdown();
+        let half_sent = HALF_SENT_GRACE.min(self.bounds.stop_grace);
+        if timeout(half_sent, served.as_mut()).await.is_ok() || progress.is_arriving() {
+            return;
+        }
+        drop(timeout(self.bounds.stop_grace.saturating_sub(half_sent), served).await);
+    }
+}
+
+/// Whether accepting failed for the one client that it was about.
+fn is_of_one_client(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    [ConnectionAborted, ConnectionRefused, ConnectionReset].contains(&error.kind())
+}

@@ -1,0 +1,148 @@
+//! How far a connection is with its present request, and the bodies that know it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::BoxError;
+use axum::body::{Body, Bytes, HttpBody};
+use futures_util::task::AtomicWaker;
+use hyper::body::{Frame, Incoming, SizeHint};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Which request a connection is at. One task at a time reads and writes it.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// Twice the requests so far; one more while one is answered.
+    turns: AtomicU64,
+    /// Whether a part of the present request's body is yet to come, and is waited for.
+    is_arriving: AtomicBool,
+    /// The task of the connection, once it has found nothing to read in a turn: hyper does not ask again after it.
+    reader: AtomicWaker,
+}
+
+impl Progress {
+    /// A request's headers came. It lasts until the turn is dropped.
+    pub(super) fn begin(of: &Arc<Self>) -> Turn {
+        of.turns.fetch_add(1, Ordering::Relaxed);
+        Turn(of.clone())
+    }
+
+    pub(super) fn is_in_request(&self) -> bool {
+        self.turns() % 2 == 1
+    }
+
+    pub(super) fn is_arriving(&self) -> bool {
+        self.is_arriving.load(Ordering::Relaxed)
+    }
+
+    /// Lets the connection ask for more when the turn has ended.
+    pub(super) fn wake_after_turn(&self, context: &Context<'_>) {
+        self.reader.register(context.waker());
+    }
+
+    pub(super) fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Relaxed)
+    }
+}
+
+/// A request that is being answered.
+#[derive(Debug)]
+pub(super) struct Turn(Arc<Progress>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.turns.fetch_add(1, Ordering::Relaxed);
+        self.0.reader.wake();
+    }
+}
+
+/// The body of a request took longer than it may.
+#[derive(Debug, thiserror::Error)]
+#[error("the body did not arrive in time")]
+pub(crate) struct BodyLate;
+
+/// The body of a request, which has to arrive within a time.
+pub(super) struct Arriving {
+    body: Incoming,
+    progress: Arc<Progress>,
+    until: Instant,
+    /// Most bodies come with their headers and need no alarm.
+    alarm: Option<Pin<Box<Sleep>>>,
+}
+
+impl Arriving {
+    pub(super) fn new(body: Incoming, progress: &Arc<Progress>, limit: Duration) -> Self {
+        progress.is_arriving.store(!body.is_end_stream(), Ordering::Relaxed);
+        Self { body, progress: progress.clone(), until: Instant::now() + limit, alarm: None }
+    }
+}
+
+impl HttpBody for Arriving {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
+            let is_arriving = frame.is_some() && !self.body.is_end_stream();
+            self.progress.is_arriving.store(is_arriving, Ordering::Relaxed);
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        let until = self.until;
+        let alarm = self.alarm.get_or_insert_with(|| Box::pin(sleep_until(until)));
+        ready!(alarm.as_mut().poll(context));
+        crate::metrics::connection_timed_out("body");
+        Poll::Ready(Some(Err(BodyLate.into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        self.progress.is_arriving.store(false, Ordering::Relaxed);
+    }
+}
+
+/// The body of an answer: with its end the request ends.
+pub(super) struct Leaving {
+    body: Body,
+    _turn: Turn,
+}
+
+impl Leaving {
+    pub(super) fn new(body: Body, turn: Turn) -> Self {
+        Self { body, _turn: turn }
+    }
+}
+
+impl HttpBody for Leaving {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

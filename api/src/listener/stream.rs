@@ -1,0 +1,135 @@
+//! A client's connection with its time-outs.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use runtime::config::Connections;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep};
+
+use super::progress::Progress;
+use crate::metrics;
+
+/// What a connection waits for while no request is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Awaited {
+    /// The first byte of another request.
+    Request,
+    /// The end of a request's headers.
+    Head,
+}
+
+/// Fails where the client takes longer for a step than it may.
+pub(super) struct Timed {
+    stream: TcpStream,
+    progress: Arc<Progress>,
+    bounds: Connections,
+    /// What `alarm` is about: the turn at which it was set, and what was awaited.
+    set_at: Option<(u64, Awaited)>,
+    /// At which turn the client last sent something.
+    came_at: Option<u64>,
+    alarm: Pin<Box<Sleep>>,
+    /// Set while the client takes nothing of an answer.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl Timed {
+    pub(super) fn new(stream: TcpStream, progress: Arc<Progress>, bounds: Connections) -> Self {
+        let alarm = Box::pin(sleep(bounds.header_timeout));
+        // Who opens a connection has a request: the time for its headers begins here.
+        let (set_at, came_at) = (Some((0, Awaited::Head)), Some(0));
+        Self { stream, progress, bounds, set_at, came_at, alarm, stalled: None }
+    }
+
+    /// Nothing came. In a request that is nobody's fault: its body has a time-out of its own.
+    fn await_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let turn = self.progress.turns();
+        if self.progress.is_in_request() {
+            self.progress.wake_after_turn(context);
+            return Poll::Pending;
+        }
+        let (awaited, limit) = if self.came_at == Some(turn) {
+            (Awaited::Head, self.bounds.header_timeout)
+        } else {
+            (Awaited::Request, self.bounds.idle_timeout)
+        };
+        if self.set_at != Some((turn, awaited)) {
+            self.set_at = Some((turn, awaited));
+            self.alarm.as_mut().reset(Instant::now() + limit);
+        }
+        ready!(self.alarm.as_mut().poll(context));
+        metrics::connection_timed_out(match awaited {
+            Awaited::Request => "idle",
+            Awaited::Head => "header",
+        });
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Watches over a write: as long as none succeeds, the client takes nothing.
+    fn written(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let limit: Duration = self.bounds.body_timeout;
+        ready!(self.stalled.get_or_insert_with(|| Box::pin(sleep(limit))).as_mut().poll(context));
+        metrics::connection_timed_out("answer");
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncRead for Timed {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match Pin::new(&mut self.stream).poll_read(context, buffer) {
+            Poll::Ready(read) => {
+                self.came_at = Some(self.progress.turns());
+                Poll::Ready(read)
+            }
+            Poll::Pending => self.await_more(context),
+        }
+    }
+}
+
+impl AsyncWrite for Timed {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.written(context, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        self.written(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

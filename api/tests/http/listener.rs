@@ -1,0 +1,143 @@
+//! What clients may leave open, over raw sockets.
+
+use std::time::Duration;
+
+use runtime::config::Connections;
+use tokio::io::AsyncWriteExt as _;
+use tokio::time::{interval, timeout};
+
+use crate::raw::Raw;
+use crate::world::{CONNECTIONS, NOW, World, config};
+
+const HEALTH: &str = "GET /health HTTP/1.1\r\nhost: pay.test\r\n\r\n";
+const SHORT: Duration = Duration::from_millis(100);
+
+async fn bounded(connections: Connections) -> World {
+    let mut world = World::alone().await;
+    world.connections = connections;
+    world.serve(config()).await;
+    world
+}
+
+/// One byte now and then is not enough: the whole head counts.
+#[tokio::test]
+async fn headers_that_drip_in_are_cut_off() {
+    let world = bounded(Connections { header_timeout: SHORT, ..CONNECTIONS }).await;
+    let mut raw = Raw::sent(&world, "GET /health HTTP/1.1\r\nx: ").await;
+    let mut drops = interval(Duration::from_millis(10));
+    let drip = async {
+        while raw.0.write_all(b"x").await.is_ok() {
+            drops.tick().await;
+        }
+    };
+    timeout(Duration::from_secs(30), drip).await.expect("the connection ends");
+}
+
+#[tokio::test]
+async fn a_connection_without_a_request_is_cut_off() {
+    let world = bounded(Connections { header_timeout: SHORT, ..CONNECTIONS }).await;
+    assert_eq!(Raw::connect(&world).await.rest().await, b"");
+}
+
+/// The head of a second request has its own time, from its first byte.
+#[tokio::test]
+async fn an_idle_connection_is_kept_longer_than_a_slow_head() {
+    let world = bounded(Connections { header_timeout: SHORT, ..CONNECTIONS }).await;
+    let mut raw = Raw::sent(&world, HEALTH).await;
+    assert_eq!(raw.answer().await.unwrap().status, 200);
+    assert!(raw.is_kept(3 * SHORT).await);
+    raw.send(HEALTH).await;
+    assert_eq!(raw.answer().await.unwrap().status, 200);
+    raw.send("GET").await;
+    assert_eq!(raw.rest().await, b"");
+
+    let world = bounded(Connections { idle_timeout: SHORT, ..CONNECTIONS }).await;
+    let mut raw = Raw::sent(&world, HEALTH).await;
+    assert_eq!(raw.answer().await.unwrap().status, 200);
+    assert_eq!(raw.rest().await, b"");
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_a_408() {
+    let world = bounded(Connections { body_timeout: SHORT, ..CONNECTIONS }).await;
+    let head = format!(
+        "POST /api/v1/service/orders HTTP/1.1\r\nhost: pay.test\r\nservice-signature: {NOW}.AAAA\r\n\
+         content-length: 2\r\n\r\n{{"
+    );
+    let mut raw = Raw::sent(&world, head).await;
+    let answer = raw.answer().await.unwrap();
+    assert_eq!((answer.status, &*answer.body), (408, "body: did not arrive in time"));
+    assert_eq!(raw.rest().await, b"", "what follows would be taken for a request");
+}
+
+/// A client that asks and never reads takes neither memory without end nor a place for ever.
+#[tokio::test]
+async fn a_client_that_takes_no_answer_is_cut_off() {
+    let world = bounded(Connections { body_timeout: SHORT, ..CONNECTIONS }).await;
+    let mut raw = Raw::connect(&world).await;
+    let asked = "GET /checkout/page.js HTTP/1.1\r\nhost: pay.test\r\n\r\n".repeat(1000);
+    let ask = async { while raw.0.write_all(asked.as_bytes()).await.is_ok() {} };
+    timeout(Duration::from_secs(30), ask).await.expect("the connection ends");
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_are_refused_until_one_ends() {
+    let world = bounded(Connections { max: 3, ..CONNECTIONS }).await;
+    let mut open = Vec::new();
+    for _ in 0..3 {
+        let mut raw = Raw::sent(&world, HEALTH).await;
+        assert_eq!(raw.answer().await.unwrap().status, 200);
+        open.push(raw);
+    }
+    let answer = Raw::connect(&world).await.answer().await.unwrap();
+    assert_eq!((answer.status, &*answer.body), (503, "the service is busy, try again"));
+    assert!(answer.head.contains("retry-after: 1\r\n"), "{answer:?}");
+    drop(open.pop());
+    let another = async {
+        loop {
+            let mut raw = Raw::connect(&world).await;
+            if raw.0.write_all(HEALTH.as_bytes()).await.is_ok()
+                && raw.answer().await.is_some_and(|answer| answer.status == 200)
+            {
+                return;
+            }
+        }
+    };
+    timeout(Duration::from_secs(30), another).await.expect("a place comes free");
+}
+
+/// One socket would carry any number of requests: no limit of connections bounds them.
+#[tokio::test]
+async fn http_2_is_not_spoken() {
+    let world = World::alone().await;
+    let mut raw = Raw::sent(&world, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await;
+    let rest = raw.rest().await;
+    assert!(rest.is_empty() || rest.starts_with(b"HTTP/1.1 4"), "{rest:?}");
+    let upgrade = "GET /health HTTP/1.1\r\nhost: pay.test\r\nconnection: upgrade, http2-settings\r\n\
+                   upgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n\r\n";
+    assert_eq!(Raw::sent(&world, upgrade).await.answer().await.unwrap().status, 200);
+}
+
+/// Nothing was done for a request of which a part is missing: it may hold up no orderly stop.
+#[tokio::test]
+async fn a_half_sent_request_does_not_hold_up_the_stop() {
+    let stop_grace = Duration::from_secs(3600);
+    let mut world = bounded(Connections { stop_grace, ..CONNECTIONS }).await;
+    let mut idle = Raw::sent(&world, HEALTH).await;
+    assert_eq!(idle.answer().await.unwrap().status, 200);
+    let mut head = Raw::sent(&world, HEALTH).await;
+    assert_eq!(head.answer().await.unwrap().status, 200);
+    head.send("GET /health HTTP/1.1\r\nx").await;
+    let half = format!(
+        "POST /api/v1/service/orders HTTP/1.1\r\nhost: pay.test\r\nservice-signature: {NOW}.AAAA\r\n\
+         expect: 100-continue\r\ncontent-length: 2\r\n\r\n"
+    );
+    let mut body = Raw::sent(&world, half).await;
+    let mut go = [0; 25];
+    tokio::io::AsyncReadExt::read_exact(&mut body.0, &mut go).await.unwrap();
+    assert_eq!(&go, b"HTTP/1.1 100 Continue\r\n\r\n", "the body is awaited");
+    world.stop.cancel();
+    let server = world.server.take().unwrap();
+    timeout(Duration::from_secs(30), server).await.expect("it stops").unwrap();
+    assert_eq!(idle.rest().await, b"");
+}
