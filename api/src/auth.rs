@@ -13,8 +13,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use runtime::Clock;
 use schemas::{
-    CheckoutSignature, OrderId, Secret, SignatureError, UnixSeconds, verify_checkout,
-    verify_service,
+    CheckoutSignature, OrderId, Secret, SignatureError, UnixSeconds, check_service_header,
+    verify_checkout, verify_service,
 };
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -81,6 +81,14 @@ impl Auth {
         Self { secrets, operators, clock, refused: Mutex::default() }
     }
 
+    /// What can be checked before the body is read: a flood of old or made-up signatures costs no memory.
+    fn verify_header(&self, header: &HeaderValue) -> Answer<()> {
+        let now = self.clock.now().seconds();
+        let header = header.to_str().map_err(|_| SignatureError::Malformed);
+        let checked = header.and_then(|header| check_service_header(header, now));
+        checked.map_err(|cause| self.refuse_signature(word(cause), now))
+    }
+
     fn verify_body(&self, header: &HeaderValue, body: &[u8]) -> Answer<()> {
         let now = self.clock.now().seconds();
         let header = header.to_str().map_err(|_| SignatureError::Malformed);
@@ -91,6 +99,10 @@ impl Auth {
             Ok(()) => return Ok(()),
             Err(cause) => word(cause),
         };
+        Err(self.refuse_signature(cause, now))
+    }
+
+    fn refuse_signature(&self, cause: &'static str, now: UnixSeconds) -> Refusal {
         metrics::refusal("signature", cause);
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = refused.signatures.occurred(now) {
@@ -101,7 +113,7 @@ impl Auth {
                  and clock"
             );
         }
-        Err(Refusal::SignatureFailed)
+        Refusal::SignatureFailed
     }
 
     pub(crate) fn verify_operator(&self, header: Option<&HeaderValue>) -> Answer<Operator> {
@@ -181,8 +193,10 @@ where
             metrics::refusal("signature", "missing");
             Refusal::SignatureMissing
         })?;
+        let auth = Arc::<Auth>::from_ref(state);
+        auth.verify_header(&header)?;
         let Body(body) = Body::from_request(request, state).await?;
-        Arc::<Auth>::from_ref(state).verify_body(&header, &body)?;
+        auth.verify_body(&header, &body)?;
         Ok(Self(body))
     }
 }

@@ -64,8 +64,8 @@ pub(crate) enum Refusal {
     MethodNotAllowed,
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    #[error("body: must be at most 1 MiB")]
-    BodyTooLarge,
+    #[error("body: must be at most {0}")]
+    BodyTooLarge(&'static str),
     #[error("body: did not arrive in time")]
     BodyLate,
     #[error("no wallet available for the selected chain and coin")]
@@ -115,7 +115,7 @@ impl Refusal {
             Self::ReadOnly => StatusCode::FORBIDDEN,
             Self::OrderNotFound | Self::ResourceNotFound => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::BodyTooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::BodyLate => StatusCode::REQUEST_TIMEOUT,
             Self::NotPending
             | Self::NotFollowed

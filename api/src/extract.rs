@@ -66,13 +66,30 @@ impl<S: Send + Sync> FromRequest<S> for Body {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, state: &S) -> Answer<Self> {
-        let body = Bytes::from_request(request, state).await;
-        body.map(Self).map_err(|rejection| match rejection.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => Refusal::BodyTooLarge,
-            _ if is_late(&rejection) => Refusal::BodyLate,
-            _ => Invalid::new("body", "ended too early").into(),
-        })
+        read(request, state, "1 MiB").await.map(Self)
     }
+}
+
+/// A body of a customer, who has little to say.
+#[derive(Debug)]
+pub(crate) struct SmallBody(pub(crate) Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for SmallBody {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, state: &S) -> Answer<Self> {
+        read(request, state, "4 KiB").await.map(Self)
+    }
+}
+
+/// The limit is the route's; its name is for the refusal.
+async fn read<S: Send + Sync>(request: Request, state: &S, limit: &'static str) -> Answer<Bytes> {
+    let body = Bytes::from_request(request, state).await;
+    body.map_err(|rejection| match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => Refusal::BodyTooLarge(limit),
+        _ if is_late(&rejection) => Refusal::BodyLate,
+        _ => Invalid::new("body", "ended too early").into(),
+    })
 }
 
 /// Whether the client took too long, which the listener says.

@@ -4,12 +4,15 @@
 mod progress;
 mod stream;
 
+use std::convert::Infallible;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::HeaderValue;
+use axum::http::header::{CONNECTION, TRANSFER_ENCODING};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -106,12 +109,17 @@ impl Listener {
         let stream = Timed::new(stream, progress.clone(), self.bounds);
         let service = service_fn(|request: Request<Incoming>| {
             let turn = Progress::begin(&progress);
+            // Its length may be said twice, in ways that a proxy in front understands otherwise: nothing behind it may be
+            // taken for a request.
+            let is_last = request.headers().contains_key(TRANSFER_ENCODING);
             let limit = self.bounds.body_timeout;
             let answer = router.call(request.map(|body| Arriving::new(body, &progress, limit)));
-            async {
-                Ok::<_, std::convert::Infallible>(
-                    answer.await?.map(|body| Leaving::new(body, turn)),
-                )
+            async move {
+                let mut answer = answer.await?;
+                if is_last {
+                    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                Ok::<_, Infallible>(answer.map(|body| Leaving::new(body, turn)))
             }
         });
         let mut builder = http1::Builder::new();

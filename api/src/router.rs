@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRef, MatchedPath, Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -13,7 +13,7 @@ use axum::routing::{get, post};
 use crate::auth::{self, Auth};
 use crate::changes::Changes;
 use crate::commands::Commands;
-use crate::error::Refusal;
+use crate::error::{Invalid, Refusal};
 use crate::events::Events;
 use crate::reads::Reads;
 use crate::routes::checkout::Checkouts;
@@ -23,6 +23,8 @@ use crate::{metrics, page};
 
 /// Most bytes of a body.
 const BODY_BYTES_MAX: usize = 1024 * 1024;
+/// Most bytes of a customer's body: anybody with a link may send one.
+const CUSTOMER_BODY_BYTES_MAX: usize = 4 * 1024;
 /// Most bytes of a form of the page.
 const FORM_BYTES_MAX: usize = 1024;
 /// How long a request may take, its body included: longer than the wait for a command's answer.
@@ -113,14 +115,18 @@ pub(crate) fn routes(doors: Doors, allowed_origins: Vec<String>, topic_prefix: S
         .route("/orders/{order_id}/transactions", post(user::transaction).options(preflight))
         .route("/orders/{order_id}/status", get(user::status).options(preflight))
         .route("/orders/{order_id}/events", get(user::events).options(preflight))
+        .layer(DefaultBodyLimit::max(CUSTOMER_BODY_BYTES_MAX))
+        .layer(middleware::from_fn(in_time))
+        // Around all else: a page may read every answer, or it knows of a failure of the network alone.
         .layer(middleware::from_fn_with_state(origins, cross_origin));
     Router::new()
         .nest("/api/v1/service", service)
         .nest("/api/v1/admin", admin)
-        .nest("/api/v1/user", user)
         .nest("/checkout", page_routes(doors.checkouts.buyer.is_some()))
         .nest("/registry", registry::routes(topic_prefix))
         .route("/health", get(health))
+        .layer(middleware::from_fn(in_time))
+        .nest("/api/v1/user", user)
         .fallback(|| async { Refusal::ResourceNotFound })
         .method_not_allowed_fallback(|| async { Refusal::MethodNotAllowed })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
@@ -145,13 +151,30 @@ fn page_routes(has_test_buyer: bool) -> Router<Doors> {
     routes.layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
 }
 
-/// Limits the time of every request, counts and times it. No cache may store an answer about money: only the page's files say otherwise.
+/// Limits the time of a request.
+async fn in_time(request: Request, next: Next) -> Response {
+    let answer = tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await;
+    answer.unwrap_or_else(|_| Refusal::Busy.into_response())
+}
+
+/// The headers that give authority or decide what is done: of two, a proxy in front may have read the other one.
+const SINGLE_HEADERS: [&str; 3] =
+    ["Service-Signature", "Service-Admin-Authorization", "Idempotency-Key"];
+
+/// The one of these headers that a request has twice.
+fn repeated(headers: &HeaderMap) -> Option<&'static str> {
+    SINGLE_HEADERS.into_iter().find(|name| headers.get_all(*name).iter().count() > 1)
+}
+
+/// Counts and times every request. No cache may store an answer about money: only the page's files say otherwise.
 async fn observe(request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let matched = request.extensions().get::<MatchedPath>();
     let route = matched.map_or("none", MatchedPath::as_str).to_owned();
-    let answer = tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await;
-    let mut response = answer.unwrap_or_else(|_| Refusal::Busy.into_response());
+    let mut response = match repeated(request.headers()) {
+        Some(name) => Refusal::from(Invalid::new(name, "is given twice")).into_response(),
+        None => next.run(request).await,
+    };
     let headers = response.headers_mut();
     let is_file = |cache: &HeaderValue| cache.as_bytes().starts_with(b"public");
     if !headers.get(header::CACHE_CONTROL).is_some_and(is_file) {

@@ -53,8 +53,8 @@ pub use receiver::{ReceiverPolicy, Refusal, parse_network, parse_ports, receiver
 pub use schema::{InvalidSchema, Schema, SchemaName};
 pub use secret::Secret;
 pub use signature::{
-    CheckoutSignature, SIGNATURE_AGE_MAX, SignatureError, draw_digits, sign_checkout, sign_service,
-    sign_standard, verify_checkout, verify_service,
+    CheckoutSignature, SIGNATURE_AGE_MAX, SignatureError, check_service_header, draw_digits,
+    sign_checkout, sign_service, sign_standard, verify_checkout, verify_service,
 };
 pub use time::{NotATime, UnixMicros, UnixSeconds};
 pub use topic::{Cleanup, DeferLevel, Guide, KeyKind, RetryLevel, Stage, Topic, TopicSpec};

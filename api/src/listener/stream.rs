@@ -14,6 +14,11 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::progress::Progress;
 use crate::metrics;
 
+/// How long, and for how many bytes, what the client still sends is read and thrown away after the last answer. Closing
+/// at once would be a reset, by which the client may lose an answer that refuses what it sends.
+const LINGER: Duration = Duration::from_secs(2);
+const LINGER_BYTES_MAX: usize = 2 * 1024 * 1024;
+
 /// What a connection waits for while no request is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Awaited {
@@ -35,6 +40,8 @@ pub(super) struct Timed {
     alarm: Pin<Box<Sleep>>,
     /// Set while the client takes nothing of an answer.
     stalled: Option<Pin<Box<Sleep>>>,
+    /// Bytes thrown away since the last answer was sent; none before.
+    lingered: Option<usize>,
 }
 
 impl Timed {
@@ -42,7 +49,7 @@ impl Timed {
         let alarm = Box::pin(sleep(bounds.header_timeout));
         // Who opens a connection has a request: the time for its headers begins here.
         let (set_at, came_at) = (Some((0, Awaited::Head)), Some(0));
-        Self { stream, progress, bounds, set_at, came_at, alarm, stalled: None }
+        Self { stream, progress, bounds, set_at, came_at, alarm, stalled: None, lingered: None }
     }
 
     /// Nothing came. In a request that is nobody's fault: its body has a time-out of its own.
@@ -67,6 +74,20 @@ impl Timed {
             Awaited::Head => "header",
         });
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Throws away what is there; at the client's end of the connection there is no more to wait for.
+    fn linger(&mut self, context: &mut Context<'_>) {
+        let mut bytes = [0; 8192];
+        while self.lingered < Some(LINGER_BYTES_MAX) {
+            let mut buffer = ReadBuf::new(&mut bytes);
+            let read = Pin::new(&mut self.stream).poll_read(context, &mut buffer);
+            self.lingered = match (read, buffer.filled().len()) {
+                (Poll::Pending, _) => return,
+                (Poll::Ready(Err(_)), _) | (_, 0) => Some(LINGER_BYTES_MAX),
+                (Poll::Ready(Ok(())), count) => self.lingered.map(|before| before + count),
+            };
+        }
     }
 
     /// Watches over a write: as long as none succeeds, the client takes nothing.
@@ -130,6 +151,17 @@ impl AsyncWrite for Timed {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        if self.lingered.is_none() {
+            ready!(Pin::new(&mut self.stream).poll_shutdown(context))?;
+            self.alarm.as_mut().reset(Instant::now() + LINGER);
+            self.lingered = Some(0);
+        }
+        self.linger(context);
+        let is_over = self.lingered >= Some(LINGER_BYTES_MAX);
+        if is_over || self.alarm.as_mut().poll(context).is_ready() {
+            Poll::Ready(Ok(()))
+        } else {
+            Poll::Pending
+        }
     }
 }

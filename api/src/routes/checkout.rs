@@ -249,7 +249,7 @@ fn problem(refusal: &Refusal) -> Problem {
         | Refusal::ResourceNotFound
         | Refusal::MethodNotAllowed
         | Refusal::Invalid(_)
-        | Refusal::BodyTooLarge
+        | Refusal::BodyTooLarge(_)
         | Refusal::BodyLate
         | Refusal::KeyReused
         | Refusal::OrderPending

@@ -11,7 +11,7 @@ use crate::auth::{self, Linked};
 use crate::commands::Commands;
 use crate::error::{Answer, Invalid};
 use crate::events::Events;
-use crate::extract::Body;
+use crate::extract::SmallBody;
 use crate::machine::catalog::Choice;
 use crate::machine::json;
 use crate::machine::query::Query;
@@ -39,7 +39,7 @@ struct PaymentBody {
 pub(crate) async fn choose_payment(
     commands: Commands,
     Linked(order_id): Linked,
-    Body(body): Body,
+    SmallBody(body): SmallBody,
 ) -> Answer {
     let body: PaymentBody = json::object(&body)?;
     let choice = Choice {
@@ -66,7 +66,7 @@ pub(crate) async fn transaction(
     commands: Commands,
     State(reads): State<Reads>,
     Linked(order_id): Linked,
-    Body(body): Body,
+    SmallBody(body): SmallBody,
 ) -> Answer {
     let body: TransactionBody = json::object(&body)?;
     let text = json::text("txn_hash", "string", body.txn_hash)?;

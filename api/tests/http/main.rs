@@ -4,11 +4,13 @@
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod admin;
+mod break_in;
 mod changes;
 mod create;
 mod events;
 mod fault;
 mod forgotten;
+mod fuzz;
 mod listener;
 mod lists;
 mod operators;

@@ -56,6 +56,13 @@ impl Raw {
         Some(RawAnswer { status, head, body: String::from_utf8(body).unwrap() })
     }
 
+    /// Until the server asks for the body of a request that offered to wait.
+    pub(crate) async fn body_is_awaited(&mut self) {
+        let mut line = [0; 25];
+        self.0.read_exact(&mut line).await.unwrap();
+        assert_eq!(&line, b"HTTP/1.1 100 Continue\r\n\r\n");
+    }
+
     /// All that comes until the server ends the connection.
     pub(crate) async fn rest(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();

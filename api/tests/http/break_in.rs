@@ -1,0 +1,387 @@
+//! Attempts to break in, each a test. Some others are beside what they attack: links of other orders and limits of a link
+//! in `user.rs`, markup of the merchant, frames and forms of other sites in `page.rs`.
+
+use std::time::Duration;
+
+use reqwest::redirect::Policy;
+use schemas::{OrderStatus, Secret, UnixSeconds, sign_service};
+use serde_json::json;
+
+use crate::raw::Raw;
+use crate::world::{
+    ADMIN_SECRET, Answer, MERCHANT_SECRET, NOW, ORIGIN, World, config, new_order, new_order_with,
+};
+
+const HEALTH: &str = "GET /health HTTP/1.1\r\nhost: pay.test\r\n\r\n";
+
+fn signature(time: i64, body: &str) -> String {
+    sign_service(&Secret::new(MERCHANT_SECRET), UnixSeconds(time), body.as_bytes())
+}
+
+/// A create request with these headers before its body.
+fn create(headers: &str, body: &str) -> String {
+    format!("POST /api/v1/service/orders HTTP/1.1\r\nhost: pay.test\r\n{headers}\r\n{body}")
+}
+
+/// Statuses of all answers on one connection that sends this, until the server ends it.
+async fn statuses(world: &World, bytes: impl AsRef<[u8]>) -> Vec<u16> {
+    let mut raw = Raw::sent(world, bytes).await;
+    let mut found = Vec::new();
+    while let Some(answer) = raw.answer().await {
+        found.push(answer.status);
+    }
+    found
+}
+
+#[tokio::test]
+async fn the_page_of_another_order_with_a_valid_link() {
+    let world = World::start().await;
+    let (own, other) = (world.create(&new_order()).await, world.create(&new_order()).await);
+    let link = world.link(&own);
+    let entered = Answer::to(world.request(&format!("GET /checkout/{own}?{link}"))).await;
+    let (cookie, _) = entered.header("set-cookie").split_once(';').unwrap();
+    let renamed = cookie.replacen(&own, &other, 1);
+    let both = format!("{cookie}; checkout_{other}={link}");
+    for path in ["", "/events"] {
+        for cookie in [cookie, &renamed, &both] {
+            let route = format!("GET /checkout/{other}{path}");
+            let answer = Answer::to(world.request(&route).header("Cookie", cookie)).await;
+            assert_eq!(answer.status, 401, "{route} {cookie}");
+            assert!(!answer.body.contains("10.50"), "{}", answer.body);
+        }
+    }
+    for path in ["payment", "cancel"] {
+        for cookie in [cookie, &renamed, &both] {
+            let route = format!("POST /checkout/{other}/{path}?{link}");
+            let request = world.request(&route).header("Cookie", cookie).body("way=eth.USDT");
+            let request = request.header("Content-Type", "application/x-www-form-urlencoded");
+            assert_eq!(Answer::to(request).await.status, 303);
+        }
+    }
+    assert_eq!(world.row(&other).await.unwrap().status, OrderStatus::Pending);
+    assert_eq!(world.commands().len(), 2, "the two creates");
+}
+
+#[tokio::test]
+async fn a_signature_replayed_changed_or_from_the_future() {
+    let world = World::start().await;
+    let body = new_order().to_string();
+    let send = async |time: i64, body: &str, signed: &str| {
+        let header = signature(time, signed);
+        let request = world.request("POST /api/v1/service/orders").body(body.to_owned());
+        Answer::to(request.header("Service-Signature", header).header("Idempotency-Key", "k")).await
+    };
+    let first = send(NOW, &body, &body).await;
+    assert_eq!(first.status, 201);
+    assert_eq!(send(NOW, &body, &body).await.body, first.body, "with a key it is the same order");
+    let failed = "signature verification failed";
+    for (time, sent) in [(NOW, "{}"), (NOW, ""), (NOW - 301, &*body), (NOW + 301, &*body)] {
+        send(time, sent, &body).await.refused(401, failed);
+    }
+    world.advance(301);
+    send(NOW, &body, &body).await.refused(401, failed);
+    // Of another path: each has a body of its own.
+    let request = world.request("POST /api/v1/service/orders/status").body(body.clone());
+    let header = signature(NOW + 301, &body);
+    Answer::to(request.header("Service-Signature", header))
+        .await
+        .refused(400, "order_id: must be a UUID");
+    assert_eq!(world.commands().len(), 1);
+}
+
+/// A body that will be refused is not waited for, however large it says it is.
+#[tokio::test]
+async fn a_body_without_authority_is_not_read() {
+    let world = World::alone().await;
+    for (header, text) in [
+        (String::new(), "missing Service-Signature header"),
+        ("service-signature: x\r\n".to_owned(), "signature verification failed"),
+        (
+            format!("service-signature: {}\r\n", signature(NOW - 301, "{}")),
+            "signature verification failed",
+        ),
+        (
+            format!("service-signature: {}\r\n", signature(NOW + 301, "{}")),
+            "signature verification failed",
+        ),
+    ] {
+        let mut raw =
+            Raw::sent(&world, create(&format!("{header}content-length: 1000000\r\n"), "")).await;
+        let answer = raw.answer().await.unwrap();
+        assert_eq!((answer.status, &*answer.body), (401, text), "{header}");
+        // What is still on its way is taken, so that no reset overtakes the answer.
+        raw.send([b'x'; 100_000]).await;
+    }
+    let mut raw = Raw::sent(
+        &world,
+        create(&format!("service-signature: {NOW}.AAAA\r\ncontent-length: 3\r\n"), "{"),
+    )
+    .await;
+    assert!(raw.is_kept(Duration::from_millis(200)).await, "its body may fit");
+}
+
+#[tokio::test]
+async fn two_lengths_or_two_framings() {
+    let world = World::alone().await;
+    let body = new_order().to_string();
+    let signed = format!("service-signature: {}\r\n", signature(NOW, &body));
+    let length = body.len();
+    let chunks = format!("{length:x}\r\n{body}\r\n0\r\n\r\n");
+    for (name, headers, body, expected) in [
+        (
+            "two lengths",
+            format!("{signed}content-length: {length}\r\ncontent-length: 1\r\n"),
+            &body,
+            &[400][..],
+        ),
+        ("a list of lengths", format!("{signed}content-length: {length}, 1\r\n"), &body, &[400]),
+        ("a signed length", format!("{signed}content-length: +{length}\r\n"), &body, &[400]),
+        (
+            "chunks that are not last",
+            format!("{signed}transfer-encoding: chunked, gzip\r\n"),
+            &chunks,
+            &[400],
+        ),
+        ("an unknown framing", format!("{signed}transfer-encoding: xchunked\r\n"), &chunks, &[400]),
+        (
+            "chunks and a length",
+            format!("{signed}content-length: 3\r\ntransfer-encoding: chunked\r\n"),
+            &chunks,
+            &[201],
+        ),
+        (
+            "a length and chunks",
+            format!("{signed}transfer-encoding: chunked\r\ncontent-length: 3\r\n"),
+            &chunks,
+            &[201],
+        ),
+        (
+            "a folded line",
+            format!("{signed}content-length: {length}\r\nx: a\r\n b\r\n"),
+            &body,
+            &[400],
+        ),
+        ("a folded length", format!("{signed}content-length:\r\n {length}\r\n"), &body, &[400]),
+        (
+            "a space before the colon",
+            format!("{signed}content-length : {length}\r\n"),
+            &body,
+            &[400],
+        ),
+        (
+            "a bare carriage return",
+            format!("{signed}x: a\rcontent-length: 1\r\ncontent-length: {length}\r\n"),
+            &body,
+            &[400],
+        ),
+        ("a zero byte", format!("{signed}x: a\0\r\ncontent-length: {length}\r\n"), &body, &[400]),
+    ] {
+        // What follows would be a request of its own to a server that sees another end.
+        let sent = create(&headers, body) + HEALTH;
+        assert_eq!(statuses(&world, sent).await, expected, "{name}");
+    }
+    let bare = "GET /health HTTP/1.1\nhost: pay.test\nconnection: close\n\n";
+    assert!(matches!(statuses(&world, bare).await[..], [200 | 400]), "a bare line feed");
+}
+
+/// Of two, a proxy may have checked the other one.
+#[tokio::test]
+async fn two_headers_of_authority() {
+    let world = World::alone().await;
+    let body = new_order().to_string();
+    let good = signature(NOW, &body);
+    for [first, second] in [[&*good, "x"], ["x", &good], [&good, &good]] {
+        let request = world.request("POST /api/v1/service/orders").body(body.clone());
+        let request =
+            request.header("Service-Signature", first).header("service-signature", second);
+        Answer::to(request).await.refused(400, "Service-Signature: is given twice");
+    }
+    for [first, second] in [[ADMIN_SECRET, "x"], ["x", ADMIN_SECRET]] {
+        let request = world.request("GET /api/v1/admin/orders");
+        let request = request.header("Service-Admin-Authorization", first);
+        let request = request.header("Service-Admin-Authorization", second);
+        Answer::to(request).await.refused(400, "Service-Admin-Authorization: is given twice");
+    }
+    let twice = |request: reqwest::RequestBuilder| {
+        request.header("Idempotency-Key", "a").header("Idempotency-Key", "b")
+    };
+    let answer = world.service_with("/orders", &body, twice).await;
+    answer.refused(400, "Idempotency-Key: is given twice");
+    assert_eq!(world.commands(), []);
+}
+
+#[tokio::test]
+async fn huge_bodies_headers_and_addresses() {
+    let world = World::alone().await;
+    let id = world.create(&new_order()).await;
+    let huge = "x".repeat(1024 * 1024 + 1);
+    let answer = world.service_with("/orders", &huge, |request| request).await;
+    answer.refused(413, "body: must be at most 1 MiB");
+    let small = json!({ "blockchain": "eth", "more": "x".repeat(4096) });
+    let answer = world.user(&id, "POST", "payment", &small).await;
+    answer.refused(413, "body: must be at most 4 KiB");
+    let fits = json!({ "blockchain": "eth", "more": "x".repeat(4000) });
+    world.user(&id, "POST", "payment", &fits).await.refused(400, "stablecoin: is missing");
+    let long = "x".repeat(300_000);
+    let many = "x: y\r\n".repeat(1000);
+    for (sent, expected) in [
+        (format!("GET /{long} HTTP/1.1\r\nhost: x\r\n\r\n"), [414, 431]),
+        (format!("GET /health?{long} HTTP/1.1\r\nhost: x\r\n\r\n"), [414, 431]),
+        (format!("GET /health HTTP/1.1\r\nx: {long}\r\n\r\n"), [431, 431]),
+        (format!("GET /health HTTP/1.1\r\n{many}\r\n"), [431, 431]),
+    ] {
+        let found = statuses(&world, sent).await;
+        assert!(found.len() == 1 && expected.contains(&found[0]), "{found:?}");
+    }
+}
+
+#[tokio::test]
+async fn other_spellings_of_an_operators_path() {
+    let world = World::alone().await;
+    let id = world.create(&new_order()).await;
+    for path in [
+        "/api/v1/admin/orders/",
+        "//api/v1/admin/orders",
+        "/api//v1/admin/orders",
+        "/api/v1/admin//orders",
+        "/api/v1/%61dmin/orders",
+        "/api/v1/admin/%6frders",
+        "/api/v1/admin%2forders",
+        "/api/v1/admin%2Forders",
+        "/api/v1/user/../admin/orders",
+        "/api/v1/user/%2e%2e/admin/orders",
+        "/api/v1/user/..%2fadmin/orders",
+        "/api/v1/admin/health/../orders",
+        "/api/v1/admin/health/%2e%2e/orders",
+        "/api/v1/admin/health;/../orders",
+        "/api/v1/admin/./orders",
+        "/api/v1/admin/orders;x=y",
+        "/api/v1/admin/orders%00",
+        "/api/v1/admin/orders%20",
+        "/API/v1/admin/orders",
+        "/api/v1/admin\\orders",
+        "http://pay.test/api/v1/admin/orders",
+        "http://pay.test//api/v1/admin/orders",
+    ] {
+        let sent = format!("GET {path} HTTP/1.1\r\nhost: pay.test\r\nconnection: close\r\n\r\n");
+        let found = statuses(&world, sent).await;
+        assert!(matches!(found[..], [400 | 401 | 404]), "{path}: {found:?}");
+        let paid = path.replace("orders", &format!("orders/{id}/mark-paid"));
+        let sent = format!(
+            "POST {paid} HTTP/1.1\r\nhost: pay.test\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+        );
+        let found = statuses(&world, sent).await;
+        assert!(matches!(found[..], [400 | 401 | 404]), "{paid}: {found:?}");
+    }
+    for method in ["X-HTTP-Method-Override", "X-Original-URL", "X-Rewrite-URL"] {
+        let request = world.request("GET /api/v1/admin/health");
+        let answer = Answer::to(request.header(method, "/api/v1/admin/orders")).await;
+        assert!(answer.body.starts_with(r#"{"status":"ok""#), "{}", answer.body);
+    }
+    assert_eq!(world.commands().len(), 1, "the create");
+}
+
+/// A reference may be any text, also one that leads elsewhere in an address.
+#[tokio::test]
+async fn a_reference_that_leads_the_customer_elsewhere() {
+    let mut config = config();
+    config.merchant.return_url =
+        Some("https://shop.test/orders/{merchant_order_id}?status={status}".parse().unwrap());
+    let world = World::with(config, true).await;
+    for reference in [
+        "//evil.test",
+        "../../..//evil.test",
+        "\\\\evil.test",
+        "@evil.test",
+        "?x=//evil.test",
+        "#x",
+        "javascript:alert(1)",
+        "\"onclick=\"x",
+    ] {
+        let id = world.create(&new_order_with(&[("order_id", reference)])).await;
+        assert_eq!(world.cancel(&id).await.status, 200);
+        let entered = Answer::to(
+            world.request(&format!("GET /checkout/{id}?{}&lang=//evil.test", world.link(&id))),
+        )
+        .await;
+        assert!(!entered.header("location").contains("evil"), "{}", entered.header("location"));
+        let (cookie, _) = entered.header("set-cookie").split_once(';').unwrap();
+        let page =
+            Answer::to(world.request(&format!("GET /checkout/{id}")).header("Cookie", cookie))
+                .await;
+        assert_eq!(page.status, 200);
+        let links: Vec<_> =
+            page.body.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        let away: Vec<_> = links.iter().filter(|link| link.contains("//")).collect();
+        assert!(
+            away.len() == 1 && away[0].starts_with("https://shop.test/orders/"),
+            "{reference}: {links:?}"
+        );
+        let end = away[0].trim_start_matches("https://shop.test/orders/");
+        let is_one_segment = end.split_once('?').is_some_and(|(path, query)| {
+            !path.contains(['/', '\\', '#', '@', '"', ':']) && query == "status=cancelled"
+        });
+        assert!(is_one_segment, "{reference}: {end}");
+    }
+    let client = reqwest::Client::builder().no_proxy().redirect(Policy::none()).build().unwrap();
+    for path in ["//evil.test/x/cancel", "/\\evil.test/cancel", "/%2f%2fevil.test/cancel"] {
+        let address = format!("http://{}/checkout{path}", world.address());
+        let answer = client.post(address).send().await.unwrap();
+        let location = answer.headers().get("location").map(|to| to.to_str().unwrap().to_owned());
+        assert!(!location.is_some_and(|to| to.contains("evil")), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn origins_that_resemble_an_allowed_one() {
+    let world = World::alone().await;
+    let id = world.create(&new_order()).await;
+    let route = format!("GET /api/v1/user/orders/{id}/status?{}", world.link(&id));
+    for origin in [
+        "null",
+        "https://shop.test.evil.test",
+        "https://evil-shop.test",
+        "http://shop.test",
+        "https://SHOP.test",
+        "https://shop.test:444",
+        "https://shop.test/",
+        "*",
+    ] {
+        let answer = Answer::to(world.request(&route).header("Origin", origin)).await;
+        assert_eq!(answer.header("access-control-allow-origin"), "", "{origin}");
+        assert_eq!(answer.header("access-control-allow-credentials"), "");
+    }
+    for path in
+        ["/health", "/api/v1/admin/orders", "/registry/subjects", &format!("/checkout/{id}")]
+    {
+        for method in ["GET", "OPTIONS"] {
+            let request = world.request(&format!("{method} {path}")).header("Origin", ORIGIN);
+            let answer = Answer::to(request.header("Access-Control-Request-Method", "GET")).await;
+            assert_eq!(answer.header("access-control-allow-origin"), "", "{method} {path}");
+        }
+    }
+}
+
+/// A page that may read the answer learns that the service is busy, instead of a failure of the network.
+#[tokio::test]
+async fn the_answer_after_too_long_may_be_read_by_the_shops_page() {
+    let world = World::alone().await;
+    let id = world.create(&new_order()).await;
+    let mut raw = Raw::sent(
+        &world,
+        format!(
+            "POST /api/v1/user/orders/{id}/payment?{} HTTP/1.1\r\nhost: pay.test\r\norigin: {ORIGIN}\r\n\
+             expect: 100-continue\r\ncontent-length: 9\r\n\r\n",
+            world.link(&id)
+        ),
+    )
+    .await;
+    raw.body_is_awaited().await;
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(31)).await;
+    tokio::time::resume();
+    let answer = raw.answer().await.unwrap();
+    assert_eq!((answer.status, &*answer.body), (503, "the service is busy, try again"));
+    let allowed = format!("access-control-allow-origin: {ORIGIN}\r\n");
+    assert!(answer.head.contains(&allowed), "{answer:?}");
+}
