@@ -14,12 +14,14 @@
 mod fault;
 mod gate;
 mod proxy;
+mod scene;
 mod server;
 mod verdict;
 mod words;
 
 pub use fault::{Behaviour, Fault};
 pub use gate::Gate;
-pub use proxy::{Kind, Proxy, Scene, invented};
+pub use proxy::{Kind, Proxy};
+pub use scene::{Scene, invented};
 pub use verdict::{Booked, Claim, Ordered, Payment, Verdict};
 pub use words::{Class, REFUSALS, TRON_REFUSAL, TRON_SENTENCE};

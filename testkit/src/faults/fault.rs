@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::proxy::{Scene, hex_number};
+use super::scene::{Scene, hex_number};
 use super::server::Reply;
 use super::words::{REFUSALS, TRON_REFUSAL, TRON_SENTENCE};
 

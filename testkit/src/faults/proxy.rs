@@ -1,6 +1,5 @@
 //! One endpoint: an HTTP JSON-RPC server in front of a real node.
 
-use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,105 +10,7 @@ use tokio::task::JoinHandle;
 
 use super::fault::whole;
 use super::server::{Reply, serve};
-use super::{Behaviour, Fault, Gate};
-
-/// What the endpoints of a chain have in common.
-#[derive(Debug, Default)]
-pub struct Scene {
-    parts: Mutex<Parts>,
-}
-
-#[derive(Debug, Default)]
-struct Parts {
-    /// Where the chain itself is.
-    chain: String,
-    /// Where a node is that stayed on a fork which the chain left.
-    stale: Option<String>,
-    /// Where another chain is.
-    foreign: Option<String>,
-    /// The chain's time.
-    now: i64,
-    height: u64,
-    /// Height of each block, and when it came.
-    born: HashMap<String, (u64, i64)>,
-    removed: Option<Value>,
-}
-
-impl Scene {
-    /// Of the node at this address.
-    pub fn of(chain: &str) -> Self {
-        let scene = Self::default();
-        scene.parts().chain = chain.to_owned();
-        scene
-    }
-
-    fn parts(&self) -> MutexGuard<'_, Parts> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub fn set_stale(&self, url: Option<String>) {
-        self.parts().stale = url;
-    }
-
-    pub fn set_foreign(&self, url: String) {
-        self.parts().foreign = Some(url);
-    }
-
-    /// A log that a node shows as removed, while it has the fault.
-    pub fn set_removed(&self, log: Option<Value>) {
-        self.parts().removed = log;
-    }
-
-    pub fn set_now(&self, now: i64) {
-        self.parts().now = now;
-    }
-
-    pub(super) fn now(&self) -> i64 {
-        self.parts().now
-    }
-
-    pub(super) fn height(&self) -> u64 {
-        self.parts().height
-    }
-
-    pub(super) fn removed(&self) -> Option<Value> {
-        let mut log = self.parts().removed.clone()?;
-        log["removed"] = json!(true);
-        Some(log)
-    }
-
-    /// A block came now.
-    pub fn mined(&self, number: u64, hash: &str) {
-        let mut parts = self.parts();
-        let now = parts.now;
-        parts.height = number;
-        parts.born.insert(hash.to_owned(), (number, now));
-    }
-
-    pub(super) fn born(&self, hash: &str) -> Option<(u64, i64)> {
-        self.parts().born.get(hash).copied()
-    }
-}
-
-/// The log of a transfer, as JSON.
-pub fn invented(block: (u64, &str), transaction: &str, parties: [&str; 3], units: u128) -> Value {
-    let [token, from, to] = parties.map(|address| address.trim_start_matches("0x").to_lowercase());
-    let (number, hash) = block;
-    json!({
-        "address": format!("0x{token}"),
-        "topics": [
-            format!("0x{TRANSFER}"), format!("0x{from:0>64}"), format!("0x{to:0>64}"),
-        ],
-        "data": format!("0x{units:064x}"),
-        "blockNumber": format!("{number:#x}"), "blockHash": hash,
-        "transactionHash": transaction, "transactionIndex": "0x3e7", "logIndex": "0x3e7",
-        "removed": false,
-    })
-}
-
-/// The hash of ERC-20's event.
-pub(super) const TRANSFER: &str =
-    "ddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef";
+use super::{Behaviour, Fault, Gate, Scene};
 
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -328,9 +229,4 @@ impl Shared {
         let Value::Array(replies) = response.json().await.ok()? else { return None };
         (replies.len() == calls.len()).then_some(replies)
     }
-}
-
-/// A number as JSON-RPC writes it.
-pub(super) fn hex_number(value: &Value) -> Option<u64> {
-    u64::from_str_radix(value.as_str()?.strip_prefix("0x")?, 16).ok()
 }
