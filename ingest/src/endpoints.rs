@@ -431,6 +431,12 @@ impl Endpoints {
         self.scanned_by.is_some_and(|by| by != self.first)
     }
 
+    /// Takes note of a rewind to this block, which this step did not scan.
+    pub(crate) fn rewound(&mut self, number: i64) {
+        self.health.rewound(number);
+        self.scanned_by = self.health.scanner(number);
+    }
+
     /// Takes note of the last block that this step scanned.
     pub(crate) fn scanned(&mut self, number: i64) {
         self.scanned_by = Some(self.first);

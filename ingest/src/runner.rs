@@ -16,7 +16,7 @@ use metrics::{counter, gauge};
 use runtime::readiness::{Alarm, Detail};
 use runtime::{Clock, Readiness};
 use schemas::Address;
-use schemas::record::{Alert, ChainRecord, Watch};
+use schemas::record::{Alert, Block, ChainRecord, Watch};
 use tokio_util::sync::CancellationToken;
 
 use self::backoff::Backoff;
@@ -162,9 +162,7 @@ impl Runner {
                 }
                 Err(failure) => (cursor.fail(failure.refusal).into(), Some(failure)),
             };
-            if let Some(last) = cursor.last_scanned().filter(|last| Some(*last) != scanned) {
-                self.endpoints.scanned(last.number);
-            }
+            self.note_scanner(scanned, cursor.last_scanned());
             if is_asked {
                 self.judge(index, ask.look, &decision, failure.as_ref());
             }
@@ -238,6 +236,16 @@ impl Runner {
         #[cfg(test)]
         self.endpoints.sabotage.plant(&mut cursor);
         cursor
+    }
+
+    /// Takes note of which endpoint scanned what.
+    fn note_scanner(&mut self, before: Option<Block>, last: Option<Block>) {
+        let Some(last) = last.filter(|last| Some(*last) != before) else { return };
+        if before.is_some_and(|before| before.number > last.number) {
+            self.endpoints.rewound(last.number);
+        } else {
+            self.endpoints.scanned(last.number);
+        }
     }
 
     /// Takes note of how well an endpoint answered.

@@ -230,8 +230,18 @@ impl Health {
         }
     }
 
+    /// The chain was taken back to this block: who scanned what lay above counts no more. Who scanned up to it still does,
+    /// whichever endpoint showed the reorganisation.
+    pub(crate) fn rewound(&mut self, number: i64) {
+        let kept = self.scans.iter().position(|(to, _)| *to >= number).map_or(0, |at| at + 1);
+        self.scans.truncate(kept);
+        if let Some((to, _)) = self.scans.back_mut() {
+            *to = number;
+        }
+    }
+
     /// Which one scanned a block; none if that is not known.
-    fn scanner(&self, number: i64) -> Option<usize> {
+    pub(crate) fn scanner(&self, number: i64) -> Option<usize> {
         self.scans.iter().find(|(to, _)| *to >= number).map(|(_, by)| *by)
     }
 
@@ -416,9 +426,27 @@ mod tests {
             health.failed(index, FATAL, later);
         }
         assert_eq!(health.second(3, 11, later), Some(3), "no other has answered for long");
-        // The chain was taken back: who scanned what lay above counts no more.
-        health.scanned(1, 9);
-        assert_eq!(health.second(3, 9, later), Some(3));
+    }
+
+    #[test]
+    fn after_a_rewind_the_blocks_below_are_whose_they_were() {
+        let now = Instant::now();
+        let mut health = Health::new([100, 100], Pauses::default());
+        for (index, number) in [(0, 37), (0, 43)] {
+            health.scanned(index, number);
+        }
+        // The second endpoint shows that the chain was reorganised above 40, and scans from there.
+        health.rewound(40);
+        health.scanned(1, 44);
+        assert_eq!([38, 40, 41, 44].map(|number| health.scanner(number)), [0, 0, 1, 1].map(Some));
+        assert_eq!(
+            health.second(0, 38, now),
+            Some(1),
+            "the first scanned it and cannot confirm it"
+        );
+        assert_eq!(health.second(0, 41, now), Some(0));
+        health.rewound(39);
+        assert_eq!((health.scanner(39), health.scanner(40)), (Some(0), None));
     }
 
     #[test]
