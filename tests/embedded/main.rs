@@ -10,3 +10,4 @@ mod halts;
 mod rebuild;
 mod rescan;
 mod tail;
+mod unanswered;

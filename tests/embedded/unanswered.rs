@@ -1,0 +1,183 @@
+//! The executable is killed while it waits for an answer of an endpoint, for each kind of question that it asks: what it
+//! knew is in the log, and what it asked for is asked for again. What the chain itself holds is compared in the end.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use alloy_primitives::{Address, U256};
+use devnet::{Chain as Node, Devnet, Reorg};
+use serde_json::{Value, json};
+use testkit::DEADLINE;
+use testkit::faults::{Booked, Claim, Kind, Ordered, Proxy, Scene, Verdict};
+use testkit::harness::{Chain, Client, Tidemark, USDT, eventually, now, usdt};
+
+const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
+const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
+const TTL_SECONDS: i64 = 600;
+/// All of them, in an order that makes each come up: a search follows a reorganisation, and receipts are asked for where one endpoint
+/// leaves a payment out.
+const KINDS: [Kind; 6] =
+    [Kind::Tip, Kind::Scan, Kind::Check, Kind::Verify, Kind::Search, Kind::Receipts];
+
+struct Shop {
+    node: Node,
+    scene: Arc<Scene>,
+    proxies: [Proxy; 2],
+    client: Client,
+    orders: Vec<Ordered>,
+}
+
+impl Shop {
+    /// A block now, or a second after the last one.
+    fn mine(&self) {
+        let time = now().unsigned_abs().max(self.node.head().timestamp + 1);
+        self.mine_at(time);
+    }
+
+    fn mine_at(&self, time: u64) {
+        let block = self.node.mine_at(time).unwrap();
+        self.scene.set_now(block.timestamp.cast_signed());
+        self.scene.mined(block.number, &block.hash.to_string());
+    }
+
+    /// An order that waits for its payment; what to pay.
+    async fn order(&mut self, reference: &str) -> U256 {
+        let created = self.client.create(reference, "10.00", "eth", WEBHOOK).await;
+        let id = created["order_id"].as_str().unwrap().to_owned();
+        let deposit = self.client.deposit(&id).await;
+        let units = units(&deposit["value"]);
+        self.orders.push(Ordered {
+            id,
+            status: "pending".to_owned(),
+            to: WALLET.to_lowercase(),
+            units,
+            expires_at: created["created_at"].as_i64().unwrap() + TTL_SECONDS,
+        });
+        U256::from(units)
+    }
+
+    /// Its payment, in a block that every endpoint serves; the transaction.
+    fn pay(&self, value: U256) -> String {
+        let (token, to) = (USDT.parse().unwrap(), WALLET.parse().unwrap());
+        let transaction = self.node.transfer(token, Address::repeat_byte(0x22), to, value).unwrap();
+        self.mine();
+        transaction.to_string()
+    }
+
+    /// Until a request of this kind waits for its answer, which it will not get.
+    async fn held(&self, kind: Kind) {
+        let [first, second] = &self.proxies;
+        let (first, second) = (first.hold(kind), second.hold(kind));
+        let mine = async {
+            let mut ticks = tokio::time::interval(Duration::from_millis(100));
+            loop {
+                ticks.tick().await;
+                self.mine();
+            }
+        };
+        let held = async {
+            tokio::select! {
+                held = first => held.unwrap(),
+                held = second => held.unwrap(),
+                () = mine => {}
+            }
+        };
+        let held = tokio::time::timeout(DEADLINE, held).await;
+        held.unwrap_or_else(|_| panic!("nothing of the kind {kind:?} is asked"));
+    }
+
+    async fn booked(&self) -> Booked {
+        let path = format!("/wallets/{WALLET}/transfers?limit=200");
+        let transfers = self.client.admin(&path).await.unwrap();
+        let claim = |transfer: &Value| Claim {
+            tx: transfer["txn_hash"].as_str().unwrap().to_owned(),
+            // Each block has one log; the API does not show its place.
+            log_index: 0,
+            to: transfer["to_address"].as_str().unwrap().to_lowercase(),
+            units: units(&transfer["value"]),
+            is_confirmed: transfer["blockchain_confirmed"] == true,
+            has_left: transfer["status"] == "failed_to_confirm"
+                || !transfer["orphaned_at"].is_null(),
+            order: transfer["order_id"].as_str().map(str::to_owned),
+        };
+        let claims = transfers.as_array().unwrap().iter().map(claim).collect();
+        let mut orders = self.orders.clone();
+        for order in &mut orders {
+            let body = json!({ "order_id": order.id });
+            let (_, text) = self.client.service("/orders/status", &body, &[]).await.unwrap();
+            let shown: Value = serde_json::from_str(&text).unwrap();
+            order.status = shown["status"].as_str().unwrap().to_owned();
+        }
+        Booked { claims, orders }
+    }
+}
+
+/// Of an amount with six decimals.
+fn units(value: &Value) -> u128 {
+    let (whole, rest) = value.as_str().unwrap().split_once('.').unwrap();
+    format!("{whole}{rest:0<6}").parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_during_any_question_loses_nothing() {
+    let config = devnet::Config {
+        chain_id: 1,
+        genesis_timestamp: now().unsigned_abs() - 60,
+        block_interval_secs: 1,
+        tokens: vec![usdt()],
+        ..devnet::Config::default()
+    };
+    let devnet = Devnet::start(config, (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+    let scene = Arc::new(Scene::of(devnet.url()));
+    let proxies =
+        [Proxy::start(scene.clone(), None).await, Proxy::start(scene.clone(), None).await];
+    let chain = Chain {
+        blockchain: "eth",
+        rpc: proxies.each_ref().map(Proxy::url).join(","),
+        wallet: WALLET,
+        more: "confirmations = 4\n".to_owned(),
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let more = format!("[orders]\nttl = \"{TTL_SECONDS}s\"\n");
+    let start = || Tidemark::start(dir.path(), std::slice::from_ref(&chain), WEBHOOK, &more);
+    devnet.chain().mine(20).unwrap();
+    let mut tidemark = start().await;
+    let client = tidemark.client();
+    let node = devnet.chain();
+    let mut shop = Shop { node, scene, proxies, client, orders: Vec::new() };
+
+    for kind in KINDS {
+        let value = shop.order(&format!("{kind:?}")).await;
+        let transaction = shop.pay(value);
+        match kind {
+            Kind::Search => {
+                shop.client
+                    .transfer_with_status(WALLET, &transaction, "waiting_for_confirmation")
+                    .await;
+                shop.node.reorg(2, Reorg::Keep).unwrap();
+            }
+            Kind::Receipts => {
+                shop.proxies[1].behaviour().omits.insert(transaction);
+            }
+            _ => {}
+        }
+        shop.held(kind).await;
+        tidemark.kill();
+        tidemark = start().await;
+        shop.client = tidemark.client();
+    }
+    shop.order("unpaid").await;
+    let later = now() + TTL_SECONDS + 60;
+    shop.mine_at(later.unsigned_abs());
+
+    let (token, wallets) = (USDT.to_lowercase(), [WALLET.to_lowercase()]);
+    eventually("the books to be those of the chain", || async {
+        shop.mine();
+        let verdict = Verdict::of(devnet.url(), &token, &wallets, &shop.booked().await).await;
+        let is_over = verdict.problems.is_empty() && verdict.payments.len() == KINDS.len();
+        is_over.then_some(())
+    })
+    .await;
+    assert!(tidemark.stop().await.success());
+}
