@@ -69,7 +69,7 @@ fn sabotage_is_found() {
         (Sabotage::WaitForEver, 1, ""),
         (Sabotage::SettleTwice, 2, machine),
         (Sabotage::MatchTwice, 2, "is paid by"),
-        (Sabotage::SwallowRetracts, 3, ""),
+        (Sabotage::SwallowReorgs, 3, ""),
         (Sabotage::ConfirmEarly, 3, ""),
         (Sabotage::ConfirmAtSight, 3, ""),
         (Sabotage::HideOrphans, 3, "on the chain"),

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 use processor::machine::matching::TransferStage;
 use processor::machine::{Broken, Machine, matching, orders};
 use schemas::record::{
-    ChainBody, DepositCommandBody, MatchingEntry, OrderCommand, OrderCommandBody, OrdersEntry,
+    Block, ChainBody, DepositCommandBody, MatchingEntry, OrderCommand, OrderCommandBody,
+    OrdersEntry,
 };
 use schemas::{
     DepositId, FulfillmentId, OrderCause, OrderId, OrderStatus, TransferId, TransferStatus,
@@ -22,8 +23,8 @@ use super::violation::{Violation, same};
 pub enum Sabotage {
     /// The machines as they are.
     None,
-    /// Matching never gets a retract.
-    SwallowRetracts,
+    /// Matching gets no retract and no head that goes back: one of them alone would do.
+    SwallowReorgs,
     /// Matching gets a head with one more confirmed block.
     ConfirmEarly,
     /// Matching takes every transfer for confirmed when it sees it.
@@ -119,7 +120,10 @@ impl Sabotaged for matching::State {
     ) -> Vec<matching::Input> {
         if let matching::Input::Chain(record) = &mut input {
             match (&mut record.body, sabotage) {
-                (ChainBody::Retract(_), Sabotage::SwallowRetracts) => return Vec::new(),
+                (ChainBody::Retract(_), Sabotage::SwallowReorgs) => return Vec::new(),
+                (ChainBody::Head(_), Sabotage::SwallowReorgs) if goes_back(self, record.block) => {
+                    return Vec::new();
+                }
                 (ChainBody::Head(head), Sabotage::ConfirmEarly) => {
                     head.confirmed.iter_mut().for_each(|tier| tier.number += 1);
                 }
@@ -305,6 +309,13 @@ impl Sabotaged for orders::State {
 }
 
 /// Whether a transfer is refused that does not ask any more.
+/// Whether a head at this block goes back.
+fn goes_back(machine: &matching::State, block: Block) -> bool {
+    machine.snapshot().iter().any(|(_, entry)| {
+        matches!(entry, MatchingEntry::Lane(lane) if lane.head.is_some_and(|head| head.number > block.number))
+    })
+}
+
 fn is_late_refusal(machine: &matching::State, input: &matching::Input) -> bool {
     let matching::Input::Command(command) = input else { return false };
     let DepositCommandBody::Refused { transfer_id, .. } = command.body else { return false };
