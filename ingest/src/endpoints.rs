@@ -32,8 +32,6 @@ pub(crate) struct Endpoints {
     first: usize,
     /// The one that gives the second answers about a range.
     second: Option<usize>,
-    /// Which one scanned the last block; none after a start.
-    scanned_by: Option<usize>,
     /// Why an endpoint is not one of this chain, in words.
     wrong: Vec<Option<String>>,
     /// Whether it was reported that none of them is.
@@ -99,7 +97,6 @@ impl Endpoints {
             health,
             first: 0,
             second: None,
-            scanned_by: None,
             wrong,
             is_reported: false,
             errors,
@@ -277,7 +274,7 @@ impl Endpoints {
             return false;
         };
         let differs = theirs.block.number == ours.number && theirs.block.hash != ours.hash;
-        if !differs || self.scanned_by == Some(index) {
+        if !differs || self.health.last_scanner() == Some(index) {
             return false;
         }
         let hash = theirs.block.hash;
@@ -428,18 +425,16 @@ impl Endpoints {
 
     /// Whether another endpoint scanned the last block.
     pub(crate) fn is_switched(&self) -> bool {
-        self.scanned_by.is_some_and(|by| by != self.first)
+        self.health.last_scanner().is_some_and(|by| by != self.first)
     }
 
     /// Takes note of a rewind to this block, which this step did not scan.
     pub(crate) fn rewound(&mut self, number: i64) {
         self.health.rewound(number);
-        self.scanned_by = self.health.scanner(number);
     }
 
     /// Takes note of the last block that this step scanned.
     pub(crate) fn scanned(&mut self, number: i64) {
-        self.scanned_by = Some(self.first);
         self.health.scanned(self.first, number);
     }
 }

@@ -107,6 +107,21 @@ pub(crate) enum Note {
     Look { why: Difference, block: Block },
 }
 
+impl Note {
+    /// Why the answer of a second check could not be used, and the block that it was about.
+    pub(crate) fn look(notes: &[Self]) -> Option<(Difference, Block)> {
+        notes.iter().find_map(|note| match note {
+            Self::Look { why, block } => Some((*why, *block)),
+            Self::Skipped(_)
+            | Self::Rewound { .. }
+            | Self::LateFind { .. }
+            | Self::Omitted { .. }
+            | Self::Disputed { .. }
+            | Self::Forged { .. } => None,
+        })
+    }
+}
+
 /// Why the answer of a second check cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Difference {

@@ -268,16 +268,7 @@ impl Runner {
 
     /// Takes note of how well a second endpoint answered. One endpoint with two answers is not asked less.
     fn judge_second(&mut self, index: usize, notes: &[Note]) {
-        let why = notes.iter().find_map(|note| match note {
-            Note::Look { why, block } => Some((*why, *block)),
-            Note::Skipped(_)
-            | Note::Rewound { .. }
-            | Note::LateFind { .. }
-            | Note::Omitted { .. }
-            | Note::Disputed { .. }
-            | Note::Forged { .. } => None,
-        });
-        match why {
+        match Note::look(notes) {
             None => self.endpoints.served(index),
             Some(_) if self.endpoints.is_first(index) => {}
             Some((why, block)) => {

@@ -240,8 +240,13 @@ impl Health {
         }
     }
 
+    /// Which one scanned the last block; none after a start.
+    pub(crate) fn last_scanner(&self) -> Option<usize> {
+        self.scans.back().map(|(_, by)| *by)
+    }
+
     /// Which one scanned a block; none if that is not known.
-    pub(crate) fn scanner(&self, number: i64) -> Option<usize> {
+    fn scanner(&self, number: i64) -> Option<usize> {
         self.scans.iter().find(|(to, _)| *to >= number).map(|(_, by)| *by)
     }
 

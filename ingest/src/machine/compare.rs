@@ -1,8 +1,9 @@
 //! Whether two answers about the same blocks agree, transfer by transfer.
 
+use schemas::TxHash;
 use schemas::record::{Block, Observation};
 
-use super::{EventLog, History, Receipt, Watch};
+use super::{EventLog, History, Outcome, Receipt, Watch};
 
 /// Whether both are the same event: its position among equal ones, and whose wallet sent it, are ours to say.
 pub(crate) fn same(a: &Observation, b: &Observation) -> bool {
@@ -36,6 +37,39 @@ pub(crate) fn proves(
     let mut seen = payments(watch, &logs).into_iter();
     let is_here = receipt.succeeded && receipt.block_hash == block.hash;
     is_here && seen.any(|(_, seen)| same(&seen, transfer))
+}
+
+/// Why receipts do not explain the logs of their transactions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unexplained {
+    /// A transaction has none.
+    Missing,
+    /// A transaction is in another block than its logs.
+    Moved,
+    /// A successful transaction has a log that its receipt lacks.
+    Lacking,
+}
+
+/// The transactions that failed, by the receipts of all, which are in the same order: their logs moved nothing.
+pub(crate) fn failed(
+    transactions: &[Outcome],
+    receipts: &[Option<Receipt>],
+    logs: &[EventLog],
+) -> Result<Vec<TxHash>, Unexplained> {
+    let mut failed = Vec::new();
+    for (Outcome { transaction, .. }, receipt) in transactions.iter().zip(receipts) {
+        let receipt = receipt.as_ref().ok_or(Unexplained::Missing)?;
+        let its = || logs.iter().filter(|log| log.tx_hash == *transaction);
+        if its().any(|log| log.block_hash != receipt.block_hash) {
+            return Err(Unexplained::Moved);
+        }
+        if !receipt.succeeded {
+            failed.push(*transaction);
+        } else if !receipt.has(its()) {
+            return Err(Unexplained::Lacking);
+        }
+    }
+    Ok(failed)
 }
 
 /// The first position among equal transfers of a transaction that none has: those that were published keep theirs.

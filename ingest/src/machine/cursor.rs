@@ -13,6 +13,7 @@ use schemas::record::{Block, ChainBody, Observation};
 use schemas::{TxHash, UnixMicros, UnixSeconds};
 
 use super::blocks;
+use super::compare::{self, Unexplained};
 use super::policy::Tags;
 use super::range::RangeSize;
 use super::{
@@ -425,18 +426,13 @@ impl Cursor {
         if blocks.len() < scanned.blocks.len() || receipts.len() < scanned.transactions.len() {
             return Err(Next::Retry("the answer is incomplete"));
         }
-        for (Outcome { transaction, .. }, receipt) in scanned.transactions.iter().zip(receipts) {
-            let Some(receipt) = receipt else { return Err(Next::Behind) };
-            let logs = || scanned.logs.iter().filter(|log| log.tx_hash == *transaction);
-            if logs().any(|log| log.block_hash != receipt.block_hash) {
-                return Err(Next::Retry("a transaction moved during the step"));
-            }
-            if !receipt.succeeded {
-                scanned.logs.retain(|log| log.tx_hash != *transaction);
-            } else if !receipt.has(logs()) {
-                return Err(Next::Retry("a receipt lacks a log of its transaction"));
-            }
-        }
+        let failed = compare::failed(&scanned.transactions, &receipts, &scanned.logs);
+        let failed = failed.map_err(|cause| match cause {
+            Unexplained::Missing => Next::Behind,
+            Unexplained::Moved => Next::Retry("a transaction moved during the step"),
+            Unexplained::Lacking => Next::Retry("a receipt lacks a log of its transaction"),
+        })?;
+        scanned.logs.retain(|log| !failed.contains(&log.tx_hash));
         Ok(Scanned { blocks, ..scanned })
     }
 

@@ -15,7 +15,7 @@ use crate::rpc::Failure;
 #[derive(Debug, Default)]
 pub(super) struct Stall {
     since: Option<Instant>,
-    /// Of the last one.
+    /// Of the last one that had one.
     cause: String,
     alarm: Option<Raised>,
 }
@@ -27,9 +27,12 @@ struct Raised {
 }
 
 impl Stall {
-    /// Takes note of an attempt that came to nothing.
-    fn failed(&mut self, now: Instant) {
+    /// Takes note of an attempt that came to nothing, and why where that is known.
+    fn failed(&mut self, now: Instant, cause: Option<String>) {
         self.since.get_or_insert(now);
+        if let Some(cause) = cause {
+            self.cause = cause;
+        }
     }
 
     /// Whether it has lasted for so long that a person must know, and does not.
@@ -67,30 +70,30 @@ impl Runner {
         let mut is_over = false;
         if !publish.is_empty() || *next == Next::AtTip {
             is_over |= self.scan.clear();
-        } else if let Some(cause) = cause.clone().filter(|_| attempt.look == Look::First) {
-            self.scan.cause = cause;
-            self.scan.failed(now);
+        } else if attempt.look == Look::First && cause.is_some() {
+            self.scan.failed(now, cause.clone());
         }
         if cursor.failed_checks() == 0 {
             is_over |= self.check.clear();
         } else {
-            self.check.cause = cause.unwrap_or_else(|| std::mem::take(&mut self.check.cause));
-            self.check.failed(now);
+            self.check.failed(now, cause);
         }
         let (name, bound) = (self.chain.blockchain.as_str(), self.endpoints.stalled());
         if is_over {
             tracing::info!(blockchain = name, "{name} makes progress again");
         }
-        for what in ["scanned", "confirmed"] {
-            let stall = if what == "scanned" { &self.scan } else { &self.check };
+        let mut raised = Vec::new();
+        for (what, stall) in [("scanned", &mut self.scan), ("confirmed", &mut self.check)] {
             if stall.is_due(now, bound) {
                 let text = words(name, what, bound, &stall.cause);
                 tracing::error!(blockchain = name, reason = text, "chain makes no progress");
-                self.note_alert(AlertKind::ChainHalted, text.clone());
                 let _alarm = self.readiness.alarm(format!("{name} is halted: {text}"));
-                let stall = if what == "scanned" { &mut self.scan } else { &mut self.check };
-                stall.alarm = Some(Raised { text, _alarm });
+                stall.alarm = Some(Raised { text: text.clone(), _alarm });
+                raised.push(text);
             }
+        }
+        for text in raised {
+            self.note_alert(AlertKind::ChainHalted, text);
         }
         let is_halted = self.stalled().is_some();
         if is_halted || is_over {
@@ -106,21 +109,12 @@ impl Runner {
     /// Why a question came to nothing, if it did.
     fn cause(&self, attempt: &Attempt<'_>) -> Option<String> {
         let Attempt { index, decision, failure, .. } = attempt;
-        let is_different = decision.notes.iter().find_map(|note| match note {
-            Note::Look { block, .. } => Some(block.number),
-            Note::Skipped(_)
-            | Note::Rewound { .. }
-            | Note::LateFind { .. }
-            | Note::Omitted { .. }
-            | Note::Disputed { .. }
-            | Note::Forged { .. } => None,
-        });
-        let cause = match (failure, &decision.next, is_different) {
+        let cause = match (failure, &decision.next, Note::look(&decision.notes)) {
             (Some(failure), ..) => {
                 format!("{}: {}", failure.refusal.class(), failure.message)
             }
-            (None, _, Some(number)) => {
-                format!("its answer about the blocks up to {number} cannot be used")
+            (None, _, Some((_, block))) => {
+                format!("its answer about the blocks up to {} cannot be used", block.number)
             }
             (None, Next::Retry(reason), None) => (*reason).to_owned(),
             (None, Next::Behind, None) => {
@@ -155,16 +149,16 @@ mod tests {
         let (start, mut stall) = (Instant::now(), Stall::default());
         let at = |seconds| start + Duration::from_secs(seconds);
         assert!(!stall.is_due(at(900), BOUND));
-        stall.failed(at(0));
-        stall.failed(at(299));
+        stall.failed(at(0), None);
+        stall.failed(at(299), None);
         assert!(!stall.is_due(at(299), BOUND));
         assert!(!stall.clear());
-        stall.failed(at(299));
+        stall.failed(at(299), None);
         assert!(
             !stall.is_due(at(300), BOUND),
             "the time counts from the first failure after progress"
         );
-        stall.failed(at(600));
+        stall.failed(at(600), None);
         assert!(stall.is_due(at(600), BOUND));
         let _alarm = Readiness::default().alarm("eth");
         stall.alarm = Some(Raised { text: "eth".into(), _alarm });

@@ -2,14 +2,12 @@
 //! and hash, as those of a scan, and then published in the present epoch, before the head.
 
 use schemas::record::{Block, ChainBody, Observation};
-use schemas::{Address, BlockHash, TxHash, UnixMicros};
+use schemas::{Address, BlockHash, UnixMicros};
 
 use super::second::{Found, Looking, Transfers};
 use super::{Cursor, HIT_BLOCKS_MAX, Phase};
-use crate::machine::compare::{next_ordinal, payments};
-use crate::machine::{
-    Answer, Ask, Decision, Difference, EventLog, Header, Next, Note, Outcome, Point, Span,
-};
+use crate::machine::compare::{self, Unexplained, next_ordinal, payments};
+use crate::machine::{Answer, Ask, Decision, Difference, Header, Next, Note, Outcome, Point, Span};
 
 /// The blocks with late finds.
 #[derive(Debug)]
@@ -141,8 +139,13 @@ impl Cursor {
         if header()?.block.hash != found.looking.anchor.hash {
             return Err(Difference::Fork);
         }
-        let failed = failed(finds, &answer.receipts, &found.logs)?;
-        if answer.logs.len() < finds.blocks.len() {
+        let failed = compare::failed(&finds.transactions, &answer.receipts, &found.logs);
+        let failed = failed.map_err(|cause| match cause {
+            Unexplained::Missing => Difference::Behind,
+            Unexplained::Moved | Unexplained::Lacking => Difference::Contradiction,
+        })?;
+        let lacks_receipts = answer.receipts.len() < finds.transactions.len();
+        if lacks_receipts || answer.logs.len() < finds.blocks.len() {
             return Err(Difference::Contradiction);
         }
         let mut transfers: Vec<(Block, Observation)> = Vec::new();
@@ -165,27 +168,4 @@ impl Cursor {
         }
         Ok(transfers)
     }
-}
-
-/// The transactions that failed, if each is in its block.
-fn failed(
-    finds: &Finds,
-    receipts: &[Option<crate::machine::Receipt>],
-    logs: &[EventLog],
-) -> Result<Vec<TxHash>, Difference> {
-    let mut failed = Vec::new();
-    for (position, Outcome { transaction, .. }) in finds.transactions.iter().enumerate() {
-        let receipt = receipts.get(position).ok_or(Difference::Contradiction)?;
-        let receipt = receipt.as_ref().ok_or(Difference::Behind)?;
-        let its = || logs.iter().filter(|log| log.tx_hash == *transaction);
-        if its().any(|log| log.block_hash != receipt.block_hash) {
-            return Err(Difference::Contradiction);
-        }
-        if !receipt.succeeded {
-            failed.push(*transaction);
-        } else if !receipt.has(its()) {
-            return Err(Difference::Contradiction);
-        }
-    }
-    Ok(failed)
 }
