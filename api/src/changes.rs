@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use log::{Log, Offset, TopicPartition};
+use log::{Bounds, Log, Offset, TopicPartition};
 use schemas::record::Order;
 use schemas::{Topic, UnixSeconds};
 
@@ -60,8 +60,9 @@ fn read(log: &dyn Log, start: Start, limit: usize) -> Answer<Found> {
     let mut position = match start {
         Start::Oldest => Position(bounds.iter().map(|bounds| bounds.start).collect()),
         Start::Since(since) => {
-            let first = |of: &TopicPartition| first_since(log, *of, since);
-            Position(partitions.iter().map(first).collect::<Result<_, _>>()?)
+            let first =
+                |(of, bounds): (&TopicPartition, &Bounds)| first_since(log, *of, *bounds, since);
+            Position(partitions.iter().zip(&bounds).map(first).collect::<Result<_, _>>()?)
         }
         Start::After(position) => {
             position.check(&bounds)?;
@@ -94,10 +95,10 @@ fn read(log: &dyn Log, start: Start, limit: usize) -> Answer<Found> {
 fn first_since(
     log: &dyn Log,
     of: TopicPartition,
+    bounds: Bounds,
     since: UnixSeconds,
 ) -> Result<Offset, log::Error> {
     let since = since.plus(-CLOCKS_SECONDS).micros();
-    let bounds = log.bounds(of)?;
     let (mut first, mut end) = (bounds.start.0, bounds.end.0);
     while first < end {
         let middle = first + (end - first) / 2;

@@ -247,9 +247,14 @@ impl Commands {
         self.command(order_id, Awaited::Cancel, OrderCommandBody::Cancel).await
     }
 
+    /// The order that an operator names.
+    async fn row(&self, order_id: OrderId) -> Answer<OrderRow> {
+        self.store.order(order_id).await?.ok_or(Refusal::ResourceNotFound)
+    }
+
     /// Ends a pending order for an operator, under the conditions of its customer: no payment for it is seen.
     pub(crate) async fn cancel_by(&self, by: &Operator, order_id: OrderId) -> Answer<OrderRow> {
-        let row = self.store.order(order_id).await?.ok_or(Refusal::ResourceNotFound)?;
+        let row = self.row(order_id).await?;
         // A final status never changes back, and the processor may have forgotten the order.
         if row.order.status != OrderStatus::Pending {
             return Err(Refusal::NotPending);
@@ -261,7 +266,7 @@ impl Commands {
 
     /// Forces an order paid (spec 4.2).
     pub(crate) async fn mark_paid(&self, by: &Operator, order_id: OrderId) -> Answer<OrderRow> {
-        let row = self.store.order(order_id).await?.ok_or(Refusal::ResourceNotFound)?;
+        let row = self.row(order_id).await?;
         let body = OrderCommandBody::MarkPaid(ended(&row.order));
         let order = self.command(order_id, Awaited::MarkPaid, body).await?;
         let operator = &by.name;
@@ -271,7 +276,7 @@ impl Commands {
 
     /// Sends an order's status to the merchant again (spec 4.2).
     pub(crate) async fn resend_order(&self, by: &Operator, order_id: OrderId) -> Answer<()> {
-        let row = self.store.order(order_id).await?.ok_or(Refusal::ResourceNotFound)?;
+        let row = self.row(order_id).await?;
         let body = OrderCommandBody::ResendWebhook(ended(&row.order));
         self.command(order_id, Awaited::Resend, body).await?;
         let operator = &by.name;

@@ -94,10 +94,10 @@ impl Reads {
             let mut of = TransferFilter { blockchain, within, ..TransferFilter::default() };
             for _ in 0..SEARCHED_PAGES_MAX {
                 let rows = self.store.transfers(wallet, of, SEARCHED).await?;
-                let full = usize::try_from(SEARCHED.limit).is_ok_and(|most| rows.len() == most);
+                let is_full = SEARCHED.is_full(&rows);
                 of.within.before = rows.last().map(transfer_cursor);
                 transfers.extend(rows.into_iter().filter(|row| row.observation.tx_hash == hash));
-                if !full {
+                if !is_full {
                     break;
                 }
             }

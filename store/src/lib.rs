@@ -38,6 +38,14 @@ pub struct Page {
     pub offset: u32,
 }
 
+impl Page {
+    /// Whether so long a page may have another one behind it.
+    #[must_use]
+    pub fn is_full<Row>(self, rows: &[Row]) -> bool {
+        usize::try_from(self.limit).is_ok_and(|limit| rows.len() == limit)
+    }
+}
+
 /// A row's position in its list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {

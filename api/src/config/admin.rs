@@ -36,7 +36,7 @@ impl FromStr for Scope {
 /// A secret of the admin API beside `admin.secret`.
 #[derive(Debug, Clone)]
 pub struct AdminSecret {
-    /// Who holds it: in log lines and audit records.
+    /// Who holds it: in log lines.
     pub name: String,
     pub scope: Scope,
     pub secret: Secret,

@@ -19,8 +19,8 @@ use crate::machine::query::{Query, cursor_text};
 pub(crate) const NAMES: [&str; 4] = ["limit", "offset", "cursor", "format"];
 /// Names the position behind the last row of a page.
 const NEXT_CURSOR: &str = "next-cursor";
-/// Rows that an export reads at once.
-const EXPORT_ROWS: u32 = 200;
+/// What an export reads at once.
+const EXPORTED: Page = Page { limit: 200, offset: 0 };
 
 /// How the rows of a list are shown.
 pub(crate) struct Listing<Row> {
@@ -54,12 +54,12 @@ impl<Row: Send + 'static> Listing<Row> {
     {
         let (page, is_csv) = (query.page()?, query.is_csv()?);
         if is_csv && query.text("limit")?.is_none() {
-            let first = read(within, Page { limit: EXPORT_ROWS, ..page }).await?;
+            let first = read(within, Page { limit: EXPORTED.limit, ..page }).await?;
             return Ok(self.export(first, within, read));
         }
         let rows = read(within, page).await?;
-        let full = usize::try_from(page.limit).is_ok_and(|limit| rows.len() == limit);
-        let next = rows.last().filter(|_| full).map(|row| cursor_text((self.cursor)(row)));
+        let next =
+            rows.last().filter(|_| page.is_full(&rows)).map(|row| cursor_text((self.cursor)(row)));
         let mut response = if is_csv {
             self.file(Body::from(csv::head(self.columns) + &self.lines(&rows)))
         } else {
@@ -102,12 +102,11 @@ impl<Row: Send + 'static> Listing<Row> {
                 Err(refusal) => return Some((Err(refusal), (listing, read, within, None))),
             };
             let text = listing.lines(&rows);
-            let full = usize::try_from(EXPORT_ROWS).is_ok_and(|most| rows.len() == most);
-            let next = match rows.last().filter(|_| full) {
+            let next = match rows.last().filter(|_| EXPORTED.is_full(&rows)) {
                 None => None,
                 Some(last) => {
                     within.before = Some((listing.cursor)(last));
-                    Some(read(within, Page { limit: EXPORT_ROWS, offset: 0 }).await)
+                    Some(read(within, EXPORTED).await)
                 }
             };
             Some((Ok::<_, Refusal>(text), (listing, read, within, next)))

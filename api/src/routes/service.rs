@@ -71,10 +71,9 @@ pub(crate) async fn list(State(reads): State<Reads>, Signed(body): Signed) -> An
         merchant_order_id: json::optional("merchant_order_id", body.merchant_order_id)?,
         within: query::within(from.map(UnixSeconds), before.map(UnixSeconds), cursor.as_deref())?,
     };
-    let limit = limit(body.limit)?;
-    let rows = reads.orders(filter, Page { limit, offset: 0 }).await?;
-    let full = usize::try_from(limit).is_ok_and(|limit| rows.len() == limit);
-    let last = rows.last().filter(|_| full);
+    let page = Page { limit: limit(body.limit)?, offset: 0 };
+    let rows = reads.orders(filter, page).await?;
+    let last = rows.last().filter(|_| page.is_full(&rows));
     let cursor = last.map(|row| query::cursor_text(row.cursor()));
     let view = |row: &OrderRow| json!(OrderView::new(&row.order));
     let orders: Vec<_> = rows.iter().map(view).collect();
