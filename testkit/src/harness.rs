@@ -11,7 +11,7 @@ mod receiver;
 mod tidemark;
 
 pub use anvil::{Anvil, BUYER, USDT, usdt, usdt_of};
-pub use client::{Client, now};
+pub use client::{Client, now, units};
 pub use cluster::{Cluster, Installation, Member};
 pub use line::Line;
 pub use merchant::{Merchant, Received};

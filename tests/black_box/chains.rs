@@ -7,7 +7,9 @@ use alloy_primitives::{B256, U256};
 use devnet::{Devnet, Reorg};
 use schemas::{Address, AddressFamily, Blockchain};
 use serde_json::{Value, json};
-use testkit::harness::{Anvil, Chain, Client, Line, Merchant, Tidemark, eventually, now, usdt_of};
+use testkit::harness::{
+    Anvil, Chain, Client, Line, Merchant, Tidemark, eventually, now, units, usdt_of,
+};
 
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
 /// Each chain with its default lag: how many blocks above one must be there before it is scanned.
@@ -139,7 +141,7 @@ impl Scene {
         let order = client.create(&format!("on-{name}"), "10.00", name, merchant.url()).await;
         self.order = order["order_id"].as_str().unwrap().to_owned();
         let deposit = client.deposit(&self.order).await;
-        self.tx = self.node.pay(units(deposit["value"].as_str().unwrap())).await;
+        self.tx = self.node.pay(units(&deposit["value"])).await;
         self.node.mine(self.mined()).await;
     }
 
@@ -184,12 +186,6 @@ impl Scene {
 fn tron_wallet() -> &'static str {
     let address: alloy_primitives::Address = WALLET.parse().unwrap();
     Address::new(AddressFamily::Tron, address.into()).to_string().leak()
-}
-
-/// Base units of a value with six decimals.
-fn units(value: &str) -> u128 {
-    let (whole, fraction) = value.split_once('.').unwrap();
-    format!("{whole}{fraction:0<6}").parse().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

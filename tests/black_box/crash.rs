@@ -11,10 +11,9 @@ use devnet::Devnet;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use testkit::Dice;
-use testkit::harness::{Chain, Client, Merchant, Tidemark, eventually, now, usdt};
+use testkit::harness::{Chain, Client, Merchant, Tidemark, USDT, eventually, now, units, usdt};
 
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
-const USDT: &str = "0xdAC17F958D2ee523a2206206994597C13D831ec7";
 const KILLS: u32 = 50;
 /// Longest life of one process, in milliseconds.
 const LIFE_MAX_MS: usize = 900;
@@ -58,7 +57,7 @@ impl Shop {
             let Some(id) = order.id.clone() else { continue };
             let Some(deposit) = deposit(client, &id).await? else { continue };
             self.facts.see_deposit(&id, &deposit);
-            let value = units(deposit["value"].as_str().unwrap());
+            let value = units(&deposit["value"]);
             let (token, to) = (USDT.parse().unwrap(), WALLET.parse().unwrap());
             let from = [0x22; 20].into();
             let tx = self.chain.transfer(token, from, to, alloy_primitives::U256::from(value));
@@ -132,12 +131,6 @@ async fn create(client: &Client, reference: &str, webhook: &str) -> reqwest::Res
 async fn deposit(client: &Client, order: &str) -> reqwest::Result<Option<Value>> {
     let list = client.admin(&format!("/deposits?order_id={order}")).await?;
     Ok(list.as_array().unwrap().first().cloned())
-}
-
-/// Base units of a value with six decimals.
-fn units(value: &str) -> u128 {
-    let (whole, fraction) = value.split_once('.').unwrap();
-    format!("{whole}{fraction:0<6}").parse().unwrap()
 }
 
 fn spawn(dir: &Path, chain: &Chain, merchant: &Merchant) -> Tidemark {

@@ -9,7 +9,7 @@ use log::config::{KafkaConfig, KafkaSecurity};
 use log::kafka::admin;
 use schemas::{Layout, Topic};
 use serde_json::{Value, json};
-use testkit::harness::{Chain, Client, Installation, Member, USDT, eventually, now};
+use testkit::harness::{Chain, Client, Installation, Member, USDT, eventually, now, units, usdt};
 
 const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
@@ -28,13 +28,11 @@ struct World {
 
 impl World {
     async fn start() -> Self {
-        let token =
-            devnet::Token { address: USDT.parse().unwrap(), decimals: 6, symbol: "USDT".into() };
         let config = devnet::Config {
             genesis_timestamp: now().unsigned_abs() - 600,
             block_interval_secs: 1,
             chain_id: 1,
-            tokens: vec![token],
+            tokens: vec![usdt()],
             ..devnet::Config::default()
         };
         let devnet = Devnet::start(config, (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
@@ -82,8 +80,7 @@ impl World {
     /// Queues what an order asks for.
     async fn pay(&self, order: &str) -> TxHash {
         let deposit = self.client.deposit(order).await;
-        let (whole, rest) = deposit["value"].as_str().unwrap().split_once('.').unwrap();
-        let units: u64 = format!("{whole}{rest:0<6}").parse().unwrap();
+        let units = units(&deposit["value"]);
         let (token, to) = (USDT.parse().unwrap(), WALLET.parse().unwrap());
         self.node.transfer(token, [0x22; 20].into(), to, U256::from(units)).unwrap()
     }

@@ -7,19 +7,17 @@ use std::process::{Command, Output};
 use alloy_primitives::U256;
 use devnet::{Devnet, Fault};
 use serde_json::Value;
-use testkit::harness::{USDT, executable, now};
+use testkit::harness::{USDT, executable, now, usdt};
 
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 
 /// A chain of a hundred blocks, the last one just now.
 async fn node(chain_id: u64, has_usdt: bool) -> Devnet {
-    let token =
-        devnet::Token { address: USDT.parse().unwrap(), decimals: 6, symbol: "USDT".into() };
     let config = devnet::Config {
         chain_id,
         genesis_timestamp: now().unsigned_abs() - 100,
         block_interval_secs: 1,
-        tokens: Vec::from_iter(has_usdt.then_some(token)),
+        tokens: Vec::from_iter(has_usdt.then(usdt)),
         ..devnet::Config::default()
     };
     let devnet = Devnet::start(config, (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();

@@ -139,8 +139,7 @@ fn offsets_before_outputs_lose_them() {
     let reading = Reading::of(&run.log).unwrap();
     let flaw = explain(&reading, &committed(&run.log, DEADLINE).unwrap()).unwrap_err();
     // What follows from a later input is another thing where state was lost, and may be met first.
-    let kinds = [FlawKind::Lost, FlawKind::Changed, FlawKind::Disordered];
-    assert!(kinds.contains(&flaw.kind), "{flaw}");
+    assert!(matches!(flaw.kind, FlawKind::Lost | FlawKind::Changed), "{flaw}");
     println!("{flaw:.400}");
 }
 

@@ -12,7 +12,7 @@ use log::embedded::EmbeddedLog;
 use schemas::{Layout, Topic};
 use serde_json::{Value, json};
 use testkit::MovedClock;
-use testkit::harness::{Chain, Client, Tidemark, USDT, eventually, executable, now};
+use testkit::harness::{Chain, Client, Tidemark, USDT, eventually, executable, now, units, usdt};
 
 const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
@@ -23,9 +23,7 @@ const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
 async fn node(chain_id: u64) -> Devnet {
     let genesis_timestamp = now().unsigned_abs() - 600;
     let block_interval_secs = 1;
-    let token =
-        devnet::Token { address: USDT.parse().unwrap(), decimals: 6, symbol: "USDT".into() };
-    let tokens = vec![token];
+    let tokens = vec![usdt()];
     let config = devnet::Config {
         chain_id,
         genesis_timestamp,
@@ -53,8 +51,7 @@ fn mine(node: &Node) {
 /// Queues what an order asks for.
 async fn pay(client: &Client, node: &Node, order: &str) -> TxHash {
     let deposit = client.deposit(order).await;
-    let (whole, rest) = deposit["value"].as_str().unwrap().split_once('.').unwrap();
-    let units: u64 = format!("{whole}{rest:0<6}").parse().unwrap();
+    let units = units(&deposit["value"]);
     let (token, to) = (USDT.parse().unwrap(), WALLET.parse().unwrap());
     node.transfer(token, [0x22; 20].into(), to, U256::from(units)).unwrap()
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use alloy_primitives::U256;
 use devnet::{Chain as Node, Devnet};
 use serde_json::{Value, json};
-use testkit::harness::{Chain, Client, Tidemark, USDT, eventually, executable, now};
+use testkit::harness::{Chain, Client, Tidemark, USDT, eventually, executable, now, units, usdt};
 
 const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
@@ -35,13 +35,11 @@ async fn confirmed(client: &Client, node: &Node, number: u64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_left_out_is_published_once_and_pays() {
     let dir = tempfile::tempdir().unwrap();
-    let token =
-        devnet::Token { address: USDT.parse().unwrap(), decimals: 6, symbol: "USDT".into() };
     let config = devnet::Config {
         genesis_timestamp: now().unsigned_abs() - 600,
         block_interval_secs: 1,
         chain_id: 1,
-        tokens: vec![token],
+        tokens: vec![usdt()],
         ..devnet::Config::default()
     };
     let devnet = Devnet::start(config, (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
@@ -55,8 +53,7 @@ async fn what_was_left_out_is_published_once_and_pays() {
     let order = client.create("A-1", "10.00", "eth", WEBHOOK).await;
     let order = order["order_id"].as_str().unwrap().to_owned();
     let deposit = client.deposit(&order).await;
-    let (whole, rest) = deposit["value"].as_str().unwrap().split_once('.').unwrap();
-    let units: u64 = format!("{whole}{rest:0<6}").parse().unwrap();
+    let units = units(&deposit["value"]);
 
     // Its logs trail by more than any check.
     node.lag_logs(1_000_000);

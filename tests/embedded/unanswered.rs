@@ -10,7 +10,7 @@ use devnet::{Chain as Node, Devnet, Reorg};
 use serde_json::{Value, json};
 use testkit::DEADLINE;
 use testkit::faults::{Booked, Claim, Kind, Ordered, Proxy, Scene, Verdict};
-use testkit::harness::{Chain, Client, Tidemark, USDT, eventually, now, usdt};
+use testkit::harness::{Chain, Client, Tidemark, USDT, eventually, now, units, usdt};
 
 const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
@@ -111,12 +111,6 @@ impl Shop {
         }
         Booked { claims, orders }
     }
-}
-
-/// Of an amount with six decimals.
-fn units(value: &Value) -> u128 {
-    let (whole, rest) = value.as_str().unwrap().split_once('.').unwrap();
-    format!("{whole}{rest:0<6}").parse().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -16,6 +16,12 @@ pub struct Client {
     http: reqwest::Client,
 }
 
+/// The smallest units of an amount of USDT, as the API shows it.
+pub fn units(amount: &Value) -> u128 {
+    let (whole, fraction) = amount.as_str().expect("an amount").split_once('.').expect("digits");
+    format!("{whole}{fraction:0<6}").parse().expect("at most six digits after the point")
+}
+
 pub fn now() -> i64 {
     SystemClock.now().seconds().0
 }
