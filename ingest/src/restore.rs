@@ -171,7 +171,7 @@ mod tests {
         for height in 0..40 {
             loop {
                 let answer = node.answer(&cursor.ask()).unwrap();
-                let decision = cursor.answer(answer, schemas::UnixMicros(height));
+                let decision = cursor.answer(answer, node.clock());
                 shelf.commit(
                     publish::step(&decision.publish, chain.watched(), &shelf.layout).unwrap(),
                 );

@@ -295,7 +295,7 @@ impl World {
                 self.node.answer(&ask)
             }
         };
-        self.now = UnixMicros(self.now.0 + 5);
+        self.now = self.node.clock().max(UnixMicros(self.now.0 + 5));
         let decision: Decision = match answered {
             Ok(answer) => self.cursor.answer(answer, self.now),
             Err(refusal) => self.cursor.fail(refusal).into(),

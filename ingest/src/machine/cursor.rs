@@ -327,7 +327,6 @@ impl Cursor {
                 let last = self.last().number;
                 self.blocks_ahead.retain(|block| block.number <= last);
                 self.looks.rewind(last);
-                self.looks.reorganised_at = self.newest;
                 return Next::Ask.into();
             }
             Some(header) if header.block.hash != ours.hash => {
@@ -452,6 +451,7 @@ impl Cursor {
         self.range.grow(used);
         self.refused = 0;
         self.settle(self.last().number + 1, to);
+        self.looks.scanned_final(to.number - used + 1, to.number.min(self.final_to));
         self.looks.scanned(to.number, now);
         self.blocks_ahead.extend(&step.blocks);
         if records.is_empty() && !step.again && self.hold_back() {

@@ -5,6 +5,8 @@ mod looks;
 mod reorg;
 mod steps;
 
+use std::cell::Cell;
+
 use schemas::record::{ChainBody, ChainRecord};
 use schemas::{Epoch, UnixMicros};
 
@@ -12,6 +14,12 @@ use super::*;
 use crate::simulation::{Node, Payment, chain};
 
 const NOW: UnixMicros = UnixMicros(1_000);
+
+/// The time of an answer: each is six seconds after the last one of its test, so that what was scanned before it is old.
+fn now() -> UnixMicros {
+    thread_local!(static SECONDS: Cell<i64> = const { Cell::new(0) });
+    UnixMicros(NOW.0 + SECONDS.replace(SECONDS.get() + 6) * 1_000_000)
+}
 
 fn depth(depth: i64) -> Policy {
     Policy::flat(Some(depth), None)
@@ -61,7 +69,7 @@ fn turn_by(cursor: &mut Cursor, first: &Node, second: &Node) -> Decision {
         Look::Second => second,
     };
     match node.answer(&ask) {
-        Ok(answer) => cursor.answer(answer, NOW),
+        Ok(answer) => cursor.answer(answer, now()),
         Err(refusal) => cursor.fail(refusal).into(),
     }
 }

@@ -233,7 +233,7 @@ impl World {
 
     fn poll(&mut self) -> Result<Next, String> {
         let answered = self.sight.answer(&self.cursor.ask());
-        self.now += 5;
+        self.now = self.sight.chain.clock().0.max(self.now + 5);
         let decision: Decision = match answered {
             Ok(answer) => self.cursor.answer(answer, UnixMicros(self.now)),
             Err(refusal) => self.cursor.fail(refusal).into(),

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use schemas::record::{Block, Observation};
-use schemas::{Address, AddressFamily, Amount, BlockHash, Hash, Stablecoin, TxHash, UnixSeconds};
+use schemas::{
+    Address, AddressFamily, Amount, BlockHash, Hash, Stablecoin, TxHash, UnixMicros, UnixSeconds,
+};
 
 use super::wallet;
 use crate::machine::{
@@ -92,6 +94,11 @@ impl Node {
 
     pub(crate) fn head(&self) -> Block {
         self.blocks.last().unwrap().header.block
+    }
+
+    /// The time at which its newest block was mined.
+    pub(crate) fn clock(&self) -> UnixMicros {
+        UnixMicros(self.head().timestamp.0 * 1_000_000)
     }
 
     pub(crate) fn mine(&mut self, transactions: &[Vec<Payment>]) {

@@ -56,7 +56,6 @@ impl Cursor {
         self.looks.rewind(ancestor.number);
         // What replaces the blocks after it is scanned for all that is watched.
         self.late_watch.to = self.late_watch.to.min(ancestor.number);
-        self.looks.reorganised_at = self.newest;
         self.blocks_ahead.retain(|block| block.number <= ancestor.number);
         let mut records: Vec<ChainRecord> = orphaned
             .into_iter()

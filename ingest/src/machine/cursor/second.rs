@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use schemas::record::{Block, Observation};
-use schemas::{UnixMicros, UnixSeconds};
+use schemas::UnixMicros;
 
 use super::{Cursor, Phase, REFUSED_MAX};
 use crate::machine::compare::{payments, proves, same};
@@ -17,9 +17,9 @@ use crate::machine::{
 };
 use crate::machine::{Look, Refusal};
 
-/// How much older than the chain's newest block a block must be for its logs to be believed complete, or how long
-/// ago it must have been scanned: a chain may have no newer block. Nodes, and the backends of one address, show a
-/// header before its logs: mostly by less than a second, by 3 s at worst.
+/// How long ago a block must have been scanned for its logs to be believed complete. Nodes, and the backends of one address, show
+/// a header before its logs: mostly by less than a second, by 3 s at worst. A block's own time says the same only if it was final
+/// when it was scanned: any other may have come a moment ago, with a reorganisation.
 const LOOK_AGE_SECONDS: i64 = 6;
 const LOOK_AGE_MICROS: i64 = LOOK_AGE_SECONDS * 1_000_000;
 /// How often blocks are asked for once more when they are final, by the chain's time.
@@ -73,6 +73,8 @@ pub(super) struct Looks {
     pub(super) failures: u32,
     /// When the chain was scanned up to a block, of late.
     scanned_at: VecDeque<(i64, UnixMicros)>,
+    /// The last blocks in a row that were final when they were scanned: the first and the last of them.
+    scanned_final: (i64, i64),
     /// Steps to begin without a check.
     pub(super) wait: u32,
     /// The transfers that every endpoint denied in the last check, with how often in a row.
@@ -81,8 +83,6 @@ pub(super) struct Looks {
     is_reported: bool,
     /// The last blocks before another endpoint took over the scan: a check ends there, as it is another one's than the scan.
     switches: VecDeque<i64>,
-    /// The chain's time when it was last reorganised: the blocks of the new fork may be older than their logs.
-    pub(super) reorganised_at: Option<UnixSeconds>,
     /// Nobody knows which endpoint scanned the blocks up to this one: two are asked for them.
     unknown_to: i64,
 }
@@ -97,11 +97,11 @@ impl Looks {
             range: RangeSize::new(range_max),
             failures: 0,
             scanned_at: VecDeque::new(),
+            scanned_final: (0, -1),
             wait: 0,
             denied: BTreeMap::new(),
             is_reported: false,
             switches: VecDeque::new(),
-            reorganised_at: None,
             unknown_to: history.map_or(-1, |history| history.last().number),
         }
     }
@@ -117,6 +117,7 @@ impl Looks {
         self.rescanned = self.rescanned.min(number);
         self.denied.clear();
         self.scanned_at.clear();
+        self.scanned_final.1 = self.scanned_final.1.min(number);
         self.switches.retain(|last| *last <= number);
         self.unknown_to = self.unknown_to.min(number);
     }
@@ -137,10 +138,24 @@ impl Looks {
         self.scanned_at.push_back((number, now));
     }
 
+    /// Notes that these blocks were final when they were scanned; none if the last is before the first.
+    pub(super) fn scanned_final(&mut self, from: i64, to: i64) {
+        if to < from {
+            return;
+        }
+        let is_next = self.scanned_final.1 >= from - 1;
+        self.scanned_final = (if is_next { self.scanned_final.0 } else { from }, to);
+    }
+
     /// Whether a block was scanned long enough ago.
     fn is_old(&self, number: i64, now: UnixMicros) -> bool {
         let old = now.0.saturating_sub(LOOK_AGE_MICROS);
         self.scanned_at.iter().any(|(to, at)| number <= *to && at.0 <= old)
+    }
+
+    /// Whether all from a block to another were final when they were scanned.
+    fn were_final(&self, from: i64, to: i64) -> bool {
+        self.scanned_final.0 <= from && to <= self.scanned_final.1
     }
 
     fn failed(&mut self) {
@@ -172,12 +187,13 @@ impl Cursor {
 
     /// The next range that is due for a check, if any.
     fn next_look(&self, then: Then, now: UnixMicros) -> Option<Looking> {
-        let (old, last) = (self.newest?.plus(-LOOK_AGE_SECONDS), self.last().number);
-        let is_fresh = self.looks.reorganised_at.is_some_and(|at| at > old);
-        let is_old = |block: &Block| {
-            (block.timestamp <= old && !is_fresh) || self.looks.is_old(block.number, now)
-        };
+        let (newest, last) = (self.newest?, self.last().number);
         let looked = self.looks.looked.max(self.known().complete_above());
+        let is_old = |block: &Block| {
+            let is_settled = block.timestamp.plus(LOOK_AGE_SECONDS) <= newest
+                && self.looks.were_final(looked + 1, block.number);
+            is_settled || self.looks.is_old(block.number, now)
+        };
         let reach = then.map_or(last, |(_, to, _)| to);
         let confirmed = self.rules.policy.confirmed(reach, self.tags);
         let due = confirmed.iter().map(|tier| tier.number).max()?.min(last);

@@ -22,7 +22,7 @@ fn what_differs_between_two_answers_is_not_published() {
         let mut answer = answer.clone();
         change(&mut answer);
         let mut cursor = scanned();
-        let decision = cursor.answer(answer, NOW);
+        let decision = cursor.answer(answer, now());
         assert_eq!(decision.publish, []);
         // Nothing was lost: the same step is done again.
         let (records, _) = drive(&mut cursor, &node);
@@ -91,21 +91,22 @@ fn logs_left_out_of_a_short_range_are_found_by_hash() {
             let (mut cursor, node) = scanning(blocks);
             let mut answer = node.answer(&cursor.ask()).unwrap();
             answer.logs[0].retain(|log| !left_out.contains(&log.block_number));
-            assert_eq!(cursor.answer(answer, NOW), Next::Ask.into());
+            assert_eq!(cursor.answer(answer, now()), Next::Ask.into());
             assert_eq!(turn(&mut cursor, &node), retry.clone().into(), "{left_out:?} {blocks}");
             // Nothing was lost: the same step is done again.
-            let published = short(&drive(&mut cursor, &node).0);
+            let mut published = drive(&mut cursor, &node).0;
+            published.extend(drive(&mut cursor, &node).0);
             let end = node.head().number;
             // The last head comes after the second check.
             let whole = [('t', 0, 12), ('t', 0, 14), ('h', 0, end), ('h', 0, end)];
-            assert_eq!(published, whole);
+            assert_eq!(short(&published), whole);
         }
     }
     // The documented limit: in a longer range a block without any log is not fetched again.
     let (mut cursor, node) = scanning(17);
     let mut answer = node.answer(&cursor.ask()).unwrap();
     answer.logs[0].retain(|log| log.block_number != 12);
-    cursor.answer(answer, NOW);
+    cursor.answer(answer, now());
     assert_eq!(short(&turn(&mut cursor, &node).publish), [('t', 0, 14), ('h', 0, 27)]);
 }
 
@@ -115,8 +116,9 @@ fn the_headers_of_a_short_range_are_one_chain() {
         let (mut cursor, node) = scanning(4);
         let mut answer = node.answer(&cursor.ask()).unwrap();
         change(&mut answer);
-        let decision = cursor.answer(answer, NOW);
-        assert_eq!(drive(&mut cursor, &node).0.len(), 4);
+        let decision = cursor.answer(answer, now());
+        assert_eq!(drive(&mut cursor, &node).0.len(), 3);
+        assert_eq!(drive(&mut cursor, &node).0.len(), 1, "the head after the second check");
         decision.next
     };
     assert_eq!(changed(&|_| {}), Next::Ask);
@@ -143,7 +145,7 @@ fn a_long_range_begins_after_our_last_block() {
         let (mut cursor, node) = scanning(17);
         let mut answer = node.answer(&cursor.ask()).unwrap();
         change(&mut answer);
-        let decision = cursor.answer(answer, NOW);
+        let decision = cursor.answer(answer, now());
         assert_eq!(drive(&mut cursor, &node).0.len(), 4);
         decision.next
     };
@@ -168,7 +170,7 @@ fn an_end_that_does_not_descend_from_our_last_block_is_refused() {
     if let Some(end) = &mut answer.blocks[0] {
         end.parent = node.head().hash;
     }
-    let decision = cursor.answer(answer, NOW);
+    let decision = cursor.answer(answer, now());
     assert_eq!(decision.next, Next::Retry("the next block has another parent"));
     assert_eq!(short(&drive(&mut cursor, &node).0), [('h', 0, 11)]);
 }
@@ -178,12 +180,12 @@ fn empty_answers_never_panic_and_publish_nothing() {
     let mut node = Node::new(10);
     let mut cursor = cursor(finalized());
     for _ in 0..12 {
-        let decision = cursor.answer(Answer::default(), NOW);
+        let decision = cursor.answer(Answer::default(), now());
         assert_eq!(decision.publish, []);
         assert!(matches!(decision.next, Next::Retry(_) | Next::Behind | Next::Ask));
         turn(&mut cursor, &node);
         turn(&mut cursor, &node);
-        let decision = cursor.answer(Answer::default(), NOW);
+        let decision = cursor.answer(Answer::default(), now());
         assert_eq!(decision.publish, []);
         drive(&mut cursor, &node);
         node.mine(&[pay(1)]);
@@ -215,7 +217,7 @@ fn failed_transactions_pay_nothing_where_they_keep_their_logs() {
         }
         let mut answer = answer.clone();
         change(&mut answer);
-        cursor.answer(answer, NOW)
+        cursor.answer(answer, now())
     };
     let check = |decision: &Decision| {
         assert_eq!(short(&decision.publish), [('t', 0, 11), ('t', 0, 12), ('h', 0, 12)]);

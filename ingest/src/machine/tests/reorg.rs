@@ -90,7 +90,7 @@ fn a_head_below_ours_is_no_evidence_even_with_a_block_at_our_height() {
     node.reorg(1, &[]);
     let mut answer = node.answer(&cursor.ask()).unwrap();
     answer.blocks[0] = node.without(2).answer(&cursor.ask()).unwrap().blocks[0];
-    assert_eq!(cursor.answer(answer, NOW), Next::Behind.into());
+    assert_eq!(cursor.answer(answer, now()), Next::Behind.into());
 }
 
 #[test]

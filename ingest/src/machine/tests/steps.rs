@@ -154,7 +154,7 @@ fn transfers_come_in_order_and_before_their_head() {
     let (records, _) = drive(&mut cursor, &node);
     assert_eq!(
         short(&records),
-        [('t', 0, 11), ('t', 0, 11), ('t', 0, 11), ('t', 0, 13), ('h', 0, 13), ('h', 0, 13)]
+        [('t', 0, 11), ('t', 0, 11), ('t', 0, 11), ('t', 0, 13), ('h', 0, 13)]
     );
     let seen = node.transfers_after(10);
     for (record, (block, observation)) in records.iter().zip(&seen) {
