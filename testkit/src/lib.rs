@@ -20,4 +20,4 @@ mod wait;
 pub use clock::MovedClock;
 pub use dice::Dice;
 use suite::run_checks;
-pub use wait::{DEADLINE, eventually, wait_until};
+pub use wait::{DEADLINE, Pace, eventually, wait_until};

@@ -1,5 +1,6 @@
 //! Waiting for a condition, never for time.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
@@ -7,6 +8,25 @@ use std::time::{Duration, Instant};
 pub const DEADLINE: Duration = Duration::from_secs(120);
 /// Between two checks of a condition.
 const CHECK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Between two blocks that are mined while a condition is polled.
+const BLOCK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// The pace at which blocks are mined while a condition is polled: a block is a second of its chain's time, and one a
+/// poll would expire orders before a block is old enough by the clock to be confirmed.
+#[derive(Debug, Default)]
+pub struct Pace(Cell<Option<Instant>>);
+
+impl Pace {
+    /// Whether the next block is due; the one after it is due later.
+    pub fn is_due(&self) -> bool {
+        let is_due = self.0.get().is_none_or(|last| last.elapsed() >= BLOCK_INTERVAL);
+        if is_due {
+            self.0.set(Some(Instant::now()));
+        }
+        is_due
+    }
+}
 
 /// Waits until `check` finds something.
 pub async fn eventually<T, F: Future<Output = Option<T>>>(

@@ -9,6 +9,7 @@ use log::config::{KafkaConfig, KafkaSecurity};
 use log::kafka::admin;
 use schemas::{Layout, Topic};
 use serde_json::{Value, json};
+use testkit::Pace;
 use testkit::harness::{Chain, Client, Installation, Member, USDT, eventually, now, units, usdt};
 
 const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
@@ -87,8 +88,11 @@ impl World {
 
     /// Mines until an order has a status.
     async fn ended(&self, order: &str, status: &str) {
+        let pace = Pace::default();
         eventually(&format!("order {order} to be {status}"), || async {
-            self.mine();
+            if pace.is_due() {
+                self.mine();
+            }
             let body = json!({ "order_id": order });
             let (_, text) = self.client.service("/orders/status", &body, &[]).await.ok()?;
             let order: Value = serde_json::from_str(&text).ok()?;
@@ -104,8 +108,11 @@ impl World {
 
     /// Mines until a block is final.
     async fn is_final(&self, number: u64) {
+        let pace = Pace::default();
         eventually(&format!("block {number} to be final"), || async {
-            self.mine();
+            if pace.is_due() {
+                self.mine();
+            }
             let status: Value =
                 serde_json::from_str(&self.errand(&["chain", "status", "--json"])).ok()?;
             (status[0]["finalized"].as_u64()? > number).then_some(())

@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use schemas::record::{Block, Observation};
 use schemas::UnixMicros;
+use schemas::record::{Block, Observation};
 
 use super::{Cursor, Phase, REFUSED_MAX};
 use crate::machine::compare::{payments, proves, same};
