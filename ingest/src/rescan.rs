@@ -99,14 +99,14 @@ impl Rescan {
         let to = to.min(last.number);
         let (mut useful, mut left_out) = (Vec::new(), Vec::new());
         for endpoint in clients(chain)? {
-            match is_ours(&endpoint, chain, last).await {
-                Ok(()) => useful.push(endpoint),
+            match final_of(&endpoint, chain, &rules, last).await {
+                Ok(finalized) => useful.push((endpoint, finalized)),
                 Err(cause) => left_out.push(format!("{}: {cause}", endpoint.name())),
             }
         }
         let all = (to - from + 1) * i64::try_from(useful.len()).unwrap_or(1);
         let (mut found, mut asked, mut complete) = (Found::new(), 0, Vec::new());
-        for endpoint in useful {
+        for (endpoint, finalized) in useful {
             let mut next = |blocks: i64| {
                 asked += blocks;
                 progress(asked, all);
@@ -114,7 +114,7 @@ impl Rescan {
             match scan(&endpoint, &rules, chain.range_max, (from, to), &mut next).await {
                 Ok(logs) => {
                     add(&mut found, &history, &rules, &logs);
-                    complete.push(endpoint);
+                    complete.push((endpoint, finalized));
                 }
                 Err(cause) => left_out.push(format!("{}: {cause}", endpoint.name())),
             }
@@ -127,11 +127,14 @@ impl Rescan {
         let (mut missing, mut unproven) = (Vec::new(), Vec::new());
         for ((number, _), candidates) in found {
             for (hash, seen) in candidates {
-                let (block, proofs) = prove(&complete, &rules, (number, hash), &seen).await;
+                let proof = prove(&complete, &rules, (number, hash), &seen).await;
+                if proof.failures >= needed && proof.successes == 0 {
+                    continue;
+                }
                 let unknown = Block { number, hash, timestamp: last.timestamp };
-                let is_proven = block.is_some() && proofs >= needed;
+                let is_proven = proof.block.is_some() && proof.successes >= needed;
                 let list = if is_proven { &mut missing } else { &mut unproven };
-                list.push((block.unwrap_or(unknown), seen));
+                list.push((proof.block.unwrap_or(unknown), seen));
             }
         }
         let (endpoints, epoch) = (complete.len(), history.epoch());
@@ -244,16 +247,27 @@ fn words(failure: &Failure) -> String {
     format!("{}: {}", failure.refusal.class(), failure.message)
 }
 
-/// Whether an endpoint serves the configured chain, and on the fork that was scanned.
-async fn is_ours(endpoint: &Endpoint, chain: &ChainConfig, last: Block) -> Result<(), String> {
+/// The height up to which an endpoint says that its chain is final, where it does; an error unless it serves the configured
+/// chain, and the fork that was scanned.
+async fn final_of(
+    endpoint: &Endpoint,
+    chain: &ChainConfig,
+    rules: &Rules,
+    last: Block,
+) -> Result<i64, String> {
     let found = endpoint.fetch_chain_id().await.map_err(|failure| words(&failure))?;
     if found != chain.chain_id {
         return Err(format!("serves chain id {found}, not {}", chain.chain_id));
     }
-    let ask = Ask { blocks: vec![Point::Number(last.number)], ..Ask::default() };
+    let mut blocks = vec![Point::Number(last.number)];
+    blocks.extend(rules.policy.uses_tags().then_some(Point::Finalized));
+    let ask = Ask { blocks, ..Ask::default() };
     let answer = endpoint.fetch(&ask).await.map_err(|failure| words(&failure))?;
-    match answer.blocks.into_iter().next().flatten() {
-        Some(header) if header.block.hash == last.hash => Ok(()),
+    let mut headers = answer.blocks.into_iter();
+    match headers.next().flatten() {
+        Some(header) if header.block.hash == last.hash => {
+            Ok(headers.next().flatten().map_or(-1, |header| header.block.number))
+        }
         Some(_) => Err(format!("has another block {} than was scanned", last.number)),
         None => Err(format!("does not have block {}", last.number)),
     }
@@ -291,17 +305,30 @@ async fn scan(
     Ok(all)
 }
 
-/// The block of a transfer, as the endpoints have it, and how many receipts have the transfer.
+/// What endpoints say of a transfer.
+#[derive(Debug, Default)]
+struct Proof {
+    /// Its block.
+    block: Option<Block>,
+    /// How many receipts have it.
+    successes: usize,
+    /// How many receipts say that its transaction failed: some nodes of Tron keep the logs.
+    failures: usize,
+}
+
+/// Asks each endpoint for the block of a transfer and the outcome of its transaction: of Tron's own interface, where
+/// the block is final.
 async fn prove(
-    endpoints: &[Endpoint],
+    endpoints: &[(Endpoint, i64)],
     rules: &Rules,
     (number, hash): (i64, BlockHash),
     seen: &Observation,
-) -> (Option<Block>, usize) {
-    let (mut shown, mut proofs) = (None, 0);
-    for endpoint in endpoints {
+) -> Proof {
+    let mut proof = Proof::default();
+    for (endpoint, finalized) in endpoints {
         let blocks = vec![Point::Number(number)];
-        let outcome = Outcome { transaction: seen.tx_hash, number, is_final: false };
+        let is_final = number <= *finalized;
+        let outcome = Outcome { transaction: seen.tx_hash, number, is_final };
         let ask = Ask { look: Look::First, blocks, logs: Vec::new(), receipts: vec![outcome] };
         let Ok(answer) = endpoint.fetch(&ask).await else { continue };
         let header = answer.blocks.into_iter().next().flatten();
@@ -309,9 +336,12 @@ async fn prove(
         else {
             continue;
         };
+        proof.block = Some(block);
         let receipt = answer.receipts.into_iter().next().flatten();
-        shown = Some(block);
-        proofs += usize::from(proves(&rules.watch, receipt.as_ref(), block, seen));
+        let is_here = receipt.as_ref().is_some_and(|receipt| receipt.block_hash == hash);
+        let succeeded = receipt.as_ref().is_some_and(|receipt| receipt.succeeded);
+        proof.failures += usize::from(is_here && !succeeded);
+        proof.successes += usize::from(proves(&rules.watch, receipt.as_ref(), block, seen));
     }
-    (shown, proofs)
+    proof
 }

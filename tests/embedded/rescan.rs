@@ -1,13 +1,20 @@
 //! `tidemark rescan`: what the endpoint left out of confirmed blocks is found, proven, and published once.
 
+use std::fs;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::Arc;
 
 use alloy_primitives::U256;
-use devnet::{Chain as Node, Devnet};
+use devnet::{Chain as Node, Devnet, NativeFault};
+use schemas::{Address, AddressFamily, Blockchain};
 use serde_json::{Value, json};
-use testkit::harness::{Chain, Client, Tidemark, USDT, eventually, executable, now, units, usdt};
+use testkit::Pace;
+use testkit::faults::{Proxy, Scene, invented};
+use testkit::harness::{
+    Chain, Client, Tidemark, USDT, eventually, executable, now, units, usdt, usdt_of,
+};
 
 const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
@@ -24,17 +31,18 @@ fn text(output: &Output) -> String {
 
 /// Mines until a block is confirmed.
 async fn confirmed(client: &Client, node: &Node, number: u64) {
+    let pace = Pace::default();
     eventually("the block to be confirmed", || async {
-        node.mine_at(now().unsigned_abs().max(node.head().timestamp + 1)).unwrap();
+        if pace.is_due() {
+            node.mine_at(now().unsigned_abs().max(node.head().timestamp + 1)).unwrap();
+        }
         let health = client.admin("/health?verbose=1").await.ok()?;
         (health["chains"][0]["confirmed"].as_u64()? >= number).then_some(())
     })
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_was_left_out_is_published_once_and_pays() {
-    let dir = tempfile::tempdir().unwrap();
+async fn node() -> Devnet {
     let config = devnet::Config {
         genesis_timestamp: now().unsigned_abs() - 600,
         block_interval_secs: 1,
@@ -43,11 +51,22 @@ async fn what_was_left_out_is_published_once_and_pays() {
         ..devnet::Config::default()
     };
     let devnet = Devnet::start(config, (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
-    let node = devnet.chain();
-    node.mine(60).unwrap();
+    devnet.chain().mine(60).unwrap();
+    devnet
+}
+
+/// Confirmed early, and final soon.
+fn rules() -> String {
     let tokens = format!("tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]\n");
-    let more = format!("{tokens}confirmations = 3\nreorg_window = 8\n");
-    let chains = [Chain { blockchain: "eth", rpc: devnet.url().to_owned(), wallet: WALLET, more }];
+    format!("{tokens}confirmations = 3\nreorg_window = 8\n")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_left_out_is_published_once_and_pays() {
+    let dir = tempfile::tempdir().unwrap();
+    let devnet = node().await;
+    let (node, rpc) = (devnet.chain(), devnet.url().to_owned());
+    let chains = [Chain { blockchain: "eth", rpc, wallet: WALLET, more: rules() }];
     let tidemark = Tidemark::start(dir.path(), &chains, WEBHOOK, "").await;
     let client = tidemark.client();
     let order = client.create("A-1", "10.00", "eth", WEBHOOK).await;
@@ -88,5 +107,85 @@ async fn what_was_left_out_is_published_once_and_pays() {
     .await;
     let list = client.admin(&format!("/wallets/{WALLET}/transfers")).await.unwrap();
     assert_eq!(list.as_array().unwrap().len(), 1, "{list}");
+    assert!(tidemark.stop().await.success());
+}
+
+/// What only one endpoint has is not published, also when the other one is down: it would be believed alone then.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_endpoint_invents_is_not_published() {
+    let (dir, devnet) = (tempfile::tempdir().unwrap(), node().await);
+    let (node, scene) = (devnet.chain(), Arc::new(Scene::of(devnet.url())));
+    let liar = Proxy::start(scene, None).await;
+    let rpc = format!("{},{}", liar.url(), devnet.url());
+    let chains = [Chain { blockchain: "eth", rpc, wallet: WALLET, more: rules() }];
+    let tidemark = Tidemark::start(dir.path(), &chains, WEBHOOK, "").await;
+    let block = node.head().number + 1;
+    confirmed(&tidemark.client(), &node, block + 5).await;
+    assert!(tidemark.stop().await.success());
+
+    let hash = node.block(block).unwrap().hash.to_string();
+    let parties = [USDT, "0x2222222222222222222222222222222222222222", WALLET];
+    let log = invented((block, &hash), &format!("0x{:064x}", 7), parties, 10_000_000);
+    liar.behaviour().invents.push((log, true));
+    let (from, to) = (block.to_string(), (block + 5).to_string());
+    let found = rescan(dir.path(), &["eth", &from, &to, "--yes"]);
+    let summary = "asked of 2 endpoints; 0 transfers are missing, 1 more are not proven";
+    assert!(!found.status.success() && text(&found).contains(summary), "{}", text(&found));
+    assert!(text(&found).contains("NOT PROVEN and not published"), "{}", text(&found));
+
+    let config = dir.path().join("tidemark.toml");
+    let without = fs::read_to_string(&config).unwrap().replace(devnet.url(), "http://127.0.0.1:9");
+    fs::write(&config, without).unwrap();
+    let alone = rescan(dir.path(), &["eth", &from, &to, "--yes"]);
+    let summary = "asked of 1 endpoints; 0 transfers are missing, 1 more are not proven";
+    assert!(!alone.status.success() && text(&alone).contains(summary), "{}", text(&alone));
+}
+
+/// Of what is final the node's own interface says which transactions succeeded.
+#[tokio::test(flavor = "multi_thread")]
+async fn on_tron_its_own_interface_proves_what_was_missing() {
+    let usdt = usdt_of(Blockchain::Tron);
+    let config = devnet::Config {
+        genesis_timestamp: now().unsigned_abs() - 600,
+        block_interval_secs: 1,
+        chain_id: Blockchain::Tron.chain_id(),
+        tokens: vec![devnet::Token {
+            address: (*usdt.address.bytes()).into(),
+            decimals: usdt.decimals,
+            symbol: "USDT".into(),
+        }],
+        ..devnet::Config::default()
+    };
+    let node = Node::new(config).unwrap();
+    node.mine(60).unwrap();
+    let devnet = Devnet::serve_tron(node.clone(), (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+    let evm: alloy_primitives::Address = WALLET.parse().unwrap();
+    let wallet = Address::new(AddressFamily::Tron, evm.into()).to_string().leak();
+    let (dir, rpc) = (tempfile::tempdir().unwrap(), devnet.url().to_owned());
+    let chains = [Chain { blockchain: "tron", rpc, wallet, more: String::new() }];
+    let tidemark = Tidemark::start(dir.path(), &chains, WEBHOOK, "").await;
+    node.lag_logs(1_000_000);
+    let token = (*usdt.address.bytes()).into();
+    let pay = || node.transfer(token, [0x22; 20].into(), evm, U256::from(10_000_000)).unwrap();
+    // It runs out of time, and leaves its log behind.
+    node.fail_transaction(pay());
+    let paid = pay().to_string();
+    let block = node.head().number + 1;
+    confirmed(&tidemark.client(), &node, block + 2).await;
+    assert!(tidemark.stop().await.success());
+
+    node.lag_logs(0);
+    node.break_native(Some(NativeFault::FirstOutcomes(0)));
+    let (from, to) = (block.to_string(), (block + 2).to_string());
+    let found = rescan(dir.path(), &["tron", &from, &to, "--yes"]);
+    let summary = "0 transfers are missing, 2 more are not proven";
+    assert!(!found.status.success() && text(&found).contains(summary), "{}", text(&found));
+    node.break_native(None);
+    let found = rescan(dir.path(), &["tron", &from, &to, "--yes"]);
+    let summary = "1 transfers are missing, 0 more are not proven";
+    assert!(found.status.success() && text(&found).contains(summary), "{}", text(&found));
+    assert!(text(&found).contains("written: 1 transfers"), "{}", text(&found));
+    let tidemark = Tidemark::start(dir.path(), &chains, WEBHOOK, "").await;
+    tidemark.client().transfer_with_status(wallet, &paid, "waiting_for_match").await;
     assert!(tidemark.stop().await.success());
 }
