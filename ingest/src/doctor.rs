@@ -4,13 +4,14 @@
 //! failure; what makes it a worse one is a warning.
 
 mod depth;
+mod native;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use runtime::Clock;
 use schemas::record::Block;
-use schemas::{Amount, Stablecoin, Wallet};
+use schemas::{Amount, Stablecoin, TxHash, Wallet};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -121,6 +122,7 @@ impl Doctor {
                 self.range(head.number).await;
                 self.depth(head).await;
                 self.receipts(head.number).await;
+                self.native().await;
                 self.balances().await;
             }
         }
@@ -308,16 +310,19 @@ impl Doctor {
         self.note("range", level, text, json!({ "served": blocks, "refused": refused }));
     }
 
-    async fn receipts(&mut self, head: i64) {
-        let mut found = None;
-        for number in (0..=head).rev().take(TRANSACTION_BLOCKS as usize) {
+    /// A transaction in one of the blocks up to a height, and its block.
+    async fn newest_transaction(&self, height: i64) -> Option<(Block, TxHash)> {
+        for number in (0..=height).rev().take(TRANSACTION_BLOCKS as usize) {
             let probed = self.endpoint.block(Point::Number(number)).await;
             if let Ok(Some(Probed { block, transaction: Some(transaction), .. })) = probed {
-                found = Some((block, transaction));
-                break;
+                return Some((block, transaction));
             }
         }
-        let Some((block, transaction)) = found else {
+        None
+    }
+
+    async fn receipts(&mut self, head: i64) {
+        let Some((block, transaction)) = self.newest_transaction(head).await else {
             let text =
                 format!("not tried: the newest {TRANSACTION_BLOCKS} blocks have no transaction");
             return self.note("receipts", Level::Fine, text, Value::Null);

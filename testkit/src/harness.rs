@@ -9,6 +9,7 @@ mod merchant;
 mod process;
 mod receiver;
 mod tidemark;
+mod tron;
 
 pub use anvil::{Anvil, BUYER, USDT, usdt, usdt_of};
 pub use client::{Client, now, units};
@@ -18,6 +19,7 @@ pub use merchant::{Merchant, Received};
 pub use process::{Process, executable};
 pub use receiver::{Call, Receiver, Reply, parse_webhook};
 pub use tidemark::{ADMIN_SECRET, Chain, MERCHANT_SECRET, Tidemark};
+pub use tron::{tron_address, tron_chain};
 
 pub use crate::eventually;
 

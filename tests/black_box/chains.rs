@@ -5,10 +5,11 @@ use std::net::Ipv4Addr;
 
 use alloy_primitives::{B256, U256};
 use devnet::{Devnet, Reorg};
-use schemas::{Address, AddressFamily, Blockchain};
+use schemas::Blockchain;
 use serde_json::{Value, json};
 use testkit::harness::{
-    Anvil, Chain, Client, Line, Merchant, Tidemark, eventually, now, units, usdt_of,
+    Anvil, Chain, Client, Line, Merchant, Tidemark, eventually, tron_address, tron_chain, units,
+    usdt_of,
 };
 
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
@@ -38,21 +39,7 @@ impl Node {
         if blockchain != Blockchain::Tron {
             return Self::Evm(Anvil::pose_as(blockchain, EPOCH_SLOTS).await);
         }
-        let usdt = usdt_of(blockchain);
-        let height = 40;
-        let config = devnet::Config {
-            chain_id: blockchain.chain_id(),
-            genesis_timestamp: u64::try_from(now()).unwrap() - 3 * height,
-            block_interval_secs: 3,
-            tokens: vec![devnet::Token {
-                address: (*usdt.address.bytes()).into(),
-                decimals: usdt.decimals,
-                symbol: "USDT".into(),
-            }],
-            ..devnet::Config::default()
-        };
-        let chain = devnet::Chain::new(config).unwrap();
-        chain.mine(height).unwrap();
+        let chain = tron_chain(40);
         let address = (Ipv4Addr::LOCALHOST, 0).into();
         Self::Tron(Devnet::serve_tron(chain, address).await.unwrap())
     }
@@ -121,7 +108,8 @@ impl Scene {
     async fn start(blockchain: Blockchain, lag: u64) -> Self {
         let node = Node::start(blockchain).await;
         let line = Line::to(node.url()).await;
-        let wallet = if blockchain == Blockchain::Tron { tron_wallet() } else { WALLET };
+        let wallet =
+            if blockchain == Blockchain::Tron { tron_address(WALLET).leak() } else { WALLET };
         let (order, tx, seen) = (String::new(), String::new(), Value::Null);
         Self { blockchain, lag, wallet, node, line, order, tx, seen }
     }
@@ -181,11 +169,6 @@ impl Scene {
         let paid = client.transfer_with_status(self.wallet, &self.tx, "matched").await;
         assert_eq!(paid["id"], self.seen["id"]);
     }
-}
-
-fn tron_wallet() -> &'static str {
-    let address: alloy_primitives::Address = WALLET.parse().unwrap();
-    Address::new(AddressFamily::Tron, address.into()).to_string().leak()
 }
 
 #[tokio::test(flavor = "multi_thread")]

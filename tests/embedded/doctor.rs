@@ -5,9 +5,10 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use alloy_primitives::U256;
-use devnet::{Devnet, Fault};
+use devnet::{Devnet, Fault, NativeFault};
+use schemas::Blockchain;
 use serde_json::Value;
-use testkit::harness::{USDT, executable, now, usdt};
+use testkit::harness::{USDT, executable, now, tron_address, tron_chain, usdt, usdt_of};
 
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 
@@ -32,14 +33,17 @@ async fn node(chain_id: u64, has_usdt: bool) -> Devnet {
 }
 
 fn doctor(dir: &Path, rpc: &str, more: &str, arguments: &[&str]) -> Output {
-    let file = dir.join("tidemark.toml");
-    let data = dir.join("data");
     let text = format!(
-        "[data]\ndir = {data:?}\n[[wallets]]\nblockchain = \"eth\"\naddress = \"{WALLET}\"\nenabled_coins = \
+        "[[wallets]]\nblockchain = \"eth\"\naddress = \"{WALLET}\"\nenabled_coins = \
          [\"USDT\"]\n[chains.eth]\nrpc = {rpc}\nrequest_timeout = \"2s\"\n\
          tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]\n{more}"
     );
-    std::fs::write(&file, text).unwrap();
+    doctor_of(dir, &text, arguments)
+}
+
+fn doctor_of(dir: &Path, sections: &str, arguments: &[&str]) -> Output {
+    let (file, data) = (dir.join("tidemark.toml"), dir.join("data"));
+    std::fs::write(&file, format!("[data]\ndir = {data:?}\n{sections}")).unwrap();
     let config = ["doctor", "--config", file.to_str().unwrap()];
     Command::new(executable()).args([&config[..], arguments].concat()).output().unwrap()
 }
@@ -130,4 +134,39 @@ async fn what_keeps_a_chain_from_being_followed_is_a_failure() {
     let (text, code) = printed(&doctor(dir.path(), "\"nowhere\"", "range_max = 0\n", &[]));
     assert_eq!(code, 64, "{text}");
     has(&text, &["chains.eth.rpc: ", "chains.eth.range_max: "]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_tron_the_interface_that_proves_payments_is_asked_too() {
+    let (dir, chain) = (tempfile::tempdir().unwrap(), tron_chain(30));
+    let usdt = usdt_of(Blockchain::Tron);
+    let (token, to) = ((*usdt.address.bytes()).into(), WALLET.parse().unwrap());
+    chain.transfer(token, [0x22; 20].into(), to, U256::from(12_500_000)).unwrap();
+    chain.mine(30).unwrap();
+    let devnet = Devnet::serve_tron(chain, (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+    let wallet = tron_address(WALLET);
+    let sections = |native: &str| {
+        format!(
+            "[[wallets]]\nblockchain = \"tron\"\naddress = \"{wallet}\"\nenabled_coins = [\"USDT\"]\n[chains.tron]\n\
+             rpc = [{{ url = {:?}{native} }}]\nrequest_timeout = \"2s\"\n",
+            devnet.url()
+        )
+    };
+    let (text, code) = printed(&doctor_of(dir.path(), &sections(""), &[]));
+    assert_eq!(code, 0, "{text}");
+    let solidified = devnet.chain().solidified();
+    has(
+        &text,
+        &[&format!("ok       native       solidified block {solidified}, outcomes are served")],
+    );
+    let (text, code) = printed(&doctor_of(dir.path(), &sections(", native = \"\""), &[]));
+    assert_eq!(code, 0, "{text}");
+    has(
+        &text,
+        &["warning  native       there is none: what is final has the receipts of JSON-RPC"],
+    );
+    devnet.chain().break_native(Some(NativeFault::FirstOutcomes(0)));
+    let (text, code) = printed(&doctor_of(dir.path(), &sections(""), &[]));
+    assert_eq!(code, 1, "{text}");
+    has(&text, &["FAILURE  native       no answer (", "no payment would be confirmed"]);
 }

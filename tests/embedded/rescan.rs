@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use alloy_primitives::U256;
 use devnet::{Chain as Node, Devnet, NativeFault};
-use schemas::{Address, AddressFamily, Blockchain};
+use schemas::Blockchain;
 use serde_json::{Value, json};
 use testkit::Pace;
 use testkit::faults::{Proxy, Scene, invented};
 use testkit::harness::{
-    Chain, Client, Tidemark, USDT, eventually, executable, now, units, usdt, usdt_of,
+    Chain, Client, Tidemark, USDT, eventually, executable, now, tron_address, tron_chain, units,
+    usdt, usdt_of,
 };
 
 const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
@@ -144,23 +145,10 @@ async fn what_one_endpoint_invents_is_not_published() {
 /// Of what is final the node's own interface says which transactions succeeded.
 #[tokio::test(flavor = "multi_thread")]
 async fn on_tron_its_own_interface_proves_what_was_missing() {
-    let usdt = usdt_of(Blockchain::Tron);
-    let config = devnet::Config {
-        genesis_timestamp: now().unsigned_abs() - 600,
-        block_interval_secs: 1,
-        chain_id: Blockchain::Tron.chain_id(),
-        tokens: vec![devnet::Token {
-            address: (*usdt.address.bytes()).into(),
-            decimals: usdt.decimals,
-            symbol: "USDT".into(),
-        }],
-        ..devnet::Config::default()
-    };
-    let node = Node::new(config).unwrap();
-    node.mine(60).unwrap();
+    let (usdt, node) = (usdt_of(Blockchain::Tron), tron_chain(60));
     let devnet = Devnet::serve_tron(node.clone(), (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
     let evm: alloy_primitives::Address = WALLET.parse().unwrap();
-    let wallet = Address::new(AddressFamily::Tron, evm.into()).to_string().leak();
+    let wallet = tron_address(WALLET).leak();
     let (dir, rpc) = (tempfile::tempdir().unwrap(), devnet.url().to_owned());
     let chains = [Chain { blockchain: "tron", rpc, wallet, more: String::new() }];
     let tidemark = Tidemark::start(dir.path(), &chains, WEBHOOK, "").await;

@@ -43,6 +43,11 @@ impl Native {
 }
 
 impl Endpoint {
+    /// Whether there is a native interface, as far as was found out.
+    pub(crate) fn has_native(&self) -> bool {
+        self.native.as_ref().is_some_and(|native| !native.is_absent())
+    }
+
     /// Asks JSON-RPC, and the native interface about what is final, where there is one.
     pub(super) async fn fetch_by_both(&self, ask: &Ask) -> Result<Answer, Failure> {
         let asks_final = ask.blocks.contains(&Point::Finalized)

@@ -1,0 +1,32 @@
+//! A development chain that is served as a node of Tron serves its own.
+
+use schemas::{Address, AddressFamily, Blockchain};
+
+use super::{now, usdt_of};
+
+const BLOCK_SECONDS: u64 = 3;
+
+/// A chain with Tron's id and USDT, and a block every three seconds up to now: this many.
+pub fn tron_chain(height: u64) -> devnet::Chain {
+    let usdt = usdt_of(Blockchain::Tron);
+    let config = devnet::Config {
+        chain_id: Blockchain::Tron.chain_id(),
+        genesis_timestamp: now().unsigned_abs() - BLOCK_SECONDS * height,
+        block_interval_secs: BLOCK_SECONDS,
+        tokens: vec![devnet::Token {
+            address: (*usdt.address.bytes()).into(),
+            decimals: usdt.decimals,
+            symbol: "USDT".into(),
+        }],
+        ..devnet::Config::default()
+    };
+    let chain = devnet::Chain::new(config).expect("a valid configuration");
+    chain.mine(height).expect("room for the blocks");
+    chain
+}
+
+/// The account of Tron that has the key of an EVM account, written as Tron writes it.
+pub fn tron_address(evm: &str) -> String {
+    let evm: Address = evm.parse().expect("an EVM address");
+    Address::new(AddressFamily::Tron, *evm.bytes()).to_string()
+}
