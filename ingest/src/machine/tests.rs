@@ -2,6 +2,7 @@
 
 mod answers;
 mod looks;
+mod outcomes;
 mod reorg;
 mod steps;
 
@@ -139,4 +140,27 @@ fn short(records: &[ChainRecord]) -> Vec<(char, i64, i64)> {
 fn heights(records: &[ChainRecord]) -> (i64, i64) {
     let Some(ChainBody::Head(head)) = records.last().map(|record| &record.body) else { panic!() };
     (head.confirmed[0].number, head.finalized)
+}
+
+/// Mines the same block at two nodes.
+fn mine(nodes: [&mut Node; 2], transactions: &[Vec<Payment>]) {
+    nodes.into_iter().for_each(|node| node.mine(transactions));
+}
+
+/// Notes in short.
+fn kinds(decision: &Decision) -> Vec<&'static str> {
+    let kind = |note: &Note| match note {
+        Note::Skipped(_) => "skipped",
+        Note::Rewound { .. } => "rewound",
+        Note::LateFind { .. } => "late find",
+        Note::Omitted { .. } => "omitted",
+        Note::Disputed { .. } => "disputed",
+        Note::Forged { .. } => "forged",
+        Note::Look { why, .. } => why.kind(),
+    };
+    decision.notes.iter().map(kind).collect()
+}
+
+fn confirmed(cursor: &Cursor) -> i64 {
+    cursor.history().unwrap().head().confirmed[0].number
 }

@@ -9,28 +9,6 @@ fn two() -> (Node, Node, Cursor) {
     (node.clone(), node, cursor)
 }
 
-fn mine(nodes: [&mut Node; 2], transactions: &[Vec<Payment>]) {
-    nodes.into_iter().for_each(|node| node.mine(transactions));
-}
-
-/// Notes in short.
-fn kinds(decision: &Decision) -> Vec<&'static str> {
-    let kind = |note: &Note| match note {
-        Note::Skipped(_) => "skipped",
-        Note::Rewound { .. } => "rewound",
-        Note::LateFind { .. } => "late find",
-        Note::Omitted { .. } => "omitted",
-        Note::Disputed { .. } => "disputed",
-        Note::Forged { .. } => "forged",
-        Note::Look { why, .. } => why.kind(),
-    };
-    decision.notes.iter().map(kind).collect()
-}
-
-fn confirmed(cursor: &Cursor) -> i64 {
-    cursor.history().unwrap().head().confirmed[0].number
-}
-
 /// A transfer in block 11 that the first endpoint leaves out for ever.
 fn omitted() -> (Node, Node, Cursor) {
     let (mut a, mut b, cursor) = two();
@@ -511,76 +489,4 @@ fn after_a_reorganisation_logs_may_trail_again() {
     });
     assert_eq!(cursor.history().unwrap().above(11).collect::<Vec<_>>(), moved);
     assert!(confirmed(&cursor) >= 12);
-}
-
-/// As on Tron, where a transaction that failed may keep its logs.
-#[test]
-fn what_failed_at_one_endpoint_is_not_confirmed() {
-    let (mut a, mut b) = (Node::new(10), Node::new(10));
-    let mut cursor = cursor_with(|rules| {
-        (rules.needs_receipts, rules.has_second) = (true, true);
-    });
-    drive_by(&mut cursor, &a, &b);
-    mine([&mut a, &mut b], &[pay(1)]);
-    b.failed = vec![a.transfers_after(10)[0].1.tx_hash];
-    let mut play = |a: &mut Node, b: &mut Node, rounds: u32| {
-        let mut decided = Decision::from(Next::Ask);
-        for _ in 0..rounds {
-            let (decision, _) = drive_by(&mut cursor, a, b);
-            decided.publish.extend(decision.publish);
-            decided.notes.extend(decision.notes);
-            mine([a, b], &[]);
-        }
-        (short(&decided.publish), kinds(&decided), confirmed(&cursor))
-    };
-    let (published, notes, to) = play(&mut a, &mut b, 20);
-    assert_eq!((published[0], notes, to), (('t', 0, 11), vec!["disputed"], 10));
-    b.failed.clear();
-    let (_, notes, to) = play(&mut a, &mut b, 20);
-    assert_eq!((notes, to), (vec![""; 0], a.head().number - 3));
-    // What failed at both was no payment.
-    mine([&mut a, &mut b], &[pay(2)]);
-    let (paid, block) = (a.transfers_after(10)[1].1.tx_hash, a.head().number);
-    play(&mut a, &mut b, 1);
-    (a.failed, b.failed) = (vec![paid], vec![paid]);
-    let (published, notes, _) = play(&mut a, &mut b, 20);
-    assert!(published.contains(&('r', 1, block)), "{published:?}");
-    assert_eq!(notes, ["forged"]);
-}
-
-#[test]
-fn a_second_check_asks_for_final_outcomes_of_few_blocks() {
-    let mut node = Node::new(60);
-    let mut cursor = cursor_with(|rules| {
-        rules.policy = finalized();
-        (rules.needs_receipts, rules.has_second, rules.range_max) = (true, true, 100);
-    });
-    drive(&mut cursor, &node);
-    node.mine(&[pay(1)]);
-    let mut asked: Vec<(Look, Vec<Outcome>)> = Vec::new();
-    for round in 0..60 {
-        loop {
-            let ask = cursor.ask();
-            if !ask.receipts.is_empty() {
-                asked.push((ask.look, ask.receipts));
-            }
-            if turn(&mut cursor, &node).next != Next::Ask {
-                break;
-            }
-        }
-        // After the first they come at once, as after an outage.
-        for _ in 0..24 {
-            let payments = if round == 0 { pay(1) } else { Vec::new() };
-            node.mine(&[payments]);
-        }
-    }
-    let (first, second): (Vec<_>, Vec<_>) =
-        asked.into_iter().partition(|(look, _)| *look == Look::First);
-    assert!(!first[0].1[0].is_final, "at the tip nothing is");
-    assert!(second.iter().flat_map(|(_, asked)| asked).all(|outcome| outcome.is_final));
-    let counts: Vec<_> = second.iter().map(|(_, asked)| asked.len()).collect();
-    assert!(
-        counts.iter().all(|count| *count <= 20) && counts.iter().sum::<usize>() == 25,
-        "{counts:?}"
-    );
 }
