@@ -1,5 +1,5 @@
-//! Ingest from a development chain over HTTP into the embedded log: how fast it catches up, how many requests a chain
-//! costs, and how soon a block is a committed record.
+//! Ingest over HTTP into the embedded log, from a development chain of this process and from a local node: how fast it
+//! catches up, how many requests a chain costs, and how soon a block is a committed record.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use runtime::{Readiness, SystemClock};
 use schemas::record::{ChainBody, ChainProgress, ChainRecord};
 use schemas::{Address, Blockchain, Layout, Stablecoin, StablecoinContract, Topic};
 use tempfile::TempDir;
-use testkit::harness::{eventually, now};
+use testkit::harness::{Anvil, eventually, now, usdt_of};
 use testkit::measure::{percent, rate};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 const TOKEN: alloy_primitives::Address = alloy_primitives::Address::repeat_byte(0xaa);
 const PAYER: alloy_primitives::Address = alloy_primitives::Address::repeat_byte(0x77);
 const WALLET: alloy_primitives::Address = alloy_primitives::Address::repeat_byte(0x10);
+const UNITS: u64 = 1_500_000;
 const LAYOUT: Layout = Layout { lanes: 1, orders: 1, webhooks: 1 };
 /// Blocks to catch up with, at full length.
 const BLOCKS: usize = 20_000;
@@ -38,6 +39,29 @@ const IDLE_POLL: Duration = Duration::from_secs(2);
 const IDLE_POLLS: u32 = 5;
 const IDLE_REQUESTS: u64 = 10;
 
+/// An endpoint, and the coin of which it has transfers.
+struct Source {
+    url: String,
+    chain_id: u64,
+    contract: StablecoinContract,
+}
+
+impl Source {
+    fn of(devnet: &Devnet) -> Self {
+        let contract = StablecoinContract {
+            blockchain: Blockchain::Eth,
+            stablecoin: Stablecoin::Usdc,
+            address: address(TOKEN),
+            decimals: 6,
+        };
+        Self { url: devnet.url().to_owned(), chain_id: 31_337, contract }
+    }
+}
+
+fn address(address: alloy_primitives::Address) -> Address {
+    Address::new(Blockchain::Eth.address_family(), address.0.0)
+}
+
 struct Run {
     log: EmbeddedLog,
     tail: Box<dyn Tail>,
@@ -48,25 +72,17 @@ struct Run {
 
 impl Run {
     /// Follows a chain from a block on, or from its head.
-    fn start(devnet: &Devnet, start_block: Option<i64>, poll_interval: Duration) -> Self {
+    fn start(source: &Source, start_block: Option<i64>, poll_interval: Duration) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let log = EmbeddedLog::open(dir.path(), LAYOUT, Arc::new(SystemClock)).unwrap();
         let tail = log.tail(&[Topic::TransfersRaw, Topic::Chains]).unwrap();
-        let address =
-            |a: alloy_primitives::Address| Address::new(Blockchain::Eth.address_family(), a.0.0);
-        let contract = StablecoinContract {
-            blockchain: Blockchain::Eth,
-            stablecoin: Stablecoin::Usdc,
-            address: address(TOKEN),
-            decimals: 6,
-        };
         let chain = ChainConfig {
             blockchain: Blockchain::Eth,
-            chain_id: 31_337,
-            endpoints: vec![EndpointConfig::new(RpcUrl::parse(devnet.url()).unwrap())],
+            chain_id: source.chain_id,
+            endpoints: vec![EndpointConfig::new(RpcUrl::parse(&source.url).unwrap())],
             request_timeout: Duration::from_secs(10),
-            contracts: vec![contract],
-            stablecoins: [Stablecoin::Usdc].into(),
+            contracts: vec![source.contract],
+            stablecoins: [source.contract.stablecoin].into(),
             wallets: vec![address(WALLET)],
             own: vec![address(WALLET)],
             policy: Policy::flat(Some(12), None),
@@ -120,7 +136,7 @@ async fn devnet() -> Devnet {
 }
 
 fn pay(chain: &Chain, count: usize) {
-    let call = TransferCall { token: TOKEN, from: PAYER, to: WALLET, value: U256::from(1_500_000) };
+    let call = TransferCall { token: TOKEN, from: PAYER, to: WALLET, value: U256::from(UNITS) };
     for _ in 0..count {
         chain.batch(vec![call]).unwrap();
     }
@@ -134,31 +150,47 @@ fn requests(render: &impl Fn() -> String) -> u64 {
 }
 
 async fn catch_up() {
-    let (devnet, blocks) = (devnet().await, BLOCKS * percent() / 100);
+    let (devnet, batches) = (devnet().await, BLOCKS * percent() / 100 / BUSY);
     let chain = devnet.chain();
-    for _ in 0..blocks / BUSY {
+    for _ in 0..batches {
         pay(&chain, TRANSFERS);
         chain.mine(BUSY as u64).unwrap();
     }
+    catch_up_with("this process", &Source::of(&devnet), batches).await;
+
+    let anvil = Anvil::start_as(1).await;
+    let wallet = WALLET.to_string();
+    for _ in 0..batches {
+        for _ in 0..TRANSFERS {
+            anvil.transfer(&[(&wallet, u128::from(UNITS))]).await;
+        }
+        anvil.mine(BUSY as u64).await;
+    }
+    let contract = usdt_of(Blockchain::Eth);
+    let source = Source { url: anvil.url().to_owned(), chain_id: 1, contract };
+    catch_up_with("a local anvil", &source, batches).await;
+}
+
+async fn catch_up_with(name: &str, source: &Source, batches: usize) {
+    let blocks = batches * BUSY;
     let started = Instant::now();
-    let mut run = Run::start(&devnet, Some(1), LIVE_POLL);
-    let transfers = tokio::task::block_in_place(|| run.until(chain.head().number));
+    let mut run = Run::start(source, Some(1), LIVE_POLL);
+    let transfers = tokio::task::block_in_place(|| run.until(blocks as u64));
     let time = started.elapsed();
-    assert_eq!(transfers, blocks / BUSY * TRANSFERS, "each once");
+    assert_eq!(transfers, batches * TRANSFERS, "each once");
     run.stop().await;
-    let blocks = rate(blocks, time);
+    let (blocks, transfers) = (rate(blocks, time), rate(transfers, time));
     println!(
-        "  catching up over HTTP      {blocks} blocks a second, {} times Arbitrum (aim 50)",
+        "  catching up with {name}  {blocks} blocks a second, {} times Arbitrum (aim 50); {transfers} transfers a second",
         blocks / FASTEST
     );
-    println!("                             {} transfers a second", rate(transfers, time));
 }
 
 async fn live(render: &impl Fn() -> String) {
     let devnet = devnet().await;
-    let chain = devnet.chain();
+    let (chain, source) = (devnet.chain(), Source::of(&devnet));
     chain.mine(200).unwrap();
-    let mut run = Run::start(&devnet, None, LIVE_POLL);
+    let mut run = Run::start(&source, None, LIVE_POLL);
     tokio::task::block_in_place(|| run.until(200));
     let mut times = Vec::new();
     for _ in 0..LIVE {
@@ -177,7 +209,7 @@ async fn live(render: &impl Fn() -> String) {
         LIVE_POLL.as_millis()
     );
     let before = requests(render);
-    let run = Run::start(&devnet, None, IDLE_POLL);
+    let run = Run::start(&source, None, IDLE_POLL);
     let started = Instant::now();
     let polled = before + IDLE_REQUESTS;
     eventually("polls", || async { (requests(render) >= polled).then_some(()) }).await;
@@ -188,7 +220,7 @@ async fn live(render: &impl Fn() -> String) {
         IDLE_REQUESTS as f64 / seconds,
         IDLE_POLL.as_secs()
     );
-    let mut run = Run::start(&devnet, None, IDLE_POLL);
+    let mut run = Run::start(&source, None, IDLE_POLL);
     tokio::task::block_in_place(|| run.until(chain.head().number));
     let before = requests(render);
     for _ in 0..IDLE_POLLS {
@@ -207,7 +239,7 @@ async fn live(render: &impl Fn() -> String) {
 #[tokio::main(flavor = "multi_thread", worker_threads = 4)]
 async fn main() {
     let recorder = runtime::telemetry::init_metrics().unwrap();
-    println!("ingest, from a development chain over HTTP into the embedded log");
+    println!("ingest over HTTP into the embedded log, from a development chain and from anvil");
     catch_up().await;
     live(&|| recorder.render()).await;
 }

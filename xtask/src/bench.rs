@@ -12,7 +12,8 @@ use crate::tools::{self, Kit};
 
 /// Those that start servers of their own come last.
 const NAMES: [&str; 9] =
-    ["amounts", "machine", "ingest", "pipeline", "orders", WEBHOOKS, "api", "process", KAFKA];
+    ["amounts", "machine", INGEST, "pipeline", "orders", WEBHOOKS, "api", "process", KAFKA];
+const INGEST: &str = "ingest";
 const WEBHOOKS: &str = "webhooks";
 const KAFKA: &str = "kafka";
 
@@ -35,9 +36,14 @@ pub(crate) fn run(name: Option<&str>) -> Result<()> {
         let mut command = cargo();
         command.args(["bench", "--quiet", "--package", "tidemark-tests", "--bench", name]);
         command.env("TIDEMARK_TEST_EXECUTABLE", &executable);
-        if matches!(*name, WEBHOOKS | KAFKA) {
+        let needs: &[Need] = match *name {
+            WEBHOOKS | KAFKA => &[Need::Jars],
+            INGEST => &[Need::Anvil],
+            _ => &[],
+        };
+        if !needs.is_empty() {
             tools::check(Kit::Services)?;
-            command.envs(fetch::fetch(&[Need::Jars].into())?);
+            command.envs(fetch::fetch(&needs.iter().copied().collect())?);
         }
         shell::run(&mut command)?;
     }
