@@ -35,13 +35,15 @@ pub(super) struct Select {
     values: Vec<Value>,
     /// Not one row by its id.
     is_list: bool,
+    /// Most rows that are read.
+    rows_max: usize,
 }
 
 impl Select {
     /// Reads `columns` by `index`.
     fn by(columns: &str, index: &str) -> Self {
         let sql = format!("{columns} INDEXED BY {index}");
-        Self { sql, values: Vec::new(), is_list: true }
+        Self { sql, values: Vec::new(), is_list: true, rows_max: usize::MAX }
     }
 
     /// Adds a condition on a value, if there is one.
@@ -69,14 +71,16 @@ impl Select {
         self.sql.push_str(&format!(" {joint} {condition}"));
     }
 
-    /// Newest first, then the page.
+    /// Newest first, then the page. Its end is not the statement's: a row that cannot be read does not count.
     fn page(mut self, order: &str, page: Page) -> Self {
-        self.sql.push_str(&format!(" ORDER BY {order} LIMIT ? OFFSET ?"));
-        self.values.extend([Value::from(page.limit), Value::from(page.offset)]);
+        self.sql.push_str(&format!(" ORDER BY {order} LIMIT -1 OFFSET ?"));
+        self.values.push(Value::from(page.offset));
+        self.rows_max = usize::try_from(page.limit).unwrap_or(usize::MAX);
         self
     }
 
-    /// Its rows, but for those whose record cannot be read if there may be several.
+    /// Its rows, but for those whose record cannot be read if there may be several: the next one is taken instead, since a
+    /// short page is the last one of its list.
     pub(super) fn rows<T>(
         &self,
         connection: &Connection,
@@ -85,7 +89,9 @@ impl Select {
         let mut statement = connection.prepare_cached(&self.sql)?;
         let mut rows = statement.query(params_from_iter(&self.values))?;
         let mut found = Vec::new();
-        while let Some(row) = rows.next()? {
+        while found.len() < self.rows_max
+            && let Some(row) = rows.next()?
+        {
             match read(row) {
                 row if self.is_list => found.extend(unless_unreadable(row)?),
                 row => found.push(row?),
@@ -97,16 +103,17 @@ impl Select {
 
 pub(super) fn order(id: OrderId) -> Select {
     let sql = format!("{ORDER} WHERE o.order_id = ?");
-    Select { sql, values: vec![order_key(id)], is_list: false }
+    Select { sql, values: vec![order_key(id)], is_list: false, rows_max: 1 }
 }
 
 pub(super) fn transfer(id: TransferId) -> Select {
     let sql = format!("{TRANSFER} WHERE t.transfer_id = ?");
-    Select { sql, values: vec![id.0.into()], is_list: false }
+    Select { sql, values: vec![id.0.into()], is_list: false, rows_max: 1 }
 }
 
 pub(super) fn chains() -> Select {
-    Select { sql: "SELECT record FROM chains".into(), values: Vec::new(), is_list: true }
+    let sql = "SELECT record FROM chains".into();
+    Select { sql, values: Vec::new(), is_list: true, rows_max: usize::MAX }
 }
 
 pub(super) fn orders(filter: OrderFilter, page: Page) -> Select {
@@ -271,7 +278,7 @@ mod tests {
                 .collect::<Result<_, _>>()
                 .unwrap();
             // Only a list without a filter may walk an index; it does so in order and stops early.
-            let filtered = select.values.len() > 2;
+            let filtered = select.values.len() > 1;
             let first = plan.first().unwrap();
             // What a cursor skips is not read.
             let skips = select.sql.contains(") < (?, ?)");
@@ -284,6 +291,25 @@ mod tests {
                 assert!(!whole_table, "{select:?} reads everything: {plan:?}");
             }
         }
+    }
+
+    /// As in a rolling update, where a newer program writes rows: a client reads until a page is short.
+    #[test]
+    fn a_row_that_cannot_be_read_makes_no_page_short() {
+        let dir = tempfile::tempdir().unwrap();
+        let connection = open_writer(&dir.path().join("tables.sqlite")).unwrap();
+        let bytes = schemas::encode(&example::order()).unwrap();
+        let insert = "INSERT INTO orders VALUES (cast(printf('%016d', ?1) AS BLOB), ?1, ?1, 'paid', 'A', ?2)";
+        for number in 0..8 {
+            let unreadable = vec![0xff; 3];
+            let record = if matches!(number, 2 | 6) { &unreadable } else { &bytes };
+            connection.execute(insert, rusqlite::params![number, record]).unwrap();
+        }
+        let read = |offset| {
+            let page = Page { limit: 3, offset };
+            orders(OrderFilter::default(), page).rows(&connection, order_row).unwrap().len()
+        };
+        assert_eq!([0, 3, 6, 8].map(read), [3, 3, 2, 0]);
     }
 
     /// spec 8: the greatest offset is 100,000.
