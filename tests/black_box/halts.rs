@@ -1,5 +1,5 @@
-//! A chain that leaves what was final, on Kafka: taken back beside the ingest that is halted, and after the topic of its
-//! records was deleted and made anew.
+//! What an operator mends on Kafka beside a running ingest. A chain that left what was final is taken back, also after the
+//! topic of its records was deleted and made anew; what an endpoint left out is found.
 
 use std::net::Ipv4Addr;
 
@@ -205,5 +205,35 @@ async fn a_chain_is_taken_back_with_and_without_its_records() {
     }
     let left = left.to_string();
     world.client.transfer_with_status(WALLET, &left, "failed_to_confirm").await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_left_out_is_published_beside_a_running_ingest() {
+    let mut world = World::start().await;
+    let (order, next) = (world.order("A-1").await, world.order("B-1").await);
+    // Its logs trail by more than any check.
+    world.node.lag_logs(1_000_000);
+    let transaction = world.pay(&order).await.to_string();
+    world.mine();
+    let block = world.node.head().number;
+    world.is_final(block).await;
+    let (from, to) = (block.to_string(), (block + 2).to_string());
+    let nothing = world.errand(&["rescan", "eth", &from, &to, "--yes"]);
+    assert!(nothing.contains("0 transfers are missing, 0 more are not proven"), "{nothing}");
+    world.client.order_with_status(&order, "pending").await;
+
+    world.node.clear_faults();
+    let found = world.errand(&["rescan", "eth", &from, &to, "--yes"]);
+    assert!(found.contains("written: 1 transfers"), "{found}");
+    world.client.order_with_status(&order, "paid").await;
+    let again = world.errand(&["rescan", "eth", &from, &to, "--yes"]);
+    assert!(again.contains("0 transfers are missing, 0 more are not proven"), "{again}");
+    // Ingest, which was fenced by the step, continues by itself.
+    world.pay(&next).await;
+    world.ended(&next, "paid").await;
+    world.client.transfer_with_status(WALLET, &transaction, "matched").await;
+    let list = world.client.admin(&format!("/wallets/{WALLET}/transfers")).await.unwrap();
+    assert_eq!(list.as_array().unwrap().len(), 2, "{list}");
     world.stop().await;
 }
