@@ -11,7 +11,7 @@ use ingest::{ChainConfig, EndpointConfig, Policy, RpcUrl, follow};
 use log::embedded::EmbeddedLog;
 use log::{Log, Tail};
 use runtime::{Readiness, SystemClock};
-use schemas::record::{ChainBody, ChainProgress, ChainRecord};
+use schemas::record::{ChainBody, ChainRecord};
 use schemas::{Address, Blockchain, Layout, Stablecoin, StablecoinContract, Topic};
 use tempfile::TempDir;
 use testkit::harness::{Anvil, eventually, now, usdt_of};
@@ -75,7 +75,7 @@ impl Run {
     fn start(source: &Source, start_block: Option<i64>, poll_interval: Duration) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let log = EmbeddedLog::open(dir.path(), LAYOUT, Arc::new(SystemClock)).unwrap();
-        let tail = log.tail(&[Topic::TransfersRaw, Topic::Chains]).unwrap();
+        let tail = log.tail(&[Topic::TransfersRaw]).unwrap();
         let chain = ChainConfig {
             blockchain: Blockchain::Eth,
             chain_id: source.chain_id,
@@ -104,15 +104,12 @@ impl Run {
         let mut transfers = 0;
         loop {
             for record in self.tail.poll(Duration::from_millis(50)).unwrap() {
-                let value = record.value.as_deref().unwrap();
-                if record.from.topic == Topic::TransfersRaw {
-                    let record: ChainRecord = schemas::decode(value).unwrap();
-                    transfers += usize::from(matches!(record.body, ChainBody::Transfer(_)));
-                } else {
-                    let progress: ChainProgress = schemas::decode(value).unwrap();
-                    if u64::try_from(progress.head.number).is_ok_and(|scanned| scanned >= number) {
-                        return transfers;
-                    }
+                let record: ChainRecord =
+                    schemas::decode(record.value.as_deref().unwrap()).unwrap();
+                transfers += usize::from(matches!(record.body, ChainBody::Transfer(_)));
+                let is_head = matches!(record.body, ChainBody::Head(_));
+                if is_head && u64::try_from(record.block.number).is_ok_and(|head| head >= number) {
+                    return transfers;
                 }
             }
         }
