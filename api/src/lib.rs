@@ -30,6 +30,7 @@ mod machine;
 pub mod metrics;
 mod page;
 mod reads;
+mod reference;
 mod router;
 mod routes;
 mod server;

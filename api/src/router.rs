@@ -19,7 +19,7 @@ use crate::reads::Reads;
 use crate::routes::checkout::Checkouts;
 use crate::routes::health::{Health, health};
 use crate::routes::{admin, checkout, registry, service, user};
-use crate::{metrics, page};
+use crate::{metrics, page, reference};
 
 /// Most bytes of a body.
 const BODY_BYTES_MAX: usize = 1024 * 1024;
@@ -125,6 +125,8 @@ pub(crate) fn routes(doors: Doors, allowed_origins: Vec<String>, topic_prefix: S
         .nest("/checkout", page_routes(doors.checkouts.buyer.is_some()))
         .nest("/registry", registry::routes(topic_prefix))
         .route("/health", get(health))
+        .route("/api/v1/openapi.json", get(reference::document))
+        .route("/api/v1/docs", get(reference::page))
         .layer(middleware::from_fn(in_time))
         .nest("/api/v1/user", user)
         .fallback(|| async { Refusal::ResourceNotFound })

@@ -13,6 +13,7 @@ mod forgotten;
 mod fuzz;
 mod listener;
 mod lists;
+mod openapi;
 mod operators;
 mod page;
 mod raw;

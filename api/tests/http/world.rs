@@ -26,6 +26,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::fault::Faults;
+use crate::openapi;
 
 /// When every world begins.
 pub(crate) const NOW: i64 = 1_790_000_000;
@@ -388,9 +389,13 @@ pub(crate) struct Answer {
 
 impl Answer {
     pub(crate) async fn to(request: RequestBuilder) -> Self {
-        let response = request.send().await.unwrap();
+        let (client, request) = request.build_split();
+        let request = request.unwrap();
+        let (method, path) = (request.method().clone(), request.url().path().to_owned());
+        let response = client.execute(request).await.unwrap();
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let answer = Self { status, headers, body: response.text().await.unwrap() };
+        openapi::check(&method, &path, &answer);
         let text = format!("{answer:?}");
         for secret in [MERCHANT_SECRET, OLD_SECRET, ADMIN_SECRET] {
             assert!(!text.contains(secret), "an answer with a secret: {text}");

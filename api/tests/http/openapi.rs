@@ -1,0 +1,301 @@
+//! The OpenAPI document. Every answer of every other test is held to it: its status, its type, each field of its JSON, the
+//! words of its refusal.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::world::{Answer, UNKNOWN_ORDER, World, wallet};
+
+static DOCUMENT: LazyLock<Value> =
+    LazyLock::new(|| serde_json::from_str(include_str!("../../../docs/openapi.json")).unwrap());
+/// Where the routes are.
+const ROUTER: &str = include_str!("../../src/router.rs");
+const METHODS: [&str; 2] = ["get", "post"];
+/// Answers of any route, and to any method.
+const NOT_ALLOWED: &str = "method not allowed";
+const NOT_FOUND: &str = "resource not found";
+
+/// What a reference leads to; anything else itself.
+fn resolved(of: &'static Value) -> &'static Value {
+    let Some(path) = of["$ref"].as_str() else { return of };
+    let found = DOCUMENT.pointer(path.strip_prefix('#').unwrap());
+    assert!(found.is_some(), "{path} is not there");
+    found.unwrap()
+}
+
+fn members(of: &'static Value) -> impl Iterator<Item = (&'static str, &'static Value)> {
+    of.as_object().into_iter().flatten().map(|(name, value)| (name.as_str(), value))
+}
+
+fn items(of: &'static Value) -> impl Iterator<Item = &'static Value> {
+    of.as_array().into_iter().flatten()
+}
+
+/// Each operation with its path and method.
+fn operations() -> impl Iterator<Item = (&'static str, &'static str, &'static Value)> {
+    members(&DOCUMENT["paths"])
+        .flat_map(|(path, methods)| members(methods).map(move |(name, one)| (path, name, one)))
+}
+
+/// Whether a path is one of a template such as `/orders/{order_id}`.
+fn fits(path: &str, template: &str) -> bool {
+    let (path, template): (Vec<_>, Vec<_>) =
+        (path.split('/').collect(), template.split('/').collect());
+    let is_like =
+        |(part, of): (&&str, &&str)| part == of || (of.starts_with('{') && !part.is_empty());
+    path.len() == template.len() && path.iter().zip(&template).all(is_like)
+}
+
+/// Whether a value is as a schema says; the reason if not. Only the words that the document uses are understood.
+fn disagrees(schema: &'static Value, value: &Value) -> Option<String> {
+    let schema = resolved(schema);
+    let but = |what: String| Some(format!("{value} {what}"));
+    if schema["anyOf"].is_array() {
+        let fits = items(&schema["anyOf"]).any(|one| disagrees(one, value).is_none());
+        return if fits { None } else { but("is none of what it may be".to_owned()) };
+    }
+    let is_of = |name: &str| match name {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "integer" => value.is_i64() || value.is_u64(),
+        "boolean" => value.is_boolean(),
+        "null" => value.is_null(),
+        _ => false,
+    };
+    let types =
+        schema["type"].as_str().into_iter().chain(items(&schema["type"]).filter_map(Value::as_str));
+    let types: Vec<_> = types.collect();
+    if !types.iter().any(|name| is_of(name)) {
+        return but(format!("is not {types:?}"));
+    }
+    if schema["enum"].is_array() && !items(&schema["enum"]).any(|word| word == value) {
+        return but("is not one of its words".to_owned());
+    }
+    if schema.get("const").is_some_and(|word| word != value) {
+        return but(format!("is not {}", schema["const"]));
+    }
+    if let (Some(least), Some(number)) = (schema["minimum"].as_i64(), value.as_i64())
+        && number < least
+    {
+        return but(format!("is below {least}"));
+    }
+    if let Some(missing) =
+        items(&schema["required"]).find(|name| value.get(name.as_str().unwrap()).is_none())
+    {
+        return but(format!("has no {missing}"));
+    }
+    let fields = value.as_object().into_iter().flatten();
+    let wrong = fields.filter_map(|(name, field)| match schema["properties"].get(name) {
+        Some(schema) => disagrees(schema, field),
+        None if schema["additionalProperties"] == false => but(format!("has {name} too")),
+        None => None,
+    });
+    let values = value.as_array().into_iter().flatten();
+    let wrong = wrong.chain(values.filter_map(|one| disagrees(&schema["items"], one)));
+    wrong.into_iter().next()
+}
+
+/// Fails unless the document has an answer like this one. Paths beside the APIs are not its matter.
+pub(crate) fn check(method: &Method, path: &str, answer: &Answer) {
+    let what = || {
+        format!(
+            "{method} {path}: {} {:?} {}",
+            answer.status,
+            answer.header("content-type"),
+            answer.body
+        )
+    };
+    let is_api = path.starts_with("/api/v1/");
+    let Some((_, templates)) =
+        members(&DOCUMENT["paths"]).find(|(template, _)| fits(path, template))
+    else {
+        assert!(!is_api || (answer.status, &*answer.body) == (404, NOT_FOUND), "{}", what());
+        return;
+    };
+    let Some(operation) = templates.get(method.as_str().to_lowercase()) else {
+        let is_preflight = method == Method::OPTIONS && answer.status == 204;
+        // A body is not sent to HEAD, which is GET otherwise.
+        let is_head = method == Method::HEAD;
+        assert!(is_preflight || is_head || answer.status == 405, "{}", what());
+        return;
+    };
+    let response = operation["responses"].get(answer.status.to_string());
+    assert!(response.is_some(), "not documented: {}", what());
+    let kind = answer.header("content-type");
+    let content = response.and_then(|response| resolved(response)["content"].get(kind));
+    assert!(content.is_some(), "not documented as {kind}: {}", what());
+    let content = content.unwrap();
+    if kind == "application/json" {
+        let value = serde_json::from_str(&answer.body).unwrap();
+        assert_eq!(disagrees(&content["schema"], &value), None, "{}", what());
+    } else if content["examples"].is_object() {
+        let mut texts =
+            members(&content["examples"]).map(|(_, one)| one["value"].as_str().unwrap());
+        // What is wrong with a field has many texts, and the field's name first.
+        let is_field = answer.status == 400 && answer.body.contains(": ");
+        assert!(is_field || texts.any(|text| text == answer.body), "another text: {}", what());
+    }
+}
+
+#[tokio::test]
+async fn the_document_and_its_page_are_served() {
+    let world = World::alone().await;
+    let answer = Answer::to(world.request("GET /api/v1/openapi.json")).await;
+    assert_eq!((answer.status, answer.json()), (200, DOCUMENT.clone()));
+    let page = Answer::to(world.request("GET /api/v1/docs")).await;
+    assert_eq!((page.status, page.header("content-type")), (200, "text/html; charset=utf-8"));
+    let policy = page.header("content-security-policy");
+    assert!(policy.starts_with("default-src 'none'; style-src 'sha256-"), "{policy}");
+    assert!(!page.body.contains("<script") && !page.body.contains("style=\""));
+    for (path, _, operation) in operations() {
+        let (id, path) = (operation["operationId"].as_str().unwrap(), path.replace('&', "&amp;"));
+        assert!(page.body.contains(&format!("<section id=\"{id}\">")), "{id}");
+        assert!(page.body.contains(&format!("</b> {path}</code>")), "{path}");
+    }
+    // Each link within the page leads somewhere.
+    for link in page.body.split("href=\"#").skip(1) {
+        let id = link.split('"').next().unwrap();
+        assert!(page.body.contains(&format!("id=\"{id}\"")), "{id}");
+    }
+}
+
+/// The routes of the APIs in the table of `router.rs`.
+fn routes() -> BTreeSet<(String, String)> {
+    let mut routes = BTreeSet::new();
+    let mut prefix = "";
+    for line in ROUTER.lines().map(str::trim) {
+        prefix = match line {
+            "let service = Router::new()" => "/api/v1/service",
+            "let admin = Router::new()" => "/api/v1/admin",
+            "let user = Router::new()" => "/api/v1/user",
+            "Router::new()" => "",
+            _ => prefix,
+        };
+        let Some(rest) = line.strip_prefix(".route(\"") else { continue };
+        let (path, handlers) = rest.split_once('"').unwrap();
+        let methods = METHODS.iter().filter(|method| handlers.contains(&format!("{method}(")));
+        routes.extend(methods.map(|method| (format!("{prefix}{path}"), (*method).to_owned())));
+        if line.starts_with(".route(\"/{order_id}\"") {
+            break;
+        }
+    }
+    // What follows is the page's.
+    routes.retain(|(path, _)| path.starts_with("/api/") || path == "/health");
+    routes
+}
+
+#[test]
+fn it_has_every_route_and_no_other() {
+    let own = operations().map(|(path, method, _)| (path.to_owned(), method.to_owned()));
+    let own: BTreeSet<_> = own.collect();
+    assert_eq!(own, routes());
+    assert!(own.len() > 25, "{own:?}");
+}
+
+#[test]
+fn it_is_whole() {
+    let mut ids = BTreeSet::new();
+    for (path, method, operation) in operations() {
+        assert!(ids.insert(operation["operationId"].as_str().unwrap()), "{path} {method}");
+        let named = items(&operation["parameters"]).map(resolved);
+        let mut named: Vec<_> =
+            named.filter(|one| one["in"] == "path").map(|one| one["name"].as_str()).collect();
+        let parts = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+        assert_eq!(parts.map(Some).collect::<Vec<_>>(), std::mem::take(&mut named), "{path}");
+        let body = &operation["requestBody"]["content"]["application/json"];
+        let answers = members(&operation["responses"])
+            .flat_map(|(_, response)| members(&resolved(response)["content"]));
+        let answers = answers.map(|(_, content)| content);
+        for content in answers.chain((!body.is_null()).then_some(body)) {
+            if let Some(example) = content.get("example") {
+                assert_eq!(disagrees(&content["schema"], example), None, "{path} {method}");
+            }
+        }
+    }
+    let text = DOCUMENT.to_string();
+    for kind in ["schemas", "parameters", "responses"] {
+        for (name, _) in members(&DOCUMENT["components"][kind]) {
+            assert!(
+                text.contains(&format!("\"#/components/{kind}/{name}\"")),
+                "nothing uses {name}"
+            );
+        }
+    }
+    for part in text.split("\"$ref\":\"#").skip(1) {
+        let path = part.split('"').next().unwrap();
+        assert!(DOCUMENT.pointer(path).is_some(), "{path} is not there");
+    }
+}
+
+/// A path of a template, with good ids.
+fn filled(template: &str) -> String {
+    let path = template.replace("{order_id}", UNKNOWN_ORDER).replace("{transfer_id}", "1");
+    path.replace("{address}", &wallet(0xab).to_string())
+}
+
+/// The names that a list refuses are all but those that the document has.
+#[tokio::test]
+async fn its_queries_are_those_of_the_routes() {
+    let world = World::alone().await;
+    let mut lists = 0;
+    for (path, method, operation) in operations() {
+        if !path.starts_with("/api/v1/admin/") || method != "get" || path.ends_with("/health") {
+            continue;
+        }
+        let route = format!("GET {}?unknown=1", filled(path).replace("/api/v1/admin", ""));
+        let answer = world.admin(&route).await;
+        assert_eq!(answer.status, 400, "{path}: {}", answer.body);
+        let known = answer.body.split_once(" is not one of ").map(|(_, names)| names.split(", "));
+        let known: BTreeSet<&str> = known.into_iter().flatten().collect();
+        let named =
+            items(&operation["parameters"]).map(resolved).filter(|one| one["in"] == "query");
+        let named: BTreeSet<&str> = named.map(|one| one["name"].as_str().unwrap()).collect();
+        assert_eq!(named, known, "{path}");
+        lists += 1;
+    }
+    assert!(lists > 5);
+}
+
+/// Each field that the document has is read: one of another type is refused by its name.
+#[tokio::test]
+async fn its_fields_are_those_of_the_bodies() {
+    let world = World::start().await;
+    let order = world.create(&crate::world::new_order()).await;
+    let mut fields = BTreeMap::new();
+    for (path, _, operation) in operations() {
+        let content = &operation["requestBody"]["content"]["application/json"];
+        let schema = resolved(&content["schema"]);
+        for (name, _) in members(&schema["properties"]) {
+            let mut body = content["example"].clone();
+            let is_needed = |name: &String| items(&schema["required"]).any(|needed| needed == name);
+            body.as_object_mut().unwrap().retain(|name, _| is_needed(name));
+            body[name] = json!([]);
+            let answer = match path.strip_prefix("/api/v1/service") {
+                Some(path) => world.service(path, &body).await,
+                None => world.user(&order, "POST", path.rsplit('/').next().unwrap(), &body).await,
+            };
+            assert_eq!(answer.status, 400, "{path} {name}: {}", answer.body);
+            assert!(
+                answer.body.starts_with(&format!("{name}: ")),
+                "{path} {name}: {}",
+                answer.body
+            );
+            *fields.entry(path).or_insert(0) += 1;
+        }
+    }
+    assert_eq!(fields.len(), 6, "{fields:?}");
+}
+
+#[tokio::test]
+async fn another_method_is_refused_everywhere() {
+    let world = World::alone().await;
+    for (path, method, _) in operations() {
+        let other = if method == "get" { "DELETE" } else { "PUT" };
+        let answer = Answer::to(world.request(&format!("{other} {}", filled(path)))).await;
+        answer.refused(405, NOT_ALLOWED);
+    }
+}
