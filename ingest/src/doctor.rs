@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::endpoints::{clients, unlike};
-use crate::machine::{Point, Tag};
+use crate::machine::{Ask, Header, Point, Tag};
 use crate::rpc::{Endpoint, Failure, Probed};
 use crate::{ChainConfig, Error};
 
@@ -186,18 +186,26 @@ impl Doctor {
         for (tag, point) in [(Tag::Safe, Point::Safe), (Tag::Finalized, Point::Finalized)] {
             let name = tag.name();
             let is_needed = self.chain.policy.uses(tag);
-            let (level, text, value) = match self.endpoint.block(point).await {
-                Ok(Some(Probed { block, .. })) => {
+            // As a poll asks: on Tron that is the node's own interface, where there is one.
+            let asked = Ask { blocks: vec![point], ..Ask::default() };
+            let answer = self.endpoint.fetch(&asked).await;
+            let found = answer.map(|answer| answer.blocks.into_iter().next().flatten());
+            let (level, text, value) = match found {
+                Ok(Some(Header { block, .. })) => {
                     let behind = head.number.saturating_sub(block.number);
                     let text = format!("block {}, {behind} behind the newest", block.number);
                     (Level::Fine, text, json!(block.number))
                 }
-                _ if is_needed => {
-                    let what =
-                        "not served, and `confirmations` waits for it: nothing would be confirmed";
-                    (Level::Failure, what.to_owned(), Value::Null)
+                absent => {
+                    let cause = absent.err().map(|failure| format!(" ({})", words(&failure)));
+                    let (level, what) = if is_needed {
+                        (Level::Failure, "`confirmations` waits for it: nothing would be confirmed")
+                    } else {
+                        (Level::Fine, "nothing waits for it")
+                    };
+                    let text = format!("not served{}, and {what}", cause.unwrap_or_default());
+                    (level, text, Value::Null)
                 }
-                _ => (Level::Fine, "not served, and nothing waits for it".to_owned(), Value::Null),
             };
             self.note(name, level, text, value);
         }

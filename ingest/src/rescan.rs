@@ -17,7 +17,8 @@ use schemas::{
 
 use crate::endpoints::clients;
 use crate::machine::{
-    Ask, EventLog, History, Look, Outcome, Point, Rules, Span, next_ordinal, payments, proves,
+    Answer, Ask, EventLog, History, Outcome, Point, Refusal, Rules, Span, next_ordinal, payments,
+    proves,
 };
 use crate::rpc::{Endpoint, Failure};
 use crate::{ChainConfig, Error, publish, restore, watched};
@@ -56,7 +57,7 @@ pub struct Rescan {
     pub to: i64,
     /// How many endpoints answered for all of them.
     pub endpoints: usize,
-    /// The others, and why.
+    /// The others, and why; and those that had no answer about a receipt.
     pub left_out: Vec<String>,
     /// Transfers to publish.
     pub missing: Vec<(Block, Observation)>,
@@ -97,16 +98,19 @@ impl Rescan {
             return Err(RescanError::NotScanned(last.number));
         }
         let to = to.min(last.number);
-        let (mut useful, mut left_out) = (Vec::new(), Vec::new());
+        let (mut useful, mut left_out, mut finalized) = (Vec::new(), Vec::new(), -1);
         for endpoint in clients(chain)? {
             match final_of(&endpoint, chain, &rules, last).await {
-                Ok(finalized) => useful.push((endpoint, finalized)),
+                Ok(number) => {
+                    finalized = finalized.max(number);
+                    useful.push(endpoint);
+                }
                 Err(cause) => left_out.push(format!("{}: {cause}", endpoint.name())),
             }
         }
         let all = (to - from + 1) * i64::try_from(useful.len()).unwrap_or(1);
         let (mut found, mut asked, mut complete) = (Found::new(), 0, Vec::new());
-        for (endpoint, finalized) in useful {
+        for endpoint in useful {
             let mut next = |blocks: i64| {
                 asked += blocks;
                 progress(asked, all);
@@ -114,7 +118,7 @@ impl Rescan {
             match scan(&endpoint, &rules, chain.range_max, (from, to), &mut next).await {
                 Ok(logs) => {
                     add(&mut found, &history, &rules, &logs);
-                    complete.push((endpoint, finalized));
+                    complete.push(endpoint);
                 }
                 Err(cause) => left_out.push(format!("{}: {cause}", endpoint.name())),
             }
@@ -127,12 +131,14 @@ impl Rescan {
         let (mut missing, mut unproven) = (Vec::new(), Vec::new());
         for ((number, _), candidates) in found {
             for (hash, seen) in candidates {
-                let proof = prove(&complete, &rules, (number, hash), &seen).await;
+                let asked = (finalized, &mut left_out);
+                let proof = prove(&complete, &rules, (number, hash), &seen, asked).await;
                 if proof.failures >= needed && proof.successes == 0 {
                     continue;
                 }
                 let unknown = Block { number, hash, timestamp: last.timestamp };
-                let is_proven = proof.block.is_some() && proof.successes >= needed;
+                let is_disputed = proof.failures > 0;
+                let is_proven = proof.block.is_some() && proof.successes >= needed && !is_disputed;
                 let list = if is_proven { &mut missing } else { &mut unproven };
                 list.push((proof.block.unwrap_or(unknown), seen));
             }
@@ -261,8 +267,8 @@ async fn final_of(
     }
     let mut blocks = vec![Point::Number(last.number)];
     blocks.extend(rules.policy.uses_tags().then_some(Point::Finalized));
-    let ask = Ask { blocks, ..Ask::default() };
-    let answer = endpoint.fetch(&ask).await.map_err(|failure| words(&failure))?;
+    let asked = Ask { blocks, ..Ask::default() };
+    let answer = ask(endpoint, &asked).await.map_err(|failure| words(&failure))?;
     let mut headers = answer.blocks.into_iter();
     match headers.next().flatten() {
         Some(header) if header.block.hash == last.hash => {
@@ -317,20 +323,29 @@ struct Proof {
 }
 
 /// Asks each endpoint for the block of a transfer and the outcome of its transaction: of Tron's own interface, where
-/// the block is final.
+/// one of them calls the block final. An endpoint that is behind that proves nothing, and what has no answer is noted.
 async fn prove(
-    endpoints: &[(Endpoint, i64)],
+    endpoints: &[Endpoint],
     rules: &Rules,
     (number, hash): (i64, BlockHash),
     seen: &Observation,
+    (finalized, left_out): (i64, &mut Vec<String>),
 ) -> Proof {
     let mut proof = Proof::default();
-    for (endpoint, finalized) in endpoints {
-        let blocks = vec![Point::Number(number)];
-        let is_final = number <= *finalized;
-        let outcome = Outcome { transaction: seen.tx_hash, number, is_final };
-        let ask = Ask { look: Look::First, blocks, logs: Vec::new(), receipts: vec![outcome] };
-        let Ok(answer) = endpoint.fetch(&ask).await else { continue };
+    let (blocks, is_final) = (vec![Point::Number(number)], number <= finalized);
+    let receipts = vec![Outcome { transaction: seen.tx_hash, number, is_final }];
+    let asked = Ask { blocks, receipts, ..Ask::default() };
+    for endpoint in endpoints {
+        let answer = match ask(endpoint, &asked).await {
+            Ok(answer) => answer,
+            Err(failure) => {
+                let line = format!("{}: gave no receipt: {}", endpoint.name(), words(&failure));
+                if !left_out.contains(&line) {
+                    left_out.push(line);
+                }
+                continue;
+            }
+        };
         let header = answer.blocks.into_iter().next().flatten();
         let Some(block) = header.map(|header| header.block).filter(|block| block.hash == hash)
         else {
@@ -344,4 +359,17 @@ async fn prove(
         proof.successes += usize::from(proves(&rules.watch, receipt.as_ref(), block, seen));
     }
     proof
+}
+
+/// Asks until there is an answer, or the endpoint is given up.
+async fn ask(endpoint: &Endpoint, asked: &Ask) -> Result<Answer, Failure> {
+    for _ in 1..ATTEMPTS {
+        match endpoint.fetch(asked).await {
+            Err(failure) if failure.refusal != Refusal::Fatal => {
+                tokio::time::sleep(failure.retry_after.unwrap_or(PAUSE)).await;
+            }
+            ended => return ended,
+        }
+    }
+    endpoint.fetch(asked).await
 }

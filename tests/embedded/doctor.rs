@@ -169,4 +169,14 @@ async fn on_tron_the_interface_that_proves_payments_is_asked_too() {
     let (text, code) = printed(&doctor_of(dir.path(), &sections(""), &[]));
     assert_eq!(code, 1, "{text}");
     has(&text, &["FAILURE  native       no answer (", "no payment would be confirmed"]);
+    // One that was configured must work: what is final is asked of it too, although JSON-RPC has the tag.
+    let dead = NativeFault::Body { status: 200, text: devnet::tron::LITE_NODE };
+    devnet.chain().break_native(Some(dead));
+    let (text, code) = printed(&doctor_of(dir.path(), &sections(""), &[]));
+    assert_eq!(code, 0, "{text}");
+    has(&text, &["ok       finalized    block ", "warning  native       there is none"]);
+    let given = format!(", native = {:?}", devnet.url().trim_end_matches("jsonrpc"));
+    let (text, code) = printed(&doctor_of(dir.path(), &sections(&given), &[]));
+    assert_eq!(code, 1, "{text}");
+    has(&text, &["FAILURE  finalized    not served (fatal: ", "FAILURE  native       no answer ("]);
 }

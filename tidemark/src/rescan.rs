@@ -82,7 +82,7 @@ fn describe(chain: &ChainConfig, found: &Rescan) -> Vec<String> {
         missing.len(),
         unproven.len(),
     )];
-    lines.extend(left_out.iter().map(|endpoint| format!("  not asked: {endpoint}")));
+    lines.extend(left_out.iter().map(|endpoint| format!("  not counted: {endpoint}")));
     let line = |(block, seen): &(Block, Observation), what: &str| {
         let is_stale = block.timestamp < *stale_before;
         let stale = if is_stale {
@@ -96,7 +96,7 @@ fn describe(chain: &ChainConfig, found: &Rescan) -> Vec<String> {
         )
     };
     lines.extend(missing.iter().map(|one| line(one, "missing")));
-    let what = "NOT PROVEN and not published, as too few endpoints have its receipt";
+    let what = "NOT PROVEN and not published, as receipts of too few endpoints have it, or one says that it failed";
     lines.extend(unproven.iter().map(|one| line(one, what)));
     lines
 }

@@ -1,8 +1,12 @@
 //! A node of Tron, over real sockets: what is final and what succeeded is what its own interface says.
 
+use std::sync::Arc;
+
 use devnet::{Chain, Config, Devnet, Fault, NativeFault, Token, tron};
-use schemas::Blockchain;
-use tidemark_ingest::{ChainConfig, EndpointConfig, Policy, RpcUrl, Tag};
+use log::Log;
+use runtime::{Clock, SystemClock};
+use schemas::{AlertKind, Blockchain};
+use tidemark_ingest::{ChainConfig, EndpointConfig, Policy, Rescan, RpcUrl, Tag};
 
 use crate::world::{TOKEN, World, config, pay};
 
@@ -111,4 +115,106 @@ async fn a_busy_node_is_asked_later_and_a_lite_one_by_json_rpc() {
         assert_eq!(world.published(TRON).transactions(), [sent]);
         assert_eq!(chain.request_count(OUTCOMES) == 0, is_lite);
     }
+}
+
+/// One that failed and keeps its log, and one that paid, in a block that is solidified then.
+fn pay_both(chain: &Chain) -> schemas::Hash {
+    chain.fail_transaction(alloy_primitives::B256::new(pay(chain, 0, 5).0));
+    let sent = pay(chain, 0, 6);
+    chain.mine(1 + SOLID).unwrap();
+    sent
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn what_is_asked_for_again_by_hand_needs_an_outcome_of_success() {
+    let devnet = node(40).await;
+    let (chain, mut world) = (devnet.chain(), World::new());
+    chain.lag_logs(1000);
+    let run = world.run(followed(&devnet));
+    world.until_head(TRON, &chain);
+    let paid_at = height(&chain) + 1;
+    let sent = pay_both(&chain);
+    world.until("confirmed without it", |world| {
+        chain.mine(1).unwrap();
+        confirmed(world) >= paid_at
+    });
+    run.stop().await;
+    assert_eq!(world.published(TRON).transactions(), []);
+    chain.lag_logs(0);
+    let (log, config): (Arc<dyn Log>, _) = (Arc::new(world.log.clone()), followed(&devnet));
+    let find = || Rescan::find(&log, &config, (paid_at, paid_at), |_, _| {});
+    // Outcomes that are not complete prove nothing, and are asked for more than once.
+    chain.break_native(Some(NativeFault::FirstOutcomes(1)));
+    let found = find().await.unwrap();
+    assert_eq!((found.missing.len(), found.unproven.len()), (0, 2));
+    assert!(found.left_out[0].contains("gave no receipt: behind"), "{:?}", found.left_out);
+    assert!(chain.request_count(OUTCOMES) > 2);
+    chain.break_native(None);
+    let found = find().await.unwrap();
+    let missing: Vec<_> = found.missing.iter().map(|(_, seen)| seen.tx_hash).collect();
+    assert_eq!((missing, found.unproven.len(), found.left_out.len()), (vec![sent], 0, 0));
+    let now = SystemClock.now();
+    assert_eq!(tokio::task::block_in_place(|| found.write(&*log, &config, now)).unwrap(), 1);
+    assert_eq!(find().await.unwrap().missing, []);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_late_find_needs_an_outcome_of_success_at_the_endpoint_that_lacked_its_logs() {
+    // The same commands make the same chain.
+    let (first, second) = (node(40).await, node(40).await);
+    let (one, other) = (first.chain(), second.chain());
+    let mut followed_by_both = followed(&first);
+    followed_by_both.endpoints.extend(followed(&second).endpoints);
+    let mut world = World::new();
+    let run = world.run(followed_by_both);
+    world.until_head(TRON, &one);
+    one.lag_logs(1000);
+    let (sent, paid_at) = (pay(&one, 0, 5), height(&one) + 1);
+    assert_eq!(pay(&other, 0, 5), sent);
+    // Its JSON-RPC has a receipt of success all the while.
+    one.break_native(Some(NativeFault::FirstOutcomes(0)));
+    let mine = |count| [&one, &other].map(|chain| drop(chain.mine(count).unwrap()));
+    mine(1 + SOLID);
+    world.until("its outcome is asked for again", |_| {
+        mine(1);
+        one.request_count(OUTCOMES) > 2
+    });
+    assert!(confirmed(&world) < paid_at);
+    assert_eq!(world.published(TRON).transactions(), []);
+    one.break_native(None);
+    world.until("found late", |world| {
+        mine(1);
+        world.published.get(&TRON).is_some_and(|one| one.transactions() == [sent])
+    });
+    world.until("confirmed", |world| confirmed(world) >= paid_at);
+    run.stop().await;
+    assert!(world.alerts().iter().any(|alert| alert.kind == AlertKind::LateFind));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn by_hand_two_outcomes_of_success_do_not_outvote_one_that_failed() {
+    let nodes = [node(40).await, node(40).await, node(40).await];
+    let mut config = followed(&nodes[0]);
+    let rest = nodes[1..].iter().flat_map(|node| followed(node).endpoints);
+    config.endpoints.extend(rest);
+    let chains = nodes.each_ref().map(Devnet::chain);
+    let mut world = World::new();
+    chains[0].lag_logs(1000);
+    let run = world.run(followed(&nodes[0]));
+    world.until_head(TRON, &chains[0]);
+    let paid_at = height(&chains[0]) + 1;
+    let sent = chains.each_ref().map(|chain| pay(chain, 0, 5))[0];
+    for chain in &chains {
+        chain.mine(1 + SOLID).unwrap();
+    }
+    world.until_head(TRON, &chains[0]);
+    run.stop().await;
+    chains[0].lag_logs(0);
+    chains[2].fail_transaction(alloy_primitives::B256::new(sent.0));
+    let log: Arc<dyn Log> = Arc::new(world.log.clone());
+    let find = || Rescan::find(&log, &config, (paid_at, paid_at), |_, _| {});
+    let found = find().await.unwrap();
+    assert_eq!((found.endpoints, found.missing.len(), found.unproven.len()), (3, 0, 1));
+    chains[2].clear_faults();
+    assert_eq!(find().await.unwrap().missing.len(), 1);
 }
