@@ -1,5 +1,4 @@
-//! Creates and statuses on the built executable over loopback: requests a second and their latency. The load
-//! comes from this process, on the same cores.
+//! Clients that send one request after another, each with a fresh signature.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,32 +6,29 @@ use std::time::{Duration, Instant};
 
 use runtime::{Clock, SystemClock};
 use schemas::{Secret, sign_service};
-use testkit::harness::{MERCHANT_SECRET, Merchant, Tidemark};
-use testkit::measure::{idle_chain, rate};
+use testkit::harness::MERCHANT_SECRET;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-const DURATION: Duration = Duration::from_secs(8);
-const CLIENTS: usize = 64;
 /// Orders whose status is asked for.
 const ASKED: usize = 1000;
 
 /// A client's connection.
-struct Client {
+pub(crate) struct Client {
     stream: TcpStream,
-    buffer: Vec<u8>,
+    pub(crate) buffer: Vec<u8>,
     secret: Secret,
 }
 
 impl Client {
-    async fn connect(address: SocketAddr, secret: &str) -> Self {
+    pub(crate) async fn connect(address: SocketAddr, secret: &str) -> Self {
         let stream = TcpStream::connect(address).await.expect("connected");
         stream.set_nodelay(true).expect("no delay");
         Self { stream, buffer: Vec::with_capacity(4096), secret: Secret::new(secret) }
     }
 
     /// One request with a fresh signature, and the time to its complete answer, which is `status`.
-    async fn send(&mut self, path: &str, body: &str, status: &str) -> Duration {
+    pub(crate) async fn send(&mut self, path: &str, body: &str, status: &str) -> Duration {
         let time = SystemClock.now().seconds();
         let signature = sign_service(&self.secret, time, body.as_bytes());
         let request = format!(
@@ -55,7 +51,7 @@ impl Client {
 
 /// What the clients of a load send.
 #[derive(Debug, Clone)]
-enum Load {
+pub(crate) enum Load {
     Create,
     /// Of these orders.
     Status(Arc<[String]>),
@@ -91,7 +87,7 @@ fn create(name: &str, number: usize) -> String {
 }
 
 /// Creates orders whose status is asked for.
-async fn orders(address: SocketAddr) -> Load {
+pub(crate) async fn orders(address: SocketAddr) -> Load {
     let mut client = Client::connect(address, MERCHANT_SECRET).await;
     let mut orders = Vec::new();
     for number in 0..ASKED {
@@ -115,7 +111,12 @@ fn is_complete(answer: &[u8]) -> bool {
 }
 
 /// The times of all answers, in order, to clients that send one request after another until the deadline.
-async fn load(address: SocketAddr, load: Load, clients: usize, deadline: Instant) -> Vec<Duration> {
+pub(crate) async fn load(
+    address: SocketAddr,
+    load: Load,
+    clients: usize,
+    deadline: Instant,
+) -> Vec<Duration> {
     let client = |number: usize| {
         let load = load.clone();
         async move {
@@ -134,38 +135,4 @@ async fn load(address: SocketAddr, load: Load, clients: usize, deadline: Instant
     }
     times.sort_unstable();
     times
-}
-
-fn print(what: &str, clients: usize, times: &[Duration], aim: &str) {
-    let at = |percent: usize| times[(times.len() - 1) * percent / 100].as_micros();
-    println!(
-        "  {clients:>3} connections: {} {what} a second, p50 {} us, p99 {} us   ({aim})",
-        rate(times.len(), DURATION),
-        at(50),
-        at(99)
-    );
-}
-
-#[tokio::main]
-async fn main() {
-    let (_net, chain) = idle_chain().await;
-    let merchant = Merchant::start().await;
-    let dir = tempfile::tempdir().unwrap();
-    let node = Tidemark::start(dir.path(), &[chain], merchant.url(), "").await;
-    println!("HTTP, durable, all stages running, load on the same cores");
-    let address = node.address();
-    let deadline = || Instant::now() + DURATION;
-    let times = load(address, Load::Create, 1, deadline()).await;
-    print("creates", 1, &times, "aim 2500; a public peer on PostgreSQL: 2500");
-    let times = load(address, Load::Create, CLIENTS, deadline()).await;
-    print("creates", CLIENTS, &times, "aim 13000, p99 below 9 ms; the peer: 6700, 15.7 ms");
-    let end = deadline();
-    let creates = load(address, Load::Create, CLIENTS - 1, end);
-    let (times, refused) = tokio::join!(creates, load(address, Load::Wrong, 16, end));
-    print("creates", CLIENTS - 1, &times, "beside the next line");
-    print("wrong signatures", 16, &refused, "refused");
-    let asked = orders(address).await;
-    let times = load(address, asked, CLIENTS, deadline()).await;
-    print("statuses", CLIENTS, &times, "aim 30000");
-    assert!(node.stop().await.success());
 }

@@ -1,0 +1,109 @@
+//! What clients of ill will, or none, do to the others: idle connections, headers that come byte by byte, wrong secrets.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use testkit::harness::{ADMIN_SECRET, MERCHANT_SECRET, Merchant, Tidemark, eventually};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use crate::load::{Client, Load, load, orders};
+use crate::{DURATION, print};
+
+const IDLE: usize = 2000;
+const DRIPPING: usize = 500;
+const WRONG: usize = 16;
+/// Between two bytes of a header: fast enough that the server waits for the rest.
+const DRIP: Duration = Duration::from_millis(500);
+const CLIENTS: usize = 16;
+/// Webhooks whose time is taken.
+const WEBHOOKS: usize = 50;
+
+/// A connection that was used once.
+async fn idle(address: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.expect("connected");
+    stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").await.expect("sent");
+    let mut answer = [0; 1024];
+    assert!(stream.read(&mut answer).await.expect("an answer") > 0);
+    stream
+}
+
+/// Headers that do not end; again whenever the server has had enough.
+async fn drip(address: SocketAddr) {
+    loop {
+        let Ok(mut stream) = TcpStream::connect(address).await else { continue };
+        let mut ticks = tokio::time::interval(DRIP);
+        drop(stream.write_all(b"GET /health HTTP/1.1\r\nX-Long: ").await);
+        while stream.write_all(b"x").await.is_ok() {
+            ticks.tick().await;
+        }
+    }
+}
+
+/// The times from the command of an operator to the webhook at its receiver.
+async fn webhooks(address: SocketAddr, merchant: &Merchant) -> Vec<Duration> {
+    let mut client = Client::connect(address, MERCHANT_SECRET).await;
+    let operator = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let mut times = Vec::new();
+    for number in 0..WEBHOOKS {
+        let url = merchant.url();
+        let body =
+            json!({ "order_id": format!("W-{number}"), "amount": "10.00", "webhook_url": url });
+        client.send("/orders", &body.to_string(), "201").await;
+        let answer = String::from_utf8_lossy(&client.buffer);
+        let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
+        let order: Value = serde_json::from_str(body).expect("JSON");
+        let id = order["order_id"].as_str().expect("an id");
+        let path = format!("http://{address}/api/v1/admin/orders/{id}/mark-paid");
+        let started = Instant::now();
+        let marked = operator.post(path).header("Service-Admin-Authorization", ADMIN_SECRET);
+        assert_eq!(marked.send().await.expect("an answer").status(), 200);
+        eventually("the webhook", || async {
+            (!merchant.with("order_id", &order["order_id"]).is_empty()).then_some(())
+        })
+        .await;
+        times.push(started.elapsed());
+    }
+    times.sort_unstable();
+    times
+}
+
+async fn measure(node: &Tidemark, merchant: &Merchant, asked: &Load, beside: &str) {
+    let address = node.address();
+    let times = load(address, Load::Create, CLIENTS, Instant::now() + DURATION).await;
+    print("creates", CLIENTS, &times, beside);
+    let times = load(address, asked.clone(), CLIENTS, Instant::now() + DURATION).await;
+    print("statuses", CLIENTS, &times, beside);
+    let times = webhooks(address, merchant).await;
+    let at = |percent: usize| times[(times.len() - 1) * percent / 100].as_secs_f64() * 1000.0;
+    println!(
+        "                  mark-paid to webhook, {WEBHOOKS} one by one: p50 {:.0} ms, p99 {:.0} ms   ({beside})",
+        at(50),
+        at(99)
+    );
+}
+
+/// The same load alone and beside the crowd.
+pub(crate) async fn run(node: &Tidemark, merchant: &Merchant) {
+    let address = node.address();
+    let asked = orders(address).await;
+    measure(node, merchant, &asked, "alone").await;
+    let mut kept = Vec::new();
+    for _ in 0..IDLE {
+        kept.push(idle(address).await);
+    }
+    let mut crowd = JoinSet::new();
+    for _ in 0..DRIPPING {
+        crowd.spawn(drip(address));
+    }
+    for _ in 0..WRONG {
+        crowd.spawn(async move {
+            let end = Instant::now() + Duration::from_secs(3600);
+            drop(load(address, Load::Wrong, 1, end).await);
+        });
+    }
+    let beside = format!("beside {IDLE} idle, {DRIPPING} dripping, {WRONG} with wrong secrets");
+    measure(node, merchant, &asked, &beside).await;
+}
