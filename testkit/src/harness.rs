@@ -4,22 +4,22 @@
 mod anvil;
 mod client;
 mod cluster;
+mod development;
 mod line;
 mod merchant;
 mod process;
 mod receiver;
 mod tidemark;
-mod tron;
 
 pub use anvil::{Anvil, BUYER, USDT, usdt, usdt_of};
 pub use client::{Client, now, units};
 pub use cluster::{Cluster, Installation, Member};
+pub use development::{evm_node, tron_address, tron_chain};
 pub use line::Line;
 pub use merchant::{Merchant, Received};
 pub use process::{Process, executable};
 pub use receiver::{Call, Receiver, Reply, parse_webhook};
 pub use tidemark::{ADMIN_SECRET, Chain, MERCHANT_SECRET, Tidemark};
-pub use tron::{tron_address, tron_chain};
 
 pub use crate::eventually;
 

@@ -1,8 +1,6 @@
 //! What an operator mends on Kafka beside a running ingest. A chain that left what was final is taken back, also after the
 //! topic of its records was deleted and made anew; what an endpoint left out is found.
 
-use std::net::Ipv4Addr;
-
 use alloy_primitives::{TxHash, U256};
 use devnet::{Chain as Node, Devnet, Reorg};
 use log::config::{KafkaConfig, KafkaSecurity};
@@ -10,7 +8,9 @@ use log::kafka::admin;
 use schemas::{Layout, Topic};
 use serde_json::{Value, json};
 use testkit::Pace;
-use testkit::harness::{Chain, Client, Installation, Member, USDT, eventually, now, units, usdt};
+use testkit::harness::{
+    Chain, Client, Installation, Member, USDT, eventually, evm_node, now, units,
+};
 
 const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
@@ -29,16 +29,8 @@ struct World {
 
 impl World {
     async fn start() -> Self {
-        let config = devnet::Config {
-            genesis_timestamp: now().unsigned_abs() - 600,
-            block_interval_secs: 1,
-            chain_id: 1,
-            tokens: vec![usdt()],
-            ..devnet::Config::default()
-        };
-        let devnet = Devnet::start(config, (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+        let devnet = evm_node(1, 600, 60).await;
         let (node, dir) = (devnet.chain(), tempfile::tempdir().unwrap());
-        node.mine(60).unwrap();
         let tokens =
             format!("tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]");
         let more = format!("{tokens}\nconfirmations = 3\nreorg_window = 8\n");

@@ -1,25 +1,15 @@
 //! schemathesis calls every operation of the OpenAPI document with what its schemas allow, and with what they do not.
 
-use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use devnet::Devnet;
-use testkit::harness::{ADMIN_SECRET, Chain, MERCHANT_SECRET, Tidemark, USDT, now, usdt};
+use testkit::harness::{ADMIN_SECRET, Chain, MERCHANT_SECRET, Tidemark, USDT, evm_node};
 
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_answer_is_as_the_document_says() {
-    let config = devnet::Config {
-        genesis_timestamp: now().unsigned_abs() - 60,
-        block_interval_secs: 1,
-        chain_id: 1,
-        tokens: vec![usdt()],
-        ..devnet::Config::default()
-    };
-    let devnet = Devnet::start(config, (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
-    devnet.chain().mine(60).unwrap();
+    let devnet = evm_node(1, 60, 60).await;
     let more = format!("tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]\n");
     let chains = [Chain { blockchain: "eth", rpc: devnet.url().to_owned(), wallet: WALLET, more }];
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,5 @@
 //! What ends a standstill of a chain: records that are gone, and a reorganisation below finality.
 
-use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -13,7 +12,9 @@ use schemas::{Layout, Topic};
 use serde_json::{Value, json};
 use testkit::MovedClock;
 use testkit::Pace;
-use testkit::harness::{Chain, Client, Tidemark, USDT, eventually, executable, now, units, usdt};
+use testkit::harness::{
+    Chain, Client, Tidemark, USDT, eventually, evm_node, executable, now, units,
+};
 
 const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
@@ -22,19 +23,7 @@ const YEAR_MICROS: i64 = 365 * 24 * 3600 * 1_000_000;
 const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
 
 async fn node(chain_id: u64) -> Devnet {
-    let genesis_timestamp = now().unsigned_abs() - 600;
-    let block_interval_secs = 1;
-    let tokens = vec![usdt()];
-    let config = devnet::Config {
-        chain_id,
-        genesis_timestamp,
-        block_interval_secs,
-        tokens,
-        ..devnet::Config::default()
-    };
-    let devnet = Devnet::start(config, (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
-    devnet.chain().mine(60).unwrap();
-    devnet
+    evm_node(chain_id, 600, 60).await
 }
 
 fn chain(blockchain: &'static str, devnet: &Devnet) -> Chain {

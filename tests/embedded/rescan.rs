@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use testkit::Pace;
 use testkit::faults::{Proxy, Scene, invented};
 use testkit::harness::{
-    Chain, Client, Tidemark, USDT, eventually, executable, now, tron_address, tron_chain, units,
-    usdt, usdt_of,
+    Chain, Client, Tidemark, USDT, eventually, evm_node, executable, now, tron_address, tron_chain,
+    units, usdt_of,
 };
 
 const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
@@ -44,16 +44,7 @@ async fn confirmed(client: &Client, node: &Node, number: u64) {
 }
 
 async fn node() -> Devnet {
-    let config = devnet::Config {
-        genesis_timestamp: now().unsigned_abs() - 600,
-        block_interval_secs: 1,
-        chain_id: 1,
-        tokens: vec![usdt()],
-        ..devnet::Config::default()
-    };
-    let devnet = Devnet::start(config, (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
-    devnet.chain().mine(60).unwrap();
-    devnet
+    evm_node(1, 600, 60).await
 }
 
 /// Confirmed early, and final soon.

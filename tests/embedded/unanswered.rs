@@ -1,16 +1,15 @@
 //! The executable is killed while it waits for an answer of an endpoint, for each kind of question that it asks: what it
 //! knew is in the log, and what it asked for is asked for again. What the chain itself holds is compared in the end.
 
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use alloy_primitives::{Address, U256};
-use devnet::{Chain as Node, Devnet, Reorg};
+use devnet::{Chain as Node, Reorg};
 use serde_json::{Value, json};
 use testkit::DEADLINE;
 use testkit::faults::{Booked, Claim, Kind, Ordered, Proxy, Scene, Verdict};
-use testkit::harness::{Chain, Client, Tidemark, USDT, eventually, now, units, usdt};
+use testkit::harness::{Chain, Client, Tidemark, USDT, eventually, evm_node, now, units};
 
 const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
@@ -115,14 +114,7 @@ impl Shop {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kill_during_any_question_loses_nothing() {
-    let config = devnet::Config {
-        chain_id: 1,
-        genesis_timestamp: now().unsigned_abs() - 60,
-        block_interval_secs: 1,
-        tokens: vec![usdt()],
-        ..devnet::Config::default()
-    };
-    let devnet = Devnet::start(config, (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+    let devnet = evm_node(1, 60, 20).await;
     let scene = Arc::new(Scene::of(devnet.url()));
     let proxies =
         [Proxy::start(scene.clone(), None).await, Proxy::start(scene.clone(), None).await];
@@ -135,7 +127,6 @@ async fn a_kill_during_any_question_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let more = format!("[orders]\nttl = \"{TTL_SECONDS}s\"\n");
     let start = || Tidemark::start(dir.path(), std::slice::from_ref(&chain), WEBHOOK, &more);
-    devnet.chain().mine(20).unwrap();
     let mut tidemark = start().await;
     let client = tidemark.client();
     let node = devnet.chain();

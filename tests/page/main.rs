@@ -1,11 +1,10 @@
 //! Customers pay on the checkout page, in a real Chromium: `checkout.cjs` is the customer, the chain is ours.
 
-use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use devnet::Devnet;
-use testkit::harness::{Chain, MERCHANT_SECRET, Merchant, Tidemark, now, usdt};
+use testkit::harness::{Chain, MERCHANT_SECRET, Merchant, Tidemark, evm_node};
 
 /// A wallet of the shop.
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
@@ -19,16 +18,7 @@ fn folder(variable: &str) -> PathBuf {
 
 /// A chain of one block a second, which the customer mines.
 async fn chain() -> Devnet {
-    let config = devnet::Config {
-        chain_id: CHAIN_ID,
-        genesis_timestamp: now().unsigned_abs() - 60,
-        block_interval_secs: 1,
-        tokens: vec![usdt()],
-        ..devnet::Config::default()
-    };
-    let devnet = Devnet::start(config, (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
-    devnet.chain().mine(60).unwrap();
-    devnet
+    evm_node(CHAIN_ID, 60, 60).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
