@@ -1,10 +1,16 @@
-//! The programs of `examples/` in other languages, and our own code, agree with `examples/vectors.json`.
+//! The programs of `examples/` in other languages, and our own code, agree with `examples/vectors.json`; a running service
+//! takes what they sign, and they take its webhooks.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use schemas::{OrderId, Secret, UnixSeconds, sign_checkout, sign_service, verify_service};
-use serde_json::Value;
+use serde_json::{Value, json};
+use testkit::harness::{
+    Chain, MERCHANT_SECRET, Merchant, Tidemark, USDT, eventually, evm_node, now,
+};
+
+const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 
 /// What is started, and the program below `examples/`. Of PHP and Go neither the tests nor CI have one.
 const PROGRAMS: [(&str, &str); 4] = [
@@ -78,12 +84,61 @@ fn every_program_agrees_with_the_vectors() {
     }
     for (program, path) in PROGRAMS {
         for (arguments, wanted) in &calls {
-            let mut command = Command::new(program);
-            command.arg(examples().join(path)).args(arguments).env("MERCHANT_SECRET", secret);
-            let output = command.output().unwrap();
-            let printed = String::from_utf8(output.stdout).unwrap();
-            let errors = String::from_utf8_lossy(&output.stderr);
-            assert_eq!(printed.trim_end(), wanted, "{path} {arguments:?}: {errors}");
+            let (printed, errors) = run((program, path), secret, arguments);
+            assert_eq!(printed, *wanted, "{path} {arguments:?}: {errors}");
         }
     }
+}
+
+/// What a program prints, and its errors.
+fn run((program, path): (&str, &str), secret: &str, arguments: &[String]) -> (String, String) {
+    let mut command = Command::new(program);
+    command.arg(examples().join(path)).args(arguments).env("MERCHANT_SECRET", secret);
+    let output = command.output().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap().trim_end().to_owned();
+    (printed, String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_takes_what_every_program_signs() {
+    let (devnet, merchant) = (evm_node(1, 60, 60).await, Merchant::start().await);
+    let more = format!("tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]\n");
+    let chains = [Chain { blockchain: "eth", rpc: devnet.url().to_owned(), wallet: WALLET, more }];
+    let dir = tempfile::tempdir().unwrap();
+    let tidemark = Tidemark::start(dir.path(), &chains, merchant.url(), "").await;
+    let (client, http) =
+        (tidemark.client(), reqwest::Client::builder().no_proxy().build().unwrap());
+    let base = format!("http://{}/api/v1", tidemark.address());
+    for program in PROGRAMS {
+        let call = |arguments: &[&str]| {
+            let arguments: Vec<_> = arguments.iter().map(|&text| text.to_owned()).collect();
+            let (printed, errors) = run(program, MERCHANT_SECRET, &arguments);
+            assert!(!printed.is_empty(), "{program:?} {arguments:?}: {errors}");
+            printed
+        };
+        let order =
+            json!({ "order_id": program.1, "amount": "10.00", "webhook_url": merchant.url() });
+        let (body, time) = (order.to_string(), now().to_string());
+        let create = http.post(format!("{base}/service/orders")).body(body.clone());
+        let create = create.header("Service-Signature", call(&["sign", &time, &body]));
+        let answer = create.send().await.unwrap();
+        assert_eq!(answer.status(), 201, "{program:?}");
+        let order: Value = answer.json().await.unwrap();
+        let id = order["order_id"].as_str().unwrap();
+
+        let query = call(&["link", id, &(now() + 600).to_string()]);
+        let status = http.get(format!("{base}/user/orders/{id}/status?{query}"));
+        assert_eq!(status.send().await.unwrap().status(), 200, "{program:?}");
+
+        let (marked, text) = client.admin_post(&format!("/orders/{id}/mark-paid")).await;
+        assert_eq!(marked, 200, "{text}");
+        let webhook = eventually("the webhook", || async {
+            merchant.with("order_id", &order["order_id"]).into_iter().next()
+        })
+        .await;
+        let body = String::from_utf8(webhook.body).unwrap();
+        let verdict = call(&["verify", &now().to_string(), &webhook.signature, &body]);
+        assert_eq!(verdict, "genuine", "{program:?}");
+    }
+    assert!(tidemark.stop().await.success());
 }
