@@ -216,3 +216,37 @@ async fn a_dispute_and_what_nobody_has_any_more_are_alerts_once() {
     assert_eq!(kinds, [AlertKind::DisputedTransfer, AlertKind::ForgedTransfer], "{alerts:?}");
     assert!(alerts.iter().all(|alert| alert.message.contains(&sent.to_string())), "{alerts:?}");
 }
+
+/// A lone endpoint has no witness: what it has later must be what the block of the chain has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_late_find_of_a_lone_endpoint_must_be_in_its_block() {
+    for other in [None, Some(Hash([7; 32]).to_string())] {
+        let devnet = devnet(20).await;
+        let (front, mut world) = (Front::of(devnet.url()).await, World::new());
+        let run = world.run(through(ETH, &[&front]));
+        world.until_head(ETH, &devnet.chain());
+        front.hide_logs();
+        let sent = payment(&devnet);
+        let hash = devnet.chain().head().hash.to_string();
+        world.until_head(ETH, &devnet.chain());
+        front.asked("");
+        front.admit();
+        match &other {
+            None => front.hide_hits(&hash),
+            Some(other) => front.orphan(&hash, other),
+        }
+        let (by_hash, mut asked) = (other.unwrap_or(hash), 0);
+        world.until("asked for its block again", |world| {
+            devnet.chain().mine(1).unwrap();
+            asked += front.asked(&by_hash);
+            asked > 1 || !world.published(ETH).transactions().is_empty()
+        });
+        assert_eq!(world.published(ETH).transactions(), []);
+        front.admit();
+        world.until("found late", |world| {
+            devnet.chain().mine(1).unwrap();
+            world.published(ETH).transactions() == [sent]
+        });
+        run.stop().await;
+    }
+}

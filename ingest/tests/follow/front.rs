@@ -12,11 +12,20 @@ use tokio::net::TcpListener;
 /// The answer to a request in place of the chain's.
 type Rule = Box<dyn Fn(&str) -> Option<(u16, String)> + Send>;
 
+/// A block whose logs do not fit it.
+#[derive(Clone)]
+struct Orphaned {
+    hash: String,
+    /// The hash of the block that its logs name; none for one that has no logs where it is asked for by its hash.
+    other: Option<String>,
+}
+
 #[derive(Default)]
 struct Shared {
     rule: Option<Rule>,
     hides_logs: bool,
     hides_receipts: bool,
+    orphaned: Option<Orphaned>,
     /// The requests so far.
     asked: Vec<String>,
 }
@@ -34,11 +43,11 @@ impl Front {
         let shared: Arc<Mutex<Shared>> = Arc::default();
         let (seen, behind) = (shared.clone(), devnet.to_owned());
         let answer = move |body: String| {
-            let (replaced, hides_logs, hides_receipts) = {
+            let (replaced, hides_logs, hides_receipts, orphaned) = {
                 let mut seen = seen.lock().unwrap();
                 seen.asked.push(body.clone());
                 let replaced = seen.rule.as_ref().and_then(|rule| rule(&body));
-                (replaced, seen.hides_logs, seen.hides_receipts)
+                (replaced, seen.hides_logs, seen.hides_receipts, seen.orphaned.clone())
             };
             let behind = behind.clone();
             async move {
@@ -46,11 +55,22 @@ impl Front {
                     Some(replaced) => replaced,
                     None => {
                         let client = reqwest::Client::new();
+                        let hides_hits = orphaned
+                            .as_ref()
+                            .is_some_and(|one| one.other.is_none() && body.contains(&one.hash));
+                        let renamed = orphaned.and_then(|one| Some((one.hash, one.other?)));
+                        let body = match &renamed {
+                            Some((hash, other)) => body.replace(other, hash),
+                            None => body,
+                        };
                         let request = client.post(behind).body(body);
                         let request = request.header("content-type", "application/json");
                         let mut replies: Value =
                             request.send().await.unwrap().json().await.unwrap();
-                        if hides_logs {
+                        if let Some((hash, other)) = &renamed {
+                            rename(&mut replies, hash, other);
+                        }
+                        if hides_logs || hides_hits {
                             replace(&mut replies, Value::is_array, &Value::Array(Vec::new()));
                         }
                         if hides_receipts {
@@ -81,15 +101,28 @@ impl Front {
         self.shared.lock().unwrap().hides_logs = true;
     }
 
+    /// Has no logs of a block where it is asked for by its hash.
+    pub(crate) fn hide_hits(&self, hash: &str) {
+        let orphaned = Orphaned { hash: hash.to_owned(), other: None };
+        self.shared.lock().unwrap().orphaned = Some(orphaned);
+    }
+
+    /// Has the logs of a block as those of another one at its height, by the other one's hash too.
+    pub(crate) fn orphan(&self, hash: &str, other: &str) {
+        let orphaned = Orphaned { hash: hash.to_owned(), other: Some(other.to_owned()) };
+        self.shared.lock().unwrap().orphaned = Some(orphaned);
+    }
+
     /// Knows of no transfer any more, without a word.
     pub(crate) fn deny(&self) {
         let mut shared = self.shared.lock().unwrap();
         (shared.hides_logs, shared.hides_receipts) = (true, true);
     }
 
-    /// Ends [`Front::deny`].
+    /// Ends all of these.
     pub(crate) fn admit(&self) {
         let mut shared = self.shared.lock().unwrap();
+        shared.orphaned = None;
         (shared.hides_logs, shared.hides_receipts) = (false, false);
     }
 
@@ -112,6 +145,18 @@ fn replace(replies: &mut Value, is_one: impl Fn(&Value) -> bool, with: &Value) {
     };
     for reply in replies.iter_mut().filter(|reply| is_one(&reply["result"])) {
         reply["result"] = with.clone();
+    }
+}
+
+/// Gives logs another block.
+fn rename(replies: &mut Value, hash: &str, other: &str) {
+    let replies = match replies {
+        Value::Array(replies) => replies.as_mut_slice(),
+        reply => std::slice::from_mut(reply),
+    };
+    let logs = replies.iter_mut().filter_map(|reply| reply["result"].as_array_mut()).flatten();
+    for log in logs.filter(|log| log["blockHash"] == hash) {
+        log["blockHash"] = other.into();
     }
 }
 
