@@ -327,6 +327,10 @@ async fn a_halted_chain_raises_an_alarm_stops_no_other_and_goes_on_after_a_rewin
         broken.chain().mine(20).unwrap();
         world.until_head(HALTED, &broken.chain());
     }
+    world.until("final above what leaves", |world| {
+        let progress = &world.published[&HALTED].progress;
+        progress.as_ref().is_some_and(|progress| progress.finalized > 30)
+    });
     broken.chain().reorg(30, Reorg::Keep).unwrap();
     world.until("halted", |_| render().contains("tidemark_ingest_halted{blockchain=\"avaxc\"} 1"));
     let sent = pay(&polygon.chain(), 0, 5);
