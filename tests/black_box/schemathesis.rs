@@ -35,6 +35,7 @@ async fn every_answer_is_as_the_document_says() {
     let output = tokio::task::block_in_place(|| run.output()).unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(text.contains("Tested: 25"), "{text}");
+    // All but the events, which never end.
+    assert!(text.lines().any(|line| line.trim() == "Tested: 25"), "{text}");
     assert!(tidemark.stop().await.success());
 }

@@ -14,6 +14,9 @@ static DOCUMENT: LazyLock<Value> =
 /// Where the routes are.
 const ROUTER: &str = include_str!("../../src/router.rs");
 const METHODS: [&str; 2] = ["get", "post"];
+/// Headers that no request may have twice.
+const SINGLE_HEADERS: [&str; 3] =
+    ["Service-Signature", "Service-Admin-Authorization", "Idempotency-Key"];
 /// Answers of any route, and to any method.
 const NOT_ALLOWED: &str = "method not allowed";
 const NOT_FOUND: &str = "resource not found";
@@ -49,7 +52,7 @@ fn fits(path: &str, template: &str) -> bool {
     path.len() == template.len() && path.iter().zip(&template).all(is_like)
 }
 
-/// Whether a value is as a schema says; the reason if not. Only the words that the document uses are understood.
+/// Whether a value is as a schema says; the reason if not. Bounds of texts are not compared: answers have none.
 fn disagrees(schema: &'static Value, value: &Value) -> Option<String> {
     let schema = resolved(schema);
     let but = |what: String| Some(format!("{value} {what}"));
@@ -123,6 +126,10 @@ pub(crate) fn check(method: &Method, path: &str, answer: &Answer) {
         assert!(is_preflight || is_head || answer.status == 405, "{}", what());
         return;
     };
+    if SINGLE_HEADERS.iter().any(|name| answer.body == format!("{name}: is given twice")) {
+        assert_eq!(answer.status, 400, "{}", what());
+        return;
+    }
     let response = operation["responses"].get(answer.status.to_string());
     assert!(response.is_some(), "not documented: {}", what());
     let kind = answer.header("content-type");
@@ -165,6 +172,8 @@ async fn the_document_and_its_page_are_served() {
 
 /// The routes of the APIs in the table of `router.rs`.
 fn routes() -> BTreeSet<(String, String)> {
+    // One that is broken over two lines would not be seen.
+    assert!(!ROUTER.lines().any(|line| line.trim_end().ends_with(".route(")));
     let mut routes = BTreeSet::new();
     let mut prefix = "";
     for line in ROUTER.lines().map(str::trim) {
@@ -196,8 +205,56 @@ fn it_has_every_route_and_no_other() {
     assert!(own.len() > 25, "{own:?}");
 }
 
+#[tokio::test]
+async fn a_header_that_comes_twice_is_refused_everywhere() {
+    let world = World::alone().await;
+    for (path, method, _) in operations() {
+        for name in SINGLE_HEADERS {
+            let route = format!("{} {}", method.to_uppercase(), filled(path));
+            let request = world.request(&route).header(name, "1").header(name, "1");
+            Answer::to(request).await.refused(400, &format!("{name}: is given twice"));
+        }
+    }
+}
+
+/// The words of schemas that a test compares, that bound requests, and that are for people.
+const KEYWORDS: [&str; 18] = [
+    "$ref",
+    "additionalProperties",
+    "anyOf",
+    "const",
+    "enum",
+    "items",
+    "minimum",
+    "properties",
+    "required",
+    "type",
+    "format",
+    "maxLength",
+    "maximum",
+    "minLength",
+    "pattern",
+    "default",
+    "description",
+    "examples",
+];
+
+fn assert_known(schema: &'static Value) {
+    for (name, part) in members(schema) {
+        assert!(KEYWORDS.contains(&name), "{name} is not understood: {schema}");
+        match name {
+            "properties" => members(part).for_each(|(_, field)| assert_known(field)),
+            "items" => assert_known(part),
+            "anyOf" => items(part).for_each(assert_known),
+            _ => {}
+        }
+    }
+}
+
 #[test]
 fn it_is_whole() {
+    assert_eq!(DOCUMENT["info"]["version"], env!("CARGO_PKG_VERSION"));
+    members(&DOCUMENT["components"]["schemas"]).for_each(|(_, schema)| assert_known(schema));
     let mut ids = BTreeSet::new();
     for (path, method, operation) in operations() {
         assert!(ids.insert(operation["operationId"].as_str().unwrap()), "{path} {method}");

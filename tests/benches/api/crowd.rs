@@ -100,8 +100,10 @@ pub(crate) async fn run(node: &Tidemark, merchant: &Merchant) {
     }
     for _ in 0..WRONG {
         crowd.spawn(async move {
-            let end = Instant::now() + Duration::from_secs(3600);
-            drop(load(address, Load::Wrong, 1, end).await);
+            let mut client = Client::connect(address, Load::Wrong.secret()).await;
+            for number in 0.. {
+                Load::Wrong.send(&mut client, "wrong", number).await;
+            }
         });
     }
     let beside = format!("beside {IDLE} idle, {DRIPPING} dripping, {WRONG} with wrong secrets");

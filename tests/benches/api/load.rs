@@ -60,7 +60,7 @@ pub(crate) enum Load {
 }
 
 impl Load {
-    fn secret(&self) -> &'static str {
+    pub(crate) fn secret(&self) -> &'static str {
         match self {
             Self::Create | Self::Status(_) => MERCHANT_SECRET,
             Self::Wrong => "not the secret",
@@ -68,7 +68,7 @@ impl Load {
     }
 
     /// The request with this number of a client.
-    async fn send(&self, client: &mut Client, name: &str, number: usize) -> Duration {
+    pub(crate) async fn send(&self, client: &mut Client, name: &str, number: usize) -> Duration {
         match self {
             Self::Create => client.send("/orders", &create(name, number), "201").await,
             Self::Wrong => client.send("/orders", &create(name, number), "401").await,
