@@ -59,8 +59,8 @@ pub use signature::{
 pub use time::{NotATime, UnixMicros, UnixSeconds};
 pub use topic::{Cleanup, DeferLevel, Guide, KeyKind, RetryLevel, Stage, Topic, TopicSpec};
 pub use vocabulary::{
-    AlertKind, AttemptOutcome, ChainRecordKind, CloseReason, DeliveryKind, DepositCommandKind,
-    DepositState, OrderCause, OrderCommandKind, OrderStatus, RefusalReason, TransferStatus,
-    UnknownName, UnknownReason,
+    AlertKind, AttemptOutcome, AuditAction, ChainRecordKind, CloseReason, DeliveryKind,
+    DepositCommandKind, DepositState, OrderCause, OrderCommandKind, OrderStatus, RefusalReason,
+    TransferStatus, UnknownName, UnknownReason,
 };
 pub use wallet::Wallet;

@@ -11,6 +11,7 @@ use crate::SchemaName;
 
 mod alert;
 mod amount_rule;
+mod audit;
 mod chain;
 mod changelog;
 mod command;
@@ -23,6 +24,7 @@ mod webhook;
 
 pub use alert::Alert;
 pub use amount_rule::AmountRule;
+pub use audit::AuditEntry;
 pub use chain::{
     Block, ChainBody, ChainProgress, ChainRecord, ConfirmedTier, Head, Observation, Watch,
 };

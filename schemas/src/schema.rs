@@ -48,6 +48,7 @@ schemas! {
     WebhookEntry = "webhook_entry" released 1,
     ChainProgress = "chain_progress" released 1,
     Alert = "alert" released 1,
+    AuditEntry = "audit_entry" released 1,
     DeadLetter = "dead_letter" released 1,
 }
 

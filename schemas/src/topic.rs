@@ -36,6 +36,7 @@ pub enum Topic {
     WebhooksDead,
     Chains,
     Alerts,
+    Audit,
     DeadLetters,
 }
 
@@ -100,7 +101,7 @@ impl TopicSpec {
 
 impl Topic {
     /// Every topic.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 34] = [
         Self::TransfersRaw,
         Self::OrdersCommands,
         Self::DepositsCommands,
@@ -133,6 +134,7 @@ impl Topic {
         Self::WebhooksDead,
         Self::Chains,
         Self::Alerts,
+        Self::Audit,
         Self::DeadLetters,
     ];
 
@@ -199,6 +201,7 @@ impl Topic {
                 Row::of("chains", Chain, S::ChainProgress, "tidemark.chain_progress").kept(Compact)
             }
             Self::Alerts => Row::of("alerts", Single, S::Alert, "tidemark.alert"),
+            Self::Audit => Row::of("audit", Single, S::AuditEntry, "tidemark.audit_entry"),
             Self::DeadLetters => {
                 Row::of("dead-letters", Single, S::DeadLetter, "tidemark.dead_letter")
             }

@@ -238,6 +238,16 @@ vocabulary! {
         /// Endpoints disagree about a transfer: nothing from its block on is confirmed.
         DisputedTransfer = "disputed_transfer",
     }
+
+    /// What an operator asks for by the Admin API.
+    AuditAction {
+        CancelOrder = "cancel_order",
+        MarkPaid = "mark_paid",
+        /// The webhook of an order's status is sent again.
+        ResendOrder = "resend_order",
+        /// The webhook of a transfer that pays nothing is sent again.
+        ResendTransfer = "resend_transfer",
+    }
 }
 
 impl AttemptOutcome {

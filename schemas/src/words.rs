@@ -7,7 +7,7 @@
 use apache_avro::types::Value;
 
 use crate::{
-    AlertKind, AttemptOutcome, Blockchain, ChainRecordKind, CloseReason, DeliveryKind,
+    AlertKind, AttemptOutcome, AuditAction, Blockchain, ChainRecordKind, CloseReason, DeliveryKind,
     DepositCommandKind, DepositState, OrderCause, OrderCommandKind, OrderStatus, RefusalReason,
     SchemaName, Stablecoin, TransferStatus, UnknownReason,
 };
@@ -83,6 +83,7 @@ fields! {
     WebhookEntry {}
     ChainProgress { "blockchain": Blockchain, }
     Alert { "kind": AlertKind, "blockchain": Blockchain, }
+    AuditEntry { "action": AuditAction, }
     DeadLetter {}
 }
 

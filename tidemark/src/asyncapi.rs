@@ -16,7 +16,8 @@ pub(crate) fn document(settings: &Settings) -> String {
         }
     };
     let own = || {
-        let listen = settings.process.listen.map(|listen| listen.to_string()).unwrap_or_default();
+        let listen = settings.process.operators_listen();
+        let listen = listen.map(|listen| listen.to_string()).unwrap_or_default();
         format!("http://{listen}/registry")
     };
     let external = settings.schemas.registry.as_ref().map(ToString::to_string);

@@ -4,10 +4,10 @@ use uuid::Uuid;
 
 use super::*;
 use crate::{
-    Address, AddressFamily, AlertKind, Amount, AttemptOutcome, Blockchain, CodecError, CommandId,
-    DeliveryKind, DepositId, DepositState, Draws, Epoch, FulfillmentId, Hash, OrderCause, OrderId,
-    OrderStatus, SchemaName, Stablecoin, TransferId, TransferStatus, UnixMicros, UnixSeconds,
-    encode,
+    Address, AddressFamily, AlertKind, Amount, AttemptOutcome, AuditAction, Blockchain, CodecError,
+    CommandId, DeliveryKind, DepositId, DepositState, Draws, Epoch, FulfillmentId, Hash,
+    OrderCause, OrderId, OrderStatus, SchemaName, Stablecoin, TransferId, TransferStatus,
+    UnixMicros, UnixSeconds, encode,
 };
 
 const SEEN: UnixMicros = UnixMicros(1_790_000_012_345_678);
@@ -348,6 +348,19 @@ pub fn alert() -> Alert {
     }
 }
 
+/// An example: an operator marked an order paid.
+pub fn audit_entry() -> AuditEntry {
+    AuditEntry {
+        operator: "support".into(),
+        client: Some("198.51.100.9".into()),
+        action: AuditAction::MarkPaid,
+        order_id: Some(order_id()),
+        transfer_id: None,
+        command_id: Some(CommandId(Uuid::from_u128(5))),
+        requested_at: SEEN,
+    }
+}
+
 /// An example: a record that no reader understood.
 pub fn dead_letter() -> DeadLetter {
     DeadLetter {
@@ -383,6 +396,7 @@ macro_rules! each_example {
             $visit("chain_progress", &$crate::record::example::chain_progress()),
             $visit("lane_progress", &$crate::record::example::lane_progress()),
             $visit("alert", &$crate::record::example::alert()),
+            $visit("audit_entry", &$crate::record::example::audit_entry()),
             $visit("dead_letter", &$crate::record::example::dead_letter()),
         ]
     };

@@ -103,6 +103,8 @@ guides! {
          processor is with each of its lanes.";
     Alerts: public "blockchain, or the host of a receiver", [Ingest Processor Webhooks] -> [Api],
         "What needs an operator.";
+    Audit: public "name of the admin secret", [Api] -> [],
+        "What operators asked for by the Admin API, each before it was done.";
     DeadLetters: public "topic/partition of the record", [Processor Projector Webhooks] -> [],
         "Records that a stage could not process, with reason and origin.";
 }
