@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use schemas::{Blockchain, DepositId, OrderId, TransferId, UnixMicros};
 
@@ -55,6 +56,52 @@ pub fn coalesce(changes: Vec<Change>) -> Vec<Change> {
     newest
 }
 
+/// The newest version of each row, among more changes than fit into memory: they are given twice, first to
+/// [`Newest::note`], then to [`Newest::take`]. Rows are dealt out to a number of passes over the changes; each pass knows
+/// its own rows only.
+#[derive(Debug)]
+pub struct Newest {
+    versions: HashMap<RowKey, UnixMicros>,
+    pass: u64,
+    passes: u64,
+}
+
+impl Newest {
+    /// For one of `passes`, which are counted from 0.
+    #[must_use]
+    pub fn new(pass: u64, passes: u64) -> Self {
+        Self { versions: HashMap::new(), pass, passes: passes.max(1) }
+    }
+
+    /// Takes note of the version of a change.
+    pub fn note(&mut self, change: &Change) {
+        if let Some((key, version)) = self.row(change) {
+            let newest = self.versions.entry(key).or_insert(version);
+            *newest = version.max(*newest);
+        }
+    }
+
+    /// Whether a change is the newest one of its row. True once for each row.
+    pub fn take(&mut self, change: &Change) -> bool {
+        let Some((key, version)) = self.row(change) else { return false };
+        match self.versions.entry(key) {
+            Entry::Occupied(entry) if *entry.get() == version => {
+                entry.remove();
+                true
+            }
+            Entry::Occupied(_) | Entry::Vacant(_) => false,
+        }
+    }
+
+    /// The row of a change and its version, if the row is of this pass.
+    fn row(&self, change: &Change) -> Option<(RowKey, UnixMicros)> {
+        let (key, version) = row(change);
+        // The same for every pass, as those of the map are not.
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(&key);
+        (hash % self.passes == self.pass).then_some((key, version))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -85,6 +132,24 @@ mod tests {
             let coalesced = coalesce(changes);
             assert_eq!(tables(&coalesced), all);
             assert_eq!(coalesced.len(), all.len());
+            Ok(())
+        });
+        result.unwrap();
+    }
+
+    #[test]
+    fn each_row_is_taken_in_one_pass_with_its_newest_version() {
+        let config = Config { source_file: Some(file!()), ..Config::default() };
+        let strategy = (sample::changes(), 1..4_u64);
+        let result = TestRunner::new(config).run(&strategy, |(changes, passes)| {
+            let mut taken = Vec::new();
+            for pass in 0..passes {
+                let mut newest = Newest::new(pass, passes);
+                changes.iter().for_each(|change| newest.note(change));
+                taken.extend(changes.iter().filter(|change| newest.take(change)).cloned());
+            }
+            assert_eq!(taken.len(), coalesce(changes.clone()).len());
+            assert_eq!(tables(&taken), tables(&changes));
             Ok(())
         });
         result.unwrap();

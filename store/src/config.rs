@@ -33,17 +33,55 @@ pub struct CqlConfig {
     pub ca_file: Option<PathBuf>,
 }
 
+/// How long what is final is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retention {
+    /// Whole days of UTC, without the present one.
+    pub days: u32,
+    /// The folder for copies; none if there are to be none.
+    pub export: Option<PathBuf>,
+}
+
+/// The log has what it has for 91 days: what is removed sooner would come back when tables are made again.
+const RETENTION_DAYS_MIN: u64 = 92;
+const RETENTION_DAYS_MAX: u64 = 36_500;
+/// In the place of a folder.
+const NO_EXPORT: &str = "none";
+
+impl Retention {
+    fn read(store: &mut Reader) -> Option<Self> {
+        let days = store.integer("retention_days", 0..=RETENTION_DAYS_MAX);
+        let export = store.optional_text("retention_export");
+        if days == 0 {
+            return None;
+        }
+        if days < RETENTION_DAYS_MIN {
+            let what = "must be 0 or at least 92: the log keeps 91 days, and tables that are made again from it would show \
+                        again what was removed before";
+            store.problem("retention_days", what);
+        }
+        let export = export.filter(|folder| !folder.is_empty());
+        if export.is_none() {
+            let what = "is missing: a folder that gets a copy of what is removed, or \"none\" to keep no copy";
+            store.problem("retention_export", what);
+        }
+        let export = export.filter(|folder| folder != NO_EXPORT).map(PathBuf::from);
+        Some(Self { days: u32::try_from(days).unwrap_or(u32::MAX), export })
+    }
+}
+
+/// Reads the section `store`, and reports its problems in it. Without a retention everything is kept.
+#[must_use]
+pub fn read(mut section: Reader) -> (BackEnd, Option<Retention>) {
+    let back_end = BackEnd::read_keys(&mut section);
+    let retention = Retention::read(&mut section);
+    section.finish();
+    (back_end, retention)
+}
+
 impl BackEnd {
     /// The commented defaults of the section.
     pub const DEFAULTS: &str = include_str!("config/default.toml");
-
-    /// Reads the section `store`, and reports its problems in it.
-    #[must_use]
-    pub fn read(mut section: Reader) -> Self {
-        let back_end = Self::read_keys(&mut section);
-        section.finish();
-        back_end
-    }
 
     fn read_keys(store: &mut Reader) -> Self {
         let backend = store.text("backend");
@@ -86,12 +124,47 @@ mod tests {
 
     use super::*;
 
-    fn read(text: &str) -> (BackEnd, Vec<String>) {
+    fn read_all(text: &str) -> (BackEnd, Option<Retention>, Vec<String>) {
         let mut source =
             Source::parse(BackEnd::DEFAULTS, &format!("[store]\nbackend = \"cql\"\n{text}"), []);
-        let back_end = BackEnd::read(source.section("store"));
-        let Err(Problems(lines)) = source.finish() else { return (back_end, Vec::new()) };
-        (back_end, lines.into_iter().filter(|line| line.starts_with("store.")).collect())
+        let (back_end, retention) = super::read(source.section("store"));
+        let lines = source.finish().err().map_or_else(Vec::new, |Problems(lines)| lines);
+        let lines = lines.into_iter().filter(|line| line.starts_with("store."));
+        (back_end, retention, lines.collect())
+    }
+
+    fn read(text: &str) -> (BackEnd, Vec<String>) {
+        let (back_end, _, problems) = read_all(text);
+        (back_end, problems)
+    }
+
+    #[test]
+    fn rows_go_without_a_copy_only_where_that_is_said() {
+        let kept = |days, export: Option<&str>| {
+            Some(Retention { days, export: export.map(PathBuf::from) })
+        };
+        for (text, expected, problem) in [
+            ("", None, None),
+            ("retention_export = \"/old\"\n", None, None),
+            ("retention_days = 92\nretention_export = \"/old\"\n", kept(92, Some("/old")), None),
+            ("retention_days = 365\nretention_export = \"none\"\n", kept(365, None), None),
+            ("retention_days = 365\n", kept(365, None), Some("store.retention_export: is missing")),
+            (
+                "retention_days = 365\nretention_export = \"\"\n",
+                kept(365, None),
+                Some("store.retention_export: is missing"),
+            ),
+            (
+                "retention_days = 91\nretention_export = \"none\"\n",
+                kept(91, None),
+                Some("store.retention_days: must be 0 or at least 92"),
+            ),
+        ] {
+            let (_, retention, problems) = read_all(&format!("nodes = [\"c:3\"]\n{text}"));
+            assert_eq!(retention, expected, "{text}");
+            assert_eq!(problems.len(), usize::from(problem.is_some()), "{problems:?}");
+            assert!(problems.iter().zip(problem).all(|(line, start)| line.starts_with(start)));
+        }
     }
 
     #[test]

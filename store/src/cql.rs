@@ -8,20 +8,29 @@
 //! lists.
 
 mod connection;
+mod copy;
 mod fault;
 mod merge;
 mod migration;
 mod place;
+mod places;
+mod prune;
 mod query;
 mod recent;
 mod rest;
 mod statement;
+mod sweep;
 mod walk;
 mod write;
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
+use runtime::clock::{Clock as _, SystemClock};
+use schemas::Address;
 use scylla::client::session::Session;
 use scylla::response::query_result::QueryRowsResult;
 use scylla::response::{PagingState, PagingStateResponse};
@@ -30,12 +39,18 @@ use tokio::task::JoinSet;
 
 use self::fault::bad_row;
 pub use self::migration::migrate;
+use self::place::Place;
+use self::places::Places;
 use self::recent::Recent;
 use self::statement::{Prepared, Statement};
+use self::sweep::Emptied;
 use self::write::Write;
 use crate::Error;
 use crate::config::CqlConfig;
 use crate::error::Cause;
+
+/// Rows of one page of the wallets.
+const WALLET_ROWS: i32 = 1_000;
 
 /// The tables in a keyspace. Clones share their connections. It survives the loss of any node and
 /// of all of them: calls then fail with [`Error::Transient`] until they are back.
@@ -50,6 +65,10 @@ struct Tables {
     session: Session,
     prepared: Prepared,
     chains: Recent,
+    places: Places,
+    emptied: Emptied,
+    /// Counts the requests.
+    requests: AtomicU64,
 }
 
 impl CqlStore {
@@ -63,7 +82,16 @@ impl CqlStore {
         let session = connection::connect(config).await?;
         migration::check(&session, config).await?;
         let prepared = Prepared::new(&session, &config.keyspace).await?;
-        Ok(Self { tables: Arc::new(Tables { session, prepared, chains: Recent::default() }) })
+        let (chains, places) = (Recent::default(), Places::default());
+        let (emptied, requests) = Default::default();
+        let tables = Tables { session, prepared, chains, places, emptied, requests };
+        Ok(Self { tables: Arc::new(tables) })
+    }
+
+    /// How many requests all clones have made since it was opened. One that the driver repeats is one.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.tables.requests.load(Ordering::Relaxed)
     }
 }
 
@@ -79,6 +107,7 @@ impl Tables {
     ) -> Result<(QueryRowsResult, Option<PagingState>), Error> {
         let mut prepared = self.prepared.get(statement).clone();
         prepared.set_page_size(rows);
+        self.requests.fetch_add(1, Ordering::Relaxed);
         let (answer, next) = self.session.execute_single_page(&prepared, values, from).await?;
         let rows = answer.into_rows_result().map_err(bad_row)?;
         let next = match next {
@@ -89,8 +118,47 @@ impl Tables {
     }
 
     async fn write(&self, write: &Write) -> Result<(), Error> {
-        self.session.execute_unpaged(self.prepared.get(write.statement), &write.values).await?;
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        if let [row] = &write.rows[..] {
+            self.session.execute_unpaged(self.prepared.get(write.statement), row).await?;
+        } else {
+            let batch = self.prepared.batch(write.statement, write.rows.len());
+            self.session.batch(&batch, &write.rows).await?;
+        }
         Ok(())
+    }
+
+    /// Writes what readers find partitions by, but for what is known to be there.
+    async fn write_directory(
+        self: &Arc<Self>,
+        places: BTreeSet<Place>,
+        wallets: BTreeSet<Address>,
+    ) -> Result<(), Error> {
+        let (unknown, at) = (self.places.unknown(places), Instant::now());
+        // A wallet is found with its first place.
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let rows = write::directory(unknown.iter().cloned(), wallets, SystemClock.now());
+        self.write_all(rows).await?;
+        self.places.written(unknown, at);
+        Ok(())
+    }
+
+    /// The wallets that have lists.
+    async fn wallets(&self) -> Result<Vec<String>, Error> {
+        let (mut wallets, mut from) = (Vec::new(), Some(PagingState::start()));
+        while let Some(page) = from {
+            let values = [CqlValue::Int(0)];
+            let (rows, next) =
+                self.page(Statement::SelectWallets, &values, WALLET_ROWS, page).await?;
+            for row in rows.rows::<(String,)>().map_err(bad_row)? {
+                let (wallet,) = row.map_err(bad_row)?;
+                wallets.push(wallet);
+            }
+            from = next;
+        }
+        Ok(wallets)
     }
 
     /// Returns when all are acknowledged.

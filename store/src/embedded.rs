@@ -9,27 +9,31 @@
 mod disk;
 mod fault;
 mod migration;
+mod prune;
 mod query;
 mod reader;
+mod replacement;
 mod upsert;
 mod writer;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use async_trait::async_trait;
 use rusqlite::Connection;
 use schemas::record::Attempt;
-use schemas::{Address, OrderId, TransferId};
+use schemas::{Address, OrderId, TransferId, UnixMicros, UnixSeconds};
 use sqlite::Writing;
 use tokio::sync::{mpsc, oneshot};
 
 use self::disk::Disk;
 use self::reader::Readers;
+pub use self::replacement::{Kept, Replacement};
 use self::upsert::Upsert;
 use self::writer::Job;
 use crate::error::Cause;
+use crate::prune::{Day, Export, Pruned};
 use crate::{
     ChainRow, Change, DepositFilter, DepositRow, Error, OrderFilter, OrderRow, Page, Store,
     Subject, TransferFilter, TransferRow,
@@ -81,6 +85,12 @@ impl Drop for Writer {
     }
 }
 
+/// Whether a folder has tables.
+#[must_use]
+pub fn are_in(dir: &Path) -> bool {
+    dir.join(FILE).exists()
+}
+
 impl EmbeddedStore {
     /// Opens the tables in `dir`, making both if needed, and brings them to this program's form.
     /// Blocks.
@@ -89,12 +99,12 @@ impl EmbeddedStore {
     /// [`Error::Transient`] if the file cannot be opened now; [`Error::Fatal`] if it is damaged or no
     /// SQLite file; [`Error::SchemaNewer`].
     pub fn open(dir: &Path) -> Result<Self, Error> {
-        let failed = |cause: std::io::Error| {
-            let what = format!("cannot open the tables in {}", dir.display());
-            Error::Transient(Cause::of(cause).context(what))
-        };
-        std::fs::create_dir_all(dir).map_err(failed)?;
-        let path = dir.join(FILE);
+        std::fs::create_dir_all(dir).map_err(|cause| cannot_open(dir, cause))?;
+        Self::open_file(dir.join(FILE))
+    }
+
+    fn open_file(path: PathBuf) -> Result<Self, Error> {
+        let failed = |cause| cannot_open(&path, cause);
         let connection = open_writer(&path).map_err(|error| error.context(path.display()))?;
         let disk = Arc::new(Disk::of(&path).map_err(failed)?);
         let of_checkpoint = disk.clone();
@@ -106,8 +116,14 @@ impl EmbeddedStore {
             .spawn(move || writer::run(file, &of_writer, jobs))
             .map_err(failed)?;
         let writer = Arc::new(Writer { queue: Some(queue), thread: Some(thread) });
-        Ok(Self { readers: Readers::new(path), writer, disk })
+        Ok(Self { readers: Readers::new(path)?, writer, disk })
     }
+}
+
+fn cannot_open(path: &Path, cause: std::io::Error) -> Error {
+    Error::Transient(
+        Cause::of(cause).context(format!("cannot open the tables in {}", path.display())),
+    )
 }
 
 /// The connection of the writer, with the tables ready.
@@ -141,7 +157,7 @@ impl Store for EmbeddedStore {
     }
 
     async fn order(&self, id: OrderId) -> Result<Option<OrderRow>, Error> {
-        Ok(self.readers.rows(query::order(id), query::order_row).await?.pop())
+        self.readers.row(query::order(id), query::order_row).await
     }
 
     async fn orders(&self, filter: OrderFilter, page: Page) -> Result<Vec<OrderRow>, Error> {
@@ -153,7 +169,7 @@ impl Store for EmbeddedStore {
     }
 
     async fn transfer(&self, id: TransferId) -> Result<Option<TransferRow>, Error> {
-        Ok(self.readers.rows(query::transfer(id), query::record).await?.pop())
+        self.readers.row(query::transfer(id), query::record).await
     }
 
     async fn transfers(
@@ -173,6 +189,28 @@ impl Store for EmbeddedStore {
         let mut rows: Vec<ChainRow> = self.readers.rows(query::chains(), query::record).await?;
         rows.sort_by_key(|chain| (chain.blockchain, chain.lane));
         Ok(rows)
+    }
+
+    async fn old_days(&self, before: Day) -> Result<Vec<Day>, Error> {
+        self.readers.with(move |connection| prune::days(connection, before)).await
+    }
+
+    async fn prune_day(
+        &self,
+        day: Day,
+        _now: UnixMicros,
+        export: &dyn Export,
+    ) -> Result<Pruned, Error> {
+        prune::prune_day(self, day, export).await
+    }
+
+    async fn pruned_before(&self) -> Result<Option<UnixSeconds>, Error> {
+        self.readers.with(prune::pruned_before).await
+    }
+
+    async fn set_pruned_before(&self, second: UnixSeconds) -> Result<(), Error> {
+        self.disk.check()?;
+        self.writer.write(vec![prune::set_pruned_before(second)]).await
     }
 }
 

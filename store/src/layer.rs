@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use schemas::record::Attempt;
-use schemas::{Address, OrderId, TransferId};
+use schemas::{Address, OrderId, TransferId, UnixMicros, UnixSeconds};
 
+use crate::prune::{Day, Export, Pruned};
 use crate::{
     ChainRow, Change, DepositFilter, DepositRow, Error, OrderFilter, OrderRow, Page, Store,
     Subject, TransferFilter, TransferRow,
@@ -64,6 +65,10 @@ impl<L: StoreLayer> Store for LayeredStore<L> {
         self.layer.flush(&*self.store).await
     }
 
+    async fn sweep(&self) -> Result<(), Error> {
+        self.read()?.sweep().await
+    }
+
     async fn order(&self, id: OrderId) -> Result<Option<OrderRow>, Error> {
         self.read()?.order(id).await
     }
@@ -95,5 +100,26 @@ impl<L: StoreLayer> Store for LayeredStore<L> {
 
     async fn chains(&self) -> Result<Vec<ChainRow>, Error> {
         self.read()?.chains().await
+    }
+
+    async fn old_days(&self, before: Day) -> Result<Vec<Day>, Error> {
+        self.read()?.old_days(before).await
+    }
+
+    async fn prune_day(
+        &self,
+        day: Day,
+        now: UnixMicros,
+        export: &dyn Export,
+    ) -> Result<Pruned, Error> {
+        self.read()?.prune_day(day, now, export).await
+    }
+
+    async fn pruned_before(&self) -> Result<Option<UnixSeconds>, Error> {
+        self.read()?.pruned_before().await
+    }
+
+    async fn set_pruned_before(&self, second: UnixSeconds) -> Result<(), Error> {
+        self.read()?.set_pruned_before(second).await
     }
 }

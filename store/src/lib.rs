@@ -14,12 +14,13 @@ pub mod cql;
 pub mod embedded;
 mod error;
 mod layer;
+pub mod prune;
 mod row;
 #[cfg(test)]
 mod sample;
 mod watched;
 
-pub use coalesce::coalesce;
+pub use coalesce::{Newest, coalesce};
 pub use error::{Cause, Error, Replication};
 pub use layer::{LayeredStore, StoreLayer};
 pub use row::{ChainRow, Change, DepositRow, OrderRow, TransferRow, transfer_cursor};
@@ -28,8 +29,11 @@ pub use watched::WatchedStore;
 use async_trait::async_trait;
 use schemas::record::Attempt;
 use schemas::{
-    Address, Blockchain, OrderId, OrderStatus, Stablecoin, TransferId, TransferStatus, UnixSeconds,
+    Address, Blockchain, OrderId, OrderStatus, Stablecoin, TransferId, TransferStatus, UnixMicros,
+    UnixSeconds,
 };
+
+use self::prune::{Day, Export, Pruned};
 
 /// A part of a list: spec 8 bounds both numbers, the api checks them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,6 +121,15 @@ pub trait Store: Send + Sync + 'static {
     /// [`Error::Transient`]: it is not known what is durable; flush again.
     async fn flush(&self) -> Result<(), Error>;
 
+    /// Housekeeping, for the process that writes the tables, about every half a minute: lists forget the parts of them
+    /// that are empty. May take long, and run beside everything else.
+    ///
+    /// # Errors
+    /// As of reads. The next call does the rest.
+    async fn sweep(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// One order with its delivery state (spec 2.3).
     async fn order(&self, id: OrderId) -> Result<Option<OrderRow>, Error>;
 
@@ -142,4 +155,28 @@ pub trait Store: Send + Sync + 'static {
 
     /// How far each chain is scanned, by the chain's index; after it, how far each of its lanes is.
     async fn chains(&self) -> Result<Vec<ChainRow>, Error>;
+
+    /// The days before this one that have orders or transfers, the oldest first.
+    async fn old_days(&self, before: Day) -> Result<Vec<Day>, Error>;
+
+    /// Removes what was created on a day and is final, with a copy of each row to `export` before it goes. For
+    /// [`prune::prune`].
+    ///
+    /// # Errors
+    /// Also those of `export`. Some rows may be removed: call it again.
+    async fn prune_day(
+        &self,
+        day: Day,
+        now: UnixMicros,
+        export: &dyn Export,
+    ) -> Result<Pruned, Error>;
+
+    /// Before which second what is final was removed; none if nothing ever was.
+    async fn pruned_before(&self) -> Result<Option<UnixSeconds>, Error>;
+
+    /// Notes [`Store::pruned_before`], which never goes back.
+    ///
+    /// # Errors
+    /// As of [`Store::apply`].
+    async fn set_pruned_before(&self, second: UnixSeconds) -> Result<(), Error>;
 }

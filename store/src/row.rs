@@ -1,7 +1,7 @@
 //! Rows as the queries give them, and the changes that make them.
 
 use schemas::record::{Attempt, ChainProgress, Deposit, Order, Transfer};
-use schemas::{UnixMicros, UnixSeconds};
+use schemas::{DepositState, OrderStatus, TransferStatus, UnixMicros, UnixSeconds};
 
 use crate::Cursor;
 
@@ -38,6 +38,20 @@ impl Change {
             Self::Attempt(attempt) => attempt.attempted_at,
             Self::Chain(chain) => chain.updated_at,
         }
+    }
+
+    /// Whether it was final already when all that was created before `pruned` was removed: tables that are made again
+    /// need not have it.
+    #[must_use]
+    pub fn was_final_before(&self, pruned: UnixSeconds) -> bool {
+        let is_final = match self {
+            Self::Order(order) => order.status != OrderStatus::Pending,
+            Self::Deposit(deposit) => deposit.state != DepositState::Open,
+            Self::Transfer(transfer) => !is_waiting(transfer.status),
+            Self::Attempt(_) => true,
+            Self::Chain(_) => false,
+        };
+        is_final && self.written_at().seconds() < pruned
     }
 
     /// The name of its table, as metrics have it.
@@ -111,4 +125,14 @@ pub type ChainRow = ChainProgress;
 /// The lane of progress as a key: that of ingest comes before its lanes.
 pub(crate) fn lane_key(lane: Option<i32>) -> i32 {
     lane.unwrap_or(-1)
+}
+
+/// Whether a transfer with this status is among those that wait. One that failed and comes back waits again.
+pub(crate) const fn is_waiting(status: TransferStatus) -> bool {
+    match status {
+        TransferStatus::WaitingForConfirmation | TransferStatus::WaitingForMatch => true,
+        TransferStatus::Matched
+        | TransferStatus::NoMatchedDeposit
+        | TransferStatus::FailedToConfirm => false,
+    }
 }

@@ -20,7 +20,8 @@ impl Entry {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    Row(Entry),
+    /// A row, and the number of the source that has it.
+    Row(Entry, usize),
     /// The next page of each of these sources is needed first.
     Pages(Vec<usize>),
     /// No row is left at or above the floor.
@@ -76,7 +77,7 @@ impl Merge {
             self.advance(number);
             // A row that moves from one partition to another is in both for a moment.
             if self.last.replace(entry) != Some(entry) {
-                return Next::Row(entry);
+                return Next::Row(entry, number);
             }
         }
     }
@@ -146,7 +147,7 @@ mod tests {
             let mut found = Vec::new();
             loop {
                 match merge.next(i64::MIN) {
-                    Next::Row(row) => found.push(row),
+                    Next::Row(row, _) => found.push(row),
                     Next::Pages(numbers) => {
                         for number in numbers {
                             let page = unread[number].pop_front().unwrap();
@@ -166,11 +167,11 @@ mod tests {
     fn rows_below_the_floor_wait_for_the_sources_that_are_to_come() {
         let mut merge = Merge::default();
         merge.add(vec![entry(9, 1), entry(3, 1)], false);
-        assert_eq!(merge.next(5), Next::Row(entry(9, 1)));
+        assert_eq!(merge.next(5), Next::Row(entry(9, 1), 0));
         assert_eq!(merge.next(5), Next::End);
         merge.add(vec![entry(4, 2)], false);
-        assert_eq!(merge.next(0), Next::Row(entry(4, 2)));
-        assert_eq!(merge.next(0), Next::Row(entry(3, 1)));
+        assert_eq!(merge.next(0), Next::Row(entry(4, 2), 1));
+        assert_eq!(merge.next(0), Next::Row(entry(3, 1), 0));
         assert_eq!(merge.next(0), Next::End);
     }
 
@@ -182,7 +183,7 @@ mod tests {
         merge.fill(source, Vec::new(), true);
         assert_eq!(merge.next(0), Next::Pages(vec![source]));
         merge.fill(source, vec![entry(1, 1)], false);
-        assert_eq!(merge.next(0), Next::Row(entry(1, 1)));
+        assert_eq!(merge.next(0), Next::Row(entry(1, 1), 0));
         assert_eq!(merge.next(0), Next::End);
     }
 
@@ -198,8 +199,8 @@ mod tests {
         assert_eq!(merge.next(0), Next::Pages(vec![1, 2]));
         merge.fill(1, Vec::new(), false);
         merge.fill(2, vec![entry(7, 2)], false);
-        assert_eq!(merge.next(0), Next::Row(entry(7, 2)));
-        assert_eq!(merge.next(0), Next::Row(entry(5, 1)));
+        assert_eq!(merge.next(0), Next::Row(entry(7, 2), 2));
+        assert_eq!(merge.next(0), Next::Row(entry(5, 1), 0));
         assert_eq!(merge.next(0), Next::End);
     }
 }

@@ -215,6 +215,15 @@ mod tests {
         }
     }
 
+    /// The servers' default goes by what reads took lately: while a node is away, seconds.
+    #[test]
+    fn every_table_asks_a_second_copy_soon() {
+        let tables = statements(MIGRATIONS[0].text);
+        for table in tables {
+            assert!(table.contains("speculative_retry = '50ms'"), "{table}");
+        }
+    }
+
     #[test]
     fn statements_end_at_the_end_of_a_line() {
         let text = "-- first; not this\nCREATE A ( -- why\n  x text\n);\n\nCREATE B;\n";

@@ -6,26 +6,29 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use async_trait::async_trait;
+use runtime::clock::{Clock as _, SystemClock};
 use schemas::record::{Attempt, Deposit, Order, Record, Transfer};
-use schemas::{
-    Address, Blockchain, DepositId, OrderId, TransferId, UnixMicros, UnixSeconds, decode,
-};
+use schemas::{Address, Blockchain, OrderId, TransferId, UnixMicros, UnixSeconds, decode};
 use scylla::response::PagingState;
 use scylla::value::CqlValue;
 use uuid::Uuid;
 
 use super::fault::bad_row;
 use super::merge::Entry;
-use super::place;
+use super::place::{self, Span};
 use super::statement::Statement;
 use super::walk::{List, Walk};
 use super::write::{Writes, word};
-use super::{CqlStore, Tables};
+use super::{CqlStore, Tables, prune, sweep};
 use crate::error::unless_unreadable;
+use crate::prune::{Day, Export, Pruned};
 use crate::{
     ChainRow, Change, DepositFilter, DepositRow, Error, OrderFilter, OrderRow, Page, Store,
     Subject, TransferFilter, TransferRow,
 };
+
+/// An order's record, and of one of its attempts when it began, whether it made a request and was delivered.
+type AttemptOfOrder<'a> = (Option<&'a [u8]>, Option<i64>, Option<bool>, Option<bool>);
 
 /// Rows that are read by id side by side.
 const READS_MAX: usize = 64;
@@ -39,12 +42,24 @@ impl Store for CqlStore {
     async fn apply(&self, changes: Vec<Change>) -> Result<(), Error> {
         let writes = Writes::of(&changes)?;
         let has_chain = changes.iter().any(|change| matches!(change, Change::Chain(_)));
-        let inserted = self.tables.write_all(writes.inserts).await;
+        let Writes { places, wallets, inserts, deletes, .. } = writes;
+        let (directory, inserted) = tokio::join!(
+            self.tables.write_directory(places.clone(), wallets.clone()),
+            self.tables.write_all(inserts),
+        );
         if has_chain {
             self.tables.chains.written();
         }
-        inserted?;
-        self.tables.write_all(writes.deletes).await
+        directory.and(inserted)?;
+        // A call that took long: a sweep may have found its places empty since they were written.
+        self.tables.write_directory(places, wallets).await?;
+        self.tables.write_all(deletes).await
+    }
+
+    async fn sweep(&self) -> Result<(), Error> {
+        let swept = sweep::sweep(&self.tables, SystemClock.now()).await?;
+        tracing::debug!(swept, "partitions without rows were taken out of the lists");
+        Ok(())
     }
 
     /// Nothing to do: what the replicas have acknowledged is durable.
@@ -60,7 +75,10 @@ impl Store for CqlStore {
         let status = filter.status;
         rows(&self.tables, List::Orders(filter), page, move |tables, entry| async move {
             let row = tables.order(OrderId(Uuid::from_u128(entry.id))).await?;
-            Ok(row.filter(|row| status.is_none_or(|status| row.order.status == status)))
+            Ok(Loaded::of(row, |row| {
+                let is_of = status.is_none_or(|status| row.order.status == status);
+                (is_of, row.order.updated_at)
+            }))
         })
         .await
     }
@@ -68,9 +86,15 @@ impl Store for CqlStore {
     async fn deposits(&self, filter: DepositFilter, page: Page) -> Result<Vec<DepositRow>, Error> {
         let load = |tables: Arc<Tables>, entry: Entry| async move {
             let id = entry.integer();
-            let shard = CqlValue::Int(place::deposit_shard(DepositId(id)));
-            let values = [shard, CqlValue::BigInt(entry.at), CqlValue::BigInt(id)];
-            tables.record::<Deposit>(Statement::SelectDeposit, &values).await
+            let bucket = Span::Minute.bucket(UnixSeconds(entry.at));
+            let values = [
+                CqlValue::Int(bucket),
+                CqlValue::Int(place::live_shard(id)),
+                CqlValue::BigInt(entry.at),
+                CqlValue::BigInt(id),
+            ];
+            let row: Option<Deposit> = tables.record(Statement::SelectDeposit, &values).await?;
+            Ok(Loaded::of(row, |row| (true, row.updated_at)))
         };
         let deposits = rows(&self.tables, List::Deposits(filter), page, load);
         let (deposits, chains) = tokio::try_join!(deposits, self.chains())?;
@@ -98,19 +122,25 @@ impl Store for CqlStore {
         rows(&self.tables, List::Transfers(wallet, filter), page, move |tables, entry| async move {
             let id = CqlValue::BigInt(entry.integer());
             let row: Option<Transfer> = tables.record(Statement::SelectTransfer, &[id]).await?;
-            Ok(row.filter(|row| status.is_none_or(|status| row.status == status)))
+            // One that waits for something else by now has its entry where it was. It is about to be overwritten, with
+            // the same version that a deletion would have.
+            let both_wait = |row: &Transfer| {
+                place::is_waiting(row.status) && status.is_some_and(place::is_waiting)
+            };
+            let is_of = |row: &Transfer| status.is_none_or(|status| row.status == status);
+            let row = row.filter(|row| is_of(row) || !both_wait(row));
+            Ok(Loaded::of(row, |row| (is_of(row), row.updated_at)))
         })
         .await
     }
 
     /// Reads all of them: there are few, and their key has another order.
     async fn attempts(&self, subject: Subject, page: Page) -> Result<Vec<Attempt>, Error> {
-        let subject = match subject {
-            Subject::Order(id) => id.to_string(),
-            Subject::Transfer(id) => id.to_string(),
+        let (statement, id) = match subject {
+            Subject::Order(id) => (Statement::SelectOrderAttempts, CqlValue::Uuid(id.0)),
+            Subject::Transfer(id) => (Statement::SelectTransferAttempts, CqlValue::BigInt(id.0)),
         };
-        let values = [CqlValue::Text(subject)];
-        let mut all: Vec<Attempt> = self.tables.records(Statement::SelectAttempts, &values).await?;
+        let mut all: Vec<Attempt> = self.tables.records(statement, &[id]).await?;
         all.sort_by(|a, b| {
             (b.attempted_at, &b.event_id, b.attempt).cmp(&(a.attempted_at, &a.event_id, a.attempt))
         });
@@ -133,6 +163,27 @@ impl Store for CqlStore {
         self.tables.chains.keep(begun, at, &found);
         Ok(found)
     }
+
+    async fn old_days(&self, before: Day) -> Result<Vec<Day>, Error> {
+        prune::days(&self.tables, before).await
+    }
+
+    async fn prune_day(
+        &self,
+        day: Day,
+        now: UnixMicros,
+        export: &dyn Export,
+    ) -> Result<Pruned, Error> {
+        prune::prune_day(&self.tables, day, now, export).await
+    }
+
+    async fn pruned_before(&self) -> Result<Option<UnixSeconds>, Error> {
+        prune::pruned_before(&self.tables).await
+    }
+
+    async fn set_pruned_before(&self, second: UnixSeconds) -> Result<(), Error> {
+        prune::set_pruned_before(&self.tables, second).await
+    }
 }
 
 /// spec 2.3
@@ -144,9 +195,30 @@ fn count(row: &mut OrderRow, at: UnixSeconds, delivered: bool) {
     }
 }
 
-/// A page of a list. `load` reads the row of an entry; none if the row has changed its list since the
-/// entry was read, and then the next entry is taken instead. So it is of a row that cannot be read: one row that a newer
-/// program wrote, or that is damaged, is no reason to show none.
+/// The row of an entry of a list.
+enum Loaded<T> {
+    Row(T),
+    /// The row is in another list by now; its version.
+    Elsewhere(UnixMicros),
+    /// None that can be shown: it is not written yet, cannot be read, or the entry is about to change.
+    Nothing,
+}
+
+impl<T> Loaded<T> {
+    /// `check` says of a row whether it is of the list, and its version.
+    fn of(row: Option<T>, check: impl Fn(&T) -> (bool, UnixMicros)) -> Self {
+        let Some(row) = row else { return Self::Nothing };
+        match check(&row) {
+            (true, _) => Self::Row(row),
+            (false, version) => Self::Elsewhere(version),
+        }
+    }
+}
+
+/// A page of a list. `load` reads the row of an entry. If the row is in another list by now, the next entry is taken
+/// instead, and this one is deleted: most often its own deletion comes a moment later, but one that a node missed would
+/// shift the list's pages for ever. The next entry is also taken for a row that cannot be read: one that a newer program
+/// wrote, or that is damaged, is no reason to show none.
 async fn rows<T, L, F>(
     tables: &Arc<Tables>,
     list: List,
@@ -156,7 +228,7 @@ async fn rows<T, L, F>(
 where
     T: Send + 'static,
     L: Fn(Arc<Tables>, Entry) -> F,
-    F: Future<Output = Result<Option<T>, Error>> + Send + 'static,
+    F: Future<Output = Result<Loaded<T>, Error>> + Send + 'static,
 {
     let mut walk =
         Walk::start(tables.clone(), list, page.offset.saturating_add(page.limit)).await?;
@@ -166,9 +238,9 @@ where
         }
     }
     let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
-    let load = |tables: Arc<Tables>, entry: Entry| {
+    let load = |tables: Arc<Tables>, (entry, _): (Entry, usize)| {
         let row = load(tables, entry);
-        async move { unless_unreadable(row.await).map(Option::flatten) }
+        async move { unless_unreadable(row.await) }
     };
     let mut found = Vec::new();
     let mut ended = false;
@@ -180,7 +252,18 @@ where
                 None => ended = true,
             }
         }
-        found.extend(tables.each(entries, READS_MAX, &load).await?.into_iter().flatten());
+        let loaded = tables.each(entries.clone(), READS_MAX, &load).await?;
+        for (entry, row) in entries.into_iter().zip(loaded) {
+            match row {
+                Some(Loaded::Row(row)) => found.push(row),
+                Some(Loaded::Elsewhere(version)) => {
+                    if let Err(cause) = walk.repair(entry, version).await {
+                        tracing::debug!(%cause, "an entry of a list is left for the next reader to delete");
+                    }
+                }
+                Some(Loaded::Nothing) | None => {}
+            }
+        }
     }
     Ok(found)
 }
@@ -188,37 +271,30 @@ where
 impl Tables {
     async fn order(&self, id: OrderId) -> Result<Option<OrderRow>, Error> {
         let values = [CqlValue::Uuid(id.0)];
-        let order = self.record::<Order>(Statement::SelectOrder, &values);
-        let (order, attempts) = tokio::try_join!(order, self.attempt_times(id))?;
-        let Some(order) = order else { return Ok(None) };
-        let mut row = OrderRow {
-            order,
-            webhook_retry_count: 0,
-            webhook_success_at: None,
-            webhook_last_tried_at: None,
-        };
-        for (at, delivered) in attempts {
-            count(&mut row, at, delivered);
-        }
-        Ok(Some(row))
-    }
-
-    /// When the attempts began that made a request for an order, and whether each was delivered.
-    async fn attempt_times(&self, id: OrderId) -> Result<Vec<(UnixSeconds, bool)>, Error> {
-        let values = [CqlValue::Text(id.to_string())];
-        let (mut all, mut from) = (Vec::new(), Some(PagingState::start()));
+        let (mut found, mut from) = (None, Some(PagingState::start()));
         while let Some(page) = from {
             let (rows, next) =
-                self.page(Statement::SelectAttemptTimes, &values, ATTEMPT_ROWS, page).await?;
-            for attempt in rows.rows::<(i64, bool, bool)>().map_err(bad_row)? {
-                let (attempted_at, counted, delivered) = attempt.map_err(bad_row)?;
-                if counted {
-                    all.push((UnixMicros(attempted_at).seconds(), delivered));
+                self.page(Statement::SelectOrder, &values, ATTEMPT_ROWS, page).await?;
+            // Each attempt has the record of its order beside it; an order without one has a row of its own.
+            for row in rows.rows::<AttemptOfOrder<'_>>().map_err(bad_row)? {
+                let (record, attempted_at, counted, delivered) = row.map_err(bad_row)?;
+                // Attempts may be written before their order.
+                let Some(record) = record else { return Ok(None) };
+                if found.is_none() {
+                    found = Some(OrderRow {
+                        order: decode::<Order>(record)?,
+                        webhook_retry_count: 0,
+                        webhook_success_at: None,
+                        webhook_last_tried_at: None,
+                    });
+                }
+                if let (Some(row), Some(at), Some(true)) = (&mut found, attempted_at, counted) {
+                    count(row, UnixMicros(at).seconds(), delivered == Some(true));
                 }
             }
             from = next;
         }
-        Ok(all)
+        Ok(found)
     }
 
     /// The records that a statement finds, but for those that cannot be read.
@@ -230,8 +306,10 @@ impl Tables {
         let (mut all, mut from) = (Vec::new(), Some(PagingState::start()));
         while let Some(page) = from {
             let (rows, next) = self.page(statement, values, RECORD_ROWS, page).await?;
-            for row in rows.rows::<(&[u8],)>().map_err(bad_row)? {
+            for row in rows.rows::<(Option<&[u8]>,)>().map_err(bad_row)? {
                 let (bytes,) = row.map_err(bad_row)?;
+                // What has no attempt yet has a row without one.
+                let Some(bytes) = bytes else { continue };
                 all.extend(unless_unreadable(decode(bytes).map_err(Error::from))?);
             }
             from = next;
@@ -246,7 +324,7 @@ impl Tables {
         values: &[CqlValue],
     ) -> Result<Option<R>, Error> {
         let (rows, _) = self.page(statement, values, 1, PagingState::start()).await?;
-        let found = rows.maybe_first_row::<(&[u8],)>().map_err(bad_row)?;
-        Ok(found.map(|(bytes,)| decode(bytes)).transpose()?)
+        let found = rows.maybe_first_row::<(Option<&[u8]>,)>().map_err(bad_row)?;
+        Ok(found.and_then(|(bytes,)| bytes).map(decode).transpose()?)
     }
 }

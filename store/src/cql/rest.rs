@@ -8,7 +8,7 @@ use crate::Error;
 use crate::error::Cause;
 
 /// Items that are under way at once.
-const AT_ONCE: usize = 256;
+const AT_ONCE: usize = 64;
 /// How often the rest is tried. More would keep the caller for longer than it may be silent.
 const TRIES_MAX: usize = 4;
 
@@ -96,11 +96,11 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_done_is_not_done_again() {
-        let (is_done, tried) = run(1_000, |item| if item % 300 == 7 { 2 } else { 1 }).await;
+        let (is_done, tried) = run(1_000, |item| if item % 600 == 7 { 2 } else { 1 }).await;
         assert!(is_done);
         assert_eq!(tried.len(), 1_000);
         for (item, tries) in tried {
-            assert_eq!(tries, if item % 300 == 7 { 2 } else { 1 }, "{item}");
+            assert_eq!(tries, if item % 600 == 7 { 2 } else { 1 }, "{item}");
         }
     }
 

@@ -7,6 +7,7 @@ use scylla::client::execution_profile::ExecutionProfileHandle;
 use scylla::client::session::Session;
 use scylla::policies::speculative_execution::SimpleSpeculativeExecutionPolicy;
 use scylla::statement::Statement as Text;
+use scylla::statement::batch::{Batch, BatchStatement, BatchType};
 use scylla::statement::prepared::PreparedStatement;
 
 use crate::Error;
@@ -25,15 +26,28 @@ const SECOND_WRITE_AFTER: Duration = Duration::from_millis(250);
 const KEYSPACE: &str = "$keyspace";
 
 /// The keys that a row is both written and deleted by.
-const ORDERS_LISTED: &str = "status, bucket, shard, created_at, order_id";
-const TRANSFERS_LISTED: &str =
-    "wallet, stage, blockchain, coin, bucket, shard, created_at, transfer_id";
+const PENDING: &str = "bucket, shard, created_at, order_id";
+const ENDED: &str = "status, bucket, shard, created_at, order_id";
+const WAITING: &str = "wallet, bucket, shard, created_at, transfer_id";
+const TRANSFERS_ENDED: &str =
+    "wallet, status, blockchain, coin, bucket, shard, created_at, transfer_id";
+const OPEN: &str = "bucket, shard, started_at, deposit_id";
+const BY_ORDER: &str = "order_id, started_at, deposit_id";
+const LIST_PARTITIONS: &str = "list, stage, bucket, blockchain, coin, shard";
+const REFERENCE: &str = "merchant_order_id, bucket, created_at, order_id";
+/// The keys of partitions that are deleted as a whole, too.
+const DAY: &str = "bucket, shard";
+const DAY_ENDED: &str = "status, bucket, shard";
+const COIN_DAY: &str = "wallet, blockchain, coin, bucket, shard";
+const COIN_DAY_ENDED: &str = "wallet, status, blockchain, coin, bucket, shard";
+/// The key of an attempt, in the partition of what it is about.
+const ATTEMPT: &str = "event_id, attempt, manual";
 
 macro_rules! statements {
     ($($name:ident = $text:expr,)+) => {
         /// What may be asked of the tables. Values are bound in the order of the columns; a write's
         /// timestamp is its last value, a deletion's its first.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub(super) enum Statement { $($name,)+ }
 
         /// All of them, each at its number.
@@ -49,46 +63,133 @@ macro_rules! statements {
 
 statements! {
     InsertOrder = insert("orders", "order_id, record"),
-    InsertOrderListed = insert("orders_listed", ORDERS_LISTED),
-    DeleteOrderListed = delete("orders_listed", ORDERS_LISTED),
-    InsertOrderByReference =
-        insert("orders_by_reference", "merchant_order_id, bucket, created_at, order_id, status"),
-    InsertDepositOpen =
-        insert("deposits_open", "shard, started_at, deposit_id, blockchain, coin, record"),
-    DeleteDepositOpen = delete("deposits_open", "shard, started_at, deposit_id"),
-    InsertDepositByOrder =
-        insert("deposits_open_by_order", "order_id, started_at, deposit_id, blockchain, coin"),
-    DeleteDepositByOrder = delete("deposits_open_by_order", "order_id, started_at, deposit_id"),
-    InsertTransfer = insert("transfers", "transfer_id, record"),
-    InsertTransferListed = insert("transfers_listed", &format!("{TRANSFERS_LISTED}, status")),
-    DeleteTransferListed = delete("transfers_listed", TRANSFERS_LISTED),
-    InsertAttempt = insert(
-        "attempts",
-        "subject, event_id, attempt, manual, attempted_at, counted, delivered, record",
+    InsertOrderByDay = insert("orders_by_day", PENDING),
+    InsertOrderPending = insert("orders_pending", PENDING),
+    DeleteOrderPending = delete("orders_pending", PENDING),
+    InsertOrderEnded = insert("orders_ended", ENDED),
+    DeleteOrderEnded = delete("orders_ended", ENDED),
+    InsertOrderByReference = insert("orders_by_reference", &format!("{REFERENCE}, status")),
+    DeleteOrderByReference = delete("orders_by_reference", REFERENCE),
+    DeleteOrder = delete("orders", "order_id"),
+    DeleteOrdersByDay = delete("orders_by_day", DAY),
+    DeleteOrdersEnded = delete("orders_ended", DAY_ENDED),
+    InsertOrderAttempt = insert(
+        "orders",
+        &format!("order_id, {ATTEMPT}, attempted_at, counted, delivered, attempt_record"),
     ),
+    InsertDepositOpen = insert("deposits_open", &format!("{OPEN}, blockchain, coin, record")),
+    DeleteDepositOpen = delete("deposits_open", OPEN),
+    InsertDepositByOrder =
+        insert("deposits_open_by_order", &format!("{BY_ORDER}, blockchain, coin")),
+    DeleteDepositByOrder = delete("deposits_open_by_order", BY_ORDER),
+    InsertTransfer = insert("transfers", "transfer_id, record"),
+    InsertTransferByDay = insert(
+        "transfers_by_day",
+        "wallet, blockchain, coin, bucket, shard, created_at, transfer_id",
+    ),
+    InsertTransferWaiting =
+        insert("transfers_waiting", &format!("{WAITING}, status, blockchain, coin")),
+    DeleteTransferWaiting = delete("transfers_waiting", WAITING),
+    InsertTransferEnded = insert("transfers_ended", TRANSFERS_ENDED),
+    DeleteTransferEnded = delete("transfers_ended", TRANSFERS_ENDED),
+    DeleteTransfer = delete("transfers", "transfer_id"),
+    DeleteTransfersByDay = delete("transfers_by_day", COIN_DAY),
+    DeleteTransfersEnded = delete("transfers_ended", COIN_DAY_ENDED),
+    InsertTransferAttempt =
+        insert("transfers", &format!("transfer_id, {ATTEMPT}, attempt_record")),
     InsertChain = insert("chains", "blockchain, lane, record"),
     InsertListPartition =
-        insert("list_partitions", "list, bucket, stage, blockchain, coin, shard"),
-    SelectOrder = select("record", "orders", "order_id"),
-    SelectAttempts = select("record", "attempts", "subject"),
-    SelectAttemptTimes = select("attempted_at, counted, delivered", "attempts", "subject"),
-    SelectOrdersListed = orders_listed(),
-    SelectOrdersListedBefore = before(orders_listed(), "created_at, order_id"),
+        insert("list_partitions", &format!("{LIST_PARTITIONS}, written_at")),
+    DeleteListPartition = delete("list_partitions", LIST_PARTITIONS),
+    InsertWallet = insert("wallets", "part, wallet"),
+    InsertPruned = insert("pruned", "part, created_before"),
+    SelectOrder = select("record, attempted_at, counted, delivered", "orders", "order_id"),
+    SelectWholeOrder = select("record, attempt_record", "orders", "order_id"),
+    SelectWholeTransfer = select("record, attempt_record", "transfers", "transfer_id"),
+    SelectOrderAttempts = select("attempt_record", "orders", "order_id"),
+    SelectTransferAttempts = select("attempt_record", "transfers", "transfer_id"),
+    SelectOrdersByDay = orders_by_day(),
+    SelectOrdersByDayBefore = before(orders_by_day(), "created_at, order_id"),
+    SelectOrdersPending = orders_pending(),
+    SelectOrdersPendingBefore = before(orders_pending(), "created_at, order_id"),
+    SelectOrdersPendingWithin = within(orders_pending(), "created_at"),
+    SelectOrdersEnded = orders_ended(),
+    SelectOrdersEndedBefore = before(orders_ended(), "created_at, order_id"),
     SelectOrdersByReference = orders_by_reference(),
     SelectOrdersByReferenceBefore = before(orders_by_reference(), "created_at, order_id"),
-    SelectDepositsOpen = deposits("deposits_open", "shard"),
-    SelectDepositsOpenBefore = before(deposits("deposits_open", "shard"), "started_at, deposit_id"),
+    SelectDepositsOpen = deposits("deposits_open", "bucket, shard"),
+    SelectDepositsOpenBefore =
+        before(deposits("deposits_open", "bucket, shard"), "started_at, deposit_id"),
+    SelectDepositsOpenWithin = within(deposits("deposits_open", "bucket, shard"), "started_at"),
     SelectDepositsByOrder = deposits("deposits_open_by_order", "order_id"),
     SelectDepositsByOrderBefore =
         before(deposits("deposits_open_by_order", "order_id"), "started_at, deposit_id"),
-    SelectDeposit = select("record", "deposits_open", "shard, started_at, deposit_id"),
+    SelectDepositRecords = select("record", "deposits_open", "bucket, shard"),
+    SelectDeposit = select("record", "deposits_open", OPEN),
     SelectTransfer = select("record", "transfers", "transfer_id"),
-    SelectTransfersListed = transfers_listed(),
-    SelectTransfersListedBefore = before(transfers_listed(), "created_at, transfer_id"),
+    SelectTransfersByDay = transfers_by_day(),
+    SelectTransfersByDayBefore = before(transfers_by_day(), "created_at, transfer_id"),
+    SelectTransfersWaiting = transfers_waiting(),
+    SelectTransfersWaitingBefore = before(transfers_waiting(), "created_at, transfer_id"),
+    SelectTransfersWaitingWithin = within(transfers_waiting(), "created_at"),
+    SelectTransfersEnded = transfers_ended(),
+    SelectTransfersEndedBefore = before(transfers_ended(), "created_at, transfer_id"),
     SelectChain = select("record", "chains", "blockchain"),
-    SelectListPartitions =
-        select("bucket, stage, blockchain, coin, shard", "list_partitions", "list"),
+    SelectListPartitions = list_partitions(),
+    SelectListPartitionsWithin = format!("{} AND bucket >= ? AND bucket <= ?", list_partitions()),
+    SelectWallets = select("wallet", "wallets", "part"),
+    ScanOrders = scan("order_id, record, attempt_record", "orders"),
+    ScanTransfers = scan("transfer_id, record, attempt_record", "transfers"),
+    ScanChains = scan("record", "chains"),
+    SelectPruned = select("created_before", "pruned", "part"),
 }
+
+impl Statement {
+    /// Whether it deletes the rows of changes.
+    pub(super) const fn is_delete(self) -> bool {
+        matches!(
+            self,
+            Self::DeleteOrderPending
+                | Self::DeleteOrderEnded
+                | Self::DeleteDepositOpen
+                | Self::DeleteDepositByOrder
+                | Self::DeleteTransferWaiting
+                | Self::DeleteTransferEnded
+                | Self::DeleteListPartition
+        )
+    }
+
+    /// How many values are bound.
+    pub(super) fn values(self) -> usize {
+        self.text().matches('?').count()
+    }
+
+    /// How an entry is deleted that this list has and should not: its record says otherwise. None for lists that go by
+    /// nothing that changes.
+    pub(super) fn repair(self) -> Option<Self> {
+        REPAIRS.iter().find(|(lists, _)| lists.contains(&self)).map(|(_, delete)| *delete)
+    }
+}
+
+/// Lists of a status, and how their entries are deleted.
+const REPAIRS: [([Statement; 2], Statement); 4] = [
+    (
+        [Statement::SelectOrdersPending, Statement::SelectOrdersPendingBefore],
+        Statement::DeleteOrderPending,
+    ),
+    (
+        [Statement::SelectOrdersEnded, Statement::SelectOrdersEndedBefore],
+        Statement::DeleteOrderEnded,
+    ),
+    (
+        [Statement::SelectTransfersWaiting, Statement::SelectTransfersWaitingBefore],
+        Statement::DeleteTransferWaiting,
+    ),
+    (
+        [Statement::SelectTransfersEnded, Statement::SelectTransfersEndedBefore],
+        Statement::DeleteTransferEnded,
+    ),
+];
 
 fn insert(table: &str, columns: &str) -> String {
     let values = vec!["?"; columns.split(", ").count()].join(", ");
@@ -103,8 +204,25 @@ fn select(columns: &str, table: &str, key: &str) -> String {
     format!("SELECT {columns} FROM {KEYSPACE}.{table} WHERE {}", equal(key))
 }
 
-fn orders_listed() -> String {
-    select("created_at, order_id", "orders_listed", "status, bucket, shard")
+/// A whole table, for those who have hours.
+fn scan(columns: &str, table: &str) -> String {
+    format!("SELECT {columns} FROM {KEYSPACE}.{table}")
+}
+
+fn list_partitions() -> String {
+    select("bucket, blockchain, coin, shard, written_at", "list_partitions", "list, stage")
+}
+
+fn orders_by_day() -> String {
+    select("created_at, order_id", "orders_by_day", DAY)
+}
+
+fn orders_pending() -> String {
+    select("created_at, order_id", "orders_pending", DAY)
+}
+
+fn orders_ended() -> String {
+    select("created_at, order_id", "orders_ended", DAY_ENDED)
 }
 
 fn orders_by_reference() -> String {
@@ -115,14 +233,27 @@ fn deposits(table: &str, key: &str) -> String {
     select("started_at, deposit_id, blockchain, coin", table, key)
 }
 
-fn transfers_listed() -> String {
-    let key = "wallet, stage, blockchain, coin, bucket, shard";
-    select("created_at, transfer_id, status", "transfers_listed", key)
+fn transfers_by_day() -> String {
+    select("created_at, transfer_id", "transfers_by_day", COIN_DAY)
+}
+
+fn transfers_waiting() -> String {
+    let columns = "created_at, transfer_id, status, blockchain, coin";
+    select(columns, "transfers_waiting", "wallet, bucket, shard")
+}
+
+fn transfers_ended() -> String {
+    select("created_at, transfer_id", "transfers_ended", COIN_DAY_ENDED)
 }
 
 /// The rows of a partition after a position in its order, which is descending.
 fn before(select: String, order: &str) -> String {
     format!("{select} AND ({order}) < (?, ?)")
+}
+
+/// The rows of a partition from a second on, before another.
+fn within(select: String, time: &str) -> String {
+    format!("{select} AND {time} >= ? AND {time} < ?")
 }
 
 fn equal(key: &str) -> String {
@@ -131,7 +262,10 @@ fn equal(key: &str) -> String {
 
 /// The statements as the nodes know them.
 #[derive(Debug)]
-pub(super) struct Prepared(Vec<PreparedStatement>);
+pub(super) struct Prepared {
+    statements: Vec<PreparedStatement>,
+    writes: ExecutionProfileHandle,
+}
 
 impl Prepared {
     /// # Errors
@@ -150,11 +284,20 @@ impl Prepared {
             statement.set_execution_profile_handle(Some(profile.clone()));
             prepared.push(statement);
         }
-        Ok(Self(prepared))
+        Ok(Self { statements: prepared, writes })
     }
 
     pub(super) fn get(&self, statement: Statement) -> &PreparedStatement {
-        &self.0[statement as usize]
+        &self.statements[statement as usize]
+    }
+
+    /// One statement as often as there are rows, all of one partition: one change of it, and one request.
+    pub(super) fn batch(&self, statement: Statement, rows: usize) -> Batch {
+        let one = BatchStatement::PreparedStatement(self.get(statement).clone());
+        let mut batch = Batch::new_with_statements(BatchType::Unlogged, vec![one; rows]);
+        batch.set_is_idempotent(true);
+        batch.set_execution_profile_handle(Some(self.writes.clone()));
+        batch
     }
 }
 
@@ -187,7 +330,8 @@ mod tests {
             let text = statement.text();
             let is_read = text.starts_with("SELECT");
             assert_eq!(text.contains("USING TIMESTAMP ?"), !is_read, "{statement:?}");
-            assert!(!is_read || text.contains(" WHERE "), "{statement:?} reads a whole table");
+            let is_scan = format!("{statement:?}").starts_with("Scan");
+            assert_eq!(is_read && !is_scan, text.contains(" WHERE ") && is_read, "{statement:?}");
             assert_eq!(text.matches(KEYSPACE).count(), 1, "{statement:?}");
             for word in ["ALLOW FILTERING", " IF ", "TTL", " IN ", "OFFSET"] {
                 assert!(!text.contains(word), "{statement:?} has {word}");

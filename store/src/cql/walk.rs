@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use schemas::{Address, OrderId};
+use schemas::{Address, Blockchain, OrderId, OrderStatus, Stablecoin, UnixMicros};
 use scylla::deserialize::row::DeserializeRow;
 use scylla::response::PagingState;
 use scylla::response::query_result::QueryRowsResult;
@@ -12,13 +12,16 @@ use scylla::value::CqlValue;
 use super::Tables;
 use super::fault::bad_row;
 use super::merge::{Entry, Merge, Next};
-use super::place::{self, Filter, Place, Span};
+use super::place::{self, Place, Span};
 use super::statement::Statement;
+use super::write::Write;
 use crate::row::number;
 use crate::{Cursor, DepositFilter, Error, OrderFilter, TransferFilter, Within};
 
 /// Rows in one page of one partition at most.
-const ROWS_MAX: i32 = 2_000;
+const ROWS_MAX: i32 = 5_000;
+/// Rows in the first page of a partition of which not every row is of the list.
+const FILTERED_ROWS_MIN: i32 = 256;
 /// What a page's rows are multiplied by when the one before it was not enough: a filter that partitions do not go by
 /// may pass one row of thousands.
 const ROWS_GROWTH: i32 = 4;
@@ -52,15 +55,19 @@ impl List {
         let Some(Cursor { at, id }) = self.within().before else {
             return Partition { statement: all, values };
         };
-        let id = match self {
+        values.extend([CqlValue::BigInt(at.0), self.id(id)]);
+        Partition { statement: behind, values }
+    }
+
+    /// The id of an entry, as its tables have it.
+    fn id(&self, id: u128) -> CqlValue {
+        match self {
             Self::Orders(_) => CqlValue::Blob(id.to_be_bytes().to_vec()),
             // No row has a greater one.
             Self::Transfers(..) | Self::Deposits(_) => {
                 CqlValue::BigInt(i64::try_from(id).unwrap_or(i64::MAX))
             }
-        };
-        values.extend([CqlValue::BigInt(at.0), id]);
-        Partition { statement: behind, values }
+        }
     }
 
     fn within(&self) -> Within {
@@ -71,31 +78,31 @@ impl List {
         }
     }
 
-    /// Its name in the directory, and how much time its buckets hold; none if its partitions are
-    /// known without one.
-    fn directory(&self) -> Option<(String, Span)> {
+    /// What the directory has of it; none if its partitions are known without one.
+    fn directory(&self) -> Option<Listed> {
+        let listed = |list: &str, stage, span| {
+            Some(Listed { list: list.to_owned(), stage, span, blockchain: None, stablecoin: None })
+        };
         match self {
             Self::Orders(OrderFilter { merchant_order_id: Some(_), .. }) => {
-                Some((place::REFERENCES.to_owned(), Span::ThirtyDays))
+                listed(place::REFERENCES, place::ALL, Span::ThirtyDays)
             }
-            Self::Orders(_) => Some((place::ORDERS.to_owned(), Span::Day)),
-            Self::Transfers(wallet, _) => Some((place::wallet(*wallet), Span::Day)),
-            Self::Deposits(_) => None,
-        }
-    }
-
-    /// What partitions of the directory it reads.
-    fn filter(&self) -> Filter {
-        match self {
-            Self::Orders(OrderFilter { merchant_order_id: None, status, .. }) => {
-                Filter { stage: status.map(|status| status.as_str()), ..Filter::default() }
-            }
-            Self::Transfers(_, filter) => Filter {
-                stage: filter.status.map(place::stage),
-                blockchain: filter.blockchain,
-                stablecoin: filter.stablecoin,
+            Self::Orders(filter) => match filter.status {
+                None => listed(place::ORDERS, place::ALL, Span::Day),
+                Some(OrderStatus::Pending) => listed(place::ORDERS, place::LIVE, Span::Minute),
+                Some(ended) => listed(place::ORDERS, ended.as_str(), Span::Day),
             },
-            Self::Orders(_) | Self::Deposits(_) => Filter::default(),
+            Self::Transfers(wallet, filter) => {
+                let (stage, span) = match filter.status {
+                    None => (place::ALL, Span::Day),
+                    Some(status) if place::is_waiting(status) => (place::LIVE, Span::Minute),
+                    Some(ended) => (ended.as_str(), Span::Day),
+                };
+                let (list, blockchain) = (place::wallet(*wallet), filter.blockchain);
+                Some(Listed { list, stage, span, blockchain, stablecoin: filter.stablecoin })
+            }
+            Self::Deposits(DepositFilter { order_id: Some(_), .. }) => None,
+            Self::Deposits(_) => listed(place::DEPOSITS, place::LIVE, Span::Minute),
         }
     }
 
@@ -107,38 +114,59 @@ impl List {
                 let (all, behind) = (S::SelectDepositsByOrder, S::SelectDepositsByOrderBefore);
                 vec![self.read_by(all, behind, vec![CqlValue::Uuid(*order)])]
             }
-            Self::Deposits(_) => {
-                let (all, behind) = (S::SelectDepositsOpen, S::SelectDepositsOpenBefore);
-                let of = |shard| self.read_by(all, behind, vec![CqlValue::Int(shard)]);
-                (0..place::DEPOSIT_SHARDS).map(of).collect()
-            }
-            Self::Orders(_) | Self::Transfers(..) => Vec::new(),
+            Self::Orders(_) | Self::Transfers(..) | Self::Deposits(_) => Vec::new(),
         }
     }
 
     /// A partition of the directory.
-    fn partition(&self, place: Place) -> Partition {
+    fn partition(&self, place: &Place) -> Partition {
         use Statement as S;
-        match self {
+        let (all, behind, key) = match self {
             Self::Orders(OrderFilter { merchant_order_id: Some(reference), .. }) => {
                 let key = vec![CqlValue::Text(reference.clone()), CqlValue::Int(place.bucket)];
-                self.read_by(S::SelectOrdersByReference, S::SelectOrdersByReferenceBefore, key)
+                (S::SelectOrdersByReference, S::SelectOrdersByReferenceBefore, key)
+            }
+            Self::Orders(OrderFilter { status: None, .. }) => {
+                (S::SelectOrdersByDay, S::SelectOrdersByDayBefore, place.by_time())
+            }
+            Self::Orders(OrderFilter { status: Some(OrderStatus::Pending), .. }) => {
+                (S::SelectOrdersPending, S::SelectOrdersPendingBefore, place.by_time())
             }
             Self::Orders(_) => {
-                let key = place.of_orders().into();
-                self.read_by(S::SelectOrdersListed, S::SelectOrdersListedBefore, key)
+                (S::SelectOrdersEnded, S::SelectOrdersEndedBefore, place.by_status())
             }
-            Self::Transfers(..) | Self::Deposits(_) => {
-                let key = place.of_transfers().into();
-                self.read_by(S::SelectTransfersListed, S::SelectTransfersListedBefore, key)
+            Self::Transfers(_, TransferFilter { status: None, .. }) => {
+                (S::SelectTransfersByDay, S::SelectTransfersByDayBefore, place.by_coin())
             }
-        }
+            Self::Transfers(_, TransferFilter { status: Some(status), .. })
+                if place::is_waiting(*status) =>
+            {
+                (S::SelectTransfersWaiting, S::SelectTransfersWaitingBefore, place.by_wallet())
+            }
+            Self::Transfers(..) => {
+                let key = place.by_coin_and_status();
+                (S::SelectTransfersEnded, S::SelectTransfersEndedBefore, key)
+            }
+            Self::Deposits(_) => {
+                (S::SelectDepositsOpen, S::SelectDepositsOpenBefore, place.by_time())
+            }
+        };
+        self.read_by(all, behind, key)
     }
 
     /// Whether nothing can be in it: no row has such a key.
     fn is_empty(&self) -> bool {
         matches!(self, Self::Orders(OrderFilter { merchant_order_id: Some(text), .. })
             if text.len() > KEY_BYTES_MAX)
+    }
+
+    /// Whether its partitions have rows that are not of it.
+    fn is_filtered(&self) -> bool {
+        match self {
+            Self::Orders(filter) => filter.merchant_order_id.is_some() && filter.status.is_some(),
+            Self::Transfers(_, filter) => filter.status.is_some_and(place::is_waiting),
+            Self::Deposits(filter) => filter.blockchain.is_some() || filter.stablecoin.is_some(),
+        }
     }
 
     /// The rows of a page that pass the filters which partitions do not go by.
@@ -153,10 +181,19 @@ impl List {
             Self::Orders(_) => {
                 read_rows(rows, |(at, id): (i64, &[u8])| Ok(Some(Entry { at, id: order_id(id)? })))
             }
-            Self::Transfers(_, filter) => read_rows(rows, |(at, id, word): (i64, i64, &str)| {
-                let is_of = filter.status.is_none_or(|status| status.as_str() == word);
-                Ok(is_of.then(|| Entry { at, id: number(id) }))
-            }),
+            Self::Transfers(_, filter) => match filter.status {
+                Some(status) if place::is_waiting(status) => {
+                    read_rows(rows, |(at, id, word, chain, coin): (i64, i64, &str, &str, &str)| {
+                        let is_of = status.as_str() == word
+                            && filter.blockchain.is_none_or(|wanted| wanted.as_str() == chain)
+                            && filter.stablecoin.is_none_or(|wanted| wanted.as_str() == coin);
+                        Ok(is_of.then(|| Entry { at, id: number(id) }))
+                    })
+                }
+                Some(_) | None => {
+                    read_rows(rows, |(at, id): (i64, i64)| Ok(Some(Entry { at, id: number(id) })))
+                }
+            },
             Self::Deposits(filter) => {
                 read_rows(rows, |(at, id, chain, coin): (i64, i64, &str, &str)| {
                     let is_of = filter.blockchain.is_none_or(|wanted| wanted.as_str() == chain)
@@ -181,12 +218,23 @@ fn order_id(bytes: &[u8]) -> Result<u128, Error> {
     bytes.try_into().map(u128::from_be_bytes).map_err(bad_row)
 }
 
+/// What the directory has of a list.
+#[derive(Debug)]
+struct Listed {
+    list: String,
+    stage: &'static str,
+    /// How much time its buckets hold.
+    span: Span,
+    /// Only its partitions of this chain.
+    blockchain: Option<Blockchain>,
+    /// Only its partitions of this stablecoin.
+    stablecoin: Option<Stablecoin>,
+}
+
 /// The directory of a list, read from its newest bucket on.
 #[derive(Debug)]
 struct Directory {
-    list: String,
-    span: Span,
-    filter: Filter,
+    listed: Listed,
     /// Buckets that begin after this second have nothing that is wanted.
     newest: i64,
     rows: VecDeque<Place>,
@@ -213,14 +261,8 @@ impl Directory {
                 }
                 continue;
             };
-            if row.bucket != place::LIVE && self.span.start(row.bucket) > self.newest {
+            if self.listed.span.start(row.bucket) > self.newest {
                 self.rows.pop_front();
-                continue;
-            }
-            if row.bucket != place::LIVE && self.filter.is_live() {
-                // All later buckets are of days that such a list has no rows in.
-                self.rows.clear();
-                self.next = None;
                 continue;
             }
             if let Some(bucket) = last
@@ -231,22 +273,23 @@ impl Directory {
             }
             last = Some(row.bucket);
             let row = self.rows.pop_front();
-            wanted.extend(row.filter(|row| row.is_of(&self.filter)));
+            let Listed { blockchain, stablecoin, .. } = self.listed;
+            wanted.extend(row.filter(|row| row.is_of(blockchain, stablecoin)));
         }
     }
 
     async fn read(&mut self, tables: &Tables, from: PagingState) -> Result<(), Error> {
-        let values = vec![CqlValue::Text(self.list.clone())];
+        let Listed { list, stage, .. } = &self.listed;
+        let values = [CqlValue::Text(list.clone()), CqlValue::Text((*stage).to_owned())];
         let (rows, next) =
             tables.page(Statement::SelectListPartitions, &values, self.page_rows, from).await?;
         self.page_rows = self.page_rows.saturating_mul(ROWS_GROWTH).min(DIRECTORY_ROWS_MAX);
-        let places = rows.rows::<(i32, &str, &str, &str, i32)>().map_err(bad_row)?;
-        for place in places {
-            let (bucket, stage, blockchain, stablecoin, shard) = place.map_err(bad_row)?;
+        for place in rows.rows::<(i32, &str, &str, i32, i64)>().map_err(bad_row)? {
+            let (bucket, blockchain, stablecoin, shard, _) = place.map_err(bad_row)?;
             self.rows.push_back(Place {
-                list: self.list.clone(),
+                list: list.clone(),
+                stage: (*stage).to_owned(),
                 bucket,
-                stage: stage.to_owned(),
                 blockchain: blockchain.to_owned(),
                 stablecoin: stablecoin.to_owned(),
                 shard,
@@ -299,10 +342,11 @@ impl Source {
 }
 
 /// Rows of the first page of each of `partitions`, which together are to have twice the rows that are expected:
-/// rows are spread evenly, but not exactly.
-fn first_rows(expected: i32, partitions: usize) -> i32 {
+/// rows are spread evenly, but not exactly. Rows cost less than a second request for the few that pass a filter.
+fn first_rows(expected: i32, partitions: usize, is_filtered: bool) -> i32 {
     let partitions = i32::try_from(partitions).unwrap_or(i32::MAX).max(1);
-    (expected.saturating_mul(2) / partitions).saturating_add(8).min(ROWS_MAX)
+    let least = if is_filtered { FILTERED_ROWS_MIN } else { 8 };
+    (expected.saturating_mul(2) / partitions).saturating_add(least).min(ROWS_MAX)
 }
 
 impl Walk {
@@ -315,10 +359,8 @@ impl Walk {
             tables,
             floor: if directory.is_some() { i64::MAX } else { i64::MIN },
             from: from.map_or(i64::MIN, |from| from.0),
-            directory: directory.map(|(name, span)| Directory {
-                list: name,
-                span,
-                filter: list.filter(),
+            directory: directory.map(|listed| Directory {
+                listed,
                 newest: before.map_or(i64::MAX, |before| before.at.0),
                 rows: VecDeque::new(),
                 next: Some(PagingState::start()),
@@ -334,12 +376,12 @@ impl Walk {
         Ok(walk)
     }
 
-    /// The next row; none at the end.
-    pub(super) async fn next(&mut self) -> Result<Option<Entry>, Error> {
+    /// The next row, and the number of the partition that has it; none at the end.
+    pub(super) async fn next(&mut self) -> Result<Option<(Entry, usize)>, Error> {
         loop {
             match self.merge.next(self.floor) {
-                Next::Row(entry) if entry.at < self.from => return Ok(None),
-                Next::Row(entry) => return Ok(Some(entry)),
+                Next::Row(entry, _) if entry.at < self.from => return Ok(None),
+                Next::Row(entry, number) => return Ok(Some((entry, number))),
                 Next::Pages(numbers) => self.read_more(numbers).await?,
                 // What is not open yet is older than the list.
                 Next::End if self.floor <= self.from => return Ok(None),
@@ -369,25 +411,41 @@ impl Walk {
         self.tables.each(sources, OPENED_MAX, read).await
     }
 
+    /// Deletes an entry, of the partition that has it, whose record of this version says that it does not belong there.
+    /// A later version may put it there again.
+    pub(super) async fn repair(
+        &self,
+        (entry, number): (Entry, usize),
+        version: UnixMicros,
+    ) -> Result<(), Error> {
+        let Partition { statement, values } = &self.sources[number].partition;
+        let Some(delete) = statement.repair() else { return Ok(()) };
+        // Behind the key it may have the position that the list begins at.
+        let key = &values[..delete.values() - 3];
+        let id = self.list.id(entry.id);
+        let row = [&[CqlValue::BigInt(version.0)], key, &[CqlValue::BigInt(entry.at), id]].concat();
+        self.tables.write(&Write { statement: delete, rows: vec![row] }).await
+    }
+
     /// Opens the next partitions, or finds that there are no more.
     async fn open_next(&mut self) -> Result<(), Error> {
         let mut found = None;
         if let Some(directory) = &mut self.directory {
             found = directory.buckets(&self.tables, self.least).await?;
             self.floor = match &found {
-                Some((_, bucket)) => directory.span.start(*bucket),
+                Some((_, bucket)) => directory.listed.span.start(*bucket),
                 None => i64::MIN,
             };
         }
         self.least = (self.least * 4).min(OPENED_MAX);
         let places = found.map(|(places, _)| places).unwrap_or_default();
-        let partitions = places.into_iter().map(|place| self.list.partition(place)).collect();
+        let partitions = places.iter().map(|place| self.list.partition(place)).collect();
         self.open(partitions).await
     }
 
     /// Reads the first pages side by side.
     async fn open(&mut self, partitions: Vec<Partition>) -> Result<(), Error> {
-        let rows = first_rows(self.expected, partitions.len());
+        let rows = first_rows(self.expected, partitions.len(), self.list.is_filtered());
         let source = |partition| Source { partition, next: Some(PagingState::start()), rows };
         let sources = partitions.into_iter().map(source).collect();
         for (source, entries) in self.pages(sources).await? {
@@ -404,15 +462,16 @@ mod tests {
 
     #[test]
     fn the_first_pages_together_hold_what_is_expected_and_few_rows_more() {
-        for (expected, partitions, rows) in [
-            (20, 1, 48),
-            (20, 64, 8),
-            (200, 64, 14),
-            (1, 16, 8),
-            (100_200, 48, ROWS_MAX),
-            (7, 0, 22),
+        for (expected, partitions, rows, filtered) in [
+            (20, 1, 48, 296),
+            (20, 64, 8, 256),
+            (200, 64, 14, 262),
+            (1, 16, 8, 256),
+            (100_200, 32, ROWS_MAX, ROWS_MAX),
+            (7, 0, 22, 270),
         ] {
-            assert_eq!(first_rows(expected, partitions), rows, "{expected} of {partitions}");
+            let found = [false, true].map(|is| first_rows(expected, partitions, is));
+            assert_eq!(found, [rows, filtered], "{expected} of {partitions}");
         }
     }
 }

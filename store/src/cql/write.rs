@@ -1,9 +1,9 @@
 //! Changes as writes, which give the same rows in any order. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemas::record::{Attempt, ChainProgress, Deposit, Order, Transfer};
-use schemas::{AttemptOutcome, DepositState, OrderId, UnixMicros, encode};
+use schemas::{Address, AttemptOutcome, DepositState, OrderId, OrderStatus, UnixMicros, encode};
 use scylla::value::CqlValue::{self, BigInt, Blob, Boolean, Int, Text};
 
 use super::place::{self, Place};
@@ -11,134 +11,250 @@ use super::statement::Statement;
 use crate::row::lane_key;
 use crate::{Change, Error};
 
-/// When directory rows are written, as their only write time: they are never changed or deleted.
-const DIRECTORY_VERSION: UnixMicros = UnixMicros(1);
+/// Rows of one batch at most.
+const BATCH_ROWS_MAX: usize = 100;
+/// Bytes of one batch, about: both servers refuse large ones, Cassandra those of several partitions only.
+const BATCH_BYTES_MAX: usize = 48 * 1024;
 
-/// One statement with its values.
+/// Rows of one partition, written by one statement in one request.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Write {
     pub(super) statement: Statement,
-    pub(super) values: Vec<CqlValue>,
+    /// The values of each row.
+    pub(super) rows: Vec<Vec<CqlValue>>,
 }
 
 /// What a call of [`crate::Store::apply`] writes.
 #[derive(Debug, Default)]
 pub(super) struct Writes {
-    /// Rows, and directory rows.
     pub(super) inserts: Vec<Write>,
     /// Run when the inserts are done: a row that moves is in two partitions for a moment, but never
     /// in none.
     pub(super) deletes: Vec<Write>,
+    /// Partitions that must be in the directory.
+    pub(super) places: BTreeSet<Place>,
+    /// Wallets that have lists.
+    pub(super) wallets: BTreeSet<Address>,
+    /// Rows that share their partition with others.
+    together: BTreeMap<(Statement, Place), Vec<Vec<CqlValue>>>,
 }
 
 impl Writes {
     /// The writes for changes.
     pub(super) fn of(changes: &[Change]) -> Result<Self, Error> {
         let mut writes = Self::default();
-        let mut places = BTreeSet::new();
         for change in changes {
             match change {
-                Change::Order(order) => writes.order(order, &mut places)?,
+                Change::Order(order) => writes.order(order)?,
                 Change::Deposit(deposit) => writes.deposit(deposit)?,
-                Change::Transfer(transfer) => writes.transfer(transfer, &mut places)?,
+                Change::Transfer(transfer) => writes.transfer(transfer)?,
                 Change::Attempt(attempt) => writes.attempt(attempt)?,
                 Change::Chain(chain) => writes.chain(chain)?,
             }
         }
-        for Place { list, bucket, stage, blockchain, stablecoin, shard } in places {
-            let [list, stage, chain, coin] = [list, stage, blockchain, stablecoin].map(Text);
-            let row = [list, Int(bucket), stage, chain, coin, Int(shard)];
-            writes.insert(Statement::InsertListPartition, DIRECTORY_VERSION, &[&row]);
+        for ((statement, _), rows) in std::mem::take(&mut writes.together) {
+            let writes =
+                if statement.is_delete() { &mut writes.deletes } else { &mut writes.inserts };
+            writes.extend(batches(rows).map(|rows| Write { statement, rows }));
         }
         Ok(writes)
     }
 
-    fn insert(&mut self, statement: Statement, version: UnixMicros, parts: &[&[CqlValue]]) {
-        let values = [&parts.concat()[..], &[BigInt(version.0)]].concat();
-        self.inserts.push(Write { statement, values });
+    /// A row of a partition of its own.
+    fn insert(&mut self, statement: Statement, version: UnixMicros, row: Vec<CqlValue>) {
+        let rows = vec![[row, vec![BigInt(version.0)]].concat()];
+        self.inserts.push(Write { statement, rows });
     }
 
-    fn delete(&mut self, statement: Statement, version: UnixMicros, parts: &[&[CqlValue]]) {
-        let values = [&[BigInt(version.0)], &parts.concat()[..]].concat();
-        self.deletes.push(Write { statement, values });
+    /// A row of a list.
+    fn list(
+        &mut self,
+        statement: Statement,
+        place: Place,
+        version: UnixMicros,
+        parts: [&[CqlValue]; 2],
+    ) {
+        let row = [&parts.concat()[..], &[BigInt(version.0)]].concat();
+        self.places.insert(place.clone());
+        self.together.entry((statement, place)).or_default().push(row);
     }
 
-    fn order(&mut self, order: &Order, places: &mut BTreeSet<Place>) -> Result<(), Error> {
+    /// The deletion of a row of a list.
+    fn leave(
+        &mut self,
+        statement: Statement,
+        place: Place,
+        version: UnixMicros,
+        parts: [&[CqlValue]; 2],
+    ) {
+        let row = [&[BigInt(version.0)], &parts.concat()[..]].concat();
+        self.together.entry((statement, place)).or_default().push(row);
+    }
+
+    fn order(&mut self, order: &Order) -> Result<(), Error> {
         let version = order.updated_at;
         let row = [BigInt(order.created_at.0), order_key(order.order_id)];
-        let whole = [CqlValue::Uuid(order.order_id.0), Blob(encode(order)?)];
-        self.insert(Statement::InsertOrder, version, &[&whole]);
-        let own = Place::of_order(order, order.status);
-        self.insert(Statement::InsertOrderListed, version, &[&own.clone().of_orders(), &row]);
-        for left in place::places_left(order) {
-            self.delete(Statement::DeleteOrderListed, version, &[&left.of_orders(), &row]);
+        let whole = vec![CqlValue::Uuid(order.order_id.0), Blob(encode(order)?)];
+        self.insert(Statement::InsertOrder, version, whole);
+        let day = Place::of_order(order);
+        let key = day.by_time();
+        self.list(Statement::InsertOrderByDay, day, version, [&key, &row]);
+        let own = Place::of_status(order, order.status);
+        let (insert, _, key) = orders_of(order.status, &own);
+        self.list(insert, own, version, [&key, &row]);
+        for left in place::statuses_left(order) {
+            let place = Place::of_status(order, *left);
+            let (_, delete, key) = orders_of(*left, &place);
+            self.leave(delete, place, version, [&key, &row]);
         }
         let reference = Place::of_reference(order);
-        let key = [Text(order.merchant_order_id.clone()), Int(reference.bucket)];
-        let status = [word(order.status.as_str())];
-        self.insert(Statement::InsertOrderByReference, version, &[&key, &row, &status]);
-        places.extend([own, reference]);
+        let mut by_reference = vec![Text(order.merchant_order_id.clone()), Int(reference.bucket)];
+        by_reference.extend(row);
+        by_reference.push(word(order.status.as_str()));
+        self.insert(Statement::InsertOrderByReference, version, by_reference);
+        self.places.insert(reference);
         Ok(())
     }
 
     fn deposit(&mut self, deposit: &Deposit) -> Result<(), Error> {
         let version = deposit.updated_at;
-        let shard = [Int(place::deposit_shard(deposit.deposit_id))];
-        let order = [CqlValue::Uuid(deposit.order_id.0)];
+        let place = Place::of_deposit(deposit);
+        let key = place.by_time();
         let row = [BigInt(deposit.started_at.0), BigInt(deposit.deposit_id.0)];
+        let by_order = [&[CqlValue::Uuid(deposit.order_id.0)], &row[..]].concat();
         match deposit.state {
             DepositState::Open => {
                 let filters = [deposit.blockchain.as_str(), deposit.stablecoin.as_str()].map(word);
-                let record = [Blob(encode(deposit)?)];
-                let open = [&shard[..], &row, &filters, &record];
-                self.insert(Statement::InsertDepositOpen, version, &open);
-                self.insert(Statement::InsertDepositByOrder, version, &[&order, &row, &filters]);
+                let open = [&row[..], &filters, &[Blob(encode(deposit)?)]].concat();
+                self.list(Statement::InsertDepositOpen, place, version, [&key, &open]);
+                let by_order = [&by_order[..], &filters].concat();
+                self.insert(Statement::InsertDepositByOrder, version, by_order);
             }
             // Also if it was never seen: its older record may come later.
             DepositState::Requested | DepositState::Closed | DepositState::Refused => {
-                self.delete(Statement::DeleteDepositOpen, version, &[&shard, &row]);
-                self.delete(Statement::DeleteDepositByOrder, version, &[&order, &row]);
+                self.leave(Statement::DeleteDepositOpen, place, version, [&key, &row]);
+                let rows = vec![[vec![BigInt(version.0)], by_order].concat()];
+                self.deletes.push(Write { statement: Statement::DeleteDepositByOrder, rows });
             }
         }
         Ok(())
     }
 
-    fn transfer(&mut self, transfer: &Transfer, places: &mut BTreeSet<Place>) -> Result<(), Error> {
+    fn transfer(&mut self, transfer: &Transfer) -> Result<(), Error> {
         let version = transfer.updated_at;
         let id = BigInt(transfer.transfer_id.0);
         let row = [BigInt(transfer.created_at.0), id.clone()];
-        self.insert(Statement::InsertTransfer, version, &[&[id, Blob(encode(transfer)?)]]);
-        if let Some(left) = place::place_left(transfer) {
-            self.delete(Statement::DeleteTransferListed, version, &[&left.of_transfers(), &row]);
+        self.insert(Statement::InsertTransfer, version, vec![id, Blob(encode(transfer)?)]);
+        let day = Place::of_transfer(transfer);
+        let key = day.by_coin();
+        self.list(Statement::InsertTransferByDay, day, version, [&key, &row]);
+        let waiting = Place::of_waiting(transfer);
+        let waiting_key = waiting.by_wallet();
+        if place::is_waiting(transfer.status) {
+            let filters = [
+                transfer.status.as_str(),
+                transfer.blockchain.as_str(),
+                transfer.observation.stablecoin.as_str(),
+            ];
+            let row = [&row[..], &filters.map(word)].concat();
+            self.list(Statement::InsertTransferWaiting, waiting, version, [&waiting_key, &row]);
+        } else {
+            let ended = Place::of_ended(transfer);
+            let key = ended.by_coin_and_status();
+            self.list(Statement::InsertTransferEnded, ended, version, [&key, &row]);
+            self.leave(Statement::DeleteTransferWaiting, waiting, version, [&waiting_key, &row]);
         }
-        let own = Place::of_transfer(transfer, place::stage(transfer.status));
-        let (key, status) = (own.clone().of_transfers(), [word(transfer.status.as_str())]);
-        self.insert(Statement::InsertTransferListed, version, &[&key, &row, &status]);
-        places.insert(own);
+        self.wallets.insert(transfer.observation.to_address);
         Ok(())
     }
 
+    /// One that is about nothing has no row: nobody could ask for it.
     fn attempt(&mut self, attempt: &Attempt) -> Result<(), Error> {
-        let row = [
-            Text(subject(attempt)),
-            Text(attempt.event_id.clone()),
-            Int(attempt.attempt),
-            Boolean(attempt.manual),
-            BigInt(attempt.attempted_at.0),
-            Boolean(attempt.outcome.is_request()),
-            Boolean(attempt.outcome == AttemptOutcome::Delivered),
-            Blob(encode(attempt)?),
-        ];
-        self.insert(Statement::InsertAttempt, attempt.attempted_at, &[&row]);
+        let version = attempt.attempted_at;
+        let key = [Text(attempt.event_id.clone()), Int(attempt.attempt), Boolean(attempt.manual)];
+        let record = [Blob(encode(attempt)?)];
+        match (attempt.order_id, attempt.transfer_id) {
+            (Some(order), _) => {
+                let counts = [
+                    BigInt(attempt.attempted_at.0),
+                    Boolean(attempt.outcome.is_request()),
+                    Boolean(attempt.outcome == AttemptOutcome::Delivered),
+                ];
+                let row = [&[CqlValue::Uuid(order.0)], &key[..], &counts, &record].concat();
+                self.insert(Statement::InsertOrderAttempt, version, row);
+            }
+            (None, Some(transfer)) => {
+                let row = [&[BigInt(transfer.0)], &key[..], &record].concat();
+                self.insert(Statement::InsertTransferAttempt, version, row);
+            }
+            (None, None) => {}
+        }
         Ok(())
     }
 
     fn chain(&mut self, chain: &ChainProgress) -> Result<(), Error> {
         let lane = Int(lane_key(chain.lane));
-        let row = [word(chain.blockchain.as_str()), lane, Blob(encode(chain)?)];
-        self.insert(Statement::InsertChain, chain.updated_at, &[&row]);
+        let row = vec![word(chain.blockchain.as_str()), lane, Blob(encode(chain)?)];
+        self.insert(Statement::InsertChain, chain.updated_at, row);
         Ok(())
     }
+}
+
+/// How orders of a status are written and deleted, and the key of their partition.
+fn orders_of(status: OrderStatus, place: &Place) -> (Statement, Statement, Vec<CqlValue>) {
+    use Statement as S;
+    match status {
+        OrderStatus::Pending => (S::InsertOrderPending, S::DeleteOrderPending, place.by_time()),
+        OrderStatus::Paid | OrderStatus::Expired | OrderStatus::Cancelled => {
+            (S::InsertOrderEnded, S::DeleteOrderEnded, place.by_status())
+        }
+    }
+}
+
+/// Directory rows, and the wallets.
+pub(super) fn directory(
+    places: impl IntoIterator<Item = Place>,
+    wallets: impl IntoIterator<Item = Address>,
+    now: UnixMicros,
+) -> Vec<Write> {
+    let at = BigInt(now.0);
+    let place = |Place { list, stage, bucket, blockchain, stablecoin, shard }| {
+        let [list, stage, blockchain, stablecoin] = [list, stage, blockchain, stablecoin].map(Text);
+        let row = [list, stage, Int(bucket), blockchain, stablecoin, Int(shard)];
+        let rows = vec![[&row[..], &[at.clone(), at.clone()]].concat()];
+        Write { statement: Statement::InsertListPartition, rows }
+    };
+    let wallets: Vec<_> = wallets
+        .into_iter()
+        .map(|wallet| vec![Int(0), Text(place::wallet(wallet)), at.clone()])
+        .collect();
+    let wallets = batches(wallets).map(|rows| Write { statement: Statement::InsertWallet, rows });
+    places.into_iter().map(place).chain(wallets).collect()
+}
+
+/// Rows in parts that servers take at once.
+fn batches(rows: Vec<Vec<CqlValue>>) -> impl Iterator<Item = Vec<Vec<CqlValue>>> {
+    let mut rows = rows.into_iter().peekable();
+    std::iter::from_fn(move || {
+        let mut part = vec![rows.next()?];
+        let mut bytes = size(&part[0]);
+        while part.len() < BATCH_ROWS_MAX
+            && let Some(row) = rows.next_if(|row| bytes + size(row) <= BATCH_BYTES_MAX)
+        {
+            bytes += size(&row);
+            part.push(row);
+        }
+        Some(part)
+    })
+}
+
+/// About the bytes of a row in a request.
+fn size(row: &[CqlValue]) -> usize {
+    let value = |value: &CqlValue| {
+        let bytes = value.as_blob().map(Vec::len).or_else(|| value.as_text().map(String::len));
+        bytes.unwrap_or(8)
+    };
+    row.iter().map(|column| 4 + value(column)).sum::<usize>() + 24
 }
 
 /// An order's id as lists have it.
@@ -149,15 +265,6 @@ pub(super) fn order_key(id: OrderId) -> CqlValue {
 /// A word of a closed vocabulary.
 pub(super) fn word(text: &'static str) -> CqlValue {
     Text(text.to_owned())
-}
-
-/// What an attempt's event is about.
-fn subject(attempt: &Attempt) -> String {
-    match (attempt.order_id, attempt.transfer_id) {
-        (Some(order), _) => order.to_string(),
-        (None, Some(transfer)) => transfer.to_string(),
-        (None, None) => attempt.event_id.clone(),
-    }
 }
 
 #[cfg(test)]
@@ -178,20 +285,19 @@ mod tests {
             Change::Deposit(example::deposit()),
             Change::Deposit(Deposit { state: DepositState::Closed, ..example::deposit() }),
             Change::Transfer(Transfer { status: TransferStatus::Matched, ..example::transfer() }),
+            Change::Attempt(example::attempt()),
             Change::Chain(example::chain_progress()),
         ];
         for change in changes {
-            let version = Some(BigInt(change.written_at().0));
+            let version = BigInt(change.written_at().0);
             let writes = Writes::of(&[change]).unwrap();
-            for write in &writes.inserts {
-                let is_row = write.statement != Statement::InsertListPartition;
-                let directory = Some(BigInt(DIRECTORY_VERSION.0));
-                let expected = if is_row { version.clone() } else { directory };
-                assert_eq!(write.values.last().cloned(), expected, "{:?}", write.statement);
+            for row in writes.inserts.iter().flat_map(|write| &write.rows) {
+                assert_eq!(row.last(), Some(&version));
             }
-            for write in &writes.deletes {
-                assert_eq!(write.values.first().cloned(), version, "{:?}", write.statement);
+            for row in writes.deletes.iter().flat_map(|write| &write.rows) {
+                assert_eq!(row.first(), Some(&version));
             }
+            assert!(!writes.inserts.is_empty() || !writes.deletes.is_empty());
         }
     }
 
@@ -200,12 +306,12 @@ mod tests {
         let closed = Deposit { state: DepositState::Closed, ..example::deposit() };
         let writes = Writes::of(&[Change::Deposit(closed)]).unwrap();
         assert_eq!(writes.inserts, []);
-        let both = [Statement::DeleteDepositOpen, Statement::DeleteDepositByOrder];
+        let both = [Statement::DeleteDepositByOrder, Statement::DeleteDepositOpen];
         assert_eq!(statements(&writes.deletes), both);
     }
 
     #[test]
-    fn a_partition_enters_the_directory_once_a_call() {
+    fn rows_of_one_partition_are_written_together() {
         let paid = |number: i64| {
             let mut transfer = example::transfer();
             transfer.transfer_id = TransferId(number * 4);
@@ -214,11 +320,25 @@ mod tests {
             Change::Transfer(transfer)
         };
         let writes = Writes::of(&(1..=9).map(paid).collect::<Vec<_>>()).unwrap();
-        let directory =
-            writes.inserts.iter().filter(|w| w.statement == Statement::InsertListPartition);
-        assert_eq!(directory.count(), 1);
-        assert_eq!(writes.inserts.len(), 9 * 2 + 1);
-        assert_eq!(writes.deletes.len(), 9, "each leaves the unsettled ones");
+        let rows = |statement| -> Vec<usize> {
+            let all = writes.inserts.iter().chain(&writes.deletes);
+            all.filter(|write| write.statement == statement).map(|w| w.rows.len()).collect()
+        };
+        assert_eq!(rows(Statement::InsertTransfer), [1; 9], "each has a partition of its own");
+        assert_eq!(rows(Statement::InsertTransferByDay), [9]);
+        assert_eq!(rows(Statement::InsertTransferEnded), [9]);
+        assert_eq!(rows(Statement::DeleteTransferWaiting), [9]);
+        assert_eq!(writes.places.len(), 2, "each enters the directory once a call");
+    }
+
+    #[test]
+    fn a_batch_is_bounded_in_rows_and_bytes_and_none_is_lost() {
+        let row = |bytes: usize| vec![Blob(vec![7; bytes])];
+        let lengths = |rows: Vec<_>| batches(rows).map(|part| part.len()).collect::<Vec<_>>();
+        assert_eq!(lengths(vec![row(10); 250]), [100, 100, 50]);
+        assert_eq!(lengths(vec![row(20_000); 5]), [2, 2, 1]);
+        assert_eq!(lengths(vec![row(90_000), row(1), row(1)]), [1, 2], "a large row goes alone");
+        assert_eq!(lengths(Vec::new()), [0; 0]);
     }
 
     /// No row is written and deleted by one record: at one write time, the deletion would win.
@@ -232,10 +352,18 @@ mod tests {
         ] {
             let order = Order { status, paid_by, ..example::order() };
             let writes = Writes::of(&[Change::Order(order)]).unwrap();
-            let listed = |write: &&Write| write.statement == Statement::InsertOrderListed;
-            let own = writes.inserts.iter().find(listed).unwrap();
+            let written =
+                |statement| writes.inserts.iter().filter(move |w| w.statement == statement);
             for left in &writes.deletes {
-                assert_ne!(own.values[..5], left.values[1..], "{status}");
+                let same = if left.statement == Statement::DeleteOrderPending {
+                    Statement::InsertOrderPending
+                } else {
+                    Statement::InsertOrderEnded
+                };
+                for own in written(same) {
+                    let key = own.rows[0].len() - 1;
+                    assert_ne!(own.rows[0][..key], left.rows[0][1..], "{status}");
+                }
             }
         }
     }

@@ -1,7 +1,8 @@
 //! A few connections that only read. In WAL mode they neither block the writer nor wait for it.
 
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, Row};
@@ -22,12 +23,47 @@ pub(super) struct Readers {
     path: PathBuf,
     permits: Arc<Semaphore>,
     idle: Mutex<Vec<Connection>>,
+    /// For queries on the callers' threads: as many as these threads most often are. They never wait.
+    at_once: Vec<Mutex<Connection>>,
 }
 
 impl Readers {
-    pub(super) fn new(path: PathBuf) -> Arc<Self> {
+    /// Of tables that exist.
+    pub(super) fn new(path: PathBuf) -> rusqlite::Result<Arc<Self>> {
         let permits = Arc::new(Semaphore::new(READERS_MAX));
-        Arc::new(Self { path, permits, idle: Mutex::default() })
+        let threads = available_parallelism().map_or(1, usize::from).min(READERS_MAX);
+        let connection = |_| open(&path, Duration::ZERO).map(Mutex::new);
+        let at_once = (0..threads).map(connection).collect::<Result<_, _>>()?;
+        Ok(Arc::new(Self { path, permits, idle: Mutex::default(), at_once }))
+    }
+
+    /// Reads one object by its id, on the caller's thread if a connection is free: to hand the query to another thread takes
+    /// longer than the query. What is not in memory is waited for meanwhile, some pages of the file; if the file is being
+    /// recovered, or if anything fails, the query runs where it may block.
+    pub(super) async fn row<T: Send + 'static>(
+        self: &Arc<Self>,
+        select: Select,
+        read: fn(&Row<'_>) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        let mut rows = match self.rows_at_once(&select, read) {
+            Some(rows) => rows,
+            None => self.rows(select, read).await?,
+        };
+        Ok(rows.pop())
+    }
+
+    /// What a query finds without waiting; none if it would have to wait, or fails.
+    fn rows_at_once<T>(
+        &self,
+        select: &Select,
+        read: fn(&Row<'_>) -> Result<T, Error>,
+    ) -> Option<Vec<T>> {
+        let connection = self.at_once.iter().find_map(|connection| connection.try_lock().ok())?;
+        select.rows(&connection, read).ok()
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs a query on a thread that may block.
@@ -36,31 +72,39 @@ impl Readers {
         select: Select,
         read: fn(&Row<'_>) -> Result<T, Error>,
     ) -> Result<Vec<T>, Error> {
+        self.with(move |connection| select.rows(connection, read)).await
+    }
+
+    /// Runs queries on a thread that may block.
+    pub(super) async fn with<T: Send + 'static>(
+        self: &Arc<Self>,
+        read: impl FnOnce(&Connection) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
         let permit = self.permits.clone().acquire_owned().await.map_err(stopped)?;
         let readers = self.clone();
         let work = move || {
             let connection = readers.take()?;
-            let rows = select.rows(&connection, read)?;
+            let found = read(&connection)?;
             // After a failure the connection is dropped instead: the next query opens a fresh one.
-            readers.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+            readers.idle().push(connection);
             drop(permit);
-            Ok(rows)
+            Ok(found)
         };
         tokio::task::spawn_blocking(work).await.map_err(stopped)?
     }
 
     fn take(&self) -> Result<Connection, Error> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        idle.map_or_else(|| Ok(self.open()?), Ok)
+        let idle = self.idle().pop();
+        idle.map_or_else(|| Ok(open(&self.path, BUSY_MAX)?), Ok)
     }
+}
 
-    fn open(&self) -> rusqlite::Result<Connection> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(&self.path, flags)?;
-        connection.busy_timeout(BUSY_MAX)?;
-        connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
-        Ok(connection)
-    }
+fn open(path: &Path, busy_max: Duration) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(busy_max)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    Ok(connection)
 }
 
 fn stopped(cause: impl std::error::Error + Send + Sync + 'static) -> Error {

@@ -8,7 +8,7 @@ use schemas::{AttemptOutcome, OrderId, encode};
 use crate::row::lane_key;
 use crate::{Change, Error};
 
-/// One row to write. The record is encoded by the caller, not by the one thread that writes.
+/// One row to write or to delete. The record is encoded by the caller, not by the one thread that writes.
 #[derive(Debug)]
 pub(super) struct Upsert {
     pub(super) sql: &'static str,

@@ -32,6 +32,7 @@ CREATE INDEX deposits_open_by_chain
     ON deposits (blockchain, started_at, deposit_id, token) WHERE state = 'open';
 CREATE INDEX deposits_open_by_token
     ON deposits (token, started_at, deposit_id) WHERE state = 'open';
+CREATE INDEX deposits_closed_by_order ON deposits (order_id) WHERE state <> 'open';
 
 -- Only the index that is led by the status holds it: a transfer changes its status several times.
 CREATE TABLE transfers (
@@ -78,3 +79,9 @@ CREATE TABLE chains (
     record     BLOB    NOT NULL,
     PRIMARY KEY (blockchain, lane)
 ) STRICT, WITHOUT ROWID;
+
+-- Before which second what is final was removed. One row, from the first time on.
+CREATE TABLE pruned (
+    part           INTEGER NOT NULL PRIMARY KEY, -- always 0
+    created_before INTEGER NOT NULL              -- Unix seconds
+) STRICT;

@@ -1,0 +1,111 @@
+//! Copies the rows of one keyspace to another: all that is not made out of other rows.
+
+use std::ops::{ControlFlow, RangeInclusive};
+
+use schemas::decode;
+use schemas::record::Record;
+use scylla::response::PagingState;
+use scylla::response::query_result::QueryRowsResult;
+
+use super::CqlStore;
+use super::fault::bad_row;
+use super::place;
+use super::statement::Statement;
+use super::sweep::{self, Listed};
+use crate::error::unless_unreadable;
+use crate::{Change, Error, Store};
+
+/// Every bucket.
+const ALL: RangeInclusive<i32> = i32::MIN..=i32::MAX;
+/// Rows of one page.
+const PAGE_ROWS: i32 = 2_000;
+
+/// Reads the changes that made the rows of a page.
+type Read = fn(&QueryRowsResult) -> Result<Vec<Change>, Error>;
+
+/// The tables that the others are made of.
+const TABLES: [(Statement, Read); 3] = [
+    (Statement::ScanOrders, |rows| {
+        with_attempts::<uuid::Uuid, _>(rows, |record| read(record, Change::Order))
+    }),
+    (Statement::ScanTransfers, |rows| {
+        with_attempts::<i64, _>(rows, |record| read(record, Change::Transfer))
+    }),
+    (Statement::ScanChains, |rows| records(rows, Change::Chain)),
+];
+
+impl CqlStore {
+    /// Writes every row to other tables, with its version, and returns the number of changes; none if `report` ended
+    /// it. What is written meanwhile may be missing there. Rows that cannot be read are left out, and logged.
+    ///
+    /// # Errors
+    /// As of reads and writes.
+    pub async fn copy_to(
+        &self,
+        other: &Self,
+        mut report: impl FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<Option<u64>, Error> {
+        if let Some(second) = self.pruned_before().await? {
+            other.set_pruned_before(second).await?;
+        }
+        let whole = TABLES.map(|(statement, read)| (statement, Vec::new(), read));
+        // A scan of the open deposits would step over all of the last day that are closed by now.
+        let deposits = sweep::listed(&self.tables, place::DEPOSITS, place::LIVE, ALL).await?;
+        let deposits = deposits.into_iter().map(|Listed { place, .. }| {
+            let read: Read = |rows| records(rows, Change::Deposit);
+            (Statement::SelectDepositRecords, place.by_time(), read)
+        });
+        let mut count = 0;
+        for (statement, values, read) in whole.into_iter().chain(deposits) {
+            let mut from = Some(PagingState::start());
+            while let Some(page) = from {
+                let (rows, next) = self.tables.page(statement, &values, PAGE_ROWS, page).await?;
+                let changes = read(&rows)?;
+                count += changes.len() as u64;
+                other.apply(changes).await?;
+                if report(count).is_break() {
+                    return Ok(None);
+                }
+                from = next;
+            }
+        }
+        Ok(Some(count))
+    }
+}
+
+fn read<R: Record>(record: &[u8], change: impl Fn(R) -> Change) -> Result<Option<Change>, Error> {
+    unless_unreadable(decode(record).map(change).map_err(Error::from))
+}
+
+fn records<R: Record>(
+    rows: &QueryRowsResult,
+    change: impl Fn(R) -> Change + Copy,
+) -> Result<Vec<Change>, Error> {
+    let mut changes = Vec::new();
+    for row in rows.rows::<(&[u8],)>().map_err(bad_row)? {
+        let (record,) = row.map_err(bad_row)?;
+        changes.extend(read(record, change)?);
+    }
+    Ok(changes)
+}
+
+/// Each attempt has the record of its subject beside it; a subject without one has a row of its own.
+fn with_attempts<'a, Id, F>(rows: &'a QueryRowsResult, subject: F) -> Result<Vec<Change>, Error>
+where
+    Id: scylla::deserialize::value::DeserializeValue<'a, 'a> + PartialEq,
+    F: Fn(&[u8]) -> Result<Option<Change>, Error>,
+{
+    let (mut changes, mut last) = (Vec::new(), None);
+    type Row<'a, Id> = (Id, Option<&'a [u8]>, Option<&'a [u8]>);
+    for row in rows.rows::<Row<'a, Id>>().map_err(bad_row)? {
+        let (id, record, attempt) = row.map_err(bad_row)?;
+        if let Some(record) = record.filter(|_| last.as_ref() != Some(&id)) {
+            changes.extend(subject(record)?);
+        }
+        if let Some(attempt) = attempt {
+            changes.extend(read(attempt, Change::Attempt)?);
+        }
+        last = Some(id);
+    }
+    Ok(changes)
+}

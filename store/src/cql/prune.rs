@@ -1,0 +1,449 @@
+//! Removes the rows of a day: each order and each transfer by its id, once its copy is exported, and at the end the
+//! partitions of the lists that the day had, as a whole.
+//!
+//! In between, lists have entries without a row, which readers skip. A call that was cut off leaves such entries: the next
+//! one finds them.
+//!
+//! A change has the time at which it was asked for, and is written later: by as much as the pipeline lags. So a row is
+//! deleted by its own newest version, and a partition by a time that is [`LAG_MAX`] ago: what changes meanwhile stays, and
+//! what changed since then does not go yet.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use schemas::record::{Attempt, Order, Record, Transfer};
+use schemas::{OrderId, OrderStatus, TransferStatus, UnixMicros, UnixSeconds, decode};
+use scylla::response::PagingState;
+use scylla::response::query_result::QueryRowsResult;
+use scylla::value::CqlValue::{self, BigInt, Int, Text};
+use uuid::Uuid;
+
+use super::Tables;
+use super::fault::bad_row;
+use super::place::{self, Place, Span};
+use super::statement::Statement;
+use super::sweep::{self, Listed, QUIET, listed};
+use super::write::{Write, order_key};
+use crate::error::unless_unreadable;
+use crate::prune::{Day, Export, Pruned};
+use crate::{Change, Error};
+
+/// Orders or transfers that are read, exported and removed together.
+const PART_ROWS: i32 = 500;
+/// Rows in one page of what belongs to an order or a transfer.
+const WHOLE_ROWS: i32 = 500;
+/// Rows that are read side by side. Few: nobody waits.
+const AT_ONCE: usize = 16;
+
+/// How old the newest version of a row is that goes, and how late one may be that is not written yet.
+const LAG_MAX: Duration = Duration::from_secs(3_600);
+
+/// How often, and how long after each other, servers are asked that cannot answer now: what was done for a day so far need not
+/// be done again.
+const TRIES_MAX: usize = 10;
+const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// What an entry of a day leads to.
+#[derive(Debug)]
+enum Found {
+    /// An order or a transfer that goes, then its attempts.
+    Old(Vec<Change>),
+    Pending(Order),
+    /// An order that has ended, with a deposit that is open.
+    Open(Order),
+    Waiting(Transfer),
+    Unreadable,
+    /// Nothing: a call that was cut off removed it.
+    Gone,
+}
+
+/// A list of a day while it is removed.
+#[derive(Debug)]
+struct DayList {
+    list: String,
+    day: Day,
+    /// What the directory had of it at the beginning.
+    listed: Vec<Listed>,
+    /// The write time at which partitions are deleted.
+    at: UnixMicros,
+    /// It has a row that changed after that.
+    is_changing: bool,
+    /// Rows whose entries stay.
+    staying: Vec<Found>,
+    pruned: Pruned,
+}
+
+/// The days that have orders or transfers.
+pub(super) async fn days(tables: &Arc<Tables>, before: Day) -> Result<Vec<Day>, Error> {
+    let mut days = BTreeSet::new();
+    for list in lists(tables).await? {
+        let listed = listed(tables, &list, place::ALL, i32::MIN..=before.0.saturating_sub(1));
+        days.extend(listed.await?.into_iter().map(|listed| Day(listed.place.bucket)));
+    }
+    Ok(days.into_iter().collect())
+}
+
+async fn lists(tables: &Tables) -> Result<Vec<String>, Error> {
+    let mut lists = vec![place::ORDERS.to_owned()];
+    lists.extend(tables.wallets().await?);
+    Ok(lists)
+}
+
+pub(super) async fn prune_day(
+    tables: &Arc<Tables>,
+    day: Day,
+    now: UnixMicros,
+    export: &dyn Export,
+) -> Result<Pruned, Error> {
+    let mut pruned = Pruned::default();
+    for list in lists(tables).await? {
+        let listed = listed(tables, &list, place::ALL, day.0..=day.0).await?;
+        if listed.is_empty() {
+            continue;
+        }
+        // A writer that put something there a moment ago may put more there without another word to the directory.
+        if !listed.iter().all(|listed| is_quiet(listed, now)) {
+            pruned.kept.busy += 1;
+            continue;
+        }
+        let at = UnixMicros(now.0.saturating_sub(LAG_MAX.as_micros() as i64));
+        let (is_changing, staying) = (false, Vec::new());
+        let mut list =
+            DayList { list, day, listed, at, is_changing, staying, pruned: Pruned::default() };
+        list.remove_rows(tables, export).await?;
+        list.remove_entries(tables, now).await?;
+        pruned += list.pruned;
+    }
+    forget_references(tables, day, now).await?;
+    Ok(pruned)
+}
+
+fn is_quiet(listed: &Listed, now: UnixMicros) -> bool {
+    listed.written_at.0 < now.0.saturating_sub(QUIET.as_micros() as i64)
+}
+
+/// Whether what failed is to be done again: the servers cannot do it now. Waits for a while.
+async fn is_again(failure: Option<&Error>, tries: &mut usize) -> bool {
+    let Some(Error::Transient(cause)) = failure else { return false };
+    *tries += 1;
+    let again = *tries < TRIES_MAX;
+    if again {
+        tracing::warn!(%cause, "the tables cannot be pruned now; will retry");
+        tokio::time::sleep(TRY_AGAIN_AFTER).await;
+    }
+    again
+}
+
+async fn write_all(tables: &Arc<Tables>, writes: Vec<Write>) -> Result<(), Error> {
+    let mut tries = 0;
+    loop {
+        let outcome = tables.write_all(writes.clone()).await;
+        if !is_again(outcome.as_ref().err(), &mut tries).await {
+            return outcome;
+        }
+    }
+}
+
+/// Some entries of a partition, what they lead to, and where the next ones begin.
+async fn part(
+    tables: &Arc<Tables>,
+    place: &Place,
+    from: &PagingState,
+) -> Result<(Vec<Found>, Option<PagingState>), Error> {
+    let (statement, values) = sweep::select(place);
+    let mut tries = 0;
+    loop {
+        let page = tables.page(statement, &values, PART_ROWS, from.clone()).await;
+        if is_again(page.as_ref().err(), &mut tries).await {
+            continue;
+        }
+        let (rows, next) = page?;
+        let found = if place.list == place::ORDERS {
+            tables.each(order_ids(&rows)?, AT_ONCE, order).await
+        } else {
+            tables.each(transfer_ids(&rows)?, AT_ONCE, transfer).await
+        };
+        if !is_again(found.as_ref().err(), &mut tries).await {
+            return Ok((found?, next));
+        }
+    }
+}
+
+impl DayList {
+    fn has_orders(&self) -> bool {
+        self.list == place::ORDERS
+    }
+
+    /// Removes what is final, part by part.
+    async fn remove_rows(
+        &mut self,
+        tables: &Arc<Tables>,
+        export: &dyn Export,
+    ) -> Result<(), Error> {
+        for place in self.listed.iter().map(|listed| listed.place.clone()).collect::<Vec<_>>() {
+            let mut from = Some(PagingState::start());
+            while let Some(page) = from {
+                let (found, next) = part(tables, &place, &page).await?;
+                let old = self.sort(found);
+                let rows = old.concat();
+                export.keep(&rows).await?;
+                // What leads to a row goes first: without the row nobody would find it.
+                let (leading, last): (Vec<_>, Vec<_>) =
+                    old.iter().map(|rows| deletions(rows)).unzip();
+                write_all(tables, leading.into_iter().flatten().collect()).await?;
+                write_all(tables, last.into_iter().flatten().collect()).await?;
+                self.pruned.removed.count(&rows);
+                from = next;
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows that go; counts and keeps the others.
+    fn sort(&mut self, found: Vec<Found>) -> Vec<Vec<Change>> {
+        let (mut old, kept) = (Vec::new(), &mut self.pruned.kept);
+        for found in found {
+            match &found {
+                Found::Old(_) | Found::Gone => {}
+                Found::Pending(_) => kept.pending += 1,
+                Found::Open(_) => kept.open += 1,
+                Found::Waiting(_) => kept.waiting += 1,
+                Found::Unreadable => kept.unreadable += 1,
+            }
+            match found {
+                Found::Old(rows) if newest(&rows) > self.at => self.is_changing = true,
+                Found::Old(rows) => old.push(rows),
+                Found::Gone => {}
+                stays @ (Found::Pending(_)
+                | Found::Open(_)
+                | Found::Waiting(_)
+                | Found::Unreadable) => self.staying.push(stays),
+            }
+        }
+        old
+    }
+
+    /// Deletes the day's partitions, and writes the entries of what stays again. Leaves them as they are, with entries of
+    /// what is gone, if that cannot be done now.
+    async fn remove_entries(&mut self, tables: &Arc<Tables>, now: UnixMicros) -> Result<(), Error> {
+        // Where the entries of such a row are is in its record.
+        if self.pruned.kept.unreadable > 0 {
+            return Ok(());
+        }
+        if self.is_changing {
+            self.pruned.kept.busy += 1;
+            return Ok(());
+        }
+        let bucket = self.day.0;
+        let mut ended = Vec::new();
+        for stage in self.ends() {
+            ended.extend(listed(tables, &self.list, stage, bucket..=bucket).await?);
+        }
+        let all = listed(tables, &self.list, place::ALL, bucket..=bucket).await?;
+        if all != self.listed || !ended.iter().all(|listed| is_quiet(listed, now)) {
+            return Ok(());
+        }
+        let staying = self.staying.iter().flat_map(|row| entries(row, UnixMicros(self.at.0 + 1)));
+        write_all(tables, staying.collect()).await?;
+        // The days that there are is what the directory has of all rows: it goes last.
+        for part in [ended, all] {
+            let writes = part.iter().map(|listed| delete_partition(&listed.place, self.at));
+            write_all(tables, writes.collect()).await?;
+            tables.each(part, AT_ONCE, sweep::take_out).await?;
+        }
+        Ok(())
+    }
+
+    fn ends(&self) -> Vec<&'static str> {
+        if self.has_orders() {
+            let ended = OrderStatus::ALL.iter().filter(|status| **status != OrderStatus::Pending);
+            return ended.map(|status| status.as_str()).collect();
+        }
+        let ended = TransferStatus::ALL.iter().filter(|status| !place::is_waiting(**status));
+        ended.map(|status| status.as_str()).collect()
+    }
+}
+
+fn order_ids(rows: &QueryRowsResult) -> Result<Vec<OrderId>, Error> {
+    let rows = rows.rows::<(i64, &[u8])>().map_err(bad_row)?;
+    let id = |row: Result<(i64, &[u8]), _>| {
+        let (_, id) = row.map_err(bad_row)?;
+        Ok(OrderId(Uuid::from_bytes(id.try_into().map_err(bad_row)?)))
+    };
+    rows.map(id).collect()
+}
+
+fn transfer_ids(rows: &QueryRowsResult) -> Result<Vec<i64>, Error> {
+    let rows = rows.rows::<(i64, i64)>().map_err(bad_row)?;
+    rows.map(|row| row.map(|(_, id)| id).map_err(bad_row)).collect()
+}
+
+async fn order(tables: Arc<Tables>, id: OrderId) -> Result<Found, Error> {
+    let id = CqlValue::Uuid(id.0);
+    let read = whole::<Order>(&tables, Statement::SelectWholeOrder, id.clone()).await;
+    let (order, attempts) = match unless_unreadable(read)? {
+        None => return Ok(Found::Unreadable),
+        Some(None) => return Ok(Found::Gone),
+        Some(Some(whole)) => whole,
+    };
+    if order.status == OrderStatus::Pending {
+        return Ok(Found::Pending(order));
+    }
+    let mut from = Some(PagingState::start());
+    while let Some(page) = from {
+        let values = [id.clone()];
+        let (rows, next) = tables.page(Statement::SelectDepositsByOrder, &values, 1, page).await?;
+        if rows.rows_num() > 0 {
+            return Ok(Found::Open(order));
+        }
+        from = next;
+    }
+    let attempts = attempts.into_iter().map(Change::Attempt);
+    Ok(Found::Old(std::iter::once(Change::Order(order)).chain(attempts).collect()))
+}
+
+async fn transfer(tables: Arc<Tables>, id: i64) -> Result<Found, Error> {
+    let read = whole::<Transfer>(&tables, Statement::SelectWholeTransfer, BigInt(id)).await;
+    let (transfer, attempts) = match unless_unreadable(read)? {
+        None => return Ok(Found::Unreadable),
+        Some(None) => return Ok(Found::Gone),
+        Some(Some(whole)) => whole,
+    };
+    if place::is_waiting(transfer.status) {
+        return Ok(Found::Waiting(transfer));
+    }
+    let attempts = attempts.into_iter().map(Change::Attempt);
+    Ok(Found::Old(std::iter::once(Change::Transfer(transfer)).chain(attempts).collect()))
+}
+
+/// A row with its attempts.
+async fn whole<R: Record>(
+    tables: &Tables,
+    statement: Statement,
+    id: CqlValue,
+) -> Result<Option<(R, Vec<Attempt>)>, Error> {
+    let (mut record, mut attempts) = (None, Vec::new());
+    let mut from = Some(PagingState::start());
+    while let Some(page) = from {
+        let (rows, next) =
+            tables.page(statement, std::slice::from_ref(&id), WHOLE_ROWS, page).await?;
+        for row in rows.rows::<(Option<&[u8]>, Option<&[u8]>)>().map_err(bad_row)? {
+            let (bytes, attempt) = row.map_err(bad_row)?;
+            // Attempts may be written before what they are about.
+            let Some(bytes) = bytes else { return Ok(None) };
+            if record.is_none() {
+                record = Some(decode(bytes)?);
+            }
+            attempts.extend(attempt.map(decode).transpose()?);
+        }
+        from = next;
+    }
+    Ok(record.map(|record| (record, attempts)))
+}
+
+/// The newest version of an order or a transfer and its attempts.
+fn newest(rows: &[Change]) -> UnixMicros {
+    rows.iter().map(Change::written_at).max().unwrap_or_default()
+}
+
+/// How a row is deleted: what leads to it, then the row with its attempts.
+fn deletions(rows: &[Change]) -> (Vec<Write>, Option<Write>) {
+    let at = newest(rows);
+    let write = |statement, key: Vec<CqlValue>| Write {
+        statement,
+        rows: vec![[vec![BigInt(at.0)], key].concat()],
+    };
+    match rows.first() {
+        Some(Change::Order(order)) => {
+            let row = [BigInt(order.created_at.0), order_key(order.order_id)];
+            let bucket = Place::of_reference(order).bucket;
+            let reference = [Text(order.merchant_order_id.clone()), Int(bucket)];
+            let pending = Place::of_status(order, OrderStatus::Pending).by_time();
+            let leading = vec![
+                write(Statement::DeleteOrderByReference, [&reference[..], &row].concat()),
+                // It is not there, unless a node missed its deletion: its readers could not repair that any more.
+                write(Statement::DeleteOrderPending, [&pending[..], &row].concat()),
+            ];
+            let order = write(Statement::DeleteOrder, vec![CqlValue::Uuid(order.order_id.0)]);
+            (leading, Some(order))
+        }
+        Some(Change::Transfer(transfer)) => {
+            let row = [BigInt(transfer.created_at.0), BigInt(transfer.transfer_id.0)];
+            let waiting = Place::of_waiting(transfer).by_wallet();
+            let waiting = write(Statement::DeleteTransferWaiting, [&waiting[..], &row].concat());
+            let id = BigInt(transfer.transfer_id.0);
+            (vec![waiting], Some(write(Statement::DeleteTransfer, vec![id])))
+        }
+        Some(Change::Deposit(_) | Change::Attempt(_) | Change::Chain(_)) | None => {
+            (Vec::new(), None)
+        }
+    }
+}
+
+/// The entries of a row that stays, in the partitions that go.
+fn entries(row: &Found, version: UnixMicros) -> Vec<Write> {
+    let write = |statement, key: Vec<CqlValue>, row: &[CqlValue]| Write {
+        statement,
+        rows: vec![[&key[..], row, &[BigInt(version.0)]].concat()],
+    };
+    match row {
+        Found::Pending(order) | Found::Open(order) => {
+            let row = [BigInt(order.created_at.0), order_key(order.order_id)];
+            let by_day = Place::of_order(order).by_time();
+            let mut all = vec![write(Statement::InsertOrderByDay, by_day, &row)];
+            if order.status != OrderStatus::Pending {
+                let ended = Place::of_status(order, order.status).by_status();
+                all.push(write(Statement::InsertOrderEnded, ended, &row));
+            }
+            all
+        }
+        Found::Waiting(transfer) => {
+            let row = [BigInt(transfer.created_at.0), BigInt(transfer.transfer_id.0)];
+            let by_day = Place::of_transfer(transfer).by_coin();
+            vec![write(Statement::InsertTransferByDay, by_day, &row)]
+        }
+        Found::Old(_) | Found::Unreadable | Found::Gone => Vec::new(),
+    }
+}
+
+fn delete_partition(place: &Place, at: UnixMicros) -> Write {
+    use Statement as S;
+    let (statement, key) = match (place.list.as_str(), place.stage.as_str()) {
+        (place::ORDERS, place::ALL) => (S::DeleteOrdersByDay, place.by_time()),
+        (place::ORDERS, _) => (S::DeleteOrdersEnded, place.by_status()),
+        (_, place::ALL) => (S::DeleteTransfersByDay, place.by_coin()),
+        (_, _) => (S::DeleteTransfersEnded, place.by_coin_and_status()),
+    };
+    Write { statement, rows: vec![[vec![BigInt(at.0)], key].concat()] }
+}
+
+/// Takes the thirty days of references that a day is in out of the directory, when no order of them is left.
+async fn forget_references(tables: &Arc<Tables>, day: Day, now: UnixMicros) -> Result<(), Error> {
+    let bucket = Span::ThirtyDays.bucket(day.start());
+    let first = Day::of(UnixSeconds(Span::ThirtyDays.start(bucket)));
+    let last = Day::of(UnixSeconds(Span::ThirtyDays.start(bucket.saturating_add(1)))).back(1);
+    let found = listed(tables, place::REFERENCES, place::ALL, bucket..=bucket).await?;
+    let quiet: Vec<_> = found.into_iter().filter(|listed| is_quiet(listed, now)).collect();
+    if quiet.is_empty()
+        || !listed(tables, place::ORDERS, place::ALL, first.0..=last.0).await?.is_empty()
+    {
+        return Ok(());
+    }
+    for listed in quiet {
+        sweep::forget(tables, listed).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn pruned_before(tables: &Tables) -> Result<Option<UnixSeconds>, Error> {
+    let (rows, _) =
+        tables.page(Statement::SelectPruned, &[Int(0)], 1, PagingState::start()).await?;
+    let found = rows.maybe_first_row::<(i64,)>().map_err(bad_row)?;
+    Ok(found.map(|(second,)| UnixSeconds(second)))
+}
+
+pub(super) async fn set_pruned_before(tables: &Tables, second: UnixSeconds) -> Result<(), Error> {
+    let rows = vec![vec![Int(0), BigInt(second.0), BigInt(second.micros().0)]];
+    tables.write(&Write { statement: Statement::InsertPruned, rows }).await
+}

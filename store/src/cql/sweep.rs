@@ -1,0 +1,261 @@
+//! Takes minutes that are empty out of the directory of the rows that leave their list, so that no reader opens them
+//! again: all that is in them is deletions. The days that are removed leave it in the same way.
+//!
+//! A minute is only taken out if nothing was put there for [`QUIET`], and by the time of the last one as it was read:
+//! what is put there later has a later time and enters the directory again. Entries are written within
+//! [`super::places::KNOWN_FOR`] of their directory row, or the row is written again after them. So the clock of a writer may be
+//! behind that of a sweeper by what is left of [`QUIET`], 50 s.
+
+use std::collections::HashMap;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use schemas::UnixMicros;
+use scylla::response::PagingState;
+use scylla::value::CqlValue;
+
+use super::Tables;
+use super::fault::bad_row;
+use super::place::{self, Place, Span};
+use super::statement::Statement;
+use super::write::Write;
+use crate::Error;
+
+/// How long nothing must have been put in a partition before it leaves the directory.
+pub(super) const QUIET: Duration = Duration::from_secs(60);
+/// Minutes up to this age are checked by every sweep, older ones ever more seldom: what waits for days may wait for more.
+const OFTEN_MINUTES: i64 = 10;
+/// How often the projector sweeps: minutes are spread over as many of its sweeps.
+const SWEEP_SECONDS: i64 = 30;
+/// Rows of one page of the directory, or of wallets.
+const PAGE_ROWS: i32 = 1_000;
+/// Partitions of which is remembered how far they are empty.
+const EMPTIED_MAX: usize = 10_000;
+/// Partitions that are checked side by side. Few: nobody waits.
+const AT_ONCE: usize = 8;
+
+/// A partition as the directory has it, and when something was last put there.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Listed {
+    pub(super) place: Place,
+    pub(super) written_at: UnixMicros,
+}
+
+/// Whether a sweep checks a minute of this age. A power of two: it stays the same for longer than the minute waits for its
+/// turn.
+fn is_due(age_minutes: i64, shard: i32, sweep: u64) -> bool {
+    let every = u64::try_from(age_minutes / OFTEN_MINUTES).unwrap_or(0).max(1).next_power_of_two();
+    (sweep + u64::from(shard.unsigned_abs())).is_multiple_of(every)
+}
+
+/// The number of a sweep at this time. By the clock, so that a process that is started often has later ones too.
+fn number(now: UnixMicros) -> u64 {
+    u64::try_from(now.seconds().0 / SWEEP_SECONDS).unwrap_or(0)
+}
+
+/// How a list reads the rows of one of its partitions; not of those by reference.
+pub(super) fn select(place: &Place) -> (Statement, Vec<CqlValue>) {
+    use Statement as S;
+    match (place.list.as_str(), place.stage.as_str()) {
+        (place::ORDERS, place::LIVE) => (S::SelectOrdersPending, place.by_time()),
+        (place::ORDERS, place::ALL) => (S::SelectOrdersByDay, place.by_time()),
+        (place::ORDERS, _) => (S::SelectOrdersEnded, place.by_status()),
+        (place::DEPOSITS, _) => (S::SelectDepositsOpen, place.by_time()),
+        (_, place::LIVE) => (S::SelectTransfersWaiting, place.by_wallet()),
+        (_, place::ALL) => (S::SelectTransfersByDay, place.by_coin()),
+        (_, _) => (S::SelectTransfersEnded, place.by_coin_and_status()),
+    }
+}
+
+/// Sweeps every list; the number of partitions that left the directory.
+pub(super) async fn sweep(tables: &Arc<Tables>, now: UnixMicros) -> Result<usize, Error> {
+    let mut lists = vec![place::ORDERS.to_owned(), place::DEPOSITS.to_owned()];
+    lists.extend(tables.wallets().await?);
+    let mut swept = 0;
+    for list in lists {
+        let due = due(tables, &list, now).await?;
+        let emptied = tables.each(due, AT_ONCE, take_out).await?;
+        swept += emptied.into_iter().filter(|emptied| *emptied).count();
+    }
+    Ok(swept)
+}
+
+/// The minutes of a list to check.
+async fn due(tables: &Tables, list: &str, now: UnixMicros) -> Result<Vec<Listed>, Error> {
+    let quiet = now.0.saturating_sub(QUIET.as_micros() as i64);
+    let minute = i64::from(Span::Minute.bucket(now.seconds()));
+    let mut due = listed(tables, list, place::LIVE, i32::MIN..=i32::MAX).await?;
+    due.retain(|Listed { place, written_at }| {
+        let age = minute - i64::from(place.bucket);
+        written_at.0 < quiet && is_due(age, place.shard, number(now))
+    });
+    Ok(due)
+}
+
+/// What the directory has of a list in some buckets.
+pub(super) async fn listed(
+    tables: &Tables,
+    list: &str,
+    stage: &str,
+    buckets: RangeInclusive<i32>,
+) -> Result<Vec<Listed>, Error> {
+    let (first, last) = (CqlValue::Int(*buckets.start()), CqlValue::Int(*buckets.end()));
+    let values = [CqlValue::Text(list.to_owned()), CqlValue::Text(stage.to_owned()), first, last];
+    let (mut all, mut from) = (Vec::new(), Some(PagingState::start()));
+    while let Some(page) = from {
+        let statement = Statement::SelectListPartitionsWithin;
+        let (rows, next) = tables.page(statement, &values, PAGE_ROWS, page).await?;
+        for row in rows.rows::<(i32, String, String, i32, i64)>().map_err(bad_row)? {
+            let (bucket, blockchain, stablecoin, shard, written_at) = row.map_err(bad_row)?;
+            let (list, stage) = (list.to_owned(), stage.to_owned());
+            let place = Place { list, stage, bucket, blockchain, stablecoin, shard };
+            all.push(Listed { place, written_at: UnixMicros(written_at) });
+        }
+        from = next;
+    }
+    Ok(all)
+}
+
+/// Takes a partition out of the directory, if it is empty.
+pub(super) async fn take_out(tables: Arc<Tables>, listed: Listed) -> Result<bool, Error> {
+    let known = tables.emptied.slices(&listed);
+    for (number, (statement, values)) in slices(&listed.place).into_iter().enumerate().skip(known) {
+        let mut from = Some(PagingState::start());
+        while let Some(page) = from {
+            let (rows, next) = tables.page(statement, &values, 1, page).await?;
+            if rows.rows_num() > 0 {
+                tables.emptied.keep(listed, number);
+                return Ok(false);
+            }
+            from = next;
+        }
+    }
+    tables.emptied.drop(&listed);
+    forget(&tables, listed).await?;
+    Ok(true)
+}
+
+/// How a partition is read to find a row in it. One whose rows leave one by one is read slice by slice, the newest first:
+/// each read steps over the deletions of one second alone.
+fn slices(place: &Place) -> Vec<(Statement, Vec<CqlValue>)> {
+    use Statement as S;
+    let (all, values) = select(place);
+    // The first and the last bucket have times of no calendar, and no end.
+    if place.stage != place::LIVE || [i32::MIN, i32::MAX].contains(&place.bucket) {
+        return vec![(all, values)];
+    }
+    let slice = match place.list.as_str() {
+        place::ORDERS => S::SelectOrdersPendingWithin,
+        place::DEPOSITS => S::SelectDepositsOpenWithin,
+        _ => S::SelectTransfersWaitingWithin,
+    };
+    let seconds = Span::Minute.start(place.bucket)..Span::Minute.start(place.bucket + 1);
+    let within = |second: i64| [second, second + 1].map(CqlValue::BigInt);
+    let one = |second| (slice, values.iter().cloned().chain(within(second)).collect());
+    seconds.rev().map(one).collect()
+}
+
+/// Of partitions that had a row when they were last checked: how many of their slices, from the first on, had none.
+/// Nothing is put there any more without another time in the directory, so none of them is read again.
+#[derive(Debug, Default)]
+pub(super) struct Emptied(Mutex<HashMap<Listed, usize>>);
+
+impl Emptied {
+    fn slices(&self, of: &Listed) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(of).copied().unwrap_or(0)
+    }
+
+    fn keep(&self, of: Listed, slices: usize) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= EMPTIED_MAX {
+            known.clear();
+        }
+        known.insert(of, slices);
+    }
+
+    fn drop(&self, of: &Listed) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(of);
+    }
+}
+
+/// Takes a partition out of the directory, unless something was put there after what was read.
+pub(super) async fn forget(tables: &Tables, listed: Listed) -> Result<(), Error> {
+    let Listed { place, written_at } = listed;
+    let Place { list, stage, bucket, blockchain, stablecoin, shard } = place;
+    let [list, stage, blockchain, stablecoin] =
+        [list, stage, blockchain, stablecoin].map(CqlValue::Text);
+    let (at, bucket) = (CqlValue::BigInt(written_at.0), CqlValue::Int(bucket));
+    let row = vec![at, list, stage, bucket, blockchain, stablecoin, CqlValue::Int(shard)];
+    tables.write(&Write { statement: Statement::DeleteListPartition, rows: vec![row] }).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_second_of_a_minute_is_in_one_slice() {
+        for (list, bucket) in [(place::ORDERS, 0), (place::DEPOSITS, -1), ("0xab", 29_833_333)] {
+            let (list, stage) = (list.to_owned(), place::LIVE.to_owned());
+            let place = Place { list, stage, bucket, ..Place::default() };
+            let slices = slices(&place).into_iter().map(|(statement, values)| {
+                assert_eq!(statement.values(), values.len());
+                let (start, end) =
+                    (values[values.len() - 2].clone(), values[values.len() - 1].clone());
+                (start.as_bigint().unwrap(), end.as_bigint().unwrap())
+            });
+            let mut seconds: Vec<i64> = slices.flat_map(|(start, end)| start..end).collect();
+            seconds.sort_unstable();
+            let start = Span::Minute.start(bucket);
+            assert_eq!(seconds, (start..start + 60).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn what_was_empty_is_remembered_until_something_is_put_there() {
+        let emptied = Emptied::default();
+        let listed = |written_at| Listed { place: Place::default(), written_at };
+        emptied.keep(listed(UnixMicros(1)), 7);
+        assert_eq!(emptied.slices(&listed(UnixMicros(1))), 7);
+        assert_eq!(emptied.slices(&listed(UnixMicros(2))), 0, "it was written again");
+        emptied.drop(&listed(UnixMicros(1)));
+        assert_eq!(emptied.slices(&listed(UnixMicros(1))), 0);
+    }
+
+    #[test]
+    fn what_has_no_end_is_read_at_once() {
+        let place = |stage: &str, bucket| Place {
+            list: place::ORDERS.to_owned(),
+            stage: stage.to_owned(),
+            bucket,
+            ..Place::default()
+        };
+        for place in
+            [place(place::LIVE, i32::MIN), place(place::LIVE, i32::MAX), place(place::ALL, 7)]
+        {
+            assert_eq!(slices(&place).len(), 1, "{place:?}");
+        }
+    }
+
+    #[test]
+    fn an_old_minute_is_checked_seldom_but_again_and_again() {
+        for start in [0, 1, 7, 1_000, 59_000_001] {
+            for shard in 0..4 {
+                let mut last = 0;
+                // Two weeks.
+                for sweep in 0..40_320 {
+                    let age = sweep / 2;
+                    let number = start + u64::try_from(sweep).unwrap();
+                    let most = (age / OFTEN_MINUTES).max(1) * 4;
+                    if is_due(age, shard, number) {
+                        last = sweep;
+                    }
+                    assert!(sweep - last <= most, "{start} {shard} {age} minutes");
+                }
+            }
+        }
+        let checks = (0..40_320).filter(|sweep| is_due(sweep / 2, 0, sweep.unsigned_abs()));
+        assert!(checks.count() < 400, "seldom");
+    }
+}

@@ -1,0 +1,247 @@
+//! New tables beside the old ones, which take their place when they are complete.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OpenFlags, params_from_iter};
+
+use super::upsert::Upsert;
+use super::{EmbeddedStore, FILE, open_writer, prune};
+use crate::Error;
+use crate::error::Cause;
+
+/// The file of the new tables.
+const NEW_FILE: &str = "tables.new.sqlite";
+/// A log that a killed process left is taken in: that is a write.
+const READ_WRITE: OpenFlags = OpenFlags::SQLITE_OPEN_READ_WRITE;
+/// Tables with their columns, which are the same in both files.
+const TABLES: [&str; 5] = ["orders", "deposits", "transfers", "attempts", "chains"];
+
+/// New tables that are being made. Dropped, they are removed, and the old ones remain as they were.
+#[derive(Debug)]
+pub struct Replacement {
+    dir: PathBuf,
+    store: Option<EmbeddedStore>,
+}
+
+/// How many rows of the old tables the new ones did not have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Kept {
+    pub orders: u64,
+    pub deposits: u64,
+    pub transfers: u64,
+    pub attempts: u64,
+    pub chains: u64,
+}
+
+impl Replacement {
+    /// Makes empty tables in `dir`. No process may have those that are there open until [`Replacement::finish`]
+    /// returns. Blocks.
+    ///
+    /// # Errors
+    /// As [`EmbeddedStore::open`].
+    pub fn begin(dir: &Path) -> Result<Self, Error> {
+        // Of an earlier one that was killed.
+        remove(dir).map_err(|cause| failed(dir, cause))?;
+        let new = dir.join(NEW_FILE);
+        keep_pruned(&dir.join(FILE), &new)?;
+        let store = EmbeddedStore::open_file(new)?;
+        Ok(Self { dir: dir.to_owned(), store: Some(store) })
+    }
+
+    /// The new tables.
+    ///
+    /// # Errors
+    /// None before [`Replacement::finish`].
+    pub fn store(&self) -> Result<&EmbeddedStore, Error> {
+        self.store.as_ref().ok_or_else(|| Error::Fatal("the new tables are closed".into()))
+    }
+
+    /// Adds what only the old tables have, and puts the new ones in their place: after a crash there are either the
+    /// old or the new ones, complete. Blocks.
+    ///
+    /// # Errors
+    /// The old tables are open elsewhere, or damaged; the disk failed. The old ones are as they were.
+    pub fn finish(mut self) -> Result<Kept, Error> {
+        drop(self.store.take());
+        let (old, new) = (self.dir.join(FILE), self.dir.join(NEW_FILE));
+        let kept = if old.exists() { keep_rows(&old, &new)? } else { Kept::default() };
+        close_log(&open_writer(&new).map_err(|error| error.context(new.display()))?, &new)?;
+        let switched = File::open(&new).and_then(|file| file.sync_all());
+        let switched = switched.and_then(|()| std::fs::rename(&new, &old));
+        let switched = switched.and_then(|()| File::open(&self.dir)?.sync_all());
+        switched.map_err(|cause| failed(&self.dir, cause))?;
+        Ok(kept)
+    }
+}
+
+/// Removes the new tables, if there are any.
+fn remove(dir: &Path) -> std::io::Result<()> {
+    for name in ["", "-wal", "-shm", "-journal"].map(|end| format!("{NEW_FILE}{end}")) {
+        match std::fs::remove_file(dir.join(name)) {
+            Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => return Err(cause),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        drop(self.store.take());
+        if let Err(error) = remove(&self.dir) {
+            tracing::warn!(%error, "the file {NEW_FILE} could not be removed");
+        }
+    }
+}
+
+fn failed(dir: &Path, cause: std::io::Error) -> Error {
+    let what = format!("cannot replace the tables in {}", dir.display());
+    Error::Fatal(Cause::of(cause).context(what))
+}
+
+/// Makes the new file, with the day before which rows were removed from the old one. An old file that cannot be read has
+/// none: it is refused in the end.
+fn keep_pruned(old: &Path, new: &Path) -> Result<(), Error> {
+    let read = || prune::pruned_before(&Connection::open_with_flags(old, READ_WRITE)?);
+    let Ok(Some(second)) = read() else { return Ok(()) };
+    let new = open_writer(new).map_err(|error| error.context(new.display()))?;
+    let Upsert { sql, values } = prune::set_pruned_before(second);
+    new.execute(sql, params_from_iter(values))?;
+    Ok(())
+}
+
+/// Copies the rows of the old file that the new one does not have.
+fn keep_rows(old: &Path, new: &Path) -> Result<Kept, Error> {
+    const ADVICE: &str = "move it away to do without the rows that the log no longer has";
+    let damaged = |error: Error| error.context(format!("{} ({ADVICE})", old.display()));
+    // It has this program's form from here on, and no log: one that is left would be taken for the new file's.
+    close_log(&open_writer(old).map_err(damaged)?, old)?;
+    let mut connection = open_writer(new).map_err(|error| error.context(new.display()))?;
+    let path = old.to_str().ok_or_else(|| Error::Fatal("its path is no UTF-8".into()))?;
+    connection.execute("ATTACH DATABASE ? AS old", [path])?;
+    let copy = connection.transaction()?;
+    let mut counts = [0; TABLES.len()];
+    for (count, table) in counts.iter_mut().zip(TABLES) {
+        let insert = format!("INSERT OR IGNORE INTO main.{table} SELECT * FROM old.{table}");
+        *count = copy.execute(&insert, []).map_err(|cause| damaged(cause.into()))? as u64;
+    }
+    copy.commit()?;
+    let [orders, deposits, transfers, attempts, chains] = counts;
+    Ok(Kept { orders, deposits, transfers, attempts, chains })
+}
+
+/// Takes everything into the file itself. SQLite does it for the only connection alone.
+fn close_log(connection: &Connection, path: &Path) -> Result<(), Error> {
+    let mode = connection.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get(0));
+    let mode: String = mode.map_err(|cause| Error::from(cause).context(path.display()))?;
+    if mode == "delete" {
+        return Ok(());
+    }
+    Err(Error::Transient(format!("{} is open elsewhere", path.display()).into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::record::{Order, Transfer, example};
+    use schemas::{OrderId, OrderStatus, TransferId, UnixMicros, UnixSeconds};
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::{Change, OrderFilter, Page, Store};
+
+    const PAGE: Page = Page { limit: 10, offset: 0 };
+
+    fn order(number: u128, status: OrderStatus, version: i64) -> Change {
+        let order_id = OrderId(Uuid::from_u128(number));
+        let updated_at = UnixMicros(version);
+        Change::Order(Order { order_id, status, updated_at, ..example::order() })
+    }
+
+    fn old_tables(dir: &Path, rows: Vec<Change>) {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let store = EmbeddedStore::open(dir).unwrap();
+        runtime.block_on(store.apply(rows)).unwrap();
+    }
+
+    fn statuses(dir: &Path) -> Vec<OrderStatus> {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let store = EmbeddedStore::open(dir).unwrap();
+        let rows = runtime.block_on(store.orders(OrderFilter::default(), PAGE)).unwrap();
+        rows.into_iter().map(|row| row.order.status).collect()
+    }
+
+    fn files(dir: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(dir).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn new_tables_have_what_only_the_old_ones_had_and_nothing_else_of_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let transfer = Transfer { transfer_id: TransferId(7), ..example::transfer() };
+        let old = vec![
+            order(1, OrderStatus::Paid, 1),
+            order(2, OrderStatus::Pending, 9),
+            Change::Transfer(transfer),
+        ];
+        old_tables(dir.path(), old);
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let second = UnixSeconds(86_400);
+        let tables = EmbeddedStore::open(dir.path()).unwrap();
+        runtime.block_on(tables.set_pruned_before(second)).unwrap();
+        drop(tables);
+        let replacement = Replacement::begin(dir.path()).unwrap();
+        let pruned = runtime.block_on(replacement.store().unwrap().pruned_before());
+        assert_eq!(pruned.unwrap(), Some(second));
+        // The log has the last word, also where the old version is later.
+        let rows = vec![order(2, OrderStatus::Expired, 5), order(3, OrderStatus::Cancelled, 1)];
+        runtime.block_on(replacement.store().unwrap().apply(rows)).unwrap();
+        let kept = replacement.finish().unwrap();
+        assert_eq!(kept, Kept { orders: 1, transfers: 1, ..Kept::default() });
+        assert_eq!(files(dir.path()), [FILE], "no log is left that could be taken for its own");
+        let expected = [OrderStatus::Cancelled, OrderStatus::Expired, OrderStatus::Paid];
+        assert_eq!(statuses(dir.path()), expected);
+    }
+
+    #[test]
+    fn one_that_is_not_finished_leaves_the_old_tables() {
+        let dir = tempfile::tempdir().unwrap();
+        old_tables(dir.path(), vec![order(1, OrderStatus::Paid, 1)]);
+        // Killed.
+        std::fs::write(dir.path().join(NEW_FILE), "garbage").unwrap();
+        let replacement = Replacement::begin(dir.path()).unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let rows = vec![order(1, OrderStatus::Expired, 2)];
+        runtime.block_on(replacement.store().unwrap().apply(rows)).unwrap();
+        drop(replacement);
+        assert_eq!(files(dir.path()), [FILE]);
+        assert_eq!(statuses(dir.path()), [OrderStatus::Paid]);
+    }
+
+    #[test]
+    fn tables_that_are_open_elsewhere_are_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = EmbeddedStore::open(dir.path()).unwrap();
+        let replacement = Replacement::begin(dir.path()).unwrap();
+        let refused = replacement.finish().unwrap_err();
+        assert!(matches!(&refused, Error::Transient(_)), "{refused}");
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(store.apply(vec![order(1, OrderStatus::Paid, 1)])).unwrap();
+        drop(store);
+        assert_eq!(statuses(dir.path()), [OrderStatus::Paid]);
+    }
+
+    #[test]
+    fn tables_that_are_damaged_are_not_replaced_unasked() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(FILE), [7; 8192]).unwrap();
+        let replacement = Replacement::begin(dir.path()).unwrap();
+        let refused = replacement.finish().unwrap_err();
+        assert!(refused.to_string().contains("move it away"), "{refused}");
+        assert_eq!(files(dir.path()), [FILE]);
+    }
+}

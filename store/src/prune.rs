@@ -1,0 +1,149 @@
+//! Removing what is old and final, day by day: copies of its rows go to an [`Export`] first.
+//!
+//! A day goes with its orders that are not pending, their webhook attempts and closed deposits, and with its transfers
+//! that do not wait, and their attempts. What is kept, and why, is counted. A call that was cut off at any point is
+//! repeated: it may export a row twice, and removes none that was not exported.
+
+mod day;
+mod export;
+
+use std::ops::AddAssign;
+
+use async_trait::async_trait;
+use runtime::clock::Clock;
+
+pub use self::day::{Day, NotADay};
+pub use self::export::FileExport;
+use crate::{Change, Error, Store};
+
+/// Where copies of rows go before they are removed.
+#[async_trait]
+pub trait Export: Send + Sync {
+    /// Returns when these rows may be removed.
+    ///
+    /// # Errors
+    /// [`Error::Fatal`]: they may not.
+    async fn keep(&self, rows: &[Change]) -> Result<(), Error>;
+}
+
+/// Keeps no copy.
+#[derive(Debug, Clone, Copy)]
+pub struct WithoutExport;
+
+#[async_trait]
+impl Export for WithoutExport {
+    async fn keep(&self, _rows: &[Change]) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// What became of the rows of some days.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pruned {
+    pub removed: Removed,
+    pub kept: Kept,
+}
+
+/// Rows that were exported and removed, by table.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Removed {
+    pub orders: u64,
+    /// Closed ones, where the tables keep them: the embedded tables do.
+    pub deposits: u64,
+    pub transfers: u64,
+    pub attempts: u64,
+}
+
+/// Rows that are old and stay, and why.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Orders that are pending.
+    pub pending: u64,
+    /// Orders that have ended, with a deposit that is still open.
+    pub open: u64,
+    /// Transfers that wait for confirmation or for their match.
+    pub waiting: u64,
+    /// Orders and transfers whose record this program cannot read.
+    pub unreadable: u64,
+    /// Lists of a day in which something was written a moment ago, or changed within an hour: another process is at work
+    /// there.
+    pub busy: u64,
+}
+
+impl Kept {
+    /// Whether nothing stayed that is final: tables that are made again need nothing of these days.
+    const fn is_without_final(self) -> bool {
+        let Self { pending: _, open, waiting: _, unreadable, busy } = self;
+        open == 0 && unreadable == 0 && busy == 0
+    }
+}
+
+impl Removed {
+    /// Counts rows.
+    pub(crate) fn count(&mut self, rows: &[Change]) {
+        for row in rows {
+            let count = match row {
+                Change::Order(_) => &mut self.orders,
+                Change::Deposit(_) => &mut self.deposits,
+                Change::Transfer(_) => &mut self.transfers,
+                Change::Attempt(_) => &mut self.attempts,
+                Change::Chain(_) => continue,
+            };
+            *count += 1;
+        }
+    }
+
+    /// Of each table its name and its number of rows.
+    #[must_use]
+    pub const fn by_table(self) -> [(&'static str, u64); 4] {
+        let Self { orders, deposits, transfers, attempts } = self;
+        [
+            ("orders", orders),
+            ("deposits", deposits),
+            ("transfers", transfers),
+            ("attempts", attempts),
+        ]
+    }
+}
+
+impl AddAssign for Pruned {
+    fn add_assign(&mut self, other: Self) {
+        let Self { removed, kept } = other;
+        self.removed.orders += removed.orders;
+        self.removed.deposits += removed.deposits;
+        self.removed.transfers += removed.transfers;
+        self.removed.attempts += removed.attempts;
+        self.kept.pending += kept.pending;
+        self.kept.open += kept.open;
+        self.kept.waiting += kept.waiting;
+        self.kept.unreadable += kept.unreadable;
+        self.kept.busy += kept.busy;
+    }
+}
+
+/// Removes what was created before a day and is final, and notes the day in the tables, or the first one of which something final stayed. `report` is called after each day
+/// that has rows. May be dropped at any point, and run beside everything but a rebuild of the same tables.
+///
+/// # Errors
+/// As of reads and of the export. What was not done is done by the next call.
+pub async fn prune(
+    store: &dyn Store,
+    before: Day,
+    clock: &dyn Clock,
+    export: &dyn Export,
+    mut report: impl FnMut(Day, Pruned) + Send,
+) -> Result<Pruned, Error> {
+    let mut all = Pruned::default();
+    for day in store.old_days(before).await? {
+        let pruned = store.prune_day(day, clock.now(), export).await?;
+        report(day, pruned);
+        all += pruned;
+        if all.kept.is_without_final() {
+            store.set_pruned_before(day.next().start()).await?;
+        }
+    }
+    if all.kept.is_without_final() {
+        store.set_pruned_before(before.start()).await?;
+    }
+    Ok(all)
+}
