@@ -10,15 +10,20 @@
 
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 
+mod housekeeping;
 mod machine;
 pub mod metrics;
 mod rebuild;
+mod retention;
 mod runner;
 
 use std::sync::Arc;
 
 use log::{Log, StageContext};
+pub use machine::TOPICS;
+pub use rebuild::{Positions, Progress, Rebuilt, Report};
 use store::Store;
+use store::config::Retention;
 use tokio::runtime::Handle;
 
 /// Consumer group of all projectors.
@@ -53,12 +58,45 @@ pub fn run(store: Arc<dyn Store>, context: &StageContext) -> Result<(), Error> {
     log::consumer::run(context, runner::Projector::new(store, context.handle.clone()))
 }
 
-/// Makes the tables again from all that the log still has, for tables that were lost or deleted: the
-/// group itself continues where it was, so [`run`] alone would not. May run beside it. Returns how many
-/// records were read. Blocks.
+/// As [`run`], and removes old rows once an hour, where this one has the first partition of `orders`.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with_retention(
+    store: Arc<dyn Store>,
+    retention: Retention,
+    context: &StageContext,
+) -> Result<(), Error> {
+    let pruning = retention::Pruning::new(retention, context.clock.clone());
+    let projector = runner::Projector::new(store, context.handle.clone()).pruning(pruning);
+    log::consumer::run(context, projector)
+}
+
+/// Makes the tables again from all that the log still has: the newest version of each row, so that no row is wrong in
+/// between. The group itself continues where it was. Tables in use may be given: what is there already stays, and what
+/// comes meanwhile wins. Returns none if `report` ended it. Blocks.
 ///
 /// # Errors
 /// [`Error`]: the log failed, or the tables, for a minute if a retry may help; run it again, from the beginning.
-pub fn rebuild(log: &dyn Log, store: &dyn Store, handle: &Handle) -> Result<u64, Error> {
-    rebuild::rebuild(log, store, handle)
+pub fn rebuild(
+    log: &dyn Log,
+    store: &dyn Store,
+    handle: &Handle,
+    report: Report<'_>,
+) -> Result<Option<Rebuilt>, Error> {
+    rebuild::rebuild(log, store, handle, report)
+}
+
+/// Writes what came to the log since, as [`run`] does but without a group, until `report` ends it. Blocks.
+///
+/// # Errors
+/// As [`rebuild`].
+pub fn follow(
+    log: &dyn Log,
+    store: &dyn Store,
+    handle: &Handle,
+    from: Positions,
+    report: Report<'_>,
+) -> Result<(), Error> {
+    rebuild::follow(log, store, handle, from, report)
 }

@@ -10,7 +10,7 @@ use schemas::{Cleanup, Topic, decode};
 use store::Change;
 
 /// The topics that tables are made of.
-pub(super) const TOPICS: [Topic; 9] = [
+pub const TOPICS: [Topic; 9] = [
     Topic::Orders,
     Topic::Deposits,
     Topic::TransfersDetected,
@@ -71,6 +71,7 @@ fn read_change(topic: Topic, value: Option<&[u8]>) -> Result<Option<Change>, Unr
         | Topic::WebhooksChangelog
         | Topic::WebhooksDead
         | Topic::Alerts
+        | Topic::Audit
         | Topic::DeadLetters => Err(garbage("no table is made of this topic")),
     };
     change.map(Some)

@@ -9,4 +9,6 @@ runtime::metrics! {
     Histogram FLUSH_SECONDS = "tidemark_projector_flush_seconds" [];
     /// Writes and flushes that the store could not take and that are retried.
     Counter APPLY_RETRIES = "tidemark_projector_apply_retries_total" [];
+    /// Rows that were old and final, and were removed.
+    Counter ROWS_PRUNED = "tidemark_projector_rows_pruned_total" [table];
 }

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use log::consumer::{Handler, Member, Plan};
-use log::{NewRecord, Record, Step, TopicPartition, dead_letter};
+use log::{Assigned, NewRecord, Record, Step, TopicPartition, dead_letter};
 use schemas::Topic;
 use store::{Change, Store, coalesce};
 use tokio::runtime::Handle;
 
+use super::housekeeping::Housekeeping;
 use super::machine::call_size::CallSize;
 use super::machine::{TOPICS, plan_change};
+use super::retention::Pruning;
 use super::{Error, GROUP};
 use crate::metrics::{APPLY_RETRIES, APPLY_SECONDS, FLUSH_SECONDS, ROWS_APPLIED};
 
@@ -23,6 +25,9 @@ const FLUSH_RECORDS: usize = 10_000;
 /// After how long slow tables are left for a poll: a member that does not poll loses its partitions, and
 /// the next owner would take as long.
 const TURN_MAX: Duration = Duration::from_secs(1);
+
+/// How often the tables are swept.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 
 pub(super) struct Projector {
     store: Arc<dyn Store>,
@@ -36,6 +41,8 @@ pub(super) struct Projector {
     is_waiting: bool,
     /// The process stops: nothing waits for more records.
     is_stopping: bool,
+    sweeps: Housekeeping,
+    pruning: Pruning,
 }
 
 #[derive(Debug, Default)]
@@ -91,7 +98,13 @@ impl Projector {
             turn_max: TURN_MAX,
             is_waiting: false,
             is_stopping: false,
+            sweeps: Housekeeping::every(SWEEP_INTERVAL),
+            pruning: Pruning::default(),
         }
+    }
+
+    pub(super) fn pruning(self, pruning: Pruning) -> Self {
+        Self { pruning, ..self }
     }
 
     /// Writes the rows that are not written yet, as many as one turn has time for.
@@ -138,6 +151,13 @@ impl Projector {
     }
 }
 
+async fn sweep(store: Arc<dyn Store>) {
+    if let Err(cause) = store.sweep().await {
+        // What it left is done by the next one; whether the tables are available is said elsewhere.
+        tracing::debug!(%cause, "the tables were not swept");
+    }
+}
+
 /// False: the tables are not available now.
 fn is_done(written: Result<(), store::Error>) -> Result<bool, Error> {
     match written {
@@ -162,7 +182,13 @@ impl Handler for Projector {
         TOPICS.to_vec()
     }
 
+    fn assigned(&mut self, assigned: Vec<Assigned>, _member: &mut Member<'_>) -> Result<(), Error> {
+        self.pruning.assigned(assigned.into_iter().map(|assigned| assigned.partition));
+        Ok(())
+    }
+
     fn revoked(&mut self, lost: &[TopicPartition]) -> Result<(), Error> {
+        self.pruning.revoked(lost);
         // Their rows may still be written: the next owner writes the same ones.
         self.batch.read.offsets.retain(|(partition, _)| !lost.contains(partition));
         self.batch.letters.retain(|(from, _)| !lost.contains(from));
@@ -171,6 +197,8 @@ impl Handler for Projector {
 
     fn step(&mut self, records: &[Arc<Record>], _member: &mut Member<'_>) -> Result<Plan, Error> {
         records.iter().try_for_each(|record| self.batch.add(record))?;
+        self.sweeps.if_due(&self.handle, || sweep(self.store.clone()));
+        self.pruning.if_due(&self.store, &self.handle);
         if self.batch.read.offsets.is_empty() {
             self.batch = Batch::default();
             return Ok(Plan::Nothing);

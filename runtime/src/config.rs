@@ -4,9 +4,11 @@
 //! ready types. Readers collect every problem, so that an operator sees all of them at once.
 
 mod connections;
+mod network;
 mod process;
 
 pub use connections::Connections;
+pub use network::{InvalidNetwork, Network};
 pub use process::Process;
 
 use std::cell::RefCell;
@@ -399,20 +401,53 @@ mod tests {
         );
         let process = Process::read(&mut source);
         assert_eq!(process.listen, Some("127.0.0.1:1".parse().unwrap()));
-        assert_eq!(process.workers, 3);
+        assert_eq!((process.workers, process.admin_listen), (3, None));
+    }
+
+    #[test]
+    fn operators_have_another_address_or_none() {
+        let read = |text: &str| {
+            let mut source = source(&format!("[server]\nadmin_listen = \"{text}\"\n"), &[]);
+            let process = Process::read(&mut source);
+            (process.admin_listen, source.finish())
+        };
+        assert_eq!(read("127.0.0.1:1").0, Some("127.0.0.1:1".parse().unwrap()));
+        let (_, refused) = read("127.0.0.1:8080");
+        assert!(refused.unwrap_err().0[0].starts_with("server.admin_listen: must be another"));
+    }
+
+    #[test]
+    fn proxies_are_trusted_by_address_or_network() {
+        let text = "[server]\ntrusted_proxies = [\"10.0.0.7\", \"192.0.2.0/24\"]\n";
+        let variable = &[("TIDEMARK__SERVER__TRUSTED_PROXIES", "10.0.0.7,192.0.2.0/24")];
+        for (text, variables) in [(text, &[][..]), ("", variable)] {
+            let mut source = source(text, variables);
+            let proxies = Process::read(&mut source).trusted_proxies;
+            let _ = telemetry::Config::read(source.section("telemetry"));
+            source.finish().unwrap();
+            assert_eq!(proxies, ["10.0.0.7", "192.0.2.0/24"].map(|of| of.parse().unwrap()));
+        }
+        let mut source = source("", &[("TIDEMARK__SERVER__TRUSTED_PROXIES", "")]);
+        assert_eq!(Process::read(&mut source).trusted_proxies, []);
     }
 
     #[test]
     fn all_problems_are_reported_at_once() {
         let mut source = source(
-            "[server]\nlisten = \"nowhere\"\nstop_deadline = \"soon\"\ncolour = 1\n\
-             max_connections = 0\nheader_timeout = \"0s\"\nidle_timeout = \"2h\"\nbody_timeout = 20\n[process]\nworkers = 0\n[tabel]\n",
+            "[server]\nlisten = \"nowhere\"\nadmin_listen = \"there\"\nstop_deadline = \"soon\"\ncolour = 1\n\
+             max_connections = 0\nheader_timeout = \"0s\"\nidle_timeout = \"2h\"\nbody_timeout = 20\n\
+             trusted_proxies = [\"10.0.0.0/33\", \"10.0.0.7\", \"proxy\"]\n[process]\nworkers = 0\n[tabel]\n",
             &[],
         );
         let _ = (Process::read(&mut source), telemetry::Config::read(source.section("telemetry")));
         let Problems(lines) = source.finish().unwrap_err();
         let found = |start: &str| lines.iter().any(|line| line.starts_with(start));
         assert!(found("server.listen: "), "{lines:?}");
+        assert!(found("server.admin_listen: "), "{lines:?}");
+        for proxy in ["10.0.0.0/33", "proxy"] {
+            let text = format!("server.trusted_proxies: \"{proxy}\" must be an address");
+            assert!(found(&text), "{lines:?}");
+        }
         assert!(found("server.stop_deadline: must be a duration"), "{lines:?}");
         assert!(found("server.colour: unknown key"), "{lines:?}");
         assert!(found("server.max_connections: must be a whole number from 16"), "{lines:?}");
@@ -423,7 +458,7 @@ mod tests {
         assert!(found("server.body_timeout: must be a duration"), "{lines:?}");
         assert!(found("process.workers: must be a whole number"), "{lines:?}");
         assert!(found("tabel: unknown section"), "{lines:?}");
-        assert_eq!(lines.len(), 9, "{lines:?}");
+        assert_eq!(lines.len(), 12, "{lines:?}");
     }
 
     #[test]

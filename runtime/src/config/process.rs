@@ -1,10 +1,11 @@
 //! What the process itself needs.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Connections, Source};
+use super::{Connections, InvalidNetwork, Network, Reader, Source};
 
 /// `[process]`, `[server]` and `[data]`.
 #[derive(Debug, Clone)]
@@ -15,8 +16,14 @@ pub struct Process {
     pub workers: u32,
     /// Where the API listens.
     pub listen: Option<SocketAddr>,
+    /// Where the API listens for operators, if not at `listen`.
+    pub admin_listen: Option<SocketAddr>,
+    /// The proxies whose `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<Network>,
     /// What the API's clients may leave open.
     pub connections: Connections,
+    /// Requests a second of the customers of one address; none for any number.
+    pub customer_requests: Option<NonZeroU32>,
     /// Folder of the embedded back ends.
     pub data_dir: PathBuf,
     /// How long stopping may take.
@@ -37,12 +44,46 @@ impl Process {
         process.finish();
         let mut server = source.section("server");
         let listen = server.parsed("listen");
+        let is_given = !server.text("admin_listen").is_empty();
+        let admin_listen = if is_given { server.parsed("admin_listen") } else { None };
+        if admin_listen.is_some() && admin_listen == listen {
+            server.problem("admin_listen", "must be another address than server.listen");
+        }
+        let trusted_proxies = networks(&mut server, "trusted_proxies");
         let stop_deadline = server.duration("stop_deadline");
         let connections = Connections::read(&mut server, stop_deadline);
+        let customer_requests = server.integer("customer_requests_per_second", 0..=100_000);
+        let customer_requests = u32::try_from(customer_requests).ok().and_then(NonZeroU32::new);
         server.finish();
         let mut data = source.section("data");
         let data_dir = PathBuf::from(data.text("dir"));
         data.finish();
-        Self { name, workers, listen, connections, data_dir, stop_deadline }
+        Self {
+            name,
+            workers,
+            listen,
+            admin_listen,
+            trusted_proxies,
+            connections,
+            customer_requests,
+            data_dir,
+            stop_deadline,
+        }
     }
+
+    /// Where operators reach the API.
+    #[must_use]
+    pub fn operators_listen(&self) -> Option<SocketAddr> {
+        self.admin_listen.or(self.listen)
+    }
+}
+
+fn networks(section: &mut Reader, key: &str) -> Vec<Network> {
+    let texts = section.texts(key).unwrap_or_default();
+    let read = |text: &String| {
+        let read = text.parse();
+        read.map_err(|error: InvalidNetwork| section.problem(key, &format!("{error}"))).ok()
+    };
+    // An empty variable is an empty list.
+    if texts == [""] { Vec::new() } else { texts.iter().filter_map(read).collect() }
 }

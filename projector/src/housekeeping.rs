@@ -1,0 +1,55 @@
+//! Work on the tables that is done from time to time, beside everything else.
+
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+/// At most one run of it at a time. Dropped, it ends the one that is under way.
+#[derive(Debug)]
+pub(super) struct Housekeeping {
+    every: Duration,
+    running: Option<JoinHandle<()>>,
+    /// When the last one began.
+    begun: Option<Instant>,
+}
+
+impl Housekeeping {
+    /// Is due at once, and then this long after the last beginning.
+    pub(super) fn every(every: Duration) -> Self {
+        Self { every, running: None, begun: None }
+    }
+
+    /// Begins the work, if it is time and the last one has ended.
+    pub(super) fn if_due<F>(&mut self, handle: &Handle, work: impl FnOnce() -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let is_running = self.running.as_ref().is_some_and(|running| !running.is_finished());
+        if is_running || self.begun.is_some_and(|begun| begun.elapsed() < self.every) {
+            return;
+        }
+        self.begun = Some(Instant::now());
+        self.running = Some(handle.spawn(work()));
+    }
+
+    /// Ends what is under way, at any point; it is due again at once.
+    pub(super) fn stop(&mut self) {
+        self.begun = None;
+        if let Some(running) = self.running.take() {
+            running.abort();
+        }
+    }
+
+    /// What is under way.
+    #[cfg(test)]
+    pub(super) fn running(&mut self) -> Option<JoinHandle<()>> {
+        self.running.take()
+    }
+}
+
+impl Drop for Housekeeping {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

@@ -1,0 +1,145 @@
+//! Tables that are made again from the log.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use schemas::Topic;
+use schemas::record::example;
+use store::embedded::EmbeddedStore;
+use store::{Change, LayeredStore, Store};
+
+use crate::shop::{Mood, Noted, Noting, Shop, change, history, wrap};
+
+#[test]
+fn tables_made_again_from_the_log_are_the_same() {
+    let shop = Shop::new();
+    let watched = Noted::new(Mood::Works);
+    let projector = shop.project_noted(&watched);
+    for part in history().chunks(10) {
+        shop.produce(part.to_vec());
+    }
+    let mut garbage = wrap(Topic::Orders, 1, &example::order());
+    garbage.value = Some(b"garbage".to_vec());
+    shop.produce(vec![garbage]);
+    shop.until("everything is read", || shop.letters().len() == 1);
+    let again = EmbeddedStore::open(&shop.dir.path().join("again")).unwrap();
+    let rebuild = || shop.rebuild(&again).unwrap();
+    rebuild();
+    let made = shop.rows(&again);
+    shop.until("the projector is done", || shop.rows(&shop.store) == made);
+    rebuild();
+    assert_eq!(shop.rows(&again), made, "and once more");
+    projector.stop().unwrap();
+}
+
+/// An older version could show again what a later one took away: on CQL, once its deletion is forgotten.
+#[test]
+fn a_rebuild_writes_only_the_newest_version_of_each_row() {
+    let shop = Shop::new();
+    shop.produce([history(), history()].concat());
+    let noted = Noted::new(Mood::Works);
+    let made = LayeredStore::new(Arc::new(shop.store.clone()), Noting(noted.clone()));
+    let rebuilt = shop.rebuild(&made).unwrap();
+    let written = noted.applied.lock().unwrap().clone();
+    let history: Vec<Change> = history().iter().map(change).collect();
+    let mut newest = store::coalesce(history);
+    newest.push(Change::Attempt(example::attempt())); // The log has it twice; one has no versions.
+    let sorted = |changes: Vec<Change>| {
+        let mut texts: Vec<_> = changes.iter().map(|change| format!("{change:?}")).collect();
+        texts.sort();
+        texts
+    };
+    assert_eq!(rebuilt.rows, written.len() as u64);
+    assert_eq!(sorted(written), sorted(newest));
+}
+
+/// What was removed does not come back, and what was pending then does.
+#[test]
+fn a_rebuild_leaves_out_what_was_pruned() {
+    let shop = Shop::new();
+    shop.produce(history());
+    let newest = store::coalesce(history().iter().map(change).collect());
+    let mut times: Vec<_> = newest.iter().map(|change| change.written_at().seconds()).collect();
+    times.sort();
+    let pruned = times[times.len() / 2].plus(1);
+    let (removed, left): (Vec<_>, Vec<_>) =
+        newest.into_iter().partition(|change| change.was_final_before(pruned));
+    assert!(!removed.is_empty() && !left.is_empty());
+    shop.runtime.block_on(shop.store.set_pruned_before(pruned)).unwrap();
+    shop.rebuild(&shop.store).unwrap();
+    let expected = EmbeddedStore::open(&shop.dir.path().join("expected")).unwrap();
+    shop.runtime.block_on(expected.apply(left)).unwrap();
+    assert_eq!(shop.rows(&shop.store), shop.rows(&expected));
+}
+
+#[test]
+fn a_rebuild_ends_when_it_is_interrupted_and_a_later_one_is_complete() {
+    let shop = Shop::new();
+    shop.produce(history());
+    let interrupted = |calls_max: u32| {
+        let mut calls = 0;
+        let report = &mut |_| {
+            calls += 1;
+            if calls < calls_max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        let handle = shop.runtime.handle();
+        tidemark_projector::rebuild(&shop.log, &shop.store, handle, report).unwrap()
+    };
+    for calls in 1..6 {
+        assert_eq!(interrupted(calls), None);
+    }
+    shop.rebuild(&shop.store).unwrap();
+    let made = shop.rows(&shop.store);
+    let again = EmbeddedStore::open(&shop.dir.path().join("again")).unwrap();
+    let mut last = tidemark_projector::Progress::default();
+    let report = &mut |progress| {
+        last = progress;
+        ControlFlow::Continue(())
+    };
+    tidemark_projector::rebuild(&shop.log, &again, shop.runtime.handle(), report).unwrap();
+    assert_eq!(shop.rows(&again), made);
+    assert_eq!(last.read, last.of, "the progress ends where it said that it would");
+}
+
+/// New tables are kept up while processes change over to them.
+#[test]
+fn tables_that_follow_the_log_miss_nothing() {
+    let shop = Shop::new();
+    let (first, rest) = (&history()[..100], &history()[100..]);
+    shop.produce(first.to_vec());
+    let new = EmbeddedStore::open(&shop.dir.path().join("new")).unwrap();
+    let rebuilt = shop.rebuild(&new).unwrap();
+    shop.produce(rest.to_vec());
+    let report = &mut |progress: tidemark_projector::Progress| {
+        let is_done = progress.read == progress.of;
+        if is_done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let handle = shop.runtime.handle();
+    tidemark_projector::follow(&shop.log, &new, handle, rebuilt.ends, report).unwrap();
+    let all = EmbeddedStore::open(&shop.dir.path().join("all")).unwrap();
+    shop.rebuild(&all).unwrap();
+    assert_eq!(shop.rows(&new), shop.rows(&all));
+}
+
+/// A long rebuild does not begin again because the tables were away for a moment.
+#[test]
+fn a_rebuild_waits_for_tables_that_are_away() {
+    let shop = Shop::new();
+    shop.produce(history());
+    let noted = Noted::new(Mood::Unavailable);
+    let made = EmbeddedStore::open(&shop.dir.path().join("made")).unwrap();
+    let away = LayeredStore::new(Arc::new(made.clone()), Noting(noted.clone()));
+    std::thread::scope(|scope| {
+        let rebuild = scope.spawn(|| shop.rebuild(&away));
+        shop.until("it is refused", || noted.refused.load(Ordering::SeqCst) > 0);
+        *noted.mood.lock().unwrap() = Mood::Works;
+        assert_eq!(rebuild.join().unwrap().unwrap().records, history().len() as u64);
+    });
+    let projector = shop.project();
+    let rows = shop.rows(&made);
+    shop.until("the projector is done", || shop.rows(&shop.store) == rows);
+    projector.stop().unwrap();
+    *noted.mood.lock().unwrap() = Mood::Broken;
+    shop.rebuild(&away).unwrap_err();
+}
