@@ -19,13 +19,15 @@ use schemas::{
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use crate::client::Client;
 use crate::config::admin::FIRST_NAME;
 use crate::error::{Answer, Refusal};
 use crate::extract::Body;
 use crate::machine::json;
 use crate::machine::occasions::Occasions;
 use crate::machine::query::Query;
-use crate::{Config, Scope, metrics};
+use crate::turns::Turns;
+use crate::{AdminSecret, Config, Scope, metrics};
 
 // Spec 5.1, 5.2.
 const SIGNATURE: &str = "service-signature";
@@ -45,6 +47,10 @@ pub(crate) struct Auth {
 pub(crate) struct Operator {
     pub(crate) name: Arc<str>,
     scope: Scope,
+    /// In which the lists are read that they ask for.
+    pub(crate) turns: Turns,
+    /// Where the request came from.
+    pub(crate) client: Option<Client>,
 }
 
 /// What was refused since it was last logged.
@@ -64,32 +70,34 @@ fn word(cause: SignatureError) -> &'static str {
 }
 
 impl Operator {
+    fn new(name: &str, scope: Scope) -> Self {
+        Self { name: name.into(), scope, turns: Turns::default(), client: None }
+    }
+
     /// The holder of `admin.secret`.
     pub(crate) fn first() -> Self {
-        Self { name: FIRST_NAME.into(), scope: Scope::Operate }
+        Self::new(FIRST_NAME, Scope::Operate)
     }
 }
 
 impl Auth {
     pub(crate) fn new(config: &Config, clock: Arc<dyn Clock>) -> Self {
         let mut operators = vec![(config.admin_secret.clone(), Operator::first())];
-        operators.extend(config.operators.iter().map(|of| {
-            let operator = Operator { name: of.name.as_str().into(), scope: of.scope };
-            (of.secret.clone(), operator)
-        }));
+        let operator = |of: &AdminSecret| (of.secret.clone(), Operator::new(&of.name, of.scope));
+        operators.extend(config.operators.iter().map(operator));
         let secrets = config.merchant.accepted_secrets();
         Self { secrets, operators, clock, refused: Mutex::default() }
     }
 
     /// What can be checked before the body is read: a flood of old or made-up signatures costs no memory.
-    fn verify_header(&self, header: &HeaderValue) -> Answer<()> {
+    fn verify_header(&self, header: &HeaderValue, by: Option<Client>) -> Answer<()> {
         let now = self.clock.now().seconds();
         let header = header.to_str().map_err(|_| SignatureError::Malformed);
         let checked = header.and_then(|header| check_service_header(header, now));
-        checked.map_err(|cause| self.refuse_signature(word(cause), now))
+        checked.map_err(|cause| self.refuse_signature(word(cause), by, now))
     }
 
-    fn verify_body(&self, header: &HeaderValue, body: &[u8]) -> Answer<()> {
+    fn verify_body(&self, header: &HeaderValue, body: &[u8], by: Option<Client>) -> Answer<()> {
         let now = self.clock.now().seconds();
         let header = header.to_str().map_err(|_| SignatureError::Malformed);
         let verified = header.and_then(|header| verify_service(&self.secrets, header, body, now));
@@ -99,16 +107,22 @@ impl Auth {
             Ok(()) => return Ok(()),
             Err(cause) => word(cause),
         };
-        Err(self.refuse_signature(cause, now))
+        Err(self.refuse_signature(cause, by, now))
     }
 
-    fn refuse_signature(&self, cause: &'static str, now: UnixSeconds) -> Refusal {
+    fn refuse_signature(
+        &self,
+        cause: &'static str,
+        by: Option<Client>,
+        now: UnixSeconds,
+    ) -> Refusal {
         metrics::refusal("signature", cause);
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = refused.signatures.occurred(now) {
             tracing::warn!(
                 count,
                 cause,
+                client.address = by.map(tracing::field::display),
                 "refused requests to the service API whose signature does not hold; compare the client's merchant.secret \
                  and clock"
             );
@@ -116,7 +130,11 @@ impl Auth {
         Refusal::SignatureFailed
     }
 
-    pub(crate) fn verify_operator(&self, header: Option<&HeaderValue>) -> Answer<Operator> {
+    pub(crate) fn verify_operator(
+        &self,
+        header: Option<&HeaderValue>,
+        by: Option<Client>,
+    ) -> Answer<Operator> {
         let refuse = |cause, refusal| {
             metrics::refusal("secret", cause);
             Err(refusal)
@@ -134,13 +152,14 @@ impl Auth {
             }
         }
         if let Some(operator) = found {
-            return Ok(operator.clone());
+            return Ok(Operator { client: by, ..operator.clone() });
         }
         let now = self.clock.now().seconds();
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = refused.secrets.occurred(now) {
             tracing::warn!(
                 count,
+                client.address = by.map(tracing::field::display),
                 "refused requests to the admin API with a wrong secret; a client has an old one, or somebody tries"
             );
         }
@@ -194,9 +213,10 @@ where
             Refusal::SignatureMissing
         })?;
         let auth = Arc::<Auth>::from_ref(state);
-        auth.verify_header(&header)?;
+        let client = request.extensions().get().copied();
+        auth.verify_header(&header, client)?;
         let Body(body) = Body::from_request(request, state).await?;
-        auth.verify_body(&header, &body)?;
+        auth.verify_body(&header, &body, client)?;
         Ok(Self(body))
     }
 }
@@ -207,7 +227,8 @@ pub(crate) async fn operators_only(
     mut request: Request,
     next: Next,
 ) -> Response {
-    match auth.verify_operator(request.headers().get(AUTHORIZATION)) {
+    let client = request.extensions().get().copied();
+    match auth.verify_operator(request.headers().get(AUTHORIZATION), client) {
         Ok(operator) if operator.scope == Scope::Operate || request.method().is_safe() => {
             request.extensions_mut().insert(operator);
             next.run(request).await

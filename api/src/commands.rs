@@ -9,8 +9,12 @@ use axum::extract::{FromRef, FromRequestParts};
 use axum::http::request::Parts;
 use log::{Log, NewRecord};
 use runtime::Clock;
-use schemas::record::{CreateOrder, Delivery, EndedOrder, Order, OrderCommand, OrderCommandBody};
-use schemas::{CommandId, OrderId, OrderStatus, Topic, TransferId, UnixMicros};
+use schemas::record::{
+    AuditEntry, CreateOrder, Delivery, EndedOrder, Order, OrderCommand, OrderCommandBody,
+};
+use schemas::{
+    AuditAction, CommandId, OrderId, OrderStatus, Partition, Topic, TransferId, UnixMicros,
+};
 use store::{Change, OrderRow, Store};
 use tokio::time::{Instant, interval_at, sleep_until, timeout};
 use uuid::{NoContext, Timestamp, Uuid};
@@ -21,7 +25,7 @@ use crate::extract::Trace;
 use crate::feed::{Audience, Subscription};
 use crate::machine::catalog::{Catalog, Choice};
 use crate::machine::followed::Followed;
-use crate::machine::limit::Limits;
+use crate::machine::limit::{Limits, Rate};
 use crate::machine::outcome::{Awaited, Verdict, consider, open_deposit, payable};
 use crate::machine::{creation, new_order, resend};
 use crate::view::{DepositView, PaymentView};
@@ -50,7 +54,7 @@ pub(crate) struct Commands {
     /// Name space of this installation's idempotency keys.
     key_space: Uuid,
     unknown_transfer_url: Option<Arc<str>>,
-    limits: Arc<Mutex<Limits>>,
+    limits: Arc<Mutex<Limits<OrderId>>>,
     trace: Trace,
 }
 
@@ -77,7 +81,8 @@ impl Commands {
     ) -> Self {
         let key_space = Uuid::new_v5(&KEY_SPACE, installation.as_bytes());
         let unknown_transfer_url = merchant.unknown_transfer_webhook_url.as_deref().map(Arc::from);
-        let (limits, trace) = (Arc::default(), Trace::default());
+        let limits = Arc::new(Mutex::new(Limits::new(Rate::LINK)));
+        let trace = Trace::default();
         Self { log, store, clock, feed, catalog, key_space, unknown_transfer_url, limits, trace }
     }
 
@@ -259,7 +264,8 @@ impl Commands {
         if row.order.status != OrderStatus::Pending {
             return Err(Refusal::NotPending);
         }
-        let order = self.command(order_id, Awaited::AdminCancel, OrderCommandBody::Cancel).await?;
+        let (action, body) = (AuditAction::CancelOrder, OrderCommandBody::Cancel);
+        let order = self.operate(by, action, order_id, Awaited::AdminCancel, body).await?;
         tracing::info!(order.id = %order_id, operator = %by.name, "an operator cancelled the order");
         Ok(OrderRow { order: Arc::unwrap_or_clone(order), ..row })
     }
@@ -267,8 +273,8 @@ impl Commands {
     /// Forces an order paid (spec 4.2).
     pub(crate) async fn mark_paid(&self, by: &Operator, order_id: OrderId) -> Answer<OrderRow> {
         let row = self.row(order_id).await?;
-        let body = OrderCommandBody::MarkPaid(ended(&row.order));
-        let order = self.command(order_id, Awaited::MarkPaid, body).await?;
+        let (action, body) = (AuditAction::MarkPaid, OrderCommandBody::MarkPaid(ended(&row.order)));
+        let order = self.operate(by, action, order_id, Awaited::MarkPaid, body).await?;
         let operator = &by.name;
         tracing::info!(order.id = %order_id, %operator, "an operator marked the order paid");
         Ok(OrderRow { order: Arc::unwrap_or_clone(order), ..row })
@@ -278,7 +284,7 @@ impl Commands {
     pub(crate) async fn resend_order(&self, by: &Operator, order_id: OrderId) -> Answer<()> {
         let row = self.row(order_id).await?;
         let body = OrderCommandBody::ResendWebhook(ended(&row.order));
-        self.command(order_id, Awaited::Resend, body).await?;
+        self.operate(by, AuditAction::ResendOrder, order_id, Awaited::Resend, body).await?;
         let operator = &by.name;
         tracing::info!(order.id = %order_id, %operator, "an operator resent the order's webhook");
         Ok(())
@@ -289,10 +295,35 @@ impl Commands {
         let transfer = self.store.transfer(id).await?.ok_or(Refusal::ResourceNotFound)?;
         let now = self.clock.now();
         let url = self.unknown_transfer_url.as_deref();
-        self.dispatch(resend::of_transfer(&transfer, url, fresh_id(now), now)?).await?;
+        let delivery = resend::of_transfer(&transfer, url, fresh_id(now), now)?;
         let operator = &by.name;
+        let entry = audit_entry(by, AuditAction::ResendTransfer, now);
+        self.audit(AuditEntry { transfer_id: Some(id), ..entry }).await?;
+        self.dispatch(delivery).await?;
         tracing::info!(transfer.id = %id, %operator, "an operator resent the transfer's webhook");
         Ok(())
+    }
+
+    /// Sends an operator's command and waits for the record that answers it. Nothing is sent that is not on record.
+    async fn operate(
+        &self,
+        by: &Operator,
+        action: AuditAction,
+        order_id: OrderId,
+        awaited: Awaited,
+        body: OrderCommandBody,
+    ) -> Answer<Arc<Order>> {
+        let now = self.clock.now();
+        let command_id = CommandId(fresh_id(now));
+        let entry = audit_entry(by, action, now);
+        let entry = AuditEntry { order_id: Some(order_id), command_id: Some(command_id), ..entry };
+        self.audit(entry).await?;
+        self.command_as(command_id, order_id, awaited, body).await
+    }
+
+    async fn audit(&self, entry: AuditEntry) -> Answer<()> {
+        let key = entry.operator.clone();
+        self.produce(NewRecord::encode(Topic::Audit, Partition(0), key, &entry)?).await
     }
 
     /// The order of a checkout link, if it is pending. A final status never changes, so a row that has
@@ -317,9 +348,20 @@ impl Commands {
         awaited: Awaited,
         body: OrderCommandBody,
     ) -> Answer<Arc<Order>> {
+        let command_id = CommandId(fresh_id(self.clock.now()));
+        self.command_as(command_id, order_id, awaited, body).await
+    }
+
+    /// The same with an id that is known already.
+    async fn command_as(
+        &self,
+        command_id: CommandId,
+        order_id: OrderId,
+        awaited: Awaited,
+        body: OrderCommandBody,
+    ) -> Answer<Arc<Order>> {
         let mut records = self.listen(order_id, awaited.audience())?;
         let now = self.clock.now();
-        let command_id = CommandId(fresh_id(now));
         let command = OrderCommand { order_id, command_id: Some(command_id), issued_at: now, body };
         self.produce(self.order_record(&command)?).await?;
         let answer = timeout(ANSWER_TIMEOUT, async {
@@ -372,6 +414,19 @@ impl Commands {
         });
         // Late, or written, or reported: the answer does not depend on it.
         drop(timeout(ROW_TIMEOUT, written).await);
+    }
+}
+
+/// What an operator asks for, of nothing yet.
+fn audit_entry(by: &Operator, action: AuditAction, now: UnixMicros) -> AuditEntry {
+    AuditEntry {
+        operator: by.name.to_string(),
+        client: by.client.map(|client| client.to_string()),
+        action,
+        order_id: None,
+        transfer_id: None,
+        command_id: None,
+        requested_at: now,
     }
 }
 

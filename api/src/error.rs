@@ -93,6 +93,9 @@ pub(crate) enum Refusal {
     /// The holder of a link commands too often.
     #[error("too many requests for this order, try again later")]
     TooMany,
+    /// The customers of an address ask too often.
+    #[error("too many requests from this address, try again later")]
+    TooManyOfAddress,
     /// The create command may be on the log: only its key finds out.
     #[error("the order may have been created: repeat the request with the same Idempotency-Key")]
     MaybeCreated,
@@ -125,7 +128,7 @@ impl Refusal {
             | Self::OrderPending
             | Self::TransferKnown(_)
             | Self::UnknownUrlMissing => StatusCode::CONFLICT,
-            Self::TooMany => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooMany | Self::TooManyOfAddress => StatusCode::TOO_MANY_REQUESTS,
             Self::MaybeCreated | Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -136,10 +139,12 @@ impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let status = self.status();
         let plain = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
-        let seconds = match status {
-            StatusCode::TOO_MANY_REQUESTS => Some(LIMIT_RETRY_AFTER_SECONDS),
+        let seconds = if matches!(self, Self::TooMany) {
+            Some(LIMIT_RETRY_AFTER_SECONDS)
+        } else {
             // What failed on this side may be repeated.
-            _ => status.is_server_error().then_some(RETRY_AFTER_SECONDS),
+            let is_passing = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
+            is_passing.then_some(RETRY_AFTER_SECONDS)
         };
         let retry = seconds.map(|seconds| [(header::RETRY_AFTER, seconds)]);
         (status, plain, retry, self.to_string()).into_response()

@@ -19,8 +19,10 @@
 mod auth;
 mod buyer;
 mod changes;
+mod client;
 mod commands;
 mod config;
+mod customers;
 mod error;
 mod events;
 mod extract;
@@ -35,6 +37,7 @@ mod router;
 mod routes;
 mod server;
 mod terms;
+mod turns;
 mod view;
 
 pub use buyer::{TestBuyer, TestPayment};
@@ -42,5 +45,5 @@ pub use config::{AdminSecret, Amounts, Config, Matching, Merchant, Orders, Perce
 pub use error::Error;
 pub use feed::Feed;
 pub use machine::return_url::ReturnUrl;
-pub use server::Server;
+pub use server::{Server, Sockets};
 pub use terms::ChainTerms;

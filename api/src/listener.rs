@@ -6,20 +6,21 @@ mod stream;
 
 use std::convert::Infallible;
 use std::io;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::HeaderValue;
 use axum::http::header::{CONNECTION, TRANSFER_ENCODING};
+use axum::http::{HeaderMap, HeaderValue};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use runtime::config::Connections;
+use runtime::config::{Connections, Network};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
@@ -29,6 +30,7 @@ pub(crate) use progress::BodyLate;
 use progress::{Arriving, Leaving, Progress};
 use stream::Timed;
 
+use crate::client::Client;
 use crate::metrics;
 
 /// Most bytes of the head of a request, its path and headers together: a browser's cookies and a link fit often.
@@ -37,6 +39,8 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 const HALF_SENT_GRACE: Duration = Duration::from_secs(1);
 /// How long nothing is accepted after the system refused to: most often there are no files left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Where each proxy appends the address that it saw.
+const FORWARDED_FOR: &str = "x-forwarded-for";
 /// For a client that finds no place.
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
     content-type: text/plain; charset=utf-8\r\ncontent-length: 30\r\n\r\nthe service is busy, try again";
@@ -47,13 +51,19 @@ pub(crate) struct Listener {
     bounds: Connections,
     /// One for each connection that may be open.
     places: Arc<Semaphore>,
+    /// Whose word on the client is believed.
+    proxies: Arc<[Network]>,
     stop: CancellationToken,
 }
 
 impl Listener {
-    pub(crate) fn new(bounds: Connections, stop: CancellationToken) -> Self {
+    pub(crate) fn new(
+        bounds: Connections,
+        proxies: Arc<[Network]>,
+        stop: CancellationToken,
+    ) -> Self {
         let places = Semaphore::new(usize::try_from(bounds.max).unwrap_or(Semaphore::MAX_PERMITS));
-        Self { bounds, places: Arc::new(places), stop }
+        Self { bounds, places: Arc::new(places), proxies, stop }
     }
 
     /// Serves until the stop, then completes the requests that have begun, as far as there is time for them.
@@ -66,9 +76,9 @@ impl Listener {
                 () = self.stop.cancelled() => break,
             };
             match accepted {
-                Ok((stream, _)) => {
+                Ok((stream, peer)) => {
                     is_refused = false;
-                    self.admit(stream, &router);
+                    self.admit(stream, peer.ip(), &router);
                 }
                 Err(error) if is_of_one_client(&error) => {}
                 Err(error) => {
@@ -85,7 +95,7 @@ impl Listener {
         drop(self.places.acquire_many(self.bounds.max).await);
     }
 
-    fn admit(&self, stream: TcpStream, router: &TowerToHyperService<Router>) {
+    fn admit(&self, stream: TcpStream, peer: IpAddr, router: &TowerToHyperService<Router>) {
         let Ok(place) = self.places.clone().try_acquire_owned() else {
             metrics::connection_refused();
             // The buffer of a new connection has room for it.
@@ -94,20 +104,23 @@ impl Listener {
         };
         // Without the option answers are late, not wrong.
         drop(stream.set_nodelay(true));
-        tokio::spawn(self.clone().connection(stream, router.clone(), place));
+        tokio::spawn(self.clone().connection(stream, peer, router.clone(), place));
     }
 
     /// Serves one connection to its end.
     async fn connection(
         self,
         stream: TcpStream,
+        peer: IpAddr,
         router: TowerToHyperService<Router>,
         _place: OwnedSemaphorePermit,
     ) {
         let _open = metrics::ConnectionOpen::new();
         let progress = Arc::new(Progress::default());
         let stream = Timed::new(stream, progress.clone(), self.bounds);
-        let service = service_fn(|request: Request<Incoming>| {
+        let service = service_fn(|mut request: Request<Incoming>| {
+            let client = client(peer, request.headers(), &self.proxies);
+            request.extensions_mut().insert(client);
             let turn = Progress::begin(&progress);
             // Its length may be said twice, in ways that a proxy in front understands otherwise: nothing behind it may be
             // taken for a request.
@@ -141,6 +154,17 @@ impl Listener {
         }
         drop(timeout(self.bounds.stop_grace.saturating_sub(half_sent), served).await);
     }
+}
+
+fn client(peer: IpAddr, headers: &HeaderMap, proxies: &[Network]) -> Client {
+    // Most installations have none: nothing is read for them.
+    if proxies.is_empty() {
+        return Client::of(peer, &[], proxies);
+    }
+    let forwarded = headers.get_all(FORWARDED_FOR).iter();
+    // What is no text ends the part that can be believed.
+    let forwarded: Vec<_> = forwarded.map(|value| value.to_str().unwrap_or_default()).collect();
+    Client::of(peer, &forwarded, proxies)
 }
 
 /// Whether accepting failed for the one client that it was about.

@@ -13,7 +13,8 @@ runtime::metrics! {
     /// Time from the head of a request to its answer.
     Histogram REQUEST_DURATION = "tidemark_api_request_duration_seconds" [route];
     /// Requests that were not authorized: signatures of the service API, secrets of the admin API (scope: one that may
-    /// only read), links of the checkout. Rises with attacks and with clients that are set up wrong.
+    /// only read), links of the checkout; and those of an address that makes too many (kind address). Rises with
+    /// attacks and with clients that are set up wrong.
     Counter REFUSALS = "tidemark_api_refusals_total" [kind, cause];
     /// Connections that are open now.
     Gauge CONNECTIONS_OPEN = "tidemark_api_connections_open" [];
@@ -60,7 +61,7 @@ pub(crate) fn request(route: String, status: StatusCode, took: Duration) {
     counter!(REQUESTS, "route" => route, "status" => class).increment(1);
 }
 
-/// A request was not authorized.
+/// A request was not authorized, or its address makes too many.
 pub(crate) fn refusal(kind: &'static str, cause: &'static str) {
     counter!(REFUSALS, "kind" => kind, "cause" => cause).increment(1);
 }

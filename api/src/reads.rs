@@ -5,10 +5,11 @@ use std::sync::Arc;
 use runtime::Clock;
 use schemas::record::{Attempt, Order, Transfer};
 use schemas::{Address, Blockchain, Hash, OrderId, TransferId, TransferStatus, Wallet};
-use store::{ChainRow, DepositFilter, DepositRow, OrderFilter, OrderRow, Page};
+use store::{ChainRow, Cursor, DepositFilter, DepositRow, OrderFilter, OrderRow, Page};
 use store::{Store, Subject, TransferFilter, Within, transfer_cursor};
 
 use crate::error::{Answer, Refusal};
+use crate::machine::candidates::{self, Candidate};
 use crate::machine::catalog::Catalog;
 use crate::machine::followed::Followed;
 use crate::machine::sighting::{self, Checkout, Sighting};
@@ -19,7 +20,8 @@ const STRAYS: Page = Page { limit: 100, offset: 0 };
 /// Most transfers of a kind that are shown with an order.
 const SIGHTINGS_MAX: usize = 8;
 
-/// The pages in which a transaction is searched at a wallet, and how many: the latest transfers to it.
+/// The pages in which a transaction is searched at a wallet, and how many: the latest transfers to it. So for the orders
+/// that a transfer may be meant for.
 const SEARCHED: Page = Page { limit: 200, offset: 0 };
 const SEARCHED_PAGES_MAX: usize = 10;
 /// By how many seconds a transfer may have been recorded before its order, as far as clocks agree.
@@ -60,6 +62,29 @@ impl Reads {
 
     pub(crate) async fn transfer(&self, id: TransferId) -> Answer<Transfer> {
         self.store.transfer(id).await?.ok_or(Refusal::ResourceNotFound)
+    }
+
+    /// The orders that a transfer was probably meant for: of those that were created before it, the newest, and of the one
+    /// that matching named.
+    pub(crate) async fn candidates(&self, id: TransferId) -> Answer<Vec<Candidate>> {
+        let transfer = self.transfer(id).await?;
+        let mut orders = Vec::new();
+        if let Some(named) = transfer.candidate_order_id {
+            orders.extend(self.store.order(named).await?.map(|row| row.order));
+        }
+        let latest = Cursor { at: transfer.block.timestamp.plus(CLOCKS_SECONDS), id: u128::MAX };
+        let mut of = OrderFilter::default();
+        of.within.before = Some(latest);
+        for _ in 0..SEARCHED_PAGES_MAX {
+            let rows = self.store.orders(of.clone(), SEARCHED).await?;
+            let is_full = SEARCHED.is_full(&rows);
+            of.within.before = rows.last().map(OrderRow::cursor);
+            orders.extend(rows.into_iter().map(|row| row.order));
+            if !is_full {
+                break;
+            }
+        }
+        Ok(candidates::rank(&transfer, &orders))
     }
 
     /// An order with everything that its customer sees.

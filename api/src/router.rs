@@ -1,5 +1,6 @@
 //! The table of routes, and what happens to every request.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use axum::routing::{get, post};
 use crate::auth::{self, Auth};
 use crate::changes::Changes;
 use crate::commands::Commands;
+use crate::customers::{self, Customers};
 use crate::error::{Invalid, Refusal};
 use crate::events::Events;
 use crate::reads::Reads;
@@ -32,15 +34,33 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long an answer 401 is held back: clients that try secrets leave the cores to the others.
 const UNAUTHORIZED_DELAY: Duration = Duration::from_millis(50);
 
-/// The state of the router. A handler takes the one part that it needs.
+/// The state of the router, which clones it several times for each request. A handler takes the one part that it needs.
 #[derive(Clone)]
-pub(crate) struct Doors {
+pub(crate) struct Doors(Arc<Parts>);
+
+/// What handlers need.
+pub(crate) struct Parts {
     pub(crate) auth: Arc<Auth>,
     pub(crate) commands: Commands,
     pub(crate) reads: Reads,
     pub(crate) changes: Changes,
     pub(crate) health: Health,
     pub(crate) checkouts: Checkouts,
+    pub(crate) customers: Arc<Customers>,
+}
+
+impl From<Parts> for Doors {
+    fn from(parts: Parts) -> Self {
+        Self(Arc::new(parts))
+    }
+}
+
+impl Deref for Doors {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
 }
 
 impl FromRef<Doors> for Arc<Auth> {
@@ -85,15 +105,51 @@ impl FromRef<Doors> for Checkouts {
     }
 }
 
-/// All routes (spec 4; `docs/API.md` has those that the interface does not show).
-pub(crate) fn routes(doors: Doors, allowed_origins: Vec<String>, topic_prefix: String) -> Router {
-    let origins: Arc<[String]> = allowed_origins.into();
-    let service = Router::new()
+/// What needs no address of its own: routes for merchants and customers on one side, for operators on the other.
+pub(crate) struct Routes {
+    public: Router<Doors>,
+    operators: Router<Doors>,
+    user: Router<Doors>,
+    doors: Doors,
+}
+
+impl Routes {
+    /// All routes (spec 4; `docs/API.md` has those that the interface does not show).
+    pub(crate) fn new(doors: Doors, allowed_origins: Vec<String>, topic_prefix: String) -> Self {
+        Self {
+            public: Router::new()
+                .nest("/api/v1/service", service_routes())
+                .nest("/checkout", page_routes(&doors)),
+            operators: Router::new()
+                .nest("/api/v1/admin", admin_routes(&doors))
+                .nest("/registry", registry::routes(topic_prefix)),
+            user: user_routes(&doors, allowed_origins.into()),
+            doors,
+        }
+    }
+
+    /// At one address.
+    pub(crate) fn together(self) -> Router {
+        finish(self.public.merge(self.operators), self.user, self.doors)
+    }
+
+    /// At two: that of the public, and that of operators.
+    pub(crate) fn apart(self) -> (Router, Router) {
+        let operators = finish(self.operators, Router::new(), self.doors.clone());
+        (finish(self.public, self.user, self.doors), operators)
+    }
+}
+
+fn service_routes() -> Router<Doors> {
+    Router::new()
         .route("/orders", post(service::create))
         .route("/orders/status", post(service::status))
         .route("/orders/list", post(service::list))
-        .route("/orders/changes", post(service::changes));
-    let admin = Router::new()
+        .route("/orders/changes", post(service::changes))
+}
+
+fn admin_routes(doors: &Doors) -> Router<Doors> {
+    Router::new()
         .route("/orders", get(admin::orders))
         .route("/orders/{order_id}", get(admin::order))
         .route("/orders/{order_id}/cancel", post(admin::cancel))
@@ -104,11 +160,15 @@ pub(crate) fn routes(doors: Doors, allowed_origins: Vec<String>, topic_prefix: S
         .route("/wallets", get(admin::wallets))
         .route("/wallets/{address}/transfers", get(admin::transfers))
         .route("/transfers/{transfer_id}", get(admin::transfer))
+        .route("/transfers/{transfer_id}/candidates", get(admin::candidates))
         .route("/transfers/{transfer_id}/resend-webhook", post(admin::resend_transfer))
         .route("/transfers/{transfer_id}/webhooks", get(admin::transfer_webhooks))
         .route_layer(middleware::from_fn_with_state(doors.auth.clone(), auth::operators_only))
-        .route("/health", get(health));
-    let user = Router::new()
+        .route("/health", get(health))
+}
+
+fn user_routes(doors: &Doors, origins: Arc<[String]>) -> Router<Doors> {
+    Router::new()
         .route("/chains", get(user::chains).options(preflight))
         .route("/orders/{order_id}/payment", post(user::choose_payment).options(preflight))
         .route("/orders/{order_id}/cancel", post(user::cancel).options(preflight))
@@ -116,14 +176,15 @@ pub(crate) fn routes(doors: Doors, allowed_origins: Vec<String>, topic_prefix: S
         .route("/orders/{order_id}/status", get(user::status).options(preflight))
         .route("/orders/{order_id}/events", get(user::events).options(preflight))
         .layer(DefaultBodyLimit::max(CUSTOMER_BODY_BYTES_MAX))
+        .layer(middleware::from_fn_with_state(doors.customers.clone(), customers::limited))
         .layer(middleware::from_fn(in_time))
         // Around all else: a page may read every answer, or it knows of a failure of the network alone.
-        .layer(middleware::from_fn_with_state(origins, cross_origin));
-    Router::new()
-        .nest("/api/v1/service", service)
-        .nest("/api/v1/admin", admin)
-        .nest("/checkout", page_routes(doors.checkouts.buyer.is_some()))
-        .nest("/registry", registry::routes(topic_prefix))
+        .layer(middleware::from_fn_with_state(origins, cross_origin))
+}
+
+/// What every address has, around its routes.
+fn finish(routes: Router<Doors>, user: Router<Doors>, doors: Doors) -> Router {
+    routes
         .route("/health", get(health))
         .route("/api/v1/openapi.json", get(reference::document))
         .route("/api/v1/docs", get(reference::page))
@@ -137,20 +198,22 @@ pub(crate) fn routes(doors: Doors, allowed_origins: Vec<String>, topic_prefix: S
 }
 
 /// The page that customers pay on, and its files.
-fn page_routes(has_test_buyer: bool) -> Router<Doors> {
+fn page_routes(doors: &Doors) -> Router<Doors> {
     let mut routes = Router::new()
         .route("/{order_id}", get(checkout::page))
         .route("/{order_id}/payment", post(checkout::payment))
         .route("/{order_id}/cancel", post(checkout::cancel))
         .route("/{order_id}/events", get(checkout::events));
-    if has_test_buyer {
+    if doors.checkouts.buyer.is_some() {
         routes = routes.route("/{order_id}/test-payment", post(checkout::test_payment));
     }
     for (name, kind, content) in page::ASSETS {
         let serve = move || async move { checkout::asset(kind, content) };
         routes = routes.route(&format!("/{name}"), get(serve));
     }
-    routes.layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
+    routes
+        .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
+        .layer(middleware::from_fn_with_state(doors.customers.clone(), customers::limited))
 }
 
 /// Limits the time of a request.

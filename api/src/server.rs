@@ -1,11 +1,12 @@
 //! Builds the parts of the api from its configuration and serves them.
 
 use std::convert::Infallible;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use log::Log;
-use runtime::config::Connections;
+use runtime::config::{Connections, Network};
 use runtime::{Clock, Readiness};
 use schemas::StablecoinContract;
 use store::Store;
@@ -15,12 +16,13 @@ use tokio_util::sync::CancellationToken;
 use crate::auth::Auth;
 use crate::changes::Changes;
 use crate::commands::Commands;
+use crate::customers::Customers;
 use crate::events::Events;
 use crate::listener::Listener;
 use crate::machine::catalog::Catalog;
 use crate::page::Shop;
 use crate::reads::Reads;
-use crate::router::{Doors, routes};
+use crate::router::{Parts, Routes};
 use crate::routes::checkout::Checkouts;
 use crate::routes::health::Health;
 use crate::{ChainTerms, Config, Error, Feed, TestBuyer, metrics};
@@ -28,11 +30,28 @@ use crate::{ChainTerms, Config, Error, Feed, TestBuyer, metrics};
 /// How often the tables are read for what is measured of them.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(10);
 
+/// Connections that operators may have open, where they have an address of their own: whatever the public does to the
+/// other one, they get in.
+const OPERATOR_CONNECTIONS_MAX: u32 = 64;
+
+/// Where requests come in.
+#[derive(Debug)]
+pub struct Sockets {
+    /// Of merchants and customers.
+    pub public: TcpListener,
+    /// Of operators; none if they come in with the others.
+    pub operators: Option<TcpListener>,
+    /// The proxies whose `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<Network>,
+}
+
 /// Everything that serving needs.
 pub struct Server {
     pub config: Config,
     /// What clients may leave open.
     pub connections: Connections,
+    /// Requests a second of the customers of one address; none for any number.
+    pub customer_requests: Option<NonZeroU32>,
     /// The stablecoin contracts of the configured chains.
     pub contracts: Vec<StablecoinContract>,
     /// What customers have to know of those chains.
@@ -58,18 +77,31 @@ impl Server {
     ///
     /// # Errors
     /// [`Error::Feed`] if the log fails for good.
-    pub async fn run(self, socket: TcpListener, stop: CancellationToken) -> Result<(), Error> {
+    pub async fn run(self, sockets: Sockets, stop: CancellationToken) -> Result<(), Error> {
         tokio::select! {
             () = self.feed.following() => {}
             () = stop.cancelled() => return Ok(()),
         }
         let Some(installation) = self.installation(&stop).await? else { return Ok(()) };
-        tracing::info!(address = ?socket.local_addr(), "the api accepts requests");
-        let listener = Listener::new(self.connections, stop.clone());
+        let Sockets { public, operators, trusted_proxies } = sockets;
+        let proxies: Arc<[Network]> = trusted_proxies.into();
+        tracing::info!(address = ?public.local_addr(), "the api accepts requests");
+        let bounds = self.connections;
+        let listener = Listener::new(bounds, proxies.clone(), stop.clone());
         let lanes = measure_lanes(self.store.clone(), self.clock.clone());
-        let router = self.router(&installation, stop);
+        let routes = self.routes(&installation, stop.clone());
+        let serving = async {
+            let Some(operators) = operators else {
+                return listener.serve(public, routes.together()).await;
+            };
+            tracing::info!(address = ?operators.local_addr(), "the api accepts requests of operators");
+            let bounds = Connections { max: bounds.max.min(OPERATOR_CONNECTIONS_MAX), ..bounds };
+            let apart = Listener::new(bounds, proxies, stop);
+            let (of_public, of_operators) = routes.apart();
+            tokio::join!(listener.serve(public, of_public), apart.serve(operators, of_operators));
+        };
         tokio::select! {
-            () = listener.serve(socket, router) => Ok(()),
+            () = serving => Ok(()),
             never = lanes => match never {},
         }
     }
@@ -82,9 +114,10 @@ impl Server {
         Ok(asked.map_err(std::io::Error::from)??)
     }
 
-    fn router(self, installation: &str, stop: CancellationToken) -> axum::Router {
+    fn routes(self, installation: &str, stop: CancellationToken) -> Routes {
         let Self {
             config,
+            customer_requests,
             contracts,
             chains,
             buyer,
@@ -117,10 +150,11 @@ impl Server {
         };
         let health = Health { version, readiness, log: log.clone(), clock: clock.clone() };
         let changes = Changes::new(log.clone());
+        let customers = Arc::new(Customers::new(customer_requests, clock.clone()));
         let merchant = &config.merchant;
         let commands = Commands::new(log, store, clock, feed, catalog, merchant, installation);
-        let doors = Doors { auth, reads, commands, changes, health, checkouts };
-        routes(doors, config.merchant.allowed_origins, self.topic_prefix)
+        let parts = Parts { auth, reads, commands, changes, health, checkouts, customers };
+        Routes::new(parts.into(), config.merchant.allowed_origins, self.topic_prefix)
     }
 }
 

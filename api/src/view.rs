@@ -8,6 +8,7 @@ use schemas::{
 use serde::Serialize;
 use store::{ChainRow, DepositRow, OrderRow};
 
+use crate::machine::candidates::Candidate;
 use crate::machine::sighting::{Checkout, Sighting};
 
 /// Declares an object and how it is made: each field with its type and value.
@@ -153,6 +154,22 @@ view! {
         reason: Option<UnknownReason> = transfer.reason,
         candidate_order_id: Option<OrderId> = transfer.candidate_order_id,
         orphaned_at: Option<UnixSeconds> = transfer.orphaned_at,
+    }
+}
+
+view! {
+    /// An order that a transfer was probably meant for: beside the interface.
+    CandidateView<'a> of (candidate: &'a Candidate) {
+        #[serde(flatten)]
+        order: OrderView<'a> = OrderView::new(&candidate.order),
+        expires_at: UnixSeconds = candidate.order.expires_at,
+        user_address: Option<Address> = candidate.order.expecting_wallet_address,
+        blockchain: Blockchain = candidate.deposit.blockchain,
+        #[serde(rename = "token")]
+        stablecoin: Stablecoin = candidate.deposit.stablecoin,
+        wallet_address: Address = candidate.deposit.wallet_address,
+        value: String = candidate.asked.to_string(),
+        difference: String = candidate.difference(),
     }
 }
 

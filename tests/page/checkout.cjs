@@ -40,11 +40,12 @@ async function chain(method, ...params) {
   return answer.result;
 }
 
-// The chain's clock does not run by itself: it is set to the present before a block that is not of the future already.
-async function mine(count = 1) {
-  const now = Math.floor(Date.now() / 1000);
-  const head = await chain("eth_getBlockByNumber", "latest", false);
-  if (Number(head.timestamp) < now - 1) await chain("evm_setNextBlockTimestamp", now);
+// The chain's clock does not run by itself: before a block that is not of the future already, it is set to the present,
+// or to this many seconds later.
+async function mine(count = 1, later = 0) {
+  const head = Number((await chain("eth_getBlockByNumber", "latest", false)).timestamp);
+  const now = Math.max(head + 1, Math.floor(Date.now() / 1000));
+  await chain("evm_setNextBlockTimestamp", now + later);
   return chain("devnet_mine", count);
 }
 
@@ -213,6 +214,23 @@ const scenarios = {
     assert.ok(await page.getByText("No connection").isHidden());
   },
 
+  async "a page that is refused for a while says so"(browser) {
+    const id = await create({ blockchain: "eth", stablecoin: "USDT" });
+    const page = await visit(browser);
+    const body = "too many requests from this address, try again later";
+    await page.route(`**/checkout/${id}**`, (route) =>
+      route.request().isNavigationRequest()
+        ? route.continue()
+        : route.fulfill({ status: 429, contentType: "text/plain", body }));
+    await page.route(`**/checkout/${id}/events`, (route) =>
+      route.fulfill({ status: 429, contentType: "text/plain", body }));
+    await page.goto(link(id));
+    await page.getByText("No connection").waitFor();
+    await heading(page, "Waiting for your payment");
+    await page.unrouteAll();
+    await page.getByText("No connection").waitFor({ state: "hidden" });
+  },
+
   async "links that do not hold show nothing"(browser) {
     const [id, other] = [await create(), await create()];
     const page = await visit(browser);
@@ -266,9 +284,7 @@ const scenarios = {
     await page.goto(link(id));
     await heading(page, "Waiting for your payment");
     const amount = await value(page);
-    const head = await chain("eth_getBlockByNumber", "latest", false);
-    await chain("evm_setNextBlockTimestamp", Number(head.timestamp) + 1300);
-    await mine(6);
+    await mine(6, 1300);
     await heading(page, "The order has expired");
     await inspect(page, "expired");
     await send(amount);

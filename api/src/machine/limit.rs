@@ -1,35 +1,62 @@
-//! How often the holder of a checkout link may command: each command is records on the log.
+//! How often somebody may ask: the holder of a checkout link, whose commands are records on the log, and the customers of
+//! one address.
 
 use std::collections::HashMap;
+use std::hash::Hash;
+use std::num::NonZeroU32;
 
-use schemas::{OrderId, UnixMicros};
+use schemas::UnixMicros;
 
-/// Commands that may come at once.
-const BURST: i64 = 8;
-/// After that, one in this time.
-const INTERVAL_MICROS: i64 = 6_000_000;
-/// Orders that are remembered. When as many have commanded in the last minute, all limits begin anew: memory
-/// is bounded, and a limit that is forgotten admits one more burst.
-const ORDERS_MAX: usize = 50_000;
+/// Keys that are remembered. When as many have asked of late, all limits begin anew: memory is bounded, and a limit that
+/// is forgotten admits one more burst.
+const KEYS_MAX: usize = 50_000;
 
-/// For each order that commanded of late: when it has its whole burst again.
-#[derive(Debug, Default)]
-pub(crate) struct Limits(HashMap<OrderId, UnixMicros>);
+/// How often is often enough.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rate {
+    /// Requests that may come at once.
+    burst: i64,
+    /// After that, one in this time.
+    interval_micros: i64,
+}
 
-impl Limits {
-    /// Whether a command for the order may be sent now. If so, it counts.
-    pub(crate) fn admit(&mut self, order_id: OrderId, now: UnixMicros) -> bool {
-        if self.0.len() >= ORDERS_MAX {
-            self.0.retain(|_, whole_at| *whole_at > now);
+impl Rate {
+    /// Commands of the holder of a link.
+    pub(crate) const LINK: Self = Self { burst: 8, interval_micros: 6_000_000 };
+
+    /// This number a second, and twice the number at once. From a million on there is no limit.
+    pub(crate) fn per_second(requests: NonZeroU32) -> Self {
+        let requests = i64::from(requests.get());
+        Self { burst: 2 * requests, interval_micros: 1_000_000 / requests }
+    }
+}
+
+/// For each key that asked of late: when it has its whole burst again.
+#[derive(Debug)]
+pub(crate) struct Limits<K> {
+    rate: Rate,
+    whole_at: HashMap<K, UnixMicros>,
+}
+
+impl<K: Eq + Hash> Limits<K> {
+    pub(crate) fn new(rate: Rate) -> Self {
+        Self { rate, whole_at: HashMap::new() }
+    }
+
+    /// Whether a request of this key is admitted now. If so, it counts.
+    pub(crate) fn admit(&mut self, key: K, now: UnixMicros) -> bool {
+        let Rate { burst, interval_micros } = self.rate;
+        if self.whole_at.len() >= KEYS_MAX {
+            self.whole_at.retain(|_, whole_at| *whole_at > now);
         }
-        if self.0.len() >= ORDERS_MAX {
-            self.0.clear();
+        if self.whole_at.len() >= KEYS_MAX {
+            self.whole_at.clear();
         }
-        let whole_at = self.0.entry(order_id).or_insert(now);
+        let whole_at = self.whole_at.entry(key).or_insert(now);
         // A clock that was set back leaves nobody waiting for longer than a burst.
-        let used = whole_at.0.saturating_sub(now.0).clamp(0, BURST * INTERVAL_MICROS);
-        let after = used.saturating_add(INTERVAL_MICROS);
-        let admitted = after <= BURST * INTERVAL_MICROS;
+        let used = whole_at.0.saturating_sub(now.0).clamp(0, burst * interval_micros);
+        let after = used.saturating_add(interval_micros);
+        let admitted = after <= burst * interval_micros;
         *whole_at = UnixMicros(now.0.saturating_add(if admitted { after } else { used }));
         admitted
     }
@@ -37,8 +64,10 @@ impl Limits {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use schemas::OrderId;
     use uuid::Uuid;
+
+    use super::*;
 
     const NOW: UnixMicros = UnixMicros(1_790_000_000_000_000);
 
@@ -50,13 +79,13 @@ mod tests {
         UnixMicros(NOW.0 + seconds * 1_000_000)
     }
 
-    fn admitted(limits: &mut Limits, at: UnixMicros) -> usize {
+    fn admitted(limits: &mut Limits<OrderId>, at: UnixMicros) -> usize {
         (0..100).take_while(|_| limits.admit(order(1), at)).count()
     }
 
     #[test]
     fn a_burst_then_one_at_a_time() {
-        let mut limits = Limits::default();
+        let mut limits = Limits::new(Rate::LINK);
         assert_eq!(admitted(&mut limits, NOW), 8);
         assert!(limits.admit(order(2), NOW), "each order by itself");
         assert_eq!(admitted(&mut limits, after(5)), 0, "and refusals cost nothing");
@@ -66,8 +95,18 @@ mod tests {
     }
 
     #[test]
+    fn a_rate_and_twice_as_many_at_once() {
+        for requests in [1, 3, 500, 100_000] {
+            let mut limits = Limits::new(Rate::per_second(NonZeroU32::new(requests).unwrap()));
+            let mut admitted = |at| (0..1_000_000).take_while(|_| limits.admit((), at)).count();
+            assert_eq!(admitted(NOW), 2 * requests as usize);
+            assert_eq!(admitted(after(1)), requests as usize);
+        }
+    }
+
+    #[test]
     fn a_clock_that_goes_back_locks_nobody_out() {
-        let mut limits = Limits::default();
+        let mut limits = Limits::new(Rate::LINK);
         assert_eq!(admitted(&mut limits, after(3600)), 8);
         assert_eq!(admitted(&mut limits, NOW), 0);
         assert_eq!(admitted(&mut limits, after(48)), 8);
@@ -75,15 +114,19 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let mut limits = Limits::default();
-        for number in 0..ORDERS_MAX {
+        let mut limits = Limits::new(Rate::LINK);
+        for number in 0..KEYS_MAX {
             assert!(limits.admit(order(number), NOW));
         }
-        assert!(limits.admit(order(ORDERS_MAX), after(7)));
-        assert_eq!(limits.0.len(), 1, "those with a whole burst are as if they had never come");
-        for number in 0..2 * ORDERS_MAX {
+        assert!(limits.admit(order(KEYS_MAX), after(7)));
+        assert_eq!(
+            limits.whole_at.len(),
+            1,
+            "those with a whole burst are as if they had never come"
+        );
+        for number in 0..2 * KEYS_MAX {
             assert!(limits.admit(order(number), after(8)));
-            assert!(limits.0.len() <= ORDERS_MAX);
+            assert!(limits.whole_at.len() <= KEYS_MAX);
         }
     }
 }

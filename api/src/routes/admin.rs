@@ -16,7 +16,9 @@ use crate::error::Answer;
 use crate::extract::Named;
 use crate::machine::query::{PAGING, Query};
 use crate::reads::Reads;
-use crate::view::{AdminOrderView, AttemptView, DepositView, TransferView, WalletView};
+use crate::view::{
+    AdminOrderView, AttemptView, CandidateView, DepositView, TransferView, WalletView,
+};
 
 const ORDERS: Listing<OrderRow> = Listing {
     name: "orders",
@@ -86,7 +88,7 @@ const TRANSFERS: Listing<TransferRow> = Listing {
 const CREATED: [&str; 2] = ["created_from", "created_before"];
 
 /// `GET /orders`
-pub(crate) async fn orders(State(reads): State<Reads>, query: Query) -> Answer {
+pub(crate) async fn orders(by: Operator, State(reads): State<Reads>, query: Query) -> Answer {
     query.only(&[&listing::NAMES, &CREATED, &["status", "merchant_order_id"]])?;
     let within = query.within("created_from", "created_before")?;
     let filter = OrderFilter {
@@ -98,7 +100,7 @@ pub(crate) async fn orders(State(reads): State<Reads>, query: Query) -> Answer {
         let (reads, filter) = (reads.clone(), OrderFilter { within, ..filter.clone() });
         async move { reads.orders(filter, page).await }
     };
-    ORDERS.answer(&query, within, read).await
+    ORDERS.answer(&by, &query, within, read).await
 }
 
 /// `GET /orders/{order_id}`
@@ -112,7 +114,7 @@ pub(crate) async fn order(
 }
 
 /// `GET /deposits`
-pub(crate) async fn deposits(State(reads): State<Reads>, query: Query) -> Answer {
+pub(crate) async fn deposits(by: Operator, State(reads): State<Reads>, query: Query) -> Answer {
     let started = ["started_from", "started_before"];
     query.only(&[&listing::NAMES, &started, &["order_id", "blockchain", "token"]])?;
     let within = query.within("started_from", "started_before")?;
@@ -126,7 +128,7 @@ pub(crate) async fn deposits(State(reads): State<Reads>, query: Query) -> Answer
         let reads = reads.clone();
         async move { reads.deposits(DepositFilter { within, ..filter }, page).await }
     };
-    DEPOSITS.answer(&query, within, read).await
+    DEPOSITS.answer(&by, &query, within, read).await
 }
 
 /// `GET /wallets`
@@ -137,6 +139,7 @@ pub(crate) async fn wallets(State(reads): State<Reads>, query: Query) -> Answer 
 
 /// `GET /wallets/{address}/transfers`
 pub(crate) async fn transfers(
+    by: Operator,
     State(reads): State<Reads>,
     Named(wallet): Named<String>,
     query: Query,
@@ -154,7 +157,7 @@ pub(crate) async fn transfers(
         let reads = reads.clone();
         async move { reads.transfers(wallet, TransferFilter { within, ..filter }, page).await }
     };
-    TRANSFERS.answer(&query, within, read).await
+    TRANSFERS.answer(&by, &query, within, read).await
 }
 
 /// `GET /transfers/{transfer_id}`
@@ -165,6 +168,16 @@ pub(crate) async fn transfer(
 ) -> Answer {
     query.only(&[])?;
     Ok(Json(TransferView::new(&reads.transfer(TransferId(id)).await?)).into_response())
+}
+
+/// `GET /transfers/{transfer_id}/candidates`
+pub(crate) async fn candidates(
+    State(reads): State<Reads>,
+    Named(id): Named<i64>,
+    query: Query,
+) -> Answer {
+    query.only(&[])?;
+    Ok(array(&reads.candidates(TransferId(id)).await?, CandidateView::new))
 }
 
 /// `GET /orders/{order_id}/webhooks`

@@ -238,7 +238,9 @@ fn problem(refusal: &Refusal) -> Problem {
         Refusal::NoFreeAmount | Refusal::NoWallet => Problem::Full,
         Refusal::NotPending => Problem::Ended,
         Refusal::PaymentSeen => Problem::Seen,
-        Refusal::TooMany | Refusal::Busy | Refusal::MaybeCreated => Problem::Busy,
+        Refusal::TooMany | Refusal::TooManyOfAddress | Refusal::Busy | Refusal::MaybeCreated => {
+            Problem::Busy
+        }
         Refusal::SignatureMissing
         | Refusal::SignatureFailed
         | Refusal::OrderNotFound

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::IntoResponse;
+use axum::{Extension, Json};
 use log::{Log, Offset, TopicPartition};
 use runtime::{Clock, Readiness};
 use schemas::record::Alert;
@@ -13,6 +13,7 @@ use schemas::{AlertKind, Partition, Topic};
 use serde_json::json;
 
 use crate::auth::{AUTHORIZATION, Auth};
+use crate::client::Client;
 use crate::error::{Answer, Refusal};
 use crate::machine::chain_health::{self, ChainHealth};
 use crate::machine::query::Query;
@@ -35,6 +36,7 @@ pub(crate) async fn health(
     State(health): State<Health>,
     State(auth): State<Arc<Auth>>,
     State(reads): State<Reads>,
+    client: Option<Extension<Client>>,
     headers: HeaderMap,
     query: Query,
 ) -> Answer {
@@ -42,7 +44,8 @@ pub(crate) async fn health(
     if query.text("verbose")? != Some("1") {
         return Ok(Json(json!({ "status": "ok", "version": version })).into_response());
     }
-    auth.verify_operator(headers.get(AUTHORIZATION))?;
+    let client = client.map(|Extension(client)| client);
+    auth.verify_operator(headers.get(AUTHORIZATION), client)?;
     let chains = health.chains(&reads).await?;
     let verbose = json!({ "status": "ok", "version": version, "chains": chains });
     Ok(Json(verbose).into_response())

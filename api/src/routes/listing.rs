@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 use store::{Cursor, Page, Within};
 
+use crate::auth::Operator;
 use crate::error::{Answer, Refusal};
 use crate::machine::csv;
 use crate::machine::query::{Query, cursor_text};
@@ -42,16 +43,20 @@ pub(crate) fn array<'a, Row, View: Serialize>(
 }
 
 impl<Row: Send + 'static> Listing<Row> {
-    /// The rows that `read` finds: the page that the query asks for, or, as CSV without a `limit`, all of them.
+    /// The rows that `read` finds: the page that the query asks for, or, as CSV without a `limit`, all of them. Each page is
+    /// read in a turn of the operator's.
     pub(crate) async fn answer<F>(
         self,
+        by: &Operator,
         query: &Query,
         within: Within,
         read: impl Fn(Within, Page) -> F + Send + 'static,
     ) -> Answer
     where
-        F: Future<Output = Answer<Vec<Row>>> + Send,
+        F: Future<Output = Answer<Vec<Row>>> + Send + 'static,
     {
+        let turns = by.turns.clone();
+        let read = move |within, page| turns.clone().take(read(within, page));
         let (page, is_csv) = (query.page()?, query.is_csv()?);
         if is_csv && query.text("limit")?.is_none() {
             let first = read(within, Page { limit: EXPORTED.limit, ..page }).await?;

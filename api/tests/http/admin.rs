@@ -17,7 +17,7 @@ use crate::world::{
     order, wallet,
 };
 
-fn routes() -> [String; 13] {
+fn routes() -> [String; 14] {
     [
         "GET /orders".into(),
         format!("POST /orders/{UNKNOWN_ORDER}/mark-paid"),
@@ -30,6 +30,7 @@ fn routes() -> [String; 13] {
         "GET /transfers/7/webhooks".into(),
         format!("GET /orders/{UNKNOWN_ORDER}"),
         "GET /transfers/7".into(),
+        "GET /transfers/7/candidates".into(),
         format!("POST /orders/{UNKNOWN_ORDER}/cancel"),
         "GET /health?verbose=1".into(),
     ]
@@ -294,8 +295,8 @@ async fn spec_4_2_what_does_not_exist_is_404() {
     ] {
         world.admin(&format!("POST {path}")).await.refused(404, "resource not found");
     }
-    for path in [&format!("/orders/{UNKNOWN_ORDER}"), "/orders/A-1", "/transfers/7", "/transfers/x"]
-    {
+    let order = format!("/orders/{UNKNOWN_ORDER}");
+    for path in [&order, "/orders/A-1", "/transfers/7", "/transfers/x", "/transfers/7/candidates"] {
         world.admin(&format!("GET {path}")).await.refused(404, "resource not found");
     }
     for address in [wallet(0x77).to_string(), "x".into(), "0x".into(), "%FF".into()] {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use log::{Log, LogLayer, NewRecord};
+use schemas::Topic;
 use store::{Change, Store, StoreLayer};
 
 /// Whether one kind of operation fails now.
@@ -25,6 +26,8 @@ impl Switch {
 #[derive(Clone, Default)]
 pub(crate) struct Faults {
     pub(crate) log_writes: Switch,
+    /// Of audit entries alone.
+    pub(crate) audit_writes: Switch,
     pub(crate) store_writes: Switch,
     pub(crate) store_reads: Switch,
 }
@@ -33,6 +36,9 @@ pub(crate) struct Faults {
 impl LogLayer for Faults {
     async fn produce(&self, log: &dyn Log, records: Vec<NewRecord>) -> Result<(), log::Error> {
         self.log_writes.check(log::Error::Transient)?;
+        if records.iter().any(|record| record.to.topic == Topic::Audit) {
+            self.audit_writes.check(log::Error::Transient)?;
+        }
         log.produce(records).await
     }
 }

@@ -139,3 +139,39 @@ async fn a_half_sent_request_does_not_hold_up_the_stop() {
     timeout(Duration::from_secs(30), server).await.expect("it stops").unwrap();
     assert_eq!(idle.rest().await, b"");
 }
+
+/// What is not routed in public cannot be reached by a mistake in a proxy, and who fills the public connections does not
+/// lock operators out.
+#[tokio::test]
+async fn operators_may_have_an_address_of_their_own() {
+    let mut world = World::alone().await;
+    let together = ["/api/v1/admin/orders", "/registry/subjects", "/health", "/api/v1/docs"];
+    for path in together {
+        assert_ne!(world.status_at(None, path).await, 404, "{path}");
+    }
+    world.is_apart = true;
+    world.connections = Connections { max: 16, ..CONNECTIONS };
+    world.serve(config()).await;
+    let operators = world.operators.clone();
+    for (path, in_public, of_operators) in [
+        ("/api/v1/admin/orders", 404, 200),
+        ("/api/v1/admin/health", 404, 200),
+        ("/registry/subjects", 404, 200),
+        ("/health", 200, 200),
+        ("/api/v1/docs", 200, 200),
+        ("/api/v1/user/chains", 200, 404),
+        ("/checkout/page.css", 200, 404),
+        ("/api/v1/service/orders", 405, 404),
+    ] {
+        assert_eq!(world.status_at(None, path).await, in_public, "{path} in public");
+        let status = world.status_at(operators.as_deref(), path).await;
+        assert_eq!(status, of_operators, "{path} of operators");
+    }
+    let mut public = Vec::new();
+    for _ in 0..16 {
+        let mut raw = Raw::connect(&world).await;
+        raw.send("GET /health HTTP/1.1\r\nx").await;
+        public.push(raw);
+    }
+    assert_eq!(world.status_at(operators.as_deref(), "/api/v1/admin/orders").await, 200);
+}

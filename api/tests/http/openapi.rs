@@ -177,22 +177,21 @@ fn routes() -> BTreeSet<(String, String)> {
     let mut routes = BTreeSet::new();
     let mut prefix = "";
     for line in ROUTER.lines().map(str::trim) {
-        prefix = match line {
-            "let service = Router::new()" => "/api/v1/service",
-            "let admin = Router::new()" => "/api/v1/admin",
-            "let user = Router::new()" => "/api/v1/user",
-            "Router::new()" => "",
-            _ => prefix,
+        let function = line.strip_prefix("fn ").and_then(|rest| rest.split('(').next());
+        prefix = match function {
+            Some("service_routes") => "/api/v1/service",
+            Some("admin_routes") => "/api/v1/admin",
+            Some("user_routes") => "/api/v1/user",
+            Some("page_routes") => break,
+            Some(_) => "",
+            None => prefix,
         };
         let Some(rest) = line.strip_prefix(".route(\"") else { continue };
         let (path, handlers) = rest.split_once('"').unwrap();
         let methods = METHODS.iter().filter(|method| handlers.contains(&format!("{method}(")));
         routes.extend(methods.map(|method| (format!("{prefix}{path}"), (*method).to_owned())));
-        if line.starts_with(".route(\"/{order_id}\"") {
-            break;
-        }
     }
-    // What follows is the page's.
+    // What follows are the page's.
     routes.retain(|(path, _)| path.starts_with("/api/") || path == "/health");
     routes
 }

@@ -1,11 +1,17 @@
 //! Secrets with names and scopes, and what operators may do beside the interface.
 
-use schemas::record::{Order, OrderCommandBody};
-use schemas::{OrderCause, OrderStatus, Secret, Topic, TransferId};
+use schemas::record::{AuditEntry, Observation, Order, OrderCommandBody, Transfer, example};
+use schemas::{
+    Amount, AuditAction, OrderCause, OrderStatus, Secret, Topic, TransferId, TransferStatus,
+    UnixMicros, UnixSeconds, UnknownReason,
+};
 use serde_json::json;
+use store::Change;
 use tidemark_api::{AdminSecret, Config, Scope};
 
-use crate::world::{ADMIN_SECRET, Answer, NOW, UNKNOWN_ORDER, World, config, new_order};
+use crate::world::{
+    ADMIN_SECRET, Answer, NOW, UNKNOWN_ORDER, World, config, new_order, new_order_with,
+};
 
 const READER: &str = "secret-of-the-books";
 const OPERATOR: &str = "secret-of-the-night-shift";
@@ -23,6 +29,7 @@ fn with_operators() -> Config {
 
 async fn by(world: &World, secret: &str, route: &str) -> Answer {
     let request = world.request(&route.replacen(' ', " /api/v1/admin", 1));
+    let request = request.header("X-Forwarded-For", "192.0.2.1, 198.51.100.9");
     Answer::to(request.header("Service-Admin-Authorization", secret)).await
 }
 
@@ -88,6 +95,117 @@ async fn an_operator_cancels_what_waits_and_nothing_else() {
     let [order] = cancelled[..] else { panic!("{cancelled:?}") };
     assert!(order.status_changed && order.cause == OrderCause::Cancelled, "a webhook follows");
     assert_eq!(order.order_id.to_string(), waiting);
+}
+
+/// Nothing is done that is not on record; and what is refused at once changes nothing.
+#[tokio::test]
+async fn what_operators_do_is_on_record() {
+    let world = World::with(with_operators(), true).await;
+    let (waiting, other) = (world.create(&new_order()).await, world.create(&new_order()).await);
+    let unknown = Transfer {
+        transfer_id: TransferId(7),
+        status: TransferStatus::NoMatchedDeposit,
+        ..example::transfer()
+    };
+    world.apply([Change::Transfer(unknown)]).await;
+    let routes = [
+        (OPERATOR, format!("POST /orders/{waiting}/cancel")),
+        (ADMIN_SECRET, format!("POST /orders/{other}/mark-paid")),
+        (OPERATOR, format!("POST /orders/{other}/resend-webhook")),
+        (OPERATOR, "POST /transfers/7/resend-webhook".to_owned()),
+    ];
+    let before = world.commands().len();
+    world.faults.audit_writes.set(true);
+    for (secret, route) in &routes {
+        by(&world, secret, route).await.refused(500, "internal server error");
+    }
+    world.faults.audit_writes.set(false);
+    by(&world, READER, &routes[0].1).await.refused(403, "this secret may only read");
+    let nobodys = format!("POST /orders/{UNKNOWN_ORDER}/mark-paid");
+    by(&world, OPERATOR, &nobodys).await.refused(404, "resource not found");
+    assert_eq!((world.commands().len(), world.deliveries().len()), (before, 0));
+    assert_eq!(world.records::<AuditEntry>(Topic::Audit), []);
+
+    for (secret, route) in &routes {
+        assert_eq!(by(&world, secret, route).await.status, 200, "{route}");
+    }
+    let commands = world.commands();
+    use OrderCommandBody::{Cancel, MarkPaid as Paid, ResendWebhook};
+    let asked = |is_it: fn(&OrderCommandBody) -> bool| {
+        let found = commands.iter().find(|command| is_it(&command.body)).unwrap();
+        assert!(found.command_id.is_some());
+        found.command_id
+    };
+    let (waiting, other) = (waiting.parse().unwrap(), other.parse().unwrap());
+    let entry = |operator: &str, action, order_id, transfer_id, command_id| AuditEntry {
+        operator: operator.to_owned(),
+        client: Some("198.51.100.9".to_owned()),
+        action,
+        order_id,
+        transfer_id,
+        command_id,
+        requested_at: UnixSeconds(NOW).micros(),
+    };
+    use AuditAction::{CancelOrder, MarkPaid, ResendOrder, ResendTransfer};
+    let expected = [
+        entry("night-shift", CancelOrder, Some(waiting), None, asked(|of| matches!(of, Cancel))),
+        entry("admin", MarkPaid, Some(other), None, asked(|of| matches!(of, Paid(_)))),
+        entry(
+            "night-shift",
+            ResendOrder,
+            Some(other),
+            None,
+            asked(|of| matches!(of, ResendWebhook(_))),
+        ),
+        entry("night-shift", ResendTransfer, None, Some(TransferId(7)), None),
+    ];
+    assert_eq!(world.records::<AuditEntry>(Topic::Audit), expected);
+}
+
+/// A person finds the order of a payment that matched nothing.
+#[tokio::test]
+async fn a_transfer_that_pays_nothing_has_candidates() {
+    let world = World::start().await;
+    let near = world.create(&new_order()).await;
+    let far = world.create(&new_order_with(&[("amount", "15")])).await;
+    let unpaid = world.create(&new_order()).await;
+    for id in [&near, &far] {
+        assert_eq!(world.pay(id, "eth", "DAI").await.status, 201);
+    }
+    let asked = world.row(&near).await.unwrap().deposits.remove(0);
+    let value = asked.value.unwrap();
+    let cent = 10_u128.pow(16);
+    let sent = Transfer {
+        transfer_id: TransferId(7),
+        status: TransferStatus::NoMatchedDeposit,
+        blockchain: asked.blockchain,
+        candidate_order_id: None,
+        created_at: UnixSeconds(NOW),
+        observation: Observation {
+            value: Amount::from_parts(value.parts() - cent).unwrap(),
+            to_address: asked.wallet_address,
+            stablecoin: asked.stablecoin,
+            ..example::transfer().observation
+        },
+        ..example::transfer()
+    };
+    let route = "GET /transfers/7/candidates";
+    world.apply([Change::Transfer(sent.clone())]).await;
+    let found = world.admin(route).await.json();
+    let ids: Vec<_> = found.as_array().unwrap().iter().map(|one| &one["order_id"]).collect();
+    assert_eq!(ids, [&json!(near), &json!(far)], "and not {unpaid}, whose customer has no wallet");
+    assert_eq!(found[0]["difference"], json!("-0.01"));
+    assert_eq!(found[0]["value"], json!(value.to_string()));
+
+    let updated_at = UnixMicros(sent.updated_at.0 + 1);
+    let named = Some(far.parse().unwrap());
+    let reason = Some(UnknownReason::Late);
+    let sent = Transfer { candidate_order_id: named, reason, updated_at, ..sent };
+    world.apply([Change::Transfer(sent.clone())]).await;
+    assert_eq!(world.admin(route).await.json()[0]["order_id"], json!(far));
+    let (status, updated_at) = (TransferStatus::Matched, UnixMicros(sent.updated_at.0 + 1));
+    world.apply([Change::Transfer(Transfer { status, updated_at, ..sent })]).await;
+    assert_eq!(world.admin(route).await.json(), json!([]));
 }
 
 /// The same key signs both: a relay that sees a webhook may not send it back as a request of the merchant.

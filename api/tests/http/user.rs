@@ -1,6 +1,7 @@
 //! The checkout's API, as `docs/API.md` describes it.
 
 use std::collections::HashSet;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -273,17 +274,17 @@ async fn a_choice_without_a_free_amount_is_refused() {
     let id = world.create(&new_order()).await;
     world.pay(&id, "eth", "DAI").await.refused(409, NO_FREE_AMOUNT);
     world.cancel(&first).await;
-    world.advance(10);
-    world.chain(example::chain_head().body).await;
-    // The lane may read the head after a choice.
+    // An amount comes free with the first head after its deposit closed; the lane may read a head
+    // before the close, and a choice before a head.
     for _ in 0..50 {
+        // As often as a link may ask.
+        world.advance(6);
+        world.chain(example::chain_head().body).await;
         let answer = world.pay(&id, "eth", "DAI").await;
         if answer.status == 201 {
             return;
         }
         answer.refused(409, NO_FREE_AMOUNT);
-        // As often as a link may ask.
-        world.advance(6);
     }
     panic!("the amount came free");
 }
@@ -370,6 +371,56 @@ async fn a_link_may_command_so_often_and_no_more() {
     assert_eq!(status(&world, &id).await["status"], "pending", "reading is not limited");
     world.advance(6);
     assert_eq!(world.cancel(&id).await.status, 200);
+}
+
+/// The customers of one address leave the service to those of others, and to the merchant.
+#[tokio::test]
+async fn customers_of_one_address_are_limited_together() {
+    let mut world = World::start().await;
+    world.customer_requests = NonZeroU32::new(4);
+    world.serve(config()).await;
+    let id = world.create(&new_order()).await;
+    let from = async |address: &str, route: &str| {
+        Answer::to(world.request(route).header("X-Forwarded-For", address)).await
+    };
+    let status = format!("GET /api/v1/user/orders/{id}/status?{}", world.link(&id));
+    let routes = [
+        status.as_str(),
+        "GET /api/v1/user/orders/none/status?exp=1&sig=none",
+        "GET /checkout/page.js",
+        "GET /api/v1/user/chains",
+    ];
+    for route in routes.into_iter().cycle().take(8) {
+        assert_ne!(from("198.51.100.9", route).await.status, 429, "{route}");
+    }
+    for route in routes {
+        let answer = from("198.51.100.9", route).await;
+        answer.refused(429, "too many requests from this address, try again later");
+        assert_eq!(answer.header("retry-after"), "1");
+    }
+    let preflight = format!("OPTIONS /api/v1/user/orders/{id}/cancel");
+    assert_ne!(from("198.51.100.9", &preflight).await.status, 429, "a browser's own question");
+    for address in ["198.51.100.8", "2001:db8:0:1::1"] {
+        assert_eq!(from(address, &status).await.status, 200, "{address}");
+    }
+    let others = ["2001:db8:0:1::2", "2001:db8:0:1:ffff::"];
+    for address in others.into_iter().cycle().take(7) {
+        assert_eq!(from(address, &status).await.status, 200, "{address}");
+    }
+    assert_eq!(from("2001:db8:0:1::3", &status).await.status, 429, "one customer's network");
+    for _ in 0..9 {
+        let body = json!({ "order_id": id }).to_string();
+        let forwarded =
+            |request: reqwest::RequestBuilder| request.header("X-Forwarded-For", "198.51.100.9");
+        let answer = world.service_with("/orders/status", &body, forwarded).await;
+        assert_eq!(answer.status, 200, "what is signed is not limited");
+        assert_eq!(from("198.51.100.9", "GET /health").await.status, 200);
+    }
+    world.advance(1);
+    for _ in 0..4 {
+        assert_eq!(from("198.51.100.9", &status).await.status, 200);
+    }
+    assert_eq!(from("198.51.100.9", &status).await.status, 429);
 }
 
 #[tokio::test]

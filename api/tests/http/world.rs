@@ -1,5 +1,6 @@
 //! A served api with everything around it.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -18,10 +19,9 @@ use schemas::{
     UnixMicros, UnixSeconds, Wallet, sign_checkout, sign_service, stablecoin_contracts,
 };
 use serde_json::{Value, json};
-use store::embedded::EmbeddedStore;
 use store::{Change, LayeredStore, Store};
-use tempfile::TempDir;
-use tidemark_api::{ChainTerms, Config, Feed, Server, TestBuyer, feed};
+use testkit::tables::{self, Tables};
+use tidemark_api::{ChainTerms, Config, Feed, Server, Sockets, TestBuyer, feed};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -47,6 +47,10 @@ pub(crate) const UNKNOWN_ORDER: &str = "01996d3c-5b00-7abc-8def-0123456789ab";
 /// One served api, its log, tables and clock. Stops when dropped.
 pub(crate) struct World {
     base: String,
+    /// Whether the next server has an address for operators.
+    pub(crate) is_apart: bool,
+    /// That address.
+    pub(crate) operators: Option<String>,
     client: Client,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) log: Arc<dyn Log>,
@@ -57,12 +61,13 @@ pub(crate) struct World {
     /// What the next server gets.
     pub(crate) buyer: Option<Arc<dyn TestBuyer>>,
     pub(crate) connections: Connections,
+    pub(crate) customer_requests: Option<NonZeroU32>,
     pub(crate) stop: CancellationToken,
     /// The server, until a test waits for its end.
     pub(crate) server: Option<tokio::task::JoinHandle<()>>,
     threads: Vec<JoinHandle<()>>,
-    /// Removed last.
-    _dir: TempDir,
+    /// Removed last; the log is in their folder.
+    _tables: Tables,
 }
 
 impl Drop for World {
@@ -136,12 +141,12 @@ impl World {
     pub(crate) async fn with(config: Config, processed: bool) -> Self {
         // Fails if another test was first.
         drop(rustls::crypto::ring::default_provider().install_default());
-        let dir = tempfile::tempdir().unwrap();
+        let tables = Tables::new(tables::chosen());
         let clock = Arc::new(ManualClock::new(UnixSeconds(NOW).micros()));
         let layout = Layout { lanes: 1, orders: 2, webhooks: 2 };
-        let log = EmbeddedLog::open(dir.path(), layout, clock.clone()).unwrap();
+        let log = EmbeddedLog::open(tables.dir(), layout, clock.clone()).unwrap();
         let log: Arc<dyn Log> = Arc::new(log);
-        let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(dir.path()).unwrap());
+        let store = tables.open().await;
         let faults = Faults::default();
         let wallets = config.wallets.clone();
         let stop = CancellationToken::new();
@@ -167,6 +172,8 @@ impl World {
         let (base, server) = (String::new(), None);
         let mut world = Self {
             base,
+            is_apart: false,
+            operators: None,
             client,
             clock,
             log,
@@ -176,10 +183,11 @@ impl World {
             feed,
             buyer: None,
             connections: CONNECTIONS,
+            customer_requests: None,
             stop,
             server,
             threads,
-            _dir: dir,
+            _tables: tables,
         };
         world.serve(config).await;
         for wallet in wallets {
@@ -196,6 +204,7 @@ impl World {
             chains: chains.map(terms).collect(),
             buyer: self.buyer.clone(),
             connections: self.connections,
+            customer_requests: self.customer_requests,
             config,
             topic_prefix: "shop.".into(),
             version: "1.2.3",
@@ -207,7 +216,15 @@ impl World {
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         self.base = format!("http://{}", listener.local_addr().unwrap());
-        let serving = server.run(listener, self.stop.clone());
+        self.operators = None;
+        let trusted_proxies = vec!["127.0.0.1".parse().unwrap()];
+        let mut sockets = Sockets { public: listener, operators: None, trusted_proxies };
+        if self.is_apart {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            self.operators = Some(format!("http://{}", listener.local_addr().unwrap()));
+            sockets.operators = Some(listener);
+        }
+        let serving = server.run(sockets, self.stop.clone());
         self.server = Some(tokio::spawn(async move { serving.await.unwrap() }));
     }
 
@@ -249,6 +266,13 @@ impl World {
         let (method, path) = route.split_once(' ').unwrap();
         let method = Method::from_bytes(method.as_bytes()).unwrap();
         self.client.request(method, format!("{}{path}", self.base))
+    }
+
+    /// The status of an operator's request for a path, at their address or the public one.
+    pub(crate) async fn status_at(&self, base: Option<&str>, path: &str) -> u16 {
+        let request = self.client.get(format!("{}{path}", base.unwrap_or(&self.base)));
+        let answer = request.header("Service-Admin-Authorization", ADMIN_SECRET).send().await;
+        answer.unwrap().status().as_u16()
     }
 
     /// A signed request to the service API.

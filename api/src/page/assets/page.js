@@ -42,7 +42,8 @@
     busy = true;
     try {
       const answer = await fetch(here, { cache: "no-store", redirect: "error" });
-      if (answer.status >= 500) throw new Error(answer.statusText);
+      // What is no page: a failure, or the limit of the customer's address.
+      if (answer.status >= 500 || answer.status === 429) throw new Error(answer.statusText);
       show(await answer.text());
       connected();
     } catch {

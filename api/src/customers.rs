@@ -1,0 +1,72 @@
+//! Bounds what the customers of one address may ask: a link is no secret of the merchant's, and the page is open to all.
+
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::extract::{Request, State};
+use axum::http::Method;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use runtime::Clock;
+
+use crate::client::Client;
+use crate::error::{Answer, Refusal};
+use crate::machine::limit::{Limits, Rate};
+use crate::machine::occasions::Occasions;
+use crate::metrics;
+
+/// The limit of each address, if there is one.
+pub(crate) struct Customers {
+    limited: Option<Mutex<Limited>>,
+    clock: Arc<dyn Clock>,
+}
+
+struct Limited {
+    limits: Limits<IpAddr>,
+    /// What was refused since it was last logged.
+    refused: Occasions,
+}
+
+impl Customers {
+    pub(crate) fn new(per_second: Option<NonZeroU32>, clock: Arc<dyn Clock>) -> Self {
+        let limits = |requests| Limits::new(Rate::per_second(requests));
+        let limited =
+            |requests| Limited { limits: limits(requests), refused: Occasions::default() };
+        Self { limited: per_second.map(limited).map(Mutex::new), clock }
+    }
+
+    fn admit(&self, client: Client) -> Answer<()> {
+        let Some(limited) = &self.limited else { return Ok(()) };
+        let now = self.clock.now();
+        let mut limited = limited.lock().unwrap_or_else(PoisonError::into_inner);
+        if limited.limits.admit(client.network(), now) {
+            return Ok(());
+        }
+        metrics::refusal("address", "limit");
+        if let Some(count) = limited.refused.occurred(now.seconds()) {
+            tracing::warn!(
+                count,
+                client.address = %client,
+                "refused requests of customers: one address makes more than server.customer_requests_per_second; if it is \
+                 that of a proxy, name it in server.trusted_proxies"
+            );
+        }
+        Err(Refusal::TooManyOfAddress)
+    }
+}
+
+/// Refuses the requests of an address that makes too many. What a browser asks before another origin's request is not
+/// counted: to its page, a refusal there is a failure of the network.
+pub(crate) async fn limited(
+    State(customers): State<Arc<Customers>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let client: Option<Client> = request.extensions().get().copied();
+    let client = client.filter(|_| request.method() != Method::OPTIONS);
+    match client.map_or(Ok(()), |client| customers.admit(client)) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => refusal.into_response(),
+    }
+}

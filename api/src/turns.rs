@@ -1,0 +1,109 @@
+//! The turns in which the lists are read that the holder of one admin secret asks for: a script that reads far into
+//! them leaves the tables to customers and shops.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+use crate::error::{Answer, Refusal};
+
+/// Reads that are made at once; others wait for their turn.
+const AT_ONCE: usize = 2;
+
+/// Clones share their turns.
+#[derive(Debug, Clone)]
+pub(crate) struct Turns(Arc<Semaphore>);
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(AT_ONCE)))
+    }
+}
+
+impl Turns {
+    /// What a read finds, when its turn has come. The turn ends with the read, also where nobody waits for it any more: a
+    /// query that has begun is not undone.
+    pub(crate) async fn take<T: Send + 'static>(
+        self,
+        read: impl Future<Output = Answer<T>> + Send + 'static,
+    ) -> Answer<T> {
+        let turn = self.0.acquire_owned().await;
+        let read = tokio::spawn(async move {
+            let found = read.await;
+            drop(turn);
+            found
+        });
+        read.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "a list could not be read");
+            Err(Refusal::Internal)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    /// Reads that take until there is a permit for them.
+    #[derive(Clone)]
+    struct Slow {
+        under_way: Arc<AtomicUsize>,
+        ends: Arc<Semaphore>,
+    }
+
+    impl Slow {
+        async fn read(self) -> Answer<()> {
+            self.under_way.fetch_add(1, Ordering::SeqCst);
+            self.ends.acquire().await.unwrap().forget();
+            self.under_way.fetch_sub(1, Ordering::SeqCst);
+            Ok(())
+        }
+
+        /// On one thread: each has come as far as it can.
+        async fn under_way(&self) -> usize {
+            for _ in 0..100 {
+                yield_now().await;
+            }
+            self.under_way.load(Ordering::SeqCst)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_read_waits_until_one_before_it_ended() {
+        let slow = Slow { under_way: Arc::default(), ends: Arc::new(Semaphore::new(0)) };
+        let ask = |turns: &Turns| tokio::spawn(turns.clone().take(slow.clone().read()));
+        let (one, other) = (Turns::default(), Turns::default());
+        let mut asked: Vec<_> = (0..3).map(|_| ask(&one)).collect();
+        assert_eq!(slow.under_way().await, 2);
+        asked.push(ask(&other));
+        assert_eq!(slow.under_way().await, 3, "another secret has turns of its own");
+        for asked in &asked[..2] {
+            asked.abort();
+        }
+        assert_eq!(
+            slow.under_way().await,
+            3,
+            "who hangs up ends no query, and the third waits for it"
+        );
+        slow.ends.add_permits(1);
+        assert_eq!(slow.under_way().await, 3, "one ended, and the third began");
+        slow.ends.add_permits(3);
+        assert_eq!(slow.under_way().await, 0);
+        for asked in asked.split_off(2) {
+            assert!(asked.await.unwrap().is_ok());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_read_that_panics_is_an_error_and_gives_its_turn_back() {
+        let turns = Turns::default();
+        for _ in 0..3 {
+            let answer: Answer<()> = turns.clone().take(async { panic!("a read") }).await;
+            assert!(matches!(answer, Err(Refusal::Internal)));
+        }
+    }
+}
