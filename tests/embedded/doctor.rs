@@ -98,6 +98,7 @@ async fn a_good_endpoint_is_described_and_its_key_is_not_shown() {
     };
     assert_eq!((&json["success"], &endpoint["usable"]), (&true.into(), &true.into()));
     assert_eq!(of("range")["level"], "warning");
+    assert_eq!(of("logs_depth")["level"], "ok", "the chain is shorter than its window");
     assert!(of("range")["value"]["served"].as_i64().unwrap() <= 30, "{json}");
     assert_eq!(of("balance")["value"]["amount"], "12.50");
     assert_eq!(

@@ -7,6 +7,7 @@ mod doctor;
 mod examples;
 mod fold;
 mod halts;
+mod prune;
 mod rebuild;
 mod rescan;
 mod tail;

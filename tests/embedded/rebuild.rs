@@ -1,8 +1,8 @@
-//! `tidemark rebuild`: tables that were deleted come back from the log, row for row.
+//! `tidemark tables rebuild`: tables that were deleted come back from the log, row for row.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use devnet::Devnet;
 use serde_json::Value;
@@ -29,6 +29,12 @@ async fn rows(client: &Client) -> Vec<Value> {
     rows
 }
 
+fn rebuild(dir: &Path, more: &[&str]) -> Output {
+    let config = dir.join("tidemark.toml");
+    let mut command = Command::new(executable());
+    command.args(["tables", "rebuild"]).args(more).arg("--config").arg(config).output().unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn deleted_tables_are_rebuilt_row_for_row() {
     let dir = tempfile::tempdir().unwrap();
@@ -50,14 +56,21 @@ async fn deleted_tables_are_rebuilt_row_for_row() {
     assert!(tidemark.stop().await.success());
 
     let tables = dir.path().join("data/tables.sqlite");
-    std::fs::remove_file(&tables).unwrap();
-    let config = dir.path().join("tidemark.toml");
-    let rebuild = Command::new(executable()).args(["rebuild", "--config"]).arg(config).output();
-    let rebuild = rebuild.unwrap();
-    let printed = String::from_utf8(rebuild.stdout).unwrap();
-    assert!(rebuild.status.success(), "{}", String::from_utf8_lossy(&rebuild.stderr));
-    assert!(printed.contains("made the tables again from "), "{printed}");
-    assert!(tables.exists(), "{}", tables.display());
+    // In the place of the old ones, and of none.
+    for is_first in [true, false] {
+        let printed = rebuild(dir.path(), &[]);
+        assert_eq!(printed.status.code(), Some(0), "{printed:?}");
+        let printed = String::from_utf8(printed.stdout).unwrap();
+        let lines: Vec<_> = printed.lines().collect();
+        assert!(lines[0].starts_with("made ") && lines[0].contains(" rows from "), "{printed}");
+        assert!(lines[1].contains("kept what the log no longer has: 0 orders"), "{printed}");
+        assert!(tables.exists(), "{}", tables.display());
+        if is_first {
+            std::fs::remove_file(&tables).unwrap();
+        }
+    }
+    let misused = rebuild(dir.path(), &["--into", "other"]);
+    assert_eq!(misused.status.code(), Some(64), "{misused:?}");
 
     let tidemark = start(dir.path(), &devnet).await;
     assert_eq!(rows(&tidemark.client()).await, before);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use log::Log;
 use log::config::KafkaConfig;
-use log::embedded::EmbeddedLog;
+use log::embedded::{EmbeddedLog, ReadOnlyLog};
 use log::kafka::KafkaLog;
 use log::kafka::admin::{self, Difference};
 use runtime::Clock;
@@ -58,6 +58,21 @@ pub(crate) async fn open_log(
         }
     };
     Ok(log)
+}
+
+/// As [`open_log`], for what is done to it by hand: an embedded one that is not there is not made.
+///
+/// # Errors
+/// As [`open_log`], and if there is no embedded log.
+pub(crate) async fn open_existing_log(
+    settings: &Settings,
+    clock: &Arc<dyn Clock>,
+    readiness: &Readiness,
+) -> anyhow::Result<Arc<dyn Log>> {
+    if let log::config::BackEnd::Embedded = &settings.log.back_end {
+        drop(ReadOnlyLog::open(&settings.process.data_dir)?);
+    }
+    open_log(settings, clock, readiness).await
 }
 
 /// Opens the tables; on CQL it returns once the nodes answer and have the schema.

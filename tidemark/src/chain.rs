@@ -3,7 +3,7 @@
 use std::io::{BufRead, Write};
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::Args;
 use ingest::{ChainConfig, Rewind, RewindError, Target};
 use log::{Log, TopicPartition};
@@ -12,7 +12,7 @@ use schemas::record::{Alert, ChainProgress};
 use schemas::{AlertKind, Blockchain, Partition, Topic, UnixMicros};
 use serde_json::{Value, json};
 
-use crate::back_end::open_log;
+use crate::back_end::open_existing_log;
 use crate::settings::Settings;
 use crate::setup::Outcome;
 use crate::tail::{Source, read_all};
@@ -124,9 +124,8 @@ pub(crate) async fn rewind(settings: Settings, options: Options) -> anyhow::Resu
     telemetry::init_log(&settings.telemetry)?;
     let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());
     let Options { chain: name, height, yes } = options;
-    let chain = settings.ingest.chains.iter().find(|chain| chain.blockchain == name).cloned();
-    let chain = chain.with_context(|| format!("there is no section [chains.{name}]"))?;
-    let log = open_log(&settings, &clock, &readiness).await?;
+    let chain = settings.chain(name)?;
+    let log = open_existing_log(&settings, &clock, &readiness).await?;
     let (shared, now) = (log.clone(), clock.now());
     let of = chain.clone();
     let published = move || Rewind::plan(&*shared, &of, Target::Published(height), now);

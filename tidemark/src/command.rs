@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use runtime::config::Problems;
 
 use crate::settings::{Settings, defaults};
-use crate::setup::Outcome;
+use crate::setup::{Outcome, prune, tables};
 use crate::stage::Stage;
 use crate::{
     asyncapi, chain, dead_letters, dead_webhooks, demo, doctor, health, listen, probe, process,
@@ -62,8 +62,9 @@ enum Command {
         #[command(flatten)]
         file: File,
     },
-    /// Make the tables again from what the log still has. While no api runs; with embedded back ends, no process at all.
-    Rebuild(File),
+    /// Make the tables again, or remove what is old.
+    #[command(subcommand)]
+    Tables(Tables),
     /// Ask the process that runs by this configuration whether it is ready: exit code 0 or 1. Prints what needs a
     /// person, such as a halted chain.
     Health(File),
@@ -99,6 +100,26 @@ enum Topics {
     Create(File),
     /// Report topics that differ from the configuration: exit code 1 if any does.
     Check(File),
+}
+
+#[derive(Debug, Subcommand)]
+enum Tables {
+    /// Make them again from what the log still has. While no process runs with embedded back ends; on CQL beside all of
+    /// them, but for the api if rows were lost.
+    Rebuild {
+        #[command(flatten)]
+        options: tables::Options,
+        #[command(flatten)]
+        file: File,
+    },
+    /// Remove what is old and final: orders that have ended, their closed deposits and webhook attempts, and transfers.
+    /// Also while processes run. Run it again if it was cut off.
+    Prune {
+        #[command(flatten)]
+        options: prune::Options,
+        #[command(flatten)]
+        file: File,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -253,7 +274,7 @@ impl Command {
             Self::Rescan { options, file } => {
                 report(block_on(rescan::run(file.read(&[])?, options)))
             }
-            Self::Rebuild(file) => report(block_on(setup::rebuild_tables(file.read(&[])?))),
+            Self::Tables(command) => command.run()?,
             Self::Tail { file, options } => finish(block_on(tail::run(file.read(&[])?, options))),
             Self::Webhook(Webhook::Listen { file, options }) => {
                 let secrets = file.read(&[])?.shop.merchant.accepted_secrets();
@@ -282,6 +303,17 @@ impl Command {
                 show(&defaults());
                 ExitCode::SUCCESS
             }
+        })
+    }
+}
+
+impl Tables {
+    fn run(self) -> Result<ExitCode, ExitCode> {
+        Ok(match self {
+            Self::Rebuild { options, file } => {
+                report(block_on(tables::rebuild(file.read(&[])?, options)))
+            }
+            Self::Prune { options, file } => report(block_on(prune::run(file.read(&[])?, options))),
         })
     }
 }

@@ -8,7 +8,7 @@ use runtime::{Clock, Readiness, SystemClock, telemetry};
 use schemas::record::{DeadLetter, Delivery};
 use schemas::{Headers, Partition, SchemaName, Topic, UnixMicros};
 
-use crate::back_end::open_log;
+use crate::back_end::open_existing_log;
 use crate::settings::Settings;
 use crate::setup::Outcome;
 use crate::tail::{Source, read_all};
@@ -37,7 +37,7 @@ pub(crate) fn list(settings: &Settings) -> anyhow::Result<Outcome> {
 pub(crate) async fn replay(settings: Settings, offsets: Vec<i64>) -> anyhow::Result<Outcome> {
     telemetry::init_log(&settings.telemetry)?;
     let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());
-    let log = open_log(&settings, &clock, &readiness).await?;
+    let log = open_existing_log(&settings, &clock, &readiness).await?;
     replay_on(log, &offsets, clock.now()).await
 }
 
@@ -88,7 +88,9 @@ fn put_back(letter: DeadLetter, now: UnixMicros) -> Result<NewRecord, String> {
             | Topic::WebhooksDefer(_)
     );
     if !is_input {
-        return Err("others read this topic too: `tidemark rebuild` makes the tables again".into());
+        return Err(
+            "others read this topic too: `tidemark tables rebuild` makes the tables again".into()
+        );
     }
     schemas::check(topic.spec().schema, &letter.value).map_err(|error| error.to_string())?;
     if topic.spec().schema == SchemaName::Delivery {

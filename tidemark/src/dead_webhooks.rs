@@ -58,7 +58,7 @@ pub(crate) struct Pace {
     /// How many in a second, at most.
     #[arg(long, default_value = "20")]
     rate: NonZeroU32,
-    /// Where the API is, such as <http://10.0.0.7:8080>; by default where `server.listen` has it.
+    /// Where the API is, such as <http://10.0.0.7:8080>; by default where `server.admin_listen` or `server.listen` has it.
     #[arg(long)]
     api: Option<Url>,
 }
@@ -172,7 +172,8 @@ impl Api {
             !secret.is_empty(),
             "admin.secret is missing: give --config, or TIDEMARK__ADMIN__SECRET"
         );
-        let own = settings.process.listen.map(|listen| format!("http://{}/", reachable(listen)));
+        let listen = settings.process.operators_listen();
+        let own = listen.map(|listen| format!("http://{}/", reachable(listen)));
         let base = match base {
             Some(base) => base,
             None => own.context("server.listen is missing: give --api")?.parse()?,

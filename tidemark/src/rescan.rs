@@ -3,15 +3,16 @@
 use std::io::{BufRead, IsTerminal, Write};
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::Args;
 use ingest::{ChainConfig, Rescan};
 use log::Log;
+use runtime::config::Problems;
 use runtime::{Clock, Readiness, SystemClock, telemetry};
 use schemas::Blockchain;
 use schemas::record::{Block, Observation};
 
-use crate::back_end::open_log;
+use crate::back_end::open_existing_log;
 use crate::settings::Settings;
 use crate::setup::Outcome;
 
@@ -39,10 +40,12 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
     telemetry::init_log(&settings.telemetry)?;
     let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());
     let Options { chain: name, from, to, yes } = options;
-    anyhow::ensure!(from <= to, "the first block {from} is after the last one {to}");
-    let chain = settings.ingest.chains.iter().find(|chain| chain.blockchain == name).cloned();
-    let chain = chain.with_context(|| format!("there is no section [chains.{name}]"))?;
-    let log = open_log(&settings, &clock, &readiness).await?;
+    if from > to {
+        let text = format!("rescan: the first block {from} is after the last one {to}");
+        return Err(Problems(vec![text]).into());
+    }
+    let chain = settings.chain(name)?;
+    let log = open_existing_log(&settings, &clock, &readiness).await?;
     let found = Rescan::find(&log, &chain, (from, to), progress).await;
     end_progress();
     let found = found?;

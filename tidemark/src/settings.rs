@@ -4,6 +4,7 @@ use std::path::Path;
 
 use runtime::config::{Problems, Process, Source};
 use runtime::telemetry;
+use schemas::Blockchain;
 
 use crate::schema_registry;
 use crate::stage::Stage;
@@ -14,6 +15,8 @@ pub(crate) struct Settings {
     pub(crate) process: Process,
     pub(crate) log: log::Config,
     pub(crate) store: store::config::BackEnd,
+    /// How long the tables keep what is final; none keeps everything.
+    pub(crate) retention: Option<store::config::Retention>,
     pub(crate) shop: api::Config,
     pub(crate) ingest: ingest::Config,
     pub(crate) webhooks: webhooks::Config,
@@ -47,6 +50,16 @@ impl Settings {
         Self::read(Source::parse(&defaults(), text, []), stages)
     }
 
+    /// The chain that a command is about.
+    ///
+    /// # Errors
+    /// It is not configured.
+    pub(crate) fn chain(&self, name: Blockchain) -> Result<ingest::ChainConfig, Problems> {
+        let chain = self.ingest.chains.iter().find(|chain| chain.blockchain == name);
+        let problem = || Problems(vec![format!("chains.{name}: there is no such section")]);
+        chain.cloned().ok_or_else(problem)
+    }
+
     /// What customers have to know of the chains.
     pub(crate) fn chain_terms(&self) -> Vec<api::ChainTerms> {
         // A tag comes when the network says so, whatever the depth.
@@ -71,9 +84,12 @@ impl Settings {
             merchant.unknown_transfer_webhook_url.clone(),
         );
         shop.receivers = webhooks.receivers.clone();
+        let log = log::Config::read(source.section("log"));
+        let (store, retention) = store::config::read(source.section("store"));
         let settings = Self {
-            log: log::Config::read(source.section("log")),
-            store: store::config::BackEnd::read(source.section("store")),
+            log,
+            store,
+            retention,
             ingest: ingest::Config::read(&mut source, &shop.wallets, shop.matching.match_window),
             webhooks,
             telemetry: telemetry::Config::read(source.section("telemetry")),

@@ -1,14 +1,13 @@
-//! `tidemark topics`, `tidemark schema` and `tidemark rebuild`: what is done to the back ends by hand.
+//! `tidemark topics`, `tidemark schema` and `tidemark tables`: what is done to the back ends by hand.
 
-use std::sync::Arc;
+pub(crate) mod prune;
+pub(crate) mod tables;
 
 use anyhow::Context;
 use log::config::KafkaConfig;
 use log::kafka::admin;
-use runtime::{Clock, Readiness, SystemClock, telemetry};
 use store::config::CqlConfig;
 
-use crate::back_end::{open_log, open_tables};
 use crate::schema_registry;
 use crate::settings::Settings;
 
@@ -77,19 +76,4 @@ pub(crate) async fn register_schemas(settings: Settings) -> anyhow::Result<Outco
     let prefix = settings.log.topic_prefix();
     let changes = schema_registry::register(&settings.schemas, prefix).await?;
     Ok(Outcome::success(changes, "nothing to do: the registry has every schema"))
-}
-
-/// Makes the tables again from all that the log still has.
-///
-/// # Errors
-/// The log or the tables failed; run it again.
-pub(crate) async fn rebuild_tables(settings: Settings) -> anyhow::Result<Outcome> {
-    telemetry::init_log(&settings.telemetry)?;
-    let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());
-    let log = open_log(&settings, &clock, &readiness).await?;
-    let tables = open_tables(&settings, &readiness).await?;
-    let handle = tokio::runtime::Handle::current();
-    let rebuild = move || projector::rebuild(&*log, &*tables, &handle);
-    let records = tokio::task::spawn_blocking(rebuild).await??;
-    Ok(Outcome::success(vec![format!("made the tables again from {records} records")], ""))
 }

@@ -85,8 +85,10 @@ impl Starter<'_> {
         for member in self.members() {
             let part = self.readiness.part(format!("tables of projector {member}"), "opening them");
             let tables = Arc::new(WatchedStore::over(tables.clone(), part));
-            self.thread(Phase::Deliver, "projector", &member, |context| {
-                projector::run(tables, context)
+            let retention = self.settings.retention.clone();
+            self.thread(Phase::Deliver, "projector", &member, |context| match retention {
+                Some(retention) => projector::run_with_retention(tables, retention, context),
+                None => projector::run(tables, context),
             })?;
         }
         Ok(())
@@ -125,10 +127,14 @@ impl Starter<'_> {
     /// Returns where it listens.
     pub(crate) async fn api(&mut self, tables: Arc<dyn Store>) -> anyhow::Result<SocketAddr> {
         let listen = self.settings.process.listen.context("server.listen is missing")?;
-        let listener = TcpListener::bind(listen)
-            .await
-            .with_context(|| format!("cannot listen on {listen}"))?;
-        let address = listener.local_addr()?;
+        let public = bind(listen).await?;
+        let operators = match self.settings.process.admin_listen {
+            Some(listen) => Some(bind(listen).await?),
+            None => None,
+        };
+        let address = public.local_addr()?;
+        let trusted_proxies = self.settings.process.trusted_proxies.clone();
+        let sockets = api::Sockets { public, operators, trusted_proxies };
         let (feed, name) = (api::Feed::default(), self.settings.process.name.clone());
         let followed = feed.clone();
         self.thread(Phase::Support, "api.feed", &name, move |context| {
@@ -137,6 +143,7 @@ impl Starter<'_> {
         let server = api::Server {
             config: self.settings.shop.clone(),
             connections: self.connections(),
+            customer_requests: self.settings.process.customer_requests,
             contracts: self.settings.ingest.contracts(),
             chains: self.settings.chain_terms(),
             buyer: self.buyer.take(),
@@ -149,8 +156,12 @@ impl Starter<'_> {
             feed,
         };
         self.tasks.future(Phase::Intake, "api", move |stop| async move {
-            server.run(listener, stop).await.map_err(Into::into)
+            server.run(sockets, stop).await.map_err(Into::into)
         });
         Ok(address)
     }
+}
+
+async fn bind(listen: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))
 }

@@ -10,6 +10,9 @@ use crate::rpc::Probed;
 /// How far from the head is tried, beside the reorganisation window, the first block to scan, and the whole chain.
 const DISTANCES: [i64; 4] = [1_000, 10_000, 100_000, 1_000_000];
 
+/// The lowest block that is asked for: of the one below it no node has anything to show.
+const FIRST: i64 = 1;
+
 /// How far something is served: the lowest block that is, and the next one that was tried, with why it is not.
 type Reach = (i64, Option<(i64, String)>);
 
@@ -17,7 +20,7 @@ impl Doctor {
     pub(super) async fn depth(&mut self, head: Block) {
         let numbers = self.numbers(head.number);
         let reach = self.logs_reach(head, &numbers).await;
-        let needed = head.number.saturating_sub(self.chain.reorg_window).max(0);
+        let needed = head.number.saturating_sub(self.chain.reorg_window).max(FIRST);
         let name = self.chain.blockchain;
         let (level, advice) = match (self.chain.start_block, reach.0) {
             (_, reach) if reach > needed => (
@@ -26,7 +29,7 @@ impl Doctor {
                     ": a reorganisation as deep as chains.{name}.reorg_window could not be followed"
                 ),
             ),
-            (Some(start), reach) if reach > start => (
+            (Some(start), reach) if reach > start.max(FIRST) => (
                 Level::Warning,
                 format!(": chains.{name}.start_block = {start} could not be scanned by it"),
             ),
@@ -44,9 +47,9 @@ impl Doctor {
 
     /// The heights to try, from the highest down.
     fn numbers(&self, head: i64) -> Vec<i64> {
-        let distances = DISTANCES.into_iter().chain([self.chain.reorg_window, head - 1]);
+        let distances = DISTANCES.into_iter().chain([self.chain.reorg_window, head - FIRST]);
         let numbers = distances.map(|distance| head.saturating_sub(distance));
-        let numbers = numbers.chain(self.chain.start_block).filter(|n| (1..head).contains(n));
+        let numbers = numbers.chain(self.chain.start_block).filter(|n| (FIRST..head).contains(n));
         let mut numbers: Vec<i64> = numbers.collect();
         numbers.sort_unstable();
         numbers.dedup();

@@ -1,0 +1,255 @@
+//! `tidemark tables`: the tables, made again from the log.
+
+use std::io::{IsTerminal, Write};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use clap::Args;
+use log::Log;
+use projector::Progress;
+use runtime::config::Problems;
+use runtime::{Clock, Readiness, SystemClock, telemetry};
+use store::Store;
+use store::config::{BackEnd, CqlConfig};
+use store::cql::CqlStore;
+use store::embedded::{Kept, Replacement};
+use tokio::runtime::Handle;
+
+use super::Outcome;
+use crate::back_end::{open_existing_log, open_tables};
+use crate::process::stop_signal;
+use crate::settings::Settings;
+
+/// How often a terminal is shown the progress, and anything else.
+const TERMINAL_INTERVAL: Duration = Duration::from_millis(200);
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
+/// Characters of a full bar.
+const BAR: u64 = 30;
+const INTERRUPTED: &str = "interrupted: run it again, from the beginning";
+
+/// Where the tables are made.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// CQL: make new tables in this keyspace, with the rows of the present one and of the log, and keep them up with
+    /// the log until SIGINT or SIGTERM.
+    #[arg(long, value_name = "KEYSPACE")]
+    into: Option<String>,
+}
+
+/// Makes the tables again: embedded ones beside the old, whose place they take when they are complete; on CQL in use, or
+/// in another keyspace.
+///
+/// # Errors
+/// The log or the tables failed, or it was interrupted; run it again.
+pub(crate) async fn rebuild(settings: Settings, options: Options) -> anyhow::Result<Outcome> {
+    let work = match (&settings.store, options.into) {
+        (BackEnd::Embedded, Some(_)) => {
+            return Err(misuse(
+                "--into: is for store.backend = \"cql\"; embedded tables are replaced when the new ones are complete",
+            ));
+        }
+        (BackEnd::Cql(old), Some(into)) if old.keyspace == into => {
+            return Err(misuse(
+                "--into: store.keyspace is this keyspace already; without --into it is made again in place",
+            ));
+        }
+        (BackEnd::Embedded, None) => Work::Replace,
+        (BackEnd::Cql(_), None) => Work::InPlace,
+        (BackEnd::Cql(old), Some(into)) => {
+            let mut new = old.clone();
+            new.keyspace = into;
+            Work::Into(Box::new([old.clone(), new]))
+        }
+    };
+    telemetry::init_log(&settings.telemetry)?;
+    let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());
+    let log = open_existing_log(&settings, &clock, &readiness).await?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopping = stop.clone();
+    tokio::spawn(async move {
+        stop_signal().await;
+        stopping.store(true, Ordering::Relaxed);
+    });
+    let shown = Shown::new(stop);
+    match work {
+        Work::Replace => {
+            let dir = settings.process.data_dir;
+            let replace = move || replace(&dir, &*log, shown);
+            tokio::task::spawn_blocking(replace).await?
+        }
+        Work::InPlace => {
+            let tables = open_tables(&settings, &readiness).await?;
+            let rebuild = move || make(&*log, &*tables, &mut { shown });
+            let (made, _) = tokio::task::spawn_blocking(rebuild).await??;
+            Ok(Outcome::success(vec![made], ""))
+        }
+        Work::Into(keyspaces) => into(log, &keyspaces, shown).await,
+    }
+}
+
+/// An error of the command line: exit code 64.
+fn misuse(problem: &str) -> anyhow::Error {
+    Problems(vec![problem.to_owned()]).into()
+}
+
+enum Work {
+    Replace,
+    InPlace,
+    /// From one keyspace to another.
+    Into(Box<[CqlConfig; 2]>),
+}
+
+/// Makes the tables, and says what was made. Blocks.
+fn make(
+    log: &dyn Log,
+    tables: &dyn Store,
+    shown: &mut Shown,
+) -> anyhow::Result<(String, projector::Rebuilt)> {
+    let begun = Instant::now();
+    let made = projector::rebuild(log, tables, &Handle::current(), &mut |at| shown.made(at))?;
+    shown.end();
+    let Some(made) = made else { bail!(INTERRUPTED) };
+    let seconds = begun.elapsed().as_secs_f64();
+    let line = format!("made {} rows from {} records in {seconds:.1} s", made.rows, made.records);
+    Ok((line, made))
+}
+
+fn replace(dir: &std::path::Path, log: &dyn Log, mut shown: Shown) -> anyhow::Result<Outcome> {
+    let replacement = Replacement::begin(dir)?;
+    let (made, _) = make(log, replacement.store()?, &mut shown)?;
+    let Kept { orders, deposits, transfers, attempts, chains } = replacement.finish()?;
+    let kept = format!(
+        "kept what the log no longer has: {orders} orders, {deposits} deposits, {transfers} transfers, {attempts} \
+         attempts, {chains} chains"
+    );
+    Ok(Outcome::success(vec![made, kept], ""))
+}
+
+async fn into(
+    log: Arc<dyn Log>,
+    [old, new]: &[CqlConfig; 2],
+    mut shown: Shown,
+) -> anyhow::Result<Outcome> {
+    let present = CqlStore::open(old).await?;
+    store::cql::migrate(new).await?;
+    let tables = CqlStore::open(new).await?;
+    let copied = present.copy_to(&tables, |count| shown.copied(count)).await?;
+    shown.end();
+    let Some(copied) = copied else { bail!(INTERRUPTED) };
+    print(&format!("copied {copied} rows of keyspace {}", old.keyspace));
+    let keyspace = new.keyspace.clone();
+    let follow = move || {
+        let (made, rebuilt) = make(&*log, &tables, &mut shown)?;
+        print(&made);
+        let mut is_said = false;
+        projector::follow(&*log, &tables, &Handle::current(), rebuilt.ends, &mut |at| {
+            if at.read == at.of && !std::mem::replace(&mut is_said, true) {
+                print(&format!(
+                    "keyspace {keyspace} has everything and is kept so: set store.keyspace = {keyspace:?}, restart \
+                     the projectors and the apis, then end this command"
+                ));
+            }
+            shown.flow()
+        })?;
+        let end = format!("keyspace {keyspace} is not kept up with the log any more");
+        Ok(Outcome::success(vec![end], ""))
+    };
+    tokio::task::spawn_blocking(follow).await?
+}
+
+/// Shows how far the work is.
+struct Shown {
+    stop: Arc<AtomicBool>,
+    begun: Instant,
+    last: Instant,
+    is_terminal: bool,
+}
+
+impl Shown {
+    fn new(stop: Arc<AtomicBool>) -> Self {
+        let now = Instant::now();
+        Self { stop, begun: now, last: now, is_terminal: std::io::stderr().is_terminal() }
+    }
+
+    fn flow(&self) -> ControlFlow<()> {
+        if self.stop.load(Ordering::Relaxed) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    }
+
+    fn copied(&mut self, rows: u64) -> ControlFlow<()> {
+        self.show(|_| format!("copied {rows} rows of the present tables"))
+    }
+
+    fn made(&mut self, at: Progress) -> ControlFlow<()> {
+        self.show(|millis| progress_line(at, millis))
+    }
+
+    fn show(&mut self, line: impl FnOnce(u64) -> String) -> ControlFlow<()> {
+        let every = if self.is_terminal { TERMINAL_INTERVAL } else { LINE_INTERVAL };
+        if self.last.elapsed() >= every {
+            self.last = Instant::now();
+            let line = line(self.begun.elapsed().as_millis().try_into().unwrap_or(u64::MAX));
+            let mut output = std::io::stderr().lock();
+            // A closed terminal is no failure.
+            drop(if self.is_terminal {
+                write!(output, "\r\x1b[K{line}").and_then(|()| output.flush())
+            } else {
+                writeln!(output, "{line}")
+            });
+        }
+        self.flow()
+    }
+
+    /// Ends the line that is shown.
+    fn end(&mut self) {
+        if self.is_terminal {
+            drop(writeln!(std::io::stderr().lock()));
+        }
+        self.begun = Instant::now();
+    }
+}
+
+fn progress_line(at: Progress, millis: u64) -> String {
+    let of = at.of.max(1);
+    let full = (at.read * BAR / of).min(BAR);
+    let bar: String = (0..BAR).map(|number| if number < full { '#' } else { '.' }).collect();
+    let percent = (at.read * 100 / of).min(100);
+    let rate = at.read.saturating_mul(1_000) / millis.max(1);
+    let left = at.of.saturating_sub(at.read) / rate.max(1);
+    format!("[{bar}] {percent} %, {} rows, {rate} records/s, {left} s left", at.rows)
+}
+
+/// Prints a line at once: what follows may take hours.
+fn print(line: &str) {
+    let mut output = std::io::stdout().lock();
+    // A closed pipe is no failure.
+    drop(writeln!(output, "{line}").and_then(|()| output.flush()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_is_full_at_the_end() {
+        let at = |read| Progress { read, of: 400, rows: 100 };
+        let dots = ".".repeat(30);
+        assert_eq!(
+            progress_line(at(0), 1_000),
+            format!("[{dots}] 0 %, 100 rows, 0 records/s, 400 s left")
+        );
+        let full = "#".repeat(30);
+        assert_eq!(
+            progress_line(at(400), 2_000),
+            format!("[{full}] 100 %, 100 rows, 200 records/s, 0 s left")
+        );
+        let empty = progress_line(Progress::default(), 0);
+        assert!(empty.contains(" 0 %"), "{empty}");
+    }
+}
