@@ -4,6 +4,7 @@
 
 mod case;
 mod kill;
+mod prune;
 mod reference;
 mod replay;
 mod sample;
@@ -39,6 +40,17 @@ pub(crate) const CASES: &[(&str, Case)] = &[
     }),
     ("rows survive a restart", |t, r| r.block_on(case::rows_survive_a_restart(t))),
     ("concurrent calls all count", |t, r| r.block_on(case::concurrent_calls_all_count(t))),
+    ("what goes is what the reference says", prune::what_goes_is_what_the_reference_says),
+    ("what waits stays with all of its own", |t, r| {
+        r.block_on(prune::what_waits_stays_with_all_of_its_own(t));
+    }),
+    ("lists are read while rows go", |t, r| r.block_on(prune::lists_are_read_while_rows_go(t))),
+    ("a prune that was cut off is repeated", |t, r| {
+        r.block_on(prune::a_prune_that_was_cut_off_is_repeated(t));
+    }),
+    ("what waited goes when it has ended", |t, r| {
+        r.block_on(prune::what_waited_goes_when_it_has_ended(t));
+    }),
 ];
 
 /// Runs every case on tables of its own, some at a time.

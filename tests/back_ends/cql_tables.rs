@@ -4,9 +4,13 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use schemas::record::{Deposit, Order, Transfer, example};
-use schemas::{Blockchain, DepositId, OrderStatus, TransferId, UnixMicros, UnixSeconds};
+use runtime::clock::{Clock as _, SystemClock};
+use schemas::record::{Attempt, Deposit, Order, Transfer, example};
+use schemas::{
+    Blockchain, DepositId, OrderStatus, TransferId, TransferStatus, UnixMicros, UnixSeconds,
+};
 use store::cql::{CqlStore, migrate};
+use store::prune::{Day, Kept, Removed, WithoutExport};
 use store::{Change, DepositFilter, Error, OrderFilter, Page, Store, TransferFilter};
 use testkit::harness::eventually;
 use testkit::tables::{CQL, Tables, cql};
@@ -14,6 +18,8 @@ use uuid::Uuid;
 use xtask::cassandra;
 
 const PAGE: Page = Page { limit: 10, offset: 0 };
+/// Requests of a page of twenty rows at most, where its rows lie close together.
+const REQUESTS_MAX: u64 = 35;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tables_of_another_version_are_refused() {
@@ -21,7 +27,7 @@ async fn tables_of_another_version_are_refused() {
     let tables = Tables::new(CQL);
     let name = format!("test_{}", Uuid::now_v7().simple());
     std::fs::write(tables.dir().join("keyspace"), &name).unwrap();
-    let config = cql::config(cql::node(), name.clone());
+    let config = cql::config(cql::nodes(), name.clone());
     let refused = async |expected: &str| match CqlStore::open(&config).await {
         Err(error) if error.to_string().contains(expected) => error,
         other => panic!("{expected:?} was expected, not {other:?}"),
@@ -32,7 +38,7 @@ async fn tables_of_another_version_are_refused() {
     assert_eq!(migrate(&config).await.unwrap(), [""; 0]);
     CqlStore::open(&config).await.unwrap();
 
-    let session = cql::session(&cql::node()).await;
+    let session = cql::session().await;
     let run = async |statement: &str| {
         let statement = statement.replace("KS", &name);
         session.query_unpaged(statement, ()).await.unwrap();
@@ -54,13 +60,13 @@ async fn tables_of_another_version_are_refused() {
 
     // A migration that was interrupted is completed.
     run("DELETE FROM KS.migrations WHERE component = 'tables'").await;
-    run("DROP TABLE KS.attempts").await;
+    run("DROP TABLE KS.chains").await;
     refused("run `tidemark schema migrate`").await;
     // Two at once do no harm.
     let both = tokio::join!(migrate(&config), migrate(&config));
     assert!(both.0.is_ok() && both.1.is_ok(), "{both:?}");
     let store = CqlStore::open(&config).await.unwrap();
-    store.apply(vec![Change::Attempt(example::attempt())]).await.unwrap();
+    store.apply(vec![Change::Chain(example::chain_progress())]).await.unwrap();
 }
 
 /// A row of a list may be left behind, by a server that missed its deletion for one. Lists go by
@@ -77,17 +83,23 @@ async fn list_entries_are_checked() {
     };
     let changes = [(1, OrderStatus::Pending), (2, OrderStatus::Expired), (3, OrderStatus::Pending)];
     store.apply(changes.map(|(number, status)| order(number, status, 5)).to_vec()).await.unwrap();
-    let session = cql::session(&cql::node()).await;
+    let session = cql::session().await;
     // The expired one comes back among the pending ones, and with it one that never was.
     for number in [2_u8, 4] {
+        let created_at = example::order().created_at;
         let statement = format!(
-            "INSERT INTO {name}.orders_listed (status, bucket, shard, created_at, order_id) \
-             VALUES ('pending', 2147483647, 1, {}, 0x{:032x})",
-            example::order().created_at,
-            number
+            "INSERT INTO {name}.orders_pending (bucket, shard, created_at, order_id) \
+             VALUES ({}, 1, {created_at}, 0x{number:032x}) USING TIMESTAMP 1",
+            created_at.0.div_euclid(60),
         );
         session.query_unpaged(statement, ()).await.unwrap();
     }
+    let entries = async || {
+        let all = format!("SELECT order_id FROM {name}.orders_pending");
+        let all = session.query_unpaged(all, ()).await.unwrap().into_rows_result().unwrap();
+        all.rows_num()
+    };
+    assert_eq!(entries().await, 4);
     let list = async |status, page| -> Vec<u128> {
         let filter = OrderFilter { status, ..OrderFilter::default() };
         let rows = store.orders(filter, page).await.unwrap();
@@ -96,8 +108,132 @@ async fn list_entries_are_checked() {
     assert_eq!(list(Some(OrderStatus::Pending), PAGE).await, [3, 1]);
     assert_eq!(list(Some(OrderStatus::Expired), PAGE).await, [2]);
     assert_eq!(list(None, PAGE).await, [3, 2, 1]);
+    // What contradicts its record was deleted by the first reader, or it would shift every page for ever. What may be
+    // of an order that is about to be written was not.
+    assert_eq!(entries().await, 3);
     // A page is filled up from behind.
     assert_eq!(list(Some(OrderStatus::Pending), Page { limit: 2, offset: 0 }).await, [3, 1]);
+}
+
+/// A writer that put rows of a day there a moment ago may put more there: it is left to it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_day_that_is_being_written_is_not_pruned() {
+    let tables = Tables::new(CQL);
+    let store = tables.open().await;
+    let order = Order { status: OrderStatus::Expired, ..example::order() };
+    let (id, day) = (order.order_id, Day::of(order.created_at));
+    store.apply(vec![Change::Order(order)]).await.unwrap();
+    let prune = async |now: UnixMicros| {
+        assert_eq!(store.old_days(day.next()).await.unwrap(), [day]);
+        store.prune_day(day, now, &WithoutExport).await.unwrap()
+    };
+    let pruned = prune(SystemClock.now()).await;
+    assert_eq!(pruned.kept, Kept { busy: 1, ..Kept::default() });
+    assert_eq!(pruned.removed, Removed::default());
+    assert!(store.order(id).await.unwrap().is_some());
+    let pruned = prune(UnixMicros(SystemClock.now().0 + 90_000_000)).await;
+    assert_eq!(pruned.removed, Removed { orders: 1, ..Removed::default() });
+    assert_eq!(store.old_days(day.next()).await.unwrap(), []);
+    assert_eq!(store.order(id).await.unwrap(), None);
+}
+
+/// Changes are written later than they were asked for. One that was on its way while its order was removed stays, and one
+/// of the last hour is no final word.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_on_its_way_outlives_a_removal() {
+    let tables = Tables::new(CQL);
+    let store = tables.open().await;
+    let expired = Order { status: OrderStatus::Expired, ..example::order() };
+    let (id, day) = (expired.order_id, Day::of(expired.created_at));
+    let later = |seconds: i64| UnixMicros(SystemClock.now().0 + seconds * 1_000_000);
+    store.apply(vec![Change::Order(expired.clone())]).await.unwrap();
+    let pruned = store.prune_day(day, later(90), &WithoutExport).await.unwrap();
+    assert_eq!(pruned.removed, Removed { orders: 1, ..Removed::default() });
+
+    // This process remembers the day for some seconds as being in the directory.
+    let store = tables.open().await;
+    let paid = Order { status: OrderStatus::Paid, updated_at: later(-60), ..expired };
+    store.apply(vec![Change::Order(paid)]).await.unwrap();
+    let shown = async || {
+        let filter = OrderFilter { status: Some(OrderStatus::Paid), ..OrderFilter::default() };
+        let listed = store.orders(filter, PAGE).await.unwrap();
+        (store.order(id).await.unwrap().map(|row| row.order.status), listed.len())
+    };
+    assert_eq!(shown().await, (Some(OrderStatus::Paid), 1));
+    let pruned = store.prune_day(day, later(90), &WithoutExport).await.unwrap();
+    assert_eq!(
+        (pruned.removed, pruned.kept),
+        (Removed::default(), Kept { busy: 1, ..Kept::default() })
+    );
+    assert_eq!(shown().await, (Some(OrderStatus::Paid), 1));
+    let pruned = store.prune_day(day, later(3_600), &WithoutExport).await.unwrap();
+    assert_eq!(pruned.removed, Removed { orders: 1, ..Removed::default() });
+    assert_eq!(shown().await, (None, 0));
+}
+
+/// A minute of pending orders leaves the directory when all of them have ended, so that nobody steps over their deletions
+/// again; an order that comes late brings it back.
+#[tokio::test(flavor = "multi_thread")]
+async fn minutes_that_are_empty_are_swept() {
+    let tables = Tables::new(CQL);
+    let store = tables.open().await;
+    let name = cql::name(tables.dir()).unwrap();
+    let session = cql::session().await;
+    let order = |number: u128, minute: i64, status, version| {
+        let order_id = schemas::OrderId(Uuid::from_u128(number * 4));
+        let (updated_at, created_at) = (UnixMicros(version), UnixSeconds(minute * 60));
+        Change::Order(Order { order_id, status, updated_at, created_at, ..example::order() })
+    };
+    let (pending, expired) = (OrderStatus::Pending, OrderStatus::Expired);
+    let now = SystemClock.now();
+    let second = now.seconds().0 / 60 - 3;
+    let first = second - 1;
+    let changes = vec![
+        order(1, first, pending, 1),
+        order(1, first, expired, 2),
+        order(2, second, pending, 1),
+        order(3, second, expired, 2),
+    ];
+    store.apply(changes).await.unwrap();
+    let minutes = async || -> Vec<i64> {
+        let all = format!(
+            "SELECT bucket FROM {name}.list_partitions WHERE list = 'orders' AND stage = 'live'"
+        );
+        let all = session.query_unpaged(all, ()).await.unwrap().into_rows_result().unwrap();
+        all.rows::<(i32,)>().unwrap().map(|row| row.unwrap().0.into()).collect()
+    };
+    let listed = async |store: &dyn Store| -> Vec<u128> {
+        let filter = OrderFilter { status: Some(pending), ..OrderFilter::default() };
+        let rows = store.orders(filter, PAGE).await.unwrap();
+        rows.iter().map(|row| row.order.order_id.0.as_u128() / 4).collect()
+    };
+    store.sweep().await.unwrap();
+    assert_eq!(minutes().await, [second, first], "something was put there a moment ago");
+
+    // As if both had been quiet for two minutes.
+    let quiet = now.0 - 120_000_000;
+    session.query_unpaged(format!("TRUNCATE {name}.list_partitions"), ()).await.unwrap();
+    for minute in [first, second] {
+        let row = format!(
+            "INSERT INTO {name}.list_partitions (list, stage, bucket, blockchain, coin, shard, written_at) \
+             VALUES ('orders', 'live', {minute}, '', '', 0, {0}) USING TIMESTAMP {0}",
+            quiet
+        );
+        session.query_unpaged(row, ()).await.unwrap();
+    }
+    assert_eq!(listed(&*store).await, [2]);
+    store.sweep().await.unwrap();
+    assert_eq!(minutes().await, [second], "an order of it is pending");
+    assert_eq!(listed(&*store).await, [2]);
+    store.apply(vec![order(2, second, expired, 3)]).await.unwrap();
+    store.sweep().await.unwrap();
+    assert!(minutes().await.is_empty());
+
+    // Another process is late with a partition of the topic.
+    let late = tables.open().await;
+    late.apply(vec![order(4, first, pending, 1)]).await.unwrap();
+    assert_eq!(minutes().await, [first]);
+    assert_eq!(listed(&*store).await, [4]);
 }
 
 /// In a rolling update an older program meets rows that it cannot read.
@@ -110,7 +246,7 @@ async fn a_row_that_cannot_be_read_is_left_out_of_lists_alone() {
     store.apply([1, 2, 3].map(order).to_vec()).await.unwrap();
     let name = cql::name(tables.dir()).unwrap();
     let damage = format!("UPDATE {name}.orders SET record = 0xff WHERE order_id = {}", id(2));
-    cql::session(&cql::node()).await.query_unpaged(damage, ()).await.unwrap();
+    cql::session().await.query_unpaged(damage, ()).await.unwrap();
     let list = |limit| store.orders(OrderFilter::default(), Page { limit, offset: 0 });
     let ids = async |limit| -> Vec<_> {
         list(limit).await.unwrap().iter().map(|row| row.order.order_id).collect()
@@ -141,6 +277,59 @@ async fn a_filter_finds_few_among_many() {
     assert_eq!(ids(DepositFilter::default(), 3, 5_900).await, [99, 98, 97]);
 }
 
+/// Every request may wait for a node, so a page is as slow as there are many: it is those of the directory, of the
+/// partitions of the newest bucket and of its rows, however much there is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_takes_few_requests_and_a_status_one() {
+    let tables = Tables::new(CQL);
+    let id = |number| schemas::OrderId(Uuid::from_u128(number));
+    let at = |number: i64| UnixSeconds(1_790_000_000 - number / 10);
+    let order = |number: u16| {
+        let (order_id, status) = (id(number.into()), OrderStatus::ALL[usize::from(number % 4)]);
+        let created_at = at(number.into());
+        Change::Order(Order { order_id, status, created_at, ..example::order() })
+    };
+    let deposit = |number: i64| {
+        let (deposit_id, started_at) = (DepositId(number), at(number));
+        Change::Deposit(Deposit { deposit_id, started_at, ..example::deposit() })
+    };
+    let transfer = |number: u16| {
+        let status = TransferStatus::ALL[usize::from(number % 5)];
+        let (transfer_id, created_at) = (TransferId(number.into()), at(number.into()));
+        Change::Transfer(Transfer { transfer_id, status, created_at, ..example::transfer() })
+    };
+    let attempt = Change::Attempt(Attempt { order_id: Some(id(3)), ..example::attempt() });
+    let changes = (0..600).map(order).chain((0..600).map(deposit)).chain((0..600).map(transfer));
+    tables.open().await.apply(changes.chain([attempt]).collect()).await.unwrap();
+    let config = cql::config(cql::nodes(), cql::name(tables.dir()).unwrap());
+    let store = CqlStore::open(&config).await.unwrap();
+    let (page, last) = (Page { limit: 20, offset: 0 }, std::cell::Cell::new(store.requests()));
+    let requests = |rows: usize| {
+        assert_eq!(rows, 20);
+        store.requests() - last.replace(store.requests())
+    };
+
+    let row = store.order(id(3)).await.unwrap().unwrap();
+    assert_eq!((row.webhook_retry_count, store.requests() - last.get()), (1, 1));
+    last.set(store.requests());
+    for status in [None].into_iter().chain(OrderStatus::ALL.iter().copied().map(Some)) {
+        let filter = OrderFilter { status, ..OrderFilter::default() };
+        let made = requests(store.orders(filter, page).await.unwrap().len());
+        assert!(made <= REQUESTS_MAX, "{made} requests for orders {status:?}");
+    }
+    let filter = OrderFilter { merchant_order_id: Some("A-1001".into()), ..OrderFilter::default() };
+    let made = requests(store.orders(filter, page).await.unwrap().len());
+    assert!(made <= REQUESTS_MAX, "{made} requests for orders of a reference");
+    let made = requests(store.deposits(DepositFilter::default(), page).await.unwrap().len());
+    assert!(made <= REQUESTS_MAX, "{made} requests for deposits");
+    let wallet = example::transfer().observation.to_address;
+    for status in [None].into_iter().chain(TransferStatus::ALL.iter().copied().map(Some)) {
+        let filter = TransferFilter { status, ..TransferFilter::default() };
+        let made = requests(store.transfers(wallet, filter, page).await.unwrap().len());
+        assert!(made <= REQUESTS_MAX, "{made} requests for transfers {status:?}");
+    }
+}
+
 /// While no server answers, calls fail as what may pass, and soon; when it is back, so are they,
 /// through the same store. What was acknowledged before is there.
 #[tokio::test(flavor = "multi_thread")]
@@ -150,7 +339,7 @@ async fn an_absent_server_is_waited_for() {
         .expect("TIDEMARK_TEST_CASSANDRA_LIB is not set: run the tests by `cargo xtask test`");
     let dir = tempfile::tempdir().unwrap();
     let mut server = cassandra::start_durable(&lib, dir.path()).unwrap();
-    let config = cql::config(server.address(), "outage".into());
+    let config = cql::config(vec![server.address()], "outage".into());
     migrate(&config).await.unwrap();
     let store = CqlStore::open(&config).await.unwrap();
     let transfer = |number: i64| {

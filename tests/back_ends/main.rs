@@ -2,3 +2,4 @@
 
 mod conformance;
 mod cql_tables;
+mod rebuild;

@@ -1,5 +1,6 @@
 //! The server of the tables is away for a while, in which records flow.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -71,7 +72,7 @@ impl Projectors {
 }
 
 fn tables(server: &Server, keyspace: &str, runtime: &Runtime) -> Arc<dyn Store> {
-    let config = cql::config(server.address(), keyspace.to_owned());
+    let config = cql::config(vec![server.address()], keyspace.to_owned());
     let store = runtime.block_on(async {
         migrate(&config).await.unwrap();
         CqlStore::open(&config).await.unwrap()
@@ -115,9 +116,11 @@ fn tables_are_complete_after_an_outage() {
     scenario.installation.wait_until("the projectors", |p| projectors.are_up_to(&*p.log));
     projectors.stop();
     let scratch = tables(&server, "scratch", &runtime);
-    projector::rebuild(&*log, &*scratch, runtime.handle()).unwrap();
+    let keep_on = &mut |_| ControlFlow::Continue(());
+    let made = projector::rebuild(&*log, &*scratch, runtime.handle(), keep_on).unwrap();
+    assert!(made.is_some());
     let [kept, scratch] = ["kept", "scratch"]
-        .map(|keyspace| runtime.block_on(cql::dump(&server.address(), keyspace)));
+        .map(|keyspace| runtime.block_on(cql::dump(&[server.address()], keyspace)));
     for (table, rows) in [("orders", 300), ("transfers", 100), ("deposits_open", 10)] {
         assert!(kept[table].len() > rows, "{table} has {} rows", kept[table].len());
     }

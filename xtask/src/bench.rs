@@ -11,14 +11,15 @@ use crate::test;
 use crate::tools::{self, Kit};
 
 /// Those that start servers of their own come last.
-const NAMES: [&str; 9] =
-    ["amounts", "machine", INGEST, "pipeline", "orders", WEBHOOKS, "api", "process", KAFKA];
+const NAMES: [&str; 10] =
+    ["amounts", "machine", INGEST, "pipeline", "orders", WEBHOOKS, "api", "process", KAFKA, TABLES];
 const INGEST: &str = "ingest";
 const WEBHOOKS: &str = "webhooks";
 const KAFKA: &str = "kafka";
+const TABLES: &str = "tables";
 
-/// Runs one measurement, or all.
-pub(crate) fn run(name: Option<&str>) -> Result<()> {
+/// Runs one measurement with arguments of its own, or all.
+pub(crate) fn run(name: Option<&str>, arguments: &[&str]) -> Result<()> {
     ensure!(name.is_none_or(|name| NAMES.contains(&name)), "there is {}", NAMES.join(", "));
     let commit = output(Command::new("git").current_dir(shell::root()).args([
         "describe",
@@ -30,14 +31,18 @@ pub(crate) fn run(name: Option<&str>) -> Result<()> {
     let model = machine.lines().find_map(|line| line.strip_prefix("model name"));
     let model = model.map_or("unknown", |text| text.trim_start_matches([' ', '\t', ':']));
     let cores = std::thread::available_parallelism()?;
+    let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let memory = memory.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let memory = memory.map_or("memory unknown", str::trim);
     let executable = test::release()?;
-    print(&format!("commit  {commit}\nmachine {model}, {cores} cores"));
+    print(&format!("commit  {commit}\nmachine {model}, {cores} cores, {memory}"));
     for name in NAMES.iter().filter(|known| name.is_none_or(|name| name == **known)) {
         let mut command = cargo();
         command.args(["bench", "--quiet", "--package", "tidemark-tests", "--bench", name]);
+        command.arg("--").args(arguments);
         command.env("TIDEMARK_TEST_EXECUTABLE", &executable);
         let needs: &[Need] = match *name {
-            WEBHOOKS | KAFKA => &[Need::Jars],
+            WEBHOOKS | KAFKA | TABLES => &[Need::Jars],
             INGEST => &[Need::Anvil],
             _ => &[],
         };

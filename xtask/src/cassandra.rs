@@ -1,8 +1,9 @@
-//! Apache Cassandra: a CQL server of one node, in the place of ScyllaDB.
+//! Apache Cassandra: a CQL server of one node or of several, in the place of ScyllaDB.
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result, anyhow};
 
 use crate::port::free_port;
 use crate::server::{Server, class_path};
@@ -31,8 +32,19 @@ const LOGGING: &str = r#"<configuration>
 /// As servers are set up when a write is on several of them: what was acknowledged may take so long
 /// to be on disk.
 const SYNC_PERIODIC: &str = "commitlog_sync: periodic\ncommitlog_sync_period: 1000ms\n";
+/// For one whose tables are compared as a whole, which no program does: of years of rows, too many have been deleted.
+const SCANNED: &str = "commitlog_sync: periodic\ncommitlog_sync_period: 1000ms\n\
+    tombstone_failure_threshold: 2000000000\n";
 /// For a node that is alone: an acknowledgement waits for the disk.
 const SYNC_EACH: &str = "commitlog_sync: batch\n";
+
+/// The memory of a node that is alone.
+const HEAP: &str = "-Xms512m -Xmx1g";
+/// Of one that takes a million orders twice within minutes: the memtables of that fill a gibibyte, and it then collects garbage and
+/// answers nobody.
+const HEAP_LARGE: &str = "-Xms1g -Xmx3g";
+/// Of each of several: together they need what one of a test that is measured has.
+const HEAP_SMALL: &str = "-Xms256m -Xmx384m -XX:+UseSerialGC";
 
 /// Starts a node with the jars in `lib` and its data in `dir`. It is fast, and forgets the last writes
 /// when it is killed: of its commit log, only what lies before the last mark is read again, and it makes
@@ -41,7 +53,15 @@ const SYNC_EACH: &str = "commitlog_sync: batch\n";
 /// # Errors
 /// If Java or the jars are missing, or it does not listen in time; with what it printed.
 pub fn start(lib: &Path, dir: &Path) -> Result<Server> {
-    start_with(lib, dir, SYNC_PERIODIC)
+    Node::alone(SYNC_PERIODIC)?.start(lib, dir)
+}
+
+/// As [`start`], but it refuses no read for the deletions in it, and has more memory.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_scanned(lib: &Path, dir: &Path) -> Result<Server> {
+    Node { heap: HEAP_LARGE, ..Node::alone(SCANNED)? }.start(lib, dir)
 }
 
 /// As [`start`], but what it acknowledged is there after [`Server::kill`].
@@ -49,43 +69,96 @@ pub fn start(lib: &Path, dir: &Path) -> Result<Server> {
 /// # Errors
 /// As [`start`].
 pub fn start_durable(lib: &Path, dir: &Path) -> Result<Server> {
-    start_with(lib, dir, SYNC_EACH)
+    Node::alone(SYNC_EACH)?.start(lib, dir)
 }
 
-fn start_with(lib: &Path, dir: &Path, sync: &str) -> Result<Server> {
-    let jars = class_path(lib)?;
+/// Starts nodes of one cluster, the first before the others, with small heaps and their data below `dir`. They listen on one port of
+/// 127.0.0.1, 127.0.0.2 and so on, which Linux has without being asked. That all listen does not mean that each
+/// knows that all are there: that takes them a moment.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_cluster(lib: &Path, dir: &Path, nodes: u8) -> Result<Vec<Server>> {
     let (port, storage) = (free_port()?, free_port()?);
-    let (conf, data) = (dir.join("conf"), dir.join("data").display().to_string());
-    std::fs::create_dir_all(&conf)?;
-    let yaml = format!(
-        "cluster_name: tidemark\nnum_tokens: 1\n\
-         partitioner: org.apache.cassandra.dht.Murmur3Partitioner\n\
-         data_file_directories: [{data}/rows]\ncommitlog_directory: {data}/commitlog\n\
-         hints_directory: {data}/hints\nsaved_caches_directory: {data}/caches\n\
-         cdc_raw_directory: {data}/cdc\n\
-         endpoint_snitch: SimpleSnitch\nlisten_address: 127.0.0.1\nrpc_address: 127.0.0.1\n\
-         native_transport_port: {port}\nstorage_port: {storage}\n\
-         seed_provider:\n  - class_name: org.apache.cassandra.locator.SimpleSeedProvider\n    \
-         parameters:\n      - seeds: \"127.0.0.1:{storage}\"\n\
-         {sync}auto_snapshot: false\nconcurrent_reads: 8\nconcurrent_writes: 8\n",
-    );
-    std::fs::write(conf.join("cassandra.yaml"), yaml)?;
-    std::fs::write(conf.join("logback.xml"), LOGGING)?;
-    let mut arguments = vec![
-        "-cp".to_owned(),
-        format!("{}:{jars}", conf.display()),
-        format!("-javaagent:{}", lib.join("jamm-0.4.0.jar").display()),
-        format!("-Dcassandra.config=file://{}/cassandra.yaml", conf.display()),
-        format!("-Dcassandra.storagedir={data}"),
-    ];
-    let options = "-Dcassandra.jmx.local.port=0 -Dcassandra-foreground=yes \
-                   -Dcassandra.skip_wait_for_gossip_to_settle=0 -Dcassandra.ring_delay_ms=100 \
-                   -Djdk.attach.allowAttachSelf=true -Xms512m -Xmx1g";
-    arguments.extend(options.split(' ').map(str::to_owned));
-    let opened = OPENS.split(' ').chain(EXPORTS.split(' '));
-    arguments.extend(opened.map(|package| format!("--add-opens={package}=ALL-UNNAMED")));
-    let exported = EXPORTS.split(' ');
-    arguments.extend(exported.map(|package| format!("--add-exports={package}=ALL-UNNAMED")));
-    arguments.push("org.apache.cassandra.service.CassandraDaemon".to_owned());
-    Server::start(arguments, dir, port)
+    let hosts: Vec<_> = (1..=nodes).map(|number| Ipv4Addr::new(127, 0, 0, number)).collect();
+    let seeds = format!("127.0.0.1:{storage}");
+    let start = |host: Ipv4Addr| {
+        let (sync, heap, seeds) = (SYNC_PERIODIC, HEAP_SMALL, seeds.clone());
+        let node = Node { host, port, storage, seeds, tokens: 4, sync, heap };
+        node.start(lib, &dir.join(format!("node-{host}")))
+    };
+    let (first, others) = hosts.split_first().context("no nodes")?;
+    // It has the schema that the others take over. Had each made one, they would agree about it later, or not.
+    let mut servers = vec![start(*first)?];
+    std::thread::scope(|threads| {
+        let starting: Vec<_> = others.iter().map(|host| threads.spawn(|| start(*host))).collect();
+        for node in starting {
+            servers.push(node.join().map_err(|_| anyhow!("the start of a node panicked"))??);
+        }
+        Ok(servers)
+    })
+}
+
+/// How a node is set up.
+#[derive(Debug)]
+struct Node {
+    host: Ipv4Addr,
+    /// For clients.
+    port: u16,
+    /// For other nodes.
+    storage: u16,
+    seeds: String,
+    tokens: u8,
+    sync: &'static str,
+    heap: &'static str,
+}
+
+impl Node {
+    fn alone(sync: &'static str) -> Result<Self> {
+        let (host, port, storage) = (Ipv4Addr::LOCALHOST, free_port()?, free_port()?);
+        let seeds = format!("{host}:{storage}");
+        Ok(Self { host, port, storage, seeds, tokens: 1, sync, heap: HEAP })
+    }
+
+    fn start(self, lib: &Path, dir: &Path) -> Result<Server> {
+        let jars = class_path(lib)?;
+        let (conf, data) = (dir.join("conf"), dir.join("data").display().to_string());
+        std::fs::create_dir_all(&conf)?;
+        std::fs::write(conf.join("cassandra.yaml"), self.yaml(&data))?;
+        std::fs::write(conf.join("logback.xml"), LOGGING)?;
+        let mut arguments = vec![
+            "-cp".to_owned(),
+            format!("{}:{jars}", conf.display()),
+            format!("-javaagent:{}", lib.join("jamm-0.4.0.jar").display()),
+            format!("-Dcassandra.config=file://{}/cassandra.yaml", conf.display()),
+            format!("-Dcassandra.storagedir={data}"),
+        ];
+        let options = "-Dcassandra.jmx.local.port=0 -Dcassandra-foreground=yes \
+                       -Dcassandra.skip_wait_for_gossip_to_settle=0 -Dcassandra.ring_delay_ms=100 \
+                       -Dcassandra.migration_delay_ms=500 -Dcassandra.schema_pull_interval_ms=1000 \
+                       -Djdk.attach.allowAttachSelf=true";
+        arguments.extend(options.split(' ').chain(self.heap.split(' ')).map(str::to_owned));
+        let opened = OPENS.split(' ').chain(EXPORTS.split(' '));
+        arguments.extend(opened.map(|package| format!("--add-opens={package}=ALL-UNNAMED")));
+        let exported = EXPORTS.split(' ');
+        arguments.extend(exported.map(|package| format!("--add-exports={package}=ALL-UNNAMED")));
+        arguments.push("org.apache.cassandra.service.CassandraDaemon".to_owned());
+        Server::start(arguments, dir, (self.host, self.port).into())
+    }
+
+    fn yaml(&self, data: &str) -> String {
+        let Self { host, port, storage, seeds, tokens, sync, .. } = self;
+        format!(
+            "cluster_name: tidemark\nnum_tokens: {tokens}\nauto_bootstrap: false\n\
+             partitioner: org.apache.cassandra.dht.Murmur3Partitioner\n\
+             data_file_directories: [{data}/rows]\ncommitlog_directory: {data}/commitlog\n\
+             hints_directory: {data}/hints\nsaved_caches_directory: {data}/caches\n\
+             cdc_raw_directory: {data}/cdc\n\
+             endpoint_snitch: SimpleSnitch\nlisten_address: {host}\nrpc_address: {host}\n\
+             native_transport_port: {port}\nstorage_port: {storage}\n\
+             seed_provider:\n  - class_name: org.apache.cassandra.locator.SimpleSeedProvider\n    \
+             parameters:\n      - seeds: \"{seeds}\"\n\
+             {sync}hints_flush_period: 1000ms\nauto_snapshot: false\nconcurrent_reads: 8\nconcurrent_writes: 8\n",
+        )
+    }
 }

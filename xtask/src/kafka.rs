@@ -1,5 +1,6 @@
 //! Apache Kafka: one node that is broker and controller.
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 
@@ -80,5 +81,5 @@ pub fn start_formatted(lib: &Path, dir: &Path, more: &str, format: &[&str]) -> R
     let properties = properties.display().to_string();
     let arguments =
         ["-cp", &class_path, "-Xms512m", "-Xmx1g", "-XX:+UseG1GC", "kafka.Kafka", &properties];
-    Server::start(arguments.map(str::to_owned).into(), dir, port)
+    Server::start(arguments.map(str::to_owned).into(), dir, (Ipv4Addr::LOCALHOST, port).into())
 }

@@ -11,17 +11,22 @@ mod tools;
 
 use std::process::ExitCode;
 
-use test::Scope;
+use test::{Nodes, Scope};
 
 const USAGE: &str = "cargo xtask <command>
 
   test            fetch what the tests need, run the checks, then every test; fails if one is skipped
   test --fast     tests that need no server, network or other language: no JDK, Maven, Node.js, Python
   test FILTER     tests whose names contain FILTER, with what they need
+  test cql --nodes HOST:PORT,...
+                  what every store must do, on CQL servers that run already, such as ScyllaDB; it makes
+                  keyspaces of its own there and drops them, with a copy on each of up to three given nodes
   check           format, clippy and docs with warnings denied, deny.toml, the tidy test
   services [run]  fetch what the tests need and say where it is; `run` starts Kafka and Cassandra too,
                   until the end of standard input
-  bench [NAME]    measure: amounts, machine, ingest, pipeline, orders, webhooks, api, process, kafka (default: all)";
+  bench [NAME [ARGUMENT...]]
+                  measure: amounts, machine, ingest, pipeline, orders, webhooks, api, process, kafka, tables
+                  (default: all); the arguments are the measurement's own";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -30,11 +35,14 @@ fn main() -> ExitCode {
         ["test"] => test::run(Scope::All),
         ["test", "--fast"] => test::run(Scope::Fast),
         ["test", filter] if !filter.starts_with('-') => test::run(Scope::Matching(filter)),
+        ["test", "cql", "--nodes", nodes] => {
+            Nodes::parse(nodes).and_then(|nodes| test::run(Scope::Cql(&nodes)))
+        }
         ["check"] => check::run().map(|()| true),
         ["services"] => services::show(false).map(|()| true),
         ["services", "run"] => services::show(true).map(|()| true),
-        ["bench"] => bench::run(None).map(|()| true),
-        ["bench", name] => bench::run(Some(name)).map(|()| true),
+        ["bench"] => bench::run(None, &[]).map(|()| true),
+        ["bench", name, arguments @ ..] => bench::run(Some(name), arguments).map(|()| true),
         _ => {
             shell::say(USAGE);
             return ExitCode::from(64);

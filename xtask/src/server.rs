@@ -1,7 +1,7 @@
 //! A Java server as a child process.
 
 use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ const QUOTED_BYTES: usize = 4000;
 pub struct Server {
     arguments: Vec<String>,
     output: PathBuf,
-    port: u16,
+    address: SocketAddr,
     running: Option<Running>,
 }
 
@@ -39,8 +39,8 @@ struct Running {
 
 impl Server {
     /// Starts it with these arguments for `java` and with its output in `dir`, and waits until it listens.
-    pub(crate) fn start(arguments: Vec<String>, dir: &Path, port: u16) -> Result<Self> {
-        let mut server = Self { arguments, output: dir.join("output"), port, running: None };
+    pub(crate) fn start(arguments: Vec<String>, dir: &Path, address: SocketAddr) -> Result<Self> {
+        let mut server = Self { arguments, output: dir.join("output"), address, running: None };
         server.restart()?;
         Ok(server)
     }
@@ -48,13 +48,42 @@ impl Server {
     /// `host:port` for clients.
     #[must_use]
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        self.address.to_string()
+    }
+
+    /// The file that it prints to.
+    #[must_use]
+    pub fn output(&self) -> &Path {
+        &self.output
     }
 
     /// Process id, while it runs.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.running.as_ref().map(|running| running.child.id())
+    }
+
+    /// SIGSTOP: it keeps its connections and answers nothing, until [`Server::resume`].
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub fn pause(&self) -> Result<()> {
+        self.signal("STOP")
+    }
+
+    /// SIGCONT.
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub fn resume(&self) -> Result<()> {
+        self.signal("CONT")
+    }
+
+    fn signal(&self, name: &str) -> Result<()> {
+        let pid = self.pid().context("it does not run")?;
+        let status = Command::new("kill").args(["-s", name, &pid.to_string()]).status()?;
+        ensure!(status.success(), "kill -s {name} ended with {status}");
+        Ok(())
     }
 
     /// SIGKILL. Its data stay, and [`Server::restart`] resumes with them.
@@ -76,8 +105,7 @@ impl Server {
         let guard = Guard::of(child.id())?;
         let child = &mut self.running.insert(Running { child, _guard: guard }).child;
         let started = Instant::now();
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
-        while TcpStream::connect_timeout(&address, POLL_INTERVAL).is_err() {
+        while TcpStream::connect_timeout(&self.address, POLL_INTERVAL).is_err() {
             let flaw = match child.try_wait()? {
                 Some(status) => format!("ended with {status}"),
                 None if started.elapsed() > START_TIMEOUT => "does not listen".to_owned(),

@@ -20,6 +20,9 @@ pub(crate) struct Folder {
     _lock: File,
 }
 
+/// The variable with the CQL servers, `host:port` each, with commas between them.
+pub(crate) const CQL: &str = "TIDEMARK_TEST_CQL";
+
 const PREFIX: &str = "tidemark-test-";
 const LOCK: &str = "lock";
 
@@ -90,10 +93,7 @@ impl Running {
 
     /// Where they listen.
     pub(crate) fn variables(&self) -> Variables {
-        vec![
-            ("TIDEMARK_TEST_KAFKA", self.kafka.address()),
-            ("TIDEMARK_TEST_CQL", self.cassandra.address()),
-        ]
+        vec![("TIDEMARK_TEST_KAFKA", self.kafka.address()), (CQL, self.cassandra.address())]
     }
 }
 

@@ -4,6 +4,7 @@ mod build;
 mod count;
 mod job;
 mod lane;
+mod nodes;
 
 use std::collections::BTreeSet;
 
@@ -12,11 +13,12 @@ use anyhow::{Result, anyhow};
 use crate::check;
 use crate::fetch::{self, Variables};
 use crate::need::Need;
-use crate::services::{Folder, Running};
+use crate::services::{CQL, Folder, Running};
 use crate::shell::{self, print};
 use crate::tools::{self, Kit};
 
 pub(crate) use build::release;
+pub(crate) use nodes::Nodes;
 
 use build::Built;
 use count::Counts;
@@ -30,6 +32,8 @@ pub(crate) enum Scope<'a> {
     Fast,
     /// Tests whose names, after those of their crate and binary, contain this.
     Matching(&'a str),
+    /// What every store must do, on CQL servers that run already.
+    Cql(&'a Nodes),
 }
 
 /// How many random cases each property gets in a fast run.
@@ -53,6 +57,12 @@ pub(crate) fn run(scope: Scope<'_>) -> Result<bool> {
         variables = fetch::fetch(&needs)?;
     }
     let folder = Folder::create()?;
+    if let Scope::Cql(nodes) = scope {
+        needs.clear();
+        variables.push((CQL, nodes.to_string()));
+        // Each test makes tables, and several nodes need seconds to agree about such changes.
+        variables.push(("RUST_TEST_THREADS", "1".to_owned()));
+    }
     let running =
         needs.contains(&Need::Servers).then(|| Running::start(&variables, &folder)).transpose()?;
     variables.extend(running.iter().flat_map(Running::variables));
@@ -73,6 +83,9 @@ pub(crate) fn run(scope: Scope<'_>) -> Result<bool> {
 
 /// The checks and the build. What all tests need is fetched beside them.
 fn prepare(scope: Scope<'_>) -> Result<(Built, Variables)> {
+    if let Scope::Cql(nodes) = scope {
+        nodes.reach()?;
+    }
     if scope != Scope::All {
         tools::check(Kit::Build)?;
         return Ok((build::all()?, Variables::new()));

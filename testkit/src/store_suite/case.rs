@@ -17,17 +17,17 @@ use store::{
 };
 
 use super::reference::{Reference, Snapshot};
-use super::sample;
+use super::sample::{self, Filters};
 use crate::tables::Tables;
 
 const ALL: Page = Page { limit: 200, offset: 0 };
 
-fn runner(cases: u32) -> TestRunner {
+pub(super) fn runner(cases: u32) -> TestRunner {
     TestRunner::new(Config { cases, source_file: Some(file!()), ..Config::default() })
 }
 
 /// Reads a list page by page until there is no more.
-async fn read_pages<T, F: Future<Output = Result<Vec<T>, Error>>>(
+pub(super) async fn read_pages<T, F: Future<Output = Result<Vec<T>, Error>>>(
     limit: u32,
     list: impl Fn(Page) -> F,
 ) -> Vec<T> {
@@ -41,6 +41,21 @@ async fn read_pages<T, F: Future<Output = Result<Vec<T>, Error>>>(
         }
         rows.extend(page);
     }
+}
+
+/// Each list, page by page, has the reference's rows in its order.
+pub(super) async fn lists_agree(
+    store: &dyn Store,
+    reference: &Reference,
+    (orders, deposits, wallet, transfers): &Filters,
+    limit: u32,
+) {
+    let rows = read_pages(limit, |page| store.orders(orders.clone(), page)).await;
+    assert_eq!(rows, reference.orders(orders), "{orders:?}");
+    let rows = read_pages(limit, |page| store.deposits(*deposits, page)).await;
+    assert_eq!(rows, reference.deposits(deposits), "{deposits:?}");
+    let rows = read_pages(limit, |page| store.transfers(*wallet, *transfers, page)).await;
+    assert_eq!(rows, reference.transfers(*wallet, transfers), "{transfers:?}");
 }
 
 /// Random rows, random filters, random page sizes: each list has the reference's rows in the
@@ -59,14 +74,8 @@ pub(super) fn lists_are_those_of_the_reference(tables: &Tables, runtime: &tokio:
                 changes.iter().for_each(|change| reference.apply(change));
                 store.apply(changes).await.unwrap();
                 assert_eq!(Snapshot::of(&*store).await, reference.snapshot());
-                for (orders, deposits, wallet, transfers) in &filters {
-                    let rows = read_pages(limit, |page| store.orders(orders.clone(), page)).await;
-                    assert_eq!(rows, reference.orders(orders), "{orders:?}");
-                    let rows = read_pages(limit, |page| store.deposits(*deposits, page)).await;
-                    assert_eq!(rows, reference.deposits(deposits), "{deposits:?}");
-                    let list = |page| store.transfers(*wallet, *transfers, page);
-                    let rows = read_pages(limit, list).await;
-                    assert_eq!(rows, reference.transfers(*wallet, transfers), "{transfers:?}");
+                for filters in &filters {
+                    lists_agree(&*store, &reference, filters, limit).await;
                 }
             }
         });
@@ -240,7 +249,7 @@ pub(super) async fn lists_go_by_time_across_statuses_and_days(tables: &Tables) {
 }
 
 /// Reads a list by pages, each behind the last row of the one before.
-async fn read_on<T, F: Future<Output = Result<Vec<T>, Error>>>(
+pub(super) async fn read_on<T, F: Future<Output = Result<Vec<T>, Error>>>(
     limit: u32,
     cursor: impl Fn(&T) -> Cursor,
     list: impl Fn(Within, Page) -> F,

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use schemas::record::{Attempt, ChainProgress, Deposit, Order, Transfer};
 use schemas::{
-    Address, AttemptOutcome, Blockchain, DepositId, DepositState, OrderId, TransferId, UnixMicros,
-    UnixSeconds,
+    Address, AttemptOutcome, Blockchain, DepositId, DepositState, OrderId, OrderStatus, TransferId,
+    TransferStatus, UnixMicros, UnixSeconds,
 };
+use store::prune::Day;
 use store::{
     ChainRow, Change, DepositFilter, DepositRow, OrderFilter, OrderRow, Page, Store, Subject,
     TransferFilter, TransferRow, Within,
@@ -109,6 +110,43 @@ impl Reference {
         let mut rows: Vec<_> = self.attempts.values().filter(wanted).cloned().collect();
         rows.sort_by_key(|row| Reverse((row.attempted_at, row.event_id.clone(), row.attempt)));
         rows
+    }
+
+    pub(super) fn order(&self, id: OrderId) -> Option<OrderRow> {
+        self.orders.get(&id).map(|order| self.order_row(order))
+    }
+
+    pub(super) fn transfer(&self, id: TransferId) -> Option<TransferRow> {
+        self.transfers.get(&id).cloned()
+    }
+
+    /// Removes what was created before a day and is final.
+    pub(super) fn prune(&mut self, before: Day) -> Vec<Change> {
+        let is_old = |at: UnixSeconds| at < before.start();
+        let deposits: Vec<Deposit> = self.deposits.values().cloned().collect();
+        let is_open = |order: OrderId| {
+            deposits.iter().any(|d| d.order_id == order && d.state == DepositState::Open)
+        };
+        let orders = self.orders.extract_if(.., |id, order| {
+            is_old(order.created_at) && order.status != OrderStatus::Pending && !is_open(*id)
+        });
+        let orders: BTreeMap<_, _> = orders.collect();
+        let transfers = self.transfers.extract_if(.., |_, transfer| {
+            use TransferStatus::{FailedToConfirm, Matched, NoMatchedDeposit};
+            is_old(transfer.created_at)
+                && matches!(transfer.status, FailedToConfirm | Matched | NoMatchedDeposit)
+        });
+        let transfers: BTreeMap<_, _> = transfers.collect();
+        let deposits = self.deposits.extract_if(.., |_, d| orders.contains_key(&d.order_id));
+        let mut gone: Vec<Change> = deposits.map(|(_, row)| Change::Deposit(row)).collect();
+        let attempts = self.attempts.extract_if(.., |_, attempt| {
+            attempt.order_id.is_some_and(|id| orders.contains_key(&id))
+                || attempt.transfer_id.is_some_and(|id| transfers.contains_key(&id))
+        });
+        gone.extend(attempts.map(|(_, row)| Change::Attempt(row)));
+        gone.extend(orders.into_values().map(Change::Order));
+        gone.extend(transfers.into_values().map(Change::Transfer));
+        gone
     }
 
     /// Everything that the queries give.

@@ -9,7 +9,7 @@ use crate::tables::{BackEnd, Dump, EMBEDDED, Tables, assert_same};
 
 /// Tables of which rows go back to older states if versions do not count, on either back end.
 const VERSIONED: [&str; 6] =
-    ["orders", "orders_listed", "transfers", "transfers_listed", "deposits", "deposits_open"];
+    ["orders", "orders_pending", "transfers", "transfers_waiting", "deposits", "deposits_open"];
 /// How many records one call applies.
 const CALL: usize = 100;
 
@@ -34,7 +34,9 @@ fn twice_shuffled(changes: &[Change], seed: u64) -> Vec<Change> {
 
 /// A test of nothing proves nothing.
 fn assert_rich(changes: &[Change], dump: &Dump) {
-    let empty: Vec<_> = dump.iter().filter(|(_, rows)| rows.is_empty()).collect();
+    // Of what was removed, and nothing is.
+    let empty = dump.iter().filter(|(table, rows)| rows.is_empty() && *table != "pruned");
+    let empty: Vec<_> = empty.collect();
     assert!(empty.is_empty(), "{empty:?}");
     assert!(changes.len() > 300, "only {} records", changes.len());
     for status in OrderStatus::ALL {

@@ -166,8 +166,9 @@ fn within() -> impl Strategy<Value = Within> {
 }
 
 /// One filter for each list, and a wallet.
-pub(super) fn filters()
--> impl Strategy<Value = (OrderFilter, DepositFilter, Address, TransferFilter)> {
+pub(super) type Filters = (OrderFilter, DepositFilter, Address, TransferFilter);
+
+pub(super) fn filters() -> impl Strategy<Value = Filters> {
     let orders = (perhaps(OrderStatus::ALL), perhaps(&REFERENCES), within()).prop_map(
         |(status, reference, within)| {
             let merchant_order_id = reference.map(str::to_owned);

@@ -1,15 +1,20 @@
-//! A keyspace of its own for each test that wants tables in CQL. The server is the one that
-//! `cargo xtask test` starts.
+//! A keyspace of its own for each test that wants tables in CQL. The servers are those that `cargo xtask test`
+//! starts or is given, or that the test itself starts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::{BackEnd, Dump};
+use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
-use scylla::value::Row;
+use scylla::errors::ExecutionError;
+use scylla::policies::host_filter::AllowListHostFilter;
+use scylla::response::{PagingState, PagingStateResponse};
+use scylla::statement::Consistency;
+use scylla::value::{CqlValue, Row};
 use store::config::CqlConfig;
 use store::cql::{CqlStore, migrate};
 use tokio::runtime::Runtime;
@@ -21,7 +26,7 @@ pub const CQL: BackEnd = BackEnd {
     name: "cql",
     cases: 5,
     open: |dir| Box::pin(open(dir)),
-    dump: |dir| Box::pin(async move { dump(&node(), &name(&dir).expect("they were made")).await }),
+    dump: |dir| Box::pin(async move { dump(&nodes(), &name(&dir).expect("they were made")).await }),
     renew,
     remove,
 };
@@ -29,19 +34,35 @@ pub const CQL: BackEnd = BackEnd {
 /// Name of the file that has it.
 const FILE: &str = "keyspace";
 
-/// `host:port` of the server.
-pub fn node() -> String {
-    std::env::var_os("TIDEMARK_TEST_CQL")
-        .and_then(|node| node.into_string().ok())
-        .expect("TIDEMARK_TEST_CQL is not set: run the tests by `cargo xtask test`")
+/// How many copies of each row tests keep where there are as many nodes.
+const COPIES_MAX: u16 = 3;
+
+/// Nodes that this process started itself.
+static OWN: OnceLock<Vec<String>> = OnceLock::new();
+/// Keyspaces on them that nobody uses, with empty tables: to make tables on several nodes takes long.
+static FREE: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// From now on the tables of this process are on these nodes, `host:port` each.
+pub fn use_nodes(nodes: Vec<String>) {
+    OWN.set(nodes).expect("it is done once");
 }
 
-/// How to reach a keyspace.
-pub fn config(node: String, keyspace: String) -> CqlConfig {
+/// `host:port` of the servers.
+pub fn nodes() -> Vec<String> {
+    let given = || {
+        let nodes =
+            std::env::var_os("TIDEMARK_TEST_CQL").and_then(|nodes| nodes.into_string().ok());
+        nodes.expect("TIDEMARK_TEST_CQL is not set: run the tests by `cargo xtask test`")
+    };
+    OWN.get().cloned().unwrap_or_else(|| given().split(',').map(str::to_owned).collect())
+}
+
+/// How to reach a keyspace that has a copy on each of these nodes, but on three at most.
+pub fn config(nodes: Vec<String>, keyspace: String) -> CqlConfig {
     CqlConfig {
-        nodes: vec![node],
+        replication: u16::try_from(nodes.len()).unwrap_or(COPIES_MAX).min(COPIES_MAX),
+        nodes,
         keyspace,
-        replication: 1,
         datacenter: None,
         username: None,
         password: None,
@@ -50,13 +71,45 @@ pub fn config(node: String, keyspace: String) -> CqlConfig {
 }
 
 /// A session beside the store's own.
-pub async fn session(node: &str) -> Session {
+pub async fn session() -> Session {
+    session_on(&nodes()).await
+}
+
+/// As [`session`], with nodes of the caller's.
+pub async fn session_on(nodes: &[String]) -> Session {
     SessionBuilder::new()
-        .known_node(node)
+        .known_nodes(nodes)
         .fetch_schema_metadata(false)
         .build()
         .await
-        .expect("the server answers")
+        .expect("the servers answer")
+}
+
+/// A session that asks this node only, which asks as many others as the consistency says. None if it does not answer.
+async fn session_with(node: &str, consistency: Consistency) -> Option<Session> {
+    let profile = ExecutionProfile::builder().consistency(consistency).build();
+    let only = AllowListHostFilter::new([node]).expect("an address");
+    SessionBuilder::new()
+        .known_node(node)
+        .host_filter(Arc::new(only))
+        .default_execution_profile_handle(profile.into_handle())
+        .fetch_schema_metadata(false)
+        .build()
+        .await
+        .ok()
+}
+
+/// Whether this node reaches every node that has a copy.
+pub async fn reaches_all(node: &str, keyspace: &str) -> bool {
+    let Some(session) = session_with(node, Consistency::All).await else { return false };
+    rows(&session, &format!("SELECT version FROM {keyspace}.migrations")).await.is_ok()
+}
+
+/// As [`dump`], what one copy has that this node reaches: its own, while it reaches no other. None if it does not
+/// answer.
+pub async fn dump_of_one(node: &str, keyspace: &str) -> Option<Dump> {
+    let session = session_with(node, Consistency::One).await?;
+    try_dump(&session, keyspace).await.ok()
 }
 
 /// The keyspace that belongs to a folder, if it was made.
@@ -65,11 +118,13 @@ pub fn name(dir: &Path) -> Option<String> {
 }
 
 async fn open(dir: PathBuf) -> Arc<dyn store::Store> {
-    let is_new = name(&dir).is_none();
-    let keyspace = name(&dir).unwrap_or_else(|| format!("test_{}", Uuid::now_v7().simple()));
-    let config = config(node(), keyspace.clone());
+    let free = || FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let found = name(&dir).or_else(free);
+    let is_new = found.is_none();
+    let keyspace = found.unwrap_or_else(|| format!("test_{}", Uuid::now_v7().simple()));
+    let config = config(nodes(), keyspace.clone());
+    fs::write(dir.join(FILE), &keyspace).expect("the folder is ours");
     if is_new {
-        fs::write(dir.join(FILE), &keyspace).expect("the folder is ours");
         migrate(&config).await.expect("the tables are made");
     }
     Arc::new(CqlStore::open(&config).await.expect("the tables open"))
@@ -77,70 +132,143 @@ async fn open(dir: PathBuf) -> Arc<dyn store::Store> {
 
 /// Every row of every table with its write times, but not the migrations. Of the directory of lists only what
 /// leads to rows: a partition that a row only passed through may be in it or not.
-pub async fn dump(node: &str, keyspace: &str) -> Dump {
-    let session = session(node).await;
-    let columns = "SELECT table_name, column_name, kind FROM system_schema.columns \
-                   WHERE keyspace_name = ?";
-    let answer = session.query_unpaged(columns, (keyspace,)).await.unwrap();
-    let answer = answer.into_rows_result().unwrap();
-    let mut tables: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for column in answer.rows::<(String, String, String)>().unwrap() {
-        let (table, column, kind) = column.unwrap();
-        let selected = tables.entry(table).or_default();
-        selected.push(column.clone());
-        if kind == "regular" {
-            selected.push(format!("writetime({column})"));
-        }
-    }
+pub async fn dump(nodes: &[String], keyspace: &str) -> Dump {
+    try_dump(&session_on(nodes).await, keyspace).await.expect("the tables can be read")
+}
+
+async fn try_dump(session: &Session, keyspace: &str) -> Result<Dump, ExecutionError> {
+    let mut tables = columns(session, keyspace).await?;
     let mut dump = Dump::new();
     tables.remove("migrations").expect("it was migrated");
     for (table, columns) in tables {
-        let query = format!("SELECT {} FROM {keyspace}.{table}", columns.join(", "));
-        let answer = session.query_unpaged(query, ()).await.unwrap().into_rows_result().unwrap();
-        let row = |row: Row| format!("{:?}", row.columns);
-        let mut rows: Vec<_> = answer.rows().unwrap().map(|found| row(found.unwrap())).collect();
-        if table == DIRECTORY {
-            rows = directory(&session, keyspace).await;
-        }
-        rows.sort();
-        dump.insert(table, rows);
+        let mut found = if table == DIRECTORY {
+            directory(session, keyspace).await?
+        } else {
+            let query = format!("SELECT {} FROM {keyspace}.{table}", columns.join(", "));
+            let found = rows(session, &query).await?.into_iter();
+            found.map(|row| format!("{:?}", row.columns)).collect()
+        };
+        found.sort();
+        dump.insert(table, found);
     }
-    dump
+    Ok(dump)
+}
+
+async fn rows(session: &Session, query: &str) -> Result<Vec<Row>, ExecutionError> {
+    let answer = session.query_unpaged(query, ()).await?.into_rows_result().expect("rows");
+    Ok(answer.rows().expect("any row").map(|row| row.expect("a row")).collect())
+}
+
+/// The columns of every table, and the write times of those that have one.
+async fn columns(
+    session: &Session,
+    keyspace: &str,
+) -> Result<BTreeMap<String, Vec<String>>, ExecutionError> {
+    let columns = format!(
+        "SELECT table_name, column_name, kind FROM system_schema.columns \
+         WHERE keyspace_name = '{keyspace}'"
+    );
+    let mut tables: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for column in rows(session, &columns).await? {
+        let [table, column, kind] = &texts(column)[..] else { panic!("three columns") };
+        let selected = tables.entry(table.clone()).or_default();
+        selected.push(column.clone());
+        if kind == "regular" || kind == "static" {
+            selected.push(format!("writetime({column})"));
+        }
+    }
+    Ok(tables)
+}
+
+/// In how many pages of rows two keyspaces differ, write times included, but for their migrations and for the directory of
+/// lists, which may have more than leads to rows. For tables that do not fit into memory.
+pub async fn differences(node: &str, keyspaces: [&str; 2]) -> usize {
+    let session = session_on(&[node.to_owned()]).await;
+    let mut different = 0;
+    for (table, columns) in columns(&session, keyspaces[0]).await.expect("they can be read") {
+        if table == DIRECTORY || table == "migrations" {
+            continue;
+        }
+        let mut from = [PagingState::start(), PagingState::start()].map(Some);
+        while from.iter().any(Option::is_some) {
+            let mut pages = Vec::new();
+            for (keyspace, from) in keyspaces.iter().zip(&mut from) {
+                let Some(state) = from.take() else { continue };
+                let query = format!("SELECT {} FROM {keyspace}.{table}", columns.join(", "));
+                let (page, next) = session.query_single_page(query, (), state).await.unwrap();
+                let rows = page.into_rows_result().unwrap();
+                let rows: Vec<Row> = rows.rows().unwrap().map(|row| row.unwrap()).collect();
+                pages.push(rows);
+                if let PagingStateResponse::HasMorePages { state } = next {
+                    *from = Some(state);
+                }
+            }
+            different += usize::from(pages.len() < 2 || pages[0] != pages[1]);
+        }
+    }
+    different
 }
 
 /// Which partitions each list has.
 const DIRECTORY: &str = "list_partitions";
 
-/// The rows of the directory whose partitions have rows.
-async fn directory(session: &Session, keyspace: &str) -> Vec<String> {
-    type Entry = (String, i32, String, String, String, i32);
-    let query = async |what: &str| {
-        let answer = session.query_unpaged(what.replace("FROM ", &format!("FROM {keyspace}.")), ());
-        answer.await.unwrap().into_rows_result().unwrap()
+/// The rows of the directory whose partitions have rows, without the times at which they were written: those are of the
+/// writer's clock.
+async fn directory(session: &Session, keyspace: &str) -> Result<Vec<String>, ExecutionError> {
+    let mut full = BTreeSet::new();
+    let columns = ["list", "stage", "bucket", "blockchain", "coin", "shard"];
+    let mut add = async |list: &str, stage: &str, from: &str| {
+        let (table, key) = from.split_once(": ").expect("a table and its key");
+        let query = format!("SELECT DISTINCT {key} FROM {keyspace}.{table}");
+        for row in rows(session, &query).await? {
+            let row: BTreeMap<_, _> = key.split(", ").zip(texts(row)).collect();
+            let value = |column: &str| match (column, row.get(column)) {
+                (_, Some(value)) => value.clone(),
+                ("list", None) if list.is_empty() => row["wallet"].clone(),
+                ("list", None) => list.to_owned(),
+                ("stage", None) if stage.is_empty() => row["status"].clone(),
+                ("stage", None) => stage.to_owned(),
+                (_, None) => String::new(),
+            };
+            full.insert(columns.map(value).to_vec());
+        }
+        Ok::<_, ExecutionError>(())
     };
-    let orders = query("SELECT DISTINCT status, bucket, shard FROM orders_listed").await;
-    let orders = orders.rows::<(String, i32, i32)>().unwrap().map(|row| {
-        let (status, bucket, shard) = row.unwrap();
-        ("orders".to_owned(), bucket, status, String::new(), String::new(), shard)
-    });
-    let transfers =
-        "SELECT DISTINCT wallet, bucket, stage, blockchain, coin, shard FROM transfers_listed";
-    let transfers = query(transfers).await;
-    let transfers = transfers.rows::<Entry>().unwrap().map(Result::unwrap);
-    let full: BTreeSet<Entry> = orders.chain(transfers).collect();
-    let all = "SELECT list, bucket, stage, blockchain, coin, shard FROM list_partitions";
-    let all = query(all).await;
-    let all = all.rows::<Entry>().unwrap().map(Result::unwrap);
-    let leads = all.filter(|entry| entry.0 == "references" || full.contains(entry));
-    leads.map(|entry| format!("{entry:?}")).collect()
+    add("orders", "all", "orders_by_day: bucket, shard").await?;
+    add("orders", "", "orders_ended: status, bucket, shard").await?;
+    add("orders", "live", "orders_pending: bucket, shard").await?;
+    add("deposits", "live", "deposits_open: bucket, shard").await?;
+    add("", "all", "transfers_by_day: wallet, blockchain, coin, bucket, shard").await?;
+    add("", "", "transfers_ended: wallet, status, blockchain, coin, bucket, shard").await?;
+    add("", "live", "transfers_waiting: wallet, bucket, shard").await?;
+    let all = format!("SELECT {} FROM {keyspace}.{DIRECTORY}", columns.join(", "));
+    let all = rows(session, &all).await?.into_iter().map(texts);
+    let leads = all.filter(|entry| entry[0] == "references" || full.contains(entry));
+    Ok(leads.map(|entry| format!("{entry:?}")).collect())
+}
+
+fn texts(row: Row) -> Vec<String> {
+    row.columns.into_iter().flatten().map(text).collect()
+}
+
+fn text(value: CqlValue) -> String {
+    match value {
+        CqlValue::Text(text) => text,
+        CqlValue::Int(number) => number.to_string(),
+        other => panic!("{other:?}"),
+    }
 }
 
 /// To empty tables takes a tenth of the time that it takes to make them.
 fn renew(old: &Path, new: &Path) {
     let Some(keyspace) = name(old) else { return };
     fs::write(new.join(FILE), &keyspace).expect("the folder is ours");
-    let emptied = blocking(async move {
-        let session = session(&node()).await;
+    assert!(empty(keyspace), "the tables of a test were not emptied");
+}
+
+fn empty(keyspace: String) -> bool {
+    blocking(async move {
+        let session = session().await;
         let names = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?";
         let answer = session.query_unpaged(names, (&keyspace,)).await.expect("it is known");
         let answer = answer.into_rows_result().expect("rows");
@@ -156,15 +284,20 @@ fn renew(old: &Path, new: &Path) {
         for emptied in running.join_all().await {
             emptied.expect("it is emptied");
         }
-    });
-    assert!(emptied, "the tables of a test were not emptied");
+    })
 }
 
 fn remove(dir: &Path) {
     let Some(keyspace) = name(dir) else { return };
+    if OWN.get().is_some() {
+        if empty(keyspace.clone()) {
+            FREE.lock().unwrap_or_else(PoisonError::into_inner).push(keyspace);
+        }
+        return;
+    }
     let removed = blocking(async move {
         let drop_all = format!("DROP KEYSPACE IF EXISTS {keyspace}");
-        session(&node()).await.query_unpaged(drop_all, ()).await.expect("it is dropped");
+        session().await.query_unpaged(drop_all, ()).await.expect("it is dropped");
     });
     // A test that failed already must not fail in another way.
     assert!(removed || std::thread::panicking(), "the keyspace of a test was not removed");

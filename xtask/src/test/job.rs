@@ -1,6 +1,6 @@
 //! Which tests run together, what they need, and in which lane.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -9,13 +9,15 @@ use super::Scope;
 use super::build::Binary;
 use crate::need::Need;
 
-/// Two lanes run side by side, so that processors are used while other tests wait.
+/// The first two run side by side, so that processors are used while other tests wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Lane {
     /// Mostly waits: for time-outs, restarts and other processes.
     Waiting,
     /// Mostly computes.
     Computing,
+    /// Measures how long callers wait: beside others it would measure those. Runs when they have ended.
+    Alone,
 }
 
 /// Tests of one binary of `tests/` that need the same: the binary; what the names of the tests contain,
@@ -23,8 +25,8 @@ enum Lane {
 type Part = (&'static str, &'static str, &'static [Need], Lane);
 
 /// In each lane those that take longest come first. A test of `tests/` that no part fits gets everything.
-const PARTS: [Part; 24] = {
-    use Lane::{Computing, Waiting};
+const PARTS: [Part; 25] = {
+    use Lane::{Alone, Computing, Waiting};
     use Need::{Anvil, Browser, Clients, Jars, Python, Schemathesis, Servers};
     [
         ("tidy", "", &[], Computing),
@@ -51,8 +53,28 @@ const PARTS: [Part; 24] = {
         ("black_box", "snippets::", &[Clients, Jars, Python], Computing),
         ("embedded", "tail::", &[Python], Computing),
         ("embedded", "", &[], Computing),
+        ("cql_cluster", "", &[Jars], Alone),
     ]
 };
+
+/// Tests of a crate that run a second time, on the tables in CQL: those of the rows of the interface, by the modules
+/// that they are in.
+const ON_CQL: (&str, [&str; 8]) = (
+    "api/http",
+    [
+        "admin::",
+        "changes::",
+        "create::",
+        "forgotten::",
+        "lists::",
+        "operators::",
+        "service::",
+        "user::",
+    ],
+);
+const ON_CQL_NEEDS: [Need; 2] = [Need::Jars, Need::Servers];
+/// What is set for them.
+const TABLES: (&str, &str) = ("TIDEMARK_TEST_TABLES", "cql");
 
 /// How long a job may take. On a busy machine the longest takes some minutes: one that takes longer hangs.
 pub(super) const LIMIT: Duration = Duration::from_secs(20 * 60);
@@ -65,9 +87,41 @@ pub(super) struct Job<'a> {
     pub(super) pattern: &'static str,
     pub(super) tests: Vec<String>,
     pub(super) needs: &'static [Need],
+    /// What is set for it beside what all jobs get.
+    pub(super) variable: Option<(&'static str, &'static str)>,
     lane: Lane,
     /// In its lane those with a small one begin first.
     rank: usize,
+}
+
+impl Job<'_> {
+    /// Whether nothing else may run meanwhile.
+    pub(super) fn is_alone(&self) -> bool {
+        self.lane == Lane::Alone
+    }
+}
+
+impl Scope<'_> {
+    /// Whether a test runs that has this full name and these needs.
+    fn runs(self, name: &str, needs: &[Need]) -> bool {
+        match self {
+            Self::All => true,
+            Self::Fast => needs.is_empty(),
+            Self::Matching(filter) => name.contains(filter),
+            Self::Cql(_) => name.starts_with(STORE) && name.contains("cql"),
+        }
+    }
+
+    /// Whether a test of [`ON_CQL`] runs a second time. By name only if the filter says `cql`, as without it the tests need no server.
+    fn runs_on_cql(self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Matching(filter) => {
+                filter.contains("cql") && format!("cql::{name}").contains(filter)
+            }
+            Self::Fast | Self::Cql(_) => false,
+        }
+    }
 }
 
 /// All jobs with a test to run, in an order to take them from both ends: the waiting ones from the front,
@@ -78,6 +132,7 @@ pub(super) struct Job<'a> {
 pub(super) fn plan<'a>(binaries: &'a [Binary], scope: Scope<'_>) -> Result<Vec<Job<'a>>> {
     let mut jobs: BTreeMap<(&str, usize), Job<'a>> = BTreeMap::new();
     let mut seen = [false; PARTS.len()];
+    let mut seen_on_cql = BTreeSet::new();
     for binary in binaries {
         for test in binary.tests()? {
             let place = place(&binary.name, &test);
@@ -89,17 +144,35 @@ pub(super) fn plan<'a>(binaries: &'a [Binary], scope: Scope<'_>) -> Result<Vec<J
                 None if binary.name.starts_with(TESTS) => ("", &Need::ALL[..], Lane::Waiting),
                 None => ("", &[][..], Lane::Computing),
             };
-            let runs = match scope {
-                Scope::All => true,
-                Scope::Fast => needs.is_empty(),
-                Scope::Matching(filter) => full_name(&binary.name, &test).contains(filter),
-            };
-            if runs {
-                let job = Job { binary, pattern, tests: Vec::new(), needs, lane, rank: place };
+            let name = full_name(&binary.name, &test);
+            if let Some(module) = module_on_cql(&binary.name, &test) {
+                seen_on_cql.insert(module);
+                if scope.runs_on_cql(&name) {
+                    let job = Job {
+                        binary,
+                        pattern: "on CQL",
+                        tests: Vec::new(),
+                        needs: &ON_CQL_NEEDS,
+                        variable: Some(TABLES),
+                        lane: Lane::Computing,
+                        rank: 0,
+                    };
+                    let jobs = jobs.entry((&binary.name, PARTS.len() + 1)).or_insert(job);
+                    jobs.tests.push(test.clone());
+                }
+            }
+            if scope.runs(&name, needs) {
+                let tests = Vec::new();
+                let job = Job { binary, pattern, tests, needs, variable: None, lane, rank: place };
                 jobs.entry((&binary.name, place)).or_insert(job).tests.push(test);
             }
         }
     }
+    ensure!(
+        seen_on_cql.len() == ON_CQL.1.len(),
+        "xtask/src/test/job.rs names modules of {} that have no test: there are {seen_on_cql:?}",
+        ON_CQL.0,
+    );
     let stale = PARTS.iter().zip(seen).find(|(_, seen)| !seen);
     ensure!(
         stale.is_none(),
@@ -112,7 +185,7 @@ pub(super) fn plan<'a>(binaries: &'a [Binary], scope: Scope<'_>) -> Result<Vec<J
     }
     let mut jobs: Vec<_> = jobs.into_values().collect();
     jobs.sort_by_key(|job| match job.lane {
-        Lane::Waiting => (job.lane, job.rank),
+        Lane::Waiting | Lane::Alone => (job.lane, job.rank),
         Lane::Computing => (job.lane, usize::MAX - job.rank),
     });
     Ok(jobs)
@@ -123,8 +196,18 @@ fn full_name(binary: &str, test: &str) -> String {
     format!("{}::{test}", binary.replace('/', "::"))
 }
 
+/// What every back end must do, by the names of the tests; those of the tables in CQL have `cql` in theirs.
+const STORE: &str = "tests::back_ends::conformance::";
+
 /// The package of tests that need more than their crate.
 const TESTS: &str = "tests/";
+
+/// The module of [`ON_CQL`] that a test is in.
+fn module_on_cql(binary: &str, test: &str) -> Option<&'static str> {
+    let (of, modules) = ON_CQL;
+    let is_in = |module: &&&str| binary == of && test.starts_with(**module);
+    modules.iter().find(is_in).copied()
+}
 
 /// The index of the first part that fits; `PARTS.len()` if none does.
 fn place(binary: &str, test: &str) -> usize {

@@ -1,4 +1,4 @@
-//! Runs jobs in two lanes and prints what each of them printed.
+//! Runs jobs in two lanes, then those that must be alone, and prints what each of them printed.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -76,7 +76,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Runs all jobs: one thread takes them from the front, another from the back.
+/// Runs all jobs: one thread takes them from the front, another from the back, and those that must be alone run last.
 ///
 /// # Errors
 /// If a job cannot be started.
@@ -85,17 +85,16 @@ pub(super) fn run(
     variables: &Variables,
     folder: &Folder,
 ) -> Result<Vec<Outcome>> {
-    let lanes = Lanes {
-        jobs: Mutex::new(jobs.into()),
-        ended: Mutex::default(),
-        variables,
-        folder: folder.path(),
-    };
+    let (alone, jobs): (VecDeque<_>, VecDeque<_>) = jobs.into_iter().partition(Job::is_alone);
+    let lanes =
+        Lanes { jobs: Mutex::new(jobs), ended: Mutex::default(), variables, folder: folder.path() };
     std::thread::scope(|threads| {
         let front = threads.spawn(|| lanes.work("front", VecDeque::pop_front));
         lanes.work("back", VecDeque::pop_back)?;
         front.join().map_err(|_| anyhow!("a lane panicked"))?
     })?;
+    *lock(&lanes.jobs) = alone;
+    lanes.work("front", VecDeque::pop_front)?;
     Ok(lanes.ended.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
@@ -137,6 +136,7 @@ impl<'a> Lanes<'a> {
             .env("CARGO_MANIFEST_DIR", &job.binary.folder)
             .env("TMPDIR", temporary)
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            .envs(job.variable)
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
             .stderr(file);

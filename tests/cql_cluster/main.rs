@@ -1,0 +1,145 @@
+//! Three Cassandra nodes with three copies of each row, of which one hangs, another is killed, and comes back.
+
+mod figures;
+mod load;
+mod nodes;
+
+use std::time::{Duration, Instant};
+
+use figures::Figures;
+use load::Load;
+use nodes::Nodes;
+use runtime::clock::{Clock as _, SystemClock};
+use schemas::UnixMicros;
+use store::config::CqlConfig;
+use store::cql::{CqlStore, migrate};
+use testkit::tables::{BackEnd, CQL, cql};
+use testkit::{eventually, store_suite};
+
+/// How long callers are measured while a node is away: longer than driver and servers take to leave it alone.
+const AWAY: Duration = Duration::from_secs(22);
+/// How long a node is away that comes back.
+const AWAY_LONG: Duration = Duration::from_secs(50);
+/// Before the first measurement, until lists are full.
+const WARM: Duration = Duration::from_secs(10);
+/// What an answer may take at p99, while a node is away.
+const ANSWER_MAX: Duration = Duration::from_millis(500);
+/// A machine that was busy with something else is measured again. What the node does to callers, it does each time.
+const ROUNDS: usize = 2;
+/// Of its commit log a node that is killed reads what lies before the last mark, which it makes every 100 ms. What it
+/// acknowledged after that the two others have, and no hint.
+const FORGOTTEN_MICROS: i64 = 2_000_000;
+
+#[test]
+fn one_of_three_nodes_hangs_and_one_is_killed_and_comes_back() {
+    let begun = Instant::now();
+    let mut nodes = Nodes::start();
+    println!("three nodes listen after {:.1?}", begun.elapsed());
+    cql::use_nodes(nodes.addresses());
+    let config = cql::config(nodes.addresses(), "tidemark".into());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        // Nodes that met a moment ago may not have agreed about the schema before a change of it gives up.
+        let made = || async { migrate(&config).await.ok() };
+        eventually("the tables to be made", made).await;
+        nodes.all_reach_all(&config.keyspace).await;
+    });
+    println!("each reaches each after {:.1?}", begun.elapsed());
+    // One at a time: several nodes need seconds to agree about each other's changes of the schema.
+    store_suite::run(BackEnd { cases: 1, ..CQL }, 1);
+    println!("the store suite passed after {:.1?}", begun.elapsed());
+    runtime.block_on(away(&mut nodes, &config));
+    println!("all was done after {:.1?}", begun.elapsed());
+}
+
+async fn away(nodes: &mut Nodes, config: &CqlConfig) {
+    let open = async || CqlStore::open(config).await.unwrap();
+    let api = open().await;
+    let load = Load::start(open().await, api.clone());
+    measure("with all nodes, at first", &load, WARM).await;
+    measure("with all nodes", &load, AWAY / 2).await;
+    hang(nodes, config, &load).await;
+    let killed_at = kill(nodes, config, &load).await;
+    come_back(nodes, config, load, &api, killed_at).await;
+}
+
+/// Time passes, and the load runs: what is measured is what happens meanwhile.
+async fn measure(what: &'static str, load: &Load, length: Duration) -> Figures {
+    let from = Instant::now();
+    let mut ticks = tokio::time::interval(Duration::from_millis(500));
+    while from.elapsed() < length {
+        ticks.tick().await;
+    }
+    let figures = Figures::of(what, &load.samples(), from, Instant::now());
+    println!("{figures}");
+    figures
+}
+
+/// Whether every caller had its answer in time; rows were written all the while.
+fn is_endured(figures: &Figures) -> bool {
+    assert!(figures.progress.iter().all(|rows| *rows > 0), "{:?}", figures.progress);
+    figures.are_within(ANSWER_MAX)
+}
+
+async fn hang(nodes: &Nodes, config: &CqlConfig, load: &Load) {
+    for _ in 0..ROUNDS {
+        nodes.servers[1].pause().unwrap();
+        let hung = measure("one node hangs", load, AWAY).await;
+        nodes.servers[1].resume().unwrap();
+        nodes.all_reach_all(&config.keyspace).await;
+        measure("it answers again", load, AWAY / 4).await;
+        if is_endured(&hung) {
+            return;
+        }
+    }
+    panic!("callers waited for a node that hangs");
+}
+
+/// Returns when it was killed, each time.
+async fn kill(nodes: &mut Nodes, config: &CqlConfig, load: &Load) -> Vec<UnixMicros> {
+    let mut killed_at = Vec::new();
+    for _ in 0..ROUNDS {
+        killed_at.push(SystemClock.now());
+        nodes.servers[2].kill();
+        let killed = measure("one node is killed", load, AWAY).await;
+        if is_endured(&killed) {
+            return killed_at;
+        }
+        tokio::task::block_in_place(|| nodes.servers[2].restart()).unwrap();
+        nodes.all_reach_all(&config.keyspace).await;
+    }
+    panic!("callers waited for a node that was killed");
+}
+
+/// Nobody reads from now on, so that no read mends what the node missed: hints do.
+async fn come_back(
+    nodes: &mut Nodes,
+    config: &CqlConfig,
+    load: Load,
+    api: &CqlStore,
+    killed_at: Vec<UnixMicros>,
+) {
+    load.stop_api();
+    measure("only the projector writes", &load, AWAY_LONG - AWAY).await;
+    tokio::task::block_in_place(|| nodes.servers[2].restart()).unwrap();
+    nodes.all_reach_all(&config.keyspace).await;
+    let (acknowledged, failures) = load.stop().await;
+    assert!(failures.is_empty(), "{} calls failed: {failures:#?}", failures.len());
+    let returned = Instant::now();
+    nodes.hints_are_delivered().await;
+    println!("no hint is left {:.1?} after the last write", returned.elapsed());
+    let own = nodes.own_rows(2, &config.keyspace).await;
+
+    assert_eq!(load::lost(api, &acknowledged).await, []);
+    println!("{} rows were acknowledged, and are there in that version", acknowledged.len());
+    let all = cql::dump(&nodes.addresses(), &config.keyspace).await;
+    let before = |at: UnixMicros| UnixMicros(at.0 - FORGOTTEN_MICROS)..at;
+    let forgotten: Vec<_> = killed_at.into_iter().map(before).collect();
+    let [forgotten, missed] = nodes::missing(&own, &all, &acknowledged, &forgotten);
+    println!(
+        "of {} rows in all tables the node that was away has all but {} from the moment before it was killed",
+        all.values().map(Vec::len).sum::<usize>(),
+        forgotten.len(),
+    );
+    assert_eq!(missed, [""; 0], "the node that was away missed rows");
+}
