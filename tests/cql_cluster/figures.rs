@@ -61,10 +61,11 @@ impl Figures {
         Self { what, length, by_call, progress }
     }
 
-    /// Whether callers had their answers in this time, at p99.
+    /// Whether 95 of 100 callers of each kind had their answers in this time. A third of all statements are given to each node first: when it does
+    /// not answer them, more of every kind wait.
     pub(crate) fn are_within(&self, max: Duration) -> bool {
         let answered = [Call::Create, Call::CreatedRow, Call::Status, Call::List];
-        answered.iter().all(|call| percentile(&self.by_call[call], 99) < max)
+        answered.iter().all(|call| percentile(&self.by_call[call], 95) < max)
     }
 }
 

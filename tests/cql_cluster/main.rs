@@ -22,10 +22,10 @@ const AWAY: Duration = Duration::from_secs(22);
 const AWAY_LONG: Duration = Duration::from_secs(50);
 /// Before the first measurement, until lists are full.
 const WARM: Duration = Duration::from_secs(10);
-/// What an answer may take at p99, while a node is away.
-const ANSWER_MAX: Duration = Duration::from_millis(500);
-/// A machine that was busy with something else is measured again. What the node does to callers, it does each time.
-const ROUNDS: usize = 2;
+/// A read that has no answer after it fails (`READ_TIMEOUT` in `store/src/cql/statement.rs`), and a node that hangs is left alone only when
+/// several times as much has passed: a caller that has its answer sooner has not waited for that node. How much sooner is
+/// printed, and depends on the machine.
+const NODE_WAITED_FOR: Duration = Duration::from_secs(2);
 /// Of its commit log a node that is killed reads what lies before the last mark, which it makes every 100 ms. What it
 /// acknowledged after that the two others have, and no hint.
 const FORGOTTEN_MICROS: i64 = 2_000_000;
@@ -59,7 +59,7 @@ async fn away(nodes: &mut Nodes, config: &CqlConfig) {
     measure("with all nodes, at first", &load, WARM).await;
     measure("with all nodes", &load, AWAY / 2).await;
     hang(nodes, config, &load).await;
-    let killed_at = kill(nodes, config, &load).await;
+    let killed_at = kill(nodes, &load).await;
     come_back(nodes, config, load, &api, killed_at).await;
 }
 
@@ -75,40 +75,27 @@ async fn measure(what: &'static str, load: &Load, length: Duration) -> Figures {
     figures
 }
 
-/// Whether every caller had its answer in time; rows were written all the while.
-fn is_endured(figures: &Figures) -> bool {
+/// No caller waited for the node that is away, and rows were written all the while.
+fn assert_endured(figures: &Figures) {
     assert!(figures.progress.iter().all(|rows| *rows > 0), "{:?}", figures.progress);
-    figures.are_within(ANSWER_MAX)
+    assert!(figures.are_within(NODE_WAITED_FOR), "callers waited for the node: {figures}");
 }
 
 async fn hang(nodes: &Nodes, config: &CqlConfig, load: &Load) {
-    for _ in 0..ROUNDS {
-        nodes.servers[1].pause().unwrap();
-        let hung = measure("one node hangs", load, AWAY).await;
-        nodes.servers[1].resume().unwrap();
-        nodes.all_reach_all(&config.keyspace).await;
-        measure("it answers again", load, AWAY / 4).await;
-        if is_endured(&hung) {
-            return;
-        }
-    }
-    panic!("callers waited for a node that hangs");
+    nodes.servers[1].pause().unwrap();
+    let hung = measure("one node hangs", load, AWAY).await;
+    nodes.servers[1].resume().unwrap();
+    nodes.all_reach_all(&config.keyspace).await;
+    measure("it answers again", load, AWAY / 4).await;
+    assert_endured(&hung);
 }
 
-/// Returns when it was killed, each time.
-async fn kill(nodes: &mut Nodes, config: &CqlConfig, load: &Load) -> Vec<UnixMicros> {
-    let mut killed_at = Vec::new();
-    for _ in 0..ROUNDS {
-        killed_at.push(SystemClock.now());
-        nodes.servers[2].kill();
-        let killed = measure("one node is killed", load, AWAY).await;
-        if is_endured(&killed) {
-            return killed_at;
-        }
-        tokio::task::block_in_place(|| nodes.servers[2].restart()).unwrap();
-        nodes.all_reach_all(&config.keyspace).await;
-    }
-    panic!("callers waited for a node that was killed");
+/// Returns when it was killed.
+async fn kill(nodes: &mut Nodes, load: &Load) -> UnixMicros {
+    let killed_at = SystemClock.now();
+    nodes.servers[2].kill();
+    assert_endured(&measure("one node is killed", load, AWAY).await);
+    killed_at
 }
 
 /// Nobody reads from now on, so that no read mends what the node missed: hints do.
@@ -117,7 +104,7 @@ async fn come_back(
     config: &CqlConfig,
     load: Load,
     api: &CqlStore,
-    killed_at: Vec<UnixMicros>,
+    killed_at: UnixMicros,
 ) {
     load.stop_api();
     measure("only the projector writes", &load, AWAY_LONG - AWAY).await;
@@ -133,9 +120,8 @@ async fn come_back(
     assert_eq!(load::lost(api, &acknowledged).await, []);
     println!("{} rows were acknowledged, and are there in that version", acknowledged.len());
     let all = cql::dump(&nodes.addresses(), &config.keyspace).await;
-    let before = |at: UnixMicros| UnixMicros(at.0 - FORGOTTEN_MICROS)..at;
-    let forgotten: Vec<_> = killed_at.into_iter().map(before).collect();
-    let [forgotten, missed] = nodes::missing(&own, &all, &acknowledged, &forgotten);
+    let before = UnixMicros(killed_at.0 - FORGOTTEN_MICROS)..killed_at;
+    let [forgotten, missed] = nodes::missing(&own, &all, &acknowledged, &before);
     println!(
         "of {} rows in all tables the node that was away has all but {} from the moment before it was killed",
         all.values().map(Vec::len).sum::<usize>(),

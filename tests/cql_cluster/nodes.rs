@@ -72,19 +72,16 @@ impl Nodes {
 /// The lists of what ended: their rows are keys alone, which have no write time, and were written when it ended.
 const WITHOUT_TIMES: [&str; 2] = ["orders_ended", "transfers_ended"];
 
-/// The rows that are not among a node's own: those that were written within one of `excepted`, and the others. What has
+/// The rows that are not among a node's own: those that were written within `excepted`, and the others. What has
 /// no write time of its own was written with the newest version of its order or transfer.
 pub(crate) fn missing(
     own: &Dump,
     all: &Dump,
     written: &Acknowledged,
-    excepted: &[Range<UnixMicros>],
+    excepted: &Range<UnixMicros>,
 ) -> [Vec<String>; 2] {
-    let is_excepted = |at: UnixMicros| excepted.iter().any(|time| time.contains(&at));
-    let is_created_then = |number: i64, time: &Range<UnixMicros>| {
-        (time.start.seconds().0..=time.end.seconds().0).contains(&number)
-    };
-    let newest = written.iter().filter(|(_, version)| is_excepted(**version));
+    let created = excepted.start.seconds().0..=excepted.end.seconds().0;
+    let newest = written.iter().filter(|(_, version)| excepted.contains(version));
     let ended_then: Vec<_> = newest.map(|(row, _)| row.key()).collect();
     let (mut within, mut outside) = (Vec::new(), Vec::new());
     for (table, rows) in all {
@@ -94,8 +91,7 @@ pub(crate) fn missing(
                 ended_then.iter().any(|key| row.contains(key))
             } else {
                 numbers(row).any(|number| {
-                    is_excepted(UnixMicros(number))
-                        || excepted.iter().any(|time| is_created_then(number, time))
+                    excepted.contains(&UnixMicros(number)) || created.contains(&number)
                 })
             };
             let list = if is_of_then { &mut within } else { &mut outside };
@@ -131,11 +127,10 @@ mod tests {
             (Row::Transfer(TransferId(3)), UnixMicros(100_000_000)),
         ]);
         let before_the_kill = UnixMicros(99_000_000)..UnixMicros(101_000_000);
-        let [forgotten, missed] =
-            missing(&dump(&[]), &all, &written, std::slice::from_ref(&before_the_kill));
+        let [forgotten, missed] = missing(&dump(&[]), &all, &written, &before_the_kill);
         assert_eq!(forgotten, [format!("orders_ended: {}", row(1))]);
         assert_eq!(missed, [2, 3].map(|number| format!("orders_ended: {}", row(number))));
-        let none = missing(&all, &all, &written, &[before_the_kill]);
+        let none = missing(&all, &all, &written, &before_the_kill);
         assert_eq!(none, [Vec::<String>::new(), Vec::new()]);
     }
 }
