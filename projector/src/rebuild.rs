@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use log::{Bounds, Log, Offset, Record, TopicPartition};
 use schemas::{Partition, Topic, UnixSeconds};
-use store::{Change, Newest, Store, coalesce};
+use store::{Change, Newest, Store, coalesce, retry};
 use tokio::runtime::Handle;
 
 use super::Error;
@@ -19,10 +19,6 @@ use super::machine::plan_change;
 
 /// How many records are read at once, and rows written at once.
 const BATCH_MAX: usize = 4096;
-/// How often, one second apart, rows are written that the tables cannot take now. A long rebuild would
-/// otherwise begin again after one late answer.
-const TRIES_MAX: usize = 60;
-const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// How long [`follow`] waits for records.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Records of which the newest versions are found in one pass: half a gigabyte if each has a row of its own, most often
@@ -201,7 +197,7 @@ impl Rebuild<'_> {
     }
 
     fn apply(&mut self, rows: &mut Vec<Change>) -> Result<(), Error> {
-        self.handle.block_on(apply(self.store, rows))?;
+        self.handle.block_on(retry(|| self.store.apply(rows.clone())))?;
         self.progress.rows += rows.len() as u64;
         rows.clear();
         Ok(())
@@ -259,7 +255,7 @@ pub(super) fn follow(
             let records = log.read(*of, *next, BATCH_MAX)?;
             let Some(last) = records.last() else { continue };
             let rows = coalesce(changes(&records)?);
-            handle.block_on(apply(store, &rows))?;
+            handle.block_on(retry(|| store.apply(rows.clone())))?;
             count += records.len() as u64;
             progress.rows += rows.len() as u64;
             *next = last.offset.next();
@@ -279,19 +275,6 @@ pub(super) fn follow(
             handle.block_on(tokio::time::sleep(POLL_INTERVAL));
         }
     }
-}
-
-async fn apply(store: &dyn Store, rows: &[Change]) -> Result<(), Error> {
-    for _ in 1..TRIES_MAX {
-        match store.apply(rows.to_vec()).await {
-            Err(store::Error::Transient(cause)) => {
-                tracing::warn!(%cause, "the tables cannot take rows now; will retry");
-                tokio::time::sleep(TRY_AGAIN_AFTER).await;
-            }
-            written => return Ok(written?),
-        }
-    }
-    Ok(store.apply(rows.to_vec()).await?)
 }
 
 #[cfg(test)]

@@ -94,13 +94,8 @@ impl BackEnd {
             password: store.secret("password"),
             ca_file: store.optional_text("ca_file").map(PathBuf::from),
         };
-        let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-        let starts = cql.keyspace.starts_with(|c: char| c.is_ascii_lowercase());
-        if !starts || cql.keyspace.len() > 48 || !cql.keyspace.chars().all(legal) {
-            store.problem(
-                "keyspace",
-                "must be at most 48 lower-case letters, digits and '_', a letter first",
-            );
+        if let Err(problem) = check_keyspace(&cql.keyspace) {
+            store.problem("keyspace", problem);
         }
         match backend.as_str() {
             "cql" => {
@@ -116,6 +111,19 @@ impl BackEnd {
             }
         }
     }
+}
+
+/// Whether a keyspace may have this name. Servers take upper case in a statement for lower case, so it is not accepted.
+///
+/// # Errors
+/// What a name must be.
+pub fn check_keyspace(name: &str) -> Result<(), &'static str> {
+    let is_legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let begins = name.starts_with(|c: char| c.is_ascii_lowercase());
+    if begins && name.len() <= 48 && name.chars().all(is_legal) {
+        return Ok(());
+    }
+    Err("must be at most 48 lower-case letters, digits and '_', a letter first")
 }
 
 #[cfg(test)]

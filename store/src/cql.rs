@@ -20,6 +20,7 @@ mod recent;
 mod rest;
 mod statement;
 mod sweep;
+mod table;
 mod walk;
 mod write;
 
@@ -131,15 +132,15 @@ impl Tables {
     /// Writes what readers find partitions by, but for what is known to be there.
     async fn write_directory(
         self: &Arc<Self>,
-        places: BTreeSet<Place>,
-        wallets: BTreeSet<Address>,
+        places: &BTreeSet<Place>,
+        wallets: &BTreeSet<Address>,
     ) -> Result<(), Error> {
         let (unknown, at) = (self.places.unknown(places), Instant::now());
         // A wallet is found with its first place.
         if unknown.is_empty() {
             return Ok(());
         }
-        let rows = write::directory(unknown.iter().cloned(), wallets, SystemClock.now());
+        let rows = write::directory(&unknown, wallets, SystemClock.now());
         self.write_all(rows).await?;
         self.places.written(unknown, at);
         Ok(())

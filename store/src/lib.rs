@@ -15,6 +15,7 @@ pub mod embedded;
 mod error;
 mod layer;
 pub mod prune;
+mod retry;
 mod row;
 #[cfg(test)]
 mod sample;
@@ -23,6 +24,7 @@ mod watched;
 pub use coalesce::{Newest, coalesce};
 pub use error::{Cause, Error, Replication};
 pub use layer::{LayeredStore, StoreLayer};
+pub use retry::retry;
 pub use row::{ChainRow, Change, DepositRow, OrderRow, TransferRow, transfer_cursor};
 pub use watched::WatchedStore;
 

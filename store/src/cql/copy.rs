@@ -13,7 +13,7 @@ use super::place;
 use super::statement::Statement;
 use super::sweep::{self, Listed};
 use crate::error::unless_unreadable;
-use crate::{Change, Error, Store};
+use crate::{Change, Error, Store, retry};
 
 /// Every bucket.
 const ALL: RangeInclusive<i32> = i32::MIN..=i32::MAX;
@@ -39,7 +39,7 @@ impl CqlStore {
     /// it. What is written meanwhile may be missing there. Rows that cannot be read are left out, and logged.
     ///
     /// # Errors
-    /// As of reads and writes.
+    /// As of reads and writes, if they fail for a minute.
     pub async fn copy_to(
         &self,
         other: &Self,
@@ -53,16 +53,17 @@ impl CqlStore {
         let deposits = sweep::listed(&self.tables, place::DEPOSITS, place::LIVE, ALL).await?;
         let deposits = deposits.into_iter().map(|Listed { place, .. }| {
             let read: Read = |rows| records(rows, Change::Deposit);
-            (Statement::SelectDepositRecords, place.by_time(), read)
+            (Statement::SelectDepositRecords, place.key(), read)
         });
         let mut count = 0;
         for (statement, values, read) in whole.into_iter().chain(deposits) {
             let mut from = Some(PagingState::start());
             while let Some(page) = from {
-                let (rows, next) = self.tables.page(statement, &values, PAGE_ROWS, page).await?;
+                let read_page = || self.tables.page(statement, &values, PAGE_ROWS, page.clone());
+                let (rows, next) = retry(read_page).await?;
                 let changes = read(&rows)?;
                 count += changes.len() as u64;
-                other.apply(changes).await?;
+                retry(|| other.apply(changes.clone())).await?;
                 if report(count).is_break() {
                     return Ok(None);
                 }

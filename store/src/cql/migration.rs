@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::config::CqlConfig;
+use crate::config::{CqlConfig, check_keyspace};
 use scylla::client::execution_profile::ExecutionProfileHandle;
 use scylla::client::session::Session;
 use scylla::errors::ExecutionError;
@@ -42,13 +42,12 @@ const KEYSPACES: &str = "SELECT replication FROM system_schema.keyspaces WHERE k
 pub async fn migrate(config: &CqlConfig) -> Result<Vec<String>, Error> {
     let session = connection::connect(config).await?;
     let datacenter = datacenter(&session, config)?;
-    // The configuration checks the keyspace too, but not every caller has it from there.
-    if !is_plain(&config.keyspace) || datacenter.contains('\'') {
-        let what = format!(
-            "keyspace {:?} and data centre {datacenter:?} must be plain names",
-            config.keyspace
-        );
-        return Err(Error::Fatal(what.into()));
+    // Both become part of a statement. The configuration checks the keyspace too, but not every caller has it from there.
+    if let Err(problem) = check_keyspace(&config.keyspace) {
+        return Err(Error::Fatal(format!("keyspace {:?} {problem}", config.keyspace).into()));
+    }
+    if datacenter.contains('\'') {
+        return Err(Error::Fatal(format!("data centre {datacenter:?} has a quote").into()));
     }
     let keyspace = format!(
         "CREATE KEYSPACE IF NOT EXISTS {} WITH replication = \
@@ -181,10 +180,6 @@ fn datacenter(session: &Session, config: &CqlConfig) -> Result<String, Error> {
                 .into(),
         )),
     }
-}
-
-fn is_plain(name: &str) -> bool {
-    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 /// The statements of a file: each ends with `;` at the end of a line; `--` begins a comment.

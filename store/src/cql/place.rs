@@ -2,7 +2,6 @@
 
 use schemas::record::{Deposit, Order, Transfer};
 use schemas::{Address, Blockchain, OrderId, OrderStatus, Stablecoin, TransferId, UnixSeconds};
-use scylla::value::CqlValue::{self, Int, Text};
 
 pub(super) use crate::row::is_waiting;
 
@@ -133,34 +132,6 @@ impl Place {
     fn live(list: String, at: UnixSeconds, number: i64) -> Self {
         let (bucket, shard) = (Span::Minute.bucket(at), live_shard(number));
         Self { list, stage: LIVE.to_owned(), bucket, shard, ..Self::default() }
-    }
-
-    /// The key of a partition whose list is separated by time alone.
-    pub(super) fn by_time(&self) -> Vec<CqlValue> {
-        vec![Int(self.bucket), Int(self.shard)]
-    }
-
-    /// The partition's key in `orders_ended`.
-    pub(super) fn by_status(&self) -> Vec<CqlValue> {
-        vec![Text(self.stage.clone()), Int(self.bucket), Int(self.shard)]
-    }
-
-    /// The partition's key in `transfers_waiting`.
-    pub(super) fn by_wallet(&self) -> Vec<CqlValue> {
-        vec![Text(self.list.clone()), Int(self.bucket), Int(self.shard)]
-    }
-
-    /// The partition's key in `transfers_by_day`.
-    pub(super) fn by_coin(&self) -> Vec<CqlValue> {
-        let texts = [&self.list, &self.blockchain, &self.stablecoin].map(|text| Text(text.clone()));
-        texts.into_iter().chain(self.by_time()).collect()
-    }
-
-    /// The partition's key in `transfers_ended`.
-    pub(super) fn by_coin_and_status(&self) -> Vec<CqlValue> {
-        let mut key = self.by_coin();
-        key.insert(1, Text(self.stage.clone()));
-        key
     }
 
     /// Whether a list with these filters may have rows here.

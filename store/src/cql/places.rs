@@ -18,10 +18,10 @@ pub(super) struct Places(Mutex<HashMap<Place, Instant>>);
 
 impl Places {
     /// Those that must be written.
-    pub(super) fn unknown(&self, places: BTreeSet<Place>) -> Vec<Place> {
+    pub(super) fn unknown(&self, places: &BTreeSet<Place>) -> Vec<Place> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_known = |place: &Place| known.get(place).is_some_and(|at| at.elapsed() < KNOWN_FOR);
-        places.into_iter().filter(|place| !is_known(place)).collect()
+        places.iter().filter(|place| !is_known(place)).cloned().collect()
     }
 
     /// They were written, by a call that began at `at`.
@@ -45,12 +45,12 @@ mod tests {
         let places = Places::default();
         let place = |shard| Place { shard, ..Place::default() };
         let both = || BTreeSet::from([place(1), place(2)]);
-        assert_eq!(places.unknown(both()), [place(1), place(2)]);
+        assert_eq!(places.unknown(&both()), [place(1), place(2)]);
         let now = Instant::now();
         places.written(vec![place(1)], now);
-        assert_eq!(places.unknown(both()), [place(2)]);
+        assert_eq!(places.unknown(&both()), [place(2)]);
         places.written(vec![place(2)], now.checked_sub(KNOWN_FOR).unwrap());
-        assert_eq!(places.unknown(both()), [place(2)], "it was long ago");
+        assert_eq!(places.unknown(&both()), [place(2)], "it was long ago");
     }
 
     #[test]
@@ -61,7 +61,7 @@ mod tests {
         let now = Instant::now();
         places.written(many(0).collect(), now);
         places.written(many(6_000).collect(), now);
-        assert_eq!(places.unknown(many(6_000).collect()).len(), 6_000, "written again, not lost");
-        assert!(places.unknown(many(0).collect()).is_empty());
+        assert_eq!(places.unknown(&many(6_000).collect()).len(), 6_000, "written again, not lost");
+        assert!(places.unknown(&many(0).collect()).is_empty());
     }
 }

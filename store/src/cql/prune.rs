@@ -24,10 +24,10 @@ use super::fault::bad_row;
 use super::place::{self, Place, Span};
 use super::statement::Statement;
 use super::sweep::{self, Listed, QUIET, listed};
-use super::write::{Write, order_key};
+use super::write::{Write, entering, leaving, order_key};
 use crate::error::unless_unreadable;
 use crate::prune::{Day, Export, Pruned};
-use crate::{Change, Error};
+use crate::{Change, Error, retry};
 
 /// Orders or transfers that are read, exported and removed together.
 const PART_ROWS: i32 = 500;
@@ -38,11 +38,6 @@ const AT_ONCE: usize = 16;
 
 /// How old the newest version of a row is that goes, and how late one may be that is not written yet.
 const LAG_MAX: Duration = Duration::from_secs(3_600);
-
-/// How often, and how long after each other, servers are asked that cannot answer now: what was done for a day so far need not
-/// be done again.
-const TRIES_MAX: usize = 10;
-const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// What an entry of a day leads to.
 #[derive(Debug)]
@@ -123,51 +118,23 @@ fn is_quiet(listed: &Listed, now: UnixMicros) -> bool {
     listed.written_at.0 < now.0.saturating_sub(QUIET.as_micros() as i64)
 }
 
-/// Whether what failed is to be done again: the servers cannot do it now. Waits for a while.
-async fn is_again(failure: Option<&Error>, tries: &mut usize) -> bool {
-    let Some(Error::Transient(cause)) = failure else { return false };
-    *tries += 1;
-    let again = *tries < TRIES_MAX;
-    if again {
-        tracing::warn!(%cause, "the tables cannot be pruned now; will retry");
-        tokio::time::sleep(TRY_AGAIN_AFTER).await;
-    }
-    again
-}
-
 async fn write_all(tables: &Arc<Tables>, writes: Vec<Write>) -> Result<(), Error> {
-    let mut tries = 0;
-    loop {
-        let outcome = tables.write_all(writes.clone()).await;
-        if !is_again(outcome.as_ref().err(), &mut tries).await {
-            return outcome;
-        }
-    }
+    retry(|| tables.write_all(writes.clone())).await
 }
 
 /// Some entries of a partition, what they lead to, and where the next ones begin.
 async fn part(
     tables: &Arc<Tables>,
     place: &Place,
-    from: &PagingState,
+    from: PagingState,
 ) -> Result<(Vec<Found>, Option<PagingState>), Error> {
-    let (statement, values) = sweep::select(place);
-    let mut tries = 0;
-    loop {
-        let page = tables.page(statement, &values, PART_ROWS, from.clone()).await;
-        if is_again(page.as_ref().err(), &mut tries).await {
-            continue;
-        }
-        let (rows, next) = page?;
-        let found = if place.list == place::ORDERS {
-            tables.each(order_ids(&rows)?, AT_ONCE, order).await
-        } else {
-            tables.each(transfer_ids(&rows)?, AT_ONCE, transfer).await
-        };
-        if !is_again(found.as_ref().err(), &mut tries).await {
-            return Ok((found?, next));
-        }
-    }
+    let (rows, next) = tables.page(place.table().select, &place.key(), PART_ROWS, from).await?;
+    let found = if place.list == place::ORDERS {
+        tables.each(order_ids(&rows)?, AT_ONCE, order).await?
+    } else {
+        tables.each(transfer_ids(&rows)?, AT_ONCE, transfer).await?
+    };
+    Ok((found, next))
 }
 
 impl DayList {
@@ -184,7 +151,7 @@ impl DayList {
         for place in self.listed.iter().map(|listed| listed.place.clone()).collect::<Vec<_>>() {
             let mut from = Some(PagingState::start());
             while let Some(page) = from {
-                let (found, next) = part(tables, &place, &page).await?;
+                let (found, next) = retry(|| part(tables, &place, page.clone())).await?;
                 let old = self.sort(found);
                 let rows = old.concat();
                 export.keep(&rows).await?;
@@ -248,7 +215,7 @@ impl DayList {
         write_all(tables, staying.collect()).await?;
         // The days that there are is what the directory has of all rows: it goes last.
         for part in [ended, all] {
-            let writes = part.iter().map(|listed| delete_partition(&listed.place, self.at));
+            let writes = part.iter().filter_map(|listed| delete_partition(&listed.place, self.at));
             write_all(tables, writes.collect()).await?;
             tables.each(part, AT_ONCE, sweep::take_out).await?;
         }
@@ -359,21 +326,21 @@ fn deletions(rows: &[Change]) -> (Vec<Write>, Option<Write>) {
             let row = [BigInt(order.created_at.0), order_key(order.order_id)];
             let bucket = Place::of_reference(order).bucket;
             let reference = [Text(order.merchant_order_id.clone()), Int(bucket)];
-            let pending = Place::of_status(order, OrderStatus::Pending).by_time();
-            let leading = vec![
-                write(Statement::DeleteOrderByReference, [&reference[..], &row].concat()),
-                // It is not there, unless a node missed its deletion: its readers could not repair that any more.
-                write(Statement::DeleteOrderPending, [&pending[..], &row].concat()),
-            ];
+            let reference =
+                write(Statement::DeleteOrderByReference, [&reference[..], &row].concat());
+            // It is not there, unless a node missed its deletion: its readers could not repair that any more.
+            let pending = leaving(&Place::of_status(order, OrderStatus::Pending), at, &row);
+            let pending = pending.map(|(statement, row)| Write { statement, rows: vec![row] });
+            let leading = pending.into_iter().chain([reference]).collect();
             let order = write(Statement::DeleteOrder, vec![CqlValue::Uuid(order.order_id.0)]);
             (leading, Some(order))
         }
         Some(Change::Transfer(transfer)) => {
             let row = [BigInt(transfer.created_at.0), BigInt(transfer.transfer_id.0)];
-            let waiting = Place::of_waiting(transfer).by_wallet();
-            let waiting = write(Statement::DeleteTransferWaiting, [&waiting[..], &row].concat());
-            let id = BigInt(transfer.transfer_id.0);
-            (vec![waiting], Some(write(Statement::DeleteTransfer, vec![id])))
+            let waiting = leaving(&Place::of_waiting(transfer), at, &row);
+            let waiting = waiting.map(|(statement, row)| Write { statement, rows: vec![row] });
+            let transfer = write(Statement::DeleteTransfer, vec![BigInt(transfer.transfer_id.0)]);
+            (waiting.into_iter().collect(), Some(transfer))
         }
         Some(Change::Deposit(_) | Change::Attempt(_) | Change::Chain(_)) | None => {
             (Vec::new(), None)
@@ -383,39 +350,30 @@ fn deletions(rows: &[Change]) -> (Vec<Write>, Option<Write>) {
 
 /// The entries of a row that stays, in the partitions that go.
 fn entries(row: &Found, version: UnixMicros) -> Vec<Write> {
-    let write = |statement, key: Vec<CqlValue>, row: &[CqlValue]| Write {
-        statement,
-        rows: vec![[&key[..], row, &[BigInt(version.0)]].concat()],
+    let write = |place: Place, row: &[CqlValue]| {
+        let rows = vec![entering(&place, version, row)];
+        Write { statement: place.table().insert, rows }
     };
     match row {
         Found::Pending(order) | Found::Open(order) => {
             let row = [BigInt(order.created_at.0), order_key(order.order_id)];
-            let by_day = Place::of_order(order).by_time();
-            let mut all = vec![write(Statement::InsertOrderByDay, by_day, &row)];
+            let mut all = vec![write(Place::of_order(order), &row)];
             if order.status != OrderStatus::Pending {
-                let ended = Place::of_status(order, order.status).by_status();
-                all.push(write(Statement::InsertOrderEnded, ended, &row));
+                all.push(write(Place::of_status(order, order.status), &row));
             }
             all
         }
         Found::Waiting(transfer) => {
             let row = [BigInt(transfer.created_at.0), BigInt(transfer.transfer_id.0)];
-            let by_day = Place::of_transfer(transfer).by_coin();
-            vec![write(Statement::InsertTransferByDay, by_day, &row)]
+            vec![write(Place::of_transfer(transfer), &row)]
         }
         Found::Old(_) | Found::Unreadable | Found::Gone => Vec::new(),
     }
 }
 
-fn delete_partition(place: &Place, at: UnixMicros) -> Write {
-    use Statement as S;
-    let (statement, key) = match (place.list.as_str(), place.stage.as_str()) {
-        (place::ORDERS, place::ALL) => (S::DeleteOrdersByDay, place.by_time()),
-        (place::ORDERS, _) => (S::DeleteOrdersEnded, place.by_status()),
-        (_, place::ALL) => (S::DeleteTransfersByDay, place.by_coin()),
-        (_, _) => (S::DeleteTransfersEnded, place.by_coin_and_status()),
-    };
-    Write { statement, rows: vec![[vec![BigInt(at.0)], key].concat()] }
+fn delete_partition(place: &Place, UnixMicros(at): UnixMicros) -> Option<Write> {
+    let row = [vec![BigInt(at)], place.key()].concat();
+    place.table().delete_partition.map(|statement| Write { statement, rows: vec![row] })
 }
 
 /// Takes the thirty days of references that a day is in out of the directory, when no order of them is left.

@@ -44,7 +44,7 @@ impl Store for CqlStore {
         let has_chain = changes.iter().any(|change| matches!(change, Change::Chain(_)));
         let Writes { places, wallets, inserts, deletes, .. } = writes;
         let (directory, inserted) = tokio::join!(
-            self.tables.write_directory(places.clone(), wallets.clone()),
+            self.tables.write_directory(&places, &wallets),
             self.tables.write_all(inserts),
         );
         if has_chain {
@@ -52,7 +52,7 @@ impl Store for CqlStore {
         }
         directory.and(inserted)?;
         // A call that took long: a sweep may have found its places empty since they were written.
-        self.tables.write_directory(places, wallets).await?;
+        self.tables.write_directory(&places, &wallets).await?;
         self.tables.write_all(deletes).await
     }
 
@@ -253,16 +253,16 @@ where
             }
         }
         let loaded = tables.each(entries.clone(), READS_MAX, &load).await?;
+        let mut repairs = Vec::new();
         for (entry, row) in entries.into_iter().zip(loaded) {
             match row {
                 Some(Loaded::Row(row)) => found.push(row),
-                Some(Loaded::Elsewhere(version)) => {
-                    if let Err(cause) = walk.repair(entry, version).await {
-                        tracing::debug!(%cause, "an entry of a list is left for the next reader to delete");
-                    }
-                }
+                Some(Loaded::Elsewhere(version)) => repairs.extend(walk.repair(entry, version)),
                 Some(Loaded::Nothing) | None => {}
             }
+        }
+        if let Err(cause) = tables.write_all(repairs).await {
+            tracing::debug!(%cause, "entries of a list are left for the next reader to delete");
         }
     }
     Ok(found)

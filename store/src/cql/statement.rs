@@ -135,8 +135,10 @@ statements! {
     SelectTransfersEnded = transfers_ended(),
     SelectTransfersEndedBefore = before(transfers_ended(), "created_at, transfer_id"),
     SelectChain = select("record", "chains", "blockchain"),
-    SelectListPartitions = list_partitions(),
-    SelectListPartitionsWithin = format!("{} AND bucket >= ? AND bucket <= ?", list_partitions()),
+    SelectListPartitions = format!(
+        "{} AND bucket >= ? AND bucket <= ?",
+        select("bucket, blockchain, coin, shard, written_at", "list_partitions", "list, stage")
+    ),
     SelectWallets = select("wallet", "wallets", "part"),
     ScanOrders = scan("order_id, record, attempt_record", "orders"),
     ScanTransfers = scan("transfer_id, record, attempt_record", "transfers"),
@@ -145,51 +147,12 @@ statements! {
 }
 
 impl Statement {
-    /// Whether it deletes the rows of changes.
-    pub(super) const fn is_delete(self) -> bool {
-        matches!(
-            self,
-            Self::DeleteOrderPending
-                | Self::DeleteOrderEnded
-                | Self::DeleteDepositOpen
-                | Self::DeleteDepositByOrder
-                | Self::DeleteTransferWaiting
-                | Self::DeleteTransferEnded
-                | Self::DeleteListPartition
-        )
-    }
-
     /// How many values are bound.
+    #[cfg(test)]
     pub(super) fn values(self) -> usize {
         self.text().matches('?').count()
     }
-
-    /// How an entry is deleted that this list has and should not: its record says otherwise. None for lists that go by
-    /// nothing that changes.
-    pub(super) fn repair(self) -> Option<Self> {
-        REPAIRS.iter().find(|(lists, _)| lists.contains(&self)).map(|(_, delete)| *delete)
-    }
 }
-
-/// Lists of a status, and how their entries are deleted.
-const REPAIRS: [([Statement; 2], Statement); 4] = [
-    (
-        [Statement::SelectOrdersPending, Statement::SelectOrdersPendingBefore],
-        Statement::DeleteOrderPending,
-    ),
-    (
-        [Statement::SelectOrdersEnded, Statement::SelectOrdersEndedBefore],
-        Statement::DeleteOrderEnded,
-    ),
-    (
-        [Statement::SelectTransfersWaiting, Statement::SelectTransfersWaitingBefore],
-        Statement::DeleteTransferWaiting,
-    ),
-    (
-        [Statement::SelectTransfersEnded, Statement::SelectTransfersEndedBefore],
-        Statement::DeleteTransferEnded,
-    ),
-];
 
 fn insert(table: &str, columns: &str) -> String {
     let values = vec!["?"; columns.split(", ").count()].join(", ");
@@ -207,10 +170,6 @@ fn select(columns: &str, table: &str, key: &str) -> String {
 /// A whole table, for those who have hours.
 fn scan(columns: &str, table: &str) -> String {
     format!("SELECT {columns} FROM {KEYSPACE}.{table}")
-}
-
-fn list_partitions() -> String {
-    select("bucket, blockchain, coin, shard, written_at", "list_partitions", "list, stage")
 }
 
 fn orders_by_day() -> String {

@@ -54,20 +54,6 @@ fn number(now: UnixMicros) -> u64 {
     u64::try_from(now.seconds().0 / SWEEP_SECONDS).unwrap_or(0)
 }
 
-/// How a list reads the rows of one of its partitions; not of those by reference.
-pub(super) fn select(place: &Place) -> (Statement, Vec<CqlValue>) {
-    use Statement as S;
-    match (place.list.as_str(), place.stage.as_str()) {
-        (place::ORDERS, place::LIVE) => (S::SelectOrdersPending, place.by_time()),
-        (place::ORDERS, place::ALL) => (S::SelectOrdersByDay, place.by_time()),
-        (place::ORDERS, _) => (S::SelectOrdersEnded, place.by_status()),
-        (place::DEPOSITS, _) => (S::SelectDepositsOpen, place.by_time()),
-        (_, place::LIVE) => (S::SelectTransfersWaiting, place.by_wallet()),
-        (_, place::ALL) => (S::SelectTransfersByDay, place.by_coin()),
-        (_, _) => (S::SelectTransfersEnded, place.by_coin_and_status()),
-    }
-}
-
 /// Sweeps every list; the number of partitions that left the directory.
 pub(super) async fn sweep(tables: &Arc<Tables>, now: UnixMicros) -> Result<usize, Error> {
     let mut lists = vec![place::ORDERS.to_owned(), place::DEPOSITS.to_owned()];
@@ -100,21 +86,34 @@ pub(super) async fn listed(
     stage: &str,
     buckets: RangeInclusive<i32>,
 ) -> Result<Vec<Listed>, Error> {
-    let (first, last) = (CqlValue::Int(*buckets.start()), CqlValue::Int(*buckets.end()));
-    let values = [CqlValue::Text(list.to_owned()), CqlValue::Text(stage.to_owned()), first, last];
     let (mut all, mut from) = (Vec::new(), Some(PagingState::start()));
     while let Some(page) = from {
-        let statement = Statement::SelectListPartitionsWithin;
-        let (rows, next) = tables.page(statement, &values, PAGE_ROWS, page).await?;
-        for row in rows.rows::<(i32, String, String, i32, i64)>().map_err(bad_row)? {
-            let (bucket, blockchain, stablecoin, shard, written_at) = row.map_err(bad_row)?;
-            let (list, stage) = (list.to_owned(), stage.to_owned());
-            let place = Place { list, stage, bucket, blockchain, stablecoin, shard };
-            all.push(Listed { place, written_at: UnixMicros(written_at) });
-        }
+        let (rows, next) = listed_page(tables, list, stage, &buckets, (PAGE_ROWS, page)).await?;
+        all.extend(rows);
         from = next;
     }
     Ok(all)
+}
+
+/// As [`listed`], page by page, newest bucket first: this many rows from a position on.
+pub(super) async fn listed_page(
+    tables: &Tables,
+    list: &str,
+    stage: &str,
+    buckets: &RangeInclusive<i32>,
+    (rows, from): (i32, PagingState),
+) -> Result<(Vec<Listed>, Option<PagingState>), Error> {
+    let [list, stage] = [list, stage].map(str::to_owned);
+    let [first, last] = [buckets.start(), buckets.end()].map(|bucket| CqlValue::Int(*bucket));
+    let values = [CqlValue::Text(list.clone()), CqlValue::Text(stage.clone()), first, last];
+    let (rows, next) = tables.page(Statement::SelectListPartitions, &values, rows, from).await?;
+    let rows = rows.rows::<(i32, String, String, i32, i64)>().map_err(bad_row)?.map(|row| {
+        let (bucket, blockchain, stablecoin, shard, written_at) = row.map_err(bad_row)?;
+        let (list, stage) = (list.clone(), stage.clone());
+        let place = Place { list, stage, bucket, blockchain, stablecoin, shard };
+        Ok(Listed { place, written_at: UnixMicros(written_at) })
+    });
+    Ok((rows.collect::<Result<_, Error>>()?, next))
 }
 
 /// Takes a partition out of the directory, if it is empty.
@@ -139,21 +138,18 @@ pub(super) async fn take_out(tables: Arc<Tables>, listed: Listed) -> Result<bool
 /// How a partition is read to find a row in it. One whose rows leave one by one is read slice by slice, the newest first:
 /// each read steps over the deletions of one second alone.
 fn slices(place: &Place) -> Vec<(Statement, Vec<CqlValue>)> {
-    use Statement as S;
-    let (all, values) = select(place);
+    let (table, key) = (place.table(), place.key());
     // The first and the last bucket have times of no calendar, and no end.
-    if place.stage != place::LIVE || [i32::MIN, i32::MAX].contains(&place.bucket) {
-        return vec![(all, values)];
-    }
-    let slice = match place.list.as_str() {
-        place::ORDERS => S::SelectOrdersPendingWithin,
-        place::DEPOSITS => S::SelectDepositsOpenWithin,
-        _ => S::SelectTransfersWaitingWithin,
+    let has_times = ![i32::MIN, i32::MAX].contains(&place.bucket);
+    let Some(within) = table.within.filter(|_| has_times) else {
+        return vec![(table.select, key)];
     };
     let seconds = Span::Minute.start(place.bucket)..Span::Minute.start(place.bucket + 1);
-    let within = |second: i64| [second, second + 1].map(CqlValue::BigInt);
-    let one = |second| (slice, values.iter().cloned().chain(within(second)).collect());
-    seconds.rev().map(one).collect()
+    let slice = |second: i64| {
+        let times = [second, second + 1].map(CqlValue::BigInt);
+        (within, key.iter().cloned().chain(times).collect())
+    };
+    seconds.rev().map(slice).collect()
 }
 
 /// Of partitions that had a row when they were last checked: how many of their slices, from the first on, had none.
@@ -167,6 +163,9 @@ impl Emptied {
     }
 
     fn keep(&self, of: Listed, slices: usize) {
+        if slices == 0 {
+            return;
+        }
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= EMPTIED_MAX {
             known.clear();

@@ -1,6 +1,7 @@
 //! Walks a list: finds its partitions, newest first, reads them page by page, and merges them.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use schemas::{Address, Blockchain, OrderId, OrderStatus, Stablecoin, UnixMicros};
@@ -14,6 +15,8 @@ use super::fault::bad_row;
 use super::merge::{Entry, Merge, Next};
 use super::place::{self, Place, Span};
 use super::statement::Statement;
+use super::sweep;
+use super::table::{DEPOSITS_OPEN_BY_ORDER, Table};
 use super::write::Write;
 use crate::row::number;
 use crate::{Cursor, DepositFilter, Error, OrderFilter, TransferFilter, Within};
@@ -42,23 +45,14 @@ pub(super) enum List {
     Deposits(DepositFilter),
 }
 
-/// What to read of a partition.
+/// A partition of a list.
 #[derive(Debug, Clone)]
 struct Partition {
-    statement: Statement,
-    values: Vec<CqlValue>,
+    table: &'static Table,
+    key: Vec<CqlValue>,
 }
 
 impl List {
-    /// A partition, read by the first statement; from behind the filter's position on by the second, if it has one.
-    fn read_by(&self, all: Statement, behind: Statement, mut values: Vec<CqlValue>) -> Partition {
-        let Some(Cursor { at, id }) = self.within().before else {
-            return Partition { statement: all, values };
-        };
-        values.extend([CqlValue::BigInt(at.0), self.id(id)]);
-        Partition { statement: behind, values }
-    }
-
     /// The id of an entry, as its tables have it.
     fn id(&self, id: u128) -> CqlValue {
         match self {
@@ -106,52 +100,32 @@ impl List {
         }
     }
 
-    /// The partitions of a list that needs no directory.
-    fn fixed_partitions(&self) -> Vec<Partition> {
-        use Statement as S;
+    /// The partition of a list that needs no directory.
+    fn fixed_partition(&self) -> Option<Partition> {
         match self {
             Self::Deposits(DepositFilter { order_id: Some(OrderId(order)), .. }) => {
-                let (all, behind) = (S::SelectDepositsByOrder, S::SelectDepositsByOrderBefore);
-                vec![self.read_by(all, behind, vec![CqlValue::Uuid(*order)])]
+                let key = vec![CqlValue::Uuid(*order)];
+                Some(Partition { table: &DEPOSITS_OPEN_BY_ORDER, key })
             }
-            Self::Orders(_) | Self::Transfers(..) | Self::Deposits(_) => Vec::new(),
+            Self::Orders(_) | Self::Transfers(..) | Self::Deposits(_) => None,
         }
     }
 
     /// A partition of the directory.
     fn partition(&self, place: &Place) -> Partition {
-        use Statement as S;
-        let (all, behind, key) = match self {
-            Self::Orders(OrderFilter { merchant_order_id: Some(reference), .. }) => {
-                let key = vec![CqlValue::Text(reference.clone()), CqlValue::Int(place.bucket)];
-                (S::SelectOrdersByReference, S::SelectOrdersByReferenceBefore, key)
-            }
-            Self::Orders(OrderFilter { status: None, .. }) => {
-                (S::SelectOrdersByDay, S::SelectOrdersByDayBefore, place.by_time())
-            }
-            Self::Orders(OrderFilter { status: Some(OrderStatus::Pending), .. }) => {
-                (S::SelectOrdersPending, S::SelectOrdersPendingBefore, place.by_time())
-            }
-            Self::Orders(_) => {
-                (S::SelectOrdersEnded, S::SelectOrdersEndedBefore, place.by_status())
-            }
-            Self::Transfers(_, TransferFilter { status: None, .. }) => {
-                (S::SelectTransfersByDay, S::SelectTransfersByDayBefore, place.by_coin())
-            }
-            Self::Transfers(_, TransferFilter { status: Some(status), .. })
-                if place::is_waiting(*status) =>
-            {
-                (S::SelectTransfersWaiting, S::SelectTransfersWaitingBefore, place.by_wallet())
-            }
-            Self::Transfers(..) => {
-                let key = place.by_coin_and_status();
-                (S::SelectTransfersEnded, S::SelectTransfersEndedBefore, key)
-            }
-            Self::Deposits(_) => {
-                (S::SelectDepositsOpen, S::SelectDepositsOpenBefore, place.by_time())
-            }
+        let mut key = place.key();
+        if let Self::Orders(OrderFilter { merchant_order_id: Some(reference), .. }) = self {
+            key.insert(0, CqlValue::Text(reference.clone()));
+        }
+        Partition { table: place.table(), key }
+    }
+
+    /// How the rows of a partition are read, from behind the filter's position on if it has one.
+    fn read(&self, Partition { table, key }: &Partition) -> (Statement, Vec<CqlValue>) {
+        let Some(Cursor { at, id }) = self.within().before else {
+            return (table.select, key.clone());
         };
-        self.read_by(all, behind, key)
+        (table.before, [&key[..], &[CqlValue::BigInt(at.0), self.id(id)]].concat())
     }
 
     /// Whether nothing can be in it: no row has such a key.
@@ -235,8 +209,8 @@ struct Listed {
 #[derive(Debug)]
 struct Directory {
     listed: Listed,
-    /// Buckets that begin after this second have nothing that is wanted.
-    newest: i64,
+    /// Other buckets have nothing that is wanted.
+    buckets: RangeInclusive<i32>,
     rows: VecDeque<Place>,
     next: Option<PagingState>,
     /// Rows of the next page.
@@ -244,6 +218,19 @@ struct Directory {
 }
 
 impl Directory {
+    /// Of the buckets in which rows between two positions may be.
+    fn within(listed: Listed, Within { from, before }: Within) -> Self {
+        let first = from.map_or(i32::MIN, |from| listed.span.bucket(from));
+        let last = before.map_or(i32::MAX, |before| listed.span.bucket(before.at));
+        Self {
+            listed,
+            buckets: first..=last,
+            rows: VecDeque::new(),
+            next: (first <= last).then(PagingState::start),
+            page_rows: DIRECTORY_ROWS_MIN,
+        }
+    }
+
     /// All partitions of the next buckets, until there are `least` that the filter wants; and the
     /// bucket that was the last. None at the end.
     async fn buckets(
@@ -261,10 +248,6 @@ impl Directory {
                 }
                 continue;
             };
-            if self.listed.span.start(row.bucket) > self.newest {
-                self.rows.pop_front();
-                continue;
-            }
             if let Some(bucket) = last
                 && row.bucket != bucket
                 && wanted.len() >= least
@@ -280,21 +263,10 @@ impl Directory {
 
     async fn read(&mut self, tables: &Tables, from: PagingState) -> Result<(), Error> {
         let Listed { list, stage, .. } = &self.listed;
-        let values = [CqlValue::Text(list.clone()), CqlValue::Text((*stage).to_owned())];
-        let (rows, next) =
-            tables.page(Statement::SelectListPartitions, &values, self.page_rows, from).await?;
+        let page = (self.page_rows, from);
+        let (rows, next) = sweep::listed_page(tables, list, stage, &self.buckets, page).await?;
         self.page_rows = self.page_rows.saturating_mul(ROWS_GROWTH).min(DIRECTORY_ROWS_MAX);
-        for place in rows.rows::<(i32, &str, &str, i32, i64)>().map_err(bad_row)? {
-            let (bucket, blockchain, stablecoin, shard, _) = place.map_err(bad_row)?;
-            self.rows.push_back(Place {
-                list: list.clone(),
-                stage: (*stage).to_owned(),
-                bucket,
-                blockchain: blockchain.to_owned(),
-                stablecoin: stablecoin.to_owned(),
-                shard,
-            });
-        }
+        self.rows.extend(rows.into_iter().map(|listed| listed.place));
         self.next = next;
         Ok(())
     }
@@ -333,8 +305,8 @@ impl Source {
     async fn page(mut self, tables: &Tables, list: &List) -> Result<(Self, Vec<Entry>), Error> {
         let from = self.next.take();
         let from = from.ok_or_else(|| Error::Fatal("a page after the last one".into()))?;
-        let Partition { statement, values } = &self.partition;
-        let (rows, next) = tables.page(*statement, values, self.rows, from).await?;
+        let (statement, values) = list.read(&self.partition);
+        let (rows, next) = tables.page(statement, &values, self.rows, from).await?;
         self.next = next;
         self.rows = self.rows.saturating_mul(ROWS_GROWTH).min(ROWS_MAX);
         Ok((self, list.entries(&rows)?))
@@ -352,27 +324,22 @@ fn first_rows(expected: i32, partitions: usize, is_filtered: bool) -> i32 {
 impl Walk {
     /// A walk that is expected to end after `rows` rows.
     pub(super) async fn start(tables: Arc<Tables>, list: List, rows: u32) -> Result<Self, Error> {
-        let fixed = list.fixed_partitions();
-        let Within { from, before } = list.within();
+        let fixed = list.fixed_partition();
+        let within = list.within();
         let directory = list.directory().filter(|_| !list.is_empty());
+        let directory = directory.map(|listed| Directory::within(listed, within));
         let mut walk = Self {
             tables,
             floor: if directory.is_some() { i64::MAX } else { i64::MIN },
-            from: from.map_or(i64::MIN, |from| from.0),
-            directory: directory.map(|listed| Directory {
-                listed,
-                newest: before.map_or(i64::MAX, |before| before.at.0),
-                rows: VecDeque::new(),
-                next: Some(PagingState::start()),
-                page_rows: DIRECTORY_ROWS_MIN,
-            }),
+            from: within.from.map_or(i64::MIN, |from| from.0),
+            directory,
             list: Arc::new(list),
             merge: Merge::default(),
             sources: Vec::new(),
             least: 1,
             expected: i32::try_from(rows).unwrap_or(i32::MAX),
         };
-        walk.open(fixed).await?;
+        walk.open(fixed.into_iter().collect()).await?;
         Ok(walk)
     }
 
@@ -413,18 +380,15 @@ impl Walk {
 
     /// Deletes an entry, of the partition that has it, whose record of this version says that it does not belong there.
     /// A later version may put it there again.
-    pub(super) async fn repair(
+    pub(super) fn repair(
         &self,
         (entry, number): (Entry, usize),
-        version: UnixMicros,
-    ) -> Result<(), Error> {
-        let Partition { statement, values } = &self.sources[number].partition;
-        let Some(delete) = statement.repair() else { return Ok(()) };
-        // Behind the key it may have the position that the list begins at.
-        let key = &values[..delete.values() - 3];
-        let id = self.list.id(entry.id);
-        let row = [&[CqlValue::BigInt(version.0)], key, &[CqlValue::BigInt(entry.at), id]].concat();
-        self.tables.write(&Write { statement: delete, rows: vec![row] }).await
+        UnixMicros(version): UnixMicros,
+    ) -> Option<Write> {
+        let Partition { table, key } = &self.sources[number].partition;
+        let row = [CqlValue::BigInt(entry.at), self.list.id(entry.id)];
+        let row = [&[CqlValue::BigInt(version)], &key[..], &row].concat();
+        table.leave.map(|statement| Write { statement, rows: vec![row] })
     }
 
     /// Opens the next partitions, or finds that there are no more.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemas::record::{Attempt, ChainProgress, Deposit, Order, Transfer};
-use schemas::{Address, AttemptOutcome, DepositState, OrderId, OrderStatus, UnixMicros, encode};
+use schemas::{Address, AttemptOutcome, DepositState, OrderId, UnixMicros, encode};
 use scylla::value::CqlValue::{self, BigInt, Blob, Boolean, Int, Text};
 
 use super::place::{self, Place};
@@ -35,8 +35,10 @@ pub(super) struct Writes {
     pub(super) places: BTreeSet<Place>,
     /// Wallets that have lists.
     pub(super) wallets: BTreeSet<Address>,
-    /// Rows that share their partition with others.
-    together: BTreeMap<(Statement, Place), Vec<Vec<CqlValue>>>,
+    /// Rows that are put in a partition, which may share it with others.
+    entering: BTreeMap<Place, Vec<Vec<CqlValue>>>,
+    /// Rows that leave one.
+    leaving: BTreeMap<(Place, Statement), Vec<Vec<CqlValue>>>,
 }
 
 impl Writes {
@@ -52,10 +54,13 @@ impl Writes {
                 Change::Chain(chain) => writes.chain(chain)?,
             }
         }
-        for ((statement, _), rows) in std::mem::take(&mut writes.together) {
-            let writes =
-                if statement.is_delete() { &mut writes.deletes } else { &mut writes.inserts };
-            writes.extend(batches(rows).map(|rows| Write { statement, rows }));
+        for (place, rows) in std::mem::take(&mut writes.entering) {
+            let statement = place.table().insert;
+            writes.inserts.extend(batches(rows).map(|rows| Write { statement, rows }));
+            writes.places.insert(place);
+        }
+        for ((_, statement), rows) in std::mem::take(&mut writes.leaving) {
+            writes.deletes.extend(batches(rows).map(|rows| Write { statement, rows }));
         }
         Ok(writes)
     }
@@ -67,28 +72,16 @@ impl Writes {
     }
 
     /// A row of a list.
-    fn list(
-        &mut self,
-        statement: Statement,
-        place: Place,
-        version: UnixMicros,
-        parts: [&[CqlValue]; 2],
-    ) {
-        let row = [&parts.concat()[..], &[BigInt(version.0)]].concat();
-        self.places.insert(place.clone());
-        self.together.entry((statement, place)).or_default().push(row);
+    fn enter(&mut self, place: Place, version: UnixMicros, row: &[CqlValue]) {
+        let row = entering(&place, version, row);
+        self.entering.entry(place).or_default().push(row);
     }
 
     /// The deletion of a row of a list.
-    fn leave(
-        &mut self,
-        statement: Statement,
-        place: Place,
-        version: UnixMicros,
-        parts: [&[CqlValue]; 2],
-    ) {
-        let row = [&[BigInt(version.0)], &parts.concat()[..]].concat();
-        self.together.entry((statement, place)).or_default().push(row);
+    fn leave(&mut self, place: Place, version: UnixMicros, row: &[CqlValue]) {
+        if let Some((statement, row)) = leaving(&place, version, row) {
+            self.leaving.entry((place, statement)).or_default().push(row);
+        }
     }
 
     fn order(&mut self, order: &Order) -> Result<(), Error> {
@@ -96,16 +89,10 @@ impl Writes {
         let row = [BigInt(order.created_at.0), order_key(order.order_id)];
         let whole = vec![CqlValue::Uuid(order.order_id.0), Blob(encode(order)?)];
         self.insert(Statement::InsertOrder, version, whole);
-        let day = Place::of_order(order);
-        let key = day.by_time();
-        self.list(Statement::InsertOrderByDay, day, version, [&key, &row]);
-        let own = Place::of_status(order, order.status);
-        let (insert, _, key) = orders_of(order.status, &own);
-        self.list(insert, own, version, [&key, &row]);
+        self.enter(Place::of_order(order), version, &row);
+        self.enter(Place::of_status(order, order.status), version, &row);
         for left in place::statuses_left(order) {
-            let place = Place::of_status(order, *left);
-            let (_, delete, key) = orders_of(*left, &place);
-            self.leave(delete, place, version, [&key, &row]);
+            self.leave(Place::of_status(order, *left), version, &row);
         }
         let reference = Place::of_reference(order);
         let mut by_reference = vec![Text(order.merchant_order_id.clone()), Int(reference.bucket)];
@@ -119,20 +106,19 @@ impl Writes {
     fn deposit(&mut self, deposit: &Deposit) -> Result<(), Error> {
         let version = deposit.updated_at;
         let place = Place::of_deposit(deposit);
-        let key = place.by_time();
         let row = [BigInt(deposit.started_at.0), BigInt(deposit.deposit_id.0)];
         let by_order = [&[CqlValue::Uuid(deposit.order_id.0)], &row[..]].concat();
         match deposit.state {
             DepositState::Open => {
                 let filters = [deposit.blockchain.as_str(), deposit.stablecoin.as_str()].map(word);
                 let open = [&row[..], &filters, &[Blob(encode(deposit)?)]].concat();
-                self.list(Statement::InsertDepositOpen, place, version, [&key, &open]);
+                self.enter(place, version, &open);
                 let by_order = [&by_order[..], &filters].concat();
                 self.insert(Statement::InsertDepositByOrder, version, by_order);
             }
             // Also if it was never seen: its older record may come later.
             DepositState::Requested | DepositState::Closed | DepositState::Refused => {
-                self.leave(Statement::DeleteDepositOpen, place, version, [&key, &row]);
+                self.leave(place, version, &row);
                 let rows = vec![[vec![BigInt(version.0)], by_order].concat()];
                 self.deletes.push(Write { statement: Statement::DeleteDepositByOrder, rows });
             }
@@ -145,11 +131,7 @@ impl Writes {
         let id = BigInt(transfer.transfer_id.0);
         let row = [BigInt(transfer.created_at.0), id.clone()];
         self.insert(Statement::InsertTransfer, version, vec![id, Blob(encode(transfer)?)]);
-        let day = Place::of_transfer(transfer);
-        let key = day.by_coin();
-        self.list(Statement::InsertTransferByDay, day, version, [&key, &row]);
-        let waiting = Place::of_waiting(transfer);
-        let waiting_key = waiting.by_wallet();
+        self.enter(Place::of_transfer(transfer), version, &row);
         if place::is_waiting(transfer.status) {
             let filters = [
                 transfer.status.as_str(),
@@ -157,12 +139,10 @@ impl Writes {
                 transfer.observation.stablecoin.as_str(),
             ];
             let row = [&row[..], &filters.map(word)].concat();
-            self.list(Statement::InsertTransferWaiting, waiting, version, [&waiting_key, &row]);
+            self.enter(Place::of_waiting(transfer), version, &row);
         } else {
-            let ended = Place::of_ended(transfer);
-            let key = ended.by_coin_and_status();
-            self.list(Statement::InsertTransferEnded, ended, version, [&key, &row]);
-            self.leave(Statement::DeleteTransferWaiting, waiting, version, [&waiting_key, &row]);
+            self.enter(Place::of_ended(transfer), version, &row);
+            self.leave(Place::of_waiting(transfer), version, &row);
         }
         self.wallets.insert(transfer.observation.to_address);
         Ok(())
@@ -200,36 +180,39 @@ impl Writes {
     }
 }
 
-/// How orders of a status are written and deleted, and the key of their partition.
-fn orders_of(status: OrderStatus, place: &Place) -> (Statement, Statement, Vec<CqlValue>) {
-    use Statement as S;
-    match status {
-        OrderStatus::Pending => (S::InsertOrderPending, S::DeleteOrderPending, place.by_time()),
-        OrderStatus::Paid | OrderStatus::Expired | OrderStatus::Cancelled => {
-            (S::InsertOrderEnded, S::DeleteOrderEnded, place.by_status())
-        }
-    }
+/// What puts a row in a partition of a list.
+pub(super) fn entering(place: &Place, version: UnixMicros, row: &[CqlValue]) -> Vec<CqlValue> {
+    [&place.key()[..], row, &[BigInt(version.0)]].concat()
+}
+
+/// What takes one out of it, by the row's key; none where rows do not leave one by one.
+pub(super) fn leaving(
+    place: &Place,
+    version: UnixMicros,
+    key: &[CqlValue],
+) -> Option<(Statement, Vec<CqlValue>)> {
+    let row = || [&[BigInt(version.0)], &place.key()[..], key].concat();
+    place.table().leave.map(|statement| (statement, row()))
 }
 
 /// Directory rows, and the wallets.
 pub(super) fn directory(
-    places: impl IntoIterator<Item = Place>,
-    wallets: impl IntoIterator<Item = Address>,
+    places: &[Place],
+    wallets: &BTreeSet<Address>,
     now: UnixMicros,
 ) -> Vec<Write> {
     let at = BigInt(now.0);
-    let place = |Place { list, stage, bucket, blockchain, stablecoin, shard }| {
-        let [list, stage, blockchain, stablecoin] = [list, stage, blockchain, stablecoin].map(Text);
-        let row = [list, stage, Int(bucket), blockchain, stablecoin, Int(shard)];
+    let place = |Place { list, stage, bucket, blockchain, stablecoin, shard }: &Place| {
+        let texts = [list, stage, blockchain, stablecoin].map(|text| Text(text.clone()));
+        let [list, stage, blockchain, stablecoin] = texts;
+        let row = [list, stage, Int(*bucket), blockchain, stablecoin, Int(*shard)];
         let rows = vec![[&row[..], &[at.clone(), at.clone()]].concat()];
         Write { statement: Statement::InsertListPartition, rows }
     };
-    let wallets: Vec<_> = wallets
-        .into_iter()
-        .map(|wallet| vec![Int(0), Text(place::wallet(wallet)), at.clone()])
-        .collect();
+    let wallet = |wallet: &Address| vec![Int(0), Text(place::wallet(*wallet)), at.clone()];
+    let wallets = wallets.iter().map(wallet).collect();
     let wallets = batches(wallets).map(|rows| Write { statement: Statement::InsertWallet, rows });
-    places.into_iter().map(place).chain(wallets).collect()
+    places.iter().map(place).chain(wallets).collect()
 }
 
 /// Rows in parts that servers take at once.

@@ -13,7 +13,7 @@ use projector::Progress;
 use runtime::config::Problems;
 use runtime::{Clock, Readiness, SystemClock, telemetry};
 use store::Store;
-use store::config::{BackEnd, CqlConfig};
+use store::config::{BackEnd, CqlConfig, check_keyspace};
 use store::cql::CqlStore;
 use store::embedded::{Kept, Replacement};
 use tokio::runtime::Handle;
@@ -55,6 +55,9 @@ pub(crate) async fn rebuild(settings: Settings, options: Options) -> anyhow::Res
             return Err(misuse(
                 "--into: store.keyspace is this keyspace already; without --into it is made again in place",
             ));
+        }
+        (BackEnd::Cql(_), Some(into)) if let Err(problem) = check_keyspace(&into) => {
+            return Err(misuse(&format!("--into: {problem}")));
         }
         (BackEnd::Embedded, None) => Work::Replace,
         (BackEnd::Cql(_), None) => Work::InPlace,

@@ -1,0 +1,138 @@
+//! The tables of lists, and the statements of each. Pure.
+
+use scylla::value::CqlValue::{self, Int, Text};
+
+use super::place::{self, Place};
+use super::statement::Statement::{self, *};
+
+/// The table of a list.
+#[derive(Debug)]
+pub(super) struct Table {
+    /// The key of a partition; of references, what follows the reference.
+    /// Reads a partition.
+    pub(super) select: Statement,
+    /// Reads it from behind a position on.
+    pub(super) before: Statement,
+    /// Reads the rows of some seconds, where rows leave one by one until none is left.
+    pub(super) within: Option<Statement>,
+    /// Writes a row.
+    pub(super) insert: Statement,
+    /// Deletes a row whose record belongs to another list by now; none where rows go by nothing that changes.
+    pub(super) leave: Option<Statement>,
+    /// Deletes a partition, where days are removed.
+    pub(super) delete_partition: Option<Statement>,
+}
+
+impl Place {
+    /// The table that it is a partition of.
+    pub(super) fn table(&self) -> &'static Table {
+        match (self.list.as_str(), self.stage.as_str()) {
+            (place::ORDERS, place::LIVE) => &ORDERS_PENDING,
+            (place::ORDERS, place::ALL) => &ORDERS_BY_DAY,
+            (place::ORDERS, _) => &ORDERS_ENDED,
+            (place::REFERENCES, _) => &ORDERS_BY_REFERENCE,
+            (place::DEPOSITS, _) => &DEPOSITS_OPEN,
+            (_, place::LIVE) => &TRANSFERS_WAITING,
+            (_, place::ALL) => &TRANSFERS_BY_DAY,
+            (_, _) => &TRANSFERS_ENDED,
+        }
+    }
+
+    /// Its key in that table; of references, what follows the reference.
+    pub(super) fn key(&self) -> Vec<CqlValue> {
+        let Self { list, stage, blockchain, stablecoin, bucket, shard } = self;
+        let texts: &[&String] = match (list.as_str(), stage.as_str()) {
+            (place::REFERENCES, _) => return vec![Int(*bucket)],
+            (place::ORDERS | place::DEPOSITS, place::LIVE | place::ALL) => &[],
+            (place::ORDERS | place::DEPOSITS, _) => &[stage],
+            (_, place::LIVE) => &[list],
+            (_, place::ALL) => &[list, blockchain, stablecoin],
+            (_, _) => &[list, stage, blockchain, stablecoin],
+        };
+        let texts = texts.iter().map(|text| Text((*text).clone()));
+        texts.chain([Int(*bucket), Int(*shard)]).collect()
+    }
+}
+
+static ORDERS_BY_DAY: Table = Table {
+    select: SelectOrdersByDay,
+    before: SelectOrdersByDayBefore,
+    within: None,
+    insert: InsertOrderByDay,
+    leave: None,
+    delete_partition: Some(DeleteOrdersByDay),
+};
+
+static ORDERS_PENDING: Table = Table {
+    select: SelectOrdersPending,
+    before: SelectOrdersPendingBefore,
+    within: Some(SelectOrdersPendingWithin),
+    insert: InsertOrderPending,
+    leave: Some(DeleteOrderPending),
+    delete_partition: None,
+};
+
+static ORDERS_ENDED: Table = Table {
+    select: SelectOrdersEnded,
+    before: SelectOrdersEndedBefore,
+    within: None,
+    insert: InsertOrderEnded,
+    leave: Some(DeleteOrderEnded),
+    delete_partition: Some(DeleteOrdersEnded),
+};
+
+/// Its rows have the status of their order beside the key.
+static ORDERS_BY_REFERENCE: Table = Table {
+    select: SelectOrdersByReference,
+    before: SelectOrdersByReferenceBefore,
+    within: None,
+    insert: InsertOrderByReference,
+    leave: None,
+    delete_partition: None,
+};
+
+static DEPOSITS_OPEN: Table = Table {
+    select: SelectDepositsOpen,
+    before: SelectDepositsOpenBefore,
+    within: Some(SelectDepositsOpenWithin),
+    insert: InsertDepositOpen,
+    leave: Some(DeleteDepositOpen),
+    delete_partition: None,
+};
+
+/// Its partitions are orders: the directory does not have them.
+pub(super) static DEPOSITS_OPEN_BY_ORDER: Table = Table {
+    select: SelectDepositsByOrder,
+    before: SelectDepositsByOrderBefore,
+    within: None,
+    insert: InsertDepositByOrder,
+    leave: Some(DeleteDepositByOrder),
+    delete_partition: None,
+};
+
+static TRANSFERS_BY_DAY: Table = Table {
+    select: SelectTransfersByDay,
+    before: SelectTransfersByDayBefore,
+    within: None,
+    insert: InsertTransferByDay,
+    leave: None,
+    delete_partition: Some(DeleteTransfersByDay),
+};
+
+static TRANSFERS_WAITING: Table = Table {
+    select: SelectTransfersWaiting,
+    before: SelectTransfersWaitingBefore,
+    within: Some(SelectTransfersWaitingWithin),
+    insert: InsertTransferWaiting,
+    leave: Some(DeleteTransferWaiting),
+    delete_partition: None,
+};
+
+static TRANSFERS_ENDED: Table = Table {
+    select: SelectTransfersEnded,
+    before: SelectTransfersEndedBefore,
+    within: None,
+    insert: InsertTransferEnded,
+    leave: Some(DeleteTransferEnded),
+    delete_partition: Some(DeleteTransfersEnded),
+};
