@@ -14,8 +14,8 @@ mod housekeeping;
 mod machine;
 pub mod metrics;
 mod rebuild;
-mod retention;
 mod runner;
+mod upkeep;
 
 use std::sync::Arc;
 
@@ -49,27 +49,20 @@ pub enum Error {
     Letter(#[from] schemas::CodecError),
 }
 
-/// Keeps the tables up with the log until the process stops. Blocks: belongs on a thread of its own.
+/// Keeps the tables up with the log until the process stops. The one that has the first partition of `orders` also takes
+/// empty partitions out of lists, and removes old rows once an hour if there is a retention. Blocks: belongs on a thread
+/// of its own.
 ///
 /// # Errors
 /// [`Error`]: the tables or the log failed in a way that will not pass, and the process must stop.
 /// Everything that may pass is waited for.
-pub fn run(store: Arc<dyn Store>, context: &StageContext) -> Result<(), Error> {
-    log::consumer::run(context, runner::Projector::new(store, context.handle.clone()))
-}
-
-/// As [`run`], and removes old rows once an hour, where this one has the first partition of `orders`.
-///
-/// # Errors
-/// As [`run`].
-pub fn run_with_retention(
+pub fn run(
     store: Arc<dyn Store>,
-    retention: Retention,
+    retention: Option<Retention>,
     context: &StageContext,
 ) -> Result<(), Error> {
-    let pruning = retention::Pruning::new(retention, context.clock.clone());
-    let projector = runner::Projector::new(store, context.handle.clone()).pruning(pruning);
-    log::consumer::run(context, projector)
+    let upkeep = upkeep::Upkeep::new(retention, context.clock.clone());
+    log::consumer::run(context, runner::Projector::new(store, context.handle.clone(), upkeep))
 }
 
 /// Makes the tables again from all that the log still has: the newest version of each row, so that no row is wrong in

@@ -10,10 +10,9 @@ use schemas::Topic;
 use store::{Change, Store, coalesce};
 use tokio::runtime::Handle;
 
-use super::housekeeping::Housekeeping;
 use super::machine::call_size::CallSize;
 use super::machine::{TOPICS, plan_change};
-use super::retention::Pruning;
+use super::upkeep::Upkeep;
 use super::{Error, GROUP};
 use crate::metrics::{APPLY_RETRIES, APPLY_SECONDS, FLUSH_SECONDS, ROWS_APPLIED};
 
@@ -25,9 +24,6 @@ const FLUSH_RECORDS: usize = 10_000;
 /// After how long slow tables are left for a poll: a member that does not poll loses its partitions, and
 /// the next owner would take as long.
 const TURN_MAX: Duration = Duration::from_secs(1);
-
-/// How often the tables are swept.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 
 pub(super) struct Projector {
     store: Arc<dyn Store>,
@@ -41,8 +37,7 @@ pub(super) struct Projector {
     is_waiting: bool,
     /// The process stops: nothing waits for more records.
     is_stopping: bool,
-    sweeps: Housekeeping,
-    pruning: Pruning,
+    upkeep: Upkeep,
 }
 
 #[derive(Debug, Default)]
@@ -89,7 +84,7 @@ enum Applied {
 }
 
 impl Projector {
-    pub(super) fn new(store: Arc<dyn Store>, handle: Handle) -> Self {
+    pub(super) fn new(store: Arc<dyn Store>, handle: Handle, upkeep: Upkeep) -> Self {
         Self {
             store,
             handle,
@@ -98,13 +93,8 @@ impl Projector {
             turn_max: TURN_MAX,
             is_waiting: false,
             is_stopping: false,
-            sweeps: Housekeeping::every(SWEEP_INTERVAL),
-            pruning: Pruning::default(),
+            upkeep,
         }
-    }
-
-    pub(super) fn pruning(self, pruning: Pruning) -> Self {
-        Self { pruning, ..self }
     }
 
     /// Writes the rows that are not written yet, as many as one turn has time for.
@@ -151,13 +141,6 @@ impl Projector {
     }
 }
 
-async fn sweep(store: Arc<dyn Store>) {
-    if let Err(cause) = store.sweep().await {
-        // What it left is done by the next one; whether the tables are available is said elsewhere.
-        tracing::debug!(%cause, "the tables were not swept");
-    }
-}
-
 /// False: the tables are not available now.
 fn is_done(written: Result<(), store::Error>) -> Result<bool, Error> {
     match written {
@@ -183,12 +166,12 @@ impl Handler for Projector {
     }
 
     fn assigned(&mut self, assigned: Vec<Assigned>, _member: &mut Member<'_>) -> Result<(), Error> {
-        self.pruning.assigned(assigned.into_iter().map(|assigned| assigned.partition));
+        self.upkeep.assigned(assigned.into_iter().map(|assigned| assigned.partition));
         Ok(())
     }
 
     fn revoked(&mut self, lost: &[TopicPartition]) -> Result<(), Error> {
-        self.pruning.revoked(lost);
+        self.upkeep.revoked(lost);
         // Their rows may still be written: the next owner writes the same ones.
         self.batch.read.offsets.retain(|(partition, _)| !lost.contains(partition));
         self.batch.letters.retain(|(from, _)| !lost.contains(from));
@@ -197,8 +180,7 @@ impl Handler for Projector {
 
     fn step(&mut self, records: &[Arc<Record>], _member: &mut Member<'_>) -> Result<Plan, Error> {
         records.iter().try_for_each(|record| self.batch.add(record))?;
-        self.sweeps.if_due(&self.handle, || sweep(self.store.clone()));
-        self.pruning.if_due(&self.store, &self.handle);
+        self.upkeep.if_due(&self.store, &self.handle);
         if self.batch.read.offsets.is_empty() {
             self.batch = Batch::default();
             return Ok(Plan::Nothing);
@@ -229,6 +211,7 @@ impl Handler for Projector {
 
 #[cfg(test)]
 mod tests {
+    use runtime::SystemClock;
     use schemas::OrderId;
     use schemas::record::example;
     use store::embedded::EmbeddedStore;
@@ -243,7 +226,8 @@ mod tests {
     fn what_one_turn_has_no_time_for_is_written_in_the_next_ones() {
         let (dir, runtime) = (tempfile::tempdir().unwrap(), Runtime::new().unwrap());
         let store = Arc::new(EmbeddedStore::open(dir.path()).unwrap());
-        let mut projector = Projector::new(store.clone(), runtime.handle().clone());
+        let upkeep = Upkeep::new(None, Arc::new(SystemClock));
+        let mut projector = Projector::new(store.clone(), runtime.handle().clone(), upkeep);
         projector.turn_max = Duration::ZERO;
         let orders = (0..2 * ROWS_MAX + 1).map(|number| {
             let mut order = example::order();

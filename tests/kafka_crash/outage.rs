@@ -40,7 +40,7 @@ impl Projectors {
             let (store, handle) = (store.clone(), runtime.handle().clone());
             let (clock, member, stop) = (Arc::new(SystemClock), member.to_owned(), stop.clone());
             let context = StageContext { log, clock, member, handle, stop };
-            std::thread::spawn(move || projector::run(store, &context))
+            std::thread::spawn(move || projector::run(store, None, &context))
         };
         let threads = vec![spawn("a"), spawn("b")];
         Self { progress, stop, threads }

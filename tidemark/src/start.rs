@@ -86,9 +86,8 @@ impl Starter<'_> {
             let part = self.readiness.part(format!("tables of projector {member}"), "opening them");
             let tables = Arc::new(WatchedStore::over(tables.clone(), part));
             let retention = self.settings.retention.clone();
-            self.thread(Phase::Deliver, "projector", &member, |context| match retention {
-                Some(retention) => projector::run_with_retention(tables, retention, context),
-                None => projector::run(tables, context),
+            self.thread(Phase::Deliver, "projector", &member, |context| {
+                projector::run(tables, retention, context)
             })?;
         }
         Ok(())

@@ -84,7 +84,7 @@ impl Shop {
         let threads = vec![
             spawn(Box::new(|context| processor::run_matching(context).unwrap())),
             spawn(Box::new(|context| processor::run_orders(context).unwrap())),
-            spawn(Box::new(|context| projector::run(tables, context).unwrap())),
+            spawn(Box::new(|context| projector::run(tables, None, context).unwrap())),
         ];
         let deposits = log.tail(&[Topic::Deposits]).unwrap();
         let opened = BTreeMap::new();

@@ -65,7 +65,7 @@ impl Shop {
             handle: self.runtime.handle().clone(),
             stop: stop.clone(),
         };
-        let thread = std::thread::spawn(move || tidemark_projector::run(store, &context));
+        let thread = std::thread::spawn(move || tidemark_projector::run(store, None, &context));
         Projector { stop, thread }
     }
 

@@ -1,4 +1,5 @@
-//! Removes old rows once an hour, where the configuration says how long they are kept.
+//! Work on the tables that one projector does for all: it takes empty partitions out of lists, and removes old rows where
+//! the configuration says how long they are kept.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,27 +15,26 @@ use tokio::runtime::Handle;
 use super::housekeeping::Housekeeping;
 use crate::metrics::ROWS_PRUNED;
 
-const INTERVAL: Duration = Duration::from_secs(3_600);
-/// Of all projectors the one that has this partition removes rows.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(30);
+const PRUNE_INTERVAL: Duration = Duration::from_secs(3_600);
+/// Of all projectors the one that has this partition does it.
 const OWNED: TopicPartition = TopicPartition { topic: Topic::Orders, partition: Partition(0) };
 
-/// Whether this projector removes old rows, and of which age.
-pub(super) struct Pruning {
-    /// None keeps everything.
-    plan: Option<(Retention, Arc<dyn Clock>)>,
+/// Whether this projector does that work, and when.
+pub(super) struct Upkeep {
     is_owner: bool,
-    work: Housekeeping,
+    sweeps: Housekeeping,
+    /// None keeps everything.
+    retention: Option<Retention>,
+    clock: Arc<dyn Clock>,
+    pruning: Housekeeping,
 }
 
-impl Default for Pruning {
-    fn default() -> Self {
-        Self { plan: None, is_owner: false, work: Housekeeping::every(INTERVAL) }
-    }
-}
-
-impl Pruning {
-    pub(super) fn new(retention: Retention, clock: Arc<dyn Clock>) -> Self {
-        Self { plan: Some((retention, clock)), ..Self::default() }
+impl Upkeep {
+    pub(super) fn new(retention: Option<Retention>, clock: Arc<dyn Clock>) -> Self {
+        let sweeps = Housekeeping::every(SWEEP_INTERVAL);
+        let pruning = Housekeeping::every(PRUNE_INTERVAL);
+        Self { is_owner: false, sweeps, retention, clock, pruning }
     }
 
     /// These partitions are this projector's.
@@ -46,18 +46,32 @@ impl Pruning {
     pub(super) fn revoked(&mut self, partitions: &[TopicPartition]) {
         if partitions.contains(&OWNED) {
             self.is_owner = false;
-            self.work.stop();
+            self.sweeps.stop();
+            self.pruning.stop();
         }
     }
 
-    /// Begins one, if it is time and the last one has ended.
+    /// Begins what it is time for, unless the last one is under way.
     pub(super) fn if_due(&mut self, store: &Arc<dyn Store>, handle: &Handle) {
-        let Some((retention, clock)) = self.plan.as_ref().filter(|_| self.is_owner) else { return };
-        self.work.if_due(handle, || run(store.clone(), retention.clone(), clock.clone()));
+        if !self.is_owner {
+            return;
+        }
+        self.sweeps.if_due(handle, || sweep(store.clone()));
+        if let Some(retention) = &self.retention {
+            let run = || prune_old(store.clone(), retention.clone(), self.clock.clone());
+            self.pruning.if_due(handle, run);
+        }
     }
 }
 
-async fn run(store: Arc<dyn Store>, retention: Retention, clock: Arc<dyn Clock>) {
+async fn sweep(store: Arc<dyn Store>) {
+    if let Err(cause) = store.sweep().await {
+        // What it left is done by the next one; whether the tables are available is said elsewhere.
+        tracing::debug!(%cause, "the tables were not swept");
+    }
+}
+
+async fn prune_old(store: Arc<dyn Store>, retention: Retention, clock: Arc<dyn Clock>) {
     let now = clock.now();
     let before = Day::of(now.seconds()).back(retention.days);
     let file = retention.export.map(|folder| {
@@ -101,7 +115,7 @@ mod tests {
     const DAY_SECONDS: i64 = 86_400;
 
     #[test]
-    fn the_owner_of_the_first_partition_removes_what_is_too_old() {
+    fn the_owner_of_the_first_partition_sweeps_and_removes_what_is_too_old() {
         let (dir, runtime) = (tempfile::tempdir().unwrap(), Runtime::new().unwrap());
         let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(dir.path()).unwrap());
         let today = example::order().created_at;
@@ -120,27 +134,29 @@ mod tests {
         };
         let folder = tempfile::tempdir().unwrap();
         let retention = Retention { days: 92, export: Some(folder.path().to_owned()) };
-        let mut pruning = Pruning::new(retention, Arc::new(ManualClock::new(today.micros())));
-        let run = |pruning: &mut Pruning| {
-            pruning.if_due(&store, runtime.handle());
-            let running = pruning.work.running();
-            running.is_some_and(|running| runtime.block_on(running).is_ok())
+        let clock = Arc::new(ManualClock::new(today.micros()));
+        let mut upkeep = Upkeep::new(Some(retention), clock);
+        // Whether it swept, and pruned.
+        let run = |upkeep: &mut Upkeep| {
+            upkeep.if_due(&store, runtime.handle());
+            [upkeep.sweeps.running(), upkeep.pruning.running()]
+                .map(|running| running.is_some_and(|running| runtime.block_on(running).is_ok()))
         };
         let other = TopicPartition { partition: Partition(1), ..OWNED };
-        pruning.assigned([other].into_iter());
-        assert!(!run(&mut pruning));
+        upkeep.assigned([other].into_iter());
+        assert_eq!(run(&mut upkeep), [false; 2]);
         assert_eq!(days(), [0, 1, 92, 93, 400]);
-        pruning.assigned([OWNED].into_iter());
-        assert!(run(&mut pruning));
+        upkeep.assigned([OWNED].into_iter());
+        assert_eq!(run(&mut upkeep), [true; 2]);
         assert_eq!(days(), [0, 1, 92], "the whole of the last day stays");
         let files = || std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().path());
         let lines: Vec<_> = files().map(|path| std::fs::read_to_string(path).unwrap()).collect();
         assert_eq!(lines.iter().map(|lines| lines.lines().count()).collect::<Vec<_>>(), [2]);
-        assert!(!run(&mut pruning), "it is not due");
-        pruning.revoked(&[other, OWNED]);
-        assert!(!run(&mut pruning));
-        pruning.assigned([OWNED].into_iter());
-        assert!(run(&mut pruning), "a new owner does not wait");
+        assert_eq!(run(&mut upkeep), [false; 2], "neither is due");
+        upkeep.revoked(&[other, OWNED]);
+        assert_eq!(run(&mut upkeep), [false; 2]);
+        upkeep.assigned([OWNED].into_iter());
+        assert_eq!(run(&mut upkeep), [true; 2], "a new owner does not wait");
         assert_eq!(files().count(), 1, "no file without rows");
     }
 }
