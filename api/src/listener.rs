@@ -157,14 +157,10 @@ impl Listener {
 }
 
 fn client(peer: IpAddr, headers: &HeaderMap, proxies: &[Network]) -> Client {
-    // Most installations have none: nothing is read for them.
-    if proxies.is_empty() {
-        return Client::of(peer, &[], proxies);
-    }
     let forwarded = headers.get_all(FORWARDED_FOR).iter();
     // What is no text ends the part that can be believed.
-    let forwarded: Vec<_> = forwarded.map(|value| value.to_str().unwrap_or_default()).collect();
-    Client::of(peer, &forwarded, proxies)
+    let forwarded = forwarded.map(|value| value.to_str().unwrap_or_default());
+    Client::of(peer, forwarded, proxies)
 }
 
 /// Whether accepting failed for the one client that it was about.

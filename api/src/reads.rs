@@ -65,9 +65,12 @@ impl Reads {
     }
 
     /// The orders that a transfer was probably meant for: of those that were created before it, the newest, and of the one
-    /// that matching named.
+    /// that matching named. None if it brought no money that an order may get.
     pub(crate) async fn candidates(&self, id: TransferId) -> Answer<Vec<Candidate>> {
         let transfer = self.transfer(id).await?;
+        if !candidates::is_stray(&transfer) {
+            return Ok(Vec::new());
+        }
         let mut orders = Vec::new();
         if let Some(named) = transfer.candidate_order_id {
             orders.extend(self.store.order(named).await?.map(|row| row.order));
