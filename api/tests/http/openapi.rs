@@ -1,10 +1,11 @@
 //! The OpenAPI document. Every answer of every other test is held to it: its status, its type, each field of its JSON, the
 //! words of its refusal.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use reqwest::Method;
+use schemas::{Blockchain, OrderStatus, Stablecoin, TransferStatus};
 use serde_json::{Value, json};
 
 use crate::world::{Answer, UNKNOWN_ORDER, World, wallet};
@@ -316,34 +317,139 @@ async fn its_queries_are_those_of_the_routes() {
     assert!(lists > 5);
 }
 
+/// Each field of each body that the document has: its operation's path, its name and its schema.
+fn body_fields() -> impl Iterator<Item = (&'static str, &'static str, &'static Value)> {
+    operations().flat_map(|(path, _, operation)| {
+        let content = &operation["requestBody"]["content"]["application/json"];
+        let schema = resolved(&content["schema"]);
+        members(&schema["properties"]).map(move |(name, field)| (path, name, field))
+    })
+}
+
+/// Sends the example's fields that are needed, and one of this value. Whether that one is refused by its name.
+async fn is_refused(world: &World, order: &str, (path, name): (&str, &str), value: Value) -> bool {
+    let content = &DOCUMENT["paths"][path]["post"]["requestBody"]["content"]["application/json"];
+    let is_needed =
+        |name: &str| items(&resolved(&content["schema"])["required"]).any(|needed| needed == name);
+    let mut body = content["example"].clone();
+    body.as_object_mut().unwrap().retain(|name, _| is_needed(name));
+    body[name] = value;
+    let answer = match path.strip_prefix("/api/v1/service") {
+        Some(path) => world.service(path, &body).await,
+        None => world.user(order, "POST", path.rsplit('/').next().unwrap(), &body).await,
+    };
+    answer.status == 400 && answer.body.starts_with(&format!("{name}: "))
+}
+
 /// Each field that the document has is read: one of another type is refused by its name.
 #[tokio::test]
 async fn its_fields_are_those_of_the_bodies() {
     let world = World::start().await;
     let order = world.create(&crate::world::new_order()).await;
-    let mut fields = BTreeMap::new();
-    for (path, _, operation) in operations() {
-        let content = &operation["requestBody"]["content"]["application/json"];
-        let schema = resolved(&content["schema"]);
-        for (name, _) in members(&schema["properties"]) {
-            let mut body = content["example"].clone();
-            let is_needed = |name: &String| items(&schema["required"]).any(|needed| needed == name);
-            body.as_object_mut().unwrap().retain(|name, _| is_needed(name));
-            body[name] = json!([]);
-            let answer = match path.strip_prefix("/api/v1/service") {
-                Some(path) => world.service(path, &body).await,
-                None => world.user(&order, "POST", path.rsplit('/').next().unwrap(), &body).await,
-            };
-            assert_eq!(answer.status, 400, "{path} {name}: {}", answer.body);
-            assert!(
-                answer.body.starts_with(&format!("{name}: ")),
-                "{path} {name}: {}",
-                answer.body
-            );
-            *fields.entry(path).or_insert(0) += 1;
+    let mut paths = BTreeSet::new();
+    for (path, name, _) in body_fields() {
+        assert!(is_refused(&world, &order, (path, name), json!([])).await, "{path} {name}");
+        paths.insert(path);
+    }
+    assert_eq!(paths.len(), 6, "{paths:?}");
+}
+
+/// Values at the bounds of a schema, and the next ones beyond them. What a pattern bounds has none: schemathesis makes those.
+fn bounds(schema: &'static Value) -> [Vec<Value>; 2] {
+    let schema = resolved(schema);
+    if let Some(one) = items(&schema["anyOf"]).find(|one| one["type"] != "null") {
+        return bounds(one);
+    }
+    let start = if schema["format"] == "uri" { "https://shop.test/" } else { "" };
+    let text =
+        |chars: i64| json!(format!("{start:a<chars$}", chars = chars.unsigned_abs() as usize));
+    let (mut within, mut beyond) = (Vec::new(), Vec::new());
+    for (words, step) in [(["minimum", "minLength"], -1), (["maximum", "maxLength"], 1)] {
+        if let Some(number) = schema[words[0]].as_i64() {
+            within.push(json!(number));
+            beyond.push(json!(number + step));
+        }
+        if let Some(chars) = schema[words[1]].as_i64().filter(|_| schema["pattern"].is_null()) {
+            within.push(text(chars));
+            beyond.push(text(chars + step));
         }
     }
-    assert_eq!(fields.len(), 6, "{fields:?}");
+    [within, beyond]
+}
+
+/// The words that a schema allows.
+fn words(schema: &'static Value) -> impl Iterator<Item = &'static str> {
+    let one = items(&schema["anyOf"]).find(|one| one["type"] != "null").unwrap_or(schema);
+    items(&resolved(one)["enum"]).filter_map(Value::as_str)
+}
+
+#[test]
+fn its_words_are_those_of_the_vocabulary() {
+    let all = |words: Vec<String>| words.into_iter().collect::<BTreeSet<_>>();
+    fn texts<T: ToString>(all: &[T]) -> Vec<String> {
+        all.iter().map(T::to_string).collect()
+    }
+    for (name, expected) in [
+        ("Blockchain", texts(Blockchain::ALL)),
+        ("Stablecoin", texts(Stablecoin::ALL)),
+        ("OrderStatus", texts(OrderStatus::ALL)),
+        ("TransferStatus", texts(TransferStatus::ALL)),
+    ] {
+        let own = words(&DOCUMENT["components"]["schemas"][name]).map(str::to_owned).collect();
+        assert_eq!(all(own), all(expected), "{name}");
+    }
+}
+
+/// A query takes what is at its bounds, each of its words, and nothing beyond.
+#[tokio::test]
+async fn its_queries_are_bounded_as_it_says() {
+    let world = World::alone().await;
+    let mut tried = BTreeSet::new();
+    for (path, _, operation) in operations() {
+        let Some(route) = path.strip_prefix("/api/v1/admin") else { continue };
+        for query in items(&operation["parameters"]).map(resolved) {
+            if query["in"] != "query" {
+                continue;
+            }
+            let (name, schema) = (query["name"].as_str().unwrap(), resolved(&query["schema"]));
+            let [mut within, mut beyond] = bounds(schema);
+            within.extend(words(schema).map(Value::from));
+            beyond.extend(words(schema).map(|word| json!(format!("{word}x"))));
+            for (values, is_refused) in [(within, false), (beyond, true)] {
+                for value in values {
+                    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                    let route = format!("GET {}?{name}={text}", filled(route));
+                    let answer = world.admin(&route).await;
+                    assert_eq!(answer.status == 400, is_refused, "{route}: {}", answer.body);
+                    assert!(!is_refused || answer.body.contains(name), "{route}: {}", answer.body);
+                    tried.insert(name);
+                }
+            }
+        }
+    }
+    let names = ["limit", "offset", "created_from", "status", "blockchain", "token", "format"];
+    assert!(names.iter().all(|name| tried.contains(name)), "{tried:?}");
+}
+
+/// So does a field of a body.
+#[tokio::test]
+async fn its_fields_are_bounded_as_it_says() {
+    let world = World::start().await;
+    let order = world.create(&crate::world::new_order()).await;
+    let mut tried = BTreeSet::new();
+    for (path, name, field) in body_fields() {
+        let [within, mut beyond] = bounds(field);
+        beyond.extend(words(field).map(|word| json!(format!("{word}x"))));
+        for (values, is_beyond) in [(within, false), (beyond, true)] {
+            for value in values {
+                let refused = is_refused(&world, &order, (path, name), value.clone()).await;
+                assert_eq!(refused, is_beyond, "{path} {name}: {value}");
+                tried.insert(name);
+            }
+        }
+    }
+    let names = ["order_id", "webhook_url", "limit", "since", "blockchain", "stablecoin", "status"];
+    assert!(names.iter().all(|name| tried.contains(name)), "{tried:?}");
 }
 
 #[tokio::test]
