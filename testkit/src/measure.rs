@@ -68,6 +68,11 @@ pub fn percent() -> usize {
     })
 }
 
+/// The time that this part of the calls took at most; nothing of none.
+pub fn percentile(sorted: &[Duration], percent: usize) -> Duration {
+    sorted.get(sorted.len().saturating_sub(1) * percent / 100).copied().unwrap_or_default()
+}
+
 pub fn rate(count: usize, time: Duration) -> u64 {
     let nanos = time.as_nanos().max(1);
     u64::try_from(count as u128 * 1_000_000_000 / nanos).unwrap_or(u64::MAX)

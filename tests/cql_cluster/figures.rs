@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use testkit::measure::percentile;
+
 /// What a call did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Call {
@@ -61,16 +63,12 @@ impl Figures {
         Self { what, length, by_call, progress }
     }
 
-    /// Whether 95 of 100 callers of each kind had their answers in this time. A third of all statements are given to each node first: when it does
-    /// not answer them, more of every kind wait.
+    /// Whether 95 of 100 callers of each kind had their answers in this time. A third of all statements are given to each
+    /// node first: when it does not answer them, more of every kind wait.
     pub(crate) fn are_within(&self, max: Duration) -> bool {
         let answered = [Call::Create, Call::CreatedRow, Call::Status, Call::List];
         answered.iter().all(|call| percentile(&self.by_call[call], 95) < max)
     }
-}
-
-fn percentile(sorted: &[Duration], percent: usize) -> Duration {
-    sorted[(sorted.len() * percent / 100).min(sorted.len() - 1)]
 }
 
 impl fmt::Display for Figures {

@@ -11,7 +11,7 @@ use schemas::{OrderId, OrderStatus, TransferId, TransferStatus, UnixMicros};
 use store::cql::CqlStore;
 use store::{Change, Error, OrderFilter, Page, Store, TransferFilter};
 use testkit::Dice;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -83,12 +83,12 @@ impl Load {
         let (stop_writer, stop_api) = (CancellationToken::new(), CancellationToken::new());
         let mut running = JoinSet::new();
         running.spawn(project(shared.clone(), stop_writer.clone()));
-        let mut offer = |every, call: fn(Arc<Shared>, u64) -> JoinSet<()>| {
+        let mut offer = |every, call: fn(Arc<Shared>, u64) -> JoinHandle<()>| {
             running.spawn(offer(shared.clone(), stop_api.clone(), every, call));
         };
-        offer(CREATE_EVERY, |shared, _| spawn(create(shared)));
-        offer(STATUS_EVERY, |shared, number| spawn(status(shared, number)));
-        offer(LIST_EVERY, |shared, number| spawn(list(shared, number)));
+        offer(CREATE_EVERY, |shared, _| tokio::spawn(create(shared)));
+        offer(STATUS_EVERY, |shared, number| tokio::spawn(status(shared, number)));
+        offer(LIST_EVERY, |shared, number| tokio::spawn(list(shared, number)));
         Self { shared, stop_writer, stop_api, running }
     }
 
@@ -112,18 +112,12 @@ impl Load {
     }
 }
 
-fn spawn(call: impl Future<Output = ()> + Send + 'static) -> JoinSet<()> {
-    let mut running = JoinSet::new();
-    running.spawn(call);
-    running
-}
-
 /// Begins a call at each tick, whether or not those before it have ended.
 async fn offer(
     shared: Arc<Shared>,
     stop: CancellationToken,
     every: Duration,
-    call: fn(Arc<Shared>, u64) -> JoinSet<()>,
+    call: fn(Arc<Shared>, u64) -> JoinHandle<()>,
 ) {
     let mut ticks = tokio::time::interval(every);
     let mut running = Vec::new();
@@ -134,7 +128,7 @@ async fn offer(
         }
     }
     for call in running {
-        call.join_all().await;
+        call.await.unwrap();
     }
 }
 

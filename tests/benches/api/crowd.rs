@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use testkit::harness::{ADMIN_SECRET, MERCHANT_SECRET, Merchant, Tidemark, eventually};
+use testkit::measure::percentile;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -77,7 +78,7 @@ async fn measure(node: &Tidemark, merchant: &Merchant, asked: &Load, beside: &st
     let times = load(address, asked.clone(), CLIENTS, Instant::now() + DURATION).await;
     print("statuses", CLIENTS, &times, beside);
     let times = webhooks(address, merchant).await;
-    let at = |percent: usize| times[(times.len() - 1) * percent / 100].as_secs_f64() * 1000.0;
+    let at = |part| percentile(&times, part).as_secs_f64() * 1000.0;
     println!(
         "                  mark-paid to webhook, {WEBHOOKS} one by one: p50 {:.0} ms, p99 {:.0} ms   ({beside})",
         at(50),

@@ -8,7 +8,7 @@ mod load;
 use std::time::{Duration, Instant};
 
 use testkit::harness::{Merchant, Tidemark};
-use testkit::measure::{idle_chain, rate};
+use testkit::measure::{idle_chain, percentile, rate};
 
 use load::{Load, load, orders};
 
@@ -16,7 +16,7 @@ const DURATION: Duration = Duration::from_secs(8);
 const CLIENTS: usize = 64;
 
 fn print(what: &str, clients: usize, times: &[Duration], aim: &str) {
-    let at = |percent: usize| times[(times.len() - 1) * percent / 100].as_micros();
+    let at = |part| percentile(times, part).as_micros();
     println!(
         "  {clients:>3} connections: {} {what} a second, p50 {} us, p99 {} us   ({aim})",
         rate(times.len(), DURATION),

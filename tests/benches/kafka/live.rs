@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use log::kafka::KafkaLog;
 use log::{Log, Record};
 use schemas::Topic;
+use testkit::measure::percentile;
 use tokio_util::sync::CancellationToken;
 
 use crate::workload::{CHAINS, Form, heading, payment};
@@ -101,8 +102,8 @@ pub(crate) async fn measure(
     }
     assert_eq!(times.len(), ticks * TRANSFERS_A_TICK, "every transfer is confirmed, and once");
     times.sort_unstable();
-    let at = |percent: usize| times[(times.len() - 1) * percent / 100];
-    Latency { p50: at(50), p99: at(99), max: at(100), transfers: times.len() }
+    let [p50, p99, max] = [50, 99, 100].map(|part| percentile(&times, part));
+    Latency { p50, p99, max, transfers: times.len() }
 }
 
 async fn send(log: &KafkaLog, numbers: std::ops::Range<usize>, height: usize, form: Form) {

@@ -6,7 +6,7 @@ use schemas::{OrderStatus, TransferStatus};
 use store::{
     Cursor, DepositFilter, OrderFilter, OrderRow, Page, Store, TransferFilter, transfer_cursor,
 };
-use testkit::measure::wallet;
+use testkit::measure::{percentile, wallet};
 
 use crate::rows::{SUBSCRIPTION, order_id};
 
@@ -144,12 +144,9 @@ impl Times {
     pub(crate) fn text(&self) -> String {
         let mut times = self.times.clone();
         times.sort_unstable();
-        let at = |percent: usize| {
-            let time = times.get(times.len().saturating_sub(1) * percent / 100);
-            time.copied().unwrap_or_default().as_micros()
-        };
         let millis = |micros: u128| format!("{}.{}", micros / 1000, micros % 1000 / 100);
-        let [p50, p99, max] = [50, 99, 100].map(|percent| millis(at(percent)));
+        let at = |percent| millis(percentile(&times, percent).as_micros());
+        let [p50, p99, max] = [50, 99, 100].map(at);
         let failed = match self.failures {
             0 => String::new(),
             count => format!("; {count} FAILED, the last one: {}", self.failure),

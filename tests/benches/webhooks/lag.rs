@@ -5,6 +5,8 @@ use std::fmt;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use testkit::measure::percentile;
+
 use crate::engine::Engine;
 use crate::receivers::Receivers;
 
@@ -52,8 +54,8 @@ impl Lags {
         Self { times, missing }
     }
 
-    pub(crate) fn percentile(&self, percent: usize) -> Duration {
-        self.times[(self.times.len() - 1) * percent / 100]
+    fn percentile(&self, percent: usize) -> Duration {
+        percentile(&self.times, percent)
     }
 }
 
