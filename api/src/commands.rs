@@ -1,6 +1,8 @@
 //! What requests change: a command is written to the log, its answer awaited on the feed, the row
 //! written to the tables.
 
+mod attach;
+
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -360,10 +362,21 @@ impl Commands {
         awaited: Awaited,
         body: OrderCommandBody,
     ) -> Answer<Arc<Order>> {
+        let issued_at = self.clock.now();
+        let command = OrderCommand { order_id, command_id: Some(command_id), issued_at, body };
+        self.answered(command_id, order_id, awaited, self.order_record(&command)?).await
+    }
+
+    /// Writes the record of a command and waits for the record of its order that answers it.
+    async fn answered(
+        &self,
+        command_id: CommandId,
+        order_id: OrderId,
+        awaited: Awaited,
+        command: NewRecord,
+    ) -> Answer<Arc<Order>> {
         let mut records = self.listen(order_id, awaited.audience())?;
-        let now = self.clock.now();
-        let command = OrderCommand { order_id, command_id: Some(command_id), issued_at: now, body };
-        self.produce(self.order_record(&command)?).await?;
+        self.produce(command).await?;
         let answer = timeout(ANSWER_TIMEOUT, async {
             while let Some(record) = records.next().await {
                 match consider(awaited, command_id, &record) {

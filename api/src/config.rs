@@ -68,6 +68,29 @@ pub struct Orders {
     pub ttl: Duration,
     /// How long a closed deposit keeps its amount.
     pub late_window: Duration,
+    /// What becomes of a payment that comes within it.
+    pub late_payments: LatePayments,
+}
+
+/// What becomes of a payment that comes after its order expired, while its amount is kept for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LatePayments {
+    /// It pays nothing and is reported.
+    Report,
+    /// It pays its order.
+    Accept,
+}
+
+impl FromStr for LatePayments {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "report" => Ok(Self::Report),
+            "accept" => Ok(Self::Accept),
+            _ => Err("must be \"report\" or \"accept\""),
+        }
+    }
 }
 
 /// `[matching]`.
@@ -164,8 +187,11 @@ impl Config {
         section.finish();
         let wallets = read_wallets(source);
         let mut section = source.section("orders");
-        let orders =
-            Orders { ttl: read_ttl(&mut section), late_window: section.duration("late_window") };
+        let orders = Orders {
+            ttl: read_ttl(&mut section),
+            late_window: section.duration("late_window"),
+            late_payments: section.parsed("late_payments").unwrap_or(LatePayments::Report),
+        };
         section.finish();
         let mut section = source.section("matching");
         let matching = Matching {

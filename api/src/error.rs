@@ -88,6 +88,12 @@ pub(crate) enum Refusal {
     OrderPending,
     #[error("transfer is {0}: there is no unknown-transfer event to send")]
     TransferKnown(TransferStatus),
+    /// Why a transfer may not pay the order that an operator names.
+    #[error("{0}")]
+    NotAttachable(String),
+    /// Since the tables were read.
+    #[error("the transfer or the order has changed meanwhile, read both again")]
+    SettledMeanwhile,
     #[error("merchant.unknown_transfer_webhook_url is not configured")]
     UnknownUrlMissing,
     /// The holder of a link commands too often.
@@ -127,6 +133,8 @@ impl Refusal {
             | Self::KeyReused
             | Self::OrderPending
             | Self::TransferKnown(_)
+            | Self::NotAttachable(_)
+            | Self::SettledMeanwhile
             | Self::UnknownUrlMissing => StatusCode::CONFLICT,
             Self::TooMany | Self::TooManyOfAddress => StatusCode::TOO_MANY_REQUESTS,
             Self::MaybeCreated | Self::Busy => StatusCode::SERVICE_UNAVAILABLE,

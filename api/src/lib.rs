@@ -41,7 +41,9 @@ mod turns;
 mod view;
 
 pub use buyer::{TestBuyer, TestPayment};
-pub use config::{AdminSecret, Amounts, Config, Matching, Merchant, Orders, Percent, Scope};
+pub use config::{
+    AdminSecret, Amounts, Config, LatePayments, Matching, Merchant, Orders, Percent, Scope,
+};
 pub use error::Error;
 pub use feed::Feed;
 pub use machine::return_url::ReturnUrl;

@@ -160,6 +160,7 @@ fn admin_routes(doors: &Doors) -> Router<Doors> {
         .route("/wallets", get(admin::wallets))
         .route("/wallets/{address}/transfers", get(admin::transfers))
         .route("/transfers/{transfer_id}", get(admin::transfer))
+        .route("/transfers/{transfer_id}/attach", post(admin::attach))
         .route("/transfers/{transfer_id}/candidates", get(admin::candidates))
         .route("/transfers/{transfer_id}/resend-webhook", post(admin::resend_transfer))
         .route("/transfers/{transfer_id}/webhooks", get(admin::transfer_webhooks))

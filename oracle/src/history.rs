@@ -102,6 +102,7 @@ impl Shop {
             wallets: WALLETS.to_vec(),
             amounts: exact_or_cents(5),
             late_window_seconds: 1_200,
+            accepts_late: false,
             skew_seconds: 60,
             head_age_max_seconds: u32::MAX,
         }

@@ -32,8 +32,8 @@ pub use changelog::{
     DepositEntry, LaneEntry, MatchingEntry, OrdersEntry, PendingChoice, TransferEntry,
 };
 pub use command::{
-    CreateOrder, DepositCommand, DepositCommandBody, EndedOrder, OpenDeposit, OrderCommand,
-    OrderCommandBody, PaymentRequest, Settle,
+    Attach, AttachTransfer, CreateOrder, DepositCommand, DepositCommandBody, EndedOrder,
+    OpenDeposit, OrderCommand, OrderCommandBody, PaymentRequest, Settle,
 };
 pub use dead_letter::DeadLetter;
 pub use deposit::Deposit;

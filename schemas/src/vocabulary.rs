@@ -112,6 +112,12 @@ vocabulary! {
         /// Cancel came after a candidate transfer was seen.
         CancelRefused = "cancel_refused",
         Paid = "paid",
+        /// Paid after it had expired, where the shop accepts late payments.
+        PaidLate = "paid_late",
+        /// Paid by a transfer that an operator attached to it.
+        Attached = "attached",
+        /// An operator's transfer may not pay it, or the order is paid by another one.
+        AttachRefused = "attach_refused",
         MarkedPaid = "marked_paid",
         /// An operator marked a paid order paid: nothing changed.
         MarkPaidRepeated = "mark_paid_repeated",
@@ -177,6 +183,8 @@ vocabulary! {
         CandidateSeen = "candidate_seen",
         CandidateGone = "candidate_gone",
         Settle = "settle",
+        Attach = "attach",
+        AttachRefused = "attach_refused",
         Tick = "tick",
     }
 
@@ -187,6 +195,9 @@ vocabulary! {
         Candidate = "candidate",
         Settled = "settled",
         Refused = "refused",
+        Attach = "attach",
+        Attached = "attached",
+        AttachRefused = "attach_refused",
     }
 
     /// Which event a webhook carries (spec 6.1, 6.2).
@@ -247,6 +258,8 @@ vocabulary! {
         ResendOrder = "resend_order",
         /// The webhook of a transfer that pays nothing is sent again.
         ResendTransfer = "resend_transfer",
+        /// A transfer that pays nothing is an order's payment.
+        AttachTransfer = "attach_transfer",
     }
 }
 

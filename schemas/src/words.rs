@@ -15,7 +15,8 @@ use crate::{
 /// The words of a field.
 type Words = Vec<&'static str>;
 
-/// Declares the fields of each record, at any depth: within a record a name has one vocabulary.
+/// Declares the fields of each record, at any depth. Within a record a name may have several vocabularies: that of
+/// `status` in a command which carries a transfer and an order.
 macro_rules! fields {
     ($($($schema:ident)|+ { $($field:literal: $vocabulary:ident,)* })+) => {
         impl SchemaName {
@@ -51,6 +52,12 @@ fields! {
         "token": Stablecoin,
         "close_reason": CloseReason,
         "refused_reason": UnknownReason,
+        "status": TransferStatus,
+        "reason": UnknownReason,
+        "cause": OrderCause,
+        "status": OrderStatus,
+        "stablecoin": Stablecoin,
+        "state": DepositState,
     }
     Order | OrdersEntry {
         "cause": OrderCause,
@@ -98,10 +105,11 @@ fn search(
     in_fields: &[(String, Value)],
 ) -> Option<(&'static str, String)> {
     in_fields.iter().find_map(|(field, value)| {
-        let vocabulary = known.iter().find(|(name, _)| name == field);
-        nested(value).into_iter().find_map(|value| match (value, vocabulary) {
+        let vocabularies = || known.iter().filter(|(name, _)| name == field);
+        let is_unknown = |word: &str| !vocabularies().any(|(_, words)| words.contains(&word));
+        nested(value).into_iter().find_map(|value| match (value, vocabularies().next()) {
             (Value::Record(fields), _) => search(known, fields),
-            (Value::String(word), Some((field, words))) if !words.contains(&word.as_str()) => {
+            (Value::String(word), Some((field, _))) if is_unknown(word) => {
                 Some((*field, word.clone()))
             }
             _ => None,

@@ -188,13 +188,13 @@ const WORDS_READ_ONLY: &[(&str, &str)] = &[];
 
 /// What this program reads: the number of versions of each schema, and the words of each field.
 fn readable() -> BTreeMap<String, Vec<String>> {
-    let mut all = BTreeMap::new();
+    let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for name in SchemaName::ALL {
         let count = released(name).len().to_string();
         all.insert(file_name(name), vec![count]);
         for (field, words) in name.words() {
-            let words = words.into_iter().map(str::to_owned).collect();
-            all.insert(format!("{}.{field}", file_name(name)), words);
+            let words = words.into_iter().map(str::to_owned);
+            all.entry(format!("{}.{field}", file_name(name))).or_default().extend(words);
         }
     }
     all

@@ -159,6 +159,7 @@ pub fn request() -> PaymentRequest {
         wallets: vec![wallet()],
         amounts: AmountRule::EXACT,
         late_window_seconds: 86_400,
+        accepts_late: false,
         skew_seconds: 120,
         head_age_max_seconds: u32::MAX,
     }
@@ -204,6 +205,7 @@ pub fn open(number: usize) -> DepositCommand {
             expires_at: TIME.plus(1800),
             amounts: AmountRule::EXACT,
             late_window_seconds: 86_400,
+            accepts_late: false,
             skew_seconds: 120,
             head_age_max_seconds: u32::MAX,
         }),

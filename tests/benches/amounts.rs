@@ -164,6 +164,7 @@ impl Rule for Today {
                 expires_at: TIME.plus(now + TTL),
                 amounts: Self::rule(order(number)),
                 late_window_seconds: u32::try_from(LATE_WINDOW).expect("a day"),
+                accepts_late: false,
                 skew_seconds: 30,
                 head_age_max_seconds: 600,
             }),

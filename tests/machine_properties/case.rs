@@ -35,6 +35,12 @@ pub(crate) enum Happening {
         order: usize,
         behind: usize,
     },
+    /// An operator attaches a transfer that paid nothing, one of the last ones.
+    Attach {
+        order: usize,
+        transfer: usize,
+        behind: usize,
+    },
     /// The merchant repeats a create: it is sent only while the tables do not have the order.
     Repeat {
         order: usize,
@@ -155,6 +161,9 @@ fn deal() -> impl Strategy<Value = Happening> {
         1 => (0..4_usize, 0..3_usize)
             .prop_map(|(order, behind)| Happening::MarkPaid { order, behind }),
         1 => (0..4_usize, 0..3_usize).prop_map(|(order, behind)| Happening::Resend { order, behind }),
+        2 => (0..4_usize, 0..3_usize, 0..6_usize).prop_map(|(order, transfer, behind)| {
+            Happening::Attach { order, transfer, behind: behind.saturating_sub(3) }
+        }),
         1 => (0..4_usize, 0..3_usize).prop_map(|(order, behind)| Happening::Repeat { order, behind }),
         6 => (0..4_usize, 0..6_usize, 0..8_usize, 0..10_usize, any::<bool>(), 0..6_u8).prop_map(
             |(order, earlier, cents_off, sender, joined, twice)| Happening::Pay {

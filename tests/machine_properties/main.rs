@@ -100,6 +100,9 @@ fn sabotage_is_found() {
         (Sabotage::ForgetLateAnswer, 2, "counts on it"),
         (Sabotage::HideLateAnswer, 3, "no alert says"),
         (Sabotage::IgnoreLateRefusal, 1, "without a true reason"),
+        (Sabotage::AcceptLate, 2, "does not fit"),
+        (Sabotage::AttachElsewhere, 2, "no operator attached it"),
+        (Sabotage::AttachOwnMoney, 2, "is asked by"),
     ] {
         let mut violations = BTreeSet::new();
         let found = fixed_cases(World::Wild, 400).any(|case| {
@@ -147,7 +150,7 @@ const WILD: [&str; 4] = ["not_watched", "chain_behind", "payment_unavailable", A
 fn cases_reach_every_outcome() {
     for world in [World::Wild, World::Settled] {
         let mut reached = Reached::default();
-        for case in fixed_cases(world, 1000) {
+        for case in fixed_cases(world, 3000) {
             let mut play = Play::new(world, case.tricks, Sabotage::None);
             play.run(&case).unwrap_or_else(|violation| panic!("{violation}"));
             reached.add(&play.pipeline.delivered);

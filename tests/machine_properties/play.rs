@@ -6,9 +6,10 @@ use oracle::machine_model::pipeline::{Pipeline, Tricks, create_order, exact_or_c
 use oracle::machine_model::station::Sabotage;
 use oracle::machine_model::violation::Violation;
 use schemas::record::{
-    AmountRule, EndedOrder, Order, OrderCommand, OrderCommandBody, PaymentRequest,
+    AmountRule, AttachTransfer, DepositCommand, DepositCommandBody, EndedOrder, Order,
+    OrderCommand, OrderCommandBody, PaymentRequest,
 };
-use schemas::{Address, Amount, Draws, OrderId, OrderStatus, UnixMicros, UnixSeconds};
+use schemas::{Address, Amount, CommandId, Draws, OrderId, OrderStatus, UnixMicros, UnixSeconds};
 use testkit::Dice;
 use uuid::Uuid;
 
@@ -197,6 +198,7 @@ impl Play {
                     self.command(order, OrderCommandBody::ResendWebhook(ended(row)));
                 }
             }
+            Happening::Attach { order, transfer, behind } => self.attach(order, transfer, behind),
             Happening::Repeat { order, behind } => {
                 if let Some((order, create, None)) = self.row(order, behind) {
                     self.command(order, create);
@@ -300,6 +302,7 @@ impl Play {
             wallets,
             amounts,
             late_window_seconds: self.terms.late_window_seconds,
+            accepts_late: self.sold.len().is_multiple_of(3),
             skew_seconds: self.terms.skew_seconds,
             head_age_max_seconds: self.terms.head_age_max_seconds,
         }
@@ -311,6 +314,28 @@ impl Play {
         let at = self.now.seconds();
         self.facts.push(Fact::Chosen { order: id, request: request.clone(), at });
         self.command(id, OrderCommandBody::ChoosePayment(request));
+    }
+
+    fn attach(&mut self, order: usize, transfer: usize, behind: usize) {
+        let Some((order_id, _, row)) = self.row(order, behind) else { return };
+        let mut unknown: Vec<_> = self.pipeline.unknown().map(|t| t.transfer_id).collect();
+        unknown.truncate(3);
+        let Some(id) = unknown.get(transfer % unknown.len().max(1)).copied() else { return };
+        let behind = if self.world == World::Wild { behind } else { 0 };
+        let Some(transfer) = self.pipeline.transfer_row(id, behind, self.now) else { return };
+        let payment = transfer.observation.payment();
+        self.facts.push(Fact::Attached { order: order_id, payment });
+        let (blockchain, wallet_address) = (transfer.blockchain, transfer.observation.to_address);
+        let command_id = CommandId(Uuid::from_u128(self.facts.len() as u128));
+        let attach = AttachTransfer { command_id, transfer, order: ended(row) };
+        self.pipeline.write_lane_command(DepositCommand {
+            order_id,
+            slot: 0,
+            blockchain,
+            wallet_address,
+            issued_at: self.now,
+            body: DepositCommandBody::Attach(attach.into()),
+        });
     }
 
     /// To the order's newest deposit, or to one that was opened `earlier` deposits before it.

@@ -13,7 +13,7 @@ use crate::error::{Answer, Invalid, Refusal};
 use crate::machine::followed::Followed;
 use crate::terms::ChainTerms;
 use crate::view::ChainView;
-use crate::{Amounts, Config, Matching, Orders, Percent};
+use crate::{Amounts, Config, LatePayments, Matching, Orders, Percent};
 
 /// In the parts of an amount.
 const ONE_CENT: u128 = 10_u128.pow(16);
@@ -142,6 +142,7 @@ impl Catalog {
             wallets,
             amounts: self.amounts(order_id, choice, amount),
             late_window_seconds: seconds(self.orders.late_window),
+            accepts_late: self.orders.late_payments == LatePayments::Accept,
             skew_seconds: self.matching.skew_seconds,
             head_age_max_seconds,
         })

@@ -16,6 +16,7 @@ pub(crate) enum Awaited {
     AdminCancel,
     MarkPaid,
     Resend,
+    Attach,
 }
 
 impl Awaited {
@@ -26,6 +27,7 @@ impl Awaited {
             Self::AdminCancel => "admin_cancel",
             Self::MarkPaid => "mark_paid",
             Self::Resend => "resend_webhook",
+            Self::Attach => "attach_transfer",
         }
     }
 
@@ -33,7 +35,7 @@ impl Awaited {
     pub(crate) fn audience(self) -> Audience {
         match self {
             Self::Payment | Self::Cancel => Audience::Customer,
-            Self::AdminCancel | Self::MarkPaid | Self::Resend => Audience::Operator,
+            Self::AdminCancel | Self::MarkPaid | Self::Resend | Self::Attach => Audience::Operator,
         }
     }
 }
@@ -65,6 +67,8 @@ pub(crate) fn consider(awaited: Awaited, command_id: CommandId, record: &Order) 
         Cause::MarkedPaid | Cause::MarkPaidRepeated => (Awaited::MarkPaid, Verdict::Done),
         Cause::WebhookResent => (Awaited::Resend, Verdict::Done),
         Cause::ResendRefused => (Awaited::Resend, Verdict::Refused(Refusal::OrderPending)),
+        Cause::Attached => (Awaited::Attach, Verdict::Done),
+        Cause::AttachRefused => (Awaited::Attach, Verdict::Refused(Refusal::SettledMeanwhile)),
         Cause::NotPending if matches!(awaited, Awaited::Payment | Awaited::Cancel) => {
             (awaited, Verdict::Refused(Refusal::NotPending))
         }
@@ -76,6 +80,7 @@ pub(crate) fn consider(awaited: Awaited, command_id: CommandId, record: &Order) 
         | Cause::CandidateSeen
         | Cause::CandidateGone
         | Cause::Paid
+        | Cause::PaidLate
         | Cause::Expired => return Verdict::Wait,
     };
     if answered == awaited { verdict } else { Verdict::Wait }
@@ -112,7 +117,7 @@ mod tests {
     const OURS: CommandId = CommandId(uuid::Uuid::from_u128(1));
     const OTHER: CommandId = CommandId(uuid::Uuid::from_u128(2));
 
-    const ANSWERS: [(Awaited, OrderCause, Verdict); 12] = [
+    const ANSWERS: [(Awaited, OrderCause, Verdict); 14] = [
         (Awaited::Payment, OrderCause::DepositOpened, Verdict::Done),
         (Awaited::Payment, OrderCause::PaymentRepeated, Verdict::Done),
         (Awaited::Payment, OrderCause::PaymentRefused, Verdict::Refused(Refusal::NoFreeAmount)),
@@ -125,14 +130,16 @@ mod tests {
         (Awaited::MarkPaid, OrderCause::MarkPaidRepeated, Verdict::Done),
         (Awaited::Resend, OrderCause::WebhookResent, Verdict::Done),
         (Awaited::Resend, OrderCause::ResendRefused, Verdict::Refused(Refusal::OrderPending)),
+        (Awaited::Attach, OrderCause::Attached, Verdict::Done),
+        (Awaited::Attach, OrderCause::AttachRefused, Verdict::Refused(Refusal::SettledMeanwhile)),
     ];
 
     #[test]
     fn every_cause_means_one_thing_to_each_command() {
-        let all = [Awaited::Payment, Awaited::Cancel, Awaited::MarkPaid, Awaited::Resend];
-        for awaited in all.into_iter().chain([Awaited::AdminCancel]) {
+        use Awaited::{AdminCancel, Attach, Cancel, MarkPaid, Payment, Resend};
+        for awaited in [Payment, Cancel, AdminCancel, MarkPaid, Resend, Attach] {
             let given = awaited;
-            let awaited = if given == Awaited::AdminCancel { Awaited::Cancel } else { given };
+            let awaited = if given == AdminCancel { Cancel } else { given };
             for cause in OrderCause::ALL {
                 let consider = |command_id| {
                     consider(given, OURS, &Order { command_id, cause: *cause, ..example::order() })

@@ -13,7 +13,8 @@ use super::listing::{self, Listing, array};
 use crate::auth::Operator;
 use crate::commands::Commands;
 use crate::error::Answer;
-use crate::extract::Named;
+use crate::extract::{Body, Named};
+use crate::machine::attach;
 use crate::machine::query::{PAGING, Query};
 use crate::reads::Reads;
 use crate::view::{
@@ -227,6 +228,17 @@ pub(crate) async fn resend_order(
 ) -> Answer {
     commands.resend_order(&by, id).await?;
     Ok(Json(json!({})).into_response())
+}
+
+/// `POST /transfers/{transfer_id}/attach`
+pub(crate) async fn attach(
+    commands: Commands,
+    by: Operator,
+    Named(id): Named<i64>,
+    Body(body): Body,
+) -> Answer {
+    let row = commands.attach(&by, TransferId(id), attach::parse(&body)?).await?;
+    Ok(Json(AdminOrderView::new(&row)).into_response())
 }
 
 /// `POST /transfers/{transfer_id}/resend-webhook`

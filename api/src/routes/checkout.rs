@@ -256,6 +256,8 @@ fn problem(refusal: &Refusal) -> Problem {
         | Refusal::KeyReused
         | Refusal::OrderPending
         | Refusal::TransferKnown(_)
+        | Refusal::NotAttachable(_)
+        | Refusal::SettledMeanwhile
         | Refusal::UnknownUrlMissing
         | Refusal::Internal => Problem::Other,
     }

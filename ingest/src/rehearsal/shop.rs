@@ -107,6 +107,7 @@ impl Shop {
             wallets: vec![wallet],
             amounts: AmountRule::EXACT,
             late_window_seconds: 30,
+            accepts_late: false,
             skew_seconds: 60,
             head_age_max_seconds: u32::MAX,
         };

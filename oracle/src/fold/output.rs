@@ -174,7 +174,9 @@ impl<'a> Authors<'a> {
                 Some(transfer_id.partition())
             }
             Body::Settle(settle) => Some(settle.transfer_id.partition()),
-            Body::Create(_)
+            Body::Attach(attach, _) => Some(attach.transfer_id.partition()),
+            Body::AttachRefused(_)
+            | Body::Create(_)
             | Body::ChoosePayment(_)
             | Body::Cancel
             | Body::MarkPaid(_)
@@ -234,7 +236,9 @@ pub(crate) fn is_output_of_machine(record: &Record) -> bool {
             | Body::DepositClosed { .. }
             | Body::CandidateSeen { .. }
             | Body::CandidateGone { .. }
-            | Body::Settle(_) => true,
+            | Body::Settle(_)
+            | Body::Attach(..)
+            | Body::AttachRefused(_) => true,
         })
 }
 

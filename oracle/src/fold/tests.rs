@@ -165,6 +165,7 @@ fn flaw_of(second_claim: &str) -> Option<Flaw> {
         expires_at: UnixSeconds(100),
         amounts: AmountRule::EXACT,
         late_window_seconds: 5,
+        accepts_late: false,
         skew_seconds: 0,
         head_age_max_seconds: 0,
     };

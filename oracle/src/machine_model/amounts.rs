@@ -92,6 +92,7 @@ impl Choice<'_> {
             let unpaid = reason != CloseReason::Settled;
             let is_better = best.is_none_or(|(is, at, ..)| (unpaid, closed_at) < (is, at));
             if closed_at.plus(KEPT_SECONDS) <= shop.time_of(self.request.blockchain)
+                && !(held.takes() && shop.has_payment_for(held))
                 && !is_named
                 && is_better
             {

@@ -4,6 +4,7 @@
 //! written, and the true chain.
 
 mod answer;
+mod attach;
 mod deposit;
 mod end;
 mod order;
@@ -33,6 +34,7 @@ impl<'a> Ledger<'a> {
                             matches!(record.body, ChainBody::Transfer(_))
                         }
                         matching::Input::Command(command) => {
+                            ledger.note_attach(command);
                             ledger.check_answer(command, effects)?;
                             ledger.check_candidate(command, effects)?;
                             ledger.check_open(command, effects)?;
@@ -95,7 +97,10 @@ impl<'a> Ledger<'a> {
                 self.check_transfer(*stage, transfer)
             }
             matching::Effect::Deposit(deposit) => self.check_deposit(deposit),
-            matching::Effect::Command(command) => self.check_settle(command),
+            matching::Effect::Command(command) => {
+                self.check_settle(command)?;
+                self.check_attach(command)
+            }
             matching::Effect::Progress(progress) => self.check_progress(progress),
             matching::Effect::Alert(alert) => {
                 if alert.kind == AlertKind::ConfirmedTransferRetracted {

@@ -20,6 +20,8 @@ pub enum Fact {
     Cancelled { order: OrderId },
     /// An operator forced it to paid.
     MarkedPaid { order: OrderId },
+    /// An operator said that this payment is the order's.
+    Attached { order: OrderId, payment: PaymentKey },
     /// Every order's own timer was checked.
     TimersDue { now: UnixSeconds },
     /// A transfer was seen in a block.

@@ -57,6 +57,10 @@ pub struct Ledger<'a> {
     pub(super) answered: HashSet<(TransferId, OrderId)>,
     /// The order and deposit that a transfer asked to pay, until it fails.
     pub(super) asked: HashMap<TransferId, (OrderId, DepositId)>,
+    /// Which transfers operators attached to which orders.
+    pub(super) attached: HashSet<(TransferId, OrderId)>,
+    /// The order that a transfer asked to pay because an operator said so.
+    pub(super) attaching: HashMap<TransferId, OrderId>,
     /// The order that had not answered when a transfer failed, unless it has refused since.
     pub(super) counted_on: HashMap<TransferId, OrderId>,
     /// When a transfer ended, in its chain's time.
@@ -104,6 +108,11 @@ impl<'a> Ledger<'a> {
         open.map_or(0, |open| i64::from(open.skew_seconds))
     }
 
+    pub(super) fn accepts_late(&self, deposit: &Deposit) -> bool {
+        let open = self.opened.get(&(deposit.order_id, deposit.slot));
+        open.is_some_and(|open| open.accepts_late)
+    }
+
     pub(super) fn fits(&self, transfer: &Transfer, deposit: &Deposit) -> bool {
         let seen = &transfer.observation;
         let time = transfer.block.timestamp;
@@ -115,6 +124,6 @@ impl<'a> Ledger<'a> {
             && deposit.user_address.is_none_or(|sender| sender == seen.from_address)
             && self.may_ask(transfer.transfer_id, deposit.order_id)
             && deposit.started_at.plus(-self.skew(deposit)) <= time
-            && time <= deposit.expires_at
+            && (time <= deposit.expires_at || self.accepts_late(deposit))
     }
 }

@@ -2,14 +2,15 @@
 
 use std::collections::{HashMap, HashSet};
 
+use processor::machine::matching::TransferStage;
 use processor::machine::{Machine, matching, orders};
 use schemas::record::{
-    AmountRule, ChainRecord, CreateOrder, Deposit, MatchingEntry, Order, OrderCommand,
-    OrderCommandBody, OrdersEntry, PaymentRequest,
+    AmountRule, ChainRecord, CreateOrder, Deposit, DepositCommand, DepositCommandBody,
+    MatchingEntry, Order, OrderCommand, OrderCommandBody, OrdersEntry, PaymentRequest, Transfer,
 };
 use schemas::{
     Address, AlertKind, Amount, Blockchain, DepositState, OrderId, OrderStatus, Partition,
-    UnixMicros, UnixSeconds,
+    TransferId, TransferStatus, UnixMicros, UnixSeconds,
 };
 use testkit::Dice;
 
@@ -195,6 +196,12 @@ impl Pipeline {
         self.push_command(command, false);
     }
 
+    /// Appends a command of the api to the lane of a wallet.
+    pub fn write_lane_command(&mut self, command: DepositCommand) {
+        let lane = self.lane_mut(command.blockchain);
+        lane.commands.push(matching::Input::Command(command), false);
+    }
+
     fn push_command(&mut self, command: OrderCommand, again: bool) {
         if self.away == Some(command.order_id) {
             self.held.push((command, again));
@@ -247,6 +254,30 @@ impl Pipeline {
             orders::Effect::Command(_) => None,
         });
         let mut versions: Vec<&Order> = versions.collect();
+        for _ in 0..behind {
+            versions.pop_if(|newest| now.seconds() < newest.updated_at.seconds().plus(WEEK));
+        }
+        versions.pop().cloned()
+    }
+
+    /// The transfers that were reported as unknown, the last one first.
+    pub fn unknown(&self) -> impl Iterator<Item = &Transfer> {
+        self.lane_effects().filter_map(|effect| match effect {
+            matching::Effect::Transfer(TransferStage::Unknown, transfer) => Some(transfer),
+            _ => None,
+        })
+    }
+
+    /// A transfer as the tables show it: by some versions behind, but not by a week.
+    pub fn transfer_row(&self, id: TransferId, behind: usize, now: UnixMicros) -> Option<Transfer> {
+        let versions = self.lane_effects().filter_map(|effect| match effect {
+            matching::Effect::Transfer(_, transfer) => {
+                (transfer.transfer_id == id).then_some(transfer)
+            }
+            _ => None,
+        });
+        let mut versions: Vec<&Transfer> = versions.collect();
+        versions.sort_by_key(|transfer| transfer.updated_at);
         for _ in 0..behind {
             versions.pop_if(|newest| now.seconds() < newest.updated_at.seconds().plus(WEEK));
         }
@@ -352,9 +383,10 @@ impl Pipeline {
         inputs: &[matching::Input],
     ) -> Result<(), Violation> {
         let station = &mut self.lanes[lane].station;
-        let before = essence(station.machine.snapshot());
+        let is_refused = inputs.iter().any(is_attach_refused);
+        let before = essence(station.machine.snapshot(), is_refused);
         let effects = station.step(inputs, Fate::Commit)?.concat();
-        let after = essence(station.machine.snapshot());
+        let after = essence(station.machine.snapshot(), is_refused);
         same(5, format_args!("the lane after the repetition of {inputs:?}"), &before, &after)?;
         let is_answer = |effect: &matching::Effect| match effect {
             matching::Effect::Alert(alert) => matches!(
@@ -423,14 +455,30 @@ impl Pipeline {
     }
 }
 
-/// The lane's state, but for when it reported a head that it ignored.
-fn essence(mut snapshot: Vec<(String, MatchingEntry)>) -> Vec<(String, MatchingEntry)> {
+/// The lane's state, but for when it reported a head that it ignored. An order that is paid by another transfer refuses
+/// each time an operator attaches one: which of his commands a refusal answers makes no difference.
+fn essence(
+    mut snapshot: Vec<(String, MatchingEntry)>,
+    is_refused: bool,
+) -> Vec<(String, MatchingEntry)> {
     for (_, entry) in &mut snapshot {
-        if let MatchingEntry::Lane(lane) = entry {
-            (lane.went_back_at, lane.too_far_at) = (None, None);
+        match entry {
+            MatchingEntry::Lane(lane) => (lane.went_back_at, lane.too_far_at) = (None, None),
+            MatchingEntry::Transfer(transfer)
+                if is_refused && transfer.status == TransferStatus::NoMatchedDeposit =>
+            {
+                (transfer.settling, transfer.order_id, transfer.match_deadline) =
+                    (false, None, None);
+            }
+            _ => {}
         }
     }
     snapshot
+}
+
+fn is_attach_refused(input: &matching::Input) -> bool {
+    matches!(input, matching::Input::Command(command)
+        if matches!(command.body, DepositCommandBody::AttachRefused { .. }))
 }
 
 /// By less than this the tables are behind.
@@ -450,6 +498,7 @@ fn may_ask_again(body: &OrderCommandBody) -> bool {
     matches!(
         body,
         Body::Settle(_)
+            | Body::Attach(..)
             | Body::DepositOpened { .. }
             | Body::DepositRefused { .. }
             | Body::DepositClosed { .. }

@@ -78,6 +78,18 @@ impl Shop {
                     .filter(|o| o.id == *order)
                     .for_each(|o| o.status = OrderStatus::Paid);
             }
+            Fact::Attached { order, payment } => {
+                let unknown = |t: &ModelTransfer| {
+                    t.payment == *payment
+                        && t.status == TransferStatus::NoMatchedDeposit
+                        && t.on_chain
+                        && !t.is_sweep()
+                };
+                let unpaid = |o: &ModelOrder| o.id == *order && o.payer.is_none();
+                if self.transfers.iter().any(unknown) && self.orders.iter().any(unpaid) {
+                    self.pay(*order, *payment);
+                }
+            }
             Fact::TimersDue { now } => {
                 let due = |o: &&ModelOrder| o.expires_at < *now && !self.may_be_paid(o.id);
                 let due: Vec<_> = self.orders.iter().filter(due).map(|o| o.id).collect();
@@ -131,6 +143,7 @@ impl Shop {
             from: at.plus(-i64::from(request.skew_seconds)),
             until: order.expires_at,
             late_window_seconds: i64::from(request.late_window_seconds),
+            accepts_late: request.accepts_late,
             closed: None,
             released: false,
         };
@@ -227,17 +240,17 @@ impl Shop {
         for i in waiting {
             let transfer = &self.transfers[i];
             let payment = transfer.payment;
-            let pending = |d: &ModelDeposit| self.status_of(d.order) == Some(OrderStatus::Pending);
-            let fits = |d: &&ModelDeposit| d.takes() && d.fits(transfer) && pending(d);
+            let may_be_paid = |d: &ModelDeposit| match self.status_of(d.order) {
+                Some(OrderStatus::Pending) => true,
+                Some(OrderStatus::Expired) => d.accepts_late,
+                Some(OrderStatus::Paid | OrderStatus::Cancelled) | None => false,
+            };
+            let fits = |d: &&ModelDeposit| d.takes() && d.fits(transfer) && may_be_paid(d);
             let fitting = self.deposits.iter().position(|d| fits(&d));
             if let Some(deposit) = fitting {
                 let order = self.deposits[deposit].order;
                 self.close(deposit, CloseReason::Settled);
-                self.transfers[i].status = TransferStatus::Matched;
-                self.transfers[i].order = Some(order);
-                self.end_pending(order, OrderStatus::Paid, CloseReason::OrderPaid);
-                let paid = self.orders.iter_mut().filter(|o| o.id == order);
-                paid.for_each(|o| o.payer = Some(payment));
+                self.pay(order, payment);
             } else if transfer.is_sweep()
                 || self.deposits.iter().any(|d| d.takes() && d.fits(transfer))
             {
@@ -341,12 +354,12 @@ impl Shop {
         if time < deposit.from {
             reasons.insert(UnknownReason::BeforeDeposit);
         }
-        if time > deposit.until {
+        if time > deposit.until && !deposit.accepts_late {
             reasons.insert(UnknownReason::Late);
         }
         let Some((reason, at)) = deposit.closed else { return reasons };
         // One that is let go of at the head that passes its deadline may as well have expired.
-        if deposit.fits(transfer) && at > deposit.until {
+        if deposit.fits(transfer) && at > deposit.until && !deposit.accepts_late {
             reasons.insert(UnknownReason::Late);
         }
         match reason {
@@ -356,9 +369,9 @@ impl Shop {
             CloseReason::OrderCancelled => {
                 reasons.insert(UnknownReason::OrderCancelled);
             }
-            CloseReason::Expired | CloseReason::OrderExpired => {}
+            CloseReason::Expired | CloseReason::OrderExpired if !deposit.accepts_late => {}
             // What its order says of it.
-            CloseReason::Replaced => {
+            CloseReason::Expired | CloseReason::OrderExpired | CloseReason::Replaced => {
                 reasons.extend(match self.status_of(deposit.order) {
                     Some(OrderStatus::Paid) => Some(UnknownReason::AlreadyPaid),
                     Some(OrderStatus::Expired) => Some(UnknownReason::Late),
@@ -379,6 +392,16 @@ impl Shop {
     fn has_candidate(&self, order: OrderId) -> bool {
         let of_order = |d: &&ModelDeposit| d.order == order && d.takes();
         self.deposits.iter().filter(of_order).any(|d| self.has_payment_for(d))
+    }
+
+    fn pay(&mut self, order: OrderId, payment: PaymentKey) {
+        self.close_deposits(order, CloseReason::OrderPaid);
+        for order in self.orders.iter_mut().filter(|o| o.id == order) {
+            (order.status, order.payer) = (OrderStatus::Paid, Some(payment));
+        }
+        for transfer in self.transfers.iter_mut().filter(|t| t.payment == payment) {
+            (transfer.status, transfer.order) = (TransferStatus::Matched, Some(order));
+        }
     }
 
     fn end_pending(&mut self, order: OrderId, status: OrderStatus, reason: CloseReason) {

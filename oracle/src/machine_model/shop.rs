@@ -31,6 +31,7 @@ pub(super) struct ModelDeposit {
     pub(super) from: UnixSeconds,
     pub(super) until: UnixSeconds,
     pub(super) late_window_seconds: i64,
+    pub(super) accepts_late: bool,
     /// Why and at which chain time it closed.
     pub(super) closed: Option<(CloseReason, UnixSeconds)>,
     /// Its amount may be reserved again.
@@ -73,9 +74,18 @@ impl ModelDeposit {
         self.closed.is_none()
     }
 
-    /// A payment counts, also after another choice.
+    /// A payment counts, also after another choice, or late where that is accepted.
     pub(super) fn takes(&self) -> bool {
-        !self.released && self.closed.is_none_or(|(reason, _)| reason == CloseReason::Replaced)
+        !self.released && self.closed.is_none_or(|(reason, _)| self.is_left_to_order(reason))
+    }
+
+    /// Whether the order decides about a payment, though the deposit is closed.
+    pub(super) fn is_left_to_order(&self, reason: CloseReason) -> bool {
+        match reason {
+            CloseReason::Replaced => true,
+            CloseReason::Expired | CloseReason::OrderExpired => self.accepts_late,
+            CloseReason::Settled | CloseReason::OrderPaid | CloseReason::OrderCancelled => false,
+        }
     }
 
     pub(super) fn is_for_sender(&self, sender: Address) -> bool {
@@ -96,7 +106,7 @@ impl ModelDeposit {
             && self.has_amount_of(transfer)
             && self.is_for_sender(transfer.payment.from)
             && self.from <= time
-            && time <= self.until
+            && (time <= self.until || self.accepts_late)
     }
 }
 

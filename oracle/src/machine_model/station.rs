@@ -91,6 +91,12 @@ pub enum Sabotage {
     ForgetEarly,
     /// An order is what a command carries, though the machine has a newer one.
     ReviveStale,
+    /// Matching takes late payments for shops that do not accept them.
+    AcceptLate,
+    /// Matching attaches a transfer to another order than the operator named.
+    AttachElsewhere,
+    /// Matching takes the merchant's own money for one that may be attached.
+    AttachOwnMoney,
 }
 
 /// How a machine is given a defect: what it takes is altered, what it publishes, or what it keeps.
@@ -158,8 +164,15 @@ impl Sabotaged for matching::State {
                 Sabotage::IgnoreSender => open.user_address = None,
                 Sabotage::RaiseBeyondLimit => open.amounts.limit = cents(100),
                 Sabotage::BelieveOldHeads => open.head_age_max_seconds = u32::MAX,
+                Sabotage::AcceptLate => open.accepts_late = true,
                 _ => {}
             }
+        }
+        if let matching::Input::Command(command) = &mut input
+            && sabotage == Sabotage::AttachElsewhere
+            && matches!(command.body, DepositCommandBody::Attach(_))
+        {
+            command.order_id = OrderId(Uuid::from_u128(command.order_id.0.as_u128() ^ 3));
         }
         let lost = (sabotage == Sabotage::LoseInBatch && number == 5)
             || (sabotage == Sabotage::IgnoreLateRefusal && is_late_refusal(self, &input));
@@ -180,6 +193,7 @@ impl Sabotaged for matching::State {
             Sabotage::ForgetCountedOn if has_failed && kept.candidate_order_id.is_some() => {
                 kept.block_timestamp = UnixSeconds(0);
             }
+            Sabotage::AttachOwnMoney => kept.from_own_wallet = false,
             Sabotage::FailAtOnce if kept.settling && has_left => {
                 kept.block_timestamp = UnixSeconds(0);
             }
@@ -308,7 +322,6 @@ impl Sabotaged for orders::State {
     }
 }
 
-/// Whether a transfer is refused that does not ask any more.
 /// Whether a head at this block goes back.
 fn goes_back(machine: &matching::State, block: Block) -> bool {
     machine.snapshot().iter().any(|(_, entry)| {
@@ -316,6 +329,7 @@ fn goes_back(machine: &matching::State, block: Block) -> bool {
     })
 }
 
+/// Whether a transfer is refused that does not ask any more.
 fn is_late_refusal(machine: &matching::State, input: &matching::Input) -> bool {
     let matching::Input::Command(command) = input else { return false };
     let DepositCommandBody::Refused { transfer_id, .. } = command.body else { return false };

@@ -9,6 +9,7 @@
 //! has passed its deadline; 10 reservations are unique.
 
 mod amounts;
+mod attach;
 mod chain;
 mod command;
 mod deposits;
@@ -38,12 +39,16 @@ use heads::fresh_lane;
 use transfers::{TransferRow, Transfers};
 use watches::Watches;
 
-/// How long after its block one is remembered that left the chain with its verdict, or while an order counted on
-/// it. Its transaction may be mined again, and must not pay a second time.
+/// How long after its block one is remembered that left the chain with its verdict, or that an order counts on which has
+/// not answered. Its transaction may be mined again, and must not pay a second time.
 pub const FORGET_ORPHANED_SECONDS: i64 = 30 * FORGET_SECONDS;
 
 /// Chain time after which an order that has not answered is asked again. Answers take seconds.
 pub const ASK_AGAIN_SECONDS: i64 = 600;
+
+/// How long a transfer that an operator attached is remembered at least, in the chain's time: tables may be behind
+/// by a week, and show it as one that pays nothing.
+const ATTACHED_KEPT_SECONDS: i64 = 8 * FORGET_SECONDS;
 
 /// What the machine takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +71,8 @@ pub enum TransferStage {
 
 impl TransferStage {
     /// Whether a transfer of status `before` may be published here as `after`. Matched and unknown are
-    /// ends: a transfer that moves to another block keeps them.
+    /// ends: a transfer that moves to another block keeps them. What is unknown an operator may attach to an order, or an order
+    /// that answers late has counted on it.
     fn admits(self, before: Option<TransferStatus>, after: TransferStatus) -> bool {
         use TransferStatus as Status;
         match self {
@@ -83,7 +89,10 @@ impl TransferStage {
                 matches!(before, None | Some(Status::WaitingForConfirmation))
                     && after == Status::WaitingForMatch
             }
-            Self::Matched => (before, after) == (Some(Status::WaitingForMatch), Status::Matched),
+            Self::Matched => {
+                matches!(before, Some(Status::WaitingForMatch | Status::NoMatchedDeposit))
+                    && after == Status::Matched
+            }
             Self::Unknown => {
                 (before, after) == (Some(Status::WaitingForMatch), Status::NoMatchedDeposit)
             }
@@ -232,6 +241,13 @@ impl Machine for State {
                 }
                 DepositCommandBody::Refused { transfer_id, reason } => {
                     self.refused(command, *transfer_id, *reason, effects)
+                }
+                DepositCommandBody::Attach(attach) => self.attach(command, attach, effects),
+                DepositCommandBody::Attached { transfer_id } => {
+                    self.attached(command, *transfer_id, effects)
+                }
+                DepositCommandBody::AttachRefused { transfer_id } => {
+                    self.attach_refused(command, *transfer_id)
                 }
             },
         }

@@ -1,11 +1,12 @@
 //! Orders: the only arbiter of whether an order is paid, expired or cancelled.
 //!
-//! pending -> paid | expired | cancelled; mark-paid from any state; everything else leaves a terminal
-//! order as it is. Whatever deposits an order has, the first settle wins. Ended orders are forgotten in time.
+//! pending -> paid | expired | cancelled; mark-paid and a transfer that an operator attaches from any state; expired ->
+//! paid where the shop accepts late payments; everything else leaves a terminal order as it is. Whatever deposits an order has, the first settle wins. Ended orders are forgotten in time.
 //!
 //! **Invariants** (`docs/invariants.md`): 2 an order is paid by at most one transfer; 4 terminal states
-//! are final, except by mark-paid; 8 an order expires only when none of its deposits may still be paid.
+//! are final, except by an operator or a late payment that the shop accepts; 8 an order expires only when none of its deposits may still be paid.
 
+mod attach;
 mod deposit;
 mod expiry;
 mod forgetting;
@@ -24,6 +25,8 @@ use schemas::{
     Blockchain, CloseReason, CommandId, DepositState, OrderCause, OrderId, OrderStatus, Stablecoin,
     TransferId, UnixSeconds, UnknownReason,
 };
+
+use attach::answer_attach;
 
 use super::matching::Share;
 use super::table::{Index, Row, RowNumber, Rows, Table, moved};
@@ -165,7 +168,7 @@ impl State {
             (true, false) => OrderCause::CancelRefused,
             (false, _) => OrderCause::NotPending,
         };
-        self.publish(row, command, cause, command.command_id, effects).map(drop)
+        self.reply(row, command, cause, effects)
     }
 
     fn mark_paid(
@@ -176,7 +179,7 @@ impl State {
     ) -> Result<(), Broken> {
         if row.order.status == OrderStatus::Paid {
             let cause = OrderCause::MarkPaidRepeated;
-            self.publish(row, command, cause, command.command_id, effects).map(drop)
+            self.reply(row, command, cause, effects)
         } else {
             self.end(row, command, End::MarkedPaid, effects)
         }
@@ -191,7 +194,7 @@ impl State {
     ) -> Result<(), Broken> {
         let pending = row.is_pending();
         let cause = if pending { OrderCause::ResendRefused } else { OrderCause::WebhookResent };
-        self.publish(row, command, cause, command.command_id, effects).map(drop)
+        self.reply(row, command, cause, effects)
     }
 
     fn candidate_seen(
@@ -232,26 +235,31 @@ impl State {
     ) -> Result<(), Broken> {
         let (payer, paid_by) = (settle.transfer_id, row.order.paid_by);
         let settled = DepositCommandBody::Settled { transfer_id: payer };
-        let reason = match row.order.status {
-            OrderStatus::Pending => {
-                let id = row.order.order_id;
-                invariant!(2, paid_by.is_none(), "order {id} is paid by {paid_by:?} and {payer}");
-                row.order.paid_by = Some(payer);
-                // A transfer has the units of the deposit that it pays.
-                row.order.paid_value = row.close_slot(settle.slot).and_then(|paid| paid.value);
-                effects.push(answer(command, settle, settled));
-                return self.end(row, command, End::Paid, effects);
-            }
+        let end = match row.order.status {
+            OrderStatus::Pending => Ok(End::Paid),
+            OrderStatus::Expired if settle.accepts_late => Ok(End::PaidLate),
             OrderStatus::Paid if paid_by == Some(payer) => {
                 effects.push(answer(command, settle, settled));
                 return Ok(());
             }
-            OrderStatus::Paid => UnknownReason::AlreadyPaid,
-            OrderStatus::Expired => UnknownReason::Late,
-            OrderStatus::Cancelled => UnknownReason::OrderCancelled,
+            OrderStatus::Paid => Err(UnknownReason::AlreadyPaid),
+            OrderStatus::Expired => Err(UnknownReason::Late),
+            OrderStatus::Cancelled => Err(UnknownReason::OrderCancelled),
         };
-        effects.push(refuse(command, settle, reason));
-        Ok(())
+        let end = match end {
+            Ok(end) => end,
+            Err(reason) => {
+                effects.push(refuse(command, settle, reason));
+                return Ok(());
+            }
+        };
+        let id = row.order.order_id;
+        invariant!(2, paid_by.is_none(), "order {id} is paid by {paid_by:?} and {payer}");
+        row.order.paid_by = Some(payer);
+        // A transfer has the units of the deposit that it pays.
+        row.order.paid_value = row.close_slot(settle.slot).and_then(|paid| paid.value);
+        effects.push(answer(command, settle, settled));
+        self.end(row, command, end, effects)
     }
 
     /// Moves the order to a terminal state and lets go of its deposits.
@@ -267,7 +275,18 @@ impl State {
         for deposit in row.order.deposits.iter().filter(|d| d.state == DepositState::Open) {
             effects.extend(row.close_ended(command, deposit));
         }
-        self.publish(row, command, end.cause(), command.command_id, effects).map(drop)
+        self.reply(row, command, end.cause(), effects)
+    }
+
+    /// Publishes the order as the answer to a command.
+    fn reply(
+        &mut self,
+        row: OrderRow,
+        command: &OrderCommand,
+        cause: OrderCause,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Broken> {
+        self.publish(row, command, cause, command.command_id, effects).map(drop)
     }
 
     /// Stores the order's new state and publishes it as its next version.
@@ -299,12 +318,16 @@ fn check_change(before: &Order, after: &OrderRow, cause: OrderCause) -> Result<(
     let (id, order) = (before.order_id, &after.order);
     let kept = before.paid_by.is_none() || before.paid_by == order.paid_by;
     invariant!(2, kept, "order {id} was paid by {:?}, now by {:?}", before.paid_by, order.paid_by);
-    let by_transfer = order.paid_by.is_some() == (cause == OrderCause::Paid);
+    let has_payer = order.paid_by.is_some();
+    let by_operator = (cause == OrderCause::MarkedPaid && !has_payer)
+        || (cause == OrderCause::Attached && has_payer);
+    let by_transfer = |expected| cause == expected && has_payer;
     let allowed = match (before.status, order.status) {
         (before, after) if before == after => true,
-        (Status::Pending, Status::Paid) => by_transfer,
-        (Status::Pending, Status::Expired | Status::Cancelled) => order.paid_by.is_none(),
-        (Status::Expired | Status::Cancelled, Status::Paid) => cause == OrderCause::MarkedPaid,
+        (Status::Pending, Status::Paid) => by_operator || by_transfer(OrderCause::Paid),
+        (Status::Pending, Status::Expired | Status::Cancelled) => !has_payer,
+        (Status::Expired, Status::Paid) => by_operator || by_transfer(OrderCause::PaidLate),
+        (Status::Cancelled, Status::Paid) => by_operator,
         (_, Status::Pending | Status::Expired | Status::Cancelled) | (Status::Paid, _) => false,
     };
     invariant!(4, allowed, "order {id} was {}, now {} by {cause}", before.status, order.status);
@@ -318,6 +341,8 @@ fn check_change(before: &Order, after: &OrderRow, cause: OrderCause) -> Result<(
 #[derive(Debug, Clone, Copy)]
 enum End {
     Paid,
+    PaidLate,
+    Attached,
     MarkedPaid,
     Expired,
     Cancelled,
@@ -326,7 +351,7 @@ enum End {
 impl End {
     fn status(self) -> OrderStatus {
         match self {
-            Self::Paid | Self::MarkedPaid => OrderStatus::Paid,
+            Self::Paid | Self::PaidLate | Self::Attached | Self::MarkedPaid => OrderStatus::Paid,
             Self::Expired => OrderStatus::Expired,
             Self::Cancelled => OrderStatus::Cancelled,
         }
@@ -335,6 +360,8 @@ impl End {
     fn cause(self) -> OrderCause {
         match self {
             Self::Paid => OrderCause::Paid,
+            Self::PaidLate => OrderCause::PaidLate,
+            Self::Attached => OrderCause::Attached,
             Self::MarkedPaid => OrderCause::MarkedPaid,
             Self::Expired => OrderCause::Expired,
             Self::Cancelled => OrderCause::Cancelled,
@@ -359,7 +386,18 @@ impl Machine for State {
                 return Ok(());
             }
             (Body::Tick, None) => return self.forget(command.issued_at.seconds()),
-            (Body::MarkPaid(Some(order)) | Body::ResendWebhook(Some(order)), None) => {
+            (Body::Attach(attach, None), None) => {
+                // Answered all the same, as a settle is.
+                effects.push(answer_attach(command, attach, false));
+                return Ok(());
+            }
+            (
+                Body::MarkPaid(Some(order))
+                | Body::ResendWebhook(Some(order))
+                | Body::Attach(_, Some(order))
+                | Body::AttachRefused(Some(order)),
+                None,
+            ) => {
                 let Some(row) = OrderRow::remembered(command, order) else { return Ok(()) };
                 self.orders.put(row.clone())?;
                 row
@@ -388,6 +426,8 @@ impl Machine for State {
                 self.candidate_gone(row, command, *transfer_id, effects)
             }
             Body::Settle(settle) => self.settle(row, command, settle, effects),
+            Body::Attach(attach, _) => self.attach(row, command, attach, effects),
+            Body::AttachRefused(_) => self.reply(row, command, OrderCause::AttachRefused, effects),
             Body::Tick => self.tick(row, command, effects),
         }
     }

@@ -2,14 +2,15 @@
 //! blocks above it.
 
 use schemas::record::{
-    AmountRule, Block, ChainBody, ChainRecord, ConfirmedTier, DepositCommand, DepositCommandBody,
-    Head, Observation, OpenDeposit, Watch,
+    AmountRule, AttachTransfer, Block, ChainBody, ChainRecord, ConfirmedTier, DepositCommand,
+    DepositCommandBody, Head, Observation, OpenDeposit, Transfer, Watch,
 };
 use schemas::{
-    Address, Amount, Blockchain, CloseReason, Epoch, Hash, OrderId, Stablecoin, TransferId,
-    UnixMicros, UnixSeconds, UnknownReason,
+    Address, Amount, Blockchain, CloseReason, CommandId, Epoch, Hash, OrderId, Stablecoin,
+    TransferId, UnixMicros, UnixSeconds, UnknownReason,
 };
 use tidemark_processor::machine::matching::Input;
+use uuid::Uuid;
 
 use crate::name::{CONTRACT, amount, order, three_cents, wallet};
 
@@ -209,6 +210,7 @@ pub(crate) fn open(order_letter: char, value: &str) -> Open {
         expires_at: UnixSeconds(2000),
         amounts: three_cents(),
         late_window_seconds: 500,
+        accepts_late: false,
         skew_seconds: 30,
         head_age_max_seconds: u32::MAX,
     };
@@ -257,6 +259,10 @@ impl Open {
         self.open.late_window_seconds = seconds;
         self
     }
+    pub(crate) fn accepts_late(mut self) -> Self {
+        self.open.accepts_late = true;
+        self
+    }
     pub(crate) fn command(self) -> DepositCommand {
         DepositCommand {
             order_id: self.order,
@@ -295,6 +301,26 @@ pub(crate) fn settled(order_letter: char, transfer: i64) -> Input {
 pub(crate) fn refused(order_letter: char, transfer: i64, reason: UnknownReason) -> Input {
     let transfer_id = TransferId(transfer);
     command(order_letter, DepositCommandBody::Refused { transfer_id, reason })
+}
+
+/// An operator attaches a transfer to the order, by a command of this number.
+pub(crate) fn attach(order_letter: char, id: u128, transfer: &Transfer) -> Input {
+    let attach = AttachTransfer {
+        command_id: CommandId(Uuid::from_u128(id)),
+        transfer: transfer.clone(),
+        order: None,
+    };
+    command(order_letter, DepositCommandBody::Attach(attach.into()))
+}
+
+/// The order is paid by the transfer that an operator attached.
+pub(crate) fn attached(order_letter: char, transfer_id: TransferId) -> Input {
+    command(order_letter, DepositCommandBody::Attached { transfer_id })
+}
+
+/// The order is paid by another transfer.
+pub(crate) fn attach_refused(order_letter: char, transfer_id: TransferId) -> Input {
+    command(order_letter, DepositCommandBody::AttachRefused { transfer_id })
 }
 
 /// The order asks whether this transfer may still pay it.

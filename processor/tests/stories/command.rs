@@ -1,6 +1,8 @@
 //! Commands to orders: from merchant, customer and operator, from the lanes, from the timer.
 
-use schemas::record::{CreateOrder, Order, OrderCommand, OrderCommandBody, PaymentRequest, Settle};
+use schemas::record::{
+    Attach, CreateOrder, Order, OrderCommand, OrderCommandBody, PaymentRequest, Settle,
+};
 use schemas::{
     Blockchain, CloseReason, CommandId, DepositId, RefusalReason, Stablecoin, TransferId,
     UnixSeconds,
@@ -59,6 +61,7 @@ pub(crate) fn usdt(blockchain: Blockchain, wallets: &[u8]) -> PaymentRequest {
         wallets: wallets.iter().map(|number| wallet(*number)).collect(),
         amounts: three_cents(),
         late_window_seconds: 500,
+        accepts_late: false,
         skew_seconds: 30,
         head_age_max_seconds: u32::MAX,
     }
@@ -83,7 +86,10 @@ pub(crate) fn resend(order_letter: char, id: u128) -> OrderCommand {
 /// The command with what its sender read in the tables.
 pub(crate) fn carrying(mut command: OrderCommand, order: &Order) -> OrderCommand {
     match &mut command.body {
-        OrderCommandBody::MarkPaid(ended) | OrderCommandBody::ResendWebhook(ended) => {
+        OrderCommandBody::MarkPaid(ended)
+        | OrderCommandBody::ResendWebhook(ended)
+        | OrderCommandBody::Attach(_, ended)
+        | OrderCommandBody::AttachRefused(ended) => {
             *ended = Some(Box::new(order.clone()));
         }
         other => panic!("carries no order: {other:?}"),
@@ -127,6 +133,37 @@ pub(crate) fn settle(order_letter: char, slot: i32, transfer: i64) -> OrderComma
         deposit_id: DepositId(9),
         blockchain: Blockchain::Eth,
         wallet_address: wallet(1),
+        accepts_late: false,
     };
     command(order_letter, OrderCommandBody::Settle(settle))
+}
+
+/// The same, of a deposit that accepts late payments.
+pub(crate) fn late_settle(order_letter: char, slot: i32, transfer: i64) -> OrderCommand {
+    let mut command = settle(order_letter, slot, transfer);
+    if let OrderCommandBody::Settle(settle) = &mut command.body {
+        settle.accepts_late = true;
+    }
+    command
+}
+
+/// A transfer at wallet 1 of Ethereum, which an operator attached by a command of this number, asks to pay.
+pub(crate) fn attach(order_letter: char, id: u128, transfer: i64, value: &str) -> OrderCommand {
+    let attach = Attach {
+        transfer_id: TransferId(transfer),
+        value: amount(value),
+        blockchain: Blockchain::Eth,
+        wallet_address: wallet(1),
+    };
+    at(1090, order_letter, id, OrderCommandBody::Attach(attach, None))
+}
+
+/// The lane had no answer.
+pub(crate) fn attach_again(order_letter: char, transfer: i64, value: &str) -> OrderCommand {
+    OrderCommand { command_id: None, ..attach(order_letter, 0, transfer, value) }
+}
+
+/// The transfer of an operator's command may pay nothing.
+pub(crate) fn attach_refused(order_letter: char, id: u128) -> OrderCommand {
+    at(1090, order_letter, id, OrderCommandBody::AttachRefused(None))
 }

@@ -3,10 +3,12 @@
 //! `matching/reorg.rs` and `matching/returning.rs`.
 
 mod amounts;
+mod attaching;
 mod confirming;
 mod ending;
 mod entries;
 mod lane;
+mod late;
 mod opening;
 mod paying;
 mod refusing;

@@ -1,5 +1,6 @@
 //! Orders as stories: who is paid, by what, and when an order ends (spec 3.1).
 
+mod attaching;
 mod book;
 mod cancelling;
 mod choosing;
@@ -9,13 +10,13 @@ mod forgetting;
 mod paying;
 
 use crate::command::{
-    at, cancel, carrying, choose, closed, command, create, gone, mark_paid, opened, refused,
-    resend, seen, settle, tick, usdt,
+    at, attach, attach_again, attach_refused, cancel, carrying, choose, closed, command, create,
+    gone, late_settle, mark_paid, opened, refused, resend, seen, settle, tick, usdt,
 };
 use crate::name::{amount, order, wallet};
 use crate::story::decide;
 use book::Book;
-use schemas::record::{OrderCommand, OrderCommandBody, PaymentRequest};
+use schemas::record::{Order, OrderCommand, OrderCommandBody, PaymentRequest};
 use schemas::{
     Blockchain, CloseReason, OrderCause, OrderStatus, RefusalReason, Stablecoin, UnixSeconds,
     UnknownReason,
@@ -104,6 +105,11 @@ fn ended(status: OrderStatus) -> Book {
     book
 }
 
+/// The order of a book that has one.
+fn row(book: &Book) -> Order {
+    book.machine().snapshot().remove(0).1.order
+}
+
 /// One of each kind of command for order A.
 fn every_command() -> Vec<OrderCommand> {
     let mut settled_by_operator = settle('A', 0, 8);
@@ -125,6 +131,7 @@ fn every_command() -> Vec<OrderCommand> {
         seen('A', 8),
         gone('A', 7),
         settle('A', 0, 8),
+        attach_refused('A', 25),
         settled_by_operator,
         tick(9000, 'A'),
         command('A', OrderCommandBody::Tick),

@@ -68,6 +68,8 @@ pub struct DepositEntry {
     pub expires_at: UnixSeconds,
     pub skew_seconds: u16,
     pub late_window_seconds: u32,
+    #[serde(default)]
+    pub accepts_late: bool,
     /// When closed: until which chain time its amount stays reserved.
     pub release_at: Option<UnixSeconds>,
 }
@@ -109,6 +111,9 @@ pub struct TransferEntry {
     pub orphaned_at: Option<UnixSeconds>,
     /// Whether the order was asked and has not answered.
     pub settling: bool,
+    /// Whether it failed before `candidate_order_id` had answered: that order may count on it.
+    #[serde(default)]
+    pub unanswered: bool,
     /// Chain time at which it stops waiting for a deposit.
     pub match_deadline: Option<UnixSeconds>,
     /// Chain time from which it is forgotten.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{AmountRule, Order, Record};
+use super::{AmountRule, Order, Record, Transfer};
 use crate::{
     Address, Amount, Blockchain, CloseReason, CommandId, DepositCommandKind, DepositId,
     OrderCommandKind, OrderId, RefusalReason, SchemaName, Stablecoin, TransferId, UnixMicros,
@@ -54,6 +54,10 @@ pub enum OrderCommandBody {
     },
     /// A confirmed transfer asks to pay the order.
     Settle(Settle),
+    /// A transfer asks to pay the order that an operator named.
+    Attach(Attach, EndedOrder),
+    /// The transfer that an operator named may pay nothing.
+    AttachRefused(EndedOrder),
     /// The order's own timer is due.
     Tick,
 }
@@ -93,6 +97,9 @@ pub struct PaymentRequest {
     pub amounts: AmountRule,
     /// How long, in seconds, a closed deposit keeps its amount for a late payer.
     pub late_window_seconds: u32,
+    /// Whether a late payer pays it.
+    #[serde(default)]
+    pub accepts_late: bool,
     /// By how many seconds a block's time may lie before the deposit's start.
     pub skew_seconds: u16,
     /// By how many seconds the chain's last scanned block may be older than the command.
@@ -106,6 +113,21 @@ pub struct Settle {
     /// Which of the order's deposits it fits.
     pub slot: i32,
     pub deposit_id: DepositId,
+    /// Where the answer goes: the chain of the lane.
+    pub blockchain: Blockchain,
+    /// Where the answer goes: the wallet of the lane.
+    pub wallet_address: Address,
+    /// Whether it pays an order that has expired, too.
+    #[serde(default)]
+    pub accepts_late: bool,
+}
+
+/// A transfer that an operator says is the order's payment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attach {
+    pub transfer_id: TransferId,
+    /// What it brought: it need not be what the order asks for.
+    pub value: Amount,
     /// Where the answer goes: the chain of the lane.
     pub blockchain: Blockchain,
     /// Where the answer goes: the wallet of the lane.
@@ -136,6 +158,21 @@ pub enum DepositCommandBody {
     Settled { transfer_id: TransferId },
     /// The transfer may not pay the order.
     Refused { transfer_id: TransferId, reason: UnknownReason },
+    /// An operator says that a transfer which pays nothing is the order's payment.
+    Attach(Box<AttachTransfer>),
+    /// The transfer that an operator named paid the order.
+    Attached { transfer_id: TransferId },
+    /// The order is paid by another transfer.
+    AttachRefused { transfer_id: TransferId },
+}
+
+/// Which transfer an operator names, with what the tables have: the processor may have forgotten it, or its order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttachTransfer {
+    /// Names the command, so that its sender finds the answer.
+    pub command_id: CommandId,
+    pub transfer: Transfer,
+    pub order: EndedOrder,
 }
 
 /// What a deposit is opened with.
@@ -153,6 +190,9 @@ pub struct OpenDeposit {
     pub expires_at: UnixSeconds,
     pub amounts: AmountRule,
     pub late_window_seconds: u32,
+    /// Whether a transfer after `expires_at` pays too, while the amount is kept for it.
+    #[serde(default)]
+    pub accepts_late: bool,
     pub skew_seconds: u16,
     pub head_age_max_seconds: u32,
 }
@@ -181,6 +221,7 @@ pub struct OrderCommandWire {
     deposit: Option<DepositAnswer>,
     candidate_transfer_id: Option<TransferId>,
     settle: Option<Settle>,
+    attach: Option<Attach>,
     order: EndedOrder,
 }
 
@@ -202,6 +243,7 @@ impl Record for OrderCommand {
             deposit: None,
             candidate_transfer_id: None,
             settle: None,
+            attach: None,
             order: None,
         };
         let answer = |kind, answer| OrderCommandWire { deposit: Some(answer), ..alone(kind) };
@@ -241,6 +283,13 @@ impl Record for OrderCommand {
             Body::Settle(settle) => {
                 OrderCommandWire { settle: Some(*settle), ..alone(Kind::Settle) }
             }
+            Body::Attach(attach, order) => {
+                let (attach, order) = (Some(*attach), order.clone());
+                OrderCommandWire { attach, order, ..alone(Kind::Attach) }
+            }
+            Body::AttachRefused(order) => {
+                OrderCommandWire { order: order.clone(), ..alone(Kind::AttachRefused) }
+            }
             Body::Tick => alone(Kind::Tick),
         }
     }
@@ -269,6 +318,8 @@ impl Record for OrderCommand {
             Kind::CandidateSeen => candidate.map(|transfer_id| Body::CandidateSeen { transfer_id }),
             Kind::CandidateGone => candidate.map(|transfer_id| Body::CandidateGone { transfer_id }),
             Kind::Settle => wire.settle.map(Body::Settle),
+            Kind::Attach => wire.attach.map(|attach| Body::Attach(attach, wire.order)),
+            Kind::AttachRefused => Some(Body::AttachRefused(wire.order)),
             Kind::Tick => Some(Body::Tick),
         };
         Ok(Self {
@@ -295,6 +346,7 @@ pub struct DepositCommandWire {
     close_reason: Option<CloseReason>,
     transfer_id: Option<TransferId>,
     refused_reason: Option<UnknownReason>,
+    attach: Option<Box<AttachTransfer>>,
 }
 
 impl Record for DepositCommand {
@@ -304,28 +356,38 @@ impl Record for DepositCommand {
     fn to_wire(&self) -> impl Serialize {
         use DepositCommandBody as Body;
         use DepositCommandKind as Kind;
-        let (kind, open, close_reason, transfer_id, refused_reason) = match &self.body {
-            Body::Open(open) => (Kind::Open, Some(open.clone()), None, None, None),
-            Body::Close { reason } => (Kind::Close, None, Some(*reason), None, None),
-            Body::Candidate { transfer_id } => {
-                (Kind::Candidate, None, None, Some(*transfer_id), None)
-            }
-            Body::Settled { transfer_id } => (Kind::Settled, None, None, Some(*transfer_id), None),
-            Body::Refused { transfer_id, reason } => {
-                (Kind::Refused, None, None, Some(*transfer_id), Some(*reason))
-            }
-        };
-        DepositCommandWire {
+        let alone = |kind| DepositCommandWire {
             kind,
             order_id: self.order_id,
             slot: self.slot,
             blockchain: self.blockchain,
             wallet_address: self.wallet_address,
             issued_at: self.issued_at,
-            open,
-            close_reason,
-            transfer_id,
-            refused_reason,
+            open: None,
+            close_reason: None,
+            transfer_id: None,
+            refused_reason: None,
+            attach: None,
+        };
+        let transfer = |kind, id| DepositCommandWire { transfer_id: Some(id), ..alone(kind) };
+        match &self.body {
+            Body::Open(open) => {
+                DepositCommandWire { open: Some(open.clone()), ..alone(Kind::Open) }
+            }
+            Body::Close { reason } => {
+                DepositCommandWire { close_reason: Some(*reason), ..alone(Kind::Close) }
+            }
+            Body::Candidate { transfer_id } => transfer(Kind::Candidate, *transfer_id),
+            Body::Settled { transfer_id } => transfer(Kind::Settled, *transfer_id),
+            Body::Refused { transfer_id, reason } => DepositCommandWire {
+                refused_reason: Some(*reason),
+                ..transfer(Kind::Refused, *transfer_id)
+            },
+            Body::Attach(attach) => {
+                DepositCommandWire { attach: Some(attach.clone()), ..alone(Kind::Attach) }
+            }
+            Body::Attached { transfer_id } => transfer(Kind::Attached, *transfer_id),
+            Body::AttachRefused { transfer_id } => transfer(Kind::AttachRefused, *transfer_id),
         }
     }
 
@@ -341,6 +403,11 @@ impl Record for DepositCommand {
                 .transfer_id
                 .zip(wire.refused_reason)
                 .map(|(transfer_id, reason)| Body::Refused { transfer_id, reason }),
+            Kind::Attach => wire.attach.map(Body::Attach),
+            Kind::Attached => wire.transfer_id.map(|transfer_id| Body::Attached { transfer_id }),
+            Kind::AttachRefused => {
+                wire.transfer_id.map(|transfer_id| Body::AttachRefused { transfer_id })
+            }
         };
         if wire.wallet_address.family() != wire.blockchain.address_family() {
             return Err("the wallet is not of the chain");

@@ -7,7 +7,7 @@ use crate::{
     Address, AddressFamily, AlertKind, Amount, AttemptOutcome, AuditAction, Blockchain, CodecError,
     CommandId, DeliveryKind, DepositId, DepositState, Draws, Epoch, FulfillmentId, Hash,
     OrderCause, OrderId, OrderStatus, SchemaName, Stablecoin, TransferId, TransferStatus,
-    UnixMicros, UnixSeconds, encode,
+    UnixMicros, UnixSeconds, UnknownReason, encode,
 };
 
 const SEEN: UnixMicros = UnixMicros(1_790_000_012_345_678);
@@ -90,6 +90,7 @@ fn payment() -> PaymentRequest {
         wallets: vec![wallet()],
         amounts: amounts(),
         late_window_seconds: 86_400,
+        accepts_late: true,
         skew_seconds: 60,
         head_age_max_seconds: 600,
     }
@@ -117,8 +118,43 @@ pub fn order_command() -> OrderCommand {
 
 /// About an order that the processor may have forgotten.
 pub fn mark_paid() -> OrderCommand {
-    let expired = Order { status: OrderStatus::Expired, cause: OrderCause::Expired, ..order() };
-    OrderCommand { body: OrderCommandBody::MarkPaid(Some(expired.into())), ..order_command() }
+    let body = OrderCommandBody::MarkPaid(Some(expired().into()));
+    OrderCommand { body, ..order_command() }
+}
+
+fn expired() -> Order {
+    Order { status: OrderStatus::Expired, cause: OrderCause::Expired, ..order() }
+}
+
+/// An example: a late payment is attached to its order.
+pub fn attach() -> DepositCommand {
+    let unknown = Transfer {
+        status: TransferStatus::NoMatchedDeposit,
+        fulfillment_id: None,
+        order_id: None,
+        deposit_id: None,
+        reason: Some(UnknownReason::Late),
+        candidate_order_id: Some(order_id()),
+        ..transfer()
+    };
+    let attach = AttachTransfer {
+        command_id: CommandId(Uuid::from_u128(5)),
+        transfer: unknown,
+        order: Some(expired().into()),
+    };
+    DepositCommand { body: DepositCommandBody::Attach(attach.into()), ..deposit_command() }
+}
+
+/// An example: it asks the order.
+pub fn attach_asks() -> OrderCommand {
+    let attach = Attach {
+        transfer_id: TransferId(7),
+        value: amount(1050),
+        blockchain: Blockchain::Eth,
+        wallet_address: wallet(),
+    };
+    let body = OrderCommandBody::Attach(attach, Some(expired().into()));
+    OrderCommand { body, ..order_command() }
 }
 
 /// An example: a deposit is opened.
@@ -138,6 +174,7 @@ pub fn deposit_command() -> DepositCommand {
             expires_at: UnixSeconds(1_790_001_812),
             amounts: amounts(),
             late_window_seconds: 86_400,
+            accepts_late: true,
             skew_seconds: 60,
             head_age_max_seconds: 600,
         }),
@@ -246,6 +283,7 @@ pub fn matching_entry() -> MatchingEntry {
         epoch: Epoch(3),
         orphaned_at: None,
         settling: false,
+        unanswered: false,
         match_deadline: None,
         forget_at: Some(UnixSeconds(1_790_086_412)),
         from_own_wallet: false,
@@ -385,6 +423,8 @@ macro_rules! each_example {
             $visit("order_command", &$crate::record::example::order_command()),
             $visit("mark_paid", &$crate::record::example::mark_paid()),
             $visit("deposit_command", &$crate::record::example::deposit_command()),
+            $visit("attach", &$crate::record::example::attach()),
+            $visit("attach_asks", &$crate::record::example::attach_asks()),
             $visit("order", &$crate::record::example::order()),
             $visit("deposit", &$crate::record::example::deposit()),
             $visit("transfer", &$crate::record::example::transfer()),
@@ -450,6 +490,7 @@ mod tests {
             deposit_id: DepositId(1),
             blockchain: Blockchain::Eth,
             wallet_address: wallet(),
+            accepts_late: true,
         };
         for body in [
             OrderCommandBody::ChoosePayment(payment()),
@@ -466,6 +507,7 @@ mod tests {
             OrderCommandBody::CandidateSeen { transfer_id: TransferId(3) },
             OrderCommandBody::CandidateGone { transfer_id: TransferId(3) },
             OrderCommandBody::Settle(settle),
+            OrderCommandBody::AttachRefused(Some(order().into())),
             OrderCommandBody::Tick,
         ] {
             let command = OrderCommand { body, command_id: None, ..order_command() };
@@ -478,6 +520,8 @@ mod tests {
                 transfer_id: TransferId(3),
                 reason: UnknownReason::AlreadyPaid,
             },
+            DepositCommandBody::Attached { transfer_id: TransferId(3) },
+            DepositCommandBody::AttachRefused { transfer_id: TransferId(3) },
         ] {
             let command = DepositCommand { body, ..deposit_command() };
             assert_eq!(decode::<DepositCommand>(&encode(&command).unwrap()).unwrap(), command);

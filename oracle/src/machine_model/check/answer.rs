@@ -92,6 +92,20 @@ impl Ledger<'_> {
         self.counts_on(id).is_none_or(|(only, is_answered)| only == order && !is_answered)
     }
 
+    /// Whether no other order counts on a transfer: none was asked before it failed, or that one has refused since, or has
+    /// not answered for a month.
+    pub(super) fn is_free_for(&self, transfer: &Transfer, order: OrderId) -> bool {
+        let id = transfer.transfer_id;
+        let known_to = transfer.block.timestamp.plus(KNOWN_OFF_CHAIN_SECONDS);
+        if known_to < self.lane(transfer.blockchain).time_max {
+            return true;
+        }
+        self.counts_on(id).is_none_or(|(only, is_answered)| {
+            let is_paid_by_it = self.orders.get(&only).is_some_and(|of| of.paid_by == Some(id));
+            only == order || (is_answered && !is_paid_by_it)
+        })
+    }
+
     /// Whether an order that was asked before a transfer failed has answered that it is paid by it.
     pub(super) fn is_taken(&self, id: TransferId) -> bool {
         self.counts_on(id).is_some_and(|(_, is_answered)| is_answered)

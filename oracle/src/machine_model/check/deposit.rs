@@ -36,8 +36,8 @@ impl Ledger<'_> {
     pub(super) fn check_deposit(&mut self, deposit: &Deposit) -> Result<(), Violation> {
         let id = deposit.deposit_id;
         if let Some(last) = self.deposits.get(&id) {
-            let replaced = last.close_reason == Some(CloseReason::Replaced);
-            let settled = replaced && deposit.close_reason == Some(CloseReason::Settled);
+            let takes = last.close_reason == Some(CloseReason::Replaced) || self.takes_late(last);
+            let settled = takes && deposit.close_reason == Some(CloseReason::Settled);
             let was_open = last.state == DepositState::Open;
             holds!(10, was_open || settled, "opened or closed again: {deposit:?}");
             let later = last.updated_at < deposit.updated_at;
@@ -103,13 +103,29 @@ impl Ledger<'_> {
     fn keeps(&self, other: &Deposit, deposit: &Deposit) -> bool {
         let differ = other.user_address.zip(deposit.user_address).is_some_and(|(a, b)| a != b);
         let Some(closed_at) = self.closed.get(&other.deposit_id) else { return !differ };
-        let late_window = self.opened.get(&(other.order_id, other.slot));
-        let late_window = late_window.map_or(0, |open| i64::from(open.late_window_seconds));
-        let released_at = closed_at.plus(late_window.min(KEPT_SECONDS));
+        let released_at = closed_at.plus(self.late_window(other).min(KEPT_SECONDS));
         let given_back =
             other.order_id == deposit.order_id && other.close_reason == Some(CloseReason::Replaced);
         // Heads may go back; what was released stays free.
         !differ && !given_back && self.lane(deposit.blockchain).time_max < released_at
+    }
+
+    fn late_window(&self, deposit: &Deposit) -> i64 {
+        let open = self.opened.get(&(deposit.order_id, deposit.slot));
+        open.map_or(0, |open| i64::from(open.late_window_seconds))
+    }
+
+    /// Whether it has expired and is paid all the same.
+    pub(super) fn takes_late(&self, deposit: &Deposit) -> bool {
+        let over = [Some(CloseReason::Expired), Some(CloseReason::OrderExpired)];
+        over.contains(&deposit.close_reason) && self.accepts_late(deposit)
+    }
+
+    /// Whether a closed deposit keeps its amount from everybody.
+    pub(super) fn is_in_late_window(&self, deposit: &Deposit) -> bool {
+        let kept = self.late_window(deposit).min(KEPT_SECONDS);
+        let time = self.lane(deposit.blockchain).time_max;
+        self.closed.get(&deposit.deposit_id).is_some_and(|at| time < at.plus(kept))
     }
 
     /// A payment that waited for another deposit or for none.

@@ -39,7 +39,13 @@ impl Ledger<'_> {
             holds!(8, order.status != OrderStatus::Pending, "waits for ever: {order:?}");
             let paid_by = self.matched.get(&order.order_id).copied();
             // One that failed before the answer was read may be unknown, or never come back.
-            let counts_on = |id: &TransferId| self.counted_on.get(id) == Some(&order.order_id);
+            let is_gone = |id: &TransferId| {
+                self.payments.get(id).is_none_or(|payment| !canonical.contains(payment))
+            };
+            let counts_on = |id: &TransferId| {
+                self.counted_on.get(id) == Some(&order.order_id)
+                    || (self.attaching.get(id) == Some(&order.order_id) && is_gone(id))
+            };
             let is_left = paid_by.is_none() && order.paid_by.as_ref().is_some_and(counts_on);
             holds!(2, paid_by == order.paid_by || is_left, "{paid_by:?} paid {order:?}");
             let reason = order.paid_by.is_some() || self.forced.contains(&order.order_id);
@@ -80,7 +86,8 @@ impl Ledger<'_> {
                     continue;
                 }
                 let block = Block { timestamp: time, ..transfer.block };
-                let in_time = self.fits(&Transfer { block, ..transfer.clone() }, deposit);
+                let in_time = time <= deposit.expires_at
+                    && self.fits(&Transfer { block, ..transfer.clone() }, deposit);
                 let paid_nothing = transfer.status != TransferStatus::Matched;
                 let overlooked = in_time
                     && paid_nothing

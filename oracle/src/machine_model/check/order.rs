@@ -44,14 +44,24 @@ impl Ledger<'_> {
             let later = last.updated_at < order.updated_at;
             holds!(5, later, "the version clock does not grow: {last:?} then {order:?}");
         }
+        let by_operator = match command.body {
+            OrderCommandBody::MarkPaid(_) => order.cause == OrderCause::MarkedPaid,
+            OrderCommandBody::Attach(..) => order.cause == OrderCause::Attached,
+            _ => false,
+        };
         let allowed = match (before, order.status) {
             (before, after) if before == after => true,
             (OrderStatus::Pending, OrderStatus::Paid) => {
-                [OrderCause::Paid, OrderCause::MarkedPaid].contains(&order.cause)
+                order.cause == OrderCause::Paid || by_operator
             }
             (OrderStatus::Pending, OrderStatus::Expired) => order.cause == OrderCause::Expired,
             (OrderStatus::Pending, OrderStatus::Cancelled) => order.cause == OrderCause::Cancelled,
-            (_, OrderStatus::Paid) => order.cause == OrderCause::MarkedPaid,
+            (OrderStatus::Expired, OrderStatus::Paid) => {
+                let is_accepted = matches!(&command.body, OrderCommandBody::Settle(settle)
+                    if self.deposits.get(&settle.deposit_id).is_some_and(|d| self.accepts_late(d)));
+                by_operator || (order.cause == OrderCause::PaidLate && is_accepted)
+            }
+            (_, OrderStatus::Paid) => by_operator,
             _ => false,
         };
         holds!(4, allowed, "{before} became {} by {}", order.status, order.cause);
@@ -71,7 +81,7 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// 4: an operator may mark any order paid, and have its status sent again: each such command is answered
+    /// 4: an operator may mark any order paid, attach a transfer to it, and have its status sent again: each such command is answered
     /// once. Only one about an order that ended long ago may be in vain, if it does not carry that order.
     fn check_answered(
         &mut self,
@@ -100,11 +110,21 @@ impl Ledger<'_> {
             matches!(answer.body, DepositCommandBody::Refused { reason: given, .. } if given == reason)
         };
         let order = self.orders.get(&id);
-        let has_expired = order.is_some_and(|order| order.status == OrderStatus::Expired);
+        let accepts = matches!(&command.body, Body::Settle(settle) if settle.accepts_late);
+        let has_expired =
+            order.is_some_and(|order| order.status == OrderStatus::Expired) && !accepts;
         let is_over = has_expired || may_have_left || !effects.iter().any(is_late);
         holds!(1, is_over, "refused as late: {command:?}");
-        if let Body::MarkPaid(row) | Body::ResendWebhook(row) = &command.body {
-            let is_answered = effects.iter().any(|e| matches!(e, orders::Effect::Order(_)));
+        if let Body::MarkPaid(row)
+        | Body::ResendWebhook(row)
+        | Body::Attach(_, row)
+        | Body::AttachRefused(row) = &command.body
+        {
+            // What a lane asks again nobody waits for.
+            let is_repeated =
+                matches!(command.body, Body::Attach(..)) && command.command_id.is_none();
+            let is_answered =
+                is_repeated || effects.iter().any(|e| matches!(e, orders::Effect::Order(_)));
             let may_be_in_vain = order.is_none() || (may_have_left && row.is_none());
             holds!(4, is_answered || may_be_in_vain, "no answer to {command:?}");
         }

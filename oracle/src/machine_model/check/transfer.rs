@@ -50,7 +50,7 @@ impl Ledger<'_> {
                 holds!(3, transfer.blockchain_confirmed, "confirmed and not: {transfer:?}");
                 self.confirmed.insert(payment);
             }
-            TransferStage::Matched => self.check_matched(transfer)?,
+            TransferStage::Matched => self.check_matched(transfer, before)?,
             TransferStage::Unknown => {
                 self.note_end(transfer);
                 self.ended_in.insert(payment, transfer.block.hash);
@@ -65,7 +65,8 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// 1: which states may follow. Matched and unknown are ends, reached once, by way of confirmed.
+    /// 1: which states may follow. Matched and unknown are ends, reached once, by way of confirmed; what is unknown an
+    /// operator may attach to an order, or an order that answers late may have counted on it.
     fn is_allowed(
         &self,
         stage: TransferStage,
@@ -85,6 +86,12 @@ impl Ledger<'_> {
             | (TransferStage::Confirmed, None | Some(WaitingForConfirmation), WaitingForMatch)
             | (TransferStage::Matched, Some(WaitingForMatch), Matched)
             | (TransferStage::Unknown, Some(WaitingForMatch), NoMatchedDeposit) => true,
+            (TransferStage::Matched, Some(NoMatchedDeposit), Matched) => {
+                let id = transfer.transfer_id;
+                let counted_on = self.counted_on.get(&id).copied().filter(|_| self.is_taken(id));
+                let by = [self.attaching.get(&id).copied(), counted_on];
+                transfer.order_id.is_some() && by.contains(&transfer.order_id)
+            }
             // Nothing was paid with it, and its block is gone: it waits for confirmation again.
             (TransferStage::Detected, Some(WaitingForMatch), WaitingForConfirmation) => is_gone,
             (TransferStage::Failed, Some(WaitingForConfirmation), FailedToConfirm) => is_gone,
@@ -136,14 +143,21 @@ impl Ledger<'_> {
     }
 
     /// 2: one order, one transfer; the order that was asked, with the deposit that it fits.
-    fn check_matched(&mut self, transfer: &Transfer) -> Result<(), Violation> {
+    fn check_matched(
+        &mut self,
+        transfer: &Transfer,
+        before: Option<TransferStatus>,
+    ) -> Result<(), Violation> {
         let id = transfer.transfer_id;
         let pays = transfer.order_id.zip(transfer.deposit_id);
         let asked = self.asked.get(&id).copied();
         // Of an order that answered after the transfer had failed, the deposit may be forgotten.
         let counted_on = self.counted_on.get(&id).copied().filter(|_| self.is_taken(id));
         let is_late = transfer.deposit_id.is_none() && counted_on.is_some();
+        // `is_allowed` knows its order: it has no deposit.
+        let was_unknown = before == Some(TransferStatus::NoMatchedDeposit);
         let is_asked = match is_late {
+            _ if was_unknown => transfer.deposit_id.is_none(),
             true => transfer.order_id == counted_on,
             false => pays.is_some() && pays == asked,
         };
@@ -177,8 +191,9 @@ impl Ledger<'_> {
             UnknownReason::BeforeDeposit => time < d.started_at.plus(-self.skew(d)),
             UnknownReason::Late => {
                 let expired = d.close_reason == Some(CloseReason::Expired);
-                let is_over = was(d, OrderStatus::Expired) || self.left.contains(&d.order_id);
-                time > d.expires_at || expired || is_over
+                let is_over = was(d, OrderStatus::Expired) || time > d.expires_at || expired;
+                // Its order refuses it only where it was forgotten.
+                self.left.contains(&d.order_id) || (is_over && !self.accepts_late(d))
             }
             UnknownReason::AlreadyPaid => was(d, OrderStatus::Paid),
             UnknownReason::OrderCancelled => was(d, OrderStatus::Cancelled),
@@ -186,8 +201,14 @@ impl Ledger<'_> {
                 false
             }
         };
-        let waits = |d: &Deposit| {
-            is_open(d) && self.fits(transfer, d) && status(d) == Some(OrderStatus::Pending)
+        let waits = |d: &Deposit| match status(d) {
+            Some(OrderStatus::Pending) => is_open(d) && self.fits(transfer, d),
+            // Within its late window: after that the amount may be another's. One that was forgotten refuses.
+            Some(OrderStatus::Expired) => {
+                let is_kept = self.is_in_late_window(d) && !self.left.contains(&d.order_id);
+                self.takes_late(d) && self.fits(transfer, d) && is_kept
+            }
+            Some(OrderStatus::Paid | OrderStatus::Cancelled) | None => false,
         };
         let mut deposits = self.deposits.values();
         let wanted = deposits.clone().any(waits);

@@ -100,7 +100,7 @@ impl State {
     /// Whether this order had the amount before its customer chose another way to pay; or has it by now, as
     /// this command comes a second time.
     fn is_own(&self, row: &DepositRow, command: &DepositCommand) -> bool {
-        let gave_back = !row.is_open() && row.takes() && !self.transfers.holds(row.id);
+        let gave_back = row.is_replaced() && !self.transfers.holds(row.id);
         row.order == command.order_id && (gave_back || row.slot > command.slot)
     }
 

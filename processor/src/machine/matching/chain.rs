@@ -47,6 +47,7 @@ impl State {
             epoch: record.epoch,
             orphaned_at: None,
             settling: false,
+            unanswered: false,
             match_deadline: None,
             forget_at: None,
         };
@@ -287,6 +288,7 @@ impl State {
         };
         if let Some(deposit) = row.deposit.filter(|_| old.settling) {
             row.candidate_order = Some(self.deposits.named(deposit)?.order);
+            row.unanswered = true;
         }
         self.untie(&mut row, now, effects)?;
         self.publish(TransferStage::Failed, row, effects)

@@ -67,6 +67,7 @@ impl State {
             updated_at: now,
             skew_seconds: open.skew_seconds,
             late_window_seconds: open.late_window_seconds,
+            accepts_late: open.accepts_late,
             closed: None,
         };
         self.publish_deposit(row, effects)?;
@@ -221,7 +222,9 @@ impl State {
             settling: false,
             match_deadline: None,
             order: Some(order),
+            reason: None,
             candidate_order: None,
+            unanswered: false,
             fulfillment: Some(FulfillmentId::from_parts(self.partition, self.next_sequence())),
             updated_at: row.updated_at.next(now),
             forget_at: Some(self.time_or(now).plus(FORGET_SECONDS)),
@@ -231,7 +234,7 @@ impl State {
     }
 
     /// An answer came after a day: the transfer had left the chain for good, and its order is paid by it. A person
-    /// has to know. If it comes back it has paid that order, unless it was unknown before the answer came.
+    /// has to know. If it comes back, or was unknown before the answer came, it has paid that order.
     fn settled_late(
         &mut self,
         command: &DepositCommand,
@@ -244,8 +247,9 @@ impl State {
         let kind = AlertKind::ConfirmedTransferRetracted;
         self.alert(kind, (Some(id), Some(order)), message, now, effects);
         row.order = Some(order);
+        row.unanswered = false;
         if row.status == TransferStatus::NoMatchedDeposit {
-            return self.transfers.put(row);
+            return self.match_with(row, order, now, effects);
         }
         self.untie(&mut row, now, effects)?;
         if row.status == TransferStatus::WaitingForMatch {
@@ -283,9 +287,9 @@ impl State {
     ) -> Result<(), Broken> {
         let Some(row) = self.unanswered(id, order) else { return Ok(()) };
         if row.status == TransferStatus::NoMatchedDeposit {
-            return Ok(());
+            return self.transfers.put(TransferRow { unanswered: false, ..row });
         }
-        let mut row = TransferRow { candidate_order: None, ..row };
+        let mut row = TransferRow { candidate_order: None, unanswered: false, ..row };
         if row.status == TransferStatus::WaitingForConfirmation {
             // What opened meanwhile must not end before it.
             row.updated_at = row.updated_at.next(now);
@@ -306,6 +310,6 @@ impl State {
 
     /// The transfer, if the order was asked about it and this is the first answer.
     fn asked(&self, id: TransferId) -> Option<TransferRow> {
-        self.transfers.get(id).copied().filter(|row| row.settling)
+        self.transfers.get(id).copied().filter(|row| row.settling && !row.is_attaching())
     }
 }

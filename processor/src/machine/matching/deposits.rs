@@ -31,6 +31,7 @@ pub(super) struct DepositRow {
     pub(super) updated_at: UnixMicros,
     pub(super) skew_seconds: u16,
     pub(super) late_window_seconds: u32,
+    pub(super) accepts_late: bool,
     pub(super) closed: Option<Closed>,
 }
 
@@ -59,9 +60,18 @@ impl DepositRow {
         self.closed.is_none()
     }
 
-    /// Whether a transfer may pay it: also when its customer chose another way to pay since.
+    /// Whether its customer chose another way to pay since.
+    pub(super) fn is_replaced(&self) -> bool {
+        self.closed.is_some_and(|closed| closed.reason == CloseReason::Replaced)
+    }
+
+    /// Whether a transfer may pay it: also when it was replaced, or has expired in a shop that accepts late payments.
     pub(super) fn takes(&self) -> bool {
-        self.closed.is_none_or(|closed| closed.reason == CloseReason::Replaced)
+        self.closed.is_none_or(|closed| match closed.reason {
+            CloseReason::Replaced => true,
+            CloseReason::Expired | CloseReason::OrderExpired => self.accepts_late,
+            CloseReason::Settled | CloseReason::OrderPaid | CloseReason::OrderCancelled => false,
+        })
     }
 
     /// The chain time at which it closed.
@@ -95,6 +105,7 @@ struct KeptDeposit {
     slot: i32,
     skew_seconds: u16,
     late_window_seconds: u32,
+    accepts_late: bool,
     close_reason: Option<CloseReason>,
 }
 
@@ -121,6 +132,7 @@ impl KeptDeposit {
             slot: row.slot,
             skew_seconds: row.skew_seconds,
             late_window_seconds: row.late_window_seconds,
+            accepts_late: row.accepts_late,
             close_reason: row.closed.map(|closed| closed.reason),
         }
     }
@@ -257,6 +269,7 @@ impl Deposits {
             updated_at: kept.updated_at,
             skew_seconds: kept.skew_seconds,
             late_window_seconds: kept.late_window_seconds,
+            accepts_late: kept.accepts_late,
             closed: kept.close_reason.map(closed),
         }
     }

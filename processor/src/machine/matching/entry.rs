@@ -87,6 +87,7 @@ impl DepositRow {
             expires_at: self.expires_at,
             skew_seconds: self.skew_seconds,
             late_window_seconds: self.late_window_seconds,
+            accepts_late: self.accepts_late,
             release_at: self.closed.map(|closed| closed.release_at),
         })
     }
@@ -110,6 +111,7 @@ impl DepositRow {
             updated_at: entry.updated_at,
             skew_seconds: entry.skew_seconds,
             late_window_seconds: entry.late_window_seconds,
+            accepts_late: entry.accepts_late,
             closed,
         })
     }
@@ -162,6 +164,7 @@ impl TransferRow {
             epoch: self.epoch,
             orphaned_at: self.orphaned_at,
             settling: self.settling,
+            unanswered: self.unanswered,
             match_deadline: self.match_deadline,
             forget_at: self.forget_at,
             from_own_wallet: seen.from_own_wallet,
@@ -198,6 +201,7 @@ impl TransferRow {
             epoch: entry.epoch,
             orphaned_at: entry.orphaned_at,
             settling: entry.settling,
+            unanswered: entry.unanswered,
             match_deadline: entry.match_deadline,
             forget_at: entry.forget_at,
         }

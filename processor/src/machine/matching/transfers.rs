@@ -24,7 +24,8 @@ pub(super) struct TransferRow {
     pub(super) created_at: UnixSeconds,
     pub(super) status: TransferStatus,
     pub(super) fulfillment: Option<FulfillmentId>,
-    /// The order that it paid. One that answered too late has it before the transfer is matched.
+    /// The order that it paid. One that answered too late has it before the transfer is matched, and one that an
+    /// operator names while it is asked.
     pub(super) order: Option<OrderId>,
     /// While it waits: the deposit it fits. When matched: the one it paid.
     pub(super) deposit: Option<DepositId>,
@@ -37,6 +38,8 @@ pub(super) struct TransferRow {
     pub(super) orphaned_at: Option<UnixSeconds>,
     /// Whether the order was asked and has not answered.
     pub(super) settling: bool,
+    /// Whether it failed before `candidate_order` had answered: that order may count on it.
+    pub(super) unanswered: bool,
     /// Chain time at which it stops waiting for a deposit; while it settles, at which the order is asked
     /// again.
     pub(super) match_deadline: Option<UnixSeconds>,
@@ -75,6 +78,11 @@ impl TransferRow {
         )
     }
 
+    /// Whether the order is asked that an operator named.
+    pub(super) fn is_attaching(&self) -> bool {
+        self.settling && self.status == TransferStatus::NoMatchedDeposit
+    }
+
     fn is_loose(&self) -> bool {
         self.is_waiting()
             && self.deposit.is_none()
@@ -100,13 +108,16 @@ impl TransferRow {
     /// Chain time from which it is forgotten. Also by its block: what is forgotten must be too old to be taken for new.
     fn forget_at(&self) -> Option<UnixSeconds> {
         let counts = self.is_confirmed() || self.order.or(self.candidate_order).is_some();
-        let seconds =
-            if counts && !self.is_included() { FORGET_ORPHANED_SECONDS } else { FORGET_SECONDS };
-        self.forget_at.map(|at| at.max(self.block.timestamp.plus(seconds)))
+        let is_long = self.unanswered || (counts && !self.is_included());
+        let seconds = if is_long { FORGET_ORPHANED_SECONDS } else { FORGET_SECONDS };
+        let waits = self.is_attaching() && self.is_included();
+        let forget_at = self.forget_at.filter(|_| !waits);
+        forget_at.map(|at| at.max(self.block.timestamp.plus(seconds)))
     }
 
     fn deadline(&self) -> Option<UnixSeconds> {
-        self.match_deadline.filter(|_| self.status == TransferStatus::WaitingForMatch)
+        let asks = self.status == TransferStatus::WaitingForMatch || self.is_attaching();
+        self.match_deadline.filter(|_| asks)
     }
 }
 

@@ -17,7 +17,7 @@ impl DepositRow {
             Some(UnknownReason::SenderMismatch)
         } else if time < self.started_at.plus(-i64::from(self.skew_seconds)) {
             Some(UnknownReason::BeforeDeposit)
-        } else if time > self.expires_at {
+        } else if time > self.expires_at && !self.accepts_late {
             Some(UnknownReason::Late)
         } else {
             None
@@ -26,11 +26,11 @@ impl DepositRow {
 
     /// Why a transfer that fits comes too late for this deposit, if it is closed.
     fn closed_reason(&self) -> Option<UnknownReason> {
-        self.closed.and_then(|closed| match closed.reason {
+        // The order decides about what it takes still.
+        self.closed.filter(|_| !self.takes()).and_then(|closed| match closed.reason {
             CloseReason::Settled | CloseReason::OrderPaid => Some(UnknownReason::AlreadyPaid),
             CloseReason::Expired | CloseReason::OrderExpired => Some(UnknownReason::Late),
             CloseReason::OrderCancelled => Some(UnknownReason::OrderCancelled),
-            // The order decides.
             CloseReason::Replaced => None,
         })
     }
@@ -90,6 +90,7 @@ impl State {
             deposit_id,
             blockchain: self.blockchain,
             wallet_address: deposit.wallet,
+            accepts_late: deposit.accepts_late,
         });
         Self::command_order(effects, deposit.order, now, settle);
         Ok(())
@@ -124,6 +125,9 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let row = *self.transfers.named(id)?;
+        if row.is_attaching() {
+            return self.ask_attached_again(row, now, effects);
+        }
         if row.settling {
             return self.ask_again(row, now, effects);
         }
@@ -163,6 +167,7 @@ impl State {
         if row.settling {
             // The order itself refused: it does not count on this transfer any more.
             row.deposit = None;
+            row.unanswered = false;
         } else {
             self.untie(&mut row, now, effects)?;
         }

@@ -57,11 +57,13 @@ impl Told for State {
                         | Body::DepositClosed { .. }
                         | Body::CandidateSeen { .. }
                         | Body::CandidateGone { .. }
+                        | Body::Attach(..)
+                        | Body::AttachRefused(_)
                 );
-                use DepositCommandBody::{Candidate, Close, Open};
+                use DepositCommandBody::{Attach, Candidate, Close, Open};
                 answers
                     && matches!(duplicate, Input::Command(question)
-                        if matches!(question.body, Open(_) | Close { .. } | Candidate { .. }))
+                        if matches!(question.body, Open(_) | Close { .. } | Candidate { .. } | Attach(_)))
             }
             Effect::Alert(alert) => {
                 use AlertKind as Kind;
@@ -164,7 +166,8 @@ fn deposit_words(deposit: &Deposit) -> String {
 
 fn command_words(command: &OrderCommand) -> String {
     use OrderCommandBody as Body;
-    assert_eq!(command.command_id, None, "no command of the api's is answered from here");
+    let is_operators = matches!(command.body, Body::Attach(..) | Body::AttachRefused(_));
+    assert!(command.command_id.is_none() || is_operators, "no other is answered from here");
     let what = match &command.body {
         Body::DepositOpened { slot, deposit_id, value } => {
             format!("opened /{slot} #{deposit_id} {value}")
@@ -174,8 +177,15 @@ fn command_words(command: &OrderCommand) -> String {
         Body::CandidateSeen { transfer_id } => format!("seen #{transfer_id}"),
         Body::CandidateGone { transfer_id } => format!("gone #{transfer_id}"),
         Body::Settle(settle) => {
-            format!("settle #{} /{} #{}", settle.transfer_id, settle.slot, settle.deposit_id)
+            let late = if settle.accepts_late { " late too" } else { "" };
+            format!("settle #{} /{} #{}{late}", settle.transfer_id, settle.slot, settle.deposit_id)
         }
+        Body::Attach(attach, None) => {
+            let by =
+                command.command_id.map_or(String::new(), |id| format!(" by {}", id.0.as_u128()));
+            format!("attach #{} {}{by}", attach.transfer_id, attach.value)
+        }
+        Body::AttachRefused(None) => "attach refused".to_owned(),
         other => format!("{other:?}"),
     };
     format!("to {}: {what}", letter(command.order_id))

@@ -189,8 +189,11 @@ fn a_refusal_is_the_reason() {
                 refused('A', 2, *reason),
                 &format!("unknown #2 no_matched_deposit @110 {reason} maybe A"),
             )
-            // No order says both.
-            .then(settled('A', 2), "alert confirmed_transfer_retracted #2 A")
+            // No order says both: a person has to know.
+            .then(
+                settled('A', 2),
+                "alert confirmed_transfer_retracted #2 A; matched #2 matched @110 paid A by #3",
+            )
             // The deposit did not close by it: it waits for a better one, or its end.
             .then(head(211), "deposit #1 closed expired for A/0; to A: closed /0 expired");
     }

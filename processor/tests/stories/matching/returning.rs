@@ -115,8 +115,11 @@ fn what_is_not_answered_pays_no_other() {
     );
     back_again()
         .then(head(confirmed + 51).epoch(1), "unknown #2 no_matched_deposit @17452 late maybe A")
-        // What was decided stays, and a person has to know.
-        .then(settled('A', 2), "alert confirmed_transfer_retracted #2 A");
+        // It paid the order that counted on it all the time, and a person has to know.
+        .then(
+            settled('A', 2),
+            "alert confirmed_transfer_retracted #2 A; matched #2 matched @17452 paid A by #4",
+        );
     back_again().then(refused('A', 2, UnknownReason::AlreadyPaid), "to B: settle #2 /0 #3");
 }
 

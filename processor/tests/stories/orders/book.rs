@@ -1,7 +1,7 @@
 //! The orders machine as the stories use it.
 
-use schemas::UnixMicros;
 use schemas::record::{DepositCommand, DepositCommandBody, Order, OrderCommand, OrderCommandBody};
+use schemas::{OrderCause, UnixMicros};
 use tidemark_processor::machine::orders::{Effect, State};
 
 use crate::name::{amount, letter};
@@ -35,6 +35,9 @@ impl Told for State {
                 (
                     OrderCommandBody::Settle(_),
                     DepositCommandBody::Settled { .. } | DepositCommandBody::Refused { .. }
+                ) | (
+                    OrderCommandBody::Attach(..),
+                    DepositCommandBody::Attached { .. } | DepositCommandBody::AttachRefused { .. }
                 )
             ),
         }
@@ -64,7 +67,9 @@ fn order_words(order: &Order) -> String {
     if let Some(transfer) = order.paid_by {
         words.push_str(&format!(" by #{transfer}"));
         let paid: Vec<_> = order.deposits.iter().map(|deposit| deposit.value).collect();
-        assert!(order.paid_value.is_some() && paid.contains(&order.paid_value));
+        let by_deposit = matches!(order.cause, OrderCause::Paid | OrderCause::PaidLate);
+        assert!(order.paid_value.is_some());
+        assert!(!by_deposit || paid.contains(&order.paid_value));
     }
     if let Some(command) = order.command_id {
         words.push_str(&format!(" answers {}", command.0.as_u128()));
@@ -98,6 +103,9 @@ fn command_words(command: &DepositCommand) -> String {
         Body::Candidate { transfer_id } => format!("candidate #{transfer_id}"),
         Body::Settled { transfer_id } => format!("settled #{transfer_id}"),
         Body::Refused { transfer_id, reason } => format!("refused #{transfer_id} {reason}"),
+        Body::Attach(attach) => format!("attach #{}", attach.transfer.transfer_id),
+        Body::Attached { transfer_id } => format!("attached #{transfer_id}"),
+        Body::AttachRefused { transfer_id } => format!("attach refused #{transfer_id}"),
     };
     let (wallet, slot) = (number(&command.wallet_address), command.slot);
     format!("{} w{wallet}: {}/{slot} {what}", command.blockchain, letter(command.order_id))

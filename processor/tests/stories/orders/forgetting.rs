@@ -1,6 +1,5 @@
 //! When an ended order is forgotten, and how it comes back.
 
-use schemas::record::Order;
 use schemas::{DepositState, OrderId};
 use uuid::Uuid;
 
@@ -11,11 +10,6 @@ const LATE_WINDOW: i64 = 500;
 
 fn due(book: &Book, second: i64) -> Vec<OrderId> {
     book.machine().due(UnixSeconds(second), 10)
-}
-
-/// The order of a book that has one.
-fn row(book: &Book) -> Order {
-    book.machine().snapshot().remove(0).1.order
 }
 
 /// The order stays until this second, and is forgotten in the next one.

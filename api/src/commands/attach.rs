@@ -1,0 +1,54 @@
+//! An operator says which order a transfer pays.
+
+use std::sync::Arc;
+
+use log::NewRecord;
+use schemas::record::{AttachTransfer, AuditEntry, DepositCommand, DepositCommandBody};
+use schemas::{AuditAction, CommandId, Topic, TransferId};
+use store::OrderRow;
+
+use super::{Commands, audit_entry, ended, fresh_id};
+use crate::auth::Operator;
+use crate::error::{Answer, Refusal};
+use crate::machine::attach::{self, Request};
+use crate::machine::outcome::Awaited;
+
+impl Commands {
+    /// Pays an order with a transfer that pays nothing, and returns the order. The lane of the transfer asks the order:
+    /// both have to agree.
+    pub(crate) async fn attach(
+        &self,
+        by: &Operator,
+        id: TransferId,
+        Request { order_id, accept_less }: Request,
+    ) -> Answer<OrderRow> {
+        let transfer = self.store.transfer(id).await?.ok_or(Refusal::ResourceNotFound)?;
+        let row = self.row(order_id).await?;
+        attach::check(&transfer, &row.order, accept_less)?;
+        let now = self.clock.now();
+        let command_id = CommandId(fresh_id(now));
+        let wallet_address = transfer.observation.to_address;
+        let blockchain = transfer.blockchain;
+        let order = ended(&row.order);
+        let attach = AttachTransfer { command_id, transfer, order };
+        let body = DepositCommandBody::Attach(attach.into());
+        let command =
+            DepositCommand { order_id, slot: 0, blockchain, wallet_address, issued_at: now, body };
+        let lane = self.log.layout().lane(blockchain, &wallet_address);
+        let key = wallet_address.to_string();
+        let record = NewRecord::encode(Topic::DepositsCommands, lane, key, &command)?;
+        self.audit(AuditEntry {
+            order_id: Some(order_id),
+            transfer_id: Some(id),
+            command_id: Some(command_id),
+            ..audit_entry(by, AuditAction::AttachTransfer, now)
+        })
+        .await?;
+        let order = self.answered(command_id, order_id, Awaited::Attach, record).await?;
+        let operator = &by.name;
+        tracing::info!(
+            order.id = %order_id, transfer.id = %id, %operator, "an operator attached the transfer to the order"
+        );
+        Ok(OrderRow { order: Arc::unwrap_or_clone(order), ..row })
+    }
+}

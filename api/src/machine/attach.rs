@@ -1,0 +1,160 @@
+//! Whether a transfer may pay the order that an operator names, as far as the tables know. What never changes is decided
+//! here alone: amounts. The processor decides about the rest.
+
+use schemas::record::{Order, Transfer};
+use schemas::{OrderId, TransferStatus};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::json;
+use crate::error::{Answer, Invalid, Refusal};
+
+/// The body of `POST /transfers/{transfer_id}/attach`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Body {
+    order_id: Option<Value>,
+    accept_less: Option<Value>,
+}
+
+/// What an operator asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) order_id: OrderId,
+    /// Whether less than the order's amount pays it in full.
+    pub(crate) accept_less: bool,
+}
+
+/// Reads a body.
+pub(crate) fn parse(body: &[u8]) -> Result<Request, Invalid> {
+    let body: Body = json::object(body)?;
+    let order_id = json::required("order_id", body.order_id)?;
+    let accept_less = match body.accept_less {
+        None => false,
+        Some(Value::Bool(accept_less)) => accept_less,
+        Some(_) => return Err(Invalid::new("accept_less", "must be true or false")),
+    };
+    Ok(Request { order_id, accept_less })
+}
+
+/// # Errors
+/// Why the transfer may not pay the order.
+pub(crate) fn check(transfer: &Transfer, order: &Order, accept_less: bool) -> Answer<()> {
+    let id = transfer.transfer_id;
+    let refused = |why: String| Err(Refusal::NotAttachable(why));
+    if let Some(payer) = order.paid_by.filter(|payer| *payer != id) {
+        return refused(format!("order is paid by transfer {payer}"));
+    }
+    // The same request again finds what it did.
+    if transfer.order_id == Some(order.order_id) && order.paid_by == Some(id) {
+        return Ok(());
+    }
+    if transfer.status != TransferStatus::NoMatchedDeposit {
+        return refused(format!(
+            "transfer is {}: only one that is no_matched_deposit can be attached",
+            transfer.status
+        ));
+    }
+    if transfer.orphaned_at.is_some() {
+        return refused("transfer is no longer in the chain".to_owned());
+    }
+    if transfer.observation.from_own_wallet {
+        return refused("transfer comes from a configured wallet: it is no payment".to_owned());
+    }
+    if transfer.observation.value < order.amount && !accept_less {
+        return refused(format!(
+            "transfer brings {}, which is less than {}: with \"accept_less\": true it pays the order in full",
+            transfer.value_text, order.amount_text
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::record::{Observation, example};
+    use schemas::{Amount, TransferId, UnixSeconds};
+
+    use super::*;
+
+    fn unknown() -> Transfer {
+        let status = TransferStatus::NoMatchedDeposit;
+        Transfer { status, order_id: None, fulfillment_id: None, ..example::transfer() }
+    }
+
+    fn of_value(text: &str) -> Transfer {
+        let value = Amount::parse(text).unwrap();
+        let observation = Observation { value, ..example::transfer().observation };
+        Transfer { observation, value_text: text.to_owned(), ..unknown() }
+    }
+
+    #[test]
+    fn a_body_names_an_order() {
+        let id = "01996d3c-5b00-7abc-8def-0123456789ab";
+        let order_id = id.parse().unwrap();
+        for (body, accept_less) in [
+            (format!(r#"{{"order_id":"{id}"}}"#), false),
+            (format!(r#"{{"order_id":"{id}","accept_less":null}}"#), false),
+            (format!(r#"{{"order_id":"{id}","accept_less":true}}"#), true),
+        ] {
+            assert_eq!(parse(body.as_bytes()), Ok(Request { order_id, accept_less }), "{body}");
+        }
+        for (body, problem) in [
+            ("{}".to_owned(), "order_id: is missing"),
+            ("[]".to_owned(), "body: must be a JSON object"),
+            (
+                format!(r#"{{"order_id":"{id}","accept_less":"yes"}}"#),
+                "accept_less: must be true or false",
+            ),
+        ] {
+            assert_eq!(parse(body.as_bytes()).unwrap_err().to_string(), problem, "{body}");
+        }
+    }
+
+    #[test]
+    fn each_hindrance_has_its_text() {
+        let order = Order { paid_by: None, ..example::order() };
+        let paid = |by| Order { paid_by: Some(by), ..order.clone() };
+        let matched =
+            Transfer { order_id: Some(OrderId(uuid::Uuid::nil())), ..example::transfer() };
+        let own = Observation { from_own_wallet: true, ..example::transfer().observation };
+        let rows = [
+            (unknown(), paid(TransferId(8)), false, "order is paid by transfer 8"),
+            (
+                matched,
+                order.clone(),
+                false,
+                "transfer is matched: only one that is no_matched_deposit can be attached",
+            ),
+            (
+                Transfer { orphaned_at: Some(UnixSeconds(1)), ..unknown() },
+                order.clone(),
+                true,
+                "transfer is no longer in the chain",
+            ),
+            (
+                Transfer { observation: own, ..unknown() },
+                order.clone(),
+                true,
+                "transfer comes from a configured wallet: it is no payment",
+            ),
+            (
+                of_value("10.49"),
+                order.clone(),
+                false,
+                "transfer brings 10.49, which is less than 10.50: with \"accept_less\": true it pays the order in full",
+            ),
+        ];
+        for (transfer, order, accept_less, text) in rows {
+            let refusal = check(&transfer, &order, accept_less).unwrap_err();
+            assert_eq!(refusal, Refusal::NotAttachable(text.to_owned()));
+        }
+        for (transfer, order, accept_less) in [
+            (unknown(), order.clone(), false),
+            (of_value("11"), order.clone(), false),
+            (of_value("10.49"), order.clone(), true),
+            (example::transfer(), paid(example::transfer().transfer_id), false),
+        ] {
+            assert_eq!(check(&transfer, &order, accept_less), Ok(()), "{transfer:?}");
+        }
+    }
+}

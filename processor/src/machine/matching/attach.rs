@@ -1,0 +1,178 @@
+//! An operator says which order a transfer pays that fits no deposit. The transfer asks it like any other: the order
+//! alone decides.
+
+use schemas::record::{Attach, AttachTransfer, DepositCommand, EndedOrder, OrderCommand};
+use schemas::record::{OrderCommandBody, Transfer};
+use schemas::{CommandId, OrderId, TransferId, TransferStatus, UnixMicros, UnixSeconds};
+
+use super::transfers::TransferRow;
+use super::{ASK_AGAIN_SECONDS, ATTACHED_KEPT_SECONDS, Broken, Effect, State};
+
+impl TransferRow {
+    /// Whether it may pay the order that an operator names: it is confirmed, in the chain, and pays nothing. An order
+    /// that has not answered may count on it, and has it alone then.
+    fn is_attachable(&self, order: OrderId) -> bool {
+        self.status == TransferStatus::NoMatchedDeposit
+            && self.is_included()
+            && !self.seen.from_own_wallet
+            && !self.settling
+            && self.order.is_none()
+            && (!self.unanswered || self.candidate_order == Some(order))
+    }
+
+    /// Whether the order that it was attached to may be asked once more.
+    fn may_ask_again(&self) -> bool {
+        self.status == TransferStatus::Matched || (self.is_attaching() && self.is_included())
+    }
+}
+
+impl State {
+    /// Asks the order that an operator names. Where the transfer may not pay it the order reports that.
+    pub(super) fn attach(
+        &mut self,
+        command: &DepositCommand,
+        attach: &AttachTransfer,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Broken> {
+        let (order, now) = (command.order_id, command.issued_at);
+        let known = self.transfers.get(attach.transfer.transfer_id).copied();
+        let row = known.or_else(|| self.remembered(&attach.transfer, now));
+        let (id, ended) = (Some(attach.command_id), attach.order.clone());
+        match row {
+            Some(row) if row.is_attachable(order) => {
+                self.ask_attached(row, order, now)?;
+                self.command_attach(&row, order, now, (id, ended), effects);
+            }
+            // The same command again, or another one for the same order: it answers.
+            Some(row) if row.order == Some(order) && row.may_ask_again() => {
+                self.command_attach(&row, order, now, (id, ended), effects);
+            }
+            Some(_) | None => effects.push(Effect::Command(OrderCommand {
+                order_id: order,
+                command_id: id,
+                issued_at: now,
+                body: OrderCommandBody::AttachRefused(ended),
+            })),
+        }
+        Ok(())
+    }
+
+    /// How long it is remembered: by the chain's time, or the command's where the chain is behind it.
+    fn attached_until(&self, now: UnixMicros) -> UnixSeconds {
+        self.time_or(now).max(now.seconds()).plus(ATTACHED_KEPT_SECONDS)
+    }
+
+    /// A transfer that was forgotten, as the tables have it. What is forgotten is known to be final.
+    fn remembered(&self, transfer: &Transfer, now: UnixMicros) -> Option<TransferRow> {
+        let is_own = transfer.blockchain == self.blockchain
+            && transfer.transfer_id.partition() == self.partition
+            && self.transfers.by_payment(&transfer.observation.payment()).is_none();
+        is_own.then(|| TransferRow {
+            id: transfer.transfer_id,
+            updated_at: transfer.updated_at,
+            block: transfer.block,
+            seen: transfer.observation,
+            created_at: transfer.created_at,
+            status: transfer.status,
+            fulfillment: transfer.fulfillment_id,
+            order: transfer.order_id,
+            deposit: None,
+            reason: transfer.reason,
+            candidate_order: transfer.candidate_order_id,
+            epoch: self.lane.epoch,
+            orphaned_at: transfer.orphaned_at,
+            settling: false,
+            unanswered: false,
+            match_deadline: None,
+            forget_at: Some(self.attached_until(now)),
+        })
+    }
+
+    fn ask_attached(
+        &mut self,
+        row: TransferRow,
+        order: OrderId,
+        now: UnixMicros,
+    ) -> Result<(), Broken> {
+        let match_deadline = Some(self.time_or(now).plus(ASK_AGAIN_SECONDS));
+        self.transfers.put(TransferRow {
+            settling: true,
+            order: Some(order),
+            match_deadline,
+            ..row
+        })
+    }
+
+    fn command_attach(
+        &self,
+        row: &TransferRow,
+        order_id: OrderId,
+        issued_at: UnixMicros,
+        (command_id, ended): (Option<CommandId>, EndedOrder),
+        effects: &mut Vec<Effect>,
+    ) {
+        let attach = Attach {
+            transfer_id: row.id,
+            value: row.seen.value,
+            blockchain: self.blockchain,
+            wallet_address: row.seen.to_address,
+        };
+        let body = OrderCommandBody::Attach(attach, ended);
+        effects.push(Effect::Command(OrderCommand { order_id, command_id, issued_at, body }));
+    }
+
+    /// The question or its answer was lost. Nothing asks while it is off the chain.
+    pub(super) fn ask_attached_again(
+        &mut self,
+        row: TransferRow,
+        now: UnixMicros,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Broken> {
+        let id = row.id;
+        let Some(order) = row.order else {
+            return Err(Broken::new(2, format!("transfer {id} is attached to no order")));
+        };
+        if row.is_included() {
+            self.command_attach(&row, order, now, (None, None), effects);
+        }
+        self.ask_attached(row, order, now)
+    }
+
+    /// The order is paid by the transfer that an operator attached to it. It is remembered for as long as tables may
+    /// show it as unknown, so that it pays no second order.
+    pub(super) fn attached(
+        &mut self,
+        command: &DepositCommand,
+        id: TransferId,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Broken> {
+        let (order, now) = (command.order_id, command.issued_at);
+        let unpaid = |row: &TransferRow| {
+            row.status == TransferStatus::NoMatchedDeposit && row.order.is_none_or(|of| of == order)
+        };
+        let row = self.transfers.get(id).copied().filter(unpaid);
+        let Some(row) = row else { return Ok(()) };
+        self.match_with(row, order, now, effects)?;
+        let forget_at = Some(self.attached_until(now));
+        let row = *self.transfers.named(id)?;
+        self.transfers.put(TransferRow { forget_at, ..row })
+    }
+
+    /// The order is paid by another transfer, and stays so: this one is as it was.
+    pub(super) fn attach_refused(
+        &mut self,
+        command: &DepositCommand,
+        id: TransferId,
+    ) -> Result<(), Broken> {
+        let is_asked =
+            |row: &TransferRow| row.is_attaching() && row.order == Some(command.order_id);
+        let row = self.transfers.get(id).copied().filter(is_asked);
+        let Some(row) = row else { return Ok(()) };
+        self.transfers.put(TransferRow {
+            settling: false,
+            order: None,
+            match_deadline: None,
+            ..row
+        })
+    }
+}

@@ -1,0 +1,56 @@
+//! A transfer that an operator attached to an order asks to pay it.
+
+use schemas::record::{Attach, DepositCommand, DepositCommandBody, OrderCommand};
+use schemas::{OrderCause, OrderStatus};
+
+use super::{Broken, Effect, End, OrderRow, State};
+
+impl State {
+    /// It pays an order that no other transfer has paid: also one that has ended, or that an operator marked paid
+    /// without a transfer.
+    pub(super) fn attach(
+        &mut self,
+        mut row: OrderRow,
+        command: &OrderCommand,
+        attach: &Attach,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Broken> {
+        let (payer, paid_by) = (attach.transfer_id, row.order.paid_by);
+        let publishes = command.command_id.is_some();
+        if paid_by.is_some_and(|other| other != payer) {
+            effects.push(answer_attach(command, attach, false));
+            return match publishes {
+                true => self.reply(row, command, OrderCause::AttachRefused, effects),
+                false => Ok(()),
+            };
+        }
+        effects.push(answer_attach(command, attach, true));
+        if paid_by == Some(payer) && !publishes {
+            return Ok(()); // The lane asks again: its answer was lost.
+        }
+        row.order.paid_by = Some(payer);
+        row.order.paid_value = Some(attach.value);
+        match row.order.status {
+            OrderStatus::Paid => self.reply(row, command, OrderCause::Attached, effects),
+            OrderStatus::Pending | OrderStatus::Expired | OrderStatus::Cancelled => {
+                self.end(row, command, End::Attached, effects)
+            }
+        }
+    }
+}
+
+/// The answer to the lane that asked.
+pub(super) fn answer_attach(command: &OrderCommand, attach: &Attach, pays: bool) -> Effect {
+    let transfer_id = attach.transfer_id;
+    Effect::Command(DepositCommand {
+        order_id: command.order_id,
+        slot: 0,
+        blockchain: attach.blockchain,
+        wallet_address: attach.wallet_address,
+        issued_at: command.issued_at,
+        body: match pays {
+            true => DepositCommandBody::Attached { transfer_id },
+            false => DepositCommandBody::AttachRefused { transfer_id },
+        },
+    })
+}

@@ -1,0 +1,169 @@
+//! An operator says which order a transfer pays.
+
+use schemas::record::{Block, Observation, Transfer, example};
+use schemas::{Blockchain, TransferId, UnixSeconds};
+
+use super::*;
+use crate::chain::{DAY, attach, attach_refused, attached};
+
+/// A transfer of the lane as the tables show it.
+fn row(lane: &Lane, id: i64) -> Transfer {
+    let of = |(_, entry): (String, MatchingEntry)| match entry {
+        MatchingEntry::Transfer(entry) if entry.transfer_id == TransferId(id) => Some(entry),
+        _ => None,
+    };
+    let entry = lane.machine().snapshot().into_iter().find_map(of).unwrap();
+    Transfer {
+        transfer_id: entry.transfer_id,
+        updated_at: entry.updated_at,
+        blockchain: Blockchain::Eth,
+        block: Block {
+            number: entry.block_number,
+            hash: entry.block_hash,
+            timestamp: entry.block_timestamp,
+        },
+        observation: Observation {
+            stablecoin: entry.stablecoin,
+            contract: entry.contract,
+            from_address: entry.from_address,
+            to_address: entry.to_address,
+            tx_hash: entry.tx_hash,
+            log_index: entry.log_index,
+            ordinal: entry.ordinal,
+            value: entry.value,
+            from_own_wallet: entry.from_own_wallet,
+        },
+        value_text: entry.value.to_string(),
+        blockchain_confirmed: true,
+        created_at: entry.created_at,
+        status: entry.status,
+        fulfillment_id: entry.fulfillment_id,
+        order_id: None,
+        deposit_id: entry.deposit_id,
+        reason: entry.reason,
+        candidate_order_id: entry.candidate_order_id,
+        orphaned_at: entry.orphaned_at,
+    }
+}
+
+/// A transfer of 9.00 at the wallet of A's deposit of 10.00, which is unknown; as the tables show it.
+fn underpaid() -> (Lane, Transfer) {
+    let mut lane = Lane::new();
+    lane.then(open('A', "10.00"), OPEN_A)
+        .then(pay(1, "9.00"), "detected #2 waiting_for_confirmation @110")
+        .then(head(120), "confirmed #2 waiting_for_match @110")
+        .then(head(131), "unknown #2 no_matched_deposit @110 amount_mismatch maybe A");
+    let row = row(&lane, 2);
+    (lane, row)
+}
+
+const ASKS: &str = "to A: attach #2 9.00 by 7";
+
+#[test]
+fn it_asks_the_order_and_pays_it() {
+    let (mut lane, row) = underpaid();
+    lane.then(attach('A', 7, &row), ASKS)
+        .then(attached('A', row.transfer_id), "matched #2 matched @110 paid A by #3")
+        // Both have their answers.
+        .then(attached('A', row.transfer_id), "")
+        .then(attach_refused('A', row.transfer_id), "");
+}
+
+#[test]
+fn an_order_that_is_paid_leaves_it_as_it_was() {
+    let (mut lane, row) = underpaid();
+    lane.then(attach('A', 7, &row), ASKS)
+        .then(attach_refused('A', row.transfer_id), "")
+        .then(attach('B', 8, &row), "to B: attach #2 9.00 by 8")
+        .then(attached('B', row.transfer_id), "matched #2 matched @110 paid B by #3");
+}
+
+#[test]
+fn while_one_order_is_asked_no_other_is() {
+    let (mut lane, row) = underpaid();
+    lane.then(attach('A', 7, &row), ASKS)
+        .then(attach('B', 8, &row), "to B: attach refused")
+        .then(attach('A', 9, &row), "to A: attach #2 9.00 by 9")
+        .then(attached('A', row.transfer_id), "matched #2 matched @110 paid A by #3")
+        .then(attach('B', 10, &row), "to B: attach refused")
+        // The operator has lost the answer.
+        .then(attach('A', 11, &row), "to A: attach #2 9.00 by 11");
+}
+
+#[test]
+fn without_an_answer_it_asks_again() {
+    let (mut lane, row) = underpaid();
+    lane.then(attach('A', 7, &row), ASKS)
+        .then(head(191), "")
+        .then(head(192), "to A: attach #2 9.00")
+        .then(attached('A', row.transfer_id), "matched #2 matched @110 paid A by #3");
+}
+
+#[test]
+fn what_may_pay_its_deposit_or_none_is_not_attached() {
+    let mut lane = Lane::new();
+    lane.then(open('A', "10.00"), OPEN_A)
+        .then(pay(1, "10.00"), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1");
+    let row = row(&lane, 2);
+    lane.then(attach('B', 7, &row), "to B: attach refused")
+        .then(head(120), "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1")
+        .then(attach('B', 8, &row), "to B: attach refused")
+        .then(
+            settled('A', 2),
+            "matched #2 matched @110 for #1 paid A by #3; deposit #1 closed settled for A/0",
+        )
+        .then(attach('B', 9, &row), "to B: attach refused");
+}
+
+#[test]
+fn money_that_left_the_chain_is_not_attached() {
+    let (mut lane, row) = underpaid();
+    lane.then(
+        pay(1, "9.00").retracted(1),
+        "alert confirmed_transfer_retracted #2
+         detected #2 no_matched_deposit @110 amount_mismatch maybe A orphaned",
+    )
+    .then(attach('A', 7, &row), "to A: attach refused");
+}
+
+#[test]
+fn the_merchants_own_money_is_not_attached() {
+    let mut lane = Lane::new();
+    lane.then(pay(1, "9.00").swept(), "detected #1 waiting_for_confirmation @110").then(
+        head(120),
+        "confirmed #1 waiting_for_match @110; unknown #1 no_matched_deposit @110 own_wallet",
+    );
+    let row = row(&lane, 1);
+    lane.then(attach('A', 7, &row), "to A: attach refused");
+}
+
+/// A day after its end a transfer is forgotten: the command has it as the tables do.
+#[test]
+fn a_forgotten_one_comes_back_with_its_row() {
+    let (mut lane, row) = underpaid();
+    let later = 131 + 2 * DAY;
+    lane.then(head(211), "deposit #1 closed expired for A/0; to A: closed /0 expired")
+        .then(head(later), "")
+        .then(attach('A', 7, &row), ASKS)
+        .then(attached('A', row.transfer_id), "matched #2 matched @110 paid A by #3")
+        // Tables that are behind show it as unknown.
+        .then(head(later + DAY), "")
+        .then(attach('B', 8, &row), "to B: attach refused");
+}
+
+#[test]
+fn what_is_of_another_lane_is_refused() {
+    let foreign = Transfer { transfer_id: TransferId(1 << 41), ..unknown() };
+    let of_other_chain = Transfer { blockchain: Blockchain::Base, ..unknown() };
+    for row in [foreign, of_other_chain] {
+        Lane::new().then(attach('A', 7, &row), "to A: attach refused");
+    }
+}
+
+fn unknown() -> Transfer {
+    let example = example::transfer();
+    let block = Block { timestamp: UnixSeconds(1000), ..example.block };
+    let observation = Observation { to_address: wallet(1), ..example.observation };
+    let status = TransferStatus::NoMatchedDeposit;
+    Transfer { status, block, observation, order_id: None, fulfillment_id: None, ..example }
+}
