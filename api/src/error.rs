@@ -90,7 +90,7 @@ pub(crate) enum Refusal {
     TransferKnown(TransferStatus),
     /// Why a transfer may not pay the order that an operator names.
     #[error("{0}")]
-    NotAttachable(String),
+    NotAttachable(&'static str),
     /// Since the tables were read.
     #[error("the transfer or the order has changed meanwhile, read both again")]
     SettledMeanwhile,

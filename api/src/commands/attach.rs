@@ -20,9 +20,10 @@ impl Commands {
         &self,
         by: &Operator,
         id: TransferId,
-        Request { order_id, accept_less }: Request,
+        body: &[u8],
     ) -> Answer<OrderRow> {
         let transfer = self.store.transfer(id).await?.ok_or(Refusal::ResourceNotFound)?;
+        let Request { order_id, accept_less } = attach::parse(body)?;
         let row = self.row(order_id).await?;
         attach::check(&transfer, &row.order, accept_less)?;
         let now = self.clock.now();

@@ -10,8 +10,8 @@ use super::json;
 use crate::error::{Answer, Invalid, Refusal};
 
 /// The body of `POST /transfers/{transfer_id}/attach`.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Body {
+#[derive(Deserialize)]
+struct Body {
     order_id: Option<Value>,
     accept_less: Option<Value>,
 }
@@ -36,37 +36,31 @@ pub(crate) fn parse(body: &[u8]) -> Result<Request, Invalid> {
     Ok(Request { order_id, accept_less })
 }
 
+const LESS: &str = "transfer brings less than the order's amount: with \"accept_less\": true it pays the order in full";
+
 /// # Errors
 /// Why the transfer may not pay the order.
 pub(crate) fn check(transfer: &Transfer, order: &Order, accept_less: bool) -> Answer<()> {
     let id = transfer.transfer_id;
-    let refused = |why: String| Err(Refusal::NotAttachable(why));
-    if let Some(payer) = order.paid_by.filter(|payer| *payer != id) {
-        return refused(format!("order is paid by transfer {payer}"));
+    if order.paid_by.is_some_and(|payer| payer != id) {
+        return Err(Refusal::NotAttachable("order is paid by another transfer"));
     }
     // The same request again finds what it did.
     if transfer.order_id == Some(order.order_id) && order.paid_by == Some(id) {
         return Ok(());
     }
-    if transfer.status != TransferStatus::NoMatchedDeposit {
-        return refused(format!(
-            "transfer is {}: only one that is no_matched_deposit can be attached",
-            transfer.status
-        ));
-    }
-    if transfer.orphaned_at.is_some() {
-        return refused("transfer is no longer in the chain".to_owned());
-    }
-    if transfer.observation.from_own_wallet {
-        return refused("transfer comes from a configured wallet: it is no payment".to_owned());
-    }
-    if transfer.observation.value < order.amount && !accept_less {
-        return refused(format!(
-            "transfer brings {}, which is less than {}: with \"accept_less\": true it pays the order in full",
-            transfer.value_text, order.amount_text
-        ));
-    }
-    Ok(())
+    let why = if transfer.status != TransferStatus::NoMatchedDeposit {
+        "only a transfer that is no_matched_deposit can be attached"
+    } else if transfer.orphaned_at.is_some() {
+        "transfer is no longer in the chain"
+    } else if transfer.observation.from_own_wallet {
+        "transfer comes from a configured wallet: it is no payment"
+    } else if transfer.observation.value < order.amount && !accept_less {
+        LESS
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::NotAttachable(why))
 }
 
 #[cfg(test)]
@@ -118,12 +112,12 @@ mod tests {
             Transfer { order_id: Some(OrderId(uuid::Uuid::nil())), ..example::transfer() };
         let own = Observation { from_own_wallet: true, ..example::transfer().observation };
         let rows = [
-            (unknown(), paid(TransferId(8)), false, "order is paid by transfer 8"),
+            (unknown(), paid(TransferId(8)), false, "order is paid by another transfer"),
             (
                 matched,
                 order.clone(),
                 false,
-                "transfer is matched: only one that is no_matched_deposit can be attached",
+                "only a transfer that is no_matched_deposit can be attached",
             ),
             (
                 Transfer { orphaned_at: Some(UnixSeconds(1)), ..unknown() },
@@ -137,16 +131,11 @@ mod tests {
                 true,
                 "transfer comes from a configured wallet: it is no payment",
             ),
-            (
-                of_value("10.49"),
-                order.clone(),
-                false,
-                "transfer brings 10.49, which is less than 10.50: with \"accept_less\": true it pays the order in full",
-            ),
+            (of_value("10.49"), order.clone(), false, LESS),
         ];
         for (transfer, order, accept_less, text) in rows {
             let refusal = check(&transfer, &order, accept_less).unwrap_err();
-            assert_eq!(refusal, Refusal::NotAttachable(text.to_owned()));
+            assert_eq!(refusal, Refusal::NotAttachable(text));
         }
         for (transfer, order, accept_less) in [
             (unknown(), order.clone(), false),

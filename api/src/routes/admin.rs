@@ -14,7 +14,6 @@ use crate::auth::Operator;
 use crate::commands::Commands;
 use crate::error::Answer;
 use crate::extract::{Body, Named};
-use crate::machine::attach;
 use crate::machine::query::{PAGING, Query};
 use crate::reads::Reads;
 use crate::view::{
@@ -237,7 +236,7 @@ pub(crate) async fn attach(
     Named(id): Named<i64>,
     Body(body): Body,
 ) -> Answer {
-    let row = commands.attach(&by, TransferId(id), attach::parse(&body)?).await?;
+    let row = commands.attach(&by, TransferId(id), &body).await?;
     Ok(Json(AdminOrderView::new(&row)).into_response())
 }
 

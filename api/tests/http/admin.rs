@@ -17,7 +17,7 @@ use crate::world::{
     order, wallet,
 };
 
-fn routes() -> [String; 14] {
+fn routes() -> [String; 15] {
     [
         "GET /orders".into(),
         format!("POST /orders/{UNKNOWN_ORDER}/mark-paid"),
@@ -31,6 +31,7 @@ fn routes() -> [String; 14] {
         format!("GET /orders/{UNKNOWN_ORDER}"),
         "GET /transfers/7".into(),
         "GET /transfers/7/candidates".into(),
+        "POST /transfers/7/attach".into(),
         format!("POST /orders/{UNKNOWN_ORDER}/cancel"),
         "GET /health?verbose=1".into(),
     ]

@@ -2,15 +2,16 @@
 
 use schemas::record::{AuditEntry, Observation, Order, OrderCommandBody, Transfer, example};
 use schemas::{
-    Amount, AuditAction, OrderCause, OrderStatus, Secret, Topic, TransferId, TransferStatus,
-    UnixMicros, UnixSeconds, UnknownReason,
+    Amount, AuditAction, Blockchain, OrderCause, OrderStatus, Secret, Topic, TransferId,
+    TransferStatus, UnixMicros, UnixSeconds, UnknownReason,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use store::Change;
+use testkit::eventually;
 use tidemark_api::{AdminSecret, Config, Scope};
 
 use crate::world::{
-    ADMIN_SECRET, Answer, NOW, UNKNOWN_ORDER, World, config, new_order, new_order_with,
+    ADMIN_SECRET, Answer, NOW, UNKNOWN_ORDER, World, config, new_order, new_order_with, wallet,
 };
 
 const READER: &str = "secret-of-the-books";
@@ -56,6 +57,7 @@ async fn a_secret_may_do_what_its_scope_says() {
         format!("POST /orders/{id}/resend-webhook"),
         format!("POST /orders/{UNKNOWN_ORDER}/mark-paid"),
         "POST /transfers/7/resend-webhook".to_owned(),
+        "POST /transfers/7/attach".to_owned(),
     ] {
         by(&world, READER, &route).await.refused(403, "this secret may only read");
     }
@@ -160,6 +162,120 @@ async fn what_operators_do_is_on_record() {
         entry("night-shift", ResendTransfer, None, Some(TransferId(7)), None),
     ];
     assert_eq!(world.records::<AuditEntry>(Topic::Audit), expected);
+}
+
+/// A transfer of 9.00 that pays nothing and that its lane has forgotten, at a wallet of the shop.
+fn underpaid(world: &World) -> Transfer {
+    let observation = Observation {
+        value: Amount::parse("9.00").unwrap(),
+        to_address: wallet(0xab),
+        ..example::transfer().observation
+    };
+    let lane = world.log.layout().lane(Blockchain::Eth, &observation.to_address);
+    Transfer {
+        transfer_id: TransferId::from_parts(lane, 7),
+        blockchain: Blockchain::Eth,
+        status: TransferStatus::NoMatchedDeposit,
+        fulfillment_id: None,
+        order_id: None,
+        deposit_id: None,
+        reason: Some(UnknownReason::AmountMismatch),
+        value_text: observation.value.to_string(),
+        observation,
+        ..example::transfer()
+    }
+}
+
+async fn attach(world: &World, id: TransferId, body: Value) -> Answer {
+    let request = world.request(&format!("POST /api/v1/admin/transfers/{id}/attach"));
+    let request = request.header("Service-Admin-Authorization", ADMIN_SECRET);
+    Answer::to(request.body(body.to_string())).await
+}
+
+#[tokio::test]
+async fn a_transfer_that_pays_nothing_is_attached_to_an_order() {
+    let world = World::start().await;
+    let (order, other) = (world.create(&new_order()).await, world.create(&new_order()).await);
+    let sent = underpaid(&world);
+    let id = sent.transfer_id;
+    world.apply([Change::Transfer(sent)]).await;
+    let whole = json!({ "order_id": order });
+    attach(&world, id, whole.clone()).await.refused(
+        409,
+        "transfer brings less than the order's amount: with \"accept_less\": true it pays the order in full",
+    );
+    let less = json!({ "order_id": order, "accept_less": true });
+    let answer = attach(&world, id, less.clone()).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let paid = answer.json();
+    assert_eq!((&paid["status"], &paid["paid_by"]), (&json!("paid"), &json!(id.0)));
+    assert_eq!(paid["paid_value"], json!("9.00"));
+    let listed = world.admin(&format!("GET /orders/{order}")).await;
+    assert_eq!(listed.json(), paid, "the operator reads their own write");
+
+    let matched = || async {
+        let matched = world.records::<Transfer>(Topic::TransfersMatched);
+        matched.first().cloned()
+    };
+    let matched = eventually("the transfer is matched", matched).await;
+    assert_eq!((matched.transfer_id, matched.status), (id, TransferStatus::Matched));
+    assert_eq!(matched.order_id.map(|of| of.to_string()), Some(order.clone()));
+    let orders = world.records::<Order>(Topic::Orders);
+    let ends: Vec<_> = orders.iter().filter(|order| order.status_changed).collect();
+    let [end] = ends[..] else { panic!("{ends:?}") };
+    assert_eq!((end.cause, end.order_id.to_string()), (OrderCause::Attached, order.clone()));
+
+    // A client that lost the answer repeats the request; it pays no second order, though the tables are behind.
+    assert_eq!(attach(&world, id, less).await.status, 200);
+    let elsewhere = json!({ "order_id": other, "accept_less": true });
+    let changed = "the transfer or the order has changed meanwhile, read both again";
+    attach(&world, id, elsewhere.clone()).await.refused(409, changed);
+    world.apply([Change::Transfer(matched)]).await;
+    let refusal = "only a transfer that is no_matched_deposit can be attached";
+    attach(&world, id, elsewhere).await.refused(409, refusal);
+    assert_eq!(world.records::<Transfer>(Topic::TransfersMatched).len(), 1);
+
+    let audit = world.records::<AuditEntry>(Topic::Audit);
+    let asked = |entry: &AuditEntry| {
+        let order = entry.order_id.map(|id| id.to_string());
+        (entry.action, order, entry.transfer_id, entry.command_id.is_some())
+    };
+    let entry = |order: &str| (AuditAction::AttachTransfer, Some(order.to_owned()), Some(id), true);
+    let asked: Vec<_> = audit.iter().map(asked).collect();
+    assert_eq!(asked, [entry(&order), entry(&order), entry(&other)]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_attached_is_refused() {
+    let world = World::start().await;
+    let order = world.create(&new_order()).await;
+    let sent = underpaid(&world);
+    let id = sent.transfer_id;
+    let body = json!({ "order_id": order, "accept_less": true });
+    attach(&world, id, body.clone()).await.refused(404, "resource not found");
+    world.apply([Change::Transfer(sent.clone())]).await;
+    for (body, problem) in [
+        (json!({}), "order_id: is missing"),
+        (json!({ "order_id": 7 }), "order_id: must be a string"),
+        (json!({ "order_id": order, "accept_less": 1 }), "accept_less: must be true or false"),
+    ] {
+        attach(&world, id, body).await.refused(400, problem);
+    }
+    let nobodys = json!({ "order_id": UNKNOWN_ORDER });
+    attach(&world, id, nobodys).await.refused(404, "resource not found");
+    let later = |micros| UnixMicros(sent.updated_at.0 + micros);
+    let orphaned_at = Some(UnixSeconds(NOW));
+    let gone = Transfer { orphaned_at, updated_at: later(1), ..sent.clone() };
+    let observation = Observation { from_own_wallet: true, ..sent.observation };
+    let own = Transfer { observation, updated_at: later(2), ..sent.clone() };
+    for (row, refusal) in [
+        (gone, "transfer is no longer in the chain"),
+        (own, "transfer comes from a configured wallet: it is no payment"),
+    ] {
+        world.apply([Change::Transfer(row)]).await;
+        attach(&world, id, body.clone()).await.refused(409, refusal);
+    }
+    assert_eq!(world.records::<AuditEntry>(Topic::Audit), []);
 }
 
 /// A person finds the order of a payment that matched nothing.

@@ -65,8 +65,9 @@ guides! {
          heads up to which a chain is scanned without a gap, and what is watched.";
     OrdersCommands: internal ORDER, [Api Processor] -> [Processor],
         "What is asked of orders, by merchants, customers, operators and matching.";
-    DepositsCommands: internal WALLET, [Processor] -> [Processor],
-        "What orders ask of matching: open and close deposits, answers about transfers.";
+    DepositsCommands: internal WALLET, [Api Processor] -> [Processor],
+        "What is asked of matching: by orders to open and close deposits, with answers about transfers, and by operators \
+         to attach a transfer to an order.";
     Orders: public ORDER, [Processor] -> [Projector Webhooks Api],
         "The whole order after each change.";
     Deposits: public WALLET, [Processor] -> [Projector],
@@ -78,7 +79,7 @@ guides! {
     TransfersMatched: public WALLET, [Processor] -> [Projector],
         "A confirmed transfer paid an order. Final.";
     TransfersUnknown: public WALLET, [Processor] -> [Projector Webhooks],
-        "A confirmed transfer pays no order, with the reason. Final.";
+        "A confirmed transfer pays no order, with the reason. Final, unless an operator attaches it to one.";
     TransfersFailed: public WALLET, [Processor] -> [Projector],
         "A transfer was orphaned before it was confirmed, and did not come back in time.";
     MatchingChangelog: internal "lane, d/deposit_id or t/transfer_id", [Processor] -> [Processor],
