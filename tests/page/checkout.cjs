@@ -1,5 +1,6 @@
 // The customer of `main.rs`: a real Chromium on the checkout page of a running Tidemark. Every scenario is a function;
-// each state is checked by axe and photographed, on a phone and a desk, by day and by night.
+// each state is checked by axe and photographed, on a phone and a desk, by day and by night. The other scripts of this
+// folder use its parts.
 "use strict";
 const assert = require("node:assert/strict");
 const crypto = require("node:crypto");
@@ -299,7 +300,8 @@ const scenarios = {
   },
 };
 
-async function main() {
+// Plays scenarios one after the other; what the pages showed at a failure is printed.
+async function run(scenarios) {
   const browser = await chromium.launch({
     executablePath: "/usr/bin/chromium",
     args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -319,4 +321,10 @@ async function main() {
   }
 }
 
-main().catch((error) => { console.error(error); process.exit(1); });
+function main(scenarios) {
+  run(scenarios).catch((error) => { console.error(error); process.exit(1); });
+}
+
+if (require.main === module) main(scenarios);
+
+module.exports = { TOKEN, WALLET, chain, choose, create, heading, inspect, link, main, mine, send, units, value, visit };

@@ -1,53 +1,75 @@
-//! Customers pay on the checkout page, in a real Chromium: `checkout.cjs` is the customer, the chain is ours.
+//! Customers pay on the checkout page, in a real Chromium: the scripts are the customers, the chains are ours and anvil.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use devnet::Devnet;
-use testkit::harness::{Chain, MERCHANT_SECRET, Merchant, Tidemark, evm_node};
+use serde_json::json;
+use testkit::harness::{Anvil, Chain, MERCHANT_SECRET, Merchant, Tidemark, USDT, evm_node};
+use tokio::sync::Mutex;
 
 /// A wallet of the shop.
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
 /// No real network's: its coins are worth nothing, and the page says so.
 const CHAIN_ID: u64 = 31_337;
 
+/// One browser at a time: beside another it could miss its time-outs.
+static BROWSER: Mutex<()> = Mutex::const_new(());
+
 fn folder(variable: &str) -> PathBuf {
     let missing = || panic!("{variable} is not set: run the tests by `cargo xtask test`");
     std::env::var_os(variable).map_or_else(missing, PathBuf::from)
 }
 
-/// A chain of one block a second, which the customer mines.
-async fn chain() -> Devnet {
-    evm_node(CHAIN_ID, 60, 60).await
+/// Runs a script of this folder; its pictures are in `target/tmp/checkout-page/`.
+async fn play(script: &str, variables: &[(&str, &str)]) {
+    let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("checkout-page");
+    std::fs::create_dir_all(&pictures).unwrap();
+    let modules = [folder("TIDEMARK_TEST_PLAYWRIGHT"), folder("TIDEMARK_TEST_AXE")];
+    let mut command = Command::new("node");
+    command
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("page").join(script))
+        .env("NODE_PATH", std::env::join_paths(modules).unwrap())
+        .env("SECRET", MERCHANT_SECRET)
+        .env("PICTURES", &pictures)
+        .envs(variables.iter().copied());
+    let _browser = BROWSER.lock().await;
+    let status = tokio::task::block_in_place(|| command.status()).expect("node runs");
+    assert!(status.success(), "{script}: a customer could not pay, or saw something else");
+}
+
+/// The section of a chain at this node.
+fn chain(blockchain: &'static str, rpc: &str, chain_id: u64) -> Chain {
+    let more = format!(
+        "chain_id = {chain_id}\nconfirmations = 4\n\
+         tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]\n"
+    );
+    Chain { blockchain, rpc: rpc.to_owned(), wallet: WALLET, more }
+}
+
+/// Runs a script against a Tidemark of its own, whose first chain it may mine; the shop.
+async fn shop(script: &str, chains: &[Chain]) -> Merchant {
+    let dir = tempfile::tempdir().unwrap();
+    let merchant = Merchant::start().await;
+    let more = "[orders]\nttl = \"20m\"\n[matching]\nmatch_window = \"30s\"\n";
+    let tidemark = Tidemark::start(dir.path(), chains, merchant.url(), more).await;
+    let base = format!("http://{}", tidemark.address());
+    let variables = [("BASE", &*base), ("CHAIN", &chains[0].rpc), ("WEBHOOK", merchant.url())];
+    play(script, &variables).await;
+    assert!(tidemark.stop().await.success());
+    merchant
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn customers_pay_on_the_page() {
-    let dir = tempfile::tempdir().unwrap();
-    let (devnet, merchant) = (chain().await, Merchant::start().await);
-    let chain = Chain {
-        blockchain: "eth",
-        rpc: devnet.url().to_owned(),
-        wallet: WALLET,
-        more: format!("chain_id = {CHAIN_ID}\nconfirmations = 4\n"),
-    };
-    let more = "[orders]\nttl = \"20m\"\n[matching]\nmatch_window = \"30s\"\n";
-    let tidemark = Tidemark::start(dir.path(), &[chain], merchant.url(), more).await;
-    let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("checkout-page");
-    std::fs::create_dir_all(&pictures).unwrap();
-    let modules = [folder("TIDEMARK_TEST_PLAYWRIGHT"), folder("TIDEMARK_TEST_AXE")];
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("page/checkout.cjs");
-    let status = Command::new("node")
-        .arg(script)
-        .env("NODE_PATH", std::env::join_paths(modules).unwrap())
-        .env("BASE", format!("http://{}", tidemark.address()))
-        .env("CHAIN", devnet.url())
-        .env("SECRET", MERCHANT_SECRET)
-        .env("WEBHOOK", merchant.url())
-        .env("PICTURES", &pictures)
-        .status()
-        .expect("node runs");
-    assert!(status.success(), "the customer could not pay, or saw something else");
-    assert!(tidemark.stop().await.success());
+    // The customer mines it, a block a second.
+    let devnet = evm_node(CHAIN_ID, 60, 60).await;
+    shop("checkout.cjs", &[chain("eth", devnet.url(), CHAIN_ID)]).await;
     devnet.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_customer_pays_on_anvil() {
+    let anvil = Anvil::start_test(CHAIN_ID).await;
+    let merchant = shop("anvil.cjs", &[chain("eth", anvil.url(), CHAIN_ID)]).await;
+    assert_eq!(merchant.with("status", &json!("paid")).len(), 1, "{:?}", merchant.received());
 }

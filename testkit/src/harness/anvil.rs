@@ -58,7 +58,15 @@ impl Anvil {
 
     /// Starts it as a chain, with its USDT.
     pub async fn pose_as(blockchain: Blockchain, epoch_slots: u64) -> Self {
-        let (chain_id, usdt) = (blockchain.chain_id(), usdt_of(blockchain));
+        Self::run(blockchain.chain_id(), usdt_of(blockchain), epoch_slots).await
+    }
+
+    /// Starts it as a test network with this id, and Ethereum's USDT.
+    pub async fn start_test(chain_id: u64) -> Self {
+        Self::run(chain_id, usdt_of(Blockchain::Eth), EPOCH_SLOTS).await
+    }
+
+    async fn run(chain_id: u64, usdt: StablecoinContract, epoch_slots: u64) -> Self {
         drop(rustls::crypto::ring::default_provider().install_default());
         let port = free_port();
         let child = Command::new(program())

@@ -25,7 +25,7 @@ enum Lane {
 type Part = (&'static str, &'static str, &'static [Need], Lane);
 
 /// In each lane those that take longest come first. A test of `tests/` that no part fits gets everything.
-const PARTS: [Part; 25] = {
+const PARTS: [Part; 26] = {
     use Lane::{Alone, Computing, Waiting};
     use Need::{Anvil, Browser, Clients, Jars, Python, Schemathesis, Servers};
     [
@@ -39,6 +39,7 @@ const PARTS: [Part; 25] = {
         ("kafka_crash", "broker::", &[Jars], Waiting),
         ("black_box", "webhook_crash::distributed", &[Servers], Waiting),
         ("kafka_crash", "webhooks::", &[Jars], Waiting),
+        ("page", "anvil", &[Anvil, Browser], Waiting),
         ("page", "", &[Browser], Waiting),
         ("back_ends", "cql_tables::", &[Jars, Servers], Waiting),
         ("kafka_crash", "kill::", &[Servers], Computing),
