@@ -1,6 +1,5 @@
-// The customer of `main.rs`: a real Chromium on the checkout page of a running Tidemark. Every scenario is a function;
-// each state is checked by axe and photographed, on a phone and a desk, by day and by night. The other scripts of this
-// folder use its parts.
+// The customer of `main.rs`: a real Chromium on the checkout page of a running Tidemark. Every scenario is a function; in
+// none of them may a page fail, break its policy or ask anybody else. The other scripts of this folder use its parts.
 "use strict";
 const assert = require("node:assert/strict");
 const crypto = require("node:crypto");
@@ -53,18 +52,39 @@ async function mine(count = 1, later = 0) {
 const units = (value) => String(BigInt(Math.round(Number(value) * 1e6)));
 const send = (value) => chain("devnet_transfer", { token: TOKEN, from: BUYER, to: WALLET, value: units(value) });
 
-// A page whose every request goes to the service, and whose console stays silent.
+// The pages of the present scenario.
+const opened = [];
+
 async function visit(browser, options = {}) {
   const context = await browser.newContext({ permissions: ["clipboard-read", "clipboard-write"], ...options });
+  return open(context, options.baseURL);
+}
+
+// A page that is watched: errors and what breaks its policy (Chromium reports both on the console), and requests to others.
+// `expected` has the patterns of what a scenario causes itself.
+async function open(context, base = BASE) {
+  const { origin } = new URL(base);
   const page = await context.newPage();
-  page.problems = [];
+  Object.assign(page, { problems: [], foreign: [], expected: [], checks: [] });
   page.on("pageerror", (error) => page.problems.push(String(error)));
   page.on("console", (message) => message.type() === "error" && page.problems.push(message.text()));
-  page.on("request", (request) => {
-    if (!request.url().startsWith(BASE)) page.problems.push(`a request to ${request.url()}`);
-    assert.ok(!request.headers().referer?.includes("sig="), "a signature in a Referer");
-  });
+  page.on("request", (request) => new URL(request.url()).origin === origin || page.foreign.push(request.url()));
+  // Only what was sent has all headers.
+  page.on("response", (response) => page.checks.push(response.request().allHeaders().then((headers) => {
+    if (headers.referer?.includes("sig=")) page.problems.push("a signature in a Referer");
+  }).catch((error) => page.isClosed() || page.problems.push(String(error)))));
+  opened.push(page);
   return page;
+}
+
+// Ends a scenario: what its pages did that no page may.
+async function settle() {
+  for (const page of opened.splice(0)) {
+    await Promise.all(page.checks);
+    const problems = page.problems.filter((text) => !page.expected.some((pattern) => pattern.test(text)));
+    assert.deepEqual([problems, page.foreign], [[], []], "problems, and requests to others");
+    await page.context().close();
+  }
 }
 
 const heading = (page, text) => page.locator("h1", { hasText: text }).waitFor({ timeout: 60_000 });
@@ -97,6 +117,26 @@ async function reload(page, title) {
 }
 
 const scenarios = {
+  async "what no page may do is noticed"(browser) {
+    const page = await visit(browser);
+    await page.goto(link(await create()));
+    await heading(page, "Choose how to pay");
+    const failure = page.waitForEvent("pageerror");
+    const breach = page.waitForEvent("console", (message) => message.text().includes("img-src"));
+    await page.evaluate((src) => {
+      document.body.append(Object.assign(new Image(), { src }));
+      setTimeout(() => { throw new Error("on purpose"); });
+    }, CHAIN);
+    await Promise.all([failure, breach]);
+    // Without a policy nothing keeps a page from it.
+    await page.goto("about:blank");
+    page.foreign.splice(0);
+    await Promise.all([page.waitForEvent("request"), page.evaluate((url) => { fetch(url, { mode: "no-cors" }); }, CHAIN)]);
+    const problems = page.problems.splice(0);
+    for (const text of ["on purpose", "img-src"]) assert.ok(problems.some((of) => of.includes(text)), `${text}: ${problems}`);
+    assert.deepEqual(page.foreign.splice(0).map((url) => new URL(url).origin), [new URL(CHAIN).origin]);
+  },
+
   async "an order is chosen, copied, paid and confirmed, live"(browser) {
     const id = await create();
     const page = await visit(browser);
@@ -138,7 +178,6 @@ const scenarios = {
     assert.equal(await page.locator("#news").textContent(), "Paid", "a screen reader says so");
     await inspect(page, "paid");
     await reload(page, "Paid");
-    assert.deepEqual(page.problems, []);
   },
 
   async "too little is explained, and the order can still be paid"(browser) {
@@ -203,6 +242,7 @@ const scenarios = {
   async "a page that was offline catches up"(browser) {
     const id = await create({ blockchain: "eth", stablecoin: "USDT" });
     const page = await visit(browser);
+    page.expected.push(/ERR_INTERNET_DISCONNECTED/);
     await page.goto(link(id));
     await heading(page, "Waiting for your payment");
     await page.context().setOffline(true);
@@ -218,6 +258,7 @@ const scenarios = {
   async "a page that is refused for a while says so"(browser) {
     const id = await create({ blockchain: "eth", stablecoin: "USDT" });
     const page = await visit(browser);
+    page.expected.push(/status of 429/);
     const body = "too many requests from this address, try again later";
     await page.route(`**/checkout/${id}**`, (route) =>
       route.request().isNavigationRequest()
@@ -235,6 +276,7 @@ const scenarios = {
   async "links that do not hold show nothing"(browser) {
     const [id, other] = [await create(), await create()];
     const page = await visit(browser);
+    page.expected.push(/status of 401/);
     for (const url of [
       `${link(id)}A`, link(id, -10), `${BASE}/checkout/${id}`, `${BASE}/checkout/${other}?${query(id)}`,
     ]) {
@@ -275,7 +317,6 @@ const scenarios = {
     await heading(page, "Wir warten auf Ihre Zahlung");
     await inspect(page, "german");
     assert.doesNotMatch(await page.title(), /hacked/);
-    assert.deepEqual(page.problems, []);
   },
 
   // Last: it moves the chain's time.
@@ -310,7 +351,7 @@ async function run(scenarios) {
   try {
     for (const [name, play] of Object.entries(scenarios)) {
       console.log(name);
-      await play(browser).catch(async (error) => {
+      await play(browser).then(settle).catch(async (error) => {
         const pages = browser.contexts().flatMap((context) => context.pages());
         for (const page of pages) console.error(await page.locator("body").innerText());
         throw error;
@@ -327,4 +368,4 @@ function main(scenarios) {
 
 if (require.main === module) main(scenarios);
 
-module.exports = { TOKEN, WALLET, chain, choose, create, heading, inspect, link, main, mine, send, units, value, visit };
+module.exports = { TOKEN, WALLET, chain, choose, create, heading, inspect, link, main, mine, open, send, units, value, visit };
