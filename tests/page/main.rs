@@ -73,3 +73,12 @@ async fn a_customer_pays_on_anvil() {
     let merchant = shop("anvil.cjs", &[chain("eth", anvil.url(), CHAIN_ID)]).await;
     assert_eq!(merchant.with("status", &json!("paid")).len(), 1, "{:?}", merchant.received());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn customers_pay_by_keyboard() {
+    let (eth, polygon) = (evm_node(CHAIN_ID, 60, 60).await, evm_node(CHAIN_ID + 1, 60, 60).await);
+    let second = chain("polygon", polygon.url(), CHAIN_ID + 1);
+    shop("keyboard.cjs", &[chain("eth", eth.url(), CHAIN_ID), second]).await;
+    eth.shutdown().await;
+    polygon.shutdown().await;
+}
