@@ -1,5 +1,7 @@
 //! Customers pay on the checkout page, in a real Chromium: the scripts are the customers, the chains are ours and anvil.
 
+mod states;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -1,0 +1,28 @@
+// Opens every state that `states.rs` has rows of: each is inspected, and each text of the page is in one of them.
+"use strict";
+const assert = require("node:assert/strict");
+const { inspect, main, visit } = require("./checkout.cjs");
+
+const STATES = JSON.parse(process.env.STATES);
+const TEXTS = process.env.TEXTS.trim().split("\n").map((line) => line.split(/ = (.*)/s));
+let seen = "";
+
+const scenarios = Object.fromEntries(STATES.map(({ name, shows, page: url, link, query }) => [name, async (browser) => {
+  const page = await visit(browser, { baseURL: url });
+  const isBroken = query.startsWith("exp=");
+  if (isBroken) page.expected.push(/status of 401/);
+  await page.goto(isBroken ? `${url}?${query}` : `${url}?${link}`);
+  if (!isBroken && query) await page.goto(`${url}?${query}`);
+  await page.getByText(shows).first().waitFor();
+  await inspect(page, `state-${name}`);
+  seen += await page.content();
+}]));
+
+main({
+  ...scenarios,
+  async "every text is seen"() {
+    // What the page puts into a text is between its parts.
+    const missing = TEXTS.filter(([, text]) => !text.split(/\{\d\}/).every((part) => seen.includes(part)));
+    assert.deepEqual(missing.map(([key]) => key), []);
+  },
+});
