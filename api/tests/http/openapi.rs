@@ -25,7 +25,7 @@ const NOT_ALLOWED: &str = "method not allowed";
 const NOT_FOUND: &str = "resource not found";
 
 /// What a reference leads to; anything else itself.
-fn resolved(of: &'static Value) -> &'static Value {
+pub(crate) fn resolved(of: &'static Value) -> &'static Value {
     let Some(path) = of["$ref"].as_str() else { return of };
     let found = DOCUMENT.pointer(path.strip_prefix('#').unwrap());
     assert!(found.is_some(), "{path} is not there");
@@ -36,12 +36,12 @@ fn members(of: &'static Value) -> impl Iterator<Item = (&'static str, &'static V
     of.as_object().into_iter().flatten().map(|(name, value)| (name.as_str(), value))
 }
 
-fn items(of: &'static Value) -> impl Iterator<Item = &'static Value> {
+pub(crate) fn items(of: &'static Value) -> impl Iterator<Item = &'static Value> {
     of.as_array().into_iter().flatten()
 }
 
 /// Each operation with its path and method.
-fn operations() -> impl Iterator<Item = (&'static str, &'static str, &'static Value)> {
+pub(crate) fn operations() -> impl Iterator<Item = (&'static str, &'static str, &'static Value)> {
     members(&DOCUMENT["paths"])
         .flat_map(|(path, methods)| members(methods).map(move |(name, one)| (path, name, one)))
 }
@@ -173,35 +173,49 @@ async fn the_document_and_its_page_are_served() {
     }
 }
 
-/// The routes of the APIs in the table of `router.rs`.
-fn routes() -> BTreeSet<(String, String)> {
+/// The routes that a function of a file names, below a prefix: paths and methods.
+pub(crate) fn routed(
+    text: &'static str,
+    function: &str,
+    prefix: &str,
+) -> Vec<(String, &'static str)> {
     // One that is broken over two lines would not be seen.
-    assert!(!ROUTER.lines().any(|line| line.trim_end().ends_with(".route(")));
-    let mut routes = BTreeSet::new();
-    let mut prefix = "";
-    for line in ROUTER.lines().map(str::trim) {
-        let function = line.strip_prefix("fn ").and_then(|rest| rest.split('(').next());
-        prefix = match function {
-            Some("service_routes") => "/api/v1/service",
-            Some("admin_routes") => "/api/v1/admin",
-            Some("user_routes") => "/api/v1/user",
-            Some("page_routes") => break,
-            Some(_) => "",
-            None => prefix,
-        };
-        let Some(rest) = line.strip_prefix(".route(\"") else { continue };
+    assert!(!text.lines().any(|line| line.trim_end().ends_with(".route(")));
+    let (_, rest) = text.split_once(&format!("fn {function}")).unwrap();
+    let mut routes = Vec::new();
+    for line in rest.split("\n}\n").next().unwrap().lines() {
+        let Some((_, rest)) = line.split_once(".route(\"") else { continue };
         let (path, handlers) = rest.split_once('"').unwrap();
         let methods = METHODS.iter().filter(|method| handlers.contains(&format!("{method}(")));
-        routes.extend(methods.map(|method| (format!("{prefix}{path}"), (*method).to_owned())));
+        routes.extend(methods.map(|method| (format!("{prefix}{path}"), *method)));
     }
-    // What follows are the page's.
-    routes.retain(|(path, _)| path.starts_with("/api/") || path == "/health");
+    assert!(!routes.is_empty(), "{function}");
     routes
+}
+
+/// The routes of the page in the table of `router.rs`.
+pub(crate) fn page_routes() -> Vec<(String, &'static str)> {
+    routed(ROUTER, "page_routes(", "/checkout")
+}
+
+/// The routes of the APIs there.
+fn routes() -> BTreeSet<(String, &'static str)> {
+    let mut routes = routed(ROUTER, "finish(", "");
+    for (function, prefix) in [
+        ("service_routes(", "/api/v1/service"),
+        ("admin_routes(", "/api/v1/admin"),
+        ("user_routes(", "/api/v1/user"),
+    ] {
+        routes.extend(routed(ROUTER, function, prefix));
+    }
+    let all = ROUTER.matches(".route(\"").count();
+    assert_eq!(routes.len() + page_routes().len(), all, "another function has routes");
+    routes.into_iter().collect()
 }
 
 #[test]
 fn it_has_every_route_and_no_other() {
-    let own = operations().map(|(path, method, _)| (path.to_owned(), method.to_owned()));
+    let own = operations().map(|(path, method, _)| (path.to_owned(), method));
     let own: BTreeSet<_> = own.collect();
     assert_eq!(own, routes());
     assert!(own.len() > 25, "{own:?}");
@@ -363,7 +377,7 @@ async fn its_fields_are_those_of_the_bodies() {
 }
 
 /// Values at the bounds of a schema, and the next ones beyond them. What a pattern bounds has none: schemathesis makes those.
-fn bounds(schema: &'static Value) -> [Vec<Value>; 2] {
+pub(crate) fn bounds(schema: &'static Value) -> [Vec<Value>; 2] {
     let schema = resolved(schema);
     if let Some(one) = items(&schema["anyOf"]).find(|one| one["type"] != "null") {
         return bounds(one);
@@ -386,7 +400,7 @@ fn bounds(schema: &'static Value) -> [Vec<Value>; 2] {
 }
 
 /// The words that a schema allows.
-fn words(schema: &'static Value) -> impl Iterator<Item = &'static str> {
+pub(crate) fn words(schema: &'static Value) -> impl Iterator<Item = &'static str> {
     let one = items(&schema["anyOf"]).find(|one| one["type"] != "null").unwrap_or(schema);
     items(&resolved(one)["enum"]).filter_map(Value::as_str)
 }

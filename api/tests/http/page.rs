@@ -397,7 +397,7 @@ async fn customers_read_their_own_language() {
 
 /// Remembers what it was asked to pay.
 #[derive(Default)]
-struct Buyer(Mutex<Vec<TestPayment>>);
+pub(crate) struct Buyer(Mutex<Vec<TestPayment>>);
 
 #[async_trait]
 impl TestBuyer for Buyer {
