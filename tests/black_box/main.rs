@@ -4,6 +4,7 @@ mod chains;
 mod consumers;
 mod crash;
 mod distributed;
+mod guide;
 mod halts;
 mod scenario;
 mod schemathesis;

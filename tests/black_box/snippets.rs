@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use schemas::{OrderId, Secret, UnixSeconds, sign_checkout, sign_service, verify_service};
 use serde_json::{Value, json};
@@ -12,13 +13,28 @@ use testkit::harness::{
 
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 
-/// What is started, and the program below `examples/`. Of PHP and Go neither the tests nor CI have one.
-const PROGRAMS: [(&str, &str); 4] = [
+/// What is started, and the program below `examples/`. Of PHP neither the tests nor CI have one.
+const PROGRAMS: [(&str, &str); 5] = [
     ("python3", "python/tidemark.py"),
     ("node", "node/tidemark.js"),
     ("java", "java/Tidemark.java"),
     ("bash", "shell/tidemark.sh"),
+    ("go", "go/tidemark.go"),
 ];
+
+/// The program in Go, which is built once.
+fn built_by_go() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("go");
+        let program = folder.join("tidemark");
+        let mut build = Command::new("go");
+        build.args(["build", "-o"]).arg(&program).arg(examples().join("go/tidemark.go"));
+        let output = build.env("GOCACHE", folder.join("cache")).output().expect("go runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        program
+    })
+}
 
 fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples")
@@ -92,8 +108,14 @@ fn every_program_agrees_with_the_vectors() {
 
 /// What a program prints, and its errors.
 fn run((program, path): (&str, &str), secret: &str, arguments: &[String]) -> (String, String) {
-    let mut command = Command::new(program);
-    command.arg(examples().join(path)).args(arguments).env("MERCHANT_SECRET", secret);
+    let mut command = if program == "go" {
+        Command::new(built_by_go())
+    } else {
+        let mut command = Command::new(program);
+        command.arg(examples().join(path));
+        command
+    };
+    command.args(arguments).env("MERCHANT_SECRET", secret);
     let output = command.output().unwrap();
     let printed = String::from_utf8(output.stdout).unwrap().trim_end().to_owned();
     (printed, String::from_utf8_lossy(&output.stderr).into_owned())

@@ -31,7 +31,7 @@ struct Tool {
 const JDK: &str = "openjdk-17-jdk-headless";
 const CHROMIUM: &str = "chromium";
 
-const TOOLS: [Tool; 17] = [
+const TOOLS: [Tool; 19] = [
     tool("cc", &["cc", "--version"], "build-essential", Kit::Build),
     tool("c++", &["c++", "--version"], "build-essential", Kit::Build),
     tool("make", &["make", "--version"], "build-essential", Kit::Build),
@@ -53,6 +53,8 @@ const TOOLS: [Tool; 17] = [
     tool("node", &["node", "--version"], "nodejs", Kit::Services),
     tool("npm", &["npm", "--version"], "npm", Kit::Services),
     tool("openssl", &["openssl", "version"], "openssl", Kit::Services),
+    tool("curl", &["curl", "--version"], "curl", Kit::Services),
+    tool("go", &["go", "version"], "golang-go", Kit::Services),
     tool("chromium", &["chromium", "--version"], CHROMIUM, Kit::Services),
 ];
 

@@ -25,7 +25,7 @@ enum Lane {
 type Part = (&'static str, &'static str, &'static [Need], Lane);
 
 /// In each lane those that take longest come first. A test of `tests/` that no part fits gets everything.
-const PARTS: [Part; 26] = {
+const PARTS: [Part; 27] = {
     use Lane::{Alone, Computing, Waiting};
     use Need::{Anvil, Browser, Clients, Jars, Python, Schemathesis, Servers};
     [
@@ -49,6 +49,7 @@ const PARTS: [Part; 26] = {
         ("black_box", "consumers::", &[Clients, Jars, Servers], Computing),
         ("back_ends", "conformance::", &[Servers], Computing),
         ("black_box", "scenario::embedded", &[Anvil, Python], Computing),
+        ("black_box", "guide::", &[Python], Waiting),
         ("black_box", "schemathesis::", &[Schemathesis], Computing),
         ("black_box", "signature::", &[Python], Computing),
         ("black_box", "snippets::", &[Clients, Jars, Python], Computing),
