@@ -1,7 +1,9 @@
 //! The command line as a user meets it.
 
+use std::path::Path;
 use std::process::{Command, Output};
 
+use reqwest::header::{CONTENT_TYPE, COOKIE, LOCATION, SET_COOKIE};
 use testkit::harness::{eventually, executable};
 
 fn tidemark(arguments: &[&str]) -> Output {
@@ -104,6 +106,34 @@ fn the_demo_runs_and_exits_0() {
     assert!(!printed.contains('\u{1b}'), "readable without colour");
 }
 
+/// Opens the link that the demo prints, chooses, and presses the test buyer's button, as a browser without scripts does.
+async fn press_the_button(printed: &str, story: &Path) {
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let redirects = reqwest::redirect::Policy::none();
+    let client = reqwest::Client::builder().no_proxy().redirect(redirects).build().unwrap();
+    let link = printed.lines().find(|line| line.contains("/checkout/")).unwrap().trim();
+    let (page, _) = link.split_once('?').unwrap();
+    let entered = client.get(link).send().await.unwrap();
+    assert_eq!(entered.status(), 303, "{link}");
+    let cookie = entered.headers()[SET_COOKIE].to_str().unwrap();
+    let cookie = cookie.split_once(';').unwrap().0;
+    for (action, form) in [("payment", "way=eth.USDT"), ("test-payment", "")] {
+        let pressed = client.post(format!("{page}/{action}")).header(COOKIE, cookie);
+        let kind = "application/x-www-form-urlencoded";
+        let pressed = pressed.header(CONTENT_TYPE, kind).body(form).send().await.unwrap();
+        let to = pressed.headers()[LOCATION].to_str().unwrap();
+        assert!(!to.contains("problem="), "{action} leads to {to}");
+    }
+    eventually("the order of the page to be paid", || async {
+        let printed = std::fs::read_to_string(story).unwrap();
+        let webhook = |line: &str| line.contains("page-1") && line.contains("\"paid\"");
+        printed.lines().any(webhook).then_some(())
+    })
+    .await;
+    let shown = client.get(page).header(COOKIE, cookie).send().await.unwrap();
+    assert!(shown.text().await.unwrap().contains("<h1>Paid</h1>"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_demo_stays_up_until_stopped() {
     let dir = tempfile::tempdir().unwrap();
@@ -119,6 +149,7 @@ async fn the_demo_stays_up_until_stopped() {
     })
     .await;
     assert!(printed.contains("curl -s http://127.0.0.1:"), "{printed}");
+    press_the_button(&printed, &story).await;
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     let status = eventually("the end", || {
