@@ -3,9 +3,31 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use testkit::harness::{ADMIN_SECRET, Chain, MERCHANT_SECRET, Tidemark, USDT, evm_node};
+use alloy_primitives::U256;
+use devnet::Devnet;
+use serde_json::Value;
+use testkit::harness::{
+    ADMIN_SECRET, Chain, MERCHANT_SECRET, Tidemark, USDT, eventually, evm_node,
+};
 
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
+/// All but the events, which never end.
+const OPERATIONS: usize = 27;
+
+/// The transfer that pays nothing, once it is known to.
+async fn stray(devnet: &Devnet, tidemark: &Tidemark) -> Value {
+    let (token, buyer) = (USDT.parse().unwrap(), [0x22; 20].into());
+    let chain = devnet.chain();
+    chain.transfer(token, buyer, WALLET.parse().unwrap(), U256::from(1_234_567)).unwrap();
+    chain.mine(60).unwrap();
+    let client = tidemark.client();
+    eventually("the transfer to be unknown", || async {
+        let path = format!("/wallets/{WALLET}/transfers?status=no_matched_deposit");
+        let list = client.admin(&path).await.ok()?;
+        Some(list.as_array()?.first()?["id"].clone())
+    })
+    .await
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_answer_is_as_the_document_says() {
@@ -13,7 +35,9 @@ async fn every_answer_is_as_the_document_says() {
     let more = format!("tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]\n");
     let chains = [Chain { blockchain: "eth", rpc: devnet.url().to_owned(), wallet: WALLET, more }];
     let dir = tempfile::tempdir().unwrap();
-    let tidemark = Tidemark::start(dir.path(), &chains, "http://127.0.0.1:9/hooks", "").await;
+    let (hooks, short) = ("http://127.0.0.1:9/hooks", "[matching]\nmatch_window = \"1s\"\n");
+    let tidemark = Tidemark::start(dir.path(), &chains, hooks, short).await;
+    let transfer = stray(&devnet, &tidemark).await;
     let program = std::env::var_os("TIDEMARK_TEST_SCHEMATHESIS")
         .expect("TIDEMARK_TEST_SCHEMATHESIS is not set: run the tests by `cargo xtask test`");
     let hooks = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/schemathesis");
@@ -30,12 +54,18 @@ async fn every_answer_is_as_the_document_says() {
         .env("TIDEMARK_URL", &url)
         .env("TIDEMARK_MERCHANT_SECRET", MERCHANT_SECRET)
         .env("TIDEMARK_ADMIN_SECRET", ADMIN_SECRET)
+        .env("TIDEMARK_TRANSFER", transfer.to_string())
+        .env("TIDEMARK_WALLET", WALLET)
+        .env("TIDEMARK_DONE", dir.path().join("done"))
         .current_dir(dir.path())
         .stdin(Stdio::null());
     let output = tokio::task::block_in_place(|| run.output()).unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    // All but the events, which never end.
-    assert!(text.lines().any(|line| line.trim() == "Tested: 26"), "{text}");
+    let tested = format!("Tested: {OPERATIONS}");
+    assert!(text.lines().any(|line| line.trim() == tested), "{text}");
+    // Otherwise nothing but refusals was compared.
+    let done = std::fs::read_to_string(dir.path().join("done")).unwrap();
+    assert_eq!(done.lines().count(), OPERATIONS, "only these were carried out:\n{done}\n{text}");
     assert!(tidemark.stop().await.success());
 }
