@@ -2,6 +2,7 @@
 //! words of its refusal.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::LazyLock;
 
 use reqwest::Method;
@@ -360,6 +361,43 @@ async fn is_refused(world: &World, order: &str, (path, name): (&str, &str), valu
         None => world.user(order, "POST", path.rsplit('/').next().unwrap(), &body).await,
     };
     answer.status == 400 && answer.body.starts_with(&format!("{name}: "))
+}
+
+/// The fields of each body that the code reads: all are `Option<Value>`.
+fn fields_read() -> Vec<BTreeSet<String>> {
+    let (mut bodies, mut calls) = (Vec::new(), 0);
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let folders = ["machine", "routes"].map(|folder| src.join(folder));
+    for entry in folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap()) {
+        let path = entry.unwrap().path();
+        let Some(text) = path.is_file().then(|| std::fs::read_to_string(path).unwrap()) else {
+            continue;
+        };
+        calls += text.matches("= json::object(").count();
+        for body in text.split("Deserialize)]\nstruct ").skip(1) {
+            let fields = body.split("\n}\n").next().unwrap().lines().skip(1).map(str::trim);
+            let names: BTreeSet<_> = fields
+                .filter_map(|field| field.strip_suffix(": Option<Value>,").map(str::to_owned))
+                .collect();
+            bodies.extend((!names.is_empty()).then_some(names));
+        }
+    }
+    assert_eq!(bodies.len(), calls, "a body is written otherwise");
+    bodies.sort();
+    bodies
+}
+
+/// A field that the code reads and the document lacks would be found by nothing else.
+#[test]
+fn its_bodies_have_every_field_that_is_read() {
+    let bodies = operations().filter_map(|(_, _, operation)| {
+        let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
+        let names = members(&resolved(schema)["properties"]).map(|(name, _)| name.to_owned());
+        (!schema.is_null()).then(|| names.collect::<BTreeSet<_>>())
+    });
+    let mut bodies: Vec<_> = bodies.collect();
+    bodies.sort();
+    assert_eq!(bodies, fields_read());
 }
 
 /// Each field that the document has is read: one of another type is refused by its name.
