@@ -7,7 +7,10 @@ use std::sync::LazyLock;
 
 use reqwest::Method;
 use schemas::record::example;
-use schemas::{Blockchain, OrderStatus, Stablecoin, TransferStatus};
+use schemas::{
+    Blockchain, OrderId, OrderStatus, OrderStatusChanged, Stablecoin, TransferId, TransferStatus,
+    UnixSeconds, UnknownTransfer,
+};
 use serde_json::{Value, json};
 use store::Change;
 
@@ -17,6 +20,8 @@ static DOCUMENT: LazyLock<Value> =
     LazyLock::new(|| serde_json::from_str(include_str!("../../../docs/openapi.json")).unwrap());
 /// Where the routes are.
 const ROUTER: &str = include_str!("../../src/router.rs");
+/// What sends webhooks.
+const SENDER: &str = include_str!("../../../webhooks/src/sender.rs");
 const METHODS: [&str; 2] = ["get", "post"];
 /// Headers that no request may have twice.
 const SINGLE_HEADERS: [&str; 3] =
@@ -398,6 +403,46 @@ fn its_bodies_have_every_field_that_is_read() {
     let mut bodies: Vec<_> = bodies.collect();
     bodies.sort();
     assert_eq!(bodies, fields_read());
+}
+
+/// Both events are as the document has them, with the headers that are sent.
+#[test]
+fn its_webhooks_are_those_that_are_sent() {
+    let statuses = [OrderStatus::Paid, OrderStatus::Expired, OrderStatus::Cancelled];
+    let changed = statuses.map(|status| {
+        let order_id = OrderId(uuid::Uuid::from_u128(7));
+        let (merchant_order_id, amount, timestamp) = ("A-1", "10.50", UnixSeconds(5));
+        OrderStatusChanged { order_id, merchant_order_id, status, amount, timestamp }.body()
+    });
+    let (transfer_id, timestamp) = (TransferId(9), UnixSeconds(6));
+    let unknown = Blockchain::ALL
+        .iter()
+        .map(|&blockchain| UnknownTransfer { transfer_id, blockchain, timestamp }.body());
+    let pending = changed[0].replace("paid", "pending");
+    let schema = &DOCUMENT["components"]["schemas"]["OrderStatusChanged"];
+    let refusal = disagrees(schema, &serde_json::from_str(&pending).unwrap());
+    assert_eq!(refusal.as_deref(), Some("\"pending\" is not one of its words"), "it is never sent");
+    let sent = [("orderStatusChanged", changed.to_vec()), ("unknownTransfer", unknown.collect())];
+    let named = members(&DOCUMENT["webhooks"]).map(|(name, _)| name);
+    assert_eq!(named.collect::<Vec<_>>(), sent.each_ref().map(|(name, _)| *name));
+    for (name, bodies) in sent {
+        let operation = &DOCUMENT["webhooks"][name]["post"];
+        let content = &operation["requestBody"]["content"]["application/json"];
+        let schema = resolved(&content["schema"]);
+        let fields: BTreeSet<_> = members(&schema["properties"]).map(|(field, _)| field).collect();
+        assert_eq!(disagrees(schema, &content["example"]), None, "{name}");
+        for body in bodies {
+            let body: Value = serde_json::from_str(&body).unwrap();
+            assert_eq!(disagrees(schema, &body), None, "{name}");
+            assert_eq!(crate::world::fields(&body), Vec::from_iter(fields.clone()), "{name}");
+        }
+        let headers = items(&operation["parameters"]).map(resolved);
+        let headers: BTreeSet<_> =
+            headers.map(|of| of["name"].as_str().unwrap().to_lowercase()).collect();
+        let own = SENDER.split("HeaderName::from_static(\"").skip(1);
+        let own = own.map(|rest| rest.split('"').next().unwrap().to_owned());
+        assert_eq!(headers, own.collect(), "{name}");
+    }
 }
 
 /// Each field that the document has is read: one of another type is refused by its name.
