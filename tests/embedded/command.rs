@@ -1,10 +1,12 @@
 //! The command line as a user meets it.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
 use reqwest::header::{CONTENT_TYPE, COOKIE, LOCATION, SET_COOKIE};
-use testkit::harness::{eventually, executable};
+use testkit::harness::{Tidemark, eventually, executable};
 
 fn tidemark(arguments: &[&str]) -> Output {
     Command::new(executable()).args(arguments).output().unwrap()
@@ -86,6 +88,27 @@ fn defaults_and_two_secrets_suffice() {
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+/// A start on a folder that others can open works, and says so once.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_data_folder_is_closed_to_others() {
+    let root = tempfile::tempdir().unwrap();
+    let data = root.path().join("data");
+    let warning = format!("other users of this machine can open {}", data.display());
+    let warnings = || {
+        let log = std::fs::read_to_string(root.path().join("tidemark.log")).unwrap();
+        log.matches(&warning).count()
+    };
+    for (given, mode, count) in [(None, 0o700, 0), (Some(0o755), 0o755, 1)] {
+        if let Some(given) = given {
+            std::fs::set_permissions(&data, Permissions::from_mode(given)).unwrap();
+        }
+        let tidemark = Tidemark::start(root.path(), &[], "http://127.0.0.1:9/hooks", "").await;
+        assert!(tidemark.stop().await.success());
+        assert_eq!(std::fs::metadata(&data).unwrap().permissions().mode() & 0o777, mode);
+        assert_eq!(warnings(), count);
+    }
 }
 
 #[test]

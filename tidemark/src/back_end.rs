@@ -1,5 +1,7 @@
 //! Opens the back ends that the configuration names, and waits for what is not there yet.
 
+pub(crate) mod data_folder;
+
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -49,8 +51,7 @@ pub(crate) async fn open_log(
     let log = match &settings.log.back_end {
         log::config::BackEnd::Embedded => {
             let dir = &settings.process.data_dir;
-            std::fs::create_dir_all(dir)
-                .with_context(|| format!("cannot make {}", dir.display()))?;
+            data_folder::prepare(dir).with_context(|| format!("cannot make {}", dir.display()))?;
             Arc::new(EmbeddedLog::open(dir, settings.log.layout, clock.clone())?) as Arc<dyn Log>
         }
         log::config::BackEnd::Kafka(config) => {
@@ -86,10 +87,7 @@ pub(crate) async fn open_tables(
     let part = readiness.part("tables", "opening them");
     match &settings.store {
         store::config::BackEnd::Embedded => {
-            let dir = &settings.process.data_dir;
-            std::fs::create_dir_all(dir)
-                .with_context(|| format!("cannot make {}", dir.display()))?;
-            Ok(Arc::new(EmbeddedStore::open(dir)?))
+            Ok(Arc::new(EmbeddedStore::open(&settings.process.data_dir)?))
         }
         store::config::BackEnd::Cql(config) => open_cql(config, &part).await,
     }

@@ -20,6 +20,7 @@ use runtime::task::Tasks;
 use runtime::{Clock, Readiness, SystemClock, telemetry};
 use schemas::{Blockchain, Secret, Stablecoin, stablecoin_contract};
 
+use crate::back_end::data_folder;
 use crate::process;
 use crate::settings::Settings;
 use crate::stage::Stage;
@@ -222,7 +223,7 @@ impl DataDir {
     fn make() -> anyhow::Result<Self> {
         let name = format!("tidemark-demo-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path)?;
+        data_folder::prepare(&path)?;
         Ok(Self(path))
     }
 }

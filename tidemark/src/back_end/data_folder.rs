@@ -1,0 +1,56 @@
+//! The folder of the embedded back ends. Who can read it reads every order, and what merchants and operators commanded.
+
+use std::fs::{DirBuilder, Permissions};
+use std::io::Result;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::Path;
+
+/// Its owner alone. SQLite gives the files no less than the process's mask allows, so the folder closes them.
+const OWNER_ONLY: u32 = 0o700;
+/// Not the group's: backups may read by it.
+const OTHERS: u32 = 0o007;
+
+/// Makes the folder, closed to others. One that is there remains as it is: a file system may have no modes, and an
+/// operator may have set others for a reason.
+///
+/// # Errors
+/// It cannot be made or read.
+pub(crate) fn prepare(dir: &Path) -> Result<()> {
+    if !dir.exists() {
+        if let Some(parent) = dir.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        return DirBuilder::new().recursive(true).mode(OWNER_ONLY).create(dir);
+    }
+    if is_open(&std::fs::metadata(dir)?.permissions()) {
+        tracing::warn!(
+            "other users of this machine can open {dir}, which has every order: run `chmod 700 {dir}`",
+            dir = dir.display()
+        );
+    }
+    Ok(())
+}
+
+fn is_open(permissions: &Permissions) -> bool {
+    permissions.mode() & OTHERS != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_made_closed_and_left_as_it_is() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("srv/shop/data");
+        let mode = |of: &Path| std::fs::metadata(of).unwrap().permissions().mode() & 0o777;
+        prepare(&dir).unwrap();
+        assert_eq!(mode(&dir), OWNER_ONLY);
+        for (given, open) in [(0o700, false), (0o750, false), (0o755, true), (0o701, true)] {
+            std::fs::set_permissions(&dir, Permissions::from_mode(given)).unwrap();
+            prepare(&dir).unwrap();
+            assert_eq!(mode(&dir), given);
+            assert_eq!(is_open(&std::fs::metadata(&dir).unwrap().permissions()), open, "{given:o}");
+        }
+    }
+}
