@@ -287,3 +287,6 @@ where
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

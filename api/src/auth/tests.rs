@@ -1,0 +1,169 @@
+//! What is refused is counted by its cause, and logged once a minute. Nobody notices an attack, or a client that is set up
+//! wrong, by anything else.
+
+use std::io::Write;
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderValue, Request};
+use axum::middleware::from_fn_with_state;
+use axum::routing::{any, get, post};
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
+use metrics_exporter_prometheus::PrometheusBuilder;
+use runtime::ManualClock;
+use runtime::config::Source;
+use schemas::{Secret, UnixSeconds, sign_service};
+
+use super::*;
+use crate::customers::{Customers, limited};
+
+const NOW: i64 = 1_790_000_000;
+const CONFIG: &str = "
+    [admin]
+    secret = 'admin-secret'
+    secrets = [{ name = 'reader', secret = 'reader-secret', scope = 'read' }]
+    [merchant]
+    secret = 'merchant-secret'";
+
+/// What is written to it.
+#[derive(Clone, Default)]
+struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The counters of refusals and the log lines that requests lead to; each is sent when its second has come.
+fn sent(requests: Vec<(u64, Request<Body>)>) -> (Vec<String>, Vec<String>) {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let written = Written::default();
+    let writer = written.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
+    ::metrics::with_local_recorder(&recorder, || {
+        tracing::subscriber::with_default(subscriber.finish(), || send(requests));
+    });
+    let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+    let metrics = recorder.handle().render();
+    let counters = metrics.lines().filter(|line| line.starts_with("tidemark_api_refusals_total"));
+    (counters.map(str::to_owned).collect(), text.lines().map(str::to_owned).collect())
+}
+
+/// Each request must be refused.
+fn send(requests: Vec<(u64, Request<Body>)>) {
+    let config = Config::read(&mut Source::parse(Config::DEFAULTS, CONFIG, []));
+    let clock = Arc::new(ManualClock::new(UnixSeconds(NOW).micros()));
+    let auth = Arc::new(Auth::new(&config, clock.clone()));
+    // One a second, and two at once.
+    let customers = Arc::new(Customers::new(NonZeroU32::new(1), clock.clone()));
+    let operators = Router::new()
+        .route("/admin", any(|| async {}))
+        .layer(from_fn_with_state(auth.clone(), operators_only));
+    let page = Router::new()
+        .route("/page", get(|| async {}))
+        .layer(from_fn_with_state(customers, limited));
+    let router = Router::new()
+        .route("/service", post(|_: Signed| async {}))
+        .route("/link/{id}", get(|_: Linked| async {}))
+        .merge(operators)
+        .merge(page)
+        .with_state(auth);
+    let service = TowerToHyperService::new(router);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let mut second = 0;
+    for (at, mut request) in requests {
+        clock.advance(Duration::from_secs(at - second));
+        second = at;
+        let client = Client::of([198, 51, 100, 7].into(), std::iter::empty(), &[]);
+        request.extensions_mut().insert(client);
+        let (path, is_free) = (request.uri().clone(), request.headers().contains_key("x-free"));
+        let status = runtime.block_on(service.call(request)).unwrap().status();
+        assert_eq!(status.is_client_error(), !is_free, "{path}: {status}");
+    }
+}
+
+fn request(route: &str, headers: &[(&str, &[u8])], body: &str) -> Request<Body> {
+    let (method, path) = route.split_once(' ').unwrap();
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, HeaderValue::from_bytes(value).unwrap());
+    }
+    request.body(Body::from(body.to_owned())).unwrap()
+}
+
+/// A request to the service API, signed at this second after the beginning.
+fn signed(secret: &str, second: i64, body: &str) -> Request<Body> {
+    let signature = sign_service(&Secret::new(secret), UnixSeconds(NOW + second), body.as_bytes());
+    request("POST /service", &[(SIGNATURE, signature.as_bytes())], body)
+}
+
+fn operator(method: &str, secret: &[u8]) -> Request<Body> {
+    request(&format!("{method} /admin"), &[(AUTHORIZATION, secret)], "")
+}
+
+fn page(headers: &[(&str, &[u8])]) -> Request<Body> {
+    request("GET /page", headers, "")
+}
+
+#[test]
+fn every_refusal_is_counted_by_its_cause() {
+    let free: &[(&str, &[u8])] = &[("x-free", b"")];
+    let cases = [
+        ("signature", "missing", request("POST /service", &[], "{}")),
+        ("signature", "malformed", request("POST /service", &[(SIGNATURE, b"none")], "{}")),
+        ("signature", "expired", signed("merchant-secret", -301, "{}")),
+        ("signature", "mismatch", signed("another-secret", 0, "{}")),
+        ("signature", "webhook", signed("merchant-secret", 0, r#"{"event_type":"order_paid"}"#)),
+        ("secret", "missing", request("GET /admin", &[], "")),
+        ("secret", "malformed", operator("GET", &[0xff])),
+        ("secret", "mismatch", operator("GET", b"wrong-secret")),
+        ("secret", "scope", operator("POST", b"reader-secret")),
+        ("link", "invalid", request("GET /link/none", &[], "")),
+        ("address", "limit", page(&[])),
+    ];
+    let line = |kind: &str, cause: &str| {
+        format!("tidemark_api_refusals_total{{kind=\"{kind}\",cause=\"{cause}\"}} 1")
+    };
+    let mut expected: Vec<_> = cases.iter().map(|(kind, cause, _)| line(kind, cause)).collect();
+    let admitted = [page(free), page(free)];
+    let requests = admitted.into_iter().chain(cases.into_iter().map(|(_, _, request)| request));
+    let (mut counted, _) = sent(requests.map(|request| (0, request)).collect());
+    expected.sort();
+    counted.sort();
+    assert_eq!(counted, expected);
+}
+
+#[test]
+fn a_flood_of_refusals_is_a_line_a_minute() {
+    let free: &[(&str, &[u8])] = &[("x-free", b"")];
+    let seconds = [0, 0, 59, 60];
+    let signatures = seconds.map(|at| (at, signed("another-secret", 0, "{}")));
+    let secrets = seconds.map(|at| (at, operator("GET", b"wrong-secret")));
+    // Of the two a second that are admitted.
+    let floods = [0, 0, 0, 0, 60, 60, 60].into_iter().zip([free, free, &[], &[], free, free, &[]]);
+    let addresses = floods.map(|(at, headers)| (at, page(headers)));
+    for (requests, start, counts) in [
+        (signatures.into(), "refused requests to the service API", [1, 3]),
+        (secrets.into(), "refused requests to the admin API with a wrong secret", [1, 3]),
+        (addresses.collect::<Vec<_>>(), "refused requests of customers", [1, 2]),
+    ] {
+        let (_, lines) = sent(requests);
+        assert_eq!(lines.len(), 2, "{lines:#?}");
+        for (line, count) in lines.iter().zip(counts) {
+            assert!(line.contains(" WARN ") && line.contains(start), "{line}");
+            for part in [&format!("count={count}"), "client.address=198.51.100.7"] {
+                assert!(line.contains(part), "{part} is not in {line}");
+            }
+            assert!(!line.contains("-secret"), "{line}");
+        }
+    }
+}
