@@ -245,6 +245,29 @@ fn nothing_is_left_behind() {
     assert_none(&found);
 }
 
+/// How long a comparison takes would show how much of a guess is correct: `Secret::matches` and `hmac` compare.
+#[test]
+fn secrets_and_signatures_are_compared_in_constant_time() {
+    let words = ["expose()", "secret", "signature", "digest"];
+    // The signature of an event, which is public.
+    let allowed = ["ingest/src/machine/watch.rs"];
+    let secret = Path::new("schemas/src/secret.rs");
+    let mut found = hits(secret, production_and_tests(&read(secret)).0, &["PartialEq", "Hash"]);
+    for path in files("rs").into_iter().filter(|path| !is_test(path)) {
+        let text = read(&path);
+        found.extend(hits(&path, &text, &["> for Secret {", "PartialEq for Secret"]));
+        let is_allowed = allowed.iter().any(|name| path == Path::new(name));
+        for line in production_and_tests(&text).0.lines().filter(|_| !is_allowed) {
+            let code = line.split("//").next().unwrap_or_default().to_lowercase();
+            let compares = [" == ", " != ", ".eq(", ".ne("].iter().any(|sign| code.contains(sign));
+            if compares && words.iter().any(|word| code.contains(word)) {
+                found.push(format!("{}: {}", path.display(), line.trim()));
+            }
+        }
+    }
+    assert_none(&found);
+}
+
 #[test]
 fn tests_wait_for_conditions_not_for_time() {
     let mut found = Vec::new();
