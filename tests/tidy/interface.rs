@@ -104,10 +104,17 @@ impl Interface {
     }
 }
 
-/// What `docs/interface-tests.md` claims: for each place the two cells behind it.
+/// The test of a row, and the decision by which the row is read where it cannot be taken literally.
+struct Test {
+    name: String,
+    file: String,
+    read_by: Option<String>,
+}
+
+/// What `docs/interface-tests.md` claims of each place.
 #[derive(Default)]
 struct Claims {
-    tests: BTreeMap<Place, (String, String)>,
+    tests: BTreeMap<Place, Test>,
     decisions: BTreeMap<Place, String>,
 }
 
@@ -123,7 +130,11 @@ fn claims(text: &str) -> Claims {
             let is_new = if title == "Not shown" {
                 claims.decisions.insert((first, second.to_owned()), third).is_none()
             } else {
-                let test = (second.to_owned(), third);
+                let (file, read_by) = match third.split_once("`, by ") {
+                    Some((file, decision)) => (file.to_owned(), Some(decision.to_owned())),
+                    None => (third, None),
+                };
+                let test = Test { name: second.to_owned(), file, read_by };
                 claims.tests.insert((section.clone(), first), test).is_none()
             };
             assert!(is_new, "docs/interface-tests.md has this row twice: {row}");
@@ -149,6 +160,18 @@ fn body<'a>(text: &'a str, name: &str) -> &'a str {
     &text[start..end]
 }
 
+/// Which of the decisions of a cell is not in force, if one is not.
+fn not_in_force(of: &str, cell: &str) -> Option<String> {
+    let index = read(Path::new("docs/decisions/README.md"));
+    let mut numbers =
+        cell.split(", ").map(|link| link.split(['[', ']']).nth(1).unwrap_or_default());
+    let number = numbers.find(|number| {
+        let is_of = |line: &str| line.starts_with(&format!("| {number} |"));
+        !index.lines().any(|line| is_of(line) && line.contains("| in force"))
+    })?;
+    Some(format!("{of}: decision {number:?} is not in force"))
+}
+
 #[test]
 fn every_row_of_the_interface_has_its_test() {
     let interface = Interface::read(&read(Path::new("docs/interface.md")));
@@ -157,7 +180,7 @@ fn every_row_of_the_interface_has_its_test() {
     let mut found = Vec::new();
     for row in &interface.rows {
         let (section, name) = row;
-        let Some((test, file)) = claimed.remove(row) else {
+        let Some(Test { name: test, file, read_by }) = claimed.remove(row) else {
             found.push(format!("docs/interface-tests.md: {section} has no row `{name}`"));
             continue;
         };
@@ -168,6 +191,7 @@ fn every_row_of_the_interface_has_its_test() {
         } else if word(row).is_some_and(|word| !body(&text, &test).contains(word)) {
             found.push(format!("{section} {name}: {test} is not about it"));
         }
+        found.extend(read_by.and_then(|cell| not_in_force(&format!("{section} {name}"), &cell)));
     }
     found.extend(
         claimed.into_keys().map(|(of, name)| format!("the interface has no {of} `{name}`")),
@@ -180,7 +204,6 @@ fn what_the_interface_does_not_show_is_decided() {
     let interface = Interface::read(&read(Path::new("docs/interface.md")));
     let mut decided = claims(&read(Path::new("docs/interface-tests.md"))).decisions;
     assert!(interface.not_shown.len() >= 18, "{:?}", interface.not_shown);
-    let index = read(Path::new("docs/decisions/README.md"));
     let mut found = Vec::new();
     for open in &interface.not_shown {
         let Some(decision) = decided.remove(open) else {
@@ -189,15 +212,7 @@ fn what_the_interface_does_not_show_is_decided() {
                 .push(format!("docs/interface-tests.md: no decision for | `{section}` | {text} |"));
             continue;
         };
-        for number in decision.split(", ") {
-            let number = number.split(['[', ']']).nth(1).unwrap_or_default();
-            let is_in_force = index.lines().any(|line| {
-                line.starts_with(&format!("| {number} |")) && line.contains("| in force")
-            });
-            if !is_in_force {
-                found.push(format!("{open:?}: decision {number:?} is not in force"));
-            }
-        }
+        found.extend(not_in_force(&format!("{open:?}"), &decision));
     }
     found.extend(decided.into_keys().map(|open| format!("the interface does show {open:?}")));
     assert_none(&found);
