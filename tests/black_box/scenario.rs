@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
-use testkit::harness::{Anvil, BUYER, Chain, Client, Cluster, Merchant, Tidemark, eventually};
+use testkit::harness::{
+    Anvil, BUYER, Chain, Client, Cluster, Merchant, Received, Tidemark, eventually, now,
+};
 
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
 const CONFIRMATIONS: u64 = 4;
@@ -34,6 +36,13 @@ async fn surroundings() -> (Anvil, Merchant, Chain, tempfile::TempDir) {
         more: format!("confirmations = {CONFIRMATIONS}"),
     };
     (anvil, merchant, chain, tempfile::tempdir().unwrap())
+}
+
+/// When a webhook says that its event was emitted.
+fn emitted_at(webhook: &Received) -> i64 {
+    let timestamp = webhook.event["timestamp"].as_i64().unwrap();
+    assert!((0..600).contains(&(now() - timestamp)), "{webhook:?}");
+    timestamp
 }
 
 /// One scenario on one process.
@@ -101,18 +110,22 @@ impl World {
         assert!(received.iter().all(|webhook| webhook.event["status"] == "paid"));
     }
 
-    async fn assert_notified_once(&self, order: &str, status: &str) {
+    /// The one webhook of an order, which has its status now and says what the order is.
+    async fn assert_notified_once(&self, order: &str, status: &str) -> Received {
+        let shown = self.client.order_with_status(order, status).await;
         let received = eventually("the webhook", || async {
             let received = self.merchant.with("order_id", &json!(order));
             (!received.is_empty()).then_some(received)
         })
         .await;
-        for webhook in &received {
-            assert!(webhook.is_signed());
-            assert_eq!(webhook.event["status"], status);
-            assert_eq!(webhook.event["event_type"], "order_status_changed");
-        }
-        assert_eq!(received.len(), 1, "{received:?}");
+        let [webhook] = &received[..] else { panic!("{received:?}") };
+        assert!(webhook.is_signed());
+        let mut event = shown;
+        event.as_object_mut().unwrap().remove("created_at");
+        event["event_type"] = json!("order_status_changed");
+        event["timestamp"] = json!(emitted_at(webhook));
+        assert_eq!(webhook.event, event);
+        webhook.clone()
     }
 }
 
@@ -134,7 +147,12 @@ async fn a_payment_becomes_a_webhook(world: &World) {
     assert_eq!(still["id"], seen["id"]);
     world.anvil.mine(1).await;
     world.client.order_with_status(&order, "paid").await;
-    world.assert_notified_once(&order, "paid").await;
+    let webhook = world.assert_notified_once(&order, "paid").await;
+    let body = json!({
+        "event_type": "order_status_changed", "order_id": order, "merchant_order_id": "A-1",
+        "status": "paid", "amount": "12.50", "timestamp": emitted_at(&webhook),
+    });
+    assert_eq!(webhook.event, body);
     let paid = world.client.transfer_with_status(WALLET, &tx, "matched").await;
     assert_eq!(paid["id"], seen["id"]);
     assert!(paid["fulfillment_id"].is_i64());
@@ -201,8 +219,11 @@ async fn a_batch_payout_pays_two_orders(world: &World) {
         world.merchant.with("transfer_id", &unknown["id"]).into_iter().next()
     })
     .await;
-    assert_eq!(webhook.event["event_type"], "unknown_transfer");
-    assert_eq!(webhook.event["blockchain"], "eth");
+    let body = json!({
+        "event_type": "unknown_transfer", "transfer_id": unknown["id"], "blockchain": "eth",
+        "timestamp": emitted_at(&webhook),
+    });
+    assert_eq!(webhook.event, body);
     assert!(webhook.is_signed());
     // An operator has it sent again.
     let path = format!("/transfers/{}/resend-webhook", unknown["id"]);

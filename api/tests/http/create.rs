@@ -146,7 +146,7 @@ async fn an_order_that_nobody_can_pay_is_refused() {
 
 /// What is wrong with one field alone has its table in `machine/new_order.rs`.
 #[tokio::test]
-async fn what_cannot_be_paid_is_refused_in_plain_text() {
+async fn what_cannot_be_an_order_is_refused_in_plain_text() {
     let world = World::alone().await;
     let of = |chain, coin| new_order_with(&[("blockchain", chain), ("stablecoin", coin)]);
     let mut fine = of("eth", "USDT");
@@ -156,6 +156,7 @@ async fn what_cannot_be_paid_is_refused_in_plain_text() {
     let address = wallet(0xab).to_string();
     let own = new_order_with(&[("expecting_wallet_address", address.as_str())]);
     for (body, text) in [
+        (new_order_with(&[("order_id", "")]), "order_id: must not be empty"),
         (new_order_with(&[("amount", "0")]), "amount: must be greater than zero"),
         (of("tron", "DAI"), "stablecoin: DAI is not available on tron"),
         (of("base", "USDC"), "stablecoin: USDC is not available on base"),
