@@ -33,12 +33,14 @@ pub(crate) async fn run(settings: Settings, stages: &[Stage]) -> anyhow::Result<
     start_telemetry(&mut tasks, &settings, &readiness).await?;
     let mut stop = pin!(stop_signal());
     let started = tokio::select! {
-        started = start(&mut tasks, &settings, stages, &readiness, None) => started?,
+        // Signals are watched before anything is opened, which may take long and hold this thread.
+        biased;
         () = &mut stop => {
             tasks.run(std::future::ready(())).await?;
             tracing::info!("stopped before it was ready");
             return Ok(());
         }
+        started = start(&mut tasks, &settings, stages, &readiness, None) => started?,
     };
     let version = env!("CARGO_PKG_VERSION");
     match started.address {
