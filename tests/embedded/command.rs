@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use reqwest::header::{CONTENT_TYPE, COOKIE, LOCATION, SET_COOKIE};
-use testkit::harness::{Tidemark, eventually, executable};
+use testkit::harness::{Chain, Tidemark, eventually, executable};
 
 fn tidemark(arguments: &[&str]) -> Output {
     Command::new(executable()).args(arguments).output().unwrap()
@@ -108,6 +108,25 @@ async fn the_data_folder_is_closed_to_others() {
         assert!(tidemark.stop().await.success());
         assert_eq!(std::fs::metadata(&data).unwrap().permissions().mode() & 0o777, mode);
         assert_eq!(warnings(), count);
+    }
+}
+
+/// A first start may precede the choice of wallets.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_without_wallets_is_warned_of() {
+    let chain = Chain {
+        blockchain: "eth",
+        rpc: "http://127.0.0.1:9".to_owned(),
+        wallet: "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed",
+        more: String::new(),
+    };
+    for (chains, warnings) in [(vec![], 1), (vec![chain], 0)] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut tidemark = Tidemark::spawn(dir.path(), &chains, "http://127.0.0.1:9/", "", &[]);
+        tidemark.healthy().await;
+        assert!(tidemark.stop().await.success());
+        let log = std::fs::read_to_string(dir.path().join("tidemark.log")).unwrap();
+        assert_eq!(log.matches("the configuration has no wallet").count(), warnings, "{log}");
     }
 }
 

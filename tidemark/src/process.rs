@@ -114,6 +114,9 @@ pub(crate) async fn start(
     let mut starter =
         Starter { settings, open_files, log: log.clone(), clock, readiness, tasks, buyer };
     let wanted = |stage| stages.contains(&stage);
+    if settings.shop.wallets.is_empty() && (wanted(Stage::Api) || wanted(Stage::Ingest)) {
+        tracing::warn!("no order can be paid: the configuration has no wallet, add [[wallets]]");
+    }
     let mut address = None;
     if let Some(tables) = tables {
         if wanted(Stage::Projector) {
