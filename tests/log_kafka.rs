@@ -234,6 +234,7 @@ fn member(name: &str, topics: Vec<Topic>) -> WorkerSpec {
 fn restarted_brokers_have_every_step() {
     let outcome = restarts::run(&kafka_lib(), 4, |_, _| {});
     assert_eq!(outcome.failures, Vec::<String>::new(), "{outcome:?}");
+    assert_eq!(outcome.fenced, 0, "nobody else claimed the name: {outcome:?}");
 }
 
 /// The user of the broker in the next test.

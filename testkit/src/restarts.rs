@@ -71,7 +71,8 @@ impl Trap {
 pub struct Outcome {
     pub written: usize,
     pub copied: usize,
-    /// How often the worker was taken for its own predecessor: its process ends and is started again.
+    /// How often the worker ended because another instance has its name. There is none, so never: a broker that takes it
+    /// for its own predecessor fences it, and it joins again by its claim.
     pub fenced: usize,
     /// Other errors after which a process has to end.
     pub failures: Vec<String>,
