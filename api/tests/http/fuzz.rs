@@ -11,6 +11,7 @@ use schemas::record::example;
 use schemas::{Secret, TransferStatus, UnixSeconds, UnknownReason, sign_service};
 use serde_json::{Value, json};
 use store::Change;
+use testkit::Dice;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Duration, timeout};
@@ -30,34 +31,18 @@ const REGISTRY: &str = include_str!("../../src/routes/registry.rs");
 /// The subject whose schema exists.
 const SUBJECT: &str = "shop.orders-value";
 
-/// Numbers from a seed (xorshift64*): the same on every machine.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % sides
-    }
-
-    fn one<'a>(&mut self, of: &[&'a str]) -> &'a str {
-        of[self.roll(of.len())]
-    }
-
-    /// Some bytes of the text are others, are gone, or are there twice.
-    fn spoil(&mut self, text: &mut Vec<u8>) {
-        for _ in 0..self.roll(4) {
-            let at = self.roll(text.len().max(1)).min(text.len());
-            match self.roll(4) {
-                0 => text.insert(at, self.roll(256) as u8),
-                1 if at < text.len() => drop(text.remove(at)),
-                2 if at < text.len() => text[at] = self.roll(256) as u8,
-                _ => {
-                    let end = (at + self.roll(16)).min(text.len());
-                    let part = text[at..end].to_vec();
-                    text.splice(at..at, part);
-                }
+/// Some bytes of the text are others, are gone, or are there twice.
+fn spoil(dice: &mut Dice, text: &mut Vec<u8>) {
+    for _ in 0..dice.below(4) {
+        let at = dice.below(text.len().max(1)).min(text.len());
+        match dice.below(4) {
+            0 => text.insert(at, dice.below(256) as u8),
+            1 if at < text.len() => drop(text.remove(at)),
+            2 if at < text.len() => text[at] = dice.below(256) as u8,
+            _ => {
+                let end = (at + dice.below(16)).min(text.len());
+                let part = text[at..end].to_vec();
+                text.splice(at..at, part);
             }
         }
     }
@@ -121,46 +106,46 @@ struct Case {
 
 impl Parts {
     fn path(&self, dice: &mut Dice, route: &Route, (id, link): &(String, String)) -> String {
-        let id = if dice.roll(8) == 0 { UNKNOWN_ORDER } else { id };
+        let id = if dice.below(8) == 0 { UNKNOWN_ORDER } else { id };
         let address = wallet(2).to_string();
         let mut path = route.path.clone();
         for (name, value) in [
             ("{order_id}", id),
-            ("{transfer_id}", dice.one(&["7", "7", "8"])),
+            ("{transfer_id}", dice.of(&["7", "7", "8"])),
             ("{address}", &address),
             ("{subject}", SUBJECT),
-            ("{version}", dice.one(&["1", "latest"])),
+            ("{version}", dice.of(&["1", "latest"])),
             ("{id}", &*self.schema_id),
         ] {
             path = path.replace(name, value);
         }
         let mut query: Vec<String> = Vec::new();
         for one in &route.queries {
-            if dice.roll(4) == 0 {
+            if dice.below(4) == 0 {
                 query.push(format!("{}={}", one["name"].as_str().unwrap(), value(dice, one)));
             }
         }
-        if path.contains("/user/chains") && dice.roll(2) == 0 {
+        if path.contains("/user/chains") && dice.below(2) == 0 {
             query.push(format!("order_id={id}"));
         }
         if path.contains("/user/") && !query.is_empty() | path.contains("/orders/") {
             query.push(link.clone());
         }
-        if path.contains("/checkout/") && dice.roll(4) == 0 {
-            query.push(dice.one(&["lang=de", "change=1", "problem=full", link]).to_owned());
+        if path.contains("/checkout/") && dice.below(4) == 0 {
+            query.push(dice.of(&["lang=de", "change=1", "problem=full", link]).to_owned());
         }
-        let odd = dice.one(&["", "?", "?status=paid", "?verbose=1", "?%", "?a=%ff&&=;"]);
+        let odd = dice.of(&["", "?", "?status=paid", "?verbose=1", "?%", "?a=%ff&&=;"]);
         match query.is_empty() {
-            true if dice.roll(4) == 0 => path + odd,
+            true if dice.below(4) == 0 => path + odd,
             true => path,
             false => format!("{path}?{}", query.join("&")),
         }
     }
 
     fn body(&self, dice: &mut Dice, route: &Route, id: &str) -> Vec<u8> {
-        let mut body = match dice.roll(8) {
+        let mut body = match dice.below(8) {
             0 => dice
-                .one(&[
+                .of(&[
                     "",
                     "null",
                     "[]",
@@ -172,36 +157,36 @@ impl Parts {
                     "\"\\ud800\"",
                 ])
                 .to_owned(),
-            1 => self.routes[dice.roll(self.routes.len())].body.clone(),
+            1 => self.routes[dice.below(self.routes.len())].body.clone(),
             _ if route.path.ends_with("/orders/status") => json!({ "order_id": id }).to_string(),
             _ => route.body.clone(),
         }
         .into_bytes();
-        if dice.roll(4) == 0 {
-            dice.spoil(&mut body);
+        if dice.below(4) == 0 {
+            spoil(dice, &mut body);
         }
         body
     }
 
     /// A request, mostly one that is nearly good.
     fn request(&self, dice: &mut Dice) -> Case {
-        let number = dice.roll(self.routes.len());
-        let (route, order) = (&self.routes[number], &self.orders[dice.roll(self.orders.len())]);
-        let is_own = dice.roll(4) > 0;
+        let number = dice.below(self.routes.len());
+        let (route, order) = (&self.routes[number], &self.orders[dice.below(self.orders.len())]);
+        let is_own = dice.below(4) > 0;
         let others = ["GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "X"];
-        let method = if is_own { &route.method } else { dice.one(&others) };
+        let method = if is_own { &route.method } else { dice.of(&others) };
         let mut path = self.path(dice, route, order).into_bytes();
-        let is_spoilt = dice.roll(6) == 0;
+        let is_spoilt = dice.below(6) == 0;
         if is_spoilt {
-            dice.spoil(&mut path);
+            spoil(dice, &mut path);
             path.retain(|byte| *byte > b' ' && *byte < 0x7f);
         }
         let body = self.body(dice, route, &order.0);
         let mut bytes = Self::head(dice, method, &path, order, &body);
         bytes.extend(body);
-        let is_whole = dice.roll(20) > 0;
+        let is_whole = dice.below(20) > 0;
         if !is_whole {
-            dice.spoil(&mut bytes);
+            spoil(dice, &mut bytes);
         }
         let route = (is_own && !is_spoilt && is_whole).then_some(number);
         Case { bytes, is_whole, route }
@@ -214,7 +199,7 @@ impl Parts {
         (id, link): &(String, String),
         body: &[u8],
     ) -> Vec<u8> {
-        let time = NOW + [0, 0, 0, 0, 299, -299, 301, -301][dice.roll(8)];
+        let time = NOW + [0, 0, 0, 0, 299, -299, 301, -301][dice.below(8)];
         let signature = sign_service(&Secret::new(MERCHANT_SECRET), UnixSeconds(time), body);
         let cookie = format!("checkout_{id}={link}");
         let mut head = format!("{method} ").into_bytes();
@@ -225,16 +210,16 @@ impl Parts {
         for (name, value) in [
             ("service-signature", &*signature),
             ("service-admin-authorization", ADMIN_SECRET),
-            ("idempotency-key", dice.one(&["a", "b", "c", ""])),
+            ("idempotency-key", dice.of(&["a", "b", "c", ""])),
             ("cookie", &*cookie),
-            ("origin", dice.one(&["https://shop.test", "null"])),
-            ("accept-language", dice.one(&["de;q=0.5,*", "x;q=q", ",,,"])),
+            ("origin", dice.of(&["https://shop.test", "null"])),
+            ("accept-language", dice.of(&["de;q=0.5,*", "x;q=q", ",,,"])),
             ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
             ("x-forwarded-proto", "https"),
             ("sec-fetch-site", "same-origin"),
             (
                 "content-type",
-                dice.one(&[
+                dice.of(&[
                     "application/json",
                     "text/plain; charset=\"",
                     "application/x-www-form-urlencoded",
@@ -244,10 +229,10 @@ impl Parts {
         ] {
             // What gives authority is there mostly.
             let gives = name.starts_with("service") || name == "cookie";
-            if dice.roll(8) < if gives { 7 } else { 3 } {
+            if dice.below(8) < if gives { 7 } else { 3 } {
                 let mut value = value.as_bytes().to_vec();
-                if dice.roll(10) == 0 {
-                    dice.spoil(&mut value);
+                if dice.below(10) == 0 {
+                    spoil(dice, &mut value);
                     value.retain(|byte| (*byte >= b' ' && *byte != 0x7f) || *byte == b'\t');
                 }
                 head.extend(name.bytes().chain(*b": ").chain(value).chain(*b"\r\n"));
@@ -265,7 +250,7 @@ fn value(dice: &mut Dice, query: &'static Value) -> String {
     values.extend(words(schema).map(Value::from));
     values.extend(beyond);
     values.extend(["A-1", UNKNOWN_ORDER, "1790000000", ""].map(Value::from));
-    let one = &values[dice.roll(values.len())];
+    let one = &values[dice.below(values.len())];
     one.as_str().map_or_else(|| one.to_string(), str::to_owned)
 }
 
