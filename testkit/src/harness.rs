@@ -19,9 +19,14 @@ pub use line::Line;
 pub use merchant::{Merchant, Received};
 pub use process::{Process, executable};
 pub use receiver::{Call, Receiver, Reply, parse_webhook};
-pub use tidemark::{ADMIN_SECRET, Chain, MERCHANT_SECRET, Tidemark};
+pub use tidemark::{Chain, Tidemark};
 
 pub use crate::eventually;
+
+/// `[merchant] secret` of every test.
+pub const MERCHANT_SECRET: &str = "test-merchant-secret";
+/// `[admin] secret` of every test.
+pub const ADMIN_SECRET: &str = "test-admin-secret";
 
 /// A port that is free now.
 pub fn free_port() -> u16 {

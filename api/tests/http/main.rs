@@ -7,6 +7,7 @@ mod admin;
 mod break_in;
 mod changes;
 mod create;
+mod document;
 mod events;
 mod fault;
 mod forgotten;

@@ -25,8 +25,8 @@ use tidemark_api::{ChainTerms, Config, Feed, Server, Sockets, TestBuyer, feed};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::document;
 use crate::fault::Faults;
-use crate::openapi;
 
 /// When every world begins.
 pub(crate) const NOW: i64 = 1_790_000_000;
@@ -419,7 +419,8 @@ impl Answer {
         let response = client.execute(request).await.unwrap();
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let answer = Self { status, headers, body: response.text().await.unwrap() };
-        openapi::check(&method, &path, &answer);
+        let kind = answer.header("content-type");
+        document::check((&method, &path), status, kind, &answer.body);
         let text = format!("{answer:?}");
         for secret in [MERCHANT_SECRET, OLD_SECRET, ADMIN_SECRET] {
             assert!(!text.contains(secret), "an answer with a secret: {text}");

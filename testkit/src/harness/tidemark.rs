@@ -5,12 +5,7 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use super::process::{Process, executable};
-use super::{Client, eventually, free_port};
-
-/// `[merchant] secret` of every test.
-pub const MERCHANT_SECRET: &str = "test-merchant-secret";
-/// `[admin] secret` of every test.
-pub const ADMIN_SECRET: &str = "test-admin-secret";
+use super::{ADMIN_SECRET, Client, MERCHANT_SECRET, eventually, free_port};
 
 #[derive(Debug, Clone)]
 pub struct Chain {
