@@ -95,6 +95,22 @@ fn defaults(blockchain: Blockchain) -> Defaults {
     Defaults { policy, poll_interval: Duration::from_millis(poll_millis), reorg_window, lag }
 }
 
+/// How many seconds a tag is behind the newest block on an ordinary day, at most.
+pub(crate) fn normal_age(blockchain: Blockchain, tag: Tag) -> i64 {
+    const MINUTE: i64 = 60;
+    match (blockchain, tag) {
+        (Blockchain::Eth, Tag::Safe) => 8 * MINUTE,
+        // Two epochs, and a part of the third.
+        (Blockchain::Eth, Tag::Finalized) => 19 * MINUTE,
+        // Written to Ethereum every few minutes, final when it is.
+        (Blockchain::Base | Blockchain::Op | Blockchain::Arb, Tag::Safe) => 10 * MINUTE,
+        (Blockchain::Base | Blockchain::Op | Blockchain::Arb, Tag::Finalized) => 30 * MINUTE,
+        // Proven on Ethereum after hours.
+        (Blockchain::Linea, _) => 8 * 60 * MINUTE,
+        (Blockchain::Polygon | Blockchain::Avaxc | Blockchain::Tron, _) => MINUTE,
+    }
+}
+
 impl Config {
     /// The commented defaults of the sections.
     pub const DEFAULTS: &str = include_str!("config/default.toml");

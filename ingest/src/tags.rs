@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use schemas::Blockchain;
 
+use crate::config::normal_age;
 use crate::machine::{Answer, Ask, History, Point, Policy, Tag};
 
 /// What is wrong with a tag.
@@ -97,22 +98,6 @@ impl TagCheck {
             found.extend(fault.map(|fault| (tag, fault, *count == FAULTS_MAX)));
         }
         found
-    }
-}
-
-/// How many seconds a tag is behind the newest block on an ordinary day, at most.
-fn normal_age(blockchain: Blockchain, tag: Tag) -> i64 {
-    const MINUTE: i64 = 60;
-    match (blockchain, tag) {
-        (Blockchain::Eth, Tag::Safe) => 8 * MINUTE,
-        // Two epochs, and a part of the third.
-        (Blockchain::Eth, Tag::Finalized) => 19 * MINUTE,
-        // Written to Ethereum every few minutes, final when it is.
-        (Blockchain::Base | Blockchain::Op | Blockchain::Arb, Tag::Safe) => 10 * MINUTE,
-        (Blockchain::Base | Blockchain::Op | Blockchain::Arb, Tag::Finalized) => 30 * MINUTE,
-        // Proven on Ethereum after hours.
-        (Blockchain::Linea, _) => 8 * 60 * MINUTE,
-        (Blockchain::Polygon | Blockchain::Avaxc | Blockchain::Tron, _) => MINUTE,
     }
 }
 
