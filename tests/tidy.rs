@@ -298,6 +298,16 @@ fn architecture_names_files_that_exist() {
     assert!(checked >= 20, "only {checked} paths were checked");
 }
 
+/// It is read in terminals, beside the code. Rows of tables are not wrapped.
+#[test]
+fn architecture_is_wrapped() {
+    let text = read(Path::new("ARCHITECTURE.md"));
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.starts_with('|'));
+    let long = lines.filter(|(_, line)| line.chars().count() > 100);
+    let long = long.map(|(number, line)| format!("ARCHITECTURE.md:{}: {line}", number + 1));
+    assert_none(&long.collect::<Vec<_>>());
+}
+
 #[test]
 fn each_word_of_the_glossary_is_defined_once_and_has_an_owner() {
     let text = read(Path::new("ARCHITECTURE.md"));
