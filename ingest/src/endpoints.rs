@@ -19,7 +19,7 @@ use schemas::StablecoinContract;
 use serde_json::{Value, json};
 
 use self::health::Health;
-use crate::machine::{Answer, Ask, Cursor, Look, Point, Refusal, Span};
+use crate::machine::{Answer, Ask, Cursor, Point, Refusal, Role, Span};
 use crate::metrics as names;
 use crate::rpc::{Contract, Endpoint, Failure};
 use crate::{ChainConfig, Error};
@@ -154,13 +154,13 @@ impl Endpoints {
             if cursor.is_step_start() {
                 self.begin().await?;
             }
-            let index = match ask.look {
-                Look::First => self.first,
-                Look::Second => match self.second(&ask).await {
+            let index = match ask.role {
+                Role::First => self.first,
+                Role::Second => match self.second(&ask).await {
                     Some(index) => index,
                     None => return Ok(Fetched::waiting(self.first, ask)),
                 },
-                Look::Witness => match self.witness().await {
+                Role::Witness => match self.witness().await {
                     Some(index) => index,
                     None => return Ok(Fetched::waiting(self.first, ask)),
                 },

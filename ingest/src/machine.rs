@@ -33,7 +33,7 @@ pub(crate) use history::History;
 pub(crate) use policy::Tags;
 pub use policy::{Policy, Tag, Tier};
 pub(crate) use question::{
-    Answer, Ask, EventLog, Header, Look, Outcome, Point, Receipt, Refusal, Span,
+    Answer, Ask, EventLog, Header, Outcome, Point, Receipt, Refusal, Role, Span,
 };
 pub(crate) use watch::{Skipped, TRANSFER_TOPIC, Watch, topic};
 
@@ -104,14 +104,14 @@ pub(crate) enum Note {
     /// No endpoint has a receipt of a transfer any more: it is taken back.
     Forged { block: Block, tx_hash: TxHash },
     /// A second check of the blocks up to this one could not be used.
-    Look { why: Difference, block: Block },
+    Check { why: Difference, block: Block },
 }
 
 impl Note {
     /// Why the answer of a second check could not be used, and the block that it was about.
-    pub(crate) fn look(notes: &[Self]) -> Option<(Difference, Block)> {
+    pub(crate) fn check(notes: &[Self]) -> Option<(Difference, Block)> {
         notes.iter().find_map(|note| match note {
-            Self::Look { why, block } => Some((*why, *block)),
+            Self::Check { why, block } => Some((*why, *block)),
             Self::Skipped(_)
             | Self::Rewound { .. }
             | Self::LateFind { .. }

@@ -23,7 +23,7 @@ use self::backoff::Backoff;
 use self::stall::{Attempt, Stall};
 use crate::endpoints::{AllWrong, Endpoints, Fault, Fetched, Pauses};
 use crate::machine::{
-    Cursor, Decision, Difference, History, Look, Lost, Next, Note, Refusal, Rules,
+    Cursor, Decision, Difference, History, Lost, Next, Note, Refusal, Role, Rules,
 };
 use crate::metrics as names;
 use crate::rpc::Failure;
@@ -150,7 +150,7 @@ impl Runner {
         loop {
             let Fetched { index, ask, result, is_asked } = self.fetch(&cursor).await?;
             let scanned = cursor.last_scanned();
-            if ask.look == Look::First && self.endpoints.is_switched() {
+            if ask.role == Role::First && self.endpoints.is_switched() {
                 cursor.switch();
             }
             let (decision, failure) = match result {
@@ -164,12 +164,12 @@ impl Runner {
             };
             self.note_scanner(scanned, cursor.last_scanned());
             if is_asked {
-                self.judge(index, ask.look, &decision, failure.as_ref());
+                self.judge(index, ask.role, &decision, failure.as_ref());
             }
             self.report_notes(&decision.notes);
             self.note_alerts(&decision.notes, index);
             let failure = failure.as_ref();
-            let attempt = Attempt { index, look: ask.look, decision: &decision, failure };
+            let attempt = Attempt { index, role: ask.role, decision: &decision, failure };
             self.watch_progress(&attempt, &cursor);
             if decision.publish.is_empty() {
                 self.send_alerts().await?;
@@ -249,14 +249,14 @@ impl Runner {
     }
 
     /// Takes note of how well an endpoint answered.
-    fn judge(&mut self, index: usize, look: Look, decision: &Decision, failure: Option<&Failure>) {
+    fn judge(&mut self, index: usize, role: Role, decision: &Decision, failure: Option<&Failure>) {
         match (failure, &decision.next) {
             // A shorter range is asked for at once.
             (Some(Failure { refusal: Refusal::Size { .. }, .. }), Next::Ask) => {
                 self.endpoints.count(index, Refusal::Size { hint: None }.class());
             }
             (Some(failure), _) => self.endpoints.refused(index, failure),
-            (None, _) if look != Look::First => self.judge_second(index, &decision.notes),
+            (None, _) if role != Role::First => self.judge_second(index, &decision.notes),
             (None, Next::Behind) => self.endpoints.failed(index, Fault::Behind, ""),
             (None, Next::Retry(reason)) => {
                 self.endpoints.failed(index, Fault::Contradiction, reason);
@@ -268,7 +268,7 @@ impl Runner {
 
     /// Takes note of how well a second endpoint answered. One endpoint with two answers is not asked less.
     fn judge_second(&mut self, index: usize, notes: &[Note]) {
-        match Note::look(notes) {
+        match Note::check(notes) {
             None => self.endpoints.served(index),
             Some(_) if self.endpoints.is_first(index) => {}
             Some((why, block)) => {

@@ -82,7 +82,7 @@ impl Handler for Share {
     }
 
     fn step(&mut self, _records: &[Arc<Record>], _member: &mut Member<'_>) -> Result<Plan, Error> {
-        self.look_after()?;
+        self.restart_ended()?;
         Ok(Plan::Nothing)
     }
 }
@@ -142,7 +142,7 @@ impl Share {
     }
 
     /// Takes note of chains whose task has ended, and begins those again whose pause is over.
-    fn look_after(&mut self) -> Result<(), Error> {
+    fn restart_ended(&mut self) -> Result<(), Error> {
         let mut paused = Vec::new();
         for (blockchain, following) in &mut self.ours {
             match following {

@@ -1,6 +1,6 @@
 //! Random histories of a chain, played against the cursor through a simulated endpoint and log.
 
-mod looks;
+mod checks;
 mod node;
 mod served;
 mod shelf;
@@ -326,7 +326,7 @@ impl World {
     }
 
     /// Faults end; then the records are the canonical chain.
-    fn settle(&mut self) {
+    fn come_to_rest(&mut self) {
         self.other = None;
         self.refusal = None;
         for _ in 0..500 {
@@ -355,9 +355,9 @@ fn what_is_published_is_the_canonical_chain() {
             for action in &actions {
                 world.act(action);
             }
-            world.settle();
+            world.come_to_rest();
             world.restart(3);
-            world.settle();
+            world.come_to_rest();
             Ok(())
         });
         outcome.unwrap_or_else(|failure| panic!("{failure}"));

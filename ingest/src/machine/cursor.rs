@@ -17,12 +17,12 @@ use super::compare::{self, Unexplained};
 use super::policy::Tags;
 use super::range::RangeSize;
 use super::{
-    Answer, Ask, Decision, EventLog, Header, History, Look, Next, Note, Outcome, Point, Refusal,
+    Answer, Ask, Decision, EventLog, Header, History, Next, Note, Outcome, Point, Refusal, Role,
     Rules, Span, Tag,
 };
 
 use find::{Finds, LateWatch};
-use second::{Found, Looking, Looks, Transfers};
+use second::{Check, Checks, Found, Transfers};
 
 /// Most blocks to verify in one step: bounds the records of a step and the requests to verify it.
 const HIT_BLOCKS_MAX: usize = 200;
@@ -45,9 +45,9 @@ enum Phase {
     /// Which anchor below this height is still canonical?
     Search { below: i64 },
     /// What has a range now?
-    Look(Looking),
+    Check(Check),
     /// Do receipts have the transfers that a check lacks?
-    Prove { found: Found, missing: Vec<(Block, Observation)>, look: Look },
+    Prove { found: Found, missing: Vec<(Block, Observation)>, role: Role },
     /// Does the endpoint say again what a check found?
     Find { found: Found, finds: Finds },
     /// Does another endpoint have receipts of what one found?
@@ -84,7 +84,7 @@ pub(crate) struct Cursor {
     /// Height up to which the endpoint of this step says that its chain is final.
     final_to: i64,
     range: RangeSize,
-    looks: Looks,
+    checks: Checks,
     late_watch: LateWatch,
     phase: Phase,
     /// What the log does not say yet that it is watched: the next step does.
@@ -111,7 +111,7 @@ impl Cursor {
         let phase = if history.is_some() { Phase::Tip } else { Phase::Begin };
         let range = RangeSize::new(rules.range_max);
         let tags = Tags::default();
-        let looks = Looks::new(history.as_ref(), rules.range_max);
+        let checks = Checks::new(history.as_ref(), rules.range_max);
         Self {
             rules,
             history,
@@ -123,7 +123,7 @@ impl Cursor {
             tags,
             final_to: -1,
             range,
-            looks,
+            checks,
             late_watch: LateWatch::default(),
             phase,
             unannounced,
@@ -156,13 +156,13 @@ impl Cursor {
     }
 
     /// The height up to which every block was asked for twice, or was old and final when it was scanned.
-    pub(crate) fn looked(&self) -> i64 {
-        self.looks.looked
+    pub(crate) fn checked(&self) -> i64 {
+        self.checks.checked
     }
 
     /// Second checks in a row that came to nothing.
     pub(crate) fn failed_checks(&self) -> u32 {
-        self.looks.failures
+        self.checks.failures
     }
 
     /// Most blocks of the next range.
@@ -178,7 +178,7 @@ impl Cursor {
     /// Another endpoint scans from here on.
     pub(crate) fn switch(&mut self) {
         if self.history.is_some() {
-            self.looks.switch(self.last().number);
+            self.checks.switch(self.last().number);
         }
     }
 
@@ -223,22 +223,22 @@ impl Cursor {
                 let points = scanned.blocks.iter().map(|block| Point::Number(block.number));
                 let blocks = last.into_iter().chain(points).collect();
                 let receipts = scanned.transactions.clone();
-                return Ask { look: Look::First, blocks, logs, receipts };
+                return Ask { role: Role::First, blocks, logs, receipts };
             }
             Phase::Search { below } => {
                 let page = self.search_page(*below);
                 (page.iter().map(|block| Point::Number(block.number)).collect(), Vec::new())
             }
-            Phase::Look(looking) => return self.ask_look(looking),
-            Phase::Prove { found, missing, look } => {
-                return self.ask_receipts(&found.looking, missing, *look);
+            Phase::Check(check) => return self.ask_check(check),
+            Phase::Prove { found, missing, role } => {
+                return self.ask_receipts(&found.check, missing, *role);
             }
-            Phase::Find { found, finds } => return finds.ask(&found.looking),
+            Phase::Find { found, finds } => return finds.ask(&found.check),
             Phase::Witness { found, transfers } => {
-                return self.ask_receipts(&found.looking, transfers, found.looking.look.other());
+                return self.ask_receipts(&found.check, transfers, found.check.role.other());
             }
         };
-        Ask { look: Look::First, blocks, logs, receipts: Vec::new() }
+        Ask { role: Role::First, blocks, logs, receipts: Vec::new() }
     }
 
     /// Takes the answer to [`Cursor::ask`]. What is to be published counts as published: it must
@@ -256,8 +256,8 @@ impl Cursor {
                 Err(next) => next.into(),
             },
             Phase::Search { below } => self.search(below, &answer.blocks, now),
-            Phase::Look(looking) => self.look(looking, answer, now),
-            Phase::Prove { found, missing, look } => self.prove(found, missing, look, answer, now),
+            Phase::Check(check) => self.compare(check, answer, now),
+            Phase::Prove { found, missing, role } => self.prove(found, missing, role, answer, now),
             Phase::Find { found, finds } => self.found(found, &finds, answer, now),
             Phase::Witness { found, transfers } => self.witness(found, transfers, answer, now),
         }
@@ -271,11 +271,11 @@ impl Cursor {
             Phase::Scan { from, to, .. } => Some((from, to)),
             Phase::Verify(Scanned { to, .. }) => Some((self.last().number + 1, to.number)),
             Phase::Begin | Phase::Base { .. } | Phase::Tip | Phase::Search { .. } => None,
-            Phase::Look(looking)
-            | Phase::Prove { found: Found { looking, .. }, .. }
-            | Phase::Find { found: Found { looking, .. }, .. }
-            | Phase::Witness { found: Found { looking, .. }, .. } => {
-                return self.look_refused(looking, refusal);
+            Phase::Check(check)
+            | Phase::Prove { found: Found { check, .. }, .. }
+            | Phase::Find { found: Found { check, .. }, .. }
+            | Phase::Witness { found: Found { check, .. }, .. } => {
+                return self.check_refused(check, refusal);
             }
         };
         let Some((from, to)) = scanned else { return Self::refused(refusal) };
@@ -326,7 +326,7 @@ impl Cursor {
             Some(header) if header.block.hash != ours.hash && self.ahead.take().is_some() => {
                 let last = self.last().number;
                 self.blocks_ahead.retain(|block| block.number <= last);
-                self.looks.rewind(last);
+                self.checks.rewind(last);
                 return Next::Ask.into();
             }
             Some(header) if header.block.hash != ours.hash => {
@@ -347,7 +347,7 @@ impl Cursor {
         let target = latest.block.number - self.rules.lag;
         let to = target.min(ours.number.saturating_add(self.range.blocks()));
         let range = (ours.number + 1, to, ahead || to < target);
-        self.look_or_go_on((target > ours.number).then_some(range), now)
+        self.check_or_proceed((target > ours.number).then_some(range), now)
     }
 
     /// Nothing new was mined, but the tags may confirm more, or a head has waited long enough.
@@ -450,9 +450,9 @@ impl Cursor {
         }
         self.range.grow(used);
         self.refused = 0;
-        self.settle(self.last().number + 1, to);
-        self.looks.scanned_final(to.number - used + 1, to.number.min(self.final_to));
-        self.looks.scanned(to.number, now);
+        self.exempt(self.last().number + 1, to);
+        self.checks.scanned_final(to.number - used + 1, to.number.min(self.final_to));
+        self.checks.scanned(to.number, now);
         self.blocks_ahead.extend(&step.blocks);
         if records.is_empty() && !step.again && self.hold_back() {
             self.ahead = Some(to);
@@ -463,7 +463,7 @@ impl Cursor {
         let head = ChainBody::Head(self.head(to.number, &anchors, &self.blocks_ahead));
         records.push(self.record(epoch, to, now, head));
         let decision = self.publish(records, Next::Ask);
-        let next = if step.again || self.is_look_due(now) { Next::Ask } else { Next::AtTip };
+        let next = if step.again || self.is_check_due(now) { Next::Ask } else { Next::AtTip };
         Decision { notes, next, ..decision }
     }
 }

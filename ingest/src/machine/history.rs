@@ -88,13 +88,13 @@ impl History {
     }
 
     /// Every block up to this height was checked twice, or not at all: it lies before the beginning.
-    pub(crate) fn looked(&self) -> i64 {
+    pub(crate) fn checked(&self) -> i64 {
         self.head.confirmed_max().max(self.head.finalized)
     }
 
     /// The height above which everything must be known: for a rewind, and to compare a second check with.
     pub(crate) fn reach(&self, window: i64) -> i64 {
-        self.floor(window).min(self.looked())
+        self.floor(window).min(self.checked())
     }
 
     /// The height that a rewind must be able to reach.
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_confirmed_is_kept_to_compare_a_second_look_with() {
+    fn what_is_not_confirmed_is_kept_to_compare_a_second_check_with() {
         let mut last = head(0, 90, 1, 5);
         let ChainBody::Head(body) = &mut last.body else { panic!() };
         body.confirmed[0].number = 21;

@@ -26,7 +26,7 @@ pub(crate) enum Span {
 
 /// Which endpoint of the chain is to answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum Role {
     /// The one that the step began with.
     #[default]
     First,
@@ -36,7 +36,7 @@ pub(crate) enum Look {
     Witness,
 }
 
-impl Look {
+impl Role {
     /// Whose receipts are asked for after those of this one.
     pub(crate) const fn other(self) -> Self {
         match self {
@@ -49,7 +49,7 @@ impl Look {
 /// One request: blocks are fetched before logs, in this order where the endpoint keeps an order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Ask {
-    pub(crate) look: Look,
+    pub(crate) role: Role,
     pub(crate) blocks: Vec<Point>,
     pub(crate) logs: Vec<Span>,
     pub(crate) receipts: Vec<Outcome>,

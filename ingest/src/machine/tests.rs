@@ -1,7 +1,7 @@
 //! The rules of the cursor, one by one, against a simulated endpoint.
 
 mod answers;
-mod looks;
+mod checks;
 mod outcomes;
 mod reorg;
 mod steps;
@@ -65,9 +65,9 @@ fn turn(cursor: &mut Cursor, node: &Node) -> Decision {
 /// One question, answered by the node that is to.
 fn turn_by(cursor: &mut Cursor, first: &Node, second: &Node) -> Decision {
     let ask = cursor.ask();
-    let node = match ask.look {
-        Look::First | Look::Witness => first,
-        Look::Second => second,
+    let node = match ask.role {
+        Role::First | Role::Witness => first,
+        Role::Second => second,
     };
     match node.answer(&ask) {
         Ok(answer) => cursor.answer(answer, now()),
@@ -83,24 +83,24 @@ fn drive(cursor: &mut Cursor, node: &Node) -> (Vec<ChainRecord>, Next) {
 
 /// The same with a second endpoint: all decisions in one, and the ranges it was asked for.
 fn drive_by(cursor: &mut Cursor, first: &Node, second: &Node) -> (Decision, Vec<(i64, i64)>) {
-    let (mut whole, mut looks) = (Decision::from(Next::Ask), Vec::new());
+    let (mut whole, mut checks) = (Decision::from(Next::Ask), Vec::new());
     for _ in 0..200 {
-        looks.extend(look(cursor));
+        checks.extend(second_check(cursor));
         let decision = turn_by(cursor, first, second);
         whole.publish.extend(decision.publish);
         whole.notes.extend(decision.notes);
         if decision.next != Next::Ask {
-            return (Decision { next: decision.next, ..whole }, looks);
+            return (Decision { next: decision.next, ..whole }, checks);
         }
     }
     panic!("the cursor never waits");
 }
 
 /// The range that the open question checks again.
-fn look(cursor: &Cursor) -> Option<(i64, i64)> {
+fn second_check(cursor: &Cursor) -> Option<(i64, i64)> {
     let ask = cursor.ask();
     match ask.logs.first() {
-        Some(Span::Range { from, to }) if ask.look == Look::Second => Some((*from, *to)),
+        Some(Span::Range { from, to }) if ask.role == Role::Second => Some((*from, *to)),
         _ => None,
     }
 }
@@ -120,7 +120,9 @@ fn followed(height: usize) -> (Node, Cursor) {
 
 /// Polls until the scan of a range is open.
 fn open_scan(cursor: &mut Cursor, node: &Node) {
-    while look(cursor).is_some() || !matches!(cursor.ask().logs.first(), Some(Span::Range { .. })) {
+    while second_check(cursor).is_some()
+        || !matches!(cursor.ask().logs.first(), Some(Span::Range { .. }))
+    {
         turn(cursor, node);
     }
 }
@@ -156,7 +158,7 @@ fn kinds(decision: &Decision) -> Vec<&'static str> {
         Note::Omitted { .. } => "omitted",
         Note::Disputed { .. } => "disputed",
         Note::Forged { .. } => "forged",
-        Note::Look { why, .. } => why.kind(),
+        Note::Check { why, .. } => why.kind(),
     };
     decision.notes.iter().map(kind).collect()
 }

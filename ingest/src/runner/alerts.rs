@@ -49,7 +49,7 @@ impl Runner {
                 Note::Skipped(_)
                 | Note::Rewound { .. }
                 | Note::Omitted { .. }
-                | Note::Look { .. } => {
+                | Note::Check { .. } => {
                     continue;
                 }
             };

@@ -11,7 +11,7 @@ use super::{Ended, Runner};
 use crate::{Error, metrics as names, watched};
 
 /// How often the log is asked whether the chain was rewound.
-const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+const READ_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Runner {
     /// Says why the chain is halted, and returns once it was rewound. A restart tries again as well: the halt itself is
@@ -27,7 +27,7 @@ impl Runner {
                 return Ok(());
             }
             self.send_alerts().await?;
-            self.wait(LOOK_INTERVAL).await?;
+            self.wait(READ_INTERVAL).await?;
         }
     }
 

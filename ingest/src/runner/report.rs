@@ -41,7 +41,7 @@ impl Runner {
         self.show(Some(cursor), self.stalled());
         gauge!(names::RANGE_BLOCKS, "blockchain" => name).set(cursor.range_blocks() as f64);
         let Some(history) = cursor.history() else { return };
-        gauge!(names::CHECKED_BLOCK, "blockchain" => name).set(cursor.looked() as f64);
+        gauge!(names::CHECKED_BLOCK, "blockchain" => name).set(cursor.checked() as f64);
         let age = self.clock.now().seconds().0.saturating_sub(history.last().timestamp.0);
         gauge!(names::LAG_SECONDS, "blockchain" => name).set(age as f64);
         if !decision.publish.is_empty() {
@@ -72,7 +72,7 @@ impl Runner {
             "scanned": cursor.and_then(Cursor::last_scanned).map(|block| block.number),
             "timestamp": cursor.and_then(Cursor::last_scanned).map(|block| block.timestamp),
             "lag_blocks": self.lag_blocks,
-            "checked": history.and(cursor).map(Cursor::looked),
+            "checked": history.and(cursor).map(Cursor::checked),
             "confirmed": head.and_then(|head| head.confirmed.first()).map(|tier| tier.number),
             "finalized": head.map(|head| head.finalized),
             "epoch": history.map(History::epoch),
@@ -161,23 +161,23 @@ impl Runner {
                     );
                 }
                 Note::LateFind { block, tx_hash } => {
-                    self.report_look("late_find", *block, Some(*tx_hash));
+                    self.report_check("late_find", *block, Some(*tx_hash));
                 }
                 Note::Omitted { block, tx_hash } => {
-                    self.report_look("omitted", *block, Some(*tx_hash));
+                    self.report_check("omitted", *block, Some(*tx_hash));
                 }
                 Note::Disputed { block, tx_hash } => {
-                    self.report_look("disputed", *block, Some(*tx_hash));
+                    self.report_check("disputed", *block, Some(*tx_hash));
                 }
                 Note::Forged { block, tx_hash } => {
-                    self.report_look("forged", *block, Some(*tx_hash));
+                    self.report_check("forged", *block, Some(*tx_hash));
                 }
-                Note::Look { why, block } => self.report_look(why.kind(), *block, None),
+                Note::Check { why, block } => self.report_check(why.kind(), *block, None),
             }
         }
     }
 
-    fn report_look(&self, kind: &'static str, block: Block, tx_hash: Option<TxHash>) {
+    fn report_check(&self, kind: &'static str, block: Block, tx_hash: Option<TxHash>) {
         let name = self.chain.blockchain.as_str();
         if kind == "disputed" {
             tracing::error!(

@@ -7,7 +7,7 @@ use runtime::readiness::Alarm;
 use schemas::AlertKind;
 
 use super::Runner;
-use crate::machine::{Cursor, Decision, Look, Next, Note};
+use crate::machine::{Cursor, Decision, Next, Note, Role};
 use crate::metrics as names;
 use crate::rpc::Failure;
 
@@ -56,7 +56,7 @@ impl Stall {
 /// What came of a question.
 pub(super) struct Attempt<'a> {
     pub(super) index: usize,
-    pub(super) look: Look,
+    pub(super) role: Role,
     pub(super) decision: &'a Decision,
     pub(super) failure: Option<&'a Failure>,
 }
@@ -70,7 +70,7 @@ impl Runner {
         let mut is_over = false;
         if !publish.is_empty() || *next == Next::AtTip {
             is_over |= self.scan.clear();
-        } else if attempt.look == Look::First && cause.is_some() {
+        } else if attempt.role == Role::First && cause.is_some() {
             self.scan.failed(now, cause.clone());
         }
         if cursor.failed_checks() == 0 {
@@ -109,7 +109,7 @@ impl Runner {
     /// Why a question came to nothing, if it did.
     fn cause(&self, attempt: &Attempt<'_>) -> Option<String> {
         let Attempt { index, decision, failure, .. } = attempt;
-        let cause = match (failure, &decision.next, Note::look(&decision.notes)) {
+        let cause = match (failure, &decision.next, Note::check(&decision.notes)) {
             (Some(failure), ..) => {
                 format!("{}: {}", failure.refusal.class(), failure.message)
             }

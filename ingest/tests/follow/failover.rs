@@ -202,13 +202,13 @@ async fn a_dispute_and_what_nobody_has_any_more_are_alerts_once() {
     second.asked("");
     world.until("denied again", |_| second.asked("eth_getTransactionReceipt") > 0);
     assert_eq!(world.published(ETH).transactions(), [sent]);
-    let (looks, mut denials) = (3, 0);
+    let (checks, mut denials) = (3, 0);
     first.deny();
     world.until("taken back", |world| world.published(ETH).transactions().is_empty());
     world.until("checked again", |_| {
         devnet.chain().mine(1).unwrap();
         denials += second.asked("eth_getLogs");
-        denials > looks
+        denials > checks
     });
     run.stop().await;
     let alerts = world.alerts();

@@ -47,7 +47,7 @@ impl Cursor {
                 None => {}
             }
         }
-        self.looks.begin(number);
+        self.checks.begin(number);
         let anchors = records.clone();
         let epoch = self.rules.lost.map_or(Epoch(0), |lost| Epoch(lost.epoch.0.saturating_add(1)));
         let record = |block: Block| {

@@ -4,7 +4,7 @@
 use schemas::record::{Block, ChainBody, Observation};
 use schemas::{Address, BlockHash, UnixMicros};
 
-use super::second::{Found, Looking, Transfers};
+use super::second::{Check, Found, Transfers};
 use super::{Cursor, HIT_BLOCKS_MAX, Phase};
 use crate::machine::compare::{self, Unexplained, next_ordinal, payments};
 use crate::machine::{Answer, Ask, Decision, Difference, Header, Next, Note, Outcome, Point, Span};
@@ -32,11 +32,11 @@ impl LateWatch {
 }
 
 impl Finds {
-    pub(super) fn ask(&self, looking: &Looking) -> Ask {
+    pub(super) fn ask(&self, check: &Check) -> Ask {
         let numbers = self.blocks.iter().map(|(number, _)| *number);
-        let numbers = std::iter::once(looking.anchor.number).chain(numbers);
+        let numbers = std::iter::once(check.anchor.number).chain(numbers);
         Ask {
-            look: looking.look,
+            role: check.role,
             blocks: numbers.map(Point::Number).collect(),
             logs: self.blocks.iter().map(|(_, hash)| Span::Block(*hash)).collect(),
             receipts: self.transactions.clone(),
@@ -63,7 +63,7 @@ impl Cursor {
             if finds.blocks.last() != block.as_ref() {
                 if finds.blocks.len() == HIT_BLOCKS_MAX {
                     // The rest is left to the next check.
-                    found.looking.to = number - 1;
+                    found.check.to = number - 1;
                     break;
                 }
                 finds.blocks.extend(block);
@@ -74,7 +74,7 @@ impl Cursor {
             }
         }
         if finds.blocks.is_empty() {
-            return self.end_look(found, now);
+            return self.end_check(found, now);
         }
         self.phase = Phase::Find { found, finds };
         Next::Ask.into()
@@ -95,7 +95,7 @@ impl Cursor {
     ) -> Decision {
         let transfers = match self.read_finds(&found, finds, answer) {
             Ok(transfers) => transfers,
-            Err(why) => return self.look_later(found.looking, why, now),
+            Err(why) => return self.check_later(found.check, why, now),
         };
         if self.rules.has_second && !transfers.is_empty() {
             self.phase = Phase::Witness { found, transfers };
@@ -112,9 +112,9 @@ impl Cursor {
         now: UnixMicros,
     ) -> Decision {
         if transfers.is_empty() {
-            return self.end_look(found, now);
+            return self.end_check(found, now);
         }
-        self.count_look(found.looking, found.disputed);
+        self.count_check(found.check, found.disputed);
         let (last, epoch) = (self.last(), self.known().epoch());
         let mut notes = found.notes;
         let mut records = Vec::with_capacity(transfers.len() + 1);
@@ -136,7 +136,7 @@ impl Cursor {
     ) -> Result<Transfers, Difference> {
         let mut headers = answer.blocks.into_iter();
         let mut header = || headers.next().flatten().ok_or(Difference::Behind);
-        if header()?.block.hash != found.looking.anchor.hash {
+        if header()?.block.hash != found.check.anchor.hash {
             return Err(Difference::Fork);
         }
         let failed = compare::failed(&finds.transactions, &answer.receipts, &found.logs);

@@ -7,10 +7,10 @@
 use schemas::record::{Block, ChainBody, Observation};
 use schemas::{Epoch, UnixMicros};
 
-use super::second::{Found, Looking, Transfers};
+use super::second::{Check, Found, Transfers};
 use super::{Cursor, Phase};
 use crate::machine::compare::proves;
-use crate::machine::{Answer, Ask, Decision, Difference, Look, Next, Note, Outcome, Point};
+use crate::machine::{Answer, Ask, Decision, Difference, Next, Note, Outcome, Point, Role};
 
 /// How many checks in a row must deny a transfer: a node that lags may answer so once.
 const DENIALS_MIN: u32 = 3;
@@ -18,13 +18,13 @@ const DENIALS_MIN: u32 = 3;
 impl Cursor {
     pub(super) fn ask_receipts(
         &self,
-        looking: &Looking,
+        check: &Check,
         missing: &[(Block, Observation)],
-        look: Look,
+        role: Role,
     ) -> Ask {
         Ask {
-            look,
-            blocks: vec![Point::Number(looking.anchor.number)],
+            role,
+            blocks: vec![Point::Number(check.anchor.number)],
             logs: Vec::new(),
             receipts: self.outcomes(missing),
         }
@@ -41,15 +41,15 @@ impl Cursor {
         &mut self,
         mut found: Found,
         missing: Vec<(Block, Observation)>,
-        look: Look,
+        role: Role,
         answer: Answer,
         now: UnixMicros,
     ) -> Decision {
-        let (proven, denied) = match self.divide(found.looking, missing, answer) {
+        let (proven, denied) = match self.divide(found.check, missing, answer) {
             Ok(divided) => divided,
-            Err(why) => return self.look_later(found.looking, why, now),
+            Err(why) => return self.check_later(found.check, why, now),
         };
-        let is_own = look == found.looking.look;
+        let is_own = role == found.check.role;
         for (block, seen) in proven {
             if is_own {
                 found.notes.push(Note::Omitted { block, tx_hash: seen.tx_hash });
@@ -62,22 +62,22 @@ impl Cursor {
             return self.denied_by_all(found, denied, now);
         }
         if denied.is_empty() {
-            self.looks.denied.clear();
+            self.checks.denied.clear();
             return self.find(found, now);
         }
-        self.phase = Phase::Prove { found, missing: denied, look: look.other() };
+        self.phase = Phase::Prove { found, missing: denied, role: role.other() };
         Next::Ask.into()
     }
 
     /// The transfers that have a receipt, and those that have none.
     fn divide(
         &self,
-        looking: Looking,
+        check: Check,
         transfers: Vec<(Block, Observation)>,
         answer: Answer,
     ) -> Result<(Transfers, Transfers), Difference> {
         let header = answer.blocks.into_iter().next().flatten().ok_or(Difference::Behind)?;
-        if header.block.hash != looking.anchor.hash {
+        if header.block.hash != check.anchor.hash {
             return Err(Difference::Fork);
         }
         if answer.receipts.len() < transfers.len() {
@@ -100,9 +100,9 @@ impl Cursor {
         answer: Answer,
         now: UnixMicros,
     ) -> Decision {
-        let (proven, denied) = match self.divide(found.looking, transfers, answer) {
+        let (proven, denied) = match self.divide(found.check, transfers, answer) {
             Ok(divided) => divided,
-            Err(why) => return self.look_later(found.looking, why, now),
+            Err(why) => return self.check_later(found.check, why, now),
         };
         let lowest = denied.iter().map(|(block, _)| block.number).min();
         found.disputed = found.disputed.into_iter().chain(lowest).min();
@@ -119,18 +119,18 @@ impl Cursor {
         now: UnixMicros,
     ) -> Decision {
         let place = |transfer: &(Block, Observation)| (transfer.0.number, transfer.1.log_index);
-        let before = std::mem::take(&mut self.looks.denied);
+        let before = std::mem::take(&mut self.checks.denied);
         let times = |place| before.get(&place).map_or(1, |times| times + 1);
-        self.looks.denied = denied.iter().map(|t| (place(t), times(place(t)))).collect();
+        self.checks.denied = denied.iter().map(|t| (place(t), times(place(t)))).collect();
         let lowest = denied.iter().map(|(block, _)| block.number).min();
         found.disputed = found.disputed.into_iter().chain(lowest).min();
         let is_forged = |transfer: &(Block, Observation)| {
-            self.looks.denied.get(&place(transfer)).is_some_and(|times| *times >= DENIALS_MIN)
+            self.checks.denied.get(&place(transfer)).is_some_and(|times| *times >= DENIALS_MIN)
         };
         let forged: Vec<_> = denied.into_iter().filter(is_forged).collect();
-        if !self.looks.denied.is_empty() {
+        if !self.checks.denied.is_empty() {
             // Asked again soon.
-            self.looks.failures = 0;
+            self.checks.failures = 0;
         }
         if forged.is_empty() {
             return self.find(found, now);
@@ -145,9 +145,9 @@ impl Cursor {
         forged: Vec<(Block, Observation)>,
         now: UnixMicros,
     ) -> Decision {
-        self.count_look(found.looking, found.disputed);
-        self.looks.denied.clear();
-        self.looks.wait = 0;
+        self.count_check(found.check, found.disputed);
+        self.checks.denied.clear();
+        self.checks.wait = 0;
         let (last, epoch) = (self.last(), Epoch(self.known().epoch().0.saturating_add(1)));
         let mut records = Vec::with_capacity(forged.len() + 1);
         for (block, seen) in forged {

@@ -65,7 +65,7 @@ impl Cursor {
             // What was confirmed stays so, as far as its chain remains: a restart begins to check there.
             let kept = before.filter(|before| before.below == tier.below);
             let kept = kept.map_or(-1, |before| before.number.min(number));
-            tier.number = tier.number.min(self.looks.looked).max(kept);
+            tier.number = tier.number.min(self.checks.checked).max(kept);
             // What is final stays as it is, whatever else the policy asks for.
             let limit = tier.number.max(finalized);
             let time = |blocks| newest(blocks, limit).map(|block: Block| block.timestamp);
@@ -73,7 +73,7 @@ impl Cursor {
             let before = before.filter(|before| before.number <= tier.number);
             tier.timestamp = time.max(before.and_then(|before| before.timestamp));
         }
-        assert!(confirmed.iter().all(|tier| tier.number <= self.looks.looked));
+        assert!(confirmed.iter().all(|tier| tier.number <= self.checks.checked));
         Head { confirmed, finalized, match_window_seconds: self.rules.match_window_seconds }
     }
 
@@ -104,8 +104,8 @@ impl Cursor {
         }
         self.ahead = None;
         // Known until they are checked twice: the time of one that is confirmed ends deposits.
-        let looked = self.looks.looked;
-        self.blocks_ahead.retain(|block| block.number >= looked);
+        let checked = self.checks.checked;
+        self.blocks_ahead.retain(|block| block.number >= checked);
         self.held_back = 0;
         self.quiet = 0;
         self.phase = Phase::Tip;

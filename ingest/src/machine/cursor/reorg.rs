@@ -53,7 +53,7 @@ impl Cursor {
         let orphaned: Vec<(Block, Observation)> = history.above(ancestor.number).collect();
         let retracted = orphaned.len();
         self.tags = self.tags.up_to(ancestor.number);
-        self.looks.rewind(ancestor.number);
+        self.checks.rewind(ancestor.number);
         // What replaces the blocks after it is scanned for all that is watched.
         self.late_watch.to = self.late_watch.to.min(ancestor.number);
         self.blocks_ahead.retain(|block| block.number <= ancestor.number);

@@ -45,12 +45,12 @@ fn a_second_check_asks_for_final_outcomes_of_few_blocks() {
     });
     drive(&mut cursor, &node);
     node.mine(&[pay(1)]);
-    let mut asked: Vec<(Look, Vec<Outcome>)> = Vec::new();
+    let mut asked: Vec<(Role, Vec<Outcome>)> = Vec::new();
     for round in 0..60 {
         loop {
             let ask = cursor.ask();
             if !ask.receipts.is_empty() {
-                asked.push((ask.look, ask.receipts));
+                asked.push((ask.role, ask.receipts));
             }
             if turn(&mut cursor, &node).next != Next::Ask {
                 break;
@@ -63,7 +63,7 @@ fn a_second_check_asks_for_final_outcomes_of_few_blocks() {
         }
     }
     let (first, second): (Vec<_>, Vec<_>) =
-        asked.into_iter().partition(|(look, _)| *look == Look::First);
+        asked.into_iter().partition(|(role, _)| *role == Role::First);
     assert!(!first[0].1[0].is_final, "at the tip nothing is");
     assert!(second.iter().flat_map(|(_, asked)| asked).all(|outcome| outcome.is_final));
     let counts: Vec<_> = second.iter().map(|(_, asked)| asked.len()).collect();
@@ -94,7 +94,7 @@ fn after_a_restart_two_endpoints_prove_what_waits() {
         loop {
             let ask = cursor.ask();
             let asks = ask.receipts.iter().any(|outcome| outcome.transaction == paid);
-            asked.extend(asks.then_some(ask.look));
+            asked.extend(asks.then_some(ask.role));
             let decision = turn_by(&mut cursor, &a, &b);
             notes.extend(kinds(&decision));
             if decision.next != Next::Ask {
@@ -102,7 +102,7 @@ fn after_a_restart_two_endpoints_prove_what_waits() {
             }
         }
     }
-    assert_eq!(asked[..2], [Look::Second, Look::Witness]);
+    assert_eq!(asked[..2], [Role::Second, Role::Witness]);
     assert_eq!((notes, confirmed(&cursor)), (vec!["disputed"], 10));
     a.failed.clear();
     for _ in 0..20 {

@@ -60,7 +60,7 @@ fn ranges_follow_each_other_and_end_at_the_head() {
     for _ in 0..100 {
         let ask = cursor.ask();
         ranges.extend(ask.logs.iter().filter_map(|span| match span {
-            Span::Range { from, to } if ask.look == Look::First => Some((*from, *to)),
+            Span::Range { from, to } if ask.role == Role::First => Some((*from, *to)),
             Span::Range { .. } | Span::Block(_) => None,
         }));
         if turn(&mut cursor, &node).next == Next::AtTip {

@@ -20,13 +20,13 @@ fn omitted() -> (Node, Node, Cursor) {
 #[test]
 fn what_one_endpoint_leaves_out_is_found_before_its_block_is_confirmed() {
     let (mut a, mut b, mut cursor) = omitted();
-    let (first, looks) = drive_by(&mut cursor, &a, &b);
-    assert_eq!((short(&first.publish), looks), (vec![('t', 0, 11), ('h', 0, 11)], vec![]));
+    let (first, checks) = drive_by(&mut cursor, &a, &b);
+    assert_eq!((short(&first.publish), checks), (vec![('t', 0, 11), ('h', 0, 11)], vec![]));
     mine([&mut a, &mut b], &[]);
     drive_by(&mut cursor, &a, &b);
     mine([&mut a, &mut b], &[]);
-    let (found, looks) = drive_by(&mut cursor, &a, &b);
-    assert_eq!(looks[0], (11, 11));
+    let (found, checks) = drive_by(&mut cursor, &a, &b);
+    assert_eq!(checks[0], (11, 11));
     assert_eq!(short(&found.publish), [('t', 0, 11), ('h', 0, 12), ('h', 0, 13)]);
     assert_eq!((kinds(&found), confirmed(&cursor)), (vec!["late find"], 11));
     // As the chain has it, and each once.
@@ -48,7 +48,7 @@ fn logs_that_trail_are_found_through_the_same_endpoint() {
 }
 
 #[test]
-fn nothing_is_confirmed_that_was_not_looked_at_again() {
+fn nothing_is_confirmed_that_was_not_checked_again() {
     let (mut a, mut b, mut cursor) = two();
     mine([&mut a, &mut b], &[pay(1)]);
     let behind = b.without(1);
@@ -82,14 +82,14 @@ fn an_endpoint_on_another_fork_holds_confirmation_and_rewinds_nothing() {
 }
 
 #[test]
-fn a_look_that_is_refused_stops_nothing() {
+fn a_check_that_is_refused_stops_nothing() {
     for refusal in [Refusal::Rate, Refusal::Behind, Refusal::Fatal, Refusal::Size { hint: None }] {
         let (mut node, mut cursor) = followed(10);
         node.mine(&[pay(1)]);
         drive(&mut cursor, &node);
         node.mine(&[]);
         node.mine(&[]);
-        while look(&cursor).is_none() {
+        while second_check(&cursor).is_none() {
             turn(&mut cursor, &node);
         }
         assert_eq!(cursor.fail(refusal), Next::Ask, "{refusal:?}");
@@ -103,7 +103,7 @@ fn a_look_that_is_refused_stops_nothing() {
 }
 
 #[test]
-fn a_look_at_a_long_range_is_split() {
+fn a_check_of_a_long_range_is_split() {
     let mut node = Node::new(60);
     node.limit = Some((4, true));
     let mut cursor = scan_from(41, 20);
@@ -111,8 +111,8 @@ fn a_look_at_a_long_range_is_split() {
     (0..3).for_each(|_| node.mine(&[]));
     let mut unlimited = node.clone();
     unlimited.limit = None;
-    let (_, looks) = drive_by(&mut cursor, &unlimited, &node);
-    assert_eq!(looks[..3], [(41, 60), (41, 44), (45, 50)]);
+    let (_, checks) = drive_by(&mut cursor, &unlimited, &node);
+    assert_eq!(checks[..3], [(41, 60), (41, 44), (45, 50)]);
     drive_by(&mut cursor, &unlimited, &node);
     assert_eq!(confirmed(&cursor), 61);
 }
@@ -228,12 +228,12 @@ fn failed_transactions_are_no_late_finds() {
 }
 
 #[test]
-fn what_is_young_is_not_looked_at_yet() {
+fn what_is_young_is_not_checked_yet() {
     let mut node = Node::new(10);
     let mut cursor = at_tip(depth(1), &node);
     node.mine(&[pay(1)]);
-    let (decision, looks) = drive_by(&mut cursor, &node, &node);
-    assert_eq!((short(&decision.publish), looks), (vec![('t', 0, 11), ('h', 0, 11)], vec![]));
+    let (decision, checks) = drive_by(&mut cursor, &node, &node);
+    assert_eq!((short(&decision.publish), checks), (vec![('t', 0, 11), ('h', 0, 11)], vec![]));
     assert_eq!(confirmed(&cursor), 10);
     node.mine(&[]);
     assert_eq!(drive_by(&mut cursor, &node, &node).1, [(11, 11)]);
@@ -302,17 +302,17 @@ fn a_chain_that_stops_while_it_is_idle_is_checked_to_its_end() {
 }
 
 #[test]
-fn an_idle_chain_is_looked_at_when_its_head_is_due() {
+fn an_idle_chain_is_checked_when_its_head_is_due() {
     let mut node = Node::new(10);
     let mut cursor = cursor_with(|rules| rules.idle_polls = 5);
     drive(&mut cursor, &node);
-    let mut looks = Vec::new();
+    let mut checks = Vec::new();
     for _ in 0..18 {
         node.mine(&[]);
-        looks.push(drive_by(&mut cursor, &node, &node).1.len());
+        checks.push(drive_by(&mut cursor, &node, &node).1.len());
     }
     // Also at what has become final, and for that twice: a range has five blocks.
-    assert_eq!(looks, [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 0, 2, 0, 0, 0, 2]);
+    assert_eq!(checks, [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 0, 2, 0, 0, 0, 2]);
     assert_eq!(confirmed(&cursor), node.head().number - 2);
 }
 
@@ -321,9 +321,9 @@ fn old_and_final_ranges_are_asked_for_once() {
     let mut node = Node::new(5);
     (0..50).for_each(|_| node.mine(&[pay(1)]));
     let mut cursor = scan_from(1, 10);
-    let (decision, looks) = drive_by(&mut cursor, &node, &node);
+    let (decision, checks) = drive_by(&mut cursor, &node, &node);
     assert_eq!(decision.next, Next::AtTip);
-    assert_eq!(looks, [(41, 50)], "only what is not final");
+    assert_eq!(checks, [(41, 50)], "only what is not final");
     // The last range was scanned a moment ago.
     assert_eq!(drive_by(&mut cursor, &node, &node).1, [(51, 53)]);
 }
@@ -352,7 +352,7 @@ fn a_chain_that_came_as_far_without_a_block_is_another_fork() {
         node.mine(&[pay(1)]);
         drive(&mut cursor, &node);
         (0..2).for_each(|_| node.mine(&[]));
-        while look(&cursor).is_none() {
+        while second_check(&cursor).is_none() {
             turn(&mut cursor, &node);
         }
         let (anchor, _) = node.transfers_after(10)[0];
@@ -365,7 +365,7 @@ fn a_chain_that_came_as_far_without_a_block_is_another_fork() {
 }
 
 #[test]
-fn what_comes_after_a_restart_is_looked_at_from_the_last_confirmed_block_on() {
+fn what_comes_after_a_restart_is_checked_from_the_last_confirmed_block_on() {
     let (mut a, mut b, mut cursor) = omitted();
     drive_by(&mut cursor, &a, &b);
     mine([&mut a, &mut b], &[]);
@@ -440,11 +440,11 @@ fn a_late_find_is_published_once_the_first_endpoint_has_its_receipt() {
     while cursor.history().unwrap().above(10).next().is_none() {
         let ask = cursor.ask();
         let transactions = ask.receipts.iter().map(|outcome| outcome.transaction);
-        let asks = (ask.look, transactions.collect::<Vec<_>>());
+        let asks = (ask.role, transactions.collect::<Vec<_>>());
         asked.extend((!ask.receipts.is_empty()).then_some(asks));
         turn_by(&mut cursor, &a, &b);
     }
-    assert_eq!(asked, [(Look::Witness, a.omitted.clone())]);
+    assert_eq!(asked, [(Role::Witness, a.omitted.clone())]);
     assert_eq!(cursor.history().unwrap().above(10).collect::<Vec<_>>(), b.transfers_after(10));
     assert_eq!(confirmed(&cursor), 11);
 }
@@ -459,13 +459,13 @@ fn a_check_ends_where_another_endpoint_took_over_the_scan() {
     node.mine(&[pay(1)]);
     drive_by(&mut cursor, &node, &node.without(9));
     cursor.switch();
-    let mut looks = Vec::new();
+    let mut checks = Vec::new();
     for _ in 0..20 {
         node.mine(&[pay(1)]);
-        looks.extend(drive_by(&mut cursor, &node, &node).1);
+        checks.extend(drive_by(&mut cursor, &node, &node).1);
     }
-    let first = looks.iter().find(|(from, to)| (*from..=*to).contains(&15)).unwrap();
-    assert_eq!(first.1, 15, "{looks:?}");
+    let first = checks.iter().find(|(from, to)| (*from..=*to).contains(&15)).unwrap();
+    assert_eq!(first.1, 15, "{checks:?}");
 }
 
 /// A node has the blocks of another fork at once, with their old times, and their logs a moment later.

@@ -7,7 +7,7 @@ use schemas::record::{Block, ChainBody, ChainRecord, Observation};
 use schemas::{Epoch, TxHash, UnixMicros};
 
 use super::{FORGED, Node, Payment, Shelf, chain};
-use crate::machine::{Answer, Ask, Cursor, Decision, Look, Next, Policy, Refusal, Tag};
+use crate::machine::{Answer, Ask, Cursor, Decision, Next, Policy, Refusal, Role, Tag};
 use crate::{ChainConfig, publish, restore, watched};
 
 /// How many histories a run plays.
@@ -41,9 +41,9 @@ enum Fault {
 
 impl Sight {
     fn answer(&self, ask: &Ask) -> Result<Answer, Refusal> {
-        let (fault, mut node) = match ask.look {
-            Look::First | Look::Witness => (self.first, self.first_node()),
-            Look::Second => (self.second, self.chain.clone()),
+        let (fault, mut node) = match ask.role {
+            Role::First | Role::Witness => (self.first, self.first_node()),
+            Role::Second => (self.second, self.chain.clone()),
         };
         match fault {
             Fault::None => node.answer(ask),
@@ -177,7 +177,7 @@ impl World {
         for _ in 0..STEPS {
             self.act()?;
         }
-        self.settle()
+        self.confirm_all()
     }
 
     fn act(&mut self) -> Result<(), String> {
@@ -261,7 +261,7 @@ impl World {
     }
 
     /// The endpoints work again, but what the first one left out it leaves out for ever. All is confirmed.
-    fn settle(&mut self) -> Result<(), String> {
+    fn confirm_all(&mut self) -> Result<(), String> {
         self.sight.first = Fault::None;
         self.sight.second = Fault::None;
         self.sight.trails = false;
