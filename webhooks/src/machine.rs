@@ -4,8 +4,8 @@
 pub(crate) mod announcement;
 pub(crate) mod breaker;
 pub(crate) mod endpoint;
-pub(crate) mod lane;
 pub(crate) mod partitions;
+pub(crate) mod queue;
 pub(crate) mod schedule;
 pub(crate) mod sequence;
 pub(crate) mod tracker;

@@ -20,7 +20,7 @@ pub(crate) struct Ownership(u64);
 
 /// A record under work: where its completion belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     pub(crate) from: TopicPartition,
     pub(crate) offset: Offset,
     pub(crate) ownership: Ownership,
@@ -127,7 +127,7 @@ impl Partitions {
         &mut self,
         now: UnixMicros,
         with_delayed: bool,
-    ) -> Option<(Place, Arc<Record>, Result<Delivery, Unreadable>)> {
+    ) -> Option<(Position, Arc<Record>, Result<Delivery, Unreadable>)> {
         if now < self.latest {
             self.bound_waits(now);
         }
@@ -147,15 +147,16 @@ impl Partitions {
         let owned = partitions.get_mut(&partition)?;
         let Held { record, delivery, .. } = owned.held.pop_front()?;
         self.agenda.extend(owned.held.front().map(|next| entry(partition, next.due)));
-        let place = Place { from: record.from, offset: record.offset, ownership: owned.ownership };
-        Some((place, record, delivery))
+        let position =
+            Position { from: record.from, offset: record.offset, ownership: owned.ownership };
+        Some((position, record, delivery))
     }
 
     /// A deferred delivery that is not due, and is wanted all the same. Only the first of a partition can be.
     pub(crate) fn take_early(
         &mut self,
         wanted: impl Fn(&Delivery) -> bool,
-    ) -> Option<(Place, Arc<Record>, Delivery)> {
+    ) -> Option<(Position, Arc<Record>, Delivery)> {
         let (of, owned) = self.partitions.iter_mut().find(|(of, owned)| {
             let first = owned.held.front().filter(|_| matches!(of.topic, Topic::WebhooksDefer(_)));
             first.is_some_and(|held| {
@@ -165,8 +166,8 @@ impl Partitions {
         let Held { record, delivery, due } = owned.held.pop_front()?;
         self.agenda.remove(&entry(*of, due));
         self.agenda.extend(owned.held.front().map(|next| entry(*of, next.due)));
-        let place = Place { from: *of, offset: record.offset, ownership: owned.ownership };
-        Some((place, record, delivery.ok()?))
+        let position = Position { from: *of, offset: record.offset, ownership: owned.ownership };
+        Some((position, record, delivery.ok()?))
     }
 
     /// When the first held record is due; it may be past.
@@ -175,17 +176,19 @@ impl Partitions {
         self.agenda.first().into_iter().chain(delayed).map(|(_, due, _)| *due).min()
     }
 
-    /// Whether what began at `place` still counts.
-    pub(crate) fn owns(&self, place: &Place) -> bool {
-        self.partitions.get(&place.from).is_some_and(|owned| owned.ownership == place.ownership)
+    /// Whether what began at `position` still counts.
+    pub(crate) fn owns(&self, position: &Position) -> bool {
+        self.partitions
+            .get(&position.from)
+            .is_some_and(|owned| owned.ownership == position.ownership)
     }
 
     /// Marks a record as complete. False if its partition was lost meanwhile: then nothing that
     /// came of it may be written.
-    pub(crate) fn complete(&mut self, place: &Place) -> bool {
-        match self.partitions.get_mut(&place.from) {
-            Some(owned) if owned.ownership == place.ownership => {
-                owned.tracker.complete(place.offset);
+    pub(crate) fn complete(&mut self, position: &Position) -> bool {
+        match self.partitions.get_mut(&position.from) {
+            Some(owned) if owned.ownership == position.ownership => {
+                owned.tracker.complete(position.offset);
                 true
             }
             _ => false,
@@ -249,8 +252,8 @@ mod tests {
     }
 
     fn take(partitions: &mut Partitions, seconds: i64) -> Option<(Topic, i64)> {
-        let (place, ..) = partitions.take_due(UnixMicros(seconds * 1_000_000), true)?;
-        Some((place.from.topic, place.offset.0))
+        let (position, ..) = partitions.take_due(UnixMicros(seconds * 1_000_000), true)?;
+        Some((position.from.topic, position.offset.0))
     }
 
     #[test]
@@ -280,9 +283,9 @@ mod tests {
         }
         assert!(partitions.take_early(|_| false).is_none());
         for offset in 0..2 {
-            let (place, ..) = partitions.take_early(|_| true).unwrap();
-            assert_eq!((place.from.topic, place.offset.0), (defer, offset));
-            assert!(partitions.complete(&place));
+            let (position, ..) = partitions.take_early(|_| true).unwrap();
+            assert_eq!((position.from.topic, position.offset.0), (defer, offset));
+            assert!(partitions.complete(&position));
         }
         assert!(partitions.take_early(|_| true).is_none());
         assert_eq!(take(&mut partitions, 100), Some((retry, 0)));

@@ -24,7 +24,7 @@ use super::job::{Back, Finished, Job};
 use super::results::Results;
 use super::sequences::Sequences;
 use crate::error::Error;
-use crate::machine::partitions::{Partitions, Place};
+use crate::machine::partitions::{Partitions, Position};
 use crate::machine::schedule::{self, Answer, Reason, Verdict};
 use crate::machine::sequence::Admitted;
 use crate::metrics;
@@ -95,11 +95,11 @@ impl Handler for Deliverer {
         }
         self.sequences.revoke(lost);
         let partitions = &self.partitions;
-        self.engine.lanes().retain_waiting(|job| {
-            !Arc::ptr_eq(&job.desk, &self.desk) || partitions.owns(&job.place)
+        self.engine.queues().retain_waiting(|job| {
+            !Arc::ptr_eq(&job.desk, &self.desk) || partitions.owns(&job.position)
         });
-        self.unsent.retain(|job| partitions.owns(&job.place));
-        self.finished.retain(|finished| partitions.owns(&finished.place));
+        self.unsent.retain(|job| partitions.owns(&job.position));
+        self.finished.retain(|finished| partitions.owns(&finished.position));
         self.is_stalled &= !self.finished.is_empty();
         Ok(())
     }
@@ -168,7 +168,7 @@ impl Handler for Deliverer {
         let is_idle = self.desk.is_empty() && self.finished.is_empty();
         let longest = if is_idle { POLL_TIMEOUT } else { POLL_BUSY };
         // What is due and finds no room waits for an attempt to end, not for time to pass.
-        if self.is_stalled || !self.engine.lanes().has_room() {
+        if self.is_stalled || !self.engine.queues().has_room() {
             return longest;
         }
         if self.sequences.is_ready() {
@@ -223,7 +223,7 @@ impl Deliverer {
 
     /// What waits is not sent by this worker.
     fn forget_waiting(&self) {
-        self.engine.lanes().retain_waiting(|job| !Arc::ptr_eq(&job.desk, &self.desk));
+        self.engine.queues().retain_waiting(|job| !Arc::ptr_eq(&job.desk, &self.desk));
     }
 
     /// Nothing is taken or started any more.
@@ -248,7 +248,7 @@ impl Deliverer {
                     }
                 }
                 Back::Spilled(job, reason) => self.defer(&job, reason)?,
-                Back::Unsent(job) if self.partitions.owns(&job.place) => self.unsent.push(job),
+                Back::Unsent(job) if self.partitions.owns(&job.position) => self.unsent.push(job),
                 Back::Unsent(_) => {}
             }
         }
@@ -257,7 +257,7 @@ impl Deliverer {
 
     fn answered(&mut self, job: &Job, answer: &Answer, now: UnixMicros) -> Result<(), Error> {
         if answer.outcome == AttemptOutcome::Local {
-            let is_unreachable = self.engine.lanes().is_unreachable(&job.host, now);
+            let is_unreachable = self.engine.queues().is_unreachable(&job.host, now);
             let reason = if is_unreachable { Reason::Unreachable } else { Reason::Local };
             return self.defer(job, reason);
         }
@@ -294,7 +294,7 @@ impl Deliverer {
                 self.write(job, *topic, next.clone())?
             });
         }
-        if self.finish(job.place, records) {
+        if self.finish(job.position, records) {
             self.sequences.ended(job);
             match &verdict.next {
                 Some((Topic::WebhooksDead, _)) => report_dead(job, verdict.attempt.as_ref()),
@@ -322,25 +322,25 @@ impl Deliverer {
         unsent.into_iter().chain(ready).for_each(|job| self.engine.offer(job, now));
         self.sequences.expire(now);
         let mut waited = 0;
-        while self.engine.lanes().has_room() {
+        while self.engine.queues().has_room() {
             let due = self.partitions.take_due(now, waited < WAITED_MAX);
-            let Some((place, record, delivery)) = due else { break };
-            waited += usize::from(place.from.topic != Topic::WebhooksDispatch);
+            let Some((position, record, delivery)) = due else { break };
+            waited += usize::from(position.from.topic != Topic::WebhooksDispatch);
             match delivery {
-                Ok(delivery) => self.admit(place, record, delivery, now)?,
+                Ok(delivery) => self.admit(position, record, delivery, now)?,
                 Err(unreadable) => {
                     let reason = unreadable.garbage(&record)?;
                     let letter = dead_letter(&record, Self::GROUP, &reason)?;
-                    self.finish(place, vec![letter]);
+                    self.finish(position, vec![letter]);
                 }
             }
         }
-        while waited < WAITED_MAX && self.engine.lanes().has_room() {
+        while waited < WAITED_MAX && self.engine.queues().has_room() {
             let engine = &self.engine;
             let early = self.partitions.take_early(|delivery| engine.wants(delivery));
-            let Some((place, record, delivery)) = early else { break };
+            let Some((position, record, delivery)) = early else { break };
             waited += 1;
-            self.admit(place, record, delivery, now)?;
+            self.admit(position, record, delivery, now)?;
         }
         self.engine.turn(now);
         // Those that could not even wait.
@@ -349,14 +349,14 @@ impl Deliverer {
 
     fn admit(
         &mut self,
-        place: Place,
+        position: Position,
         record: Arc<Record>,
         mut delivery: Delivery,
         now: UnixMicros,
     ) -> Result<(), Error> {
         let (host, refused) = self.engine.find(&mut delivery);
-        let lost = self.losses.entry(place.from).or_default().clone();
-        let job = Job::new(place, record, delivery, host, self.desk.clone(), lost);
+        let lost = self.losses.entry(position.from).or_default().clone();
+        let job = Job::new(position, record, delivery, host, self.desk.clone(), lost);
         if let Some(cause) = refused {
             return self.conclude(&job, schedule::give_up(&job.delivery, cause, now), None, None);
         }
@@ -368,13 +368,13 @@ impl Deliverer {
             Admitted::Wait { overtaken, .. } => overtaken,
             Admitted::Overtaken(job) => Some(job),
             Admitted::Repeated(job) => {
-                self.finish(job.place, Vec::new());
+                self.finish(job.position, Vec::new());
                 None
             }
         };
         if let Some(job) = overtaken {
             let superseded = self.supersede(&job, &job.delivery)?;
-            if self.finish(job.place, vec![superseded]) {
+            if self.finish(job.position, vec![superseded]) {
                 metrics::superseded();
             }
         }
@@ -417,10 +417,10 @@ impl Deliverer {
     }
 
     /// False if the partition was lost meanwhile.
-    fn finish(&mut self, place: Place, records: Vec<NewRecord>) -> bool {
-        let is_ours = self.partitions.complete(&place);
+    fn finish(&mut self, position: Position, records: Vec<NewRecord>) -> bool {
+        let is_ours = self.partitions.complete(&position);
         if is_ours {
-            self.finished.push(Finished { place, records }, Instant::now());
+            self.finished.push(Finished { position, records }, Instant::now());
         }
         is_ours
     }
@@ -428,7 +428,7 @@ impl Deliverer {
     /// What has finished, and how far that brings each partition.
     fn plan(&self) -> Step {
         let entries = self.sequences.entries();
-        let finished = self.finished.iter().map(|finished| finished.place.from);
+        let finished = self.finished.iter().map(|finished| finished.position.from);
         let touched: BTreeSet<TopicPartition> =
             finished.chain(entries.iter().map(|(of, _)| *of)).collect();
         let offset = |partition| Some((partition, self.partitions.committed(&partition)?));

@@ -1,4 +1,4 @@
-//! What the workers of a process share: the lanes of all receivers, the endpoints that fail, and the client. What is
+//! What the workers of a process share: the queues of all receivers, the endpoints that fail, and the client. What is
 //! known of a receiver serves all of them, and none takes more than its part.
 //!
 //! A request that has ended starts the next one, of whichever worker, and nobody waits for a worker's turn. What became
@@ -21,11 +21,11 @@ use super::job::{Back, Job};
 use crate::config::Config;
 use crate::error::Error;
 use crate::guard::{host_key, host_of};
-use crate::machine::lane::{Ending, Lanes, Permit, Spilled};
+use crate::machine::queue::{Ending, Permit, Queues, Spilled};
 use crate::metrics;
 use crate::sender::Sender;
 
-/// How often what goes through all lanes is written.
+/// How often what goes through all queues is written.
 const REPORTED_EVERY: Duration = Duration::from_secs(1);
 
 /// Delivers webhooks for the workers of a process.
@@ -37,7 +37,7 @@ struct Shared {
     sender: Sender,
     clock: Arc<dyn Clock>,
     handle: Handle,
-    lanes: Mutex<Lanes<Job>>,
+    queues: Mutex<Queues<Job>>,
     endpoints: Mutex<Endpoints>,
     desks: Mutex<Vec<Weak<Desk<Back>>>>,
     reported_at: Mutex<Option<Instant>>,
@@ -63,7 +63,7 @@ impl Engine {
             sender: Sender::new(config, clock.clone())?,
             clock,
             handle,
-            lanes: Mutex::new(Lanes::new(config.concurrency, config.concurrency_per_host)),
+            queues: Mutex::new(Queues::new(config.concurrency, config.concurrency_per_host)),
             endpoints: Mutex::new(Endpoints::new(config.failing_after)),
             desks: Mutex::default(),
             reported_at: Mutex::default(),
@@ -79,8 +79,8 @@ impl Engine {
         &self.0.clock
     }
 
-    pub(super) fn lanes(&self) -> MutexGuard<'_, Lanes<Job>> {
-        locked(&self.0.lanes)
+    pub(super) fn queues(&self) -> MutexGuard<'_, Queues<Job>> {
+        locked(&self.0.queues)
     }
 
     pub(super) fn endpoints(&self) -> MutexGuard<'_, Endpoints> {
@@ -100,7 +100,7 @@ impl Engine {
     pub(super) fn offer(&self, job: Job, now: UnixMicros) {
         let (host, emitted_at) = (job.host.clone(), job.delivery.emitted_at);
         let is_manual = job.delivery.manual;
-        let spilled = self.lanes().offer(&host, emitted_at, is_manual, job, now);
+        let spilled = self.queues().offer(&host, emitted_at, is_manual, job, now);
         spilled.into_iter().for_each(give_back);
     }
 
@@ -126,24 +126,24 @@ impl Engine {
     /// Whether the receiver of a deferred delivery answers and has room for it. What we could not send has to wait.
     pub(super) fn wants(&self, delivery: &Delivery) -> bool {
         delivery.last_outcome != Some(AttemptOutcome::Local)
-            && self.lanes().wants(&host_key(&delivery.url))
+            && self.queues().wants(&host_key(&delivery.url))
     }
 
     /// Gives back what has waited for too long, and starts what may start.
     pub(super) fn turn(&self, now: UnixMicros) {
-        let mut lanes = self.lanes();
-        lanes.overdue(now).into_iter().for_each(give_back);
-        self.start(&mut lanes, now);
+        let mut queues = self.queues();
+        queues.overdue(now).into_iter().for_each(give_back);
+        self.start(&mut queues, now);
     }
 
-    fn start(&self, lanes: &mut Lanes<Job>, now: UnixMicros) {
-        while let Some((job, permit)) = lanes.next(now) {
+    fn start(&self, queues: &mut Queues<Job>, now: UnixMicros) {
+        while let Some((job, permit)) = queues.next(now) {
             if job.desk.begin(Instant::now()) {
                 let flight: Pin<Box<dyn Future<Output = ()> + Send>> =
                     Box::pin(self.clone().fly(job, permit));
                 self.0.handle.spawn(flight);
             } else {
-                lanes.ended(&permit, Ending::Unsent, now);
+                queues.ended(&permit, Ending::Unsent, now);
                 job.desk.clone().put(Back::Unsent(job));
             }
         }
@@ -161,10 +161,10 @@ impl Engine {
         let answer = ended.as_ref().ok().and_then(|(_, answer)| answer.as_ref());
         let ending = answer.map_or(Ending::Unsent, |answer| Ending::from(answer.outcome));
         let now = self.0.clock.now();
-        let mut lanes = self.lanes();
-        lanes.ended(&permit, ending, now);
-        self.start(&mut lanes, now);
-        drop(lanes);
+        let mut queues = self.queues();
+        queues.ended(&permit, ending, now);
+        self.start(&mut queues, now);
+        drop(queues);
         desk.ended(Back::Ended(ended));
     }
 
@@ -176,11 +176,11 @@ impl Engine {
         let oldest_due = dues.min().map_or(Duration::ZERO, |due| elapsed(due, now));
         drop(desks);
         let mut reported_at = locked(&self.0.reported_at);
-        let lanes = self.lanes();
-        metrics::load(lanes.running(), lanes.waiting(), lanes.breakers_open(), oldest_due);
+        let queues = self.queues();
+        metrics::load(queues.running(), queues.waiting(), queues.breakers_open(), oldest_due);
         if reported_at.is_none_or(|at| at.elapsed() >= REPORTED_EVERY) {
             *reported_at = Some(Instant::now());
-            let oldest = lanes.oldest().into_iter().chain(self.endpoints().oldest()).min();
+            let oldest = queues.oldest().into_iter().chain(self.endpoints().oldest()).min();
             metrics::undelivered(oldest.map_or(Duration::ZERO, |oldest| elapsed(oldest, now)));
         }
     }

@@ -21,7 +21,7 @@ use super::scripted::{LAYOUT, START, Scripted, at, config, delivery};
 use super::scripted_tests::{DISPATCH, dispatch, turn_until};
 use crate::config::Config;
 use crate::guard::host_key;
-use crate::machine::partitions::{Ownership, Place};
+use crate::machine::partitions::{Ownership, Position};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -46,9 +46,9 @@ fn job(desk: &Arc<Desk<Back>>, name: &str, url: &str) -> Job {
         value: None,
         headers: Headers::default(),
     };
-    let place = Place { from, offset: record.offset, ownership };
+    let position = Position { from, offset: record.offset, ownership };
     let (delivery, lost) = (delivery(name, url), CancellationToken::new());
-    Job::new(place, Arc::new(record), delivery, host_key(url), desk.clone(), lost)
+    Job::new(position, Arc::new(record), delivery, host_key(url), desk.clone(), lost)
 }
 
 /// Events whose request has ended.

@@ -8,14 +8,14 @@ use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 
 use super::desk::Desk;
-use crate::machine::partitions::Place;
+use crate::machine::partitions::Position;
 use crate::machine::schedule::{Answer, Reason};
 use crate::machine::sequence::Turn;
 
 /// A delivery on its way to its receiver.
 #[derive(Debug)]
 pub(super) struct Job {
-    pub(super) place: Place,
+    pub(super) position: Position,
     pub(super) record: Arc<Record>,
     pub(super) delivery: Delivery,
     /// Of its URL: what its receiver is known by.
@@ -29,7 +29,7 @@ pub(super) struct Job {
 
 impl Job {
     pub(super) fn new(
-        place: Place,
+        position: Position,
         record: Arc<Record>,
         delivery: Delivery,
         host: String,
@@ -37,7 +37,7 @@ impl Job {
         lost: CancellationToken,
     ) -> Self {
         let (host, turn) = (host.into(), Turn::of(&delivery));
-        Self { place, record, delivery, host, turn, desk, lost }
+        Self { position, record, delivery, host, turn, desk, lost }
     }
 }
 
@@ -54,6 +54,6 @@ pub(super) enum Back {
 
 /// A record that is complete, and what must be written with its offset.
 pub(super) struct Finished {
-    pub(super) place: Place,
+    pub(super) position: Position,
     pub(super) records: Vec<NewRecord>,
 }

@@ -68,15 +68,15 @@ impl Results {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::partitions::{Ownership, Place};
+    use crate::machine::partitions::{Ownership, Position};
     use crate::runner::scripted::at;
     use log::Offset;
     use schemas::Topic;
 
     fn finished() -> Finished {
         let from = at(Topic::WebhooksDispatch);
-        let place = Place { from, offset: Offset(0), ownership: Ownership::default() };
-        Finished { place, records: Vec::new() }
+        let position = Position { from, offset: Offset(0), ownership: Ownership::default() };
+        Finished { position, records: Vec::new() }
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl Sequences {
     pub(super) fn revoke(&mut self, lost: &[TopicPartition]) {
         self.of.retain(|partition, _| !lost.iter().any(|of| of.partition == *partition));
         self.entries.retain(|(of, _)| !lost.contains(of));
-        self.ready.retain(|job| !lost.contains(&job.place.from));
+        self.ready.retain(|job| !lost.contains(&job.position.from));
     }
 
     /// Takes a delivery that is due, and keeps what is to be written of it.
@@ -65,7 +65,7 @@ impl Sequences {
     /// # Errors
     /// [`CodecError`] if an entry does not fit its schema, which is a defect of this program.
     pub(super) fn admit(&mut self, job: Job, now: UnixMicros) -> Result<Admitted<Job>, CodecError> {
-        let from = job.place.from;
+        let from = job.position.from;
         let (Some(turn), Some(sequence)) = (job.turn, self.of.get_mut(&from.partition)) else {
             return Ok(Admitted::Start(job));
         };
@@ -80,13 +80,14 @@ impl Sequences {
 
     /// Whether a newer event of its order makes another attempt needless.
     pub(super) fn is_overtaken(&self, job: &Job) -> bool {
-        let sequence = self.of.get(&job.place.from.partition);
+        let sequence = self.of.get(&job.position.from.partition);
         job.turn.zip(sequence).is_some_and(|(turn, sequence)| sequence.is_overtaken(turn))
     }
 
     /// What became of a delivery is in the next step.
     pub(super) fn ended(&mut self, job: &Job) {
-        if let (Some(turn), Some(sequence)) = (job.turn, self.of.get_mut(&job.place.from.partition))
+        if let (Some(turn), Some(sequence)) =
+            (job.turn, self.of.get_mut(&job.position.from.partition))
         {
             sequence.ended(turn);
         }

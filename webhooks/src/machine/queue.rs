@@ -1,7 +1,7 @@
 //! Which requests may start, so that no receiver delays another.
 //!
-//! Each host has a lane: its jobs wait there, and as many of its requests are under way as it has shown to answer.
-//! Lanes that answer quickly may use all requests there are; those that nobody knows yet, that are slow or that fail
+//! Each host has a queue: its jobs wait there, and as many of its requests are under way as it has shown to answer.
+//! Queues that answer quickly may use all requests there are; those that nobody knows yet, that are slow or that fail
 //! have a part of them, so that however many there are, most requests are left for the others. What cannot start
 //! soon is given back, to be deferred. What an operator asked for goes first, also to a receiver that is not asked
 //! otherwise.
@@ -19,14 +19,14 @@ const HOUR_MICROS: i64 = 3600 * 1_000_000;
 const LONG_MICROS: i64 = 1_000_000;
 /// How many jobs wait at most; a half of them for hosts that are not good.
 const WAITING_MAX: usize = 8192;
-/// How many lanes are remembered: of more, those forget what they know that were used longest ago.
-const LANES_MAX: usize = 20_000;
-/// How many manual jobs of a lane are treated as such, under way beyond its window and waiting: others, as when all of
+/// How many queues are remembered: of more, those forget what they know that were used longest ago.
+const QUEUES_MAX: usize = 20_000;
+/// How many manual jobs of a queue are treated as such, under way beyond its window and waiting: others, as when all of
 /// a day are sent again, are like any.
 const MANUAL_RUNNING_MAX: usize = 8;
 const MANUAL_WAITING_MAX: usize = 16;
 
-/// How a request ended, as far as its lane is concerned.
+/// How a request ended, as far as its queue is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// With an answer of any kind.
@@ -52,10 +52,10 @@ impl From<AttemptOutcome> for Ending {
     }
 }
 
-/// For a request under way. Goes back with [`Lanes::ended`].
+/// For a request under way. Goes back with [`Queues::ended`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Permit {
-    lane: Arc<str>,
+    queue: Arc<str>,
     number: u64,
 }
 
@@ -66,16 +66,16 @@ pub(crate) struct Spilled<T> {
     pub(crate) reason: Reason,
 }
 
-/// Where a job is in its lane: what is manual first, then the oldest event, so that what was deferred is not overtaken
+/// Where a job is in its queue: what is manual first, then the oldest event, so that what was deferred is not overtaken
 /// for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct Priority {
     is_automatic: bool,
     emitted_at: UnixMicros,
     arrival: u64,
 }
 
-/// What a lane is trusted with.
+/// What a queue is trusted with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Health {
     /// Its last request was answered soon, and none under way takes long.
@@ -89,7 +89,7 @@ enum Health {
 impl Health {
     const ALL: [Self; 3] = [Self::Good, Self::Unproven, Self::Failing];
 
-    /// How many jobs may wait for a lane.
+    /// How many jobs may wait for a queue.
     const fn waiting_max(self) -> usize {
         match self {
             Self::Good => WAITING_MAX / 2,
@@ -100,7 +100,7 @@ impl Health {
 }
 
 #[derive(Debug)]
-struct Lane<T> {
+struct Queue<T> {
     /// How its last request ended.
     last: Health,
     running: usize,
@@ -113,14 +113,14 @@ struct Lane<T> {
     has_answered: bool,
     answered: usize,
     breaker: Breaker,
-    /// One job was let into the lane to see whether its receiver answers again.
+    /// One job was let into the queue to see whether its receiver answers again.
     is_probing: bool,
-    waiting: BTreeMap<Place, T>,
+    waiting: BTreeMap<Priority, T>,
     /// When it last started something.
     turn: u64,
 }
 
-impl<T> Lane<T> {
+impl<T> Queue<T> {
     fn new(turn: u64) -> Self {
         Self {
             last: Health::Unproven,
@@ -144,7 +144,7 @@ impl<T> Lane<T> {
     fn may_start(&self) -> bool {
         match self.waiting.first_key_value() {
             None => false,
-            Some((Place { is_automatic: false, .. }, _)) => {
+            Some((Priority { is_automatic: false, .. }, _)) => {
                 self.running < self.window + MANUAL_RUNNING_MAX
             }
             Some(_) if self.breaker.is_open() => self.is_probing && self.running == 0,
@@ -153,12 +153,13 @@ impl<T> Lane<T> {
     }
 
     fn has_room_for_manual(&self) -> bool {
-        self.waiting.keys().take_while(|place| !place.is_automatic).count() < MANUAL_WAITING_MAX
+        self.waiting.keys().take_while(|priority| !priority.is_automatic).count()
+            < MANUAL_WAITING_MAX
     }
 
-    /// Whether `place`, which is among those that wait, or one behind it has to go.
-    fn is_full(&mut self, place: Place, now: UnixMicros) -> bool {
-        if place.is_automatic && self.breaker.is_open() {
+    /// Whether `priority`, which is among those that wait, or one behind it has to go.
+    fn is_full(&mut self, priority: Priority, now: UnixMicros) -> bool {
+        if priority.is_automatic && self.breaker.is_open() {
             let is_probe =
                 self.breaker.may_probe(now) && self.running == 0 && self.waiting.len() == 1;
             self.is_probing |= is_probe;
@@ -202,25 +203,25 @@ impl<T> Lane<T> {
 #[derive(Debug)]
 struct Arrival {
     since: UnixMicros,
-    lane: Arc<str>,
-    place: Place,
+    queue: Arc<str>,
+    priority: Priority,
 }
 
-/// What lanes of one health have.
+/// What queues of one health have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Load {
     running: usize,
     waiting: usize,
 }
 
-/// All lanes, and what they share.
+/// All queues, and what they share.
 #[derive(Debug)]
-pub(crate) struct Lanes<T> {
+pub(crate) struct Queues<T> {
     running_max: usize,
     window_max: usize,
-    lanes: HashMap<Arc<str>, Lane<T>>,
+    queues: HashMap<Arc<str>, Queue<T>>,
     loads: [Load; 3],
-    /// The lanes of each health that may start something, those first that did so longest ago.
+    /// The queues of each health that may start something, those first that did so longest ago.
     ready: [BTreeSet<(u64, Arc<str>)>; 3],
     /// All that waits, in the order in which it came.
     arrivals: BTreeMap<u64, Arrival>,
@@ -233,13 +234,13 @@ pub(crate) struct Lanes<T> {
     count: u64,
 }
 
-impl<T> Lanes<T> {
-    /// With a limit of the requests under way, in all and of one lane.
+impl<T> Queues<T> {
+    /// With a limit of the requests under way, in all and of one queue.
     pub(crate) fn new(running_max: usize, window_max: usize) -> Self {
         Self {
             running_max,
             window_max,
-            lanes: HashMap::new(),
+            queues: HashMap::new(),
             loads: [Load::default(); 3],
             ready: [const { BTreeSet::new() }; 3],
             arrivals: BTreeMap::new(),
@@ -261,18 +262,19 @@ impl<T> Lanes<T> {
         unproven + failing
     }
 
-    /// Whether the lane has room for what was deferred, and its receiver answers.
-    pub(crate) fn wants(&self, lane: &str) -> bool {
+    /// Whether the queue has room for what was deferred, and its receiver answers.
+    pub(crate) fn wants(&self, queue: &str) -> bool {
         self.arrivals.len() < WAITING_MAX / 2
-            && self.lanes.get(lane).is_some_and(|lane| {
-                lane.health() == Health::Good && lane.waiting.len() < Health::Good.waiting_max() / 2
+            && self.queues.get(queue).is_some_and(|queue| {
+                queue.health() == Health::Good
+                    && queue.waiting.len() < Health::Good.waiting_max() / 2
             })
     }
 
     /// Whether other receivers answer, and this one never has.
-    pub(crate) fn is_unreachable(&self, lane: &str, now: UnixMicros) -> bool {
+    pub(crate) fn is_unreachable(&self, queue: &str, now: UnixMicros) -> bool {
         let is_late = |at: UnixMicros| now.0.saturating_sub(at.0) < HOUR_MICROS;
-        let has_answered = self.lanes.get(lane).is_some_and(|lane| lane.has_answered);
+        let has_answered = self.queues.get(queue).is_some_and(|queue| queue.has_answered);
         self.answered_at.is_some_and(is_late) && !has_answered
     }
 
@@ -286,49 +288,49 @@ impl<T> Lanes<T> {
         self.arrivals.len()
     }
 
-    /// Lanes that get no requests but probes.
+    /// Queues that get no requests but probes.
     pub(crate) const fn breakers_open(&self) -> usize {
         self.breakers_open
     }
 
-    /// The oldest event that waits. Goes through all lanes.
+    /// The oldest event that waits. Goes through all queues.
     pub(crate) fn oldest(&self) -> Option<UnixMicros> {
-        let first = |lane: &Lane<T>| {
+        let first = |queue: &Queue<T>| {
             // Behind the few that are manual.
-            let manual = lane.waiting.keys().take_while(|place| !place.is_automatic).count();
-            lane.waiting.keys().take(manual + 1).map(|place| place.emitted_at).min()
+            let manual = queue.waiting.keys().take_while(|priority| !priority.is_automatic).count();
+            queue.waiting.keys().take(manual + 1).map(|priority| priority.emitted_at).min()
         };
-        self.lanes.values().filter_map(first).min()
+        self.queues.values().filter_map(first).min()
     }
 
     /// A job waits for its turn from now on. If too many wait, or nothing is sent to its receiver at the time, one of
-    /// its lane is given back, that about the newest event.
+    /// its queue is given back, that about the newest event.
     pub(crate) fn offer(
         &mut self,
-        lane: &str,
+        queue: &str,
         emitted_at: UnixMicros,
         is_manual: bool,
         job: T,
         now: UnixMicros,
     ) -> Option<Spilled<T>> {
-        let lane = self.remembered(lane);
+        let queue = self.remembered(queue);
         let arrival = self.next_number();
         let is_manual = is_manual && self.doubtful() < WAITING_MAX / 4;
-        let is_full = self.change(&lane, |lane| {
-            let is_automatic = !(is_manual && lane.has_room_for_manual());
-            let place = Place { is_automatic, emitted_at, arrival };
-            lane.waiting.insert(place, job);
-            (place, lane.is_full(place, now))
+        let is_full = self.change(&queue, |queue| {
+            let is_automatic = !(is_manual && queue.has_room_for_manual());
+            let priority = Priority { is_automatic, emitted_at, arrival };
+            queue.waiting.insert(priority, job);
+            (priority, queue.is_full(priority, now))
         });
-        let (place, is_full) = is_full?;
-        self.arrivals.insert(arrival, Arrival { since: now, lane: lane.clone(), place });
-        let lane = self.lanes.get(&lane)?;
+        let (priority, is_full) = is_full?;
+        self.arrivals.insert(arrival, Arrival { since: now, queue: queue.clone(), priority });
+        let queue = self.queues.get(&queue)?;
         // Those that have many waiting make room for one of which nothing waits.
-        let is_alone = lane.running == 0 && lane.waiting.len() == 1;
+        let is_alone = queue.running == 0 && queue.waiting.len() == 1;
         let doubtful_max = if is_alone { WAITING_MAX / 4 * 3 } else { WAITING_MAX / 2 };
         let is_too_much =
-            is_full || lane.health() != Health::Good && self.doubtful() > doubtful_max;
-        let (newest, _) = lane.waiting.last_key_value().filter(|_| is_too_much)?;
+            is_full || queue.health() != Health::Good && self.doubtful() > doubtful_max;
+        let (newest, _) = queue.waiting.last_key_value().filter(|_| is_too_much)?;
         if newest.is_automatic { self.withdraw(newest.arrival) } else { None }
     }
 
@@ -336,17 +338,17 @@ impl<T> Lanes<T> {
     pub(crate) fn next(&mut self, now: UnixMicros) -> Option<(T, Permit)> {
         let open = Health::ALL.into_iter().filter(|health| self.may_start(*health));
         let ready = open.filter_map(|health| self.ready[health as usize].first());
-        let (_, lane) = ready.min()?.clone();
+        let (_, queue) = ready.min()?.clone();
         let number = self.next_number();
-        let (place, job) = self.change(&lane, |lane| {
-            lane.turn = number;
-            let first = lane.waiting.pop_first()?;
-            lane.running += 1;
+        let (priority, job) = self.change(&queue, |queue| {
+            queue.turn = number;
+            let first = queue.waiting.pop_first()?;
+            queue.running += 1;
             Some(first)
         })??;
-        self.arrivals.remove(&place.arrival);
-        self.young.insert(number, (now, lane.clone()));
-        Some((job, Permit { lane, number }))
+        self.arrivals.remove(&priority.arrival);
+        self.young.insert(number, (now, queue.clone()));
+        Some((job, Permit { queue, number }))
     }
 
     /// A request has ended.
@@ -356,18 +358,18 @@ impl<T> Lanes<T> {
         if ending == Ending::Answered {
             self.answered_at = Some(now);
         }
-        self.change(&permit.lane, |lane| lane.ended(ending, was_quick, window_max, now));
+        self.change(&permit.queue, |queue| queue.ended(ending, was_quick, window_max, now));
     }
 
-    /// Time has passed: the jobs that have waited too long. Manual ones stay, and those of a good lane: their receiver
+    /// Time has passed: the jobs that have waited too long. Manual ones stay, and those of a good queue: their receiver
     /// answers as fast as it can.
     pub(crate) fn overdue(&mut self, now: UnixMicros) -> Vec<Spilled<T>> {
         let latest = UnixMicros(now.0.saturating_sub(LONG_MICROS));
         // What is of a later time than now was before the clock went back.
         let is_old = |at: UnixMicros| at <= latest || at > now;
         while let Some(old) = self.young.first_entry().filter(|old| is_old(old.get().0)) {
-            let (_, lane) = old.remove();
-            self.change(&lane, |lane| lane.slow += 1);
+            let (_, queue) = old.remove();
+            self.change(&queue, |queue| queue.slow += 1);
         }
         let is_late = |(_, arrival): &(&u64, &Arrival)| is_old(arrival.since);
         let late: Vec<u64> = self.arrivals.iter().take_while(is_late).map(|(n, _)| *n).collect();
@@ -375,23 +377,23 @@ impl<T> Lanes<T> {
     }
 
     fn give_up(&mut self, number: u64, now: UnixMicros) -> Option<Spilled<T>> {
-        let Arrival { lane, place, .. } = self.arrivals.get(&number)?;
-        let (name, place, lane) = (lane.clone(), *place, self.lanes.get(lane)?);
+        let Arrival { queue, priority, .. } = self.arrivals.get(&number)?;
+        let (name, priority, queue) = (queue.clone(), *priority, self.queues.get(queue)?);
         // With little room left it has to go all the same: others could not even be offered.
         let has_room = self.arrivals.len() < WAITING_MAX / 2;
-        let is_kept = has_room && lane.health() == Health::Good;
+        let is_kept = has_room && queue.health() == Health::Good;
         let spilled = self.withdraw(number)?;
-        if place.is_automatic && !is_kept {
+        if priority.is_automatic && !is_kept {
             return Some(spilled);
         }
-        self.offer(&name, place.emitted_at, !place.is_automatic, spilled.job, now)
+        self.offer(&name, priority.emitted_at, !priority.is_automatic, spilled.job, now)
     }
 
     /// Forgets waiting jobs that are not wanted any more.
     pub(crate) fn retain_waiting(&mut self, keep: impl Fn(&T) -> bool) {
         let is_unwanted = |(_, arrival): &(&u64, &Arrival)| {
-            let lane = self.lanes.get(&arrival.lane);
-            let job = lane.and_then(|lane| lane.waiting.get(&arrival.place));
+            let queue = self.queues.get(&arrival.queue);
+            let job = queue.and_then(|queue| queue.waiting.get(&arrival.priority));
             job.is_some_and(|job| !keep(job))
         };
         let unwanted: Vec<u64> =
@@ -402,15 +404,15 @@ impl<T> Lanes<T> {
     }
 
     fn withdraw(&mut self, number: u64) -> Option<Spilled<T>> {
-        let Arrival { lane, place, .. } = self.arrivals.remove(&number)?;
-        self.change(&lane, |lane| {
-            let job = lane.waiting.remove(&place)?;
-            let reason = if lane.breaker.is_open() { Reason::Down } else { Reason::Busy };
+        let Arrival { queue, priority, .. } = self.arrivals.remove(&number)?;
+        self.change(&queue, |queue| {
+            let job = queue.waiting.remove(&priority)?;
+            let reason = if queue.breaker.is_open() { Reason::Down } else { Reason::Busy };
             Some(Spilled { job, reason })
         })?
     }
 
-    /// Whether one more request may be under way for lanes of `health`.
+    /// Whether one more request may be under way for queues of `health`.
     fn may_start(&self, health: Health) -> bool {
         let percent = |part: usize| (self.running_max * part / 100).max(1);
         let [_, unproven, failing] = self.loads.map(|load| load.running);
@@ -422,19 +424,19 @@ impl<T> Lanes<T> {
         is_within && self.running() < self.running_max
     }
 
-    /// The lane of that name, also if it is new.
+    /// The queue of that name, also if it is new.
     fn remembered(&mut self, name: &str) -> Arc<str> {
-        if let Some((known, _)) = self.lanes.get_key_value(name) {
+        if let Some((known, _)) = self.queues.get_key_value(name) {
             return known.clone();
         }
-        if self.lanes.len() >= LANES_MAX {
-            let recent = self.count.saturating_sub(LANES_MAX as u64 / 2);
-            self.lanes.retain(|_, lane| lane.turn > recent || !lane.is_idle());
-            let is_open = |lane: &&Lane<T>| lane.breaker.is_open();
-            self.breakers_open = self.lanes.values().filter(is_open).count();
+        if self.queues.len() >= QUEUES_MAX {
+            let recent = self.count.saturating_sub(QUEUES_MAX as u64 / 2);
+            self.queues.retain(|_, queue| queue.turn > recent || !queue.is_idle());
+            let is_open = |queue: &&Queue<T>| queue.breaker.is_open();
+            self.breakers_open = self.queues.values().filter(is_open).count();
         }
         let name: Arc<str> = name.into();
-        self.lanes.insert(name.clone(), Lane::new(self.count));
+        self.queues.insert(name.clone(), Queue::new(self.count));
         name
     }
 
@@ -443,21 +445,21 @@ impl<T> Lanes<T> {
         self.count
     }
 
-    /// Changes a lane, and all that is counted of it.
-    fn change<R>(&mut self, name: &Arc<str>, change: impl FnOnce(&mut Lane<T>) -> R) -> Option<R> {
-        let lane = self.lanes.get_mut(name)?;
-        let (health, entry) = (lane.health() as usize, (lane.turn, name.clone()));
-        self.loads[health].running -= lane.running;
-        self.loads[health].waiting -= lane.waiting.len();
+    /// Changes a queue, and all that is counted of it.
+    fn change<R>(&mut self, name: &Arc<str>, change: impl FnOnce(&mut Queue<T>) -> R) -> Option<R> {
+        let queue = self.queues.get_mut(name)?;
+        let (health, entry) = (queue.health() as usize, (queue.turn, name.clone()));
+        self.loads[health].running -= queue.running;
+        self.loads[health].waiting -= queue.waiting.len();
         self.ready[health].remove(&entry);
-        self.breakers_open -= usize::from(lane.breaker.is_open());
-        let result = change(lane);
-        self.breakers_open += usize::from(lane.breaker.is_open());
-        let health = lane.health() as usize;
-        self.loads[health].running += lane.running;
-        self.loads[health].waiting += lane.waiting.len();
-        if lane.may_start() {
-            self.ready[health].insert((lane.turn, entry.1));
+        self.breakers_open -= usize::from(queue.breaker.is_open());
+        let result = change(queue);
+        self.breakers_open += usize::from(queue.breaker.is_open());
+        let health = queue.health() as usize;
+        self.loads[health].running += queue.running;
+        self.loads[health].waiting += queue.waiting.len();
+        if queue.may_start() {
+            self.ready[health].insert((queue.turn, entry.1));
         }
         Some(result)
     }
