@@ -3,8 +3,8 @@
 mod build;
 mod count;
 mod job;
-mod lane;
 mod nodes;
+mod queue;
 
 use std::collections::BTreeSet;
 
@@ -72,9 +72,9 @@ pub(crate) fn run(scope: Scope<'_>) -> Result<bool> {
     if scope == Scope::Fast {
         variables.push(("TIDEMARK_TEST_CASES", FAST_CASES.to_owned()));
     }
-    let outcomes = lane::run(jobs, &variables, &folder)?;
+    let outcomes = queue::run(jobs, &variables, &folder)?;
     let counts: Counts = outcomes.iter().map(|outcome| outcome.counts).sum();
-    for line in outcomes.iter().filter_map(lane::Outcome::complaint) {
+    for line in outcomes.iter().filter_map(queue::Outcome::complaint) {
         print(&line);
     }
     print(&counts.to_string());

@@ -1,4 +1,4 @@
-//! Which tests run together, what they need, and in which lane.
+//! Which tests run together, what they need, and how they load the machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,9 +9,9 @@ use super::Scope;
 use super::build::Binary;
 use crate::need::Need;
 
-/// The first two run side by side, so that processors are used while other tests wait.
+/// How tests load the machine. The first two run side by side, so that processors are used while other tests wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Lane {
+enum Load {
     /// Mostly waits: for time-outs, restarts and other processes.
     Waiting,
     /// Mostly computes.
@@ -21,12 +21,12 @@ enum Lane {
 }
 
 /// Tests of one binary of `tests/` that need the same: the binary; what the names of the tests contain,
-/// where the first part that fits counts; what they need; their lane.
-type Part = (&'static str, &'static str, &'static [Need], Lane);
+/// where the first part that fits counts; what they need; their load.
+type Part = (&'static str, &'static str, &'static [Need], Load);
 
-/// In each lane those that take longest come first. A test of `tests/` that no part fits gets everything.
+/// Of each load those that take longest come first. A test of `tests/` that no part fits gets everything.
 const PARTS: [Part; 27] = {
-    use Lane::{Alone, Computing, Waiting};
+    use Load::{Alone, Computing, Waiting};
     use Need::{Anvil, Browser, Clients, Jars, Python, Schemathesis, Servers};
     [
         ("tidy", "", &[], Computing),
@@ -91,15 +91,15 @@ pub(super) struct Job<'a> {
     pub(super) needs: &'static [Need],
     /// What is set for it beside what all jobs get.
     pub(super) variable: Option<(&'static str, &'static str)>,
-    lane: Lane,
-    /// In its lane those with a small one begin first.
+    load: Load,
+    /// Of one load those with a small one begin first.
     rank: usize,
 }
 
 impl Job<'_> {
     /// Whether nothing else may run meanwhile.
     pub(super) fn is_alone(&self) -> bool {
-        self.lane == Lane::Alone
+        self.load == Load::Alone
     }
 }
 
@@ -141,10 +141,10 @@ pub(super) fn plan<'a>(binaries: &'a [Binary], scope: Scope<'_>) -> Result<Vec<J
             if let Some(seen) = seen.get_mut(place) {
                 *seen = true;
             }
-            let (pattern, needs, lane) = match PARTS.get(place) {
-                Some(&(_, pattern, needs, lane)) => (pattern, needs, lane),
-                None if binary.name.starts_with(TESTS) => ("", &Need::ALL[..], Lane::Waiting),
-                None => ("", &[][..], Lane::Computing),
+            let (pattern, needs, load) = match PARTS.get(place) {
+                Some(&(_, pattern, needs, load)) => (pattern, needs, load),
+                None if binary.name.starts_with(TESTS) => ("", &Need::ALL[..], Load::Waiting),
+                None => ("", &[][..], Load::Computing),
             };
             let name = full_name(&binary.name, &test);
             if let Some(module) = module_on_cql(&binary.name, &test) {
@@ -156,7 +156,7 @@ pub(super) fn plan<'a>(binaries: &'a [Binary], scope: Scope<'_>) -> Result<Vec<J
                         tests: Vec::new(),
                         needs: &ON_CQL_NEEDS,
                         variable: Some(TABLES),
-                        lane: Lane::Computing,
+                        load: Load::Computing,
                         rank: 0,
                     };
                     let jobs = jobs.entry((&binary.name, PARTS.len() + 1)).or_insert(job);
@@ -165,7 +165,7 @@ pub(super) fn plan<'a>(binaries: &'a [Binary], scope: Scope<'_>) -> Result<Vec<J
             }
             if scope.runs(&name, needs) {
                 let tests = Vec::new();
-                let job = Job { binary, pattern, tests, needs, variable: None, lane, rank: place };
+                let job = Job { binary, pattern, tests, needs, variable: None, load, rank: place };
                 jobs.entry((&binary.name, place)).or_insert(job).tests.push(test);
             }
         }
@@ -186,9 +186,9 @@ pub(super) fn plan<'a>(binaries: &'a [Binary], scope: Scope<'_>) -> Result<Vec<J
         ensure!(!jobs.is_empty(), "there is no test whose name contains {filter}");
     }
     let mut jobs: Vec<_> = jobs.into_values().collect();
-    jobs.sort_by_key(|job| match job.lane {
-        Lane::Waiting | Lane::Alone => (job.lane, job.rank),
-        Lane::Computing => (job.lane, usize::MAX - job.rank),
+    jobs.sort_by_key(|job| match job.load {
+        Load::Waiting | Load::Alone => (job.load, job.rank),
+        Load::Computing => (job.load, usize::MAX - job.rank),
     });
     Ok(jobs)
 }

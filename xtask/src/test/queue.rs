@@ -1,4 +1,4 @@
-//! Runs jobs in two lanes, then those that must be alone, and prints what each of them printed.
+//! Runs jobs from both ends of a queue, then those that must be alone, and prints what each of them printed.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -86,27 +86,27 @@ pub(super) fn run(
     folder: &Folder,
 ) -> Result<Vec<Outcome>> {
     let (alone, jobs): (VecDeque<_>, VecDeque<_>) = jobs.into_iter().partition(Job::is_alone);
-    let lanes =
-        Lanes { jobs: Mutex::new(jobs), ended: Mutex::default(), variables, folder: folder.path() };
+    let queue =
+        Queue { jobs: Mutex::new(jobs), ended: Mutex::default(), variables, folder: folder.path() };
     std::thread::scope(|threads| {
-        let front = threads.spawn(|| lanes.work("front", VecDeque::pop_front));
-        lanes.work("back", VecDeque::pop_back)?;
-        front.join().map_err(|_| anyhow!("a lane panicked"))?
+        let front = threads.spawn(|| queue.work("front", VecDeque::pop_front));
+        queue.work("back", VecDeque::pop_back)?;
+        front.join().map_err(|_| anyhow!("a thread of tests panicked"))?
     })?;
-    *lock(&lanes.jobs) = alone;
-    lanes.work("front", VecDeque::pop_front)?;
-    Ok(lanes.ended.into_inner().unwrap_or_else(PoisonError::into_inner))
+    *lock(&queue.jobs) = alone;
+    queue.work("front", VecDeque::pop_front)?;
+    Ok(queue.ended.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-struct Lanes<'a> {
+struct Queue<'a> {
     jobs: Mutex<VecDeque<Job<'a>>>,
     ended: Mutex<Vec<Outcome>>,
     variables: &'a Variables,
     folder: &'a Path,
 }
 
-impl<'a> Lanes<'a> {
-    fn work(&self, lane: &str, next: fn(&mut VecDeque<Job<'a>>) -> Option<Job<'a>>) -> Result<()> {
+impl<'a> Queue<'a> {
+    fn work(&self, side: &str, next: fn(&mut VecDeque<Job<'a>>) -> Option<Job<'a>>) -> Result<()> {
         // A variable of its own: the lock is released before the job runs.
         while let Some(job) = { next(&mut lock(&self.jobs)) } {
             let name = format!("{} {}", job.binary.name, job.pattern.trim_end_matches("::"));
@@ -114,7 +114,7 @@ impl<'a> Lanes<'a> {
             say(&format!("running {name}: {tests} tests"));
             let started = Instant::now();
             let (end, text) =
-                self.process(&job, lane).with_context(|| format!("cannot run {name}"))?;
+                self.process(&job, side).with_context(|| format!("cannot run {name}"))?;
             let outcome = Outcome::new(name, tests, end, &text, started.elapsed());
             let mut ended = lock(&self.ended);
             print(&format!("\n{}\n{outcome}", text.trim()));
@@ -124,8 +124,8 @@ impl<'a> Lanes<'a> {
     }
 
     /// Runs a job to its end, in the folder of its package, as cargo would.
-    fn process(&self, job: &Job<'_>, lane: &str) -> Result<(End, String)> {
-        let (path, temporary) = (self.folder.join(lane), self.folder.join("tmp"));
+    fn process(&self, job: &Job<'_>, side: &str) -> Result<(End, String)> {
+        let (path, temporary) = (self.folder.join(side), self.folder.join("tmp"));
         std::fs::create_dir_all(&temporary)?;
         let file = File::create(&path)?;
         let mut command = Command::new(&job.binary.program);
