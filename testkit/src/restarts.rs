@@ -16,6 +16,7 @@ use log::{
 use schemas::{Headers, Partition, Topic};
 use xtask::kafka;
 
+use crate::DEADLINE;
 use crate::log_suite::{LAYOUT, on_kafka};
 
 const INPUT: TopicPartition = at(Topic::Orders);
@@ -28,8 +29,6 @@ const INPUT_AHEAD: usize = 5_000;
 const STEPS_BETWEEN: usize = 50;
 const POLL: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_millis(20);
-/// Longer than any recovery takes.
-const PATIENCE: Duration = Duration::from_secs(180);
 
 const fn at(topic: Topic) -> TopicPartition {
     TopicPartition { topic, partition: Partition(0) }
@@ -116,7 +115,7 @@ pub fn run(lib: &Path, restarts: usize, mut report: impl FnMut(usize, Duration))
         scope.spawn(|| load.copy());
         load.wait_for_steps();
         for (restart, point) in POINTS.into_iter().cycle().take(restarts).enumerate() {
-            trap.set(point).recv_timeout(PATIENCE).expect("a step");
+            trap.set(point).recv_timeout(DEADLINE).expect("a step");
             broker.kill();
             broker.restart().expect("the broker starts again");
             let recovery = load.wait_for_steps();
@@ -152,7 +151,7 @@ impl Load {
         let counts = || [&self.written, &self.copied].map(|count| count.load(Ordering::SeqCst));
         let (before, started) = (counts(), Instant::now());
         while counts().iter().zip(before).any(|(count, before)| *count < before + STEPS_BETWEEN) {
-            assert!(started.elapsed() < PATIENCE, "no steps for {PATIENCE:?}: {before:?}");
+            assert!(started.elapsed() < DEADLINE, "no steps for {DEADLINE:?}: {before:?}");
             std::thread::park_timeout(PAUSE);
         }
         started.elapsed()

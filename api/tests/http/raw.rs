@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
+use testkit::DEADLINE;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::world::World;
-
-/// After which a test has failed: far longer than anything that it waits for.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Raw(pub(crate) TcpStream);
 
@@ -40,7 +38,7 @@ impl Raw {
 
     /// The next answer; none if the connection ends first.
     pub(crate) async fn answer(&mut self) -> Option<RawAnswer> {
-        timeout(PATIENCE, self.read_answer()).await.unwrap()
+        timeout(DEADLINE, self.read_answer()).await.unwrap()
     }
 
     async fn read_answer(&mut self) -> Option<RawAnswer> {
@@ -67,7 +65,7 @@ impl Raw {
     pub(crate) async fn rest(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         // A reset is an end, too.
-        drop(timeout(PATIENCE, self.0.read_to_end(&mut bytes)).await.unwrap());
+        drop(timeout(DEADLINE, self.0.read_to_end(&mut bytes)).await.unwrap());
         bytes
     }
 

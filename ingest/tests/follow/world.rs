@@ -14,6 +14,7 @@ use schemas::record::{Alert, Block, ChainBody, ChainProgress, ChainRecord, Obser
 use schemas::{
     Address, Blockchain, Hash, Layout, Partition, Stablecoin, StablecoinContract, Topic,
 };
+use testkit::DEADLINE;
 use tidemark_ingest::{ChainConfig, EndpointConfig, Error, Policy, RpcUrl};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -21,8 +22,6 @@ use tokio_util::sync::CancellationToken;
 pub(crate) const LAYOUT: Layout = Layout { lanes: 2, orders: 1, webhooks: 1 };
 pub(crate) const TOKEN: alloy_primitives::Address = alloy_primitives::Address::repeat_byte(0xaa);
 pub(crate) const PAYER: alloy_primitives::Address = alloy_primitives::Address::repeat_byte(0x77);
-/// Nothing here takes longer unless it is broken.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The wallet of a number.
 pub(crate) fn wallet(number: u16) -> alloy_primitives::Address {
@@ -82,7 +81,7 @@ pub(crate) struct Run {
 impl Run {
     pub(crate) async fn stop(self) {
         self.stop.cancel();
-        tokio::time::timeout(PATIENCE, self.task).await.unwrap().unwrap().unwrap();
+        tokio::time::timeout(DEADLINE, self.task).await.unwrap().unwrap().unwrap();
     }
 }
 
@@ -191,7 +190,7 @@ impl World {
 
     /// Reads on until a condition holds.
     pub(crate) fn until(&mut self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + DEADLINE;
         while !is_so(self) {
             assert!(Instant::now() < deadline, "not in time: {what}");
             self.read();
