@@ -114,7 +114,7 @@ async fn run_alone(options: &Options, narrator: &Narrator) -> anyhow::Result<()>
         narrator.invitation(&shop, &merchant, &ethereum.url(), &link);
         tokio::select! {
             stopped = tasks.run(process::stop_signal()) => stopped?,
-            () = tell_webhooks(narrator, &merchant) => {}
+            () = print_webhooks(narrator, &merchant) => {}
         }
     } else {
         tasks.run(std::future::ready(())).await?;
@@ -125,7 +125,7 @@ async fn run_alone(options: &Options, narrator: &Narrator) -> anyhow::Result<()>
 }
 
 /// Prints every webhook that a person's own requests cause.
-async fn tell_webhooks(narrator: &Narrator, merchant: &Merchant) {
+async fn print_webhooks(narrator: &Narrator, merchant: &Merchant) {
     while let Some(event) = merchant.next().await {
         narrator.say(&format!("webhook, signature verified: {event}"));
     }

@@ -49,10 +49,11 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
     let found = Rescan::find(&log, &chain, (from, to), progress).await;
     end_progress();
     let found = found?;
-    tokio::task::spawn_blocking(move || settle(&*log, &chain, &found, yes, &*clock)).await?
+    tokio::task::spawn_blocking(move || write_if_agreed(&*log, &chain, &found, yes, &*clock))
+        .await?
 }
 
-fn settle(
+fn write_if_agreed(
     log: &dyn Log,
     chain: &ChainConfig,
     found: &Rescan,

@@ -61,7 +61,7 @@ fn all_of(topics: &[Topic]) -> usize {
 }
 
 /// Polls all members until each has its share, checking that no partition has two owners that may commit.
-fn settle(members: &mut [&mut Noted], topics: &[Topic]) {
+fn share_out(members: &mut [&mut Noted], topics: &[Topic]) {
     let share = all_of(topics) / members.len();
     wait_until("the partitions are shared", || {
         members.iter_mut().for_each(|member| member.poll());
@@ -86,7 +86,7 @@ pub(super) fn members_share_partitions_alike(fixture: &dyn Fixture) {
     let log = fixture.open();
     let mut members: Vec<_> = ["a", "b", "c"].map(|n| Noted::join(&log, n, &PAIR)).into();
     let mut all: Vec<&mut Noted> = members.iter_mut().collect();
-    settle(&mut all, &PAIR);
+    share_out(&mut all, &PAIR);
     for member in &members {
         assert!(!member.owned.is_empty());
         let lanes = member.partitions(Topic::TransfersRaw);
@@ -97,33 +97,33 @@ pub(super) fn members_share_partitions_alike(fixture: &dyn Fixture) {
 pub(super) fn partitions_move_without_a_gap(fixture: &dyn Fixture) {
     let log = fixture.open();
     let mut a = Noted::join(&log, "a", &PAIR);
-    settle(&mut [&mut a], &PAIR);
+    share_out(&mut [&mut a], &PAIR);
     let mut b = Noted::join(&log, "b", &PAIR);
     for _ in 0..3 {
         b.poll();
     }
     assert!(b.owned.is_empty(), "assigned before it was revoked from the old owner");
-    settle(&mut [&mut a, &mut b], &PAIR);
+    share_out(&mut [&mut a, &mut b], &PAIR);
     assert_eq!(a.owned.len(), b.owned.len());
     drop(a);
-    settle(&mut [&mut b], &PAIR);
+    share_out(&mut [&mut b], &PAIR);
     let mut c = Noted::join(&log, "c", &PAIR);
-    settle(&mut [&mut b, &mut c], &PAIR);
+    share_out(&mut [&mut b, &mut c], &PAIR);
     drop(b);
-    settle(&mut [&mut c], &PAIR);
+    share_out(&mut [&mut c], &PAIR);
 }
 
 pub(super) fn kept_partitions_give_no_events(fixture: &dyn Fixture) {
     let log = fixture.open();
     let mut a = Noted::join(&log, "a", &ONLY);
     let mut b = Noted::join(&log, "b", &ONLY);
-    settle(&mut [&mut a, &mut b], &ONLY);
+    share_out(&mut [&mut a, &mut b], &ONLY);
     a.events.clear();
     b.events.clear();
     let kept = (a.owned.clone(), b.owned.clone());
     // A third one takes from some; what the others keep causes no event.
     let mut c = Noted::join(&log, "c", &ONLY);
-    settle(&mut [&mut a, &mut b, &mut c], &ONLY);
+    share_out(&mut [&mut a, &mut b, &mut c], &ONLY);
     for (member, before) in [(&a, &kept.0), (&b, &kept.1)] {
         let reported: BTreeSet<TopicPartition> =
             member.events.iter().flat_map(partitions_of).collect();
@@ -216,7 +216,7 @@ pub(super) fn waiting_is_not_silence(fixture: &dyn Fixture) {
     fixture.set_session_timeout(session);
     let log = fixture.open();
     let (mut a, mut b) = (Noted::join(&log, "a", &ONLY), Noted::join(&log, "b", &ONLY));
-    settle(&mut [&mut a, &mut b], &ONLY);
+    share_out(&mut [&mut a, &mut b], &ONLY);
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| a.worker.poll(session * 2).unwrap());
         wait_until("the poll ends", || {
@@ -252,9 +252,9 @@ pub(super) fn a_lost_partition_cannot_be_committed(fixture: &dyn Fixture) {
     let log = fixture.open();
     let output = at(Topic::OrdersChangelog, 0);
     let mut a = Noted::join(&log, "a", &ONLY);
-    settle(&mut [&mut a], &ONLY);
+    share_out(&mut [&mut a], &ONLY);
     let mut b = Noted::join(&log, "b", &ONLY);
-    settle(&mut [&mut a, &mut b], &ONLY);
+    share_out(&mut [&mut a, &mut b], &ONLY);
     let (own, foreign) = (*a.owned.first().unwrap(), *b.owned.first().unwrap());
     let step = || {
         let mut step = up_to(own, Offset(0), "");
@@ -277,7 +277,7 @@ pub(super) fn a_lost_partition_cannot_be_committed(fixture: &dyn Fixture) {
     assert_eq!(read_all(&log, output), []);
     // All of its partitions are lost with that, and come back by polling.
     a.owned.clear();
-    settle(&mut [&mut a, &mut b], &ONLY);
+    share_out(&mut [&mut a, &mut b], &ONLY);
     wait_until("the other one commits", || {
         b.poll();
         b.worker.commit(up_to(*b.owned.first().unwrap(), Offset(0), "")).is_ok()
