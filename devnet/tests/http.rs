@@ -140,7 +140,7 @@ async fn a_shutdown_cuts_a_hanging_request_short() {
 }
 
 #[tokio::test]
-async fn mining_goes_on_by_itself_until_stopped() {
+async fn mining_continues_by_itself_until_stopped() {
     let devnet = start().await;
     let chain = devnet.chain();
     assert!(matches!(devnet.mine_every(Duration::ZERO), Err(Error::Period)));

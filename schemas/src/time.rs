@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn version_clock_never_stands_still_and_never_goes_back() {
+    fn version_clock_never_stops_and_never_goes_back() {
         assert_eq!(UnixMicros(10).next(UnixMicros(50)), UnixMicros(50));
         assert_eq!(UnixMicros(50).next(UnixMicros(50)), UnixMicros(51));
         assert_eq!(UnixMicros(50).next(UnixMicros(10)), UnixMicros(51));

@@ -313,7 +313,7 @@ async fn an_aborted_step_is_tried_again_unchanged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_halted_chain_raises_an_alarm_stops_no_other_and_goes_on_after_a_rewind() {
+async fn a_halted_chain_raises_an_alarm_stops_no_other_and_continues_after_a_rewind() {
     // The recorder serves the whole test process: no other test follows this chain.
     const HALTED: Blockchain = Blockchain::Avaxc;
     let render = metrics();

@@ -163,7 +163,7 @@ impl FullDisk {
 }
 
 #[test]
-fn a_full_disk_aborts_and_the_log_goes_on_when_there_is_room() {
+fn a_full_disk_aborts_and_the_log_continues_when_there_is_room() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path()).unwrap();
     append(&log, vec![record(b"before".to_vec())]).unwrap();

@@ -41,7 +41,7 @@ fn records_become_rows() {
 }
 
 #[test]
-fn what_cannot_be_read_becomes_a_dead_letter_and_the_rest_goes_on() {
+fn what_cannot_be_read_becomes_a_dead_letter_and_the_rest_continues() {
     let shop = Shop::new();
     let mut garbage = wrap(Topic::Orders, 1, &example::order());
     garbage.value = Some(b"garbage".to_vec());
@@ -92,7 +92,7 @@ fn a_record_of_a_newer_version_stops_it() {
 }
 
 #[test]
-fn a_restart_goes_on_where_the_last_run_stopped() {
+fn a_restart_continues_where_the_last_run_stopped() {
     let shop = Shop::new();
     shop.produce((0..5).map(|n| wrap(Topic::Orders, 0, &order(n, 1, OrderStatus::Paid))).collect());
     let first = Noted::new(Mood::Works);

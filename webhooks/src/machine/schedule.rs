@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn only_delivered_ends_it_and_each_failure_goes_one_level_on() {
+    fn only_delivered_ends_it_and_each_failure_is_one_level_later() {
         for outcome in AttemptOutcome::ALL {
             for attempt in 1..=12 {
                 let given = delivery(attempt, false);

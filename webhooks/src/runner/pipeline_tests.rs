@@ -160,7 +160,7 @@ async fn invariant_9_twelve_attempts_in_time_then_dead_spec_6_3_3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_between_attempts_goes_on_with_the_same_number() {
+async fn a_restart_between_attempts_keeps_their_number() {
     let clock = Arc::new(ManualClock::new(START));
     let dir = tempfile::tempdir().unwrap();
     let failing = Receiver::start(503, clock.clone()).await;
