@@ -61,7 +61,7 @@ const PARTS: [Part; 27] = {
 
 /// Tests of a crate that run a second time, on the tables in CQL: those of the rows of the interface, by the modules
 /// that they are in.
-const ON_CQL: (&str, [&str; 8]) = (
+const ON_CQL: (&str, [&str; 9]) = (
     "api/http",
     [
         "admin::",
@@ -70,6 +70,7 @@ const ON_CQL: (&str, [&str; 8]) = (
         "forgotten::",
         "lists::",
         "operators::",
+        "page::",
         "service::",
         "user::",
     ],
