@@ -291,6 +291,20 @@ const scenarios = {
     await heading(page, "This link does not work");
   },
 
+  async "what was seen of a payment outlives the link"(browser) {
+    const id = await create({ blockchain: "eth", stablecoin: "USDT" });
+    const page = await visit(browser);
+    await page.goto(link(id, 20));
+    await heading(page, "Waiting for your payment");
+    await send(await value(page));
+    await mine();
+    await heading(page, "Payment seen");
+    await page.getByText("The link to this page has ended").waitFor({ timeout: 60_000 });
+    await heading(page, "Payment seen");
+    await inspect(page, "link-ended");
+    await reload(page, "This link does not work");
+  },
+
   async "without scripts an order is chosen and paid"(browser) {
     const id = await create();
     const page = await visit(browser, { javaScriptEnabled: false });

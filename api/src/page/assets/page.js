@@ -6,8 +6,9 @@
   const here = location.pathname + location.search;
   let skew = 0; // Milliseconds that this clock is behind the server's.
   // An answer that was on its way does not hide that the connection is gone.
-  const connected = () => { $("offline").hidden = navigator.onLine; };
-  let busy = false, again = false, live = null, retry = 0;
+  const connected = () => { if (!over) $("offline").hidden = navigator.onLine; };
+  // Over: the link has ended, and nothing is asked for any more.
+  let busy = false, again = false, live = null, retry = 0, over = false;
 
   // Replaces what differs between this page and a newer one.
   function show(text) {
@@ -37,14 +38,26 @@
     if (document.querySelector(".ended") && live) live.close();
   }
 
+  function finish() {
+    over = true;
+    clearTimeout(retry);
+    if (live) live.close();
+    if (!document.querySelector(".seen")) return;
+    $("offline").textContent = $("offline").dataset.over;
+    $("offline").hidden = false;
+  }
+
   async function refresh() {
+    if (over) return;
     if (busy) { again = true; return; }
     busy = true;
     try {
       const answer = await fetch(here, { cache: "no-store", redirect: "error" });
       // What is no page: a failure, or the limit of the customer's address.
       if (answer.status >= 500 || answer.status === 429) throw new Error(answer.statusText);
-      show(await answer.text());
+      // The link has ended. What is known of the payment by then stays.
+      if (!answer.ok && document.querySelector(".seen, .ended")) finish();
+      else show(await answer.text());
       connected();
     } catch {
       $("offline").hidden = false;
@@ -56,7 +69,7 @@
   function follow() {
     clearTimeout(retry);
     if (live) live.close();
-    if (document.querySelector(".ended")) return;
+    if (over || document.querySelector(".ended")) return;
     live = new EventSource(location.pathname + "/events");
     live.addEventListener("status", refresh);
     live.onopen = connected;
