@@ -29,7 +29,7 @@ pub(crate) fn render(showing: &Showing<'_>) -> Html {
     let scene = scene::of(showing);
     let test = Template(include_str!("page/templates/test.html"));
     let test = if showing.is_test() { test.fill(language, &[]) } else { Html::default() };
-    let refresh = if scene.is_live { REFRESH } else { "" };
+    let refresh = scene.refresh.map(|seconds| refresh(language, seconds)).unwrap_or_default();
     let about = Template(include_str!("page/templates/order.html")).fill(
         language,
         &[
@@ -42,7 +42,10 @@ pub(crate) fn render(showing: &Showing<'_>) -> Html {
 }
 
 /// For customers without scripts: the page asks for itself.
-const REFRESH: &str = "<noscript><meta http-equiv=\"refresh\" content=\"15\"></noscript>";
+fn refresh(language: Language, seconds: u8) -> Html {
+    let values = [("seconds", seconds.to_string().into())];
+    Template(include_str!("page/templates/refresh.html")).fill(language, &values)
+}
 
 /// The page for a link that does not hold. It has nothing of any order.
 pub(crate) fn no_order(shop: &Shop, language: Language) -> Html {
@@ -56,16 +59,16 @@ pub(crate) fn no_order(shop: &Shop, language: Language) -> Html {
         ("back", Html::default()),
     ];
     let main = Template(include_str!("page/templates/ended.html")).fill(language, &values);
-    let scene = scene::Scene { main, news: title.into(), is_live: false };
-    let (test, about) = (Html::default(), Html::default());
-    frame(shop, language, Frame { id: String::new(), test, refresh: "", about, scene })
+    let scene = scene::Scene { main, news: title.into(), refresh: None };
+    let (test, refresh, about) = (Html::default(), Html::default(), Html::default());
+    frame(shop, language, Frame { id: String::new(), test, refresh, about, scene })
 }
 
 /// What goes around and into `main`.
 struct Frame {
     id: String,
     test: Html,
-    refresh: &'static str,
+    refresh: Html,
     about: Html,
     scene: scene::Scene,
 }
@@ -84,7 +87,7 @@ fn frame(shop: &Shop, language: Language, frame: Frame) -> Html {
         ("title", frame.scene.news.clone()),
         ("shop", shop.name.as_str().into()),
         ("version", shop.version.into()),
-        ("refresh", Html::literal(frame.refresh)),
+        ("refresh", frame.refresh),
         ("order_id", frame.id.into()),
         ("test", frame.test),
         ("order", frame.about),

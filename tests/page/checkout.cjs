@@ -345,12 +345,7 @@ const scenarios = {
     await inspect(page, "expired");
     await send(amount);
     await mine(60);
-    await page.reload();
-    for (let tries = 0; tries < 60 && !(await page.getByText("after the time to pay was over").count()); tries++) {
-      await page.waitForTimeout(500);
-      await page.reload();
-    }
-    await page.getByText("after the time to pay was over").waitFor();
+    await page.getByText("after the time to pay was over").waitFor({ timeout: 120_000 });
     await inspect(page, "late");
   },
 };

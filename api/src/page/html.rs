@@ -11,11 +11,6 @@ impl Html {
         self.0
     }
 
-    /// Markup that is part of this program.
-    pub(super) fn literal(markup: &'static str) -> Self {
-        Self(markup.to_owned())
-    }
-
     /// A text inside an element without attributes, which any template could have.
     pub(super) fn within(element: &'static str, inner: impl Into<Self>) -> Self {
         let Self(inner) = inner.into();

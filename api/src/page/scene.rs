@@ -26,9 +26,14 @@ const ADDRESS_ENDS: usize = 6;
 pub(super) struct Scene {
     pub(super) main: Html,
     pub(super) news: Html,
-    /// Whether it may change by itself.
-    pub(super) is_live: bool,
+    /// After how many seconds it is asked for again where no script does, if it may change by itself.
+    pub(super) refresh: Option<u8>,
 }
+
+/// While a payment is awaited.
+const SOON: Option<u8> = Some(15);
+/// While nothing can be paid, and after an end: a late payment may come, and an operator may decide otherwise.
+const LATER: Option<u8> = Some(60);
 
 /// The scene of an order.
 pub(super) fn of(showing: &Showing<'_>) -> Scene {
@@ -36,23 +41,24 @@ pub(super) fn of(showing: &Showing<'_>) -> Scene {
     let open = open_deposit(order);
     let seen = !order.candidates.is_empty();
     let title = |key: &str| Html::from(language.text(key));
-    let (body, news, is_live) = match order.status {
-        OrderStatus::Paid => (paid(showing), title("paid.title"), false),
-        OrderStatus::Expired => (ended(showing, "expired"), title("expired.title"), false),
-        OrderStatus::Cancelled => (ended(showing, "cancelled"), title("cancelled.title"), false),
-        OrderStatus::Pending if seen => (confirming(showing), title("seen.title"), true),
+    let (body, news, refresh) = match order.status {
+        OrderStatus::Paid => (paid(showing), title("paid.title"), None),
+        OrderStatus::Expired => (ended(showing, "expired"), title("expired.title"), LATER),
+        OrderStatus::Cancelled => (ended(showing, "cancelled"), title("cancelled.title"), LATER),
+        OrderStatus::Pending if seen => (confirming(showing), title("seen.title"), SOON),
         OrderStatus::Pending if showing.now > order.expires_at => {
-            (template!("over").fill(language, &[]), title("over.title"), true)
+            (template!("over").fill(language, &[]), title("over.title"), SOON)
         }
         OrderStatus::Pending => match open.filter(|_| !showing.is_changing) {
-            Some(deposit) => (pay(showing, deposit), title("pay.title"), true),
-            None => (choose(showing), title("choose.title"), false),
+            Some(deposit) => (pay(showing, deposit), title("pay.title"), SOON),
+            None if showing.choices.is_empty() => (none(showing), title("choose.title"), LATER),
+            None => (choose(showing), title("choose.title"), None),
         },
     };
     let problem = showing.problem.filter(|_| order.status == OrderStatus::Pending && !seen);
     let main = problem.into_iter().map(|problem| refused(language, problem));
     let main = main.chain(strays(showing)).chain([body]).collect();
-    Scene { main, news, is_live }
+    Scene { main, news, refresh }
 }
 
 /// The deposit that awaits the customer: the latest one that is open.
@@ -134,11 +140,13 @@ fn cancel(showing: &Showing<'_>) -> Html {
     template!("cancel").fill(showing.language, &[("action", showing.action("cancel"))])
 }
 
+/// Nothing can be paid now.
+fn none(showing: &Showing<'_>) -> Html {
+    template!("none").fill(showing.language, &[("cancel", cancel(showing))])
+}
+
 fn choose(showing: &Showing<'_>) -> Html {
     let language = showing.language;
-    if showing.choices.is_empty() {
-        return template!("none").fill(language, &[("cancel", cancel(showing))]);
-    }
     let coin = |coin: &Stablecoin| {
         let chains = showing.choices.iter().filter(|chain| chain.stablecoins.contains(coin));
         let way = |chain: &crate::view::ChainView| {

@@ -1,6 +1,7 @@
 //! The checkout page as a browser without scripts meets it: what it shows, what it lets through, what it gives away.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use schemas::record::{Order, OrderDeposit, Transfer, example};
@@ -318,15 +319,33 @@ async fn every_state_of_an_order_has_its_page() {
         &["<h1>Paid</h1>", "10.501234 DAI", &hash, back, "Return to <bdi>Shop"],
     );
     let manual = Order { status: OrderStatus::Paid, ..row.clone() };
-    has(&become_(manual).await, &["marked this order as paid"]);
+    let page = become_(manual).await;
+    has(&page, &["marked this order as paid"]);
+    assert!(!page.contains("http-equiv"), "nothing more will come of it");
+    let later = "http-equiv=\"refresh\" content=\"60\"";
     let expired = Order { status: OrderStatus::Expired, ..row.clone() };
-    has(&become_(expired).await, &["The order has expired", back]);
+    has(&become_(expired).await, &["The order has expired", back, later]);
     let cancelled = Order { status: OrderStatus::Cancelled, ..row.clone() };
-    has(&become_(cancelled).await, &["The order was cancelled", back]);
+    has(&become_(cancelled).await, &["The order was cancelled", back, later]);
     world.advance(1801);
     let page = become_(row).await;
     has(&page, &["The time to pay is over", "Do not send a payment now"]);
     assert!(!page.contains(&wallet(0xab).to_string()), "nobody is led to pay");
+}
+
+#[tokio::test]
+async fn a_page_without_a_way_to_pay_asks_again() {
+    let mut config = config();
+    config.matching.head_age_max = Duration::from_secs(600);
+    let world = World::with(config.clone(), false).await;
+    let id = world.create(&new_order()).await;
+    let visitor = Visitor::enter(&world, &id).await;
+    assert!(!visitor.page("").await.contains("http-equiv"), "a choice is not interrupted");
+    world.advance(601);
+    let none = ["No payment can be taken", "http-equiv=\"refresh\" content=\"60\""];
+    has(&visitor.page("").await, &none);
+    world.watch(&config.wallets[0]).await;
+    has(&visitor.page("").await, &["value=\"eth.USDT\""]);
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@
   const connected = () => { if (!over) $("offline").hidden = navigator.onLine; };
   // Over: the link has ended, and nothing is asked for any more.
   let busy = false, again = false, live = null, retry = 0, over = false;
+  let asked = Date.now(), endedAt = 0;
 
   // Replaces what differs between this page and a newer one.
   function show(text) {
@@ -51,6 +52,7 @@
     if (over) return;
     if (busy) { again = true; return; }
     busy = true;
+    asked = Date.now();
     try {
       const answer = await fetch(here, { cache: "no-store", redirect: "error" });
       // What is no page: a failure, or the limit of the customer's address.
@@ -80,6 +82,14 @@
       clearTimeout(retry);
       retry = setTimeout(follow, 5000);
     };
+  }
+
+  // Asks for what no stream has: what can be paid again, and for an hour what comes after an end.
+  function poll() {
+    if (document.hidden || !document.querySelector(".none, .expired, .cancelled")) return;
+    if (document.querySelector(".ended") && !endedAt) endedAt = Date.now();
+    if (endedAt && Date.now() - endedAt > 3600_000) return;
+    if (Date.now() - asked >= 30_000) refresh();
   }
 
   function tick() {
@@ -172,7 +182,8 @@
   if (document.body.dataset.order) {
     connected();
     follow();
-    addEventListener("online", follow);
+    setInterval(poll, 5000);
+    addEventListener("online", () => { refresh(); follow(); });
     addEventListener("offline", connected);
     // Phones end streams of pages that are not shown.
     addEventListener("pageshow", (event) => { if (event.persisted) follow(); });
