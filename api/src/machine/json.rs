@@ -1,10 +1,12 @@
 //! Reads the JSON of a request field by field, so that every error names its field.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::error::Invalid;
@@ -16,6 +18,32 @@ pub(crate) fn object<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Invali
         return Err(Invalid::new("body", "must be a JSON object"));
     }
     serde_json::from_slice(body).map_err(|error| Invalid::new("body", error.to_string()))
+}
+
+/// The same, of a body in which a field with a typing error would ask for something else: every field must be known.
+pub(crate) fn only<'a, T: Deserialize<'a>>(body: &'a [u8], names: &[&str]) -> Result<T, Invalid> {
+    let read = object(body)?;
+    let given: BTreeMap<String, IgnoredAny> = object(body)?;
+    known("body", given.keys().map(String::as_str), names)?;
+    Ok(read)
+}
+
+/// Refuses names that mean nothing where they are given.
+pub(super) fn known<'a>(
+    place: &'static str,
+    given: impl Iterator<Item = &'a str>,
+    names: &[&str],
+) -> Result<(), Invalid> {
+    let unknown = given.filter(|name| !names.contains(name)).map(|name| format!("{name:?}"));
+    let unknown = unknown.collect::<Vec<_>>().join(", ");
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let problem = match names {
+        [] => format!("{unknown} is not known here, nothing is"),
+        names => format!("{unknown} is not one of {}", names.join(", ")),
+    };
+    Err(Invalid::new(place, problem))
 }
 
 type Field<T> = Result<T, Invalid>;

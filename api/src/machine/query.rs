@@ -44,18 +44,7 @@ impl Query {
 
     /// Refuses names that mean nothing here: a filter with a typing error would list everything.
     pub(crate) fn only(&self, known: &[&[&str]]) -> Result<(), Invalid> {
-        let known = known.concat();
-        let unknown = self.0.iter().map(|(name, _)| name).filter(|name| !known.contains(&&***name));
-        let unknown: Vec<_> = unknown.map(|name| format!("{name:?}")).collect();
-        if unknown.is_empty() {
-            return Ok(());
-        }
-        let unknown = unknown.join(", ");
-        let problem = match known.as_slice() {
-            [] => format!("{unknown} is not known here, nothing is"),
-            known => format!("{unknown} is not one of {}", known.join(", ")),
-        };
-        Err(Invalid::new("query", problem))
+        super::json::known("query", self.0.iter().map(|(name, _)| &**name), &known.concat())
     }
 
     /// Whether a list is wanted as CSV.

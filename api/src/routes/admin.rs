@@ -204,7 +204,13 @@ pub(crate) async fn transfer_webhooks(
 }
 
 /// `POST /orders/{order_id}/cancel`
-pub(crate) async fn cancel(commands: Commands, by: Operator, Named(id): Named<OrderId>) -> Answer {
+pub(crate) async fn cancel(
+    commands: Commands,
+    by: Operator,
+    Named(id): Named<OrderId>,
+    query: Query,
+) -> Answer {
+    query.only(&[])?;
     let row = commands.cancel_by(&by, id).await?;
     Ok(Json(AdminOrderView::new(&row)).into_response())
 }
@@ -214,7 +220,9 @@ pub(crate) async fn mark_paid(
     commands: Commands,
     by: Operator,
     Named(id): Named<OrderId>,
+    query: Query,
 ) -> Answer {
+    query.only(&[])?;
     let row = commands.mark_paid(&by, id).await?;
     Ok(Json(AdminOrderView::new(&row)).into_response())
 }
@@ -224,7 +232,9 @@ pub(crate) async fn resend_order(
     commands: Commands,
     by: Operator,
     Named(id): Named<OrderId>,
+    query: Query,
 ) -> Answer {
+    query.only(&[])?;
     commands.resend_order(&by, id).await?;
     Ok(Json(json!({})).into_response())
 }
@@ -234,8 +244,10 @@ pub(crate) async fn attach(
     commands: Commands,
     by: Operator,
     Named(id): Named<i64>,
+    query: Query,
     Body(body): Body,
 ) -> Answer {
+    query.only(&[])?;
     let row = commands.attach(&by, TransferId(id), &body).await?;
     Ok(Json(AdminOrderView::new(&row)).into_response())
 }
@@ -245,7 +257,9 @@ pub(crate) async fn resend_transfer(
     commands: Commands,
     by: Operator,
     Named(id): Named<i64>,
+    query: Query,
 ) -> Answer {
+    query.only(&[])?;
     commands.resend_transfer(&by, TransferId(id)).await?;
     Ok(Json(json!({})).into_response())
 }

@@ -40,6 +40,7 @@ pub(crate) async fn health(
     headers: HeaderMap,
     query: Query,
 ) -> Answer {
+    query.only(&[&["verbose"]])?;
     let version = health.version;
     if query.text("verbose")? != Some("1") {
         return Ok(Json(json!({ "status": "ok", "version": version })).into_response());

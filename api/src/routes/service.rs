@@ -37,10 +37,13 @@ struct StatusBody {
 
 /// `POST /orders/status`
 pub(crate) async fn status(State(reads): State<Reads>, Signed(body): Signed) -> Answer {
-    let body: StatusBody = json::object(&body)?;
+    let body: StatusBody = json::only(&body, &["order_id"])?;
     let order = reads.order(json::required("order_id", body.order_id)?).await?;
     Ok(Json(OrderView::new(&order)).into_response())
 }
+
+const LIST_NAMES: [&str; 6] =
+    ["merchant_order_id", "status", "created_from", "created_before", "cursor", "limit"];
 
 #[derive(Deserialize)]
 struct ListBody {
@@ -59,7 +62,7 @@ fn limit(value: Option<Value>) -> Result<u32, Invalid> {
 
 /// `POST /orders/list`
 pub(crate) async fn list(State(reads): State<Reads>, Signed(body): Signed) -> Answer {
-    let body: ListBody = json::object(&body)?;
+    let body: ListBody = json::only(&body, &LIST_NAMES)?;
     let second = |field, value| json::integer(field, value, 0..=i64::MAX);
     let (from, before) = (
         second("created_from", body.created_from)?,
@@ -89,7 +92,7 @@ struct ChangesBody {
 
 /// `POST /orders/changes`
 pub(crate) async fn changes(State(changes): State<Changes>, Signed(body): Signed) -> Answer {
-    let body: ChangesBody = json::object(&body)?;
+    let body: ChangesBody = json::only(&body, &["cursor", "since", "limit"])?;
     let cursor: Option<String> = json::optional("cursor", body.cursor)?;
     let start = match (cursor, json::integer("since", body.since, 0..=i64::MAX)?) {
         (Some(_), Some(_)) => {

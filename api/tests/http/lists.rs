@@ -87,6 +87,41 @@ async fn a_name_that_means_nothing_is_refused() {
     }
 }
 
+/// Of a command too: one that was meant for a rehearsal would be carried out.
+#[tokio::test]
+async fn a_name_that_means_nothing_stops_a_command_and_a_health_check() {
+    let world = World::start().await;
+    let id = world.create(&crate::world::new_order()).await;
+    for path in ["cancel", "mark-paid", "resend-webhook"] {
+        let answer = world.admin(&format!("POST /orders/{id}/{path}?dry_run=1")).await;
+        answer.refused(400, "query: \"dry_run\" is not known here, nothing is");
+    }
+    assert_eq!(world.commands().len(), 1, "the create");
+    let answer = world.admin("GET /health?verbos=1").await;
+    answer.refused(400, "query: \"verbos\" is not one of verbose");
+}
+
+/// So in the bodies that ask for orders: a list would have all of them, and changes would begin with the oldest.
+#[tokio::test]
+async fn a_field_that_means_nothing_is_refused_where_orders_are_asked_for() {
+    let world = World::alone().await;
+    let list = "merchant_order_id, status, created_from, created_before, cursor, limit";
+    for (path, body, text) in [
+        ("/orders/list", json!({ "state": "paid" }), format!("\"state\" is not one of {list}")),
+        (
+            "/orders/changes",
+            json!({ "Since": 1, "limit": 1, "a\n": null }),
+            "\"Since\", \"a\\n\" is not one of cursor, since, limit".to_owned(),
+        ),
+        ("/orders/status", json!({ "id": 1 }), "\"id\" is not one of order_id".to_owned()),
+    ] {
+        world.service(path, &body).await.refused(400, &format!("body: {text}"));
+    }
+    let mut body = crate::world::new_order();
+    body["note"] = json!("of the shop's own");
+    assert_eq!(world.service("/orders", &body).await.status, 201, "create ignores them");
+}
+
 #[tokio::test]
 async fn one_order_and_one_transfer_by_their_ids() {
     let world = filled(3).await;

@@ -339,7 +339,7 @@ async fn a_webhook_is_no_request() {
             world.service(path, &body).await.refused(401, refusal);
         }
     }
-    let named =
-        json!({ "order_id": id, "note": "\"event_type\":1", "nested": { "event_type": 1 } });
-    assert_eq!(world.service("/orders/status", &named).await.status, 200);
+    let mut named = new_order_with(&[("note", "\"event_type\":1")]);
+    named["nested"] = json!({ "event_type": 1 });
+    assert_eq!(world.service("/orders", &named).await.status, 201);
 }
