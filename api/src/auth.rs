@@ -271,7 +271,7 @@ where
     }
 }
 
-/// None only where the request has no query at all.
+/// None only where the query has nothing of a link: others add names to the address of a page.
 impl<S: Send + Sync> OptionalFromRequestParts<S> for Linked
 where
     Arc<Auth>: FromRef<S>,
@@ -279,12 +279,11 @@ where
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Answer<Option<Self>> {
-        match parts.uri.query() {
-            None | Some("") => Ok(None),
-            Some(_) => {
-                <Self as FromRequestParts<S>>::from_request_parts(parts, state).await.map(Some)
-            }
+        let query = Query::parse(parts.uri.query().unwrap_or_default());
+        if ["order_id", "exp", "sig"].iter().all(|name| matches!(query.text(name), Ok(None))) {
+            return Ok(None);
         }
+        <Self as FromRequestParts<S>>::from_request_parts(parts, state).await.map(Some)
     }
 }
 

@@ -146,6 +146,11 @@ async fn only_what_is_followed_and_not_retired_is_offered() {
         words.map(|word| word.as_str().unwrap().to_owned()).collect()
     };
     assert_eq!(offered().await, ["eth", "tron"]);
+    let plain = Answer::to(world.request("GET /api/v1/user/chains")).await.body;
+    for (query, status) in [("lang=de&utm_source=x", 200), ("lang=de&exp=1", 401), ("sig=", 401)] {
+        let answer = Answer::to(world.request(&format!("GET /api/v1/user/chains?{query}"))).await;
+        assert_eq!((answer.status, answer.body == plain), (status, status == 200), "{query}");
+    }
     let id = world.create(&new_order()).await;
     let retired = "no wallet available for the selected chain and coin";
     world.pay(&id, "polygon", "USDC").await.refused(400, retired);
