@@ -37,8 +37,8 @@ pub(crate) fn render(showing: &Showing<'_>) -> Html {
             ("amount", order.amount_text.as_str().into()),
         ],
     );
-    let id = order.order_id.to_string();
-    frame(showing.shop, language, Frame { id, test, refresh, about, scene })
+    let (id, home) = (order.order_id.to_string(), showing.home());
+    frame(showing.shop, language, Frame { id, test, refresh, home, about, scene })
 }
 
 /// For customers without scripts: the page asks for itself.
@@ -60,8 +60,9 @@ pub(crate) fn no_order(shop: &Shop, language: Language) -> Html {
     ];
     let main = Template(include_str!("page/templates/ended.html")).fill(language, &values);
     let scene = scene::Scene { main, news: title.into(), refresh: None };
+    let home = Html::within("bdi", &*shop.name);
     let (test, refresh, about) = (Html::default(), Html::default(), Html::default());
-    frame(shop, language, Frame { id: String::new(), test, refresh, about, scene })
+    frame(shop, language, Frame { id: String::new(), test, refresh, home, about, scene })
 }
 
 /// What goes around and into `main`.
@@ -69,6 +70,8 @@ struct Frame {
     id: String,
     test: Html,
     refresh: Html,
+    /// The shop's name in the header.
+    home: Html,
     about: Html,
     scene: scene::Scene,
 }
@@ -90,6 +93,7 @@ fn frame(shop: &Shop, language: Language, frame: Frame) -> Html {
         ("refresh", frame.refresh),
         ("order_id", frame.id.into()),
         ("test", frame.test),
+        ("home", frame.home),
         ("order", frame.about),
         ("news", frame.scene.news),
         ("main", frame.scene.main),

@@ -202,6 +202,7 @@ const scenarios = {
     const page = await visit(browser);
     await page.goto(link(id));
     await choose(page);
+    assert.match(await page.locator("#home").getAttribute("href"), /\?pending$/);
     await page.keyboard.press("Tab");
     await page.getByRole("button", { name: "Cancel the order" }).focus();
     await page.keyboard.press("Enter");
@@ -209,6 +210,13 @@ const scenarios = {
     assert.equal(await page.getByText(WALLET).count(), 0);
     await inspect(page, "cancelled");
     await reload(page, "The order was cancelled");
+    for (const name of ["header", "main"]) {
+      const home = page.locator(name).getByRole("link", { name: "Return to" });
+      assert.equal(await home.getAttribute("href"), `${WEBHOOK}/A-1001?cancelled`);
+    }
+    await page.route(`${WEBHOOK}/**`, (route) => route.fulfill({ body: "the shop" }));
+    await page.locator("header").getByRole("link", { name: "Return to" }).click();
+    await page.getByText("the shop").waitFor();
   },
 
   async "a browser's wallet pays the exact amount once"(browser) {

@@ -53,7 +53,12 @@ async fn shop(script: &str, chains: &[Chain]) -> Merchant {
     let dir = tempfile::tempdir().unwrap();
     let merchant = Merchant::start().await;
     let more = "[orders]\nttl = \"20m\"\n[matching]\nmatch_window = \"30s\"\n";
-    let tidemark = Tidemark::start(dir.path(), chains, merchant.url(), more).await;
+    let back = format!("{}/{{merchant_order_id}}?{{status}}", merchant.url());
+    let back = [("TIDEMARK__MERCHANT__RETURN_URL", back)];
+    let mut tidemark = Tidemark::spawn(dir.path(), chains, merchant.url(), more, &back);
+    tidemark.healthy().await;
+    let names: Vec<_> = chains.iter().map(|chain| chain.blockchain).collect();
+    tidemark.client().offers(&names).await;
     let base = format!("http://{}", tidemark.address());
     let variables = [("BASE", &*base), ("CHAIN", &chains[0].rpc), ("WEBHOOK", merchant.url())];
     play(script, &variables).await;

@@ -104,7 +104,16 @@ impl Showing<'_> {
         Template(include_str!("templates/demo.html")).fill(self.language, &values)
     }
 
-    /// The link back to the shop.
+    /// The name of the shop, which leads back to it if it has an address.
+    pub(super) fn home(&self) -> Html {
+        let name = Html::within("bdi", &*self.shop.name);
+        let Some(url) = &self.shop.return_url else { return name };
+        let label = self.language.text("return").replace("{0}", &self.shop.name);
+        let values = [("url", url.of(self.order).into()), ("label", label.into()), ("name", name)];
+        Template(include_str!("templates/home.html")).fill(self.language, &values)
+    }
+
+    /// The link back to the shop, once there is no more to do here.
     pub(super) fn back(&self) -> Html {
         let Some(url) = &self.shop.return_url else { return Html::default() };
         let values = [

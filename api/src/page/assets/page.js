@@ -36,6 +36,9 @@
     const news = next.getElementById("news").textContent;
     if ($("news").textContent !== news) $("news").textContent = news;
     document.title = next.title;
+    // It may have the status in it.
+    const home = next.getElementById("home");
+    if ($("home") && home) $("home").href = home.href;
     if (document.querySelector(".ended") && live) live.close();
   }
 
