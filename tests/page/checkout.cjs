@@ -281,6 +281,20 @@ const scenarios = {
     await page.getByText("No connection").waitFor({ state: "hidden" });
   },
 
+  async "a page whose stream is held back by a proxy catches up"(browser) {
+    const id = await create({ blockchain: "eth", stablecoin: "USDT" });
+    const page = await visit(browser);
+    let streams = 0;
+    await page.route(`**/checkout/${id}/events`, () => { streams++; });
+    await page.goto(link(id));
+    await heading(page, "Waiting for your payment");
+    await send(await value(page));
+    await mine(6);
+    await heading(page, "Paid");
+    assert.equal(streams, 1, "it neither failed nor was asked for again");
+    assert.ok(await page.getByText("No connection").isHidden());
+  },
+
   async "links that do not hold show nothing"(browser) {
     const [id, other] = [await create(), await create()];
     const page = await visit(browser);

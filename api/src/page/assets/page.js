@@ -87,9 +87,10 @@
     };
   }
 
-  // Asks for what no stream has: what can be paid again, and for an hour what comes after an end.
+  // Asks beside the stream: a proxy may hold it back, and it has nothing of what can be paid again, nor of what comes
+  // within an hour after an end.
   function poll() {
-    if (document.hidden || !document.querySelector(".none, .expired, .cancelled")) return;
+    if (document.hidden || document.querySelector(".paid, .broken")) return;
     if (document.querySelector(".ended") && !endedAt) endedAt = Date.now();
     if (endedAt && Date.now() - endedAt > 3600_000) return;
     if (Date.now() - asked >= 30_000) refresh();
