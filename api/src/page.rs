@@ -49,14 +49,34 @@ fn refresh(language: Language, seconds: u8) -> Html {
 
 /// The page for a link that does not hold. It has nothing of any order.
 pub(crate) fn no_order(shop: &Shop, language: Language) -> Html {
-    let title = language.text("link.title");
+    let notice = Notice { kind: "broken", mark: "?", title: "link.title", lead: "link.lead" };
+    without_order(shop, language, notice, Html::default())
+}
+
+/// The page for what could not be answered in time, or failed. It leads to itself.
+pub(crate) fn busy(shop: &Shop, language: Language) -> Html {
+    let again = Template(include_str!("page/templates/again.html")).fill(language, &[]);
+    let notice = Notice { kind: "busy", mark: "…", title: "busy.title", lead: "busy.lead" };
+    without_order(shop, language, notice, again)
+}
+
+/// What a page without an order says, by the keys of its texts.
+struct Notice {
+    kind: &'static str,
+    mark: &'static str,
+    title: &'static str,
+    lead: &'static str,
+}
+
+fn without_order(shop: &Shop, language: Language, notice: Notice, back: Html) -> Html {
+    let title = language.text(notice.title);
     let values = [
-        ("kind", "broken".into()),
-        ("mark", "?".into()),
+        ("kind", notice.kind.into()),
+        ("mark", notice.mark.into()),
         ("title", title.into()),
-        ("lead", language.text("link.lead").into()),
+        ("lead", language.text(notice.lead).into()),
         ("tx", Html::default()),
-        ("back", Html::default()),
+        ("back", back),
     ];
     let main = Template(include_str!("page/templates/ended.html")).fill(language, &values);
     let scene = scene::Scene { main, news: title.into(), refresh: None };

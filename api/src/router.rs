@@ -109,7 +109,7 @@ impl FromRef<Doors> for Checkouts {
 pub(crate) struct Routes {
     public: Router<Doors>,
     operators: Router<Doors>,
-    user: Router<Doors>,
+    customers: Router<Doors>,
     doors: Doors,
 }
 
@@ -117,26 +117,26 @@ impl Routes {
     /// All routes (spec 4; `docs/API.md` has those that the interface does not show).
     pub(crate) fn new(doors: Doors, allowed_origins: Vec<String>, topic_prefix: String) -> Self {
         Self {
-            public: Router::new()
-                .nest("/api/v1/service", service_routes())
-                .nest("/checkout", page_routes(&doors)),
+            public: Router::new().nest("/api/v1/service", service_routes()),
             operators: Router::new()
                 .nest("/api/v1/admin", admin_routes(&doors))
                 .nest("/registry", registry::routes(topic_prefix)),
-            user: user_routes(&doors, allowed_origins.into()),
+            customers: Router::new()
+                .nest("/api/v1/user", user_routes(&doors, allowed_origins.into()))
+                .nest("/checkout", page_routes(&doors)),
             doors,
         }
     }
 
     /// At one address.
     pub(crate) fn together(self) -> Router {
-        finish(self.public.merge(self.operators), self.user, self.doors)
+        finish(self.public.merge(self.operators), self.customers, self.doors)
     }
 
     /// At two: that of the public, and that of operators.
     pub(crate) fn apart(self) -> (Router, Router) {
         let operators = finish(self.operators, Router::new(), self.doors.clone());
-        (finish(self.public, self.user, self.doors), operators)
+        (finish(self.public, self.customers, self.doors), operators)
     }
 }
 
@@ -183,14 +183,14 @@ fn user_routes(doors: &Doors, origins: Arc<[String]>) -> Router<Doors> {
         .layer(middleware::from_fn_with_state(origins, cross_origin))
 }
 
-/// What every address has, around its routes.
-fn finish(routes: Router<Doors>, user: Router<Doors>, doors: Doors) -> Router {
+/// What every address has, around its routes. Those of customers bound their time themselves.
+fn finish(routes: Router<Doors>, customers: Router<Doors>, doors: Doors) -> Router {
     routes
         .route("/health", get(health))
         .route("/api/v1/openapi.json", get(reference::document))
         .route("/api/v1/docs", get(reference::page))
         .layer(middleware::from_fn(in_time))
-        .nest("/api/v1/user", user)
+        .merge(customers)
         .fallback(|| async { Refusal::ResourceNotFound })
         .method_not_allowed_fallback(|| async { Refusal::MethodNotAllowed })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
@@ -208,13 +208,17 @@ fn page_routes(doors: &Doors) -> Router<Doors> {
     if doors.checkouts.buyer.is_some() {
         routes = routes.route("/{order_id}/test-payment", post(checkout::test_payment));
     }
+    routes = routes
+        .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
+        .layer(middleware::from_fn_with_state(doors.customers.clone(), customers::limited));
+    // Its files cost next to nothing, and a page that says that an address asks too often needs them too.
     for (name, kind, content) in page::ASSETS {
         let serve = move || async move { checkout::asset(kind, content) };
         routes = routes.route(&format!("/{name}"), get(serve));
     }
     routes
-        .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
-        .layer(middleware::from_fn_with_state(doors.customers.clone(), customers::limited))
+        .layer(middleware::from_fn(in_time))
+        .layer(middleware::from_fn_with_state(doors.checkouts.clone(), checkout::explained))
 }
 
 /// Limits the time of a request.

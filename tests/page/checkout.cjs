@@ -7,7 +7,7 @@ const path = require("node:path");
 const axe = require("axe-core");
 const { chromium } = require("playwright-core");
 
-const { BASE, CHAIN, SECRET, WEBHOOK, PICTURES } = process.env;
+const { BASE, BUSY, CHAIN, SECRET, WEBHOOK, PICTURES } = process.env;
 const TOKEN = "0xdAC17F958D2ee523a2206206994597C13D831ec7";
 const WALLET = "0x00000000000000000000000000000000DeaDBeef";
 const BUYER = "0x2222222222222222222222222222222222222222";
@@ -293,6 +293,21 @@ const scenarios = {
     await heading(page, "Paid");
     assert.equal(streams, 1, "it neither failed nor was asked for again");
     assert.ok(await page.getByText("No connection").isHidden());
+  },
+
+  async "a service that is busy has a page of its own"(browser) {
+    const id = await create();
+    let answer;
+    do answer = await fetch(`${BUSY}/checkout/${id}`, { headers: { accept: "text/html" } }); while (answer.status !== 429);
+    const [headers, body] = [Object.fromEntries(answer.headers), await answer.text()];
+    const page = await visit(browser);
+    await page.route(`**/checkout/${id}?**`, (route) => route.fulfill({ status: 429, headers, body }));
+    await page.goto(link(id));
+    await heading(page, "The service is busy");
+    await inspect(page, "busy");
+    await page.unrouteAll();
+    await page.getByRole("link", { name: "Try again" }).click();
+    await heading(page, "Choose how to pay");
   },
 
   async "links that do not hold show nothing"(browser) {

@@ -49,7 +49,7 @@ fn chain(blockchain: &'static str, rpc: &str, chain_id: u64) -> Chain {
 }
 
 /// Runs a script against a Tidemark of its own, whose first chain it may mine; the shop.
-async fn shop(script: &str, chains: &[Chain]) -> Merchant {
+async fn shop(script: &str, chains: &[Chain], more_variables: &[(&str, &str)]) -> Merchant {
     let dir = tempfile::tempdir().unwrap();
     let merchant = Merchant::start().await;
     let more = "[orders]\nttl = \"20m\"\n[matching]\nmatch_window = \"30s\"\n";
@@ -61,7 +61,7 @@ async fn shop(script: &str, chains: &[Chain]) -> Merchant {
     tidemark.client().offers(&names).await;
     let base = format!("http://{}", tidemark.address());
     let variables = [("BASE", &*base), ("CHAIN", &chains[0].rpc), ("WEBHOOK", merchant.url())];
-    play(script, &variables).await;
+    play(script, &[&variables, more_variables].concat()).await;
     assert!(tidemark.stop().await.success());
     merchant
 }
@@ -70,14 +70,22 @@ async fn shop(script: &str, chains: &[Chain]) -> Merchant {
 async fn customers_pay_on_the_page() {
     // The customer mines it, a block a second.
     let devnet = evm_node(CHAIN_ID, 60, 60).await;
-    shop("checkout.cjs", &[chain("eth", devnet.url(), CHAIN_ID)]).await;
+    let chains = [chain("eth", devnet.url(), CHAIN_ID)];
+    // Another shop, which admits one request a second.
+    let (dir, merchant) = (tempfile::tempdir().unwrap(), Merchant::start().await);
+    let limit = [("TIDEMARK__SERVER__CUSTOMER_REQUESTS_PER_SECOND", "1".to_owned())];
+    let mut busy = Tidemark::spawn(dir.path(), &chains, merchant.url(), "", &limit);
+    busy.healthy().await;
+    let address = format!("http://{}", busy.address());
+    shop("checkout.cjs", &chains, &[("BUSY", &address)]).await;
+    assert!(busy.stop().await.success());
     devnet.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_customer_pays_on_anvil() {
     let anvil = Anvil::start_test(CHAIN_ID).await;
-    let merchant = shop("anvil.cjs", &[chain("eth", anvil.url(), CHAIN_ID)]).await;
+    let merchant = shop("anvil.cjs", &[chain("eth", anvil.url(), CHAIN_ID)], &[]).await;
     assert_eq!(merchant.with("status", &json!("paid")).len(), 1, "{:?}", merchant.received());
 }
 
@@ -85,7 +93,7 @@ async fn a_customer_pays_on_anvil() {
 async fn customers_pay_by_keyboard() {
     let (eth, polygon) = (evm_node(CHAIN_ID, 60, 60).await, evm_node(CHAIN_ID + 1, 60, 60).await);
     let second = chain("polygon", polygon.url(), CHAIN_ID + 1);
-    shop("keyboard.cjs", &[chain("eth", eth.url(), CHAIN_ID), second]).await;
+    shop("keyboard.cjs", &[chain("eth", eth.url(), CHAIN_ID), second], &[]).await;
     eth.shutdown().await;
     polygon.shutdown().await;
 }

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, RawForm, State};
+use axum::extract::{Path, RawForm, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use runtime::Clock;
 use schemas::{DepositState, OrderId, UnixSeconds};
@@ -113,6 +114,36 @@ pub(crate) async fn events(
 ) -> Answer {
     let (order_id, end) = checkouts.visitor(&order_id, &headers)?;
     checkouts.events.follow(order_id, end).await
+}
+
+/// A person reads a page where a program gets a short text: that the service is busy, or failed. A form that nobody
+/// carried out leads back to the page, as after any other refusal.
+pub(crate) async fn explained(
+    State(checkouts): State<Checkouts>,
+    order_id: Option<Path<String>>,
+    query: Query,
+    request: Request,
+    next: Next,
+) -> Response {
+    let headers = request.headers();
+    let accepted = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    let is_person = accepted.is_some_and(|kinds| kinds.contains("text/html"));
+    let (is_form, language) = (!request.method().is_safe(), language(headers, &query));
+    let answer = next.run(request).await;
+    let status = answer.status();
+    let is_passing = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
+    match order_id {
+        Some(Path(id)) if is_form && is_passing && is_person => {
+            back(&id, language, Err(Refusal::Busy))
+        }
+        _ if is_passing && is_person => {
+            let mut page = html(status, page::busy(&checkouts.shop, language));
+            let retry = answer.headers().get(header::RETRY_AFTER).cloned();
+            page.headers_mut().extend(retry.map(|retry| (header::RETRY_AFTER, retry)));
+            page
+        }
+        _ => answer,
+    }
 }
 
 /// A file that the page loads.

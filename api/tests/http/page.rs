@@ -1,5 +1,6 @@
 //! The checkout page as a browser without scripts meets it: what it shows, what it lets through, what it gives away.
 
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use serde_json::json;
 use store::Change;
 use tidemark_api::{TestBuyer, TestPayment};
 
+use crate::raw::Raw;
 use crate::world::{
     Answer, MERCHANT_SECRET, NOW, UNKNOWN_ORDER, World, config, link, new_order, new_order_with,
     wallet,
@@ -414,6 +416,74 @@ async fn customers_read_their_own_language() {
         let page = Answer::to(request).await.body;
         has(&page, &[&format!("<html lang=\"{lang}\" dir=\"{dir}\">"), text, "hreflang="]);
     }
+}
+
+#[tokio::test]
+async fn a_service_that_is_busy_says_so_in_the_customers_language() {
+    let mut world = World::alone().await;
+    let id = world.create(&new_order()).await;
+    let cookie = format!("checkout_{id}={}", world.link(&id));
+    world.customer_requests = NonZeroU32::new(1);
+    world.serve(config()).await;
+    let ask = async |route: &str, accept: &str, language: &str| {
+        let request = world.request(route).header("Cookie", &cookie).header("Accept", accept);
+        Answer::to(request.header("Accept-Language", language)).await
+    };
+    let page = format!("GET /checkout/{id}");
+    let html = "text/html,application/xhtml+xml,*/*;q=0.8";
+    for _ in 0..2 {
+        assert_eq!(ask(&page, html, "en").await.status, 200);
+    }
+    for (language, dir, text) in [
+        ("en", "ltr", "The service is busy"),
+        ("de", "ltr", "Der Dienst ist ausgelastet"),
+        ("es", "ltr", "El servicio está ocupado"),
+        ("ar", "rtl", "الخدمة مشغولة"),
+        ("zh", "ltr", "服务繁忙"),
+    ] {
+        let answer = ask(&page, html, language).await;
+        assert_eq!((answer.status, answer.header("retry-after")), (429, "1"));
+        assert_eq!(answer.header("cache-control"), "no-store");
+        assert!(answer.header("content-security-policy").contains("frame-ancestors 'none'"));
+        let root = format!("<html lang=\"{language}\" dir=\"{dir}\">");
+        has(&answer.body, &[&root, &format!("<h1>{text}</h1>"), "href=\"\""]);
+    }
+    // Scripts and streams read the short text, and a form leads back.
+    for accept in ["*/*", "text/event-stream", ""] {
+        let text = "too many requests from this address, try again later";
+        ask(&page, accept, "en").await.refused(429, text);
+    }
+    let form = ask(&format!("POST /checkout/{id}/cancel"), html, "en").await;
+    let back = format!("../{id}?lang=en&problem=busy");
+    assert_eq!((form.status, form.header("location")), (303, &*back));
+    world.advance(1);
+    world.faults.store_reads.set(true);
+    let failed = ask(&page, html, "en").await;
+    assert_eq!((failed.status, failed.header("retry-after")), (500, "1"));
+    has(&failed.body, &["The service is busy"]);
+}
+
+/// A form whose body does not arrive.
+#[tokio::test]
+async fn a_form_that_takes_too_long_leads_back_to_its_page() {
+    let world = World::alone().await;
+    let id = world.create(&new_order()).await;
+    let mut raw = Raw::sent(
+        &world,
+        format!(
+            "POST /checkout/{id}/payment HTTP/1.1\r\nhost: pay.test\r\naccept: text/html\r\n\
+             expect: 100-continue\r\ncontent-length: 9\r\n\
+             content-type: application/x-www-form-urlencoded\r\n\r\n"
+        ),
+    )
+    .await;
+    raw.body_is_awaited().await;
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(31)).await;
+    tokio::time::resume();
+    let answer = raw.answer().await.unwrap();
+    assert_eq!(answer.status, 303, "{answer:?}");
+    assert!(answer.head.contains(&format!("location: ../{id}?lang=en&problem=busy\r\n")));
 }
 
 /// Remembers what it was asked to pay.

@@ -183,6 +183,8 @@
   enhance();
   setInterval(tick, 500);
   addEventListener("ethereum#initialized", enhance, { once: true });
+  // Not all at once.
+  if (document.querySelector(".busy")) setTimeout(() => location.reload(), 15_000 + Math.random() * 15_000);
   if (document.body.dataset.order) {
     connected();
     follow();
