@@ -96,6 +96,9 @@ pub(crate) enum Refusal {
     SettledMeanwhile,
     #[error("merchant.unknown_transfer_webhook_url is not configured")]
     UnknownUrlMissing,
+    /// A page of an origin that is neither allowed nor this host's would command.
+    #[error("origin not allowed")]
+    OriginForeign,
     /// The holder of a link commands too often.
     #[error("too many requests for this order, try again later")]
     TooMany,
@@ -121,7 +124,7 @@ impl Refusal {
             | Self::AdminMissing
             | Self::AdminWrong => StatusCode::UNAUTHORIZED,
             Self::AdminNotText | Self::Invalid(_) | Self::NoWallet => StatusCode::BAD_REQUEST,
-            Self::ReadOnly => StatusCode::FORBIDDEN,
+            Self::ReadOnly | Self::OriginForeign => StatusCode::FORBIDDEN,
             Self::OrderNotFound | Self::ResourceNotFound => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::BodyTooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,

@@ -30,6 +30,7 @@ pub mod feed;
 mod listener;
 mod machine;
 pub mod metrics;
+mod origins;
 mod page;
 mod reads;
 mod reference;

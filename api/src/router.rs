@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRef, MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -21,7 +21,7 @@ use crate::reads::Reads;
 use crate::routes::checkout::Checkouts;
 use crate::routes::health::{Health, health};
 use crate::routes::{admin, checkout, registry, service, user};
-use crate::{metrics, page, reference};
+use crate::{metrics, origins, page, reference};
 
 /// Most bytes of a body.
 const BODY_BYTES_MAX: usize = 1024 * 1024;
@@ -258,17 +258,23 @@ async fn observe(request: Request, next: Next) -> Response {
     response
 }
 
-/// Lets pages of the allowed origins read the answers of the checkout's routes. It grants nothing: the
-/// link alone decides what a request may do.
+/// Lets pages of the allowed origins read the answers of the checkout's routes, and pages of foreign ones command nothing.
+/// It grants nothing: the link alone decides what a request may do.
 async fn cross_origin(
     State(origins): State<Arc<[String]>>,
     request: Request,
     next: Next,
 ) -> Response {
-    let allowed =
-        |origin: &&HeaderValue| origins.iter().any(|known| known.as_bytes() == origin.as_bytes());
+    let allowed = |origin: &&HeaderValue| origins::is_allowed(origin, &origins);
     let origin = request.headers().get(header::ORIGIN).filter(allowed).cloned();
-    let mut response = next.run(request).await;
+    let is_foreign =
+        request.method() == Method::POST && origins::is_foreign(request.headers(), &origins);
+    let mut response = if is_foreign {
+        metrics::refusal("origin", "foreign");
+        Refusal::OriginForeign.into_response()
+    } else {
+        next.run(request).await
+    };
     let headers = response.headers_mut();
     headers.append(header::VARY, HeaderValue::from_static("origin"));
     if let Some(origin) = origin {

@@ -17,6 +17,7 @@ use crate::error::{Answer, Refusal};
 use crate::events::Events;
 use crate::machine::catalog::Choice;
 use crate::machine::query::Query;
+use crate::origins;
 use crate::page::{self, CONTENT_SECURITY_POLICY, Html, Language, Problem, Shop, Showing};
 use crate::reads::Reads;
 
@@ -194,8 +195,7 @@ impl Checkouts {
 
     /// The same, of a request that the page makes. A form that another site's page sent has no authority.
     fn visitor(&self, order_id: &str, headers: &HeaderMap) -> Answer<(OrderId, UnixSeconds)> {
-        let from_elsewhere = |site: &HeaderValue| site != "same-origin" && site != "none";
-        if headers.get("sec-fetch-site").is_some_and(from_elsewhere) {
+        if origins::is_from_elsewhere(headers) {
             return Err(Refusal::SignatureFailed);
         }
         self.linked(order_id, headers)
@@ -279,6 +279,7 @@ fn problem(refusal: &Refusal) -> Problem {
         | Refusal::AdminNotText
         | Refusal::AdminWrong
         | Refusal::ReadOnly
+        | Refusal::OriginForeign
         | Refusal::ResourceNotFound
         | Refusal::MethodNotAllowed
         | Refusal::Invalid(_)

@@ -500,6 +500,17 @@ async fn allowed_origins_may_call_the_checkout_and_nothing_else() {
     assert_eq!((&*allowed(&answer), answer.header("vary")), (ORIGIN, "origin"));
     let answer = with("https://evil.test", &route).await;
     assert_eq!((answer.status, &*allowed(&answer)), (200, ""));
+    for route in &routes(&id)[2..] {
+        let answer = with("https://evil.test", &format!("{route}{}", world.link(&id))).await;
+        answer.refused(403, "origin not allowed");
+        assert_eq!((&*allowed(&answer), answer.header("vary")), ("", "origin"));
+    }
+    assert_eq!(world.commands().len(), 1, "the create");
+    for origin in [ORIGIN, &format!("http://{}", world.address())] {
+        let route = format!("{}{}", routes(&id)[4], world.link(&id));
+        let answer = with(origin, &route).await;
+        assert_eq!(answer.status, 400, "{origin}: {}", answer.body);
+    }
     assert_eq!(allowed(&with(ORIGIN, "GET /api/v1/admin/orders").await), "");
 
     let preflight = format!("OPTIONS /api/v1/user/orders/{id}/payment");

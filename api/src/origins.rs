@@ -1,0 +1,67 @@
+//! Pages of which origin may use the checkout's API, by what browsers say of them.
+
+use axum::http::{HeaderMap, HeaderValue, header};
+
+const SITE: &str = "sec-fetch-site";
+
+/// Whether a browser says that a page of another site, or of another origin of the same site, sent a request. What is no
+/// browser, or an old one, says nothing.
+pub(crate) fn is_from_elsewhere(headers: &HeaderMap) -> bool {
+    headers.get(SITE).is_some_and(|site| site != "same-origin" && site != "none")
+}
+
+/// Whether a page sent a request that is neither of an allowed origin nor of this host. A proxy may put another name into
+/// `Host`, so the word of the browser comes first; it also says what `Origin: null` is.
+pub(crate) fn is_foreign(headers: &HeaderMap, allowed: &[String]) -> bool {
+    let Some(origin) = headers.get(header::ORIGIN) else { return false };
+    if is_allowed(origin, allowed) {
+        return false;
+    }
+    if headers.contains_key(SITE) {
+        return is_from_elsewhere(headers);
+    }
+    let host = headers.get(header::HOST).map(HeaderValue::as_bytes);
+    let named = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+    named.is_none_or(|(_, name)| host != Some(name.as_bytes()))
+}
+
+/// Origins are compared byte by byte, as browsers write them.
+pub(crate) fn is_allowed(origin: &HeaderValue, allowed: &[String]) -> bool {
+    allowed.iter().any(|known| known.as_bytes() == origin.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_foreign_unless_allowed_or_of_this_host() {
+        let allowed = ["https://shop.test".to_owned()];
+        for (origin, site, host, expected) in [
+            ("", "", "pay.test", false),
+            ("https://shop.test", "cross-site", "pay.test", false),
+            ("https://pay.test", "same-origin", "pay.test", false),
+            ("https://pay.test", "same-origin", "127.0.0.1:8080", false),
+            ("null", "same-origin", "pay.test", false),
+            ("https://pay.test", "", "pay.test", false),
+            ("http://pay.test:8080", "", "pay.test:8080", false),
+            ("https://pay.test", "", "127.0.0.1:8080", true),
+            ("https://evil.test", "", "pay.test", true),
+            ("https://evil.test", "cross-site", "evil.test", true),
+            ("http://pay.test", "cross-site", "pay.test", true),
+            ("https://other.pay.test", "same-site", "pay.test", true),
+            ("https://shop.test.evil.test", "", "pay.test", true),
+            ("null", "", "pay.test", true),
+            ("null", "cross-site", "null", true),
+            ("pay.test", "", "pay.test", true),
+        ] {
+            let mut headers = HeaderMap::new();
+            for (name, value) in [("origin", origin), (SITE, site), ("host", host)] {
+                if !value.is_empty() {
+                    headers.insert(name, value.parse().unwrap());
+                }
+            }
+            assert_eq!(is_foreign(&headers, &allowed), expected, "{origin} {site} {host}");
+        }
+    }
+}
