@@ -26,6 +26,7 @@ use crate::extract::Body;
 use crate::machine::json;
 use crate::machine::occasions::Occasions;
 use crate::machine::query::Query;
+use crate::strangers::Strangers;
 use crate::turns::Turns;
 use crate::{AdminSecret, Config, Scope, metrics};
 
@@ -39,6 +40,7 @@ pub(crate) struct Auth {
     secrets: Vec<Secret>,
     operators: Vec<(Secret, Operator)>,
     clock: Arc<dyn Clock>,
+    strangers: Strangers,
     refused: Mutex<Refused>,
 }
 
@@ -86,12 +88,20 @@ impl Auth {
         let operator = |of: &AdminSecret| (of.secret.clone(), Operator::new(&of.name, of.scope));
         operators.extend(config.operators.iter().map(operator));
         let secrets = config.merchant.accepted_secrets();
-        Self { secrets, operators, clock, refused: Mutex::default() }
+        Self {
+            secrets,
+            operators,
+            clock,
+            strangers: Strangers::default(),
+            refused: Mutex::default(),
+        }
     }
 
     /// What can be checked before the body is read: a flood of old or made-up signatures costs no memory.
     fn verify_header(&self, header: &HeaderValue, by: Option<Client>) -> Answer<()> {
-        let now = self.clock.now().seconds();
+        let now = self.clock.now();
+        self.strangers.admit(by, now)?;
+        let now = now.seconds();
         let header = header.to_str().map_err(|_| SignatureError::Malformed);
         let checked = header.and_then(|header| check_service_header(header, now));
         checked.map_err(|cause| self.refuse_signature(word(cause), by, now))
@@ -104,7 +114,10 @@ impl Auth {
         let cause = match verified {
             // The same key signs webhooks: who receives one, or sees it on its way, may not send it back as a request.
             Ok(()) if is_event(body) => "webhook",
-            Ok(()) => return Ok(()),
+            Ok(()) => {
+                self.strangers.showed_authority(by);
+                return Ok(());
+            }
             Err(cause) => word(cause),
         };
         Err(self.refuse_signature(cause, by, now))
@@ -117,6 +130,7 @@ impl Auth {
         now: UnixSeconds,
     ) -> Refusal {
         metrics::refusal("signature", cause);
+        self.strangers.refused(by, now.micros());
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = refused.signatures.occurred(now) {
             tracing::warn!(
@@ -140,6 +154,8 @@ impl Auth {
             Err(refusal)
         };
         let Some(given) = header else { return refuse("missing", Refusal::AdminMissing) };
+        let now = self.clock.now();
+        self.strangers.admit(by, now)?;
         let given = given.as_bytes();
         if std::str::from_utf8(given).is_err() {
             return refuse("malformed", Refusal::AdminNotText);
@@ -152,11 +168,12 @@ impl Auth {
             }
         }
         if let Some(operator) = found {
+            self.strangers.showed_authority(by);
             return Ok(Operator { client: by, ..operator.clone() });
         }
-        let now = self.clock.now().seconds();
+        self.strangers.refused(by, now);
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = refused.secrets.occurred(now) {
+        if let Some(count) = refused.secrets.occurred(now.seconds()) {
             tracing::warn!(
                 count,
                 client.address = by.map(tracing::field::display),

@@ -36,7 +36,8 @@ impl Customers {
         Self { limited: per_second.map(limited).map(Mutex::new), clock }
     }
 
-    fn admit(&self, client: Client) -> Answer<()> {
+    /// Counts a request of this client.
+    pub(crate) fn admit(&self, client: Client) -> Answer<()> {
         let Some(limited) = &self.limited else { return Ok(()) };
         let now = self.clock.now();
         let mut limited = limited.lock().unwrap_or_else(PoisonError::into_inner);

@@ -102,7 +102,7 @@ pub(crate) enum Refusal {
     /// The holder of a link commands too often.
     #[error("too many requests for this order, try again later")]
     TooMany,
-    /// The customers of an address ask too often.
+    /// The customers of an address ask too often, or too much that came from it was refused.
     #[error("too many requests from this address, try again later")]
     TooManyOfAddress,
     /// The create command may be on the log: only its key finds out.

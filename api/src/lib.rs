@@ -37,6 +37,7 @@ mod reference;
 mod router;
 mod routes;
 mod server;
+mod strangers;
 mod terms;
 mod turns;
 mod view;

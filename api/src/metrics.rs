@@ -13,8 +13,9 @@ runtime::metrics! {
     /// Time from the head of a request to its answer.
     Histogram REQUEST_DURATION = "tidemark_api_request_duration_seconds" [route];
     /// Requests that were not authorized: signatures of the service API, secrets of the admin API (scope: one that may
-    /// only read), links of the checkout; those of an address that makes too many (kind address), and of pages of an
-    /// origin that is not allowed (kind origin). Rises with attacks and with clients that are set up wrong.
+    /// only read), links of the checkout; those of an address that makes too many (kind address; cause authority: that
+    /// had too many secrets or signatures refused), and of pages of an origin that is not allowed (kind origin). Rises
+    /// with attacks and with clients that are set up wrong.
     Counter REFUSALS = "tidemark_api_refusals_total" [kind, cause];
     /// Connections that are open now.
     Gauge CONNECTIONS_OPEN = "tidemark_api_connections_open" [];

@@ -120,7 +120,7 @@ impl Routes {
             public: Router::new().nest("/api/v1/service", service_routes()),
             operators: Router::new()
                 .nest("/api/v1/admin", admin_routes(&doors))
-                .nest("/registry", registry::routes(topic_prefix)),
+                .nest("/registry", registry::routes(topic_prefix, doors.customers.clone())),
             customers: Router::new()
                 .nest("/api/v1/user", user_routes(&doors, allowed_origins.into()))
                 .nest("/checkout", page_routes(&doors)),

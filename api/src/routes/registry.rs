@@ -7,13 +7,17 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Path, Query, State};
-use axum::http::{StatusCode, header};
+use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
+use axum::http::{Method, StatusCode, header};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use schemas::{Schema, SchemaName, Topic};
 use serde::Deserialize;
 use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::customers::Customers;
 
 const CONTENT_TYPE: &str = "application/vnd.schemaregistry.v1+json";
 /// Each version of a subject can be read with every other one.
@@ -25,7 +29,7 @@ const BODY_BYTES_MAX: usize = 128 * 1024;
 type Prefix = State<Arc<str>>;
 
 /// The routes below `/registry`, with fallbacks of their own: the others answer in plain text.
-pub(crate) fn routes<S>(topic_prefix: String) -> Router<S> {
+pub(crate) fn routes<S>(topic_prefix: String, customers: Arc<Customers>) -> Router<S> {
     Router::new()
         .route("/subjects", get(subjects))
         .route("/subjects/{subject}", post(look_up))
@@ -44,7 +48,23 @@ pub(crate) fn routes<S>(topic_prefix: String) -> Router<S> {
             Problem(StatusCode::METHOD_NOT_ALLOWED, 405, "HTTP 405 Method Not Allowed".into())
         })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(middleware::from_fn_with_state(customers, limited))
         .with_state(topic_prefix.into())
+}
+
+/// Anybody may have a schema parsed, as often as the customers of one address may ask. What is only read is not limited.
+async fn limited(
+    State(customers): State<Arc<Customers>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let client: Option<Client> = request.extensions().get().copied();
+    let client = client.filter(|_| request.method() == Method::POST);
+    let Err(refusal) = client.map_or(Ok(()), |client| customers.admit(client)) else {
+        return next.run(request).await;
+    };
+    let problem = Problem(StatusCode::TOO_MANY_REQUESTS, 429, refusal.to_string());
+    ([(header::RETRY_AFTER, "1")], problem).into_response()
 }
 
 type Answer = Result<Reply, Problem>;

@@ -1,9 +1,11 @@
 //! Attempts to break in, each a test. Some others are beside what they attack: links of other orders and limits of a link
 //! in `user.rs`, markup of the merchant, frames and forms of other sites in `page.rs`.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use reqwest::redirect::Policy;
+use runtime::Clock as _;
 use schemas::{OrderStatus, Secret, UnixSeconds, sign_service};
 use serde_json::json;
 
@@ -314,7 +316,9 @@ async fn a_reference_that_leads_the_customer_elsewhere() {
             page.body.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
         let away: Vec<_> = links.iter().filter(|link| link.contains("//")).collect();
         assert!(
-            away.len() == 2 && away[0] == away[1] && away[0].starts_with("https://shop.test/orders/"),
+            away.len() == 2
+                && away[0] == away[1]
+                && away[0].starts_with("https://shop.test/orders/"),
             "{reference}: {links:?}"
         );
         let end = away[0].trim_start_matches("https://shop.test/orders/");
@@ -384,4 +388,68 @@ async fn the_answer_after_too_long_may_be_read_by_the_shops_page() {
     assert_eq!((answer.status, &*answer.body), (503, "the service is busy, try again"));
     let allowed = format!("access-control-allow-origin: {ORIGIN}\r\n");
     assert!(answer.head.contains(&allowed), "{answer:?}");
+}
+
+/// Who tries secrets or signatures is refused before they are checked, the right one too; whom they share a proxy with is not.
+#[tokio::test]
+async fn guesses_of_one_address_end_before_they_are_checked() {
+    let world = World::alone().await;
+    let from = |route: &str, address: &str| world.request(route).header("X-Forwarded-For", address);
+    let secret = async |address: &str, secret: &str| {
+        let request = from("GET /api/v1/admin/orders", address);
+        Answer::to(request.header("Service-Admin-Authorization", secret)).await
+    };
+    let sign = async |address: &str, key: &str| {
+        let signature = sign_service(&Secret::new(key), world.clock.now().seconds(), b"{}");
+        let request = from("POST /api/v1/service/orders/list", address).body("{}");
+        Answer::to(request.header("Service-Signature", signature)).await
+    };
+    let (guest, other) = ("198.51.100.9", "2001:db8:0:1::1");
+    for _ in 0..10 {
+        secret(guest, "wrong").await.refused(401, "invalid admin secret");
+        sign(guest, "wrong").await.refused(401, "signature verification failed");
+    }
+    for answer in [
+        secret(guest, ADMIN_SECRET).await,
+        sign(guest, MERCHANT_SECRET).await,
+        Answer::to(
+            from("GET /health?verbose=1", guest)
+                .header("Service-Admin-Authorization", ADMIN_SECRET),
+        )
+        .await,
+    ] {
+        answer.refused(429, "too many requests from this address, try again later");
+        assert_eq!(answer.header("retry-after"), "1");
+    }
+    assert_eq!(secret(other, ADMIN_SECRET).await.status, 200, "another address");
+    world.advance(1);
+    assert_eq!(sign(guest, MERCHANT_SECRET).await.status, 200);
+    for address in [guest, other] {
+        for _ in 0..30 {
+            secret(address, "wrong").await.refused(401, "invalid admin secret");
+        }
+        assert_eq!(sign(address, MERCHANT_SECRET).await.status, 200, "{address} is known");
+    }
+}
+
+/// Anybody may ask for schemas; that one is parsed costs more.
+#[tokio::test]
+async fn a_flood_of_schemas() {
+    let mut world = World::alone().await;
+    world.customer_requests = NonZeroU32::new(2);
+    world.serve(config()).await;
+    let ask = async |method: &str, address: &str| {
+        let route = format!("{method} /registry/subjects/shop.orders-value/versions");
+        let request = world.request(&route).body(r#"{"schema":"\"string\""}"#);
+        Answer::to(request.header("X-Forwarded-For", address)).await
+    };
+    for _ in 0..4 {
+        assert_eq!(ask("POST", "198.51.100.9").await.status, 422);
+    }
+    let refused = ask("POST", "198.51.100.9").await;
+    assert_eq!((refused.status, refused.header("retry-after")), (429, "1"));
+    assert_eq!(refused.header("content-type"), "application/vnd.schemaregistry.v1+json");
+    assert!(refused.body.contains(r#""error_code":429"#), "{}", refused.body);
+    assert_eq!(ask("GET", "198.51.100.9").await.status, 200);
+    assert_eq!(ask("POST", "198.51.100.8").await.status, 422);
 }

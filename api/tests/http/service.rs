@@ -43,6 +43,8 @@ async fn spec_7_1_invalid_signatures() {
     let world = World::alone().await;
     let body = new_order().to_string();
     let good = sign(MERCHANT_SECRET, NOW, &body);
+    // From here on its address is the merchant's: all of the refusals are of what they get.
+    assert_eq!(world.service("/orders/list", &json!({})).await.status, 200);
     for path in ["/orders", "/orders/status"] {
         let answer = post(&world, path, None, &body).await;
         answer.refused(401, "missing Service-Signature header");
