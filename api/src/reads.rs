@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use runtime::Clock;
 use schemas::record::{Attempt, Order, Transfer};
-use schemas::{Address, Blockchain, Hash, OrderId, TransferId, TransferStatus, Wallet};
+use schemas::{
+    Address, Blockchain, Hash, OrderId, TransferId, TransferStatus, UnixSeconds, Wallet,
+};
 use store::{ChainRow, Cursor, DepositFilter, DepositRow, OrderFilter, OrderRow, Page};
 use store::{Store, Subject, TransferFilter, Within, transfer_cursor};
 
@@ -116,22 +118,33 @@ impl Reads {
         let (order, chains) = (self.order(order_id).await?, self.chains().await?);
         let from = Some(order.created_at.plus(-CLOCKS_SECONDS));
         let mut transfers = Vec::new();
-        for (wallet, blockchain) in places(&order) {
-            let blockchain = Some(blockchain);
-            let within = Within { from, before: None };
-            let mut of = TransferFilter { blockchain, within, ..TransferFilter::default() };
-            for _ in 0..SEARCHED_PAGES_MAX {
-                let rows = self.store.transfers(wallet, of, SEARCHED).await?;
-                let is_full = SEARCHED.is_full(&rows);
-                of.within.before = rows.last().map(transfer_cursor);
-                transfers.extend(rows.into_iter().filter(|row| row.observation.tx_hash == hash));
-                if !is_full {
-                    break;
-                }
-            }
+        for place in places(&order) {
+            transfers.extend(self.transaction_at(place, from, hash).await?);
         }
         let seen = |transfer| Sighting::new(transfer, &chains, self.catalog.chains());
         Ok(transfers.into_iter().map(seen).collect())
+    }
+
+    /// The transfers of a transaction to one wallet, among the latest since a time.
+    pub(crate) async fn transaction_at(
+        &self,
+        (wallet, blockchain): (Address, Blockchain),
+        from: Option<UnixSeconds>,
+        hash: Hash,
+    ) -> Answer<Vec<Transfer>> {
+        let (blockchain, within) = (Some(blockchain), Within { from, before: None });
+        let mut of = TransferFilter { blockchain, within, ..TransferFilter::default() };
+        let mut transfers = Vec::new();
+        for _ in 0..SEARCHED_PAGES_MAX {
+            let rows = self.store.transfers(wallet, of, SEARCHED).await?;
+            let is_full = SEARCHED.is_full(&rows);
+            of.within.before = rows.last().map(transfer_cursor);
+            transfers.extend(rows.into_iter().filter(|row| row.observation.tx_hash == hash));
+            if !is_full {
+                break;
+            }
+        }
+        Ok(transfers)
     }
 
     /// How far each chain is scanned.

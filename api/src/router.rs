@@ -159,6 +159,7 @@ fn admin_routes(doors: &Doors) -> Router<Doors> {
         .route("/deposits", get(admin::deposits))
         .route("/wallets", get(admin::wallets))
         .route("/wallets/{address}/transfers", get(admin::transfers))
+        .route("/transactions/{hash}", get(admin::transaction))
         .route("/transfers/{transfer_id}", get(admin::transfer))
         .route("/transfers/{transfer_id}/attach", post(admin::attach))
         .route("/transfers/{transfer_id}/candidates", get(admin::candidates))

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::response::IntoResponse;
-use schemas::{OrderId, TransferId};
+use schemas::{Hash, OrderId, TransferId};
 use serde_json::{json, to_value};
 use store::{
     DepositFilter, DepositRow, OrderFilter, OrderRow, TransferFilter, TransferRow, transfer_cursor,
@@ -168,6 +168,24 @@ pub(crate) async fn transfer(
 ) -> Answer {
     query.only(&[])?;
     Ok(Json(TransferView::new(&reads.transfer(TransferId(id)).await?)).into_response())
+}
+
+/// `GET /transactions/{hash}`
+pub(crate) async fn transaction(
+    State(reads): State<Reads>,
+    by: Operator,
+    Named(hash): Named<Hash>,
+    query: Query,
+) -> Answer {
+    query.only(&[])?;
+    let mut found = Vec::new();
+    for place in reads.wallets().iter().map(|wallet| (wallet.address, wallet.blockchain)) {
+        let reads = reads.clone();
+        // Each wallet's list is read as far as the longest page of a list.
+        let at_wallet = async move { reads.transaction_at(place, None, hash).await };
+        found.extend(by.turns.clone().take(at_wallet).await?);
+    }
+    Ok(array(&found, TransferView::new))
 }
 
 /// `GET /transfers/{transfer_id}/candidates`

@@ -17,7 +17,7 @@ use crate::world::{
     order, wallet,
 };
 
-fn routes() -> [String; 15] {
+fn routes() -> [String; 16] {
     [
         "GET /orders".into(),
         format!("POST /orders/{UNKNOWN_ORDER}/mark-paid"),
@@ -32,6 +32,7 @@ fn routes() -> [String; 15] {
         "GET /transfers/7".into(),
         "GET /transfers/7/candidates".into(),
         "POST /transfers/7/attach".into(),
+        format!("GET /transactions/{}", "01".repeat(32)),
         format!("POST /orders/{UNKNOWN_ORDER}/cancel"),
         "GET /health?verbose=1".into(),
     ]

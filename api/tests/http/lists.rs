@@ -1,7 +1,7 @@
 //! Lists of the admin API beside the interface: parts of their time, cursors, single rows, CSV, names that mean nothing.
 
 use schemas::record::{Deposit, Order, Transfer, example};
-use schemas::{DepositId, OrderStatus, TransferId, UnixSeconds};
+use schemas::{Blockchain, DepositId, OrderStatus, TransferId, UnixSeconds};
 use serde_json::{Value, json};
 use store::Change;
 
@@ -130,6 +130,42 @@ async fn one_order_and_one_transfer_by_their_ids() {
     assert_eq!(world.admin(&format!("GET /orders/{id}")).await.json(), listed[0]);
     let listed = world.admin(&format!("GET {}?limit=1", transfers())).await.json();
     assert_eq!(world.admin("GET /transfers/3").await.json(), listed[0]);
+}
+
+/// Support has a hash from a customer, and neither a wallet nor an id.
+#[tokio::test]
+async fn the_transfers_of_a_transaction_at_all_wallets() {
+    let world = World::alone().await;
+    let hash = schemas::Hash([0xab; 32]);
+    let places = [(Blockchain::Eth, 0xab), (Blockchain::Eth, 0x02), (Blockchain::Polygon, 0xab)];
+    let rows = (1..=240_i64).map(|number| {
+        let transfer_id = TransferId(number);
+        let created_at = UnixSeconds(NOW + number);
+        let mut transfer = Transfer { transfer_id, created_at, ..example::transfer() };
+        let index = usize::try_from(number - 1).unwrap();
+        // Three of the transaction at wallets of the shop, one at another's, and later ones at the first wallet.
+        let (blockchain, to) = *places.get(index).unwrap_or(&places[0]);
+        transfer.blockchain = blockchain;
+        transfer.observation.to_address = wallet(if number == 4 { 0x77 } else { to });
+        transfer.observation.tx_hash = if number <= 4 { hash } else { schemas::Hash([0xcd; 32]) };
+        Change::Transfer(transfer)
+    });
+    world.apply(rows).await;
+    let text = hash.to_string();
+    for path in [text.clone(), text.trim_start_matches("0x").to_uppercase()] {
+        let mut found = world.list(&format!("/transactions/{path}"), "id").await;
+        found.sort_by_key(Value::as_i64);
+        assert_eq!(found, [1, 2, 3], "{path}");
+    }
+    let one = world.admin(&format!("GET /transactions/{text}")).await.json()[0].clone();
+    let id = one["id"].as_i64().unwrap();
+    assert_eq!(world.admin(&format!("GET /transfers/{id}")).await.json(), one);
+    let unknown = format!("/transactions/{}", "ef".repeat(32));
+    assert_eq!(world.list(&unknown, "id").await, [0; 0]);
+    for path in ["x", "0x01", &"01".repeat(33)] {
+        let answer = world.admin(&format!("GET /transactions/{path}")).await;
+        answer.refused(404, "resource not found");
+    }
 }
 
 #[tokio::test]

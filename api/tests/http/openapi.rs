@@ -179,6 +179,7 @@ fn it_is_whole() {
 /// A path of a template, with good ids.
 fn filled(template: &str) -> String {
     let path = template.replace("{order_id}", UNKNOWN_ORDER).replace("{transfer_id}", "1");
+    let path = path.replace("{hash}", &"01".repeat(32));
     path.replace("{address}", &wallet(0xab).to_string())
 }
 
