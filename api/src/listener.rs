@@ -1,6 +1,7 @@
 //! Accepts connections and serves them: HTTP/1.1 alone, with a bound on everything that a client may leave open or
 //! unfinished (decision 49).
 
+mod inline;
 mod progress;
 mod stream;
 
@@ -26,6 +27,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use inline::Inline;
 pub(crate) use progress::BodyLate;
 use progress::{Arriving, Leaving, Progress};
 use stream::Timed;
@@ -104,7 +106,8 @@ impl Listener {
         };
         // Without the option answers are late, not wrong.
         drop(stream.set_nodelay(true));
-        tokio::spawn(self.clone().connection(stream, peer, router.clone(), place));
+        let connection = self.clone().connection(stream, peer, router.clone(), place);
+        tokio::spawn(Inline::over(connection));
     }
 
     /// Serves one connection to its end.
@@ -116,7 +119,7 @@ impl Listener {
         _place: OwnedSemaphorePermit,
     ) {
         let _open = metrics::ConnectionOpen::new();
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(Progress::new());
         let stream = Timed::new(stream, progress.clone(), self.bounds);
         let service = service_fn(|mut request: Request<Incoming>| {
             let client = client(peer, request.headers(), &self.proxies);
@@ -138,6 +141,8 @@ impl Listener {
         let mut builder = http1::Builder::new();
         // The stream has time-outs of its own, which distinguish an idle client from a slow one.
         builder.header_read_timeout(None).max_buf_size(HEAD_BYTES_MAX);
+        // To copy most answers costs less than to send them in parts.
+        builder.writev(false);
         let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
         tokio::select! {
             // An error is the client's, and its own to notice.

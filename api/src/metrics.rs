@@ -1,9 +1,11 @@
 //! What the api measures, and the only functions that write it.
 
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use metrics::{counter, gauge, histogram};
+use metrics::{Counter, Histogram, counter, gauge, histogram};
 use schemas::UnixSeconds;
 use store::ChainRow;
 
@@ -49,17 +51,46 @@ pub(crate) fn lanes(rows: &[ChainRow], now: UnixSeconds) {
     }
 }
 
-/// A request was answered.
-pub(crate) fn request(route: String, status: StatusCode, took: Duration) {
-    let class = match status.as_u16() / 100 {
-        1 => "1xx",
-        2 => "2xx",
-        3 => "3xx",
-        4 => "4xx",
-        _ => "5xx",
-    };
-    histogram!(REQUEST_DURATION, "route" => route.clone()).record(took);
-    counter!(REQUESTS, "route" => route, "status" => class).increment(1);
+/// Requests by their routes. Clones are the same.
+#[derive(Clone, Default)]
+pub(crate) struct Requests(Arc<RwLock<HashMap<Box<str>, Arc<OfRoute>>>>);
+
+/// What is measured of a route, found once: to find it by name and labels costs more than to count.
+pub(crate) struct OfRoute {
+    route: Arc<str>,
+    duration: Histogram,
+    /// By the first digit of the status.
+    answers: [OnceLock<Counter>; CLASSES.len()],
+}
+
+const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+impl Requests {
+    pub(crate) fn of_route(&self, route: &str) -> Arc<OfRoute> {
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner).get(route).cloned();
+        known.unwrap_or_else(|| {
+            let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            all.entry(route.into()).or_insert_with(|| Arc::new(OfRoute::new(route))).clone()
+        })
+    }
+}
+
+impl OfRoute {
+    fn new(route: &str) -> Self {
+        let duration = histogram!(REQUEST_DURATION, "route" => route.to_owned());
+        Self { route: route.into(), duration, answers: Default::default() }
+    }
+
+    /// A request was answered.
+    pub(crate) fn answered(&self, status: StatusCode, took: Duration) {
+        let class = usize::from(status.as_u16() / 100).clamp(1, CLASSES.len()) - 1;
+        self.duration.record(took);
+        let count = || {
+            let labels = [("route", self.route.to_string()), ("status", CLASSES[class].to_owned())];
+            counter!(REQUESTS, &labels)
+        };
+        self.answers[class].get_or_init(count).increment(1);
+    }
 }
 
 /// A request was not authorized, or its address makes too many.

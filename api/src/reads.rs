@@ -54,7 +54,7 @@ impl Reads {
     }
 
     pub(crate) async fn order(&self, order_id: OrderId) -> Answer<Order> {
-        Ok(self.store.order(order_id).await?.ok_or(Refusal::OrderNotFound)?.order)
+        self.store.order_record(order_id).await?.ok_or(Refusal::OrderNotFound)
     }
 
     /// An order as operators see it.

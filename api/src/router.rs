@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRef, MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -117,7 +117,7 @@ impl Routes {
     /// All routes (spec 4; `docs/API.md` has those that the interface does not show).
     pub(crate) fn new(doors: Doors, allowed_origins: Vec<String>, topic_prefix: String) -> Self {
         Self {
-            public: Router::new().nest("/api/v1/service", service_routes()),
+            public: service_routes(),
             operators: Router::new()
                 .nest("/api/v1/admin", admin_routes(&doors))
                 .nest("/registry", registry::routes(topic_prefix, doors.customers.clone())),
@@ -140,12 +140,13 @@ impl Routes {
     }
 }
 
+/// With their whole paths: nested ones cost each request a layer more.
 fn service_routes() -> Router<Doors> {
     Router::new()
-        .route("/orders", post(service::create))
-        .route("/orders/status", post(service::status))
-        .route("/orders/list", post(service::list))
-        .route("/orders/changes", post(service::changes))
+        .route("/api/v1/service/orders", post(service::create))
+        .route("/api/v1/service/orders/status", post(service::status))
+        .route("/api/v1/service/orders/list", post(service::list))
+        .route("/api/v1/service/orders/changes", post(service::changes))
 }
 
 fn admin_routes(doors: &Doors) -> Router<Doors> {
@@ -186,16 +187,20 @@ fn user_routes(doors: &Doors, origins: Arc<[String]>) -> Router<Doors> {
 
 /// What every address has, around its routes. Those of customers bound their time themselves.
 fn finish(routes: Router<Doors>, customers: Router<Doors>, doors: Doors) -> Router {
+    let requests = metrics::Requests::default();
+    // One layer for all that every request needs: each is several allocations.
+    let observed = middleware::from_fn_with_state(requests.clone(), observe);
+    let timed = middleware::from_fn_with_state(requests, observe_in_time);
+    let method_not_allowed = || async { Refusal::MethodNotAllowed };
+    let customers = customers.method_not_allowed_fallback(method_not_allowed).layer(observed);
     routes
         .route("/health", get(health))
         .route("/api/v1/openapi.json", get(reference::document))
         .route("/api/v1/docs", get(reference::page))
-        .layer(middleware::from_fn(in_time))
-        .merge(customers)
         .fallback(|| async { Refusal::ResourceNotFound })
-        .method_not_allowed_fallback(|| async { Refusal::MethodNotAllowed })
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .layer(middleware::from_fn(observe))
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(timed)
+        .merge(customers)
         .with_state(doors)
 }
 
@@ -224,27 +229,58 @@ fn page_routes(doors: &Doors) -> Router<Doors> {
 
 /// Limits the time of a request.
 async fn in_time(request: Request, next: Next) -> Response {
-    let answer = tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await;
+    within_time(next.run(request)).await
+}
+
+async fn within_time(answer: impl Future<Output = Response>) -> Response {
+    let answer = tokio::time::timeout(REQUEST_TIMEOUT, answer).await;
     answer.unwrap_or_else(|_| Refusal::Busy.into_response())
 }
 
 /// The headers that give authority or decide what is done: of two, a proxy in front may have read the other one.
-const SINGLE_HEADERS: [&str; 3] =
-    ["Service-Signature", "Service-Admin-Authorization", "Idempotency-Key"];
+static SINGLE_HEADERS: [(HeaderName, &str); 3] = [
+    (HeaderName::from_static("service-signature"), "Service-Signature"),
+    (HeaderName::from_static("service-admin-authorization"), "Service-Admin-Authorization"),
+    (HeaderName::from_static("idempotency-key"), "Idempotency-Key"),
+];
 
 /// The one of these headers that a request has twice.
 fn repeated(headers: &HeaderMap) -> Option<&'static str> {
-    SINGLE_HEADERS.into_iter().find(|name| headers.get_all(*name).iter().count() > 1)
+    let is_repeated = |(name, _): &&(HeaderName, _)| headers.get_all(name).iter().nth(1).is_some();
+    SINGLE_HEADERS.iter().find(is_repeated).map(|(_, shown)| *shown)
 }
 
-/// Counts and times every request. No cache may store an answer about money: only the page's files say otherwise.
-async fn observe(request: Request, next: Next) -> Response {
+/// As [`observe`], with a limit of the time.
+async fn observe_in_time(
+    State(requests): State<metrics::Requests>,
+    request: Request,
+    next: Next,
+) -> Response {
+    answer(&requests, request, |request| within_time(next.run(request))).await
+}
+
+async fn observe(
+    State(requests): State<metrics::Requests>,
+    request: Request,
+    next: Next,
+) -> Response {
+    answer(&requests, request, |request| next.run(request)).await
+}
+
+/// Counts and times a request, and bounds its body. No cache may store an answer about money: only the page's files say
+/// otherwise.
+async fn answer<F: Future<Output = Response>>(
+    requests: &metrics::Requests,
+    mut request: Request,
+    run: impl FnOnce(Request) -> F,
+) -> Response {
     let begun = Instant::now();
     let matched = request.extensions().get::<MatchedPath>();
-    let route = matched.map_or("none", MatchedPath::as_str).to_owned();
+    let of_route = requests.of_route(matched.map_or("none", MatchedPath::as_str));
+    DefaultBodyLimit::max(BODY_BYTES_MAX).apply(&mut request);
     let mut response = match repeated(request.headers()) {
         Some(name) => Refusal::from(Invalid::new(name, "is given twice")).into_response(),
-        None => next.run(request).await,
+        None => run(request).await,
     };
     let headers = response.headers_mut();
     let is_file = |cache: &HeaderValue| cache.as_bytes().starts_with(b"public");
@@ -252,7 +288,7 @@ async fn observe(request: Request, next: Next) -> Response {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    metrics::request(route, response.status(), begun.elapsed());
+    of_route.answered(response.status(), begun.elapsed());
     if response.status() == StatusCode::UNAUTHORIZED {
         tokio::time::sleep(UNAUTHORIZED_DELAY).await;
     }

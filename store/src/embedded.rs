@@ -22,7 +22,7 @@ use std::thread::JoinHandle;
 
 use async_trait::async_trait;
 use rusqlite::Connection;
-use schemas::record::Attempt;
+use schemas::record::{Attempt, Order};
 use schemas::{Address, OrderId, TransferId, UnixMicros, UnixSeconds};
 use sqlite::Writing;
 use tokio::sync::{mpsc, oneshot};
@@ -160,6 +160,10 @@ impl Store for EmbeddedStore {
         self.readers.row(query::order(id), query::order_row).await
     }
 
+    async fn order_record(&self, id: OrderId) -> Result<Option<Order>, Error> {
+        self.readers.row(query::order_record(id), query::record).await
+    }
+
     async fn orders(&self, filter: OrderFilter, page: Page) -> Result<Vec<OrderRow>, Error> {
         self.readers.rows(query::orders(filter, page), query::order_row).await
     }
@@ -219,7 +223,7 @@ mod tests {
     use proptest::prelude::{Just, Strategy};
     use proptest::test_runner::{Config, TestRunner};
     use rusqlite::types::Value;
-    use schemas::record::{Order, example};
+    use schemas::record::example;
 
     use super::*;
     use crate::sample;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use schemas::record::Attempt;
+use schemas::record::{Attempt, Order};
 use schemas::{Address, OrderId, TransferId, UnixMicros, UnixSeconds};
 
 use crate::prune::{Day, Export, Pruned};
@@ -71,6 +71,10 @@ impl<L: StoreLayer> Store for LayeredStore<L> {
 
     async fn order(&self, id: OrderId) -> Result<Option<OrderRow>, Error> {
         self.read()?.order(id).await
+    }
+
+    async fn order_record(&self, id: OrderId) -> Result<Option<Order>, Error> {
+        self.read()?.order_record(id).await
     }
 
     async fn orders(&self, filter: OrderFilter, page: Page) -> Result<Vec<OrderRow>, Error> {

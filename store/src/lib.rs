@@ -29,7 +29,7 @@ pub use row::{ChainRow, Change, DepositRow, OrderRow, TransferRow, transfer_curs
 pub use watched::WatchedStore;
 
 use async_trait::async_trait;
-use schemas::record::Attempt;
+use schemas::record::{Attempt, Order};
 use schemas::{
     Address, Blockchain, OrderId, OrderStatus, Stablecoin, TransferId, TransferStatus, UnixMicros,
     UnixSeconds,
@@ -134,6 +134,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// One order with its delivery state (spec 2.3).
     async fn order(&self, id: OrderId) -> Result<Option<OrderRow>, Error>;
+
+    /// One order without its delivery state.
+    async fn order_record(&self, id: OrderId) -> Result<Option<Order>, Error> {
+        Ok(self.order(id).await?.map(|row| row.order))
+    }
 
     /// Orders, newest first (spec 4.2).
     async fn orders(&self, filter: OrderFilter, page: Page) -> Result<Vec<OrderRow>, Error>;

@@ -8,22 +8,28 @@ use std::time::Duration;
 
 use axum::BoxError;
 use axum::body::{Body, Bytes, HttpBody};
-use futures_util::task::AtomicWaker;
 use hyper::body::{Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Which request a connection is at. One task at a time reads and writes it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Progress {
     /// Twice the requests so far; one more while one is answered.
     turns: AtomicU64,
     /// Whether a part of the present request's body is yet to come, and is waited for.
     is_arriving: AtomicBool,
-    /// The task of the connection, once it has found nothing to read in a turn: hyper does not ask again after it.
-    reader: AtomicWaker,
+    /// When the last request had its answer, in microseconds after `opened_at`.
+    ended_at: AtomicU64,
+    opened_at: Instant,
 }
 
 impl Progress {
+    /// Of a connection that was opened now.
+    pub(super) fn new() -> Self {
+        let (turns, ended_at, is_arriving) = Default::default();
+        Self { turns, is_arriving, ended_at, opened_at: Instant::now() }
+    }
+
     /// A request's headers came. It lasts until the turn is dropped.
     pub(super) fn begin(of: &Arc<Self>) -> Turn {
         of.turns.fetch_add(1, Ordering::Relaxed);
@@ -38,13 +44,13 @@ impl Progress {
         self.is_arriving.load(Ordering::Relaxed)
     }
 
-    /// Lets the connection ask for more when the turn has ended.
-    pub(super) fn wake_after_turn(&self, context: &Context<'_>) {
-        self.reader.register(context.waker());
+    pub(super) fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Acquire)
     }
 
-    pub(super) fn turns(&self) -> u64 {
-        self.turns.load(Ordering::Relaxed)
+    /// Since when no request is answered, while none is.
+    pub(super) fn ended_at(&self) -> Instant {
+        self.opened_at + Duration::from_micros(self.ended_at.load(Ordering::Relaxed))
     }
 }
 
@@ -54,8 +60,9 @@ pub(super) struct Turn(Arc<Progress>);
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.0.turns.fetch_add(1, Ordering::Relaxed);
-        self.0.reader.wake();
+        let open = self.0.opened_at.elapsed().as_micros();
+        self.0.ended_at.store(u64::try_from(open).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.0.turns.fetch_add(1, Ordering::Release);
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use runtime::config::Connections;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::progress::Progress;
 use crate::metrics;
@@ -33,10 +33,12 @@ pub(super) struct Timed {
     stream: TcpStream,
     progress: Arc<Progress>,
     bounds: Connections,
-    /// What `alarm` is about: the turn at which it was set, and what was awaited.
-    set_at: Option<(u64, Awaited)>,
+    /// The turn at which the end of a head was first waited for, and until when.
+    head: Option<(u64, Instant)>,
     /// At which turn the client last sent something.
     came_at: Option<u64>,
+    /// Rings at the latest when the client may have been silent for too long, most often before: to move it for each
+    /// request costs more than to set it again.
     alarm: Pin<Box<Sleep>>,
     /// Set while the client takes nothing of an answer.
     stalled: Option<Pin<Box<Sleep>>>,
@@ -46,34 +48,56 @@ pub(super) struct Timed {
 
 impl Timed {
     pub(super) fn new(stream: TcpStream, progress: Arc<Progress>, bounds: Connections) -> Self {
-        let alarm = Box::pin(sleep(bounds.header_timeout));
         // Who opens a connection has a request: the time for its headers begins here.
-        let (set_at, came_at) = (Some((0, Awaited::Head)), Some(0));
-        Self { stream, progress, bounds, set_at, came_at, alarm, stalled: None, lingered: None }
+        let until = Instant::now() + bounds.header_timeout;
+        let (head, came_at) = (Some((0, until)), Some(0));
+        let alarm = Box::pin(sleep_until(until.min(Instant::now() + bounds.idle_timeout)));
+        Self { stream, progress, bounds, head, came_at, alarm, stalled: None, lingered: None }
     }
 
-    /// Nothing came. In a request that is nobody's fault: its body has a time-out of its own.
-    fn await_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// What is awaited of the client, and until when; nothing in a request, whose body has a time-out of its own.
+    fn awaited(&mut self) -> Option<(Awaited, Instant)> {
         let turn = self.progress.turns();
         if self.progress.is_in_request() {
-            self.progress.wake_after_turn(context);
-            return Poll::Pending;
+            return None;
         }
-        let (awaited, limit) = if self.came_at == Some(turn) {
-            (Awaited::Head, self.bounds.header_timeout)
-        } else {
-            (Awaited::Request, self.bounds.idle_timeout)
+        if self.came_at != Some(turn) {
+            return Some((Awaited::Request, self.progress.ended_at() + self.bounds.idle_timeout));
+        }
+        let until = match self.head {
+            Some((of, until)) if of == turn => until,
+            _ => Instant::now() + self.bounds.header_timeout,
         };
-        if self.set_at != Some((turn, awaited)) {
-            self.set_at = Some((turn, awaited));
-            self.alarm.as_mut().reset(Instant::now() + limit);
+        self.head = Some((turn, until));
+        Some((Awaited::Head, until))
+    }
+
+    /// Nothing came. The alarm stays set in a request too, because nobody may ask again when its answer is sent; it is
+    /// never later than the idle time from now, and so never too late after it.
+    fn await_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let idle = self.bounds.idle_timeout;
+        loop {
+            let awaited = self.awaited();
+            if let Some((_, until)) = awaited
+                && until < self.alarm.deadline()
+            {
+                self.alarm.as_mut().reset(until);
+            }
+            ready!(self.alarm.as_mut().poll(context));
+            let now = Instant::now();
+            let next = match awaited {
+                Some((awaited, until)) if until <= now => {
+                    metrics::connection_timed_out(match awaited {
+                        Awaited::Request => "idle",
+                        Awaited::Head => "header",
+                    });
+                    return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+                }
+                Some((_, until)) => until.min(now + idle),
+                None => now + idle,
+            };
+            self.alarm.as_mut().reset(next);
         }
-        ready!(self.alarm.as_mut().poll(context));
-        metrics::connection_timed_out(match awaited {
-            Awaited::Request => "idle",
-            Awaited::Head => "header",
-        });
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
     /// Throws away what is there; at the client's end of the connection there is no more to wait for.

@@ -109,11 +109,13 @@ impl Parts {
     fn path(&self, dice: &mut Dice, route: &Route, (id, link): &(String, String)) -> String {
         let id = if dice.below(8) == 0 { UNKNOWN_ORDER } else { id };
         let address = wallet(2).to_string();
+        let hash = example::transfer().observation.tx_hash.to_string();
         let mut path = route.path.clone();
         for (name, value) in [
             ("{order_id}", id),
             ("{transfer_id}", dice.of(&["7", "7", "8"])),
             ("{address}", &address),
+            ("{hash}", &hash),
             ("{subject}", SUBJECT),
             ("{version}", dice.of(&["1", "latest"])),
             ("{id}", &*self.schema_id),
@@ -159,7 +161,9 @@ impl Parts {
                 ])
                 .to_owned(),
             1 => self.routes[dice.below(self.routes.len())].body.clone(),
-            _ if route.path.ends_with("/orders/status") => json!({ "order_id": id }).to_string(),
+            _ if route.path.ends_with("/orders/status") || route.path.ends_with("/attach") => {
+                json!({ "order_id": id }).to_string()
+            }
             _ => route.body.clone(),
         }
         .into_bytes();

@@ -74,7 +74,7 @@ pub(crate) fn page_routes() -> Vec<(String, &'static str)> {
 fn routes() -> BTreeSet<(String, &'static str)> {
     let mut routes = routed(ROUTER, "finish(", "");
     for (function, prefix) in [
-        ("service_routes(", "/api/v1/service"),
+        ("service_routes(", ""),
         ("admin_routes(", "/api/v1/admin"),
         ("user_routes(", "/api/v1/user"),
     ] {
@@ -246,7 +246,8 @@ fn fields_read() -> Vec<BTreeSet<String>> {
         let Some(text) = path.is_file().then(|| std::fs::read_to_string(path).unwrap()) else {
             continue;
         };
-        calls += text.matches("= json::object(").count();
+        let reads = ["= json::object(", "= json::only("];
+        calls += reads.iter().map(|call| text.matches(call).count()).sum::<usize>();
         for body in text.split("Deserialize)]\nstruct ").skip(1) {
             let fields = body.split("\n}\n").next().unwrap().lines().skip(1).map(str::trim);
             let names: BTreeSet<_> = fields

@@ -1,6 +1,8 @@
 //! The queries. Each list names its index, so that its plan never depends on statistics, and reads
 //! rows only from its offset on.
 
+use std::borrow::Cow;
+
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
 use schemas::record::Record;
@@ -22,6 +24,8 @@ const ORDER: &str = "SELECT o.record, \
     (SELECT max(a.attempted_at) FROM attempts a \
         WHERE a.order_id = o.order_id AND a.counted = 1) \
     FROM orders o";
+/// What most requests read: without what only operators see.
+const ORDER_RECORD: &str = "SELECT record FROM orders WHERE order_id = ?";
 const DEPOSIT: &str = "SELECT d.record, \
     (SELECT c.updated_at FROM chains c WHERE c.blockchain = d.blockchain AND c.lane = -1) \
     FROM deposits d";
@@ -31,7 +35,7 @@ const TRANSFER: &str = "SELECT t.record FROM transfers t";
 /// One query with its values.
 #[derive(Debug)]
 pub(super) struct Select {
-    sql: String,
+    sql: Cow<'static, str>,
     values: Vec<Value>,
     /// Not one row by its id.
     is_list: bool,
@@ -42,7 +46,7 @@ pub(super) struct Select {
 impl Select {
     /// Reads `columns` by `index`.
     fn by(columns: &str, index: &str) -> Self {
-        let sql = format!("{columns} INDEXED BY {index}");
+        let sql = format!("{columns} INDEXED BY {index}").into();
         Self { sql, values: Vec::new(), is_list: true, rows_max: usize::MAX }
     }
 
@@ -68,12 +72,12 @@ impl Select {
 
     fn and(&mut self, condition: &str) {
         let joint = if self.values.is_empty() { "WHERE" } else { "AND" };
-        self.sql.push_str(&format!(" {joint} {condition}"));
+        self.sql.to_mut().push_str(&format!(" {joint} {condition}"));
     }
 
     /// Newest first, then the page. Its end is not the statement's: a row that cannot be read does not count.
     fn page(mut self, order: &str, page: Page) -> Self {
-        self.sql.push_str(&format!(" ORDER BY {order} LIMIT -1 OFFSET ?"));
+        self.sql.to_mut().push_str(&format!(" ORDER BY {order} LIMIT -1 OFFSET ?"));
         self.values.push(Value::from(page.offset));
         self.rows_max = usize::try_from(page.limit).unwrap_or(usize::MAX);
         self
@@ -102,12 +106,16 @@ impl Select {
 }
 
 pub(super) fn order(id: OrderId) -> Select {
-    let sql = format!("{ORDER} WHERE o.order_id = ?");
+    let sql = format!("{ORDER} WHERE o.order_id = ?").into();
     Select { sql, values: vec![order_key(id)], is_list: false, rows_max: 1 }
 }
 
+pub(super) fn order_record(id: OrderId) -> Select {
+    Select { sql: ORDER_RECORD.into(), values: vec![order_key(id)], is_list: false, rows_max: 1 }
+}
+
 pub(super) fn transfer(id: TransferId) -> Select {
-    let sql = format!("{TRANSFER} WHERE t.transfer_id = ?");
+    let sql = format!("{TRANSFER} WHERE t.transfer_id = ?").into();
     Select { sql, values: vec![id.0.into()], is_list: false, rows_max: 1 }
 }
 
