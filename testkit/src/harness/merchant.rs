@@ -1,6 +1,7 @@
 //! A merchant's receiver: keeps everything that is POSTed to it.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -22,6 +23,7 @@ pub struct Received {
     pub body: Vec<u8>,
     /// The same as JSON.
     pub event: Value,
+    pub at: Instant,
 }
 
 impl Received {
@@ -51,7 +53,8 @@ impl Merchant {
             else {
                 return StatusCode::BAD_REQUEST;
             };
-            let webhook = Received { id, signature, body: body.to_vec(), event };
+            let (body, at) = (body.to_vec(), Instant::now());
+            let webhook = Received { id, signature, body, event, at };
             keep.lock().unwrap_or_else(PoisonError::into_inner).push(webhook);
             StatusCode::OK
         };

@@ -3,15 +3,16 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
-use testkit::harness::{ADMIN_SECRET, MERCHANT_SECRET, Merchant, Tidemark, eventually};
+use schemas::Secret;
+use serde_json::json;
+use testkit::harness::{ADMIN_SECRET, MERCHANT_SECRET, Merchant, eventually};
 use testkit::measure::percentile;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use crate::load::{Client, Load, load, orders};
-use crate::{DURATION, print};
+use crate::load::{self, Client, Load, signed};
+use crate::{Shop, duration, print};
 
 const IDLE: usize = 2000;
 const DRIPPING: usize = 500;
@@ -45,37 +46,36 @@ async fn drip(address: SocketAddr) {
 
 /// The times from the command of an operator to the webhook at its receiver.
 async fn webhooks(address: SocketAddr, merchant: &Merchant) -> Vec<Duration> {
-    let mut client = Client::connect(address, MERCHANT_SECRET).await;
+    let mut client = Client::connect(address).await;
+    let secret = Secret::new(MERCHANT_SECRET);
     let operator = reqwest::Client::builder().no_proxy().build().expect("a client");
     let mut times = Vec::new();
     for number in 0..WEBHOOKS {
         let url = merchant.url();
         let body =
             json!({ "order_id": format!("W-{number}"), "amount": "10.00", "webhook_url": url });
-        client.send("/orders", &body.to_string(), "201").await;
-        let answer = String::from_utf8_lossy(&client.buffer);
-        let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
-        let order: Value = serde_json::from_str(body).expect("JSON");
+        client.send(&signed(&secret, "/orders", &body.to_string()), "201").await;
+        let order = client.json();
         let id = order["order_id"].as_str().expect("an id");
         let path = format!("http://{address}/api/v1/admin/orders/{id}/mark-paid");
         let started = Instant::now();
         let marked = operator.post(path).header("Service-Admin-Authorization", ADMIN_SECRET);
         assert_eq!(marked.send().await.expect("an answer").status(), 200);
-        eventually("the webhook", || async {
-            (!merchant.with("order_id", &order["order_id"]).is_empty()).then_some(())
+        let came = eventually("the webhook", || async {
+            merchant.with("order_id", &order["order_id"]).first().map(|webhook| webhook.at)
         })
         .await;
-        times.push(started.elapsed());
+        times.push(came.saturating_duration_since(started));
     }
     times.sort_unstable();
     times
 }
 
-async fn measure(node: &Tidemark, merchant: &Merchant, asked: &Load, beside: &str) {
-    let address = node.address();
-    let times = load(address, Load::Create, CLIENTS, Instant::now() + DURATION).await;
+async fn measure(shop: &Shop, asked: &Load, beside: &str) {
+    let (address, merchant) = (shop.node.address(), &shop.merchant);
+    let times = load::run(address, Load::Create, CLIENTS, Instant::now() + duration()).await;
     print("creates", CLIENTS, &times, beside);
-    let times = load(address, asked.clone(), CLIENTS, Instant::now() + DURATION).await;
+    let times = load::run(address, asked.clone(), CLIENTS, Instant::now() + duration()).await;
     print("statuses", CLIENTS, &times, beside);
     let times = webhooks(address, merchant).await;
     let at = |part| percentile(&times, part).as_secs_f64() * 1000.0;
@@ -87,10 +87,9 @@ async fn measure(node: &Tidemark, merchant: &Merchant, asked: &Load, beside: &st
 }
 
 /// The same load alone and beside the crowd.
-pub(crate) async fn run(node: &Tidemark, merchant: &Merchant) {
-    let address = node.address();
-    let asked = orders(address).await;
-    measure(node, merchant, &asked, "alone").await;
+pub(crate) async fn run(shop: &Shop, asked: &Load) {
+    let address = shop.node.address();
+    measure(shop, asked, "alone").await;
     let mut kept = Vec::new();
     for _ in 0..IDLE {
         kept.push(idle(address).await);
@@ -101,12 +100,12 @@ pub(crate) async fn run(node: &Tidemark, merchant: &Merchant) {
     }
     for _ in 0..WRONG {
         crowd.spawn(async move {
-            let mut client = Client::connect(address, Load::Wrong.secret()).await;
+            let mut client = Client::connect(address).await;
             for number in 0.. {
                 Load::Wrong.send(&mut client, "wrong", number).await;
             }
         });
     }
     let beside = format!("beside {IDLE} idle, {DRIPPING} dripping, {WRONG} with wrong secrets");
-    measure(node, merchant, &asked, &beside).await;
+    measure(shop, asked, &beside).await;
 }

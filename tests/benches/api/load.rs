@@ -6,35 +6,31 @@ use std::time::{Duration, Instant};
 
 use runtime::{Clock, SystemClock};
 use schemas::{Secret, sign_service};
-use testkit::harness::MERCHANT_SECRET;
+use serde_json::Value;
+use testkit::harness::{ADMIN_SECRET, MERCHANT_SECRET};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// Orders whose status is asked for.
 const ASKED: usize = 1000;
+/// Orders of a list.
+pub(crate) const LISTED: usize = 20;
 
 /// A client's connection.
 pub(crate) struct Client {
     stream: TcpStream,
-    pub(crate) buffer: Vec<u8>,
-    secret: Secret,
+    buffer: Vec<u8>,
 }
 
 impl Client {
-    pub(crate) async fn connect(address: SocketAddr, secret: &str) -> Self {
+    pub(crate) async fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).await.expect("connected");
         stream.set_nodelay(true).expect("no delay");
-        Self { stream, buffer: Vec::with_capacity(4096), secret: Secret::new(secret) }
+        Self { stream, buffer: Vec::with_capacity(4096) }
     }
 
-    /// One request with a fresh signature, and the time to its complete answer, which is `status`.
-    pub(crate) async fn send(&mut self, path: &str, body: &str, status: &str) -> Duration {
-        let time = SystemClock.now().seconds();
-        let signature = sign_service(&self.secret, time, body.as_bytes());
-        let request = format!(
-            "POST /api/v1/service{path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nService-Signature: {signature}\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        );
+    /// The time from a request to its complete answer, which is `status`.
+    pub(crate) async fn send(&mut self, request: &str, status: &str) -> Duration {
         let started = Instant::now();
         self.stream.write_all(request.as_bytes()).await.expect("sent");
         self.buffer.clear();
@@ -47,6 +43,23 @@ impl Client {
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
         time
     }
+
+    /// The body of the last answer.
+    pub(crate) fn json(&self) -> Value {
+        let answer = String::from_utf8_lossy(&self.buffer);
+        let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
+        serde_json::from_str(body).expect("JSON")
+    }
+}
+
+/// A request of the service API with a fresh signature.
+pub(crate) fn signed(secret: &Secret, path: &str, body: &str) -> String {
+    let time = SystemClock.now().seconds();
+    let signature = sign_service(secret, time, body.as_bytes());
+    format!(
+        "POST /api/v1/service{path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nService-Signature: {signature}\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
 }
 
 /// What the clients of a load send.
@@ -55,28 +68,44 @@ pub(crate) enum Load {
     Create,
     /// Of these orders.
     Status(Arc<[String]>),
+    /// The operators' list of orders, from this one on.
+    List(usize),
     /// A create with another secret.
     Wrong,
 }
 
 impl Load {
-    pub(crate) fn secret(&self) -> &'static str {
+    /// Of the right answer.
+    fn status(&self) -> &'static str {
         match self {
-            Self::Create | Self::Status(_) => MERCHANT_SECRET,
-            Self::Wrong => "not the secret",
+            Self::Create => "201",
+            Self::Status(_) | Self::List(_) => "200",
+            Self::Wrong => "401",
         }
     }
 
     /// The request with this number of a client.
-    pub(crate) async fn send(&self, client: &mut Client, name: &str, number: usize) -> Duration {
+    pub(crate) fn request(&self, name: &str, number: usize) -> String {
+        let secret = Secret::new(if matches!(self, Self::Wrong) {
+            "not the secret"
+        } else {
+            MERCHANT_SECRET
+        });
         match self {
-            Self::Create => client.send("/orders", &create(name, number), "201").await,
-            Self::Wrong => client.send("/orders", &create(name, number), "401").await,
+            Self::Create | Self::Wrong => signed(&secret, "/orders", &create(name, number)),
             Self::Status(orders) => {
                 let body = format!(r#"{{"order_id":"{}"}}"#, orders[number % orders.len()]);
-                client.send("/orders/status", &body, "200").await
+                signed(&secret, "/orders/status", &body)
             }
+            Self::List(offset) => format!(
+                "GET /api/v1/admin/orders?limit={LISTED}&offset={offset} HTTP/1.1\r\nHost: localhost\r\nService-Admin-Authorization: {ADMIN_SECRET}\r\n\r\n"
+            ),
         }
+    }
+
+    /// The request with this number of a client, and the time to its answer.
+    pub(crate) async fn send(&self, client: &mut Client, name: &str, number: usize) -> Duration {
+        client.send(&self.request(name, number), self.status()).await
     }
 }
 
@@ -88,14 +117,11 @@ fn create(name: &str, number: usize) -> String {
 
 /// Creates orders whose status is asked for.
 pub(crate) async fn orders(address: SocketAddr) -> Load {
-    let mut client = Client::connect(address, MERCHANT_SECRET).await;
+    let mut client = Client::connect(address).await;
     let mut orders = Vec::new();
     for number in 0..ASKED {
-        client.send("/orders", &create("asked", number), "201").await;
-        let answer = String::from_utf8_lossy(&client.buffer);
-        let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
-        let order: serde_json::Value = serde_json::from_str(body).expect("JSON");
-        orders.push(order["order_id"].as_str().expect("an id").to_owned());
+        Load::Create.send(&mut client, "asked", number).await;
+        orders.push(client.json()["order_id"].as_str().expect("an id").to_owned());
     }
     Load::Status(orders.into())
 }
@@ -111,7 +137,7 @@ fn is_complete(answer: &[u8]) -> bool {
 }
 
 /// The times of all answers, in order, to clients that send one request after another until the deadline.
-pub(crate) async fn load(
+pub(crate) async fn run(
     address: SocketAddr,
     load: Load,
     clients: usize,
@@ -120,7 +146,7 @@ pub(crate) async fn load(
     let client = |number: usize| {
         let load = load.clone();
         async move {
-            let mut client = Client::connect(address, load.secret()).await;
+            let mut client = Client::connect(address).await;
             let (name, mut times) = (format!("{clients}-{number}"), Vec::new());
             while Instant::now() < deadline {
                 times.push(load.send(&mut client, &name, times.len()).await);

@@ -1,63 +1,151 @@
-//! Creates and statuses on the built executable over loopback: requests a second and their latency. The load
-//! comes from this process, on the same cores.
+//! Creates, statuses and lists on the built executable over loopback: requests a second and their latency. The load
+//! comes from this process, and from wrk where it is installed, on the same cores.
 
 mod ceiling;
 mod crowd;
 mod load;
+mod wrk;
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use testkit::harness::{Merchant, Tidemark};
-use testkit::measure::{idle_chain, percentile, rate};
+use testkit::measure::{cpu_time, idle_chain, percent, percentile, rate};
 
-use load::{Load, load, orders};
+use load::{Client, LISTED, Load, orders};
+use wrk::Wrk;
 
-const DURATION: Duration = Duration::from_secs(8);
+const SECONDS: usize = 8;
 const CLIENTS: usize = 64;
+const CONNECTIONS: [usize; 3] = [1, 16, CLIENTS];
+const CEILING: &str = "the ceiling: axum and authorization alone";
+
+/// How long each load lasts.
+fn duration() -> Duration {
+    Duration::from_secs((SECONDS * percent() / 100).max(1) as u64)
+}
 
 fn print(what: &str, clients: usize, times: &[Duration], aim: &str) {
     let at = |part| percentile(times, part).as_micros();
     println!(
         "  {clients:>3} connections: {} {what} a second, p50 {} us, p99 {} us   ({aim})",
-        rate(times.len(), DURATION),
+        rate(times.len(), duration()),
         at(50),
         at(99)
     );
+}
+
+/// What is measured; without arguments, all of it.
+const PARTS: [&str; 4] = ["creates", "statuses", "lists", "crowd"];
+/// The deepest that a list may be read.
+const OFFSET_MAX: usize = 100_000;
+
+/// The executable with all stages, and what it serves.
+struct Shop {
+    node: Tidemark,
+    merchant: Merchant,
+    wrk: Option<Wrk>,
+}
+
+impl Shop {
+    /// A list of orders as it is answered.
+    async fn listed(&self) -> String {
+        let mut client = Client::connect(self.node.address()).await;
+        Load::List(0).send(&mut client, "", 0).await;
+        client.json().to_string()
+    }
+
+    /// By wrk, if there is one.
+    async fn wrk(&self, address: SocketAddr, load: (&str, &Load), clients: usize, note: &str) {
+        if let Some(wrk) = &self.wrk {
+            wrk.run(address, load, clients, note).await;
+        }
+    }
+
+    /// By our own load and by wrk, one after the other against the service and the ceiling.
+    async fn beside_ceiling(&self, ceiling: SocketAddr, (what, load): (&str, &Load), aim: &str) {
+        let address = self.node.address();
+        for clients in CONNECTIONS {
+            let (end, used) = (|| Instant::now() + duration(), || cpu_time(self.node.pid()));
+            let before = used();
+            let times = load::run(address, load.clone(), clients, end()).await;
+            let cpu = (used() - before).as_secs_f64() * 1e6 / times.len().max(1) as f64;
+            print(what, clients, &times, &format!("{aim}; {cpu:.1} us of CPU each"));
+            let bare = load::run(ceiling, load.clone(), clients, end()).await;
+            print(what, clients, &bare, CEILING);
+            println!(
+                "                  {} % of the ceiling",
+                times.len() * 100 / bare.len().max(1)
+            );
+            for (address, note) in [(address, aim), (ceiling, CEILING)] {
+                self.wrk(address, (what, load), clients, note).await;
+            }
+        }
+    }
+
+    async fn creates(&self, ceiling: SocketAddr) {
+        let (address, deadline) = (self.node.address(), || Instant::now() + duration());
+        let times = load::run(address, Load::Create, 1, deadline()).await;
+        print("creates", 1, &times, "aim 2500; a public peer on PostgreSQL: 2500");
+        let times = load::run(address, Load::Create, CLIENTS, deadline()).await;
+        print("creates", CLIENTS, &times, "aim 13000, p99 below 9 ms; the peer: 6700, 15.7 ms");
+        let end = deadline();
+        let creates = load::run(address, Load::Create, CLIENTS - 1, end);
+        let (times, refused) = tokio::join!(creates, load::run(address, Load::Wrong, 16, end));
+        print("creates", CLIENTS - 1, &times, "beside the next line");
+        print("wrong signatures", 16, &refused, "refused");
+        for clients in CONNECTIONS {
+            for (address, note) in [(address, "durable"), (ceiling, CEILING)] {
+                self.wrk(address, ("creates", &Load::Create), clients, note).await;
+            }
+        }
+    }
+
+    async fn lists(&self, ceiling: SocketAddr) {
+        let mut client = Client::connect(self.node.address()).await;
+        loop {
+            Load::List(OFFSET_MAX).send(&mut client, "", 0).await;
+            if client.json().as_array().is_some_and(|orders| orders.len() == LISTED) {
+                break;
+            }
+            let end = Instant::now() + Duration::from_secs(1);
+            load::run(self.node.address(), Load::Create, CLIENTS, end).await;
+        }
+        for offset in [0, OFFSET_MAX] {
+            let what = format!("lists of orders from {offset} on");
+            let aim = if offset == 0 { "20 orders" } else { "20 orders; aim 5 ms alone" };
+            self.beside_ceiling(ceiling, (&what, &Load::List(offset)), aim).await;
+        }
+    }
 }
 
 #[tokio::main]
 async fn main() {
     // Each connection of the crowd is a file.
     let _limit = runtime::open_files::raise_limit();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let is_named = |name: &str| arguments.iter().any(|argument| argument == name);
+    let is_wanted = |name: &str| is_named(name) || !PARTS.iter().any(|name| is_named(name));
     let (_net, chain) = idle_chain().await;
     let merchant = Merchant::start().await;
     let dir = tempfile::tempdir().unwrap();
-    let node = Tidemark::start(dir.path(), &[chain], merchant.url(), "").await;
     println!("HTTP, durable, all stages running, load on the same cores");
-    let address = node.address();
-    let deadline = || Instant::now() + DURATION;
-    let times = load(address, Load::Create, 1, deadline()).await;
-    print("creates", 1, &times, "aim 2500; a public peer on PostgreSQL: 2500");
-    let times = load(address, Load::Create, CLIENTS, deadline()).await;
-    print("creates", CLIENTS, &times, "aim 13000, p99 below 9 ms; the peer: 6700, 15.7 ms");
-    let end = deadline();
-    let creates = load(address, Load::Create, CLIENTS - 1, end);
-    let (times, refused) = tokio::join!(creates, load(address, Load::Wrong, 16, end));
-    print("creates", CLIENTS - 1, &times, "beside the next line");
-    print("wrong signatures", 16, &refused, "refused");
-    let asked = orders(address).await;
-    let ceiling = ceiling::serve().await;
-    for clients in [1, 16, CLIENTS] {
-        let times = load(address, asked.clone(), clients, deadline()).await;
-        print("statuses", clients, &times, "aim 30000 with 64");
-        let times = load(ceiling, asked.clone(), clients, deadline()).await;
-        print(
-            "statuses",
-            clients,
-            &times,
-            "the ceiling: axum and the signature alone; aim 70 % of it",
-        );
+    let wrk = Wrk::find(dir.path()).await;
+    let node = Tidemark::start(dir.path(), &[chain], merchant.url(), "").await;
+    let asked = orders(node.address()).await;
+    let shop = Shop { node, merchant, wrk };
+    let ceiling = ceiling::serve(shop.listed().await).await;
+    if is_wanted("creates") {
+        shop.creates(ceiling).await;
     }
-    crowd::run(&node, &merchant).await;
-    assert!(node.stop().await.success());
+    if is_wanted("statuses") {
+        shop.beside_ceiling(ceiling, ("statuses", &asked), "aim 70 % of the ceiling").await;
+    }
+    if is_wanted("lists") {
+        shop.lists(ceiling).await;
+    }
+    if is_wanted("crowd") {
+        crowd::run(&shop, &asked).await;
+    }
+    assert!(shop.node.stop().await.success());
 }

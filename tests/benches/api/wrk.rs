@@ -1,0 +1,64 @@
+//! The same requests by wrk, which is nobody's own, where it is installed.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use testkit::measure::rate;
+use tokio::process::Command;
+
+use crate::duration;
+use crate::load::Load;
+
+/// Requests that are signed before a run. They hold for five minutes, and are sent again when all were.
+const PREPARED: usize = 20_000;
+
+/// Where wrk finds what it needs.
+pub(crate) struct Wrk {
+    script: PathBuf,
+    requests: PathBuf,
+}
+
+impl Wrk {
+    /// None if there is no wrk on the PATH, which is said.
+    pub(crate) async fn find(dir: &Path) -> Option<Self> {
+        if let Err(error) = Command::new("wrk").arg("--version").output().await {
+            println!(
+                "  wrk was not found on PATH ({error}): what it would measure is missing here"
+            );
+            return None;
+        }
+        let script = dir.join("wrk.lua");
+        std::fs::write(&script, include_str!("wrk.lua")).expect("a script");
+        Some(Self { script, requests: dir.join("wrk.requests") })
+    }
+
+    /// Sends a load over some connections and prints what came of it; one thread of wrk is enough for both cores of
+    /// the other side. Every request has its right answer.
+    pub(crate) async fn run(
+        &self,
+        address: SocketAddr,
+        (what, load): (&str, &Load),
+        clients: usize,
+        note: &str,
+    ) {
+        let prepared = (0..PREPARED).map(|number| load.request("wrk", number) + "\0");
+        std::fs::write(&self.requests, prepared.collect::<String>()).expect("requests");
+        let mut command = Command::new("wrk");
+        command.args(["--threads", "1", "--latency", "--timeout", "10s"]);
+        command.args(["--connections", &clients.to_string()]);
+        command.args(["--duration", &format!("{}s", duration().as_secs()), "--script"]);
+        command.arg(&self.script).arg(format!("http://{address}")).arg("--").arg(&self.requests);
+        let output = command.output().await.expect("wrk runs");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let figures = text.lines().find_map(|line| line.strip_prefix("figures "));
+        let figures = figures.unwrap_or_else(|| panic!("{text}{output:?}"));
+        let figures: Vec<u64> = figures.split(' ').map(|n| n.parse().expect("a number")).collect();
+        let [count, micros, failed, p50, p99] = figures[..] else { panic!("{figures:?}") };
+        assert_eq!(failed, 0, "{text}");
+        let count = usize::try_from(count).expect("a number");
+        println!(
+            "  {clients:>3} connections: {} {what} a second, p50 {p50} us, p99 {p99} us   (wrk; {note})",
+            rate(count, std::time::Duration::from_micros(micros))
+        );
+    }
+}
