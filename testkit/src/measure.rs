@@ -44,19 +44,28 @@ pub fn cpu_time(pid: u32) -> Duration {
 
 /// A chain on which nothing happens, and how to follow it.
 pub async fn idle_chain() -> (Devnet, Chain) {
+    chain(20, String::new()).await
+}
+
+/// A chain whose blocks are final when they come, without a block of its own accord.
+pub async fn final_chain() -> (Devnet, Chain) {
+    chain(0, "confirmations = \"finalized\"".to_owned()).await
+}
+
+async fn chain(finalized_depth: u64, more: String) -> (Devnet, Chain) {
     let config = devnet::Config {
         chain_id: 1,
         // Of this moment: a chain whose time is ahead of the clock is not believed.
         genesis_timestamp: now().unsigned_abs(),
         block_interval_secs: 1,
-        finalized_depth: 20,
-        safe_depth: 10,
+        finalized_depth,
+        safe_depth: finalized_depth / 2,
         tokens: vec![usdt()],
         seed: 1,
     };
     let net = Devnet::start(config, (Ipv4Addr::LOCALHOST, 0).into()).await.expect("a chain");
     let wallet = "0x00000000000000000000000000000000DeaDBeef";
-    let chain = Chain { blockchain: "eth", rpc: net.url().into(), wallet, more: String::new() };
+    let chain = Chain { blockchain: "eth", rpc: net.url().into(), wallet, more };
     (net, chain)
 }
 

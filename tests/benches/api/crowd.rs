@@ -84,6 +84,7 @@ async fn measure(shop: &Shop, asked: &Load, beside: &str) {
         at(50),
         at(99)
     );
+    shop.payments.run(&shop.node.client(), merchant, beside).await;
 }
 
 /// The same load alone and beside the crowd.

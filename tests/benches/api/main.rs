@@ -4,15 +4,17 @@
 mod ceiling;
 mod crowd;
 mod load;
+mod payments;
 mod wrk;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use testkit::harness::{Merchant, Tidemark};
-use testkit::measure::{cpu_time, idle_chain, percent, percentile, rate};
+use testkit::measure::{cpu_time, final_chain, percent, percentile, rate};
 
 use load::{Client, LISTED, Load, orders};
+use payments::Payments;
 use wrk::Wrk;
 
 const SECONDS: usize = 8;
@@ -44,6 +46,7 @@ const OFFSET_MAX: usize = 100_000;
 struct Shop {
     node: Tidemark,
     merchant: Merchant,
+    payments: Payments,
     wrk: Option<Wrk>,
 }
 
@@ -126,14 +129,15 @@ async fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let is_named = |name: &str| arguments.iter().any(|argument| argument == name);
     let is_wanted = |name: &str| is_named(name) || !PARTS.iter().any(|name| is_named(name));
-    let (_net, chain) = idle_chain().await;
+    let (net, chain) = final_chain().await;
     let merchant = Merchant::start().await;
     let dir = tempfile::tempdir().unwrap();
     println!("HTTP, durable, all stages running, load on the same cores");
     let wrk = Wrk::find(dir.path()).await;
+    let payments = Payments { chain: net.chain(), wallet: chain.wallet };
     let node = Tidemark::start(dir.path(), &[chain], merchant.url(), "").await;
     let asked = orders(node.address()).await;
-    let shop = Shop { node, merchant, wrk };
+    let shop = Shop { node, merchant, payments, wrk };
     let ceiling = ceiling::serve(shop.listed().await).await;
     if is_wanted("creates") {
         shop.creates(ceiling).await;

@@ -1,0 +1,89 @@
+//! Orders that are paid on the development chain: from the block of a payment to the webhook at the receiver.
+
+use std::time::Instant;
+
+use alloy_primitives::U256;
+use testkit::harness::{Client, Merchant, eventually, now, units, usdt};
+use testkit::measure::{percent, percentile};
+
+/// Blocks with payments, and payments in each.
+const BLOCKS: usize = 30;
+const IN_BLOCK: usize = 5;
+/// By how many seconds the newest block is later than that of a payment: final and 6 s old by the chain's time, its logs
+/// are checked at once. Any other block waits 6 s for that (decision 35), and what is measured is the pipeline.
+const AGE: u64 = 7;
+
+/// An order that awaits its payment.
+struct Awaiting {
+    order_id: String,
+    units: u128,
+}
+
+/// What pays: the chain, and to which wallet.
+pub(crate) struct Payments {
+    pub(crate) chain: devnet::Chain,
+    pub(crate) wallet: &'static str,
+}
+
+impl Payments {
+    /// A block with all that is in the pool, of this second or so much later than the last one.
+    fn mine(&self, later: u64) {
+        let time = now().unsigned_abs().max(self.chain.head().timestamp + later);
+        self.chain.mine_at(time).expect("a block");
+    }
+
+    async fn order(&self, client: &Client, merchant: &Merchant, number: usize) -> Awaiting {
+        let amount = format!("{}.00", 10 + number);
+        let order = client.create(&format!("P-{number}"), &amount, "eth", merchant.url()).await;
+        let order_id = order["order_id"].as_str().expect("an id").to_owned();
+        let deposit = client.deposit(&order_id).await;
+        Awaiting { order_id, units: units(&deposit["value"]) }
+    }
+
+    fn pay(&self, order: &Awaiting) {
+        let (token, to) = (usdt().address, self.wallet.parse().expect("an address"));
+        let paid = self.chain.transfer(token, [0x22; 20].into(), to, U256::from(order.units));
+        paid.expect("room in the pool");
+    }
+
+    /// Makes and pays orders, and prints how long their webhooks took. All are paid.
+    pub(crate) async fn run(&self, client: &Client, merchant: &Merchant, beside: &str) {
+        let (mut times, blocks) = (Vec::new(), (BLOCKS * percent() / 100).max(1));
+        for block in 0..blocks {
+            // A chain whose newest block is old takes no orders.
+            self.mine(1);
+            client.offers(&["eth"]).await;
+            let mut orders = Vec::new();
+            for number in 0..IN_BLOCK {
+                orders.push(self.order(client, merchant, block * IN_BLOCK + number).await);
+            }
+            orders.iter().for_each(|order| self.pay(order));
+            self.mine(1);
+            self.mine(AGE);
+            let mined = Instant::now();
+            for order in &orders {
+                times.push(self.paid(merchant, order).await.saturating_duration_since(mined));
+            }
+        }
+        times.sort_unstable();
+        assert_eq!(times.len(), blocks * IN_BLOCK);
+        let at = |part| percentile(&times, part).as_secs_f64() * 1000.0;
+        println!(
+            "                  a payment's block to its webhook, {IN_BLOCK} in each of {blocks} blocks, all of them paid: p50 {:.0} ms, p99 {:.0} ms   ({beside})",
+            at(50),
+            at(99)
+        );
+    }
+
+    /// When the webhook came that says so.
+    async fn paid(&self, merchant: &Merchant, order: &Awaiting) -> Instant {
+        eventually(&format!("order {} to be paid", order.order_id), || async {
+            let events = merchant.with("order_id", &order.order_id.as_str().into());
+            events
+                .iter()
+                .find(|webhook| webhook.event["status"] == "paid")
+                .map(|webhook| webhook.at)
+        })
+        .await
+    }
+}
