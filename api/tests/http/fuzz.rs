@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use runtime::config::Connections;
 use schemas::record::example;
-use schemas::{Secret, TransferStatus, UnixSeconds, UnknownReason, sign_service};
+use schemas::{Address, Secret, TransferStatus, UnixSeconds, UnknownReason, sign_service};
 use serde_json::{Value, json};
 use store::Change;
 use testkit::Dice;
@@ -304,6 +304,11 @@ async fn parts(world: &World) -> Parts {
     transfer.status = TransferStatus::NoMatchedDeposit;
     transfer.reason = Some(UnknownReason::NoDeposit);
     transfer.candidate_order_id = Some(order(1).order_id);
+    (transfer.order_id, transfer.deposit_id, transfer.fulfillment_id) = (None, None, None);
+    let is_of_lane = |to: &Address| {
+        world.log.layout().lane(transfer.blockchain, to) == transfer.transfer_id.partition()
+    };
+    transfer.observation.to_address = (1..).map(wallet).find(is_of_lane).unwrap();
     world.apply([Change::Transfer(transfer)]).await;
     let path = format!("/registry/subjects/{SUBJECT}/versions/latest");
     let answer = Answer::to(world.request(&format!("GET {path}"))).await;
