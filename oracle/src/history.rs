@@ -6,7 +6,8 @@ use schemas::record::{
     PaymentRequest, Transfer, example,
 };
 use schemas::{
-    Amount, AttemptOutcome, Blockchain, DeliveryKind, OrderId, Stablecoin, UnixMicros, UnixSeconds,
+    Amount, AttemptOutcome, Blockchain, DeliveryKind, OrderId, OrderStatus, Stablecoin, UnixMicros,
+    UnixSeconds,
 };
 use store::Change;
 use testkit::Dice;
@@ -14,6 +15,7 @@ use uuid::Uuid;
 
 use crate::machine_model::chain::{CONTRACT, Chain, Movement, Policy, WALLETS, account, cents};
 use crate::machine_model::delivered::Delivered;
+use crate::machine_model::operator::attach_command;
 use crate::machine_model::pipeline::{Pipeline, Tricks, create_order, exact_or_cents};
 use crate::machine_model::station::Sabotage;
 
@@ -75,6 +77,7 @@ impl Shop {
                 self.command(OrderCommandBody::ChoosePayment(payment));
             }
             12 => self.fork(),
+            13 if self.dice.below(2) == 0 => self.attach(),
             _ => {
                 // Now and then hours pass: deadlines, windows and days do too.
                 let seconds = if self.dice.below(6) == 0 { 20_000 } else { 30 };
@@ -102,7 +105,7 @@ impl Shop {
             wallets: WALLETS.to_vec(),
             amounts: exact_or_cents(5),
             late_window_seconds: 1_200,
-            accepts_late: false,
+            accepts_late: self.dice.below(2) == 0,
             skew_seconds: 60,
             head_age_max_seconds: u32::MAX,
         }
@@ -119,6 +122,19 @@ impl Shop {
     fn command_about(&mut self, order_id: OrderId, body: OrderCommandBody) {
         let issued_at = self.now;
         self.pipeline.write_command(OrderCommand { order_id, command_id: None, issued_at, body });
+    }
+
+    /// The transfer that was reported last as unknown, to one of the newest orders.
+    fn attach(&mut self) {
+        let place = self.dice.below(6);
+        let Some((id, _)) = self.orders.iter().rev().nth(place).copied() else { return };
+        let unknown = self.pipeline.unknown().next().map(|transfer| transfer.transfer_id);
+        let row = unknown.and_then(|id| self.pipeline.transfer_row(id, 0, self.now));
+        let Some(transfer) = row else { return };
+        let order = self.pipeline.row_of(id, 0, self.now);
+        let ended = order.filter(|order| order.status != OrderStatus::Pending).map(Box::new);
+        let number = self.now.0.unsigned_abs().into();
+        self.pipeline.write_lane_command(attach_command((id, ended), transfer, number, self.now));
     }
 
     fn pay(&mut self) {

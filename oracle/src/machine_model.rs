@@ -11,6 +11,7 @@ pub mod check;
 pub mod delivered;
 pub mod fact;
 pub mod ledger;
+pub mod operator;
 pub mod pipeline;
 pub mod prediction;
 mod shop;

@@ -2,14 +2,14 @@
 
 use oracle::machine_model::chain::{CONTRACT, Chain, Movement, WALLETS, cents};
 use oracle::machine_model::fact::Fact;
+use oracle::machine_model::operator::attach_command;
 use oracle::machine_model::pipeline::{Pipeline, Tricks, create_order, exact_or_cents};
 use oracle::machine_model::station::Sabotage;
 use oracle::machine_model::violation::Violation;
 use schemas::record::{
-    AmountRule, AttachTransfer, DepositCommand, DepositCommandBody, EndedOrder, Order,
-    OrderCommand, OrderCommandBody, PaymentRequest,
+    AmountRule, EndedOrder, Order, OrderCommand, OrderCommandBody, PaymentRequest,
 };
-use schemas::{Address, Amount, CommandId, Draws, OrderId, OrderStatus, UnixMicros, UnixSeconds};
+use schemas::{Address, Amount, Draws, OrderId, OrderStatus, UnixMicros, UnixSeconds};
 use testkit::Dice;
 use uuid::Uuid;
 
@@ -325,17 +325,9 @@ impl Play {
         let Some(transfer) = self.pipeline.transfer_row(id, behind, self.now) else { return };
         let payment = transfer.observation.payment();
         self.facts.push(Fact::Attached { order: order_id, payment });
-        let (blockchain, wallet_address) = (transfer.blockchain, transfer.observation.to_address);
-        let command_id = CommandId(Uuid::from_u128(self.facts.len() as u128));
-        let attach = AttachTransfer { command_id, transfer, order: ended(row) };
-        self.pipeline.write_lane_command(DepositCommand {
-            order_id,
-            slot: 0,
-            blockchain,
-            wallet_address,
-            issued_at: self.now,
-            body: DepositCommandBody::Attach(attach.into()),
-        });
+        let number = self.facts.len() as u128;
+        let command = attach_command((order_id, ended(row)), transfer, number, self.now);
+        self.pipeline.write_lane_command(command);
     }
 
     /// To the order's newest deposit, or to one that was opened `earlier` deposits before it.

@@ -1,7 +1,10 @@
 //! Where the rows of lists are: partitions by what filters ask for, by time and by shard. Pure.
 
 use schemas::record::{Deposit, Order, Transfer};
-use schemas::{Address, Blockchain, OrderId, OrderStatus, Stablecoin, TransferId, UnixSeconds};
+use schemas::{
+    Address, Blockchain, OrderCause, OrderId, OrderStatus, Stablecoin, TransferId, TransferStatus,
+    UnixSeconds,
+};
 
 pub(super) use crate::row::is_waiting;
 
@@ -118,9 +121,9 @@ impl Place {
         }
     }
 
-    /// Of transfers that ended as this one did: in `transfers_ended`.
-    pub(super) fn of_ended(transfer: &Transfer) -> Self {
-        Self { stage: transfer.status.as_str().to_owned(), ..Self::of_transfer(transfer) }
+    /// Of transfers that ended so: in `transfers_ended`.
+    pub(super) fn of_ended(transfer: &Transfer, status: TransferStatus) -> Self {
+        Self { stage: status.as_str().to_owned(), ..Self::of_transfer(transfer) }
     }
 
     /// Of transfers that wait: in `transfers_waiting`.
@@ -146,18 +149,28 @@ impl Place {
     }
 }
 
-/// The statuses that an order may have had before this one. It leaves `pending` once, and only an
-/// operator takes it from one final status to another: to `paid`, with no transfer that paid it.
-pub(super) const fn statuses_left(order: &Order) -> &'static [OrderStatus] {
-    match (order.status, order.paid_by) {
-        (OrderStatus::Pending, _) => &[],
-        (OrderStatus::Expired | OrderStatus::Cancelled, _) | (OrderStatus::Paid, Some(_)) => {
-            &[OrderStatus::Pending]
-        }
-        (OrderStatus::Paid, None) => {
+/// The statuses that an order may have had before this one. It leaves `pending` once, and goes from one final status to
+/// another only to `paid`: by an operator, or by a late payment. Its next versions do not show that any more: where they
+/// are written in the place of this one, readers delete what contradicts them.
+pub(super) fn statuses_left(order: &Order) -> &'static [OrderStatus] {
+    let had_ended = order.paid_by.is_none()
+        || matches!(order.cause, OrderCause::PaidLate | OrderCause::Attached);
+    match order.status {
+        OrderStatus::Pending => &[],
+        OrderStatus::Paid if had_ended => {
             &[OrderStatus::Pending, OrderStatus::Expired, OrderStatus::Cancelled]
         }
+        OrderStatus::Paid | OrderStatus::Expired | OrderStatus::Cancelled => {
+            &[OrderStatus::Pending]
+        }
     }
+}
+
+/// The final status that a transfer may have had before this one: what an operator attached, or its order answered about
+/// late, was unknown. A failed one may come back too, and is left to the readers.
+pub(super) fn ends_left(transfer: &Transfer) -> Option<TransferStatus> {
+    let was_unknown = transfer.status == TransferStatus::Matched && transfer.deposit_id.is_none();
+    was_unknown.then_some(TransferStatus::NoMatchedDeposit)
 }
 
 fn order_shard(id: OrderId) -> i32 {
@@ -180,7 +193,6 @@ pub(super) fn wallet(address: Address) -> String {
 
 #[cfg(test)]
 mod tests {
-    use schemas::TransferStatus;
     use schemas::record::example;
 
     use super::*;
@@ -207,6 +219,7 @@ mod tests {
     fn an_order_leaves_every_place_it_may_have_had_and_never_its_own() {
         use OrderStatus::{Cancelled, Expired, Paid, Pending};
         let at = |status, paid_by| Order { status, paid_by, ..example::order() };
+        let by = |cause| Order { cause, ..at(Paid, Some(TransferId(7))) };
         let payer = Some(TransferId(7));
         for (order, left) in [
             (at(Pending, None), &[][..]),
@@ -214,11 +227,23 @@ mod tests {
             (at(Cancelled, None), &[Pending]),
             (at(Paid, payer), &[Pending]),
             (at(Paid, None), &[Pending, Expired, Cancelled]),
+            (by(OrderCause::PaidLate), &[Pending, Expired, Cancelled]),
+            (by(OrderCause::Attached), &[Pending, Expired, Cancelled]),
         ] {
             assert_eq!(statuses_left(&order), left, "{order:?}");
             let own = Place::of_status(&order, order.status);
             assert!(left.iter().all(|status| Place::of_status(&order, *status) != own));
             assert_eq!(own.stage == LIVE, order.status == Pending);
+        }
+    }
+
+    #[test]
+    fn a_transfer_without_a_deposit_was_unknown_before_it_was_matched() {
+        let attached = Transfer { deposit_id: None, ..example::transfer() };
+        assert_eq!(ends_left(&attached), Some(TransferStatus::NoMatchedDeposit));
+        assert_eq!(ends_left(&example::transfer()), None);
+        for status in TransferStatus::ALL.iter().filter(|of| **of != TransferStatus::Matched) {
+            assert_eq!(ends_left(&Transfer { status: *status, ..attached.clone() }), None);
         }
     }
 

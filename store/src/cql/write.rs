@@ -141,8 +141,11 @@ impl Writes {
             let row = [&row[..], &filters.map(word)].concat();
             self.enter(Place::of_waiting(transfer), version, &row);
         } else {
-            self.enter(Place::of_ended(transfer), version, &row);
+            self.enter(Place::of_ended(transfer, transfer.status), version, &row);
             self.leave(Place::of_waiting(transfer), version, &row);
+            if let Some(left) = place::ends_left(transfer) {
+                self.leave(Place::of_ended(transfer, left), version, &row);
+            }
         }
         self.wallets.insert(transfer.observation.to_address);
         Ok(())

@@ -1,0 +1,19 @@
+//! What operators send to lanes.
+
+use schemas::record::{AttachTransfer, DepositCommand, DepositCommandBody, EndedOrder, Transfer};
+use schemas::{CommandId, OrderId, UnixMicros};
+use uuid::Uuid;
+
+/// The command, of this number, that attaches a transfer to an order: both as the tables show them.
+pub fn attach_command(
+    (order_id, order): (OrderId, EndedOrder),
+    transfer: Transfer,
+    number: u128,
+    issued_at: UnixMicros,
+) -> DepositCommand {
+    let (blockchain, wallet_address) = (transfer.blockchain, transfer.observation.to_address);
+    let command_id = CommandId(Uuid::from_u128(number));
+    let attach = AttachTransfer { command_id, transfer, order };
+    let body = DepositCommandBody::Attach(attach.into());
+    DepositCommand { order_id, slot: 0, blockchain, wallet_address, issued_at, body }
+}
