@@ -10,10 +10,12 @@ use schemas::{
 
 /// The webhook of an order's change: one when its status moved to paid, expired or cancelled, or an
 /// operator asked for it again (spec 6.1). The change names the event, so that every reading of it, from
-/// whichever log, gives the same name. A resend, and a mark of an order that had ended otherwise, follow another event:
+/// whichever log, gives the same name. A resend, and what pays an order that had ended otherwise, follow another event:
 /// by invariant 4 nothing else can.
 pub(crate) fn decide_order(order: &Order) -> Option<Delivery> {
     let manual = order.cause == OrderCause::WebhookResent;
+    let had_ended =
+        matches!(order.cause, OrderCause::MarkedPaid | OrderCause::PaidLate | OrderCause::Attached);
     if !(order.status_changed || manual) || order.status == OrderStatus::Pending {
         return None;
     }
@@ -29,7 +31,7 @@ pub(crate) fn decide_order(order: &Order) -> Option<Delivery> {
     Some(Delivery {
         order_id: Some(order.order_id),
         version: Some(order.version),
-        follows: manual || order.cause == OrderCause::MarkedPaid,
+        follows: manual || had_ended,
         manual,
         ..Delivery::first(kind, event_id, url, event.body(), order.updated_at)
     })
@@ -86,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_an_operator_asks_for_follows_another_event() {
+    fn only_a_resend_and_what_pays_after_an_end_follow_another_event() {
         for cause in OrderCause::ALL {
             let changed = Order {
                 status: OrderStatus::Paid,
@@ -95,8 +97,9 @@ mod tests {
                 ..example::order()
             };
             let found = decide_order(&changed).unwrap();
-            let asked = [OrderCause::WebhookResent, OrderCause::MarkedPaid].contains(cause);
-            assert_eq!(found.follows, asked, "{cause}");
+            use OrderCause::{Attached, MarkedPaid, PaidLate, WebhookResent};
+            let follows = [WebhookResent, MarkedPaid, PaidLate, Attached].contains(cause);
+            assert_eq!(found.follows, follows, "{cause}");
             assert_eq!(found.manual, *cause == OrderCause::WebhookResent);
         }
     }
