@@ -328,8 +328,8 @@ impl Commands {
         self.produce(NewRecord::encode(Topic::Audit, Partition(0), key, &entry)?).await
     }
 
-    /// The order of a checkout link, if it is pending. A final status never changes, so a row that has
-    /// one is current, however old it is.
+    /// The order of a checkout link, if it is pending. No status becomes pending again, so a row that has another
+    /// one is answer enough, however old it is.
     async fn pending_order(&self, order_id: OrderId) -> Answer<Arc<Order>> {
         let order = self.store.order(order_id).await?.ok_or(Refusal::OrderNotFound)?.order;
         let is_pending = order.status == OrderStatus::Pending;

@@ -11,8 +11,9 @@ use crate::Cursor;
 /// back end searches for the list entry that a row had before: of an order, `created_at` and
 /// `merchant_order_id`; of a deposit, `started_at`, order, chain and stablecoin; of a transfer,
 /// `created_at`, wallet, chain and stablecoin. Only statuses change: an order's from pending to a
-/// final one, and by an operator from there to paid without a `paid_by`; a transfer's until it is
-/// matched or unknown.
+/// final one, and from there to paid, by an operator (without a `paid_by`, or by the cause `attached`) or
+/// by a late payment (the cause `paid_late`); a transfer's until it is matched or unknown, and from
+/// unknown to matched without a `deposit_id`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// From `orders`. Its version clock is `updated_at`.

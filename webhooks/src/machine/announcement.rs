@@ -89,18 +89,18 @@ mod tests {
 
     #[test]
     fn only_a_resend_and_what_pays_after_an_end_follow_another_event() {
+        use OrderCause::{Attached, MarkedPaid, PaidLate, WebhookResent};
         for cause in OrderCause::ALL {
             let changed = Order {
                 status: OrderStatus::Paid,
-                status_changed: *cause != OrderCause::WebhookResent,
+                status_changed: *cause != WebhookResent,
                 cause: *cause,
                 ..example::order()
             };
             let found = decide_order(&changed).unwrap();
-            use OrderCause::{Attached, MarkedPaid, PaidLate, WebhookResent};
             let follows = [WebhookResent, MarkedPaid, PaidLate, Attached].contains(cause);
             assert_eq!(found.follows, follows, "{cause}");
-            assert_eq!(found.manual, *cause == OrderCause::WebhookResent);
+            assert_eq!(found.manual, *cause == WebhookResent);
         }
     }
 

@@ -57,8 +57,8 @@ impl State {
         Ok(())
     }
 
-    /// How long it is remembered: by the chain's time, or the command's where the chain is behind it.
-    fn attached_until(&self, now: UnixMicros) -> UnixSeconds {
+    /// How long one that was unknown is remembered: by the chain's time, or the command's where the chain is behind it.
+    pub(super) fn attached_until(&self, now: UnixMicros) -> UnixSeconds {
         self.time_or(now).max(now.seconds()).plus(ATTACHED_KEPT_SECONDS)
     }
 
@@ -138,8 +138,7 @@ impl State {
         self.ask_attached(row, order, now)
     }
 
-    /// The order is paid by the transfer that an operator attached to it. It is remembered for as long as tables may
-    /// show it as unknown, so that it pays no second order.
+    /// The order is paid by the transfer that an operator attached to it.
     pub(super) fn attached(
         &mut self,
         command: &DepositCommand,
@@ -150,12 +149,13 @@ impl State {
         let unpaid = |row: &TransferRow| {
             row.status == TransferStatus::NoMatchedDeposit && row.order.is_none_or(|of| of == order)
         };
-        let row = self.transfers.get(id).copied().filter(unpaid);
-        let Some(row) = row else { return Ok(()) };
-        self.match_with(row, order, now, effects)?;
-        let forget_at = Some(self.attached_until(now));
-        let row = *self.transfers.named(id)?;
-        self.transfers.put(TransferRow { forget_at, ..row })
+        match self.transfers.get(id).copied().filter(unpaid) {
+            Some(row) => self.match_with(row, order, now, effects),
+            None => {
+                self.report_second_order(id, order, now, effects);
+                Ok(())
+            }
+        }
     }
 
     /// The order is paid by another transfer, and stays so: this one is as it was.

@@ -217,6 +217,14 @@ impl State {
         now: UnixMicros,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
+        // Tables that are behind may show one that was unknown so: it must not be attached to another order.
+        let forget_at = match row.status {
+            TransferStatus::NoMatchedDeposit => self.attached_until(now),
+            TransferStatus::WaitingForConfirmation
+            | TransferStatus::WaitingForMatch
+            | TransferStatus::FailedToConfirm
+            | TransferStatus::Matched => self.time_or(now).plus(FORGET_SECONDS),
+        };
         let row = TransferRow {
             status: TransferStatus::Matched,
             settling: false,
@@ -227,7 +235,7 @@ impl State {
             unanswered: false,
             fulfillment: Some(FulfillmentId::from_parts(self.partition, self.next_sequence())),
             updated_at: row.updated_at.next(now),
-            forget_at: Some(self.time_or(now).plus(FORGET_SECONDS)),
+            forget_at: Some(forget_at),
             ..row
         };
         self.publish(TransferStage::Matched, row, effects)
@@ -242,7 +250,10 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let (order, now) = (command.order_id, command.issued_at);
-        let Some(mut row) = self.unanswered(id, order) else { return Ok(()) };
+        let Some(mut row) = self.unanswered(id, order) else {
+            self.report_second_order(id, order, now, effects);
+            return Ok(());
+        };
         let message = format!("order {order} is paid by transfer {id}, which is {}", row.status);
         let kind = AlertKind::ConfirmedTransferRetracted;
         self.alert(kind, (Some(id), Some(order)), message, now, effects);
@@ -256,6 +267,22 @@ impl State {
             return self.match_with(row, order, now, effects);
         }
         self.transfers.put(row)
+    }
+
+    /// Two orders count on one transfer: nothing can be decided about that any more, and a person has to know.
+    pub(super) fn report_second_order(
+        &self,
+        id: TransferId,
+        order: OrderId,
+        now: UnixMicros,
+        effects: &mut Vec<Effect>,
+    ) {
+        let other = self.transfers.get(id).and_then(|row| row.order).filter(|of| *of != order);
+        if let Some(other) = other {
+            let message = format!("order {order} counts on transfer {id}, which order {other} has");
+            let kind = AlertKind::ConfirmedTransferRetracted;
+            self.alert(kind, (Some(id), Some(order)), message, now, effects);
+        }
     }
 
     /// The order may not be paid by this transfer.

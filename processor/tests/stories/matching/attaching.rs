@@ -66,7 +66,10 @@ fn it_asks_the_order_and_pays_it() {
         .then(attached('A', row.transfer_id), "matched #2 matched @110 paid A by #3")
         // Both have their answers.
         .then(attached('A', row.transfer_id), "")
-        .then(attach_refused('A', row.transfer_id), "");
+        .then(attach_refused('A', row.transfer_id), "")
+        // No two orders say so: a person has to know.
+        .then(attached('B', row.transfer_id), "alert confirmed_transfer_retracted #2 B")
+        .then(settled('B', 2), "alert confirmed_transfer_retracted #2 B");
 }
 
 #[test]

@@ -67,13 +67,18 @@ impl Told for State {
             }
             Effect::Alert(alert) => {
                 use AlertKind as Kind;
-                matches!(
-                    alert.kind,
-                    Kind::StaleTransfer
-                        | Kind::AmountsTaken
-                        | Kind::HeadWentBack
-                        | Kind::HeadTooFar
-                )
+                use DepositCommandBody::{Attached, Settled};
+                // That two orders count on one transfer is reported each time it shows.
+                let is_answer = matches!(duplicate, Input::Command(answer)
+                    if matches!(answer.body, Attached { .. } | Settled { .. }));
+                (is_answer && alert.kind == Kind::ConfirmedTransferRetracted)
+                    || matches!(
+                        alert.kind,
+                        Kind::StaleTransfer
+                            | Kind::AmountsTaken
+                            | Kind::HeadWentBack
+                            | Kind::HeadTooFar
+                    )
             }
             Effect::Transfer(..) | Effect::Deposit(_) | Effect::Progress(_) => false,
         }

@@ -11,38 +11,31 @@ fn expired() -> Lane {
     lane
 }
 
+/// A late payment asks its order.
+fn asks() -> Lane {
+    let mut lane = expired();
+    lane.then(
+        pay(1, "10.00").at(212),
+        "to A: seen #2; detected #2 waiting_for_confirmation @212 for #1",
+    )
+    .then(head(222), "confirmed #2 waiting_for_match @212 for #1; to A: settle #2 /0 #1 late too");
+    lane
+}
+
 #[test]
 fn it_pays_while_its_amount_is_kept() {
-    expired()
-        .then(
-            pay(1, "10.00").at(212),
-            "to A: seen #2; detected #2 waiting_for_confirmation @212 for #1",
-        )
-        .then(
-            head(222),
-            "confirmed #2 waiting_for_match @212 for #1; to A: settle #2 /0 #1 late too",
-        )
-        .then(
-            settled('A', 2),
-            "matched #2 matched @212 for #1 paid A by #3; deposit #1 closed settled for A/0",
-        );
+    asks().then(
+        settled('A', 2),
+        "matched #2 matched @212 for #1 paid A by #3; deposit #1 closed settled for A/0",
+    );
 }
 
 #[test]
 fn the_order_may_refuse_it() {
-    expired()
-        .then(
-            pay(1, "10.00").at(212),
-            "to A: seen #2; detected #2 waiting_for_confirmation @212 for #1",
-        )
-        .then(
-            head(222),
-            "confirmed #2 waiting_for_match @212 for #1; to A: settle #2 /0 #1 late too",
-        )
-        .then(
-            refused('A', 2, UnknownReason::OrderCancelled),
-            "unknown #2 no_matched_deposit @212 order_cancelled maybe A",
-        );
+    asks().then(
+        refused('A', 2, UnknownReason::OrderCancelled),
+        "unknown #2 no_matched_deposit @212 order_cancelled maybe A",
+    );
 }
 
 #[test]
