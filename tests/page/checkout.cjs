@@ -217,6 +217,7 @@ const scenarios = {
     await page.route(`${WEBHOOK}/**`, (route) => route.fulfill({ body: "the shop" }));
     await page.locator("header").getByRole("link", { name: "Return to" }).click();
     await page.getByText("the shop").waitFor();
+    assert.deepEqual(page.foreign.splice(0), [`${WEBHOOK}/A-1001?cancelled`], "and nowhere else");
   },
 
   async "a browser's wallet pays the exact amount once"(browser) {
@@ -301,6 +302,7 @@ const scenarios = {
     do answer = await fetch(`${BUSY}/checkout/${id}`, { headers: { accept: "text/html" } }); while (answer.status !== 429);
     const [headers, body] = [Object.fromEntries(answer.headers), await answer.text()];
     const page = await visit(browser);
+    page.expected.push(/status of 429/);
     await page.route(`**/checkout/${id}?**`, (route) => route.fulfill({ status: 429, headers, body }));
     await page.goto(link(id));
     await heading(page, "The service is busy");
@@ -331,6 +333,8 @@ const scenarios = {
   async "what was seen of a payment outlives the link"(browser) {
     const id = await create({ blockchain: "eth", stablecoin: "USDT" });
     const page = await visit(browser);
+    // The page asks once more when its link has ended.
+    page.expected.push(/status of 401/);
     await page.goto(link(id, 20));
     await heading(page, "Waiting for your payment");
     await send(await value(page));

@@ -21,8 +21,10 @@ const scenarios = Object.fromEntries(STATES.map(({ name, shows, page: url, link,
 main({
   ...scenarios,
   async "every text is seen"() {
+    // `checkout.cjs` inspects the page that says so.
+    const texts = TEXTS.filter(([key]) => !key.startsWith("busy."));
     // What the page puts into a text is between its parts.
-    const missing = TEXTS.filter(([, text]) => !text.split(/\{\d\}/).every((part) => seen.includes(part)));
+    const missing = texts.filter(([, text]) => !text.split(/\{\d\}/).every((part) => seen.includes(part)));
     assert.deepEqual(missing.map(([key]) => key), []);
   },
 });
