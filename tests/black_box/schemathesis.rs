@@ -11,20 +11,22 @@ use testkit::harness::{
 };
 
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
-/// All but the events, which never end.
-const OPERATIONS: usize = 28;
+/// All but the events, which never end, and the document that is tested.
+const OPERATIONS: usize = 27;
 
-/// The transfer that pays nothing, once it is known to.
-async fn stray(devnet: &Devnet, tidemark: &Tidemark) -> Value {
+/// Transfers that pay nothing, once they are known to.
+async fn stray(devnet: &Devnet, tidemark: &Tidemark) -> [Value; 2] {
     let (token, buyer) = (USDT.parse().unwrap(), [0x22; 20].into());
     let chain = devnet.chain();
-    chain.transfer(token, buyer, WALLET.parse().unwrap(), U256::from(1_234_567)).unwrap();
+    for value in [1_234_567, 2_345_678] {
+        chain.transfer(token, buyer, WALLET.parse().unwrap(), U256::from(value)).unwrap();
+    }
     chain.mine(60).unwrap();
     let client = tidemark.client();
-    eventually("the transfer to be unknown", || async {
+    eventually("the transfers to be unknown", || async {
         let path = format!("/wallets/{WALLET}/transfers?status=no_matched_deposit");
         let list = client.admin(&path).await.ok()?;
-        Some(list.as_array()?.first()?["id"].clone())
+        <[Value; 2]>::try_from(list.as_array()?.clone()).ok()
     })
     .await
 }
@@ -37,7 +39,7 @@ async fn every_answer_is_as_the_document_says() {
     let dir = tempfile::tempdir().unwrap();
     let (hooks, short) = ("http://127.0.0.1:9/hooks", "[matching]\nmatch_window = \"1s\"\n");
     let tidemark = Tidemark::start(dir.path(), &chains, hooks, short).await;
-    let transfer = stray(&devnet, &tidemark).await;
+    let [transfer, to_attach] = stray(&devnet, &tidemark).await;
     let program = std::env::var_os("TIDEMARK_TEST_SCHEMATHESIS")
         .expect("TIDEMARK_TEST_SCHEMATHESIS is not set: run the tests by `cargo xtask test`");
     let hooks = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/schemathesis");
@@ -54,7 +56,9 @@ async fn every_answer_is_as_the_document_says() {
         .env("TIDEMARK_URL", &url)
         .env("TIDEMARK_MERCHANT_SECRET", MERCHANT_SECRET)
         .env("TIDEMARK_ADMIN_SECRET", ADMIN_SECRET)
-        .env("TIDEMARK_TRANSFER", transfer.to_string())
+        .env("TIDEMARK_TRANSFER", transfer["id"].to_string())
+        .env("TIDEMARK_TRANSFER_TO_ATTACH", to_attach["id"].to_string())
+        .env("TIDEMARK_TRANSACTION", transfer["txn_hash"].as_str().unwrap())
         .env("TIDEMARK_WALLET", WALLET)
         .env("TIDEMARK_DONE", dir.path().join("done"))
         .current_dir(dir.path())
@@ -63,9 +67,9 @@ async fn every_answer_is_as_the_document_says() {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     let tested = format!("Tested: {OPERATIONS}");
-    assert!(text.lines().any(|line| line.trim() == tested), "{text}");
-    // Otherwise nothing but refusals was compared.
     let done = std::fs::read_to_string(dir.path().join("done")).unwrap();
+    assert!(text.lines().any(|line| line.trim() == tested), "{done}\n{text}");
+    // Otherwise nothing but refusals was compared.
     assert_eq!(done.lines().count(), OPERATIONS, "only these were carried out:\n{done}\n{text}");
     assert!(tidemark.stop().await.success());
 }

@@ -60,7 +60,13 @@ def existing() -> str:
 
 ORDER = existing()
 # What exists beside it, by the name of the path's part.
-KNOWN = {"transfer_id": int(os.environ["TIDEMARK_TRANSFER"]), "address": os.environ["TIDEMARK_WALLET"]}
+KNOWN = {
+    "transfer_id": int(os.environ["TIDEMARK_TRANSFER"]),
+    "address": os.environ["TIDEMARK_WALLET"],
+    "hash": os.environ["TIDEMARK_TRANSACTION"],
+}
+# One that is attached is no longer unknown, as the other operations need it.
+TO_ATTACH = int(os.environ["TIDEMARK_TRANSFER_TO_ATTACH"])
 # Whether the next valid case of an operation is about something that exists: every second one is.
 TURNS = defaultdict(lambda: itertools.cycle([True, False]))
 # The operations that were carried out.
@@ -78,6 +84,10 @@ def before_call(context, case, kwargs):
     if "order_id" in parts and case.path.startswith("/api/v1/user"):
         parts["order_id"] = ORDER
         return
+    is_attach = case.path.endswith("/attach")
+    # Also one that was generated may be the one that must stay.
+    if is_attach and str(parts["transfer_id"]) == str(KNOWN["transfer_id"]):
+        parts["transfer_id"] = TO_ATTACH
     # What is wrong on purpose stays so.
     if case.meta is not None and not case.meta.generation.mode.is_positive:
         return
@@ -90,6 +100,8 @@ def before_call(context, case, kwargs):
         case.body["order_id"] = own_order(case)
     for name in parts:
         parts[name] = own_order(case) if name == "order_id" else KNOWN[name]
+    if is_attach:
+        parts["transfer_id"] = TO_ATTACH
 
 
 @schemathesis.hook
