@@ -40,6 +40,7 @@ pub(crate) struct Story<M: Told> {
     changelog: BTreeMap<String, Vec<u8>>,
     versions: BTreeMap<String, UnixMicros>,
     inputs: Vec<M::Input>,
+    published: Vec<M::Effect>,
 }
 
 impl<M: Told> Story<M> {
@@ -51,6 +52,7 @@ impl<M: Told> Story<M> {
             changelog: BTreeMap::new(),
             versions: BTreeMap::new(),
             inputs: Vec::new(),
+            published: Vec::new(),
         }
     }
 
@@ -82,6 +84,7 @@ impl<M: Told> Story<M> {
         assert_eq!(machine.essence(), self.machine.essence(), "repeated inputs left a trace");
         self.all_in_one_step();
         assert_no_effect(&mut self.machine.clone(), &input);
+        self.published.extend(found);
         self
     }
 
@@ -115,6 +118,11 @@ impl<M: Told> Story<M> {
     /// The machine as it is now.
     pub(crate) fn machine(&self) -> &M {
         &self.machine
+    }
+
+    /// All effects so far.
+    pub(crate) fn published(&self) -> &[M::Effect] {
+        &self.published
     }
 
     #[track_caller]

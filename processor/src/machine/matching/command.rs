@@ -329,10 +329,12 @@ impl State {
         Ok(())
     }
 
-    /// The transfer, if it failed, or was decided since, without an answer of this order.
+    /// The transfer, if it failed, or was decided since, without an answer of this order. An operator may have
+    /// attached it to that order meanwhile.
     fn unanswered(&self, id: TransferId, order: OrderId) -> Option<TransferRow> {
         let row = self.transfers.get(id).copied()?;
-        (row.candidate_order == Some(order) && row.order.is_none()).then_some(row)
+        let is_open = row.order.is_none() || (row.is_attaching() && row.order == Some(order));
+        (row.candidate_order == Some(order) && is_open).then_some(row)
     }
 
     /// The transfer, if the order was asked about it and this is the first answer.

@@ -3,48 +3,9 @@
 use schemas::record::{Block, Observation, Transfer, example};
 use schemas::{Blockchain, TransferId, UnixSeconds};
 
+use super::lane::transfer_row;
 use super::*;
 use crate::chain::{DAY, attach, attach_refused, attached};
-
-/// A transfer of the lane as the tables show it.
-fn row(lane: &Lane, id: i64) -> Transfer {
-    let of = |(_, entry): (String, MatchingEntry)| match entry {
-        MatchingEntry::Transfer(entry) if entry.transfer_id == TransferId(id) => Some(entry),
-        _ => None,
-    };
-    let entry = lane.machine().snapshot().into_iter().find_map(of).unwrap();
-    Transfer {
-        transfer_id: entry.transfer_id,
-        updated_at: entry.updated_at,
-        blockchain: Blockchain::Eth,
-        block: Block {
-            number: entry.block_number,
-            hash: entry.block_hash,
-            timestamp: entry.block_timestamp,
-        },
-        observation: Observation {
-            stablecoin: entry.stablecoin,
-            contract: entry.contract,
-            from_address: entry.from_address,
-            to_address: entry.to_address,
-            tx_hash: entry.tx_hash,
-            log_index: entry.log_index,
-            ordinal: entry.ordinal,
-            value: entry.value,
-            from_own_wallet: entry.from_own_wallet,
-        },
-        value_text: entry.value.to_string(),
-        blockchain_confirmed: true,
-        created_at: entry.created_at,
-        status: entry.status,
-        fulfillment_id: entry.fulfillment_id,
-        order_id: None,
-        deposit_id: entry.deposit_id,
-        reason: entry.reason,
-        candidate_order_id: entry.candidate_order_id,
-        orphaned_at: entry.orphaned_at,
-    }
-}
 
 /// A transfer of 9.00 at the wallet of A's deposit of 10.00, which is unknown; as the tables show it.
 fn underpaid() -> (Lane, Transfer) {
@@ -53,7 +14,7 @@ fn underpaid() -> (Lane, Transfer) {
         .then(pay(1, "9.00"), "detected #2 waiting_for_confirmation @110")
         .then(head(120), "confirmed #2 waiting_for_match @110")
         .then(head(131), "unknown #2 no_matched_deposit @110 amount_mismatch maybe A");
-    let row = row(&lane, 2);
+    let row = transfer_row(&lane, 2);
     (lane, row)
 }
 
@@ -107,7 +68,7 @@ fn what_may_pay_its_deposit_or_none_is_not_attached() {
     let mut lane = Lane::new();
     lane.then(open('A', "10.00"), OPEN_A)
         .then(pay(1, "10.00"), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1");
-    let row = row(&lane, 2);
+    let row = transfer_row(&lane, 2);
     lane.then(attach('B', 7, &row), "to B: attach refused")
         .then(head(120), "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1")
         .then(attach('B', 8, &row), "to B: attach refused")
@@ -136,7 +97,7 @@ fn the_merchants_own_money_is_not_attached() {
         head(120),
         "confirmed #1 waiting_for_match @110; unknown #1 no_matched_deposit @110 own_wallet",
     );
-    let row = row(&lane, 1);
+    let row = transfer_row(&lane, 1);
     lane.then(attach('A', 7, &row), "to A: attach refused");
 }
 

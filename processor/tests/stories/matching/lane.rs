@@ -4,7 +4,7 @@ use schemas::record::{
     ChainBody, ChainRecord, Deposit, DepositCommandBody, MatchingEntry, OrderCommand,
     OrderCommandBody, Transfer,
 };
-use schemas::{AlertKind, Blockchain, Epoch, Partition, TransferStatus, UnixMicros};
+use schemas::{AlertKind, Blockchain, Epoch, Partition, TransferId, TransferStatus, UnixMicros};
 use tidemark_processor::machine::Machine;
 use tidemark_processor::machine::matching::{Effect, Input, State};
 
@@ -129,6 +129,17 @@ impl Told for State {
             Effect::Command(_) | Effect::Alert(_) => None,
         }
     }
+}
+
+/// A transfer as the tables show it.
+pub(crate) fn transfer_row(lane: &Lane, id: i64) -> Transfer {
+    let of = |effect: &Effect| match effect {
+        Effect::Transfer(_, transfer) => {
+            (transfer.transfer_id == TransferId(id)).then(|| transfer.clone())
+        }
+        Effect::Deposit(_) | Effect::Command(_) | Effect::Alert(_) | Effect::Progress(_) => None,
+    };
+    lane.published().iter().rev().find_map(of).unwrap()
 }
 
 fn transfer_words(transfer: &Transfer) -> String {

@@ -1,11 +1,13 @@
 //! Transfers that failed and come back, also when their order did not answer for a day.
 
 use super::OPEN_A;
-use super::lane::Lane;
+use super::lane::{Lane, transfer_row};
 use super::reorg::{ORPHANED, SEEN_A, asked, candidate};
 use schemas::{Partition, TransferId, UnknownReason};
 
-use crate::chain::{DAY, candidate_of, head, open, pay, refused, settled};
+use crate::chain::{
+    DAY, attach, attach_refused, attached, candidate_of, head, open, pay, refused, settled,
+};
 
 #[test]
 fn a_failed_transfer_may_come_back() {
@@ -127,6 +129,38 @@ fn what_is_not_answered_pays_no_other() {
         )
         .then(settled('B', 2), "alert confirmed_transfer_retracted #2 B");
     back_again().then(refused('A', 2, UnknownReason::AlreadyPaid), "to B: settle #2 /0 #3");
+}
+
+/// The order that an operator attaches it to may be the one that has not answered: the late answer pays it as well.
+#[test]
+fn an_order_answers_late_while_the_operator_asks_it() {
+    let mut lane = unanswered();
+    let unknown = |lane: &mut Lane| {
+        lane.then(
+            pay(1, "10.00").at(BACK).fork(1),
+            "detected #2 waiting_for_confirmation @8812 maybe A",
+        )
+        .then(
+            head(CONFIRMED).epoch(1),
+            "confirmed #2 waiting_for_match @8812 maybe A
+             unknown #2 no_matched_deposit @8812 late maybe A",
+        );
+        transfer_row(lane, 2)
+    };
+    let row = unknown(&mut lane);
+    lane.then(attach('B', 6, &row), "to B: attach refused")
+        .then(attach('A', 7, &row), "to A: attach #2 10.00 by 7")
+        .then(
+            settled('A', 2),
+            "alert confirmed_transfer_retracted #2 A; matched #2 matched @8812 paid A by #3",
+        )
+        .ignores(attached('A', row.transfer_id));
+    let mut lane = unanswered();
+    let row = unknown(&mut lane);
+    lane.then(attach('A', 7, &row), "to A: attach #2 10.00 by 7")
+        .then(refused('A', 2, UnknownReason::AlreadyPaid), "")
+        .then(attach_refused('A', row.transfer_id), "")
+        .then(attach('B', 8, &row), "to B: attach #2 10.00 by 8");
 }
 
 /// It waits for its confirmation, and nothing else keeps the deposit that it fits.
