@@ -5,12 +5,12 @@ use std::collections::{HashMap, HashSet};
 use processor::machine::matching::TransferStage;
 use processor::machine::{Machine, matching, orders};
 use schemas::record::{
-    AmountRule, ChainRecord, CreateOrder, Deposit, DepositCommand, DepositCommandBody,
-    MatchingEntry, Order, OrderCommand, OrderCommandBody, OrdersEntry, PaymentRequest, Transfer,
+    AmountRule, ChainRecord, CreateOrder, Deposit, DepositCommand, MatchingEntry, Order,
+    OrderCommand, OrderCommandBody, OrdersEntry, PaymentRequest, Transfer,
 };
 use schemas::{
     Address, AlertKind, Amount, Blockchain, DepositState, OrderId, OrderStatus, Partition,
-    TransferId, TransferStatus, UnixMicros, UnixSeconds,
+    TransferId, UnixMicros, UnixSeconds,
 };
 use testkit::Dice;
 
@@ -383,10 +383,9 @@ impl Pipeline {
         inputs: &[matching::Input],
     ) -> Result<(), Violation> {
         let station = &mut self.lanes[lane].station;
-        let is_refused = inputs.iter().any(is_attach_refused);
-        let before = essence(station.machine.snapshot(), is_refused);
+        let before = essence(station.machine.snapshot());
         let effects = station.step(inputs, Fate::Commit)?.concat();
-        let after = essence(station.machine.snapshot(), is_refused);
+        let after = essence(station.machine.snapshot());
         same(5, format_args!("the lane after the repetition of {inputs:?}"), &before, &after)?;
         let is_answer = |effect: &matching::Effect| match effect {
             matching::Effect::Alert(alert) => matches!(
@@ -455,30 +454,14 @@ impl Pipeline {
     }
 }
 
-/// The lane's state, but for when it reported a head that it ignored. An order that is paid by another transfer refuses
-/// each time an operator attaches one: which of his commands a refusal answers makes no difference.
-fn essence(
-    mut snapshot: Vec<(String, MatchingEntry)>,
-    is_refused: bool,
-) -> Vec<(String, MatchingEntry)> {
+/// The lane's state, but for when it reported a head that it ignored.
+fn essence(mut snapshot: Vec<(String, MatchingEntry)>) -> Vec<(String, MatchingEntry)> {
     for (_, entry) in &mut snapshot {
-        match entry {
-            MatchingEntry::Lane(lane) => (lane.went_back_at, lane.too_far_at) = (None, None),
-            MatchingEntry::Transfer(transfer)
-                if is_refused && transfer.status == TransferStatus::NoMatchedDeposit =>
-            {
-                (transfer.settling, transfer.order_id, transfer.match_deadline) =
-                    (false, None, None);
-            }
-            _ => {}
+        if let MatchingEntry::Lane(lane) = entry {
+            (lane.went_back_at, lane.too_far_at) = (None, None);
         }
     }
     snapshot
-}
-
-fn is_attach_refused(input: &matching::Input) -> bool {
-    matches!(input, matching::Input::Command(command)
-        if matches!(command.body, DepositCommandBody::AttachRefused { .. }))
 }
 
 /// By less than this the tables are behind.

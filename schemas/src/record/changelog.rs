@@ -114,6 +114,8 @@ pub struct TransferEntry {
     /// Whether it failed before `candidate_order_id` had answered: that order may count on it.
     #[serde(default)]
     pub unanswered: bool,
+    /// When the order was asked to which an operator attached it; none while none is.
+    pub asked_at: Option<UnixMicros>,
     /// Chain time at which it stops waiting for a deposit.
     pub match_deadline: Option<UnixSeconds>,
     /// Chain time from which it is forgotten.

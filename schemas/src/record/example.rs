@@ -284,6 +284,7 @@ pub fn matching_entry() -> MatchingEntry {
         orphaned_at: None,
         settling: false,
         unanswered: false,
+        asked_at: None,
         match_deadline: None,
         forget_at: Some(UnixSeconds(1_790_086_412)),
         from_own_wallet: false,

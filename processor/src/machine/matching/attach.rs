@@ -1,8 +1,9 @@
 //! An operator says which order a transfer pays that fits no deposit. The transfer asks it like any other: the order
 //! alone decides.
 
-use schemas::record::{Attach, AttachTransfer, DepositCommand, EndedOrder, OrderCommand};
-use schemas::record::{OrderCommandBody, Transfer};
+use schemas::record::{
+    Attach, AttachTransfer, DepositCommand, EndedOrder, OrderCommand, OrderCommandBody, Transfer,
+};
 use schemas::{CommandId, OrderId, TransferId, TransferStatus, UnixMicros, UnixSeconds};
 
 use super::transfers::TransferRow;
@@ -83,6 +84,7 @@ impl State {
             orphaned_at: transfer.orphaned_at,
             settling: false,
             unanswered: false,
+            asked_at: None,
             match_deadline: None,
             forget_at: Some(self.attached_until(now)),
         })
@@ -98,6 +100,7 @@ impl State {
         self.transfers.put(TransferRow {
             settling: true,
             order: Some(order),
+            asked_at: row.asked_at.max(Some(now)),
             match_deadline,
             ..row
         })
@@ -164,13 +167,18 @@ impl State {
         command: &DepositCommand,
         id: TransferId,
     ) -> Result<(), Broken> {
-        let is_asked =
-            |row: &TransferRow| row.is_attaching() && row.order == Some(command.order_id);
+        let is_asked = |row: &TransferRow| {
+            row.is_attaching()
+                && row.order == Some(command.order_id)
+                // An answer has the time of its question.
+                && row.asked_at <= Some(command.issued_at)
+        };
         let row = self.transfers.get(id).copied().filter(is_asked);
         let Some(row) = row else { return Ok(()) };
         self.transfers.put(TransferRow {
             settling: false,
             order: None,
+            asked_at: None,
             match_deadline: None,
             ..row
         })

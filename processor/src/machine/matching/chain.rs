@@ -48,6 +48,7 @@ impl State {
             orphaned_at: None,
             settling: false,
             unanswered: false,
+            asked_at: None,
             match_deadline: None,
             forget_at: None,
         };

@@ -233,6 +233,7 @@ impl State {
             reason: None,
             candidate_order: None,
             unanswered: false,
+            asked_at: None,
             fulfillment: Some(FulfillmentId::from_parts(self.partition, self.next_sequence())),
             updated_at: row.updated_at.next(now),
             forget_at: Some(forget_at),

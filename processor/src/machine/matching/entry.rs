@@ -165,6 +165,7 @@ impl TransferRow {
             orphaned_at: self.orphaned_at,
             settling: self.settling,
             unanswered: self.unanswered,
+            asked_at: self.asked_at,
             match_deadline: self.match_deadline,
             forget_at: self.forget_at,
             from_own_wallet: seen.from_own_wallet,
@@ -202,6 +203,7 @@ impl TransferRow {
             orphaned_at: entry.orphaned_at,
             settling: entry.settling,
             unanswered: entry.unanswered,
+            asked_at: entry.asked_at,
             match_deadline: entry.match_deadline,
             forget_at: entry.forget_at,
         }

@@ -40,6 +40,9 @@ pub(super) struct TransferRow {
     pub(super) settling: bool,
     /// Whether it failed before `candidate_order` had answered: that order may count on it.
     pub(super) unanswered: bool,
+    /// When the order was asked to which an operator attached it, by the question: a refusal of an earlier one is none
+    /// of this.
+    pub(super) asked_at: Option<UnixMicros>,
     /// Chain time at which it stops waiting for a deposit; while it settles, at which the order is asked
     /// again.
     pub(super) match_deadline: Option<UnixSeconds>,

@@ -1,6 +1,6 @@
 //! An operator says which order a transfer pays.
 
-use schemas::record::{Block, Observation, Transfer, example};
+use schemas::record::{Block, DepositCommand, Observation, Transfer, example};
 use schemas::{Blockchain, TransferId, UnixSeconds};
 
 use super::lane::transfer_row;
@@ -16,6 +16,15 @@ fn underpaid() -> (Lane, Transfer) {
         .then(head(131), "unknown #2 no_matched_deposit @110 amount_mismatch maybe A");
     let row = transfer_row(&lane, 2);
     (lane, row)
+}
+
+/// The same command at a later time.
+fn later(input: Input) -> Input {
+    let issued_at = UnixSeconds(2000).micros();
+    match input {
+        Input::Command(command) => Input::Command(DepositCommand { issued_at, ..command }),
+        Input::Chain(_) => panic!("a record of the chain has no command's time"),
+    }
 }
 
 const ASKS: &str = "to A: attach #2 9.00 by 7";
@@ -40,6 +49,20 @@ fn an_order_that_is_paid_leaves_it_as_it_was() {
         .then(attach_refused('A', row.transfer_id), "")
         .then(attach('B', 8, &row), "to B: attach #2 9.00 by 8")
         .then(attached('B', row.transfer_id), "matched #2 matched @110 paid B by #3");
+}
+
+/// Invariant 5: a refusal that comes twice does not answer the question after it.
+#[test]
+fn a_refusal_answers_no_later_question() {
+    let (mut lane, row) = underpaid();
+    let refusal = attach_refused('A', row.transfer_id);
+    lane.then(attach('A', 7, &row), ASKS)
+        .then(refusal.clone(), "")
+        .then(later(attach('A', 8, &row)), "to A: attach #2 9.00 by 8")
+        .ignores(refusal)
+        .then(attach('B', 9, &row), "to B: attach refused")
+        .then(later(attach_refused('A', row.transfer_id)), "")
+        .then(attach('B', 10, &row), "to B: attach #2 9.00 by 10");
 }
 
 #[test]
