@@ -150,7 +150,8 @@ mod tests {
         };
         let mut writing = Writing::new(connection, &path, |error| panic!("{error}")).unwrap();
         let megabyte = vec![7_u8; 1 << 20];
-        for _ in 0..20 {
+        // The writer stops when one is due: a transaction beside it may bound how far it gets, as any reader.
+        while writing.checkpointed_at == 0 {
             writing.connection.execute("INSERT INTO blobs VALUES (?)", [&megabyte]).unwrap();
             writing.checkpoint_if_due().unwrap();
         }
@@ -161,6 +162,6 @@ mod tests {
         }
         writing.close().unwrap();
         assert_eq!(size("-wal"), 0);
-        assert!(size("") > 20 << 20);
+        assert!(size("") >= 16 << 20);
     }
 }
