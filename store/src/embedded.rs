@@ -6,6 +6,7 @@
 //! One thread writes and commits in groups, and never waits for the disk; a few connections read. Rows keep the whole record next
 //! to the columns that queries need, so that what is read is exactly what was written.
 
+mod anchor;
 mod disk;
 mod fault;
 mod migration;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, Row};
 use tokio::sync::Semaphore;
 
+use super::anchor::Anchor;
 use super::query::Select;
 use crate::Error;
 use crate::error::Cause;
@@ -16,6 +17,8 @@ use crate::error::Cause;
 const READERS_MAX: usize = 4;
 /// How long a query waits when the file is being recovered.
 pub(super) const BUSY_MAX: Duration = Duration::from_secs(5);
+/// Of each connection. A page deep in a list is found by reading some megabytes of an index.
+const CACHE_KIB: i32 = 8192;
 pub(super) const STATEMENTS_MAX: usize = 64;
 
 #[derive(Debug)]
@@ -25,6 +28,7 @@ pub(super) struct Readers {
     idle: Mutex<Vec<Connection>>,
     /// For queries on the callers' threads: as many as these threads most often are. They never wait.
     at_once: Vec<Mutex<Connection>>,
+    anchor: Arc<Anchor>,
 }
 
 impl Readers {
@@ -34,7 +38,8 @@ impl Readers {
         let threads = available_parallelism().map_or(1, usize::from).min(READERS_MAX);
         let connection = |_| open(&path, Duration::ZERO).map(Mutex::new);
         let at_once = (0..threads).map(connection).collect::<Result<_, _>>()?;
-        Ok(Arc::new(Self { path, permits, idle: Mutex::default(), at_once }))
+        let anchor = Anchor::new(open(&path, Duration::ZERO)?);
+        Ok(Arc::new(Self { path, permits, idle: Mutex::default(), at_once, anchor }))
     }
 
     /// Reads one object by its id, on the caller's thread if a connection is free: to hand the query to another thread takes
@@ -58,6 +63,7 @@ impl Readers {
         select: &Select,
         read: fn(&Row<'_>) -> Result<T, Error>,
     ) -> Option<Vec<T>> {
+        self.anchor.hold();
         let connection = self.at_once.iter().find_map(|connection| connection.try_lock().ok())?;
         select.rows(&connection, read).ok()
     }
@@ -103,6 +109,7 @@ fn open(path: &Path, busy_max: Duration) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(busy_max)?;
+    connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     Ok(connection)
 }
