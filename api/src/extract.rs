@@ -45,6 +45,19 @@ impl<S: Sync> FromRequestParts<S> for Query {
     }
 }
 
+/// The address has no query: a name in it would mean nothing, and may be one that was meant for another route.
+#[derive(Debug)]
+pub(crate) struct NoQuery;
+
+impl<S: Sync> FromRequestParts<S> for NoQuery {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Answer<Self> {
+        Query::parse(parts.uri.query().unwrap_or_default()).only(&[])?;
+        Ok(Self)
+    }
+}
+
 /// What the one parameter of the path names. A malformed id is refused as one that does not exist.
 #[derive(Debug)]
 pub(crate) struct Named<T>(pub(crate) T);

@@ -13,7 +13,7 @@ use super::listing::{self, Listing, array};
 use crate::auth::Operator;
 use crate::commands::Commands;
 use crate::error::Answer;
-use crate::extract::{Body, Named};
+use crate::extract::{Body, Named, NoQuery};
 use crate::machine::query::{PAGING, Query};
 use crate::reads::Reads;
 use crate::view::{
@@ -107,9 +107,8 @@ pub(crate) async fn orders(by: Operator, State(reads): State<Reads>, query: Quer
 pub(crate) async fn order(
     State(reads): State<Reads>,
     Named(id): Named<OrderId>,
-    query: Query,
+    _: NoQuery,
 ) -> Answer {
-    query.only(&[])?;
     Ok(Json(AdminOrderView::new(&reads.order_row(id).await?)).into_response())
 }
 
@@ -132,8 +131,7 @@ pub(crate) async fn deposits(by: Operator, State(reads): State<Reads>, query: Qu
 }
 
 /// `GET /wallets`
-pub(crate) async fn wallets(State(reads): State<Reads>, query: Query) -> Answer {
-    query.only(&[])?;
+pub(crate) async fn wallets(State(reads): State<Reads>, _: NoQuery) -> Answer {
     Ok(array(reads.wallets(), WalletView::new))
 }
 
@@ -164,9 +162,8 @@ pub(crate) async fn transfers(
 pub(crate) async fn transfer(
     State(reads): State<Reads>,
     Named(id): Named<i64>,
-    query: Query,
+    _: NoQuery,
 ) -> Answer {
-    query.only(&[])?;
     Ok(Json(TransferView::new(&reads.transfer(TransferId(id)).await?)).into_response())
 }
 
@@ -175,9 +172,8 @@ pub(crate) async fn transaction(
     State(reads): State<Reads>,
     by: Operator,
     Named(hash): Named<Hash>,
-    query: Query,
+    _: NoQuery,
 ) -> Answer {
-    query.only(&[])?;
     let mut found = Vec::new();
     for place in reads.wallets().iter().map(|wallet| (wallet.address, wallet.blockchain)) {
         let reads = reads.clone();
@@ -193,9 +189,8 @@ pub(crate) async fn candidates(
     State(reads): State<Reads>,
     by: Operator,
     Named(id): Named<i64>,
-    query: Query,
+    _: NoQuery,
 ) -> Answer {
-    query.only(&[])?;
     // It reads as far into the list of orders as the longest page of a list.
     let found = by.turns.take(async move { reads.candidates(TransferId(id)).await }).await?;
     Ok(array(&found, CandidateView::new))
@@ -226,9 +221,8 @@ pub(crate) async fn cancel(
     commands: Commands,
     by: Operator,
     Named(id): Named<OrderId>,
-    query: Query,
+    _: NoQuery,
 ) -> Answer {
-    query.only(&[])?;
     let row = commands.cancel_by(&by, id).await?;
     Ok(Json(AdminOrderView::new(&row)).into_response())
 }
@@ -238,9 +232,8 @@ pub(crate) async fn mark_paid(
     commands: Commands,
     by: Operator,
     Named(id): Named<OrderId>,
-    query: Query,
+    _: NoQuery,
 ) -> Answer {
-    query.only(&[])?;
     let row = commands.mark_paid(&by, id).await?;
     Ok(Json(AdminOrderView::new(&row)).into_response())
 }
@@ -250,9 +243,8 @@ pub(crate) async fn resend_order(
     commands: Commands,
     by: Operator,
     Named(id): Named<OrderId>,
-    query: Query,
+    _: NoQuery,
 ) -> Answer {
-    query.only(&[])?;
     commands.resend_order(&by, id).await?;
     Ok(Json(json!({})).into_response())
 }
@@ -262,10 +254,9 @@ pub(crate) async fn attach(
     commands: Commands,
     by: Operator,
     Named(id): Named<i64>,
-    query: Query,
+    _: NoQuery,
     Body(body): Body,
 ) -> Answer {
-    query.only(&[])?;
     let row = commands.attach(&by, TransferId(id), &body).await?;
     Ok(Json(AdminOrderView::new(&row)).into_response())
 }
@@ -275,9 +266,8 @@ pub(crate) async fn resend_transfer(
     commands: Commands,
     by: Operator,
     Named(id): Named<i64>,
-    query: Query,
+    _: NoQuery,
 ) -> Answer {
-    query.only(&[])?;
     commands.resend_transfer(&by, TransferId(id)).await?;
     Ok(Json(json!({})).into_response())
 }

@@ -27,8 +27,8 @@ use schemas::record::{
     LaneEntry, MatchingEntry, OrderCommand, OrderCommandBody, Transfer,
 };
 use schemas::{
-    Blockchain, FORGET_SECONDS, OrderId, Partition, Stablecoin, TransferStatus, UnixMicros,
-    UnixSeconds,
+    Blockchain, CommandId, FORGET_SECONDS, OrderId, Partition, Stablecoin, TransferStatus,
+    UnixMicros, UnixSeconds,
 };
 
 use super::{Broken, Machine, RestoreError};
@@ -182,7 +182,17 @@ impl State {
         issued_at: UnixMicros,
         body: OrderCommandBody,
     ) {
-        effects.push(Effect::Command(OrderCommand { order_id, command_id: None, issued_at, body }));
+        Self::command_order_by(effects, (order_id, None), issued_at, body);
+    }
+
+    /// The same, where somebody waits for the answer to a command of the api.
+    fn command_order_by(
+        effects: &mut Vec<Effect>,
+        (order_id, command_id): (OrderId, Option<CommandId>),
+        issued_at: UnixMicros,
+        body: OrderCommandBody,
+    ) {
+        effects.push(Effect::Command(OrderCommand { order_id, command_id, issued_at, body }));
     }
 
     /// Stores a transfer's new state and publishes it.

@@ -2,7 +2,7 @@
 //! alone decides.
 
 use schemas::record::{
-    Attach, AttachTransfer, DepositCommand, EndedOrder, OrderCommand, OrderCommandBody, Transfer,
+    Attach, AttachTransfer, DepositCommand, EndedOrder, OrderCommandBody, Transfer,
 };
 use schemas::{CommandId, OrderId, TransferId, TransferStatus, UnixMicros, UnixSeconds};
 
@@ -48,12 +48,10 @@ impl State {
             Some(row) if row.order == Some(order) && row.may_ask_again() => {
                 self.command_attach(&row, order, now, (id, ended), effects);
             }
-            Some(_) | None => effects.push(Effect::Command(OrderCommand {
-                order_id: order,
-                command_id: id,
-                issued_at: now,
-                body: OrderCommandBody::AttachRefused(ended),
-            })),
+            Some(_) | None => {
+                let refused = OrderCommandBody::AttachRefused(ended);
+                Self::command_order_by(effects, (order, id), now, refused);
+            }
         }
         Ok(())
     }
@@ -121,7 +119,7 @@ impl State {
             wallet_address: row.seen.to_address,
         };
         let body = OrderCommandBody::Attach(attach, ended);
-        effects.push(Effect::Command(OrderCommand { order_id, command_id, issued_at, body }));
+        Self::command_order_by(effects, (order_id, command_id), issued_at, body);
     }
 
     /// The question or its answer was lost. Nothing asks while it is off the chain.
