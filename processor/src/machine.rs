@@ -7,9 +7,13 @@
 use std::fmt::Debug;
 
 use schemas::record::Record;
-use schemas::{Blockchain, CodecError, OrderId, Stablecoin, UnixSeconds};
+use schemas::{Blockchain, CodecError, OrderId, Stablecoin, UnixSeconds, UnknownReason};
 
 use matching::Share;
+
+/// By which an order that is forgotten refuses a transfer: it cannot know whether that one had paid it. No other refusal
+/// of an order has it.
+const FORGOTTEN: UnknownReason = UnknownReason::NoDeposit;
 
 /// Ends a function with [`Broken`] if the rule `$number` of `docs/invariants.md` does not hold.
 macro_rules! invariant {

@@ -31,7 +31,7 @@ use schemas::{
     UnixMicros, UnixSeconds,
 };
 
-use super::{Broken, Machine, RestoreError};
+use super::{Broken, FORGOTTEN, Machine, RestoreError};
 pub use amounts::Share;
 use deposits::{DepositRow, Deposits};
 use entry::Key;

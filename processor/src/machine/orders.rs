@@ -32,7 +32,7 @@ use end::{End, check_change};
 
 use super::matching::Share;
 use super::table::{Index, Row, RowNumber, Rows, Table, moved};
-use super::{Broken, Machine, RestoreError};
+use super::{Broken, FORGOTTEN, Machine, RestoreError};
 
 /// An order may have at most this many deposits that are asked for or open; more choices are refused.
 pub const OPEN_MAX: usize = 3;
@@ -326,8 +326,8 @@ impl Machine for State {
             (_, Some(row)) => row.clone(),
             (Body::Settle(settle), None) => {
                 // Answered all the same, or the transfer would wait for ever. The order had a deposit, so it
-                // was here and ended long ago.
-                effects.push(refuse(command, settle, UnknownReason::Late));
+                // was here and ended long ago; it may even be paid by this transfer.
+                effects.push(refuse(command, settle, FORGOTTEN));
                 return Ok(());
             }
             (Body::Tick, None) => return self.forget(command.issued_at.seconds()),

@@ -111,7 +111,7 @@ pub struct TransferEntry {
     pub orphaned_at: Option<UnixSeconds>,
     /// Whether the order was asked and has not answered.
     pub settling: bool,
-    /// Whether it failed before `candidate_order_id` had answered: that order may count on it.
+    /// Whether it failed before `candidate_order_id` had answered, or that order was forgotten: it may count on it.
     #[serde(default)]
     pub unanswered: bool,
     /// When the order was asked to which an operator attached it; none while none is.

@@ -3,7 +3,9 @@
 
 use processor::machine::matching;
 use schemas::record::{Deposit, DepositCommand, DepositCommandBody, OrderCommandBody, Transfer};
-use schemas::{AlertKind, DepositState, OrderId, TransferId, TransferStatus};
+use schemas::{
+    AlertKind, DepositState, OrderId, OrderStatus, TransferId, TransferStatus, UnknownReason,
+};
 
 use crate::machine_model::ledger::Ledger;
 use crate::machine_model::violation::{Violation, holds};
@@ -28,6 +30,9 @@ impl Ledger<'_> {
             return Ok(());
         };
         let order = command.order_id;
+        if let Body::Refused { reason: UnknownReason::NoDeposit, .. } = command.body {
+            return self.check_forgotten(command, id);
+        }
         let counts_on_it = self.counted_on.get(&id) == Some(&order);
         let is_refused = matches!(command.body, Body::Refused { .. });
         let payment = self.payments.get(&id);
@@ -50,6 +55,20 @@ impl Ledger<'_> {
             holds!(3, is_reported, "no alert says that {order} is paid by {id}, which had failed");
         }
         self.answered.insert((id, order));
+        Ok(())
+    }
+
+    /// 2: an order that is forgotten has not answered: it counts on a transfer that it was paid by. 4: it has ended.
+    fn check_forgotten(
+        &mut self,
+        command: &DepositCommand,
+        id: TransferId,
+    ) -> Result<(), Violation> {
+        let Some(order) = self.orders.get(&command.order_id) else { return Ok(()) };
+        holds!(4, order.status != OrderStatus::Pending, "forgotten: {order:?}");
+        if order.paid_by == Some(id) {
+            self.counted_on.insert(id, order.order_id);
+        }
         Ok(())
     }
 

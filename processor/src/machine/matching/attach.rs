@@ -98,7 +98,7 @@ impl State {
         self.transfers.put(TransferRow {
             settling: true,
             order: Some(order),
-            asked_at: row.asked_at.max(Some(now)),
+            asked_at: Some(now),
             match_deadline,
             ..row
         })
@@ -133,10 +133,14 @@ impl State {
         let Some(order) = row.order else {
             return Err(Broken::new(2, format!("transfer {id} is attached to no order")));
         };
-        if row.is_included() {
-            self.command_attach(&row, order, now, (None, None), effects);
+        if !row.is_included() {
+            let match_deadline = Some(self.time_or(now).plus(ASK_AGAIN_SECONDS));
+            return self.transfers.put(TransferRow { match_deadline, ..row });
         }
-        self.ask_attached(row, order, now)
+        // Clocks differ: no question is older than the one before it, or its refusal would be taken for that one's.
+        let asked_at = row.asked_at.map_or(now, |at| at.max(now));
+        self.command_attach(&row, order, asked_at, (None, None), effects);
+        self.ask_attached(row, order, asked_at)
     }
 
     /// The order is paid by the transfer that an operator attached to it.

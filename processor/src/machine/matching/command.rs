@@ -8,7 +8,7 @@ use schemas::{
 
 use super::deposits::DepositRow;
 use super::transfers::TransferRow;
-use super::{Broken, Effect, State, TransferStage};
+use super::{Broken, Effect, FORGOTTEN, State, TransferStage};
 
 impl State {
     /// The chain's time, or before its first head the record's.
@@ -295,13 +295,19 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let (order, now) = (command.order_id, command.issued_at);
-        let Some(row) = self.asked(transfer_id) else {
-            return self.refused_late(transfer_id, order, now, effects);
+        let is_forgotten = reason == FORGOTTEN;
+        let row = match self.asked(transfer_id) {
+            Some(row) => row,
+            None if is_forgotten => return Ok(()),
+            None => return self.refused_late(transfer_id, order, now, effects),
         };
         let deposit = row.deposit.map(|id| self.deposits.named(id)).transpose()?;
         if deposit.is_some_and(|deposit| deposit.order != order) {
             return Ok(()); // Another order is asked by now.
         }
+        // An order that is forgotten may have answered an earlier question, and count on it.
+        let row = TransferRow { unanswered: is_forgotten, ..row };
+        let reason = if is_forgotten { UnknownReason::Late } else { reason };
         self.reject(row, reason, Some(order), now, effects)
     }
 

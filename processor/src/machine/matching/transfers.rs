@@ -38,7 +38,7 @@ pub(super) struct TransferRow {
     pub(super) orphaned_at: Option<UnixSeconds>,
     /// Whether the order was asked and has not answered.
     pub(super) settling: bool,
-    /// Whether it failed before `candidate_order` had answered: that order may count on it.
+    /// Whether it failed before `candidate_order` had answered, or that order is forgotten: it may count on it.
     pub(super) unanswered: bool,
     /// When the order was asked to which an operator attached it, by the question: a refusal of an earlier one is none
     /// of this.

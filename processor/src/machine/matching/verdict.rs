@@ -165,9 +165,7 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         if row.settling {
-            // The order itself refused: it does not count on this transfer any more.
-            row.deposit = None;
-            row.unanswered = false;
+            row.deposit = None; // The order itself refused.
         } else {
             self.untie(&mut row, now, effects)?;
         }

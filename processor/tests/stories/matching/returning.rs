@@ -163,6 +163,21 @@ fn an_order_answers_late_while_the_operator_asks_it() {
         .then(attach('B', 8, &row), "to B: attach #2 10.00 by 8");
 }
 
+/// Its answer to an earlier question may be lost: it has the transfer alone, though it cannot know that.
+#[test]
+fn an_order_that_is_forgotten_may_count_on_it() {
+    let mut lane = asked();
+    lane.then(
+        refused('A', 2, UnknownReason::NoDeposit),
+        "unknown #2 no_matched_deposit @110 late maybe A",
+    );
+    let row = transfer_row(&lane, 2);
+    lane.ignores(refused('A', 2, UnknownReason::NoDeposit))
+        .then(attach('B', 6, &row), "to B: attach refused")
+        .then(attach('A', 7, &row), "to A: attach #2 10.00 by 7")
+        .then(attached('A', row.transfer_id), "matched #2 matched @110 paid A by #3");
+}
+
 /// It waits for its confirmation, and nothing else keeps the deposit that it fits.
 #[test]
 fn refused_before_its_confirmation_it_holds_the_deposit_that_it_fits() {

@@ -60,7 +60,7 @@ fn an_unknown_order_refuses_a_settle() {
     let mut book = Book::new();
     for command in every_command() {
         if matches!(command.body, OrderCommandBody::Settle(_)) {
-            book.then(command, "eth w1: A/0 refused #8 late");
+            book.then(command, "eth w1: A/0 refused #8 no_deposit");
         } else if !matches!(command.body, OrderCommandBody::Create(_)) {
             book.ignores(command);
         }

@@ -117,7 +117,7 @@ fn a_forgotten_order_is_like_one_that_never_was() {
     let (mut book, _) = forgotten();
     for command in every_command() {
         if matches!(command.body, OrderCommandBody::Settle(_)) {
-            book.then(command, "eth w1: A/0 refused #8 late");
+            book.then(command, "eth w1: A/0 refused #8 no_deposit");
         } else if !matches!(command.body, OrderCommandBody::Create(_)) {
             book.ignores(command);
         }
