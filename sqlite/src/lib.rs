@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, ErrorCode};
@@ -20,6 +21,10 @@ const CHECKPOINT_PAGES: i32 = 4096;
 /// From here on the writer itself makes the checkpoints: only without writes beside it does one reach the
 /// end, and the next transaction begins at the front of the file again.
 const WAL_PAGES_MAX: i32 = 16_384;
+
+/// How long such a checkpoint waits for queries, twice at most: those by an id take microseconds, pages of lists some
+/// milliseconds.
+const READERS_AWAITED: Duration = Duration::from_millis(20);
 
 /// Whether reading or writing failed below SQLite. The system may have dropped what it failed to write and
 /// pretend otherwise, so a later transaction could build on what is gone after a power cut.
@@ -83,13 +88,23 @@ impl Writing {
         }
         self.checkpointed_at = pages;
         if pages >= WAL_PAGES_MAX {
-            return checkpoint(&self.connection, CheckpointMode::PASSIVE);
+            return self.begin_again();
         }
         if let Some(requests) = &self.requests {
             // Full: one is about to begin.
             requests.try_send(()).ok();
         }
         Ok(())
+    }
+
+    /// Moves everything to the main file, and waits a moment for the queries that still read the WAL: the next
+    /// transaction begins at its front. With queries without a pause no checkpoint beside them would reach the end.
+    fn begin_again(&self) -> rusqlite::Result<()> {
+        let busy_max: u32 =
+            self.connection.pragma_query_value(None, "busy_timeout", |row| row.get(0))?;
+        self.connection.busy_timeout(READERS_AWAITED)?;
+        checkpoint(&self.connection, CheckpointMode::RESTART)?;
+        self.connection.busy_timeout(Duration::from_millis(busy_max.into()))
     }
 
     /// Moves everything to the main file and empties the WAL, as far as readers allow.
@@ -133,7 +148,7 @@ fn checkpoint(connection: &Connection, mode: CheckpointMode) -> rusqlite::Result
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     use super::*;
 

@@ -245,6 +245,33 @@ mod tests {
         all
     }
 
+    /// Queries that never pause, each beside an anchor (decision 65), do not keep the WAL from beginning again.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn the_wal_stays_bounded_while_orders_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = EmbeddedStore::open(dir.path()).unwrap();
+        let read = example::order();
+        let large = Order { webhook_url: "x".repeat(1 << 20), ..read.clone() };
+        let id = read.order_id;
+        store.apply(vec![Change::Order(read)]).await.unwrap();
+        let readers = [(); 2].map(|()| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                loop {
+                    assert!(store.order_record(id).await.unwrap().is_some());
+                    tokio::task::yield_now().await;
+                }
+            })
+        });
+        for number in 1..240 {
+            let order_id = OrderId(uuid::Uuid::from_u128(number));
+            store.apply(vec![Change::Order(Order { order_id, ..large.clone() })]).await.unwrap();
+        }
+        readers.iter().for_each(tokio::task::JoinHandle::abort);
+        let wal = std::fs::metadata(dir.path().join(format!("{FILE}-wal"))).unwrap().len();
+        assert!(wal < 100 << 20, "the WAL has {wal} bytes");
+    }
+
     #[test]
     fn the_same_changes_in_any_order_leave_the_same_bytes() {
         let runtime = tokio::runtime::Runtime::new().unwrap();
