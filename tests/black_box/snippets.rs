@@ -106,6 +106,29 @@ fn every_program_agrees_with_the_vectors() {
     }
 }
 
+/// The Python of `docs/API.md`, as it is written there: its link is ours, and holds for a day after the order.
+#[test]
+fn python_of_the_document_makes_our_links() {
+    let document = examples().join("../docs/API.md");
+    let document = std::fs::read_to_string(document).unwrap();
+    let (_, rest) = document.split_once("\n```python\n").unwrap();
+    let (code, rest) = rest.split_once("\n```\n").unwrap();
+    assert!(!rest.contains("```python"), "one block of Python is run");
+    let print = "import sys\nprint(checkout_query(sys.argv[1].encode(), sys.argv[2]))";
+    let order = "0f0e0d0c-0b0a-4908-8706-050403020100";
+    let (begun, secret) = (now(), "a secret of the shop");
+    let mut python = Command::new("python3");
+    python.args(["-c", &format!("{code}\n{print}\n"), secret, order]);
+    let output = python.output().unwrap();
+    let query = String::from_utf8(output.stdout).unwrap().trim_end().to_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let exp = query.split(['=', '&']).nth(1).unwrap_or_else(|| panic!("{query}: {errors}"));
+    let arguments = ["link", order, exp].map(str::to_owned);
+    assert_eq!(query, ours(secret, &arguments));
+    let lasts = exp.parse::<i64>().unwrap() - begun;
+    assert!((1800 + 24 * 3600..).contains(&lasts), "{lasts} s");
+}
+
 /// What a program prints, and its errors.
 fn run((program, path): (&str, &str), secret: &str, arguments: &[String]) -> (String, String) {
     let mut command = if program == "go" {
