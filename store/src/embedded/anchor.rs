@@ -39,7 +39,8 @@ impl Anchor {
 
     /// Holds it for a moment, if it is not held. Called in a runtime, before a query.
     pub(super) fn hold(self: &Arc<Self>) {
-        if self.is_held.swap(true, Ordering::AcqRel) {
+        // Most often it is held; to write that again would take the cache line from the other threads.
+        if self.is_held.load(Ordering::Relaxed) || self.is_held.swap(true, Ordering::AcqRel) {
             return;
         }
         self.transact(begin);
