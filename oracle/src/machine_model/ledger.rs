@@ -63,6 +63,8 @@ pub struct Ledger<'a> {
     pub(super) attaching: HashMap<TransferId, OrderId>,
     /// The order that had not answered when a transfer failed, unless it has refused since.
     pub(super) counted_on: HashMap<TransferId, OrderId>,
+    /// Transfers that an order refused which was forgotten.
+    pub(super) forgotten_by: HashMap<TransferId, OrderId>,
     /// When a transfer ended, in its chain's time.
     pub(super) ended_at: HashMap<TransferId, UnixSeconds>,
     /// The confirmed block by whose time each deposit expired.

@@ -66,6 +66,7 @@ impl Ledger<'_> {
     ) -> Result<(), Violation> {
         let Some(order) = self.orders.get(&command.order_id) else { return Ok(()) };
         holds!(4, order.status != OrderStatus::Pending, "forgotten: {order:?}");
+        self.forgotten_by.insert(id, order.order_id);
         if order.paid_by == Some(id) {
             self.counted_on.insert(id, order.order_id);
         }
@@ -130,7 +131,8 @@ impl Ledger<'_> {
         self.counts_on(id).is_some_and(|(_, is_answered)| is_answered)
     }
 
-    /// 2: what an order counts on is unknown only without its answer, and asks it first if it has a deposit for it.
+    /// 2: what an order counts on is unknown only without its answer, and asks it first if it has a deposit for it and is
+    /// not forgotten.
     pub(super) fn check_counted_on(&self, transfer: &Transfer) -> Result<(), Violation> {
         let Some((order, is_answered)) = self.counts_on(transfer.transfer_id) else {
             return Ok(());
@@ -138,7 +140,8 @@ impl Ledger<'_> {
         let waits = |d: &Deposit| {
             d.state == DepositState::Open && d.order_id == order && self.fits(transfer, d)
         };
-        let waits = self.deposits.values().find(|deposit| waits(deposit));
+        let is_forgotten = self.forgotten_by.get(&transfer.transfer_id) == Some(&order);
+        let waits = self.deposits.values().find(|deposit| waits(deposit)).filter(|_| !is_forgotten);
         let is_left_to_it = transfer.candidate_order_id == Some(order);
         holds!(
             2,
