@@ -22,9 +22,11 @@ const CHECKPOINT_PAGES: i32 = 4096;
 /// end, and the next transaction begins at the front of the file again.
 const WAL_PAGES_MAX: i32 = 16_384;
 
+/// After how many more pages such a checkpoint is tried again.
+const RETRY_PAGES: i32 = 256;
 /// How long such a checkpoint waits for queries, twice at most: those by an id take microseconds, pages of lists some
-/// milliseconds.
-const READERS_AWAITED: Duration = Duration::from_millis(20);
+/// milliseconds, and on a busy machine each is put off.
+const READERS_AWAITED: Duration = Duration::from_millis(100);
 
 /// Whether reading or writing failed below SQLite. The system may have dropped what it failed to write and
 /// pretend otherwise, so a later transaction could build on what is gone after a power cut.
@@ -88,6 +90,8 @@ impl Writing {
         }
         self.checkpointed_at = pages;
         if pages >= WAL_PAGES_MAX {
+            // Soon again, if queries were in the way for all that time.
+            self.checkpointed_at = pages - CHECKPOINT_PAGES + RETRY_PAGES;
             return self.begin_again();
         }
         if let Some(requests) = &self.requests {
