@@ -269,7 +269,7 @@ mod tests {
         }
         readers.iter().for_each(tokio::task::JoinHandle::abort);
         let wal = std::fs::metadata(dir.path().join(format!("{FILE}-wal"))).unwrap().len();
-        assert!(wal < 160 << 20, "the WAL has {wal} bytes, half of what was written");
+        assert!(wal < 100 << 20, "the WAL has {wal} bytes");
     }
 
     #[test]
