@@ -4,16 +4,16 @@
 //! `migrations/0001_tables.cql`, written with the record's version clock as their write timestamp,
 //! so that the servers themselves keep the newest. What else lists rely on: of an order its creation
 //! time and reference never change, of a deposit its start, order, chain and stablecoin, of a
-//! transfer its creation time, wallet, chain and stablecoin; and statuses change only as `place`
-//! lists.
+//! transfer its creation time, wallet, chain and stablecoin; and statuses change only as
+//! `list_partition` lists.
 
 mod connection;
 mod copy;
 mod fault;
+mod known_partitions;
+mod list_partition;
 mod merge;
 mod migration;
-mod place;
-mod places;
 mod prune;
 mod query;
 mod recent;
@@ -39,9 +39,9 @@ use scylla::value::CqlValue;
 use tokio::task::JoinSet;
 
 use self::fault::bad_row;
+use self::known_partitions::KnownPartitions;
+use self::list_partition::ListPartition;
 pub use self::migration::migrate;
-use self::place::Place;
-use self::places::Places;
 use self::recent::Recent;
 use self::statement::{Prepared, Statement};
 use self::sweep::Emptied;
@@ -66,7 +66,7 @@ struct Tables {
     session: Session,
     prepared: Prepared,
     chains: Recent,
-    places: Places,
+    known: KnownPartitions,
     emptied: Emptied,
     /// Counts the requests.
     requests: AtomicU64,
@@ -83,9 +83,9 @@ impl CqlStore {
         let session = connection::connect(config).await?;
         migration::check(&session, config).await?;
         let prepared = Prepared::new(&session, &config.keyspace).await?;
-        let (chains, places) = (Recent::default(), Places::default());
+        let (chains, known) = (Recent::default(), KnownPartitions::default());
         let (emptied, requests) = Default::default();
-        let tables = Tables { session, prepared, chains, places, emptied, requests };
+        let tables = Tables { session, prepared, chains, known, emptied, requests };
         Ok(Self { tables: Arc::new(tables) })
     }
 
@@ -132,17 +132,17 @@ impl Tables {
     /// Writes what readers find partitions by, but for what is known to be there.
     async fn write_directory(
         self: &Arc<Self>,
-        places: &BTreeSet<Place>,
+        partitions: &BTreeSet<ListPartition>,
         wallets: &BTreeSet<Address>,
     ) -> Result<(), Error> {
-        let (unknown, at) = (self.places.unknown(places), Instant::now());
-        // A wallet is found with its first place.
+        let (unknown, at) = (self.known.unknown(partitions), Instant::now());
+        // A wallet is found with its first partition.
         if unknown.is_empty() {
             return Ok(());
         }
         let rows = write::directory(&unknown, wallets, SystemClock.now());
         self.write_all(rows).await?;
-        self.places.written(unknown, at);
+        self.known.written(unknown, at);
         Ok(())
     }
 

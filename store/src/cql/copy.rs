@@ -9,7 +9,7 @@ use scylla::response::query_result::QueryRowsResult;
 
 use super::CqlStore;
 use super::fault::bad_row;
-use super::place;
+use super::list_partition;
 use super::statement::Statement;
 use super::sweep::{self, Listed};
 use crate::error::unless_unreadable;
@@ -50,10 +50,12 @@ impl CqlStore {
         }
         let whole = TABLES.map(|(statement, read)| (statement, Vec::new(), read));
         // A scan of the open deposits would step over all of the last day that are closed by now.
-        let deposits = sweep::listed(&self.tables, place::DEPOSITS, place::LIVE, ALL).await?;
-        let deposits = deposits.into_iter().map(|Listed { place, .. }| {
+        let deposits =
+            sweep::listed(&self.tables, list_partition::DEPOSITS, list_partition::LIVE, ALL)
+                .await?;
+        let deposits = deposits.into_iter().map(|Listed { partition, .. }| {
             let read: Read = |rows| records(rows, Change::Deposit);
-            (Statement::SelectDepositRecords, place.key(), read)
+            (Statement::SelectDepositRecords, partition.key(), read)
         });
         let mut count = 0;
         for (statement, values, read) in whole.into_iter().chain(deposits) {

@@ -13,6 +13,12 @@ use scylla::statement::Statement;
 use super::{connection, fault};
 use crate::{Error, Replication};
 
+const TABLE: &str = "CREATE TABLE IF NOT EXISTS migrations \
+    (component text, version int, name text, PRIMARY KEY ((component), version))";
+const RECORD: &str = "INSERT INTO migrations (component, version, name) VALUES ('tables', ?, ?)";
+const VERSIONS: &str = "version FROM migrations WHERE component = 'tables'";
+const KEYSPACES: &str = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?";
+
 /// A change of the tables.
 #[derive(Debug)]
 struct Migration {
@@ -24,12 +30,6 @@ struct Migration {
 /// Never change one that was released: add another.
 const MIGRATIONS: &[Migration] =
     &[Migration { name: "0001_tables", text: include_str!("migrations/0001_tables.cql") }];
-
-const TABLE: &str = "CREATE TABLE IF NOT EXISTS migrations \
-    (component text, version int, name text, PRIMARY KEY ((component), version))";
-const RECORD: &str = "INSERT INTO migrations (component, version, name) VALUES ('tables', ?, ?)";
-const VERSIONS: &str = "version FROM migrations WHERE component = 'tables'";
-const KEYSPACES: &str = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?";
 
 /// Makes the keyspace if it is missing, and applies the migrations that it has not had; their
 /// names. Another call does nothing, and one after an interruption continues. Of two at the same time each gives its

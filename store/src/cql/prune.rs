@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use super::Tables;
 use super::fault::bad_row;
-use super::place::{self, Place, Span};
+use super::list_partition::{self, ListPartition, Span};
 use super::statement::Statement;
 use super::sweep::{self, Listed, QUIET, listed};
 use super::write::{Write, entering, leaving, order_key};
@@ -73,14 +73,15 @@ struct DayList {
 pub(super) async fn days(tables: &Arc<Tables>, before: Day) -> Result<Vec<Day>, Error> {
     let mut days = BTreeSet::new();
     for list in lists(tables).await? {
-        let listed = listed(tables, &list, place::ALL, i32::MIN..=before.0.saturating_sub(1));
-        days.extend(listed.await?.into_iter().map(|listed| Day(listed.place.bucket)));
+        let listed =
+            listed(tables, &list, list_partition::ALL, i32::MIN..=before.0.saturating_sub(1));
+        days.extend(listed.await?.into_iter().map(|listed| Day(listed.partition.bucket)));
     }
     Ok(days.into_iter().collect())
 }
 
 async fn lists(tables: &Tables) -> Result<Vec<String>, Error> {
-    let mut lists = vec![place::ORDERS.to_owned()];
+    let mut lists = vec![list_partition::ORDERS.to_owned()];
     lists.extend(tables.wallets().await?);
     Ok(lists)
 }
@@ -93,7 +94,7 @@ pub(super) async fn prune_day(
 ) -> Result<Pruned, Error> {
     let mut pruned = Pruned::default();
     for list in lists(tables).await? {
-        let listed = listed(tables, &list, place::ALL, day.0..=day.0).await?;
+        let listed = listed(tables, &list, list_partition::ALL, day.0..=day.0).await?;
         if listed.is_empty() {
             continue;
         }
@@ -125,11 +126,12 @@ async fn write_all(tables: &Arc<Tables>, writes: Vec<Write>) -> Result<(), Error
 /// Some entries of a partition, what they lead to, and where the next ones begin.
 async fn part(
     tables: &Arc<Tables>,
-    place: &Place,
+    partition: &ListPartition,
     from: PagingState,
 ) -> Result<(Vec<Found>, Option<PagingState>), Error> {
-    let (rows, next) = tables.page(place.table().select, &place.key(), PART_ROWS, from).await?;
-    let found = if place.list == place::ORDERS {
+    let (rows, next) =
+        tables.page(partition.table().select, &partition.key(), PART_ROWS, from).await?;
+    let found = if partition.list == list_partition::ORDERS {
         tables.each(order_ids(&rows)?, AT_ONCE, order).await?
     } else {
         tables.each(transfer_ids(&rows)?, AT_ONCE, transfer).await?
@@ -139,7 +141,7 @@ async fn part(
 
 impl DayList {
     fn has_orders(&self) -> bool {
-        self.list == place::ORDERS
+        self.list == list_partition::ORDERS
     }
 
     /// Removes what is final, part by part.
@@ -148,10 +150,12 @@ impl DayList {
         tables: &Arc<Tables>,
         export: &dyn Export,
     ) -> Result<(), Error> {
-        for place in self.listed.iter().map(|listed| listed.place.clone()).collect::<Vec<_>>() {
+        for partition in
+            self.listed.iter().map(|listed| listed.partition.clone()).collect::<Vec<_>>()
+        {
             let mut from = Some(PagingState::start());
             while let Some(page) = from {
-                let (found, next) = retry(|| part(tables, &place, page.clone())).await?;
+                let (found, next) = retry(|| part(tables, &partition, page.clone())).await?;
                 let old = self.sort(found);
                 let rows = old.concat();
                 export.keep(&rows).await?;
@@ -207,7 +211,7 @@ impl DayList {
         for stage in self.ends() {
             ended.extend(listed(tables, &self.list, stage, bucket..=bucket).await?);
         }
-        let all = listed(tables, &self.list, place::ALL, bucket..=bucket).await?;
+        let all = listed(tables, &self.list, list_partition::ALL, bucket..=bucket).await?;
         if all != self.listed || !ended.iter().all(|listed| is_quiet(listed, now)) {
             return Ok(());
         }
@@ -215,7 +219,8 @@ impl DayList {
         write_all(tables, staying.collect()).await?;
         // The days that there are is what the directory has of all rows: it goes last.
         for part in [ended, all] {
-            let writes = part.iter().filter_map(|listed| delete_partition(&listed.place, self.at));
+            let writes =
+                part.iter().filter_map(|listed| delete_partition(&listed.partition, self.at));
             write_all(tables, writes.collect()).await?;
             tables.each(part, AT_ONCE, sweep::take_out).await?;
         }
@@ -227,7 +232,8 @@ impl DayList {
             let ended = OrderStatus::ALL.iter().filter(|status| **status != OrderStatus::Pending);
             return ended.map(|status| status.as_str()).collect();
         }
-        let ended = TransferStatus::ALL.iter().filter(|status| !place::is_waiting(**status));
+        let ended =
+            TransferStatus::ALL.iter().filter(|status| !list_partition::is_waiting(**status));
         ended.map(|status| status.as_str()).collect()
     }
 }
@@ -277,7 +283,7 @@ async fn transfer(tables: Arc<Tables>, id: i64) -> Result<Found, Error> {
         Some(None) => return Ok(Found::Gone),
         Some(Some(whole)) => whole,
     };
-    if place::is_waiting(transfer.status) {
+    if list_partition::is_waiting(transfer.status) {
         return Ok(Found::Waiting(transfer));
     }
     let attempts = attempts.into_iter().map(Change::Attempt);
@@ -324,12 +330,12 @@ fn deletions(rows: &[Change]) -> (Vec<Write>, Option<Write>) {
     match rows.first() {
         Some(Change::Order(order)) => {
             let row = [BigInt(order.created_at.0), order_key(order.order_id)];
-            let bucket = Place::of_reference(order).bucket;
+            let bucket = ListPartition::of_reference(order).bucket;
             let reference = [Text(order.merchant_order_id.clone()), Int(bucket)];
             let reference =
                 write(Statement::DeleteOrderByReference, [&reference[..], &row].concat());
             // It is not there, unless a node missed its deletion: its readers could not repair that any more.
-            let pending = leaving(&Place::of_status(order, OrderStatus::Pending), at, &row);
+            let pending = leaving(&ListPartition::of_status(order, OrderStatus::Pending), at, &row);
             let pending = pending.map(|(statement, row)| Write { statement, rows: vec![row] });
             let leading = pending.into_iter().chain([reference]).collect();
             let order = write(Statement::DeleteOrder, vec![CqlValue::Uuid(order.order_id.0)]);
@@ -337,7 +343,7 @@ fn deletions(rows: &[Change]) -> (Vec<Write>, Option<Write>) {
         }
         Some(Change::Transfer(transfer)) => {
             let row = [BigInt(transfer.created_at.0), BigInt(transfer.transfer_id.0)];
-            let waiting = leaving(&Place::of_waiting(transfer), at, &row);
+            let waiting = leaving(&ListPartition::of_waiting(transfer), at, &row);
             let waiting = waiting.map(|(statement, row)| Write { statement, rows: vec![row] });
             let transfer = write(Statement::DeleteTransfer, vec![BigInt(transfer.transfer_id.0)]);
             (waiting.into_iter().collect(), Some(transfer))
@@ -350,30 +356,30 @@ fn deletions(rows: &[Change]) -> (Vec<Write>, Option<Write>) {
 
 /// The entries of a row that stays, in the partitions that go.
 fn entries(row: &Found, version: UnixMicros) -> Vec<Write> {
-    let write = |place: Place, row: &[CqlValue]| {
-        let rows = vec![entering(&place, version, row)];
-        Write { statement: place.table().insert, rows }
+    let write = |partition: ListPartition, row: &[CqlValue]| {
+        let rows = vec![entering(&partition, version, row)];
+        Write { statement: partition.table().insert, rows }
     };
     match row {
         Found::Pending(order) | Found::Open(order) => {
             let row = [BigInt(order.created_at.0), order_key(order.order_id)];
-            let mut all = vec![write(Place::of_order(order), &row)];
+            let mut all = vec![write(ListPartition::of_order(order), &row)];
             if order.status != OrderStatus::Pending {
-                all.push(write(Place::of_status(order, order.status), &row));
+                all.push(write(ListPartition::of_status(order, order.status), &row));
             }
             all
         }
         Found::Waiting(transfer) => {
             let row = [BigInt(transfer.created_at.0), BigInt(transfer.transfer_id.0)];
-            vec![write(Place::of_transfer(transfer), &row)]
+            vec![write(ListPartition::of_transfer(transfer), &row)]
         }
         Found::Old(_) | Found::Unreadable | Found::Gone => Vec::new(),
     }
 }
 
-fn delete_partition(place: &Place, UnixMicros(at): UnixMicros) -> Option<Write> {
-    let row = [vec![BigInt(at)], place.key()].concat();
-    place.table().delete_partition.map(|statement| Write { statement, rows: vec![row] })
+fn delete_partition(partition: &ListPartition, UnixMicros(at): UnixMicros) -> Option<Write> {
+    let row = [vec![BigInt(at)], partition.key()].concat();
+    partition.table().delete_partition.map(|statement| Write { statement, rows: vec![row] })
 }
 
 /// Takes the thirty days of references that a day is in out of the directory, when no order of them is left.
@@ -381,10 +387,13 @@ async fn forget_references(tables: &Arc<Tables>, day: Day, now: UnixMicros) -> R
     let bucket = Span::ThirtyDays.bucket(day.start());
     let first = Day::of(UnixSeconds(Span::ThirtyDays.start(bucket)));
     let last = Day::of(UnixSeconds(Span::ThirtyDays.start(bucket.saturating_add(1)))).back(1);
-    let found = listed(tables, place::REFERENCES, place::ALL, bucket..=bucket).await?;
+    let found =
+        listed(tables, list_partition::REFERENCES, list_partition::ALL, bucket..=bucket).await?;
     let quiet: Vec<_> = found.into_iter().filter(|listed| is_quiet(listed, now)).collect();
     if quiet.is_empty()
-        || !listed(tables, place::ORDERS, place::ALL, first.0..=last.0).await?.is_empty()
+        || !listed(tables, list_partition::ORDERS, list_partition::ALL, first.0..=last.0)
+            .await?
+            .is_empty()
     {
         return Ok(());
     }

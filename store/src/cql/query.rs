@@ -14,8 +14,8 @@ use scylla::value::CqlValue;
 use uuid::Uuid;
 
 use super::fault::bad_row;
+use super::list_partition::{self, Span};
 use super::merge::Entry;
-use super::place::{self, Span};
 use super::statement::Statement;
 use super::walk::{List, Walk};
 use super::write::{Writes, word};
@@ -42,17 +42,17 @@ impl Store for CqlStore {
     async fn apply(&self, changes: Vec<Change>) -> Result<(), Error> {
         let writes = Writes::of(&changes)?;
         let has_chain = changes.iter().any(|change| matches!(change, Change::Chain(_)));
-        let Writes { places, wallets, inserts, deletes, .. } = writes;
+        let Writes { partitions, wallets, inserts, deletes, .. } = writes;
         let (directory, inserted) = tokio::join!(
-            self.tables.write_directory(&places, &wallets),
+            self.tables.write_directory(&partitions, &wallets),
             self.tables.write_all(inserts),
         );
         if has_chain {
             self.tables.chains.written();
         }
         directory.and(inserted)?;
-        // A call that took long: a sweep may have found its places empty since they were written.
-        self.tables.write_directory(&places, &wallets).await?;
+        // A call that took long: a sweep may have found its partitions empty since they were written.
+        self.tables.write_directory(&partitions, &wallets).await?;
         self.tables.write_all(deletes).await
     }
 
@@ -89,7 +89,7 @@ impl Store for CqlStore {
             let bucket = Span::Minute.bucket(UnixSeconds(entry.at));
             let values = [
                 CqlValue::Int(bucket),
-                CqlValue::Int(place::live_shard(id)),
+                CqlValue::Int(list_partition::live_shard(id)),
                 CqlValue::BigInt(entry.at),
                 CqlValue::BigInt(id),
             ];
@@ -125,7 +125,8 @@ impl Store for CqlStore {
             // One that waits for something else by now has its entry where it was. It is about to be overwritten, with
             // the same version that a deletion would have.
             let both_wait = |row: &Transfer| {
-                place::is_waiting(row.status) && status.is_some_and(place::is_waiting)
+                list_partition::is_waiting(row.status)
+                    && status.is_some_and(list_partition::is_waiting)
             };
             let is_of = |row: &Transfer| status.is_none_or(|status| row.status == status);
             let row = row.filter(|row| is_of(row) || !both_wait(row));

@@ -3,8 +3,8 @@
 //!
 //! A minute is only taken out if nothing was put there for [`QUIET`], and by the time of the last one as it was read:
 //! what is put there later has a later time and enters the directory again. Entries are written within
-//! [`super::places::KNOWN_FOR`] of their directory row, or the row is written again after them. So the clock of a writer may be
-//! behind that of a sweeper by what is left of [`QUIET`], 50 s.
+//! [`super::known_partitions::KNOWN_FOR`] of their directory row, or the row is written again after them. So the clock
+//! of a writer may be behind that of a sweeper by what is left of [`QUIET`], 50 s.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -17,7 +17,7 @@ use scylla::value::CqlValue;
 
 use super::Tables;
 use super::fault::bad_row;
-use super::place::{self, Place, Span};
+use super::list_partition::{self, ListPartition, Span};
 use super::statement::Statement;
 use super::write::Write;
 use crate::Error;
@@ -38,7 +38,7 @@ const AT_ONCE: usize = 8;
 /// A partition as the directory has it, and when something was last put there.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Listed {
-    pub(super) place: Place,
+    pub(super) partition: ListPartition,
     pub(super) written_at: UnixMicros,
 }
 
@@ -56,7 +56,7 @@ fn number(now: UnixMicros) -> u64 {
 
 /// Sweeps every list; the number of partitions that left the directory.
 pub(super) async fn sweep(tables: &Arc<Tables>, now: UnixMicros) -> Result<usize, Error> {
-    let mut lists = vec![place::ORDERS.to_owned(), place::DEPOSITS.to_owned()];
+    let mut lists = vec![list_partition::ORDERS.to_owned(), list_partition::DEPOSITS.to_owned()];
     lists.extend(tables.wallets().await?);
     let mut swept = 0;
     for list in lists {
@@ -71,10 +71,10 @@ pub(super) async fn sweep(tables: &Arc<Tables>, now: UnixMicros) -> Result<usize
 async fn due(tables: &Tables, list: &str, now: UnixMicros) -> Result<Vec<Listed>, Error> {
     let quiet = now.0.saturating_sub(QUIET.as_micros() as i64);
     let minute = i64::from(Span::Minute.bucket(now.seconds()));
-    let mut due = listed(tables, list, place::LIVE, i32::MIN..=i32::MAX).await?;
-    due.retain(|Listed { place, written_at }| {
-        let age = minute - i64::from(place.bucket);
-        written_at.0 < quiet && is_due(age, place.shard, number(now))
+    let mut due = listed(tables, list, list_partition::LIVE, i32::MIN..=i32::MAX).await?;
+    due.retain(|Listed { partition, written_at }| {
+        let age = minute - i64::from(partition.bucket);
+        written_at.0 < quiet && is_due(age, partition.shard, number(now))
     });
     Ok(due)
 }
@@ -110,8 +110,8 @@ pub(super) async fn listed_page(
     let rows = rows.rows::<(i32, String, String, i32, i64)>().map_err(bad_row)?.map(|row| {
         let (bucket, blockchain, stablecoin, shard, written_at) = row.map_err(bad_row)?;
         let (list, stage) = (list.clone(), stage.clone());
-        let place = Place { list, stage, bucket, blockchain, stablecoin, shard };
-        Ok(Listed { place, written_at: UnixMicros(written_at) })
+        let partition = ListPartition { list, stage, bucket, blockchain, stablecoin, shard };
+        Ok(Listed { partition, written_at: UnixMicros(written_at) })
     });
     Ok((rows.collect::<Result<_, Error>>()?, next))
 }
@@ -119,7 +119,9 @@ pub(super) async fn listed_page(
 /// Takes a partition out of the directory, if it is empty.
 pub(super) async fn take_out(tables: Arc<Tables>, listed: Listed) -> Result<bool, Error> {
     let known = tables.emptied.slices(&listed);
-    for (number, (statement, values)) in slices(&listed.place).into_iter().enumerate().skip(known) {
+    for (number, (statement, values)) in
+        slices(&listed.partition).into_iter().enumerate().skip(known)
+    {
         let mut from = Some(PagingState::start());
         while let Some(page) = from {
             let (rows, next) = tables.page(statement, &values, 1, page).await?;
@@ -137,14 +139,14 @@ pub(super) async fn take_out(tables: Arc<Tables>, listed: Listed) -> Result<bool
 
 /// How a partition is read to find a row in it. One whose rows leave one by one is read slice by slice, the newest first:
 /// each read steps over the deletions of one second alone.
-fn slices(place: &Place) -> Vec<(Statement, Vec<CqlValue>)> {
-    let (table, key) = (place.table(), place.key());
+fn slices(partition: &ListPartition) -> Vec<(Statement, Vec<CqlValue>)> {
+    let (table, key) = (partition.table(), partition.key());
     // The first and the last bucket have times of no calendar, and no end.
-    let has_times = ![i32::MIN, i32::MAX].contains(&place.bucket);
+    let has_times = ![i32::MIN, i32::MAX].contains(&partition.bucket);
     let Some(within) = table.within.filter(|_| has_times) else {
         return vec![(table.select, key)];
     };
-    let seconds = Span::Minute.start(place.bucket)..Span::Minute.start(place.bucket + 1);
+    let seconds = Span::Minute.start(partition.bucket)..Span::Minute.start(partition.bucket + 1);
     let slice = |second: i64| {
         let times = [second, second + 1].map(CqlValue::BigInt);
         (within, key.iter().cloned().chain(times).collect())
@@ -180,8 +182,8 @@ impl Emptied {
 
 /// Takes a partition out of the directory, unless something was put there after what was read.
 pub(super) async fn forget(tables: &Tables, listed: Listed) -> Result<(), Error> {
-    let Listed { place, written_at } = listed;
-    let Place { list, stage, bucket, blockchain, stablecoin, shard } = place;
+    let Listed { partition, written_at } = listed;
+    let ListPartition { list, stage, bucket, blockchain, stablecoin, shard } = partition;
     let [list, stage, blockchain, stablecoin] =
         [list, stage, blockchain, stablecoin].map(CqlValue::Text);
     let (at, bucket) = (CqlValue::BigInt(written_at.0), CqlValue::Int(bucket));
@@ -195,10 +197,12 @@ mod tests {
 
     #[test]
     fn every_second_of_a_minute_is_in_one_slice() {
-        for (list, bucket) in [(place::ORDERS, 0), (place::DEPOSITS, -1), ("0xab", 29_833_333)] {
-            let (list, stage) = (list.to_owned(), place::LIVE.to_owned());
-            let place = Place { list, stage, bucket, ..Place::default() };
-            let slices = slices(&place).into_iter().map(|(statement, values)| {
+        for (list, bucket) in
+            [(list_partition::ORDERS, 0), (list_partition::DEPOSITS, -1), ("0xab", 29_833_333)]
+        {
+            let (list, stage) = (list.to_owned(), list_partition::LIVE.to_owned());
+            let partition = ListPartition { list, stage, bucket, ..ListPartition::default() };
+            let slices = slices(&partition).into_iter().map(|(statement, values)| {
                 assert_eq!(statement.values(), values.len());
                 let (start, end) =
                     (values[values.len() - 2].clone(), values[values.len() - 1].clone());
@@ -214,7 +218,7 @@ mod tests {
     #[test]
     fn what_was_empty_is_remembered_until_something_is_put_there() {
         let emptied = Emptied::default();
-        let listed = |written_at| Listed { place: Place::default(), written_at };
+        let listed = |written_at| Listed { partition: ListPartition::default(), written_at };
         emptied.keep(listed(UnixMicros(1)), 7);
         assert_eq!(emptied.slices(&listed(UnixMicros(1))), 7);
         assert_eq!(emptied.slices(&listed(UnixMicros(2))), 0, "it was written again");
@@ -224,16 +228,18 @@ mod tests {
 
     #[test]
     fn what_has_no_end_is_read_at_once() {
-        let place = |stage: &str, bucket| Place {
-            list: place::ORDERS.to_owned(),
+        let partition = |stage: &str, bucket| ListPartition {
+            list: list_partition::ORDERS.to_owned(),
             stage: stage.to_owned(),
             bucket,
-            ..Place::default()
+            ..ListPartition::default()
         };
-        for place in
-            [place(place::LIVE, i32::MIN), place(place::LIVE, i32::MAX), place(place::ALL, 7)]
-        {
-            assert_eq!(slices(&place).len(), 1, "{place:?}");
+        for partition in [
+            partition(list_partition::LIVE, i32::MIN),
+            partition(list_partition::LIVE, i32::MAX),
+            partition(list_partition::ALL, 7),
+        ] {
+            assert_eq!(slices(&partition).len(), 1, "{partition:?}");
         }
     }
 

@@ -2,13 +2,12 @@
 
 use scylla::value::CqlValue::{self, Int, Text};
 
-use super::place::{self, Place};
+use super::list_partition::{self, ListPartition};
 use super::statement::Statement::{self, *};
 
 /// The table of a list.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// The key of a partition; of references, what follows the reference.
     /// Reads a partition.
     pub(super) select: Statement,
     /// Reads it from behind a position on.
@@ -23,17 +22,17 @@ pub(super) struct Table {
     pub(super) delete_partition: Option<Statement>,
 }
 
-impl Place {
+impl ListPartition {
     /// The table that it is a partition of.
     pub(super) fn table(&self) -> &'static Table {
         match (self.list.as_str(), self.stage.as_str()) {
-            (place::ORDERS, place::LIVE) => &ORDERS_PENDING,
-            (place::ORDERS, place::ALL) => &ORDERS_BY_DAY,
-            (place::ORDERS, _) => &ORDERS_ENDED,
-            (place::REFERENCES, _) => &ORDERS_BY_REFERENCE,
-            (place::DEPOSITS, _) => &DEPOSITS_OPEN,
-            (_, place::LIVE) => &TRANSFERS_WAITING,
-            (_, place::ALL) => &TRANSFERS_BY_DAY,
+            (list_partition::ORDERS, list_partition::LIVE) => &ORDERS_PENDING,
+            (list_partition::ORDERS, list_partition::ALL) => &ORDERS_BY_DAY,
+            (list_partition::ORDERS, _) => &ORDERS_ENDED,
+            (list_partition::REFERENCES, _) => &ORDERS_BY_REFERENCE,
+            (list_partition::DEPOSITS, _) => &DEPOSITS_OPEN,
+            (_, list_partition::LIVE) => &TRANSFERS_WAITING,
+            (_, list_partition::ALL) => &TRANSFERS_BY_DAY,
             (_, _) => &TRANSFERS_ENDED,
         }
     }
@@ -42,11 +41,14 @@ impl Place {
     pub(super) fn key(&self) -> Vec<CqlValue> {
         let Self { list, stage, blockchain, stablecoin, bucket, shard } = self;
         let texts: &[&String] = match (list.as_str(), stage.as_str()) {
-            (place::REFERENCES, _) => return vec![Int(*bucket)],
-            (place::ORDERS | place::DEPOSITS, place::LIVE | place::ALL) => &[],
-            (place::ORDERS | place::DEPOSITS, _) => &[stage],
-            (_, place::LIVE) => &[list],
-            (_, place::ALL) => &[list, blockchain, stablecoin],
+            (list_partition::REFERENCES, _) => return vec![Int(*bucket)],
+            (
+                list_partition::ORDERS | list_partition::DEPOSITS,
+                list_partition::LIVE | list_partition::ALL,
+            ) => &[],
+            (list_partition::ORDERS | list_partition::DEPOSITS, _) => &[stage],
+            (_, list_partition::LIVE) => &[list],
+            (_, list_partition::ALL) => &[list, blockchain, stablecoin],
             (_, _) => &[list, stage, blockchain, stablecoin],
         };
         let texts = texts.iter().map(|text| Text((*text).clone()));

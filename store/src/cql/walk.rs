@@ -12,8 +12,8 @@ use scylla::value::CqlValue;
 
 use super::Tables;
 use super::fault::bad_row;
+use super::list_partition::{self, ListPartition, Span};
 use super::merge::{Entry, Merge, Next};
-use super::place::{self, Place, Span};
 use super::statement::Statement;
 use super::sweep;
 use super::table::{DEPOSITS_OPEN_BY_ORDER, Table};
@@ -79,24 +79,30 @@ impl List {
         };
         match self {
             Self::Orders(OrderFilter { merchant_order_id: Some(_), .. }) => {
-                listed(place::REFERENCES, place::ALL, Span::ThirtyDays)
+                listed(list_partition::REFERENCES, list_partition::ALL, Span::ThirtyDays)
             }
             Self::Orders(filter) => match filter.status {
-                None => listed(place::ORDERS, place::ALL, Span::Day),
-                Some(OrderStatus::Pending) => listed(place::ORDERS, place::LIVE, Span::Minute),
-                Some(ended) => listed(place::ORDERS, ended.as_str(), Span::Day),
+                None => listed(list_partition::ORDERS, list_partition::ALL, Span::Day),
+                Some(OrderStatus::Pending) => {
+                    listed(list_partition::ORDERS, list_partition::LIVE, Span::Minute)
+                }
+                Some(ended) => listed(list_partition::ORDERS, ended.as_str(), Span::Day),
             },
             Self::Transfers(wallet, filter) => {
                 let (stage, span) = match filter.status {
-                    None => (place::ALL, Span::Day),
-                    Some(status) if place::is_waiting(status) => (place::LIVE, Span::Minute),
+                    None => (list_partition::ALL, Span::Day),
+                    Some(status) if list_partition::is_waiting(status) => {
+                        (list_partition::LIVE, Span::Minute)
+                    }
                     Some(ended) => (ended.as_str(), Span::Day),
                 };
-                let (list, blockchain) = (place::wallet(*wallet), filter.blockchain);
+                let (list, blockchain) = (list_partition::wallet(*wallet), filter.blockchain);
                 Some(Listed { list, stage, span, blockchain, stablecoin: filter.stablecoin })
             }
             Self::Deposits(DepositFilter { order_id: Some(_), .. }) => None,
-            Self::Deposits(_) => listed(place::DEPOSITS, place::LIVE, Span::Minute),
+            Self::Deposits(_) => {
+                listed(list_partition::DEPOSITS, list_partition::LIVE, Span::Minute)
+            }
         }
     }
 
@@ -112,12 +118,12 @@ impl List {
     }
 
     /// A partition of the directory.
-    fn partition(&self, place: &Place) -> Partition {
-        let mut key = place.key();
+    fn partition(&self, listed: &ListPartition) -> Partition {
+        let mut key = listed.key();
         if let Self::Orders(OrderFilter { merchant_order_id: Some(reference), .. }) = self {
             key.insert(0, CqlValue::Text(reference.clone()));
         }
-        Partition { table: place.table(), key }
+        Partition { table: listed.table(), key }
     }
 
     /// How the rows of a partition are read, from behind the filter's position on if it has one.
@@ -138,7 +144,7 @@ impl List {
     fn is_filtered(&self) -> bool {
         match self {
             Self::Orders(filter) => filter.merchant_order_id.is_some() && filter.status.is_some(),
-            Self::Transfers(_, filter) => filter.status.is_some_and(place::is_waiting),
+            Self::Transfers(_, filter) => filter.status.is_some_and(list_partition::is_waiting),
             Self::Deposits(filter) => filter.blockchain.is_some() || filter.stablecoin.is_some(),
         }
     }
@@ -156,7 +162,7 @@ impl List {
                 read_rows(rows, |(at, id): (i64, &[u8])| Ok(Some(Entry { at, id: order_id(id)? })))
             }
             Self::Transfers(_, filter) => match filter.status {
-                Some(status) if place::is_waiting(status) => {
+                Some(status) if list_partition::is_waiting(status) => {
                     read_rows(rows, |(at, id, word, chain, coin): (i64, i64, &str, &str, &str)| {
                         let is_of = status.as_str() == word
                             && filter.blockchain.is_none_or(|wanted| wanted.as_str() == chain)
@@ -211,7 +217,7 @@ struct Directory {
     listed: Listed,
     /// Other buckets have nothing that is wanted.
     buckets: RangeInclusive<i32>,
-    rows: VecDeque<Place>,
+    rows: VecDeque<ListPartition>,
     next: Option<PagingState>,
     /// Rows of the next page.
     page_rows: i32,
@@ -237,7 +243,7 @@ impl Directory {
         &mut self,
         tables: &Tables,
         least: usize,
-    ) -> Result<Option<(Vec<Place>, i32)>, Error> {
+    ) -> Result<Option<(Vec<ListPartition>, i32)>, Error> {
         let mut wanted = Vec::new();
         let mut last = None;
         loop {
@@ -266,7 +272,7 @@ impl Directory {
         let page = (self.page_rows, from);
         let (rows, next) = sweep::listed_page(tables, list, stage, &self.buckets, page).await?;
         self.page_rows = self.page_rows.saturating_mul(ROWS_GROWTH).min(DIRECTORY_ROWS_MAX);
-        self.rows.extend(rows.into_iter().map(|listed| listed.place));
+        self.rows.extend(rows.into_iter().map(|listed| listed.partition));
         self.next = next;
         Ok(())
     }
@@ -402,8 +408,8 @@ impl Walk {
             };
         }
         self.least = (self.least * 4).min(OPENED_MAX);
-        let places = found.map(|(places, _)| places).unwrap_or_default();
-        let partitions = places.iter().map(|place| self.list.partition(place)).collect();
+        let found = found.map(|(partitions, _)| partitions).unwrap_or_default();
+        let partitions = found.iter().map(|listed| self.list.partition(listed)).collect();
         self.open(partitions).await
     }
 

@@ -6,7 +6,7 @@ use schemas::record::{Attempt, ChainProgress, Deposit, Order, Transfer};
 use schemas::{Address, AttemptOutcome, DepositState, OrderId, UnixMicros, encode};
 use scylla::value::CqlValue::{self, BigInt, Blob, Boolean, Int, Text};
 
-use super::place::{self, Place};
+use super::list_partition::{self, ListPartition};
 use super::statement::Statement;
 use crate::row::lane_key;
 use crate::{Change, Error};
@@ -32,13 +32,13 @@ pub(super) struct Writes {
     /// in none.
     pub(super) deletes: Vec<Write>,
     /// Partitions that must be in the directory.
-    pub(super) places: BTreeSet<Place>,
+    pub(super) partitions: BTreeSet<ListPartition>,
     /// Wallets that have lists.
     pub(super) wallets: BTreeSet<Address>,
     /// Rows that are put in a partition, which may share it with others.
-    entering: BTreeMap<Place, Vec<Vec<CqlValue>>>,
+    entering: BTreeMap<ListPartition, Vec<Vec<CqlValue>>>,
     /// Rows that leave one.
-    leaving: BTreeMap<(Place, Statement), Vec<Vec<CqlValue>>>,
+    leaving: BTreeMap<(ListPartition, Statement), Vec<Vec<CqlValue>>>,
 }
 
 impl Writes {
@@ -54,10 +54,10 @@ impl Writes {
                 Change::Chain(chain) => writes.chain(chain)?,
             }
         }
-        for (place, rows) in std::mem::take(&mut writes.entering) {
-            let statement = place.table().insert;
+        for (partition, rows) in std::mem::take(&mut writes.entering) {
+            let statement = partition.table().insert;
             writes.inserts.extend(batches(rows).map(|rows| Write { statement, rows }));
-            writes.places.insert(place);
+            writes.partitions.insert(partition);
         }
         for ((_, statement), rows) in std::mem::take(&mut writes.leaving) {
             writes.deletes.extend(batches(rows).map(|rows| Write { statement, rows }));
@@ -72,15 +72,15 @@ impl Writes {
     }
 
     /// A row of a list.
-    fn enter(&mut self, place: Place, version: UnixMicros, row: &[CqlValue]) {
-        let row = entering(&place, version, row);
-        self.entering.entry(place).or_default().push(row);
+    fn enter(&mut self, partition: ListPartition, version: UnixMicros, row: &[CqlValue]) {
+        let row = entering(&partition, version, row);
+        self.entering.entry(partition).or_default().push(row);
     }
 
     /// The deletion of a row of a list.
-    fn leave(&mut self, place: Place, version: UnixMicros, row: &[CqlValue]) {
-        if let Some((statement, row)) = leaving(&place, version, row) {
-            self.leaving.entry((place, statement)).or_default().push(row);
+    fn leave(&mut self, partition: ListPartition, version: UnixMicros, row: &[CqlValue]) {
+        if let Some((statement, row)) = leaving(&partition, version, row) {
+            self.leaving.entry((partition, statement)).or_default().push(row);
         }
     }
 
@@ -89,36 +89,36 @@ impl Writes {
         let row = [BigInt(order.created_at.0), order_key(order.order_id)];
         let whole = vec![CqlValue::Uuid(order.order_id.0), Blob(encode(order)?)];
         self.insert(Statement::InsertOrder, version, whole);
-        self.enter(Place::of_order(order), version, &row);
-        self.enter(Place::of_status(order, order.status), version, &row);
-        for left in place::statuses_left(order) {
-            self.leave(Place::of_status(order, *left), version, &row);
+        self.enter(ListPartition::of_order(order), version, &row);
+        self.enter(ListPartition::of_status(order, order.status), version, &row);
+        for left in list_partition::statuses_left(order) {
+            self.leave(ListPartition::of_status(order, *left), version, &row);
         }
-        let reference = Place::of_reference(order);
+        let reference = ListPartition::of_reference(order);
         let mut by_reference = vec![Text(order.merchant_order_id.clone()), Int(reference.bucket)];
         by_reference.extend(row);
         by_reference.push(word(order.status.as_str()));
         self.insert(Statement::InsertOrderByReference, version, by_reference);
-        self.places.insert(reference);
+        self.partitions.insert(reference);
         Ok(())
     }
 
     fn deposit(&mut self, deposit: &Deposit) -> Result<(), Error> {
         let version = deposit.updated_at;
-        let place = Place::of_deposit(deposit);
+        let partition = ListPartition::of_deposit(deposit);
         let row = [BigInt(deposit.started_at.0), BigInt(deposit.deposit_id.0)];
         let by_order = [&[CqlValue::Uuid(deposit.order_id.0)], &row[..]].concat();
         match deposit.state {
             DepositState::Open => {
                 let filters = [deposit.blockchain.as_str(), deposit.stablecoin.as_str()].map(word);
                 let open = [&row[..], &filters, &[Blob(encode(deposit)?)]].concat();
-                self.enter(place, version, &open);
+                self.enter(partition, version, &open);
                 let by_order = [&by_order[..], &filters].concat();
                 self.insert(Statement::InsertDepositByOrder, version, by_order);
             }
             // Also if it was never seen: its older record may come later.
             DepositState::Requested | DepositState::Closed | DepositState::Refused => {
-                self.leave(place, version, &row);
+                self.leave(partition, version, &row);
                 let rows = vec![[vec![BigInt(version.0)], by_order].concat()];
                 self.deletes.push(Write { statement: Statement::DeleteDepositByOrder, rows });
             }
@@ -131,20 +131,20 @@ impl Writes {
         let id = BigInt(transfer.transfer_id.0);
         let row = [BigInt(transfer.created_at.0), id.clone()];
         self.insert(Statement::InsertTransfer, version, vec![id, Blob(encode(transfer)?)]);
-        self.enter(Place::of_transfer(transfer), version, &row);
-        if place::is_waiting(transfer.status) {
+        self.enter(ListPartition::of_transfer(transfer), version, &row);
+        if list_partition::is_waiting(transfer.status) {
             let filters = [
                 transfer.status.as_str(),
                 transfer.blockchain.as_str(),
                 transfer.observation.stablecoin.as_str(),
             ];
             let row = [&row[..], &filters.map(word)].concat();
-            self.enter(Place::of_waiting(transfer), version, &row);
+            self.enter(ListPartition::of_waiting(transfer), version, &row);
         } else {
-            self.enter(Place::of_ended(transfer, transfer.status), version, &row);
-            self.leave(Place::of_waiting(transfer), version, &row);
-            if let Some(left) = place::ends_left(transfer) {
-                self.leave(Place::of_ended(transfer, left), version, &row);
+            self.enter(ListPartition::of_ended(transfer, transfer.status), version, &row);
+            self.leave(ListPartition::of_waiting(transfer), version, &row);
+            if let Some(left) = list_partition::ends_left(transfer) {
+                self.leave(ListPartition::of_ended(transfer, left), version, &row);
             }
         }
         self.wallets.insert(transfer.observation.to_address);
@@ -184,38 +184,43 @@ impl Writes {
 }
 
 /// What puts a row in a partition of a list.
-pub(super) fn entering(place: &Place, version: UnixMicros, row: &[CqlValue]) -> Vec<CqlValue> {
-    [&place.key()[..], row, &[BigInt(version.0)]].concat()
+pub(super) fn entering(
+    partition: &ListPartition,
+    version: UnixMicros,
+    row: &[CqlValue],
+) -> Vec<CqlValue> {
+    [&partition.key()[..], row, &[BigInt(version.0)]].concat()
 }
 
 /// What takes one out of it, by the row's key; none where rows do not leave one by one.
 pub(super) fn leaving(
-    place: &Place,
+    partition: &ListPartition,
     version: UnixMicros,
     key: &[CqlValue],
 ) -> Option<(Statement, Vec<CqlValue>)> {
-    let row = || [&[BigInt(version.0)], &place.key()[..], key].concat();
-    place.table().leave.map(|statement| (statement, row()))
+    let row = || [&[BigInt(version.0)], &partition.key()[..], key].concat();
+    partition.table().leave.map(|statement| (statement, row()))
 }
 
 /// Directory rows, and the wallets.
 pub(super) fn directory(
-    places: &[Place],
+    partitions: &[ListPartition],
     wallets: &BTreeSet<Address>,
     now: UnixMicros,
 ) -> Vec<Write> {
     let at = BigInt(now.0);
-    let place = |Place { list, stage, bucket, blockchain, stablecoin, shard }: &Place| {
-        let texts = [list, stage, blockchain, stablecoin].map(|text| Text(text.clone()));
-        let [list, stage, blockchain, stablecoin] = texts;
-        let row = [list, stage, Int(*bucket), blockchain, stablecoin, Int(*shard)];
-        let rows = vec![[&row[..], &[at.clone(), at.clone()]].concat()];
-        Write { statement: Statement::InsertListPartition, rows }
-    };
-    let wallet = |wallet: &Address| vec![Int(0), Text(place::wallet(*wallet)), at.clone()];
+    let row =
+        |ListPartition { list, stage, bucket, blockchain, stablecoin, shard }: &ListPartition| {
+            let texts = [list, stage, blockchain, stablecoin].map(|text| Text(text.clone()));
+            let [list, stage, blockchain, stablecoin] = texts;
+            let row = [list, stage, Int(*bucket), blockchain, stablecoin, Int(*shard)];
+            let rows = vec![[&row[..], &[at.clone(), at.clone()]].concat()];
+            Write { statement: Statement::InsertListPartition, rows }
+        };
+    let wallet = |wallet: &Address| vec![Int(0), Text(list_partition::wallet(*wallet)), at.clone()];
     let wallets = wallets.iter().map(wallet).collect();
     let wallets = batches(wallets).map(|rows| Write { statement: Statement::InsertWallet, rows });
-    places.iter().map(place).chain(wallets).collect()
+    partitions.iter().map(row).chain(wallets).collect()
 }
 
 /// Rows in parts that servers take at once.
@@ -314,7 +319,7 @@ mod tests {
         assert_eq!(rows(Statement::InsertTransferByDay), [9]);
         assert_eq!(rows(Statement::InsertTransferEnded), [9]);
         assert_eq!(rows(Statement::DeleteTransferWaiting), [9]);
-        assert_eq!(writes.places.len(), 2, "each enters the directory once a call");
+        assert_eq!(writes.partitions.len(), 2, "each enters the directory once a call");
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl Span {
 
 /// A partition of a list, as the directory has it. What does not separate a list is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Place {
+pub(super) struct ListPartition {
     pub(super) list: String,
     pub(super) stage: String,
     pub(super) bucket: i32,
@@ -69,7 +69,7 @@ pub(super) struct Place {
     pub(super) shard: i32,
 }
 
-impl Place {
+impl ListPartition {
     /// Of every order: in `orders_by_day`.
     pub(super) fn of_order(order: &Order) -> Self {
         Self {
@@ -151,7 +151,7 @@ impl Place {
 
 /// The statuses that an order may have had before this one. It leaves `pending` once, and goes from one final status to
 /// another only to `paid`: by an operator, or by a late payment. Its next versions do not show that any more: where they
-/// are written in the place of this one, readers delete what contradicts them.
+/// are written in place of this one, readers delete what contradicts them.
 pub(super) fn statuses_left(order: &Order) -> &'static [OrderStatus] {
     let had_ended = order.paid_by.is_none()
         || matches!(order.cause, OrderCause::PaidLate | OrderCause::Attached);
@@ -231,8 +231,8 @@ mod tests {
             (by(OrderCause::Attached), &[Pending, Expired, Cancelled]),
         ] {
             assert_eq!(statuses_left(&order), left, "{order:?}");
-            let own = Place::of_status(&order, order.status);
-            assert!(left.iter().all(|status| Place::of_status(&order, *status) != own));
+            let own = ListPartition::of_status(&order, order.status);
+            assert!(left.iter().all(|status| ListPartition::of_status(&order, *status) != own));
             assert_eq!(own.stage == LIVE, order.status == Pending);
         }
     }
@@ -255,21 +255,21 @@ mod tests {
             // Neither is a stage of another kind.
             assert!(word != LIVE && word != ALL);
         }
-        assert_eq!(Place::of_waiting(&example::transfer()).stage, LIVE);
+        assert_eq!(ListPartition::of_waiting(&example::transfer()).stage, LIVE);
     }
 
     #[test]
     fn a_filter_reads_its_partitions_only() {
-        let place = Place::of_transfer(&example::transfer());
+        let partition = ListPartition::of_transfer(&example::transfer());
         let (chain, stablecoin) =
             (example::transfer().blockchain, example::transfer().observation.stablecoin);
-        assert!(place.is_of(None, None));
-        assert!(place.is_of(Some(chain), Some(stablecoin)));
+        assert!(partition.is_of(None, None));
+        assert!(partition.is_of(Some(chain), Some(stablecoin)));
         let other = Blockchain::ALL.iter().find(|one| **one != chain).copied();
-        assert!(!place.is_of(other, None));
+        assert!(!partition.is_of(other, None));
         // The rows of a minute are of every chain: they are filtered.
-        assert!(Place::of_waiting(&example::transfer()).is_of(other, None));
+        assert!(ListPartition::of_waiting(&example::transfer()).is_of(other, None));
         let other = Stablecoin::ALL.iter().find(|one| **one != stablecoin).copied();
-        assert!(!place.is_of(None, other));
+        assert!(!partition.is_of(None, other));
     }
 }

@@ -1,0 +1,74 @@
+//! The directory rows that this process wrote a moment ago, and need not write again.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::list_partition::ListPartition;
+
+/// For how long a directory row need not be written again. Much less than what must have passed since the last time
+/// before a sweep takes a partition out of the directory: see [`super::sweep`].
+pub(super) const KNOWN_FOR: Duration = Duration::from_secs(10);
+/// Partitions that are remembered at most.
+const PARTITIONS_MAX: usize = 10_000;
+
+/// What was written, and when the write began.
+#[derive(Debug, Default)]
+pub(super) struct KnownPartitions(Mutex<HashMap<ListPartition, Instant>>);
+
+impl KnownPartitions {
+    /// Those that must be written.
+    pub(super) fn unknown(&self, partitions: &BTreeSet<ListPartition>) -> Vec<ListPartition> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known = |partition: &ListPartition| {
+            known.get(partition).is_some_and(|at| at.elapsed() < KNOWN_FOR)
+        };
+        partitions.iter().filter(|partition| !is_known(partition)).cloned().collect()
+    }
+
+    /// They were written, by a call that began at `at`.
+    pub(super) fn written(&self, partitions: Vec<ListPartition>, at: Instant) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() + partitions.len() > PARTITIONS_MAX {
+            known.retain(|_, at| at.elapsed() < KNOWN_FOR);
+        }
+        if known.len() + partitions.len() <= PARTITIONS_MAX {
+            known.extend(partitions.into_iter().map(|partition| (partition, at)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partition_is_written_again_when_it_was_not_for_a_while() {
+        let partitions = KnownPartitions::default();
+        let partition = |shard| ListPartition { shard, ..ListPartition::default() };
+        let both = || BTreeSet::from([partition(1), partition(2)]);
+        assert_eq!(partitions.unknown(&both()), [partition(1), partition(2)]);
+        let now = Instant::now();
+        partitions.written(vec![partition(1)], now);
+        assert_eq!(partitions.unknown(&both()), [partition(2)]);
+        partitions.written(vec![partition(2)], now.checked_sub(KNOWN_FOR).unwrap());
+        assert_eq!(partitions.unknown(&both()), [partition(2)], "it was long ago");
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let partitions = KnownPartitions::default();
+        let many = |from: i32| {
+            (from..from + 6_000).map(|shard| ListPartition { shard, ..ListPartition::default() })
+        };
+        let now = Instant::now();
+        partitions.written(many(0).collect(), now);
+        partitions.written(many(6_000).collect(), now);
+        assert_eq!(
+            partitions.unknown(&many(6_000).collect()).len(),
+            6_000,
+            "written again, not lost"
+        );
+        assert!(partitions.unknown(&many(0).collect()).is_empty());
+    }
+}
