@@ -180,7 +180,7 @@ impl Commands {
         let command_id = Some(CommandId(fresh_id(now)));
         let body = OrderCommandBody::Create(create.clone());
         let command = OrderCommand { order_id: id, command_id, issued_at: now, body };
-        let order = Order::created(&command, &create);
+        let order = create.first_record(&command);
         match timeout(ANSWER_TIMEOUT, self.produce(self.order_record(&command)?)).await {
             Ok(Ok(())) => Ok(order),
             Ok(Err(_)) | Err(_) => Err(Refusal::MaybeCreated),

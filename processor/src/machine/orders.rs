@@ -150,7 +150,7 @@ impl State {
         if self.orders.get(command.order_id).is_some() {
             return Ok(()); // The same create again: its sender finds the order that is there.
         }
-        let row = OrderRow::new(Order::created(command, create));
+        let row = OrderRow::new(create.first_record(command));
         effects.push(Effect::Order(row.order.clone()));
         self.orders.put(row.clone())?;
         match &create.payment {

@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{AmountRule, Order, Record, Transfer};
 use crate::{
-    Address, Amount, Blockchain, CloseReason, CommandId, DepositCommandKind, DepositId,
-    OrderCommandKind, OrderId, RefusalReason, SchemaName, Stablecoin, TransferId, UnixMicros,
-    UnixSeconds, UnknownReason,
+    Address, Amount, Blockchain, CloseReason, CommandId, DepositCommandKind, DepositId, OrderCause,
+    OrderCommandKind, OrderId, OrderStatus, RefusalReason, SchemaName, Stablecoin, TransferId,
+    UnixMicros, UnixSeconds, UnknownReason,
 };
 
 /// A record of `orders.commands`.
@@ -80,6 +80,36 @@ pub struct CreateOrder {
     pub expires_at: UnixSeconds,
     /// The deposit to open at once, when both chain and stablecoin are fixed.
     pub payment: Option<PaymentRequest>,
+}
+
+impl CreateOrder {
+    /// The first record of the order that `command` creates by this. The api shows it before the processor
+    /// has written it: both must have the same words under the same version.
+    #[must_use]
+    pub fn first_record(&self, command: &OrderCommand) -> Order {
+        Order {
+            order_id: command.order_id,
+            version: 1,
+            updated_at: command.issued_at,
+            cause: OrderCause::Created,
+            command_id: command.command_id,
+            status: OrderStatus::Pending,
+            status_changed: false,
+            merchant_order_id: self.merchant_order_id.clone(),
+            amount: self.amount,
+            amount_text: self.amount_text.clone(),
+            webhook_url: self.webhook_url.clone(),
+            expecting_wallet_address: self.expecting_wallet_address,
+            blockchain: self.blockchain,
+            stablecoin: self.stablecoin,
+            created_at: command.issued_at.seconds(),
+            expires_at: self.expires_at,
+            paid_by: None,
+            paid_value: None,
+            candidates: Vec::new(),
+            deposits: Vec::new(),
+        }
+    }
 }
 
 /// A choice of chain and stablecoin, with what configuration adds to it.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CreateOrder, OrderCommand, plain_record};
+use super::plain_record;
 use crate::{
     Address, Amount, Blockchain, CommandId, DepositId, DepositState, OrderCause, OrderId,
     OrderStatus, Stablecoin, TransferId, UnixMicros, UnixSeconds,
@@ -46,36 +46,6 @@ pub struct Order {
     pub deposits: Vec<OrderDeposit>,
 }
 plain_record!(Order);
-
-impl Order {
-    /// The first record of the order that `command` creates. The api shows it before the processor
-    /// has written it: both must have the same words under the same version.
-    #[must_use]
-    pub fn created(command: &OrderCommand, create: &CreateOrder) -> Self {
-        Self {
-            order_id: command.order_id,
-            version: 1,
-            updated_at: command.issued_at,
-            cause: OrderCause::Created,
-            command_id: command.command_id,
-            status: OrderStatus::Pending,
-            status_changed: false,
-            merchant_order_id: create.merchant_order_id.clone(),
-            amount: create.amount,
-            amount_text: create.amount_text.clone(),
-            webhook_url: create.webhook_url.clone(),
-            expecting_wallet_address: create.expecting_wallet_address,
-            blockchain: create.blockchain,
-            stablecoin: create.stablecoin,
-            created_at: command.issued_at.seconds(),
-            expires_at: create.expires_at,
-            paid_by: None,
-            paid_value: None,
-            candidates: Vec::new(),
-            deposits: Vec::new(),
-        }
-    }
-}
 
 /// A deposit as its order knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
