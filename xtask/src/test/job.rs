@@ -9,6 +9,13 @@ use super::Scope;
 use super::build::Binary;
 use crate::need::Need;
 
+/// How long a job may take. On a busy machine the longest takes some minutes: one that takes longer hangs.
+pub(super) const LIMIT: Duration = Duration::from_secs(20 * 60);
+/// What every back end must do, by the names of the tests; those of the tables in CQL have `cql` in theirs.
+const STORE: &str = "tests::back_ends::conformance::";
+/// The package of tests that need more than their crate.
+const TESTS: &str = "tests/";
+
 /// How tests load the machine. The first two run side by side, so that processors are used while other tests wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Load {
@@ -79,8 +86,10 @@ const ON_CQL_NEEDS: [Need; 2] = [Need::Jars, Need::Servers];
 /// What is set for them.
 const TABLES: (&str, &str) = ("TIDEMARK_TEST_TABLES", "cql");
 
-/// How long a job may take. On a busy machine the longest takes some minutes: one that takes longer hangs.
-pub(super) const LIMIT: Duration = Duration::from_secs(20 * 60);
+/// Binaries whose tests mostly wait, each for something of its own: more of them run at once than there are processors.
+const MANY_AT_ONCE: [&str; 5] =
+    ["tests/embedded", "ingest/follow", "ingest/lib", "log/lib", "api/http"];
+const THREADS: (&str, &str) = ("RUST_TEST_THREADS", "6");
 
 /// Tests of one binary that one process runs.
 #[derive(Debug)]
@@ -165,8 +174,9 @@ pub(super) fn plan<'a>(binaries: &'a [Binary], scope: Scope<'_>) -> Result<Vec<J
                 }
             }
             if scope.runs(&name, needs) {
-                let tests = Vec::new();
-                let job = Job { binary, pattern, tests, needs, variable: None, load, rank: place };
+                let (tests, is_many) = (Vec::new(), MANY_AT_ONCE.contains(&&*binary.name));
+                let variable = is_many.then_some(THREADS);
+                let job = Job { binary, pattern, tests, needs, variable, load, rank: place };
                 jobs.entry((&binary.name, place)).or_insert(job).tests.push(test);
             }
         }
@@ -198,12 +208,6 @@ pub(super) fn plan<'a>(binaries: &'a [Binary], scope: Scope<'_>) -> Result<Vec<J
 fn full_name(binary: &str, test: &str) -> String {
     format!("{}::{test}", binary.replace('/', "::"))
 }
-
-/// What every back end must do, by the names of the tests; those of the tables in CQL have `cql` in theirs.
-const STORE: &str = "tests::back_ends::conformance::";
-
-/// The package of tests that need more than their crate.
-const TESTS: &str = "tests/";
 
 /// The module of [`ON_CQL`] that a test is in.
 fn module_on_cql(binary: &str, test: &str) -> Option<&'static str> {
