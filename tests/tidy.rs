@@ -1,7 +1,11 @@
 //! Rules of this code base that a compiler does not check.
 
+#[path = "tidy/form.rs"]
+mod form;
 #[path = "tidy/interface.rs"]
 mod interface;
+#[path = "tidy/words.rs"]
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,8 +17,6 @@ use serde_json::Value;
 const STAGES: [&str; 5] = ["ingest", "processor", "projector", "api", "webhooks"];
 /// Folders of nothing but tests and what they need.
 const TEST_FOLDERS: [&str; 3] = ["tests", "testkit", "oracle"];
-const FILE_LINES_MAX: usize = 500;
-const TEST_FILE_LINES_MAX: usize = 800;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -199,27 +201,6 @@ fn machines_are_pure() {
 }
 
 #[test]
-fn every_file_says_what_it_is_and_is_not_too_long() {
-    let mut found = Vec::new();
-    for path in files("rs") {
-        let text = read(&path);
-        let first = text.lines().find(|line| !line.starts_with("#![")).unwrap_or_default();
-        if !first.starts_with("//!") {
-            found.push(format!("{} does not open with //!", path.display()));
-        }
-        let (lines, max) = if is_test(&path) {
-            (text.lines().count(), TEST_FILE_LINES_MAX)
-        } else {
-            (text.lines().count(), FILE_LINES_MAX)
-        };
-        if lines > max {
-            found.push(format!("{} has {lines} lines: it holds two ideas", path.display()));
-        }
-    }
-    assert_none(&found);
-}
-
-#[test]
 fn nothing_is_left_behind() {
     let mut found = Vec::new();
     // Spelled apart, so that this file does not find itself.
@@ -296,87 +277,6 @@ fn architecture_names_files_that_exist() {
         }
     }
     assert!(checked >= 20, "only {checked} paths were checked");
-}
-
-/// It is read in terminals, beside the code. Rows of tables are not wrapped.
-#[test]
-fn architecture_is_wrapped() {
-    let text = read(Path::new("ARCHITECTURE.md"));
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.starts_with('|'));
-    let long = lines.filter(|(_, line)| line.chars().count() > 100);
-    let long = long.map(|(number, line)| format!("ARCHITECTURE.md:{}: {line}", number + 1));
-    assert_none(&long.collect::<Vec<_>>());
-}
-
-#[test]
-fn each_word_of_the_glossary_is_defined_once_and_has_an_owner() {
-    let text = read(Path::new("ARCHITECTURE.md"));
-    let section = text.split("\n## ").find(|part| part.starts_with("Glossary\n")).unwrap();
-    let mut words = BTreeSet::new();
-    for row in section.lines().filter(|line| line.starts_with("| ")).skip(1) {
-        let cells: Vec<_> = row.split('|').map(|cell| cell.trim().trim_matches('`')).collect();
-        let [_, word, _, owner, _] = cells[..] else { panic!("{row}") };
-        assert!(words.insert(word), "{word} is defined twice");
-        let owns = root().join(owner).is_file()
-            && read(Path::new(owner)).to_lowercase().contains(word.split(' ').next().unwrap());
-        assert!(owns, "{owner} is not the owner of {word}");
-    }
-    assert!(words.len() >= 10, "only {words:?}");
-}
-
-/// What a file says to people, with words in lower case between single spaces: of Rust code its
-/// comments and texts.
-fn prose(path: &Path) -> String {
-    #[derive(Clone, Copy, PartialEq)]
-    enum Part {
-        Code,
-        Comment,
-        Text,
-    }
-    let is_code = path.extension().is_some_and(|extension| extension == "rs");
-    let mut part = if is_code { Part::Code } else { Part::Comment };
-    let (mut kept, mut before) = (String::from(" "), ' ');
-    for c in read(path).chars() {
-        part = match (part, before, c) {
-            (Part::Code, '/', '/') => Part::Comment,
-            (Part::Comment, _, '\n') if is_code => Part::Code,
-            (Part::Code, before, '"') if before != '\'' => Part::Text,
-            (Part::Text, before, '"') if before != '\\' => Part::Code,
-            _ => part,
-        };
-        before = if before == '\\' { ' ' } else { c };
-        match c {
-            '\n' => kept.push_str(" \n "),
-            // `{name}` in a text is code, and gets a word of its own by its brace.
-            _ if part != Part::Code && (matches!(c, '_' | '-' | '{') || c.is_alphanumeric()) => {
-                kept.extend(c.to_lowercase());
-            }
-            _ if !kept.ends_with(' ') => kept.push(' '),
-            _ => {}
-        }
-    }
-    kept
-}
-
-#[test]
-fn words_are_those_of_the_field() {
-    let style = Path::new("CONTRIBUTING.md");
-    let text = read(style);
-    let rows = text.lines().filter(|line| line.starts_with("| `"));
-    let cells = rows.filter_map(|row| row.split('|').nth(1));
-    let banned: Vec<_> = cells
-        .flat_map(|cell| cell.split('`').skip(1).step_by(2))
-        .map(|word| format!(" {word} "))
-        .collect();
-    assert!(banned.len() >= 20, "{banned:?}");
-    let banned: Vec<_> = banned.iter().map(String::as_str).collect();
-    let mut found = Vec::new();
-    for path in [files("rs"), files("md")].concat() {
-        if path != style && path != Path::new("docs/interface.md") {
-            found.extend(hits(&path, &prose(&path).replace(" up ", "_up "), &banned));
-        }
-    }
-    assert_none(&found);
 }
 
 #[test]

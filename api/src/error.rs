@@ -5,6 +5,11 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use schemas::{CodecError, TransferStatus};
 
+/// When a client may repeat what failed on this side.
+const RETRY_AFTER_SECONDS: &str = "1";
+/// When a link that was limited may command once more.
+const LIMIT_RETRY_AFTER_SECONDS: &str = "6";
+
 /// Why the api stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -14,11 +19,6 @@ pub enum Error {
     #[error("cannot follow the orders topic: {0}")]
     Feed(#[from] log::Error),
 }
-
-/// When a client may repeat what failed on this side.
-const RETRY_AFTER_SECONDS: &str = "1";
-/// When a link that was limited may command once more.
-const LIMIT_RETRY_AFTER_SECONDS: &str = "6";
 
 /// What a handler returns.
 pub(crate) type Answer<T = Response> = Result<T, Refusal>;

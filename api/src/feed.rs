@@ -32,7 +32,7 @@ const POLL_TIMEOUT: Duration = Duration::from_millis(50);
 /// Pause after the log could not be reached.
 const BACK_OFF: Duration = Duration::from_millis(250);
 
-/// Who waits. Each has places of its own: no number of customers keeps the merchant's requests waiting, or an
+/// The kinds of waiting callers. Each has places of its own: no number of customers keeps the merchant's requests waiting, or an
 /// operator's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Audience {
@@ -91,8 +91,8 @@ impl Drop for Subscription {
         // Under the lock, so that the last of several that end at once sees itself as the last.
         drop(self.records.take());
         let Some(channels) = &mut *channels else { return };
-        let is_unheard = |channel: &broadcast::Sender<_>| channel.receiver_count() == 0;
-        if channels.get(&self.order_id).is_some_and(is_unheard) {
+        let has_no_receiver = |channel: &broadcast::Sender<_>| channel.receiver_count() == 0;
+        if channels.get(&self.order_id).is_some_and(has_no_receiver) {
             channels.remove(&self.order_id);
         }
     }

@@ -20,6 +20,19 @@ use crate::machine::{Ask, Header, Point, Tag};
 use crate::rpc::{Endpoint, Failure, Probed};
 use crate::{ChainConfig, Error};
 
+/// Questions by which the usual time of an answer is found.
+const SAMPLES: usize = 5;
+/// Slower answers make a chain late.
+const LATENCY_MILLIS_MAX: u128 = 2000;
+/// A block that is older is not the newest of a chain that works.
+const HEAD_AGE_SECONDS_MAX: i64 = 120;
+/// Clocks that differ by more are not set by anything.
+const SKEW_SECONDS_MAX: i64 = 10;
+/// Longer ranges are not tried.
+const RANGE_TRIED_MAX: i64 = 100_000;
+/// How far from the head a transaction is searched for.
+const TRANSACTION_BLOCKS: i64 = 16;
+
 /// How good a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
@@ -57,19 +70,6 @@ impl Examination {
         self.findings.iter().all(|finding| finding.level < Level::Failure)
     }
 }
-
-/// Questions by which the usual time of an answer is found.
-const SAMPLES: usize = 5;
-/// Slower answers make a chain late.
-const LATENCY_MILLIS_MAX: u128 = 2000;
-/// A block that is older is not the newest of a chain that works.
-const HEAD_AGE_SECONDS_MAX: i64 = 120;
-/// Clocks that differ by more are not set by anything.
-const SKEW_SECONDS_MAX: i64 = 10;
-/// Longer ranges are not tried.
-const RANGE_TRIED_MAX: i64 = 100_000;
-/// How far from the head a transaction is searched for.
-const TRANSACTION_BLOCKS: i64 = 16;
 
 /// Examines all endpoints of a chain side by side. `wallets` are those whose balances are shown.
 ///

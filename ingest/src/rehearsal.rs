@@ -27,6 +27,8 @@ use crate::sabotage::Defect;
 const SEEDS: u64 = 24;
 /// Played at the same time: they mostly wait.
 const AT_ONCE: usize = 4;
+/// A defect that this many runs do not find is not found.
+const SEEDS_OF_DEFECT: u64 = 200;
 
 fn seeds() -> Range<u64> {
     let Some(text) = std::env::var_os("TIDEMARK_FAULT_SEEDS") else { return 0..SEEDS };
@@ -104,9 +106,6 @@ async fn found(defect: Defect, words: &[&str]) {
     }
     panic!("{defect:?} is not found");
 }
-
-/// A defect that this many runs do not find is not found.
-const SEEDS_OF_DEFECT: u64 = 200;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn an_omission_without_the_second_check_is_found() {

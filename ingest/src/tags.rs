@@ -8,6 +8,9 @@ use schemas::Blockchain;
 use crate::config::normal_age;
 use crate::machine::{Answer, Ask, History, Point, Policy, Tag};
 
+/// Polls in a row without a good tag that are worth a line in the log.
+const FAULTS_MAX: u32 = 10;
+
 /// What is wrong with a tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TagFault {
@@ -39,9 +42,6 @@ impl Tag {
         }
     }
 }
-
-/// Polls in a row without a good tag that are worth a line in the log.
-const FAULTS_MAX: u32 = 10;
 
 /// The tags of a chain, and for how many polls in a row each was bad.
 #[derive(Debug)]

@@ -42,6 +42,9 @@ pub use stage::StageContext;
 pub use unreadable::{NewerRecord, Unreadable};
 pub use watched::WatchedLog;
 
+/// Bytes of the text that a group keeps with an offset.
+const METADATA_BYTES_MAX: usize = 4000;
+
 /// A position in a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Offset(pub i64);
@@ -160,9 +163,6 @@ pub struct Step {
     /// For each input partition, where the group continues.
     pub offsets: Vec<(TopicPartition, Committed)>,
 }
-
-/// Bytes of the text that a group keeps with an offset.
-const METADATA_BYTES_MAX: usize = 4000;
 
 impl Step {
     /// Whether there is nothing to write and nothing to commit.

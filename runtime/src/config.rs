@@ -25,6 +25,8 @@ use toml::{Table, Value};
 pub const DEFAULTS: &str = include_str!("config/default.toml");
 /// Variables with this prefix override keys: `TIDEMARK__ORDERS__TTL=10m`.
 const ENV_PREFIX: &str = "TIDEMARK__";
+/// Marks a key that was read once; no key of a TOML file that we document starts with a space.
+const TAKEN: &str = " ";
 
 /// Everything wrong with a configuration, one line each.
 #[derive(Debug, thiserror::Error)]
@@ -360,9 +362,6 @@ impl Reader {
         }
     }
 }
-
-/// Marks a key that was read once; no key of a TOML file that we document starts with a space.
-const TAKEN: &str = " ";
 
 /// Reads `"90s"`: a whole number and ms, s, m, h or d.
 fn parse_duration(text: &str) -> Option<Duration> {

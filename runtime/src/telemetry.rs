@@ -27,6 +27,8 @@ const COUNTS: [f64; 12] =
 
 /// How often samples are added to their buckets: until then each one takes memory.
 const UPKEEP: Duration = Duration::from_secs(5);
+/// The query of a request for details.
+const VERBOSE: &str = "verbose=1";
 
 /// `[telemetry]`.
 #[derive(Debug, Clone)]
@@ -111,9 +113,6 @@ struct ReadyView {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     details: Vec<Value>,
 }
-
-/// The query of a request for details.
-const VERBOSE: &str = "verbose=1";
 
 /// Serves `/metrics`, `/ready` and `/live` until `stop`. `/ready` answers 200 `{"ready":true}`, or 503
 /// with what is waited for, and either way what needs a person; `/ready?verbose=1` adds the details of

@@ -5,6 +5,12 @@ use std::path::PathBuf;
 use runtime::config::Reader;
 use schemas::Secret;
 
+/// The log has what it has for 91 days: what is removed sooner would come back when tables are made again.
+const RETENTION_DAYS_MIN: u64 = 92;
+const RETENTION_DAYS_MAX: u64 = 36_500;
+/// In the place of a folder.
+const NO_EXPORT: &str = "none";
+
 /// What the tables are kept in.
 #[derive(Debug, Clone)]
 pub enum BackEnd {
@@ -41,12 +47,6 @@ pub struct Retention {
     /// The folder for copies; none if there are to be none.
     pub export: Option<PathBuf>,
 }
-
-/// The log has what it has for 91 days: what is removed sooner would come back when tables are made again.
-const RETENTION_DAYS_MIN: u64 = 92;
-const RETENTION_DAYS_MAX: u64 = 36_500;
-/// In the place of a folder.
-const NO_EXPORT: &str = "none";
 
 impl Retention {
     fn read(store: &mut Reader) -> Option<Self> {

@@ -205,15 +205,15 @@ async fn the_demo_stays_up_until_stopped() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_webhook_can_be_tested_against_a_receiver() {
     let dir = tempfile::tempdir().unwrap();
-    let heard = dir.path().join("received");
+    let received = dir.path().join("received");
     let mut listener = Command::new(executable())
         .args(["webhook", "listen", "--address", "127.0.0.1:0"])
         .env("TIDEMARK__MERCHANT__SECRET", "merchant-secret")
-        .stdout(std::fs::File::create(&heard).unwrap())
+        .stdout(std::fs::File::create(&received).unwrap())
         .spawn()
         .unwrap();
     let url = eventually("the receiver's address", || async {
-        let printed = std::fs::read_to_string(&heard).unwrap();
+        let printed = std::fs::read_to_string(&received).unwrap();
         printed.strip_prefix("listening on ")?.split_once('\n').map(|(url, _)| url.to_owned())
     })
     .await;
@@ -241,7 +241,7 @@ async fn a_webhook_can_be_tested_against_a_receiver() {
         assert!(printed.contains(part), "{part} is not in:\n{printed}{}", text(&output.stderr));
         assert_eq!(output.status.code(), Some(code), "{printed}");
     }
-    let printed = std::fs::read_to_string(&heard).unwrap();
+    let printed = std::fs::read_to_string(&received).unwrap();
     for part in ["webhook test.", "signature verified, answered 200", "\"event_type\":\"test\""] {
         assert!(printed.contains(part), "{part} is not in:\n{printed}");
     }

@@ -165,6 +165,44 @@ fn status(dir: &Path) -> Value {
     serde_json::from_str::<Value>(&text).unwrap()[0].take()
 }
 
+/// The first chain is halted, and its operator is shown the way out.
+async fn halted(dir: &Path) {
+    let halted = eventually("the chain to be halted", || async {
+        let text = command(dir, &["status"]);
+        text.lines().find(|line| line.contains("HALTED")).map(str::to_owned)
+    })
+    .await;
+    assert!(
+        halted.starts_with("eth: ") && halted.contains("tidemark chain rewind eth HEIGHT"),
+        "{halted}"
+    );
+}
+
+/// Mines until the first chain is confirmed up to its present head.
+async fn confirmed_to_the_end(dir: &Path, eth: &Node) {
+    let (end, pace) = (eth.head().number, Pace::default());
+    eventually("the new fork to be confirmed", || async {
+        if pace.is_due() {
+            mine(eth);
+        }
+        (status(dir)["confirmed"].as_u64()? >= end).then_some(())
+    })
+    .await;
+}
+
+/// Three payments are matched in their new blocks; the one that is gone for good has failed.
+async fn shown_but_one(client: &Client, gone: TxHash) {
+    let shown = eventually("each payment in its new block", || async {
+        let shown = transfers(client).await?;
+        let is_there = |row: &Value| row["status"] == "matched" && row["orphaned_at"].is_null();
+        (shown.iter().filter(|row| is_there(row)).count() == 3).then_some(shown)
+    })
+    .await;
+    let failed: Vec<_> = shown.iter().filter(|row| row["status"] == "failed_to_confirm").collect();
+    assert_eq!((shown.len(), failed.len()), (4, 1), "{shown:?}");
+    assert_eq!(failed[0]["txn_hash"], gone.to_string());
+}
+
 async fn left_what_was_final(records: Records) {
     let dir = tempfile::tempdir().unwrap();
     let (eth, polygon) = (node(1).await, node(137).await);
@@ -191,15 +229,7 @@ async fn left_what_was_final(records: Records) {
     .await;
 
     eth.reorg(eth.head().number - fork, Reorg::Drop(gone)).unwrap();
-    let halted = eventually("the chain to be halted", || async {
-        let text = command(dir.path(), &["status"]);
-        text.lines().find(|line| line.contains("HALTED")).map(str::to_owned)
-    })
-    .await;
-    assert!(
-        halted.starts_with("eth: ") && halted.contains("tidemark chain rewind eth HEIGHT"),
-        "{halted}"
-    );
+    halted(dir.path()).await;
     // In time, on the fork that nobody scans; then its time continues.
     pay(&client, &eth, &open).await;
     mine(&eth);
@@ -218,15 +248,7 @@ async fn left_what_was_final(records: Records) {
     }
     if records == Records::Anew {
         let tidemark = start().await;
-        let end = eth.head().number;
-        let pace = Pace::default();
-        eventually("the new fork to be confirmed", || async {
-            if pace.is_due() {
-                mine(&eth);
-            }
-            (status(dir.path())["confirmed"].as_u64()? >= end).then_some(())
-        })
-        .await;
+        confirmed_to_the_end(dir.path(), &eth).await;
         assert!(tidemark.stop().await.success());
         epoch = 2;
     }
@@ -248,14 +270,6 @@ async fn left_what_was_final(records: Records) {
         client.order_with_status(order, "paid").await;
     }
     ended(&client, &eth, &unpaid, "expired").await;
-    let shown = eventually("each payment in its new block", || async {
-        let shown = transfers(&client).await?;
-        let is_there = |row: &Value| row["status"] == "matched" && row["orphaned_at"].is_null();
-        (shown.iter().filter(|row| is_there(row)).count() == 3).then_some(shown)
-    })
-    .await;
-    let failed: Vec<_> = shown.iter().filter(|row| row["status"] == "failed_to_confirm").collect();
-    assert_eq!((shown.len(), failed.len()), (4, 1), "{shown:?}");
-    assert_eq!(failed[0]["txn_hash"], gone.to_string());
+    shown_but_one(&client, gone).await;
     assert!(tidemark.stop().await.success());
 }

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use super::{assert_none, has_test, numbered, read, root};
 
-/// Of a row, or of a sentence that leaves something open: its section, and its name in there.
-type Place = (String, String);
+/// A row, or a sentence that leaves something open, by its section and its name in there.
+type RowName = (String, String);
 
 /// The cells of a line of a table.
 fn cells(line: &str) -> Option<Vec<&str>> {
@@ -17,8 +17,8 @@ fn cells(line: &str) -> Option<Vec<&str>> {
 /// What the interface says, in its order.
 #[derive(Default)]
 struct Interface {
-    rows: Vec<Place>,
-    not_shown: Vec<Place>,
+    rows: Vec<RowName>,
+    not_shown: Vec<RowName>,
     section: String,
     /// The endpoint below whose heading the lines are.
     endpoint: Option<String>,
@@ -114,8 +114,8 @@ struct Test {
 /// What `docs/interface-tests.md` claims of each place.
 #[derive(Default)]
 struct Claims {
-    tests: BTreeMap<Place, Test>,
-    decisions: BTreeMap<Place, String>,
+    tests: BTreeMap<RowName, Test>,
+    decisions: BTreeMap<RowName, String>,
 }
 
 fn claims(text: &str) -> Claims {
@@ -145,7 +145,7 @@ fn claims(text: &str) -> Claims {
 
 /// What a test about a row must have in its text: the field, the parameter or the body of the error.
 /// Rows that are described in words have none.
-fn word(row: &Place) -> Option<&str> {
+fn word(row: &RowName) -> Option<&str> {
     let last = row.1.rsplit(": ").next()?;
     let is_name = last.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_');
     (is_name || row.0.starts_with('7')).then_some(last)

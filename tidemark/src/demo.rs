@@ -31,6 +31,13 @@ use narrator::Narrator;
 use script::Script;
 use shop::ShopClient;
 
+const MERCHANT_SECRET: &str = "demo-merchant-secret";
+const ADMIN_SECRET: &str = "demo-admin-secret";
+/// The demo shop's wallet: nobody has its key, as nobody needs one.
+const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
+/// How long the script waits for a webhook.
+const WEBHOOK_WAIT_MAX: Duration = Duration::from_secs(60);
+
 /// `tidemark demo`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -51,13 +58,6 @@ pub(crate) struct Options {
     #[arg(long, short, requires = "against")]
     config: Option<PathBuf>,
 }
-
-const MERCHANT_SECRET: &str = "demo-merchant-secret";
-const ADMIN_SECRET: &str = "demo-admin-secret";
-/// The demo shop's wallet: nobody has its key, as nobody needs one.
-const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
-/// How long the script waits for a webhook.
-const WEBHOOK_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Runs the demonstration.
 pub(crate) async fn run(options: Options) -> anyhow::Result<()> {

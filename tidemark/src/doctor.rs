@@ -88,8 +88,8 @@ async fn log(settings: &Settings) -> anyhow::Result<Finding> {
                 Ok((brokers, found)) if found.is_empty() => Ok(format!("{brokers} has all topics")),
                 Ok((_, found)) => {
                     let Verdict { wrong, lacking, odd } = Verdict::of(found);
-                    let is_odd = wrong.is_empty() && lacking.is_empty();
-                    let level = if is_odd { Level::Warning } else { Level::Failure };
+                    let is_usable = wrong.is_empty() && lacking.is_empty();
+                    let level = if is_usable { Level::Warning } else { Level::Failure };
                     let text = [wrong, lacking, odd].concat().join("; ");
                     return Ok(finding("log", level, text));
                 }

@@ -30,7 +30,9 @@ use place::From;
 pub(crate) use place::parse_time;
 
 /// How often the end is polled for new records.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// How many records one read returns at most.
+const PAGE_RECORDS: usize = 500;
 
 /// What to show, and how.
 #[derive(Debug, Args)]
@@ -111,9 +113,6 @@ impl Source {
     }
 }
 
-/// How many records one read returns at most.
-const PAGE_RECORDS: usize = 500;
-
 /// Decodes all that a partition has from `from` on. `page` reads from an offset on, at most the given number of records.
 ///
 /// # Errors
@@ -168,7 +167,7 @@ fn print(settings: &Settings, options: &Options, stop: &CancellationToken) -> an
             if options.until_end || quiet(output.flush())?.is_none() {
                 break;
             }
-            task::wait(stop, LOOK_INTERVAL);
+            task::wait(stop, POLL_INTERVAL);
             continue;
         };
         let value = value(&record);

@@ -4,15 +4,15 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 
+/// Signals of a terminal go to all of its processes, and the shell must outlive those it guards.
+const SCRIPT: &str = "trap '' INT TERM HUP; read -r _; kill -s KILL -- \"$0\"";
+
 /// Kills a child when this process ends, also by SIGKILL or an abort, where no destructor runs.
 ///
 /// A shell waits at a pipe that only this process can write to: it reads to the end when this process is
 /// gone. Keep the guard until the child was waited for; until then no other process has its id.
 #[derive(Debug)]
 pub struct Guard(Child);
-
-/// Signals of a terminal go to all of its processes, and the shell must outlive those it guards.
-const SCRIPT: &str = "trap '' INT TERM HUP; read -r _; kill -s KILL -- \"$0\"";
 
 impl Guard {
     /// Guards the child with this process id.

@@ -11,6 +11,11 @@ use crate::need::Need;
 use crate::shell::{print, say};
 use crate::tools::{self, Kit};
 
+/// The variable with the CQL servers, `host:port` each, with commas between them.
+pub(crate) const CQL: &str = "TIDEMARK_TEST_CQL";
+const PREFIX: &str = "tidemark-test-";
+const LOCK: &str = "lock";
+
 /// A folder in the system's temporary one, which is removed when the run ends. One that a killed run left
 /// is removed by the next.
 #[derive(Debug)]
@@ -19,12 +24,6 @@ pub(crate) struct Folder {
     /// Held by the process that uses the folder.
     _lock: File,
 }
-
-/// The variable with the CQL servers, `host:port` each, with commas between them.
-pub(crate) const CQL: &str = "TIDEMARK_TEST_CQL";
-
-const PREFIX: &str = "tidemark-test-";
-const LOCK: &str = "lock";
 
 impl Folder {
     /// Removes what is left of others, and makes a new one.

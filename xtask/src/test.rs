@@ -23,6 +23,9 @@ pub(crate) use nodes::Nodes;
 use build::Built;
 use count::Counts;
 
+/// How many random cases each property gets in a fast run.
+const FAST_CASES: &str = "500";
+
 /// Which tests run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope<'a> {
@@ -35,9 +38,6 @@ pub(crate) enum Scope<'a> {
     /// What every store must do, on CQL servers that run already.
     Cql(&'a Nodes),
 }
-
-/// How many random cases each property gets in a fast run.
-const FAST_CASES: &str = "500";
 
 /// Runs the tests. The last line on standard output has the counts.
 ///

@@ -6,6 +6,9 @@ use anyhow::{Result, bail};
 
 use crate::shell;
 
+const JDK: &str = "openjdk-17-jdk-headless";
+const CHROMIUM: &str = "chromium";
+
 /// What a part of the tests needs beside the compiler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kit {
@@ -27,9 +30,6 @@ struct Tool {
     package: &'static str,
     kit: Kit,
 }
-
-const JDK: &str = "openjdk-17-jdk-headless";
-const CHROMIUM: &str = "chromium";
 
 const TOOLS: [Tool; 19] = [
     tool("cc", &["cc", "--version"], "build-essential", Kit::Build),

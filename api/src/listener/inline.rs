@@ -35,7 +35,7 @@ impl Wake for Wakes {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.is_woken.store(true, SeqCst);
-        // Who polls takes back this flag first and reads the other one then.
+        // The poll takes back this flag first and reads the other one then.
         if !self.is_polled.load(SeqCst) {
             self.task.wake();
         }

@@ -48,7 +48,7 @@ pub(super) struct Timed {
 
 impl Timed {
     pub(super) fn new(stream: TcpStream, progress: Arc<Progress>, bounds: Connections) -> Self {
-        // Who opens a connection has a request: the time for its headers begins here.
+        // A new connection is there for a request: the time for its headers begins here.
         let until = Instant::now() + bounds.header_timeout;
         let (head, came_at) = (Some((0, until)), Some(0));
         let alarm = Box::pin(sleep_until(until.min(Instant::now() + bounds.idle_timeout)));

@@ -9,6 +9,8 @@ use serde_json::Value;
 use super::json;
 use crate::error::{Answer, Invalid, Refusal};
 
+const LESS: &str = "transfer brings less than the order's amount: with \"accept_less\": true it pays the order in full";
+
 /// The body of `POST /transfers/{transfer_id}/attach`.
 #[derive(Deserialize)]
 struct Body {
@@ -35,8 +37,6 @@ pub(crate) fn parse(body: &[u8]) -> Result<Request, Invalid> {
     };
     Ok(Request { order_id, accept_less })
 }
-
-const LESS: &str = "transfer brings less than the order's amount: with \"accept_less\": true it pays the order in full";
 
 /// # Errors
 /// Why the transfer may not pay the order.

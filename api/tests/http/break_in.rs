@@ -390,7 +390,8 @@ async fn the_answer_after_too_long_may_be_read_by_the_shops_page() {
     assert!(answer.head.contains(&allowed), "{answer:?}");
 }
 
-/// Who tries secrets or signatures is refused before they are checked, the right one too; whom they share a proxy with is not.
+/// An address that tries secrets or signatures is refused before they are checked, the right one too; others behind the
+/// same proxy are not.
 #[tokio::test]
 async fn guesses_of_one_address_end_before_they_are_checked() {
     let world = World::alone().await;

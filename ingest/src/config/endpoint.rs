@@ -4,6 +4,11 @@ use reqwest::header::{HeaderName, HeaderValue};
 use runtime::config::Reader;
 use schemas::{Blockchain, Secret};
 
+/// A whole number that leaves space above and below.
+const WEIGHT: u64 = 100;
+/// Where TronGrid wants the key.
+const TRON_HEADER: &str = "tron-pro-api-key";
+
 /// One endpoint of a chain.
 #[derive(Debug, Clone)]
 pub struct EndpointConfig {
@@ -32,11 +37,6 @@ pub struct ApiKey {
     pub(crate) header: HeaderName,
     pub(crate) key: Secret,
 }
-
-/// A whole number that leaves space above and below.
-const WEIGHT: u64 = 100;
-/// Where TronGrid wants the key.
-const TRON_HEADER: &str = "tron-pro-api-key";
 
 impl EndpointConfig {
     /// An endpoint about which nothing else is configured.

@@ -5,6 +5,13 @@ use std::time::{Duration, Instant};
 
 use crate::machine::Refusal;
 
+/// Failures in a row that put an endpoint aside: one may be chance.
+const STRIKES_MAX: u32 = 2;
+/// Polls in a row for which an endpoint may be behind, while another is up.
+const BEHIND_POLLS_MAX: u32 = 3;
+/// How often the scan goes to another endpoint before the first of these changes is forgotten.
+const SCANS_MAX: usize = 64;
+
 /// What is wrong with an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -65,13 +72,6 @@ impl Default for Pauses {
         }
     }
 }
-
-/// Failures in a row that put an endpoint aside: one may be chance.
-const STRIKES_MAX: u32 = 2;
-/// Polls in a row for which an endpoint may be behind, while another is up.
-const BEHIND_POLLS_MAX: u32 = 3;
-/// How often the scan goes to another endpoint before the first of these changes is forgotten.
-const SCANS_MAX: usize = 64;
 
 #[derive(Debug)]
 struct State {

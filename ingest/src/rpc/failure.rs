@@ -7,6 +7,13 @@ use reqwest::header::{DATE, HeaderMap, HeaderValue, RETRY_AFTER};
 
 use crate::machine::Refusal;
 
+/// Longest message that is kept.
+const MESSAGE_CHARS_MAX: usize = 200;
+/// An endpoint that asks for a longer pause is asked again after this one.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
+/// The word in a refusal of a batch as such.
+const BATCH: &str = "batch";
+
 /// A request without a usable answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
@@ -20,11 +27,6 @@ pub(crate) struct Failure {
     /// How long the endpoint asks to be left alone.
     pub(crate) retry_after: Option<Duration>,
 }
-
-/// Longest message that is kept.
-const MESSAGE_CHARS_MAX: usize = 200;
-/// An endpoint that asks for a longer pause is asked again after this one.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
 
 impl Failure {
     pub(crate) fn new(refusal: Refusal, message: impl AsRef<str>) -> Self {
@@ -146,9 +148,6 @@ enum Class {
     Timeout,
     Fatal,
 }
-
-/// The word in a refusal of a batch as such.
-const BATCH: &str = "batch";
 
 fn names_batch(message: &str) -> bool {
     message.to_lowercase().contains(BATCH)

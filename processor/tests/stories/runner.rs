@@ -54,7 +54,7 @@ enum Treatment {
 }
 
 /// A processor on a log in a folder of its own.
-struct Site {
+struct TestProcessor {
     dir: tempfile::TempDir,
     clock: Arc<ManualClock>,
     tokio: Runtime,
@@ -70,13 +70,13 @@ struct Running {
 }
 
 impl Running {
-    fn start(site: &Site) -> Self {
-        let (dir, clock, watch) = (site.dir.path(), &site.clock, &site.watch);
-        let fails = site.treatment == Treatment::Aborts;
+    fn start(processor: &TestProcessor) -> Self {
+        let (dir, clock, watch) = (processor.dir.path(), &processor.clock, &processor.watch);
+        let fails = processor.treatment == Treatment::Aborts;
         let embedded = EmbeddedLog::open(dir, LAYOUT, clock.clone()).unwrap();
         let unlucky = Unlucky { log: embedded.clone(), watch: watch.clone(), fails };
         let log: Arc<dyn Log> = Arc::new(LayeredLog::new(Arc::new(embedded.clone()), unlucky));
-        let context = context(log, clock, &site.tokio);
+        let context = context(log, clock, &processor.tokio);
         let threads = [tidemark_processor::run_matching, tidemark_processor::run_orders]
             .map(|run| (run, context.clone()))
             .map(|(run, context)| std::thread::spawn(move || run(&context)));
@@ -92,14 +92,14 @@ impl Running {
     }
 }
 
-impl Site {
+impl TestProcessor {
     fn new(treatment: Treatment) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::new(UnixSeconds(1000).micros()));
         let (watch, tokio) = (Arc::default(), Runtime::new().unwrap());
-        let mut site = Self { dir, clock, tokio, watch, treatment, running: None };
-        site.restart();
-        site
+        let mut processor = Self { dir, clock, tokio, watch, treatment, running: None };
+        processor.restart();
+        processor
     }
 
     fn log(&self) -> &EmbeddedLog {
@@ -188,7 +188,7 @@ impl Site {
     }
 }
 
-impl Drop for Site {
+impl Drop for TestProcessor {
     fn drop(&mut self) {
         if let Some(running) = self.running.take() {
             running.stop.cancel();
@@ -238,11 +238,11 @@ fn chain_record(input: impl Into<Input>) -> NewRecord {
 }
 
 /// The wallet is watched on the chain, and its head is there.
-fn followed(site: &mut Site, blockchain: Blockchain, wallet: u8) {
+fn followed(processor: &mut TestProcessor, blockchain: Blockchain, wallet: u8) {
     for input in [watch(100, wallet, CONTRACT), head(100).into()] {
         let Input::Chain(record) = input else { panic!("not of the chain") };
         let record = ChainRecord { blockchain, ..record };
-        site.send(wrap(Topic::TransfersRaw, Partition(blockchain.index()), "wallet", &record));
+        processor.send(wrap(Topic::TransfersRaw, Partition(blockchain.index()), "wallet", &record));
     }
 }
 
@@ -266,11 +266,12 @@ fn wrap<R: schemas::record::Record>(
 
 /// An order that is paid after its transfer moved to another block; an order that an operator marks
 /// paid; an order that expires; a payment that nobody needs.
-fn play(site: &mut Site) {
+fn play(processor: &mut TestProcessor) {
     let eth = || usdt(Blockchain::Eth, &[1]);
-    followed(site, Blockchain::Eth, 1);
-    followed(site, Blockchain::Base, 2);
-    site.send(order_command(&create('A', Some(eth()))))
+    followed(processor, Blockchain::Eth, 1);
+    followed(processor, Blockchain::Base, 2);
+    processor
+        .send(order_command(&create('A', Some(eth()))))
         .send(chain_record(head(105)))
         .send(chain_record(pay(1, "10.00")))
         .send(order_command(&cancel('A', 2)))
@@ -287,17 +288,17 @@ fn play(site: &mut Site) {
         .send(order_command(&create('C', None)))
         // Its time passes on the chain, too.
         .send(chain_record(head(141).epoch(1)));
-    site.clock.advance(Duration::from_secs(1001));
-    site.wait_until("order C has expired", |site| site.history('C').len() == 2);
-    site.settle();
+    processor.clock.advance(Duration::from_secs(1001));
+    processor.wait_until("order C has expired", |processor| processor.history('C').len() == 2);
+    processor.settle();
 }
 
 #[test]
 fn paid_marked_and_expired() {
-    let mut site = Site::new(Treatment::Kind);
-    play(&mut site);
+    let mut processor = TestProcessor::new(Treatment::Kind);
+    play(&mut processor);
     assert_eq!(
-        site.history('A'),
+        processor.history('A'),
         [
             "pending created",
             "pending payment_chosen",
@@ -308,7 +309,7 @@ fn paid_marked_and_expired() {
         ]
     );
     assert_eq!(
-        site.history('B'),
+        processor.history('B'),
         [
             "pending created",
             "pending payment_chosen",
@@ -317,14 +318,14 @@ fn paid_marked_and_expired() {
             "paid deposit_closed",
         ]
     );
-    assert_eq!(site.history('C'), ["pending created", "expired expired"]);
+    assert_eq!(processor.history('C'), ["pending created", "expired expired"]);
 
     let transfers = |topic| -> Vec<String> {
         let words = |transfer: &Transfer| {
             let order = transfer.order_id.or(transfer.candidate_order_id).map(letter);
             format!("@{} {} {order:?}", transfer.block.number, transfer.status)
         };
-        site.decoded(topic).iter().map(words).collect()
+        processor.decoded(topic).iter().map(words).collect()
     };
     assert_eq!(
         transfers(Topic::TransfersDetected),
@@ -340,19 +341,19 @@ fn paid_marked_and_expired() {
     );
     assert_eq!(transfers(Topic::TransfersMatched), ["@113 matched Some('A')"]);
     assert_eq!(transfers(Topic::TransfersUnknown), ["@124 no_matched_deposit Some('A')"]);
-    assert!(site.records(Topic::TransfersFailed).is_empty());
-    assert!(site.records(Topic::Alerts).is_empty());
-    assert!(site.records(Topic::DeadLetters).is_empty());
-    assert_eq!(site.watch.aborts(), 0);
+    assert!(processor.records(Topic::TransfersFailed).is_empty());
+    assert!(processor.records(Topic::Alerts).is_empty());
+    assert!(processor.records(Topic::DeadLetters).is_empty());
+    assert_eq!(processor.watch.aborts(), 0);
 }
 
 /// Invariants 5 and 6: the same records at the same places, and the same state.
 #[test]
 fn restarts_and_aborts_change_nothing() {
-    let mut kind = Site::new(Treatment::Kind);
+    let mut kind = TestProcessor::new(Treatment::Kind);
     play(&mut kind);
     for treatment in [Treatment::Restarts, Treatment::Aborts] {
-        let mut other = Site::new(treatment);
+        let mut other = TestProcessor::new(treatment);
         play(&mut other);
         assert_eq!(other.watch.aborts() > 10, treatment == Treatment::Aborts);
         let (expected, found) = (kind.outputs(), other.outputs());
@@ -366,8 +367,8 @@ fn restarts_and_aborts_change_nothing() {
 
 #[test]
 fn poison_becomes_a_dead_letter() {
-    let mut site = Site::new(Treatment::Kind);
-    followed(&mut site, Blockchain::Eth, 1);
+    let mut processor = TestProcessor::new(Treatment::Kind);
+    followed(&mut processor, Blockchain::Eth, 1);
     let key = name::order('A').to_string();
     let broken = |mut record: NewRecord, value: Option<&[u8]>| {
         record.value = value.map(<[u8]>::to_vec);
@@ -385,12 +386,12 @@ fn poison_becomes_a_dead_letter() {
         raw(&stranger),
     ];
     for record in &poison {
-        site.send(record.clone());
+        processor.send(record.clone());
     }
-    site.send(good).send(chain_record(pay(1, "10.00"))).send(chain_record(head(120)));
-    assert_eq!(site.history('A').last().map(String::as_str), Some("paid paid"));
+    processor.send(good).send(chain_record(pay(1, "10.00"))).send(chain_record(head(120)));
+    assert_eq!(processor.history('A').last().map(String::as_str), Some("paid paid"));
 
-    let letters: Vec<DeadLetter> = site.decoded(Topic::DeadLetters);
+    let letters: Vec<DeadLetter> = processor.decoded(Topic::DeadLetters);
     assert_eq!(letters.len(), poison.len());
     let partition = i32::try_from(LAYOUT.order(&key).0).unwrap();
     for (letter, offset) in letters.iter().take(3).zip(0..) {
@@ -410,17 +411,18 @@ fn poison_becomes_a_dead_letter() {
 #[test]
 fn a_timer_is_written_once() {
     for treatment in [Treatment::Kind, Treatment::Aborts] {
-        let mut site = Site::new(treatment);
-        site.send(order_command(&create('A', None)));
-        site.clock.advance(Duration::from_secs(1000));
+        let mut processor = TestProcessor::new(treatment);
+        processor.send(order_command(&create('A', None)));
+        processor.clock.advance(Duration::from_secs(1000));
         // At the deadline itself it is not due: a choice of this second still counts.
-        site.send(order_command(&choose('A', 2, usdt(Blockchain::Eth, &[]))));
-        assert_eq!(site.history('A'), ["pending created", "pending payment_refused"]);
-        site.clock.advance(Duration::from_secs(1));
-        site.wait_until("the order has expired", |site| site.history('A').len() == 3);
-        site.settle();
-        assert_eq!(site.history('A').last().map(String::as_str), Some("expired expired"));
-        let commands: Vec<OrderCommand> = site.decoded(Topic::OrdersCommands);
+        processor.send(order_command(&choose('A', 2, usdt(Blockchain::Eth, &[]))));
+        assert_eq!(processor.history('A'), ["pending created", "pending payment_refused"]);
+        processor.clock.advance(Duration::from_secs(1));
+        processor
+            .wait_until("the order has expired", |processor| processor.history('A').len() == 3);
+        processor.settle();
+        assert_eq!(processor.history('A').last().map(String::as_str), Some("expired expired"));
+        let commands: Vec<OrderCommand> = processor.decoded(Topic::OrdersCommands);
         let is_tick = |command: &&OrderCommand| command.body == OrderCommandBody::Tick;
         let ticks: Vec<_> = commands.iter().filter(is_tick).collect();
         assert_eq!(ticks.len(), 1);
@@ -447,10 +449,10 @@ fn changelog_of_a() -> TopicPartition {
 /// A group without positions would read everything again, and publish everything again.
 #[test]
 fn state_without_a_position_stops_it() {
-    let mut site = Site::new(Treatment::Kind);
-    site.send(order_command(&create('A', None)));
+    let mut processor = TestProcessor::new(Treatment::Kind);
+    processor.send(order_command(&create('A', None)));
     let to = changelog_of_a();
-    let state = site.log().read(to, Offset(0), 100).unwrap();
+    let state = processor.log().read(to, Offset(0), 100).unwrap();
     assert!(!state.is_empty());
     let copy = |record: Arc<Record>| {
         let Record { key, value, headers, .. } = Arc::unwrap_or_clone(record);
@@ -464,11 +466,11 @@ fn state_without_a_position_stops_it() {
 /// the records before it made nor their offsets.
 #[test]
 fn a_broken_invariant_ends_the_runner_before_the_step_is_committed() {
-    let mut site = Site::new(Treatment::Kind);
-    site.send(order_command(&create('A', None)));
-    site.running.take().unwrap().stop();
+    let mut processor = TestProcessor::new(Treatment::Kind);
+    processor.send(order_command(&create('A', None)));
+    processor.running.take().unwrap().stop();
 
-    let log = EmbeddedLog::open(site.dir.path(), LAYOUT, site.clock.clone()).unwrap();
+    let log = EmbeddedLog::open(processor.dir.path(), LAYOUT, processor.clock.clone()).unwrap();
     let to = changelog_of_a();
     let row = log.read(to, Offset(0), 100).unwrap().last().cloned().unwrap();
     let mut entry: OrdersEntry = schemas::decode(row.value.as_ref().unwrap()).unwrap();
@@ -477,19 +479,19 @@ fn a_broken_invariant_ends_the_runner_before_the_step_is_committed() {
     let damaged = NewRecord { to, key, value: Some(schemas::encode(&entry).unwrap()), headers };
     let commands = [seen('A', 8), settle('A', 0, 8)];
     let records = std::iter::once(damaged).chain(commands.iter().map(order_command));
-    site.tokio.block_on(log.produce(records.collect())).unwrap();
-    let before = (site.watch.committed(), log.bounds(to).unwrap());
+    processor.tokio.block_on(log.produce(records.collect())).unwrap();
+    let before = (processor.watch.committed(), log.bounds(to).unwrap());
 
-    let watched = Unlucky { log: log.clone(), watch: site.watch.clone(), fails: false };
+    let watched = Unlucky { log: log.clone(), watch: processor.watch.clone(), fails: false };
     let watched = Arc::new(LayeredLog::new(Arc::new(log.clone()), watched));
-    let context = context(watched, &site.clock, &site.tokio);
+    let context = context(watched, &processor.clock, &processor.tokio);
     let error = end(std::thread::spawn(move || tidemark_processor::run_orders(&context)));
     let text = error.to_string();
     assert!(matches!(error, tidemark_processor::Error::Broken { .. }), "{text}");
     assert!(text.starts_with("invariant 2 is broken: "), "{text}");
     let input = TopicPartition { topic: Topic::OrdersCommands, ..to };
     assert!(text.contains(&format!("(at {input}/2)")), "{text}");
-    assert_eq!((site.watch.committed(), log.bounds(to).unwrap()), before);
+    assert_eq!((processor.watch.committed(), log.bounds(to).unwrap()), before);
     let orders = TopicPartition { topic: Topic::Orders, ..to };
     assert_eq!(log.bounds(orders).unwrap().end, Offset(1), "only the created order");
 }

@@ -10,7 +10,7 @@ use schemas::UnixMicros;
 use tidemark_processor::machine::Machine;
 
 /// What a story has to know of a machine.
-pub(crate) trait Told: Machine {
+pub(crate) trait Described: Machine {
     fn fresh() -> Self;
 
     /// One effect in one line; empty for what is no part of stories.
@@ -32,7 +32,7 @@ pub(crate) trait Told: Machine {
 }
 
 /// A machine and all that it took so far.
-pub(crate) struct Story<M: Told> {
+pub(crate) struct Story<M: Described> {
     machine: M,
     /// Lives through an aborted attempt before every step.
     aborted: M,
@@ -43,7 +43,7 @@ pub(crate) struct Story<M: Told> {
     published: Vec<M::Effect>,
 }
 
-impl<M: Told> Story<M> {
+impl<M: Described> Story<M> {
     pub(crate) fn new() -> Self {
         let (machine, aborted) = (M::fresh(), M::fresh());
         Self {
@@ -171,7 +171,7 @@ impl<M: Told> Story<M> {
 }
 
 #[track_caller]
-fn assert_no_effect<M: Told>(machine: &mut M, duplicate: &M::Input) {
+fn assert_no_effect<M: Described>(machine: &mut M, duplicate: &M::Input) {
     let mut effects = decide(machine, duplicate);
     effects.retain(|effect| !M::may_repeat(duplicate, effect));
     let lines: Vec<String> = effects.iter().map(M::line).collect();

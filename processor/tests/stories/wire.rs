@@ -116,7 +116,8 @@ fn a_lane_is_of_one_chain() {
         [0, 2, 3].map(chain),
         [Blockchain::Eth, Blockchain::Eth, Blockchain::Polygon].map(Some)
     );
-    assert_eq!([23, 24].map(chain), [Some(Blockchain::Tron), None]);
+    let end = LAYOUT.lanes * Blockchain::ALL.len() as u32;
+    assert_eq!([end - 1, end].map(chain), [Blockchain::ALL.last().copied(), None]);
     let polygon = matching::State::fresh(Partition(3), &LAYOUT).unwrap();
     let refused = polygon.parse(&input(Topic::TransfersRaw, Some(golden("chain_record"))));
     let reason = "a record of eth in a lane of polygon".to_owned();

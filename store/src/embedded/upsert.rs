@@ -8,6 +8,10 @@ use schemas::{AttemptOutcome, OrderId, encode};
 use crate::row::lane_key;
 use crate::{Change, Error};
 
+const ATTEMPT: &str = "INSERT INTO attempts \
+    (event_id, attempt, manual, order_id, transfer_id, attempted_at, counted, delivered, record) \
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (event_id, attempt, manual) DO NOTHING";
+
 /// One row to write or to delete. The record is encoded by the caller, not by the one thread that writes.
 #[derive(Debug)]
 pub(super) struct Upsert {
@@ -38,9 +42,6 @@ static TRANSFER: LazyLock<String> = LazyLock::new(|| {
     sql("transfers", "transfer_id", "updated_at, wallet, created_at, status, blockchain, token")
 });
 static CHAIN: LazyLock<String> = LazyLock::new(|| sql("chains", "blockchain, lane", "updated_at"));
-const ATTEMPT: &str = "INSERT INTO attempts \
-    (event_id, attempt, manual, order_id, transfer_id, attempted_at, counted, delivered, record) \
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (event_id, attempt, manual) DO NOTHING";
 
 impl Upsert {
     /// The statement for a change, its values in the order of the columns above.

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn conditions_look_into_records_and_lists() {
+    fn conditions_reach_into_records_and_lists() {
         let value = json!({
             "kind": "head",
             "block": { "number": 7 },

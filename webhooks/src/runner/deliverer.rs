@@ -36,6 +36,7 @@ const POLL_BUSY: Duration = Duration::from_millis(5);
 const WAITED_MAX: usize = 64;
 /// What is left for the last commit, after the last attempt has run out of time.
 const DRAIN_MARGIN: Duration = Duration::from_secs(1);
+const MILLI: Duration = Duration::from_millis(1);
 
 /// Delivers webhooks until the process stops; then it starts no more, waits for the attempts under way (each
 /// bounded by the time-out), commits, and returns. Blocks: runs on a thread of its own.
@@ -447,8 +448,6 @@ impl Drop for Deliverer {
         self.forget_waiting();
     }
 }
-
-const MILLI: Duration = Duration::from_millis(1);
 
 /// The delivery in a record.
 fn read(record: &Record) -> Result<Delivery, Unreadable> {

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// `host:port` of each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Nodes(Vec<String>);
-
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Nodes {
     /// # Errors

@@ -19,6 +19,9 @@ use super::name::Names;
 use crate::metrics;
 use crate::{Cause, Offset, TopicPartition};
 
+/// The facility of the library's log lines about connections that broke.
+const DISCONNECTED: &str = "FAIL";
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -78,9 +81,6 @@ pub(crate) trait Kind: Send + Sync + 'static {
 
     fn measured(&self, _statistics: &Statistics) {}
 }
-
-/// The facility of the library's log lines about connections that broke.
-const DISCONNECTED: &str = "FAIL";
 
 impl<K: Kind> ClientContext for Context<K> {
     fn log(&self, level: RDKafkaLogLevel, fac: &str, log_message: &str) {

@@ -158,7 +158,7 @@ fn confirmed_at_sight_it_asks_at_once() {
         );
 }
 
-/// Who waits already comes first, whichever of them this head confirms as well.
+/// A transfer that waits already comes first, whichever of them this head confirms as well.
 #[test]
 fn confirmed_at_sight_it_takes_no_turn_of_another() {
     Lane::new()

@@ -10,12 +10,12 @@ use tidemark_processor::machine::matching::{Effect, Input, State};
 
 use crate::chain::{head, watch};
 use crate::name::{CONTRACT, letter};
-use crate::story::{Story, Told, decide};
+use crate::story::{Described, Story, decide};
 
 /// A story of one lane of Ethereum.
 pub(crate) type Lane = Story<State>;
 
-impl Told for State {
+impl Described for State {
     /// Wallets 1 to 3 are watched, and the chain is scanned up to block 100.
     fn fresh() -> Self {
         let mut lane = Self::new(Blockchain::Eth, Partition(0));

@@ -5,12 +5,12 @@ use schemas::{OrderCause, UnixMicros};
 use tidemark_processor::machine::orders::{Effect, State};
 
 use crate::name::{amount, letter};
-use crate::story::{Story, Told};
+use crate::story::{Described, Story};
 
 /// A story of the orders of one partition.
 pub(crate) type Book = Story<State>;
 
-impl Told for State {
+impl Described for State {
     fn fresh() -> Self {
         Self::new()
     }

@@ -15,19 +15,24 @@ fn progress(lane: Option<i32>, second: i64) -> NewRecord {
 #[test]
 fn a_clock_that_jumps_ends_no_order() {
     for treatment in [Treatment::Kind, Treatment::Restarts] {
-        let mut site = Site::new(treatment);
-        site.send(progress(None, 1390)).send(order_command(&create('A', None)));
+        let mut processor = TestProcessor::new(treatment);
+        processor.send(progress(None, 1390)).send(order_command(&create('A', None)));
         // More than are read when a runner starts.
         let lanes = (0..20).map(|lane| progress(Some(lane), 1380)).collect();
-        site.tokio.block_on(site.log().produce(lanes)).unwrap();
-        site.clock.advance(Duration::from_secs(30 * 24 * 3600));
-        site.send(order_command(&create('B', None))).send(order_command(&cancel('B', 3)));
-        assert_eq!(site.history('B'), ["pending created", "cancelled cancelled"]);
-        assert_eq!(site.history('A'), ["pending created"], "though its runner made steps since");
-        assert!(site.knows('B'), "nor is an ended order forgotten");
-        site.send(progress(None, 1401));
-        site.wait_until("the order has expired", |site| site.history('A').len() == 2);
-        let orders: Vec<Order> = site.decoded(Topic::Orders);
+        processor.tokio.block_on(processor.log().produce(lanes)).unwrap();
+        processor.clock.advance(Duration::from_secs(30 * 24 * 3600));
+        processor.send(order_command(&create('B', None))).send(order_command(&cancel('B', 3)));
+        assert_eq!(processor.history('B'), ["pending created", "cancelled cancelled"]);
+        assert_eq!(
+            processor.history('A'),
+            ["pending created"],
+            "though its runner made steps since"
+        );
+        assert!(processor.knows('B'), "nor is an ended order forgotten");
+        processor.send(progress(None, 1401));
+        processor
+            .wait_until("the order has expired", |processor| processor.history('A').len() == 2);
+        let orders: Vec<Order> = processor.decoded(Topic::Orders);
         let of_a = orders.iter().rfind(|order| letter(order.order_id) == 'A').unwrap();
         assert_eq!(of_a.updated_at.seconds(), UnixSeconds(2001), "not the time of that clock");
     }
