@@ -15,7 +15,7 @@ const TIMEOUTS: &str = "session_timeout = \"6s\"\ntransaction_timeout = \"4s\"\n
 /// Longer than [`TIMEOUTS`] and the silence that a member may keep.
 const OUTAGE: Duration = Duration::from_secs(20);
 /// What an answer without back ends may take.
-const ANSWER: Duration = Duration::from_secs(20);
+const ANSWER: Duration = Duration::from_secs(60);
 
 fn lib(name: &str) -> PathBuf {
     std::env::var_os(name)

@@ -12,6 +12,7 @@ use store::cql::CqlStore;
 use store::{Change, Error, OrderFilter, Page, Store, TransferFilter};
 use testkit::Dice;
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -120,6 +121,8 @@ async fn offer(
     call: fn(Arc<Shared>, u64) -> JoinHandle<()>,
 ) {
     let mut ticks = tokio::time::interval(every);
+    // After a pause of the machine there is no burst.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut running = Vec::new();
     for number in 0.. {
         tokio::select! {
@@ -189,6 +192,7 @@ fn row(change: &Change) -> Option<(Row, UnixMicros)> {
 /// One call after another, as the projector makes them.
 async fn project(shared: Arc<Shared>, stop: CancellationToken) {
     let mut ticks = tokio::time::interval(APPLY_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut begun: Vec<Vec<Change>> = Vec::new();
     for call in 0_u64.. {
         tokio::select! {

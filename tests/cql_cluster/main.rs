@@ -92,8 +92,8 @@ async fn hang(nodes: &Nodes, config: &CqlConfig, load: &Load) {
 
 /// Returns when it was killed.
 async fn kill(nodes: &mut Nodes, load: &Load) -> UnixMicros {
-    let killed_at = SystemClock.now();
     nodes.servers[2].kill();
+    let killed_at = SystemClock.now();
     assert_endured(&measure("one node is killed", load, AWAY).await);
     killed_at
 }

@@ -36,7 +36,7 @@ main({
     for (const count of [1, 2, 3]) {
       await mine();
       await heading(page, "Payment seen");
-      await page.locator("#confirmations", { hasText: `${count} of 4` }).waitFor({ timeout: 60_000 });
+      await page.locator("#confirmations", { hasText: `${count} of 4` }).waitFor();
       await page.getByText(hash).waitFor();
     }
     await mine();

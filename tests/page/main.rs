@@ -5,8 +5,10 @@ mod states;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::json;
-use testkit::harness::{Anvil, Chain, MERCHANT_SECRET, Merchant, Tidemark, USDT, evm_node};
+use serde_json::{Value, json};
+use testkit::harness::{
+    Anvil, Chain, MERCHANT_SECRET, Merchant, Tidemark, USDT, eventually, evm_node,
+};
 use tokio::sync::Mutex;
 
 /// A wallet of the shop.
@@ -62,6 +64,14 @@ async fn shop(script: &str, chains: &[Chain], more_variables: &[(&str, &str)]) -
     let base = format!("http://{}", tidemark.address());
     let variables = [("BASE", &*base), ("CHAIN", &chains[0].rpc), ("WEBHOOK", merchant.url())];
     play(script, &[&variables, more_variables].concat()).await;
+    // The page may show what is still to be announced.
+    eventually("the webhooks of what was paid", || async {
+        let paid = tidemark.client().admin("/orders?status=paid&limit=200").await.ok()?;
+        let is_announced =
+            |order: &Value| !merchant.with("order_id", &order["order_id"]).is_empty();
+        paid.as_array()?.iter().all(is_announced).then_some(())
+    })
+    .await;
     assert!(tidemark.stop().await.success());
     merchant
 }

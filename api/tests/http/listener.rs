@@ -30,7 +30,7 @@ async fn headers_that_drip_in_are_cut_off() {
             drops.tick().await;
         }
     };
-    timeout(Duration::from_secs(30), drip).await.expect("the connection ends");
+    timeout(Duration::from_secs(120), drip).await.expect("the connection ends");
 }
 
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn a_client_that_takes_no_answer_is_cut_off() {
     let mut raw = Raw::connect(&world).await;
     let asked = "GET /checkout/page.js HTTP/1.1\r\nhost: pay.test\r\n\r\n".repeat(1000);
     let ask = async { while raw.0.write_all(asked.as_bytes()).await.is_ok() {} };
-    timeout(Duration::from_secs(30), ask).await.expect("the connection ends");
+    timeout(Duration::from_secs(120), ask).await.expect("the connection ends");
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn connections_beyond_the_limit_are_refused_until_one_ends() {
             }
         }
     };
-    timeout(Duration::from_secs(30), another).await.expect("a place comes free");
+    timeout(Duration::from_secs(120), another).await.expect("a place comes free");
 }
 
 /// One socket would carry any number of requests: no limit of connections bounds them.
@@ -136,7 +136,7 @@ async fn a_half_sent_request_does_not_hold_up_the_stop() {
     body.body_is_awaited().await;
     world.stop.cancel();
     let server = world.server.take().unwrap();
-    timeout(Duration::from_secs(30), server).await.expect("it stops").unwrap();
+    timeout(Duration::from_secs(120), server).await.expect("it stops").unwrap();
     assert_eq!(idle.rest().await, b"");
 }
 

@@ -14,8 +14,8 @@ use crate::world::{
     ADMIN_SECRET, Answer, NOW, UNKNOWN_ORDER, World, config, new_order, new_order_with, wallet,
 };
 
-const READER: &str = "secret-of-the-books";
-const OPERATOR: &str = "secret-of-the-night-shift";
+pub(crate) const READER: &str = "secret-of-the-books";
+pub(crate) const OPERATOR: &str = "secret-of-the-night-shift";
 
 fn with_operators() -> Config {
     let of = |name: &str, scope, secret| AdminSecret {

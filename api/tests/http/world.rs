@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::document;
 use crate::fault::Faults;
+use crate::operators::{OPERATOR, READER};
 
 /// When every world begins.
 pub(crate) const NOW: i64 = 1_790_000_000;
@@ -422,7 +423,7 @@ impl Answer {
         let kind = answer.header("content-type");
         document::check((&method, &path), status, kind, &answer.body);
         let text = format!("{answer:?}");
-        for secret in [MERCHANT_SECRET, OLD_SECRET, ADMIN_SECRET] {
+        for secret in [MERCHANT_SECRET, OLD_SECRET, ADMIN_SECRET, READER, OPERATOR] {
             assert!(!text.contains(secret), "an answer with a secret: {text}");
         }
         answer

@@ -27,8 +27,7 @@ const EVENTS: usize = 60;
 /// How long an ingest may be busy with one request, or pause.
 const TURN: Duration = Duration::from_millis(250);
 /// How long the end may take: it costs only when red.
-const PATIENCE: Duration = Duration::from_secs(30);
-
+const PATIENCE: Duration = Duration::from_secs(120);
 /// How long it may take where it is to be red.
 const PATIENCE_IF_PLANTED: Duration = Duration::from_secs(6);
 /// Requests in a row that have the one fault of a run with a planted defect.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use schemas::record::{Block, ChainBody, ChainRecord, Observation};
 use schemas::{Epoch, TxHash, UnixMicros};
+use testkit::Dice;
 
 use super::{FORGED, Node, Payment, Shelf, chain};
 use crate::machine::{Answer, Ask, Cursor, Decision, Next, Policy, Refusal, Role, Tag};
@@ -112,25 +113,6 @@ impl Reader {
     }
 }
 
-/// Equal seeds give equal histories, on every machine.
-struct Random(u64);
-
-impl Random {
-    /// A number below `end`: the algorithm is SplitMix64.
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % end
-    }
-
-    /// From 1 to `max`.
-    fn up_to(&mut self, max: usize) -> usize {
-        1 + usize::try_from(self.below(max as u64)).unwrap()
-    }
-}
-
 struct World {
     config: ChainConfig,
     sight: Sight,
@@ -140,13 +122,14 @@ struct World {
     base: Option<i64>,
     now: i64,
     is_blind: bool,
-    random: Random,
+    /// Equal seeds give equal histories, on every machine.
+    dice: Dice,
 }
 
 impl World {
     fn new(seed: u64, is_blind: bool) -> Self {
-        let mut random = Random(seed);
-        let policy = match random.below(3) {
+        let mut dice = Dice(seed);
+        let policy = match dice.below(3) {
             0 => Policy::flat(Some(3), None),
             1 => Policy::flat(Some(2), Some(Tag::Safe)),
             _ => Policy::flat(None, Some(Tag::Finalized)),
@@ -166,7 +149,7 @@ impl World {
         let mut cursor = Cursor::new(config.rules(), None, config.watched());
         cursor.is_blind = is_blind;
         let (shelf, reader) = (Shelf::new(), Reader::default());
-        Self { config, sight, cursor, shelf, reader, base: None, now: 1, is_blind, random }
+        Self { config, sight, cursor, shelf, reader, base: None, now: 1, is_blind, dice }
     }
 
     fn play(mut self) -> Result<(), String> {
@@ -181,11 +164,11 @@ impl World {
     }
 
     fn act(&mut self) -> Result<(), String> {
-        match self.random.below(20) {
+        match self.dice.below(20) {
             0..=6 => self.mine(),
             7 => {
                 self.sight.before_reorg = self.sight.chain.clone();
-                let depth = self.random.up_to(3);
+                let depth = 1 + self.dice.below(3);
                 self.sight.chain.reorg(depth, &[Some(0), Some(1), None]);
             }
             8 => self.sight.first = self.fault(),
@@ -194,11 +177,11 @@ impl World {
             11 => {
                 let payment = Payment { wallet: 1, value: 7 };
                 self.sight.forged = vec![(self.sight.chain.head(), payment)];
-                self.sight.forges_receipts = self.random.below(2) == 0;
+                self.sight.forges_receipts = self.dice.below(2) == 0;
             }
             12 => self.restart(),
             _ => {
-                for _ in 0..self.random.up_to(7) {
+                for _ in 0..=self.dice.below(7) {
                     self.poll()?;
                 }
             }
@@ -208,22 +191,22 @@ impl World {
 
     fn mine(&mut self) {
         let mut transactions = Vec::new();
-        for _ in 0..self.random.below(3) {
-            let value = u128::from(self.random.below(2)) + 1;
-            let payment = Payment { wallet: u8::try_from(self.random.below(3)).unwrap(), value };
-            transactions.push(vec![payment; self.random.up_to(2)]);
+        for _ in 0..self.dice.below(3) {
+            let value = self.dice.below(2) as u128 + 1;
+            let payment = Payment { wallet: u8::try_from(self.dice.below(3)).unwrap(), value };
+            transactions.push(vec![payment; 1 + self.dice.below(2)]);
         }
         self.sight.chain.mine(&transactions);
         let height = self.sight.chain.head().number;
         let mined = self.sight.chain.transfers_after(height - 1);
-        if let Some((_, seen)) = mined.last().filter(|_| self.random.below(4) == 0) {
+        if let Some((_, seen)) = mined.last().filter(|_| self.dice.below(4) == 0) {
             self.sight.omitted.push(seen.tx_hash);
         }
     }
 
     fn fault(&mut self) -> Fault {
-        match self.random.below(6) {
-            0 => Fault::Behind(self.random.up_to(3)),
+        match self.dice.below(6) {
+            0 => Fault::Behind(1 + self.dice.below(3)),
             1 => Fault::OtherFork,
             2 => Fault::Refuses(Refusal::Transient),
             3 => Fault::Refuses(Refusal::Size { hint: None }),

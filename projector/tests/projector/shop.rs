@@ -71,7 +71,7 @@ impl Shop {
 
     /// Waits until the tables or the log are as they should be.
     pub(crate) fn until(&self, what: &str, mut reached: impl FnMut() -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + Duration::from_secs(120);
         let _context = self.runtime.enter();
         let mut polls = tokio::time::interval(Duration::from_millis(5));
         while !reached() {

@@ -94,12 +94,14 @@ impl Tidemark {
     }
 }
 
-/// What every test's configuration has; sections of its own may follow.
+/// What every test's configuration has; sections of its own may follow. Times are longer than a machine that is busy
+/// with other tests delays anything: an attempt that ends late would be made again.
 pub(super) fn configuration(port: u16, chains: &[Chain], webhook_url: &str) -> String {
     let mut text = format!(
         r#"
 [server]
 listen = "127.0.0.1:{port}"
+stop_deadline = "100s"
 [admin]
 secret = "{ADMIN_SECRET}"
 [merchant]
@@ -107,6 +109,7 @@ secret = "{MERCHANT_SECRET}"
 unknown_transfer_webhook_url = "{webhook_url}"
 [webhooks]
 allow_private_addresses = true
+timeout = "30s"
 "#
     );
     for chain in chains {

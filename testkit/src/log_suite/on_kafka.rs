@@ -209,7 +209,7 @@ pub fn open(prefix: &str) -> Arc<dyn Log> {
     let config = KafkaConfig {
         prefix: prefix.to_owned(),
         // What the killed process left open holds readers up for this long.
-        transaction_timeout: Duration::from_secs(2),
+        transaction_timeout: Duration::from_secs(10),
         ..config(&brokers())
     };
     Arc::new(KafkaLog::open(&config, LAYOUT).unwrap())

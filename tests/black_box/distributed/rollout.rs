@@ -70,12 +70,12 @@ impl Shop {
     }
 }
 
-/// Ends a process and starts it on another configuration.
-async fn update(member: &mut Member, name: &str, installation: &Installation) {
-    let stage = name.split('-').next().unwrap();
-    let old = std::mem::replace(member, installation.start(name, stage));
+/// Ends a process and starts it on another configuration: one of the api takes the port of the one before.
+async fn update(old: Member, name: &str, installation: &Installation) -> Member {
     assert!(old.process.stop().await.success());
-    member.ready().await;
+    let mut new = installation.start(name, name.split('-').next().unwrap());
+    new.ready().await;
+    new
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -89,17 +89,17 @@ async fn a_wallet_is_added_to_one_process_after_another() {
     let mut shop = Shop::start(&one, merchant.url()).await;
 
     // The api has it first: nobody watches the new wallet, so nobody is sent there.
-    update(&mut shop.api, "api-2", &two).await;
+    shop.api = update(shop.api, "api-2", &two).await;
     shop.client.offers(&["eth"]).await;
     assert_eq!(shop.wallets().await, BTreeSet::from([WALLET.to_owned()]));
-    update(&mut shop.ingest, "ingest-2", &two).await;
+    shop.ingest = update(shop.ingest, "ingest-2", &two).await;
     shop.sells_at(SECOND, &anvil).await;
 
     // Ingest has it first: the new wallet is watched, and offered by none.
-    update(&mut shop.ingest, "ingest-3", &three).await;
+    shop.ingest = update(shop.ingest, "ingest-3", &three).await;
     let before = [WALLET, SECOND].map(str::to_owned);
     assert_eq!(shop.wallets().await, BTreeSet::from(before));
-    update(&mut shop.api, "api-3", &three).await;
+    shop.api = update(shop.api, "api-3", &three).await;
     shop.client.offers(&["eth"]).await;
     shop.sells_at(THIRD, &anvil).await;
 
