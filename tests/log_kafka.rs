@@ -11,7 +11,7 @@ use log::config::{KafkaConfig, KafkaSecurity, SecurityProtocol};
 use log::kafka::admin::{self, Difference};
 use log::kafka::{KafkaLog, StepObserver, StepPoint};
 use log::{Error, Event, Log, NewRecord, Step, StepError, TopicPartition, WorkerSpec};
-use schemas::{Layout, Partition, Secret, Topic};
+use schemas::{Blockchain, Layout, Partition, Secret, Topic};
 use testkit::harness::free_port;
 use testkit::log_suite::{LAYOUT, on_kafka};
 use testkit::restarts::{self, numbers, record};
@@ -78,16 +78,19 @@ fn topics_are_made_corrected_and_checked() {
     admin::delete_topics(&config, &LAYOUT, &Topic::ALL).unwrap();
 }
 
-/// A version that knew seven chains, with eight lanes each, had as many partitions for lanes as this one has with
-/// seven lanes each: so its log is opened here. What it wrote is where it was, and its groups continue.
+/// A version that knew one chain less, with a lane more of each, had as many partitions for lanes as this one has with
+/// as many lanes as it knew chains: so its log is opened here. What it wrote is where it was, and its groups continue.
 #[test]
 fn chains_are_added_at_the_end() {
     let config = on_kafka::config(&on_kafka::brokers());
-    let (now, before) = (Layout { lanes: 8, ..LAYOUT }, Layout { lanes: 7, ..LAYOUT });
-    admin::create_for_chains(&config, &now, 7).unwrap();
+    let chains = Blockchain::ALL.len() as u32;
+    let (now, before) =
+        (Layout { lanes: chains, ..LAYOUT }, Layout { lanes: chains - 1, ..LAYOUT });
+    admin::create_for_chains(&config, &now, chains - 1).unwrap();
+    let (old_end, end) = (chains * (chains - 1), chains * chains);
     let inputs = vec![Topic::TransfersRaw, Topic::DepositsCommands];
-    let (first, last) = (at(Topic::TransfersRaw, 0), at(Topic::TransfersRaw, 55));
-    let output = at(Topic::Deposits, 55);
+    let (first, last) = (at(Topic::TransfersRaw, 0), at(Topic::TransfersRaw, old_end - 1));
+    let output = at(Topic::Deposits, old_end - 1);
     let log = KafkaLog::open(&config, before).unwrap();
     produce(&log, vec![record(first, 1), record(last, 2)]).unwrap();
     let mut worker = log.worker(member("a", inputs.clone())).unwrap();
@@ -106,28 +109,29 @@ fn chains_are_added_at_the_end() {
     drop(worker);
 
     // With another number of lanes most of that would be in the wrong place.
-    let found = admin::check_topics(&config, &Layout { lanes: 9, ..LAYOUT }).unwrap();
+    let found = admin::check_topics(&config, &Layout { lanes: chains + 1, ..LAYOUT }).unwrap();
     let is_wrong = |found: &Difference| matches!(found, Difference::Partitions { .. });
     assert!(found.iter().any(is_wrong), "{found:?}");
 
     let found = admin::check_topics(&config, &now).unwrap();
     let is_lacking = |found: &Difference| matches!(found, Difference::Chains { .. });
     assert!(found.iter().all(is_lacking), "{found:?}");
-    let by_chain = |topic: &&Topic| topic.partitions(&now) > topic.partitions_for(7, &now);
+    let by_chain = |topic: &&Topic| topic.partitions(&now) > topic.partitions_for(chains - 1, &now);
     let count = Topic::ALL.iter().filter(by_chain).count();
     assert_eq!(found.len(), count, "{found:?}");
     let changes = admin::create_topics(&config, &now).unwrap();
     let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
     assert_eq!(changes.len(), count);
-    for line in ["transfers.raw: 64 instead of 56", "chains: 8 instead of 7"] {
-        let line = format!("added partitions to {}{line}", config.prefix);
+    for (topic, now, before) in [("transfers.raw", end, old_end), ("chains", chains, chains - 1)] {
+        let prefix = &config.prefix;
+        let line = format!("added partitions to {prefix}{topic}: {now} instead of {before}");
         assert!(changes.contains(&line), "{changes:?}");
     }
     assert_eq!(admin::check_topics(&config, &now).unwrap(), []);
     assert_eq!(admin::create_topics(&config, &now).unwrap(), []);
 
     let log = KafkaLog::open(&config, now).unwrap();
-    let new = at(Topic::TransfersRaw, 63);
+    let new = at(Topic::TransfersRaw, end - 1);
     produce(&log, vec![record(first, 3), record(new, 4)]).unwrap();
     assert_eq!((numbers(&log, first), numbers(&log, last)), (vec![1, 3], vec![2]));
     assert_eq!(numbers(&log, output).len(), 2);

@@ -14,6 +14,19 @@ pub(crate) use self::endpoint::ApiKey;
 pub use self::endpoint::{EndpointConfig, NativeConfig, RpcUrl};
 use crate::machine::{Policy, Rules, Tag, Tier, Watch};
 
+/// Most blocks of one `eth_getLogs`; an endpoint that serves less refuses, and the range shrinks.
+const RANGE_MAX: u64 = 2000;
+/// How often a chain on which nothing happens has a head: with every poll they would fill a disk.
+const IDLE_HEAD_INTERVAL: Duration = Duration::from_secs(30);
+const IDLE_POLLS_MAX: u32 = 15;
+/// Most blocks to stay behind: eight seconds of Arbitrum's.
+const LAG_MAX: u64 = 32;
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// From this amount on, chains with slow finality wait for it.
+const LARGE: &str = "10000";
+/// Depths beyond this are typing errors.
+const DEPTH_MAX: u64 = 100_000;
+
 /// `[chains]`.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -60,17 +73,6 @@ struct Defaults {
     reorg_window: u64,
     lag: u64,
 }
-
-/// Most blocks of one `eth_getLogs`; an endpoint that serves less refuses, and the range shrinks.
-const RANGE_MAX: u64 = 2000;
-/// How often a chain on which nothing happens has a head: with every poll they would fill a disk.
-const IDLE_HEAD_INTERVAL: Duration = Duration::from_secs(30);
-const IDLE_POLLS_MAX: u32 = 15;
-/// Most blocks to stay behind: eight seconds of Arbitrum's.
-const LAG_MAX: u64 = 32;
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// From this amount on, chains with slow finality wait for it.
-const LARGE: &str = "10000";
 
 /// Defaults by chain: the chain's own finality where it is quick, otherwise depth or `safe` for
 /// everyday amounts and finality for large ones. Windows cover the deepest reorganisations seen and
@@ -233,9 +235,6 @@ impl ChainConfig {
     }
 }
 
-/// Depths beyond this are typing errors.
-const DEPTH_MAX: u64 = 100_000;
-
 fn read_policy(blockchain: Blockchain, section: &mut Reader) -> Option<Policy> {
     let value = section.value("confirmations")?;
     let wrong = |section: &Reader| {
@@ -295,13 +294,22 @@ fn read_tier(blockchain: Blockchain, reader: &mut Reader) -> Option<Tier> {
     (depth.is_some() || tag.is_some()).then_some(Tier { below: None, depth, tag })
 }
 
+/// Tron's nodes refuse the tag, Polygon's mostly have no such block, Linea promises none.
+fn has_safe(blockchain: Blockchain) -> bool {
+    match blockchain {
+        Blockchain::Eth
+        | Blockchain::Base
+        | Blockchain::Arb
+        | Blockchain::Op
+        | Blockchain::Avaxc => true,
+        Blockchain::Tron | Blockchain::Polygon | Blockchain::Linea => false,
+    }
+}
+
 fn parse_tag(blockchain: Blockchain, name: &str, reader: &Reader, key: &str) -> Option<Tag> {
     match name {
         "finalized" => Some(Tag::Finalized),
-        // Tron's nodes refuse it, Polygon's mostly have no such block, Linea promises none.
-        "safe"
-            if matches!(blockchain, Blockchain::Tron | Blockchain::Polygon | Blockchain::Linea) =>
-        {
+        "safe" if !has_safe(blockchain) => {
             let what = format!("\"safe\" is not served on {blockchain}; use \"finalized\"");
             reader.problem(key, &what);
             None

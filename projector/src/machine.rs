@@ -107,7 +107,8 @@ mod tests {
             assert_eq!(change, Some(expected), "{topic}");
         }
         let value = encode(&example::transfer()).unwrap();
-        for topic in &TOPICS[2..7] {
+        let transfers = TOPICS.iter().filter(|topic| topic.name().starts_with("transfers."));
+        for topic in transfers {
             let change = read_change(*topic, Some(&value)).unwrap();
             assert_eq!(change, Some(Change::Transfer(example::transfer())), "{topic}");
         }

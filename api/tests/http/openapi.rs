@@ -7,7 +7,7 @@ use std::path::Path;
 use schemas::record::example;
 use schemas::{
     Blockchain, OrderId, OrderStatus, OrderStatusChanged, Stablecoin, TransferId, TransferStatus,
-    UnixSeconds, UnknownTransfer,
+    UnixSeconds, UnknownReason, UnknownTransfer,
 };
 use serde_json::{Value, json};
 use store::Change;
@@ -368,6 +368,7 @@ fn its_words_are_those_of_the_vocabulary() {
         ("Stablecoin", texts(Stablecoin::ALL)),
         ("OrderStatus", texts(OrderStatus::ALL)),
         ("TransferStatus", texts(TransferStatus::ALL)),
+        ("UnknownReason", texts(UnknownReason::ALL)),
     ] {
         let own = words(&DOCUMENT["components"]["schemas"][name]).map(str::to_owned).collect();
         assert_eq!(all(own), all(expected), "{name}");

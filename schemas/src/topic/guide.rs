@@ -82,7 +82,7 @@ guides! {
         "A confirmed transfer pays no order, with the reason. Final, unless an operator attaches it to one.";
     TransfersFailed: public WALLET, [Processor] -> [Projector],
         "A transfer was orphaned before it was confirmed, and did not come back in time.";
-    MatchingChangelog: internal "lane, d/deposit_id or t/transfer_id", [Processor] -> [Processor],
+    MatchingChangelog: internal "lane, d/deposit_id, t/transfer_id or w/wallet", [Processor] -> [Processor],
         "The state of matching, to restore it from.";
     OrdersChangelog: internal ORDER, [Processor] -> [Processor],
         "The state of orders, to restore it from.";

@@ -66,8 +66,10 @@ mod tests {
     #[test]
     fn tables_of_a_newer_program_are_refused() {
         let mut connection = Connection::open_in_memory().unwrap();
-        apply(&mut connection, &["", "", ""]).unwrap();
+        let count = MIGRATIONS.len();
+        apply(&mut connection, &vec![""; count + 2]).unwrap();
         let error = migrate(&mut connection).unwrap_err();
-        assert!(matches!(error, Error::SchemaNewer { found: 3, known: 1, .. }), "{error}");
+        let Error::SchemaNewer { found, known, .. } = error else { panic!("{error}") };
+        assert_eq!((found, known), (count + 2, count));
     }
 }

@@ -208,6 +208,22 @@ mod tests {
     }
 
     #[test]
+    fn every_table_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(EmbeddedStore::open(dir.path()).unwrap());
+        let connection = Connection::open(dir.path().join(FILE)).unwrap();
+        let text = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name";
+        let mut statement = connection.prepare(text).unwrap();
+        let names = statement.query_map([], |row| row.get(0)).unwrap();
+        let mut names: Vec<String> = names.collect::<Result<_, _>>().unwrap();
+        // Kept by `keep_pruned`, and the version, which each file has of its own.
+        names.retain(|name| !["meta", "pruned"].contains(&name.as_str()));
+        let mut kept = TABLES.to_vec();
+        kept.sort();
+        assert_eq!(names, kept);
+    }
+
+    #[test]
     fn one_that_is_not_finished_leaves_the_old_tables() {
         let dir = tempfile::tempdir().unwrap();
         old_tables(dir.path(), vec![order(1, OrderStatus::Paid, 1)]);
