@@ -142,6 +142,7 @@ impl EmbeddedLog {
             fail_next: shared.fail_next.clone(),
             epochs: HashMap::new(),
             late: LateOffsets::default(),
+            reported_at: None,
         };
         let handle = Arc::new(Handle { shared: shared.clone(), running: Mutex::new(None) });
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());

@@ -71,9 +71,19 @@ async fn sweep(store: Arc<dyn Store>) {
     }
 }
 
+/// What is old is so by the chains' time as well: a clock that is ahead would remove what nothing brings back.
 async fn prune_old(store: Arc<dyn Store>, retention: Retention, clock: Arc<dyn Clock>) {
     let now = clock.now();
-    let before = Day::of(now.seconds()).back(retention.days);
+    let newest = match store.chains().await {
+        Ok(chains) => chains.iter().map(|chain| chain.head.timestamp).max(),
+        Err(error) => {
+            tracing::debug!(%error, "how far the chains are could not be read; will retry in an hour");
+            return;
+        }
+    };
+    // Without a chain nothing shows how late it is.
+    let Some(newest) = newest else { return };
+    let before = Day::of(now.seconds().min(newest)).back(retention.days);
     let file = retention.export.map(|folder| {
         // A name of its own for each run; without rows there is no file.
         FileExport::to(folder.join(format!("before-{before}-{}.jsonl", now.0)))
@@ -103,7 +113,7 @@ async fn prune_old(store: Arc<dyn Store>, retention: Retention, clock: Arc<dyn C
 #[cfg(test)]
 mod tests {
     use runtime::ManualClock;
-    use schemas::record::{Order, example};
+    use schemas::record::{Block, ChainProgress, Order, example};
     use schemas::{OrderId, OrderStatus, UnixSeconds};
     use store::embedded::EmbeddedStore;
     use store::{Change, OrderFilter, Page};
@@ -127,6 +137,10 @@ mod tests {
         };
         let orders = [0, 1, 92, 93, 400].map(|days| Change::Order(order(days)));
         runtime.block_on(store.apply(orders.to_vec())).unwrap();
+        let chain = ChainProgress {
+            head: Block { timestamp: today, ..example::chain_progress().head },
+            ..example::chain_progress()
+        };
         let days = || -> Vec<i64> {
             let page = Page { limit: 10, offset: 0 };
             let rows = runtime.block_on(store.orders(OrderFilter::default(), page)).unwrap();
@@ -135,7 +149,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let retention = Retention { days: 92, export: Some(folder.path().to_owned()) };
         let clock = Arc::new(ManualClock::new(today.micros()));
-        let mut upkeep = Upkeep::new(Some(retention), clock);
+        let mut upkeep = Upkeep::new(Some(retention), clock.clone());
         // Whether it swept, and pruned.
         let run = |upkeep: &mut Upkeep| {
             upkeep.if_due(&store, runtime.handle());
@@ -148,7 +162,17 @@ mod tests {
         assert_eq!(days(), [0, 1, 92, 93, 400]);
         upkeep.assigned([OWNED].into_iter());
         assert_eq!(run(&mut upkeep), [true; 2]);
-        assert_eq!(days(), [0, 1, 92], "the whole of the last day stays");
+        assert_eq!(days(), [0, 1, 92, 93, 400], "no chain shows how late it is");
+        upkeep.revoked(&[OWNED]);
+        runtime.block_on(store.apply(vec![Change::Chain(chain)])).unwrap();
+        clock.advance(Duration::from_secs(365 * DAY_SECONDS.unsigned_abs()));
+        upkeep.assigned([OWNED].into_iter());
+        assert_eq!(run(&mut upkeep), [true; 2]);
+        assert_eq!(
+            days(),
+            [0, 1, 92],
+            "the whole of the last day stays, although the clock is ahead"
+        );
         let files = || std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().path());
         let lines: Vec<_> = files().map(|path| std::fs::read_to_string(path).unwrap()).collect();
         assert_eq!(lines.iter().map(|lines| lines.lines().count()).collect::<Vec<_>>(), [2]);

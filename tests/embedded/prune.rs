@@ -119,6 +119,9 @@ async fn a_running_service_keeps_what_its_retention_says() {
     let store = EmbeddedStore::open(&dir.path().join("data")).unwrap();
     let now = SystemClock.now().seconds();
     write(&store, now.plus(-94 * 86_400)).await;
+    let mut chain = example::chain_progress();
+    chain.head.timestamp = now;
+    store.apply(vec![Change::Chain(chain)]).await.unwrap();
     let config = "[server]\nlisten = \"127.0.0.1:0\"\n[telemetry]\nlisten = \"\"\n[store]\nretention_days = 92\n\
                   retention_export = \"removed\"\n[admin]\nsecret = \"admin-secret\"\n[merchant]\nsecret = \"merchant-secret\"\n";
     std::fs::write(dir.path().join("tidemark.toml"), config).unwrap();

@@ -23,6 +23,8 @@ use sqlite::Writing;
 const BATCH_ROWS_MAX: usize = 10_000;
 /// How long offsets alone wait for a transaction.
 const LATE_MAX: Duration = Duration::from_millis(50);
+/// How often one failure after another is reported: a log that cannot be written is tried twenty times a second.
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// A larger record is a defect of its producer.
 const RECORD_BYTES_MAX: usize = 64 * 1024 * 1024;
 
@@ -36,6 +38,8 @@ pub(super) struct Committer {
     /// The newest epoch of each writer's name.
     pub(super) epochs: HashMap<String, u64>,
     pub(super) late: LateOffsets,
+    /// When a failed write was last reported; none since one succeeded.
+    pub(super) reported_at: Option<Instant>,
 }
 
 /// Offsets that readers see and the file has not: those of steps without records. They wait for the next
@@ -123,11 +127,19 @@ impl Committer {
             Err(Failure::Storage(_)) if accepted.len() > 1 => {
                 // It may be that one of them can never be written.
                 plan.give_back(&mut accepted);
-                accepted.into_iter().for_each(|(request, _)| self.commit(vec![request]));
+                for (request, _) in accepted {
+                    // After one that met a failed disk the others have no answer: nothing is acknowledged any more.
+                    if !self.queue.has_failed() {
+                        self.commit(vec![request]);
+                    }
+                }
                 return;
             }
             Err(Failure::Storage(error)) => {
-                tracing::error!(%error, "the log could not write; nothing is lost");
+                if self.reported_at.is_none_or(|at| at.elapsed() >= REPORT_INTERVAL) {
+                    self.reported_at = Some(Instant::now());
+                    tracing::error!(%error, "the log could not write; nothing is lost, will retry");
+                }
                 Err(error.into())
             }
         };
@@ -227,6 +239,7 @@ impl Committer {
         }
         transaction.commit()?;
         self.late = LateOffsets::default();
+        self.reported_at = None;
         let records = count(plan.count());
         metrics::histogram!(names::LOG_COMMIT_SECONDS).record(started.elapsed());
         metrics::histogram!(names::LOG_COMMIT_RECORDS).record(f64::from(records));

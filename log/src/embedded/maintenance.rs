@@ -17,7 +17,8 @@ const CHUNK_BATCHES: usize = 250;
 const INTERVAL: Duration = Duration::from_secs(10);
 const EXPIRE_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// Deletes expired records. Returns how many.
+/// Deletes expired records that every group of their partition has read: a clock that jumps deletes no event that is to
+/// be processed or delivered. Returns how many.
 fn expire(shared: &Shared) -> Result<u64, Error> {
     let now = shared.clock.now();
     let mut expired = 0;
@@ -38,12 +39,13 @@ fn expire_partition(
     cutoff: UnixMicros,
 ) -> Result<u64, Error> {
     let Bounds { mut start, end } = extent.bounds;
+    let until = shared.view.unread_from(of).unwrap_or(end);
     let mut expired = 0;
     while start < end {
         let left = Extent { bounds: Bounds { start, end }, ..extent };
-        let front = shared
-            .readers
-            .with(|connection| rows::front_before(connection, &left, cutoff, CHUNK_BATCHES))?;
+        let front = shared.readers.with(|connection| {
+            rows::front_before(connection, &left, cutoff, until, CHUNK_BATCHES)
+        })?;
         let Some(below) = front else { break };
         shared.queue.submit_blocking(Work::Trim { of, below })?;
         expired += below.0.abs_diff(start.0);

@@ -222,12 +222,13 @@ pub(super) fn scan(
     Ok(())
 }
 
-/// The offset after a partition's first batches that were appended before `time`, at most `max` of them;
-/// none if there is no such batch.
+/// The offset after a partition's first batches that were appended before `time` and end at `until` or before, at most
+/// `max` of them; none if there is no such batch.
 pub(super) fn front_before(
     connection: &Connection,
     extent: &Extent,
     time: UnixMicros,
+    until: Offset,
     max: usize,
 ) -> Result<Option<Offset>, StorageError> {
     let mut select = connection.prepare_cached(
@@ -235,14 +236,18 @@ pub(super) fn front_before(
     )?;
     let Extent { slot, bounds, .. } = *extent;
     let mut rows = select.query([row_id(slot, bounds.start), row_id(slot, bounds.end)])?;
-    let mut passed = 0;
+    let (mut below, mut passed) = (None, 0);
     while let Some(row) = rows.next()? {
-        let is_young = row.get::<_, i64>(1)? >= time.0;
-        if is_young || passed == max {
-            let below = offset_of(row.get(0)?);
-            return Ok((passed > 0).then_some(below));
+        // The batch before ends here.
+        let first = offset_of(row.get(0)?);
+        if passed > 0 && first > until {
+            return Ok(below);
+        }
+        below = (passed > 0).then_some(first);
+        if passed == max || row.get::<_, i64>(1)? >= time.0 {
+            return Ok(below);
         }
         passed += 1;
     }
-    Ok((passed > 0).then_some(bounds.end))
+    Ok(if passed > 0 && bounds.end <= until { Some(bounds.end) } else { below })
 }

@@ -2,7 +2,7 @@
 //! the conformance suite in `tests/`.
 
 use super::*;
-use crate::StepError;
+use crate::{Committed, Event, Step, StepError};
 use runtime::{ManualClock, SystemClock};
 use schemas::{Headers, Partition, UnixMicros};
 
@@ -138,6 +138,7 @@ impl FullDisk {
             fail_next: Arc::default(),
             epochs: HashMap::new(),
             late: LateOffsets::default(),
+            reported_at: None,
         };
         Self { queue, view, committer }
     }
@@ -253,7 +254,7 @@ fn a_changed_position_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let log = open(dir.path()).unwrap();
         append(&log, vec![record(vec![])]).unwrap();
-        let committed = crate::Committed { offset: Offset(1), metadata: String::new() };
+        let committed = Committed { offset: Offset(1), metadata: String::new() };
         let work = Work::Append {
             records: vec![],
             offsets: vec![(OF, committed)],
@@ -312,6 +313,40 @@ fn maintenance_counts_what_it_forgets() {
     append(&log, vec![record(vec![])]).unwrap();
     assert_eq!(log.maintain().unwrap(), Maintained { expired: 1, compacted: 2 });
     assert_eq!(log.maintain().unwrap(), Maintained::default());
+}
+
+/// A clock that jumps, or a stage that is away for long.
+#[test]
+fn what_a_group_has_not_read_does_not_expire() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::new(UnixMicros(0)));
+    let log = EmbeddedLog::open(dir.path(), LAYOUT, clock.clone()).unwrap();
+    append(&log, vec![record(vec![1]), record(vec![2]), record(vec![3])]).unwrap();
+    append(&log, vec![record(vec![4]), record(vec![5])]).unwrap();
+    let spec =
+        |group| WorkerSpec { group, member: "a".into(), topics: vec![OF.topic], batch_max: 10 };
+    let mut workers = ["first", "second"].map(|group| log.worker(spec(group)).unwrap());
+    let mut commit = |number: usize, offset| {
+        let worker = &mut workers[number];
+        while !matches!(worker.poll(Duration::ZERO).unwrap(), Event::Idle) {}
+        let committed = Committed { offset: Offset(offset), metadata: String::new() };
+        worker.commit(Step { records: vec![], offsets: vec![(OF, committed)] }).unwrap();
+    };
+    clock.advance(Duration::from_secs(400 * 24 * 3600));
+    let start = || {
+        log.maintain().unwrap();
+        log.bounds(OF).unwrap().start
+    };
+    commit(0, 5);
+    commit(1, 0);
+    assert_eq!(start(), Offset(0));
+    commit(1, 2);
+    assert_eq!(start(), Offset(0), "a batch goes as a whole");
+    commit(1, 4);
+    assert_eq!(start(), Offset(3));
+    assert_eq!(log.read(OF, Offset(0), 10).unwrap().len(), 2);
+    commit(1, 5);
+    assert_eq!(start(), Offset(5));
 }
 
 #[test]

@@ -123,6 +123,12 @@ impl View {
         self.state().committed.get(group)?.get(&of).cloned()
     }
 
+    /// The first record of a partition that a group has yet to read, of those that ever committed there.
+    pub(super) fn unread_from(&self, of: TopicPartition) -> Option<Offset> {
+        let state = self.state();
+        state.committed.values().filter_map(|group| group.get(&of)).map(|at| at.offset).min()
+    }
+
     /// Those of `positions` that have records after them, in their order.
     pub(super) fn ready(
         &self,
