@@ -46,6 +46,14 @@ pub(crate) struct Endpoints {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct AllWrong(pub(crate) String);
 
+/// Why a step has no endpoint.
+#[derive(Debug)]
+pub(crate) enum NotBegun {
+    AllWrong(AllWrong),
+    /// One did not show which chain it serves; the next call asks the one that is to be asked then.
+    Refused(usize, Failure),
+}
+
 /// A question, and what an endpoint answered.
 pub(crate) struct Fetched {
     pub(crate) index: usize,
@@ -152,7 +160,13 @@ impl Endpoints {
         let ask = cursor.ask();
         loop {
             if cursor.is_step_start() {
-                self.begin().await?;
+                match self.begin().await {
+                    Ok(()) => {}
+                    Err(NotBegun::AllWrong(wrong)) => return Err(wrong),
+                    Err(NotBegun::Refused(index, failure)) => {
+                        return Ok(Fetched { index, ask, result: Err(failure), is_asked: false });
+                    }
+                }
             }
             let index = match ask.role {
                 Role::First => self.first,
@@ -183,23 +197,28 @@ impl Endpoints {
         answered
     }
 
-    /// Chooses the endpoint of a step. Returns once there is one of the configured chain.
+    /// Chooses the endpoint of a step: one of the configured chain.
     ///
     /// # Errors
     /// [`AllWrong`] when the last one turns out to serve another chain or other contracts, once: the next call waits.
-    pub(crate) async fn begin(&mut self) -> Result<(), AllWrong> {
+    /// Or one refused: the caller knows for how long nothing has come of it.
+    pub(crate) async fn begin(&mut self) -> Result<(), NotBegun> {
         self.second = None;
         loop {
             let (index, wait) = self.health.first(Instant::now());
             tokio::time::sleep(wait).await;
-            if self.check(index).await {
-                self.first = index;
-                break;
+            match self.checked(index).await {
+                Ok(true) => {
+                    self.first = index;
+                    break;
+                }
+                Ok(false) => {}
+                Err(failure) => return Err(NotBegun::Refused(index, failure)),
             }
             if let Some(reasons) = self.wrong.iter().cloned().collect::<Option<Vec<_>>>()
                 && !std::mem::replace(&mut self.is_reported, true)
             {
-                return Err(AllWrong(reasons.join("; ")));
+                return Err(NotBegun::AllWrong(AllWrong(reasons.join("; "))));
             }
         }
         let now = Instant::now();
@@ -294,24 +313,29 @@ impl Endpoints {
         false
     }
 
-    /// Checks that an endpoint serves the configured chain, where that is not known, or was not so the last time.
+    /// As [`Endpoints::checked`]. One that refuses is not asked now.
     async fn check(&mut self, index: usize) -> bool {
+        self.checked(index).await.unwrap_or(false)
+    }
+
+    /// Checks that an endpoint serves the configured chain, where that is not known, or was not so the last time.
+    async fn checked(&mut self, index: usize) -> Result<bool, Failure> {
         #[cfg(test)]
         if self.sabotage == crate::sabotage::Defect::AnyChain && !self.health.is_new(index) {
-            return true;
+            return Ok(true);
         }
         if self.wrong[index].is_none() && !self.health.must_check(index, Instant::now()) {
-            return true;
+            return Ok(true);
         }
         match self.wrong_at(index).await {
             Ok(None) => self.serves_ours(index),
             Ok(Some(error)) => self.serves_other(index, error.to_string()),
             Err(failure) => {
                 self.refused(index, &failure);
-                return false;
+                return Err(failure);
             }
         }
-        self.wrong[index].is_none()
+        Ok(self.wrong[index].is_none())
     }
 
     /// How an endpoint differs from what is configured: in its chain id; where nothing is known of it, in

@@ -222,6 +222,10 @@ impl Rewind {
         let mut writer = log.writer(&chain.writer()).map_err(Error::from)?;
         let known = watched::known(log, chain.blockchain).map_err(Error::from)?;
         let rewind = Self::plan(log, chain, target, now)?;
+        if rewind.is_lost {
+            // What is watched is written anew, and nothing of it may vanish unseen.
+            watched::check(chain.blockchain, Some(chain), &known)?;
+        }
         let watched = if rewind.is_lost { rewind.watches.clone() } else { known };
         let step = publish::step(&rewind.records(chain), watched, &log.layout());
         let step = step.map_err(Error::Encode)?;

@@ -15,13 +15,13 @@ use log::{self, Log, NewRecord, StepError, Writer};
 use metrics::{counter, gauge};
 use runtime::readiness::{Alarm, Detail};
 use runtime::{Clock, Readiness};
-use schemas::Address;
 use schemas::record::{Alert, Block, ChainRecord, Watch};
+use schemas::{Address, Epoch};
 use tokio_util::sync::CancellationToken;
 
 use self::backoff::Backoff;
 use self::stall::{Attempt, Stall};
-use crate::endpoints::{AllWrong, Endpoints, Fault, Fetched, Pauses};
+use crate::endpoints::{AllWrong, Endpoints, Fault, Fetched, NotBegun, Pauses};
 use crate::machine::{
     Cursor, Decision, Difference, History, Lost, Next, Note, Refusal, Role, Rules,
 };
@@ -95,6 +95,8 @@ pub(crate) struct Runner {
     detail: Detail,
     /// How far the endpoint's head is ahead of what is scanned, at the last poll.
     lag_blocks: Option<i64>,
+    /// Of the records that are followed; none before they were read.
+    epoch: Option<Epoch>,
 }
 
 impl Runner {
@@ -120,6 +122,7 @@ impl Runner {
             check: Stall::default(),
             detail,
             lag_blocks: None,
+            epoch: None,
         }
     }
 
@@ -140,6 +143,7 @@ impl Runner {
 
     async fn follow(&mut self) -> Result<std::convert::Infallible, Ended> {
         gauge!(names::HALTED, "blockchain" => self.chain.blockchain.as_str()).set(0);
+        self.epoch = None;
         self.begin().await?;
         let Opened { mut writer, history, lost, unannounced, added } = self.open().await?;
         self.log_start(history.as_ref(), lost);
@@ -178,6 +182,7 @@ impl Runner {
                 backoff.clear();
             }
             self.measure(&cursor, &decision);
+            self.epoch = cursor.history().map(History::epoch);
             self.pause(decision.next, index, failure, &mut backoff).await?;
         }
     }
@@ -285,13 +290,24 @@ impl Runner {
 
     /// Waits until there is an endpoint of the configured chain.
     async fn begin(&mut self) -> Result<(), Ended> {
+        let mut backoff = Backoff::new(self.chain.blockchain);
         loop {
             let begun = tokio::select! {
                 () = self.stop.cancelled() => return Err(Ended::Stopped),
                 begun = self.endpoints.begin() => begun,
             };
-            let Err(wrong) = begun else { break };
-            self.all_wrong(wrong).await?;
+            match begun {
+                Ok(()) => break,
+                Err(NotBegun::AllWrong(wrong)) => self.all_wrong(wrong).await?,
+                Err(NotBegun::Refused(index, failure)) => {
+                    backoff.failed(self.endpoints.name(index), &failure);
+                    self.not_begun(index, &failure);
+                    self.send_alerts().await?;
+                    if failure.refusal == Refusal::Behind {
+                        self.wait(self.chain.poll_interval.min(BEHIND_WAIT_MAX)).await?;
+                    }
+                }
+            }
         }
         self.alarm = None;
         Ok(())
@@ -306,7 +322,9 @@ impl Runner {
             };
             match fetched {
                 Ok(fetched) => {
-                    self.alarm = None;
+                    if fetched.is_asked {
+                        self.alarm = None;
+                    }
                     return Ok(fetched);
                 }
                 Err(wrong) => self.all_wrong(wrong).await?,

@@ -72,7 +72,8 @@ pub(crate) fn failed(
     Ok(failed)
 }
 
-/// The first position among equal transfers of a transaction that none has: those that were published keep theirs.
+/// The first position among equal payments of a transaction that none has: those that were published keep theirs. The
+/// contract of a stablecoin is no part of a payment, so two of them share the positions.
 pub(crate) fn next_ordinal(
     history: &History,
     number: i64,
@@ -80,8 +81,10 @@ pub(crate) fn next_ordinal(
     others: &[(Block, Observation)],
 ) -> i32 {
     let live = history.between(number, number);
-    let equal = live.iter().chain(others).filter(|(block, other)| {
-        block.number == number && same(&Observation { log_index: new.log_index, ..*other }, new)
-    });
+    let payment = |seen: &Observation| Observation { ordinal: 0, ..*seen }.payment();
+    let equal = live
+        .iter()
+        .chain(others)
+        .filter(|(block, other)| block.number == number && payment(other) == payment(new));
     equal.map(|(_, other)| other.ordinal.saturating_add(1)).max().unwrap_or(0)
 }

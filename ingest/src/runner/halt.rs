@@ -19,7 +19,8 @@ impl Runner {
     pub(super) async fn halted(&mut self, reason: String) -> Result<(), Ended> {
         (self.scan, self.check) = (Stall::default(), Stall::default());
         let _alarm = self.raise_halt(&reason).await?;
-        let mut before = None;
+        // It may have been rewound between the last step and now.
+        let mut before = self.epoch;
         loop {
             let epoch = self.epoch().await?;
             before = before.or(epoch);

@@ -78,10 +78,36 @@ impl Runner {
         } else {
             self.check.failed(now, cause);
         }
-        let (name, bound) = (self.chain.blockchain.as_str(), self.endpoints.stalled());
         if is_over {
+            let name = self.chain.blockchain.as_str();
             tracing::info!(blockchain = name, "{name} makes progress again");
         }
+        self.raise_due(now);
+        let is_halted = self.stalled().is_some();
+        if is_halted || is_over {
+            let name = self.chain.blockchain.as_str();
+            gauge!(names::HALTED, "blockchain" => name).set(f64::from(u8::from(is_halted)));
+        }
+    }
+
+    /// Takes note that no step could begin, as an endpoint did not show which chain it serves.
+    pub(super) fn not_begun(&mut self, index: usize, failure: &Failure) {
+        let now = Instant::now();
+        self.scan.failed(now, Some(self.words_of(index, failure)));
+        self.raise_due(now);
+        if self.stalled().is_some() {
+            gauge!(names::HALTED, "blockchain" => self.chain.blockchain.as_str()).set(1);
+        }
+    }
+
+    fn words_of(&self, index: usize, failure: &Failure) -> String {
+        let Failure { refusal, message, .. } = failure;
+        format!("{}: {}: {message}", self.endpoints.name(index), refusal.class())
+    }
+
+    /// Raises what is due.
+    fn raise_due(&mut self, now: Instant) {
+        let (name, bound) = (self.chain.blockchain.as_str(), self.endpoints.stalled());
         let mut raised = Vec::new();
         for (what, stall) in [("scanned", &mut self.scan), ("confirmed", &mut self.check)] {
             if stall.is_due(now, bound) {
@@ -95,10 +121,6 @@ impl Runner {
         for text in raised {
             self.note_alert(AlertKind::ChainHalted, text);
         }
-        let is_halted = self.stalled().is_some();
-        if is_halted || is_over {
-            gauge!(names::HALTED, "blockchain" => name).set(f64::from(u8::from(is_halted)));
-        }
     }
 
     /// Why there is no progress, if that was reported.
@@ -110,9 +132,7 @@ impl Runner {
     fn cause(&self, attempt: &Attempt<'_>) -> Option<String> {
         let Attempt { index, decision, failure, .. } = attempt;
         let cause = match (failure, &decision.next, Note::check(&decision.notes)) {
-            (Some(failure), ..) => {
-                format!("{}: {}", failure.refusal.class(), failure.message)
-            }
+            (Some(failure), ..) => return Some(self.words_of(*index, failure)),
             (None, _, Some((_, block))) => {
                 format!("its answer about the blocks up to {} cannot be used", block.number)
             }

@@ -43,8 +43,12 @@ struct World {
 }
 
 impl World {
-    /// A chain of 20 blocks, scanned.
     async fn start() -> Self {
+        Self::with(PAUSES).await
+    }
+
+    /// A chain of 20 blocks, scanned.
+    async fn with(pauses: Pauses) -> Self {
         let token = devnet::Token { address: TOKEN, decimals: 6, symbol: "USDC".into() };
         let (block_interval_secs, tokens) = (12, vec![token]);
         let config = devnet::Config { block_interval_secs, tokens, ..devnet::Config::default() };
@@ -61,7 +65,7 @@ impl World {
         let (chain, dir) = (Arc::new(chain), tempfile::tempdir().unwrap());
         let log = EmbeddedLog::open(dir.path(), LAYOUT, Arc::new(SystemClock)).unwrap();
         let (readiness, stop) = (Readiness::default(), CancellationToken::new());
-        let endpoints = Endpoints::new(chain.clone(), PAUSES).unwrap();
+        let endpoints = Endpoints::new(chain.clone(), pauses).unwrap();
         let (shared, clock) = (Arc::new(log.clone()), Arc::new(SystemClock));
         let runner = Runner::new(chain, endpoints, readiness.clone(), shared, clock, stop.clone());
         let task = tokio::spawn(runner.run());
@@ -156,6 +160,20 @@ async fn a_removed_log_in_a_second_check_confirms_nothing_until_it_is_gone() {
     assert_eq!(world.readiness.details()[0]["confirmed"], 20);
     world.proxy.behaviour().fault = None;
     world.shows("confirmed", 24).await;
+    assert_eq!(world.end(1).await, 1);
+}
+
+/// Also where it has been away for so long that it is asked which chain it serves, before anything else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_sole_endpoint_that_refuses_everything_is_an_alarm() {
+    let stalled = Duration::from_millis(300);
+    let world = World::with(Pauses { recheck: Duration::ZERO, stalled, ..PAUSES }).await;
+    world.proxy.behaviour().fault = Some((Fault::Unavailable, u32::MAX));
+    let alarm = world.alarm().await;
+    assert!(alarm.contains("nothing of eth was scanned"), "{alarm}");
+    world.pay();
+    world.proxy.behaviour().fault = None;
+    world.shows("scanned", 21).await;
     assert_eq!(world.end(1).await, 1);
 }
 

@@ -71,6 +71,8 @@ impl Cursor {
             let time = |blocks| newest(blocks, limit).map(|block: Block| block.timestamp);
             let time = time(blocks).max(time(fresh));
             let before = before.filter(|before| before.number <= tier.number);
+            // No block is newer than those after it, of which another endpoint showed the time as well.
+            let time = self.checks.time.map_or(time, |checked| time.map(|time| time.min(checked)));
             tier.timestamp = time.max(before.and_then(|before| before.timestamp));
         }
         assert!(confirmed.iter().all(|tier| tier.number <= self.checks.checked));

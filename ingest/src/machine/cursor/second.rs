@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use schemas::UnixMicros;
 use schemas::record::{Block, Observation};
+use schemas::{UnixMicros, UnixSeconds};
 
 use super::{Cursor, Phase, REFUSED_MAX};
 use crate::machine::compare::{payments, proves, same};
@@ -85,6 +85,8 @@ pub(super) struct Checks {
     switches: VecDeque<i64>,
     /// Nobody knows which endpoint scanned the blocks up to this one: two are asked for them.
     unknown_to: i64,
+    /// The newest time that a second answer has confirmed, of a block or of one after it.
+    pub(super) time: Option<UnixSeconds>,
 }
 
 impl Checks {
@@ -103,6 +105,7 @@ impl Checks {
             is_reported: false,
             switches: VecDeque::new(),
             unknown_to: history.map_or(-1, |history| history.last().number),
+            time: None,
         }
     }
 
@@ -288,6 +291,10 @@ impl Cursor {
         if header.block.hash != check.anchor.hash {
             return self.check_later(check, Difference::Fork, now);
         }
+        // Deposits expire by the times of blocks.
+        if header.block != check.anchor {
+            return self.check_later(check, Difference::Contradiction, now);
+        }
         let live = self.known().between(from, to);
         let needs_receipts = self.rules.needs_receipts && !check.is_rescan;
         if needs_receipts && answer.receipts.len() < live.len() {
@@ -356,6 +363,7 @@ impl Cursor {
             }
         } else if !self.is_half(check) {
             self.checks.checked = self.checks.checked.max(to);
+            self.checks.time = self.checks.time.max(Some(check.anchor.timestamp));
             self.count_final(check.from, to);
         }
         self.checks.range.grow(used);
@@ -383,6 +391,7 @@ impl Cursor {
             self.newest.is_some_and(|newest| to.timestamp.plus(CHECK_AGE_SECONDS) <= newest);
         if self.checks.checked >= from - 1 && is_old && to.number <= self.final_to {
             self.checks.checked = to.number;
+            self.checks.time = self.checks.time.max(Some(to.timestamp));
             self.count_final(from, to.number);
         }
     }

@@ -1,5 +1,7 @@
 //! What a second check finds, what it takes back, and what waits for it.
 
+use schemas::record::{Observation, example};
+
 use super::*;
 use crate::simulation::FORGED;
 
@@ -208,6 +210,37 @@ fn a_late_find_takes_no_position_of_another() {
     drive_by(&mut cursor, &a, &b);
     let live = cursor.history().unwrap().above(10).map(|(_, seen)| (seen.log_index, seen.ordinal));
     assert_eq!(live.collect::<Vec<_>>(), [(0, 1), (1, 0)]);
+}
+
+/// They are one coin to a payment's key.
+#[test]
+fn contracts_of_a_coin_share_the_positions_of_equal_payments() {
+    let (_, cursor) = followed(10);
+    let history = cursor.history().unwrap();
+    let (block, seen) = (history.last(), example::transfer().observation);
+    let bridged = Observation { contract: seen.to_address, log_index: seen.log_index + 1, ..seen };
+    let ordinal = next_ordinal(history, block.number, &bridged, &[(block, seen)]);
+    assert_eq!(ordinal, seen.ordinal + 1);
+}
+
+/// By such a time deposits would expire too early, or too late.
+#[test]
+fn a_block_time_that_the_other_endpoint_denies_ends_nothing() {
+    let (mut a, mut b, mut cursor) = two();
+    let time = a.head().timestamp;
+    a.mine_at(time.plus(3600));
+    b.mine_at(time.plus(12));
+    let mut notes = Vec::new();
+    let mut times = Vec::new();
+    for _ in 0..6 {
+        notes.extend(kinds(&drive_by(&mut cursor, &a, &b).0));
+        times.extend(cursor.history().unwrap().head().confirmed[0].timestamp);
+        mine([&mut a, &mut b], &[]);
+    }
+    assert_eq!(notes, ["contradiction"]);
+    // The times of the blocks after it are those that both show, and none of theirs is that late.
+    assert!(confirmed(&cursor) > 11, "{}", confirmed(&cursor));
+    assert!(times.iter().all(|shown| *shown <= b.head().timestamp), "{times:?}");
 }
 
 #[test]
