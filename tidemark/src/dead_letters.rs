@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use log::{Log, NewRecord, Offset, Record, TopicPartition};
 use runtime::{Clock, Readiness, SystemClock, telemetry};
-use schemas::record::{DeadLetter, Delivery};
+use schemas::record::{ChainRecord, DeadLetter, Delivery, DepositCommand, OrderCommand};
 use schemas::{Headers, Partition, SchemaName, Topic, UnixMicros};
 
 use crate::back_end::open_existing_log;
@@ -15,9 +15,9 @@ use crate::tail::{Source, read_all};
 
 const LETTERS: TopicPartition =
     TopicPartition { topic: Topic::DeadLetters, partition: Partition(0) };
-/// As long as the log keeps a delivery. Whether a newer event of its order was sent is known for longer, not for ever.
-const DELIVERY_AGE_MAX_MICROS: i64 = 7 * 24 * 3600 * 1_000_000;
-
+/// What is older is not put back. Of a delivery: whether a newer event of its order was sent is not known for ever. Of a
+/// command: what it asks about may have ended and been forgotten, and would begin once more.
+const AGE_MAX_MICROS: i64 = processor::machine::orders::KEPT_SECONDS * 1_000_000;
 /// All dead letters that the log still has, one a line. Also while processes run.
 pub(crate) fn list(settings: &Settings) -> anyhow::Result<Outcome> {
     let source = Source::open(settings)?;
@@ -92,19 +92,37 @@ fn put_back(letter: DeadLetter, now: UnixMicros) -> Result<NewRecord, String> {
             "others read this topic too: `tidemark tables rebuild` makes the tables again".into()
         );
     }
-    schemas::check(topic.spec().schema, &letter.value).map_err(|error| error.to_string())?;
-    if topic.spec().schema == SchemaName::Delivery {
-        let delivery: Delivery =
-            schemas::decode(&letter.value).map_err(|error| error.to_string())?;
-        if now.0.saturating_sub(delivery.emitted_at.0) > DELIVERY_AGE_MAX_MICROS {
+    let (schema, value) = (topic.spec().schema, &letter.value);
+    let is_old = |at: UnixMicros| now.0.saturating_sub(at.0) > AGE_MAX_MICROS;
+    if schema == SchemaName::Delivery {
+        if is_old(decode::<Delivery>(value)?.emitted_at) {
             return Err("the event is more than 7 days old: resend it with the Admin API, which \
                         sends the present status"
                 .into());
         }
+    } else if schema == SchemaName::OrderCommand || schema == SchemaName::DepositCommand {
+        let issued_at = if schema == SchemaName::OrderCommand {
+            decode::<OrderCommand>(value)?.issued_at
+        } else {
+            decode::<DepositCommand>(value)?.issued_at
+        };
+        if is_old(issued_at) {
+            return Err(
+                "the command is more than 7 days old: what it asks about may have ended and \
+                        been forgotten, and would begin once more"
+                    .into(),
+            );
+        }
+    } else {
+        decode::<ChainRecord>(value)?;
     }
     let partition = Partition(letter.partition.cast_unsigned());
     let to = TopicPartition { topic, partition };
     Ok(NewRecord { to, key: letter.key, value: Some(letter.value), headers: Headers::default() })
+}
+
+fn decode<R: schemas::record::Record>(value: &[u8]) -> Result<R, String> {
+    schemas::decode(value).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -123,8 +141,8 @@ mod tests {
             let delivery = Delivery { emitted_at, ..example::delivery() };
             letter(Topic::WebhooksDispatch, schemas::encode(&delivery).unwrap())
         };
-        assert!(put_back(of_age(DELIVERY_AGE_MAX_MICROS), NOW).is_ok());
-        let refused = put_back(of_age(DELIVERY_AGE_MAX_MICROS + 1), NOW).unwrap_err();
+        assert!(put_back(of_age(AGE_MAX_MICROS), NOW).is_ok());
+        let refused = put_back(of_age(AGE_MAX_MICROS + 1), NOW).unwrap_err();
         assert!(refused.contains("Admin API"), "{refused}");
     }
 
@@ -147,13 +165,17 @@ mod tests {
         let layout = Layout { lanes: 1, orders: 1, webhooks: 1 };
         let log = EmbeddedLog::open(dir.path(), layout, Arc::new(SystemClock)).unwrap();
         let log: Arc<dyn Log> = Arc::new(log);
-        let command = schemas::encode(&example::order_command()).unwrap();
+        let issued_at = UnixMicros(NOW.0 - AGE_MAX_MICROS);
+        let command = OrderCommand { issued_at, ..example::order_command() };
+        let old = OrderCommand { issued_at: UnixMicros(issued_at.0 - 1), ..command.clone() };
+        let [command, old] = [command, old].map(|command| schemas::encode(&command).unwrap());
         let order = schemas::encode(&example::order()).unwrap();
         let mut newer = command.clone();
         newer[1] ^= 1;
         for letter in [
             letter(Topic::OrdersCommands, command.clone()),
             letter(Topic::OrdersCommands, newer),
+            letter(Topic::OrdersCommands, old),
             letter(Topic::OrdersCommands, vec![1]),
             letter(Topic::OrdersCommands, order.clone()),
             letter(Topic::Orders, order),
@@ -165,7 +187,7 @@ mod tests {
         let back: Vec<_> = lines.iter().map(|line| line.ends_with(": put back")).collect();
         assert_eq!(
             (back, is_success),
-            (vec![true, false, false, false, false], false),
+            (vec![true, false, false, false, false, false], false),
             "{lines:?}"
         );
         let of = TopicPartition { topic: Topic::OrdersCommands, partition: Partition(0) };

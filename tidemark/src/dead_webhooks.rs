@@ -142,8 +142,9 @@ pub(crate) async fn redrive(
     let mut turns = tokio::time::interval(Duration::from_secs(1) / pace.rate.get());
     for (number, (subject, given_up)) in (1_u64..).zip(latest) {
         turns.tick().await;
-        let done = match api.delivered(&subject).await? {
-            Some(at) if at >= given_up.seconds().0 => "delivered since".to_owned(),
+        let done = match api.attempts(&subject).await? {
+            None => "not sent: it is not in the tables any more".to_owned(),
+            Some(attempts) if is_delivered(&attempts, given_up) => "delivered since".to_owned(),
             _ if pace.dry_run => "would be sent again".to_owned(),
             _ => match api.resend(&subject).await? {
                 Ok(()) => {
@@ -156,6 +157,13 @@ pub(crate) async fn redrive(
         print(&format!("{number}/{all} {subject}: {done}"));
     }
     Ok(Outcome::success(vec![format!("{sent} of {all} were queued")], ""))
+}
+
+/// Whether one of these attempts delivered a webhook at this time or later.
+fn is_delivered(attempts: &[Value], given_up: UnixMicros) -> bool {
+    let delivered = attempts.iter().filter(|attempt| attempt["outcome"] == "delivered");
+    let times = delivered.filter_map(|attempt| attempt["attempted_at"].as_i64());
+    times.max().is_some_and(|at| at >= given_up.seconds().0)
 }
 
 /// The Admin API.
@@ -190,17 +198,19 @@ impl Api {
         let request = request.header("Service-Admin-Authorization", &self.secret);
         let response = request.send().await.with_context(|| format!("{url} does not answer"))?;
         let (status, text) = (response.status(), response.text().await?);
-        let is_answer = status.is_success() || status == StatusCode::CONFLICT;
+        let is_answer =
+            status.is_success() || [StatusCode::CONFLICT, StatusCode::NOT_FOUND].contains(&status);
         ensure!(is_answer, "{url} answers {status}: {text}");
         Ok((status, text))
     }
 
-    /// When a webhook of it was last delivered, among the latest attempts.
-    async fn delivered(&self, subject: &str) -> anyhow::Result<Option<i64>> {
-        let (_, text) = self.ask(Method::GET, &format!("{subject}/webhooks")).await?;
-        let attempts: Vec<Value> = serde_json::from_str(&text)?;
-        let delivered = attempts.iter().filter(|attempt| attempt["outcome"] == "delivered");
-        Ok(delivered.filter_map(|attempt| attempt["attempted_at"].as_i64()).max())
+    /// The latest attempts to deliver its webhooks; none if the tables do not have it, as they forget what is old.
+    async fn attempts(&self, subject: &str) -> anyhow::Result<Option<Vec<Value>>> {
+        let (status, text) = self.ask(Method::GET, &format!("{subject}/webhooks")).await?;
+        if status == StatusCode::NOT_FOUND {
+            return Ok(None);
+        }
+        Ok(Some(serde_json::from_str(&text)?))
     }
 
     /// Queues it, or says why it is not to be sent.
@@ -225,8 +235,11 @@ mod tests {
     use super::*;
 
     const START: UnixMicros = UnixMicros(1_790_000_000_000_000);
+    /// An order that the tables have no more. It comes before the others.
+    const GONE: OrderId = OrderId(uuid::Uuid::nil());
 
-    /// A log with webhooks that were given up, one a minute: of an order, of two more, and of a transfer.
+    /// A log with webhooks that were given up, one a minute: of an order, of two more, of a transfer, and of an order that
+    /// is gone.
     async fn given_up(dir: &std::path::Path, layout: Layout) -> [OrderId; 3] {
         let clock = Arc::new(ManualClock::new(START));
         let log = EmbeddedLog::open(dir, layout, clock.clone()).unwrap();
@@ -250,6 +263,7 @@ mod tests {
             of(orders[1], "https://b.example/hooks", AttemptOutcome::Status),
             of(orders[2], "https://a.example/hooks", AttemptOutcome::Timeout),
             transfer,
+            of(GONE, "https://c.example/hooks", AttemptOutcome::Timeout),
         ] {
             let key = delivery.key();
             let partition = layout.webhook(&key);
@@ -267,6 +281,9 @@ mod tests {
         let answer = move |method: Method, headers: HeaderMap, uri: Uri| async move {
             assert_eq!(headers["service-admin-authorization"], "admin-secret");
             let path = uri.path().strip_prefix("/api/v1/admin/").unwrap().to_owned();
+            if path.starts_with(&format!("orders/{GONE}/")) {
+                return (StatusCode::NOT_FOUND, "resource not found".to_owned());
+            }
             if method == Method::GET {
                 let at = START.seconds().0 + 3600;
                 let attempts = format!("[{{\"outcome\":\"delivered\",\"attempted_at\":{at}}}]");
@@ -300,14 +317,14 @@ mod tests {
         let orders = given_up(dir.path(), settings.log.layout).await;
         let lines = |filter: Filter| list(&settings, &filter).unwrap().lines.len();
         let host = Some("a.example".to_owned());
-        assert_eq!(lines(Filter::default()), 4);
+        assert_eq!(lines(Filter::default()), 5);
         assert_eq!(lines(Filter { host, ..Filter::default() }), 3);
         let minute = |number: i64| Some(UnixMicros(START.0 + number * 60_000_000));
         let (since, until) = (minute(1), minute(3));
-        assert_eq!(lines(Filter { since, ..Filter::default() }), 3);
+        assert_eq!(lines(Filter { since, ..Filter::default() }), 4);
         assert_eq!(lines(Filter { since, until, ..Filter::default() }), 2);
         let (outcome, kind) = (Some(AttemptOutcome::Timeout), Some(DeliveryKind::UnknownTransfer));
-        assert_eq!(lines(Filter { outcome, ..Filter::default() }), 3);
+        assert_eq!(lines(Filter { outcome, ..Filter::default() }), 4);
         assert_eq!(lines(Filter { outcome, kind, ..Filter::default() }), 1);
         let filter = Filter { order: Some(orders[1]), ..Filter::default() };
         let listed = list(&settings, &filter).unwrap().lines;
@@ -324,15 +341,17 @@ mod tests {
         let orders = given_up(dir.path(), before.log.layout).await;
         let (listen, posted) = serve(orders[0]).await;
         let settings = settings(dir.path(), &listen);
-        let run = async |dry_run| {
-            let filter = Filter { host: Some("a.example".to_owned()), ..Filter::default() };
+        let run = async |dry_run, host: Option<&str>| {
+            let filter = Filter { host: host.map(str::to_owned), ..Filter::default() };
             let pace = Pace { dry_run, rate: NonZeroU32::new(1000).unwrap(), api: None };
             redrive(settings.clone(), filter, pace).await.unwrap().lines
         };
-        assert_eq!(run(true).await, ["0 of 3 were queued"]);
+        let host = Some("a.example");
+        assert_eq!(run(true, host).await, ["0 of 3 were queued"]);
         assert_eq!(*posted.lock().unwrap(), [""; 0]);
-        assert_eq!(run(false).await, ["1 of 3 were queued"], "the transfer is refused");
+        assert_eq!(run(false, host).await, ["1 of 3 were queued"], "the transfer is refused");
         let sent = format!("orders/{}/resend-webhook", orders[2]);
         assert_eq!(*posted.lock().unwrap(), [sent, "transfers/7/resend-webhook".to_owned()]);
+        assert_eq!(run(false, None).await, ["2 of 5 were queued"], "those after one that is gone");
     }
 }
