@@ -139,8 +139,11 @@ impl Commands {
         };
         if let Some(order) = known {
             creation::repeat(&create, &order)?;
-            if payable(&order, choice) == Verdict::Done {
-                return Ok(order);
+            match payable(&order, choice) {
+                Verdict::Done => return Ok(order),
+                Verdict::Refused(refusal @ Refusal::NotPending) => return Err(refusal),
+                // It may be payable by now.
+                Verdict::Refused(_) | Verdict::Wait => {}
             }
             let request = self.catalog.chosen(&order, choice, &self.followed().await)?;
             let body = OrderCommandBody::ChoosePayment(request);

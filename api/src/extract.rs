@@ -79,7 +79,7 @@ impl<S: Send + Sync> FromRequest<S> for Body {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, state: &S) -> Answer<Self> {
-        read(request, state, "1 MiB").await.map(Self)
+        read(request, state, "64 KiB").await.map(Self)
     }
 }
 
@@ -92,6 +92,18 @@ impl<S: Send + Sync> FromRequest<S> for SmallBody {
 
     async fn from_request(request: Request, state: &S) -> Answer<Self> {
         read(request, state, "4 KiB").await.map(Self)
+    }
+}
+
+/// A form of the page.
+#[derive(Debug)]
+pub(crate) struct Form(pub(crate) Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for Form {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, state: &S) -> Answer<Self> {
+        read(request, state, "1 KiB").await.map(Self)
     }
 }
 

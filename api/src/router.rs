@@ -29,12 +29,15 @@ use crate::routes::health::{Health, health};
 use crate::routes::{admin, checkout, registry, service, user};
 use crate::{metrics, origins, page, reference};
 
-/// Most bytes of a body.
-const BODY_BYTES_MAX: usize = 1024 * 1024;
+/// Most bytes of a body. It is read before its signature can be checked, on as many connections as there may be; an order
+/// whose texts are as long as they may be has 20 KiB.
+const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Most bytes of a customer's body: anybody with a link may send one.
 const CUSTOMER_BODY_BYTES_MAX: usize = 4 * 1024;
 /// Most bytes of a form of the page.
 const FORM_BYTES_MAX: usize = 1024;
+/// The route that creates orders, once more.
+const CREATE: &str = "/api/v1/service/orders";
 /// How long a request may take, its body included: longer than the wait for a command's answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long an answer 401 is held back: clients that try secrets leave the cores to the others.
@@ -235,12 +238,21 @@ fn page_routes(doors: &Doors) -> Router<Doors> {
 
 /// Limits the time of a request.
 async fn in_time(request: Request, next: Next) -> Response {
-    within(REQUEST_TIMEOUT, next.run(request)).await
+    within(REQUEST_TIMEOUT, Refusal::Busy, next.run(request)).await
 }
 
-async fn within(limit: Duration, answer: impl Future<Output = Response>) -> Response {
+async fn within(
+    limit: Duration,
+    late: Refusal,
+    answer: impl Future<Output = Response>,
+) -> Response {
     let answer = tokio::time::timeout(limit, answer).await;
-    answer.unwrap_or_else(|_| Refusal::Busy.into_response())
+    answer.unwrap_or_else(|_| late.into_response())
+}
+
+/// What is answered to a request that is not done in time. The command of a create may be on the log by then.
+fn late(request: &Request) -> Refusal {
+    if request.uri().path() == CREATE { Refusal::MaybeCreated } else { Refusal::Busy }
 }
 
 /// The headers that give authority or decide what is done: of two, a proxy in front may have read the other one.
@@ -300,10 +312,11 @@ where
         let Observe { requests, limit } = self.by.clone();
         Box::pin(async move {
             let run = |request| {
+                let late = late(&request);
                 let answer = route.call(request).map(|Ok(answer)| answer);
                 async move {
                     match limit {
-                        Some(limit) => within(limit, answer).await,
+                        Some(limit) => within(limit, late, answer).await,
                         None => answer.await,
                     }
                 }

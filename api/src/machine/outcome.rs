@@ -86,10 +86,20 @@ pub(crate) fn consider(awaited: Awaited, command_id: CommandId, record: &Order) 
     if answered == awaited { verdict } else { Verdict::Wait }
 }
 
-/// What a record of a new order means for its creator: its one way to be paid is open, or is not.
+/// What a record of a new order means for its creator: its one way to be paid is or was open, or is not.
 pub(crate) fn payable(record: &Order, choice: Choice) -> Verdict {
-    if record.status != OrderStatus::Pending || open_deposit(record, choice).is_some() {
+    let was_open = record.deposits.iter().any(|deposit| {
+        deposit.blockchain == choice.blockchain
+            && deposit.stablecoin == choice.stablecoin
+            && deposit.value.is_some()
+    });
+    let has_ended = record.status != OrderStatus::Pending;
+    let is_paid = record.status == OrderStatus::Paid;
+    if is_paid || open_deposit(record, choice).is_some() || (has_ended && was_open) {
         Verdict::Done
+    } else if has_ended {
+        // Nobody could ever pay it, so nobody is sent there.
+        Verdict::Refused(Refusal::NotPending)
     } else if record.cause == OrderCause::PaymentRefused {
         Verdict::Refused(Refusal::NoFreeAmount)
     } else if record.cause == OrderCause::PaymentUnavailable {

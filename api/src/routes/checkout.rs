@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, RawForm, Request, State};
+use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -15,6 +15,7 @@ use crate::buyer::{TestBuyer, TestPayment};
 use crate::commands::Commands;
 use crate::error::{Answer, Refusal};
 use crate::events::Events;
+use crate::extract::Form;
 use crate::machine::catalog::Choice;
 use crate::machine::query::Query;
 use crate::origins;
@@ -64,7 +65,7 @@ pub(crate) async fn payment(
     Path(order_id): Path<String>,
     headers: HeaderMap,
     query: Query,
-    RawForm(form): RawForm,
+    Form(form): Form,
 ) -> Response {
     let done = async {
         let order_id = checkouts.visitor(&order_id, &headers)?.0;
@@ -132,7 +133,8 @@ pub(crate) async fn explained(
     let (is_form, language) = (!request.method().is_safe(), language(headers, &query));
     let answer = next.run(request).await;
     let status = answer.status();
-    let is_passing = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
+    let is_passing = status.is_server_error()
+        || [StatusCode::TOO_MANY_REQUESTS, StatusCode::REQUEST_TIMEOUT].contains(&status);
     match order_id {
         Some(Path(id)) if is_form && is_passing && is_person => {
             back(&id, language, Err(Refusal::Busy))

@@ -2,7 +2,7 @@
 //!
 //! A list is a route of `router.rs`, and a handler in `admin.rs` that reads its filters from the query and gives them
 //! to a method of `Reads`. What a query may say, and how much of it, is in `machine/query.rs`; which rows a filter
-//! names, in the traits of the crate `store`; how they are found, in its two back ends.
+//! names, in `lib.rs` of the crate `store`; how they are found, in its two back ends.
 
 use std::future::Future;
 

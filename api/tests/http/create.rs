@@ -3,11 +3,13 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use runtime::Clock;
 use schemas::record::{CreateOrder, Order, OrderCommand, OrderCommandBody};
 use schemas::{Amount, OrderCause, OrderStatus, Topic, UnixSeconds};
 use serde_json::{Value, json};
 use tidemark_api::Percent;
 
+use crate::raw::Raw;
 use crate::world::{
     Answer, NO_FREE_AMOUNT, NOT_FOLLOWED, NOW, ORDER_FIELDS, World, config, fields, new_order,
     new_order_with, wallet,
@@ -135,6 +137,10 @@ async fn an_order_that_nobody_can_pay_is_refused() {
     let choice = commands.iter().find(is_choice).unwrap();
     let of_order = commands.iter().filter(|command| command.order_id == choice.order_id);
     assert_eq!(of_order.count(), 2, "{commands:?}");
+    // Ended, it was never to be paid: its merchant learns that before a customer does.
+    let cancelled = world.admin(&format!("POST /orders/{}/cancel", choice.order_id)).await;
+    assert_eq!(cancelled.status, 200, "{}", cancelled.body);
+    world.create_once("k", &body).await.refused(409, "order is not pending");
 
     world.advance(601);
     let polygon = new_order_with(&[("blockchain", "polygon"), ("stablecoin", "USDC")]);
@@ -210,14 +216,43 @@ async fn spec_4_1_receivers_inside_the_network_are_refused() {
 }
 
 #[tokio::test]
-async fn bodies_above_one_mebibyte_are_refused() {
+async fn bodies_above_the_limit_are_refused() {
     let world = World::alone().await;
     let padded = |length: usize| format!("{}{}", new_order(), " ".repeat(length));
-    let room = 1024 * 1024 - new_order().to_string().len();
+    let room = 64 * 1024 - new_order().to_string().len();
     let answer = world.service_with("/orders", &padded(room), |request| request).await;
     assert_eq!(answer.status, 201, "{}", answer.body);
     let answer = world.service_with("/orders", &padded(room + 1), |request| request).await;
-    answer.refused(413, "body: must be at most 1 MiB");
+    answer.refused(413, "body: must be at most 64 KiB");
+}
+
+/// The limit of the whole request may end it after its command was sent.
+#[tokio::test]
+async fn a_create_that_takes_too_long_may_have_been_done() {
+    let world = World::alone().await;
+    for (route, text) in [
+        (
+            "orders",
+            "the order may have been created: repeat the request with the same Idempotency-Key",
+        ),
+        ("orders/status", "the service is busy, try again"),
+    ] {
+        let now = world.clock.now().seconds();
+        let mut raw = Raw::sent(
+            &world,
+            format!(
+                "POST /api/v1/service/{route} HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n\
+                 content-length: 9\r\nservice-signature: {now}.AAAA\r\n\r\n"
+            ),
+        )
+        .await;
+        raw.body_is_awaited().await;
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(31)).await;
+        tokio::time::resume();
+        let answer = raw.answer().await.unwrap();
+        assert_eq!((answer.status, answer.body.as_str()), (503, text));
+    }
 }
 
 #[tokio::test]

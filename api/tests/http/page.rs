@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use runtime::config::Connections;
 use schemas::record::{Order, OrderDeposit, Transfer, example};
 use schemas::{
     Amount, Blockchain, DepositId, DepositState, OrderStatus, Stablecoin, TransferId,
@@ -16,8 +17,8 @@ use tidemark_api::{TestBuyer, TestPayment};
 
 use crate::raw::Raw;
 use crate::world::{
-    Answer, MERCHANT_SECRET, NOW, UNKNOWN_ORDER, World, config, link, new_order, new_order_with,
-    wallet,
+    Answer, CONNECTIONS, MERCHANT_SECRET, NOW, UNKNOWN_ORDER, World, config, link, new_order,
+    new_order_with, wallet,
 };
 
 /// A browser that holds the cookie of one order.
@@ -463,13 +464,21 @@ async fn a_service_that_is_busy_says_so_in_the_customers_language() {
     has(&failed.body, &["The service is busy"]);
 }
 
-/// A form whose body does not arrive.
+/// A form whose body does not arrive: before the limit of a body, or of the whole request.
 #[tokio::test]
 async fn a_form_that_takes_too_long_leads_back_to_its_page() {
-    let world = World::alone().await;
+    for body_timeout in [Duration::from_secs(20), Duration::from_secs(3600)] {
+        let mut world = World::alone().await;
+        world.connections = Connections { body_timeout, ..CONNECTIONS };
+        world.serve(config()).await;
+        late_form_leads_back(&world).await;
+    }
+}
+
+async fn late_form_leads_back(world: &World) {
     let id = world.create(&new_order()).await;
     let mut raw = Raw::sent(
-        &world,
+        world,
         format!(
             "POST /checkout/{id}/payment HTTP/1.1\r\nhost: pay.test\r\naccept: text/html\r\n\
              expect: 100-continue\r\ncontent-length: 9\r\n\

@@ -113,12 +113,12 @@ pub(crate) fn config() -> Config {
     config
 }
 
-/// No client of a test is silent for long, but where a test says so.
+/// None of these times ends anything, but where a test sets one: they are longer than every wait of a test.
 pub(crate) const CONNECTIONS: Connections = Connections {
     max: 100,
-    header_timeout: Duration::from_secs(60),
-    idle_timeout: Duration::from_secs(60),
-    body_timeout: Duration::from_secs(60),
+    header_timeout: Duration::from_secs(3600),
+    idle_timeout: Duration::from_secs(3600),
+    body_timeout: Duration::from_secs(3600),
     stop_grace: Duration::from_secs(5),
 };
 

@@ -6,6 +6,7 @@ use std::io::{Error as IoError, ErrorKind};
 use rustix::io::Errno;
 use schemas::{AttemptOutcome, Refusal};
 
+use super::shown;
 use crate::guard::NotResolved;
 
 /// An attempt that brought no status.
@@ -36,7 +37,8 @@ impl Failure {
         for source in sources(&error) {
             cause = format!("{cause}: {source}");
         }
-        Self { outcome, cause }
+        // A certificate, for one, may name a hundred hosts.
+        Self { outcome, cause: shown(cause.as_bytes()) }
     }
 }
 
