@@ -107,7 +107,9 @@ mod tests {
             assert_eq!(change, Some(expected), "{topic}");
         }
         let value = encode(&example::transfer()).unwrap();
-        let transfers = TOPICS.iter().filter(|topic| topic.name().starts_with("transfers."));
+        let is_of_transfers = |topic: &&Topic| topic.name().starts_with("transfers.");
+        let transfers: Vec<_> = TOPICS.iter().filter(is_of_transfers).collect();
+        assert_eq!(transfers.len(), 5);
         for topic in transfers {
             let change = read_change(*topic, Some(&value)).unwrap();
             assert_eq!(change, Some(Change::Transfer(example::transfer())), "{topic}");

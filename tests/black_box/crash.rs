@@ -96,7 +96,9 @@ pub(crate) async fn live(
         let mut broken = 0;
         while !is_over.load(Ordering::SeqCst) {
             ticks.tick().await;
-            broken += usize::from(round().await.is_err_and(|error| !error.is_connect()));
+            broken += usize::from(
+                round().await.is_err_and(|error| !error.is_connect() && !error.is_status()),
+            );
         }
         broken
     };

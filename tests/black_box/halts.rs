@@ -38,7 +38,7 @@ impl World {
             [Chain { blockchain: "eth", rpc: devnet.url().to_owned(), wallet: WALLET, more }];
         let installation = Installation::new(dir.path(), &chains, WEBHOOK, "");
         installation.provide();
-        let client = Client::new(&installation.api());
+        let client = Client::new(&installation.api()).on_servers();
         let members = Vec::new();
         let mut world = Self { node, _devnet: devnet, installation, members, client, _dir: dir };
         world.run().await;

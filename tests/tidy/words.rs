@@ -31,8 +31,8 @@ fn each_word_of_the_glossary_is_defined_once_and_has_an_owner() {
     assert!(words.len() >= 10, "only {words:?}");
 }
 
-/// What a file says to people, with words in lower case between single spaces: of Rust code its
-/// comments, its texts and the words of its names.
+/// What a file says to people, with words in lower case between spaces: of Rust code its comments, its texts and the
+/// words of its names, with a bar between two names.
 fn prose(path: &Path) -> String {
     #[derive(Clone, Copy, PartialEq)]
     enum Part {

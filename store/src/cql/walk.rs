@@ -118,12 +118,12 @@ impl List {
     }
 
     /// A partition of the directory.
-    fn partition(&self, listed: &ListPartition) -> Partition {
-        let mut key = listed.key();
+    fn partition(&self, partition: &ListPartition) -> Partition {
+        let mut key = partition.key();
         if let Self::Orders(OrderFilter { merchant_order_id: Some(reference), .. }) = self {
             key.insert(0, CqlValue::Text(reference.clone()));
         }
-        Partition { table: listed.table(), key }
+        Partition { table: partition.table(), key }
     }
 
     /// How the rows of a partition are read, from behind the filter's position on if it has one.
@@ -409,7 +409,7 @@ impl Walk {
         }
         self.least = (self.least * 4).min(OPENED_MAX);
         let found = found.map(|(partitions, _)| partitions).unwrap_or_default();
-        let partitions = found.iter().map(|listed| self.list.partition(listed)).collect();
+        let partitions = found.iter().map(|partition| self.list.partition(partition)).collect();
         self.open(partitions).await
     }
 

@@ -207,7 +207,7 @@ impl Cluster {
 
     /// A client of its API.
     pub fn client(&self) -> Client {
-        Client::new(&self.installation.api())
+        Client::new(&self.installation.api()).on_servers()
     }
 
     /// SIGKILL for one of them.

@@ -94,8 +94,8 @@ impl Tidemark {
     }
 }
 
-/// What every test's configuration has; sections of its own may follow. Times are longer than a machine that is busy
-/// with other tests delays anything: an attempt that ends late would be made again.
+/// What every test's configuration has; sections of its own may follow. Times are longer than any delay on a busy
+/// machine: an attempt that ends late would be made again.
 pub(super) fn configuration(port: u16, chains: &[Chain], webhook_url: &str) -> String {
     let mut text = format!(
         r#"

@@ -198,18 +198,20 @@ pub fn config(brokers: &str) -> KafkaConfig {
         brokers: brokers.to_owned(),
         prefix: format!("check-{}.", uuid::Uuid::now_v7().simple()),
         replication: 1,
-        session_timeout: Duration::from_secs(10),
-        transaction_timeout: Duration::from_secs(8),
+        // Longer than a busy machine keeps a broker from answering: what ends by one of them has its own.
+        session_timeout: Duration::from_secs(30),
+        transaction_timeout: Duration::from_secs(25),
         security: KafkaSecurity::default(),
     }
 }
 
 /// Opens the log of a prefix that processes are killed on.
 pub fn open(prefix: &str) -> Arc<dyn Log> {
+    // What the killed process left open holds readers up for as long as a transaction may take.
     let config = KafkaConfig {
         prefix: prefix.to_owned(),
-        // What the killed process left open holds readers up for this long.
-        transaction_timeout: Duration::from_secs(10),
+        session_timeout: Duration::from_secs(10),
+        transaction_timeout: Duration::from_secs(8),
         ..config(&brokers())
     };
     Arc::new(KafkaLog::open(&config, LAYOUT).unwrap())

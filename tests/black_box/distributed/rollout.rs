@@ -27,7 +27,7 @@ impl Shop {
         let member = |stage: &str| installation.start(&format!("{stage}-1"), stage);
         let others = ["processor", "projector"].map(member).into();
         let (ingest, api) = (member("ingest"), member("api"));
-        let client = Client::new(&installation.api());
+        let client = Client::new(&installation.api()).on_servers();
         let mut shop = Self { ingest, api, others, client, webhook: webhook.into(), orders: 0 };
         for member in [&mut shop.ingest, &mut shop.api].into_iter().chain(&mut shop.others) {
             member.ready().await;
@@ -70,10 +70,20 @@ impl Shop {
     }
 }
 
-/// Ends a process and starts it on another configuration: one of the api takes the port of the one before.
+/// Ends a process beside its successor, which has another configuration.
 async fn update(old: Member, name: &str, installation: &Installation) -> Member {
-    assert!(old.process.stop().await.success());
-    let mut new = installation.start(name, name.split('-').next().unwrap());
+    let stage = name.split('-').next().unwrap();
+    let start = || installation.start(name, stage);
+    let stop = async || assert!(old.process.stop().await.success());
+    // One of the api takes the port of the one before.
+    let mut new = if stage == "api" {
+        stop().await;
+        start()
+    } else {
+        let new = start();
+        stop().await;
+        new
+    };
     new.ready().await;
     new
 }

@@ -175,7 +175,7 @@ async fn a_request_is_signed_over_its_exact_bytes_and_named_spec_5_3() {
     assert_eq!(headers["user-agent"], concat!("tidemark/", env!("CARGO_PKG_VERSION")));
 }
 
-/// The sender is the one that closes: before any server does, as the least patient keep them for 2 s.
+/// The sender closes an idle connection before any server does: the least patient ones keep them for 2 s.
 #[tokio::test]
 async fn a_server_that_closes_idle_connections_loses_nothing() {
     const { assert!(IDLE_MAX.as_millis() < 2000) };

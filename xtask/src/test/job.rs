@@ -13,6 +13,10 @@ use crate::need::Need;
 pub(super) const LIMIT: Duration = Duration::from_secs(20 * 60);
 /// What every back end must do, by the names of the tests; those of the tables in CQL have `cql` in theirs.
 const STORE: &str = "tests::back_ends::conformance::";
+/// How many tests of a binary run at once.
+const THREADS: &str = "RUST_TEST_THREADS";
+/// The least number where tests wait, on a machine with fewer processors: see [`MANY_AT_ONCE`].
+const THREADS_MIN: usize = 6;
 /// The package of tests that need more than their crate.
 const TESTS: &str = "tests/";
 
@@ -86,10 +90,10 @@ const ON_CQL_NEEDS: [Need; 2] = [Need::Jars, Need::Servers];
 /// What is set for them.
 const TABLES: (&str, &str) = ("TIDEMARK_TEST_TABLES", "cql");
 
-/// Binaries whose tests mostly wait, each for something of its own: more of them run at once than there are processors.
+/// Binaries with tests that wait, each for something of its own: [`THREADS_MIN`] of them run at once on a machine with
+/// fewer processors.
 const MANY_AT_ONCE: [&str; 5] =
     ["tests/embedded", "ingest/follow", "ingest/lib", "log/lib", "api/http"];
-const THREADS: (&str, &str) = ("RUST_TEST_THREADS", "6");
 
 /// Tests of one binary that one process runs.
 #[derive(Debug)]
@@ -100,7 +104,7 @@ pub(super) struct Job<'a> {
     pub(super) tests: Vec<String>,
     pub(super) needs: &'static [Need],
     /// What is set for it beside what all jobs get.
-    pub(super) variable: Option<(&'static str, &'static str)>,
+    pub(super) variable: Option<(&'static str, String)>,
     load: Load,
     /// Of one load those with a small one begin first.
     rank: usize,
@@ -165,7 +169,7 @@ pub(super) fn plan<'a>(binaries: &'a [Binary], scope: Scope<'_>) -> Result<Vec<J
                         pattern: "on CQL",
                         tests: Vec::new(),
                         needs: &ON_CQL_NEEDS,
-                        variable: Some(TABLES),
+                        variable: Some((TABLES.0, TABLES.1.to_owned())),
                         load: Load::Computing,
                         rank: 0,
                     };
@@ -175,7 +179,7 @@ pub(super) fn plan<'a>(binaries: &'a [Binary], scope: Scope<'_>) -> Result<Vec<J
             }
             if scope.runs(&name, needs) {
                 let (tests, is_many) = (Vec::new(), MANY_AT_ONCE.contains(&&*binary.name));
-                let variable = is_many.then_some(THREADS);
+                let variable = is_many.then(threads).flatten();
                 let job = Job { binary, pattern, tests, needs, variable, load, rank: place };
                 jobs.entry((&binary.name, place)).or_insert(job).tests.push(test);
             }
@@ -186,6 +190,8 @@ pub(super) fn plan<'a>(binaries: &'a [Binary], scope: Scope<'_>) -> Result<Vec<J
         "xtask/src/test/job.rs names modules of {} that have no test: there are {seen_on_cql:?}",
         ON_CQL.0,
     );
+    let gone = MANY_AT_ONCE.iter().find(|name| binaries.iter().all(|binary| binary.name != **name));
+    ensure!(gone.is_none(), "xtask/src/test/job.rs names {gone:?}, which has no tests");
     let stale = PARTS.iter().zip(seen).find(|(_, seen)| !seen);
     ensure!(
         stale.is_none(),
@@ -202,6 +208,13 @@ pub(super) fn plan<'a>(binaries: &'a [Binary], scope: Scope<'_>) -> Result<Vec<J
         Load::Computing => (job.load, usize::MAX - job.rank),
     });
     Ok(jobs)
+}
+
+/// What is set where more tests run at once: nothing where a developer has set it, or processors suffice.
+fn threads() -> Option<(&'static str, String)> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let is_set = std::env::var_os(THREADS).is_some();
+    (!is_set && processors < THREADS_MIN).then(|| (THREADS, THREADS_MIN.to_string()))
 }
 
 /// The name that a filter is compared with: that of the test, after its binary's (`black_box::crash::…`).
