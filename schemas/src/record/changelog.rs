@@ -114,7 +114,7 @@ pub struct TransferEntry {
     /// Whether it failed before `candidate_order_id` had answered, or that order was forgotten: it may count on it.
     #[serde(default)]
     pub unanswered: bool,
-    /// When the order was asked to which an operator attached it; none while none is.
+    /// When an order was last asked to which an operator attached it; it stays when that order refuses.
     pub asked_at: Option<UnixMicros>,
     /// Chain time at which it stops waiting for a deposit.
     pub match_deadline: Option<UnixSeconds>,

@@ -21,6 +21,12 @@ impl TransferRow {
             && (!self.unanswered || self.candidate_order == Some(order))
     }
 
+    /// The time of a first question to an order: clocks differ, and none is as old as one that was refused, or the repeated
+    /// refusal of that one would be taken for its own.
+    fn next_question(&self, now: UnixMicros) -> UnixMicros {
+        self.asked_at.map_or(now, |at| now.max(UnixMicros(at.0.saturating_add(1))))
+    }
+
     /// Whether the order that it was attached to may be asked once more.
     fn may_ask_again(&self) -> bool {
         self.status == TransferStatus::Matched || (self.is_attaching() && self.is_included())
@@ -41,11 +47,15 @@ impl State {
         let (id, ended) = (Some(attach.command_id), attach.order.clone());
         match row {
             Some(row) if row.is_attachable(order) => {
-                self.ask_attached(row, order, now)?;
-                self.command_attach(&row, order, now, (id, ended), effects);
+                let asked_at = row.next_question(now);
+                self.ask_attached(row, order, asked_at)?;
+                self.command_attach(&row, order, asked_at, (id, ended), effects);
             }
             // The same command again, or another one for the same order: it answers.
             Some(row) if row.order == Some(order) && row.may_ask_again() => {
+                if row.is_attaching() && row.asked_at < Some(now) {
+                    self.ask_attached(row, order, now)?;
+                }
                 self.command_attach(&row, order, now, (id, ended), effects);
             }
             Some(_) | None => {
@@ -180,7 +190,7 @@ impl State {
         self.transfers.put(TransferRow {
             settling: false,
             order: None,
-            asked_at: None,
+            asked_at: Some(command.issued_at),
             match_deadline: None,
             ..row
         })

@@ -40,8 +40,8 @@ pub(super) struct TransferRow {
     pub(super) settling: bool,
     /// Whether it failed before `candidate_order` had answered, or that order is forgotten: it may count on it.
     pub(super) unanswered: bool,
-    /// When the order was asked to which an operator attached it, by the question: a refusal of an earlier one is none
-    /// of this.
+    /// When an order was last asked to which an operator attached it, by the question: a refusal of an earlier one is
+    /// none of this. It stays when that order refuses: the next question is newer.
     pub(super) asked_at: Option<UnixMicros>,
     /// Chain time at which it stops waiting for a deposit; while it settles, at which the order is asked
     /// again.

@@ -65,6 +65,20 @@ fn a_refusal_answers_no_later_question() {
         .then(attach('B', 10, &row), "to B: attach #2 9.00 by 10");
 }
 
+/// Also where the operator's clock is behind that of the refusal.
+#[test]
+fn a_refusal_answers_no_question_of_its_own_time() {
+    let (mut lane, row) = underpaid();
+    let refusal = attach_refused('A', row.transfer_id);
+    lane.then(attach('A', 7, &row), ASKS)
+        .then(refusal.clone(), "")
+        .then(attach('A', 8, &row), "to A: attach #2 9.00 by 8")
+        .ignores(refusal)
+        .then(attach('B', 9, &row), "to B: attach refused")
+        .then(later(attach_refused('A', row.transfer_id)), "")
+        .then(attach('B', 10, &row), "to B: attach #2 9.00 by 10");
+}
+
 #[test]
 fn while_one_order_is_asked_no_other_is() {
     let (mut lane, row) = underpaid();
