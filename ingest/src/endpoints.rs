@@ -201,7 +201,7 @@ impl Endpoints {
     ///
     /// # Errors
     /// [`AllWrong`] when the last one turns out to serve another chain or other contracts, once: the next call waits.
-    /// Or one refused: the caller knows for how long nothing has come of it.
+    /// Or one refused, and no other is up: the caller knows for how long nothing has come of it.
     pub(crate) async fn begin(&mut self) -> Result<(), NotBegun> {
         self.second = None;
         loop {
@@ -213,7 +213,14 @@ impl Endpoints {
                     break;
                 }
                 Ok(false) => {}
-                Err(failure) => return Err(NotBegun::Refused(index, failure)),
+                Err(failure) => {
+                    let now = Instant::now();
+                    let is_other =
+                        |other: &usize| *other != index && self.health.serves(*other, now);
+                    if !(0..self.list.len()).any(|other| is_other(&other)) {
+                        return Err(NotBegun::Refused(index, failure));
+                    }
+                }
             }
             if let Some(reasons) = self.wrong.iter().cloned().collect::<Option<Vec<_>>>()
                 && !std::mem::replace(&mut self.is_reported, true)

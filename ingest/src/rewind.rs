@@ -219,13 +219,14 @@ impl Rewind {
         target: Target,
         now: UnixMicros,
     ) -> Result<Self, RewindError> {
+        let known = watched::known(log, chain.blockchain).map_err(Error::from)?;
+        // Before anybody is fenced: what is watched is written anew, and nothing of it may vanish unseen.
+        if Self::plan(log, chain, target, now)?.is_lost {
+            watched::check(chain.blockchain, Some(chain), &known)?;
+        }
         let mut writer = log.writer(&chain.writer()).map_err(Error::from)?;
         let known = watched::known(log, chain.blockchain).map_err(Error::from)?;
         let rewind = Self::plan(log, chain, target, now)?;
-        if rewind.is_lost {
-            // What is watched is written anew, and nothing of it may vanish unseen.
-            watched::check(chain.blockchain, Some(chain), &known)?;
-        }
         let watched = if rewind.is_lost { rewind.watches.clone() } else { known };
         let step = publish::step(&rewind.records(chain), watched, &log.layout());
         let step = step.map_err(Error::Encode)?;

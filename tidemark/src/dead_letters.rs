@@ -18,6 +18,7 @@ const LETTERS: TopicPartition =
 /// What is older is not put back. Of a delivery: whether a newer event of its order was sent is not known for ever. Of a
 /// command: what it asks about may have ended and been forgotten, and would begin once more.
 const AGE_MAX_MICROS: i64 = processor::machine::orders::KEPT_SECONDS * 1_000_000;
+
 /// All dead letters that the log still has, one a line. Also while processes run.
 pub(crate) fn list(settings: &Settings) -> anyhow::Result<Outcome> {
     let source = Source::open(settings)?;
@@ -109,7 +110,7 @@ fn put_back(letter: DeadLetter, now: UnixMicros) -> Result<NewRecord, String> {
         if is_old(issued_at) {
             return Err(
                 "the command is more than 7 days old: what it asks about may have ended and \
-                        been forgotten, and would begin once more"
+                        been forgotten, and would begin once more; ask for it anew, by the API"
                     .into(),
             );
         }

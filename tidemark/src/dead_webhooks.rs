@@ -138,6 +138,7 @@ pub(crate) async fn redrive(
     for (record, delivery) in &found {
         latest.extend(subject(delivery).map(|subject| (subject, record.appended_at)));
     }
+    api.is_there().await?;
     let (mut sent, all) = (0_u64, latest.len());
     let mut turns = tokio::time::interval(Duration::from_secs(1) / pace.rate.get());
     for (number, (subject, given_up)) in (1_u64..).zip(latest) {
@@ -202,6 +203,18 @@ impl Api {
             status.is_success() || [StatusCode::CONFLICT, StatusCode::NOT_FOUND].contains(&status);
         ensure!(is_answer, "{url} answers {status}: {text}");
         Ok((status, text))
+    }
+
+    /// # Errors
+    /// It is not the Admin API: there, what is not found would be taken for gone.
+    async fn is_there(&self) -> anyhow::Result<()> {
+        let (status, text) = self.ask(Method::GET, "wallets").await?;
+        ensure!(
+            status.is_success(),
+            "{} is not the Admin API: it answers {status}: {text}",
+            self.base
+        );
+        Ok(())
     }
 
     /// The latest attempts to deliver its webhooks; none if the tables do not have it, as they forget what is old.
@@ -353,5 +366,12 @@ mod tests {
         let sent = format!("orders/{}/resend-webhook", orders[2]);
         assert_eq!(*posted.lock().unwrap(), [sent, "transfers/7/resend-webhook".to_owned()]);
         assert_eq!(run(false, None).await, ["2 of 5 were queued"], "those after one that is gone");
+        // Nothing is there, so nothing is gone.
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let other = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
+        tokio::spawn(async move { axum::serve(listener, Router::new()).await });
+        let pace = Pace { dry_run: false, rate: NonZeroU32::MIN, api: Some(other) };
+        let refused = redrive(settings.clone(), Filter::default(), pace).await.err().unwrap();
+        assert!(refused.to_string().contains("is not the Admin API"), "{refused}");
     }
 }

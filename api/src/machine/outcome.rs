@@ -127,6 +127,37 @@ mod tests {
     const OURS: CommandId = CommandId(uuid::Uuid::from_u128(1));
     const OTHER: CommandId = CommandId(uuid::Uuid::from_u128(2));
 
+    /// Who was once sent to pay an order may read it for ever; who was refused is not sent there at its end.
+    #[test]
+    fn an_ended_order_answers_its_creator_if_it_was_ever_payable() {
+        let order = example::order();
+        let deposit = order.deposits[0].clone();
+        let choice = Choice { blockchain: deposit.blockchain, stablecoin: deposit.stablecoin };
+        let with = |status, state, value| {
+            let deposits = vec![OrderDeposit { state, value, ..deposit.clone() }];
+            payable(
+                &Order { status, cause: OrderCause::Created, deposits, ..order.clone() },
+                choice,
+            )
+        };
+        let value = Some(order.amount);
+        for ended in [OrderStatus::Expired, OrderStatus::Cancelled] {
+            assert_eq!(with(ended, DepositState::Closed, value), Verdict::Done, "{ended}");
+            let refused = Verdict::Refused(Refusal::NotPending);
+            assert_eq!(with(ended, DepositState::Refused, None), refused, "{ended}");
+            assert_eq!(with(ended, DepositState::Requested, None), refused, "{ended}");
+        }
+        // By an operator.
+        assert_eq!(with(OrderStatus::Paid, DepositState::Refused, None), Verdict::Done);
+        assert_eq!(with(OrderStatus::Pending, DepositState::Open, value), Verdict::Done);
+        assert_eq!(with(OrderStatus::Pending, DepositState::Closed, value), Verdict::Wait);
+        let other = Choice { stablecoin: Stablecoin::Dai, ..choice };
+        let closed = OrderDeposit { state: DepositState::Closed, value, ..deposit.clone() };
+        let expired =
+            Order { status: OrderStatus::Expired, deposits: vec![closed], ..order.clone() };
+        assert_eq!(payable(&expired, other), Verdict::Refused(Refusal::NotPending));
+    }
+
     const ANSWERS: [(Awaited, OrderCause, Verdict); 14] = [
         (Awaited::Payment, OrderCause::DepositOpened, Verdict::Done),
         (Awaited::Payment, OrderCause::PaymentRepeated, Verdict::Done),

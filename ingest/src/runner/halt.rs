@@ -24,7 +24,7 @@ impl Runner {
         loop {
             let epoch = self.epoch().await?;
             before = before.or(epoch);
-            if epoch.is_some() && epoch != before {
+            if epoch > before {
                 return Ok(());
             }
             self.send_alerts().await?;

@@ -123,10 +123,15 @@ impl View {
         self.state().committed.get(group)?.get(&of).cloned()
     }
 
-    /// The first record of a partition that a group has yet to read, of those that ever committed there.
+    /// The first record of a partition that a group has yet to read, of those that ever committed in its topic.
     pub(super) fn unread_from(&self, of: TopicPartition) -> Option<Offset> {
         let state = self.state();
-        state.committed.values().filter_map(|group| group.get(&of)).map(|at| at.offset).min()
+        let readers = state.committed.values();
+        let readers = readers.filter(|group| group.keys().any(|other| other.topic == of.topic));
+        let position = |group: &HashMap<TopicPartition, Committed>| {
+            group.get(&of).map_or(Offset(0), |committed| committed.offset)
+        };
+        readers.map(position).min()
     }
 
     /// Those of `positions` that have records after them, in their order.

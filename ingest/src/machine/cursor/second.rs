@@ -89,6 +89,11 @@ pub(super) struct Checks {
     pub(super) time: Option<UnixSeconds>,
 }
 
+/// The newest time by which something was confirmed.
+fn confirmed_time(history: &History) -> Option<UnixSeconds> {
+    history.head().confirmed.iter().filter_map(|tier| tier.timestamp).max()
+}
+
 impl Checks {
     /// Continues where the last head ends.
     pub(super) fn new(history: Option<&History>, range_max: i64) -> Self {
@@ -105,7 +110,7 @@ impl Checks {
             is_reported: false,
             switches: VecDeque::new(),
             unknown_to: history.map_or(-1, |history| history.last().number),
-            time: None,
+            time: history.and_then(confirmed_time),
         }
     }
 
@@ -288,12 +293,9 @@ impl Cursor {
         let Ok(logs) = sifted else {
             return self.check_later(check, Difference::Contradiction, now);
         };
-        if header.block.hash != check.anchor.hash {
-            return self.check_later(check, Difference::Fork, now);
-        }
-        // Deposits expire by the times of blocks.
+        // Deposits expire by the times of blocks: another time is another block.
         if header.block != check.anchor {
-            return self.check_later(check, Difference::Contradiction, now);
+            return self.check_later(check, Difference::Fork, now);
         }
         let live = self.known().between(from, to);
         let needs_receipts = self.rules.needs_receipts && !check.is_rescan;

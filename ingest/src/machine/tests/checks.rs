@@ -237,7 +237,7 @@ fn a_block_time_that_the_other_endpoint_denies_ends_nothing() {
         times.extend(cursor.history().unwrap().head().confirmed[0].timestamp);
         mine([&mut a, &mut b], &[]);
     }
-    assert_eq!(notes, ["contradiction"]);
+    assert_eq!(notes, ["fork"]);
     // The times of the blocks after it are those that both show, and none of theirs is that late.
     assert!(confirmed(&cursor) > 11, "{}", confirmed(&cursor));
     assert!(times.iter().all(|shown| *shown <= b.head().timestamp), "{times:?}");
