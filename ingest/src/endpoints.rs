@@ -9,7 +9,7 @@ mod health;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -201,9 +201,10 @@ impl Endpoints {
     ///
     /// # Errors
     /// [`AllWrong`] when the last one turns out to serve another chain or other contracts, once: the next call waits.
-    /// Or one refused, and no other is up: the caller knows for how long nothing has come of it.
+    /// Or one refused, and all others have as well, or pause: the caller knows for how long nothing has come of it.
     pub(crate) async fn begin(&mut self) -> Result<(), NotBegun> {
         self.second = None;
+        let mut refused = BTreeSet::new();
         loop {
             let (index, wait) = self.health.first(Instant::now());
             tokio::time::sleep(wait).await;
@@ -214,10 +215,10 @@ impl Endpoints {
                 }
                 Ok(false) => {}
                 Err(failure) => {
+                    refused.insert(index);
                     let now = Instant::now();
-                    let is_other =
-                        |other: &usize| *other != index && self.health.serves(*other, now);
-                    if !(0..self.list.len()).any(|other| is_other(&other)) {
+                    let mut others = (0..self.list.len()).filter(|other| !refused.contains(other));
+                    if !others.any(|other| self.health.serves(other, now)) {
                         return Err(NotBegun::Refused(index, failure));
                     }
                 }

@@ -282,7 +282,8 @@ impl Runner {
                     Difference::Fork => Fault::Forked,
                     Difference::Contradiction => Fault::Contradiction,
                 };
-                let cause = format!("block {} differs from {}", block.number, block.hash);
+                let Block { number, hash, timestamp } = block;
+                let cause = format!("block {number} differs from {hash} of {timestamp}");
                 self.endpoints.failed(index, fault, &cause);
             }
         }

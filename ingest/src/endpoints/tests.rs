@@ -68,6 +68,16 @@ async fn endpoints_of_another_chain_are_asked_until_one_is_ours() {
     assert_eq!(a.sizes(), [1; 3]);
 }
 
+/// However short their pauses are: the caller of a step must know.
+#[tokio::test]
+async fn endpoints_that_all_refuse_are_reported() {
+    let refuses = || Served::start(Arc::new(|_: &[Value]| (503, String::new())));
+    let (a, b) = (refuses().await, refuses().await);
+    let mut endpoints = endpoints(vec![a.endpoint(), b.endpoint()]);
+    assert!(matches!(endpoints.begin().await, Err(NotBegun::Refused(..))));
+    assert!(!a.sizes().is_empty() && !b.sizes().is_empty());
+}
+
 #[tokio::test]
 async fn a_second_answer_comes_from_another_one_of_the_same_chain() {
     let wrong = ids(vec!["0x2"; 9]).await;

@@ -3,7 +3,7 @@
 //! **Invariant:** changed only after the transaction is committed, and for a whole transaction under one
 //! lock: no reader sees a part of a step. Live readers are served from here without a query.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use schemas::{Topic, UnixMicros};
@@ -197,11 +197,12 @@ impl View {
         let state = self.state();
         for (group, committed) in &state.committed {
             let mut lags: BTreeMap<Topic, i64> = BTreeMap::new();
-            for (of, at) in committed {
-                let Some(bounds) = state.partitions.get(of).map(|kept| kept.extent.bounds) else {
-                    continue;
-                };
-                let lag = bounds.end.0.saturating_sub(at.offset.max(bounds.start).0).max(0);
+            let topics: BTreeSet<Topic> = committed.keys().map(|of| of.topic).collect();
+            for (of, kept) in state.partitions.iter().filter(|(of, _)| topics.contains(&of.topic)) {
+                // Where it has no position it has read nothing yet.
+                let next = committed.get(of).map_or(Offset(0), |at| at.offset);
+                let bounds = kept.extent.bounds;
+                let lag = bounds.end.0.saturating_sub(next.max(bounds.start).0).max(0);
                 let sum = lags.entry(of.topic).or_default();
                 *sum = sum.saturating_add(lag);
             }
