@@ -88,11 +88,7 @@ pub(crate) fn consider(awaited: Awaited, command_id: CommandId, record: &Order) 
 
 /// What a record of a new order means for its creator: its one way to be paid is or was open, or is not.
 pub(crate) fn payable(record: &Order, choice: Choice) -> Verdict {
-    let was_open = record.deposits.iter().any(|deposit| {
-        deposit.blockchain == choice.blockchain
-            && deposit.stablecoin == choice.stablecoin
-            && deposit.value.is_some()
-    });
+    let was_open = deposits_of(record, choice).any(|deposit| deposit.value.is_some());
     let has_ended = record.status != OrderStatus::Pending;
     let is_paid = record.status == OrderStatus::Paid;
     if is_paid || open_deposit(record, choice).is_some() || (has_ended && was_open) {
@@ -111,10 +107,12 @@ pub(crate) fn payable(record: &Order, choice: Choice) -> Verdict {
 
 /// The deposit of a choice that awaits the customer's transfer.
 pub(crate) fn open_deposit(order: &Order, choice: Choice) -> Option<&OrderDeposit> {
-    order.deposits.iter().find(|deposit| {
-        deposit.blockchain == choice.blockchain
-            && deposit.stablecoin == choice.stablecoin
-            && deposit.state == DepositState::Open
+    deposits_of(order, choice).find(|deposit| deposit.state == DepositState::Open)
+}
+
+fn deposits_of(order: &Order, choice: Choice) -> impl Iterator<Item = &OrderDeposit> {
+    order.deposits.iter().filter(move |deposit| {
+        deposit.blockchain == choice.blockchain && deposit.stablecoin == choice.stablecoin
     })
 }
 

@@ -246,11 +246,7 @@ async fn a_create_that_takes_too_long_may_have_been_done() {
             ),
         )
         .await;
-        raw.body_is_awaited().await;
-        tokio::time::pause();
-        tokio::time::advance(Duration::from_secs(31)).await;
-        tokio::time::resume();
-        let answer = raw.answer().await.unwrap();
+        let answer = raw.answer_without_body().await;
         assert_eq!((answer.status, answer.body.as_str()), (503, text));
     }
 }

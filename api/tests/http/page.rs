@@ -486,11 +486,7 @@ async fn late_form_leads_back(world: &World) {
         ),
     )
     .await;
-    raw.body_is_awaited().await;
-    tokio::time::pause();
-    tokio::time::advance(Duration::from_secs(31)).await;
-    tokio::time::resume();
-    let answer = raw.answer().await.unwrap();
+    let answer = raw.answer_without_body().await;
     assert_eq!(answer.status, 303, "{answer:?}");
     assert!(answer.head.contains(&format!("location: ../{id}?lang=en&problem=busy\r\n")));
 }

@@ -78,15 +78,13 @@ impl Runner {
         } else {
             self.check.failed(now, cause);
         }
+        let name = self.chain.blockchain.as_str();
         if is_over {
-            let name = self.chain.blockchain.as_str();
             tracing::info!(blockchain = name, "{name} makes progress again");
         }
         self.raise_due(now);
-        let is_halted = self.stalled().is_some();
-        if is_halted || is_over {
-            let name = self.chain.blockchain.as_str();
-            gauge!(names::HALTED, "blockchain" => name).set(f64::from(u8::from(is_halted)));
+        if is_over && self.stalled().is_none() {
+            gauge!(names::HALTED, "blockchain" => name).set(0);
         }
     }
 
@@ -95,9 +93,6 @@ impl Runner {
         let now = Instant::now();
         self.scan.failed(now, Some(self.words_of(index, failure)));
         self.raise_due(now);
-        if self.stalled().is_some() {
-            gauge!(names::HALTED, "blockchain" => self.chain.blockchain.as_str()).set(1);
-        }
     }
 
     fn words_of(&self, index: usize, failure: &Failure) -> String {
@@ -105,7 +100,7 @@ impl Runner {
         format!("{}: {}: {message}", self.endpoints.name(index), refusal.class())
     }
 
-    /// Raises what is due.
+    /// Raises what is due, and shows whether anything is raised.
     fn raise_due(&mut self, now: Instant) {
         let (name, bound) = (self.chain.blockchain.as_str(), self.endpoints.stalled());
         let mut raised = Vec::new();
@@ -120,6 +115,9 @@ impl Runner {
         }
         for text in raised {
             self.note_alert(AlertKind::ChainHalted, text);
+        }
+        if self.stalled().is_some() {
+            gauge!(names::HALTED, "blockchain" => self.chain.blockchain.as_str()).set(1);
         }
     }
 
