@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_listener_of_the_order_gets_its_record_and_no_other() {
+    async fn each_listener_gets_the_records_of_its_order() {
         let feed = Feed::default();
         let order = example::order();
         let mut first = feed.subscribe(order.order_id, Customer).unwrap();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_listener_that_falls_behind_gets_the_newest_records() {
+    async fn slow_listener_gets_the_newest_records() {
         let feed = Feed::default();
         let mut slow = feed.subscribe(example::order().order_id, Customer).unwrap();
         let versions: Vec<_> = (1..).take(RECORDS_MAX + 1).collect();
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn listeners_are_bounded_and_no_order_takes_all_places() {
+    fn listeners_are_bounded_in_all_and_for_each_order() {
         let feed = Feed::default();
         let subscribe = |order: usize, audience| {
             feed.subscribe(OrderId(uuid::Uuid::from_u128(order as u128)), audience)

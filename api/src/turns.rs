@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_read_that_panics_is_an_error_and_gives_its_turn_back() {
+    async fn panicking_read_gives_its_turn_back() {
         let turns = Turns::default();
         for _ in 0..3 {
             let answer: Answer<()> = turns.clone().take(async { panic!("a read") }).await;

@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_commands_give_equal_hashes_and_seeds_separate_chains() {
+    fn equal_commands_and_seed_give_equal_hashes() {
         let run = |seed| {
             let mut ledger = Ledger::new(config(seed)).unwrap();
             let tx = ledger.queue(call(5)).unwrap();

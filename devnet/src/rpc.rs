@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn control_methods_make_a_transfer_with_log_and_receipt() {
+    fn control_methods_make_a_transfer() {
         let chain = chain();
         assert_eq!(ask(&chain, "evm_setNextBlockTimestamp", json!([2_000])), Ok(Value::Null));
         assert_eq!(ask(&chain, "evm_setNextBlockTimestamp", json!([5])), Err(-32000));

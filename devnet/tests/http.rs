@@ -49,7 +49,7 @@ async fn ask(devnet: &Devnet, method: &str, params: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_transfer_is_served_and_survives_a_reorg_in_another_block() {
+async fn transfer_survives_a_reorg_in_another_block() {
     let devnet = start().await;
     assert_eq!(devnet.url(), format!("http://{}", devnet.address()));
     let chain = devnet.chain();

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn transfers_go_to_one_lane_heads_to_all_and_progress_beside_them() {
+    fn transfers_go_to_one_lane_and_heads_to_all() {
         let layout = Layout { lanes: 3, orders: 1, webhooks: 1 };
         let (transfer, head) = (example::chain_record(), example::chain_head());
         let watch = example::chain_watch();

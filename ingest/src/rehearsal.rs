@@ -70,7 +70,7 @@ async fn play_all(seeds: Range<u64>, defect: Defect) -> BTreeMap<u64, play::Outc
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn behind_faults_every_payment_is_final_once_and_pays_what_it_is_for() {
+async fn faults_leave_each_payment_final_once() {
     let outcomes = play_all(seeds(), Defect::None).await;
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for (name, count) in outcomes.values().flat_map(|outcome| &outcome.counts) {

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_needed_tag_that_is_absent_or_old_is_reported_once() {
+    fn absent_or_old_tag_is_reported_once() {
         let node = Node::new(200);
         let policy = Policy::flat(None, Some(Tag::Safe));
         let mut tags = TagCheck::new(Blockchain::Eth, &policy);

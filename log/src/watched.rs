@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_is_ready_when_what_it_was_given_is_restored() {
+    fn worker_is_ready_when_its_share_is_restored() {
         let readiness = Readiness::default();
         let (log, _dir) = watched(&readiness);
         assert_eq!(readiness.waiting_for(), ["g: starting"]);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_over_with_the_next_records_or_after_a_while() {
+    fn failure_ends_by_the_next_records_or_after_a_while() {
         let readiness = Readiness::default();
         let part = readiness.part("g a.0", "joining its group");
         let mut failure = Failure::default();

@@ -223,7 +223,7 @@ mod tests {
     use crate::machine::call_size::ROWS_MAX;
 
     #[test]
-    fn what_one_turn_has_no_time_for_is_written_in_the_next_ones() {
+    fn what_a_turn_leaves_is_written_in_the_next() {
         let (dir, runtime) = (tempfile::tempdir().unwrap(), Runtime::new().unwrap());
         let store = Arc::new(EmbeddedStore::open(dir.path()).unwrap());
         let upkeep = Upkeep::new(None, Arc::new(SystemClock));

@@ -125,7 +125,7 @@ mod tests {
     const DAY_SECONDS: i64 = 86_400;
 
     #[test]
-    fn the_owner_of_the_first_partition_sweeps_and_removes_what_is_too_old() {
+    fn owner_of_the_first_partition_sweeps() {
         let (dir, runtime) = (tempfile::tempdir().unwrap(), Runtime::new().unwrap());
         let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(dir.path()).unwrap());
         let today = example::order().created_at;

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_share_a_remembered_place_keep_their_own_text() {
+    fn addresses_of_one_cache_slot_keep_their_text() {
         let (mut one, mut other) = ([0; 20], [0xff; 20]);
         (one[19], other[19]) = (7, 7 + 64);
         let texts = |bytes| Address::new(AddressFamily::Evm, bytes).to_string();

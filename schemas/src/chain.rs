@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn no_chain_has_two_contracts_of_an_issuer_for_a_coin_or_one_contract_for_two() {
+    fn each_issuer_and_coin_has_one_contract_on_a_chain() {
         for (i, a) in KNOWN.iter().enumerate() {
             for b in &KNOWN[..i] {
                 if a.contract.blockchain == b.contract.blockchain {

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_inputs_of_matching_and_its_changelog_are_co_partitioned() {
+    fn inputs_of_matching_are_co_partitioned() {
         let layout = Layout { lanes: 3, orders: 5, webhooks: 2 };
         for topic in [Topic::DepositsCommands, Topic::Deposits, Topic::MatchingChangelog] {
             assert_eq!(topic.partitions(&layout), Topic::TransfersRaw.partitions(&layout));

@@ -149,7 +149,7 @@ fn released(name: SchemaName) -> Vec<String> {
 }
 
 #[test]
-fn what_is_written_is_released_or_fits_everything_released() {
+fn written_schemas_fit_everything_released() {
     for name in SchemaName::ALL {
         let released = released(name);
         assert!(!released.is_empty(), "{name:?} was released before");
@@ -226,7 +226,7 @@ fn unreadable(
 /// Old and new processes run side by side during an update. The file is what the release before this one
 /// reads; a release makes it anew: delete it, run this test, and commit it with the tag.
 #[test]
-fn what_is_written_could_be_read_by_the_release_before() {
+fn written_records_are_readable_by_the_last_release() {
     let path = folder("released").join("readable.txt");
     let now = readable();
     let Ok(text) = std::fs::read_to_string(&path) else {

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn coalesced_changes_make_the_same_tables_with_one_change_for_each_row() {
+    fn coalesced_changes_make_the_same_tables() {
         let config = Config { source_file: Some(file!()), ..Config::default() };
         let result = TestRunner::new(config).run(&sample::changes(), |changes| {
             let all = tables(&changes);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn each_row_is_taken_in_one_pass_with_its_newest_version() {
+    fn each_row_is_taken_with_its_newest_version() {
         let config = Config { source_file: Some(file!()), ..Config::default() };
         let strategy = (sample::changes(), 1..4_u64);
         let result = TestRunner::new(config).run(&strategy, |(changes, passes)| {

@@ -238,7 +238,7 @@ async fn minutes_that_are_empty_are_swept() {
 
 /// In a rolling update an older program meets rows that it cannot read.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_cannot_be_read_is_left_out_of_lists_alone() {
+async fn unreadable_row_is_left_out_of_lists() {
     let tables = Tables::new(CQL);
     let store = tables.open().await;
     let id = |number| schemas::OrderId(Uuid::from_u128(number));

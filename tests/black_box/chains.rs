@@ -172,7 +172,7 @@ impl Scene {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn eight_chains_pay_through_a_reorganisation_a_kill_and_a_dead_endpoint() {
+async fn eight_chains_survive_reorg_kill_and_dead_endpoint() {
     let mut scenes = Vec::new();
     for (blockchain, lag) in CHAINS {
         scenes.push(Scene::start(blockchain, lag).await);

@@ -201,7 +201,7 @@ async fn a_chain_is_taken_back_with_and_without_its_records() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_left_out_is_published_beside_a_running_ingest() {
+async fn rescan_publishes_beside_a_running_ingest() {
     let mut world = World::start().await;
     let (order, next) = (world.order("A-1").await, world.order("B-1").await);
     // Its logs trail by more than any check.

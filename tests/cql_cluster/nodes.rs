@@ -116,7 +116,7 @@ mod tests {
     use crate::load::Row;
 
     #[test]
-    fn what_ended_in_the_moment_before_the_kill_is_known_by_its_order() {
+    fn what_ended_at_the_kill_is_known_by_its_order() {
         let id = |number| OrderId(Uuid::from_u128(number));
         let row = |number| format!("[Some(BigInt(90)), Some({})]", Row::Order(id(number)).key());
         let dump = |rows: &[String]| Dump::from([("orders_ended".to_owned(), rows.to_vec())]);

@@ -62,7 +62,7 @@ fn has(text: &str, parts: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_good_endpoint_is_described_and_its_key_is_not_shown() {
+async fn good_endpoint_is_described_without_its_key() {
     let dir = tempfile::tempdir().unwrap();
     let devnet = node(1, true).await;
     let url = format!("{:?}", format!("{}v3/0123456789abcdef", with_slash(devnet.url())));
@@ -114,7 +114,7 @@ fn with_slash(url: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_keeps_a_chain_from_being_followed_is_a_failure() {
+async fn chain_that_cannot_be_followed_is_a_failure() {
     let dir = tempfile::tempdir().unwrap();
     let (good, other, bare) = (node(1, true).await, node(5, true).await, node(1, false).await);
     let down = node(1, true).await;
@@ -138,7 +138,7 @@ async fn what_keeps_a_chain_from_being_followed_is_a_failure() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn on_tron_the_interface_that_proves_payments_is_asked_too() {
+async fn on_tron_the_native_interface_is_checked_too() {
     let (dir, chain) = (tempfile::tempdir().unwrap(), tron_chain(30));
     let usdt = usdt_of(Blockchain::Tron);
     let (token, to) = ((*usdt.address.bytes()).into(), WALLET.parse().unwrap());

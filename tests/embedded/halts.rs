@@ -98,7 +98,7 @@ fn expire(dir: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_chain_whose_records_are_gone_continues_where_it_was_final() {
+async fn chain_without_records_continues_where_it_was_final() {
     let dir = tempfile::tempdir().unwrap();
     let devnet = node(1).await;
     let node = devnet.chain();
@@ -138,7 +138,7 @@ enum Records {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_chain_that_left_what_was_final_halts_alone_and_is_taken_back() {
+async fn chain_that_left_what_was_final_halts_alone() {
     left_what_was_final(Records::Whole).await;
 }
 
@@ -148,7 +148,7 @@ async fn without_its_records_it_is_taken_back_as_well() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn below_the_beginning_of_its_records_it_is_taken_back_as_well() {
+async fn rewind_reaches_below_the_first_record() {
     left_what_was_final(Records::Anew).await;
 }
 

@@ -106,7 +106,7 @@ impl Fixture {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_suspended_process_records_nothing_of_what_its_successor_delivered() {
+async fn suspended_process_records_nothing_delivered_since() {
     let calls = AtomicUsize::new(0);
     let script = move |_: &str, _| match calls.fetch_add(1, Ordering::SeqCst) {
         0 => Reply::Hold,
@@ -148,7 +148,7 @@ async fn a_suspended_process_records_nothing_of_what_its_successor_delivered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broker_lost_before_the_retry_record_repeats_no_attempt() {
+async fn broker_lost_before_a_retry_repeats_no_attempt() {
     let script = |_: &str, attempt| match attempt {
         1 => Reply::Hold,
         _ => Reply::Status(200),

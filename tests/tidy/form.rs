@@ -5,6 +5,7 @@ use super::{assert_none, files, is_test, production_and_tests, read};
 const FILE_LINES_MAX: usize = 500;
 const TEST_FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 70;
+const TEST_NAME_MAX: usize = 50;
 
 #[test]
 fn every_file_says_what_it_is_and_is_not_too_long() {
@@ -98,5 +99,30 @@ fn constants_come_before_the_first_item() {
         }
     }
     assert!(checked >= 100, "only {checked} were found");
+    assert_none(&found);
+}
+
+/// Who runs one test types its name.
+#[test]
+fn names_of_tests_are_short_enough_to_type() {
+    let mut found = Vec::new();
+    let mut checked = 0;
+    for path in files("rs") {
+        let text = read(&path);
+        let mut lines = text.lines().map(str::trim_start);
+        while let Some(line) = lines.next() {
+            if !line.starts_with("#[test]") && !line.starts_with("#[tokio::test") {
+                continue;
+            }
+            let function =
+                lines.find_map(|line| line.split_once("fn ")).expect("a test's function");
+            let name = function.1.split(['(', '<']).next().unwrap();
+            checked += 1;
+            if name.len() > TEST_NAME_MAX {
+                found.push(format!("{}: {name} has {} characters", path.display(), name.len()));
+            }
+        }
+    }
+    assert!(checked >= 1000, "only {checked} were found");
     assert_none(&found);
 }

@@ -16,7 +16,7 @@ fn architecture_is_wrapped() {
 }
 
 #[test]
-fn each_word_of_the_glossary_is_defined_once_and_has_an_owner() {
+fn glossary_defines_each_word_once_with_an_owner() {
     let text = read(Path::new("ARCHITECTURE.md"));
     let section = text.split("\n## ").find(|part| part.starts_with("Glossary\n")).unwrap();
     let mut words = BTreeSet::new();

@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_look_up_serves_all_who_ask_and_those_after_them() {
+    async fn one_look_up_serves_all_who_ask() {
         let (resolver, go, begun) = waiting();
         let name = "shop.example";
         let asked = [resolver.ask(name), resolver.ask(name), resolver.ask(name)];
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn name_servers_that_are_away_take_few_threads_and_no_turns() {
+    async fn dead_name_servers_take_few_threads_and_no_turns() {
         let (resolver, go, begun) = waiting();
         let resolver = Arc::new(resolver);
         let ask = |name: usize| {
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_for_a_look_up_waits_for_a_part_of_the_time_out() {
+    async fn look_ups_take_a_part_of_the_time_out() {
         let (resolver, go, _) = waiting();
         let resolver = GuardedResolver { patience: Duration::from_millis(1), ..resolver };
         for name in 0..=LOOKUPS_MAX {
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_without_a_route_are_left_out_if_others_are_left() {
+    fn addresses_without_a_route_yield_to_others() {
         let (near, far) = (SocketAddr::from(([127, 0, 0, 1], 0)), "[fe80::1]:0".parse().unwrap());
         assert_eq!(with_route(vec![far, near, far]), [near]);
         assert_eq!(with_route(vec![far]), [far], "a link-local address without its link");

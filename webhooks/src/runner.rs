@@ -24,20 +24,4 @@ fn elapsed(earlier: UnixMicros, later: UnixMicros) -> Duration {
 }
 
 #[cfg(test)]
-mod dispatcher_tests;
-#[cfg(test)]
-mod engine_tests;
-#[cfg(test)]
-mod fairness_tests;
-#[cfg(test)]
-mod order_tests;
-#[cfg(test)]
-mod pipeline_tests;
-#[cfg(test)]
-mod receiver;
-#[cfg(test)]
-mod receiver_tests;
-#[cfg(test)]
-mod scripted;
-#[cfg(test)]
-mod scripted_tests;
+mod tests;

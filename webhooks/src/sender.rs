@@ -233,8 +233,4 @@ fn log_attempt(delivery: &Delivery, answer: &Answer) {
 }
 
 #[cfg(test)]
-mod network_tests;
-#[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod tls_tests;

@@ -136,7 +136,7 @@ async fn a_create_without_an_answer_may_have_made_an_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_create_that_is_on_the_log_hardly_waits_for_the_tables() {
+async fn create_on_the_log_hardly_waits_for_the_tables() {
     let World { commands, store, _dir, .. } = world(None);
     let begun = Instant::now();
     let created = commands.create(BODY, None).await.unwrap();
@@ -150,7 +150,7 @@ async fn a_create_that_is_on_the_log_hardly_waits_for_the_tables() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_create_whose_record_was_missed_finds_the_order_in_the_store() {
+async fn create_with_a_missed_record_reads_the_store() {
     let order_id = OrderId("86cb70d3-d8d8-54d6-8be4-40128cfafa9a".parse().unwrap());
     // Made from another body.
     let World { commands, _dir, .. } = world(Some(Order { order_id, ..example::order() }));

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_polled_again_and_leaves_the_others_their_turn() {
+    fn inline_connection_leaves_others_their_turn() {
         let mut context = Context::from_waker(Waker::noop());
         let mut few = Inline::over(wakes_itself(POLLS_MAX - 1));
         assert_eq!(Pin::new(&mut few).poll(&mut context), Poll::Ready(POLLS_MAX));

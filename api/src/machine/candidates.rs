@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_amount_comes_first_and_the_nearest_time_among_equals() {
+    fn nearest_amount_first_then_nearest_time() {
         let orders = [
             order(1, "20", 60),
             order(2, "10.01", 900),
@@ -170,13 +170,13 @@ mod tests {
     }
 
     #[test]
-    fn of_equal_orders_one_that_was_there_before_the_payment_is_first() {
+    fn order_older_than_the_payment_is_first() {
         let orders = [order(1, "10", -61), order(2, "10", 3_000), order(3, "10", -60)];
         assert_eq!(ranked(&sent("10"), &orders), [3, 2, 1]);
     }
 
     #[test]
-    fn another_chain_or_coin_of_the_wallet_comes_after_its_own() {
+    fn other_chain_or_coin_comes_after_its_own() {
         let (mut chain, mut coin) = (order(1, "10", 60), order(2, "10.5", 60));
         chain.deposits[0].blockchain = Blockchain::Polygon;
         coin.deposits[0].stablecoin = Stablecoin::Dai;
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn other_wallets_and_deposits_that_never_opened_are_no_candidates() {
+    fn other_wallets_and_unopened_deposits_are_left_out() {
         let (mut elsewhere, mut never) = (order(1, "10", 60), order(2, "10", 60));
         elsewhere.deposits[0].wallet_address = Address::new(AddressFamily::Evm, [9; 20]);
         never.deposits[0].value = None;

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_is_logged_at_once_and_the_others_together() {
+    fn first_is_logged_at_once_and_the_others_together() {
         let mut occasions = Occasions::default();
         let mut at = |second| occasions.occurred(UnixSeconds(second));
         assert_eq!([at(100), at(100), at(159)], [Some(1), None, None]);

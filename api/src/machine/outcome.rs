@@ -127,7 +127,7 @@ mod tests {
 
     /// Who was once sent to pay an order may read it for ever; who was refused is not sent there at its end.
     #[test]
-    fn an_ended_order_answers_its_creator_if_it_was_ever_payable() {
+    fn ended_order_answers_if_it_was_ever_payable() {
         let order = example::order();
         let deposit = order.deposits[0].clone();
         let choice = Choice { blockchain: deposit.blockchain, stablecoin: deposit.stablecoin };

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn confirmations_are_the_blocks_since_up_to_those_required() {
+    fn confirmations_count_up_to_those_required() {
         let transfer = example::transfer();
         let scan = |above: i64| {
             let mut row = example::chain_progress();

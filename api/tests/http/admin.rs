@@ -137,7 +137,7 @@ async fn an_invalid_filter_names_its_field() {
 }
 
 #[tokio::test]
-async fn spec_4_2_orders_newest_first_in_the_representation_of_2_3() {
+async fn spec_4_2_orders_newest_first_as_in_2_3() {
     let world = World::alone().await;
     let mut made = Vec::new();
     for (number, status) in (1..=25_i64).zip(OrderStatus::ALL.iter().cycle()) {
@@ -352,7 +352,7 @@ async fn spec_7_2_an_event_channel_that_fails_is_500() {
 }
 
 #[tokio::test]
-async fn spec_4_2_open_deposits_in_the_representation_of_2_4() {
+async fn spec_4_2_open_deposits_as_in_2_4() {
     let world = World::with(Config { wallets: Vec::new(), ..config() }, false).await;
     let deposit = |number: i64, blockchain, stablecoin, state| Deposit {
         deposit_id: DepositId(number),
@@ -431,7 +431,7 @@ fn transfer(number: i64, blockchain: Blockchain, status: TransferStatus) -> Tran
 }
 
 #[tokio::test]
-async fn spec_4_2_transfers_of_a_wallet_in_the_representation_of_2_5() {
+async fn spec_4_2_transfers_of_a_wallet_as_in_2_5() {
     let world = World::alone().await;
     let mut polygon = transfer(2, Blockchain::Polygon, TransferStatus::FailedToConfirm);
     polygon.observation.stablecoin = Stablecoin::Dai;

@@ -368,7 +368,7 @@ async fn origins_that_resemble_an_allowed_one() {
 
 /// A page that may read the answer learns that the service is busy, instead of a failure of the network.
 #[tokio::test]
-async fn the_answer_after_too_long_may_be_read_by_the_shops_page() {
+async fn timeout_answer_has_the_cors_headers() {
     let world = World::alone().await;
     let id = world.create(&new_order()).await;
     let mut raw = Raw::sent(

@@ -34,7 +34,7 @@ async fn read(world: &World, mut body: Value) -> (Vec<(String, String)>, Value) 
 }
 
 #[tokio::test]
-async fn every_change_is_read_once_and_those_of_an_order_in_their_order() {
+async fn each_orders_changes_are_read_once_and_in_order() {
     let world = World::start().await;
     let (first, second) = (world.create(&new_order()).await, world.create(&new_order()).await);
     written(&world, 2).await;

@@ -39,7 +39,7 @@ async fn spec_4_1_create_answers_201_with_the_object_of_2_2() {
 }
 
 #[tokio::test]
-async fn a_new_order_is_a_command_on_the_log_and_its_first_record_in_the_store() {
+async fn new_order_is_a_command_and_a_first_row() {
     let world = World::alone().await;
     let id = world.create(&new_order()).await;
     let [create] = creates(&world).try_into().unwrap();
@@ -56,7 +56,7 @@ async fn a_new_order_is_a_command_on_the_log_and_its_first_record_in_the_store()
 }
 
 #[tokio::test]
-async fn the_row_written_first_is_the_processors_first_record() {
+async fn first_row_is_the_processors_first_record() {
     let world = World::start().await;
     let id = world.create(&new_order()).await;
     let row = world.row(&id).await.unwrap();
@@ -66,7 +66,7 @@ async fn the_row_written_first_is_the_processors_first_record() {
 }
 
 #[tokio::test]
-async fn the_caller_reads_its_own_write_and_every_request_without_a_key_is_an_order() {
+async fn without_a_key_each_request_is_an_order() {
     let world = World::alone().await;
     let mut ids = HashSet::new();
     for _ in 0..20 {
@@ -79,7 +79,7 @@ async fn the_caller_reads_its_own_write_and_every_request_without_a_key_is_an_or
 }
 
 #[tokio::test]
-async fn an_order_with_chain_and_coin_asks_for_its_deposit_at_once() {
+async fn order_with_chain_and_coin_asks_for_a_deposit() {
     let world = World::start().await;
     let chosen = [("blockchain", "eth"), ("stablecoin", "USDT")];
     world.create(&new_order_with(&chosen[..1])).await;
@@ -252,7 +252,7 @@ async fn a_create_that_takes_too_long_may_have_been_done() {
 }
 
 #[tokio::test]
-async fn a_log_that_cannot_be_written_is_503_and_leaves_no_row() {
+async fn log_not_writable_is_503_and_leaves_no_row() {
     let world = World::alone().await;
     world.faults.log_writes.set(true);
     let text = "the order may have been created: repeat the request with the same Idempotency-Key";
@@ -268,7 +268,7 @@ async fn a_log_that_cannot_be_written_is_503_and_leaves_no_row() {
 }
 
 #[tokio::test]
-async fn spec_7_1_a_store_that_cannot_be_read_is_500_and_nothing_was_sent() {
+async fn spec_7_1_store_not_readable_is_500() {
     let world = World::alone().await;
     world.faults.store_reads.set(true);
     let answer = world.create_once("k", &new_order()).await;
@@ -279,7 +279,7 @@ async fn spec_7_1_a_store_that_cannot_be_read_is_500_and_nothing_was_sent() {
 
 /// The shop's name is shown to customers, and may change.
 #[tokio::test]
-async fn the_same_key_is_the_same_order_whatever_the_shop_is_called() {
+async fn same_key_is_the_same_order_under_any_shop_name() {
     let mut world = World::start().await;
     let first = world.create_once("k-3", &new_order()).await.json();
     let mut renamed = config();
@@ -290,7 +290,7 @@ async fn the_same_key_is_the_same_order_whatever_the_shop_is_called() {
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_be_written_does_not_undo_what_is_on_the_log() {
+async fn store_not_writable_does_not_undo_the_command() {
     let world = World::alone().await;
     world.faults.store_writes.set(true);
     let id = world.create(&new_order()).await;

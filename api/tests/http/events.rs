@@ -46,7 +46,7 @@ impl Stream {
 }
 
 #[tokio::test]
-async fn a_stream_begins_with_the_present_status_and_has_every_change() {
+async fn stream_has_the_status_and_every_change() {
     let world = World::start().await;
     let id = world.create(&new_order()).await;
     let mut stream = Stream::open(&world, &id).await;
@@ -115,7 +115,7 @@ async fn streams_need_a_good_link_and_end_with_it() {
 }
 
 #[tokio::test]
-async fn one_order_has_eight_streams_at_most_and_a_stop_ends_them() {
+async fn an_order_has_at_most_eight_streams() {
     let mut world = World::start().await;
     let (id, other) = (world.create(&new_order()).await, world.create(&new_order()).await);
     let mut streams = Vec::new();

@@ -81,7 +81,7 @@ async fn a_client_that_takes_no_answer_is_cut_off() {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_limit_are_refused_until_one_ends() {
+async fn connections_beyond_the_limit_are_refused() {
     let world = bounded(Connections { max: 3, ..CONNECTIONS }).await;
     let mut open = Vec::new();
     for _ in 0..3 {

@@ -29,7 +29,7 @@ async fn filled(count: u8) -> World {
 }
 
 #[tokio::test]
-async fn a_list_continues_behind_its_cursor_and_within_a_part_of_its_time() {
+async fn list_continues_behind_its_cursor() {
     let world = filled(25).await;
     for (list, field, time) in [
         ("/orders".to_owned(), "order_id", "created"),
@@ -89,7 +89,7 @@ async fn a_name_that_means_nothing_is_refused() {
 
 /// Of a command too: one that was meant for a rehearsal would be carried out.
 #[tokio::test]
-async fn a_name_that_means_nothing_stops_a_command_and_a_health_check() {
+async fn unknown_query_names_stop_commands_and_health() {
     let world = World::start().await;
     let id = world.create(&crate::world::new_order()).await;
     for path in ["cancel", "mark-paid", "resend-webhook"] {
@@ -103,7 +103,7 @@ async fn a_name_that_means_nothing_stops_a_command_and_a_health_check() {
 
 /// So in the bodies that ask for orders: a list would have all of them, and changes would begin with the oldest.
 #[tokio::test]
-async fn a_field_that_means_nothing_is_refused_where_orders_are_asked_for() {
+async fn unknown_fields_are_refused_where_orders_are_read() {
     let world = World::alone().await;
     let list = "merchant_order_id, status, created_from, created_before, cursor, limit";
     for (path, body, text) in [

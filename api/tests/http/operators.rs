@@ -193,7 +193,7 @@ async fn attach(world: &World, id: TransferId, body: Value) -> Answer {
 }
 
 #[tokio::test]
-async fn a_transfer_that_pays_nothing_is_attached_to_an_order() {
+async fn unknown_transfer_is_attached_to_an_order() {
     let world = World::start().await;
     let (order, other) = (world.create(&new_order()).await, world.create(&new_order()).await);
     let sent = underpaid(&world);

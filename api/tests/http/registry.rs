@@ -21,7 +21,7 @@ async fn get(world: &World, path: &str) -> (u16, Value) {
 }
 
 #[tokio::test]
-async fn every_topic_has_a_subject_with_the_id_of_its_records() {
+async fn each_topic_has_a_subject_with_its_id() {
     let world = World::alone().await;
     let (_, subjects) = get(&world, "/subjects").await;
     assert_eq!(subjects.as_array().unwrap().len(), Topic::ALL.len());
@@ -101,7 +101,7 @@ async fn a_known_schema_is_found_and_a_new_one_refused() {
 }
 
 #[tokio::test]
-async fn what_does_not_exist_is_an_error_that_registry_clients_know() {
+async fn missing_subjects_are_errors_clients_know() {
     let world = World::alone().await;
     let version_0 = "The specified version '0' is not a valid version id. Allowed values are between \
                      [1, 2^31-1] and the string \"latest\"";

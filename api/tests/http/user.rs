@@ -328,7 +328,7 @@ async fn cancel_ends_a_pending_order_for_good() {
 
 /// A page that polls by POST, or a customer who means harm: what is known already is no command.
 #[tokio::test]
-async fn a_repeated_choice_or_cancel_is_answered_from_the_row() {
+async fn repeated_choice_or_cancel_is_answered_from_row() {
     let world = World::start().await;
     let id = world.create(&new_order()).await;
     let first = world.pay(&id, "eth", "DAI").await;
@@ -487,7 +487,7 @@ async fn commands_on_a_broken_log_are_500() {
 }
 
 #[tokio::test]
-async fn allowed_origins_may_call_the_checkout_and_nothing_else() {
+async fn allowed_origins_may_call_the_checkout_only() {
     let world = World::alone().await;
     let id = world.create(&new_order()).await;
     let with = async |origin: &str, route: &str| {

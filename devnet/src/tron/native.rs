@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_are_in_order_and_only_of_what_is_solidified() {
+    fn outcomes_are_in_order_and_of_solidified_blocks() {
         let chain = chain();
         let byte = Address::repeat_byte;
         let pay = |units| chain.transfer(byte(1), byte(2), byte(3), U256::from(units)).unwrap();

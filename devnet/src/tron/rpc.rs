@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_end_at_the_head_and_an_unknown_hash_is_a_bad_parameter() {
+    fn logs_end_at_the_head_unknown_hash_is_an_error() {
         let chain = chain();
         let (token, from, to) = (Address::ZERO, Address::ZERO, Address::ZERO);
         chain.transfer(token, from, to, U256::from(5)).unwrap();

@@ -128,7 +128,7 @@ fn the_default_lag_is_about_two_seconds() {
 }
 
 #[test]
-fn each_default_policy_ends_with_a_tier_for_all_amounts() {
+fn default_policies_end_with_a_tier_for_any_amount() {
     for blockchain in Blockchain::ALL {
         let defaults = defaults(*blockchain);
         let (last, others) = defaults.policy.tiers.split_last().unwrap();

@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn when_all_are_aside_the_one_that_is_free_first_is_asked() {
+    fn when_all_are_aside_the_first_free_one_is_asked() {
         play(
             &[100, 100],
             &[
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_rewind_the_blocks_below_are_whose_they_were() {
+    fn rewind_keeps_the_scanner_of_blocks_below() {
         let now = Instant::now();
         let mut health = Health::new([100, 100], Pauses::default());
         for (index, number) in [(0, 37), (0, 43)] {
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chain_is_checked_first_and_after_a_minute_of_silence() {
+    fn chain_id_is_checked_first_and_after_silence() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut health = Health::new([100], Pauses::default());

@@ -49,7 +49,7 @@ fn take(endpoints: &mut Endpoints, stablecoins: &[Stablecoin]) {
 }
 
 #[tokio::test]
-async fn endpoints_of_another_chain_are_asked_until_one_is_ours() {
+async fn endpoints_are_asked_until_one_is_of_our_chain() {
     let (a, b) = (ids(vec!["0x2", "0x2", "0x1"]).await, ids(vec!["0x3"; 9]).await);
     let mut endpoints = endpoints(vec![a.endpoint(), b.endpoint()]);
     // Once, however often they are asked.
@@ -79,7 +79,7 @@ async fn endpoints_that_all_refuse_are_reported() {
 }
 
 #[tokio::test]
-async fn a_second_answer_comes_from_another_one_of_the_same_chain() {
+async fn second_answer_comes_from_another_endpoint() {
     let wrong = ids(vec!["0x2"; 9]).await;
     let (a, b) = (ids(vec!["0x1"]).await, ids(vec!["0x1"]).await);
     let mut endpoints = endpoints(vec![a.endpoint(), wrong.endpoint(), b.endpoint()]);
@@ -117,7 +117,7 @@ async fn the_second_endpoint_is_chosen_for_each_range() {
 }
 
 #[tokio::test]
-async fn while_the_other_endpoint_pauses_the_first_confirms_nothing_alone() {
+async fn paused_second_endpoint_holds_confirmation() {
     let (a, b) = (ids(vec!["0x1"]).await, ids(vec!["0x1"]).await);
     let mut endpoints = endpoints(vec![a.endpoint(), b.endpoint()]);
     endpoints.health = Health::new([100; 2], Pauses::default());

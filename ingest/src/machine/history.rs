@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rewind_takes_back_anchors_and_retracted_transfers() {
+    fn rewind_removes_anchors_and_retracted_transfers() {
         let kept = transfer(12, 1, 3);
         let gone = transfer(14, 1, 0);
         let history = fold(&[
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_confirmed_is_kept_to_compare_a_second_check_with() {
+    fn unconfirmed_transfers_are_kept_for_second_checks() {
         let mut last = head(0, 90, 1, 5);
         let ChainBody::Head(body) = &mut last.body else { panic!() };
         body.confirmed[0].number = 21;
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_the_first_head_is_beyond_taking_back() {
+    fn transfers_before_the_first_head_are_not_kept() {
         let history = fold(&[transfer(9, 1, 0), head(0, 10, 1, 0), head(0, 11, 1, 0)]);
         assert_eq!(live(&history), []);
         assert_eq!([transfer(9, 1, 0)].iter().fold(None, History::fold), None);

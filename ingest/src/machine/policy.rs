@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_confirm_up_to_themselves_but_never_beyond_the_scan() {
+    fn tags_never_confirm_beyond_the_scan() {
         let finalized = Policy::flat(None, Some(Tag::Finalized));
         check(&finalized, 100, (Some(99), Some(64)), &[64]);
         check(&finalized, 50, (None, Some(64)), &[50]);

@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn grows_by_a_quarter_after_full_ranges_up_to_the_maximum() {
+    fn full_ranges_grow_by_a_quarter_up_to_the_maximum() {
         let mut range = RangeSize::new(12);
         range.shrink(12, Some(4));
         range.grow(3);

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_logs_are_ignored_and_ours_sorted_and_counted_once() {
+    fn foreign_logs_are_ignored_and_ours_counted_once() {
         let other_contract = EventLog { address: [0xbb; 20], ..one(5, 7) };
         let other_wallet =
             EventLog { topics: vec![TRANSFER_TOPIC, topic(&PAYER), topic(&PAYER)], ..one(5, 8) };
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_transfers_of_a_transaction_are_numbered_in_log_order() {
+    fn equal_transfers_are_numbered_in_log_order() {
         let other_amount = log(5, 3, U256::from(2));
         let other_tx = EventLog { tx_hash: Hash([8; 32]), ..one(5, 4) };
         let (seen, skipped) =

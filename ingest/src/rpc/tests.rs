@@ -30,7 +30,7 @@ async fn endpoint(answers: Answers) -> (Endpoint, Served) {
 }
 
 #[tokio::test]
-async fn a_refused_batch_is_halved_until_it_is_answered_and_stays_small() {
+async fn refused_batch_is_halved_and_stays_small() {
     let whole = r#"{"id":null,"error":{"code":-32600,"message":"batch limit exceeded"}}"#;
     for (calls_max, status, refusal, sizes) in [
         (3, 200, whole, vec![10, 5, 2, 2, 2, 2, 2]),

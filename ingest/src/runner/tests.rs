@@ -126,7 +126,7 @@ impl World {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_removed_log_stops_the_scan_with_an_alarm_until_it_is_gone() {
+async fn removed_log_stops_the_scan_with_an_alarm() {
     let world = World::start().await;
     world.keep_removed(21);
     world.pay();
@@ -148,7 +148,7 @@ async fn a_removed_log_stops_the_scan_with_an_alarm_until_it_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_removed_log_in_a_second_check_confirms_nothing_until_it_is_gone() {
+async fn removed_log_in_a_second_check_confirms_nothing() {
     let world = World::start().await;
     world.pay();
     world.shows("scanned", 21).await;
@@ -165,7 +165,7 @@ async fn a_removed_log_in_a_second_check_confirms_nothing_until_it_is_gone() {
 
 /// Also where it has been away for so long that it is asked which chain it serves, before anything else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_sole_endpoint_that_refuses_everything_is_an_alarm() {
+async fn sole_endpoint_that_refuses_all_is_an_alarm() {
     let stalled = Duration::from_millis(300);
     let world = World::with(Pauses { recheck: Duration::ZERO, stalled, ..PAUSES }).await;
     world.proxy.behaviour().fault = Some((Fault::Unavailable, u32::MAX));

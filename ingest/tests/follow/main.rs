@@ -44,7 +44,7 @@ fn tx(hash: Hash) -> alloy_primitives::B256 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn dust_stops_nothing_and_equal_transfers_of_a_transaction_are_two_payments() {
+async fn dust_and_equal_transfers_are_all_published() {
     let devnet = devnet(20).await;
     let (chain, mut world) = (devnet.chain(), World::new());
     let run = world.run(config(ETH, devnet.url()));
@@ -79,7 +79,7 @@ async fn dust_stops_nothing_and_equal_transfers_of_a_transaction_are_two_payment
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_reorganisation_moves_a_transaction() {
+async fn a_reorg_moves_a_transaction() {
     let devnet = devnet(20).await;
     let (chain, mut world) = (devnet.chain(), World::new());
     let run = world.run(config(ETH, devnet.url()));
@@ -110,7 +110,7 @@ async fn a_reorganisation_moves_a_transaction() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_restart_in_the_middle_of_a_reorganisation_continues() {
+async fn restart_in_the_middle_of_a_reorg_continues() {
     let devnet = devnet(20).await;
     let (chain, mut world) = (devnet.chain(), World::new());
     let stop = CancellationToken::new();
@@ -165,7 +165,7 @@ async fn faults_of_the_endpoint_lose_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn catching_up_adapts_to_the_range_that_the_endpoint_serves() {
+async fn catching_up_adapts_to_the_range_served() {
     let devnet = devnet(20).await;
     let (chain, mut world) = (devnet.chain(), World::new());
     chain.limit_range(Some(7));
@@ -313,7 +313,7 @@ async fn an_aborted_step_is_tried_again_unchanged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_halted_chain_raises_an_alarm_stops_no_other_and_continues_after_a_rewind() {
+async fn halted_chain_continues_after_a_rewind() {
     // The recorder serves the whole test process: no other test follows this chain.
     const HALTED: Blockchain = Blockchain::Avaxc;
     let render = metrics();

@@ -12,7 +12,7 @@ use crate::front::Front;
 use crate::world::{World, config, devnet, pay};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn what_was_left_out_is_published_once_where_two_endpoints_have_its_receipt() {
+async fn rescan_needs_the_receipts_of_two_endpoints() {
     let devnet = devnet(20).await;
     let (node, mut world) = (devnet.chain(), World::new());
     node.lag_logs(1000);
@@ -67,7 +67,7 @@ async fn what_was_left_out_is_published_once_where_two_endpoints_have_its_receip
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_running_follower_is_fenced_only_when_something_is_written() {
+async fn rescan_fences_a_follower_only_when_it_writes() {
     let devnet = devnet(20).await;
     let (node, mut world) = (devnet.chain(), World::new());
     let log: Arc<dyn Log> = Arc::new(world.log.clone());

@@ -108,7 +108,7 @@ async fn chains_are_shared_out_and_taken_over_without_a_gap() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_chain_that_was_fenced_and_is_still_ours_is_taken_up_again() {
+async fn fenced_chain_that_is_still_ours_is_resumed() {
     let (first, last) = (devnet(20).await, devnet(20).await);
     let mut world = World::new();
     let takeovers = Takeovers::default();

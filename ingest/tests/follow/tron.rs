@@ -41,7 +41,7 @@ fn height(chain: &Chain) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_payment_counts_when_every_outcome_of_its_solidified_block_is_there() {
+async fn payment_counts_once_its_block_has_all_outcomes() {
     let devnet = node(40).await;
     let (chain, mut world) = (devnet.chain(), World::new());
     let run = world.run(followed(&devnet));
@@ -86,7 +86,7 @@ async fn what_turns_out_to_have_failed_is_taken_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_busy_node_is_asked_later_and_a_lite_one_by_json_rpc() {
+async fn busy_node_is_retried_lite_node_uses_json_rpc() {
     for is_lite in [false, true] {
         let devnet = node(40).await;
         let (chain, mut world) = (devnet.chain(), World::new());
@@ -126,7 +126,7 @@ fn pay_both(chain: &Chain) -> schemas::Hash {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn what_is_asked_for_again_by_hand_needs_an_outcome_of_success() {
+async fn rescan_needs_an_outcome_of_success() {
     let devnet = node(40).await;
     let (chain, mut world) = (devnet.chain(), World::new());
     chain.lag_logs(1000);
@@ -159,7 +159,7 @@ async fn what_is_asked_for_again_by_hand_needs_an_outcome_of_success() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_late_find_needs_an_outcome_of_success_at_the_endpoint_that_lacked_its_logs() {
+async fn late_find_needs_success_at_the_first_endpoint() {
     // The same commands make the same chain.
     let (first, second) = (node(40).await, node(40).await);
     let (one, other) = (first.chain(), second.chain());
@@ -192,7 +192,7 @@ async fn a_late_find_needs_an_outcome_of_success_at_the_endpoint_that_lacked_its
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn by_hand_two_outcomes_of_success_do_not_outvote_one_that_failed() {
+async fn rescan_does_not_outvote_a_failed_outcome() {
     let nodes = [node(40).await, node(40).await, node(40).await];
     let mut config = followed(&nodes[0]);
     let rest = nodes[1..].iter().flat_map(|node| followed(node).endpoints);

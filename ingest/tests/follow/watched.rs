@@ -17,7 +17,7 @@ fn address(of: alloy_primitives::Address) -> Address {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_wallet_and_a_contract_that_come_later_are_scanned_from_their_announcement() {
+async fn later_wallets_and_contracts_are_scanned() {
     let token =
         |address, symbol: &str| devnet::Token { address, decimals: 6, symbol: symbol.into() };
     let tokens = vec![token(TOKEN, "USDC"), token(OTHER, "USDT")];
@@ -83,7 +83,7 @@ async fn a_wallet_and_a_contract_that_come_later_are_scanned_from_their_announce
 
 /// Nothing waits for a poll until the head is reached.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_chain_catches_up_at_full_speed_beside_one_that_is_live() {
+async fn chain_catches_up_beside_a_live_one() {
     const LIVE: Blockchain = Blockchain::Base;
     let (old, live) = (devnet(0).await, devnet(20).await);
     let (chain, mut world) = (old.chain(), World::new());

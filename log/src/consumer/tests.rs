@@ -159,7 +159,7 @@ fn a_batch_is_one_step() {
 }
 
 #[test]
-fn an_aborted_step_is_undone_and_a_fenced_one_gives_everything_up() {
+fn aborted_step_is_undone_fenced_one_gives_up_all() {
     let events = vec![Ok(assigned()), Ok(records()), Ok(records()), Ok(records())];
     let commits = vec![
         StepError::Aborted("disk full".into()),
@@ -174,7 +174,7 @@ fn an_aborted_step_is_undone_and_a_fenced_one_gives_everything_up() {
 }
 
 #[test]
-fn an_unavailable_log_is_polled_again_and_a_lost_name_ends_the_loop() {
+fn lost_name_ends_the_loop_unavailable_log_does_not() {
     let away = || Err(Error::Transient("down".into()));
     let (calls, ended) = turns(vec![away(), Ok(records())], vec![], vec![]);
     ended.unwrap();
@@ -214,7 +214,7 @@ fn partitions_are_paused_until_the_step_can_be_made() {
 }
 
 #[test]
-fn the_end_waits_for_the_handler_and_revokes_everything() {
+fn end_waits_for_the_handler_and_revokes_all() {
     let calls = Calls::default();
     let events = VecDeque::from([Ok(assigned()), Ok(records())]);
     let worker = Scripted { calls: calls.clone(), events, commits: VecDeque::new() };

@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn every_partition_has_one_reader_and_shares_differ_by_one_at_most() {
+    fn each_partition_has_one_reader_shares_are_even() {
         let topics = [Topic::TransfersRaw, Topic::Orders, Topic::WebhooksDispatch];
         let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
         for count in 1..=names.len() {

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_whole_requests_up_to_a_number_of_rows_and_always_one() {
+    fn batch_is_bounded_but_has_one_whole_request() {
         let queue = Queue::new();
         for count in [50, 4, 5, 2] {
             push(&queue, append(count));
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_closed_queue_refuses_and_an_abandoned_one_answers() {
+    async fn closed_queue_refuses_and_abandoned_one_answers() {
         let queue = Arc::new(Queue::new());
         let waiting = queue.submit(append(1));
         tokio::pin!(waiting);

@@ -78,7 +78,7 @@ fn append_times_do_not_go_back_when_the_clock_does() {
 }
 
 #[test]
-fn a_closed_log_has_finished_what_was_queued_and_refuses_the_rest() {
+fn closed_log_has_written_what_was_queued() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path()).unwrap();
     let mut tail = log.tail(&[Topic::Orders]).unwrap();
@@ -164,7 +164,7 @@ impl FullDisk {
 }
 
 #[test]
-fn a_full_disk_aborts_and_the_log_continues_when_there_is_room() {
+fn log_continues_after_a_full_disk() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path()).unwrap();
     append(&log, vec![record(b"before".to_vec())]).unwrap();
@@ -350,7 +350,7 @@ fn what_a_group_has_not_read_does_not_expire() {
 }
 
 #[test]
-fn a_read_only_log_shows_what_is_committed_while_the_log_is_open_and_after() {
+fn read_only_log_shows_what_is_committed() {
     let dir = tempfile::tempdir().unwrap();
     let missing = ReadOnlyLog::open(dir.path()).unwrap_err();
     assert!(missing.to_string().contains("there is no log at"), "{missing}");

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_records_leave_memory_whatever_their_partition() {
+    fn oldest_records_leave_memory_first() {
         let view = view(2);
         append(&view, vec![record(0, 0, vec![0; RECENT_BYTES_MAX / 2])]);
         append(&view, vec![record(1, 0, vec![])]);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_has_a_bounded_size_but_at_least_one_record() {
+    fn answer_is_bounded_but_has_one_record() {
         let view = view(1);
         append(&view, (0..3).map(|o| record(0, o, vec![0; PAGE_BYTES_MAX])).collect());
         assert_eq!(offsets(&view, 0, 9), (vec![0], 1));

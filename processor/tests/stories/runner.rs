@@ -465,7 +465,7 @@ fn state_without_a_position_stops_it() {
 /// A damaged row breaks invariant 2 at the next settle: nothing of that step is committed, neither what
 /// the records before it made nor their offsets.
 #[test]
-fn a_broken_invariant_ends_the_runner_before_the_step_is_committed() {
+fn broken_invariant_ends_the_runner_uncommitted() {
     let mut processor = TestProcessor::new(Treatment::Kind);
     processor.send(order_command(&create('A', None)));
     processor.running.take().unwrap().stop();

@@ -41,7 +41,7 @@ fn records_become_rows() {
 }
 
 #[test]
-fn what_cannot_be_read_becomes_a_dead_letter_and_the_rest_continues() {
+fn unreadable_record_becomes_a_dead_letter() {
     let shop = Shop::new();
     let mut garbage = wrap(Topic::Orders, 1, &example::order());
     garbage.value = Some(b"garbage".to_vec());
@@ -109,7 +109,7 @@ fn a_restart_continues_where_the_last_run_stopped() {
 }
 
 #[test]
-fn while_the_tables_are_away_nothing_is_committed_and_stop_is_answered() {
+fn without_tables_nothing_is_committed() {
     let shop = Shop::new();
     shop.produce(vec![wrap(Topic::Orders, 0, &example::order())]);
     let away = Noted::new(Mood::Unavailable);

@@ -35,7 +35,7 @@ fn tables_made_again_from_the_log_are_the_same() {
 
 /// An older version could show again what a later one took away: on CQL, once its deletion is forgotten.
 #[test]
-fn a_rebuild_writes_only_the_newest_version_of_each_row() {
+fn rebuild_writes_only_the_newest_of_each_row() {
     let shop = Shop::new();
     shop.produce([history(), history()].concat());
     let noted = Noted::new(Mood::Works);
@@ -74,7 +74,7 @@ fn a_rebuild_leaves_out_what_was_pruned() {
 }
 
 #[test]
-fn a_rebuild_ends_when_it_is_interrupted_and_a_later_one_is_complete() {
+fn interrupted_rebuild_ends_and_the_next_completes() {
     let shop = Shop::new();
     shop.produce(history());
     let interrupted = |calls_max: u32| {

@@ -285,7 +285,7 @@ fn parse(text: &str) -> Json {
 }
 
 #[test]
-fn old_bytes_are_read_with_a_new_schema_and_new_bytes_with_an_old_one() {
+fn old_and_new_schemas_read_each_other() {
     let mut schema = parse(SchemaName::Order.schema().text);
     let fields = schema["fields"].as_array_mut().unwrap();
     fields.retain(|field| field["name"] != "expecting_wallet_address");

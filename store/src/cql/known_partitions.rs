@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_partition_is_written_again_when_it_was_not_for_a_while() {
+    fn known_partition_is_written_again_after_a_while() {
         let partitions = KnownPartitions::default();
         let partition = |shard| ListPartition { shard, ..ListPartition::default() };
         let both = || BTreeSet::from([partition(1), partition(2)]);

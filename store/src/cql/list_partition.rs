@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_time_lies_in_the_bucket_that_starts_before_it() {
+    fn each_time_is_in_the_bucket_that_starts_before() {
         for span in [Span::Minute, Span::Day, Span::ThirtyDays] {
             for at in [0, 1, 59, 60, 86_399, 86_400, -1, -86_400, -86_401, 1_790_000_000] {
                 let bucket = span.bucket(UnixSeconds(at));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_leaves_every_place_it_may_have_had_and_never_its_own() {
+    fn order_leaves_its_former_partitions_never_its_own() {
         use OrderStatus::{Cancelled, Expired, Paid, Pending};
         let at = |status, paid_by| Order { status, paid_by, ..example::order() };
         let by = |cause| Order { cause, ..at(Paid, Some(TransferId(7))) };
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_without_a_deposit_was_unknown_before_it_was_matched() {
+    fn transfer_without_deposit_was_listed_as_unknown() {
         let attached = Transfer { deposit_id: None, ..example::transfer() };
         assert_eq!(ends_left(&attached), Some(TransferStatus::NoMatchedDeposit));
         assert_eq!(ends_left(&example::transfer()), None);

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_below_the_floor_wait_for_the_sources_that_are_to_come() {
+    fn rows_below_the_floor_wait_for_later_sources() {
         let mut merge = Merge::default();
         merge.add(vec![entry(9, 1), entry(3, 1)], false);
         assert_eq!(merge.next(5), Next::Row(entry(9, 1), 0));

@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_numbered_and_every_statement_may_run_twice() {
+    fn migrations_are_numbered_and_may_run_twice() {
         for (number, migration) in (1..).zip(MIGRATIONS) {
             assert!(migration.name.starts_with(&format!("{number:04}_")), "{}", migration.name);
             let statements = statements(migration.text);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_is_the_number_of_migrations_without_a_gap() {
+    fn version_counts_the_migrations_without_a_gap() {
         for (found, version_found) in
             [(vec![], 0), (vec![1], 1), (vec![1, 2], 2), (vec![2], 0), (vec![1, 3], 1)]
         {

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chains_are_kept_for_a_moment_and_never_across_a_write() {
+    fn recent_chains_are_never_kept_across_a_write() {
         let (recent, chains) = (Recent::default(), vec![example::chain_progress()]);
         let begun = recent.get().unwrap_err();
         recent.keep(begun, Instant::now(), &chains);

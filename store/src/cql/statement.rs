@@ -284,7 +284,7 @@ mod tests {
 
     /// Both servers support these forms, and they give the same rows under any order of writes.
     #[test]
-    fn every_write_carries_its_version_and_every_read_names_its_partition() {
+    fn writes_have_versions_reads_name_partitions() {
         for statement in ALL {
             let text = statement.text();
             let is_read = text.starts_with("SELECT");

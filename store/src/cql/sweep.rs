@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_empty_is_remembered_until_something_is_put_there() {
+    fn empty_slices_are_remembered_until_written() {
         let emptied = Emptied::default();
         let listed = |written_at| Listed { partition: ListPartition::default(), written_at };
         emptied.keep(listed(UnixMicros(1)), 7);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_minute_is_checked_seldom_but_again_and_again() {
+    fn old_minutes_are_checked_seldom_but_again() {
         for start in [0, 1, 7, 1_000, 59_000_001] {
             for shard in 0..4 {
                 let mut last = 0;

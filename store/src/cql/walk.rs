@@ -431,7 +431,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_pages_together_hold_what_is_expected_and_few_rows_more() {
+    fn first_pages_hold_little_more_than_expected() {
         for (expected, partitions, rows, filtered) in [
             (20, 1, 48, 296),
             (20, 64, 8, 256),

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_closes_a_deposit_deletes_it_though_nothing_was_seen_of_it() {
+    fn closing_deletes_a_deposit_never_seen_open() {
         let closed = Deposit { state: DepositState::Closed, ..example::deposit() };
         let writes = Writes::of(&[Change::Deposit(closed)]).unwrap();
         assert_eq!(writes.inserts, []);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_bounded_in_rows_and_bytes_and_none_is_lost() {
+    fn batches_are_bounded_and_lose_no_row() {
         let row = |bytes: usize| vec![Blob(vec![7; bytes])];
         let lengths = |rows: Vec<_>| batches(rows).map(|part| part.len()).collect::<Vec<_>>();
         assert_eq!(lengths(vec![row(10); 250]), [100, 100, 50]);

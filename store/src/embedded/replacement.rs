@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn new_tables_have_what_only_the_old_ones_had_and_nothing_else_of_them() {
+    fn replacement_keeps_only_what_the_log_lacks() {
         let dir = tempfile::tempdir().unwrap();
         let transfer = Transfer { transfer_id: TransferId(7), ..example::transfer() };
         let old = vec![

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_transient_and_everything_works_when_there_is_room() {
+    fn tables_continue_after_a_full_disk() {
         let dir = tempfile::tempdir().unwrap();
         let mut connection = open(dir.path());
         write_all(&mut connection, &[transfers(0..10)]).unwrap();

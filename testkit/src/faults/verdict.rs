@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_equal_transfers_of_a_transaction_each_counts() {
+    fn equal_transfers_of_a_transaction_each_count() {
         let second = Payment { log_index: 4, ..payment("t", 5, 100) };
         let payments = [payment("t", 5, 100), second];
         let other = Claim { log_index: 4, ..claim("t", 5, None) };

@@ -76,7 +76,7 @@ mod tests {
     use schemas::record::example;
 
     #[test]
-    fn an_order_is_announced_when_its_status_has_moved_from_pending() {
+    fn every_changed_status_but_pending_is_announced() {
         for status in OrderStatus::ALL {
             for status_changed in [false, true] {
                 let order = Order { status: *status, status_changed, ..example::order() };
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_resend_and_what_pays_after_an_end_follow_another_event() {
+    fn only_resends_and_payments_after_an_end_follow() {
         use OrderCause::{Attached, MarkedPaid, PaidLate, WebhookResent};
         for cause in OrderCause::ALL {
             let changed = Order {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_transfer_is_announced_where_there_is_an_address_for_it() {
+    fn unknown_transfer_is_announced_if_there_is_a_url() {
         let transfer = example::transfer();
         assert_eq!(decide_transfer(&transfer, None), None);
         let url = "https://shop.example/unknown";
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn dust_is_below_the_threshold_of_its_coin_and_fits_no_deposit() {
+    fn dust_is_below_its_threshold_and_fits_no_deposit() {
         let cent = Amount::parse("0.01").unwrap();
         let threshold = BTreeMap::from([(Stablecoin::Usdc, cent), (Stablecoin::Dai, Amount::ZERO)]);
         for reason in UnknownReason::ALL {

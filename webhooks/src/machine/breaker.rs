@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_of_requests_that_had_begun_before_do_not_lengthen_it() {
+    fn failures_of_earlier_requests_do_not_lengthen_it() {
         let mut breaker = opened();
         (0..50).for_each(|_| breaker.failed(at(1)));
         assert!(breaker.may_probe(at(5)));

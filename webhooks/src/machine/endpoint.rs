@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_ends_it_and_says_if_it_was_named() {
+    fn acknowledgement_ends_a_reported_failure() {
         let mut endpoints = endpoints();
         endpoints.failed("shop:443", at(0), at(0));
         assert_eq!(endpoints.acknowledged("shop:443"), None);

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_deferred_can_be_taken_early_and_a_retry_cannot() {
+    fn deferred_can_be_taken_early_and_a_retry_cannot() {
         let (retry, defer) =
             (Topic::WebhooksRetry(RetryLevel::ALL[0]), Topic::WebhooksDefer(DeferLevel::Second));
         let mut partitions = owning(&[retry, defer]);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_back_holds_nothing_for_longer_than_its_delay() {
+    fn clock_set_back_holds_nothing_beyond_its_delay() {
         let (retry, dispatch) = (Topic::WebhooksRetry(RetryLevel::ALL[3]), Topic::WebhooksDispatch);
         let mut partitions = owning(&[retry, dispatch]);
         receive(&mut partitions, retry, 0, 1000);

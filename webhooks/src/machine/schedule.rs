@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn only_delivered_ends_it_and_each_failure_is_one_level_later() {
+    fn only_delivered_ends_it_failures_go_a_level_later() {
         for outcome in AttemptOutcome::ALL {
             for attempt in 1..=12 {
                 let given = delivery(attempt, false);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_attempts_end_earlier_also_for_what_is_already_under_way() {
+    fn fewer_attempts_apply_to_what_is_under_way() {
         for (attempt, max, dead) in [(1, 1, true), (2, 3, false), (3, 3, true), (9, 3, true)] {
             let verdict = decide(&delivery(attempt, false), &answer(AttemptOutcome::Timeout), max);
             let (topic, _) = verdict.next.unwrap();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_writers_time_counts_and_at_most_the_delay_from_now() {
+    fn due_by_the_writers_time_within_the_delay() {
         let retry = Topic::WebhooksRetry(RetryLevel::ALL[3]); // 8 s
         let due = |topic, written, seen: i64| {
             due_after(topic, UnixMicros(written), UnixMicros(seen * 1_000_000), SECOND).0
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_to_one_receiver_alone_ends_after_a_day() {
+    fn unreachable_receiver_is_given_up_after_a_day() {
         let fail = |delivery: &Delivery, reason| {
             let verdict = decide_deferral(delivery, reason, UnixMicros(5), 12);
             verdict.next.unwrap()

@@ -69,7 +69,7 @@ impl Results {
 mod tests {
     use super::*;
     use crate::machine::partitions::{Ownership, Position};
-    use crate::runner::scripted::at;
+    use crate::runner::tests::scripted::at;
     use log::Offset;
     use schemas::Topic;
 

@@ -1,5 +1,8 @@
 //! The sender against receivers of every kind on loopback.
 
+mod network;
+mod tls;
+
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,9 +21,9 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 
-pub(super) const NOW: UnixMicros = UnixMicros(1_790_000_012_345_678);
+const NOW: UnixMicros = UnixMicros(1_790_000_012_345_678);
 
-pub(super) fn config(timeout: Duration, allow_private_addresses: bool) -> Config {
+fn config(timeout: Duration, allow_private_addresses: bool) -> Config {
     Config {
         max_attempts: 12,
         failing_after: Duration::from_secs(3600),
@@ -42,17 +45,17 @@ pub(super) fn config(timeout: Duration, allow_private_addresses: bool) -> Config
     }
 }
 
-pub(super) fn sender(timeout: Duration, allow_private_addresses: bool) -> Sender {
+fn sender(timeout: Duration, allow_private_addresses: bool) -> Sender {
     let config = config(timeout, allow_private_addresses);
     Sender::new(&config, Arc::new(ManualClock::new(NOW))).unwrap()
 }
 
-pub(super) async fn send(url: impl Into<String>) -> Answer {
+async fn send(url: impl Into<String>) -> Answer {
     let delivery = Delivery { url: url.into(), ..example::delivery() };
     sender(Duration::from_secs(10), true).send(&delivery).await
 }
 
-pub(super) async fn serve(routes: Router) -> SocketAddr {
+async fn serve(routes: Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
@@ -60,7 +63,7 @@ pub(super) async fn serve(routes: Router) -> SocketAddr {
 }
 
 /// A receiver that speaks bytes: `answer` gets each connection once its request's head was read.
-pub(super) async fn serve_raw<F, R>(answer: F) -> SocketAddr
+async fn serve_raw<F, R>(answer: F) -> SocketAddr
 where
     F: Fn(TcpStream) -> R + Send + 'static,
     R: Future<Output = ()> + Send + 'static,
@@ -142,7 +145,7 @@ async fn redirects_are_not_followed() {
 }
 
 #[tokio::test]
-async fn a_request_is_signed_over_its_exact_bytes_and_named_spec_5_3() {
+async fn spec_5_3_request_is_signed_over_its_exact_bytes() {
     let seen = Arc::new(Mutex::new(None));
     let note = seen.clone();
     let routes = Router::new().route(
@@ -177,7 +180,7 @@ async fn a_request_is_signed_over_its_exact_bytes_and_named_spec_5_3() {
 
 /// The sender closes an idle connection before any server does: the least patient ones keep them for 2 s.
 #[tokio::test]
-async fn a_server_that_closes_idle_connections_loses_nothing() {
+async fn closed_idle_connections_lose_nothing() {
     const { assert!(IDLE_MAX.as_millis() < 2000) };
     let (closed, mut is_closed) = tokio::sync::mpsc::channel(1);
     let address = serve_raw(move |mut stream| {
@@ -221,7 +224,7 @@ async fn receivers_that_give_no_status_run_out_of_time() {
 }
 
 #[tokio::test]
-async fn the_status_decides_whatever_happens_to_the_body_spec_6_3_1() {
+async fn spec_6_3_1_status_decides_whatever_the_body() {
     let slow = |head| serve_raw(move |stream| drip(stream, head, b"x"));
     let cut_off = |head: &'static [u8]| {
         serve_raw(move |mut stream| async move {
@@ -310,7 +313,7 @@ async fn the_first_bytes_of_an_answer_are_kept_as_text() {
 }
 
 #[tokio::test]
-async fn broken_answers_are_distinguished_from_missing_receivers() {
+async fn broken_answers_differ_from_missing_receivers() {
     let garbage = serve_raw(|mut stream| async move {
         let _ = stream.write_all(b"SSH-2.0-OpenSSH_9.6\r\n\r\n").await;
     })

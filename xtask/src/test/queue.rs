@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binary_that_aborts_fails_with_all_its_tests_and_is_named() {
+    fn aborted_binary_fails_with_all_its_tests() {
         let aborted = outcome("echo 'running 3 tests'; kill -ABRT $$", 3);
         assert_eq!(aborted.counts, Counts { passed: 0, failed: 3, skipped: 0 });
         let complaint = aborted.complaint().unwrap();
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_that_did_not_run_and_exits_without_a_reason_are_failures() {
+    fn tests_that_did_not_run_are_failures() {
         let closing = "echo 'test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured'";
         assert_eq!(outcome(closing, 2).complaint(), None);
         assert_eq!(outcome(closing, 3).counts, Counts { passed: 2, failed: 1, skipped: 0 });

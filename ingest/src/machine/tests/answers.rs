@@ -65,7 +65,7 @@ fn scanning(blocks: usize) -> (Cursor, Node) {
 }
 
 #[test]
-fn each_block_of_a_short_range_and_each_hit_of_a_long_one_is_fetched() {
+fn short_ranges_fetch_each_block_long_ones_each_hit() {
     let points = |numbers: &[i64]| numbers.iter().copied().map(Point::Number).collect::<Vec<_>>();
     for (blocks, scan, verify) in [
         (4, vec![14, 10, 11, 12, 13], vec![10, 11, 12, 13, 14]),
@@ -162,7 +162,7 @@ fn a_long_range_begins_after_our_last_block() {
 }
 
 #[test]
-fn an_end_that_does_not_descend_from_our_last_block_is_refused() {
+fn end_must_descend_from_our_last_block() {
     let (mut node, mut cursor) = followed(10);
     node.mine(&[]);
     turn(&mut cursor, &node);
@@ -194,7 +194,7 @@ fn empty_answers_never_panic_and_publish_nothing() {
 }
 
 #[test]
-fn failed_transactions_pay_nothing_where_they_keep_their_logs() {
+fn failed_transactions_pay_nothing() {
     let mut node = Node::new(10);
     let mut cursor = cursor_with(|rules| rules.needs_receipts = true);
     drive(&mut cursor, &node);
@@ -241,7 +241,7 @@ fn failed_transactions_pay_nothing_where_they_keep_their_logs() {
 }
 
 #[test]
-fn size_refusals_shrink_the_range_and_success_widens_it() {
+fn size_refusals_shrink_the_range_success_widens_it() {
     let mut cursor = scan_from(1, 100);
     let mut node = Node::new(120);
     node.limit = Some((10, true));
@@ -263,7 +263,7 @@ fn size_refusals_shrink_the_range_and_success_widens_it() {
 }
 
 #[test]
-fn refusals_lead_to_waits_and_a_single_block_cannot_shrink() {
+fn refusals_lead_to_waits_and_a_block_cannot_shrink() {
     for (refusal, expected) in [
         (Refusal::Behind, Next::Behind),
         (Refusal::Rate, Next::Retry("the endpoint refuses")),
@@ -281,7 +281,7 @@ fn refusals_lead_to_waits_and_a_single_block_cannot_shrink() {
 }
 
 #[test]
-fn a_range_that_is_refused_in_any_words_shrinks_in_the_end() {
+fn range_refused_in_any_words_shrinks() {
     let hint = |hint| Refusal::Size { hint };
     for (refusal, ranges) in [
         (Refusal::Behind, [100, 100, 50, 50]),

@@ -20,7 +20,7 @@ fn omitted() -> (Node, Node, Cursor) {
 }
 
 #[test]
-fn what_one_endpoint_leaves_out_is_found_before_its_block_is_confirmed() {
+fn left_out_transfer_is_found_before_confirmation() {
     let (mut a, mut b, mut cursor) = omitted();
     let (first, checks) = drive_by(&mut cursor, &a, &b);
     assert_eq!((short(&first.publish), checks), (vec![('t', 0, 11), ('h', 0, 11)], vec![]));
@@ -37,7 +37,7 @@ fn what_one_endpoint_leaves_out_is_found_before_its_block_is_confirmed() {
 }
 
 #[test]
-fn logs_that_trail_are_found_through_the_same_endpoint() {
+fn trailing_logs_are_found_by_the_same_endpoint() {
     let (mut node, mut cursor) = followed(10);
     node.logs_lag = 1;
     let mut published = Vec::new();
@@ -69,7 +69,7 @@ fn nothing_is_confirmed_that_was_not_checked_again() {
 }
 
 #[test]
-fn an_endpoint_on_another_fork_holds_confirmation_and_rewinds_nothing() {
+fn fork_of_one_endpoint_holds_confirmation() {
     let (mut a, mut b, mut cursor) = two();
     mine([&mut a, &mut b], &[pay(1)]);
     b.reorg(1, &[]);
@@ -146,7 +146,7 @@ fn forged() -> (Node, Node, Cursor) {
 }
 
 #[test]
-fn what_an_endpoint_invents_is_never_confirmed_and_taken_back() {
+fn forged_transfer_is_retracted_never_confirmed() {
     let (mut a, mut b, mut cursor) = forged();
     let mut published = Vec::new();
     for _ in 0..30 {
@@ -175,7 +175,7 @@ fn what_an_endpoint_invents_is_never_confirmed_and_taken_back() {
 }
 
 #[test]
-fn while_endpoints_disagree_nothing_above_is_confirmed_and_one_note_says_so() {
+fn dispute_holds_confirmation_and_is_reported_once() {
     let (mut a, mut b, mut cursor) = forged();
     a.forges_receipts = true;
     let mut notes = Vec::new();
@@ -214,7 +214,7 @@ fn a_late_find_takes_no_position_of_another() {
 
 /// They are one coin to a payment's key.
 #[test]
-fn contracts_of_a_coin_share_the_positions_of_equal_payments() {
+fn ordinals_count_across_the_contracts_of_a_coin() {
     let (_, cursor) = followed(10);
     let history = cursor.history().unwrap();
     let (block, seen) = (history.last(), example::transfer().observation);
@@ -225,7 +225,7 @@ fn contracts_of_a_coin_share_the_positions_of_equal_payments() {
 
 /// By such a time deposits would expire too early, or too late.
 #[test]
-fn a_block_time_that_the_other_endpoint_denies_ends_nothing() {
+fn denied_block_time_ends_nothing() {
     let (mut a, mut b, mut cursor) = two();
     let time = a.head().timestamp;
     a.mine_at(time.plus(3600));
@@ -274,7 +274,7 @@ fn what_is_young_is_not_checked_yet() {
 }
 
 #[test]
-fn a_chain_that_has_no_newer_block_is_checked_after_six_seconds() {
+fn newest_block_is_checked_after_six_seconds() {
     let mut node = Node::new(10);
     let mut cursor = at_tip(depth(1), &node);
     node.mine(&[pay(1)]);
@@ -291,7 +291,7 @@ fn a_chain_that_has_no_newer_block_is_checked_after_six_seconds() {
 
 /// As after a reorganisation: a block that says it is a minute old may have come a moment ago, before its logs.
 #[test]
-fn a_block_that_came_late_is_checked_six_seconds_after_its_scan() {
+fn late_block_is_checked_six_seconds_after_its_scan() {
     let mut node = Node::new(10);
     let mut cursor = at_tip(depth(1), &node);
     let time = node.head().timestamp;
@@ -310,7 +310,7 @@ fn a_block_that_came_late_is_checked_six_seconds_after_its_scan() {
 
 /// Deposits expire by what is confirmed: also where nothing is paid, and no block follows.
 #[test]
-fn a_chain_that_stops_while_it_is_idle_is_checked_to_its_end() {
+fn stopped_idle_chain_is_checked_to_its_end() {
     let mut node = Node::new(10);
     let mut cursor = cursor_with(|rules| rules.idle_polls = 3);
     drive(&mut cursor, &node);
@@ -363,7 +363,7 @@ fn old_and_final_ranges_are_asked_for_once() {
 
 /// An endpoint can call final what it invented.
 #[test]
-fn with_a_second_endpoint_the_first_alone_makes_nothing_final() {
+fn first_of_two_endpoints_confirms_nothing_alone() {
     let mut node = Node::new(5);
     (0..50).for_each(|_| node.mine(&[pay(1)]));
     let mut cursor = cursor_with(|rules| {
@@ -379,7 +379,7 @@ fn with_a_second_endpoint_the_first_alone_makes_nothing_final() {
 }
 
 #[test]
-fn a_chain_that_came_as_far_without_a_block_is_another_fork() {
+fn same_time_without_our_block_is_a_fork() {
     for (seconds, why) in [(-1, "behind"), (0, "fork")] {
         let (mut node, mut cursor) = followed(10);
         node.mine(&[pay(1)]);
@@ -398,7 +398,7 @@ fn a_chain_that_came_as_far_without_a_block_is_another_fork() {
 }
 
 #[test]
-fn what_comes_after_a_restart_is_checked_from_the_last_confirmed_block_on() {
+fn restart_checks_from_the_last_confirmed_block() {
     let (mut a, mut b, mut cursor) = omitted();
     drive_by(&mut cursor, &a, &b);
     mine([&mut a, &mut b], &[]);
@@ -412,7 +412,7 @@ fn what_comes_after_a_restart_is_checked_from_the_last_confirmed_block_on() {
 
 /// Nobody knows which one scanned before: it may be the one that gives the second answer now.
 #[test]
-fn after_a_restart_two_endpoints_are_asked_for_what_waits() {
+fn restart_asks_two_endpoints_for_what_waits() {
     let two = || {
         let mut rules = rules(depth(3));
         rules.has_second = true;
@@ -462,7 +462,7 @@ fn what_the_second_endpoint_alone_has_is_not_believed() {
 }
 
 #[test]
-fn a_late_find_is_published_once_the_first_endpoint_has_its_receipt() {
+fn late_find_waits_for_the_first_endpoints_receipt() {
     let (mut a, mut b) = (Node::new(10), Node::new(10));
     let mut cursor = cursor_with(|rules| rules.has_second = true);
     drive(&mut cursor, &a);
@@ -483,7 +483,7 @@ fn a_late_find_is_published_once_the_first_endpoint_has_its_receipt() {
 }
 
 #[test]
-fn a_check_ends_where_another_endpoint_took_over_the_scan() {
+fn check_ends_where_another_endpoint_took_over() {
     let (mut node, mut cursor) = followed(10);
     (0..4).for_each(|_| node.mine(&[]));
     cursor.fail(Refusal::Rate);
@@ -503,7 +503,7 @@ fn a_check_ends_where_another_endpoint_took_over_the_scan() {
 
 /// A node has the blocks of another fork at once, with their old times, and their logs a moment later.
 #[test]
-fn after_a_reorganisation_logs_may_trail_again() {
+fn after_a_reorg_logs_may_trail_again() {
     let (mut node, mut cursor) = followed(10);
     node.mine(&[]);
     node.mine(&[pay(7)]);

@@ -37,7 +37,7 @@ fn what_failed_at_one_endpoint_is_not_confirmed() {
 }
 
 #[test]
-fn a_second_check_asks_for_final_outcomes_of_few_blocks() {
+fn second_check_asks_for_outcomes_of_few_blocks() {
     let mut node = Node::new(60);
     let mut cursor = cursor_with(|rules| {
         rules.policy = finalized();

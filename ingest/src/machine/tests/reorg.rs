@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_reorganisation_retracts_then_rewinds_then_continues() {
+fn reorg_retracts_then_rewinds_then_continues() {
     let (mut node, mut cursor) = followed(10);
     node.mine(&[pay(1)]); // 11 stays
     drive(&mut cursor, &node);
@@ -48,7 +48,7 @@ fn a_rewind_is_one_step_of_its_own() {
 }
 
 #[test]
-fn a_reorganisation_of_the_same_length_is_seen() {
+fn a_reorg_of_the_same_length_is_seen() {
     let (mut node, mut cursor) = followed(10);
     node.mine(&[pay(1)]);
     drive(&mut cursor, &node);
@@ -59,7 +59,7 @@ fn a_reorganisation_of_the_same_length_is_seen() {
 }
 
 #[test]
-fn a_reorganisation_below_the_first_scanned_block_is_no_end() {
+fn reorg_below_the_first_scanned_block_continues() {
     let (mut node, mut cursor) = followed(20);
     node.reorg(3, &[]);
     let (records, next) = drive(&mut cursor, &node);
@@ -85,7 +85,7 @@ fn an_endpoint_that_is_behind_is_waited_for() {
 }
 
 #[test]
-fn a_head_below_ours_is_no_evidence_even_with_a_block_at_our_height() {
+fn head_below_ours_is_no_evidence_of_a_reorg() {
     let (mut node, mut cursor) = followed(10);
     node.reorg(1, &[]);
     let mut answer = node.answer(&cursor.ask()).unwrap();
@@ -108,7 +108,7 @@ fn one_answer_from_another_chain_makes_no_rewind() {
 }
 
 #[test]
-fn a_reorganisation_below_the_window_halts_and_never_guesses() {
+fn reorg_below_the_window_halts() {
     let (mut node, mut cursor) = followed(20);
     for _ in 0..10 {
         node.mine(&[]);
@@ -138,7 +138,7 @@ fn a_reorganisation_below_the_window_halts_and_never_guesses() {
 }
 
 #[test]
-fn a_search_through_many_anchors_takes_several_questions() {
+fn search_of_many_anchors_takes_several_requests() {
     let mut cursor = cursor_with(|rules| rules.reorg_window = 100);
     let mut node = Node::new(5);
     for _ in 0..90 {
@@ -177,7 +177,7 @@ fn after_a_rewind_old_tags_confirm_nothing_new() {
 }
 
 #[test]
-fn nothing_is_rewound_below_what_was_published_as_finalized() {
+fn nothing_finalized_is_rewound() {
     let mut node = Node::new(12);
     let mut records = drive(&mut cursor(depth(3)), &node).0;
     for _ in 0..5 {
@@ -199,7 +199,7 @@ fn nothing_is_rewound_below_what_was_published_as_finalized() {
 }
 
 #[test]
-fn finalized_is_always_a_height_that_a_rewind_can_reach() {
+fn finalized_is_a_height_a_rewind_can_reach() {
     let mut cursor = scan_from(1, 5);
     let (records, _) = drive(&mut cursor, &Node::new(33));
     let heads: Vec<_> = records

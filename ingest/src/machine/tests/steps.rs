@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_first_start_begins_at_the_head_with_anchors_below_it() {
+fn first_start_is_at_the_head_with_anchors_below() {
     let node = Node::new(20);
     let (records, next) = drive(&mut cursor(depth(3)), &node);
     assert_eq!(next, Next::AtTip);
@@ -37,7 +37,7 @@ fn a_start_block_is_the_first_one_scanned() {
 }
 
 #[test]
-fn a_transfer_says_whether_the_head_of_its_step_confirms_it() {
+fn transfer_says_if_its_steps_head_confirms_it() {
     let mut node = Node::new(5);
     (6..=10).for_each(|number| node.mine(&[pay(number)]));
     (11..=18).for_each(|_| node.mine(&[]));
@@ -71,7 +71,7 @@ fn ranges_follow_each_other_and_end_at_the_head() {
 }
 
 #[test]
-fn a_step_asks_for_our_last_block_before_and_after_the_range() {
+fn step_asks_for_our_last_block_before_and_after() {
     let (mut node, mut cursor) = followed(10);
     node.mine(&[pay(1)]);
     assert_eq!(cursor.ask().blocks, [Point::Latest, Point::Number(10)]);
@@ -101,7 +101,7 @@ fn idle(node: &Node) -> Cursor {
 }
 
 #[test]
-fn heads_that_bring_nothing_are_held_back_and_the_next_one_covers_their_blocks() {
+fn idle_heads_are_held_back_and_covered_by_the_next() {
     let mut node = Node::new(10);
     let mut cursor = idle(&node);
     node.mine(&[]);
@@ -116,7 +116,7 @@ fn heads_that_bring_nothing_are_held_back_and_the_next_one_covers_their_blocks()
 }
 
 #[test]
-fn no_head_is_held_back_while_a_transfer_waits_for_its_confirmation() {
+fn no_head_is_held_back_while_a_transfer_waits() {
     let mut node = Node::new(10);
     let mut cursor = idle(&node);
     node.mine(&[]);
@@ -133,7 +133,7 @@ fn no_head_is_held_back_while_a_transfer_waits_for_its_confirmation() {
 }
 
 #[test]
-fn a_reorganisation_of_blocks_without_a_head_takes_nothing_back() {
+fn reorg_of_blocks_without_a_head_retracts_nothing() {
     let mut node = Node::new(10);
     let mut cursor = idle(&node);
     node.mine(&[]);
@@ -165,7 +165,7 @@ fn transfers_come_in_order_and_before_their_head() {
 }
 
 #[test]
-fn tags_confirm_without_a_new_block_and_never_take_back() {
+fn tags_confirm_without_a_new_block() {
     let mut node = Node::new(20);
     let mut cursor = cursor(finalized());
     node.tags = false;
@@ -190,7 +190,7 @@ fn tags_confirm_without_a_new_block_and_never_take_back() {
 }
 
 #[test]
-fn a_tag_counts_only_for_blocks_that_were_scanned_before_it_was_asked() {
+fn tag_confirms_only_what_was_scanned_before_it() {
     let mut node = Node::new(10);
     let mut cursor = at_tip(finalized(), &node);
     assert_eq!(cursor.history().unwrap().head().confirmed[0].number, 10);
@@ -236,7 +236,7 @@ fn a_clock_is_bounded_by_the_chain() {
 }
 
 #[test]
-fn a_chain_that_is_shorter_than_the_lag_begins_at_its_first_block() {
+fn short_chain_begins_at_its_first_block() {
     let mut node = Node::new(0);
     let mut cursor = cursor_with(|rules| rules.lag = 8);
     let (records, next) = drive(&mut cursor, &node);

@@ -76,7 +76,7 @@ fn only_what_succeeded_has() {
 }
 
 #[test]
-fn outcomes_of_some_or_of_other_transactions_are_not_believed() {
+fn outcomes_must_be_of_all_transactions_asked() {
     let changed = |change: &dyn Fn(&mut Vec<Value>)| {
         let mut infos = infos();
         change(infos.as_array_mut().unwrap());
@@ -170,7 +170,7 @@ async fn what_is_final_is_asked_of_the_native_interface() {
 }
 
 #[tokio::test]
-async fn a_guess_that_is_not_there_is_given_up_and_one_that_was_configured_is_not() {
+async fn only_a_guessed_native_url_is_given_up() {
     let lite = "this API is closed because this node is a lite fullnode".to_owned();
     for (solid, infos) in
         [((404, String::new()), (200, infos().to_string())), (solidified(), (200, lite))]
@@ -190,7 +190,7 @@ async fn a_guess_that_is_not_there_is_given_up_and_one_that_was_configured_is_no
 }
 
 #[tokio::test]
-async fn a_busy_native_interface_is_no_absent_one_and_repeats_no_key() {
+async fn busy_native_interface_is_not_absent() {
     let busy = r#"{"Error":"request rate exceeded for k3y-of-the-shop: suspended for 5 s"}"#;
     let (endpoint, _served) =
         endpoint(node((503, busy.to_owned()), (200, "[]".into())), false).await;

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn records_that_were_fetched_and_not_committed_are_lag() {
+    fn fetched_but_uncommitted_records_are_lag() {
         let mut partition = statistics::Partition::default();
         (partition.lo_offset, partition.ls_offset, partition.hi_offset) = (5, 90, 95);
         partition.consumer_lag_stored = 3;
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_remembers_where_its_first_record_is_until_the_next_begins() {
+    fn step_remembers_its_first_record_until_the_next() {
         let context = StepContext::default();
         lock(&context.kind.reports).first = Some(Offset(7));
         context.kind.begin();

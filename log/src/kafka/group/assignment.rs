@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_assigned_to_others_is_lost_with_all_of_its_number() {
+    fn lost_partition_takes_others_of_its_number_along() {
         let pair = |partition| [of(RAW, partition), of(COMMANDS, partition)];
         let held = [pair(0), pair(1)].concat();
         assert_eq!(lost(&held, &[pair(1), pair(2)].concat()), pair(0));
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_that_another_member_worked_on_is_lost_and_gained() {
+    fn partition_another_worked_on_is_lost_and_gained() {
         let held = both(&[0, 1]);
         for foreign in [position(8, "a"), position(7, "b"), None] {
             let mut now = held.clone();

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_metadata_and_its_mark_fit_the_brokers_limit() {
+    fn longest_metadata_fits_the_brokers_limit() {
         let committed = Committed { offset: Offset(0), metadata: "x".repeat(4000) };
         let mut marks = Marks { maker: Uuid::max(), count: u64::MAX - 1 };
         assert!(GroupPosition::new(&committed, &marks.next()).text.len() <= 4096);

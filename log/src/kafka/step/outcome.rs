@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_bindings_own_errors_only_its_flush_is_retried() {
+    fn of_binding_errors_only_flush_is_retried() {
         let timed_out = Code::OperationTimedOut;
         assert!(is_retriable(&KafkaError::Flush(timed_out)));
         assert!(!is_retriable(&KafkaError::MessageProduction(timed_out)));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn once_asked_to_commit_only_being_fenced_is_not_read_from_the_log() {
+    fn once_asked_to_commit_only_fenced_is_known() {
         let lost = StepFailure { outcome: Outcome::MembershipLost, ..StepFailure::aborted("why") };
         for failure in [StepFailure::aborted("why"), lost, StepFailure::stuck("why")] {
             let failure = failure.once_asked_to_commit();

@@ -55,7 +55,7 @@ fn an_exact_amount_that_is_taken_gets_digits() {
 }
 
 #[test]
-fn without_digits_below_a_cent_the_amount_itself_comes_first() {
+fn amount_itself_first_without_digits_below_a_cent() {
     let rule = AmountRule { exact_first: false, ..AmountRule::EXACT };
     Lane::new().then(open('A', "10.00").amounts(rule), OPEN_A);
 }
@@ -139,7 +139,7 @@ fn a_full_wallet_reuses_what_closed_an_hour_ago() {
 }
 
 #[test]
-fn what_closed_longest_is_reused_and_what_was_paid_before_it() {
+fn paid_then_longest_closed_amount_is_reused_first() {
     let cancelled = CloseReason::OrderCancelled;
     let mut lane = Lane::new();
     lane.then(head(100), "")
@@ -186,7 +186,7 @@ fn the_amount_of_a_payment_under_way_is_not_reused() {
 }
 
 #[test]
-fn another_choice_gives_the_amount_back_to_the_order_alone() {
+fn another_choice_reserves_the_amount_for_its_order() {
     let replaced = CloseReason::Replaced;
     let mut lane = Lane::new();
     lane.then(head(100), "")

@@ -40,7 +40,7 @@ fn a_late_find_waits_for_the_next_head() {
 
 /// The block was in time, but its order has ended: the record names that order as its candidate.
 #[test]
-fn a_late_find_after_the_end_of_its_deposit_is_unknown() {
+fn late_find_after_its_deposits_end_is_unknown() {
     Lane::new()
         .then(open('A', "10.00"), OPEN_A)
         .then(head(211), "deposit #1 closed expired for A/0; to A: closed /0 expired")
@@ -76,7 +76,7 @@ fn an_ignored_head_is_reported_again_after_an_hour() {
 
 /// The chain has a block each 12 s. Were the head taken, all that follow would be behind it.
 #[test]
-fn a_head_that_the_chain_cannot_have_is_ignored_and_reported_once() {
+fn impossible_head_is_ignored_and_reported_once() {
     Lane::new()
         .then(head(130), "")
         .then(pay(1, "10.00").at(125), "detected #1 waiting_for_confirmation @125")
@@ -101,7 +101,7 @@ fn a_chain_may_be_far_faster_than_it_is() {
 
 /// Were such a time taken, deposits would end before their deadline, and no later head could be too far.
 #[test]
-fn a_head_from_the_future_is_ignored_and_reported_once() {
+fn future_head_is_ignored_and_reported_once() {
     Lane::new()
         .then(open('A', "10.00"), OPEN_A)
         .then(head(100), "")
@@ -123,7 +123,7 @@ fn a_head_from_the_future_is_ignored_and_reported_once() {
 
 /// Each reorganisation takes a new block.
 #[test]
-fn an_epoch_that_the_chain_cannot_have_is_ignored_and_reported_once() {
+fn impossible_epoch_is_ignored_and_reported_once() {
     Lane::new()
         .then(head(130), "")
         .then(head(131).epoch(117), "alert head_too_far")
@@ -191,14 +191,14 @@ fn in_a_wrong_place_nothing_is_confirmed_at_sight() {
 
 /// Without a deposit it waits as others do: the head says until when.
 #[test]
-fn confirmed_at_sight_without_a_deposit_it_waits_for_the_head() {
+fn confirmed_at_sight_without_deposit_waits_for_head() {
     Lane::new()
         .then(pay(1, "10.00").confirmed(), "detected #1 waiting_for_confirmation @110")
         .then(head(120), "confirmed #1 waiting_for_match @110");
 }
 
 #[test]
-fn confirmed_at_sight_and_retracted_it_raises_an_alert() {
+fn confirmed_at_sight_then_retracted_is_an_alert() {
     Lane::new()
         .then(open('A', "10.00"), OPEN_A)
         .then(

@@ -223,7 +223,7 @@ fn the_merchants_own_money_pays_nothing() {
 }
 
 #[test]
-fn the_merchants_own_money_keeps_no_amount_from_an_order() {
+fn merchants_own_transfer_reserves_no_amount() {
     Lane::new()
         .then(pay(1, "10.00").swept(), "detected #1 waiting_for_confirmation @110")
         .then(open('A', "10.00"), "deposit #2 open 10.00 for A/0; to A: opened /0 #2 10.00")
@@ -235,7 +235,7 @@ fn the_merchants_own_money_keeps_no_amount_from_an_order() {
 
 /// It was seen before its sender was configured.
 #[test]
-fn what_turns_out_to_be_the_merchants_own_lets_go_of_its_deposit() {
+fn merchants_own_transfer_releases_its_deposit() {
     let paid = || pay(1, "10.00").from(2);
     Lane::new()
         .then(open('A', "10.00"), OPEN_A)

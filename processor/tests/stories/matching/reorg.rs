@@ -52,7 +52,7 @@ fn nothing_retracted_is_confirmed() {
 
 /// Ingest cannot retract what it does not know any more.
 #[test]
-fn what_a_new_epoch_leaves_above_its_head_is_taken_back_without_a_retract() {
+fn new_epoch_orphans_what_is_above_its_head() {
     candidate().then(head(109).epoch(1), "").then(head(125).epoch(1).finalized(109), "").then(
         head(126).epoch(1).finalized(110),
         "to A: gone #2; failed #2 failed_to_confirm @110 orphaned",

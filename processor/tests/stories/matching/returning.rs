@@ -180,7 +180,7 @@ fn an_order_that_is_forgotten_may_count_on_it() {
 
 /// It waits for its confirmation, and nothing else keeps the deposit that it fits.
 #[test]
-fn refused_before_its_confirmation_it_holds_the_deposit_that_it_fits() {
+fn refused_transfer_holds_the_deposit_it_fits() {
     let (back, opened) = (BACK + DAY, BACK + DAY - 2);
     unanswered()
         .then(head(opened).epoch(1).tiers(&[], 171 + DAY), "")
@@ -256,7 +256,7 @@ fn paid_and_gone() -> Lane {
 }
 
 #[test]
-fn what_has_paid_pays_nothing_when_it_is_back_days_later() {
+fn paid_transfer_back_days_later_pays_nothing() {
     let mut lane = paid_and_gone();
     lane.then(pay(1, "10.00").at(LATER).fork(1), "detected #2 matched @25920 for #1 paid A by #3")
         .then(head(LATER + 10).epoch(1), "")
@@ -272,7 +272,7 @@ fn what_has_paid_pays_nothing_when_it_is_back_days_later() {
 
 /// Somebody may have sent it back.
 #[test]
-fn what_was_unknown_pays_nothing_when_it_is_back_days_later() {
+fn unknown_transfer_back_days_later_pays_nothing() {
     Lane::new()
         .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
         .then(head(120), "confirmed #1 waiting_for_match @110")

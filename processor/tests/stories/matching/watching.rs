@@ -7,7 +7,7 @@ use schemas::{Address, AddressFamily, Blockchain, Partition, RefusalReason};
 const OTHER_CONTRACT: Address = Address::new(AddressFamily::Evm, [0xdb; 20]);
 
 #[test]
-fn an_unwatched_wallet_takes_no_deposit_until_it_is_watched() {
+fn unwatched_wallet_takes_no_deposit() {
     Lane::new()
         .then(open('A', "10.00").wallet(4), "to A: refused /0 not_watched")
         .then(watch(100, 4, CONTRACT), "")
@@ -16,7 +16,7 @@ fn an_unwatched_wallet_takes_no_deposit_until_it_is_watched() {
 }
 
 #[test]
-fn the_contract_that_the_customer_sees_must_be_watched() {
+fn contract_shown_to_customers_must_be_watched() {
     let other = || open('A', "10.00").contract(OTHER_CONTRACT);
     Lane::new()
         .then(other(), "to A: refused /0 not_watched")
@@ -87,7 +87,7 @@ fn a_lane_publishes_how_far_it_is_each_half_minute() {
 
 /// What is offered follows from it.
 #[test]
-fn a_lane_publishes_what_is_watched_with_the_next_head() {
+fn lane_publishes_watched_with_the_next_head() {
     let mut state = Lane::new().machine().clone();
     let wallets = |found: Option<ChainProgress>| {
         found.map(|found| found.watched.iter().map(|of| of.wallet_address).collect::<Vec<_>>())

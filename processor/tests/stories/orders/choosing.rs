@@ -278,7 +278,7 @@ fn a_replaced_deposit_may_still_pay() {
 }
 
 #[test]
-fn open_deposits_have_a_bound_and_refused_choices_cost_nothing() {
+fn open_deposits_are_bounded() {
     let mut state = State::new();
     decide(&mut state, &create('A', None));
     let chains = [Blockchain::Eth, Blockchain::Base, Blockchain::Arb];

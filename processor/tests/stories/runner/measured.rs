@@ -7,7 +7,7 @@ use crate::chain::open;
 
 /// Each order tries the raised amounts of those before it: of six that were tried, three were taken.
 #[test]
-fn of_several_lanes_the_fullest_has_the_amounts_in_use() {
+fn amounts_in_use_are_those_of_the_fullest_lane() {
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::new(UnixSeconds(1000).micros()));
     let log = EmbeddedLog::open(dir.path(), Layout { lanes: 2, ..LAYOUT }, clock.clone()).unwrap();

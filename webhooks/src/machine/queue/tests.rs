@@ -54,7 +54,7 @@ fn eight_silent_hosts_leave_room() {
 }
 
 #[test]
-fn a_thousand_first_contacts_leave_most_requests_to_the_others() {
+fn first_contacts_leave_most_requests_to_others() {
     let mut queues = Queues::new(100, 50);
     (0..80).for_each(|host| prove(&mut queues, &format!("good-{host}")));
     offer_each(&mut queues, "new", 1000, 1);
@@ -89,7 +89,7 @@ fn what_fails_has_less_than_what_is_new() {
 }
 
 #[test]
-fn a_window_grows_while_it_is_used_and_halves_with_each_failure() {
+fn window_grows_with_use_and_halves_by_failure() {
     let mut queues = Queues::new(100, 8);
     for job in 0..200 {
         offer(&mut queues, "a", job);
@@ -132,7 +132,7 @@ fn what_takes_long_is_not_good_before_it_has_ended() {
 }
 
 #[test]
-fn the_oldest_event_goes_first_and_the_newest_is_given_back() {
+fn oldest_event_first_newest_given_back() {
     let mut queues = Queues::new(10, 5);
     for job in (0..1024).rev() {
         assert_eq!(offer(&mut queues, "a", 10 + job), None);
@@ -160,7 +160,7 @@ fn what_waits_for_a_receiver_that_answers_is_kept() {
 }
 
 #[test]
-fn a_good_queue_wants_what_was_deferred_while_it_has_room() {
+fn good_queue_takes_deferred_while_it_has_room() {
     let mut queues = Queues::new(10, 5);
     assert!(!queues.wants("a"), "nobody knows it");
     prove(&mut queues, "a");
@@ -176,7 +176,7 @@ fn a_good_queue_wants_what_was_deferred_while_it_has_room() {
 }
 
 #[test]
-fn one_receiver_is_unreachable_while_others_answer_and_it_never_has() {
+fn unreachable_has_never_answered_while_others_do() {
     let mut queues = Queues::new(10, 5);
     assert!(!queues.is_unreachable("a", NOW), "nobody answers");
     prove(&mut queues, "other");
@@ -189,7 +189,7 @@ fn one_receiver_is_unreachable_while_others_answer_and_it_never_has() {
 }
 
 #[test]
-fn what_waited_too_long_is_given_back_unless_its_receiver_is_good() {
+fn late_jobs_are_given_back_unless_receiver_is_good() {
     let mut queues = Queues::new(2, 2);
     prove(&mut queues, "good");
     prove(&mut queues, "busy");
@@ -289,7 +289,7 @@ fn one_probe_goes_to_a_receiver_that_is_down() {
 }
 
 #[test]
-fn what_waits_when_a_receiver_goes_down_does_not_start() {
+fn nothing_starts_after_its_receiver_went_down() {
     let mut queues = Queues::new(100, 50);
     for job in 0..9 {
         offer(&mut queues, "a", job);

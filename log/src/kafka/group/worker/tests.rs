@@ -76,7 +76,7 @@ fn fence(cluster: &Mock) {
 
 /// A broker that is restarted may have an older member id under the member's name than the member has.
 #[test]
-fn a_member_that_the_group_takes_for_its_own_predecessor_joins_again() {
+fn member_taken_for_its_predecessor_joins_again() {
     let (cluster, _shared, mut worker) = start();
     commit(&mut worker, 1).unwrap();
     fence(&cluster);
@@ -91,7 +91,7 @@ fn a_member_that_the_group_takes_for_its_own_predecessor_joins_again() {
 }
 
 #[test]
-fn a_fenced_member_gives_way_to_an_instance_that_claimed_its_name() {
+fn fenced_member_gives_way_to_its_names_claimant() {
     let (cluster, shared, mut old) = start();
     let mut new = worker(&shared);
     new.join().unwrap();
@@ -104,7 +104,7 @@ fn a_fenced_member_gives_way_to_an_instance_that_claimed_its_name() {
 /// The broker may have read the request before, and act on it once the next step has begun: only a new
 /// producer, which has another epoch, is safe from that.
 #[test]
-fn a_connection_that_the_broker_closes_in_a_step_ends_its_producer() {
+fn connection_closed_in_a_step_ends_its_producer() {
     let (cluster, _shared, mut worker) = start();
     let closed = RDKafkaRespErr::RD_KAFKA_RESP_ERR__TRANSPORT;
     for call in [
@@ -148,7 +148,7 @@ fn wait_since_assignment(worker: &mut KafkaWorker, waited: Duration) {
 }
 
 #[test]
-fn a_position_that_vanished_is_read_again_and_then_ends_the_worker() {
+fn vanished_position_ends_the_worker() {
     let (cluster, _shared, mut worker) = start();
     commit(&mut worker, 1).unwrap();
     // A group of which the broker knows nothing, as after its offsets were deleted.
@@ -160,14 +160,14 @@ fn a_position_that_vanished_is_read_again_and_then_ends_the_worker() {
 }
 
 #[test]
-fn a_group_without_a_position_does_not_read_old_records() {
+fn group_without_a_position_skips_old_records() {
     let (_cluster, shared) = mock();
     append_old(&shared);
     poll_until_reported(&mut worker(&shared), "has no position in orders/0 any more");
 }
 
 #[test]
-fn a_partition_that_a_member_once_owned_is_read_however_old_its_records_are() {
+fn old_records_of_a_once_owned_partition_are_read() {
     let (_cluster, shared, first) = start();
     drop(first);
     append_old(&shared);
@@ -179,7 +179,7 @@ fn a_partition_that_a_member_once_owned_is_read_however_old_its_records_are() {
 
 /// Another member may be at work on them while this one waits for an answer of its broker.
 #[test]
-fn what_is_lost_is_reported_before_the_rest_is_adopted() {
+fn lost_partitions_are_reported_before_adoption() {
     let (cluster, _shared, mut worker) = start();
     let unstable = RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNSTABLE_OFFSET_COMMIT;
     cluster.request_errors(RDKafkaApiKey::OffsetFetch, &[unstable; 1000]);

@@ -42,7 +42,7 @@ fn start() -> (MockCluster<'static, DefaultProducerContext>, Arc<Shared>, StepPr
 /// The library queries a group's coordinator three times within some 30 ms, and then waits, without a
 /// time-out, until any of its connections changes.
 #[test]
-fn offsets_are_sent_once_their_group_has_a_coordinator() {
+fn offsets_wait_for_the_groups_coordinator() {
     let (cluster, shared, producer) = start();
     let unavailable = RDKafkaRespErr::RD_KAFKA_RESP_ERR_COORDINATOR_NOT_AVAILABLE;
     cluster.request_errors(RDKafkaApiKey::FindCoordinator, &[unavailable; 4]);

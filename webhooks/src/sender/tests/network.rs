@@ -12,9 +12,9 @@ use schemas::record::example;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-use super::tests::{NOW, config, sender, serve};
-use super::*;
+use super::{NOW, config, sender, serve};
 use crate::guard::NotResolved;
+use crate::sender::*;
 
 const SOME_TIME: Duration = Duration::from_secs(10);
 
@@ -56,7 +56,7 @@ async fn counting() -> (u16, Arc<AtomicUsize>) {
 }
 
 #[tokio::test]
-async fn a_name_that_flips_to_a_private_address_is_not_called() {
+async fn name_that_flips_to_a_private_address_is_refused() {
     let (port, calls) = counting().await;
     let asked = Arc::new(AtomicUsize::new(0));
     let count = asked.clone();
@@ -80,7 +80,7 @@ async fn a_name_that_flips_to_a_private_address_is_not_called() {
 }
 
 #[tokio::test]
-async fn a_dead_resolver_costs_no_attempt_and_a_name_without_addresses_does() {
+async fn dead_resolver_costs_no_attempt() {
     let (port, _) = counting().await;
     let lookup = |name: &str| match name {
         "shop.example" => Ok(vec![address(1)]),
@@ -98,7 +98,7 @@ async fn a_dead_resolver_costs_no_attempt_and_a_name_without_addresses_does() {
 }
 
 #[tokio::test]
-async fn a_slow_resolver_is_ours_and_serves_once_it_has_answered() {
+async fn slow_resolver_costs_no_attempt() {
     let (port, _) = counting().await;
     let (go, gate) = std::sync::mpsc::channel::<()>();
     let gate = Mutex::new(gate);
@@ -189,7 +189,7 @@ fn without_a_file_left_the_failure_is_ours() {
     if getrlimit(Resource::Nofile).current == Some(FILES) {
         return tokio::runtime::Runtime::new().unwrap().block_on(send_without_files());
     }
-    let this = "sender::network_tests::without_a_file_left_the_failure_is_ours";
+    let this = "sender::tests::network::without_a_file_left_the_failure_is_ours";
     let command = format!("ulimit -n {FILES}; exec \"$0\" --exact {this}");
     let executable = std::env::current_exe().unwrap();
     let ran =

@@ -3,9 +3,9 @@
 use schemas::record::{Attempt, Delivery};
 use schemas::{AttemptOutcome, ReceiverPolicy, Topic, parse_network};
 
+use super::deliverer::{DEFER, DISPATCH, RETRY, deliverer, dispatch, turn_until};
 use super::receiver::Receiver;
 use super::scripted::{Scripted, config, delivery, put};
-use super::scripted_tests::{DEFER, DISPATCH, RETRY, deliverer, dispatch, turn_until};
 use crate::config::Config;
 
 fn attempts(log: &Scripted) -> Vec<(String, i32, AttemptOutcome)> {
@@ -46,7 +46,7 @@ async fn a_url_that_may_not_be_called_is_dead_at_once() {
 
 /// The name may lead elsewhere soon: a resolver that gives an answer for inside only is a mistake that is mended.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_that_leads_to_a_forbidden_address_keeps_the_schedule() {
+async fn forbidden_address_of_a_name_keeps_the_schedule() {
     let log = Scripted::new();
     let networks = vec![parse_network("10.0.0.0/8").unwrap()];
     let inside = Config { receivers: ReceiverPolicy::new(Vec::new(), networks), ..config() };
@@ -59,7 +59,7 @@ async fn a_name_that_leads_to_a_forbidden_address_keeps_the_schedule() {
 
 /// Such as one that has IPv6 only, called from a host that has none.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_receiver_that_cannot_be_called_from_here_alone_is_given_up() {
+async fn unreachable_receiver_alone_is_given_up() {
     // No connection can be made to every host of the network.
     let broadcast = "http://255.255.255.255/hooks";
     let for_a_day = Delivery {

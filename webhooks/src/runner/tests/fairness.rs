@@ -8,11 +8,11 @@ use schemas::{SchemaName, Topic};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::receiver::Receiver;
-use super::scripted::{START, Scripted, config, delivery, put};
-use super::scripted_tests::{
+use super::deliverer::{
     DEFER, DEFER_SECOND, DISPATCH, deliverer, deliverer_of, dispatch, names, turn_until,
 };
+use super::receiver::Receiver;
+use super::scripted::{START, Scripted, config, delivery, put};
 use crate::config::Config;
 
 /// One event for each of a thousand hosts of `receiver`.
@@ -40,7 +40,7 @@ async fn a_thousand_silent_receivers_delay_no_healthy_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_busy_receiver_is_deferred_without_an_attempt_and_others_are_not() {
+async fn busy_receiver_is_deferred_without_an_attempt() {
     let log = Scripted::new();
     let silent = Receiver::silent(log.clock()).await;
     let quick = Receiver::start(200, log.clock()).await;
@@ -118,7 +118,7 @@ async fn a_burst_for_a_quick_receiver_is_not_deferred() {
 
 /// More than may wait for it in memory: the rest is deferred, and comes back as soon as there is room.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_large_backlog_for_a_quick_receiver_does_not_wait_for_time_to_pass() {
+async fn quick_receivers_backlog_waits_for_no_delay() {
     const EVENTS: usize = 6000;
     let log = Scripted::new();
     let receiver = Receiver::start(200, log.clock()).await;

@@ -17,9 +17,9 @@ use uuid::Uuid;
 
 use super::receiver::{Call, Receiver};
 use super::scripted::{LAYOUT, START, at, config, delivery, put};
-use super::{Engine, run_deliverer, run_dispatcher};
 use crate::config::Config;
 use crate::error::Error;
+use crate::runner::{Engine, run_deliverer, run_dispatcher};
 
 /// Both loops, on their threads.
 struct Running {
@@ -117,7 +117,7 @@ fn numbers(calls: &[Call]) -> Vec<i32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn invariant_9_twelve_attempts_in_time_then_dead_spec_6_3_3() {
+async fn invariant_9_spec_6_3_3_twelve_attempts_then_dead() {
     let clock = Arc::new(ManualClock::new(START));
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path(), clock.clone());
@@ -221,7 +221,7 @@ fn failures(event_id: &str) -> i32 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn invariant_9_every_event_is_attempted_and_never_early() {
+async fn invariant_9_each_event_is_attempted_never_early() {
     const ROUNDS: i64 = 4;
     // Two orders for each unknown transfer.
     const UNKNOWN: i64 = 10;

@@ -36,7 +36,7 @@ pub(super) fn config() -> Config {
     }
 }
 
-pub(super) fn at(topic: Topic) -> TopicPartition {
+pub(in crate::runner) fn at(topic: Topic) -> TopicPartition {
     TopicPartition { topic, partition: Partition(0) }
 }
 

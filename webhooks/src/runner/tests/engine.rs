@@ -12,16 +12,16 @@ use schemas::{Headers, Topic, UnixMicros};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use super::deliverer::Deliverer;
-use super::desk::Desk;
-use super::engine::Engine;
-use super::job::{Back, Job};
+use super::deliverer::{DISPATCH, dispatch, turn_until};
 use super::receiver::Receiver;
 use super::scripted::{LAYOUT, START, Scripted, at, config, delivery};
-use super::scripted_tests::{DISPATCH, dispatch, turn_until};
 use crate::config::Config;
 use crate::guard::host_key;
 use crate::machine::partitions::{Ownership, Position};
+use crate::runner::deliverer::Deliverer;
+use crate::runner::desk::Desk;
+use crate::runner::engine::Engine;
+use crate::runner::job::{Back, Job};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -66,7 +66,7 @@ async fn ended(desk: &Desk<Back>, count: usize) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_ends_starts_the_next_one_of_any_worker() {
+async fn ended_request_starts_the_next_of_any_worker() {
     let log = Scripted::new();
     let receiver = Receiver::start(200, log.clock()).await;
     let engine = engine(&log, &Config { concurrency_per_host: 1, ..config() });

@@ -9,12 +9,12 @@ use schemas::record::{DeadLetter, Delivery, Order, Transfer, example};
 use schemas::{Amount, OrderStatus, Topic, UnknownReason};
 use tokio_util::sync::CancellationToken;
 
-use super::dispatcher::Dispatcher;
+use super::deliverer::{DISPATCH, turn_until};
 use super::scripted::{LAYOUT, Scripted, config, put};
-use super::scripted_tests::{DISPATCH, turn_until};
 use crate::config::Config;
 use crate::error::Error;
 use crate::metrics::DUST;
+use crate::runner::dispatcher::Dispatcher;
 
 fn dispatcher(log: &Scripted, url: Option<&str>) -> Consumer<Dispatcher> {
     let unknown_transfer_webhook_url = url.map(str::to_owned);
@@ -31,7 +31,7 @@ fn paid() -> Order {
 }
 
 #[test]
-fn changes_become_deliveries_in_one_step_with_their_offsets() {
+fn changes_become_deliveries_in_one_step() {
     let log = Scripted::new();
     let garbage = NewRecord { value: Some(vec![1]), ..put(Topic::Orders, "x", &paid()) };
     log.append(vec![
@@ -94,7 +94,7 @@ fn an_event_keeps_its_name_on_another_log() {
 }
 
 #[test]
-fn unknown_transfers_are_skipped_without_a_webhook_url() {
+fn unknown_transfers_without_a_url_are_skipped() {
     let log = Scripted::new();
     log.append(vec![put(Topic::TransfersUnknown, "t", &example::transfer())]);
     let mut dispatcher = dispatcher(&log, None);
@@ -103,7 +103,7 @@ fn unknown_transfers_are_skipped_without_a_webhook_url() {
 }
 
 #[test]
-fn the_dispatcher_retries_an_aborted_step_and_stops_on_doubt() {
+fn dispatcher_retries_an_abort_and_stops_on_doubt() {
     let log = Scripted::new();
     log.append(vec![put(Topic::Orders, "a", &paid())]);
     let errors = [StepError::Aborted("disk full".into()), StepError::Fatal("unknown".into())];

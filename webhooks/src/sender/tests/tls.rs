@@ -12,8 +12,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use super::tests::{NOW, config, sender, serve_raw};
-use super::*;
+use super::{NOW, config, sender, serve_raw};
+use crate::sender::*;
 
 type Issuer = CertifiedIssuer<'static, KeyPair>;
 
@@ -121,7 +121,7 @@ async fn serve_bytes(answer: &'static [u8]) -> String {
 }
 
 #[tokio::test]
-async fn handshakes_that_fail_or_do_not_end_are_failures_to_connect() {
+async fn failed_handshakes_are_failures_to_connect() {
     // The alert of a server that speaks nothing newer than TLS 1.1: protocol_version, fatal.
     let old = send(serve_bytes(b"\x15\x03\x02\x00\x02\x02\x46").await, &[]).await;
     let cause = old.cause.unwrap();

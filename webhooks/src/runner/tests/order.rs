@@ -8,10 +8,10 @@ use schemas::record::{Attempt, Delivery, WebhookEntry};
 use schemas::{AttemptOutcome, RetryLevel, Topic, UnixMicros};
 use tokio_util::sync::CancellationToken;
 
-use super::deliverer::Deliverer;
+use super::deliverer::{deliverer_of, names, turn_until};
 use super::receiver::Receiver;
 use super::scripted::{START, Scripted, config, event, put};
-use super::scripted_tests::{deliverer_of, names, turn_until};
+use crate::runner::deliverer::Deliverer;
 
 const DISPATCH: Topic = Topic::WebhooksDispatch;
 const SOON: Topic = Topic::WebhooksRetry(RetryLevel::S1);
@@ -36,7 +36,7 @@ fn outcome(event: &str, attempt: i32, outcome: AttemptOutcome) -> (String, i32, 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn invariant_12_an_older_event_is_never_sent_after_a_newer_one() {
+async fn invariant_12_older_events_never_follow_newer_ones() {
     let log = Scripted::new();
     let status = |event: &str, _| if event == "v5" { 500 } else { 200 };
     let receiver = Receiver::deciding(log.clock(), status).await;
@@ -80,7 +80,7 @@ async fn a_newer_event_waits_for_the_commit_of_the_older() {
 
 /// The retry would be the older status after the newer one.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_fails_while_a_newer_event_waits_is_not_sent_again() {
+async fn failure_before_a_newer_event_is_not_retried() {
     let log = Scripted::new();
     let receiver = Receiver::silent(log.clock()).await;
     append(&log, DISPATCH, &event(5, &format!("{}/gone", receiver.url())));

@@ -13,12 +13,12 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use super::deliverer::Deliverer;
-use super::engine::Engine;
 use super::receiver::Receiver;
 use super::scripted::{LAYOUT, Scripted, config, delivery, put};
 use crate::config::Config;
 use crate::error::Error;
+use crate::runner::deliverer::Deliverer;
+use crate::runner::engine::Engine;
 
 pub(super) const DISPATCH: Topic = Topic::WebhooksDispatch;
 pub(super) const RETRY: Topic = Topic::WebhooksRetry(RetryLevel::ALL[0]);
@@ -71,7 +71,7 @@ pub(super) fn names(of: &[(&str, i32)]) -> Vec<(String, i32)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_aborted_step_is_committed_later_without_another_post() {
+async fn aborted_step_is_committed_without_another_post() {
     let log = Scripted::new();
     let status = |event: &str, _| if event == "b" { 500 } else { 200 };
     let receiver = Receiver::deciding(log.clock(), status).await;
@@ -148,7 +148,7 @@ async fn after_a_fence_the_new_owner_makes_its_own_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn results_for_a_partition_that_was_taken_away_are_dropped() {
+async fn results_of_revoked_partitions_are_dropped() {
     let log = Scripted::new();
     let receiver = Receiver::silent(log.clock()).await;
     let config = Config { concurrency_per_host: 1, ..config() };
@@ -188,7 +188,7 @@ async fn a_crash_repeats_only_what_was_not_complete() {
 
 /// The receiver acted on it, and the connection broke before its answer was there.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_event_whose_200_was_lost_comes_again_under_its_name() {
+async fn event_with_a_lost_200_comes_again_under_its_id() {
     let log = Scripted::new();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/hooks", listener.local_addr().unwrap());
@@ -263,7 +263,7 @@ async fn a_clock_of_the_log_that_is_off_changes_no_due_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn poison_becomes_a_dead_letter_and_the_rest_continues() {
+async fn poison_delivery_becomes_a_dead_letter() {
     let log = Scripted::new();
     let receiver = Receiver::start(200, log.clock()).await;
     let no_value = NewRecord { value: None, ..put(DISPATCH, "x", &delivery("x", "")) };
@@ -284,7 +284,7 @@ async fn poison_becomes_a_dead_letter_and_the_rest_continues() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_changed_url_for_unknown_transfers_applies_to_what_waits() {
+async fn changed_url_applies_to_waiting_unknown_transfers() {
     let log = Scripted::new();
     let old = Receiver::start(200, log.clock()).await;
     let new = Receiver::start(200, log.clock()).await;
@@ -315,7 +315,7 @@ async fn a_changed_url_for_unknown_transfers_applies_to_what_waits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stopping_waits_for_what_is_under_way_and_starts_nothing() {
+async fn stop_waits_for_requests_and_starts_none() {
     let log = Scripted::new();
     let receiver = Receiver::silent(log.clock()).await;
     dispatch(&log, &["a"], &receiver.url());
@@ -333,7 +333,7 @@ async fn stopping_waits_for_what_is_under_way_and_starts_nothing() {
 
 /// A minute apart for 26 hours, one event fails; then one is acknowledged, and others fail for less than an hour.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_endpoint_that_fails_for_hours_is_named_once_a_day() {
+async fn failing_endpoint_is_named_once_a_day() {
     let log = Scripted::new();
     let status = |event: &str, _| if event == "good" { 200 } else { 500 };
     let receiver = Receiver::deciding(log.clock(), status).await;
@@ -362,7 +362,7 @@ async fn an_endpoint_that_fails_for_hours_is_named_once_a_day() {
 
 /// The attempt under way counts; nothing is begun beside it, and the record is read again by the newer version.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_of_a_newer_version_stops_the_deliverer_after_what_is_under_way() {
+async fn newer_record_version_stops_the_deliverer() {
     let log = Scripted::new();
     let receiver = Receiver::silent(log.clock()).await;
     dispatch(&log, &["a"], &receiver.url());

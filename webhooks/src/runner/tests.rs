@@ -1,0 +1,11 @@
+//! Both loops: turn by turn on a log whose every answer is scripted, and on their threads over the embedded log.
+
+mod deliverer;
+mod dispatcher;
+mod engine;
+mod fairness;
+mod order;
+mod pipeline;
+mod receiver;
+mod refused;
+pub(super) mod scripted;
