@@ -116,6 +116,8 @@ fn attempt_passes(cause: &RequestAttemptError) -> bool {
                 | DbError::WriteFailure { .. }
                 | DbError::RateLimitReached { .. }
                 | DbError::ServerError
+                // A node that has just started may forget once more what the driver has just prepared again.
+                | DbError::Unprepared { .. }
         ),
         _ => false,
     }
@@ -139,6 +141,7 @@ mod tests {
             answered(DbError::Overloaded),
             answered(DbError::IsBootstrapping),
             answered(DbError::ServerError),
+            answered(DbError::Unprepared { statement_id: vec![1].into() }),
         ] {
             assert!(matches!(Error::from(cause), Error::Transient(_)));
         }
