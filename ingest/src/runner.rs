@@ -153,7 +153,7 @@ impl Runner {
         let mut tags = TagCheck::new(self.chain.blockchain, &self.chain.policy);
         loop {
             let Fetched { index, ask, result, is_asked } = self.fetch(&cursor).await?;
-            let scanned = cursor.last_scanned();
+            let (scanned, failed_checks) = (cursor.last_scanned(), cursor.failed_checks());
             if ask.role == Role::First && self.endpoints.is_switched() {
                 cursor.switch();
             }
@@ -167,8 +167,10 @@ impl Runner {
                 Err(failure) => (cursor.fail(failure.refusal).into(), Some(failure)),
             };
             self.note_scanner(scanned, cursor.last_scanned());
+            // A second check that was refused is asked again in any case: it can be of a block that is too large.
+            let is_shorter = decision.next == Next::Ask && cursor.failed_checks() == failed_checks;
             if is_asked {
-                self.judge(index, ask.role, &decision, failure.as_ref());
+                self.judge(index, ask.role, &decision, failure.as_ref(), is_shorter);
             }
             self.report_notes(&decision.notes);
             self.note_alerts(&decision.notes, index);
@@ -254,10 +256,17 @@ impl Runner {
     }
 
     /// Takes note of how well an endpoint answered.
-    fn judge(&mut self, index: usize, role: Role, decision: &Decision, failure: Option<&Failure>) {
+    fn judge(
+        &mut self,
+        index: usize,
+        role: Role,
+        decision: &Decision,
+        failure: Option<&Failure>,
+        is_shorter: bool,
+    ) {
         match (failure, &decision.next) {
             // A shorter range is asked for at once.
-            (Some(Failure { refusal: Refusal::Size { .. }, .. }), Next::Ask) => {
+            (Some(Failure { refusal: Refusal::Size { .. }, .. }), _) if is_shorter => {
                 self.endpoints.count(index, Refusal::Size { hint: None }.class());
             }
             (Some(failure), _) => self.endpoints.refused(index, failure),

@@ -10,9 +10,13 @@ use crate::machine::Refusal;
 /// Longest message that is kept.
 const MESSAGE_CHARS_MAX: usize = 200;
 /// An endpoint that asks for a longer pause is asked again after this one.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
+pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
 /// The word in a refusal of a batch as such.
 const BATCH: &str = "batch";
+/// Stands for a secret.
+const MASK: &str = "***";
+/// Less of a secret at the end of a text is not told from other words.
+const SECRET_PART_CHARS_MIN: usize = 4;
 
 /// A request without a usable answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,8 +34,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(refusal: Refusal, message: impl AsRef<str>) -> Self {
-        let message = message.as_ref().chars().filter(|c| !c.is_control());
-        let message = message.take(MESSAGE_CHARS_MAX).collect();
+        let message = message.as_ref().chars().filter(|c| !c.is_control()).collect();
         Self { refusal, message, smaller_batch_may_do: false, retry_after: None }
     }
 
@@ -107,11 +110,19 @@ impl Failure {
         self
     }
 
-    /// Masks parts of the endpoint's URL, should the endpoint have repeated them.
+    /// Masks parts of the endpoint's URL, should the endpoint have repeated them, then cuts the message.
     pub(crate) fn masked(mut self, secrets: &[String]) -> Self {
         for secret in secrets {
-            self.message = self.message.replace(secret, "***");
+            self.message = self.message.replace(secret, MASK);
+            // The text was read up to a length: a secret may begin before its end.
+            let parts = (SECRET_PART_CHARS_MIN..secret.len()).rev();
+            let part = parts.filter_map(|length| secret.get(..length));
+            if let Some(part) = part.into_iter().find(|part| self.message.ends_with(*part)) {
+                self.message.truncate(self.message.len().saturating_sub(part.len()));
+                self.message.push_str(MASK);
+            }
         }
+        self.message = self.message.chars().take(MESSAGE_CHARS_MAX).collect();
         self
     }
 }

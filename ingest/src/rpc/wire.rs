@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::failure::Failure;
+use super::failure::{Failure, RETRY_AFTER_MAX};
 use crate::machine::{EventLog, Header, Point, Receipt, Refusal, Span};
 
 /// One call of a batch.
@@ -116,6 +116,11 @@ pub(super) fn result<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
     }
 }
 
+/// A pause that an endpoint asks for, if it is one.
+fn pause_of(seconds: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(seconds).ok().map(|pause| pause.min(RETRY_AFTER_MAX))
+}
+
 fn error(error: &Value) -> Failure {
     let code = error.get("code").and_then(Value::as_i64).unwrap_or_default();
     let message = error.get("message").and_then(Value::as_str).unwrap_or_default();
@@ -124,10 +129,7 @@ fn error(error: &Value) -> Failure {
     let failure = Failure::from_rpc(code, format!("{message} {data}").trim());
     // Infura's way to say it.
     let pause = error.pointer("/data/rate/backoff_seconds").and_then(Value::as_f64);
-    Failure {
-        retry_after: pause.and_then(|pause| Duration::try_from_secs_f64(pause).ok()),
-        ..failure
-    }
+    Failure { retry_after: pause.and_then(pause_of), ..failure }
 }
 
 #[derive(Deserialize)]

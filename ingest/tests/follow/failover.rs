@@ -33,7 +33,7 @@ fn payment(devnet: &Devnet) -> Hash {
 const LOGS: &str = "eth_getLogs";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn another_endpoint_is_asked_until_the_first_one_serves_again() {
+async fn failover_ends_when_the_first_serves_again() {
     for (status, text) in [
         (503, ""),
         (429, "slow down"),
@@ -117,7 +117,7 @@ async fn one_of_another_chain_is_not_used() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn one_on_another_fork_is_put_aside_and_the_chain_is_not_reorganised() {
+async fn endpoint_on_a_fork_is_put_aside() {
     let (ours, theirs) = (devnet(20).await, devnet(20).await);
     let (first, forked) = (Front::of(ours.url()).await, Front::of(theirs.url()).await);
     let mut world = World::new();
@@ -138,7 +138,7 @@ async fn one_on_another_fork_is_put_aside_and_the_chain_is_not_reorganised() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_reorganisation_that_all_have_made_is_believed_after_a_switch() {
+async fn reorg_that_all_made_is_believed_after_a_switch() {
     let (devnet, first, second) = pair(20).await;
     let mut world = World::new();
     let run = world.run(through(ETH, &[&first, &second]));
@@ -189,8 +189,30 @@ async fn what_one_endpoint_leaves_out_the_other_one_has() {
     }
 }
 
+/// What is too large for one endpoint, a single block even, may not be for the next one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_dispute_and_what_nobody_has_any_more_are_alerts_once() {
+async fn second_that_finds_a_block_too_large_is_put_aside() {
+    let (devnet, first, second) = pair(20).await;
+    let third = Front::of(devnet.url()).await;
+    second.answer(|body| {
+        let text = r#"{"id":null,"error":{"code":-32005,"message":"response size is too big"}}"#;
+        body.contains(LOGS).then(|| (200, text.to_owned()))
+    });
+    let mut world = World::new();
+    let run = world.run(through(ETH, &[&first, &second, &third]));
+    world.until_head(ETH, &devnet.chain());
+    let sent = payment(&devnet);
+    devnet.chain().mine(8).unwrap();
+    world.until("confirmed", |world| {
+        world.published(ETH).progress.as_ref().is_some_and(|progress| progress.confirmed >= 21)
+    });
+    run.stop().await;
+    assert!(second.asked(LOGS) > 0 && third.asked(LOGS) > 0, "the third, after the second");
+    assert_eq!(world.published(ETH).transactions(), [sent]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn disputed_and_forged_transfer_are_alerts_once() {
     let (devnet, first, second) = pair(20).await;
     let mut world = World::new();
     let run = world.run(through(ETH, &[&first, &second]));
@@ -219,7 +241,7 @@ async fn a_dispute_and_what_nobody_has_any_more_are_alerts_once() {
 
 /// A lone endpoint has no witness: what it has later must be what the block of the chain has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_late_find_of_a_lone_endpoint_must_be_in_its_block() {
+async fn lone_endpoints_late_find_must_be_in_its_block() {
     for other in [None, Some(Hash([7; 32]).to_string())] {
         let devnet = devnet(20).await;
         let (front, mut world) = (Front::of(devnet.url()).await, World::new());

@@ -111,7 +111,7 @@ fn trons_own_refusals() {
 }
 
 #[test]
-fn only_a_refusal_of_the_whole_for_an_unknown_reason_asks_for_smaller_batches() {
+fn only_unexplained_refusals_of_all_shrink_a_batch() {
     for (status, body, smaller) in [
         (400, "", true),
         (400, "block range is too wide", false),
@@ -162,6 +162,14 @@ fn hints_must_be_ranges() {
 fn messages_are_short_and_hide_keys() {
     let failure = Failure::from_body(&"x".repeat(5000)).masked(&[]);
     assert_eq!(failure.message.len(), MESSAGE_CHARS_MAX);
-    let failure = Failure::from_body("no such project 0123abcd").masked(&["0123abcd".into()]);
+    let key = "0123abcd".repeat(8);
+    let secrets = [key.clone()];
+    let failure = Failure::from_body(&format!("no such project {key}")).masked(&secrets);
     assert_eq!(failure.message, "not the form of an answer: no such project ***");
+    // Wherever the text is cut, by its reader or for the log.
+    for before in 0..400 {
+        let text: String = format!("{}{key}", "-".repeat(before)).chars().take(400).collect();
+        let failure = Failure::from_status(404, &text).masked(&secrets);
+        assert!(!failure.message.contains("0123"), "{before}: {}", failure.message);
+    }
 }
