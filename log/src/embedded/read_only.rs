@@ -17,12 +17,17 @@ pub struct ReadOnlyLog {
 }
 
 impl ReadOnlyLog {
+    /// Whether a folder has a log.
+    #[must_use]
+    pub fn is_in(dir: &Path) -> bool {
+        dir.join(FILE).exists()
+    }
+
     /// # Errors
     /// [`Error::Fatal`] if there is none, or it is of another version.
     pub fn open(dir: &Path) -> Result<Self, Error> {
-        let path = dir.join(FILE);
-        if !path.exists() {
-            return Err(Error::fatal(format!("there is no log at {}", path.display())));
+        if !Self::is_in(dir) {
+            return Err(Error::fatal(format!("there is no log at {}", dir.join(FILE).display())));
         }
         let log = Self { readers: Readers::new(dir) };
         let format: i64 = log.readers.with(|connection| {

@@ -70,6 +70,9 @@ impl std::fmt::Display for TopicChange {
 
 /// Creates the topics that are missing, adds the partitions of chains that an earlier version did not know,
 /// and corrects settings that differ; settings that are not of the topic table stay.
+///
+/// # Errors
+/// [`Error::Fatal`], and nothing was changed, if a topic has the partitions of another layout.
 pub fn create_topics(config: &KafkaConfig, layout: &Layout) -> Result<Vec<TopicChange>, Error> {
     Admin::new(config, layout)?.create(&Topic::ALL)
 }
@@ -168,6 +171,7 @@ impl<'a> Admin<'a> {
 
     fn create(&self, topics: &[Topic]) -> Result<Vec<TopicChange>, Error> {
         let found = self.found(&Topic::ALL)?;
+        self.refuse_other_layout(&found)?;
         let missing: Vec<Topic> =
             topics.iter().filter(|topic| !found.contains_key(topic)).copied().collect();
         // `chains` comes last: until then it says how many there were.
@@ -189,6 +193,28 @@ impl<'a> Admin<'a> {
         }
         changes.sort_by_key(ToString::to_string);
         Ok(changes)
+    }
+
+    /// What a wrong layout changes stays wrong under the right one: partitions are never taken away.
+    fn refuse_other_layout(&self, found: &HashMap<Topic, Found>) -> Result<(), Error> {
+        let chains = chains(found);
+        let mut others = Vec::new();
+        for (topic, found) in found {
+            let name = &self.names.topic(*topic)?.full;
+            let all = differences(*topic, name, self.layout, self.replication, Some(found), chains);
+            others
+                .extend(all.into_iter().filter(|one| matches!(one, Difference::Partitions { .. })));
+        }
+        if others.is_empty() {
+            return Ok(());
+        }
+        let mut others: Vec<_> = others.iter().map(ToString::to_string).collect();
+        others.sort();
+        Err(Error::fatal(format!(
+            "nothing was changed, as the topics have another layout than log.lanes, log.order_partitions and \
+             log.webhook_partitions give: {}",
+            others.join(", ")
+        )))
     }
 
     fn make(&self, topics: &[Topic]) -> Result<Vec<TopicChange>, Error> {

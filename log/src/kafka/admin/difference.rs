@@ -111,10 +111,18 @@ impl std::fmt::Display for Difference {
     }
 }
 
+/// Whether more replicas must have a record than is wanted, and the topic has that many.
+fn is_safer(setting: &str, actual: Option<&str>, wanted: &str, replicas: usize) -> bool {
+    let count = |text: &str| text.parse::<usize>().ok();
+    let (actual, wanted) = (actual.and_then(count), count(wanted));
+    setting == "min.insync.replicas" && actual > wanted && actual < Some(replicas)
+}
+
 /// The settings that are to be corrected.
 pub(super) fn corrections(topic: Topic, replication: u16, found: &Found) -> Vec<Setting> {
     let is_wrong = |(key, value): &Setting| {
-        !suffices(key, found.settings.get(*key).map(String::as_str), value)
+        let actual = found.settings.get(*key).map(String::as_str);
+        !suffices(key, actual, value) && !is_safer(key, actual, value, found.replicas)
     };
     wanted(topic, replication).into_iter().filter(is_wrong).collect()
 }
@@ -252,6 +260,18 @@ mod tests {
             }
         }
         assert!(!suffices("segment.ms", Some(year), "86400000"));
+    }
+
+    #[test]
+    fn more_replicas_in_sync_than_wanted_stay() {
+        let with = |in_sync: &str, replicas| {
+            let mut found = as_wanted(Topic::Orders);
+            found.settings.insert("min.insync.replicas".into(), in_sync.into());
+            corrections(Topic::Orders, 1, &Found { replicas, ..found }).len()
+        };
+        assert_eq!([with("2", 3), with("3", 5), with("1", 1)], [0, 0, 0]);
+        // Where each of them has to be there, none may be restarted.
+        assert_eq!([with("2", 1), with("2", 2), with("3", 3), with("0", 3)], [1, 1, 1, 1]);
     }
 
     #[test]
