@@ -19,6 +19,7 @@ pub use admin::{AdminSecret, Scope};
 /// The largest `[matching] skew`: clocks that differ by more are wrong, and a payment sent an hour before an order is
 /// not for it.
 const SKEW_MAX_SECONDS: u16 = 3600;
+const HEAD_AGE_LEAST: Duration = Duration::from_secs(60);
 
 /// What the api, the processor and ingest know of the shop: its secrets, wallets and rules.
 #[derive(Debug, Clone)]
@@ -200,7 +201,7 @@ impl Config {
             limit: section.parsed("limit").unwrap_or_default(),
             match_window: section.duration("match_window"),
             skew_seconds: read_skew(&mut section),
-            head_age_max: section.duration("head_age_max"),
+            head_age_max: read_head_age(&mut section),
         };
         if matching.amounts == Amounts::Unique && matching.limit == Percent::default() {
             section.problem("limit", "must be greater than 0% for unique amounts");
@@ -271,6 +272,16 @@ fn read_return_url(section: &mut Reader) -> Option<ReturnUrl> {
         return None;
     }
     text.parse().map_err(|problem| section.problem("return_url", problem)).ok()
+}
+
+/// A chain without transfers is published every 30 s: with less a chain would be offered at times, or never.
+fn read_head_age(section: &mut Reader) -> Duration {
+    let age = section.optional_duration("head_age_max");
+    if age.is_some_and(|age| age < HEAD_AGE_LEAST) {
+        section
+            .problem("head_age_max", "must be at least 1m: an idle chain is published every 30 s");
+    }
+    age.unwrap_or(HEAD_AGE_LEAST)
 }
 
 fn read_skew(section: &mut Reader) -> u16 {
@@ -393,6 +404,19 @@ mod tests {
             let _config = Config::read(&mut source);
             let problems = source.finish().map_err(|Problems(lines)| lines.join("; "));
             assert_eq!(problems, expected.map_err(str::to_owned), "{skew}");
+        }
+    }
+
+    #[test]
+    fn heads_may_be_as_old_as_an_idle_chain_has_them() {
+        for (age, is_valid) in [("1m", true), ("59s", false), ("500ms", false)] {
+            let text = format!("{GOOD}\n[matching]\nhead_age_max = \"{age}\"");
+            let mut source = Source::parse(Config::DEFAULTS, &text, []);
+            let _config = Config::read(&mut source);
+            let problems = source.finish().map_err(|Problems(lines)| lines.join("; "));
+            assert_eq!(problems.is_ok(), is_valid, "{age}: {problems:?}");
+            let what = "matching.head_age_max: must be at least 1m";
+            assert!(is_valid || problems.unwrap_err().starts_with(what), "{age}");
         }
     }
 

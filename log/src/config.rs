@@ -7,6 +7,10 @@ use std::time::Duration;
 use runtime::config::Reader;
 use schemas::{Layout, Secret};
 
+/// The protocols that use certificates, and those that use a name and a password.
+const TLS: &str = "\"ssl\" or \"sasl_ssl\"";
+const SASL: &str = "\"sasl_plaintext\" or \"sasl_ssl\"";
+
 /// `[log]`.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -105,6 +109,10 @@ impl SecurityProtocol {
         }
     }
 
+    const fn has_tls(self) -> bool {
+        matches!(self, Self::Ssl | Self::SaslSsl)
+    }
+
     const fn has_sasl(self) -> bool {
         matches!(self, Self::SaslPlaintext | Self::SaslSsl)
     }
@@ -166,6 +174,27 @@ impl KafkaConfig {
 }
 
 impl KafkaSecurity {
+    /// What the protocol does not use would leave connections open that seem to be protected.
+    fn check_use(&self, log: &mut Reader) {
+        let Self { username, password, ca_file, certificate_file, key_file, key_password, .. } =
+            self;
+        for (key, is_given, is_used, protocols) in [
+            ("ca_file", ca_file.is_some(), self.protocol.has_tls(), TLS),
+            ("certificate_file", certificate_file.is_some(), self.protocol.has_tls(), TLS),
+            ("key_file", key_file.is_some(), self.protocol.has_tls(), TLS),
+            ("key_password", key_password.is_some(), self.protocol.has_tls(), TLS),
+            ("sasl_username", username.is_some(), self.protocol.has_sasl(), SASL),
+            ("sasl_password", password.is_some(), self.protocol.has_sasl(), SASL),
+        ] {
+            if is_given && !is_used {
+                log.problem(
+                    key,
+                    &format!("has no effect: set log.security_protocol to {protocols}"),
+                );
+            }
+        }
+    }
+
     fn read(log: &mut Reader) -> Self {
         let security = Self {
             protocol: log.parsed("security_protocol").unwrap_or_default(),
@@ -192,6 +221,7 @@ impl KafkaSecurity {
                 );
             }
         }
+        security.check_use(log);
         security
     }
 }
@@ -216,6 +246,21 @@ mod tests {
         assert_eq!(kafka.brokers, "a:1,b:2");
         assert_eq!(kafka.security.protocol, SecurityProtocol::Plaintext);
         assert_eq!(problems, [""; 0]);
+    }
+
+    #[test]
+    fn what_the_protocol_does_not_use_is_a_problem() {
+        let given = "ca_file = \"a\"\ncertificate_file = \"b\"\nkey_file = \"c\"\nkey_password = \"d\"\n\
+                     sasl_username = \"e\"\nsasl_password = \"f\"\nsasl_mechanism = \"PLAIN\"\n";
+        let kafka = "backend = \"kafka\"\nbrokers = \"a:1\"\n";
+        for (protocol, count) in
+            [("plaintext", 6), ("ssl", 2), ("sasl_plaintext", 4), ("sasl_ssl", 0)]
+        {
+            let (_, problems) =
+                read(&format!("{kafka}security_protocol = \"{protocol}\"\n{given}"));
+            assert_eq!(problems.len(), count, "{protocol}: {problems:?}");
+            assert!(problems.iter().all(|line| line.contains(": has no effect")), "{problems:?}");
+        }
     }
 
     #[test]

@@ -44,17 +44,26 @@ impl Source {
     /// Reads the file, if any, over `defaults`, then applies the process's environment.
     #[must_use]
     pub fn load(defaults: &str, file: Option<&Path>) -> Self {
-        #[expect(clippy::disallowed_methods, reason = "this is the one place that reads variables")]
-        let variables: Vec<_> = std::env::vars().collect();
-        let mut problem = None;
+        let (mut variables, mut problems) = (Vec::new(), Vec::new());
+        for (name, value) in std::env::vars_os() {
+            let Some(name) = name.into_string().ok().filter(|name| name.starts_with(ENV_PREFIX))
+            else {
+                continue;
+            };
+            match value.into_string() {
+                Ok(value) => variables.push((name, value)),
+                // It may be a secret.
+                Err(_) => problems.push(format!("{name}: is not UTF-8 text")),
+            }
+        }
         let text = file.map_or_else(String::new, |path| {
             std::fs::read_to_string(path).unwrap_or_else(|error| {
-                problem = Some(format!("{}: {error}", path.display()));
+                problems.push(format!("{}: {error}", path.display()));
                 String::new()
             })
         });
         let source = Self::parse(defaults, &text, variables);
-        source.problems.borrow_mut().extend(problem);
+        source.problems.borrow_mut().extend(problems);
         source
     }
 
@@ -77,7 +86,10 @@ impl Source {
         for (name, value) in variables {
             if let Some(path) = name.strip_prefix(ENV_PREFIX) {
                 let keys: Vec<_> = path.split("__").map(str::to_lowercase).collect();
-                set(&mut root, &keys, &value);
+                if !set(&mut root, &keys, &value) {
+                    let what = "no variable leads into a list or a single value: set all of it, or use the file";
+                    problems.borrow_mut().push(format!("{name}: {what}"));
+                }
             }
         }
         Self { root, problems }
@@ -163,19 +175,21 @@ fn merge(base: &mut Table, over: Table) {
 }
 
 /// A variable's text is TOML where it can be (`12`, `true`, `["a"]`), and otherwise a string. A secret is a text also
-/// where all of it is digits.
-fn set(table: &mut Table, keys: &[String], text: &str) {
-    let Some((first, rest)) = keys.split_first() else { return };
+/// where all of it is digits. False where the keys lead into what is no section.
+fn set(table: &mut Table, keys: &[String], text: &str) -> bool {
+    let Some((first, rest)) = keys.split_first() else { return false };
+    // Variables have no lower case, some keys have an upper one.
+    let known = table.keys().find(|key| key.eq_ignore_ascii_case(first));
+    let first = known.unwrap_or(first).clone();
     if !rest.is_empty() {
-        let inner = table.entry(first.clone()).or_insert_with(|| Value::Table(Table::new()));
-        if let Value::Table(inner) = inner {
-            set(inner, rest, text);
-        }
-        return;
+        let inner = table.entry(first).or_insert_with(|| Value::Table(Table::new()));
+        return inner.as_table_mut().is_some_and(|inner| set(inner, rest, text));
     }
+    let is_secret = ["secret", "password"].iter().any(|kind| first.ends_with(kind));
     let parsed = format!("v = {text}").parse::<Table>().ok().and_then(|mut t| t.remove("v"));
-    let parsed = parsed.filter(|value| value.is_str() || !first.ends_with("secret"));
-    table.insert(first.clone(), parsed.unwrap_or_else(|| Value::String(text.to_owned())));
+    let parsed = parsed.filter(|value| value.is_str() || !is_secret);
+    table.insert(first, parsed.unwrap_or_else(|| Value::String(text.to_owned())));
+    true
 }
 
 /// One section. Take its keys, then [`Reader::finish`] it: what was not taken is unknown.
@@ -311,6 +325,10 @@ impl Reader {
             }
             (Some(text), None) => Some(text),
             (None, Some(path)) => match std::fs::read_to_string(&path) {
+                Ok(text) if text.trim().is_empty() => {
+                    self.problem(key, &format!("{} is empty", path.display()));
+                    None
+                }
                 Ok(text) => Some(text.trim_end_matches(['\r', '\n']).to_owned()),
                 Err(error) => {
                     self.problem(key, &format!("{}: {error}", path.display()));
@@ -319,7 +337,15 @@ impl Reader {
             },
             (None, None) => None,
         };
-        text.filter(|text| !text.is_empty()).map(Secret::new)
+        let text = text.filter(|text| !text.is_empty())?;
+        // Headers do not keep these: nothing that is sent would be equal.
+        if text.trim() != text || text.contains(char::is_control) {
+            self.problem(
+                key,
+                "must not begin or end with white space, nor have a control character",
+            );
+        }
+        Some(Secret::new(text))
     }
 
     /// A secret whose absence is a problem.
@@ -393,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn file_overrides_defaults_and_variables_override_both() {
+    fn variables_override_a_file_and_both_the_defaults() {
         let mut source = source(
             "[server]\nlisten = \"127.0.0.1:1\"\n[process]\nworkers = 2\n",
             &[("TIDEMARK__PROCESS__WORKERS", "3"), ("OTHER__PROCESS__WORKERS", "9")],
@@ -461,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn a_syntax_error_is_reported_by_line_and_without_its_text() {
+    fn syntax_error_names_the_line_without_its_text() {
         let source = source("[merchant]\nsecret = whsec_abc\n", &[]);
         let Problems(lines) = source.finish().unwrap_err();
         assert!(lines[0].starts_with("configuration file: line 2: "), "{lines:?}");
@@ -471,9 +497,50 @@ mod tests {
     #[test]
     fn a_secret_of_digits_is_a_text() {
         for text in ["007", "1234567890123456", "1_000", "1e9", "true", "[1]", "\"quoted\""] {
-            let mut source = source("", &[("TIDEMARK__ADMIN__SECRET", text)]);
-            let secret = source.section("admin").secret("secret").unwrap();
-            assert_eq!(secret.expose(), text.trim_matches('"').as_bytes());
+            for (variable, key) in
+                [("TIDEMARK__ADMIN__SECRET", "secret"), ("TIDEMARK__ADMIN__PASSWORD", "password")]
+            {
+                let mut source = source("", &[(variable, text)]);
+                let secret = source.section("admin").secret(key).unwrap();
+                assert_eq!(secret.expose(), text.trim_matches('"').as_bytes());
+            }
+        }
+    }
+
+    #[test]
+    fn variables_that_set_nothing_are_problems() {
+        let text = "[[admin.secrets]]\nsecret = \"old\"\n[process]\nworkers = 2\n";
+        let of = |name| Source::parse("", text, [(String::from(name), String::from("new"))]);
+        for name in ["TIDEMARK__ADMIN__SECRETS__0__SECRET", "TIDEMARK__PROCESS__WORKERS__X"] {
+            let Problems(lines) = of(name).finish().unwrap_err();
+            assert!(lines[0].starts_with(&format!("{name}: no variable leads into")), "{lines:?}");
+        }
+        let mut known = source("[dust]\nUSDT = \"1\"\n", &[("TIDEMARK__DUST__USDT", "2")]);
+        let mut dust = known.section("dust");
+        assert_eq!(dust.optional_text("USDT").as_deref(), Some("2"));
+        assert!(dust.keys().is_empty());
+    }
+
+    #[test]
+    fn secrets_that_no_header_can_have_are_problems() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("secret");
+        for (text, problem) in [
+            ("s3cret\r\n", None),
+            ("s3 cret\n", None),
+            ("\n", Some("is empty")),
+            ("  ", Some("is empty")),
+            ("s3cret \n", Some("must not begin or end")),
+            (" s3cret", Some("must not begin or end")),
+            ("s3\ncret\n", Some("nor have a control character")),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let mut source = source(&format!("[admin]\nsecret_file = {file:?}\n"), &[]);
+            drop(source.section("admin").secret("secret"));
+            let lines = source.problems.borrow().clone();
+            assert_eq!(lines.len(), usize::from(problem.is_some()), "{text:?}: {lines:?}");
+            assert!(problem.is_none_or(|what| lines[0].contains(what)), "{text:?}: {lines:?}");
+            assert!(!lines.concat().contains("cret \n"), "{lines:?}");
         }
     }
 

@@ -100,10 +100,19 @@ pub fn parse_ports(text: &str) -> Result<RangeInclusive<u16>, &'static str> {
 
 /// The network of `192.168.7.0/24`.
 ///
+/// An IPv4 network in IPv6 form (`::ffff:10.0.0.0/104`) is the IPv4 network.
+///
 /// # Errors
 /// What it must be.
 pub fn parse_network(text: &str) -> Result<IpNet, &'static str> {
-    let network: Option<IpNet> = text.parse().ok();
+    let network: Option<IpNet> = text.parse().ok().map(|network| match network {
+        IpNet::V6(of) => {
+            let length = of.prefix_len().checked_sub(96);
+            let mapped = of.addr().to_ipv4_mapped().zip(length);
+            mapped.map_or(network, |(address, length)| IpNet::new_assert(address.into(), length))
+        }
+        IpNet::V4(_) => network,
+    });
     // A host part is a mistake of one kind or the other.
     let whole = network.filter(|network| network.addr() == network.network());
     whole.ok_or("must be a network such as \"192.168.7.0/24\"")
@@ -211,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_that_name_a_forbidden_address_in_any_form_are_refused() {
+    fn urls_with_forbidden_addresses_are_refused() {
         for text in [
             "http://127.0.0.1/",
             "http://127.1/",
@@ -251,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn local_names_are_refused_where_only_the_internet_is_called() {
+    fn local_names_are_refused_where_no_lan_is_allowed() {
         let lan = ReceiverPolicy::new(vec![], vec![parse_network("192.168.7.0/24").unwrap()]);
         for name in ["localhost", "LOCALHOST.", "a.localhost", "shop", "nas.local", "x.internal"] {
             let url = format!("http://{name}:8080/hooks");

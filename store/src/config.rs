@@ -97,6 +97,9 @@ impl BackEnd {
         if let Err(problem) = check_keyspace(&cql.keyspace) {
             store.problem("keyspace", problem);
         }
+        if cql.username.is_none() && cql.password.is_some() {
+            store.problem("password", "has no effect without store.username");
+        }
         match backend.as_str() {
             "cql" => {
                 if cql.nodes.iter().all(String::is_empty) {

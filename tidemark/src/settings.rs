@@ -1,6 +1,7 @@
 //! The whole configuration, read once.
 
 use std::path::Path;
+use std::time::Duration;
 
 use runtime::config::{Problems, Process, Source};
 use runtime::telemetry;
@@ -108,9 +109,41 @@ impl Settings {
         // A misspelt back end is one problem, not two.
         let is_known = !problems.iter().any(|line| line.contains(".backend: "));
         problems.extend(misfit.filter(|_| is_known).map(str::to_owned));
+        problems.extend(settings.misfit_of_times());
         let contracts = settings.ingest.chains.iter().map(|chain| chain.contracts.as_slice());
         problems.extend(settings.shop.misfits(&contracts.collect::<Vec<_>>().concat()));
         if problems.is_empty() { Ok(settings) } else { Err(Problems(problems)) }
+    }
+}
+
+impl Settings {
+    /// A stop waits for the requests under way for half of its time at most.
+    fn misfit_of_times(&self) -> Option<String> {
+        let (timeout, stop) = (self.webhooks.timeout, self.process.stop_deadline);
+        let fits = timeout.saturating_add(Duration::from_secs(1)) <= stop / 2;
+        (!stop.is_zero() && !fits).then(|| {
+            format!(
+                "webhooks.timeout: {timeout:?} and a second must be at most half of server.stop_deadline ({stop:?}), or \
+                 a stop repeats requests"
+            )
+        })
+    }
+
+    /// # Errors
+    /// Embedded tables with the Kafka log: no process could use them.
+    pub(crate) fn check_tables(&self) -> Result<(), Problems> {
+        misfit_of_tables(self).map_or(Ok(()), |what| Err(Problems(vec![what.to_owned()])))
+    }
+}
+
+/// Why no process that needs tables can use these.
+fn misfit_of_tables(settings: &Settings) -> Option<&'static str> {
+    match (&settings.log.back_end, &settings.store) {
+        (log::config::BackEnd::Kafka(_), store::config::BackEnd::Embedded) => Some(
+            "store.backend: \"embedded\" is one process's own, but with Kafka there may be others: set \
+             \"cql\"",
+        ),
+        _ => None,
     }
 }
 
@@ -118,16 +151,13 @@ impl Settings {
 fn misfit(settings: &Settings, stages: &[Stage]) -> Option<&'static str> {
     let has_all = Stage::ALL.iter().all(|stage| stages.contains(stage));
     let has_tables = stages.iter().any(|stage| stage.needs_tables());
-    match (&settings.log.back_end, &settings.store) {
-        (log::config::BackEnd::Embedded, _) if !has_all => Some(
+    match &settings.log.back_end {
+        log::config::BackEnd::Embedded if !has_all => Some(
             "log.backend: \"embedded\" is one process with all stages: run without naming stages, or \
              set \"kafka\"",
         ),
-        (log::config::BackEnd::Kafka(_), store::config::BackEnd::Embedded) if has_tables => Some(
-            "store.backend: \"embedded\" is one process's own, but with Kafka there may be others: set \
-             \"cql\"",
-        ),
-        _ => None,
+        log::config::BackEnd::Kafka(_) if has_tables => misfit_of_tables(settings),
+        log::config::BackEnd::Embedded | log::config::BackEnd::Kafka(_) => None,
     }
 }
 
