@@ -92,6 +92,16 @@ pub fn are_in(dir: &Path) -> bool {
     dir.join(FILE).exists()
 }
 
+/// Whether this program can use the tables in a folder; a process may have them open. Blocks, and changes nothing.
+///
+/// # Errors
+/// [`Error::SchemaNewer`]; another error if the file cannot be read or is no SQLite file.
+pub fn check(dir: &Path) -> Result<(), Error> {
+    let path = dir.join(FILE);
+    let check = || migration::check(&reader::open(&path, reader::BUSY_MAX)?);
+    check().map_err(|error| error.context(path.display()))
+}
+
 impl EmbeddedStore {
     /// Opens the tables in `dir`, making both if needed, and brings them to this program's form.
     /// Blocks.
@@ -310,7 +320,7 @@ mod tests {
 
     /// In a rolling update an older program meets rows that it cannot read.
     #[tokio::test]
-    async fn a_row_that_cannot_be_read_is_left_out_of_lists_alone() {
+    async fn unreadable_row_is_left_out_of_lists() {
         let dir = tempfile::tempdir().unwrap();
         let store = EmbeddedStore::open(dir.path()).unwrap();
         let id = |number: u128| OrderId(uuid::Uuid::from_u128(number));

@@ -35,8 +35,8 @@ struct Status {
     blockchain: Blockchain,
     /// None if it was never followed.
     scanned: Option<ChainProgress>,
-    /// Why it is halted.
-    halted: Option<String>,
+    /// The last alarm that it is halted.
+    halt: Option<Alert>,
 }
 
 /// All chains that the log knows, one a line. Also while processes run.
@@ -59,9 +59,9 @@ pub(crate) fn status(settings: &Settings, is_json: bool) -> anyhow::Result<Outco
                 scanned = Some(progress);
             }
         })?;
-        let halted = halted(&halts, *blockchain, scanned.as_ref());
-        if scanned.is_some() || halted.is_some() {
-            all.push(Status { blockchain: *blockchain, scanned, halted });
+        let halt = halts.iter().rfind(|alert| alert.blockchain == Some(*blockchain)).cloned();
+        if scanned.is_some() || halt.is_some() {
+            all.push(Status { blockchain: *blockchain, scanned, halt });
         }
     }
     let now = SystemClock.now();
@@ -73,22 +73,25 @@ pub(crate) fn status(settings: &Settings, is_json: bool) -> anyhow::Result<Outco
     Ok(Outcome::success(lines, "no chain was followed yet"))
 }
 
-/// Why the chain is halted: a halt is the last thing that ingest said about it.
-fn halted(
-    halts: &[Alert],
-    blockchain: Blockchain,
-    scanned: Option<&ChainProgress>,
-) -> Option<String> {
-    let last = halts.iter().rfind(|alert| alert.blockchain == Some(blockchain))?;
-    let is_last = scanned.is_none_or(|scanned| last.raised_at > scanned.updated_at);
-    is_last.then(|| last.message.clone())
-}
-
 impl Status {
+    /// Why it is halted: a halt is the last thing that ingest said about it.
+    fn halted(&self) -> Option<&str> {
+        let scanned = self.scanned.as_ref();
+        let is_last =
+            |halt: &&Alert| scanned.is_none_or(|scanned| halt.raised_at > scanned.updated_at);
+        self.halt.as_ref().filter(is_last).map(|halt| halt.message.as_str())
+    }
+
     fn line(&self, now: UnixMicros) -> String {
         let blockchain = self.blockchain;
-        let halted =
-            self.halted.as_ref().map_or_else(String::new, |why| format!("; HALTED: {why}"));
+        // A chain that is scanned and not confirmed goes on.
+        let halted = match (self.halted(), &self.halt) {
+            (Some(why), _) => format!("; HALTED: {why}"),
+            (None, Some(Alert { message, raised_at, .. })) => {
+                format!("; last alarm, at {}: {message}", raised_at.to_rfc3339())
+            }
+            (None, None) => String::new(),
+        };
         let Some(ChainProgress { epoch, head, confirmed, finalized, .. }) = &self.scanned else {
             return format!("{blockchain}: not scanned yet{halted}");
         };
@@ -111,7 +114,9 @@ impl Status {
             "confirmed": scanned.map(|scanned| scanned.confirmed),
             "finalized": scanned.map(|scanned| scanned.finalized),
             "epoch": scanned.map(|scanned| scanned.epoch.0),
-            "halted": self.halted,
+            "halted": self.halted(),
+            "last_alarm": self.halt.as_ref().map(|halt| &halt.message),
+            "last_alarm_at": self.halt.as_ref().map(|halt| halt.raised_at.seconds().0),
         })
     }
 }

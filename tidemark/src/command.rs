@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -149,8 +149,8 @@ enum DeadLetters {
     /// Append inputs to where they were, once this version can read them. With the embedded log: while no
     /// process runs.
     Replay {
-        /// Their numbers, as the list has them; none means all.
-        numbers: Vec<i64>,
+        #[command(flatten)]
+        which: dead_letters::Which,
         #[command(flatten)]
         file: File,
     },
@@ -261,8 +261,8 @@ impl Command {
                 let settings = file.read(&[])?;
                 report(block_on(blocking(move || dead_letters::list(&settings))))
             }
-            Self::DeadLetters(DeadLetters::Replay { numbers, file }) => {
-                report(block_on(dead_letters::replay(file.read(&[])?, numbers)))
+            Self::DeadLetters(DeadLetters::Replay { which, file }) => {
+                report(block_on(dead_letters::replay(file.read(&[])?, which)))
             }
             Self::Chain(ChainCommand::Status { json, file }) => {
                 let settings = file.read(&[])?;
@@ -290,19 +290,13 @@ impl Command {
             Self::Webhook(Webhook::Dead(DeadWebhooks::Redrive { filter, pace, file })) => {
                 report(block_on(dead_webhooks::redrive(file.read(&[])?, filter, pace)))
             }
-            Self::Asyncapi(file) => {
-                show(&asyncapi::document(&file.read(&[])?));
-                ExitCode::SUCCESS
-            }
+            Self::Asyncapi(file) => show(&asyncapi::document(&file.read(&[])?)),
             Self::Health(file) => report(block_on(health::ask(&file.read(&[])?.telemetry))),
             Self::Doctor { options, file } => {
                 report(block_on(doctor::run(file.read(&[])?, options)))
             }
             Self::Demo(options) => finish(block_on(demo::run(options))),
-            Self::DefaultConfig => {
-                show(&defaults());
-                ExitCode::SUCCESS
-            }
+            Self::DefaultConfig => show(&defaults()),
         })
     }
 }
@@ -349,20 +343,26 @@ fn refuse(problems: &Problems) -> ExitCode {
     ExitCode::from(EXIT_USAGE)
 }
 
-fn show(document: &str) {
-    // A closed pipe is no failure.
-    drop(std::io::stdout().lock().write_all(document.as_bytes()));
+/// Prints the whole of a command's output.
+fn show(text: &str) -> ExitCode {
+    let mut output = std::io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Who reads it has seen enough.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format!("tidemark: the output is not complete: {error}"));
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Prints an outcome.
-#[expect(clippy::print_stdout, reason = "it is the command's output")]
 fn report(result: anyhow::Result<Outcome>) -> ExitCode {
     match result {
         Ok(Outcome { lines, is_success }) => {
-            for line in lines {
-                println!("{line}");
-            }
-            if is_success { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+            let shown = show(&lines.iter().map(|line| format!("{line}\n")).collect::<String>());
+            if is_success { shown } else { ExitCode::FAILURE }
         }
         Err(error) => finish(Err(error)),
     }

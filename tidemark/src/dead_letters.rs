@@ -5,10 +5,11 @@ use std::sync::Arc;
 use anyhow::Context;
 use log::{Log, NewRecord, Offset, Record, TopicPartition};
 use runtime::{Clock, Readiness, SystemClock, telemetry};
-use schemas::record::{ChainRecord, DeadLetter, Delivery, DepositCommand, OrderCommand};
+use schemas::record::{DeadLetter, Delivery, DepositCommand, OrderCommand};
 use schemas::{Headers, Partition, SchemaName, Topic, UnixMicros};
 
 use crate::back_end::open_existing_log;
+use crate::listen::print;
 use crate::settings::Settings;
 use crate::setup::Outcome;
 use crate::tail::{Source, read_all};
@@ -31,37 +32,67 @@ pub(crate) fn list(settings: &Settings) -> anyhow::Result<Outcome> {
     Ok(Outcome::success(letters.iter().map(line).collect(), "there are no dead letters"))
 }
 
-/// Appends the records of some dead letters, or of all, to where they were.
+/// Which dead letters are put back.
+#[derive(Debug, Clone, clap::Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Which {
+    /// The first number of their lines in `dead-letters list`.
+    #[arg(value_name = "NUMBER")]
+    numbers: Vec<i64>,
+    /// All that the log still has, also those that were put back before.
+    #[arg(long)]
+    all: bool,
+}
+
+/// Appends the records of some dead letters, or of all, to where they were, and prints each. Success is that all were.
 ///
 /// # Errors
-/// The log cannot be read or written; run it again.
-pub(crate) async fn replay(settings: Settings, offsets: Vec<i64>) -> anyhow::Result<Outcome> {
+/// The log cannot be read or written; what was printed before was put back.
+pub(crate) async fn replay(settings: Settings, which: Which) -> anyhow::Result<Outcome> {
     telemetry::init_log(&settings.telemetry)?;
     let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());
     let log = open_existing_log(&settings, &clock, &readiness).await?;
-    replay_on(log, &offsets, clock.now()).await
+    let Progress { back, is_success } = replay_on(log, &which, clock.now(), print).await?;
+    Ok(Outcome { lines: vec![format!("{back} were put back")], is_success })
 }
 
-async fn replay_on(log: Arc<dyn Log>, offsets: &[i64], now: UnixMicros) -> anyhow::Result<Outcome> {
+struct Progress {
+    back: usize,
+    is_success: bool,
+}
+
+async fn replay_on(
+    log: Arc<dyn Log>,
+    Which { numbers, all }: &Which,
+    now: UnixMicros,
+    mut done: impl FnMut(&str),
+) -> anyhow::Result<Progress> {
     let reader = log.clone();
     let reading = move || read(|of, from, max| reader.read(of, from, max));
     let letters = tokio::task::spawn_blocking(reading).await??;
-    let wanted = |offset: Offset| offsets.is_empty() || offsets.contains(&offset.0);
-    let (mut lines, mut is_success) = (Vec::new(), true);
+    let mut progress = Progress { back: 0, is_success: true };
+    for number in numbers {
+        if !letters.iter().any(|(offset, _)| offset.0 == *number) {
+            progress.is_success = false;
+            done(&format!("{number}: there is no such dead letter"));
+        }
+    }
+    let wanted = |offset: Offset| *all || numbers.contains(&offset.0);
     for (offset, letter) in letters.into_iter().filter(|(offset, _)| wanted(*offset)) {
         let from = format!("{offset} {}/{}@{}", letter.topic, letter.partition, letter.offset);
         match put_back(letter, now) {
             Ok(record) => {
                 log.produce(vec![record]).await.with_context(|| from.clone())?;
-                lines.push(format!("{from}: put back"));
+                progress.back = progress.back.saturating_add(1);
+                done(&format!("{from}: put back"));
             }
             Err(reason) => {
-                is_success = false;
-                lines.push(format!("{from}: not put back: {reason}"));
+                progress.is_success = false;
+                done(&format!("{from}: not put back: {reason}"));
             }
         }
     }
-    Ok(Outcome { is_success, ..Outcome::success(lines, "there are no such dead letters") })
+    Ok(progress)
 }
 
 fn read(
@@ -79,10 +110,16 @@ fn read(
 /// Why it may not be.
 fn put_back(letter: DeadLetter, now: UnixMicros) -> Result<NewRecord, String> {
     let topic = Topic::named(&letter.topic).ok_or("this version has no such topic")?;
+    if topic == Topic::TransfersRaw {
+        // Ingest reads it too, as its own position: an old record at its end is a chain that went back.
+        return Err(
+            "a chain's records are not put back: `tidemark rescan` publishes what is missing"
+                .into(),
+        );
+    }
     let is_input = matches!(
         topic,
-        Topic::TransfersRaw
-            | Topic::OrdersCommands
+        Topic::OrdersCommands
             | Topic::DepositsCommands
             | Topic::WebhooksDispatch
             | Topic::WebhooksRetry(_)
@@ -101,7 +138,7 @@ fn put_back(letter: DeadLetter, now: UnixMicros) -> Result<NewRecord, String> {
                         sends the present status"
                 .into());
         }
-    } else if schema == SchemaName::OrderCommand || schema == SchemaName::DepositCommand {
+    } else {
         let issued_at = if schema == SchemaName::OrderCommand {
             decode::<OrderCommand>(value)?.issued_at
         } else {
@@ -114,8 +151,6 @@ fn put_back(letter: DeadLetter, now: UnixMicros) -> Result<NewRecord, String> {
                     .into(),
             );
         }
-    } else {
-        decode::<ChainRecord>(value)?;
     }
     let partition = Partition(letter.partition.cast_unsigned());
     let to = TopicPartition { topic, partition };
@@ -136,7 +171,7 @@ mod tests {
     const NOW: UnixMicros = UnixMicros(1_790_000_000_000_000);
 
     #[test]
-    fn an_old_webhook_is_not_put_back_for_a_newer_one_may_have_been_sent() {
+    fn old_webhook_is_not_put_back() {
         let of_age = |micros: i64| {
             let emitted_at = UnixMicros(NOW.0 - micros);
             let delivery = Delivery { emitted_at, ..example::delivery() };
@@ -180,24 +215,32 @@ mod tests {
             letter(Topic::OrdersCommands, vec![1]),
             letter(Topic::OrdersCommands, order.clone()),
             letter(Topic::Orders, order),
+            letter(Topic::TransfersRaw, schemas::encode(&example::chain_record()).unwrap()),
         ] {
             let record = NewRecord::encode(Topic::DeadLetters, Partition(0), "x", &letter).unwrap();
             log.produce(vec![record]).await.unwrap();
         }
-        let Outcome { lines, is_success } = replay_on(log.clone(), &[], NOW).await.unwrap();
+        let replay = async |numbers: &[i64], all| {
+            let (which, mut lines) = (Which { numbers: numbers.to_vec(), all }, Vec::new());
+            let done = |line: &str| lines.push(line.to_owned());
+            let Progress { back, is_success } =
+                replay_on(log.clone(), &which, NOW, done).await.unwrap();
+            (lines, back, is_success)
+        };
+        let (lines, count, is_success) = replay(&[], true).await;
         let back: Vec<_> = lines.iter().map(|line| line.ends_with(": put back")).collect();
         assert_eq!(
-            (back, is_success),
-            (vec![true, false, false, false, false, false], false),
+            (back, count, is_success),
+            (vec![true, false, false, false, false, false, false], 1, false),
             "{lines:?}"
         );
         let of = TopicPartition { topic: Topic::OrdersCommands, partition: Partition(0) };
         let read = log.read(of, Offset(0), 10).unwrap();
         let values: Vec<_> = read.iter().map(|r| (r.key.clone(), r.value.clone())).collect();
         assert_eq!(values, [(b"key".to_vec(), Some(command))]);
-        let one = replay_on(log.clone(), &[0], NOW).await.unwrap();
-        assert_eq!((one.lines, one.is_success), (vec![lines[0].clone()], true));
-        let none = replay_on(log, &[9], NOW).await.unwrap();
-        assert_eq!(none.lines, ["there are no such dead letters"]);
+        assert_eq!(replay(&[0], false).await, (vec![lines[0].clone()], 1, true));
+        let none = "9: there is no such dead letter".to_owned();
+        assert_eq!(replay(&[9, 0], false).await, (vec![none, lines[0].clone()], 1, false));
+        assert!(lines[6].contains("tidemark rescan"), "{}", lines[6]);
     }
 }

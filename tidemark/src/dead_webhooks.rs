@@ -15,6 +15,7 @@ use reqwest::{Client, Method, StatusCode};
 use schemas::record::Delivery;
 use schemas::{AttemptOutcome, DeliveryKind, OrderId, Topic, UnixMicros};
 use serde_json::Value;
+use tokio::time::MissedTickBehavior;
 use url::Url;
 
 use crate::health::reachable;
@@ -123,7 +124,7 @@ fn subject(delivery: &Delivery) -> Option<String> {
     delivery.order_id.map(|order| format!("orders/{order}")).or(of_transfer)
 }
 
-/// Sends what they announced again, unless it was delivered since.
+/// Sends what they announced again, unless it was delivered since. Success is that none was refused.
 ///
 /// # Errors
 /// The API does not answer or refuses the secret. Run it again: what was delivered meanwhile is not sent again.
@@ -140,7 +141,10 @@ pub(crate) async fn redrive(
     }
     api.is_there().await?;
     let (mut sent, all) = (0_u64, latest.len());
+    let mut is_success = true;
     let mut turns = tokio::time::interval(Duration::from_secs(1) / pace.rate.get());
+    // After an answer that took long no more are sent in a second.
+    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     for (number, (subject, given_up)) in (1_u64..).zip(latest) {
         turns.tick().await;
         let done = match api.attempts(&subject).await? {
@@ -152,12 +156,15 @@ pub(crate) async fn redrive(
                     sent = sent.saturating_add(1);
                     "sent again".to_owned()
                 }
-                Err(refusal) => format!("not sent: {refusal}"),
+                Err(refusal) => {
+                    is_success = false;
+                    format!("not sent: {refusal}")
+                }
             },
         };
         print(&format!("{number}/{all} {subject}: {done}"));
     }
-    Ok(Outcome::success(vec![format!("{sent} of {all} were queued")], ""))
+    Ok(Outcome { lines: vec![format!("{sent} of {all} were queued")], is_success })
 }
 
 /// Whether one of these attempts delivered a webhook at this time or later.

@@ -7,10 +7,12 @@ use clap::Args;
 use ingest::{Examination, Finding, Level};
 use log::embedded::ReadOnlyLog;
 use log::kafka::admin;
+use runtime::config::Problems;
 use runtime::{Clock, SystemClock};
 use schemas::Blockchain;
 use serde_json::{Value, json};
 use store::cql::CqlStore;
+use store::embedded;
 
 use crate::back_end::Verdict;
 use crate::settings::Settings;
@@ -70,9 +72,7 @@ async fn log(settings: &Settings) -> anyhow::Result<Finding> {
         log::config::BackEnd::Embedded => {
             let dir = settings.process.data_dir.clone();
             let opened = tokio::task::spawn_blocking(move || {
-                let is_empty =
-                    std::fs::read_dir(&dir).is_ok_and(|mut files| files.next().is_none());
-                if is_empty || !dir.exists() {
+                if !ReadOnlyLog::is_in(&dir) && !embedded::are_in(&dir) {
                     return Ok(format!("{} is made by the first start", dir.display()));
                 }
                 ReadOnlyLog::open(&dir).map(|_| format!("in {}", dir.display()))
@@ -107,7 +107,19 @@ async fn log(settings: &Settings) -> anyhow::Result<Finding> {
 async fn tables(settings: &Settings) -> Finding {
     match &settings.store {
         store::config::BackEnd::Embedded => {
-            finding("tables", Level::Fine, "embedded, beside the log")
+            if let Err(Problems(lines)) = settings.check_tables() {
+                return finding("tables", Level::Warning, lines.join("; "));
+            }
+            let dir = settings.process.data_dir.clone();
+            let check = move || match embedded::are_in(&dir) {
+                true => embedded::check(&dir).map(|()| format!("in {}", dir.display())),
+                false => Ok("are made by the next start".to_owned()),
+            };
+            match tokio::task::spawn_blocking(check).await {
+                Ok(Ok(text)) => finding("tables", Level::Fine, text),
+                Ok(Err(error)) => finding("tables", Level::Failure, error.to_string()),
+                Err(error) => finding("tables", Level::Failure, error.to_string()),
+            }
         }
         store::config::BackEnd::Cql(config) => {
             let nodes = config.nodes.join(",");

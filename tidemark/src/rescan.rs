@@ -32,7 +32,8 @@ pub(crate) struct Options {
     yes: bool,
 }
 
-/// Publishes what is missing, once the operator has agreed. Success is that nothing is left unproven.
+/// Publishes what is missing, once the operator has agreed. Success is that all endpoints were asked
+/// and nothing is left unproven.
 ///
 /// # Errors
 /// The blocks cannot be asked for, or the log cannot be read or written.
@@ -61,7 +62,7 @@ fn write_if_agreed(
     clock: &dyn Clock,
 ) -> anyhow::Result<Outcome> {
     let mut lines = describe(chain, found);
-    let is_success = found.unproven.is_empty();
+    let is_success = found.unproven.is_empty() && found.left_out.is_empty();
     if found.missing.is_empty() {
         return Ok(Outcome { lines, is_success });
     }
@@ -86,7 +87,11 @@ fn describe(chain: &ChainConfig, found: &Rescan) -> Vec<String> {
         missing.len(),
         unproven.len(),
     )];
-    lines.extend(left_out.iter().map(|endpoint| format!("  not counted: {endpoint}")));
+    lines.extend(
+        left_out
+            .iter()
+            .map(|endpoint| format!("  NOT ASKED, so what it has is not known: {endpoint}")),
+    );
     let line = |(block, seen): &(Block, Observation), what: &str| {
         let is_stale = block.timestamp < *stale_before;
         let stale = if is_stale {

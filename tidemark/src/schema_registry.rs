@@ -4,6 +4,8 @@
 //! A registry counts ids up from 1 by itself. It accepts given ids only for a subject in import mode, so
 //! a subject is in that mode while its versions are registered, and the ids are read back.
 
+use std::time::Duration;
+
 use anyhow::{Context, bail, ensure};
 use reqwest::{Client, Method, StatusCode, Url};
 use runtime::config::Source;
@@ -12,6 +14,10 @@ use serde_json::{Value, json};
 
 const MEDIA_TYPE: &str = "application/vnd.schemaregistry.v1+json";
 const COMPATIBILITY: &str = "FULL_TRANSITIVE";
+/// A subject's modes: it takes versions with the ids that they come with, or gives them ids of its own.
+const IMPORT: &str = "IMPORT";
+const READ_WRITE: &str = "READWRITE";
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// `[schemas]`.
 #[derive(Debug, Clone, Default)]
@@ -31,7 +37,11 @@ impl Config {
         let mut section = source.section("schemas");
         let text = section.optional_text("registry").filter(|text| !text.is_empty());
         let registry = text.and_then(|text| match Url::parse(&text) {
-            Ok(url) if matches!(url.scheme(), "http" | "https") && url.username().is_empty() => {
+            Ok(url)
+                if matches!(url.scheme(), "http" | "https")
+                    && url.username().is_empty()
+                    && url.password().is_none() =>
+            {
                 Some(url)
             }
             _ => {
@@ -58,7 +68,8 @@ pub(crate) async fn register(config: &Config, prefix: &str) -> anyhow::Result<Ve
     )?;
     // The provider is process-wide; another part may have installed it already.
     drop(rustls::crypto::ring::default_provider().install_default());
-    let registry = Registry { base, config, http: Client::new() };
+    let http = Client::builder().timeout(TIMEOUT).build()?;
+    let registry = Registry { base, config, http };
     let mut changes = Vec::new();
     for topic in Topic::ALL {
         let subject = topic.subject(prefix);
@@ -101,6 +112,14 @@ impl Registry<'_> {
                 ));
             }
         }
+        // As a run that was killed while it imported leaves it.
+        let path = format!("mode/{subject}");
+        let (_, mode) = self.ask(Method::GET, &path, None).await?;
+        if mode["mode"] == IMPORT {
+            self.send(Method::PUT, &format!("{path}?force=true"), json!({ "mode": READ_WRITE }))
+                .await?;
+            changes.push(format!("made {subject} writable again"));
+        }
         let path = format!("config/{subject}");
         let (_, config) = self.ask(Method::GET, &path, None).await?;
         if config["compatibilityLevel"] != COMPATIBILITY {
@@ -141,12 +160,12 @@ impl Registry<'_> {
     /// Registers versions with their ids. The subject is writable again afterwards, whatever happens.
     async fn import(&self, subject: &str, schemas: &[&Schema]) -> anyhow::Result<()> {
         let path = format!("mode/{subject}?force=true");
-        self.send(Method::PUT, &path, json!({ "mode": "IMPORT" })).await.context(
+        self.send(Method::PUT, &path, json!({ "mode": IMPORT })).await.context(
             "the registry does not accept given ids: set its mode.mutability=true, or use the registry \
              that the api serves below /registry",
         )?;
         let imported = self.import_each(subject, schemas).await;
-        let back = self.send(Method::PUT, &path, json!({ "mode": "READWRITE" })).await;
+        let back = self.send(Method::PUT, &path, json!({ "mode": READ_WRITE })).await;
         imported.and(back)
     }
 

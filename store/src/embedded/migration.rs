@@ -13,21 +13,31 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), Error> {
     apply(connection, MIGRATIONS)
 }
 
+/// Whether [`migrate`] can bring the tables to this form.
+pub(super) fn check(connection: &Connection) -> Result<(), Error> {
+    if connection.table_exists(None, "meta")? {
+        missing(connection, MIGRATIONS)?;
+    }
+    Ok(())
+}
+
+/// The migrations that the tables have not had yet.
+fn missing<'a>(connection: &Connection, migrations: &'a [&'a str]) -> Result<&'a [&'a str], Error> {
+    let found: Option<u32> =
+        connection.query_row("SELECT version FROM meta", [], |row| row.get(0)).optional()?;
+    let (found, known) = (found.unwrap_or(0) as usize, migrations.len());
+    let tables = || connection.path().unwrap_or("memory").to_owned();
+    migrations.get(found..).ok_or_else(|| Error::SchemaNewer { tables: tables(), found, known })
+}
+
 fn apply(connection: &mut Connection, migrations: &[&str]) -> Result<(), Error> {
-    let tables = connection.path().unwrap_or("memory").to_owned();
     let step = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     step.execute_batch("CREATE TABLE IF NOT EXISTS meta (version INTEGER NOT NULL) STRICT")?;
-    let found: Option<u32> =
-        step.query_row("SELECT version FROM meta", [], |row| row.get(0)).optional()?;
-    let (found, known) = (found.unwrap_or(0) as usize, migrations.len());
-    let Some(missing) = migrations.get(found..) else {
-        return Err(Error::SchemaNewer { tables, found, known });
-    };
-    for migration in missing {
+    for migration in missing(&step, migrations)? {
         step.execute_batch(migration)?;
     }
     step.execute_batch("DELETE FROM meta")?;
-    step.execute("INSERT INTO meta (version) VALUES (?)", [known as u32])?;
+    step.execute("INSERT INTO meta (version) VALUES (?)", [migrations.len() as u32])?;
     Ok(step.commit()?)
 }
 
@@ -54,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_migration_that_fails_leaves_the_tables_as_they_were() {
+    fn failed_migration_leaves_the_tables_as_they_were() {
         let mut connection = Connection::open_in_memory().unwrap();
         apply(&mut connection, &["CREATE TABLE a (x INTEGER)"]).unwrap();
         let broken = ["", "CREATE TABLE b (x INTEGER)", "CREATE TABLE a (x INTEGER)"];
@@ -68,8 +78,19 @@ mod tests {
         let mut connection = Connection::open_in_memory().unwrap();
         let count = MIGRATIONS.len();
         apply(&mut connection, &vec![""; count + 2]).unwrap();
-        let error = migrate(&mut connection).unwrap_err();
-        let Error::SchemaNewer { found, known, .. } = error else { panic!("{error}") };
-        assert_eq!((found, known), (count + 2, count));
+        for error in [check(&connection).unwrap_err(), migrate(&mut connection).unwrap_err()] {
+            let Error::SchemaNewer { found, known, .. } = error else { panic!("{error}") };
+            assert_eq!((found, known), (count + 2, count));
+        }
+    }
+
+    #[test]
+    fn tables_of_this_form_and_older_ones_can_be_used() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        check(&connection).unwrap();
+        apply(&mut connection, &[]).unwrap();
+        check(&connection).unwrap();
+        migrate(&mut connection).unwrap();
+        check(&connection).unwrap();
     }
 }

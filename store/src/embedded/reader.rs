@@ -105,7 +105,7 @@ impl Readers {
     }
 }
 
-fn open(path: &Path, busy_max: Duration) -> rusqlite::Result<Connection> {
+pub(super) fn open(path: &Path, busy_max: Duration) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(busy_max)?;

@@ -8,7 +8,7 @@ use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, put};
+use axum::routing::get;
 use schemas::SchemaName;
 
 use super::*;
@@ -56,6 +56,13 @@ async fn put_mode(
     kept.writes += 1;
     kept.modes.insert(subject, mode);
     answer(&body)
+}
+
+async fn get_mode(State(kept): Shared, Path(subject): Path<String>) -> Response {
+    match kept.lock().unwrap().modes.get(&subject) {
+        Some(mode) => answer(&json!({ "mode": mode })),
+        None => error(404, 40_409, "Subject does not have a mode configured"),
+    }
 }
 
 async fn post_version(
@@ -137,7 +144,7 @@ async fn put_level(State(kept): Shared, Path(subject): Path<String>, body: Bytes
 async fn serve(kept: Kept) -> (Arc<Mutex<Kept>>, Config) {
     let kept = Arc::new(Mutex::new(kept));
     let router = Router::new()
-        .route("/base/mode/{subject}", put(put_mode))
+        .route("/base/mode/{subject}", get(get_mode).put(put_mode))
         .route("/base/config/{subject}", get(get_level).put(put_level))
         .route("/base/subjects/{subject}/versions", axum::routing::post(post_version))
         .route("/base/subjects/{subject}/versions/{version}", get(get_version))
@@ -180,7 +187,7 @@ async fn a_registry_gets_every_schema_with_our_ids_once() {
 }
 
 #[tokio::test]
-async fn a_subject_with_another_id_is_reported_and_left_alone() {
+async fn subject_with_another_id_is_left_alone() {
     let text = SchemaName::ChainRecord.schema().text.to_owned();
     let versions = BTreeMap::from([(1, 1)]);
     let kept = Kept {
@@ -195,13 +202,24 @@ async fn a_subject_with_another_id_is_reported_and_left_alone() {
 }
 
 #[tokio::test]
-async fn an_id_that_is_taken_is_reported_and_the_subject_is_writable_again() {
+async fn taken_id_leaves_the_subject_writable() {
     let id = u64::from(SchemaName::ChainRecord.schema().id);
     let kept = Kept { schemas: HashMap::from([(id, "\"string\"".to_owned())]), ..Kept::default() };
     let (kept, config) = serve(kept).await;
     let error = format!("{:#}", register(&config, "").await.unwrap_err());
     assert!(error.contains(&format!("Overwrite new schema with id {id}")), "{error}");
     assert_eq!(kept.lock().unwrap().modes["transfers.raw-value"], "READWRITE");
+}
+
+/// As a run that was killed leaves it: other programs may write anything to such a subject.
+#[tokio::test]
+async fn subject_left_in_import_mode_is_made_writable() {
+    let (kept, config) = serve(Kept::default()).await;
+    register(&config, "").await.unwrap();
+    kept.lock().unwrap().modes.insert("orders-value".into(), "IMPORT".into());
+    assert_eq!(register(&config, "").await.unwrap(), ["made orders-value writable again"]);
+    assert_eq!(kept.lock().unwrap().modes["orders-value"], "READWRITE");
+    assert!(register(&config, "").await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -213,7 +231,7 @@ async fn a_registry_without_import_mode_gets_nothing() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_and_a_missing_registry_are_reported() {
+async fn wrong_password_and_no_registry_are_reported() {
     let (_, right) = serve(Kept::default()).await;
     let wrong = Config { password: Some(Secret::new("wrong")), ..right };
     let error = format!("{:#}", register(&wrong, "").await.unwrap_err());
@@ -228,7 +246,13 @@ fn the_registry_is_an_url() {
     assert!(config("").registry.is_none());
     assert!(config("registry = \"\"").registry.is_none());
     assert!(config("registry = \"https://r.example/x\"").registry.is_some());
-    for wrong in ["r.example:8081", "ftp://r.example", "https://u:p@r.example", "//x"] {
+    for wrong in [
+        "r.example:8081",
+        "ftp://r.example",
+        "https://u:p@r.example",
+        "https://:p@r.example",
+        "//x",
+    ] {
         let mut source = Source::parse("", &format!("[schemas]\nregistry = \"{wrong}\""), []);
         let read = Config::read(&mut source);
         assert!(read.registry.is_none(), "{wrong}");

@@ -58,6 +58,7 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
             "--export: name a file that gets a copy of each row that goes, or say --without-export";
         return Err(Problems(vec![what.to_owned()]).into());
     }
+    settings.check_tables()?;
     telemetry::init_log(&settings.telemetry)?;
     if let store::config::BackEnd::Embedded = &settings.store {
         let dir = settings.process.data_dir.display();

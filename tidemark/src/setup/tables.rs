@@ -17,6 +17,7 @@ use store::config::{BackEnd, CqlConfig, check_keyspace};
 use store::cql::CqlStore;
 use store::embedded::{Kept, Replacement};
 use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
 
 use super::Outcome;
 use crate::back_end::{open_existing_log, open_tables};
@@ -45,6 +46,7 @@ pub(crate) struct Options {
 /// # Errors
 /// The log or the tables failed, or it was interrupted; run it again.
 pub(crate) async fn rebuild(settings: Settings, options: Options) -> anyhow::Result<Outcome> {
+    settings.check_tables()?;
     let work = match (&settings.store, options.into) {
         (BackEnd::Embedded, Some(_)) => {
             return Err(misuse(
@@ -70,11 +72,12 @@ pub(crate) async fn rebuild(settings: Settings, options: Options) -> anyhow::Res
     telemetry::init_log(&settings.telemetry)?;
     let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());
     let log = open_existing_log(&settings, &clock, &readiness).await?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let stopping = stop.clone();
+    let (stop, stopped) = (Arc::new(AtomicBool::new(false)), CancellationToken::new());
+    let (stopping, cancelled) = (stop.clone(), stopped.clone());
     tokio::spawn(async move {
         stop_signal().await;
         stopping.store(true, Ordering::Relaxed);
+        cancelled.cancel();
     });
     let shown = Shown::new(stop);
     match work {
@@ -84,7 +87,11 @@ pub(crate) async fn rebuild(settings: Settings, options: Options) -> anyhow::Res
             tokio::task::spawn_blocking(replace).await?
         }
         Work::InPlace => {
-            let tables = open_tables(&settings, &readiness).await?;
+            // Nodes that do not answer are waited for.
+            let tables = tokio::select! {
+                tables = open_tables(&settings, &readiness) => tables?,
+                () = stopped.cancelled() => bail!(INTERRUPTED),
+            };
             let rebuild = move || make(&*log, &*tables, &mut { shown });
             let (made, _) = tokio::task::spawn_blocking(rebuild).await??;
             Ok(Outcome::success(vec![made], ""))
