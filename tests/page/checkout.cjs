@@ -249,6 +249,74 @@ const scenarios = {
     assert.equal(calls.filter(([method]) => method === "eth_sendTransaction").length, 1);
   },
 
+  async "a browser's wallet is not asked to pay what changed or what may be sent"(browser) {
+    const id = await create({ blockchain: "eth", stablecoin: "USDT" });
+    const page = await visit(browser);
+    const asked = [];
+    let answers = [];
+    await page.exposeFunction("wallet", async (method) => {
+      asked.push(method);
+      if (method === "eth_requestAccounts") return [BUYER];
+      if (method === "eth_chainId") return "0x7a69";
+      return { code: answers.shift() };
+    });
+    await page.addInitScript(`window.ethereum = { request: async ({ method, params }) => {
+      const answer = await window.wallet(method, params);
+      if (answer.code) throw answer;
+      return answer;
+    } }`);
+    await page.goto(link(id));
+    const button = page.getByRole("button", { name: "Pay with browser wallet" });
+    answers = [4001, -32603];
+    await button.click();
+    await page.getByText("Your wallet did not send the payment").waitFor();
+    assert.ok(await button.isEnabled());
+    await button.click();
+    await page.getByText("Look in your wallet whether the payment was sent").waitFor();
+    assert.ok(await button.isDisabled(), "it may have been sent");
+    await page.reload();
+    assert.ok(await button.isEnabled());
+    // The wallet is unlocked when the order has ended.
+    let unlock = null;
+    const unlocked = new Promise((resolve) => { unlock = resolve; });
+    await page.exposeFunction("unlocked", () => unlocked);
+    await page.evaluate(`window.unlocks = 0; window.ethereum.request = async ({ method }) => {
+      await window.unlocked();
+      const answer = await window.wallet(method);
+      window.unlocks++;
+      return answer;
+    }`);
+    const sends = () => asked.filter((method) => method === "eth_sendTransaction").length;
+    const before = sends();
+    await button.click();
+    await page.getByText("Confirm the payment in your wallet").waitFor();
+    const other = await visit(browser);
+    await other.goto(link(id));
+    await other.getByRole("button", { name: "Cancel the order" }).click();
+    await heading(page, "The order was cancelled");
+    unlock();
+    while ((await page.evaluate("window.unlocks")) < 2);
+    await reload(page, "The order was cancelled");
+    assert.equal(sends(), before, "not what has ended");
+  },
+
+  async "a proxy's answer does not end the page of a payment"(browser) {
+    const id = await create({ blockchain: "eth", stablecoin: "USDT" });
+    const page = await visit(browser);
+    page.expected.push(/status of 404/);
+    await page.goto(link(id));
+    await send(await value(page));
+    await mine();
+    await heading(page, "Payment seen");
+    const body = "404 page not found";
+    await page.route(`**/checkout/${id}**`, (route) => route.fulfill({ status: 404, contentType: "text/plain", body }));
+    await mine();
+    await page.getByText("No connection").waitFor();
+    await page.unrouteAll();
+    await mine(6);
+    await heading(page, "Paid");
+  },
+
   async "a page that was offline catches up"(browser) {
     const id = await create({ blockchain: "eth", stablecoin: "USDT" });
     const page = await visit(browser);

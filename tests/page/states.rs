@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use api::{ChainTerms, Config, Feed, Server, Sockets, TestBuyer, TestPayment, feed};
+use api::{ChainTerms, Config, Feed, LatePayments, Server, Sockets, TestBuyer, TestPayment, feed};
 use async_trait::async_trait;
 use log::embedded::EmbeddedLog;
 use log::{Log, StageContext};
@@ -35,7 +35,7 @@ const DUE: &str = "49.904217";
 type Rows = fn(i64) -> (Order, Option<Transfer>);
 
 /// A state: its name, a text that only it shows, the query of the page, its rows.
-const STATES: [(&str, &str, &str, Rows); 32] = [
+const STATES: [(&str, &str, &str, Rows); 34] = [
     ("choose", "Choose how to pay", "", |n| (of_eth(n), None)),
     ("choose-test", "Test network", "", |n| (order(n), None)),
     ("choose-anew", "Choose how to pay", "change=1", |n| (awaiting(n), None)),
@@ -72,6 +72,7 @@ const STATES: [(&str, &str, &str, Rows); 32] = [
         (Order { paid_by: None, ..paid(n) }, Some(stray(n, DUE, UnknownReason::AlreadyPaid)))
     }),
     ("expired", "The order has expired", "", |n| (ended(n, OrderStatus::Expired), None)),
+    ("expired-late", "it still pays this order", "", |n| (ended(n, OrderStatus::Expired), None)),
     ("late", "after the time to pay was over", "", |n| {
         (ended(n, OrderStatus::Expired), Some(stray(n, DUE, UnknownReason::Late)))
     }),
@@ -82,6 +83,9 @@ const STATES: [(&str, &str, &str, Rows); 32] = [
     }),
     ("underpaid", "Do not send the difference", "", |n| {
         (awaiting(n), Some(stray(n, "40.00", UnknownReason::AmountMismatch)))
+    }),
+    ("underpaid-seen", "less than asked for", "", |n| {
+        (confirming(n), Some(stray(n, "40.00", UnknownReason::AmountMismatch)))
     }),
     ("overpaid", "more than asked for", "", |n| {
         (awaiting(n), Some(stray(n, "60.00", UnknownReason::AmountMismatch)))
@@ -224,13 +228,14 @@ impl Shop {
     }
 
     /// Serves it at an address of its own.
-    async fn serve(&self, buyer: Option<Arc<dyn TestBuyer>>) -> String {
+    async fn serve(&self, buyer: Option<Arc<dyn TestBuyer>>, late: LatePayments) -> String {
         use Blockchain::{Base, Eth, Polygon, Tron};
         let text = format!(
             "[admin]\nsecret = 'a'\n[merchant]\nname = 'Shop'\nsecret = '{MERCHANT_SECRET}'\n\
              return_url = 'https://shop.test/done'"
         );
         let mut config = Config::read(&mut Source::parse(Config::DEFAULTS, &text, []));
+        config.orders.late_payments = late;
         let chains = [(Eth, Some(12)), (Polygon, None), (Tron, Some(19)), (Base, Some(12))];
         config.wallets = Vec::from(chains.map(|(blockchain, _)| Wallet {
             blockchain,
@@ -293,14 +298,20 @@ fn followed() -> impl Iterator<Item = Change> {
 async fn every_state_is_seen_and_inspected() {
     let dir = tempfile::tempdir().unwrap();
     let shop = Shop::open(dir.path());
-    let (base, demo) = (shop.serve(None).await, shop.serve(Some(Arc::new(Nobody))).await);
+    let base = shop.serve(None, LatePayments::Report).await;
+    let demo = shop.serve(Some(Arc::new(Nobody)), LatePayments::Report).await;
+    let late = shop.serve(None, LatePayments::Accept).await;
     shop.store.apply(followed().collect()).await.unwrap();
     let mut states = Vec::<Value>::new();
     for (n, (name, shows, query, rows)) in (1..).zip(STATES) {
         let (order, transfer) = rows(n);
         let (exp, secret) = (UnixSeconds(now() + 3600), Secret::new(MERCHANT_SECRET));
         let link = format!("exp={exp}&sig={}", sign_checkout(&secret, order.order_id, exp));
-        let base = if name.ends_with("-demo") { &demo } else { &base };
+        let base = match name {
+            "pay-demo" => &demo,
+            "expired-late" => &late,
+            _ => &base,
+        };
         let page = format!("{base}/checkout/{}", order.order_id);
         states.push(
             json!({ "name": name, "shows": shows, "page": page, "link": link, "query": query }),

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use schemas::record::{AmountRule, CreateOrder, Order, PaymentRequest};
 use schemas::{
-    Amount, Blockchain, OrderId, ReceiverPolicy, Secret, Stablecoin, StablecoinContract, Wallet,
-    draw_digits, murmur2,
+    Amount, Blockchain, OrderId, ReceiverPolicy, Secret, Stablecoin, StablecoinContract,
+    UnixSeconds, Wallet, draw_digits, murmur2,
 };
 use uuid::Uuid;
 
@@ -146,6 +146,12 @@ impl Catalog {
             skew_seconds: self.matching.skew_seconds,
             head_age_max_seconds,
         })
+    }
+
+    /// Whether a payment that comes now pays an order that expired at `end`.
+    pub(crate) fn takes_late(&self, end: UnixSeconds, now: UnixSeconds) -> bool {
+        let Orders { late_payments, late_window, .. } = self.orders;
+        late_payments == LatePayments::Accept && now <= end.plus(seconds(late_window).into())
     }
 
     /// The amounts that a deposit may have, its own first.

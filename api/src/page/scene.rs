@@ -12,6 +12,7 @@ use super::qr;
 use super::showing::{Problem, Showing};
 use crate::machine::catalog::Choice;
 use crate::machine::sighting::Sighting;
+use crate::view::ChainView;
 
 macro_rules! template {
     ($name:literal) => {
@@ -38,7 +39,6 @@ const LATER: Option<u8> = Some(60);
 /// The scene of an order.
 pub(super) fn of(showing: &Showing<'_>) -> Scene {
     let Showing { order, language, .. } = *showing;
-    let open = open_deposit(order);
     let seen = !order.candidates.is_empty();
     let title = |key: &str| Html::from(language.text(key));
     let (body, news, refresh) = match order.status {
@@ -49,7 +49,7 @@ pub(super) fn of(showing: &Showing<'_>) -> Scene {
         OrderStatus::Pending if showing.now > order.expires_at => {
             (template!("over").fill(language, &[]), title("over.title"), SOON)
         }
-        OrderStatus::Pending => match open.filter(|_| !showing.is_changing) {
+        OrderStatus::Pending => match payable(showing) {
             Some(deposit) => (pay(showing, deposit), title("pay.title"), SOON),
             None if showing.choices.is_empty() => (none(showing), title("choose.title"), LATER),
             None => (choose(showing), title("choose.title"), None),
@@ -59,6 +59,16 @@ pub(super) fn of(showing: &Showing<'_>) -> Scene {
     let main = problem.into_iter().map(|problem| refused(language, problem));
     let main = main.chain(strays(showing)).chain([body]).collect();
     Scene { main, news, refresh }
+}
+
+/// The deposit that the page asks for.
+fn payable<'a>(showing: &Showing<'a>) -> Option<&'a OrderDeposit> {
+    let order = showing.order;
+    let is_asked = order.status == OrderStatus::Pending
+        && order.candidates.is_empty()
+        && showing.now <= order.expires_at
+        && !showing.is_changing;
+    open_deposit(order).filter(|_| is_asked)
 }
 
 /// The deposit that awaits the customer: the latest one that is open.
@@ -89,7 +99,7 @@ fn strays(showing: &Showing<'_>) -> impl Iterator<Item = Html> {
         let (coin, value) = (seen.transfer.observation.stablecoin, seen.transfer.observation.value);
         let (key, difference) = misfit(order, seen);
         let difference = difference.map(|of| money(of, coin)).unwrap_or_default();
-        let again = key == "stray.short" && order.status == OrderStatus::Pending;
+        let again = key == "stray.short" && payable(showing).is_some();
         let again = again.then(|| Html::within("p", language.text("stray.again")));
         let more = again.into_iter().collect::<Html>();
         let more =
@@ -149,7 +159,7 @@ fn choose(showing: &Showing<'_>) -> Html {
     let language = showing.language;
     let coin = |coin: &Stablecoin| {
         let chains = showing.choices.iter().filter(|chain| chain.stablecoins.contains(coin));
-        let way = |chain: &crate::view::ChainView| {
+        let way = |chain: &ChainView| {
             let on = language.text("choose.on").replace("{0}", chain.name);
             let values = [
                 ("way", format!("{}.{coin}", chain.blockchain).into()),
@@ -177,7 +187,11 @@ fn pay(showing: &Showing<'_>, deposit: &OrderDeposit) -> Html {
     let value = deposit.value.unwrap_or_default();
     let due = money(value, coin);
     let address = deposit.wallet_address.to_string();
-    let ways: usize = showing.choices.iter().map(|chain| chain.stablecoins.len()).sum();
+    // Its own way may not be offered now.
+    let is_other = |view: &ChainView| {
+        view.stablecoins.iter().any(|of| (view.blockchain, *of) != (chain, coin))
+    };
+    let has_other = showing.choices.iter().any(is_other);
     let other = Html::within("span", language.text("pay.other"));
     let other =
         template!("other").fill(language, &[("language", language.tag().into()), ("text", other)]);
@@ -226,7 +240,7 @@ fn pay(showing: &Showing<'_>, deposit: &OrderDeposit) -> Html {
         ("uri", uri.into()),
         ("only", phrase(language, "pay.only", &[coin.as_str(), chain.label()])),
         ("from", from),
-        ("other", if ways > 1 { other } else { Html::default() }),
+        ("other", if has_other { other } else { Html::default() }),
         ("cancel", cancel(showing)),
     ];
     template!("pay").fill(language, &values)
@@ -320,12 +334,17 @@ fn confirming(showing: &Showing<'_>) -> Html {
 
 /// An end without a payment.
 fn ended(showing: &Showing<'_>, kind: &'static str) -> Html {
-    let language = showing.language;
+    let Showing { order, language, .. } = *showing;
+    // A payment that was late already may be on its way.
+    let may_be_paid = order.status == OrderStatus::Expired
+        && !order.deposits.is_empty()
+        && showing.catalog.takes_late(order.expires_at, showing.now);
+    let lead = if may_be_paid { "late" } else { "lead" };
     let values = [
         ("kind", kind.into()),
         ("mark", "×".into()),
         ("title", language.text(&format!("{kind}.title")).into()),
-        ("lead", language.text(&format!("{kind}.lead")).into()),
+        ("lead", language.text(&format!("{kind}.{lead}")).into()),
         ("tx", Html::default()),
         ("back", showing.back()),
     ];

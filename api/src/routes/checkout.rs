@@ -260,7 +260,11 @@ fn back(order_id: &str, language: Language, done: Answer<()>) -> Response {
     let id = order_id.parse().unwrap_or(OrderId(uuid::Uuid::nil()));
     let mut to = format!("../{id}?lang={}", language.tag());
     if let Err(refusal) = done {
-        to = format!("{to}&problem={}", problem(&refusal).word());
+        let problem = problem(&refusal);
+        // It is about the way that was asked for, not about one that is open already.
+        let anew =
+            if matches!(problem, Problem::Unseen | Problem::Full) { "&change=1" } else { "" };
+        to = format!("{to}{anew}&problem={}", problem.word());
     }
     (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response()
 }

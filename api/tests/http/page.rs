@@ -237,8 +237,11 @@ async fn an_order_is_chosen_and_cancelled_without_scripts() {
         ("way=eth.EUR", "This way to pay is not available"),
         ("", "This way to pay is not available"),
     ] {
-        has(&visitor.submit("payment", body).await, &[problem, "Waiting for your payment"]);
+        has(&visitor.submit("payment", body).await, &[problem, "Choose how to pay"]);
     }
+    let page = visitor.page("").await;
+    has(&page, &["Waiting for your payment", "Tron (TRC20)"]);
+    assert!(!page.contains("notice"), "the way that is open is as good as before: {page}");
     has(&visitor.submit("cancel", "").await, &["The order was cancelled"]);
     let page = visitor.submit("cancel", "").await;
     assert!(!page.contains("notice"), "what has ended has no more to say: {page}");
@@ -420,7 +423,7 @@ async fn customers_read_their_own_language() {
 }
 
 #[tokio::test]
-async fn a_service_that_is_busy_says_so_in_the_customers_language() {
+async fn busy_page_is_in_the_customers_language() {
     let mut world = World::alone().await;
     let id = world.create(&new_order()).await;
     let cookie = format!("checkout_{id}={}", world.link(&id));
@@ -504,7 +507,7 @@ impl TestBuyer for Buyer {
 }
 
 #[tokio::test]
-async fn a_test_buyer_is_there_only_where_the_program_gives_one() {
+async fn test_buyer_only_where_the_program_gives_one() {
     let mut world = World::start().await;
     let id = world.create(&new_order_with(&[("blockchain", "eth"), ("stablecoin", "DAI")])).await;
     let visitor = Visitor::enter(&world, &id).await;

@@ -12,11 +12,8 @@
   let asked = Date.now(), endedAt = 0;
 
   // Replaces what differs between this page and a newer one.
-  function show(text) {
-    const next = new DOMParser().parseFromString(text, "text/html");
+  function show(next) {
     const [main, newMain] = [$("main"), next.getElementById("main")];
-    if (!newMain) return;
-    const wallet = $("wallet") ? $("wallet").textContent : "";
     const clock = newMain.querySelector("#clock");
     if (clock) skew = clock.dataset.now * 1000 - Date.now();
     const clean = (node) => {
@@ -30,7 +27,6 @@
       const focused = document.activeElement && main.contains(document.activeElement);
       main.innerHTML = newMain.innerHTML;
       enhance();
-      if ($("wallet") && !$("wallet").textContent) $("wallet").textContent = wallet;
       if (focused) { main.tabIndex = -1; main.focus(); }
     }
     const news = next.getElementById("news").textContent;
@@ -56,17 +52,23 @@
     if (busy) { again = true; return; }
     busy = true;
     asked = Date.now();
+    // A phone that changed its network may wait for minutes on the old one.
+    const late = new AbortController();
+    const timer = setTimeout(() => late.abort(), 20_000);
     try {
-      const answer = await fetch(here, { cache: "no-store", redirect: "error" });
-      // What is no page: a failure, or the limit of the customer's address.
+      const answer = await fetch(here, { cache: "no-store", redirect: "error", signal: late.signal });
+      // What is no page: a failure, the limit of the customer's address, the answer of a proxy.
       if (answer.status >= 500 || answer.status === 429) throw new Error(answer.statusText);
+      const next = new DOMParser().parseFromString(await answer.text(), "text/html");
+      if (!next.getElementById("main")) throw new Error("no page");
       // The link has ended. What is known of the payment by then stays.
-      if (!answer.ok && document.querySelector(".seen, .ended")) finish();
-      else show(await answer.text());
+      if (next.querySelector(".broken") && document.querySelector(".seen, .ended")) finish();
+      else show(next);
       connected();
     } catch {
       $("offline").hidden = false;
     }
+    clearTimeout(timer);
     busy = false;
     if (again) { again = false; refresh(); }
   }
@@ -90,7 +92,7 @@
   // Asks beside the stream: a proxy may hold it back, and it has nothing of what can be paid again, nor of what comes
   // within an hour after an end.
   function poll() {
-    if (document.hidden || document.querySelector(".paid, .broken")) return;
+    if (document.hidden || document.querySelector(".broken")) return;
     if (document.querySelector(".ended") && !endedAt) endedAt = Date.now();
     if (endedAt && Date.now() - endedAt > 3600_000) return;
     if (Date.now() - asked >= 30_000) refresh();
@@ -103,7 +105,7 @@
     const text = Math.floor(left / 60) + ":" + String(left % 60).padStart(2, "0");
     if (clock.textContent !== text) clock.textContent = text;
     clock.classList.toggle("soon", left < 120);
-    if (left === 0 && !clock.dataset.over) { clock.dataset.over = 1; setTimeout(refresh, 1500); }
+    if (left === 0 && !clock.dataset.over) { clock.dataset.over = 1; setTimeout(refresh, 2500); }
   }
 
   async function copy(button) {
@@ -116,8 +118,14 @@
       field.value = text;
       button.after(field);
       field.select();
-      document.execCommand("copy");
+      const isCopied = document.execCommand("copy");
       field.remove();
+      if (!isCopied) {
+        // The customer can copy what is selected, and must not believe that it is copied.
+        const shown = button.parentElement.querySelector("bdi") || button.parentElement.previousElementSibling;
+        getSelection().selectAllChildren(shown);
+        return;
+      }
     }
     const before = button.textContent;
     if (button.classList.contains("done")) return;
@@ -127,17 +135,20 @@
     setTimeout(() => { button.textContent = before; button.classList.remove("done"); }, 2000);
   }
 
-  const paidKey = () => "sent " + $("pay").dataset.deposit;
+  const sentKey = (deposit) => "sent " + deposit;
   const wallet = (method, params) => window.ethereum.request({ method, params });
+  // What the browser's wallet was asked to pay last, what is known of it, and whether it may be asked again. The page
+  // may be replaced meanwhile.
+  let payment = { deposit: "", text: "", isClosed: false };
 
   // Pays by EIP-1193: the wallet's own window shows what it will send, and asks.
   async function payByBrowser(button) {
     const { chain, to, data, from } = button.dataset;
-    const say = (text) => { $("wallet").textContent = text; };
+    const { deposit } = $("pay").dataset;
+    const say = (text, isClosed) => { payment = { deposit, text, isClosed }; enhance(); };
     const id = "0x" + Number(chain).toString(16);
-    let failure = button.dataset.refused;
-    button.disabled = true;
-    say(button.dataset.confirm);
+    let failure = button.dataset.refused, isAsked = false;
+    say(button.dataset.confirm, true);
     try {
       const [account] = await wallet("eth_requestAccounts", []);
       if (from && account.toLowerCase() !== from.toLowerCase()) {
@@ -150,12 +161,16 @@
         if ((await wallet("eth_chainId", [])) !== id) throw new Error("another network");
         failure = button.dataset.refused;
       }
+      // A wallet is unlocked in minutes: the order may have ended, or have another deposit.
+      if (!$("pay") || $("pay").dataset.deposit !== deposit) throw new Error("not to be paid any more");
+      isAsked = true;
       await wallet("eth_sendTransaction", [{ from: account, to, data, value: "0x0" }]);
-      sessionStorage.setItem(paidKey(), "1");
-      say(button.dataset.sent);
-    } catch {
-      say(failure);
-      button.disabled = false;
+      sessionStorage.setItem(sentKey(deposit), "1");
+      say(button.dataset.sent, true);
+    } catch (error) {
+      // EIP-1193: only 4001 says that the customer refused. After anything else it may be sent.
+      if (isAsked && error.code !== 4001) say(button.dataset.unsure, true);
+      else say(failure, false);
     }
   }
 
@@ -163,11 +178,12 @@
     const button = $("browser");
     if (button && button.dataset.to && window.ethereum) {
       button.hidden = false;
+      const { deposit } = $("pay").dataset;
+      const { text, isClosed } = payment.deposit === deposit ? payment : { text: "", isClosed: false };
       // A payment that was sent once is not offered again, not even after a reload.
-      if (sessionStorage.getItem(paidKey())) {
-        button.disabled = true;
-        $("wallet").textContent = button.dataset.sent;
-      }
+      const isSent = sessionStorage.getItem(sentKey(deposit));
+      button.disabled = Boolean(isSent) || isClosed;
+      $("wallet").textContent = isSent ? button.dataset.sent : text;
     }
     tick();
   }
