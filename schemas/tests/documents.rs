@@ -120,7 +120,7 @@ const STAGES: [(&str, &str, &str); 5] = [
     ("ingest", "`ingest`", "`ingest-`"),
     (
         "processor",
-        "`processor.matching`, `processor.orders`",
+        "`processor.matching`, `processor.orders`, `tails`",
         "`processor.matching-`, `processor.orders-`",
     ),
     ("projector", "`projector`", "`projector-`"),

@@ -279,7 +279,8 @@ mod tests {
         }
         readers.iter().for_each(tokio::task::JoinHandle::abort);
         let wal = std::fs::metadata(dir.path().join(format!("{FILE}-wal"))).unwrap().len();
-        assert!(wal < 100 << 20, "the WAL has {wal} bytes");
+        // Where it never begins again it has all that was written, 320 MiB.
+        assert!(wal < 200 << 20, "the WAL has {wal} bytes");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 pub mod cql;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -127,12 +127,26 @@ fn dump_embedded(dir: &Path) -> Dump {
     names.map(dump_table).collect()
 }
 
+/// Rows of a table that two dumps do not share, at most this many of each are shown.
+const SHOWN_MAX: usize = 5;
+
 pub fn assert_same(before: &Dump, after: &Dump, what: &str) {
     assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>(), "{what}");
+    let mut found = String::new();
     for (table, rows) in before {
         let after = &after[table];
-        let differs = rows.iter().zip(after).find(|(before, after)| before != after);
-        assert_eq!(differs, None, "{what}: a row of {table}");
-        assert_eq!(rows.len(), after.len(), "{what}: rows of {table}");
+        for (side, rows, others) in [("before", rows, after), ("after", after, rows)] {
+            let others: BTreeSet<_> = others.iter().collect();
+            let lacking: Vec<_> = rows.iter().filter(|row| !others.contains(row)).collect();
+            if !lacking.is_empty() {
+                let shown = &lacking[..lacking.len().min(SHOWN_MAX)];
+                found += &format!("{table} has {} rows only {side}: {shown:#?}\n", lacking.len());
+            }
+        }
+        if rows.len() != after.len() {
+            found +=
+                &format!("{table} has {} rows before, and {} after\n", rows.len(), after.len());
+        }
     }
+    assert!(found.is_empty(), "{what}: {found}");
 }

@@ -6,6 +6,7 @@ mod crash;
 mod distributed;
 mod guide;
 mod halts;
+mod rights;
 mod scenario;
 mod schemathesis;
 mod signature;

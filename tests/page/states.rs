@@ -85,7 +85,9 @@ const STATES: [(&str, &str, &str, Rows); 34] = [
         (awaiting(n), Some(stray(n, "40.00", UnknownReason::AmountMismatch)))
     }),
     ("underpaid-seen", "less than asked for", "", |n| {
-        (confirming(n), Some(stray(n, "40.00", UnknownReason::AmountMismatch)))
+        // The one that fits has no row yet.
+        let order = Order { candidates: vec![TransferId(n + 1000)], ..awaiting(n) };
+        (order, Some(stray(n, "40.00", UnknownReason::AmountMismatch)))
     }),
     ("overpaid", "more than asked for", "", |n| {
         (awaiting(n), Some(stray(n, "60.00", UnknownReason::AmountMismatch)))

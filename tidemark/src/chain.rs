@@ -84,7 +84,7 @@ impl Status {
 
     fn line(&self, now: UnixMicros) -> String {
         let blockchain = self.blockchain;
-        // A chain that is scanned and not confirmed goes on.
+        // What ends an alarm is a later scan, also where nothing is confirmed.
         let halted = match (self.halted(), &self.halt) {
             (Some(why), _) => format!("; HALTED: {why}"),
             (None, Some(Alert { message, raised_at, .. })) => {

@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn look_ups_take_a_part_of_the_time_out() {
+    async fn each_look_up_takes_a_part_of_the_time_out() {
         let (resolver, go, _) = waiting();
         let resolver = GuardedResolver { patience: Duration::from_millis(1), ..resolver };
         for name in 0..=LOOKUPS_MAX {

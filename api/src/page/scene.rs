@@ -106,7 +106,7 @@ fn strays(showing: &Showing<'_>) -> impl Iterator<Item = Html> {
             more.then(Html::within("p", language.text("stray.help"))).then(tx(language, seen));
         let values = [
             ("kind", Html::default()),
-            ("label", language.text("tx").into()),
+            ("label", format!("{} {}", language.text("tx"), short(seen)).into()),
             ("title", phrase(language, key, &[&money(value, coin), &difference])),
             ("more", more),
         ];
@@ -138,6 +138,11 @@ fn misfit(order: &Order, seen: &Sighting) -> (&'static str, Option<Amount>) {
         )
         | None => ("stray.other", None),
     }
+}
+
+/// The start of a transaction's hash, to distinguish it from others.
+fn short(seen: &Sighting) -> String {
+    seen.transfer.observation.tx_hash.to_string().chars().take(10).collect()
 }
 
 fn tx(language: Language, seen: &Sighting) -> Html {

@@ -13,9 +13,9 @@ const MESSAGE_CHARS_MAX: usize = 200;
 pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
 /// The word in a refusal of a batch as such.
 const BATCH: &str = "batch";
-/// Stands for a secret.
+/// What is shown in place of a secret.
 const MASK: &str = "***";
-/// Less of a secret at the end of a text is not told from other words.
+/// A shorter part of a secret at the end of a text is not masked: it may be another word.
 const SECRET_PART_CHARS_MIN: usize = 4;
 
 /// A request without a usable answer.

@@ -87,6 +87,13 @@ prefix = "{id}."
         Self { file, ..self.clone() }
     }
 
+    /// What the names of its topics, groups and transactions begin with.
+    pub fn prefix(&self) -> String {
+        let text = std::fs::read_to_string(&self.file).expect("config");
+        let (_, rest) = text.split_once("prefix = \"").expect("a prefix");
+        rest.split('"').next().unwrap_or_default().to_owned()
+    }
+
     pub fn file(&self) -> &Path {
         &self.file
     }

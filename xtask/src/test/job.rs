@@ -36,7 +36,7 @@ enum Load {
 type Part = (&'static str, &'static str, &'static [Need], Load);
 
 /// Of each load those that take longest come first. A test of `tests/` that no part fits gets everything.
-const PARTS: [Part; 27] = {
+const PARTS: [Part; 28] = {
     use Load::{Alone, Computing, Waiting};
     use Need::{Anvil, Browser, Clients, Jars, Python, Schemathesis, Servers};
     [
@@ -46,6 +46,7 @@ const PARTS: [Part; 27] = {
         ("kafka_crash", "outage::", &[Jars, Servers], Waiting),
         ("black_box", "distributed::", &[Anvil, Python, Servers], Waiting),
         ("black_box", "halts::", &[Servers], Waiting),
+        ("black_box", "rights::", &[Anvil, Jars, Servers], Waiting),
         ("log_kafka", "", &[Jars, Servers], Waiting),
         ("kafka_crash", "broker::", &[Jars], Waiting),
         ("black_box", "webhook_crash::distributed", &[Servers], Waiting),

@@ -1,0 +1,154 @@
+//! Files, variables and secrets, good and bad.
+
+use super::*;
+use crate::telemetry;
+
+fn source(text: &str, variables: &[(&str, &str)]) -> Source {
+    Source::parse(DEFAULTS, text, variables.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())))
+}
+
+#[test]
+fn variables_override_a_file_and_both_the_defaults() {
+    let mut source = source(
+        "[server]\nlisten = \"127.0.0.1:1\"\n[process]\nworkers = 2\n",
+        &[("TIDEMARK__PROCESS__WORKERS", "3"), ("OTHER__PROCESS__WORKERS", "9")],
+    );
+    let process = Process::read(&mut source);
+    assert_eq!(process.listen, Some("127.0.0.1:1".parse().unwrap()));
+    assert_eq!((process.workers, process.admin_listen), (3, None));
+}
+
+#[test]
+fn operators_have_another_address_or_none() {
+    let read = |text: &str| {
+        let mut source = source(&format!("[server]\nadmin_listen = \"{text}\"\n"), &[]);
+        let process = Process::read(&mut source);
+        (process.admin_listen, source.finish())
+    };
+    assert_eq!(read("127.0.0.1:1").0, Some("127.0.0.1:1".parse().unwrap()));
+    let (_, refused) = read("127.0.0.1:8080");
+    assert!(refused.unwrap_err().0[0].starts_with("server.admin_listen: must be another"));
+}
+
+#[test]
+fn proxies_are_trusted_by_address_or_network() {
+    let text = "[server]\ntrusted_proxies = [\"10.0.0.7\", \"192.0.2.0/24\"]\n";
+    let variable = &[("TIDEMARK__SERVER__TRUSTED_PROXIES", "10.0.0.7,192.0.2.0/24")];
+    for (text, variables) in [(text, &[][..]), ("", variable)] {
+        let mut source = source(text, variables);
+        let proxies = Process::read(&mut source).trusted_proxies;
+        let _ = telemetry::Config::read(source.section("telemetry"));
+        source.finish().unwrap();
+        assert_eq!(proxies, ["10.0.0.7", "192.0.2.0/24"].map(|of| of.parse().unwrap()));
+    }
+    let mut source = source("", &[("TIDEMARK__SERVER__TRUSTED_PROXIES", "")]);
+    assert_eq!(Process::read(&mut source).trusted_proxies, []);
+}
+
+#[test]
+fn all_problems_are_reported_at_once() {
+    let mut source = source(
+        "[server]\nlisten = \"nowhere\"\nadmin_listen = \"there\"\nstop_deadline = \"soon\"\ncolour = 1\n\
+         max_connections = 0\nheader_timeout = \"0s\"\nidle_timeout = \"2h\"\nbody_timeout = 20\n\
+         trusted_proxies = [\"10.0.0.0/33\", \"10.0.0.7\", \"proxy\"]\n[process]\nworkers = 0\n[tabel]\n",
+        &[],
+    );
+    let _ = (Process::read(&mut source), telemetry::Config::read(source.section("telemetry")));
+    let Problems(lines) = source.finish().unwrap_err();
+    let found = |start: &str| lines.iter().any(|line| line.starts_with(start));
+    assert!(found("server.listen: "), "{lines:?}");
+    assert!(found("server.admin_listen: "), "{lines:?}");
+    for proxy in ["10.0.0.0/33", "proxy"] {
+        let text = format!("server.trusted_proxies: \"{proxy}\" must be an address");
+        assert!(found(&text), "{lines:?}");
+    }
+    assert!(found("server.stop_deadline: must be a duration"), "{lines:?}");
+    assert!(found("server.colour: unknown key"), "{lines:?}");
+    assert!(found("server.max_connections: must be a whole number from 16"), "{lines:?}");
+    for key in ["header_timeout", "idle_timeout"] {
+        let bounds = "must be more than 0s and at most 1h";
+        assert!(found(&format!("server.{key}: {bounds}")), "{lines:?}");
+    }
+    assert!(found("server.body_timeout: must be a duration"), "{lines:?}");
+    assert!(found("process.workers: must be a whole number"), "{lines:?}");
+    assert!(found("tabel: unknown section"), "{lines:?}");
+    assert_eq!(lines.len(), 12, "{lines:?}");
+}
+
+#[test]
+fn syntax_error_names_the_line_without_its_text() {
+    let source = source("[merchant]\nsecret = whsec_abc\n", &[]);
+    let Problems(lines) = source.finish().unwrap_err();
+    assert!(lines[0].starts_with("configuration file: line 2: "), "{lines:?}");
+    assert!(!lines[0].contains("whsec_abc"), "{lines:?}");
+}
+
+#[test]
+fn a_secret_of_digits_is_a_text() {
+    for text in ["007", "1234567890123456", "1_000", "1e9", "true", "[1]", "\"quoted\""] {
+        for (variable, key) in
+            [("TIDEMARK__ADMIN__SECRET", "secret"), ("TIDEMARK__ADMIN__PASSWORD", "password")]
+        {
+            let mut source = source("", &[(variable, text)]);
+            let secret = source.section("admin").secret(key).unwrap();
+            assert_eq!(secret.expose(), text.trim_matches('"').as_bytes());
+        }
+    }
+}
+
+#[test]
+fn variables_that_set_nothing_are_problems() {
+    let text = "[[admin.secrets]]\nsecret = \"old\"\n[process]\nworkers = 2\n";
+    let of = |name| Source::parse("", text, [(String::from(name), String::from("new"))]);
+    for name in ["TIDEMARK__ADMIN__SECRETS__0__SECRET", "TIDEMARK__PROCESS__WORKERS__X"] {
+        let Problems(lines) = of(name).finish().unwrap_err();
+        assert!(lines[0].starts_with(&format!("{name}: no variable leads into")), "{lines:?}");
+    }
+    let mut known = source("[dust]\nUSDT = \"1\"\n", &[("TIDEMARK__DUST__USDT", "2")]);
+    let mut dust = known.section("dust");
+    assert_eq!(dust.optional_text("USDT").as_deref(), Some("2"));
+    assert!(dust.keys().is_empty());
+}
+
+#[test]
+fn secrets_that_no_header_can_have_are_problems() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("secret");
+    for (text, problem) in [
+        ("s3cret\r\n", None),
+        ("s3 cret\n", None),
+        ("\n", Some("is empty")),
+        ("  ", Some("is empty")),
+        ("s3cret \n", Some("must not begin or end")),
+        (" s3cret", Some("must not begin or end")),
+        ("s3\ncret\n", Some("nor have a control character")),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let mut source = source(&format!("[admin]\nsecret_file = {file:?}\n"), &[]);
+        drop(source.section("admin").secret("secret"));
+        let lines = source.problems.borrow().clone();
+        assert_eq!(lines.len(), usize::from(problem.is_some()), "{text:?}: {lines:?}");
+        assert!(problem.is_none_or(|what| lines[0].contains(what)), "{text:?}: {lines:?}");
+        assert!(!lines.concat().contains("cret \n"), "{lines:?}");
+    }
+}
+
+#[test]
+fn secrets_come_from_variables_and_are_masked() {
+    let mut source = source("", &[("TIDEMARK__ADMIN__SECRET", "s3cret")]);
+    let mut admin = source.section("admin");
+    let secret = admin.required_secret("secret");
+    assert_eq!(secret.expose(), b"s3cret");
+    assert!(!format!("{secret:?}").contains("s3cret"));
+}
+
+#[test]
+fn durations() {
+    for (text, seconds) in [("90s", 90), ("2m", 120), ("24h", 86_400), ("1d", 86_400)] {
+        assert_eq!(parse_duration(text), Some(Duration::from_secs(seconds)));
+    }
+    assert_eq!(parse_duration("250ms"), Some(Duration::from_millis(250)));
+    for text in ["", "s", "1", "-1s", "1.5s", "1w", "99999999999999999999s"] {
+        assert_eq!(parse_duration(text), None, "{text:?}");
+    }
+}
