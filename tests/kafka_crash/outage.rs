@@ -1,5 +1,6 @@
 //! The server of the tables is away for a while, in which records flow.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use store::cql::{CqlStore, migrate};
 use testkit::DEADLINE;
 use testkit::log_suite::on_kafka::brokers;
 use testkit::observed::{Bug, Progress, observed};
-use testkit::tables::{assert_same, cql};
+use testkit::tables::{Dump, assert_same, cql};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 use xtask::{Server, cassandra};
@@ -81,6 +82,16 @@ fn tables(server: &Server, keyspace: &str, runtime: &Runtime) -> Arc<dyn Store> 
     Arc::new(store)
 }
 
+/// Takes out what is left to the readers of lists: a transfer that failed and came back is in the list of failed ones
+/// until one of them meets it. Tables that are made again never had it there.
+fn without_what_came_back(kept: &mut Dump, made: &Dump) {
+    for table in ["list_partitions", "transfers_ended"] {
+        let made: BTreeSet<_> = made[table].iter().collect();
+        let rows = kept.get_mut(table).expect("a table of lists");
+        rows.retain(|row| !row.contains("failed_to_confirm") || made.contains(row));
+    }
+}
+
 #[test]
 fn tables_are_complete_after_an_outage() {
     let lib = std::env::var_os("TIDEMARK_TEST_CASSANDRA_LIB")
@@ -120,8 +131,9 @@ fn tables_are_complete_after_an_outage() {
     let keep_on = &mut |_| ControlFlow::Continue(());
     let made = projector::rebuild(&*log, &*scratch, runtime.handle(), keep_on).unwrap();
     assert!(made.is_some());
-    let [kept, scratch] = ["kept", "scratch"]
+    let [mut kept, scratch] = ["kept", "scratch"]
         .map(|keyspace| runtime.block_on(cql::dump(&[server.address()], keyspace)));
+    without_what_came_back(&mut kept, &scratch);
     for (table, rows) in [("orders", 300), ("transfers", 100), ("deposits_open", 10)] {
         assert!(kept[table].len() > rows, "{table} has {} rows", kept[table].len());
     }
