@@ -27,6 +27,10 @@ impl Endpoint {
     /// # Errors
     /// [`Failure`] if any part of it has no answer; a tag that the endpoint does not have is none.
     pub(crate) async fn fetch(&self, ask: &Ask) -> Result<Answer, Failure> {
+        self.fetch_in_parts(ask).await.map_err(|failure| failure.masked(&self.secrets))
+    }
+
+    async fn fetch_in_parts(&self, ask: &Ask) -> Result<Answer, Failure> {
         let answer = self.fetch_by_both(ask).await;
         let is_single = !ask.logs.is_empty() && ask.logs.iter().all(is_one_block);
         if !is_single || !is_too_large(&answer) {

@@ -7,7 +7,9 @@ use reqwest::header::{DATE, HeaderMap, HeaderValue, RETRY_AFTER};
 
 use crate::machine::Refusal;
 
-/// Longest message that is kept.
+/// Longest message that is kept until the secrets are masked in it: what is parsed may have megabytes.
+const UNMASKED_CHARS_MAX: usize = 1000;
+/// Longest message that is shown.
 const MESSAGE_CHARS_MAX: usize = 200;
 /// An endpoint that asks for a longer pause is asked again after this one.
 pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
@@ -34,7 +36,8 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(refusal: Refusal, message: impl AsRef<str>) -> Self {
-        let message = message.as_ref().chars().filter(|c| !c.is_control()).collect();
+        let message = message.as_ref().chars().filter(|c| !c.is_control());
+        let message = message.take(UNMASKED_CHARS_MAX).collect();
         Self { refusal, message, smaller_batch_may_do: false, retry_after: None }
     }
 

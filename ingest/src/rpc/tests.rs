@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use schemas::Secret;
+
 use super::*;
-use crate::machine::Policy;
+use crate::config::ApiKey;
+use crate::machine::{Outcome, Policy};
 use crate::simulation::{Answers, Served, chain, wallet as wallet_of};
 
 fn ask(count: i64) -> Ask {
@@ -134,4 +137,33 @@ async fn a_block_that_is_too_large_is_asked_for_in_parts() {
     let (endpoint, served) = endpoint(fat_block(logs, 6, true)).await;
     assert_eq!(endpoint.fetch(&range).await.unwrap_err().refusal, size);
     assert_eq!(served.sizes(), [1]);
+}
+
+#[tokio::test]
+async fn what_does_not_parse_is_short_and_hides_keys() {
+    const KEY: &str = "0123456789abcdef";
+    let text = format!("{KEY} {}", "x".repeat(3_000_000));
+    let reply = move |call: &Value| json!({ "id": call["id"], "result": text });
+    let answers: Answers = Arc::new(move |calls| {
+        let replies: Vec<_> = calls.iter().map(&reply).collect();
+        (200, if let [one] = &*replies { one.to_string() } else { json!(replies).to_string() })
+    });
+    let served = Served::start(answers).await;
+    let key = ApiKey { header: "x-key".parse().unwrap(), key: Secret::new(KEY) };
+    let config = EndpointConfig { api_key: Some(key), ..served.endpoint() };
+    let chain = chain(Policy::flat(Some(3), None));
+    let endpoint = Endpoint::new(&chain, &config, 0).unwrap();
+    let outcome = Outcome { number: 1, transaction: Hash([1; 32]), is_final: false };
+    let logs = vec![Span::Range { from: 1, to: 9 }];
+    let failures = [
+        endpoint.fetch(&ask(1)).await.unwrap_err(),
+        endpoint.fetch(&Ask { logs, ..Ask::default() }).await.unwrap_err(),
+        endpoint.fetch(&Ask { receipts: vec![outcome], ..Ask::default() }).await.unwrap_err(),
+        endpoint.fetch_chain_id().await.unwrap_err(),
+        endpoint.fetch_contract(chain.contracts[0].address).await.unwrap_err(),
+    ];
+    for Failure { message, .. } in failures {
+        assert!(message.contains("malformed") && message.chars().count() <= 200, "{message}");
+        assert!(!message.contains("0123"), "{message}");
+    }
 }
