@@ -244,7 +244,7 @@ impl Merchant {
         let merchant = Self {
             name: section.text("name"),
             secret: section.required_secret("secret"),
-            previous_secret: section.secret("previous_secret"),
+            previous_secret: section.shared_secret("previous_secret"),
             allowed_origins,
             return_url: read_return_url(section),
             unknown_transfer_webhook_url: Some(url).filter(|url| !url.is_empty()),

@@ -328,32 +328,36 @@ impl Reader {
             (Some(text), None) => Some(text),
             (None, Some(path)) => match std::fs::read_to_string(&path) {
                 Ok(text) if text.trim().is_empty() => {
-                    self.problem(key, &format!("{} is empty", path.display()));
+                    self.problem(key, &format!("is missing: {} is empty", path.display()));
                     None
                 }
                 Ok(text) => Some(text.trim_end_matches(['\r', '\n']).to_owned()),
                 Err(error) => {
-                    self.problem(key, &format!("{}: {error}", path.display()));
+                    self.problem(key, &format!("is missing: {}: {error}", path.display()));
                     None
                 }
             },
             (None, None) => None,
         };
-        let text = text.filter(|text| !text.is_empty())?;
-        // Headers do not keep these: nothing that is sent would be equal.
-        if text.trim() != text || text.contains(char::is_control) {
-            self.problem(
-                key,
-                "must not begin or end with white space, nor have a control character",
-            );
-        }
-        Some(Secret::new(text))
+        text.filter(|text| !text.is_empty()).map(Secret::new)
     }
 
-    /// A secret whose absence is a problem.
+    /// A secret that somebody else has too, who gives it in a header or reads it from a file of theirs: white space
+    /// around it and control characters get lost there, and nothing would be equal.
+    pub fn shared_secret(&mut self, key: &str) -> Option<Secret> {
+        let secret = self.secret(key)?;
+        let is_kept = |text: &str| text.trim() == text && !text.contains(char::is_control);
+        if !std::str::from_utf8(secret.expose()).is_ok_and(is_kept) {
+            let what = "must not begin or end with white space, nor have a control character";
+            self.problem(key, what);
+        }
+        Some(secret)
+    }
+
+    /// A shared secret whose absence is a problem.
     pub fn required_secret(&mut self, key: &str) -> Secret {
         let noted = self.problems.borrow().len();
-        self.secret(key).unwrap_or_else(|| {
+        self.shared_secret(key).unwrap_or_else(|| {
             if self.problems.borrow().len() == noted {
                 self.problem(key, &format!("is missing: give {key}, {key}_file, or its variable"));
             }

@@ -1,6 +1,6 @@
 //! `rpc`: the endpoints of a chain, each a URL or a table.
 
-use reqwest::header::{HeaderName, HeaderValue};
+use reqwest::header::HeaderName;
 use runtime::config::Reader;
 use schemas::{Blockchain, Secret};
 
@@ -160,10 +160,7 @@ fn read_table(blockchain: Blockchain, mut reader: Reader) -> Option<EndpointConf
     let url = RpcUrl::parse(&reader.text("url"));
     let weight = reader.optional_integer("weight", 1..=1000).unwrap_or(WEIGHT);
     let requests_per_second = reader.optional_integer("requests_per_second", 1..=100_000);
-    let key = reader.secret("api_key");
-    if key.as_ref().is_some_and(|key| HeaderValue::from_bytes(key.expose()).is_err()) {
-        reader.problem("api_key", "cannot be sent in a header");
-    }
+    let key = reader.shared_secret("api_key");
     let on_tron = (blockchain == Blockchain::Tron).then(|| TRON_HEADER.to_owned());
     let given = reader.optional_text("api_key_header");
     let header = given.clone().or(on_tron).map(|name| name.parse::<HeaderName>().ok());

@@ -117,19 +117,41 @@ fn secrets_that_no_header_can_have_are_problems() {
     for (text, problem) in [
         ("s3cret\r\n", None),
         ("s3 cret\n", None),
-        ("\n", Some("is empty")),
-        ("  ", Some("is empty")),
+        ("\n", Some("is missing: ")),
+        ("  ", Some("is missing: ")),
         ("s3cret \n", Some("must not begin or end")),
         (" s3cret", Some("must not begin or end")),
         ("s3\ncret\n", Some("nor have a control character")),
     ] {
         std::fs::write(&file, text).unwrap();
         let mut source = source(&format!("[admin]\nsecret_file = {file:?}\n"), &[]);
-        drop(source.section("admin").secret("secret"));
+        drop(source.section("admin").shared_secret("secret"));
         let lines = source.problems.borrow().clone();
         assert_eq!(lines.len(), usize::from(problem.is_some()), "{text:?}: {lines:?}");
         assert!(problem.is_none_or(|what| lines[0].contains(what)), "{text:?}: {lines:?}");
         assert!(!lines.concat().contains("cret \n"), "{lines:?}");
+        // A broker's password may have any character.
+        let known = problem.filter(|what| what.starts_with("is missing"));
+        let mut source = self::source(&format!("[log]\npassword_file = {file:?}\n"), &[]);
+        let secret = source.section("log").secret("password");
+        assert_eq!(secret.is_none(), known.is_some(), "{text:?}");
+        assert_eq!(source.problems.borrow().len(), usize::from(known.is_some()), "{text:?}");
+    }
+}
+
+#[test]
+fn a_secret_file_of_no_use_may_be_absent() {
+    let dir = tempfile::tempdir().unwrap();
+    for file in ["absent", "empty"].map(|name| dir.path().join(name)) {
+        if file.ends_with("empty") {
+            std::fs::write(&file, "\n").unwrap();
+        }
+        let mut source = source(&format!("[admin]\nsecret_file = {file:?}\n"), &[]);
+        source.section("admin").required_secret("secret");
+        let lines = source.problems.borrow().clone();
+        assert!(lines[0].contains(&file.display().to_string()), "{lines:?}");
+        source.forgive("admin.secret");
+        assert!(source.problems.borrow().is_empty(), "{lines:?}");
     }
 }
 
