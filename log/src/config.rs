@@ -196,14 +196,17 @@ impl KafkaSecurity {
     }
 
     fn read(log: &mut Reader) -> Self {
+        // A variable cannot take a key away, but it can be empty.
+        let text =
+            |log: &mut Reader, key: &str| log.optional_text(key).filter(|text| !text.is_empty());
         let security = Self {
             protocol: log.parsed("security_protocol").unwrap_or_default(),
-            mechanism: log.optional_text("sasl_mechanism"),
-            username: log.optional_text("sasl_username"),
+            mechanism: text(log, "sasl_mechanism"),
+            username: text(log, "sasl_username"),
             password: log.secret("sasl_password"),
-            ca_file: log.optional_text("ca_file").map(PathBuf::from),
-            certificate_file: log.optional_text("certificate_file").map(PathBuf::from),
-            key_file: log.optional_text("key_file").map(PathBuf::from),
+            ca_file: text(log, "ca_file").map(PathBuf::from),
+            certificate_file: text(log, "certificate_file").map(PathBuf::from),
+            key_file: text(log, "key_file").map(PathBuf::from),
             key_password: log.secret("key_password"),
         };
         if security.protocol.has_sasl() {
@@ -261,6 +264,16 @@ mod tests {
             assert_eq!(problems.len(), count, "{protocol}: {problems:?}");
             assert!(problems.iter().all(|line| line.contains(": has no effect")), "{problems:?}");
         }
+    }
+
+    #[test]
+    fn an_empty_text_is_none() {
+        let empty =
+            "ca_file = \"\"\ncertificate_file = \"\"\nkey_file = \"\"\nsasl_username = \"\"\n";
+        let (config, problems) = read(&format!("backend = \"kafka\"\nbrokers = \"a:1\"\n{empty}"));
+        let BackEnd::Kafka(kafka) = config.back_end else { panic!("{config:?}") };
+        assert_eq!((kafka.security.ca_file, kafka.security.username), (None, None));
+        assert_eq!(problems, [""; 0]);
     }
 
     #[test]
