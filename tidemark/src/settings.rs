@@ -109,7 +109,9 @@ impl Settings {
         // A misspelt back end is one problem, not two.
         let is_known = !problems.iter().any(|line| line.contains(".backend: "));
         problems.extend(misfit.filter(|_| is_known).map(str::to_owned));
-        problems.extend(settings.misfit_of_times());
+        if stages.contains(&Stage::Webhooks) {
+            problems.extend(settings.misfit_of_times());
+        }
         let contracts = settings.ingest.chains.iter().map(|chain| chain.contracts.as_slice());
         problems.extend(settings.shop.misfits(&contracts.collect::<Vec<_>>().concat()));
         if problems.is_empty() { Ok(settings) } else { Err(Problems(problems)) }
@@ -213,6 +215,16 @@ mod tests {
             let url = format!("unknown_transfer_webhook_url = \"{url}\"\n");
             check(&[SECRETS, &url, webhooks], &Stage::ALL, expected);
         }
+    }
+
+    #[test]
+    fn only_who_sends_webhooks_needs_time_for_them() {
+        let short = "[server]\nstop_deadline = \"5s\"\n";
+        check(&[SECRETS, KAFKA, CQL, short], &[Stage::Webhooks], &["webhooks.timeout: "]);
+        for stage in [Stage::Ingest, Stage::Processor, Stage::Projector, Stage::Api] {
+            check(&[SECRETS, KAFKA, CQL, short], &[stage], &[]);
+        }
+        check(&[short], &[], &[]);
     }
 
     #[test]
