@@ -72,7 +72,7 @@ const STATES: [(&str, &str, &str, Rows); 34] = [
         (Order { paid_by: None, ..paid(n) }, Some(stray(n, DUE, UnknownReason::AlreadyPaid)))
     }),
     ("expired", "The order has expired", "", |n| (ended(n, OrderStatus::Expired), None)),
-    ("expired-late", "it still pays this order", "", |n| (ended(n, OrderStatus::Expired), None)),
+    ("expired-late", "it may still pay this order", "", |n| (ended(n, OrderStatus::Expired), None)),
     ("late", "after the time to pay was over", "", |n| {
         (ended(n, OrderStatus::Expired), Some(stray(n, DUE, UnknownReason::Late)))
     }),

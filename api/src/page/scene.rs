@@ -340,9 +340,9 @@ fn confirming(showing: &Showing<'_>) -> Html {
 /// An end without a payment.
 fn ended(showing: &Showing<'_>, kind: &'static str) -> Html {
     let Showing { order, language, .. } = *showing;
-    // A payment that was late already may be on its way.
+    // A payment may be on its way, if there was an amount to send.
     let may_be_paid = order.status == OrderStatus::Expired
-        && !order.deposits.is_empty()
+        && order.deposits.iter().any(|deposit| deposit.value.is_some())
         && showing.catalog.takes_late(order.expires_at, showing.now);
     let lead = if may_be_paid { "late" } else { "lead" };
     let values = [

@@ -137,15 +137,15 @@
 
   const sentKey = (deposit) => "sent " + deposit;
   const wallet = (method, params) => window.ethereum.request({ method, params });
-  // What the browser's wallet was asked to pay last, what is known of it, and whether it may be asked again. The page
-  // may be replaced meanwhile.
-  let payment = { deposit: "", text: "", isClosed: false };
+  // By deposit, what is known of the payment that the browser's wallet was asked for, and that it is not to be asked
+  // again. The page may be replaced meanwhile.
+  const payments = new Map();
 
   // Pays by EIP-1193: the wallet's own window shows what it will send, and asks.
   async function payByBrowser(button) {
     const { chain, to, data, from } = button.dataset;
     const { deposit } = $("pay").dataset;
-    const say = (text, isClosed) => { payment = { deposit, text, isClosed }; enhance(); };
+    const say = (text, isClosed) => { payments.set(deposit, { text, isClosed }); enhance(); };
     const id = "0x" + Number(chain).toString(16);
     let failure = button.dataset.refused, isAsked = false;
     say(button.dataset.confirm, true);
@@ -179,7 +179,7 @@
     if (button && button.dataset.to && window.ethereum) {
       button.hidden = false;
       const { deposit } = $("pay").dataset;
-      const { text, isClosed } = payment.deposit === deposit ? payment : { text: "", isClosed: false };
+      const { text, isClosed } = payments.get(deposit) || { text: "", isClosed: false };
       // A payment that was sent once is not offered again, not even after a reload.
       const isSent = sessionStorage.getItem(sentKey(deposit));
       button.disabled = Boolean(isSent) || isClosed;
