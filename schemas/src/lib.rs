@@ -20,6 +20,7 @@ mod event;
 mod header;
 mod identity;
 mod json;
+mod normal_form;
 mod partition;
 mod receiver;
 pub mod record;

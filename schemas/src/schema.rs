@@ -2,7 +2,10 @@
 
 use std::sync::LazyLock;
 
+use serde_json::Value;
 use sha2::{Digest, Sha256};
+
+use crate::normal_form::{Malformed, normal_form};
 
 /// Declares the record types, each with its files: `avro/<name>.avsc` is the text that records are
 /// written with, `released/<name>/<version>.avsc` those that were released, in their order. Released
@@ -64,6 +67,7 @@ pub struct Schema {
     /// The text of the `.avsc` file, with its docs and defaults.
     pub text: &'static str,
     pub(crate) parsed: apache_avro::Schema,
+    normal: Value,
 }
 
 /// All versions of one record's schema.
@@ -80,7 +84,7 @@ pub(crate) struct Versions {
 pub struct InvalidSchema {
     name: SchemaName,
     #[source]
-    cause: Box<apache_avro::Error>,
+    cause: Malformed,
 }
 
 impl SchemaName {
@@ -102,10 +106,9 @@ impl SchemaName {
     /// # Errors
     /// If `text` is not a schema.
     pub fn find(self, text: &str) -> Result<Option<&'static Schema>, InvalidSchema> {
-        let parsed = apache_avro::Schema::parse_str(text)
-            .map_err(|cause| InvalidSchema { name: self, cause: Box::new(cause) })?;
+        let normal = normal_form(text).map_err(|cause| InvalidSchema { name: self, cause })?;
         let exact = self.schemas().iter().find(|schema| schema.text == text);
-        let same = || self.schemas().iter().rev().find(|schema| schema.parsed == parsed);
+        let same = || self.schemas().iter().rev().find(|schema| schema.normal == normal);
         Ok(exact.or_else(same))
     }
 
@@ -125,7 +128,8 @@ impl Versions {
         let position = texts.iter().position(|text| *text == written).unwrap_or_default();
         let schema = |(version, text): (u32, &'static str)| {
             let parsed = apache_avro::Schema::parse_str(text).expect("a schema file parses");
-            Schema { name, version, id: id_of(text), text, parsed }
+            let normal = normal_form(text).expect("what parses has a normal form");
+            Schema { name, version, id: id_of(text), text, parsed, normal }
         };
         Self { all: (1..).zip(texts).map(schema).collect(), written: position }
     }
@@ -174,7 +178,7 @@ mod tests {
     #[test]
     fn a_schema_is_found_by_its_meaning() {
         let schema = SchemaName::Order.schema();
-        let compact = serde_json::from_str::<serde_json::Value>(schema.text).unwrap().to_string();
+        let compact = serde_json::from_str::<Value>(schema.text).unwrap().to_string();
         let found = |text: &str| SchemaName::Order.find(text).unwrap().map(|schema| schema.id);
         assert_ne!(compact, schema.text);
         assert_eq!(found(&compact), Some(schema.id));

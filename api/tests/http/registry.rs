@@ -100,6 +100,24 @@ async fn a_known_schema_is_found_and_a_new_one_refused() {
     }
 }
 
+/// Each record has the one before it twice, with a default for both: 2^60 of them, if they were built.
+#[tokio::test]
+async fn a_schema_costs_no_more_than_its_length() {
+    let world = World::alone().await;
+    let mut fields =
+        vec![json!({ "name": "f", "type": { "type": "record", "name": "B0", "fields": [] } })];
+    for n in 1..=60 {
+        let part = |name| json!({ "name": name, "type": format!("B{}", n - 1), "default": {} });
+        let record =
+            json!({ "type": "record", "name": format!("B{n}"), "fields": [part("x"), part("y")] });
+        fields.push(json!({ "name": format!("f{n}"), "type": record }));
+    }
+    let schema = json!({ "type": "record", "name": "R", "fields": fields }).to_string();
+    let path = "/subjects/shop.orders-value/versions";
+    let (status, error) = ask(&world, "POST", path, &json!({ "schema": schema })).await;
+    assert_eq!((status, &error["error_code"]), (422, &json!(42_205)), "{error}");
+}
+
 #[tokio::test]
 async fn missing_subjects_are_errors_clients_know() {
     let world = World::alone().await;
