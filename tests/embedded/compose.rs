@@ -139,6 +139,17 @@ fn everything_that_is_named_is_there() {
 }
 
 #[test]
+fn the_image_has_every_file_that_is_compiled_in() {
+    const DOCUMENT: &str = "docs/openapi.json";
+    assert!(read("api/src/reference.rs").contains(&format!("include_str!(\"../../{DOCUMENT}\")")));
+    let ignored = read(".dockerignore");
+    // The last line that fits counts.
+    let mut lines = ignored.lines().filter(|line| line.trim_start_matches('!').starts_with("docs"));
+    assert_eq!(lines.next_back(), Some(&*format!("!{DOCUMENT}")), "{ignored}");
+    assert!(lines.eq(["docs/*"]), "a folder that is left out cannot have files that are not");
+}
+
+#[test]
 fn versions_are_those_of_the_tests() {
     let compose = compose();
     let (services, of_tests) = (services(&compose), read("xtask/src/fetch.rs"));
