@@ -174,7 +174,9 @@ impl Health {
         let other_is_up = (0..self.states.len()).any(|i| i != index && self.serves(i, now));
         let Some(state) = self.states.get_mut(index) else { return false };
         let was_up = Self::is_up(state, now);
-        state.is_forked = fault == Fault::Forked;
+        let is_behind = matches!(fault, Fault::Behind | Fault::Refused(Refusal::Behind, _));
+        // Who invents blocks puts them above the head of the others, which are behind them now and then.
+        state.is_forked = fault == Fault::Forked || (state.is_forked && is_behind);
         let pause = match fault {
             Fault::Behind | Fault::Refused(Refusal::Behind, _) => {
                 state.behind += 1;
@@ -463,6 +465,10 @@ mod tests {
         assert_eq!(health.second(0, 10, now), Some(2), "a third one may know better");
         health.failed(2, RATE, now);
         assert_eq!(health.second(0, 10, now), Some(1), "not the first alone");
+        for fault in [Fault::Behind, Fault::Refused(Refusal::Behind, None)] {
+            health.failed(1, fault, now);
+            assert_eq!(health.second(0, 10, now), Some(1), "behind what may be invented");
+        }
         health.failed(1, RATE, now);
         assert_eq!(health.second(0, 10, now), Some(0), "no other answers");
         health.failed(1, Fault::Forked, now);

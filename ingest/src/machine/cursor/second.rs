@@ -284,9 +284,11 @@ impl Cursor {
         let sifted = self.rules.watch.sift(answer.logs.into_iter().flatten(), from, to);
         let (header, newest) = (headers.next().flatten(), headers.next().flatten());
         let Some(header) = header else {
-            // Its chain came as far in time, and without this block.
-            let is_fork =
-                newest.is_some_and(|newest| newest.block.timestamp >= check.anchor.timestamp);
+            // Its chain came as far in time, and without this block. A time that has not come yet is invented: then a
+            // chain that is at the present came as far.
+            let present = now.seconds().plus(-CHECK_AGE_SECONDS);
+            let reached = check.anchor.timestamp.min(present);
+            let is_fork = newest.is_some_and(|newest| newest.block.timestamp >= reached);
             let why = if is_fork { Difference::Fork } else { Difference::Behind };
             return self.check_later(check, why, now);
         };

@@ -378,9 +378,17 @@ fn first_of_two_endpoints_confirms_nothing_alone() {
     assert_eq!(confirmed(&cursor), 53);
 }
 
+/// Who invents blocks gives them any time: one in the future leaves no honest endpoint behind.
 #[test]
 fn same_time_without_our_block_is_a_fork() {
-    for (seconds, why) in [(-1, "behind"), (0, "fork")] {
+    for (ahead, seconds, why) in [
+        (-60, -1, "behind"),
+        (-60, 0, "fork"),
+        (600, -607, "behind"),
+        (600, -606, "fork"),
+        (-6, -1, "behind"),
+        (0, -6, "fork"),
+    ] {
         let (mut node, mut cursor) = followed(10);
         node.mine(&[pay(1)]);
         drive(&mut cursor, &node);
@@ -393,7 +401,8 @@ fn same_time_without_our_block_is_a_fork() {
         let newest = Header { block: newest, parent: anchor.hash };
         let answer =
             Answer { blocks: vec![None, Some(newest)], logs: vec![vec![]], receipts: vec![] };
-        assert_eq!(kinds(&cursor.answer(answer, now())), [why]);
+        let clock = anchor.timestamp.plus(-ahead).micros();
+        assert_eq!(kinds(&cursor.answer(answer, clock)), [why], "{ahead} {seconds}");
     }
 }
 
