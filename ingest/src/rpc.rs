@@ -1,7 +1,7 @@
 //! The client of one endpoint: every question of the cursor is one batch of JSON-RPC. On Tron its own HTTP
 //! interface answers what is final (`native.rs`).
 //!
-//! An answer is whole or a [`Failure`], whose text has no part of the URL or the key in it. The one thing that is tried again here is a batch that the
+//! An answer is whole or a [`Failure`], in whose text what may be a key is masked. The one thing that is tried again here is a batch that the
 //! endpoint refuses as such: in smaller ones. Only the fields that the cursor needs are read, so that
 //! chains with other headers are served by the same code.
 
@@ -255,10 +255,13 @@ impl Endpoint {
         Ok(results)
     }
 
-    /// Sends one request.
+    /// Sends one request. What the endpoint says of it is masked here, for every question; what is read from an answer is
+    /// masked by those who ask it.
     async fn send(&self, calls: &[Call]) -> Result<Vec<Result<Value, Failure>>, Failure> {
-        let body = self.post(calls, BODY_BYTES_MAX).await?;
-        wire::results(&body, calls.len())
+        let masked = |failure: Failure| failure.masked(&self.secrets);
+        let body = self.post(calls, BODY_BYTES_MAX).await.map_err(masked)?;
+        let results = wire::results(&body, calls.len()).map_err(masked)?;
+        Ok(results.into_iter().map(|result| result.map_err(masked)).collect())
     }
 
     /// Sends one call about one block, whose answer may be long: it is parsed without a tree of values.

@@ -162,8 +162,47 @@ async fn what_does_not_parse_is_short_and_hides_keys() {
         endpoint.fetch_chain_id().await.unwrap_err(),
         endpoint.fetch_contract(chain.contracts[0].address).await.unwrap_err(),
     ];
-    for Failure { message, .. } in failures {
+    let probes = [
+        endpoint.block(Point::Latest).await.map(|_| ()).unwrap_err(),
+        endpoint.scan(1, 9).await.unwrap_err(),
+    ];
+    for Failure { message, .. } in failures.into_iter().chain(probes) {
         assert!(message.contains("malformed") && message.chars().count() <= 200, "{message}");
         assert!(!message.contains("0123"), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn no_refusal_shows_a_key() {
+    const KEY: &str = "0123456789abcdef";
+    let error = json!({ "code": -32000, "message": format!("not for key {KEY}") });
+    let reply = move |call: &Value| json!({ "id": call["id"], "error": error });
+    let answers: Answers = Arc::new(move |calls| {
+        let replies: Vec<_> = calls.iter().map(&reply).collect();
+        (200, if let [one] = &*replies { one.to_string() } else { json!(replies).to_string() })
+    });
+    let served = Served::start(answers).await;
+    let key = ApiKey { header: "x-key".parse().unwrap(), key: Secret::new(KEY) };
+    let config = EndpointConfig { api_key: Some(key), ..served.endpoint() };
+    let chain = chain(Policy::flat(Some(3), None));
+    let endpoint = Endpoint::new(&chain, &config, 0).unwrap();
+    let (address, hash) = (chain.contracts[0].address, Hash([1; 32]));
+    let block = schemas::record::Block { number: 1, hash, timestamp: schemas::UnixSeconds(1) };
+    let (single, whole) = endpoint.has_receipts(block, hash).await;
+    let failures = [
+        endpoint.fetch(&ask(1)).await.unwrap_err(),
+        endpoint.fetch_chain_id().await.unwrap_err(),
+        endpoint.fetch_contract(address).await.unwrap_err(),
+        endpoint.latency().await.unwrap_err(),
+        endpoint.block(Point::Latest).await.map(|_| ()).unwrap_err(),
+        endpoint.scan(1, 9).await.unwrap_err(),
+        endpoint.count_logs(block).await.unwrap_err(),
+        endpoint.has_state(address, 1).await.unwrap_err(),
+        endpoint.balance(address, address).await.unwrap_err(),
+        single.unwrap_err(),
+        whole.unwrap_err(),
+    ];
+    for Failure { message, .. } in failures {
+        assert_eq!(message, "error -32000: not for key ***");
     }
 }
