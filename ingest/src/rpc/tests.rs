@@ -9,6 +9,9 @@ use crate::config::ApiKey;
 use crate::machine::{Outcome, Policy};
 use crate::simulation::{Answers, Served, chain, wallet as wallet_of};
 
+/// The key of [`with_key`].
+const KEY: &str = "0123456789abcdef";
+
 fn ask(count: i64) -> Ask {
     Ask { blocks: (1..=count).map(Point::Number).collect(), ..Ask::default() }
 }
@@ -139,11 +142,8 @@ async fn a_block_that_is_too_large_is_asked_for_in_parts() {
     assert_eq!(served.sizes(), [1]);
 }
 
-#[tokio::test]
-async fn what_does_not_parse_is_short_and_hides_keys() {
-    const KEY: &str = "0123456789abcdef";
-    let text = format!("{KEY} {}", "x".repeat(3_000_000));
-    let reply = move |call: &Value| json!({ "id": call["id"], "result": text });
+/// An endpoint with a key, and with one answer to every call.
+async fn with_key(reply: impl Fn(&Value) -> Value + Send + Sync + 'static) -> (Endpoint, Served) {
     let answers: Answers = Arc::new(move |calls| {
         let replies: Vec<_> = calls.iter().map(&reply).collect();
         (200, if let [one] = &*replies { one.to_string() } else { json!(replies).to_string() })
@@ -152,7 +152,15 @@ async fn what_does_not_parse_is_short_and_hides_keys() {
     let key = ApiKey { header: "x-key".parse().unwrap(), key: Secret::new(KEY) };
     let config = EndpointConfig { api_key: Some(key), ..served.endpoint() };
     let chain = chain(Policy::flat(Some(3), None));
-    let endpoint = Endpoint::new(&chain, &config, 0).unwrap();
+    (Endpoint::new(&chain, &config, 0).unwrap(), served)
+}
+
+#[tokio::test]
+async fn what_does_not_parse_is_short_and_hides_keys() {
+    let text = format!("{KEY} {}", "x".repeat(3_000_000));
+    let reply = move |call: &Value| json!({ "id": call["id"], "result": text });
+    let (endpoint, _served) = with_key(reply).await;
+    let chain = chain(Policy::flat(Some(3), None));
     let outcome = Outcome { number: 1, transaction: Hash([1; 32]), is_final: false };
     let logs = vec![Span::Range { from: 1, to: 9 }];
     let failures = [
@@ -174,18 +182,10 @@ async fn what_does_not_parse_is_short_and_hides_keys() {
 
 #[tokio::test]
 async fn no_refusal_shows_a_key() {
-    const KEY: &str = "0123456789abcdef";
     let error = json!({ "code": -32000, "message": format!("not for key {KEY}") });
     let reply = move |call: &Value| json!({ "id": call["id"], "error": error });
-    let answers: Answers = Arc::new(move |calls| {
-        let replies: Vec<_> = calls.iter().map(&reply).collect();
-        (200, if let [one] = &*replies { one.to_string() } else { json!(replies).to_string() })
-    });
-    let served = Served::start(answers).await;
-    let key = ApiKey { header: "x-key".parse().unwrap(), key: Secret::new(KEY) };
-    let config = EndpointConfig { api_key: Some(key), ..served.endpoint() };
+    let (endpoint, _served) = with_key(reply).await;
     let chain = chain(Policy::flat(Some(3), None));
-    let endpoint = Endpoint::new(&chain, &config, 0).unwrap();
     let (address, hash) = (chain.contracts[0].address, Hash([1; 32]));
     let block = schemas::record::Block { number: 1, hash, timestamp: schemas::UnixSeconds(1) };
     let (single, whole) = endpoint.has_receipts(block, hash).await;
