@@ -1,8 +1,8 @@
 //! The client of one endpoint: every question of the cursor is one batch of JSON-RPC. On Tron its own HTTP
 //! interface answers what is final (`native.rs`).
 //!
-//! An answer is whole or a [`Failure`], in whose text what may be a key is masked. The one thing that is tried again here is a batch that the
-//! endpoint refuses as such: in smaller ones. Only the fields that the cursor needs are read, so that
+//! An answer is whole or a [`Failure`], in whose text what may be a key is masked. The one thing that is tried
+//! again here is a batch that the endpoint refuses as such: in smaller ones. Only the fields that the cursor needs are read, so that
 //! chains with other headers are served by the same code.
 
 mod block;
@@ -135,10 +135,6 @@ impl Endpoint {
 
     /// What `eth_chainId` answers.
     pub(crate) async fn fetch_chain_id(&self) -> Result<u64, Failure> {
-        self.ask_chain_id().await.map_err(|failure| failure.masked(&self.secrets))
-    }
-
-    async fn ask_chain_id(&self) -> Result<u64, Failure> {
         let call = Call { method: "eth_chainId", params: json!([]) };
         let mut results = self.call(&[call]).await?.into_iter();
         match results.next() {
@@ -152,10 +148,6 @@ impl Endpoint {
     /// # Errors
     /// [`Failure`] if the endpoint does not serve this, which says nothing about the contract.
     pub(crate) async fn fetch_contract(&self, contract: Address) -> Result<Contract, Failure> {
-        self.ask_contract(contract).await.map_err(|failure| failure.masked(&self.secrets))
-    }
-
-    async fn ask_contract(&self, contract: Address) -> Result<Contract, Failure> {
         let view = |selector| Call::view(contract, selector);
         let calls = [Call::code(contract), view(DECIMALS), view(SYMBOL)];
         let results = self.call(&calls).await?;
@@ -255,19 +247,24 @@ impl Endpoint {
         Ok(results)
     }
 
-    /// Sends one request. What the endpoint says of it is masked here, for every question; what is read from an answer is
-    /// masked by those who ask it.
+    /// Masks what may be a key in a failure that quotes the endpoint: in a refusal, which `send` and `send_one` mask, or
+    /// in a result that does not parse, which its caller masks.
+    fn masked<T>(&self, result: Result<T, Failure>) -> Result<T, Failure> {
+        result.map_err(|failure| failure.masked(&self.secrets))
+    }
+
+    /// Sends one request.
     async fn send(&self, calls: &[Call]) -> Result<Vec<Result<Value, Failure>>, Failure> {
-        let masked = |failure: Failure| failure.masked(&self.secrets);
-        let body = self.post(calls, BODY_BYTES_MAX).await.map_err(masked)?;
-        let results = wire::results(&body, calls.len()).map_err(masked)?;
-        Ok(results.into_iter().map(|result| result.map_err(masked)).collect())
+        let body = self.masked(self.post(calls, BODY_BYTES_MAX).await)?;
+        let results = self.masked(wire::results(&body, calls.len()))?;
+        Ok(results.into_iter().map(|result| self.masked(result)).collect())
     }
 
     /// Sends one call about one block, whose answer may be long: it is parsed without a tree of values.
     async fn send_one<T: DeserializeOwned>(&self, call: &Call) -> Result<T, Failure> {
         let calls = std::slice::from_ref(call);
-        wire::result(&self.post(calls, block::BLOCK_BYTES_MAX).await?)
+        let body = self.masked(self.post(calls, block::BLOCK_BYTES_MAX).await)?;
+        self.masked(wire::result(&body))
     }
 
     async fn post(&self, calls: &[Call], bytes_max: usize) -> Result<Vec<u8>, Failure> {

@@ -27,7 +27,7 @@ impl Endpoint {
     /// # Errors
     /// [`Failure`] if any part of it has no answer; a tag that the endpoint does not have is none.
     pub(crate) async fn fetch(&self, ask: &Ask) -> Result<Answer, Failure> {
-        self.fetch_in_parts(ask).await.map_err(|failure| failure.masked(&self.secrets))
+        self.masked(self.fetch_in_parts(ask).await)
     }
 
     async fn fetch_in_parts(&self, ask: &Ask) -> Result<Answer, Failure> {

@@ -125,7 +125,7 @@ impl Endpoint {
     ) -> Result<T, Failure> {
         let url = native.config.url.at(path);
         let answered = self.post_to(url, body, 1, BLOCK_BYTES_MAX).await;
-        let parsed = answered.and_then(|body| parse(&body)).map_err(|f| f.masked(&self.secrets));
+        let parsed = self.masked(answered.and_then(|body| parse(&body)));
         match &parsed {
             Ok(_) if path == INFOS => drop(native.serves.set(true)),
             Err(failure) if failure.refusal == Refusal::Fatal && !native.config.is_given => {

@@ -54,7 +54,7 @@ impl Endpoint {
         let bloom = shown["logsBloom"].as_str().unwrap_or_default().trim_start_matches("0x");
         let has_logs = bloom.bytes().any(|digit| digit != b'0');
         let transaction = shown["transactions"][0].as_str().and_then(|hash| hash.parse().ok());
-        let header = wire::header(shown).map_err(|failure| failure.masked(&self.secrets))?;
+        let header = self.masked(wire::header(shown))?;
         Ok(header.map(|Header { block, .. }| Probed { block, has_logs, transaction }))
     }
 
@@ -62,7 +62,7 @@ impl Endpoint {
     pub(crate) async fn scan(&self, from: i64, to: i64) -> Result<(), Failure> {
         let calls: Vec<Call> = self.log_calls(Span::Range { from, to }).collect();
         for result in self.call(&calls).await? {
-            wire::logs(result?).map_err(|failure| failure.masked(&self.secrets))?;
+            self.masked(wire::logs(result?))?;
         }
         Ok(())
     }
