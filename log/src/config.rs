@@ -196,17 +196,14 @@ impl KafkaSecurity {
     }
 
     fn read(log: &mut Reader) -> Self {
-        // A variable cannot take a key away, but it can be empty.
-        let text =
-            |log: &mut Reader, key: &str| log.optional_text(key).filter(|text| !text.is_empty());
         let security = Self {
             protocol: log.parsed("security_protocol").unwrap_or_default(),
-            mechanism: text(log, "sasl_mechanism"),
-            username: text(log, "sasl_username"),
+            mechanism: log.given_text("sasl_mechanism"),
+            username: log.given_text("sasl_username"),
             password: log.secret("sasl_password"),
-            ca_file: text(log, "ca_file").map(PathBuf::from),
-            certificate_file: text(log, "certificate_file").map(PathBuf::from),
-            key_file: text(log, "key_file").map(PathBuf::from),
+            ca_file: log.given_text("ca_file").map(PathBuf::from),
+            certificate_file: log.given_text("certificate_file").map(PathBuf::from),
+            key_file: log.given_text("key_file").map(PathBuf::from),
             key_password: log.secret("key_password"),
         };
         if security.protocol.has_sasl() {

@@ -235,6 +235,11 @@ impl Reader {
         })
     }
 
+    /// A text that is not empty, or none: a variable cannot take a key away, but it can be empty.
+    pub fn given_text(&mut self, key: &str) -> Option<String> {
+        self.optional_text(key).filter(|text| !text.is_empty())
+    }
+
     /// A text; its absence is a problem.
     pub fn text(&mut self, key: &str) -> String {
         let known = self.table.contains_key(key);
@@ -318,6 +323,10 @@ impl Reader {
 
     /// A secret, from `key` or from the file named by `<key>_file` (its last line end is dropped).
     pub fn secret(&mut self, key: &str) -> Option<Secret> {
+        self.secret_text(key).map(Secret::new)
+    }
+
+    fn secret_text(&mut self, key: &str) -> Option<String> {
         let inline = self.take(key, "a text", |v| v.as_str().map(str::to_owned));
         let file = self.take(&format!("{key}_file"), "a path", |v| v.as_str().map(PathBuf::from));
         let text = match (inline.filter(|text| !text.is_empty()), file) {
@@ -339,19 +348,18 @@ impl Reader {
             },
             (None, None) => None,
         };
-        text.filter(|text| !text.is_empty()).map(Secret::new)
+        text.filter(|text| !text.is_empty())
     }
 
     /// A secret that somebody else has too, who gives it in a header or reads it from a file of theirs: white space
     /// around it and control characters get lost there, and nothing would be equal.
     pub fn shared_secret(&mut self, key: &str) -> Option<Secret> {
-        let secret = self.secret(key)?;
-        let is_kept = |text: &str| text.trim() == text && !text.contains(char::is_control);
-        if !std::str::from_utf8(secret.expose()).is_ok_and(is_kept) {
+        let text = self.secret_text(key)?;
+        if text.trim() != text || text.contains(char::is_control) {
             let what = "must not begin or end with white space, nor have a control character";
             self.problem(key, what);
         }
-        Some(secret)
+        Some(Secret::new(text))
     }
 
     /// A shared secret whose absence is a problem.

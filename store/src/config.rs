@@ -51,7 +51,7 @@ pub struct Retention {
 impl Retention {
     fn read(store: &mut Reader) -> Option<Self> {
         let days = store.integer("retention_days", 0..=RETENTION_DAYS_MAX);
-        let export = store.optional_text("retention_export");
+        let export = store.given_text("retention_export");
         if days == 0 {
             return None;
         }
@@ -60,7 +60,6 @@ impl Retention {
                         again what was removed before";
             store.problem("retention_days", what);
         }
-        let export = export.filter(|folder| !folder.is_empty());
         if export.is_none() {
             let what = "is missing: a folder that gets a copy of what is removed, or \"none\" to keep no copy";
             store.problem("retention_export", what);

@@ -130,7 +130,7 @@ fn read_receivers(section: &mut Reader) -> ReceiverPolicy {
 }
 
 fn read_proxy(section: &mut Reader) -> Option<Proxy> {
-    let text = section.optional_text("proxy").filter(|text| !text.is_empty())?;
+    let text = section.given_text("proxy")?;
     let is_http = text.starts_with("http://") || text.starts_with("https://");
     let proxy = Proxy::all(&text).ok().filter(|_| is_http);
     if proxy.is_none() {
@@ -140,8 +140,7 @@ fn read_proxy(section: &mut Reader) -> Option<Proxy> {
 }
 
 fn read_certificates(section: &mut Reader) -> Vec<Certificate> {
-    let path = section.optional_text("ca_file").filter(|path| !path.is_empty());
-    let Some(path) = path else { return Vec::new() };
+    let Some(path) = section.given_text("ca_file") else { return Vec::new() };
     let read = std::fs::read(&path).map_err(|error| error.to_string());
     let parsed =
         read.and_then(|pem| Certificate::from_pem_bundle(&pem).map_err(|error| error.to_string()));
