@@ -137,8 +137,8 @@
 
   const sentKey = (deposit) => "sent " + deposit;
   const wallet = (method, params) => window.ethereum.request({ method, params });
-  // By deposit, what is known of the payment that the browser's wallet was asked for, and that it is not to be asked
-  // again. The page may be replaced meanwhile.
+  // By deposit, what is known of the payment that the browser's wallet was asked for, and whether it is closed to a
+  // further question. The page may be replaced meanwhile.
   const payments = new Map();
 
   // Pays by EIP-1193: the wallet's own window shows what it will send, and asks.
