@@ -239,7 +239,7 @@ impl Endpoints {
     /// The endpoint of a second answer: the same for all questions about a range. None while the others pause.
     async fn second(&mut self, ask: &Ask) -> Option<usize> {
         let from = |span: &Span| match span {
-            Span::Range { from, .. } => Some(*from),
+            Span::Range { from, .. } | Span::Receipts { from, .. } => Some(*from),
             Span::Block(_) => None,
         };
         let from = ask.logs.iter().find_map(from);

@@ -33,7 +33,7 @@ pub(crate) use history::History;
 pub(crate) use policy::Tags;
 pub use policy::{Policy, Tag, Tier};
 pub(crate) use question::{
-    Answer, Ask, EventLog, Header, Outcome, Point, Receipt, Refusal, Role, Span,
+    Answer, Ask, EventLog, Header, Outcome, Point, Proof, Receipt, Refusal, Role, Span,
 };
 pub(crate) use watch::{Skipped, TRANSFER_TOPIC, Watch, topic};
 

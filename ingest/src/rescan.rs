@@ -313,7 +313,7 @@ async fn scan(
 
 /// What endpoints say of a transfer.
 #[derive(Debug, Default)]
-struct Proof {
+struct Tally {
     /// Its block.
     block: Option<Block>,
     /// How many receipts have it.
@@ -330,10 +330,10 @@ async fn prove(
     (number, hash): (i64, BlockHash),
     seen: &Observation,
     (finalized, left_out): (i64, &mut Vec<String>),
-) -> Proof {
-    let mut proof = Proof::default();
+) -> Tally {
+    let mut proof = Tally::default();
     let (blocks, is_final) = (vec![Point::Number(number)], number <= finalized);
-    let receipts = vec![Outcome { transaction: seen.tx_hash, number, is_final }];
+    let receipts = vec![Outcome { transaction: seen.tx_hash, number, block_hash: hash, is_final }];
     let asked = Ask { blocks, receipts, ..Ask::default() };
     for endpoint in endpoints {
         let answer = match ask(endpoint, &asked).await {
@@ -352,11 +352,12 @@ async fn prove(
             continue;
         };
         proof.block = Some(block);
-        let receipt = answer.receipts.into_iter().next().flatten();
-        let is_here = receipt.as_ref().is_some_and(|receipt| receipt.block_hash == hash);
-        let succeeded = receipt.as_ref().is_some_and(|receipt| receipt.succeeded);
+        let receipt = answer.receipts.into_iter().next();
+        let receipt = receipt.as_ref().and_then(|proof| proof.receipt());
+        let is_here = receipt.is_some_and(|receipt| receipt.block_hash == hash);
+        let succeeded = receipt.is_some_and(|receipt| receipt.succeeded);
         proof.failures += usize::from(is_here && !succeeded);
-        proof.successes += usize::from(proves(&rules.watch, receipt.as_ref(), block, seen));
+        proof.successes += usize::from(proves(&rules.watch, receipt, block, seen));
     }
     proof
 }

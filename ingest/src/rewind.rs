@@ -260,7 +260,8 @@ fn first_head(chain: &ChainConfig, to: Block) -> Head {
         (tier.number, tier.timestamp) = (to.number, Some(to.timestamp));
     }
     let match_window_seconds = rules.match_window_seconds;
-    Head { confirmed, finalized: to.number, match_window_seconds }
+    let (held, has_gap) = (Vec::new(), false);
+    Head { confirmed, finalized: to.number, match_window_seconds, held, has_gap }
 }
 
 /// The head at a block below the last one: nothing after it is scanned, and it is final.
@@ -270,5 +271,6 @@ fn head_at(to: Block, last: &Head) -> Head {
         tier.number = tier.number.min(to.number);
         tier.timestamp = tier.timestamp.min(Some(to.timestamp));
     }
+    head.held.retain(|held| held.block.number <= to.number);
     head
 }

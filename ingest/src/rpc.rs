@@ -28,7 +28,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use wire::Call;
 
-use crate::machine::{Answer, Ask, Point, Refusal, Span, TRANSFER_TOPIC, topic};
+use crate::machine::{Answer, Ask, Point, Proof, Refusal, Span, TRANSFER_TOPIC, topic};
 use crate::metrics as names;
 use crate::{ChainConfig, EndpointConfig, Error, RpcUrl};
 
@@ -201,7 +201,8 @@ impl Endpoint {
             answer.logs.push(found);
         }
         for _ in &ask.receipts {
-            answer.receipts.push(wire::receipt(results.next().ok_or_else(missing)??)?);
+            let receipt = wire::receipt(results.next().ok_or_else(missing)??)?;
+            answer.receipts.push(receipt.map_or(Proof::Unknown, Proof::Receipt));
         }
         Ok(answer)
     }
@@ -311,7 +312,7 @@ fn transfer_topic() -> Value {
 
 fn log_call(span: Span, contracts: &Value, topics: &Value) -> Call {
     let mut filter = match span {
-        Span::Range { from, to } => {
+        Span::Range { from, to } | Span::Receipts { from, to } => {
             json!({ "fromBlock": wire::quantity(from), "toBlock": wire::quantity(to) })
         }
         Span::Block(hash) => json!({ "blockHash": hash }),

@@ -153,7 +153,13 @@ mod tests {
     #[test]
     fn a_tag_of_another_fork_confirms_nothing() {
         let mut node = Node::new(10);
-        let head = Head { confirmed: Vec::new(), finalized: 0, match_window_seconds: 1 };
+        let head = Head {
+            confirmed: Vec::new(),
+            finalized: 0,
+            match_window_seconds: 1,
+            held: Vec::new(),
+            has_gap: false,
+        };
         let body = ChainBody::Head(head);
         let record = ChainRecord { block: node.head(), body, ..example::chain_record() };
         let before = History::fold(None, &record).unwrap();

@@ -26,7 +26,7 @@ pub use alert::Alert;
 pub use amount_rule::AmountRule;
 pub use audit::AuditEntry;
 pub use chain::{
-    Block, ChainBody, ChainProgress, ChainRecord, ConfirmedTier, Head, Observation, Watch,
+    Block, ChainBody, ChainProgress, ChainRecord, ConfirmedTier, Head, Held, Observation, Watch,
 };
 pub use changelog::{
     DepositEntry, LaneEntry, MatchingEntry, OrdersEntry, PendingChoice, TransferEntry,

@@ -246,8 +246,12 @@ vocabulary! {
         LateFind = "late_find",
         /// A transfer was published, and no endpoint has it any more: it was taken back.
         ForgedTransfer = "forged_transfer",
-        /// Endpoints disagree about a transfer: nothing from its block on is confirmed.
+        /// Endpoints disagree about a transfer: it is held, and pays nothing until they agree.
         DisputedTransfer = "disputed_transfer",
+        /// One endpoint confirms alone while no other answers, up to a bound; or that ended.
+        ConfirmingAlone = "confirming_alone",
+        /// Blocks that were never scanned are gone from every endpoint.
+        PrunedHistory = "pruned_history",
     }
 
     /// What an operator asks for by the Admin API.

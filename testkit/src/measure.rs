@@ -149,7 +149,13 @@ pub fn watch(height: usize) -> ChainRecord {
 pub fn head(height: usize) -> ChainRecord {
     let (number, timestamp) = (height as i64, Some(block(height).timestamp));
     let confirmed = vec![ConfirmedTier { below: None, number, timestamp }];
-    let head = Head { confirmed, finalized: height as i64 - 10, match_window_seconds: 3600 };
+    let head = Head {
+        confirmed,
+        finalized: height as i64 - 10,
+        match_window_seconds: 3600,
+        held: Vec::new(),
+        has_gap: false,
+    };
     record(height, ChainBody::Head(head))
 }
 

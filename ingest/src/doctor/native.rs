@@ -5,7 +5,7 @@ use schemas::record::Block;
 use serde_json::{Value, json};
 
 use super::{Doctor, Level, words};
-use crate::machine::{Ask, Outcome, Point};
+use crate::machine::{Ask, Outcome, Point, Proof};
 use crate::rpc::Failure;
 
 const ABSENT: &str = "there is none: what is final has the receipts of JSON-RPC, which count some transactions that failed; set \
@@ -57,9 +57,11 @@ impl Doctor {
         let Some((block, transaction)) = self.newest_transaction(solidified.number).await else {
             return Ok((Some(solidified), None));
         };
-        let outcome = Outcome { transaction, number: block.number, is_final: true };
+        let (number, block_hash) = (block.number, block.hash);
+        let outcome = Outcome { transaction, number, block_hash, is_final: true };
         let ask = Ask { receipts: vec![outcome], ..Ask::default() };
-        let receipt = self.endpoint.fetch(&ask).await?.receipts.into_iter().next().flatten();
+        let receipts = self.endpoint.fetch(&ask).await?.receipts;
+        let receipt = receipts.first().and_then(Proof::receipt);
         Ok((
             Some(solidified),
             Some(receipt.is_some_and(|receipt| receipt.block_hash == block.hash)),

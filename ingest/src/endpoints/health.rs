@@ -185,7 +185,7 @@ impl Health {
                 }
                 state.delay
             }
-            Fault::Wrong | Fault::Refused(Refusal::Fatal, _) => pauses.repair,
+            Fault::Wrong | Fault::Refused(Refusal::Fatal | Refusal::Pruned, _) => pauses.repair,
             Fault::Forked => state.delay.max(pauses.sole_max),
             Fault::Refused(_, asked) => state.delay.max(asked.unwrap_or_default()),
             Fault::Contradiction => state.delay,

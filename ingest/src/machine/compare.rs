@@ -3,7 +3,7 @@
 use schemas::TxHash;
 use schemas::record::{Block, Observation};
 
-use super::{EventLog, History, Outcome, Receipt, Watch};
+use super::{EventLog, History, Outcome, Proof, Receipt, Watch};
 
 /// Whether both are the same event: its position among equal ones, and whose wallet sent it, are ours to say.
 pub(crate) fn same(a: &Observation, b: &Observation) -> bool {
@@ -53,12 +53,12 @@ pub(crate) enum Unexplained {
 /// The transactions that failed, by the receipts of all, which are in the same order: their logs moved nothing.
 pub(crate) fn failed(
     transactions: &[Outcome],
-    receipts: &[Option<Receipt>],
+    receipts: &[Proof],
     logs: &[EventLog],
 ) -> Result<Vec<TxHash>, Unexplained> {
     let mut failed = Vec::new();
     for (Outcome { transaction, .. }, receipt) in transactions.iter().zip(receipts) {
-        let receipt = receipt.as_ref().ok_or(Unexplained::Missing)?;
+        let receipt = receipt.receipt().ok_or(Unexplained::Missing)?;
         let its = || logs.iter().filter(|log| log.tx_hash == *transaction);
         if its().any(|log| log.block_hash != receipt.block_hash) {
             return Err(Unexplained::Moved);

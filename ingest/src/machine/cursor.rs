@@ -10,7 +10,7 @@ mod second;
 
 use schemas::record::Watch as Announced;
 use schemas::record::{Block, ChainBody, Observation};
-use schemas::{TxHash, UnixMicros, UnixSeconds};
+use schemas::{BlockHash, TxHash, UnixMicros, UnixSeconds};
 
 use super::blocks;
 use super::compare::{self, Unexplained};
@@ -183,11 +183,15 @@ impl Cursor {
     }
 
     /// The question what became of a transaction in a block of our chain.
-    fn outcome(&self, number: i64, transaction: TxHash) -> Outcome {
+    fn outcome(&self, block: &Block, transaction: TxHash) -> Outcome {
+        self.outcome_at((block.number, block.hash), transaction)
+    }
+
+    fn outcome_at(&self, (number, block_hash): (i64, BlockHash), transaction: TxHash) -> Outcome {
         let finalized = self.tags.finalized.unwrap_or(-1).max(self.final_to);
         // Without tags, `final_to` is no word of the endpoint's.
         let is_final = self.rules.policy.uses_tags() && number <= finalized;
-        Outcome { transaction, number, is_final }
+        Outcome { transaction, number, block_hash, is_final }
     }
 
     /// The open question.
@@ -293,7 +297,11 @@ impl Cursor {
                 self.range.shrink(used, None);
                 Next::Retry("the endpoint does not answer in time")
             }
-            Refusal::Behind | Refusal::Rate | Refusal::Transient | Refusal::Fatal => {
+            Refusal::Behind
+            | Refusal::Rate
+            | Refusal::Transient
+            | Refusal::Pruned
+            | Refusal::Fatal => {
                 // As well, in words that nobody knows yet.
                 self.refused += 1;
                 if used > 1 && self.refused.is_multiple_of(REFUSED_MAX) {
@@ -392,7 +400,10 @@ impl Cursor {
         }
         let mut transactions = Vec::new();
         if self.rules.needs_receipts {
-            transactions.extend(logs.iter().map(|log| self.outcome(log.block_number, log.tx_hash)));
+            transactions.extend(
+                logs.iter()
+                    .map(|log| self.outcome_at((log.block_number, log.block_hash), log.tx_hash)),
+            );
             // Logs are in order, so those of a transaction follow each other.
             transactions.dedup();
         }

@@ -204,7 +204,13 @@ mod tests {
 
     fn head(epoch: i64, number: i64, fork: u8, finalized: i64) -> ChainRecord {
         let tier = ConfirmedTier { below: None, number: number - 1, timestamp: None };
-        let head = Head { confirmed: vec![tier], finalized, match_window_seconds: 1 };
+        let head = Head {
+            confirmed: vec![tier],
+            finalized,
+            match_window_seconds: 1,
+            held: Vec::new(),
+            has_gap: false,
+        };
         record(epoch, block(number, fork), ChainBody::Head(head))
     }
 

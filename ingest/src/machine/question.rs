@@ -22,6 +22,9 @@ pub(crate) enum Span {
     Range { from: i64, to: i64 },
     /// One block: an endpoint that does not have it refuses, where a range finds nothing.
     Block(BlockHash),
+    /// All blocks from one height to another, each by the outcomes of all of its transactions where the endpoint serves
+    /// those (`eth_getBlockReceipts`, on Tron its own interface), else as [`Span::Range`].
+    Receipts { from: i64, to: i64 },
 }
 
 /// Which endpoint of the chain is to answer.
@@ -61,6 +64,8 @@ pub(crate) struct Outcome {
     pub(crate) transaction: TxHash,
     /// The height of its block.
     pub(crate) number: i64,
+    /// Its block: asked for by this where the endpoint has no receipt.
+    pub(crate) block_hash: BlockHash,
     /// Whether an endpoint that knows what is final apart from the rest is to answer by that.
     pub(crate) is_final: bool,
 }
@@ -72,8 +77,33 @@ pub(crate) struct Answer {
     pub(crate) blocks: Vec<Option<Header>>,
     /// The logs, as the endpoint gave them.
     pub(crate) logs: Vec<Vec<EventLog>>,
-    /// The outcomes; none where the endpoint does not have the transaction.
-    pub(crate) receipts: Vec<Option<Receipt>>,
+    pub(crate) receipts: Vec<Proof>,
+    /// Whether the logs of [`Span::Receipts`] came from the outcomes of all transactions: those of failed ones are left
+    /// out then.
+    pub(crate) by_receipts: bool,
+    /// The endpoint that scanned the range gives the second answer too: no other one answers.
+    pub(crate) is_alone: bool,
+    /// The endpoint is the one that the step began with.
+    pub(crate) is_first: bool,
+}
+
+/// What an endpoint says of a transaction in a block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Proof {
+    Receipt(Receipt),
+    /// The block does not list the transaction.
+    Unlisted,
+    /// Nothing: it has no receipt, and does not say that the block lacks the transaction.
+    Unknown,
+}
+
+impl Proof {
+    pub(crate) fn receipt(&self) -> Option<&Receipt> {
+        match self {
+            Self::Receipt(receipt) => Some(receipt),
+            Self::Unlisted | Self::Unknown => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,6 +156,8 @@ pub(crate) enum Refusal {
     Timeout,
     /// Anything that may pass: connection, 5xx, nonsense.
     Transient,
+    /// The endpoint deleted the block, or what is asked about it: waiting never helps.
+    Pruned,
     /// The endpoint will not serve this: an operator must act.
     Fatal,
 }
@@ -139,6 +171,7 @@ impl Refusal {
             Self::Behind => "behind",
             Self::Timeout => "timeout",
             Self::Transient => "transient",
+            Self::Pruned => "pruned",
             Self::Fatal => "fatal",
         }
     }

@@ -16,7 +16,7 @@ fn is_too_large<T>(result: &Result<T, Failure>) -> bool {
 
 fn is_one_block(span: &Span) -> bool {
     match span {
-        Span::Range { from, to } => from == to,
+        Span::Range { from, to } | Span::Receipts { from, to } => from == to,
         Span::Block(_) => true,
     }
 }

@@ -56,7 +56,7 @@ impl Failure {
         let hint = match self.refusal {
             Refusal::Size { hint } => hint,
             Refusal::Timeout | Refusal::Transient => None,
-            Refusal::Rate | Refusal::Behind | Refusal::Fatal => return None,
+            Refusal::Rate | Refusal::Behind | Refusal::Pruned | Refusal::Fatal => return None,
         };
         let hint = hint.map(|(from, to)| to.saturating_sub(from).saturating_add(1));
         let hint = hint.filter(|hint| (1..blocks).contains(hint));

@@ -18,7 +18,7 @@ use super::block::BLOCK_BYTES_MAX;
 use super::wire::{self, Call, Listed};
 use super::{Endpoint, Failure};
 use crate::config::NativeConfig;
-use crate::machine::{Answer, Ask, EventLog, Header, Outcome, Point, Receipt, Refusal};
+use crate::machine::{Answer, Ask, EventLog, Header, Outcome, Point, Proof, Receipt, Refusal};
 
 /// The newest solidified block, without its transactions.
 const BLOCK: &str = "walletsolidity/getblock";
@@ -84,9 +84,9 @@ impl Endpoint {
         let mut receipts = plain.receipts.into_iter();
         for Outcome { transaction, is_final, .. } in &ask.receipts {
             answer.receipts.push(if *is_final {
-                proven.get(transaction).cloned()
+                proven.get(transaction).cloned().map_or(Proof::Unlisted, Proof::Receipt)
             } else {
-                receipts.next().flatten()
+                receipts.next().unwrap_or(Proof::Unknown)
             });
         }
         Ok(answer)

@@ -37,7 +37,7 @@ impl Call {
     pub(super) fn block_receipts(span: Span) -> Self {
         let which = match span {
             Span::Block(hash) => json!(hash),
-            Span::Range { from, .. } => json!(quantity(from)),
+            Span::Range { from, .. } | Span::Receipts { from, .. } => json!(quantity(from)),
         };
         Self { method: "eth_getBlockReceipts", params: json!([which]) }
     }

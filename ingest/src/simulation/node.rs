@@ -9,7 +9,8 @@ use schemas::{
 
 use super::wallet;
 use crate::machine::{
-    Answer, Ask, EventLog, Header, Outcome, Point, Receipt, Refusal, Span, TRANSFER_TOPIC, topic,
+    Answer, Ask, EventLog, Header, Outcome, Point, Proof, Receipt, Refusal, Span, TRANSFER_TOPIC,
+    topic,
 };
 
 pub(crate) const TOKEN: [u8; 20] = [0xaa; 20];
@@ -201,7 +202,7 @@ impl Node {
         let logs: Result<_, Refusal> = ask.logs.iter().map(|span| self.logs(*span)).collect();
         let receipts = ask.receipts.iter().map(|Outcome { transaction, .. }| {
             let succeeded = !self.failed.contains(transaction);
-            self.blocks.iter().find_map(|mined| {
+            let found = self.blocks.iter().find_map(|mined| {
                 let mut logs = block_logs(mined);
                 if self.forges_receipts {
                     logs.extend(self.forged_logs(mined));
@@ -210,9 +211,15 @@ impl Node {
                 let is_empty = mined.transactions.iter().any(|t| t.hash == *transaction);
                 let block_hash = mined.header.block.hash;
                 (is_empty || !logs.is_empty()).then_some(Receipt { block_hash, succeeded, logs })
-            })
+            });
+            found.map_or(Proof::Unlisted, Proof::Receipt)
         });
-        Ok(Answer { blocks: blocks.collect(), logs: logs?, receipts: receipts.collect() })
+        Ok(Answer {
+            blocks: blocks.collect(),
+            logs: logs?,
+            receipts: receipts.collect(),
+            ..Answer::default()
+        })
     }
 
     fn logs(&self, span: Span) -> Result<Vec<EventLog>, Refusal> {
@@ -222,7 +229,7 @@ impl Node {
                 let number = mined.ok_or(Refusal::Behind)?.header.block.number;
                 (number, number)
             }
-            Span::Range { from, to } => {
+            Span::Range { from, to } | Span::Receipts { from, to } => {
                 if to > self.head().number {
                     return Err(Refusal::Behind);
                 }

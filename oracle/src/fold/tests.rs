@@ -115,7 +115,13 @@ fn chain(number: i64, seconds: i64, body: ChainBody) -> (Topic, Vec<u8>) {
 fn head(number: i64, seconds: i64) -> (Topic, Vec<u8>) {
     let timestamp = Some(UnixSeconds(seconds));
     let confirmed = vec![ConfirmedTier { below: None, number, timestamp }];
-    let head = Head { confirmed, finalized: number, match_window_seconds: 1000 };
+    let head = Head {
+        confirmed,
+        finalized: number,
+        match_window_seconds: 1000,
+        held: Vec::new(),
+        has_gap: false,
+    };
     chain(number, seconds, ChainBody::Head(head))
 }
 

@@ -347,6 +347,8 @@ impl Chain {
             ],
             finalized: self.finalized,
             match_window_seconds: self.policy.match_window_seconds,
+            held: Vec::new(),
+            has_gap: false,
         };
         let blockchain = self.blockchain;
         self.facts.push(Fact::Scanned { blockchain, block, head: head.clone() });

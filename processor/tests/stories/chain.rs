@@ -140,7 +140,13 @@ pub(crate) fn head(number: i64) -> HeadAt {
         epoch: 0,
         timestamp: UnixSeconds(number * 10),
         ahead: -2,
-        head: Head { confirmed, finalized: number - 20, match_window_seconds: 200 },
+        head: Head {
+            confirmed,
+            finalized: number - 20,
+            match_window_seconds: 200,
+            held: Vec::new(),
+            has_gap: false,
+        },
     }
 }
 

@@ -100,6 +100,19 @@ pub struct Head {
     pub finalized: i64,
     /// Seconds of chain time that a confirmed transfer waits for its deposit.
     pub match_window_seconds: i64,
+    /// Transfers that endpoints disagree about: they stay unconfirmed at any height.
+    #[serde(default)]
+    pub held: Vec<Held>,
+    /// Whether blocks that were never scanned are gone from every endpoint: no deposit opens meanwhile.
+    #[serde(default)]
+    pub has_gap: bool,
+}
+
+/// A transfer that is not confirmed, whatever its height.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    pub block: Block,
+    pub transfer: Observation,
 }
 
 /// The confirmed height for one amount tier.
@@ -119,6 +132,15 @@ impl Head {
     #[must_use]
     pub fn confirmed_number(&self, value: Amount) -> i64 {
         self.tier_of(value).map_or(-1, |tier| tier.number)
+    }
+
+    /// Whether a transfer is held in a block.
+    #[must_use]
+    pub fn holds(&self, block: &Block, transfer: &Observation) -> bool {
+        let is = |held: &Held| {
+            held.block.hash == block.hash && held.transfer.payment() == transfer.payment()
+        };
+        self.held.iter().any(is)
     }
 
     /// The time of the newest block in which a transfer of this amount is confirmed.

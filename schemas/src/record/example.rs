@@ -64,7 +64,13 @@ pub fn chain_head() -> ChainRecord {
         },
         ConfirmedTier { below: None, number: 20_999_936, timestamp: None },
     ];
-    let head = Head { confirmed, finalized: 20_999_936, match_window_seconds: 3600 };
+    let head = Head {
+        confirmed,
+        finalized: 20_999_936,
+        match_window_seconds: 3600,
+        held: Vec::new(),
+        has_gap: false,
+    };
     ChainRecord { body: ChainBody::Head(head), ..chain_record() }
 }
 

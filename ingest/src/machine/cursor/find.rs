@@ -68,7 +68,8 @@ impl Cursor {
                 }
                 finds.blocks.extend(block);
             }
-            let outcome = self.outcome(number, seen.tx_hash);
+            let Some(at) = block else { continue };
+            let outcome = self.outcome_at(at, seen.tx_hash);
             if self.rules.needs_receipts && finds.transactions.last() != Some(&outcome) {
                 finds.transactions.push(outcome);
             }

@@ -32,8 +32,7 @@ impl Cursor {
 
     /// The question what became of the transactions of some transfers, one by one.
     pub(super) fn outcomes(&self, transfers: &[(Block, Observation)]) -> Vec<Outcome> {
-        let outcomes =
-            transfers.iter().map(|(block, seen)| self.outcome(block.number, seen.tx_hash));
+        let outcomes = transfers.iter().map(|(block, seen)| self.outcome(block, seen.tx_hash));
         outcomes.collect()
     }
 
@@ -85,7 +84,7 @@ impl Cursor {
         }
         let (mut proven, mut denied) = (Vec::new(), Vec::new());
         for ((block, seen), receipt) in transfers.into_iter().zip(answer.receipts) {
-            let has_receipt = proves(&self.rules.watch, receipt.as_ref(), block, &seen);
+            let has_receipt = proves(&self.rules.watch, receipt.receipt(), block, &seen);
             if has_receipt { &mut proven } else { &mut denied }.push((block, seen));
         }
         Ok((proven, denied))

@@ -76,7 +76,13 @@ impl Cursor {
             tier.timestamp = time.max(before.and_then(|before| before.timestamp));
         }
         assert!(confirmed.iter().all(|tier| tier.number <= self.checks.checked));
-        Head { confirmed, finalized, match_window_seconds: self.rules.match_window_seconds }
+        Head {
+            confirmed,
+            finalized,
+            match_window_seconds: self.rules.match_window_seconds,
+            held: Vec::new(),
+            has_gap: false,
+        }
     }
 
     pub(super) fn record(

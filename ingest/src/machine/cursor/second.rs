@@ -13,7 +13,7 @@ use super::{Cursor, Phase, REFUSED_MAX};
 use crate::machine::compare::{payments, proves, same};
 use crate::machine::range::RangeSize;
 use crate::machine::{
-    Answer, Ask, Decision, Difference, EventLog, History, Next, Note, Point, Span,
+    Answer, Ask, Decision, Difference, EventLog, History, Next, Note, Point, Proof, Span,
 };
 use crate::machine::{Refusal, Role};
 
@@ -317,8 +317,9 @@ impl Cursor {
         };
         let mut receipts = answer.receipts.into_iter();
         let mut is_proven = |(block, ours): &(Block, Observation)| {
-            let receipt = receipts.next().flatten();
-            !needs_receipts || proves(&self.rules.watch, receipt.as_ref(), *block, ours)
+            let receipt = receipts.next();
+            let receipt = receipt.as_ref().and_then(Proof::receipt);
+            !needs_receipts || proves(&self.rules.watch, receipt, *block, ours)
         };
         let mut is_missing = |ours: &(Block, Observation)| !is_proven(ours) || !is_seen(ours);
         let missing: Vec<_> = live.into_iter().filter(|ours| is_missing(ours)).collect();
@@ -424,7 +425,11 @@ impl Cursor {
                 self.checks.range.shrink(used, None);
                 false
             }
-            Refusal::Rate | Refusal::Behind | Refusal::Transient | Refusal::Fatal => false,
+            Refusal::Rate
+            | Refusal::Behind
+            | Refusal::Transient
+            | Refusal::Pruned
+            | Refusal::Fatal => false,
         };
         if !shrunk {
             self.checks.failed();
