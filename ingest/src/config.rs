@@ -24,6 +24,8 @@ const LAG_MAX: u64 = 32;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// From this amount on, chains with slow finality wait for it.
 const LARGE: &str = "10000";
+/// Below this amount one endpoint is enough while no other answers.
+const ALONE: &str = "100";
 /// Depths beyond this are typing errors.
 const DEPTH_MAX: u64 = 100_000;
 
@@ -60,6 +62,8 @@ pub struct ChainConfig {
     pub range_max: i64,
     /// Blocks that a reorganisation may replace; a deeper one halts the chain.
     pub reorg_window: i64,
+    /// Amounts below this are confirmed by one endpoint while no other answers; zero for none.
+    pub alone: Amount,
     /// Blocks to stay behind the endpoint's head, for nodes whose logs trail their headers.
     pub lag: i64,
     /// How long, in chain time, a confirmed transfer waits for its deposit.
@@ -110,6 +114,26 @@ pub(crate) fn normal_age(blockchain: Blockchain, tag: Tag) -> i64 {
         // Proven on Ethereum after hours.
         (Blockchain::Linea, _) => 8 * 60 * MINUTE,
         (Blockchain::Polygon | Blockchain::Avaxc | Blockchain::Tron, _) => MINUTE,
+    }
+}
+
+/// How many seconds a tag is behind the newest block, at least: an endpoint whose tag is younger is not believed. Only the
+/// public chains are known.
+pub(crate) fn tag_age_min(blockchain: Blockchain, chain_id: u64, tag: Tag) -> i64 {
+    /// Of Ethereum: 32 slots of 12 s.
+    const EPOCH: i64 = 384;
+    if chain_id != blockchain.chain_id() {
+        return 0;
+    }
+    match (blockchain, tag) {
+        (Blockchain::Eth | Blockchain::Arb, Tag::Safe) => EPOCH,
+        (Blockchain::Eth | Blockchain::Base | Blockchain::Op | Blockchain::Arb, Tag::Finalized)
+        | (Blockchain::Linea, _) => 2 * EPOCH,
+        // In a batch of a later block of Ethereum.
+        (Blockchain::Base | Blockchain::Op, Tag::Safe) => 12,
+        // Solidified by 19 of 27 producers, one block each 3 s.
+        (Blockchain::Tron, _) => 54,
+        (Blockchain::Polygon | Blockchain::Avaxc, _) => 0,
     }
 }
 
@@ -173,6 +197,8 @@ impl ChainConfig {
         let range_max = whole("range_max", 1..=1_000_000, RANGE_MAX);
         let reorg_window = whole("reorg_window", 1..=1_000_000, defaults.reorg_window);
         let lag = whole("lag", 0..=LAG_MAX, defaults.lag);
+        let alone = section.optional_text("alone").unwrap_or_else(|| ALONE.to_owned());
+        let alone = Amount::parse(&alone).map_err(|error| section.problem("alone", &error.to_string()));
         let start_block = section
             .optional_integer("start_block", 0..=u64::from(u32::MAX))
             .and_then(|number| i64::try_from(number).ok());
@@ -204,6 +230,7 @@ impl ChainConfig {
             poll_interval,
             range_max,
             reorg_window,
+            alone: alone.unwrap_or_default(),
             lag,
             match_window,
         })
@@ -227,6 +254,7 @@ impl ChainConfig {
             // EVM nodes drop the logs of failed transactions; java-tron keeps some of them.
             needs_receipts: self.blockchain == Blockchain::Tron,
             has_second: self.endpoints.len() > 1,
+            alone_below: self.alone,
             idle_polls: (IDLE_HEAD_INTERVAL.as_millis() / self.poll_interval.as_millis().max(1))
                 .min(IDLE_POLLS_MAX.into()) as u32,
             match_window_seconds: i64::try_from(self.match_window.as_secs()).unwrap_or(i64::MAX),

@@ -19,7 +19,7 @@ use schemas::StablecoinContract;
 use serde_json::{Value, json};
 
 use self::health::Health;
-use crate::machine::{Answer, Ask, Cursor, Point, Refusal, Role, Span};
+use crate::machine::{Answer, Ask, Cursor, Point, Refusal, Role};
 use crate::metrics as names;
 use crate::rpc::{Contract, Endpoint, Failure};
 use crate::{ChainConfig, Error};
@@ -36,6 +36,8 @@ pub(crate) struct Endpoints {
     wrong: Vec<Option<String>>,
     /// Whether it was reported that none of them is.
     is_reported: bool,
+    /// Which of them have deleted what the scan needs.
+    pruned: Vec<bool>,
     /// How often each of them failed, by class.
     errors: Vec<BTreeMap<&'static str, u64>>,
     #[cfg(test)]
@@ -107,6 +109,7 @@ impl Endpoints {
             second: None,
             wrong,
             is_reported: false,
+            pruned: vec![false; errors.len()],
             errors,
             #[cfg(test)]
             sabotage: crate::sabotage::Defect::None,
@@ -179,7 +182,13 @@ impl Endpoints {
                     None => return Ok(Fetched::waiting(self.first, ask)),
                 },
             };
-            let result = self.ask(index, &ask).await;
+            let mut result = self.ask(index, &ask).await;
+            if let Ok(answer) = &mut result {
+                let about = ask.about.filter(|_| ask.role == Role::Second);
+                answer.is_alone =
+                    about.is_some_and(|from| self.health.may_have_scanned(index, self.first, from));
+                answer.is_first = index == self.first;
+            }
             if cursor.is_step_start()
                 && let Ok(answer) = &result
                 && self.is_forked(index, (&ask, answer), cursor).await
@@ -238,16 +247,11 @@ impl Endpoints {
 
     /// The endpoint of a second answer: the same for all questions about a range. None while the others pause.
     async fn second(&mut self, ask: &Ask) -> Option<usize> {
-        let from = |span: &Span| match span {
-            Span::Range { from, .. } | Span::Receipts { from, .. } => Some(*from),
-            Span::Block(_) => None,
-        };
-        let from = ask.logs.iter().find_map(from);
-        if from.is_some() {
+        if ask.about.is_some() {
             // The one that was asked about the range before may have scanned this one.
             self.second = None;
         }
-        let from = from.unwrap_or_default();
+        let from = ask.about.unwrap_or(i64::MAX);
         loop {
             let now = Instant::now();
             let chosen = self.second.filter(|index| self.health.serves(*index, now));
@@ -448,11 +452,30 @@ impl Endpoints {
 
     /// Takes note of an endpoint whose answers could be used.
     pub(crate) fn served(&mut self, index: usize) {
+        self.pruned[index] = false;
         if self.health.served(index) && self.list.len() > 1 {
             let name = self.chain.blockchain.as_str();
             let endpoint = self.name(index);
             tracing::info!(blockchain = name, endpoint, "endpoint of {name} is used again");
         }
+    }
+
+    /// Takes note of the head that an endpoint shows.
+    pub(crate) fn note_head(&mut self, index: usize, ask: &Ask, answer: &Answer) {
+        let mut shown = ask.blocks.iter().zip(&answer.blocks);
+        let latest = shown.find(|(point, _)| **point == Point::Latest);
+        if let Some((_, Some(header))) = latest {
+            self.health.head(index, header.block.number, Instant::now());
+        }
+    }
+
+    /// Whether every endpoint has deleted the blocks that a scan asks for.
+    pub(crate) fn is_gap(&mut self, index: usize, ask: &Ask, failure: &Failure) -> bool {
+        if ask.role != Role::First || failure.refusal != Refusal::Pruned {
+            return false;
+        }
+        self.pruned[index] = true;
+        self.pruned.iter().all(|pruned| *pruned)
     }
 
     /// Whether another endpoint scanned the last block.

@@ -7,7 +7,8 @@
 //!    logs of the range; in a range of at most 16 blocks each of the others too.
 //! 3. *verify*: our last block once more, and each block of such a short range, or of a longer one
 //!    each with hits and the end, fetched by number with its logs searched again by hash; on
-//!    Tron, the outcome of each transaction. Only if all of it agrees is the step published.
+//!    Tron, the outcome of each transaction. Only if the blocks agree is the step published; logs that only one of
+//!    the two answers has are settled by receipts before.
 //!
 //! Our last block was there before and after the end of the range was read, so the one descends
 //! from the other; if the chain changes later, the next tip shows it. A last block that is gone
@@ -16,6 +17,9 @@
 mod blocks;
 mod compare;
 mod cursor;
+#[cfg(test)]
+mod defects;
+mod evidence;
 mod history;
 mod policy;
 mod question;
@@ -25,9 +29,10 @@ mod tests;
 mod watch;
 
 use schemas::record::{Block, ChainRecord};
-use schemas::{Blockchain, Epoch, TxHash, UnixMicros};
+use schemas::{Amount, Blockchain, Epoch, TxHash, UnixMicros};
 
-pub(crate) use compare::{next_ordinal, payments, proves};
+pub(crate) use compare::{next_ordinal, payments};
+pub(crate) use evidence::Verdict;
 pub(crate) use cursor::Cursor;
 pub(crate) use history::History;
 pub(crate) use policy::Tags;
@@ -55,6 +60,8 @@ pub(crate) struct Rules {
     pub(crate) needs_receipts: bool,
     /// Whether another endpoint gives second answers: then one alone confirms nothing, not even what it calls final.
     pub(crate) has_second: bool,
+    /// Amounts below this are confirmed by one endpoint while no other answers.
+    pub(crate) alone_below: Amount,
     /// For how many polls a head that nobody needs is held back.
     pub(crate) idle_polls: u32,
     /// Published with each head.
@@ -99,10 +106,16 @@ pub(crate) enum Note {
     LateFind { block: Block, tx_hash: TxHash },
     /// A second check lacks a transfer that the receipt of the same endpoint has.
     Omitted { block: Block, tx_hash: TxHash },
-    /// A second check and a receipt deny a transfer that another endpoint's receipt has: its block is not confirmed.
+    /// Endpoints still disagree about a transfer, or none has a proof of it: it is held.
     Disputed { block: Block, tx_hash: TxHash },
-    /// No endpoint has a receipt of a transfer any more: it is taken back.
+    /// Every endpoint denies a transfer, several times in a row: it is taken back.
     Forged { block: Block, tx_hash: TxHash },
+    /// The blocks after this one are gone from every endpoint.
+    Gap { after: Block },
+    /// Two answers of one endpoint about a block have different logs.
+    Contradiction { block: Block },
+    /// One endpoint confirms alone from here on, or does so no longer.
+    Alone { begins: bool },
     /// A second check of the blocks up to this one could not be used.
     Check { why: Difference, block: Block },
 }
@@ -117,7 +130,10 @@ impl Note {
             | Self::LateFind { .. }
             | Self::Omitted { .. }
             | Self::Disputed { .. }
-            | Self::Forged { .. } => None,
+            | Self::Forged { .. }
+            | Self::Contradiction { .. }
+            | Self::Gap { .. }
+            | Self::Alone { .. } => None,
         })
     }
 }

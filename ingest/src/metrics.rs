@@ -25,7 +25,7 @@ runtime::metrics! {
     Gauge ENDPOINT_IN_USE = "tidemark_ingest_endpoint_in_use" [blockchain, endpoint];
     /// 1 while others are asked instead of this endpoint.
     Gauge ENDPOINT_ASIDE = "tidemark_ingest_endpoint_aside" [blockchain, endpoint];
-    /// Polls in which a tag that the policy waits for was absent, old, or of another fork.
+    /// Polls in which a tag that the policy waits for was absent, old, too young, or of another fork.
     Counter TAG_FAULTS_TOTAL = "tidemark_ingest_tag_faults_total" [blockchain, tag, fault];
     /// Answers of an endpoint that is behind what was scanned.
     Counter BEHIND_TOTAL = "tidemark_ingest_behind_total" [blockchain];
@@ -33,8 +33,12 @@ runtime::metrics! {
     Counter RETRIES_TOTAL = "tidemark_ingest_retries_total" [blockchain];
     /// Height up to which every block was asked for twice, or was old and final when it was scanned.
     Gauge CHECKED_BLOCK = "tidemark_ingest_checked_block" [blockchain];
-    /// Differences between a first and a second check: `late_find`, `omitted`, `disputed`, `forged`, and answers
-    /// that could not be used: `behind`, `fork`, `contradiction`.
+    /// 1 while one endpoint confirms alone, up to `chains.*.alone`, as no other answers.
+    Gauge ALONE = "tidemark_ingest_alone" [blockchain];
+    /// Transfers that one endpoint confirmed alone.
+    Counter CONFIRMED_ALONE_TOTAL = "tidemark_ingest_confirmed_alone_total" [blockchain];
+    /// Differences between answers: `late_find`, `omitted`, `disputed`, `forged`, and answers that could not be
+    /// used or contradict themselves: `behind`, `fork`, `contradiction`.
     Counter CHECK_DIFFERENCES_TOTAL = "tidemark_ingest_check_differences_total" [blockchain, kind];
     /// How far a reorganisation took the cursor back.
     Histogram REORG_DEPTH_BLOCKS = "tidemark_ingest_reorg_depth_blocks" [blockchain];

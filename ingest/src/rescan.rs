@@ -17,8 +17,7 @@ use schemas::{
 
 use crate::endpoints::clients;
 use crate::machine::{
-    Answer, Ask, EventLog, History, Outcome, Point, Refusal, Rules, Span, next_ordinal, payments,
-    proves,
+    Answer, Ask, EventLog, History, Outcome, Point, Refusal, Rules, Span, Verdict, next_ordinal, payments,
 };
 use crate::rpc::{Endpoint, Failure};
 use crate::{ChainConfig, Error, publish, restore, watched};
@@ -166,7 +165,7 @@ impl Rescan {
             return Err(RescanError::Reorganised);
         }
         let is_missing = |(block, seen): &&(Block, Observation)| {
-            history.at(block.number, seen.log_index).is_none()
+            !history.has(block, seen)
         };
         let missing: Vec<_> = self.missing.iter().filter(is_missing).copied().collect();
         for some in missing.chunks(STEP_MAX) {
@@ -190,7 +189,7 @@ fn add(found: &mut Found, history: &History, rules: &Rules, logs: &[EventLog]) {
     for (number, seen) in payments(&rules.watch, logs) {
         let Some(hash) = hashes.get(&number).copied() else { continue };
         let candidates = found.entry((number, seen.log_index)).or_default();
-        let is_new = history.at(number, seen.log_index).is_none();
+        let is_new = !history.has(&Block { number, hash, timestamp: history.last().timestamp }, &seen);
         if is_new && !candidates.contains(&(hash, seen)) {
             candidates.push((hash, seen));
         }
@@ -352,12 +351,13 @@ async fn prove(
             continue;
         };
         proof.block = Some(block);
-        let receipt = answer.receipts.into_iter().next();
-        let receipt = receipt.as_ref().and_then(|proof| proof.receipt());
+        let answered = answer.receipts.into_iter().next();
+        let receipt = answered.as_ref().and_then(|proof| proof.receipt());
         let is_here = receipt.is_some_and(|receipt| receipt.block_hash == hash);
         let succeeded = receipt.is_some_and(|receipt| receipt.succeeded);
         proof.failures += usize::from(is_here && !succeeded);
-        proof.successes += usize::from(proves(&rules.watch, receipt, block, seen));
+        let verdict = answered.map(|answered| Verdict::of(&answered, &rules.watch, &block, seen, 0));
+        proof.successes += usize::from(verdict == Some(Verdict::Proven));
     }
     proof
 }

@@ -95,6 +95,8 @@ pub(crate) struct Runner {
     detail: Detail,
     /// How far the endpoint's head is ahead of what is scanned, at the last poll.
     lag_blocks: Option<i64>,
+    /// Transfers that one endpoint confirmed alone, and no other has checked yet.
+    alone: usize,
     /// Of the records that are followed; none before they were read.
     epoch: Option<Epoch>,
 }
@@ -122,6 +124,7 @@ impl Runner {
             check: Stall::default(),
             detail,
             lag_blocks: None,
+            alone: 0,
             epoch: None,
         }
     }
@@ -150,7 +153,7 @@ impl Runner {
         let mut cursor = self.cursor(lost, history, unannounced);
         cursor.watch_from_here(added);
         let mut backoff = Backoff::new(self.chain.blockchain);
-        let mut tags = TagCheck::new(self.chain.blockchain, &self.chain.policy);
+        let mut tags = TagCheck::new(&self.chain);
         loop {
             let Fetched { index, ask, result, is_asked } = self.fetch(&cursor).await?;
             let (scanned, failed_checks) = (cursor.last_scanned(), cursor.failed_checks());
@@ -160,9 +163,13 @@ impl Runner {
             let (decision, failure) = match result {
                 Ok(mut answer) => {
                     self.measure_lag(&ask, &answer, scanned);
+                    self.endpoints.note_head(index, &ask, &answer);
                     let found = tags.check(&ask, &mut answer, cursor.history());
                     self.report_tags(index, &found);
                     (cursor.answer(answer, self.clock.now()), None)
+                }
+                Err(failure) if self.endpoints.is_gap(index, &ask, &failure) => {
+                    (cursor.report_gap(self.clock.now()), Some(failure))
                 }
                 Err(failure) => (cursor.fail(failure.refusal).into(), Some(failure)),
             };

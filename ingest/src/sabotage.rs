@@ -17,7 +17,7 @@ pub(crate) enum Defect {
 
 impl Defect {
     pub(crate) fn plant(self, cursor: &mut Cursor) {
-        cursor.is_blind = self == Self::OneCheck;
+        cursor.defects.is_blind = self == Self::OneCheck;
     }
 
     /// The answer as it is understood.

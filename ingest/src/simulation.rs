@@ -51,6 +51,7 @@ pub(crate) fn chain(policy: Policy) -> ChainConfig {
         poll_interval: std::time::Duration::from_secs(10),
         range_max: 5,
         reorg_window: WINDOW,
+        alone: schemas::Amount::ZERO,
         lag: 0,
         match_window: std::time::Duration::from_secs(3600),
     }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use schemas::Blockchain;
 
-use crate::config::normal_age;
-use crate::machine::{Answer, Ask, History, Point, Policy, Tag};
+use crate::ChainConfig;
+use crate::config::{normal_age, tag_age_min};
+use crate::machine::{Answer, Ask, History, Point, Role, Tag};
 
 /// Polls in a row without a good tag that are worth a line in the log.
 const FAULTS_MAX: u32 = 10;
@@ -18,6 +19,8 @@ pub(crate) enum TagFault {
     Absent,
     /// Its block is much older than usual on this chain.
     Old,
+    /// Its block is newer than the chain can have made it.
+    Young,
     /// Its block is not the one that was scanned at that height.
     Foreign,
 }
@@ -28,6 +31,7 @@ impl TagFault {
         match self {
             Self::Absent => "absent",
             Self::Old => "old",
+            Self::Young => "young",
             Self::Foreign => "foreign",
         }
     }
@@ -47,27 +51,33 @@ impl Tag {
 #[derive(Debug)]
 pub(crate) struct TagCheck {
     blockchain: Blockchain,
+    chain_id: u64,
     needed: Vec<Tag>,
-    faults: BTreeMap<&'static str, u32>,
+    faults: BTreeMap<(bool, &'static str), u32>,
 }
 
 /// A tag that was found wanting by a poll; whether that is to be reported.
 pub(crate) type Found = (Tag, TagFault, bool);
 
 impl TagCheck {
-    pub(crate) fn new(blockchain: Blockchain, policy: &Policy) -> Self {
-        let needed = [Tag::Safe, Tag::Finalized].into_iter().filter(|tag| policy.uses(*tag));
-        Self { blockchain, needed: needed.collect(), faults: BTreeMap::new() }
+    pub(crate) fn new(chain: &ChainConfig) -> Self {
+        let needed = [Tag::Safe, Tag::Finalized].into_iter();
+        let needed = needed.filter(|tag| chain.policy.uses(*tag)).collect();
+        let (blockchain, chain_id) = (chain.blockchain, chain.chain_id);
+        Self { blockchain, chain_id, needed, faults: BTreeMap::new() }
     }
 
-    /// Checks the tags of an answer, and removes those that are about another chain than ours.
+    /// Checks the tags of an answer, and removes those that are about another chain than ours, or that the chain cannot
+    /// have made.
     pub(crate) fn check(
         &mut self,
         ask: &Ask,
         answer: &mut Answer,
         history: Option<&History>,
     ) -> Vec<Found> {
-        let Some(Some(newest)) = answer.blocks.first().copied() else { return Vec::new() };
+        let newest = ask.blocks.iter().position(|point| *point == Point::Latest);
+        let newest = newest.and_then(|at| answer.blocks.get(at).copied().flatten());
+        let Some(newest) = newest else { return Vec::new() };
         let mut found = Vec::new();
         for (point, header) in ask.blocks.iter().zip(&mut answer.blocks) {
             let tag = match point {
@@ -85,13 +95,19 @@ impl TagCheck {
                     });
                     let age = newest.block.timestamp.0.saturating_sub(header.block.timestamp.0);
                     let is_old = age > 2 * normal_age(self.blockchain, tag);
-                    is_foreign.then_some(TagFault::Foreign).or(is_old.then_some(TagFault::Old))
+                    let is_young = age < tag_age_min(self.blockchain, self.chain_id, tag);
+                    let faults = [
+                        (is_foreign, TagFault::Foreign),
+                        (is_young, TagFault::Young),
+                        (is_old, TagFault::Old),
+                    ];
+                    faults.into_iter().find_map(|(is, fault)| is.then_some(fault))
                 }
             };
-            if fault == Some(TagFault::Foreign) {
+            if matches!(fault, Some(TagFault::Foreign | TagFault::Young)) {
                 *header = None;
             }
-            let count = self.faults.entry(tag.name()).or_default();
+            let count = self.faults.entry((ask.role == Role::First, tag.name())).or_default();
             *count = fault.map_or(0, |_| count.saturating_add(1));
             // Asked for without need, it may be absent.
             let fault = fault.filter(|_| self.needed.contains(&tag));
@@ -106,8 +122,13 @@ mod tests {
     use schemas::record::{ChainBody, ChainRecord, Head, example};
 
     use super::*;
-    use crate::machine::Header;
-    use crate::simulation::Node;
+    use crate::machine::{Header, Policy};
+    use crate::simulation::{Node, chain};
+
+    /// Of a development chain.
+    fn check_of(policy: Policy) -> TagCheck {
+        TagCheck::new(&ChainConfig { chain_id: 31_337, ..chain(policy) })
+    }
 
     /// What the node answers to a poll of a chain whose policy waits for `safe`.
     fn poll(node: &Node, safe: Option<Header>) -> (Ask, Answer) {
@@ -127,7 +148,7 @@ mod tests {
     fn absent_or_old_tag_is_reported_once() {
         let node = Node::new(200);
         let policy = Policy::flat(None, Some(Tag::Safe));
-        let mut tags = TagCheck::new(Blockchain::Eth, &policy);
+        let mut tags = check_of(policy);
         let mut check = |safe: Option<Header>| {
             let (ask, mut answer) = poll(&node, safe);
             let found = tags.check(&ask, &mut answer, None);
@@ -145,7 +166,7 @@ mod tests {
         assert_eq!(check(Some(header(&node, 150))), []);
         assert_eq!(check(None), [(Tag::Safe, TagFault::Absent, false)]);
         // Nobody waits for the other one.
-        let mut depth = TagCheck::new(Blockchain::Eth, &Policy::flat(Some(3), None));
+        let mut depth = check_of(Policy::flat(Some(3), None));
         let (ask, mut answer) = poll(&node, None);
         assert_eq!(depth.check(&ask, &mut answer, None), []);
     }
@@ -163,7 +184,7 @@ mod tests {
         let body = ChainBody::Head(head);
         let record = ChainRecord { block: node.head(), body, ..example::chain_record() };
         let before = History::fold(None, &record).unwrap();
-        let mut tags = TagCheck::new(Blockchain::Eth, &Policy::flat(None, Some(Tag::Safe)));
+        let mut tags = check_of(Policy::flat(None, Some(Tag::Safe)));
         let ours = Some(header(&node, 10));
         let (ask, mut answer) = poll(&node, ours);
         assert_eq!(tags.check(&ask, &mut answer, Some(&before)), []);

@@ -50,8 +50,10 @@ pub(crate) struct Pauses {
     pub(crate) repair: Duration,
     /// The longest for an endpoint when no other is up.
     pub(crate) sole_max: Duration,
-    /// After this time without any other, an endpoint confirms alone what it scanned.
+    /// After this time of refusals an endpoint is gone: another one may confirm alone.
     pub(crate) alone: Duration,
+    /// After this time without a new block of its own an endpoint is gone as well.
+    pub(crate) stuck: Duration,
     /// After this time an endpoint may have become one of another chain.
     pub(crate) recheck: Duration,
     /// After this time without progress a person must know.
@@ -67,6 +69,7 @@ impl Default for Pauses {
             repair: seconds(300),
             sole_max: seconds(30),
             alone: seconds(30),
+            stuck: seconds(300),
             recheck: seconds(60),
             stalled: seconds(300),
         }
@@ -88,8 +91,10 @@ struct State {
     /// When it was first put aside since it last served a step, or was last checked.
     down_since: Option<Instant>,
     is_checked: bool,
-    /// Its last answer was of another fork.
-    is_forked: bool,
+    /// Since when it answers nothing: refusals, or another chain.
+    refuses_since: Option<Instant>,
+    /// Its head, and when that last advanced.
+    head: Option<(i64, Instant)>,
 }
 
 /// The endpoints of a chain by position.
@@ -112,7 +117,8 @@ impl Health {
             aside_until: None,
             down_since: None,
             is_checked: false,
-            is_forked: false,
+            refuses_since: None,
+            head: None,
         };
         let states = weights.into_iter().map(state).collect();
         Self { states, pauses, scans: VecDeque::new() }
@@ -148,24 +154,41 @@ impl Health {
     }
 
     /// The endpoint for a second answer about blocks from a height on: the best of those that are up and did not scan
-    /// them, else one on another fork: it is asked until they agree, or one would confirm alone what it invented.
-    /// `first` itself only if no other has answered for long; none while one may yet: a pause of the other must not let
-    /// an omission through.
+    /// them. `first` itself only if all others are gone; none while one may answer yet: a pause of the other must not
+    /// let an omission through, and one that is behind or on another fork is not gone.
     pub(crate) fn second(&self, first: usize, from: i64, now: Instant) -> Option<usize> {
         let scanner = self.scanner(from).unwrap_or(first);
         let others = || self.states.iter().enumerate().rev().filter(|(index, _)| *index != scanner);
-        let answering = others().filter(|(_, state)| state.is_forked || Self::is_up(state, now));
-        let best = answering.max_by_key(|(_, state)| (Self::is_up(state, now), state.weight));
+        let answering = others().filter(|(_, state)| Self::is_up(state, now));
+        let best = answering.max_by_key(|(_, state)| state.weight);
         if let Some((index, _)) = best {
             return Some(index);
         }
         others().all(|(_, state)| self.is_gone(state, now)).then_some(first)
     }
 
-    /// Whether an endpoint is put aside, and has not answered for so long that others do without it.
+    /// Whether others do without an endpoint: it refuses everything, or its own head does not advance. One whose head
+    /// moves is never gone, however far behind.
     fn is_gone(&self, state: &State, now: Instant) -> bool {
-        let down = state.down_since.map(|since| now.saturating_duration_since(since));
-        !Self::is_up(state, now) && down.is_some_and(|down| down >= self.pauses.alone)
+        let lasts = |since: Option<Instant>, bound: Duration| {
+            since.is_some_and(|since| now.saturating_duration_since(since) >= bound)
+        };
+        let refuses = lasts(state.refuses_since, self.pauses.alone);
+        let is_stuck = lasts(state.head.map(|(_, at)| at), self.pauses.stuck);
+        !Self::is_up(state, now) && (refuses || is_stuck)
+    }
+
+    /// Takes note of the head that an endpoint shows.
+    pub(crate) fn head(&mut self, index: usize, number: i64, now: Instant) {
+        let Some(state) = self.states.get_mut(index) else { return };
+        if state.head.is_none_or(|(head, _)| number > head) {
+            state.head = Some((number, now));
+        }
+    }
+
+    /// Whether an endpoint may have scanned a block, while `first` scans.
+    pub(crate) fn may_have_scanned(&self, index: usize, first: usize, number: i64) -> bool {
+        self.scanner(number).unwrap_or(first) == index
     }
 
     /// Takes note of a failure. Whether the endpoint was put aside by it.
@@ -175,8 +198,8 @@ impl Health {
         let Some(state) = self.states.get_mut(index) else { return false };
         let was_up = Self::is_up(state, now);
         let is_behind = matches!(fault, Fault::Behind | Fault::Refused(Refusal::Behind, _));
-        // Who invents blocks puts them above the head of the others, which are behind them now and then.
-        state.is_forked = fault == Fault::Forked || (state.is_forked && is_behind);
+        let refuses = matches!(fault, Fault::Wrong | Fault::Refused(..)) && !is_behind;
+        state.refuses_since = state.refuses_since.or(Some(now)).filter(|_| refuses);
         let pause = match fault {
             Fault::Behind | Fault::Refused(Refusal::Behind, _) => {
                 state.behind += 1;
@@ -216,7 +239,7 @@ impl Health {
         let Some(state) = self.states.get_mut(index) else { return false };
         let was_down = state.down_since.is_some() || state.aside_until.is_some();
         (state.strikes, state.behind, state.delay) = (0, 0, first);
-        state.is_forked = false;
+        state.refuses_since = None;
         (state.free_at, state.aside_until, state.down_since) = (None, None, None);
         was_down
     }
@@ -456,25 +479,33 @@ mod tests {
         assert_eq!((health.scanner(39), health.scanner(40)), (Some(0), None));
     }
 
+    /// Who invents blocks puts them above the head of the others.
     #[test]
-    fn one_on_another_fork_is_asked_until_it_agrees() {
-        let now = Instant::now();
-        let pauses = Pauses { alone: Duration::ZERO, ..Pauses::default() };
-        let mut health = Health::new([100; 3], pauses);
-        health.failed(1, Fault::Forked, now);
-        assert_eq!(health.second(0, 10, now), Some(2), "a third one may know better");
-        health.failed(2, RATE, now);
-        assert_eq!(health.second(0, 10, now), Some(1), "not the first alone");
-        for fault in [Fault::Behind, Fault::Refused(Refusal::Behind, None)] {
-            health.failed(1, fault, now);
-            assert_eq!(health.second(0, 10, now), Some(1), "behind what may be invented");
+    fn only_refusals_or_a_stuck_head_are_gone() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut health = Health::new([100; 2], Pauses::default());
+        let behind = Fault::Refused(Refusal::Behind, None);
+        for second in 0..240 {
+            let fault = if second % 3 == 0 { Fault::Forked } else { behind };
+            health.head(1, i64::try_from(second / 12).unwrap(), at(second));
+            health.failed(1, fault, at(second));
+            assert_ne!(health.second(0, 10, at(second)), Some(0), "second {second}");
         }
-        health.failed(1, RATE, now);
-        assert_eq!(health.second(0, 10, now), Some(0), "no other answers");
-        health.failed(1, Fault::Forked, now);
+        // It shows the same head for five minutes.
+        for second in 240..600 {
+            health.head(1, 19, at(second));
+            health.failed(1, Fault::Forked, at(second));
+            let gone = second >= 228 + 300;
+            assert_eq!(health.second(0, 10, at(second)) == Some(0), gone, "second {second}");
+        }
         health.served(1);
-        health.failed(1, RATE, now);
-        assert_eq!(health.second(0, 10, now), Some(0));
+        health.head(1, 20, at(600));
+        for second in 600..640 {
+            health.failed(1, RATE, at(second));
+            let gone = second >= 630;
+            assert_eq!(health.second(0, 10, at(second)) == Some(0), gone, "second {second}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::{EventLog, Header, Next};
 
 /// Every block of a range of at most this many is fetched; of longer ones the first, those with hits, and the
 /// end. At the tip ranges are this short, and there an endpoint's logs may still be incomplete.
-const SHORT_RANGE_BLOCKS_MAX: i64 = 16;
+pub(super) const SHORT_RANGE_BLOCKS_MAX: i64 = 16;
 
 /// Whether each block of the range is fetched.
 fn is_short(from: i64, to: i64) -> bool {

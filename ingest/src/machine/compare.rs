@@ -1,15 +1,12 @@
-//! Whether two answers about the same blocks agree, transfer by transfer.
+//! How answers about the same blocks are compared: as multisets of transfers. The position of a log in its block is no
+//! part of that: nodes number logs differently, and correct it later.
+
+use std::collections::HashMap;
 
 use schemas::TxHash;
 use schemas::record::{Block, Observation};
 
-use super::{EventLog, History, Outcome, Proof, Receipt, Watch};
-
-/// Whether both are the same event: its position among equal ones, and whose wallet sent it, are ours to say.
-pub(crate) fn same(a: &Observation, b: &Observation) -> bool {
-    let plain = |seen: &Observation| Observation { ordinal: 0, from_own_wallet: false, ..*seen };
-    plain(a) == plain(b)
-}
+use super::{EventLog, History, Outcome, Proof, Watch};
 
 /// The payments among sifted logs of several blocks, with the heights of their blocks.
 pub(crate) fn payments(watch: &Watch, logs: &[EventLog]) -> Vec<(i64, Observation)> {
@@ -22,21 +19,40 @@ pub(crate) fn payments(watch: &Watch, logs: &[EventLog]) -> Vec<(i64, Observatio
     seen.collect()
 }
 
-/// Whether a receipt has a transfer, in its block.
-pub(crate) fn proves(
-    watch: &Watch,
-    receipt: Option<&Receipt>,
-    block: Block,
-    transfer: &Observation,
-) -> bool {
-    let Some(receipt) = receipt else { return false };
-    let logs = receipt.logs.iter().cloned();
-    let Ok(logs) = watch.sift(logs, block.number, block.number) else {
-        return false;
+/// How two answers about a block differ.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Comparison {
+    /// What the second one lacks, with how many equal ones of a transaction come before it.
+    pub(crate) missing: Vec<(usize, Observation)>,
+    /// What the second one has more, with how many equal ones come before it.
+    pub(crate) extra: Vec<(usize, Observation)>,
+}
+
+/// Compares the transfers of one block. Of equal ones the first positions are those that both have.
+pub(crate) fn difference(ours: &[Observation], theirs: &[Observation]) -> Comparison {
+    let mut difference = Comparison::default();
+    let equal = |all: &[Observation], one: &Observation| -> Vec<Observation> {
+        let mut equal: Vec<_> = all.iter().filter(|other| other.is_equal(one)).copied().collect();
+        equal.sort_by_key(|seen| seen.ordinal);
+        equal
     };
-    let mut seen = payments(watch, &logs).into_iter();
-    let is_here = receipt.succeeded && receipt.block_hash == block.hash;
-    is_here && seen.any(|(_, seen)| same(&seen, transfer))
+    let is_first = |all: &[Observation], at: usize| {
+        all.get(at).is_some_and(|one| !all.iter().take(at).any(|before| before.is_equal(one)))
+    };
+    for (_, one) in ours.iter().enumerate().filter(|(at, _)| is_first(ours, *at)) {
+        let (mine, other) = (equal(ours, one), equal(theirs, one));
+        difference.missing.extend(mine.into_iter().enumerate().skip(other.len()));
+    }
+    for (_, one) in theirs.iter().enumerate().filter(|(at, _)| is_first(theirs, *at)) {
+        let (mine, mut other) = (equal(ours, one), equal(theirs, one));
+        let more = other.len().saturating_sub(mine.len());
+        // Those whose logs we do not know, if the numbering is the same.
+        other.retain(|seen| mine.iter().all(|known| known.log_index != seen.log_index));
+        let from = other.len().saturating_sub(more);
+        let ranks = mine.len()..;
+        difference.extra.extend(ranks.zip(other.into_iter().skip(from)));
+    }
+    difference
 }
 
 /// Why receipts do not explain the logs of their transactions.
@@ -57,23 +73,65 @@ pub(crate) fn failed(
     logs: &[EventLog],
 ) -> Result<Vec<TxHash>, Unexplained> {
     let mut failed = Vec::new();
-    for (Outcome { transaction, .. }, receipt) in transactions.iter().zip(receipts) {
-        let receipt = receipt.receipt().ok_or(Unexplained::Missing)?;
+    for (Outcome { transaction, .. }, proof) in transactions.iter().zip(receipts) {
+        let receipt = match proof {
+            Proof::Receipt(receipt) => receipt,
+            Proof::Unlisted => return Err(Unexplained::Moved),
+            Proof::Unknown => return Err(Unexplained::Missing),
+        };
         let its = || logs.iter().filter(|log| log.tx_hash == *transaction);
         if its().any(|log| log.block_hash != receipt.block_hash) {
             return Err(Unexplained::Moved);
         }
         if !receipt.succeeded {
             failed.push(*transaction);
-        } else if !receipt.has(its()) {
+        } else if !includes(&receipt.logs, its()) {
             return Err(Unexplained::Lacking);
         }
     }
     Ok(failed)
 }
 
-/// The first position among equal payments of a transaction that none has: those that were published keep theirs. The
-/// contract of a stablecoin is no part of a payment, so two of them share the positions.
+/// What makes a log, but for its position.
+type Content<'a> = (TxHash, [u8; 20], &'a [[u8; 32]], &'a [u8]);
+
+fn contents<'a>(logs: impl IntoIterator<Item = &'a EventLog>) -> HashMap<Content<'a>, usize> {
+    let mut counts = HashMap::new();
+    for log in logs {
+        let content: Content<'a> = (log.tx_hash, log.address, &log.topics, &log.data);
+        *counts.entry(content).or_default() += 1;
+    }
+    counts
+}
+
+/// Whether one answer has all logs of another, each as often.
+fn includes<'a>(
+    all: impl IntoIterator<Item = &'a EventLog>,
+    some: impl IntoIterator<Item = &'a EventLog>,
+) -> bool {
+    let all = contents(all);
+    contents(some).into_iter().all(|(content, count)| all.get(&content) >= Some(&count))
+}
+
+/// The logs that only one of two answers about a block has, each as often as it has it more.
+pub(crate) fn only_in_one(first: &[EventLog], second: &[EventLog]) -> Vec<EventLog> {
+    let more = |one: &[EventLog], other: &[EventLog]| {
+        let mut left = contents(other);
+        let mut found = Vec::new();
+        for log in one {
+            match left.get_mut(&(log.tx_hash, log.address, &log.topics[..], &log.data[..])) {
+                Some(count) if *count > 0 => *count -= 1,
+                _ => found.push(log.clone()),
+            }
+        }
+        found
+    };
+    let mut only = more(first, second);
+    only.extend(more(second, first));
+    only
+}
+
+/// The first position among equal payments of a transaction that none has: those that were published keep theirs.
 pub(crate) fn next_ordinal(
     history: &History,
     number: i64,

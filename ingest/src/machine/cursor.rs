@@ -1,28 +1,28 @@
 //! The cursor: the open question, and what each answer does to it. The first step is in [`begin`],
-//! a reorganisation in [`reorg`], the second check in [`second`].
+//! a reorganisation in [`reorg`], the second check in [`second`], what two answers differ in in [`settle`].
 
 mod begin;
-mod find;
-mod proof;
+mod doubt;
 mod publish;
 mod reorg;
 mod second;
+mod settle;
 
 use schemas::record::Watch as Announced;
-use schemas::record::{Block, ChainBody, Observation};
-use schemas::{BlockHash, TxHash, UnixMicros, UnixSeconds};
+use schemas::record::{Block, ChainBody};
+use schemas::{TxHash, UnixMicros, UnixSeconds};
 
 use super::blocks;
 use super::compare::{self, Unexplained};
-use super::policy::Tags;
+use super::evidence::Evidence;
 use super::range::RangeSize;
 use super::{
-    Answer, Ask, Decision, EventLog, Header, History, Next, Note, Outcome, Point, Refusal, Role,
-    Rules, Span, Tag,
+    Answer, Ask, Decision, Difference, EventLog, Header, History, Next, Note, Outcome, Point, Refusal,
+    Rules, Span, Tag, Tags,
 };
 
-use find::{Finds, LateWatch};
-use second::{Check, Checks, Found, Transfers};
+use second::{Check, Checks, Found};
+use settle::{LateWatch, Question};
 
 /// Most blocks to verify in one step: bounds the records of a step and the requests to verify it.
 const HIT_BLOCKS_MAX: usize = 200;
@@ -46,12 +46,12 @@ enum Phase {
     Search { below: i64 },
     /// What has a range now?
     Check(Check),
-    /// Do receipts have the transfers that a check lacks?
-    Prove { found: Found, missing: Vec<(Block, Observation)>, role: Role },
-    /// Does the endpoint say again what a check found?
-    Find { found: Found, finds: Finds },
-    /// Does another endpoint have receipts of what one found?
-    Witness { found: Found, transfers: Transfers },
+    /// Which of our blocks does the other endpoint have?
+    Common { check: Check, blocks: Vec<Block>, why: Option<Difference> },
+    /// Do receipts have the transfers in which two answers differ?
+    Settle { found: Found, questions: Vec<Question> },
+    /// Do receipts have the logs in which an endpoint contradicted itself?
+    Doubt { scanned: Scanned, doubted: Vec<EventLog> },
 }
 
 /// A range as it was scanned.
@@ -64,6 +64,8 @@ struct Scanned {
     /// The blocks to fetch again: each with logs, the end, and in a short range all others too.
     blocks: Vec<Block>,
     transactions: Vec<Outcome>,
+    /// Transactions whose transfers are held: an endpoint contradicted itself about them, and has no receipt.
+    held: Vec<TxHash>,
 }
 
 #[derive(Debug)]
@@ -80,7 +82,7 @@ pub(crate) struct Cursor {
     held_back: u32,
     /// Polls since then that brought nothing at all: what is left on a chain that stops is checked as well.
     quiet: u32,
-    tags: Tags,
+    pub(super) evidence: Evidence,
     /// Height up to which the endpoint of this step says that its chain is final.
     final_to: i64,
     range: RangeSize,
@@ -93,9 +95,12 @@ pub(crate) struct Cursor {
     refused: u32,
     /// Searches in a row that found no common ancestor.
     fruitless: u32,
-    /// A planted defect: there is no second check.
+    /// Blocks that come next are gone from every endpoint: heads say so.
+    has_gap: bool,
+    /// An endpoint contradicted itself about blocks up to this one, which are not published yet.
+    doubted_to: i64,
     #[cfg(test)]
-    pub(crate) is_blind: bool,
+    pub(crate) defects: super::defects::Defects,
 }
 
 impl Cursor {
@@ -110,7 +115,8 @@ impl Cursor {
         }
         let phase = if history.is_some() { Phase::Tip } else { Phase::Begin };
         let range = RangeSize::new(rules.range_max);
-        let tags = Tags::default();
+        let (second, alone) = (rules.has_second, rules.alone_below);
+        let evidence = Evidence::new(&rules.policy, second, alone, history.as_ref());
         let checks = Checks::new(history.as_ref(), rules.range_max);
         Self {
             rules,
@@ -120,7 +126,7 @@ impl Cursor {
             newest: None,
             held_back: 0,
             quiet: 0,
-            tags,
+            evidence,
             final_to: -1,
             range,
             checks,
@@ -129,8 +135,10 @@ impl Cursor {
             unannounced,
             refused: 0,
             fruitless: 0,
+            has_gap: false,
+            doubted_to: -1,
             #[cfg(test)]
-            is_blind: false,
+            defects: super::defects::Defects::default(),
         }
     }
 
@@ -157,7 +165,18 @@ impl Cursor {
 
     /// The height up to which every block was asked for twice, or was old and final when it was scanned.
     pub(crate) fn checked(&self) -> i64 {
-        self.checks.checked
+        self.evidence.checked()
+    }
+
+    /// The newest height that two endpoints have shown.
+    pub(crate) fn vouched(&self) -> i64 {
+        self.evidence.vouched_to().min(self.last().number)
+    }
+
+    /// The published transfers that one endpoint alone confirms above a height.
+    pub(crate) fn confirmed_alone(&self) -> usize {
+        let (two, any) = (self.evidence.checked(), self.evidence.checked_by_any());
+        self.known().between(two + 1, any).len()
     }
 
     /// Second checks in a row that came to nothing.
@@ -178,20 +197,21 @@ impl Cursor {
     /// Another endpoint scans from here on.
     pub(crate) fn switch(&mut self) {
         if self.history.is_some() {
-            self.checks.switch(self.last().number);
+            self.checks.switch(self.evidence.checked(), self.last().number);
+            self.evidence.switch();
         }
     }
 
-    /// The question what became of a transaction in a block of our chain.
-    fn outcome(&self, block: &Block, transaction: TxHash) -> Outcome {
-        self.outcome_at((block.number, block.hash), transaction)
+    /// The question what became of a log's transaction.
+    fn outcome(&self, log: &EventLog) -> Outcome {
+        let (number, block_hash) = (log.block_number, log.block_hash);
+        Outcome { transaction: log.tx_hash, number, block_hash, is_final: self.is_final(number) }
     }
 
-    fn outcome_at(&self, (number, block_hash): (i64, BlockHash), transaction: TxHash) -> Outcome {
-        let finalized = self.tags.finalized.unwrap_or(-1).max(self.final_to);
-        // Without tags, `final_to` is no word of the endpoint's.
-        let is_final = self.rules.policy.uses_tags() && number <= finalized;
-        Outcome { transaction, number, block_hash, is_final }
+    /// Whether the endpoint calls a height final by a word of its own.
+    fn is_final(&self, number: i64) -> bool {
+        let finalized = self.evidence.own_tags().finalized.unwrap_or(-1).max(self.final_to);
+        self.rules.policy.uses_tags() && number <= finalized
     }
 
     /// The open question.
@@ -227,22 +247,24 @@ impl Cursor {
                 let points = scanned.blocks.iter().map(|block| Point::Number(block.number));
                 let blocks = last.into_iter().chain(points).collect();
                 let receipts = scanned.transactions.clone();
-                return Ask { role: Role::First, blocks, logs, receipts };
+                return Ask { blocks, logs, receipts, ..Ask::default() };
             }
             Phase::Search { below } => {
                 let page = self.search_page(*below);
                 (page.iter().map(|block| Point::Number(block.number)).collect(), Vec::new())
             }
             Phase::Check(check) => return self.ask_check(check),
-            Phase::Prove { found, missing, role } => {
-                return self.ask_receipts(&found.check, missing, *role);
+            Phase::Common { check, blocks, .. } => {
+                let blocks = blocks.iter().map(|block| Point::Number(block.number)).collect();
+                return Ask { role: check.role, blocks, ..Ask::default() };
             }
-            Phase::Find { found, finds } => return finds.ask(&found.check),
-            Phase::Witness { found, transfers } => {
-                return self.ask_receipts(&found.check, transfers, found.check.role.other());
+            Phase::Settle { found, questions } => {
+                let is_own = questions.iter().all(|question| question.own.is_none());
+                return self.ask_receipts(&found.check, questions, is_own);
             }
+            Phase::Doubt { scanned, doubted } => return self.ask_doubted(scanned, doubted),
         };
-        Ask { role: Role::First, blocks, logs, receipts: Vec::new() }
+        Ask { blocks, logs, ..Ask::default() }
     }
 
     /// Takes the answer to [`Cursor::ask`]. What is to be published counts as published: it must
@@ -256,14 +278,17 @@ impl Cursor {
             Phase::Tip => self.tip(answer.blocks, now),
             Phase::Scan { from, to, again } => self.scan((from, to, again), answer).into(),
             Phase::Verify(scanned) => match self.verify(scanned, answer) {
-                Ok(verified) => self.publish_step(&verified, now),
+                Ok((verified, doubted)) if doubted.is_empty() => self.publish_step(&verified, now),
+                Ok((verified, doubted)) => self.doubt(verified, doubted),
                 Err(next) => next.into(),
             },
             Phase::Search { below } => self.search(below, &answer.blocks, now),
             Phase::Check(check) => self.compare(check, answer, now),
-            Phase::Prove { found, missing, role } => self.prove(found, missing, role, answer, now),
-            Phase::Find { found, finds } => self.found(found, &finds, answer, now),
-            Phase::Witness { found, transfers } => self.witness(found, transfers, answer, now),
+            Phase::Common { check, blocks, why } => {
+                self.common((check, blocks, why), &answer, now)
+            }
+            Phase::Settle { found, questions } => self.receipts(found, questions, &answer, now),
+            Phase::Doubt { scanned, doubted } => self.resolve(scanned, doubted, &answer, now),
         }
     }
 
@@ -273,12 +298,13 @@ impl Cursor {
         let phase = std::mem::replace(&mut self.phase, start);
         let scanned = match phase {
             Phase::Scan { from, to, .. } => Some((from, to)),
-            Phase::Verify(Scanned { to, .. }) => Some((self.last().number + 1, to.number)),
+            Phase::Verify(Scanned { to, .. }) | Phase::Doubt { scanned: Scanned { to, .. }, .. } => {
+                Some((self.last().number + 1, to.number))
+            }
             Phase::Begin | Phase::Base { .. } | Phase::Tip | Phase::Search { .. } => None,
             Phase::Check(check)
-            | Phase::Prove { found: Found { check, .. }, .. }
-            | Phase::Find { found: Found { check, .. }, .. }
-            | Phase::Witness { found: Found { check, .. }, .. } => {
+            | Phase::Common { check, .. }
+            | Phase::Settle { found: Found { check, .. }, .. } => {
                 return self.check_refused(check, refusal);
             }
         };
@@ -310,6 +336,19 @@ impl Cursor {
                 Self::refused(refusal)
             }
         }
+    }
+
+    /// The blocks that come next are gone from every endpoint: no deposit opens until they were scanned.
+    pub(crate) fn report_gap(&mut self, now: UnixMicros) -> Decision {
+        let next = self.fail(Refusal::Pruned);
+        if self.history.is_none() || std::mem::replace(&mut self.has_gap, true) {
+            return next.into();
+        }
+        let (last, epoch) = (self.last(), self.known().epoch());
+        let head = ChainBody::Head(self.head(last.number, &[last], &self.blocks_ahead));
+        let record = self.record(epoch, last, now, head);
+        let notes = vec![Note::Gap { after: last }];
+        Decision { notes, ..self.publish(vec![record], next) }
     }
 
     fn refused(refusal: Refusal) -> Next {
@@ -349,11 +388,16 @@ impl Cursor {
         // A tag is about this endpoint's chain, which is ours up to our last block: its tags for
         // later blocks may not hold for the ones that another node will show us.
         let ahead = tags.finalized.max(tags.safe) > Some(ours.number);
-        self.tags.merge(tags.up_to(ours.number));
+        self.evidence.scanner_says(tags.up_to(ours.number));
+        self.checks.is_asked = false;
         let window = latest.block.number.saturating_sub(self.rules.reorg_window);
         self.final_to = tags.finalized.unwrap_or(window);
         let target = latest.block.number - self.rules.lag;
-        let to = target.min(ours.number.saturating_add(self.range.blocks()));
+        let mut blocks_max = self.range.blocks();
+        if ours.number < self.doubted_to {
+            blocks_max = blocks_max.min(blocks::SHORT_RANGE_BLOCKS_MAX);
+        }
+        let to = target.min(ours.number.saturating_add(blocks_max));
         let range = (ours.number + 1, to, ahead || to < target);
         self.check_or_proceed((target > ours.number).then_some(range), now)
     }
@@ -400,36 +444,40 @@ impl Cursor {
         }
         let mut transactions = Vec::new();
         if self.rules.needs_receipts {
-            transactions.extend(
-                logs.iter()
-                    .map(|log| self.outcome_at((log.block_number, log.block_hash), log.tx_hash)),
-            );
+            transactions.extend(logs.iter().map(|log| self.outcome(log)));
             // Logs are in order, so those of a transaction follow each other.
             transactions.dedup();
         }
-        self.phase = Phase::Verify(Scanned { to: end.block, again, logs, blocks, transactions });
+        let (to, held) = (end.block, Vec::new());
+        self.phase = Phase::Verify(Scanned { to, again, logs, blocks, transactions, held });
         Next::Ask
     }
 
-    /// The range with the times of its blocks and without failed transactions, if everything is as
-    /// it was when scanned.
-    fn verify(&self, mut scanned: Scanned, answer: Answer) -> Result<Scanned, Next> {
+    /// The range with the times of its blocks and without failed transactions, if the blocks are as they were when
+    /// scanned; and the logs that only one of the two answers has.
+    fn verify(
+        &self,
+        mut scanned: Scanned,
+        answer: Answer,
+    ) -> Result<(Scanned, Vec<EventLog>), Next> {
         let mut headers = answer.blocks.into_iter();
         let Some(last) = headers.next().flatten() else { return Err(Next::Behind) };
         if last.block.hash != self.last().hash {
             return Err(Next::Retry("the last scanned block changed during the step"));
         }
         let mut blocks = Vec::with_capacity(scanned.blocks.len());
+        let mut doubted = Vec::new();
         for ((block, header), logs) in scanned.blocks.iter().zip(headers).zip(answer.logs) {
             let Some(header) = header else { return Err(Next::Behind) };
             if (header.block.number, header.block.hash) != (block.number, block.hash) {
                 return Err(Next::Retry("a block changed during the step"));
             }
             let again = self.rules.watch.sift(logs, block.number, block.number);
-            let before = scanned.logs.iter().filter(|log| log.block_number == block.number);
-            if !before.eq(&again.map_err(Next::Retry)?) {
-                return Err(Next::Retry("the logs of a block differ between two answers"));
-            }
+            let again = again.map_err(Next::Retry)?;
+            let start = scanned.logs.partition_point(|log| log.block_number < block.number);
+            let end = scanned.logs.partition_point(|log| log.block_number <= block.number);
+            let before = scanned.logs.get(start..end).unwrap_or_default();
+            doubted.extend(compare::only_in_one(before, &again));
             blocks.push(header.block);
         }
         let receipts = answer.receipts;
@@ -443,7 +491,8 @@ impl Cursor {
             Unexplained::Lacking => Next::Retry("a receipt lacks a log of its transaction"),
         })?;
         scanned.logs.retain(|log| !failed.contains(&log.tx_hash));
-        Ok(Scanned { blocks, ..scanned })
+        doubted.retain(|log| !failed.contains(&log.tx_hash));
+        Ok((Scanned { blocks, ..scanned }, doubted))
     }
 
     fn publish_step(&mut self, step: &Scanned, now: UnixMicros) -> Decision {
@@ -456,12 +505,19 @@ impl Cursor {
             let logs = step.logs.get(start..end).unwrap_or_default();
             let (seen, skipped) = self.rules.watch.observe(logs);
             notes.extend(skipped.into_iter().map(Note::Skipped));
+            for seen in &seen {
+                if step.held.contains(&seen.tx_hash) {
+                    self.hold(*block, *seen);
+                }
+            }
             let transfers = seen.into_iter().map(ChainBody::Transfer);
             records.extend(transfers.map(|body| self.record(epoch, *block, now, body)));
         }
         self.range.grow(used);
         self.refused = 0;
         self.exempt(self.last().number + 1, to);
+        self.vouch_shown(to);
+        self.has_gap = false;
         self.checks.scanned_final(to.number - used + 1, to.number.min(self.final_to));
         self.checks.scanned(to.number, now);
         self.blocks_ahead.extend(&step.blocks);

@@ -21,8 +21,8 @@ pub(crate) struct History {
     /// Blocks that were on the chain when scanned: every head and every block with a transfer, so
     /// that a rewind to the newest canonical one retracts no canonical transfer.
     anchors: BTreeMap<i64, Block>,
-    /// Transfers that were not retracted, by place.
-    live: BTreeMap<(i64, i32), (Block, Observation)>,
+    /// Transfers that were not retracted, by height.
+    live: BTreeMap<i64, Vec<(Block, Observation)>>,
 }
 
 impl History {
@@ -52,10 +52,17 @@ impl History {
         match &record.body {
             ChainBody::Transfer(seen) => {
                 self.anchors.insert(number, block);
-                self.live.insert((number, seen.log_index), (block, *seen));
+                insert(&mut self.live, (block, *seen));
             }
             ChainBody::Retract(seen) => {
-                self.live.remove(&(number, seen.log_index));
+                let is_other =
+                    |live: &(Block, Observation)| live.1.payment() != seen.payment();
+                if let Some(live) = self.live.get_mut(&number) {
+                    live.retain(is_other);
+                    if live.is_empty() {
+                        self.live.remove(&number);
+                    }
+                }
             }
             ChainBody::Watch(_) => {}
             ChainBody::Head(head) => {
@@ -81,15 +88,17 @@ impl History {
             return;
         };
         self.anchors = self.anchors.split_off(&keep);
-        self.live = self.live.split_off(&(keep.saturating_add(1), i32::MIN));
+        self.live = self.live.split_off(&keep.saturating_add(1));
         if self.settled <= keep {
             self.settled = -1;
         }
     }
 
-    /// Every block up to this height was checked twice, or not at all: it lies before the beginning.
+    /// Every block up to this height was checked by two endpoints where there are two, or not at all: it lies before
+    /// the beginning. Smaller amounts may have been confirmed further by one of them alone.
     pub(crate) fn checked(&self) -> i64 {
-        self.head.confirmed_max().max(self.head.finalized)
+        let largest = self.head.confirmed.last().map_or(-1, |tier| tier.number);
+        largest.max(self.head.finalized)
     }
 
     /// The height above which everything must be known: for a rewind, and to compare a second check with.
@@ -108,7 +117,9 @@ impl History {
         let is_same = (lane.epoch, lane.last) == (self.epoch, self.last);
         if is_same {
             self.anchors.extend(lane.anchors);
-            self.live.extend(lane.live);
+            for transfer in lane.live.into_values().flatten() {
+                insert(&mut self.live, transfer);
+            }
         }
         is_same
     }
@@ -118,7 +129,7 @@ impl History {
     pub(crate) fn from(&self, number: i64) -> Self {
         let mut later = self.clone();
         later.anchors = later.anchors.split_off(&number);
-        later.live = later.live.split_off(&(number + 1, i32::MIN));
+        later.live = later.live.split_off(&(number + 1));
         later.settled = if later.settled <= number { -1 } else { later.settled };
         later
     }
@@ -164,20 +175,39 @@ impl History {
         self.anchors.range(..number).rev().take(count_max).map(|(_, block)| *block).collect()
     }
 
-    /// The transfer in a place.
-    pub(crate) fn at(&self, number: i64, log_index: i32) -> Option<&(Block, Observation)> {
-        self.live.get(&(number, log_index))
+    /// The published block at a height, where one is known.
+    pub(crate) fn anchor_at(&self, number: i64) -> Option<Block> {
+        self.anchors.get(&number).copied()
+    }
+
+    /// The transfer of a record.
+    pub(crate) fn has(&self, block: &Block, seen: &Observation) -> bool {
+        let is = |live: &(Block, Observation)| {
+            live.0.hash == block.hash && live.1.payment() == seen.payment()
+        };
+        self.live.get(&block.number).is_some_and(|live| live.iter().any(is))
     }
 
     /// The transfers from one height to another, in order.
     pub(crate) fn between(&self, from: i64, to: i64) -> Vec<(Block, Observation)> {
-        self.live.range((from, i32::MIN)..=(to, i32::MAX)).map(|(_, seen)| *seen).collect()
+        if from > to {
+            return Vec::new();
+        }
+        self.live.range(from..=to).flat_map(|(_, seen)| seen).copied().collect()
     }
 
     /// The transfers above a height, in order.
     pub(crate) fn above(&self, number: i64) -> impl Iterator<Item = (Block, Observation)> + '_ {
-        self.live.range((number.saturating_add(1), i32::MIN)..).map(|(_, seen)| *seen)
+        self.live.range(number.saturating_add(1)..).flat_map(|(_, seen)| seen).copied()
     }
+}
+
+/// Adds a transfer in its place: lanes are read one by one, and know the same in the end.
+fn insert(live: &mut BTreeMap<i64, Vec<(Block, Observation)>>, transfer: (Block, Observation)) {
+    let block = live.entry(transfer.0.number).or_default();
+    let place = |(_, seen): &(Block, Observation)| (seen.log_index, seen.payment());
+    let at = block.partition_point(|other| place(other) <= place(&transfer));
+    block.insert(at, transfer);
 }
 
 /// Up to where a head leaves nothing unconfirmed: all, or not known.

@@ -29,7 +29,7 @@ pub struct Policy {
     pub tiers: Vec<Tier>,
 }
 
-/// The greatest heights that the node's tags have had on our chain.
+/// The greatest heights that an endpoint's tags have had on our chain.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Tags {
     pub(crate) safe: Option<i64>,
@@ -49,6 +49,15 @@ impl Tags {
         Self {
             safe: self.safe.map(|safe| safe.min(number)),
             finalized: self.finalized.map(|finalized| finalized.min(number)),
+        }
+    }
+
+    /// What two endpoints both say.
+    pub(crate) fn lower(self, other: Self) -> Self {
+        let lower = |a: Option<i64>, b: Option<i64>| Some(a?.min(b?));
+        Self {
+            safe: lower(self.of(Tag::Safe), other.of(Tag::Safe)),
+            finalized: lower(self.finalized, other.finalized),
         }
     }
 
@@ -75,6 +84,22 @@ impl Policy {
     /// One tier for all amounts.
     pub fn flat(depth: Option<i64>, tag: Option<Tag>) -> Self {
         Self { tiers: vec![Tier { below: None, depth, tag }] }
+    }
+
+    /// The same with a tier that ends at an amount; zero is no amount.
+    pub(crate) fn split(&self, below: Amount) -> Self {
+        let mut tiers = self.tiers.clone();
+        let place = tiers.iter().position(|tier| tier.below.is_none_or(|end| end > below));
+        let begins = |place: usize| {
+            let before = place.checked_sub(1).and_then(|before| tiers.get(before));
+            before.and_then(|tier| tier.below).unwrap_or(Amount::ZERO)
+        };
+        if let Some(place) = place.filter(|place| begins(*place) < below)
+            && let Some(tier) = tiers.get(place).copied()
+        {
+            tiers.insert(place, Tier { below: Some(below), ..tier });
+        }
+        Self { tiers }
     }
 
     /// Whether any tier asks for a tag.

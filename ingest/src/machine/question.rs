@@ -53,6 +53,9 @@ impl Role {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Ask {
     pub(crate) role: Role,
+    /// Of a second answer: the first height that it is about, so that another endpoint than the one that scanned it is
+    /// asked; beyond all blocks if the tip is what counts. None for the endpoint that was asked before.
+    pub(crate) about: Option<i64>,
     pub(crate) blocks: Vec<Point>,
     pub(crate) logs: Vec<Span>,
     pub(crate) receipts: Vec<Outcome>,
@@ -112,13 +115,6 @@ pub(crate) struct Receipt {
     /// Whether it succeeded: a failed one moved nothing, whatever its logs are.
     pub(crate) succeeded: bool,
     pub(crate) logs: Vec<EventLog>,
-}
-
-impl Receipt {
-    /// Whether it has all of these logs, which an answer about logs gave of its transaction.
-    pub(crate) fn has<'a>(&self, logs: impl IntoIterator<Item = &'a EventLog>) -> bool {
-        logs.into_iter().all(|log| self.logs.contains(log))
-    }
 }
 
 /// The part of a block header that is read. Other fields differ between chains.

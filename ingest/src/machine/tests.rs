@@ -32,7 +32,7 @@ fn finalized() -> Policy {
 
 /// Rules by which no head is held back.
 fn rules(policy: Policy) -> Rules {
-    Rules { idle_polls: 0, ..chain(policy).rules() }
+    Rules { idle_polls: 0, has_second: true, ..chain(policy).rules() }
 }
 
 fn cursor(policy: Policy) -> Cursor {
@@ -70,7 +70,10 @@ fn turn_by(cursor: &mut Cursor, first: &Node, second: &Node) -> Decision {
         Role::Second => second,
     };
     match node.answer(&ask) {
-        Ok(answer) => cursor.answer(answer, now()),
+        Ok(mut answer) => {
+            answer.is_first = ask.role == Role::Witness;
+            cursor.answer(answer, now())
+        }
         Err(refusal) => cursor.fail(refusal).into(),
     }
 }
@@ -100,7 +103,9 @@ fn drive_by(cursor: &mut Cursor, first: &Node, second: &Node) -> (Decision, Vec<
 fn second_check(cursor: &Cursor) -> Option<(i64, i64)> {
     let ask = cursor.ask();
     match ask.logs.first() {
-        Some(Span::Range { from, to }) if ask.role == Role::Second => Some((*from, *to)),
+        Some(Span::Range { from, to } | Span::Receipts { from, to }) if ask.role == Role::Second => {
+            Some((*from, *to))
+        }
         _ => None,
     }
 }
@@ -158,6 +163,10 @@ fn kinds(decision: &Decision) -> Vec<&'static str> {
         Note::Omitted { .. } => "omitted",
         Note::Disputed { .. } => "disputed",
         Note::Forged { .. } => "forged",
+        Note::Contradiction { .. } => "contradiction",
+        Note::Gap { .. } => "gap",
+        Note::Alone { begins: true } => "alone",
+        Note::Alone { begins: false } => "not alone",
         Note::Check { why, .. } => why.kind(),
     };
     decision.notes.iter().map(kind).collect()

@@ -74,6 +74,7 @@ fn pauses() -> Pauses {
         recheck: millis(5),
         // Of two endpoints both answer again, however long it takes.
         alone: Duration::from_secs(3600),
+        stuck: Duration::from_secs(3600),
         stalled: Duration::from_secs(3600),
     }
 }
@@ -107,6 +108,7 @@ fn config(dice: &mut Dice, chain: &Chain) -> ChainConfig {
         poll_interval: Duration::from_millis(2),
         range_max: 1 + dice.below(30) as i64,
         reorg_window: 16,
+        alone: schemas::Amount::ZERO,
         lag: dice.below(2) as i64,
         match_window: Duration::from_secs(20),
     }

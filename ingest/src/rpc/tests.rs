@@ -161,7 +161,7 @@ async fn what_does_not_parse_is_short_and_hides_keys() {
     let reply = move |call: &Value| json!({ "id": call["id"], "result": text });
     let (endpoint, _served) = with_key(reply).await;
     let chain = chain(Policy::flat(Some(3), None));
-    let outcome = Outcome { number: 1, transaction: Hash([1; 32]), is_final: false };
+    let outcome = Outcome { number: 1, block_hash: Hash([1; 32]), transaction: Hash([1; 32]), is_final: false };
     let logs = vec![Span::Range { from: 1, to: 9 }];
     let failures = [
         endpoint.fetch(&ask(1)).await.unwrap_err(),

@@ -31,8 +31,8 @@ impl Runner {
                 Note::Forged { block, tx_hash } => (
                     AlertKind::ForgedTransfer,
                     format!(
-                        "{} was published, and no endpoint of {name} has its receipt any more. It is taken back, and \
-                         paid nothing. An endpoint invented it: compare what each of them answers with a block \
+                        "{} was published, and every endpoint of {name} denies it. It is taken back, and paid nothing. \
+                         An endpoint invented it: compare what each of them answers with a block \
                          explorer, and take that one out of chains.{name}.rpc",
                         place(block, tx_hash)
                     ),
@@ -40,13 +40,36 @@ impl Runner {
                 Note::Disputed { block, tx_hash } => (
                     AlertKind::DisputedTransfer,
                     format!(
-                        "one endpoint of {name} has the receipt of {}, and another one denies it. Nothing from that \
-                         block on is confirmed until they agree: compare what each of them answers with a block \
-                         explorer, and take the one that answers falsely out of chains.{name}.rpc",
+                        "the endpoints of {name} do not agree about {}. It is held: it pays nothing, and its order does \
+                         not expire, until they agree; all else is confirmed. Compare what each of them answers with a \
+                         block explorer, and take the one that answers falsely out of chains.{name}.rpc, or decide with \
+                         `tidemark chain resolve {name} {tx_hash} --accept` or `--reject`",
                         place(block, tx_hash)
                     ),
                 ),
+                Note::Gap { after } => (
+                    AlertKind::PrunedHistory,
+                    format!(
+                        "every endpoint of {name} has deleted what comes after block {}: nothing is skipped, no deposit \
+                         opens on {name} meanwhile, and waiting does not help. Add an endpoint that keeps more to \
+                         chains.{name}.rpc and restart",
+                        after.number
+                    ),
+                ),
+                Note::Alone { begins: true } => (
+                    AlertKind::ConfirmingAlone,
+                    format!(
+                        "no second endpoint of {name} answers: amounts below {} are confirmed by one endpoint, larger \
+                         ones wait, and their orders do not expire. Repair or replace an endpoint of chains.{name}.rpc",
+                        self.chain.alone
+                    ),
+                ),
+                Note::Alone { begins: false } => (
+                    AlertKind::ConfirmingAlone,
+                    format!("a second endpoint of {name} answers again, and has checked what one confirmed alone"),
+                ),
                 Note::Skipped(_)
+                | Note::Contradiction { .. }
                 | Note::Rewound { .. }
                 | Note::Omitted { .. }
                 | Note::Check { .. } => {

@@ -35,12 +35,16 @@ impl Runner {
         }
     }
 
-    pub(super) fn measure(&self, cursor: &Cursor, decision: &Decision) {
+    pub(super) fn measure(&mut self, cursor: &Cursor, decision: &Decision) {
         let name = self.chain.blockchain.as_str();
         // Blocks and seconds stay far below 2^52, where an f64 is exact.
         self.show(Some(cursor), self.stalled());
         gauge!(names::RANGE_BLOCKS, "blockchain" => name).set(cursor.range_blocks() as f64);
         let Some(history) = cursor.history() else { return };
+        let alone = cursor.confirmed_alone();
+        let more = alone.saturating_sub(self.alone) as u64;
+        counter!(names::CONFIRMED_ALONE_TOTAL, "blockchain" => name).increment(more);
+        self.alone = alone;
         gauge!(names::CHECKED_BLOCK, "blockchain" => name).set(cursor.checked() as f64);
         let age = self.clock.now().seconds().0.saturating_sub(history.last().timestamp.0);
         gauge!(names::LAG_SECONDS, "blockchain" => name).set(age as f64);
@@ -73,6 +77,8 @@ impl Runner {
             "timestamp": cursor.and_then(Cursor::last_scanned).map(|block| block.timestamp),
             "lag_blocks": self.lag_blocks,
             "checked": history.and(cursor).map(Cursor::checked),
+            "vouched": history.and(cursor).map(Cursor::vouched),
+            "held": head.map(|head| head.held.len()),
             "confirmed": head.and_then(|head| head.confirmed.first()).map(|tier| tier.number),
             "finalized": head.map(|head| head.finalized),
             "epoch": history.map(History::epoch),
@@ -172,6 +178,22 @@ impl Runner {
                 Note::Forged { block, tx_hash } => {
                     self.report_check("forged", *block, Some(*tx_hash));
                 }
+                Note::Contradiction { block } => {
+                    self.report_check("contradiction", *block, None);
+                }
+                Note::Gap { after } => tracing::error!(
+                    blockchain = name,
+                    block.number = after.number,
+                    "the blocks of {name} after this one are gone from every endpoint: add one that has them"
+                ),
+                Note::Alone { begins } => {
+                    gauge!(names::ALONE, "blockchain" => name).set(f64::from(u8::from(*begins)));
+                    tracing::warn!(
+                        blockchain = name,
+                        begins,
+                        "one endpoint of {name} confirms alone: no other answers"
+                    );
+                }
                 Note::Check { why, block } => self.report_check(why.kind(), *block, None),
             }
         }
@@ -182,8 +204,8 @@ impl Runner {
         if kind == "disputed" {
             tracing::error!(
                 blockchain = name,
-                "nothing of {name} is confirmed while its endpoints disagree; find out which one answers falsely and \
-                 take it out of `rpc`"
+                "a transfer of {name} is held while its endpoints disagree; find out which one answers falsely and take \
+                 it out of `rpc`"
             );
         }
         counter!(names::CHECK_DIFFERENCES_TOTAL, "blockchain" => name, "kind" => kind).increment(1);
@@ -193,7 +215,7 @@ impl Runner {
             block.number = block.number,
             block.hash = %block.hash,
             txn_hash = tx_hash.map(|hash| hash.to_string()),
-            "a second check at {name} differs from the first"
+            "answers about a block of {name} differ"
         );
     }
 }

@@ -26,6 +26,7 @@ const PAUSES: Pauses = Pauses {
     repair: Duration::from_millis(1),
     sole_max: Duration::from_millis(1),
     alone: Duration::ZERO,
+    stuck: Duration::MAX,
     recheck: Duration::MAX,
     // The first attempt that comes to nothing.
     stalled: Duration::ZERO,

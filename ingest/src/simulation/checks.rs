@@ -102,8 +102,8 @@ impl Reader {
                     self.epoch = record.epoch;
                     self.confirmed = head.confirmed_max();
                     let confirmed = self.live.range(..=(self.confirmed, i32::MAX));
-                    let mut confirmed = confirmed.map(|(_, (_, seen))| seen);
-                    if confirmed.any(|seen| seen.tx_hash == FORGED) {
+                    let mut confirmed = confirmed.map(|(_, transfer)| transfer);
+                    if confirmed.any(|(at, seen)| seen.tx_hash == FORGED && !head.holds(at, seen)) {
                         return Err("a forged transfer is confirmed".to_owned());
                     }
                 }
@@ -134,7 +134,8 @@ impl World {
             1 => Policy::flat(Some(2), Some(Tag::Safe)),
             _ => Policy::flat(None, Some(Tag::Finalized)),
         };
-        let config = chain(policy);
+        let mut config = chain(policy);
+        config.endpoints.extend(config.endpoints.clone());
         let node = Node::new(12);
         let sight = Sight {
             before_reorg: node.clone(),
@@ -147,7 +148,7 @@ impl World {
             forges_receipts: false,
         };
         let mut cursor = Cursor::new(config.rules(), None, config.watched());
-        cursor.is_blind = is_blind;
+        cursor.defects.is_blind = is_blind;
         let (shelf, reader) = (Shelf::new(), Reader::default());
         Self { config, sight, cursor, shelf, reader, base: None, now: 1, is_blind, dice }
     }
@@ -240,7 +241,7 @@ impl World {
         let known = watched::known(&self.shelf, self.config.blockchain).unwrap();
         let unannounced = self.config.unannounced(&known);
         self.cursor = Cursor::new(self.config.rules(), history, unannounced);
-        self.cursor.is_blind = self.is_blind;
+        self.cursor.defects.is_blind = self.is_blind;
     }
 
     /// The endpoints work again, but what the first one left out it leaves out for ever. All is confirmed.

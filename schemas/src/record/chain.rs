@@ -82,6 +82,14 @@ impl Observation {
         }
     }
 
+    /// Whether both are of one transaction, contract, sender, receiver and value: such events differ in nothing but
+    /// their number.
+    #[must_use]
+    pub fn is_equal(&self, other: &Self) -> bool {
+        let plain = |seen: &Self| Self { ordinal: 0, ..*seen }.payment();
+        self.contract == other.contract && plain(self) == plain(other)
+    }
+
     /// The identity of this observation in `block`.
     #[must_use]
     pub fn inclusion(&self, block: &Block) -> Inclusion {

@@ -48,6 +48,7 @@ impl Cursor {
             }
         }
         self.checks.begin(number);
+        self.evidence.begin(number);
         let anchors = records.clone();
         let epoch = self.rules.lost.map_or(Epoch(0), |lost| Epoch(lost.epoch.0.saturating_add(1)));
         let record = |block: Block| {

@@ -1,6 +1,6 @@
 //! The records of a step, and what its head says.
 
-use schemas::record::{Block, ChainBody, ChainRecord, Head};
+use schemas::record::{Block, ChainBody, ChainRecord, ConfirmedTier, Head};
 use schemas::{Epoch, UnixMicros};
 
 use super::{Cursor, Phase};
@@ -53,19 +53,23 @@ impl Cursor {
             below.or_else(|| history?.anchor_at_or_below(limit))
         };
         let window = number.saturating_sub(self.rules.reorg_window);
-        let limit = self.tags.finalized.unwrap_or(window).min(number);
+        let limit = self.evidence.tags().finalized.unwrap_or(window).min(number);
         let before = history.map(History::head);
-        let limit = limit.min(self.final_max());
+        let limit = limit.min(self.final_max()).min(self.evidence.vouched_to());
         let finalized = newest(fresh, limit).map_or(limit, |block| block.number);
         let begun = || self.rules.lost.map_or(-1, |lost| lost.number);
         let finalized = finalized.max(before.map_or_else(begun, |head| head.finalized)).max(-1);
-        let mut confirmed = self.rules.policy.confirmed(number, self.tags);
-        for (position, tier) in confirmed.iter_mut().enumerate() {
-            let before = before.and_then(|head| head.confirmed.get(position));
+        let mut confirmed = self.evidence.confirmed(number);
+        for tier in &mut confirmed {
+            let covers = |before: &&ConfirmedTier| match (before.below, tier.below) {
+                (None, _) => true,
+                (Some(before), Some(below)) => before >= below,
+                (Some(_), None) => false,
+            };
+            let before = before.and_then(|head| head.confirmed.iter().find(covers));
             // What was confirmed stays so, as far as its chain remains: a restart begins to check there.
-            let kept = before.filter(|before| before.below == tier.below);
-            let kept = kept.map_or(-1, |before| before.number.min(number));
-            tier.number = tier.number.min(self.checks.checked).max(kept);
+            let kept = before.map_or(-1, |before| before.number.min(number));
+            tier.number = tier.number.max(kept);
             // What is final stays as it is, whatever else the policy asks for.
             let limit = tier.number.max(finalized);
             let time = |blocks| newest(blocks, limit).map(|block: Block| block.timestamp);
@@ -75,13 +79,12 @@ impl Cursor {
             let time = self.checks.time.map_or(time, |checked| time.map(|time| time.min(checked)));
             tier.timestamp = time.max(before.and_then(|before| before.timestamp));
         }
-        assert!(confirmed.iter().all(|tier| tier.number <= self.checks.checked));
         Head {
             confirmed,
             finalized,
             match_window_seconds: self.rules.match_window_seconds,
-            held: Vec::new(),
-            has_gap: false,
+            held: self.evidence.held().to_vec(),
+            has_gap: self.has_gap,
         }
     }
 
@@ -112,7 +115,7 @@ impl Cursor {
         }
         self.ahead = None;
         // Known until they are checked twice: the time of one that is confirmed ends deposits.
-        let checked = self.checks.checked;
+        let checked = self.evidence.checked();
         self.blocks_ahead.retain(|block| block.number >= checked);
         self.held_back = 0;
         self.quiet = 0;
@@ -131,7 +134,8 @@ fn mark_confirmed(records: &mut [ChainRecord]) {
     for record in earlier {
         if let ChainBody::Transfer(seen) = &record.body {
             let confirmed = head.confirmed_number(seen.value).min(block.number);
-            record.confirmed = record.block.number <= confirmed;
+            record.confirmed =
+                record.block.number <= confirmed && !head.holds(&record.block, seen);
         }
     }
 }

@@ -52,7 +52,8 @@ impl Cursor {
         let epoch = Epoch(history.epoch().0.saturating_add(1));
         let orphaned: Vec<(Block, Observation)> = history.above(ancestor.number).collect();
         let retracted = orphaned.len();
-        self.tags = self.tags.up_to(ancestor.number);
+        self.evidence.rewind(ancestor.number);
+        self.doubted_to = -1;
         self.checks.rewind(ancestor.number);
         // What replaces the blocks after it is scanned for all that is watched.
         self.late_watch.to = self.late_watch.to.min(ancestor.number);

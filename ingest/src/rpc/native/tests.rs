@@ -141,7 +141,7 @@ async fn endpoint(answers: Answers, is_given: bool) -> (Endpoint, Served) {
 /// A head, a tag and a block, in this order, and transactions of which one is not final.
 fn question() -> Ask {
     let outcome =
-        |byte, is_final| Outcome { transaction: Hash([byte; 32]), number: NUMBER, is_final };
+        |byte, is_final| Outcome { transaction: Hash([byte; 32]), number: NUMBER, block_hash: Hash([0; 32]), is_final };
     Ask {
         blocks: vec![Point::Latest, Point::Finalized, Point::Number(NUMBER)],
         logs: vec![Span::Range { from: 1, to: NUMBER }],
@@ -159,7 +159,7 @@ async fn what_is_final_is_asked_of_the_native_interface() {
     let solid = answer.blocks[1].unwrap();
     assert_eq!((solid.block.hash, solid.parent), (Hash([5; 32]), Hash([4; 32])));
     assert_eq!(solid.block.timestamp.0, 1_699_999_988);
-    let hashes = answer.receipts.iter().map(|r| r.as_ref().map(|r| r.block_hash.0[0]));
+    let hashes = answer.receipts.iter().map(|r| r.receipt().map(|r| r.block_hash.0[0]));
     assert_eq!(hashes.collect::<Vec<_>>(), [Some(9), Some(6), Some(9), None]);
     assert_eq!(served.header("tron-pro-api-key"), "k3y-of-the-shop");
     assert_eq!(served.sizes(), [4, 1, 1, 1], "JSON-RPC, solidified, transactions, outcomes");
@@ -178,7 +178,7 @@ async fn only_a_guessed_native_url_is_given_up() {
         let answers = || node(solid.clone(), infos.clone());
         let (guessed, served) = endpoint(answers(), false).await;
         let answer = guessed.fetch(&question()).await.unwrap();
-        let hashes = answer.receipts.iter().map(|r| r.as_ref().map(|r| r.block_hash.0[0]));
+        let hashes = answer.receipts.iter().map(|r| r.receipt().map(|r| r.block_hash.0[0]));
         assert_eq!(hashes.collect::<Vec<_>>(), [Some(6); 4]);
         assert_eq!(answer.blocks[1].map(|header| header.block.number), Some(NUMBER));
         let before = served.sizes().len();

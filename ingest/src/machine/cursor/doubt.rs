@@ -1,0 +1,81 @@
+//! An endpoint that contradicts itself: one answer has logs of a block that another one lacks. Receipts of the same
+//! endpoint settle it. What a receipt proves counts, whichever answer had it; what has no receipt is published and held.
+//! Until that step is published ranges stay so short that every block is asked for by its hash: no retry asks a weaker
+//! question than the attempt that failed.
+
+use schemas::UnixMicros;
+
+use super::{Cursor, Phase, Scanned};
+use crate::machine::evidence::Verdict;
+use crate::machine::{Answer, Ask, Decision, EventLog, Next, Note, Outcome, Point};
+
+impl Cursor {
+    pub(super) fn ask_doubted(&self, scanned: &Scanned, doubted: &[EventLog]) -> Ask {
+        let mut receipts: Vec<Outcome> = Vec::new();
+        for log in doubted {
+            receipts.push(self.outcome(log));
+        }
+        let blocks = vec![
+            Point::Number(self.last().number),
+            Point::Number(scanned.to.number),
+        ];
+        Ask { blocks, receipts, ..Ask::default() }
+    }
+
+    /// Examines what only one of two answers has, before anything of the range is published.
+    pub(super) fn doubt(&mut self, scanned: Scanned, doubted: Vec<EventLog>) -> Decision {
+        let highest = doubted.iter().map(|log| log.block_number).max();
+        self.doubted_to = self.doubted_to.max(highest.unwrap_or(-1));
+        let block = scanned.blocks.iter().find(|block| Some(block.number) == highest).copied();
+        let notes = block.map(|block| Note::Contradiction { block }).into_iter().collect();
+        self.phase = Phase::Doubt { scanned, doubted };
+        Decision { notes, ..Next::Ask.into() }
+    }
+
+    pub(super) fn resolve(
+        &mut self,
+        mut scanned: Scanned,
+        doubted: Vec<EventLog>,
+        answer: &Answer,
+        now: UnixMicros,
+    ) -> Decision {
+        let mut headers = answer.blocks.iter().copied().map(|header| header.map(|h| h.block.hash));
+        let shown = (headers.next().flatten(), headers.next().flatten());
+        if shown != (Some(self.last().hash), Some(scanned.to.hash)) {
+            return Next::Retry("a block changed during the step").into();
+        }
+        if answer.receipts.len() < doubted.len() {
+            return Next::Retry("the answer is incomplete").into();
+        }
+        let mut logs = scanned.logs.clone();
+        for log in doubted.iter().filter(|log| !scanned.logs.contains(log)) {
+            logs.push(log.clone());
+        }
+        let Ok(logs) = self.rules.watch.sift(logs, self.last().number + 1, scanned.to.number) else {
+            return Next::Retry("logs of two forks are in one answer").into();
+        };
+        scanned.logs = logs;
+        for (log, proof) in doubted.iter().zip(&answer.receipts) {
+            let block = scanned.blocks.iter().find(|block| block.number == log.block_number);
+            let (seen, _) = self.rules.watch.observe(std::slice::from_ref(log));
+            let (Some(block), Some(seen)) = (block, seen.first()) else { continue };
+            let equal = |other: &&EventLog| {
+                (other.tx_hash, other.address, &other.topics, &other.data)
+                    == (log.tx_hash, log.address, &log.topics, &log.data)
+            };
+            let count = scanned.logs.iter().filter(equal).count();
+            // Of equal ones the last is in doubt.
+            let rank = count.saturating_sub(1);
+            match Verdict::of(proof, &self.rules.watch, block, seen, rank) {
+                Verdict::Proven => {}
+                Verdict::Unknown => scanned.held.push(log.tx_hash),
+                Verdict::Denied => {
+                    if let Some(at) = scanned.logs.iter().rposition(|other| equal(&other)) {
+                        scanned.logs.remove(at);
+                    }
+                }
+            }
+        }
+        self.publish_step(&scanned, now)
+    }
+}

@@ -1,0 +1,279 @@
+//! Differences between two answers are settled by receipts: of the endpoint that gave the second answer, then of another
+//! one. There is no vote. What both prove is published or stays; what both deny, several times in a row, is taken back;
+//! everything else is held: it is published, stays unconfirmed, and is asked about again until they agree.
+
+use schemas::record::{Block, ChainBody, Observation};
+use schemas::{Address, Epoch, UnixMicros};
+
+use super::second::{Check, Found};
+use super::{Cursor, Phase};
+use crate::machine::compare::next_ordinal;
+use crate::machine::evidence::Verdict;
+use crate::machine::{Answer, Ask, Decision, Difference, Next, Note, Outcome, Point};
+
+/// How many times in a row all endpoints must deny a transfer: a node that lags may do so once.
+const DENIALS_MIN: u32 = 3;
+
+/// A transfer about which answers differ.
+#[derive(Debug, Clone)]
+pub(super) struct Question {
+    /// Where it is not published yet, its time is not known before the first answer.
+    pub(super) block: Block,
+    pub(super) seen: Observation,
+    /// How many equal ones come before it in its transaction.
+    pub(super) rank: usize,
+    pub(super) is_published: bool,
+    pub(super) is_held: bool,
+    /// Whether the second answer lacks it.
+    pub(super) is_missing: bool,
+    /// What the endpoint of the second answer says.
+    pub(super) own: Option<Verdict>,
+}
+
+/// What becomes of a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Settled {
+    /// Proven: it is published, and confirmed when its block is.
+    Counts,
+    /// Published, and not confirmed.
+    Held,
+    /// The same: every endpoint denies it, not often enough yet.
+    Doubted,
+    /// Denied by every endpoint.
+    Denied,
+    /// The endpoint that showed it has no proof of it.
+    Dropped,
+}
+
+/// Wallets with contracts that are watched in the blocks after a height only.
+#[derive(Debug, Default)]
+pub(super) struct LateWatch {
+    added: Vec<(Address, Address)>,
+    pub(super) to: i64,
+}
+
+impl LateWatch {
+    /// Whether a transfer came before its wallet or contract was watched.
+    pub(super) fn covers(&self, number: i64, seen: &Observation) -> bool {
+        number <= self.to && self.added.contains(&(seen.to_address, seen.contract))
+    }
+}
+
+impl Cursor {
+    /// What is watched from the next block on, and was not when the blocks before were scanned.
+    pub(crate) fn watch_from_here(&mut self, added: Vec<(Address, Address)>) {
+        let to = self.history.as_ref().map_or(-1, |history| history.last().number);
+        self.late_watch = LateWatch { added, to };
+    }
+
+    /// Asks for receipts of the transactions; the blocks show that they are of our chain.
+    pub(super) fn ask_receipts(&self, check: &Check, questions: &[Question], is_own: bool) -> Ask {
+        let blocks = questions.iter().map(|question| Point::Number(question.block.number));
+        let blocks = std::iter::once(Point::Number(check.anchor.number)).chain(blocks);
+        let receipts = questions.iter().map(|Question { block, seen, .. }| {
+            let is_final = self.is_final(block.number);
+            let (number, block_hash) = (block.number, block.hash);
+            Outcome { transaction: seen.tx_hash, number, block_hash, is_final }
+        });
+        Ask {
+            role: if is_own { check.role } else { check.role.other() },
+            about: (is_own && check.to < check.from).then_some(i64::MAX),
+            blocks: blocks.collect(),
+            receipts: receipts.collect(),
+            ..Ask::default()
+        }
+    }
+
+    /// Asks about what is left open, or settles it.
+    pub(super) fn settle(
+        &mut self,
+        found: Found,
+        questions: Vec<Question>,
+        now: UnixMicros,
+    ) -> Decision {
+        if questions.is_empty() {
+            return self.end_check(found, now);
+        }
+        self.phase = Phase::Settle { found, questions };
+        Next::Ask.into()
+    }
+
+    /// Takes receipts: first those of the endpoint of the second answer, then those of another one.
+    pub(super) fn receipts(
+        &mut self,
+        mut found: Found,
+        mut questions: Vec<Question>,
+        answer: &Answer,
+        now: UnixMicros,
+    ) -> Decision {
+        found.check.is_alone |= answer.is_alone && self.rules.has_second;
+        let verdicts = match self.verdicts(&found.check, &mut questions, answer) {
+            Ok(verdicts) => verdicts,
+            Err(why) => return self.check_later(found.check, why, now),
+        };
+        let is_own = questions.iter().all(|question| question.own.is_none());
+        if is_own {
+            for (question, verdict) in questions.iter_mut().zip(&verdicts) {
+                question.own = Some(*verdict);
+            }
+            let needs_other = |question: &Question| !is_settled_by_one(question);
+            if self.has_other(&found.check) && questions.iter().any(needs_other) {
+                self.phase = Phase::Settle { found, questions };
+                return Next::Ask.into();
+            }
+        }
+        let others = (!is_own).then_some(verdicts);
+        let settled: Vec<_> = (0..questions.len())
+            .map(|at| {
+                let other = others.as_ref().and_then(|others| others.get(at).copied());
+                self.settled(&questions[at], other, self.has_other(&found.check))
+            })
+            .collect();
+        self.publish_settled(found, questions.into_iter().zip(settled).collect(), now)
+    }
+
+    /// Whether another endpoint is asked as well.
+    fn has_other(&self, check: &Check) -> bool {
+        self.rules.has_second && !check.is_alone
+    }
+
+    fn verdicts(
+        &self,
+        check: &Check,
+        questions: &mut [Question],
+        answer: &Answer,
+    ) -> Result<Vec<Verdict>, Difference> {
+        let mut headers = answer.blocks.iter();
+        let mut header = || headers.next().copied().flatten().ok_or(Difference::Behind);
+        if header()?.block != check.anchor {
+            return Err(Difference::Fork);
+        }
+        if answer.receipts.len() < questions.len() {
+            return Err(Difference::Contradiction);
+        }
+        let mut verdicts = Vec::with_capacity(questions.len());
+        for (question, proof) in questions.iter_mut().zip(&answer.receipts) {
+            let shown = header()?.block;
+            if (shown.number, shown.hash) != (question.block.number, question.block.hash) {
+                return Err(Difference::Fork);
+            }
+            question.block = shown;
+            let (block, seen, rank) = (&question.block, &question.seen, question.rank);
+            let verdict = Verdict::of(proof, &self.rules.watch, block, seen, rank);
+            #[cfg(test)]
+            let verdict = self.defects.verdict(verdict);
+            verdicts.push(verdict);
+        }
+        Ok(verdicts)
+    }
+
+    fn settled(&mut self, question: &Question, other: Option<Verdict>, has_other: bool) -> Settled {
+        use Verdict::{Denied, Proven, Unknown};
+        let Question { block, seen, is_published, is_held, .. } = question;
+        let own = question.own.unwrap_or(Unknown);
+        let key = (block.number, block.hash, seen.payment());
+        let denials = self.checks.denied.remove(&key).unwrap_or(0);
+        match (own, other) {
+            (Proven, None) if *is_published && !*is_held => Settled::Counts,
+            // With one endpoint; where the other one is only away, what was held waits for it.
+            (Proven, None) if !has_other && !(self.rules.has_second && *is_held) => Settled::Counts,
+            (Proven, Some(Proven)) => Settled::Counts,
+            // A transaction that failed, or a log that its endpoint takes back.
+            (Denied, _) if !*is_published => Settled::Dropped,
+            (Denied, Some(Denied)) | (Denied, None) if *is_published => {
+                self.checks.denied.insert(key, denials + 1);
+                if denials + 1 >= DENIALS_MIN { Settled::Denied } else { Settled::Doubted }
+            }
+            _ => Settled::Held,
+        }
+    }
+
+    /// One step with late finds, and without what all endpoints deny. The epoch says that something was taken back; the
+    /// blocks stay.
+    fn publish_settled(
+        &mut self,
+        mut found: Found,
+        settled: Vec<(Question, Settled)>,
+        now: UnixMicros,
+    ) -> Decision {
+        let mut finds: Vec<(Block, Observation)> = Vec::new();
+        let mut taken: Vec<(Block, Observation)> = Vec::new();
+        let mut is_changed = false;
+        for (question, settled) in settled {
+            let Question { block, mut seen, is_published, is_missing, .. } = question;
+            let was_held = question.is_held;
+            if settled == Settled::Dropped {
+                continue;
+            }
+            if !is_published {
+                let ordinal = next_ordinal(self.known(), block.number, &seen, &finds);
+                seen = Observation { ordinal, ..seen };
+                found.notes.push(Note::LateFind { block, tx_hash: seen.tx_hash });
+                finds.push((block, seen));
+            }
+            let tx_hash = seen.tx_hash;
+            match settled {
+                Settled::Held | Settled::Doubted => {
+                    let is_new = self.hold(block, seen);
+                    is_changed |= is_new;
+                    // Once it lasts: a node that lags may differ once.
+                    let is_dispute = !is_new && settled == Settled::Held;
+                    if is_dispute && self.checks.reported.insert((block.hash, seen.payment())) {
+                        found.notes.push(Note::Disputed { block, tx_hash });
+                    }
+                }
+                Settled::Denied => {
+                    found.notes.push(Note::Forged { block, tx_hash });
+                    taken.push((block, seen));
+                }
+                Settled::Counts if is_published && !was_held && is_missing => {
+                    found.notes.push(Note::Omitted { block, tx_hash });
+                }
+                Settled::Counts | Settled::Dropped => {}
+            }
+            let is_held = matches!(settled, Settled::Held | Settled::Doubted);
+            if !is_held && self.evidence.holds(&block, &seen) {
+                self.evidence.release(&block, &seen);
+                self.checks.reported.remove(&(block.hash, seen.payment()));
+                is_changed = true;
+            }
+        }
+        if finds.is_empty() && taken.is_empty() && !is_changed {
+            return self.end_check(found, now);
+        }
+        if !self.is_half(found.check) {
+            let was_alone = self.evidence.is_alone();
+            self.count_check(found.check);
+            found.notes.extend(self.alone_note(was_alone));
+        }
+        let (last, epoch) = (self.last(), self.known().epoch());
+        let epoch = if taken.is_empty() { epoch } else { Epoch(epoch.0.saturating_add(1)) };
+        let mut records = Vec::with_capacity(finds.len() + taken.len() + 1);
+        // Those that are gone first: a transfer of the new epoch is none of theirs.
+        records.extend(
+            taken.into_iter().map(|(at, seen)| self.record(epoch, at, now, ChainBody::Retract(seen))),
+        );
+        let late = |(at, seen)| self.record(self.known().epoch(), at, now, ChainBody::Transfer(seen));
+        records.splice(..0, finds.into_iter().map(late).collect::<Vec<_>>());
+        let head = ChainBody::Head(self.head(last.number, &[last], &self.blocks_ahead));
+        records.push(self.record(epoch, last, now, head));
+        Decision { notes: found.notes, ..self.publish(records, Next::Ask) }
+    }
+
+    pub(super) fn hold(&mut self, block: Block, seen: Observation) -> bool {
+        #[cfg(test)]
+        if self.defects.forgets_holds {
+            return false;
+        }
+        self.evidence.hold(block, seen)
+    }
+}
+
+/// Whether one receipt is enough: the endpoint that scanned a transfer has shown it as well.
+fn is_settled_by_one(question: &Question) -> bool {
+    match question.own {
+        Some(Verdict::Proven) => question.is_published && !question.is_held,
+        Some(Verdict::Denied) => !question.is_published,
+        Some(Verdict::Unknown) | None => false,
+    }
+}

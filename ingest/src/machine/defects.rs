@@ -1,0 +1,42 @@
+//! Defects that are planted in the machine: runs that do not find them are worth nothing.
+
+use schemas::record::Observation;
+
+use super::compare::Comparison;
+use super::evidence::Verdict;
+
+/// Rules that are switched off.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Defects {
+    /// There is no second check.
+    pub(crate) is_blind: bool,
+    /// A log under another number is another transfer.
+    pub(crate) index_in_identity: bool,
+    /// What has no receipt is denied.
+    pub(crate) null_denies: bool,
+    /// What endpoints disagree about is not held.
+    pub(crate) forgets_holds: bool,
+}
+
+impl Defects {
+    pub(super) fn verdict(self, verdict: Verdict) -> Verdict {
+        match verdict {
+            Verdict::Unknown if self.null_denies => Verdict::Denied,
+            verdict => verdict,
+        }
+    }
+
+    pub(super) fn compare(
+        self,
+        ours: &[Observation],
+        theirs: &[Observation],
+        differ: &mut Comparison,
+    ) {
+        if self.index_in_identity {
+            let is_known = |seen: &&Observation| {
+                ours.iter().any(|known| known.log_index == seen.log_index && known.is_equal(seen))
+            };
+            differ.extra = theirs.iter().filter(|seen| !is_known(seen)).map(|s| (0, *s)).collect();
+        }
+    }
+}

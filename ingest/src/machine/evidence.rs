@@ -1,0 +1,229 @@
+//! What is proven, by whom, and up to where: **when a transfer is confirmed** is [`Evidence::confirmed`].
+//!
+//! Three heights bound every tier of amounts, and each is about the blocks that were published:
+//!
+//! | height | up to it |
+//! |---|---|
+//! | checked | two endpoints were asked for the transfers of every block, and their differences were examined |
+//! | vouched | two endpoints have shown the block, by number and hash: depth and tags count no further |
+//! | alone | one endpoint was asked twice while no other answered: amounts below a bound need no more |
+//!
+//! Tags count as the lower of what two endpoints say. With one configured endpoint nothing else vouches: `vouched`
+//! does not bound, and its own tags count. What endpoints disagree about is held ([`Held`]), and bounds nothing else.
+
+use schemas::Amount;
+use schemas::record::{Block, ConfirmedTier, Held, Observation};
+
+use super::question::Proof;
+use super::watch::Watch;
+use super::{History, Policy, Tags};
+
+/// What an endpoint proves of one transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// A receipt in the block has it.
+    Proven,
+    /// A receipt lacks it, failed or is in another block; or the block does not list the transaction.
+    Denied,
+    /// Neither.
+    Unknown,
+}
+
+impl Verdict {
+    /// Of a transfer with `rank` equal ones before it in its transaction.
+    pub(crate) fn of(
+        proof: &Proof,
+        watch: &Watch,
+        block: &Block,
+        transfer: &Observation,
+        rank: usize,
+    ) -> Self {
+        let receipt = match proof {
+            Proof::Unknown => return Self::Unknown,
+            Proof::Unlisted => return Self::Denied,
+            Proof::Receipt(receipt) => receipt,
+        };
+        if !receipt.succeeded || receipt.block_hash != block.hash {
+            return Self::Denied;
+        }
+        let logs = watch.sift(receipt.logs.iter().cloned(), block.number, block.number);
+        let Ok(logs) = logs else { return Self::Denied };
+        let (seen, _) = watch.observe(&logs);
+        let equal = seen.iter().filter(|seen| seen.is_equal(transfer)).count();
+        if equal > rank { Self::Proven } else { Self::Denied }
+    }
+}
+
+/// How far each kind of proof goes.
+#[derive(Debug)]
+pub(crate) struct Evidence {
+    policy: Policy,
+    has_second: bool,
+    /// Amounts below this need one endpoint while no other answers.
+    alone_below: Amount,
+    checked: i64,
+    vouched: i64,
+    alone: i64,
+    /// Of the endpoint that scans.
+    own_tags: Tags,
+    /// Of the one that vouched last.
+    other_tags: Tags,
+    held: Vec<Held>,
+    /// A planted defect: the vouched height never falls.
+    #[cfg(test)]
+    pub(crate) never_falls: bool,
+}
+
+impl Evidence {
+    /// Continues where the last head ends. What was confirmed for the largest amounts had all proofs.
+    pub(crate) fn new(
+        policy: &Policy,
+        has_second: bool,
+        alone_below: Amount,
+        history: Option<&History>,
+    ) -> Self {
+        let checked = history.map_or(-1, History::checked);
+        let policy = if has_second { policy.split(alone_below) } else { policy.clone() };
+        let held = history.map_or_else(Vec::new, |history| history.head().held.clone());
+        Self {
+            policy,
+            has_second,
+            alone_below,
+            checked,
+            vouched: checked,
+            alone: checked,
+            own_tags: Tags::default(),
+            other_tags: Tags::default(),
+            held,
+            #[cfg(test)]
+            never_falls: false,
+        }
+    }
+
+    /// The heights confirmed for each tier when the chain is scanned up to `number`, without their times.
+    pub(crate) fn confirmed(&self, number: i64) -> Vec<ConfirmedTier> {
+        let mut tiers = self.policy.confirmed(number.min(self.vouched_to()), self.tags());
+        let alone = self.policy.confirmed(number, self.own_tags);
+        for (tier, alone) in tiers.iter_mut().zip(alone) {
+            tier.number = tier.number.min(self.checked);
+            if self.may_be_alone(tier) {
+                tier.number = tier.number.max(alone.number.min(self.alone));
+            }
+        }
+        tiers
+    }
+
+    /// The heights that the endpoint that scans would confirm: what is worth asking another one for.
+    pub(crate) fn wanted(&self, number: i64) -> Vec<ConfirmedTier> {
+        self.policy.confirmed(number, self.own_tags)
+    }
+
+    fn may_be_alone(&self, tier: &ConfirmedTier) -> bool {
+        self.has_second && tier.below.is_some_and(|below| below <= self.alone_below)
+    }
+
+    /// Where vouching bounds what is confirmed.
+    pub(crate) fn vouched_to(&self) -> i64 {
+        if self.has_second { self.vouched } else { i64::MAX }
+    }
+
+    /// The tags that count.
+    pub(crate) fn tags(&self) -> Tags {
+        if self.has_second { self.own_tags.lower(self.other_tags) } else { self.own_tags }
+    }
+
+    pub(crate) fn own_tags(&self) -> Tags {
+        self.own_tags
+    }
+
+    pub(crate) fn checked(&self) -> i64 {
+        self.checked
+    }
+
+    /// Up to this height one endpoint or two were asked twice.
+    pub(crate) fn checked_by_any(&self) -> i64 {
+        self.checked.max(self.alone)
+    }
+
+    pub(crate) fn vouched(&self) -> i64 {
+        self.vouched
+    }
+
+    /// Whether blocks were confirmed by one endpoint that no other has checked yet.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.alone > self.checked
+    }
+
+    pub(crate) fn held(&self) -> &[Held] {
+        &self.held
+    }
+
+    /// Nothing up to the block before the first one is scanned, so nothing is missed there.
+    pub(crate) fn begin(&mut self, number: i64) {
+        (self.checked, self.vouched, self.alone) = (number, number, number);
+    }
+
+    /// Two answers about every block up to this height were compared.
+    pub(crate) fn check(&mut self, number: i64, is_alone: bool) {
+        let height = if is_alone { &mut self.alone } else { &mut self.checked };
+        *height = (*height).max(number);
+    }
+
+    /// Two endpoints have shown our block at this height; the tags are those of the one that did not scan.
+    pub(crate) fn vouch(&mut self, number: i64, tags: Tags) {
+        self.vouched = self.vouched.max(number);
+        self.other_tags.merge(tags);
+    }
+
+    /// Another endpoint has another block above this height.
+    pub(crate) fn contest(&mut self, number: i64) {
+        #[cfg(test)]
+        if self.never_falls {
+            return;
+        }
+        self.vouched = self.vouched.min(number);
+        self.other_tags = Tags::default();
+    }
+
+    /// What the endpoint that scans says of its tags on our chain.
+    pub(crate) fn scanner_says(&mut self, tags: Tags) {
+        self.own_tags.merge(tags);
+    }
+
+    /// Another endpoint scans from here on.
+    pub(crate) fn switch(&mut self) {
+        (self.own_tags, self.other_tags) = (Tags::default(), Tags::default());
+    }
+
+    /// What lies above is another chain now.
+    pub(crate) fn rewind(&mut self, number: i64) {
+        self.checked = self.checked.min(number);
+        self.vouched = self.vouched.min(number);
+        self.alone = self.alone.min(number);
+        self.own_tags = self.own_tags.up_to(number);
+        self.other_tags = self.other_tags.up_to(number);
+        self.held.retain(|held| held.block.number <= number);
+    }
+
+    /// Keeps a transfer unconfirmed. Whether it was not held before.
+    pub(crate) fn hold(&mut self, block: Block, transfer: Observation) -> bool {
+        let is_new = !self.holds(&block, &transfer);
+        if is_new {
+            self.held.push(Held { block, transfer });
+        }
+        is_new
+    }
+
+    /// A transfer is held no longer: it is proven, or taken back.
+    pub(crate) fn release(&mut self, block: &Block, transfer: &Observation) {
+        self.held.retain(|held| !is_held(held, block, transfer));
+    }
+
+    pub(crate) fn holds(&self, block: &Block, transfer: &Observation) -> bool {
+        self.held.iter().any(|held| is_held(held, block, transfer))
+    }
+}
+
+fn is_held(held: &Held, block: &Block, transfer: &Observation) -> bool {
+    held.block.hash == block.hash && held.transfer.payment() == transfer.payment()
+}
