@@ -322,8 +322,10 @@ impl Doctor {
     async fn newest_transaction(&self, height: i64) -> Option<(Block, TxHash)> {
         for number in (0..=height).rev().take(TRANSACTION_BLOCKS as usize) {
             let probed = self.endpoint.block(Point::Number(number)).await;
-            if let Ok(Some(Probed { block, transaction: Some(transaction), .. })) = probed {
-                return Some((block, transaction));
+            if let Ok(Some(Probed { block, transactions })) = probed
+                && let Some(transaction) = transactions.first()
+            {
+                return Some((block, *transaction));
             }
         }
         None

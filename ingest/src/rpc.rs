@@ -8,12 +8,15 @@
 mod block;
 mod failure;
 mod native;
+mod outcome;
 mod pace;
 mod probe;
 #[cfg(test)]
 mod tests;
 mod wire;
 
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -22,13 +25,13 @@ use metrics::{counter, gauge};
 use native::Native;
 use pace::Pace;
 pub(crate) use probe::Probed;
-use reqwest::header::HeaderValue;
+use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
 use schemas::{Address, Blockchain, Hash};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use wire::Call;
 
-use crate::machine::{Answer, Ask, Point, Proof, Refusal, Span, TRANSFER_TOPIC, topic};
+use crate::machine::{Answer, Ask, EventLog, Point, Proof, Refusal, Span, TRANSFER_TOPIC, topic};
 use crate::metrics as names;
 use crate::{ChainConfig, EndpointConfig, Error, RpcUrl};
 
@@ -66,10 +69,36 @@ pub(crate) struct Endpoint {
     secrets: Vec<String>,
     /// Most calls in one request, as far as is known; only shrinks.
     batch_calls: AtomicUsize,
+    /// Whether it serves the receipts of whole blocks: true once it did, false if it has no such method.
+    serves_outcomes: OnceLock<bool>,
     /// The contracts, as a filter has them.
     contracts: Value,
     /// The topics, one list for each filter.
     topics: Vec<Value>,
+    watched: Watched,
+}
+
+/// What the filters ask for, to sift what no filter was asked for.
+#[derive(Debug)]
+struct Watched {
+    contracts: BTreeSet<[u8; 20]>,
+    wallets: BTreeSet<[u8; 32]>,
+}
+
+impl Watched {
+    fn new(chain: &ChainConfig) -> Self {
+        Self {
+            contracts: chain.contracts.iter().map(|c| *c.address.bytes()).collect(),
+            wallets: chain.wallets.iter().map(topic).collect(),
+        }
+    }
+
+    fn has(&self, log: &EventLog) -> bool {
+        let wallet = log.topics.get(2);
+        log.topics.first() == Some(&TRANSFER_TOPIC)
+            && wallet.is_some_and(|wallet| self.wallets.contains(wallet))
+            && self.contracts.contains(&log.address)
+    }
 }
 
 impl Endpoint {
@@ -87,8 +116,11 @@ impl Endpoint {
             value.set_sensitive(true);
             Some((api.header.clone(), value))
         });
+        let mut headers: HeaderMap = key.collect();
+        // Without it a server may choose any coding.
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let client = reqwest::Client::builder()
-            .default_headers(key.collect())
+            .default_headers(headers)
             .timeout(chain.request_timeout)
             .redirect(reqwest::redirect::Policy::none())
             .user_agent("tidemark")
@@ -112,8 +144,10 @@ impl Endpoint {
             pace: endpoint.requests_per_second.map(Pace::new),
             secrets: endpoint.secrets(),
             batch_calls: AtomicUsize::new(BATCH_CALLS_MAX),
+            serves_outcomes: OnceLock::new(),
             contracts: contracts.collect(),
             topics: topics.collect(),
+            watched: Watched::new(chain),
         })
     }
 
@@ -169,7 +203,9 @@ impl Endpoint {
         let logs = ask.logs.iter().flat_map(|span| self.log_calls(*span));
         let receipts = ask.receipts.iter().map(|outcome| Call::receipt(outcome.transaction));
         let calls: Vec<Call> = blocks.chain(logs).chain(receipts).collect();
-        self.read(ask, self.call_all(&calls).await?)
+        let mut answer = self.read(ask, self.call_all(&calls).await?)?;
+        self.ask_blocks(&ask.receipts, &mut answer.receipts).await?;
+        Ok(answer)
     }
 
     /// Sends any number of calls.
@@ -201,7 +237,11 @@ impl Endpoint {
             answer.logs.push(found);
         }
         for _ in &ask.receipts {
-            let receipt = wire::receipt(results.next().ok_or_else(missing)??)?;
+            let receipt = match results.next().ok_or_else(missing)? {
+                Err(failure) if failure.is_limit() => return Err(failure),
+                Err(_) => None,
+                Ok(value) => wire::receipt(value)?,
+            };
             answer.receipts.push(receipt.map_or(Proof::Unknown, Proof::Receipt));
         }
         Ok(answer)
@@ -261,8 +301,8 @@ impl Endpoint {
         Ok(results.into_iter().map(|result| self.masked(result)).collect())
     }
 
-    /// Sends one call about one block, whose answer may be long: it is parsed without a tree of values.
-    async fn send_one<T: DeserializeOwned>(&self, call: &Call) -> Result<T, Failure> {
+    /// Sends one call about one block, whose answer may be long: it is parsed without a tree of values. None for `null`.
+    async fn send_one<T: DeserializeOwned>(&self, call: &Call) -> Result<Option<T>, Failure> {
         let calls = std::slice::from_ref(call);
         let body = self.masked(self.post(calls, block::BLOCK_BYTES_MAX).await)?;
         self.masked(wire::result(&body))

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 
 use super::{Doctor, Level, words};
 use crate::machine::Point;
-use crate::rpc::Probed;
 
 /// How far from the head is tried, beside the reorganisation window, the first block to scan, and the whole chain.
 const DISTANCES: [i64; 4] = [1_000, 10_000, 100_000, 1_000_000];
@@ -60,23 +59,32 @@ impl Doctor {
     async fn logs_reach(&self, head: Block, numbers: &[i64]) -> Reach {
         let mut lowest = head.number;
         for number in numbers {
-            let cause = match self.endpoint.block(Point::Number(*number)).await {
-                Err(failure) => words(&failure),
-                Ok(None) => "no such block".to_owned(),
-                Ok(Some(Probed { block, has_logs, .. })) => {
-                    match self.endpoint.count_logs(block).await {
-                        Err(failure) => words(&failure),
-                        Ok(0) if has_logs => "its logs are left out without a word".to_owned(),
-                        Ok(_) => {
-                            lowest = *number;
-                            continue;
-                        }
-                    }
-                }
-            };
-            return (lowest, Some((*number, cause)));
+            if let Some(cause) = self.no_logs(*number).await {
+                return (lowest, Some((*number, cause)));
+            }
+            lowest = *number;
         }
         (lowest, None)
+    }
+
+    /// Why the logs of a block are not served; nothing if they are. The block's own word does not count: in headers of
+    /// Avalanche `logsBloom` is of other blocks.
+    async fn no_logs(&self, number: i64) -> Option<String> {
+        let probed = match self.endpoint.block(Point::Number(number)).await {
+            Err(failure) => return Some(words(&failure)),
+            Ok(None) => return Some("no such block".to_owned()),
+            Ok(Some(probed)) => probed,
+        };
+        match self.endpoint.count_logs(probed.block).await {
+            Err(failure) => return Some(words(&failure)),
+            Ok(count) if count > 0 => return None,
+            Ok(_) => {}
+        }
+        match self.endpoint.has_logs(&probed).await {
+            Ok(false) => None,
+            Ok(true) => Some("its logs are left out without a word".to_owned()),
+            Err(failure) => Some(format!("neither logs nor receipts: {}", words(&failure))),
+        }
     }
 
     /// How far back balances can be asked for; the cause if they cannot at all.

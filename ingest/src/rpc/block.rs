@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::wire::{self, Call};
+use super::wire;
 use super::{Endpoint, Failure};
 use crate::machine::{Answer, Ask, EventLog, Refusal, Span};
 
@@ -21,16 +21,20 @@ fn is_one_block(span: &Span) -> bool {
     }
 }
 
+fn no_logs() -> Failure {
+    wire::malformed("logs", &"null")
+}
+
 impl Endpoint {
     /// Asks a question of the cursor. Where it is about single blocks, their size is no reason to refuse it.
     ///
     /// # Errors
     /// [`Failure`] if any part of it has no answer; a tag that the endpoint does not have is none.
     pub(crate) async fn fetch(&self, ask: &Ask) -> Result<Answer, Failure> {
-        self.masked(self.fetch_in_parts(ask).await)
+        self.masked(self.fetch_by_outcomes(ask).await)
     }
 
-    async fn fetch_in_parts(&self, ask: &Ask) -> Result<Answer, Failure> {
+    pub(super) async fn fetch_in_parts(&self, ask: &Ask) -> Result<Answer, Failure> {
         let answer = self.fetch_by_both(ask).await;
         let is_single = !ask.logs.is_empty() && ask.logs.iter().all(is_one_block);
         if !is_single || !is_too_large(&answer) {
@@ -51,7 +55,8 @@ impl Endpoint {
         while let Some((contracts, wallets)) = parts.pop() {
             let topics = json!([super::transfer_topic(), null, wallets]);
             let call = super::log_call(span, &json!(contracts), &topics);
-            let logs = self.send_one(&call).await.and_then(wire::block_logs);
+            let logs = self.send_one(&call).await;
+            let logs = logs.and_then(|logs| wire::block_logs(logs.ok_or_else(no_logs)?));
             if !is_too_large(&logs) {
                 found.extend(logs?);
             } else if contracts.len() > 1 {
@@ -60,10 +65,8 @@ impl Endpoint {
                 let (a, b) = wallets.split_at(wallets.len() / 2);
                 parts.extend([a, b].map(|half| (contracts.clone(), half.to_vec())));
             } else {
-                return self
-                    .send_one(&Call::block_receipts(span))
-                    .await
-                    .and_then(wire::receipt_logs);
+                let outcomes = self.fetch_outcomes_of(span).await?.ok_or_else(no_logs)?;
+                return Ok(outcomes.into_iter().flat_map(|(_, receipt)| receipt.logs).collect());
             }
         }
         Ok(found)

@@ -20,6 +20,12 @@ const MASK: &str = "***";
 /// A shorter part of a secret at the end of a text is not masked: it may be another word.
 const SECRET_PART_CHARS_MIN: usize = 4;
 
+/// The code of a method that is not there, in a message of ours.
+const NO_METHOD: &str = "error -32601:";
+/// What is said of a method that is not there, or not in the plan, in lower case.
+const NOT_SERVED: [&str; 6] =
+    ["not found", "not exist", "not available", "not supported", "unsupported", "not whitelisted"];
+
 /// A request without a usable answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
@@ -49,6 +55,18 @@ impl Failure {
     pub(crate) fn is_revert(&self) -> bool {
         let message = self.message.to_lowercase();
         ["revert", "invalid opcode"].iter().any(|words| message.contains(words))
+    }
+
+    /// Whether there is no such method at the endpoint, or none for us.
+    pub(crate) fn lacks_method(&self) -> bool {
+        let message = self.message.to_lowercase();
+        let is_refused = || NOT_SERVED.iter().any(|words| message.contains(words));
+        message.contains(NO_METHOD) || message.contains("method") && is_refused()
+    }
+
+    /// Whether it is about how much is asked for, not about what.
+    pub(crate) const fn is_limit(&self) -> bool {
+        matches!(self.refusal, Refusal::Rate | Refusal::Size { .. })
     }
 
     /// A smaller range than the refused one, if that may be served.
@@ -160,6 +178,7 @@ enum Class {
     Batch,
     Size,
     Timeout,
+    Pruned,
     Fatal,
 }
 
@@ -170,6 +189,13 @@ fn names_batch(message: &str) -> bool {
 /// Words in the error messages of nodes and providers, in lower case; the first that fits counts,
 /// so the more special ones come first. Who uses which is in the tests.
 const WORDS: &[(Class, &str)] = &[
+    (Class::Pruned, "pruned history"),
+    (Class::Pruned, "has been pruned"),
+    (Class::Pruned, "have been pruned"),
+    (Class::Pruned, "is pruned"),
+    (Class::Pruned, "was pruned"),
+    (Class::Pruned, "due to pruning"),
+    (Class::Pruned, "receipt not available for"),
     (Class::Behind, "beyond current head"),
     (Class::Behind, "beyond the head"),
     (Class::Behind, "after last accepted block"),
@@ -231,9 +257,9 @@ const WORDS: &[(Class, &str)] = &[
     (Class::Fatal, "unavailable due to config"),
 ];
 
-/// `-32005` is "limit exceeded"; where the words do not say which limit, it is the rate.
+/// `4444` is of EIP-4444. `-32005` is "limit exceeded"; where the words do not say which limit, it is the rate.
 const CODES: &[(Class, i64)] =
-    &[(Class::Rate, -32_005), (Class::Rate, 429), (Class::Fatal, -32_601)];
+    &[(Class::Rate, -32_005), (Class::Rate, 429), (Class::Pruned, 4444), (Class::Fatal, -32_601)];
 
 fn classify(code: Option<i64>, message: &str) -> Refusal {
     let message = message.to_lowercase();
@@ -244,6 +270,7 @@ fn classify(code: Option<i64>, message: &str) -> Refusal {
         Some(Class::Rate) => Refusal::Rate,
         Some(Class::Size) => Refusal::Size { hint: hint(&message) },
         Some(Class::Timeout) => Refusal::Timeout,
+        Some(Class::Pruned) => Refusal::Pruned,
         Some(Class::Fatal) => Refusal::Fatal,
         // The cursor can do nothing about a batch: `rpc` sends smaller ones.
         Some(Class::Batch) | None => Refusal::Transient,

@@ -4,18 +4,18 @@
 //! Its forms differ: no `0x`, times in milliseconds, errors with HTTP 200, and nothing that names the block's hash. So
 //! what it says of a block is compared with the transactions that JSON-RPC lists in it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::OnceLock;
 
 use alloy_primitives::hex;
 use schemas::record::Block;
-use schemas::{Hash, TxHash, UnixSeconds};
+use schemas::{BlockHash, Hash, TxHash, UnixSeconds};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::block::BLOCK_BYTES_MAX;
-use super::wire::{self, Call, Listed};
+use super::wire::{self, Listed};
 use super::{Endpoint, Failure};
 use crate::config::NativeConfig;
 use crate::machine::{Answer, Ask, EventLog, Header, Outcome, Point, Proof, Receipt, Refusal};
@@ -45,14 +45,19 @@ impl Native {
 impl Endpoint {
     /// Whether there is a native interface, as far as was found out.
     pub(crate) fn has_native(&self) -> bool {
-        self.native.as_ref().is_some_and(|native| !native.is_absent())
+        self.native().is_some()
+    }
+
+    /// The native interface, unless it was found out that there is none.
+    pub(super) fn native(&self) -> Option<&Native> {
+        self.native.as_ref().filter(|native| !native.is_absent())
     }
 
     /// Asks JSON-RPC, and the native interface about what is final, where there is one.
     pub(super) async fn fetch_by_both(&self, ask: &Ask) -> Result<Answer, Failure> {
         let asks_final = ask.blocks.contains(&Point::Finalized)
             || ask.receipts.iter().any(|outcome| outcome.is_final);
-        let native = self.native.as_ref().filter(|native| asks_final && !native.is_absent());
+        let native = self.native().filter(|_| asks_final);
         let Some(native) = native else { return self.fetch_at_once(ask).await };
         let mut plain = ask.clone();
         plain.blocks.retain(|point| *point != Point::Finalized);
@@ -80,16 +85,34 @@ impl Endpoint {
             });
         }
         let finals = ask.receipts.iter().filter(|outcome| outcome.is_final);
-        let proven = self.fetch_outcomes(native, finals.map(|one| one.number).collect()).await?;
+        let proven = self.fetch_finals(native, finals.map(|one| one.number).collect()).await?;
         let mut receipts = plain.receipts.into_iter();
-        for Outcome { transaction, is_final, .. } in &ask.receipts {
-            answer.receipts.push(if *is_final {
-                proven.get(transaction).cloned().map_or(Proof::Unlisted, Proof::Receipt)
+        for outcome in &ask.receipts {
+            answer.receipts.push(if outcome.is_final {
+                proven.of(outcome)
             } else {
                 receipts.next().unwrap_or(Proof::Unknown)
             });
         }
         Ok(answer)
+    }
+
+    /// Our logs of the transactions that succeeded, in solidified blocks from one height to another.
+    pub(super) async fn fetch_final_logs(
+        &self,
+        native: &Native,
+        from: i64,
+        to: i64,
+    ) -> Result<Vec<EventLog>, Failure> {
+        if self.fetch_solidified(native).await?.block.number < to {
+            return Err(Failure::new(Refusal::Behind, "the blocks are not solidified yet"));
+        }
+        let mut logs = Vec::new();
+        for listed in self.fetch_lists(from..=to).await? {
+            let receipts = self.fetch_all_receipts(native, &listed).await?;
+            logs.extend(self.moved(receipts));
+        }
+        Ok(logs)
     }
 
     async fn fetch_solidified(&self, native: &Native) -> Result<Header, Failure> {
@@ -98,23 +121,26 @@ impl Endpoint {
     }
 
     /// The receipts of all transactions of some blocks.
-    async fn fetch_outcomes(
+    async fn fetch_finals(
         &self,
         native: &Native,
         numbers: BTreeSet<i64>,
-    ) -> Result<HashMap<TxHash, Receipt>, Failure> {
-        let point = |number: &i64| Call::block(Point::Number(*number));
-        let lists = self.call_all(&numbers.iter().map(point).collect::<Vec<_>>()).await?;
-        let mut outcomes = HashMap::new();
-        for (number, list) in numbers.into_iter().zip(lists) {
-            let listed = wire::listed(list?)?;
-            let listed = listed.filter(|listed| listed.block.number == number);
-            let listed = listed
-                .ok_or_else(|| Failure::new(Refusal::Behind, "the endpoint lacks the block"))?;
-            let infos = self.ask_native(native, INFOS, &json!({ "num": number })).await?;
-            outcomes.extend(receipts(&listed, infos)?);
+    ) -> Result<Finals, Failure> {
+        let mut finals = Finals::default();
+        for listed in self.fetch_lists(numbers).await? {
+            finals.receipts.extend(self.fetch_all_receipts(native, &listed).await?);
+            finals.blocks.insert(listed.block.hash);
         }
-        Ok(outcomes)
+        Ok(finals)
+    }
+
+    async fn fetch_all_receipts(
+        &self,
+        native: &Native,
+        listed: &Listed,
+    ) -> Result<Vec<(TxHash, Receipt)>, Failure> {
+        let asked = json!({ "num": listed.block.number });
+        receipts(listed, self.ask_native(native, INFOS, &asked).await?)
     }
 
     async fn ask_native<T: DeserializeOwned>(
@@ -141,6 +167,24 @@ impl Endpoint {
             Ok(_) | Err(_) => {}
         }
         parsed
+    }
+}
+
+/// The final blocks that were asked for, and the receipts of all of their transactions.
+#[derive(Default)]
+struct Finals {
+    blocks: HashSet<BlockHash>,
+    receipts: HashMap<TxHash, Receipt>,
+}
+
+impl Finals {
+    /// What they say of a transaction: nothing where another block is final at its height.
+    fn of(&self, outcome: &Outcome) -> Proof {
+        match self.receipts.get(&outcome.transaction) {
+            Some(receipt) => Proof::Receipt(receipt.clone()),
+            None if self.blocks.contains(&outcome.block_hash) => Proof::Unlisted,
+            None => Proof::Unknown,
+        }
     }
 }
 

@@ -6,23 +6,31 @@ use alloy_primitives::U256;
 use reqwest::header::DATE;
 use schemas::record::Block;
 use schemas::{Address, TxHash, UnixSeconds};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use super::wire::{self, Call};
+use super::wire::{self, Call, Listed};
 use super::{Endpoint, Failure};
-use crate::machine::{Header, Point, Span};
+use crate::machine::{Point, Refusal, Span};
 
 /// Selector of `balanceOf(address)`.
 const BALANCE_OF: &str = "0x70a08231";
 
-/// A block, with what shows whether its logs are there.
+/// Receipts by which a log is searched for in a block.
+const RECEIPTS_TRIED: usize = 20;
+
+/// A block, with its transactions.
 #[derive(Debug, Clone)]
 pub(crate) struct Probed {
     pub(crate) block: Block,
-    /// Whether its header says that it has logs.
-    pub(crate) has_logs: bool,
-    /// Its first transaction.
-    pub(crate) transaction: Option<TxHash>,
+    pub(crate) transactions: Vec<TxHash>,
+}
+
+/// The part of a receipt that shows whether there are logs.
+#[derive(Deserialize)]
+struct Logs {
+    logs: Vec<IgnoredAny>,
 }
 
 impl Endpoint {
@@ -51,11 +59,8 @@ impl Endpoint {
     pub(crate) async fn block(&self, point: Point) -> Result<Option<Probed>, Failure> {
         let Call { method, params } = Call::block(point);
         let shown = self.one(method, params).await?;
-        let bloom = shown["logsBloom"].as_str().unwrap_or_default().trim_start_matches("0x");
-        let has_logs = bloom.bytes().any(|digit| digit != b'0');
-        let transaction = shown["transactions"][0].as_str().and_then(|hash| hash.parse().ok());
-        let header = self.masked(wire::header(shown))?;
-        Ok(header.map(|Header { block, .. }| Probed { block, has_logs, transaction }))
+        let listed = self.masked(wire::listed(shown))?;
+        Ok(listed.map(|Listed { block, transactions }| Probed { block, transactions }))
     }
 
     /// Asks for our logs of a range, as a scan does.
@@ -73,6 +78,29 @@ impl Endpoint {
         Ok(logs.as_array().map_or(0, Vec::len))
     }
 
+    /// Whether a block has a log, ours or not, by the receipts of all of its transactions, or else of some of them.
+    ///
+    /// # Errors
+    /// [`Failure`] if they are not there.
+    pub(crate) async fn has_logs(&self, probed: &Probed) -> Result<bool, Failure> {
+        let whole = Call::block_receipts(Span::Block(probed.block.hash));
+        if let Ok(Some(receipts)) = self.send_one::<Vec<Logs>>(&whole).await
+            && receipts.len() >= probed.transactions.len()
+        {
+            return Ok(receipts.iter().any(|receipt| !receipt.logs.is_empty()));
+        }
+        let some = probed.transactions.iter().take(RECEIPTS_TRIED);
+        let some: Vec<Call> = some.map(|transaction| Call::receipt(*transaction)).collect();
+        let mut has_logs = false;
+        for receipt in self.call_all(&some).await? {
+            let receipt = receipt?;
+            let logs = receipt["logs"].as_array();
+            let lacking = || Failure::new(Refusal::Behind, "a receipt of the block is missing");
+            has_logs |= !logs.ok_or_else(lacking)?.is_empty();
+        }
+        Ok(has_logs)
+    }
+
     /// Whether the state after a block is there.
     pub(crate) async fn has_state(&self, of: Address, number: i64) -> Result<bool, Failure> {
         let params = json!([wire::hex(of), wire::quantity(number)]);
@@ -87,9 +115,9 @@ impl Endpoint {
     ) -> (Result<bool, Failure>, Result<bool, Failure>) {
         let Call { method, params } = Call::receipt(transaction);
         let single = self.one(method, params).await.map(|receipt| receipt.is_object());
-        let Call { method, params } = Call::block_receipts(Span::Block(block.hash));
-        let whole = self.one(method, params).await.map(|receipts| receipts.is_array());
-        (single, whole)
+        let whole = Call::block_receipts(Span::Block(block.hash));
+        let whole = self.send_one::<Vec<IgnoredAny>>(&whole).await;
+        (single, whole.map(|receipts| receipts.is_some()))
     }
 
     /// What a wallet has of a token, in its smallest units; none where the contract answers nothing of the kind.

@@ -86,7 +86,14 @@ fn fat_block(logs: Vec<Value>, logs_max: usize, has_receipts: bool) -> Answers {
                 "eth_getLogs" => Ok(json!(hits)),
                 "eth_getBlockReceipts" if has_receipts => {
                     let (a, b) = logs.split_at(1);
-                    Ok(json!([{ "status": "0x1", "logs": a }, { "status": "0x1", "logs": b }]))
+                    let hash = Hash([5; 32]);
+                    let receipt = |logs| {
+                        json!({
+                            "transactionHash": hash, "blockHash": hash, "blockNumber": "0x5",
+                            "status": "0x1", "logs": logs,
+                        })
+                    };
+                    Ok(json!([receipt(a), receipt(b)]))
                 }
                 "eth_getBlockReceipts" => Err(error("backend response too large")),
                 _ => Ok(Value::Null),
@@ -161,7 +168,8 @@ async fn what_does_not_parse_is_short_and_hides_keys() {
     let reply = move |call: &Value| json!({ "id": call["id"], "result": text });
     let (endpoint, _served) = with_key(reply).await;
     let chain = chain(Policy::flat(Some(3), None));
-    let outcome = Outcome { number: 1, block_hash: Hash([1; 32]), transaction: Hash([1; 32]), is_final: false };
+    let (transaction, block_hash) = (Hash([1; 32]), Hash([2; 32]));
+    let outcome = Outcome { number: 1, transaction, block_hash, is_final: false };
     let logs = vec![Span::Range { from: 1, to: 9 }];
     let failures = [
         endpoint.fetch(&ask(1)).await.unwrap_err(),
@@ -204,5 +212,45 @@ async fn no_refusal_shows_a_key() {
     ];
     for Failure { message, .. } in failures {
         assert_eq!(message, "error -32000: not for key ***");
+    }
+}
+
+#[tokio::test]
+async fn answers_are_asked_for_without_compression() {
+    let (endpoint, served) = endpoint(at_most(9, 200, "")).await;
+    endpoint.fetch(&ask(1)).await.unwrap();
+    assert_eq!(served.header("accept-encoding"), "identity");
+}
+
+#[tokio::test]
+async fn logs_of_blocks_need_not_agree_with_their_bloom() {
+    let (block_hash, transaction) = (Hash([5; 32]), Hash([6; 32]));
+    let receipt = |logs: Value| json!({ "logs": logs });
+    let one = || receipt(json!([wire_log(0, 0, 1)]));
+    let absent = json!({ "code": -32601, "message": "Method not found" });
+    let block =
+        schemas::record::Block { number: 5, hash: block_hash, timestamp: schemas::UnixSeconds(1) };
+    for (transactions, whole, single, has_logs) in [
+        (1, Ok(json!([one()])), json!(null), Ok(true)),
+        (1, Ok(json!([receipt(json!([]))])), json!(null), Ok(false)),
+        (2, Err(()), one(), Ok(true)),
+        (2, Err(()), receipt(json!([])), Ok(false)),
+        // The receipts of a block must be all.
+        (1, Ok(json!([])), one(), Ok(true)),
+        (2, Err(()), json!(null), Err(Refusal::Behind)),
+        (0, Err(()), json!(null), Ok(false)),
+    ] {
+        let absent = absent.clone();
+        let reply = move |call: &Value| match call["method"].as_str().unwrap() {
+            "eth_getBlockReceipts" => match &whole {
+                Ok(receipts) => json!({ "id": call["id"], "result": receipts }),
+                Err(()) => json!({ "id": call["id"], "error": absent }),
+            },
+            _ => json!({ "id": call["id"], "result": single }),
+        };
+        let (endpoint, _served) = with_key(reply).await;
+        let probed = Probed { block, transactions: vec![transaction; transactions] };
+        let found = endpoint.has_logs(&probed).await.map_err(|failure| failure.refusal);
+        assert_eq!(found, has_logs);
     }
 }

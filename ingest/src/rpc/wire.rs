@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use schemas::record::Block;
 use schemas::{Address, BlockHash, Hash, TxHash, UnixSeconds};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::failure::{Failure, RETRY_AFTER_MAX};
@@ -51,6 +51,11 @@ impl Call {
         };
         Self { method: "eth_getBlockByNumber", params: json!([which, false]) }
     }
+
+    /// One block of any fork, with the hashes of its transactions.
+    pub(super) fn block_of(hash: BlockHash) -> Self {
+        Self { method: "eth_getBlockByHash", params: json!([hash, false]) }
+    }
 }
 
 /// A number as JSON-RPC writes it.
@@ -84,8 +89,9 @@ pub(super) fn results(body: &[u8], count: usize) -> Result<Vec<Result<Value, Fai
         return Err(refused.unwrap_or_else(|| Failure::from_body(&text())));
     };
     let mut results: Vec<Option<Result<Value, Failure>>> = vec![None; count];
-    for mut reply in replies {
-        let id = reply.get("id").and_then(Value::as_u64).and_then(|id| usize::try_from(id).ok());
+    // Some gateways add an empty reply.
+    for mut reply in replies.into_iter().filter(|reply| !reply.is_null()) {
+        let id = reply.get("id").and_then(position);
         let refused = reply.get("error").filter(|error| !error.is_null()).map(error);
         let result = reply.get_mut("result").map(Value::take);
         match (id.and_then(|id| results.get_mut(id)), refused, result) {
@@ -100,11 +106,21 @@ pub(super) fn results(body: &[u8], count: usize) -> Result<Vec<Result<Value, Fai
     all.ok_or_else(|| Failure::new(Refusal::Transient, "a call of the batch was not answered"))
 }
 
-/// The result of a single call, parsed as what it is to be.
-pub(super) fn result<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
+/// The call that a reply is to, by its id. Some send it back as text.
+fn position(id: &Value) -> Option<usize> {
+    match id {
+        Value::String(text) => text.parse().ok(),
+        number => usize::try_from(number.as_u64()?).ok(),
+    }
+}
+
+/// The result of a single call, parsed as what it is to be, or none for `null`.
+pub(super) fn result<T: DeserializeOwned>(body: &[u8]) -> Result<Option<T>, Failure> {
     #[derive(Deserialize)]
+    #[serde(bound(deserialize = "T: Deserialize<'de>"))]
     struct Reply<T> {
-        result: Option<T>,
+        #[serde(default, deserialize_with = "present")]
+        result: Option<Option<T>>,
         error: Option<Value>,
     }
     let text = || String::from_utf8_lossy(body.get(..400).unwrap_or(body)).into_owned();
@@ -114,6 +130,13 @@ pub(super) fn result<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
         Reply { result: Some(result), .. } => Ok(result),
         Reply { .. } => Err(Failure::from_body(&text())),
     }
+}
+
+/// A field that is there, be it `null`.
+fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    field: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(field).map(Some)
 }
 
 /// A pause that an endpoint asks for, if it is one.
@@ -155,9 +178,14 @@ pub(super) struct WireLog {
     removed: bool,
 }
 
-/// The part of a receipt that a block is read by.
+/// One of the receipts of a block.
 #[derive(Deserialize)]
-pub(super) struct WireLogs {
+#[serde(rename_all = "camelCase")]
+pub(super) struct WireOutcome {
+    transaction_hash: TxHash,
+    block_number: String,
+    block_hash: BlockHash,
+    status: String,
     logs: Vec<WireLog>,
 }
 
@@ -217,9 +245,44 @@ pub(super) fn block_logs(list: Vec<WireLog>) -> Result<Vec<EventLog>, Failure> {
     logs.ok_or_else(|| malformed("logs", &"a field does not parse"))
 }
 
-/// All logs of a block, whatever was asked for.
-pub(super) fn receipt_logs(receipts: Vec<WireLogs>) -> Result<Vec<EventLog>, Failure> {
-    block_logs(receipts.into_iter().flat_map(|receipt| receipt.logs).collect())
+/// The receipts of the block that was asked for, in its order.
+pub(super) fn outcomes(
+    span: Span,
+    list: Vec<WireOutcome>,
+) -> Result<Vec<(TxHash, Receipt)>, Failure> {
+    let other = |what| Failure::new(Refusal::Transient, format!("the {what} are of another block"));
+    let block = list.first().map(|wire| wire.block_hash);
+    let mut outcomes = Vec::with_capacity(list.len());
+    for wire in list {
+        let WireOutcome { transaction_hash, block_hash, .. } = wire;
+        let number = parse_quantity(&wire.block_number);
+        let is_asked = match span {
+            Span::Block(hash) => hash == block_hash,
+            Span::Range { from, .. } | Span::Receipts { from, .. } => number == Some(from),
+        };
+        if !is_asked || block != Some(block_hash) {
+            return Err(other("receipts"));
+        }
+        let logs = block_logs(wire.logs)?;
+        let is_here = |log: &EventLog| {
+            (Some(log.block_number), log.block_hash) == (number, block_hash)
+                && log.tx_hash == transaction_hash
+        };
+        if !logs.iter().all(is_here) {
+            return Err(other("logs of a receipt"));
+        }
+        let succeeded = succeeded(&wire.status)?;
+        outcomes.push((transaction_hash, Receipt { block_hash, succeeded, logs }));
+    }
+    Ok(outcomes)
+}
+
+fn succeeded(status: &str) -> Result<bool, Failure> {
+    match parse_quantity(status) {
+        Some(1) => Ok(true),
+        Some(0) => Ok(false),
+        _ => Err(malformed("receipt", &"the status is neither 0 nor 1")),
+    }
 }
 
 fn event(wire: WireLog) -> Option<EventLog> {
@@ -241,11 +304,7 @@ pub(super) fn receipt(value: Value) -> Result<Option<Receipt>, Failure> {
         return Ok(None);
     }
     let wire: WireReceipt = serde_json::from_value(value).map_err(|e| malformed("receipt", &e))?;
-    let succeeded = match parse_quantity(&wire.status) {
-        Some(1) => true,
-        Some(0) => false,
-        _ => return Err(malformed("receipt", &"the status is neither 0 nor 1")),
-    };
+    let succeeded = succeeded(&wire.status)?;
     // Most are of other contracts, and need not parse.
     let logs = wire.logs.into_iter().filter_map(|log| event(serde_json::from_value(log).ok()?));
     Ok(Some(Receipt { block_hash: wire.block_hash, succeeded, logs: logs.collect() }))
@@ -300,175 +359,4 @@ fn parse_quantity(text: &str) -> Option<i64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const HASH: &str = "0xabababababababababababababababababababababababababababababababab";
-
-    fn block_json() -> Value {
-        json!({
-            "number": "0x10", "hash": HASH, "parentHash": HASH, "timestamp": "0x6553f100",
-            "stateRoot": "0x", "gasLimit": 5,
-        })
-    }
-
-    fn log_json() -> Value {
-        json!({
-            "address": "0x00000000000000000000000000000000000000AA", "topics": [HASH],
-            "data": "0x0102", "blockNumber": "0x10", "blockHash": HASH, "transactionHash": HASH,
-            "transactionIndex": "0x0", "logIndex": "0x7", "removed": false,
-        })
-    }
-
-    #[test]
-    fn blocks_need_four_fields_and_tolerate_the_rest() {
-        let header = header(block_json()).unwrap().unwrap();
-        assert_eq!((header.block.number, header.block.timestamp.0), (16, 1_700_000_000));
-        assert_eq!(header.block.hash, Hash([0xab; 32]));
-        assert_eq!(super::header(Value::Null), Ok(None));
-        for (field, value) in [
-            ("number", json!(16)),
-            ("number", json!("16")),
-            ("number", json!("0x")),
-            ("number", json!("0x+1")),
-            ("number", json!("0xffffffffffffffff")),
-            ("hash", json!("0x12")),
-            ("hash", Value::Null),
-            ("parentHash", json!(5)),
-        ] {
-            let mut broken = block_json();
-            broken[field] = value;
-            let failure = super::header(broken.clone()).unwrap_err();
-            assert_eq!(failure.refusal, Refusal::Transient, "{broken}");
-        }
-    }
-
-    #[test]
-    fn logs_parse_whole_or_not_at_all() {
-        let logs = logs(json!([log_json(), log_json()])).unwrap();
-        assert_eq!(logs.len(), 2);
-        assert_eq!((logs[0].log_index, &logs[0].data[..]), (7, &[1, 2][..]));
-        assert_eq!(logs[0].address[19], 0xaa);
-        for (field, value) in [
-            ("address", json!("0xaa")),
-            ("data", json!("0x1")),
-            ("logIndex", json!("0x80000000")),
-            ("blockNumber", Value::Null),
-            ("topics", json!(["0x1"])),
-            ("removed", json!("no")),
-        ] {
-            let mut broken = log_json();
-            broken[field] = value;
-            assert!(super::logs(json!([log_json(), broken])).is_err(), "{field}");
-        }
-        assert!(super::logs(Value::Null).is_err());
-        let mut worthless = log_json();
-        worthless["data"] = json!(format!("0x{}", "0".repeat(64)));
-        assert_eq!(super::logs(json!([worthless, log_json()])).unwrap().len(), 1);
-    }
-
-    #[test]
-    fn single_results_are_what_was_asked_for_or_a_failure() {
-        let logs =
-            |body: &str| result::<Vec<WireLogs>>(body.as_bytes()).map(|receipts| receipts.len());
-        assert_eq!(logs(r#"{"id":0,"result":[{"logs":[],"status":"0x1"}]}"#), Ok(1));
-        for (body, refusal) in [
-            (r#"{"id":0,"error":{"code":-32000,"message":"unknown block"}}"#, Refusal::Behind),
-            (r#"{"Error":"lack of computing resources"}"#, Refusal::Rate),
-            (r#"{"id":0,"result":null}"#, Refusal::Transient),
-            (r#"{"id":0,"result":[{}]}"#, Refusal::Transient),
-            ("<html>", Refusal::Transient),
-        ] {
-            assert_eq!(logs(body).unwrap_err().refusal, refusal, "{body}");
-        }
-    }
-
-    #[test]
-    fn outputs_of_contracts() {
-        let word = |last| [[0; 31].as_slice(), &[last]].concat();
-        assert_eq!(output(&json!("0x")), Ok(None));
-        assert_eq!(output(&json!("0x0102")), Ok(Some(vec![1, 2])));
-        assert!(output(&Value::Null).is_err());
-        assert_eq!(small_number(&word(18)), Some(18));
-        for other in [vec![1; 32], word(6)[1..].to_vec(), Vec::new()] {
-            assert_eq!(small_number(&other), None);
-        }
-        let string = [word(32), word(4), b"USDC".to_vec(), vec![0; 28]].concat();
-        assert_eq!(text(&string), Some("USDC".to_owned()));
-        let fixed = [b"DAI".to_vec(), vec![0; 29]].concat();
-        assert_eq!(text(&fixed), Some("DAI".to_owned()));
-        for other in [[word(32), word(200)].concat(), vec![0xff; 32], b"a\n".to_vec()] {
-            assert_eq!(text(&other), None);
-        }
-    }
-
-    #[test]
-    fn receipts_succeeded_or_not() {
-        let json = |status: Value| json!({ "blockHash": HASH, "status": status, "logs": [] });
-        let block_hash = Hash([0xab; 32]);
-        let receipt = |succeeded| Some(Receipt { block_hash, succeeded, logs: Vec::new() });
-        assert_eq!(super::receipt(json(json!("0x1"))), Ok(receipt(true)));
-        assert_eq!(super::receipt(json(json!("0x0"))), Ok(receipt(false)));
-        assert_eq!(super::receipt(Value::Null), Ok(None));
-        for status in [json!("0x2"), Value::Null, json!(1)] {
-            assert!(super::receipt(json(status)).is_err());
-        }
-    }
-
-    #[test]
-    fn replies_are_matched_by_id() {
-        let body = json!([
-            { "id": 1, "result": "b" },
-            { "id": 0, "error": { "code": -32000, "message": "unknown block" } },
-            { "id": 2, "result": null },
-        ]);
-        let results = results(body.to_string().as_bytes(), 3).unwrap();
-        assert_eq!(results[0].as_ref().unwrap_err().refusal, Refusal::Behind);
-        assert_eq!(results[1], Ok(json!("b")));
-        assert_eq!(results[2], Ok(Value::Null));
-    }
-
-    #[test]
-    fn a_single_call_is_answered_without_a_batch() {
-        let one = |reply: Value| results(reply.to_string().as_bytes(), 1);
-        assert_eq!(one(json!({ "id": 0, "result": null })), Ok(vec![Ok(Value::Null)]));
-        assert_eq!(one(json!([{ "id": 0, "result": "a" }])), Ok(vec![Ok(json!("a"))]));
-        let error = json!({ "code": -32000, "message": "unknown block" });
-        let refused = one(json!({ "id": 0, "error": error })).unwrap();
-        assert_eq!(refused[0].as_ref().unwrap_err().refusal, Refusal::Behind);
-        // Refused before it was read.
-        let refused = one(json!({ "id": null, "error": error })).unwrap_err();
-        assert_eq!(refused.refusal, Refusal::Behind);
-        let tron = one(json!({ "Error": "lack of computing resources" })).unwrap_err();
-        assert_eq!(tron.refusal, Refusal::Rate);
-    }
-
-    #[test]
-    fn batches_that_are_not_answered_as_such() {
-        let whole = json!({ "id": null, "error": { "code": -32005, "message": "slow down" } });
-        let first = json!([{ "id": null, "error": { "code": -32005, "message": "slow down" } }]);
-        for (body, refusal) in [
-            (whole.to_string(), Refusal::Rate),
-            (first.to_string(), Refusal::Rate),
-            (r#"{"Error":"lack of computing resources"}"#.to_owned(), Refusal::Rate),
-            (r#"[{"id":0,"result":1}]"#.to_owned(), Refusal::Transient),
-            (r#"[{"id":0,"result":1},{"id":9,"result":1}]"#.to_owned(), Refusal::Transient),
-            (r#"[{"id":0,"result":1},{"id":1}]"#.to_owned(), Refusal::Transient),
-            ("[{\"id\":0".to_owned(), Refusal::Transient),
-            (String::new(), Refusal::Transient),
-        ] {
-            assert_eq!(results(body.as_bytes(), 2).unwrap_err().refusal, refusal, "{body}");
-        }
-    }
-
-    #[test]
-    fn calls_have_the_shape_of_the_standard() {
-        let calls = [Call::block(Point::Latest), Call::block(Point::Number(255))];
-        let block = |id, which| {
-            let method = "eth_getBlockByNumber";
-            json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": [which, false] })
-        };
-        assert_eq!(body(&calls), json!([block(0, "latest"), block(1, "0xff")]));
-        assert_eq!(body(&calls[..1]), block(0, "latest"));
-    }
-}
+mod tests;

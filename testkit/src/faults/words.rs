@@ -11,6 +11,8 @@ pub enum Class {
     Timeout,
     /// It may pass.
     Transient,
+    /// What is asked for was deleted.
+    Pruned,
     /// It will not pass.
     Fatal,
 }
@@ -130,6 +132,13 @@ pub const REFUSALS: &[(&str, i64, &str, Class)] = &[
     ("geth", -32_000, "unknown block", Class::Behind),
     ("geth", -32_000, "header not found", Class::Behind),
     ("geth", -32_000, "context deadline exceeded", Class::Timeout),
+    ("geth", 4444, "pruned history unavailable", Class::Pruned),
+    ("geth", -32_000, "history has been pruned for this block", Class::Pruned),
+    ("geth", -32_000, "missing trie node 0f1e (path ) state is not available", Class::Transient),
+    ("any", 4444, "old data is gone", Class::Pruned),
+    ("nethermind", -32_001, "Receipt not available for From block 12.", Class::Pruned),
+    ("erigon", -32_000, "old data not available due to pruning", Class::Pruned),
+    ("erigon", -32_000, "block 12 is pruned", Class::Pruned),
     ("any", -32_000, "requested block 0x10 is not available", Class::Behind),
     ("any", -32_601, "the method eth_getLogs does not exist/is not available", Class::Fatal),
     ("any", -32_601, "nope", Class::Fatal),

@@ -14,6 +14,7 @@ fn refusal(class: Class) -> Refusal {
         Class::Behind => Refusal::Behind,
         Class::Timeout => Refusal::Timeout,
         Class::Transient => Refusal::Transient,
+        Class::Pruned => Refusal::Pruned,
         Class::Fatal => Refusal::Fatal,
     }
 }
@@ -172,4 +173,24 @@ fn messages_are_short_and_hide_keys() {
         let failure = Failure::from_status(404, &text).masked(&secrets);
         assert!(!failure.message.contains("0123"), "{before}: {}", failure.message);
     }
+}
+
+#[test]
+fn methods_that_are_not_served() {
+    for (code, message, lacks) in [
+        (-32_601, "nope", true),
+        (-32_000, "the method eth_getBlockReceipts does not exist/is not available", true),
+        (-32_004, "Unsupported method: eth_getBlockReceipts", true),
+        (-32_001, "rpc method is not whitelisted", true),
+        (35, "method is not available on freetier, please upgrade", true),
+        (-32_000, "invalid api key", false),
+        (-32_000, "header not found", false),
+        (-32_005, "too many requests for this method", false),
+    ] {
+        assert_eq!(Failure::from_rpc(code, message).lacks_method(), lacks, "{message}");
+    }
+    let gateway = r#"{"error":{"code":-32601,"message":"Method not found"}}"#;
+    assert!(Failure::from_status(400, gateway).lacks_method());
+    assert!(!Failure::from_status(404, "Not Found").lacks_method());
+    assert!(!Failure::from_status(405, "Method Not Allowed").lacks_method());
 }

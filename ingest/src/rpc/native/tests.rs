@@ -108,6 +108,10 @@ fn node(solidified: (u16, String), infos: (u16, String)) -> Answers {
                     "parentHash": format!("0x{}", word(8)), "timestamp": "0x6553f100",
                     "transactions": prefixed,
                 }),
+                "eth_getBlockReceipts" => {
+                    let error = json!({ "code": -32601, "message": "Method not found" });
+                    return json!({ "jsonrpc": "2.0", "id": call["id"], "error": error });
+                }
                 "eth_getTransactionReceipt" => json!({
                     "blockHash": format!("0x{}", word(6)), "status": "0x1", "logs": [],
                 }),
@@ -140,14 +144,22 @@ async fn endpoint(answers: Answers, is_given: bool) -> (Endpoint, Served) {
 
 /// A head, a tag and a block, in this order, and transactions of which one is not final.
 fn question() -> Ask {
-    let outcome =
-        |byte, is_final| Outcome { transaction: Hash([byte; 32]), number: NUMBER, block_hash: Hash([0; 32]), is_final };
+    let outcome = |byte, is_final| {
+        let (transaction, block_hash) = (Hash([byte; 32]), block().block.hash);
+        Outcome { transaction, number: NUMBER, block_hash, is_final }
+    };
     Ask {
         blocks: vec![Point::Latest, Point::Finalized, Point::Number(NUMBER)],
         logs: vec![Span::Range { from: 1, to: NUMBER }],
         receipts: vec![outcome(1, true), outcome(1, false), outcome(1, true), outcome(7, true)],
         ..Ask::default()
     }
+}
+
+/// The first bytes of the blocks of the receipts.
+fn hashes(answer: &Answer) -> Vec<Option<u8>> {
+    let receipts = answer.receipts.iter().map(Proof::receipt);
+    receipts.map(|receipt| receipt.map(|receipt| receipt.block_hash.0[0])).collect()
 }
 
 #[tokio::test]
@@ -159,8 +171,8 @@ async fn what_is_final_is_asked_of_the_native_interface() {
     let solid = answer.blocks[1].unwrap();
     assert_eq!((solid.block.hash, solid.parent), (Hash([5; 32]), Hash([4; 32])));
     assert_eq!(solid.block.timestamp.0, 1_699_999_988);
-    let hashes = answer.receipts.iter().map(|r| r.receipt().map(|r| r.block_hash.0[0]));
-    assert_eq!(hashes.collect::<Vec<_>>(), [Some(9), Some(6), Some(9), None]);
+    assert_eq!(hashes(&answer), [Some(9), Some(6), Some(9), None]);
+    assert_eq!(answer.receipts[3], Proof::Unlisted);
     assert_eq!(served.header("tron-pro-api-key"), "k3y-of-the-shop");
     assert_eq!(served.sizes(), [4, 1, 1, 1], "JSON-RPC, solidified, transactions, outcomes");
     // What is not final costs no request more.
@@ -178,8 +190,7 @@ async fn only_a_guessed_native_url_is_given_up() {
         let answers = || node(solid.clone(), infos.clone());
         let (guessed, served) = endpoint(answers(), false).await;
         let answer = guessed.fetch(&question()).await.unwrap();
-        let hashes = answer.receipts.iter().map(|r| r.receipt().map(|r| r.block_hash.0[0]));
-        assert_eq!(hashes.collect::<Vec<_>>(), [Some(6); 4]);
+        assert_eq!(hashes(&answer), [Some(6); 4]);
         assert_eq!(answer.blocks[1].map(|header| header.block.number), Some(NUMBER));
         let before = served.sizes().len();
         guessed.fetch(&question()).await.unwrap();
@@ -212,4 +223,61 @@ fn addresses_keep_what_providers_put_into_them() {
         "https://p.example/a/walletsolidity/getblock?key=1"
     );
     assert!(EndpointConfig::new(RpcUrl::parse("http://n/jsonrpc").unwrap()).native.is_none());
+}
+
+#[tokio::test]
+async fn blocks_that_are_not_ours_say_nothing() {
+    let (endpoint, _served) = endpoint(node(solidified(), (200, infos().to_string())), true).await;
+    let outcome = |byte| Outcome {
+        transaction: Hash([byte; 32]),
+        number: NUMBER,
+        block_hash: Hash([8; 32]),
+        is_final: true,
+    };
+    let ask = Ask { receipts: vec![outcome(1), outcome(7)], ..Ask::default() };
+    let answer = endpoint.fetch(&ask).await.unwrap();
+    assert_eq!(hashes(&answer), [Some(9), None]);
+    assert_eq!(answer.receipts[1], Proof::Unknown);
+}
+
+/// The outcomes with transfers to our wallets, of which one failed.
+fn payments() -> Value {
+    let topics = [
+        hex::encode(crate::machine::TRANSFER_TOPIC),
+        word(7),
+        hex::encode(crate::machine::topic(&crate::simulation::wallet(1))),
+    ];
+    let log = json!({ "address": "aa".repeat(20), "topics": topics, "data": word(1) });
+    let mut infos = infos();
+    for info in infos.as_array_mut().unwrap() {
+        if let Some(logs) = info.get_mut("log") {
+            logs[0] = log.clone();
+        }
+    }
+    infos
+}
+
+#[tokio::test]
+async fn logs_of_final_blocks_come_from_outcomes() {
+    let head = |number: i64| {
+        let (status, text) = solidified();
+        (status, text.replace("\"number\":12", &format!("\"number\":{number}")))
+    };
+    let spans = vec![Span::Range { from: 1, to: 2 }, Span::Receipts { from: NUMBER, to: NUMBER }];
+    let ask = Ask { logs: spans, ..Ask::default() };
+    let infos = payments().to_string();
+    let (solid_node, served) = endpoint(node(head(NUMBER), (200, infos.clone())), true).await;
+    let answer = solid_node.fetch(&ask).await.unwrap();
+    assert!(answer.by_receipts);
+    let places: Vec<_> = answer.logs[1].iter().map(|log| (log.tx_hash, log.log_index)).collect();
+    assert_eq!((answer.logs[0].len(), places), (0, vec![(Hash([1; 32]), 0)]));
+    assert_eq!(served.sizes(), [1, 1, 1, 1], "the range, solidified, transactions, outcomes");
+    for (solid, infos) in [(head(NUMBER - 1), infos.clone()), (head(NUMBER), "[]".to_owned())] {
+        let (early, _served) = endpoint(node(solid, (200, infos)), true).await;
+        assert_eq!(early.fetch(&ask).await.unwrap_err().refusal, Refusal::Behind);
+    }
+    // Without a native interface JSON-RPC has receipts of blocks, or it has none.
+    let (guessed, _served) = endpoint(node((404, String::new()), (200, infos)), false).await;
+    let answer = guessed.fetch(&ask).await.unwrap();
+    assert_eq!((answer.by_receipts, answer.logs.len()), (false, 2));
 }
