@@ -21,7 +21,8 @@ pub(crate) fn step(
         let chain = record.blockchain;
         match &record.body {
             ChainBody::Transfer(seen) | ChainBody::Retract(seen) => {
-                let key = format!("{chain}/{}/{}", record.block.hash, seen.log_index);
+                let (block, payment) = (record.block.hash, seen.payment());
+                let key = format!("{chain}/{block}/{}/{}", payment.tx_hash, payment.digest());
                 let lane = layout.lane(chain, &seen.to_address);
                 step.push(NewRecord::encode(Topic::TransfersRaw, lane, key, record)?);
             }

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use alloy_primitives::hex::{self, Buffer, FromHexError};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::scalar::text_scalar;
@@ -18,6 +19,9 @@ pub const SEQUENCE_BITS: u32 = 40;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be a UUID")]
 pub struct NotAUuid;
+
+/// How much of a digest names a payment among those of its transaction.
+const DIGEST_BYTES: usize = 8;
 
 macro_rules! text_id {
     ($($(#[$doc:meta])* $name:ident)+) => {$(
@@ -110,26 +114,31 @@ impl FromStr for Hash {
 #[serde(transparent)]
 pub struct Epoch(pub i64);
 
-/// One observation of a transfer (the chain is implied): immutable, the key of de-duplication.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Inclusion {
-    /// The block that holds the event.
-    pub block_hash: BlockHash,
-    /// Position of the event in its block.
-    pub log_index: u32,
-}
-
 /// One payment (the chain is implied): what stays the same when its transaction is included again in
-/// another block. Two equal transfers in one transaction differ in `ordinal`.
+/// another block. Two equal transfers in one transaction differ in `ordinal`. The position in the block is no part of it:
+/// nodes number logs differently, and correct their numbers later. In a block a transfer is its payment and the block's
+/// hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PaymentKey {
     pub tx_hash: TxHash,
+    pub contract: Address,
     pub stablecoin: Stablecoin,
     pub from: Address,
     pub to: Address,
     pub value: Amount,
     /// Position among the equal transfers of the transaction, from 0.
     pub ordinal: u32,
+}
+
+impl PaymentKey {
+    /// The payment in the key of a record, as 16 hex digits: the first 8 bytes of a SHA-256 of what tells the transfers of
+    /// its transaction apart.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        let Self { contract, from, to, value, ordinal, .. } = self;
+        let text = format!("{contract}/{from}/{to}/{value}/{ordinal}");
+        hex::encode(&Sha256::digest(text)[..DIGEST_BYTES])
+    }
 }
 
 #[cfg(test)]

@@ -55,6 +55,9 @@ mod tests {
             "hash": format!("0x{}", "aa".repeat(32)),
             "timestamp": 1_790_000_011,
         });
+        let transfer = encode(&example::chain_record()).unwrap();
+        let transfer = decode_json(SchemaName::ChainRecord, &transfer).unwrap()["transfer"].take();
+        assert_eq!((&transfer["value"], &transfer["ordinal"]), (&json!("10.50"), &json!(0)));
         let head = json!({
             "confirmed": [
                 { "below": "1000.00", "number": 20_999_988, "timestamp": 1_789_999_867 },
@@ -62,6 +65,8 @@ mod tests {
             ],
             "finalized": 20_999_936,
             "match_window_seconds": 3600,
+            "held": [{ "block": block, "transfer": transfer }],
+            "has_gap": false,
         });
         let expected = json!({
             "kind": "head",

@@ -139,10 +139,9 @@ pub(crate) fn next_ordinal(
     others: &[(Block, Observation)],
 ) -> i32 {
     let live = history.between(number, number);
-    let payment = |seen: &Observation| Observation { ordinal: 0, ..*seen }.payment();
     let equal = live
         .iter()
         .chain(others)
-        .filter(|(block, other)| block.number == number && payment(other) == payment(new));
+        .filter(|(block, other)| block.number == number && other.is_equal(new));
     equal.map(|(_, other)| other.ordinal.saturating_add(1)).max().unwrap_or(0)
 }

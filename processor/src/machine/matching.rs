@@ -5,7 +5,7 @@
 //! from seen to confirmed by heads, then ask the order they fit; the order alone decides.
 //!
 //! **Invariants** (`docs/invariants.md`): 1 every confirmed transfer ends matched or unknown; 3 nothing
-//! is confirmed above the policy or after a retract; 8 a deposit expires only when the chain's own time
+//! is confirmed above the policy, after a retract or while a head holds it; 8 a deposit expires only when the chain's own time
 //! has passed its deadline; 10 reservations are unique.
 
 mod amounts;

@@ -3,7 +3,7 @@
 
 use schemas::record::{
     AmountRule, AttachTransfer, Block, ChainBody, ChainRecord, ConfirmedTier, DepositCommand,
-    DepositCommandBody, Head, Observation, OpenDeposit, Transfer, Watch,
+    DepositCommandBody, Head, Held, Observation, OpenDeposit, Transfer, Watch,
 };
 use schemas::{
     Address, Amount, Blockchain, CloseReason, CommandId, Epoch, Hash, OrderId, Stablecoin,
@@ -90,6 +90,11 @@ impl Pay {
         self.seen.log_index += ordinal;
         self
     }
+    /// In this contract of the coin.
+    pub(crate) fn contract(mut self, contract: Address) -> Self {
+        self.seen.contract = contract;
+        self
+    }
     /// At another position in its block.
     pub(crate) fn log(mut self, log_index: i32) -> Self {
         self.seen.log_index = log_index;
@@ -103,6 +108,9 @@ impl Pay {
         let body = ChainBody::Transfer(self.seen);
         let record = record(self.epoch, block(self.number, self.fork), body);
         ChainRecord { confirmed: self.confirmed, ..record }
+    }
+    fn held(&self) -> Held {
+        Held { block: block(self.number, self.fork), transfer: self.seen }
     }
     /// The same event taken back by a rewind into `epoch`.
     pub(crate) fn retracted(self, epoch: i64) -> Input {
@@ -163,6 +171,16 @@ impl HeadAt {
     }
     pub(crate) fn finalized(mut self, number: i64) -> Self {
         self.head.finalized = number;
+        self
+    }
+    /// Endpoints disagree about these transfers.
+    pub(crate) fn holding(mut self, transfers: &[Pay]) -> Self {
+        self.head.held = transfers.iter().map(Pay::held).collect();
+        self
+    }
+    /// Blocks that were never scanned are gone from every endpoint.
+    pub(crate) fn with_gap(mut self) -> Self {
+        self.head.has_gap = true;
         self
     }
     /// Its block has the time of another one.

@@ -7,6 +7,7 @@ mod attaching;
 mod confirming;
 mod ending;
 mod entries;
+mod holding;
 mod lane;
 mod late;
 mod opening;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Record, plain_record};
 use crate::{
-    Address, Amount, BlockHash, Blockchain, ChainRecordKind, Epoch, Inclusion, PaymentKey,
+    Address, Amount, BlockHash, Blockchain, ChainRecordKind, Epoch, PaymentKey,
     SchemaName, Stablecoin, TxHash, UnixMicros, UnixSeconds,
 };
 
@@ -59,6 +59,7 @@ pub struct Observation {
     pub from_address: Address,
     pub to_address: Address,
     pub tx_hash: TxHash,
+    /// Where an endpoint says that the log is in its block. It identifies nothing.
     pub log_index: i32,
     /// Position among the equal transfers of its transaction.
     pub ordinal: i32,
@@ -74,6 +75,7 @@ impl Observation {
     pub fn payment(&self) -> PaymentKey {
         PaymentKey {
             tx_hash: self.tx_hash,
+            contract: self.contract,
             stablecoin: self.stablecoin,
             from: self.from_address,
             to: self.to_address,
@@ -87,13 +89,7 @@ impl Observation {
     #[must_use]
     pub fn is_equal(&self, other: &Self) -> bool {
         let plain = |seen: &Self| Self { ordinal: 0, ..*seen }.payment();
-        self.contract == other.contract && plain(self) == plain(other)
-    }
-
-    /// The identity of this observation in `block`.
-    #[must_use]
-    pub fn inclusion(&self, block: &Block) -> Inclusion {
-        Inclusion { block_hash: block.hash, log_index: self.log_index.unsigned_abs() }
+        plain(self) == plain(other)
     }
 }
 

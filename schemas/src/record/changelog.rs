@@ -46,6 +46,11 @@ pub struct LaneEntry {
     /// Whether more is watched than that progress says.
     #[serde(default)]
     pub progress_due: bool,
+    /// Whether the last head has a gap: no deposit opens.
+    #[serde(default)]
+    pub has_gap: bool,
+    /// The newest time of any head: a rewind does not take it back.
+    pub newest: Option<UnixSeconds>,
 }
 
 /// A deposit, live or in its late window. Ids and addresses are bytes: nobody outside reads this.

@@ -68,7 +68,7 @@ pub fn chain_head() -> ChainRecord {
         confirmed,
         finalized: 20_999_936,
         match_window_seconds: 3600,
-        held: Vec::new(),
+        held: vec![Held { block: block(), transfer: observation() }],
         has_gap: false,
     };
     ChainRecord { body: ChainBody::Head(head), ..chain_record() }

@@ -59,7 +59,7 @@ macro_rules! guides {
 }
 
 guides! {
-    TransfersRaw: public "blockchain/block hash/log index; the blockchain for heads and watches",
+    TransfersRaw: public "blockchain/block hash/transaction/payment; the blockchain for heads and watches",
         [Ingest] -> [Ingest Processor],
         "What the chains show: transfers to configured wallets, retracts of orphaned ones, \
          heads up to which a chain is scanned without a gap, and what is watched.";

@@ -105,7 +105,7 @@ public class Client {
             GenericRecord transfer = new GenericRecordBuilder(record(schema, block, "transfer"))
                     .set("transfer", seen).set("value_text", "0.000000000000000003").build();
             producer.send(new org.apache.kafka.clients.producer.ProducerRecord<>(topic,
-                    Lane.of("arb", wallet, lanes), "arb/" + block.get("hash") + "/5",
+                    Lane.of("arb", wallet, lanes), key(transfer, seen),
                     Writer.encode(id, transfer)));
             GenericRecord last = record(schema, block, "head");
             last.put("head", head);
@@ -116,6 +116,17 @@ public class Client {
             }
             producer.commitTransaction();
         }
+    }
+
+    /** The same for the same transfer in the same block, wherever a node says that it is in it. */
+    static String key(GenericRecord transfer, GenericRecord seen) throws Exception {
+        String names = String.join("/", seen.get("contract").toString(), seen.get("from_address").toString(),
+                seen.get("to_address").toString(), transfer.get("value_text").toString(),
+                seen.get("ordinal").toString());
+        byte[] hash = java.security.MessageDigest.getInstance("SHA-256")
+                .digest(names.getBytes(java.nio.charset.StandardCharsets.UTF_8));
+        String digest = HexFormat.of().formatHex(hash).substring(0, 16);
+        return "arb/" + ((GenericRecord) transfer.get("block")).get("hash") + "/" + seen.get("tx_hash") + "/" + digest;
     }
 
     static GenericData.Record record(Schema schema, GenericRecord block, String kind) {

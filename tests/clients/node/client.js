@@ -2,6 +2,7 @@
 // bytes get from and to Kafka is any client's matter: here they are lines of hexadecimal digits.
 
 'use strict';
+const crypto = require('node:crypto');
 const readline = require('node:readline');
 
 // recipe: read
@@ -145,7 +146,11 @@ async function write(registry, subject, lanes) {
     const bytes = await encode(registry, subject, value);
     console.log(`${partition} ${key} ${bytes.toString('hex')}`);
   };
-  await show(lane('base', wallet, lanes), `base/${record.block.hash}/4`, seen);
+  const { contract, from_address: from, to_address: to, value, ordinal } = transfer;
+  const names = [contract, from, to, value, ordinal].join('/');
+  const digest = crypto.createHash('sha256').update(names).digest('hex').slice(0, 16);
+  const key = `base/${record.block.hash}/${transfer.tx_hash}/${digest}`;
+  await show(lane('base', wallet, lanes), key, seen);
   for (let number = 0; number < lanes; number += 1) {
     await show(first + number, 'base', { ...record, kind: 'head', head });
   }

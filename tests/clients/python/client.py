@@ -66,6 +66,8 @@ def book_payments(brokers, registry, topic, group, path, set_aside):
 # end
 
 # recipe: write
+import hashlib
+
 from confluent_kafka import Producer
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
@@ -89,6 +91,13 @@ def lane(chain, wallet, lanes):
     return CHAINS.index(chain) * lanes + murmur2(wallet) % lanes
 
 
+def digest(transfer):
+    """What tells the transfers of a transaction apart. Their positions in the block do not: nodes correct those."""
+    seen = transfer["transfer"]
+    names = [seen["contract"], seen["from_address"], seen["to_address"], transfer["value_text"], str(seen["ordinal"])]
+    return hashlib.sha256("/".join(names).encode()).hexdigest()[:16]
+
+
 def publish(brokers, registry, topic, transactional_id, lanes, transfer, head):
     """One block: its transfer to the wallet's lane, its head to every lane of the chain, or nothing."""
     client = SchemaRegistryClient({"url": registry})
@@ -100,7 +109,7 @@ def publish(brokers, registry, topic, transactional_id, lanes, transfer, head):
     producer.begin_transaction()
     chain, seen = transfer["blockchain"], transfer["transfer"]
     wallet = bytes.fromhex(seen["to_address"][2:])
-    key = f"{chain}/{transfer['block']['hash']}/{seen['log_index']}"
+    key = f"{chain}/{transfer['block']['hash']}/{seen['tx_hash']}/{digest(transfer)}"
     producer.produce(topic, encode(transfer, context), key, lane(chain, wallet, lanes))
     for number in range(lanes):
         partition = CHAINS.index(chain) * lanes + number

@@ -24,15 +24,20 @@ impl State {
             return self.observe_again(*old, record, seen, effects);
         }
         if self.is_stale(record) {
-            let message = format!(
-                "a transfer of {} {} in transaction {} surfaced more than a day late",
-                seen.value, seen.stablecoin, seen.tx_hash
-            );
-            let kind = AlertKind::StaleTransfer;
-            self.alert(kind, (None, None), message, record.observed_at, effects);
+            self.report_stale(record, seen, "surfaced more than a day late", effects);
             return Ok(());
         }
-        let row = TransferRow {
+        let row = self.new_row(record, seen);
+        // The head of a step in a wrong place is ignored, so it confirms nothing.
+        if record.confirmed && self.misplaced(record).is_none() {
+            self.confirm_at_sight(row, record.observed_at, effects)
+        } else {
+            self.detect(row, record.observed_at, effects)
+        }
+    }
+
+    fn new_row(&mut self, record: &ChainRecord, seen: &Observation) -> TransferRow {
+        TransferRow {
             id: TransferId::from_parts(self.partition, self.next_sequence()),
             updated_at: record.observed_at,
             block: record.block,
@@ -51,12 +56,6 @@ impl State {
             asked_at: None,
             match_deadline: None,
             forget_at: None,
-        };
-        // The head of a step in a wrong place is ignored, so it confirms nothing.
-        if record.confirmed && self.misplaced(record).is_none() {
-            self.confirm_at_sight(row, record.observed_at, effects)
-        } else {
-            self.detect(row, record.observed_at, effects)
         }
     }
 
@@ -89,12 +88,16 @@ impl State {
         seen: &Observation,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
+        if old.is_nameless() {
+            let how = "was taken back more than a day after its block, and is in another one: it may have paid before";
+            self.report_stale(record, seen, how, effects);
+            return Ok(());
+        }
         // A duplicate, or one from before the rewind that took the transfer back.
         if record.epoch < old.epoch || (old.is_included() && record.epoch == old.epoch) {
             return Ok(());
         }
-        let same_inclusion = old.seen.inclusion(&old.block) == seen.inclusion(&record.block);
-        if old.is_included() && same_inclusion {
+        if old.is_included() && old.block.hash == record.block.hash {
             return Ok(());
         }
         let mut row = TransferRow {
@@ -151,8 +154,23 @@ impl State {
         Ok(())
     }
 
+    /// Whether what was in a block may be forgotten: also where a rewind took the lane's own time back.
     fn is_stale(&self, record: &ChainRecord) -> bool {
-        self.chain_time().is_some_and(|now| record.block.timestamp.plus(FORGET_SECONDS) < now)
+        let newest = self.lane.newest.max(self.chain_time());
+        newest.is_some_and(|newest| record.block.timestamp.plus(FORGET_SECONDS) < newest)
+    }
+
+    fn report_stale(
+        &self,
+        record: &ChainRecord,
+        seen: &Observation,
+        how: &str,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Observation { value, stablecoin, tx_hash, .. } = seen;
+        let message = format!("a transfer of {value} {stablecoin} in transaction {tx_hash} {how}");
+        let kind = AlertKind::StaleTransfer;
+        self.alert(kind, (None, None), message, record.observed_at, effects);
     }
 
     /// A block with a known transfer is no longer in the chain.
@@ -163,13 +181,28 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let Some(old) = self.transfers.by_payment(&seen.payment()).copied() else {
-            return Ok(());
+            return self.retract_forgotten(record, seen);
         };
-        let same_inclusion = old.seen.inclusion(&old.block) == seen.inclusion(&record.block);
-        if !old.is_included() || !same_inclusion || record.epoch <= old.epoch {
+        let is_there = old.is_included() && old.block.hash == record.block.hash;
+        if !is_there || record.epoch <= old.epoch {
             return Ok(());
         }
         self.orphan(old, record, effects)
+    }
+
+    /// A rewind of more than a day takes back what is forgotten, and may have paid. Its transaction may come again in a new
+    /// block, and must not pay a second time: what is left of it is that it is no new payment.
+    fn retract_forgotten(&mut self, record: &ChainRecord, seen: &Observation) -> Result<(), Broken> {
+        if record.epoch <= self.lane.epoch || !self.is_stale(record) {
+            return Ok(());
+        }
+        let row = TransferRow {
+            status: TransferStatus::NoMatchedDeposit,
+            orphaned_at: Some(record.observed_at.seconds()),
+            forget_at: Some(record.block.timestamp),
+            ..self.new_row(record, seen)
+        };
+        self.transfers.put(row)
     }
 
     /// A head of a new epoch takes back all above it. Ingest retracts what it published there; where the records of that
@@ -245,6 +278,8 @@ impl State {
         Ok(())
     }
 
+    /// Confirms a transfer, unless its tier is not that far, or the head holds it: endpoints disagree about that one alone.
+    /// It keeps its deposit and its amount until then.
     fn confirm(
         &mut self,
         id: TransferId,
@@ -254,7 +289,9 @@ impl State {
     ) -> Result<(), Broken> {
         let now = record.observed_at;
         let old = *self.transfers.named(id)?;
-        if old.block.number > head.confirmed_number(old.seen.value) {
+        if old.block.number > head.confirmed_number(old.seen.value)
+            || head.holds(&old.block, &old.seen)
+        {
             return Ok(());
         }
         let (block, scanned) = (old.block.number, record.block.number);

@@ -29,6 +29,8 @@ pub(super) fn fresh_lane() -> LaneEntry {
         progress_at: None,
         progress_time: None,
         progress_due: false,
+        has_gap: false,
+        newest: None,
     }
 }
 
@@ -74,6 +76,8 @@ impl State {
         lane.head = Some(record.block);
         lane.finalized = lane.finalized.max(head.finalized);
         lane.match_window_seconds = head.match_window_seconds;
+        lane.has_gap = head.has_gap;
+        lane.newest = lane.newest.max(Some(record.block.timestamp));
         self.run_to(record, head, effects)?;
         self.publish_progress(record, head, effects)
     }

@@ -81,6 +81,12 @@ impl TransferRow {
         )
     }
 
+    /// Whether it was forgotten when a rewind took it back: its verdict is not known any more, and nothing is published
+    /// of it.
+    pub(super) fn is_nameless(&self) -> bool {
+        self.status == TransferStatus::NoMatchedDeposit && self.reason.is_none()
+    }
+
     /// Whether the order is asked that an operator named.
     pub(super) fn is_attaching(&self) -> bool {
         self.settling && self.status == TransferStatus::NoMatchedDeposit

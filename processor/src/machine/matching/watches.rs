@@ -72,6 +72,10 @@ impl State {
         if !self.watches.is_watched(command.wallet_address, open.contract) {
             return Err(RefusalReason::NotWatched);
         }
+        // What is paid meanwhile may lie in the blocks that nobody has.
+        if self.lane.has_gap {
+            return Err(RefusalReason::ChainBehind);
+        }
         let limit = i64::from(open.head_age_max_seconds);
         let fresh = |time: UnixSeconds| time.plus(limit) >= command.issued_at.seconds();
         if self.chain_time().is_some_and(fresh) { Ok(()) } else { Err(RefusalReason::ChainBehind) }

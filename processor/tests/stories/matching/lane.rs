@@ -1,7 +1,7 @@
 //! The matching machine as the stories use it.
 
 use schemas::record::{
-    ChainBody, ChainRecord, Deposit, DepositCommandBody, MatchingEntry, OrderCommand,
+    ChainBody, ChainProgress, ChainRecord, Deposit, DepositCommandBody, MatchingEntry, OrderCommand,
     OrderCommandBody, Transfer,
 };
 use schemas::{AlertKind, Blockchain, Epoch, Partition, TransferId, TransferStatus, UnixMicros};
@@ -129,6 +129,16 @@ impl Described for State {
             Effect::Command(_) | Effect::Alert(_) => None,
         }
     }
+}
+
+/// What the lane publishes of itself at this input.
+pub(crate) fn progress(state: &mut State, input: impl Into<Input>) -> Option<ChainProgress> {
+    let effects = decide(state, &input.into());
+    state.commit();
+    effects.into_iter().find_map(|effect| match effect {
+        Effect::Progress(progress) => Some(progress),
+        Effect::Transfer(..) | Effect::Deposit(_) | Effect::Command(_) | Effect::Alert(_) => None,
+    })
 }
 
 /// A transfer as the tables show it.

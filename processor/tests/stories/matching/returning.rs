@@ -365,3 +365,52 @@ fn an_order_asks_whether_a_payment_may_still_come() {
         "unknown #2 no_matched_deposit @110 already_paid maybe A",
     );
 }
+
+/// A deposit of order A and the transfer that paid it, and heads until it is forgotten.
+fn forgotten() -> Lane {
+    let mut lane = asked();
+    lane.then(
+        settled('A', 2),
+        "matched #2 matched @110 for #1 paid A by #3; deposit #1 closed settled for A/0",
+    )
+    .then(head(200 + 2 * DAY), "");
+    assert_eq!(lane.machine().transfer_count(), 0);
+    lane
+}
+
+/// Blocks after a rewind of two days, by the lane's newest time.
+const AFTER: i64 = 201 + 2 * DAY;
+
+/// Its time went back with the rewind, and another order waits for the same amount.
+#[test]
+fn scanned_again_after_two_days_it_pays_no_other() {
+    let mut lane = forgotten();
+    lane.then(head(109).epoch(1), "")
+        .then(
+            open('B', "10.00").between(105, 300),
+            "deposit #4 open 10.00 for B/0; to B: opened /0 #4 10.00",
+        )
+        .then(pay(1, "10.00").epoch(1).log(77), "alert stale_transfer")
+        .then(head(130).epoch(1), "");
+    assert_eq!(lane.machine().transfer_count(), 0);
+}
+
+/// What a retract names may come in a new block.
+#[test]
+fn retracted_after_two_days_it_pays_no_other() {
+    let rival = || open('B', "10.00").between(AFTER, AFTER + 100);
+    let mut lane = forgotten();
+    lane.then(pay(1, "10.00").retracted(1), "")
+        .then(head(109).epoch(1), "")
+        .then(head(AFTER).epoch(1), "")
+        .then(rival(), "deposit #5 open 10.00 for B/0; to B: opened /0 #5 10.00")
+        .then(pay(1, "10.00").at(AFTER + 1).fork(1).log(77), "alert stale_transfer")
+        .then(head(AFTER + 20).epoch(1), "")
+        .then(
+            pay(2, "10.00").at(AFTER + 21).epoch(1),
+            "to B: seen #6; detected #6 waiting_for_confirmation @17502 for #5",
+        );
+    assert_eq!(lane.machine().transfer_count(), 2);
+    lane.then(head(111 + 30 * DAY).epoch(1).tiers(&[], 110), "");
+    assert_eq!(lane.machine().transfer_count(), 1, "it was forgotten after a month");
+}

@@ -1,5 +1,6 @@
 //! Deposits open only where payments are seen.
 
+use super::lane::progress;
 use super::*;
 use schemas::record::ChainProgress;
 use schemas::{Address, AddressFamily, Blockchain, Partition, RefusalReason};
@@ -55,16 +56,6 @@ fn a_chain_without_a_head_takes_no_deposit() {
     };
     assert_eq!(reason, Some(RefusalReason::ChainBehind));
     assert_eq!(lane.deposit_count(), 0);
-}
-
-/// What the lane publishes of itself at this input.
-fn progress(state: &mut State, input: impl Into<Input>) -> Option<ChainProgress> {
-    let effects = decide(state, &input.into());
-    state.commit();
-    effects.into_iter().find_map(|effect| match effect {
-        Effect::Progress(progress) => Some(progress),
-        _ => None,
-    })
 }
 
 /// Blocks are ten seconds apart; the lane is at block 100, and has published that.

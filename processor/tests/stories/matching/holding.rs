@@ -1,0 +1,252 @@
+//! Transfers that endpoints disagree about: a head holds them, and nothing else waits for them. And a gap in the chain.
+
+use schemas::{Address, AddressFamily, UnknownReason};
+
+use super::OPEN_A;
+use super::lane::{Lane, progress};
+use super::reorg::SEEN_A;
+use crate::chain::{DAY, HeadAt, candidate_of, head, open, pay, refused, settled};
+use crate::name::CONTRACT;
+
+/// A head that holds the transfer of transaction 1 in block 110.
+fn holding(number: i64) -> HeadAt {
+    head(number).holding(&[pay(1, "10.00")])
+}
+
+/// A deposit of order A, and a transfer for it that is held.
+fn held() -> Lane {
+    let mut lane = Lane::new();
+    lane.then(open('A', "10.00"), OPEN_A).then(pay(1, "10.00"), SEEN_A).then(holding(120), "");
+    lane
+}
+
+const CONFIRMED: &str = "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1";
+
+#[test]
+fn a_held_transfer_is_confirmed_once_it_is_released() {
+    // At any height, also a final one, and beyond the match window.
+    held().then(holding(500), "").then(head(500), CONFIRMED).then(
+        settled('A', 2),
+        "matched #2 matched @110 for #1 paid A by #3; deposit #1 closed settled for A/0",
+    );
+    held().then(head(121), CONFIRMED);
+}
+
+#[test]
+fn another_transfer_of_its_block_is_confirmed() {
+    let second = || pay(1, "10.00").ordinal(1).to(2);
+    Lane::new()
+        .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
+        .then(second(), "detected #2 waiting_for_confirmation @110")
+        .then(holding(120), "confirmed #2 waiting_for_match @110");
+}
+
+/// The numbering is an endpoint's, and each may have its own.
+#[test]
+fn it_is_held_whatever_its_log_index() {
+    let renumbered = || head(120).holding(&[pay(1, "10.00").log(9)]);
+    Lane::new()
+        .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
+        .then(renumbered(), "")
+        .then(head(121), "confirmed #1 waiting_for_match @110");
+}
+
+/// Another contract, ordinal or block is another transfer.
+#[test]
+fn only_the_same_transfer_is_held() {
+    let other = Address::new(AddressFamily::Evm, [0xdb; 20]);
+    assert_ne!(other, CONTRACT);
+    for others in [
+        pay(1, "10.00").contract(other),
+        pay(1, "10.00").ordinal(1),
+        pay(1, "10.00").fork(1),
+        pay(1, "10.00").at(111),
+        pay(2, "10.00"),
+    ] {
+        Lane::new()
+            .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
+            .then(head(120).holding(&[others]), "confirmed #1 waiting_for_match @110");
+    }
+}
+
+#[test]
+fn retracted_it_fails_and_frees_its_deposit() {
+    held()
+        .then(holding(300), "")
+        .then(pay(1, "10.00").retracted(1), "")
+        .then(
+            head(300).epoch(1),
+            "to A: gone #2; failed #2 failed_to_confirm @110 orphaned
+             deposit #1 closed expired for A/0; to A: closed /0 expired",
+        )
+        // An endpoint that is wrong once more changes nothing.
+        .then(holding(301).epoch(1), "");
+}
+
+/// The hold is of one inclusion: in another block it waits for nothing.
+#[test]
+fn in_another_block_it_is_confirmed() {
+    held()
+        .then(pay(1, "10.00").retracted(1), "")
+        .then(head(109).epoch(1), "")
+        .then(pay(1, "10.00").at(121).fork(1), "detected #2 waiting_for_confirmation @121 for #1")
+        .then(
+            holding(131).epoch(1),
+            "confirmed #2 waiting_for_match @121 for #1; to A: settle #2 /0 #1",
+        );
+}
+
+/// A second transfer of the amount may pay: nobody says anything against that one.
+#[test]
+fn another_payment_pays_the_order_meanwhile() {
+    held()
+        .then(
+            pay(2, "10.00").at(121),
+            "to A: seen #3; detected #3 waiting_for_confirmation @121 for #1",
+        )
+        .then(
+            holding(131),
+            "confirmed #3 waiting_for_match @121 for #1; to A: settle #3 /0 #1",
+        )
+        .then(
+            settled('A', 3),
+            "matched #3 matched @121 for #1 paid A by #4; deposit #1 closed settled for A/0",
+        )
+        // Long after the late window its amount is nobody else's.
+        .then(holding(400), "")
+        .then(
+            open('B', "10.00").between(400, 500),
+            "deposit #5 open 10.01 for B/0; to B: opened /0 #5 10.01",
+        )
+        .then(
+            head(401),
+            "confirmed #2 waiting_for_match @110 for #1; to A: gone #2
+             unknown #2 no_matched_deposit @110 already_paid maybe A",
+        );
+}
+
+/// Its order asks whether it may expire.
+#[test]
+fn its_order_is_answered_that_it_waits() {
+    held()
+        .then(holding(300), "")
+        .then(candidate_of('A', schemas::TransferId(2)), "to A: seen #2")
+        .then(head(301), CONFIRMED)
+        .then(
+            refused('A', 2, UnknownReason::OrderCancelled),
+            "unknown #2 no_matched_deposit @110 order_cancelled maybe A",
+        );
+}
+
+/// Without a deposit it is unknown in the end, not before.
+#[test]
+fn a_stray_one_is_given_up_when_released() {
+    Lane::new()
+        .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
+        .then(holding(500), "")
+        .then(
+            head(501),
+            "confirmed #1 waiting_for_match @110; unknown #1 no_matched_deposit @110 no_deposit",
+        );
+}
+
+/// One dispute costs one customer time, and nobody else anything.
+#[test]
+fn a_hundred_orders_are_paid_past_its_deadline() {
+    let mut lane = held();
+    let mut next = 3;
+    for number in 1..=100_u8 {
+        let letter = char::from_u32(u32::from('A') + u32::from(number)).unwrap();
+        let value = format!("{}.00", 20 + u32::from(number));
+        let at = 200 + i64::from(number) * 20;
+        let deposit = next;
+        lane.then(
+            open(letter, &value).between(at, at + 100),
+            &format!(
+                "deposit #{deposit} open {value} for {letter}/0; to {letter}: opened /0 #{deposit} {value}"
+            ),
+        );
+        let transfer = next + 1;
+        lane.then(
+            pay(number + 1, &value).at(at + 1),
+            &format!(
+                "to {letter}: seen #{transfer}
+                 detected #{transfer} waiting_for_confirmation @{} for #{deposit}",
+                at + 1
+            ),
+        );
+        lane.then(
+            holding(at + 11),
+            &format!(
+                "confirmed #{transfer} waiting_for_match @{} for #{deposit}
+                 to {letter}: settle #{transfer} /0 #{deposit}",
+                at + 1
+            ),
+        );
+        lane.then(
+            settled(letter, transfer),
+            &format!(
+                "matched #{transfer} matched @{} for #{deposit} paid {letter} by #{}
+                 deposit #{deposit} closed settled for {letter}/0",
+                at + 1,
+                transfer + 1
+            ),
+        );
+        next += 3;
+    }
+    lane.then(head(2300), CONFIRMED);
+}
+
+/// An operator sees since when it waits; every other one is confirmed.
+#[test]
+fn progress_says_since_when_it_waits() {
+    let mut state = held().machine().clone();
+    let found = progress(&mut state, holding(300)).unwrap();
+    assert_eq!((found.oldest_unconfirmed.map(|time| time.0), found.confirmed), (Some(1100), 290));
+    let found = progress(&mut state, head(303)).unwrap();
+    assert_eq!(found.oldest_unconfirmed, None);
+}
+
+/// Held for longer than a day it is still known: the same payment again is no new one.
+#[test]
+fn held_for_days_it_is_not_forgotten() {
+    held()
+        .then(holding(200 + DAY), "")
+        .then(holding(200 + 2 * DAY), "")
+        .ignores(pay(1, "10.00"))
+        .then(pay(1, "10.00").retracted(1), "")
+        .then(
+            head(200 + 2 * DAY).epoch(1),
+            "to A: gone #2; failed #2 failed_to_confirm @110 orphaned
+             deposit #1 closed expired for A/0; to A: closed /0 expired",
+        )
+        .then(pay(1, "10.00").fork(1), "detected #2 waiting_for_confirmation @110");
+}
+
+/// What is paid meanwhile may lie in the blocks that nobody has.
+#[test]
+fn no_deposit_opens_while_there_is_a_gap() {
+    let b = || open('B', "20.00");
+    let mut lane = Lane::new();
+    lane.then(open('A', "10.00"), OPEN_A)
+        .then(head(101).with_gap(), "")
+        .then(b(), "to B: refused /0 chain_behind")
+        // Open ones stay, are paid and expire as ever.
+        .then(open('A', "10.00"), "to A: opened /0 #1 10.00")
+        .then(pay(1, "10.00"), SEEN_A)
+        .then(head(120).with_gap(), CONFIRMED)
+        .then(b(), "to B: refused /0 chain_behind")
+        .then(head(121), "")
+        .then(b(), "deposit #3 open 20.00 for B/0; to B: opened /0 #3 20.00")
+        .then(head(122).with_gap(), "")
+        .then(open('C', "30.00"), "to C: refused /0 chain_behind");
+}
+
+/// A head that is ignored opens nothing.
+#[test]
+fn an_ignored_head_closes_no_gap() {
+    Lane::new()
+        .then(head(130).with_gap(), "")
+        .then(head(129), "alert head_went_back")
+        .then(open('A', "10.00"), "to A: refused /0 chain_behind");
+}
