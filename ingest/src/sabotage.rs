@@ -13,6 +13,14 @@ pub(crate) enum Defect {
     AnyChain,
     /// The refusal of logs that are marked removed.
     Removed,
+    /// The fall of the vouched height where another endpoint shows a fork.
+    VouchedNeverFalls,
+    /// The identity of a transfer without its place in the block.
+    IndexInIdentity,
+    /// The difference between no receipt and a denial.
+    NullDenies,
+    /// What is held, in the heads after the one that began it.
+    HoldForgotten,
 }
 
 impl Defect {
