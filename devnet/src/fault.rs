@@ -43,6 +43,8 @@ pub(crate) struct Switches {
     armed: Option<(u32, Fault)>,
     pub(crate) log_limits: LogLimits,
     pub(crate) failed: HashSet<TxHash>,
+    /// Transactions that the index of logs does not have.
+    pub(crate) unindexed: HashSet<TxHash>,
     pub(crate) native: Option<NativeFault>,
     /// Calls by method. The keys are from the list of methods, so the map is bounded.
     pub(crate) counts: BTreeMap<&'static str, u64>,

@@ -136,6 +136,12 @@ impl Chain {
         self.switches().failed.insert(hash);
     }
 
+    /// Lets `eth_getLogs` leave out the logs of a transaction, as a node does whose index has a hole. Its receipt and its
+    /// outcome are complete.
+    pub fn leave_unindexed(&self, hash: TxHash) {
+        self.switches().unindexed.insert(hash);
+    }
+
     /// Switches all faults off. The counters stay.
     pub fn clear_faults(&self) {
         self.switches().clear();

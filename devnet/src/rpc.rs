@@ -123,10 +123,14 @@ fn block_by_hash(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> {
 
 fn logs(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> {
     let filter = Filter::parse(params.required(0)?)?;
-    let limits = chain.switches().log_limits;
+    let (limits, unindexed) = {
+        let switches = chain.switches();
+        (switches.log_limits, switches.unindexed.clone())
+    };
     let ledger = chain.ledger();
     let logs = filter.select(&ledger, limits)?;
-    Ok(logs.iter().map(view::log).collect())
+    let indexed = logs.iter().filter(|log| !unindexed.contains(&log.transaction_hash));
+    Ok(indexed.map(view::log).collect())
 }
 
 fn transaction_receipt(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> {

@@ -71,6 +71,8 @@ mod share;
 #[cfg(test)]
 mod simulation;
 mod tags;
+#[cfg(test)]
+mod trials;
 mod watched;
 
 pub use config::{ChainConfig, Config, EndpointConfig, NativeConfig, RpcUrl};

@@ -1,6 +1,6 @@
 //! Defects that are planted where ingest asks its endpoints: runs that do not find them are worth nothing.
 
-use crate::machine::{Answer, Cursor};
+use crate::machine::{Answer, Cursor, Defects};
 
 /// What is switched off.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -13,11 +13,25 @@ pub(crate) enum Defect {
     AnyChain,
     /// The refusal of logs that are marked removed.
     Removed,
+    /// The fall of the vouched height where another endpoint shows a fork.
+    VouchedNeverFalls,
+    /// The identity of a transfer without its place in the block.
+    IndexInIdentity,
+    /// The difference between no receipt and a denial.
+    NullDenies,
+    /// What is held, in the heads after the one that began it.
+    HoldForgotten,
 }
 
 impl Defect {
     pub(crate) fn plant(self, cursor: &mut Cursor) {
-        cursor.defects.is_blind = self == Self::OneCheck;
+        cursor.defects = Defects {
+            is_blind: self == Self::OneCheck,
+            never_falls: self == Self::VouchedNeverFalls,
+            index_in_identity: self == Self::IndexInIdentity,
+            null_denies: self == Self::NullDenies,
+            forgets_holds: self == Self::HoldForgotten,
+        };
     }
 
     /// The answer as it is understood.

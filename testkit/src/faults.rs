@@ -4,13 +4,15 @@
 //! **What it promises**, so that there is one truth to find (decision 35): a block that an endpoint serves is one of the
 //! chain or, for a while, of a fork that the chain left, unless the endpoint is of another chain altogether for a
 //! while. Of two endpoints at most one lies about a transaction, by inventing it or by leaving its log out, be it for a
-//! moment. One that is alone does not lie: what it leaves out is there 5 s after the block came, by the chain's time. A reorganisation is
-//! less deep than what confirms a block. Everything else may happen at any time, to any request, and ends. A node on a
-//! left fork does not grow it, or that fork would be confirmed.
+//! moment, by serving a fork that grows, or by tags that are too young. One that is alone does not lie: what it leaves out
+//! is there 5 s after the block came, by the chain's time. A reorganisation is less deep than what confirms a block.
+//! Everything else may happen at any time, to any request, and ends. How logs are counted is no lie: a transfer is told
+//! from others by its transaction, its parties and its value.
 //!
 //! All choices are the caller's: equal seeds give equal faults. The proxy reads JSON as any client would, and shares no
 //! code with ingest.
 
+mod distort;
 mod fault;
 mod gate;
 mod proxy;
@@ -19,7 +21,7 @@ mod server;
 mod verdict;
 mod words;
 
-pub use fault::{Behaviour, Fault};
+pub use fault::{Behaviour, Fault, Numbering};
 pub use gate::Gate;
 pub use proxy::{Kind, Proxy};
 pub use scene::{Scene, invented};

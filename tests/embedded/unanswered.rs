@@ -91,8 +91,6 @@ impl Shop {
         let transfers = self.client.admin(&path).await.unwrap();
         let claim = |transfer: &Value| Claim {
             tx: transfer["txn_hash"].as_str().unwrap().to_owned(),
-            // Each block has one log; the API does not show its place.
-            log_index: 0,
             to: transfer["to_address"].as_str().unwrap().to_lowercase(),
             units: units(&transfer["value"]),
             is_confirmed: transfer["blockchain_confirmed"] == true,

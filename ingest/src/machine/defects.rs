@@ -10,6 +10,8 @@ use super::evidence::Verdict;
 pub(crate) struct Defects {
     /// There is no second check.
     pub(crate) is_blind: bool,
+    /// A fork that another endpoint shows does not lower what was vouched for.
+    pub(crate) never_falls: bool,
     /// A log under another number is another transfer.
     pub(crate) index_in_identity: bool,
     /// What has no receipt is denied.

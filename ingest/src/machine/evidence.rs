@@ -69,9 +69,6 @@ pub(crate) struct Evidence {
     /// Of the one that vouched last.
     other_tags: Tags,
     held: Vec<Held>,
-    /// A planted defect: the vouched height never falls.
-    #[cfg(test)]
-    pub(crate) never_falls: bool,
 }
 
 impl Evidence {
@@ -95,8 +92,6 @@ impl Evidence {
             own_tags: Tags::default(),
             other_tags: Tags::default(),
             held,
-            #[cfg(test)]
-            never_falls: false,
         }
     }
 
@@ -177,10 +172,6 @@ impl Evidence {
 
     /// Another endpoint has another block above this height.
     pub(crate) fn contest(&mut self, number: i64) {
-        #[cfg(test)]
-        if self.never_falls {
-            return;
-        }
         self.vouched = self.vouched.min(number);
         self.other_tags = Tags::default();
     }

@@ -8,16 +8,16 @@ use alloy_primitives::{Address, TxHash};
 use devnet::{BlockId, Devnet, Reorg, TransferCall};
 use testkit::faults::{Gate, Proxy, Scene};
 
-pub(super) const TOKEN: Address = Address::repeat_byte(0xaa);
+pub(crate) const TOKEN: Address = Address::repeat_byte(0xaa);
 /// No contract of ours.
-pub(super) const COUNTERFEIT: Address = Address::repeat_byte(0xab);
-pub(super) const PAYER: Address = Address::repeat_byte(0x77);
-pub(super) const CHAIN_ID: u64 = 31_337;
+pub(crate) const COUNTERFEIT: Address = Address::repeat_byte(0xab);
+pub(crate) const PAYER: Address = Address::repeat_byte(0x77);
+pub(crate) const CHAIN_ID: u64 = 31_337;
 /// Blocks before the first payment.
-pub(super) const HEIGHT: u64 = 12;
+pub(crate) const HEIGHT: u64 = 12;
 /// A reorganisation replaces fewer blocks than confirm one.
-pub(super) const REORG_MAX: usize = 3;
-pub(super) const DEPTH: i64 = 4;
+pub(crate) const REORG_MAX: usize = 3;
+pub(crate) const DEPTH: i64 = 4;
 const INTERVAL_SECONDS: u64 = 2;
 
 /// What makes the same chain again, elsewhere.
@@ -28,20 +28,20 @@ enum Command {
     Reorg(u64, Reorg),
 }
 
-pub(super) struct Chain {
+pub(crate) struct Chain {
     seed: u64,
     devnet: Devnet,
     foreign: Devnet,
     /// On the last fork that the chain left.
     stale: Option<Devnet>,
     commands: Vec<Command>,
-    pub(super) scene: Arc<Scene>,
-    pub(super) gate: Arc<Gate>,
-    pub(super) proxies: Vec<Proxy>,
+    pub(crate) scene: Arc<Scene>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) proxies: Vec<Proxy>,
     /// The chain's time.
-    pub(super) now: u64,
+    pub(crate) now: u64,
     /// The latest transactions, for reorganisations.
-    pub(super) sent: Vec<TxHash>,
+    pub(crate) sent: Vec<TxHash>,
 }
 
 fn config(seed: u64, chain_id: u64) -> devnet::Config {
@@ -62,7 +62,7 @@ async fn serve(config: devnet::Config) -> Devnet {
 }
 
 impl Chain {
-    pub(super) async fn start(seed: u64, endpoints: usize) -> Self {
+    pub(crate) async fn start(seed: u64, endpoints: usize) -> Self {
         let (devnet, foreign) =
             (serve(config(seed, CHAIN_ID)).await, serve(config(!seed, 99)).await);
         let scene = Arc::new(Scene::of(devnet.url()));
@@ -84,16 +84,16 @@ impl Chain {
     }
 
     /// Where the chain itself is read.
-    pub(super) fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         self.devnet.url()
     }
 
-    pub(super) fn head(&self) -> BlockId {
+    pub(crate) fn head(&self) -> BlockId {
         self.devnet.chain().head()
     }
 
     /// Queues a transaction; the other chain has it too.
-    pub(super) fn send(&mut self, calls: Vec<TransferCall>) -> TxHash {
+    pub(crate) fn send(&mut self, calls: Vec<TransferCall>) -> TxHash {
         self.commands.push(Command::Send(calls.clone()));
         self.foreign.chain().batch(calls.clone()).unwrap();
         let sent = self.devnet.chain().batch(calls).unwrap();
@@ -102,12 +102,12 @@ impl Chain {
     }
 
     /// Time passes.
-    pub(super) fn pass(&mut self, seconds: u64) {
+    pub(crate) fn pass(&mut self, seconds: u64) {
         self.now += seconds;
         self.scene.set_now(self.now.cast_signed());
     }
 
-    pub(super) fn mine(&mut self, seconds: u64) {
+    pub(crate) fn mine(&mut self, seconds: u64) {
         self.pass(seconds);
         self.commands.push(Command::Mine(self.now));
         let block = self.devnet.chain().mine_at(self.now).unwrap();
@@ -124,7 +124,7 @@ impl Chain {
     }
 
     /// Replaces the last blocks; a node that shows them still is left behind if `leaves_stale`.
-    pub(super) async fn reorg(&mut self, depth: u64, mut reorg: Reorg, leaves_stale: bool) {
+    pub(crate) async fn reorg(&mut self, depth: u64, mut reorg: Reorg, leaves_stale: bool) {
         if leaves_stale {
             self.leave_stale().await;
         }
@@ -138,7 +138,8 @@ impl Chain {
         self.note(&reorged.unwrap().added);
     }
 
-    async fn leave_stale(&mut self) {
+    /// Leaves a node behind that shows the present blocks for ever, and mines what it is told to.
+    pub(crate) async fn leave_stale(&mut self) {
         let twin = serve(config(self.seed, CHAIN_ID)).await;
         let chain = twin.chain();
         for command in self.commands.clone() {
@@ -151,5 +152,10 @@ impl Chain {
         assert_eq!(chain.head(), self.head());
         self.scene.set_stale(Some(twin.url().to_owned()));
         self.stale = Some(twin);
+    }
+
+    /// The node that stayed behind, for as long as it is the last one.
+    pub(crate) fn stale(&self) -> Option<devnet::Chain> {
+        self.stale.as_ref().map(Devnet::chain)
     }
 }

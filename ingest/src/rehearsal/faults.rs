@@ -1,16 +1,22 @@
 //! Which faults an endpoint may have, and for how long.
 
 use testkit::Dice;
-use testkit::faults::{Class, Fault, REFUSALS};
+use testkit::faults::{Behaviour, Class, Fault, Numbering, REFUSALS};
 
 /// Requests in a row for which a fault lasts that could be mistaken for the truth by a shop with one endpoint.
-const LONG: usize = 40;
+pub(super) const LONG: usize = 40;
+
+/// What is not about the size of an answer, and passes.
+fn passes(class: Class) -> bool {
+    matches!(class, Class::Rate | Class::Behind | Class::Timeout | Class::Transient | Class::Fatal)
+}
 
 /// A refusal in the words of a class.
 fn words(dice: &mut Dice, is_size: bool) -> usize {
+    let fits = |class| if is_size { matches!(class, Class::Size(_)) } else { passes(class) };
     loop {
         let choice = dice.below(REFUSALS.len());
-        if matches!(REFUSALS[choice].3, Class::Size(_)) == is_size {
+        if fits(REFUSALS[choice].3) {
             return choice;
         }
     }
@@ -24,7 +30,7 @@ pub(super) fn range(dice: &mut Dice) -> (u64, usize) {
 /// A fault, and how many requests have it.
 pub(super) fn fault(dice: &mut Dice) -> (Fault, u32) {
     let requests = |most: usize, dice: &mut Dice| 1 + u32::try_from(dice.below(most)).unwrap();
-    match dice.below(30) {
+    match dice.below(32) {
         0 | 1 => (Fault::Refuses(words(dice, false)), requests(4, dice)),
         2 => (Fault::RefusesBatch(words(dice, false)), requests(3, dice)),
         3 => (Fault::RefusesLogs(words(dice, false)), requests(4, dice)),
@@ -49,6 +55,8 @@ pub(super) fn fault(dice: &mut Dice) -> (Fault, u32) {
         22 | 23 => (Fault::Stale, requests(LONG, dice)),
         24 | 25 => (Fault::Mixed, requests(LONG, dice)),
         26 | 27 => (Fault::Removed, requests(LONG, dice)),
+        28 => (Fault::Unauthorized, requests(LONG, dice)),
+        29 => (Fault::Loose, requests(8, dice)),
         _ => (Fault::Foreign, requests(LONG, dice)),
     }
 }
@@ -57,4 +65,15 @@ pub(super) fn fault(dice: &mut Dice) -> (Fault, u32) {
 pub(super) fn omission(dice: &mut Dice) -> (Fault, u32) {
     let requests = 1 + u32::try_from(dice.below(LONG)).unwrap();
     (if dice.below(2) == 0 { Fault::NoLogs } else { Fault::PartialLogs }, requests)
+}
+
+/// Another way of counting logs; all that is behind the address counts so, or every second answer.
+pub(super) fn renumber(dice: &mut Dice, behaviour: &mut Behaviour) {
+    let numbering = dice.of(&[Numbering::Transaction, Numbering::Zero]);
+    if dice.below(2) == 0 {
+        behaviour.numbering = numbering;
+    } else {
+        let other = Behaviour { fault: None, numbering, backend: None, ..behaviour.clone() };
+        behaviour.backend = Some(Box::new(other));
+    }
 }

@@ -2,36 +2,33 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use alloy_primitives::{Address, U256};
 use devnet::{Reorg, TransferCall};
 use runtime::{ManualClock, Readiness};
+use schemas::UnixMicros;
 use schemas::record::Deposit;
-use schemas::{Stablecoin, StablecoinContract, UnixMicros};
 use testkit::Dice;
 use testkit::faults::{Behaviour, Fault, Verdict, invented};
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
-use super::chain::{CHAIN_ID, COUNTERFEIT, Chain, DEPTH, PAYER, REORG_MAX, TOKEN};
-use super::faults::{fault, omission, range};
-use super::shop::{BLOCKCHAIN, Shop, contract, text, units, wallet, wallets};
-use crate::endpoints::{Endpoints, Pauses};
-use crate::runner::Runner;
+use super::chain::{COUNTERFEIT, Chain, DEPTH, PAYER, REORG_MAX, TOKEN};
+use super::faults::{LONG, fault, omission, range, renumber};
+use super::run::{self, Run, pauses};
+use super::shop::{Shop, text, units, wallet, wallets};
 use crate::sabotage::Defect;
-use crate::{ChainConfig, EndpointConfig, Error, Policy, RpcUrl, Tag};
+use crate::{ChainConfig, Policy, Tag};
 
 /// What happens in a run before all faults end.
 const EVENTS: usize = 60;
-/// How long an ingest may be busy with one request, or pause.
-const TURN: Duration = Duration::from_millis(250);
+/// How long an ingest may be busy or pause until its next request: it costs only when red.
+const TURN: Duration = Duration::from_secs(60);
 /// How long the end may take: it costs only when red.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How long it may take where it is to be red.
 const PATIENCE_IF_PLANTED: Duration = Duration::from_secs(6);
-/// Requests in a row that have the one fault of a run with a planted defect.
-const LASTING: u32 = 1000;
+/// Blocks that a left fork grows by, of one endpoint of two: more than confirm a block.
+const GROWTH: usize = 8;
 
 /// What a run came to.
 pub(super) struct Outcome {
@@ -39,24 +36,16 @@ pub(super) struct Outcome {
     pub(super) counts: BTreeMap<&'static str, usize>,
 }
 
-/// An ingest that runs.
-struct Run {
-    stop: CancellationToken,
-    task: JoinHandle<Result<(), Error>>,
-}
-
 struct Play {
     dice: Dice,
     defect: Defect,
-    /// The one fault of a run with a planted defect, for the sake of brevity.
-    only: Option<Fault>,
     chain: Chain,
     shop: Shop,
     config: ChainConfig,
     readiness: Readiness,
     run: Option<Run>,
-    /// Whether there is a log that was removed.
-    has_removed: bool,
+    /// Blocks by which the left fork still grows; none for one that nobody is on, or anybody may be.
+    growth: Option<usize>,
     /// Payments that customers will send, and when.
     due: Vec<(u64, Vec<TransferCall>)>,
     /// Which of two endpoints lies.
@@ -64,65 +53,25 @@ struct Play {
     counts: BTreeMap<&'static str, usize>,
 }
 
-fn pauses() -> Pauses {
-    let millis = Duration::from_millis;
-    Pauses {
-        first: millis(1),
-        max: millis(20),
-        repair: millis(20),
-        sole_max: millis(10),
-        recheck: millis(5),
-        // Of two endpoints both answer again, however long it takes.
-        alone: Duration::from_secs(3600),
-        stuck: Duration::from_secs(3600),
-        stalled: Duration::from_secs(3600),
-    }
-}
-
 fn config(dice: &mut Dice, chain: &Chain) -> ChainConfig {
-    let endpoint =
-        |proxy: &testkit::faults::Proxy| EndpointConfig::new(RpcUrl::parse(proxy.url()).unwrap());
-    let mut endpoints: Vec<_> = chain.proxies.iter().map(endpoint).collect();
-    if let Some(second) = endpoints.get_mut(1) {
+    let mut config = run::config(chain);
+    if let Some(second) = config.endpoints.get_mut(1) {
         second.weight += dice.below(2) as u64;
     }
-    let policy = match dice.below(4) {
+    config.policy = match dice.below(4) {
         0 => Policy::flat(None, Some(Tag::Finalized)),
         1 => Policy::flat(None, Some(Tag::Safe)),
         _ => Policy::flat(Some(DEPTH), None),
     };
-    let stablecoin = Stablecoin::Usdt;
-    let usdt =
-        StablecoinContract { blockchain: BLOCKCHAIN, stablecoin, address: contract(), decimals: 6 };
-    ChainConfig {
-        blockchain: BLOCKCHAIN,
-        chain_id: CHAIN_ID,
-        endpoints,
-        request_timeout: Duration::from_millis(400),
-        contracts: vec![usdt],
-        stablecoins: [stablecoin].into(),
-        wallets: wallets(),
-        own: wallets(),
-        policy,
-        start_block: None,
-        poll_interval: Duration::from_millis(2),
-        range_max: 1 + dice.below(30) as i64,
-        reorg_window: 16,
-        alone: schemas::Amount::ZERO,
-        lag: dice.below(2) as i64,
-        match_window: Duration::from_secs(20),
-    }
+    config.range_max = 1 + dice.below(30) as i64;
+    config.lag = dice.below(2) as i64;
+    config
 }
 
 /// Plays a seed.
 pub(super) async fn play(seed: u64, defect: Defect) -> Outcome {
     let mut dice = Dice(seed);
-    let only = match defect {
-        Defect::AnyChain => Some(Fault::Foreign),
-        Defect::Removed => Some(Fault::Removed),
-        Defect::None | Defect::OneCheck => None,
-    };
-    let endpoints = if dice.below(5) < 2 || only.is_some() { 1 } else { 2 };
+    let endpoints = if dice.below(5) < 2 { 1 } else { 2 };
     let chain = Chain::start(seed, endpoints).await;
     let clock = Arc::new(ManualClock::new(UnixMicros(chain.now.cast_signed() * 1_000_000)));
     let shop = Shop::open(clock);
@@ -130,13 +79,12 @@ pub(super) async fn play(seed: u64, defect: Defect) -> Outcome {
     let mut play = Play {
         dice,
         defect,
-        only,
         chain,
         shop,
         config,
         readiness: Readiness::default(),
         run: None,
-        has_removed: false,
+        growth: None,
         due: Vec::new(),
         liar,
         counts: BTreeMap::new(),
@@ -160,46 +108,47 @@ impl Play {
     }
 
     fn start(&mut self) {
-        let (chain, stop) = (Arc::new(self.config.clone()), CancellationToken::new());
-        let mut endpoints = Endpoints::new(chain.clone(), pauses()).unwrap();
-        endpoints.sabotage = self.defect;
-        let (readiness, log) = (self.readiness.clone(), Arc::new(self.shop.log.clone()));
-        let (clock, until) = (self.shop.clock.clone(), stop.clone());
-        let runner = Runner::new(chain, endpoints, readiness, log, clock, until);
-        self.run = Some(Run { stop, task: tokio::spawn(runner.run()) });
+        let run = Run::start(&self.config, pauses(), self.defect, &self.shop, &self.readiness);
+        self.run = Some(run);
     }
 
-    /// An orderly stop, or none: the process is gone between two instructions.
+    /// An orderly stop, or none.
     async fn start_again(&mut self) -> Result<(), String> {
-        let Some(Run { stop, task }) = self.run.take() else { return Ok(()) };
+        let Some(run) = self.run.take() else { return Ok(()) };
         if self.dice.below(2) == 0 {
-            stop.cancel();
             self.chain.gate.let_through(1);
-            let ended = task.await.map_err(|error| error.to_string())?;
-            ended.map_err(|error| format!("ingest ended: {error}"))?;
+            run.stop().await?;
         } else {
-            task.abort();
-            drop(task.await);
+            run.kill().await;
         }
         self.count("started again");
         self.start();
         Ok(())
     }
 
-    /// Requests pass, until the next one waits or ingest pauses.
+    /// Requests pass, until the next one waits.
     async fn go(&mut self, requests: usize) -> Result<(), String> {
         self.chain.gate.let_through(requests);
-        let waits = async {
-            let mut ticks = tokio::time::interval(Duration::from_millis(1));
-            while !self.chain.gate.is_waiting() {
-                ticks.tick().await;
+        let (started, mut ticks) =
+            (Instant::now(), tokio::time::interval(Duration::from_millis(1)));
+        loop {
+            ticks.tick().await;
+            self.check_run().await?;
+            if self.chain.gate.is_waiting() {
+                return Ok(());
             }
-        };
-        drop(tokio::time::timeout(TURN, waits).await);
-        if self.run.as_ref().is_some_and(|run| run.task.is_finished())
+            if started.elapsed() > TURN {
+                return Err(format!("ingest asks nothing: {:?}", self.readiness.details()));
+            }
+        }
+    }
+
+    /// Ingest goes on until it is told to stop.
+    async fn check_run(&mut self) -> Result<(), String> {
+        if self.run.as_ref().is_some_and(Run::has_ended)
             && let Some(run) = self.run.take()
         {
-            return Err(format!("ingest ended: {:?}", run.task.await));
+            return run.ended().await.and(Err("ingest ended".to_owned()));
         }
         // One of another chain is waited for; what only an operator ends must not happen.
         let alarms = self.readiness.alarms();
@@ -236,12 +185,30 @@ impl Play {
         for (_, calls) in ready {
             let sent = self.chain.send(calls).to_string();
             if self.chain.proxies.len() > 1 && self.dice.below(4) == 0 {
-                self.chain.proxies[self.liar].behaviour().omits.insert(sent);
-                self.count("omitted");
+                self.omit(sent);
             }
         }
         self.chain.mine(seconds);
+        if let Some(left) = self.growth.filter(|left| *left > 0) {
+            let stale = self.chain.stale().unwrap();
+            stale.mine_at(self.chain.now).unwrap();
+            self.growth = Some(left - 1);
+        }
         self.set_clock();
+    }
+
+    /// The liar leaves a transaction out of its logs, or of one of two forms of question for them.
+    fn omit(&mut self, transaction: String) {
+        let form = self.dice.below(4);
+        let mut behaviour = self.chain.proxies[self.liar].behaviour();
+        let omitted = match form {
+            0 => &mut behaviour.ranges_omit,
+            1 => &mut behaviour.hashes_omit,
+            _ => &mut behaviour.omits,
+        };
+        omitted.insert(transaction);
+        drop(behaviour);
+        self.count(if form < 2 { "omitted in one form" } else { "omitted" });
     }
 
     async fn act(&mut self) -> Result<(), String> {
@@ -253,7 +220,7 @@ impl Play {
                 }
             }
             7 | 8 => self.reorg().await,
-            9..=11 => self.order().await,
+            9..=11 => self.order().await?,
             12 => {
                 let seconds = 1 + self.dice.below(5) as u64;
                 self.chain.pass(seconds);
@@ -264,28 +231,23 @@ impl Play {
             18 => self.trail(),
             19 => self.lie(),
             20 => self.heal(),
+            21 | 22 => self.deviate(),
             _ => {}
         }
         let requests = 1 + self.dice.below(14);
         self.go(requests).await
     }
 
-    async fn order(&mut self) {
+    async fn order(&mut self) -> Result<(), String> {
         for _ in 0..=self.dice.below(2) {
             let wallet = wallet(u8::try_from(self.dice.below(3)).unwrap());
             let ttl = 30 + self.dice.below(60) as i64;
             let id = self.shop.order(wallet, ttl).await;
-            let opened = async {
-                while !self.shop.opened.contains_key(&id) {
-                    for deposit in self.shop.new_deposits() {
-                        let payments = pay(&mut self.dice, self.chain.now, &deposit);
-                        self.due.extend(payments);
-                    }
-                    tokio::task::yield_now().await;
-                }
-            };
-            drop(tokio::time::timeout(Duration::from_secs(1), opened).await);
+            let deposit = self.shop.opened(id).await?;
+            let payments = pay(&mut self.dice, self.chain.now, &deposit);
+            self.due.extend(payments);
         }
+        Ok(())
     }
 
     async fn reorg(&mut self) {
@@ -304,6 +266,47 @@ impl Play {
         self.chain.reorg(depth, reorg, leaves_stale).await;
         self.set_clock();
         self.count("reorganised");
+        if leaves_stale {
+            self.growth = None;
+            if self.chain.proxies.len() > 1 && self.dice.below(3) == 0 {
+                self.grow_fork();
+            }
+        }
+    }
+
+    /// The liar stays on the left fork, which grows. Were the other one there, that fork would be confirmed.
+    fn grow_fork(&mut self) {
+        self.growth = Some(GROWTH);
+        let requests = 1 + u32::try_from(self.dice.below(LONG)).unwrap();
+        self.chain.proxies[self.liar].behaviour().fault = Some((Fault::Stale, requests));
+        let mut other = self.chain.proxies[1 - self.liar].behaviour();
+        other.fault.take_if(|(fault, _)| *fault == Fault::Stale);
+        drop(other);
+        self.count("fork grown");
+    }
+
+    /// An endpoint counts logs in another way, has no receipts of the last transactions, or has tags that are too young.
+    fn deviate(&mut self) {
+        let index = self.endpoint();
+        let may_lie = self.chain.proxies.len() > 1;
+        let what = match self.dice.below(4) {
+            0 | 1 => {
+                let mut behaviour = self.chain.proxies[index].behaviour();
+                renumber(&mut self.dice, &mut behaviour);
+                "renumbered"
+            }
+            2 if may_lie => {
+                self.chain.proxies[self.liar].behaviour().tags_are_young = true;
+                "young tags"
+            }
+            _ => {
+                let last = self.chain.sent.iter().rev().take(3);
+                let last = last.map(ToString::to_string).collect();
+                self.chain.proxies[index].behaviour().lacks_receipts = last;
+                "no receipts"
+            }
+        };
+        self.count(what);
     }
 
     fn endpoint(&mut self) -> usize {
@@ -321,15 +324,15 @@ impl Play {
         };
         let fault = match fault {
             // At most one of two leaves out a log.
-            (Fault::Mixed, requests) if !is_alone && !is_liar => (Fault::Stale, requests),
+            (Fault::Mixed | Fault::Stale, requests) if !is_alone && !is_liar => {
+                let is_grown = self.growth.is_some();
+                (if is_grown { Fault::Behind(2) } else { Fault::Stale }, requests)
+            }
             other => other,
         };
-        let fault = self.only.map_or(fault, |only| (only, LASTING));
-        if self.only.is_none() || !self.has_removed {
-            let removed = self.forged();
-            self.has_removed = removed.is_some();
-            self.chain.scene.set_removed(removed);
-        }
+        let removed = self.forged();
+        self.chain.scene.set_removed(removed);
+        self.count("faults");
         let range = (self.dice.below(3) == 0).then(|| range(&mut self.dice));
         let mut behaviour = self.chain.proxies[index].behaviour();
         behaviour.fault = Some(fault);
@@ -365,7 +368,6 @@ impl Play {
         let has_receipt = self.dice.below(3) == 0;
         if let Some(log) = self.forged() {
             let mut behaviour = self.chain.proxies[self.liar].behaviour();
-            // Two logs in one place would give it away.
             behaviour.invents = vec![(log, has_receipt)];
             drop(behaviour);
             self.count("invented");
@@ -380,8 +382,8 @@ impl Play {
 
     fn heal_one(&mut self, index: usize) {
         let mut behaviour = self.chain.proxies[index].behaviour();
-        let omits = std::mem::take(&mut behaviour.omits);
-        *behaviour = Behaviour { omits, ..Behaviour::default() };
+        let Behaviour { omits, ranges_omit, hashes_omit, .. } = std::mem::take(&mut *behaviour);
+        *behaviour = Behaviour { omits, ranges_omit, hashes_omit, ..Behaviour::default() };
     }
 
     /// Faults end, and time passes until every order has ended.
@@ -421,9 +423,8 @@ impl Play {
             self.counts.insert(status, with.count());
         }
         if let Some(run) = self.run.take() {
-            run.stop.cancel();
             self.chain.gate.let_through(1000);
-            drop(run.task.await);
+            run.stop().await?;
         }
         if verdict.problems.is_empty() { Ok(()) } else { Err(format!("{:?}", verdict.problems)) }
     }

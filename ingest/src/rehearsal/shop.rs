@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use log::embedded::EmbeddedLog;
 use log::{Log, NewRecord, StageContext, Tail};
@@ -18,40 +18,41 @@ use schemas::{
 };
 use store::embedded::EmbeddedStore;
 use store::{Page, Store, TransferFilter};
+use testkit::DEADLINE;
 use testkit::faults::{Booked, Claim, Ordered};
 use tokio_util::sync::CancellationToken;
 
 use super::chain::TOKEN;
 
-pub(super) const BLOCKCHAIN: Blockchain = Blockchain::Eth;
+pub(crate) const BLOCKCHAIN: Blockchain = Blockchain::Eth;
 const LAYOUT: Layout = Layout { lanes: 1, orders: 1, webhooks: 1 };
 const WALLETS: u8 = 3;
 const DECIMALS: u8 = 6;
 
-pub(super) fn wallet(position: u8) -> Address {
+pub(crate) fn wallet(position: u8) -> Address {
     Address::new(AddressFamily::Evm, [0x10 + position; 20])
 }
 
-pub(super) fn wallets() -> Vec<Address> {
+pub(crate) fn wallets() -> Vec<Address> {
     (0..WALLETS).map(wallet).collect()
 }
 
 /// In lower case, as the oracle compares.
-pub(super) fn text(address: &Address) -> String {
+pub(crate) fn text(address: &Address) -> String {
     address.to_string().to_lowercase()
 }
 
-pub(super) fn contract() -> Address {
+pub(crate) fn contract() -> Address {
     Address::new(AddressFamily::Evm, TOKEN.0.0)
 }
 
-pub(super) fn units(amount: Amount) -> u128 {
+pub(crate) fn units(amount: Amount) -> u128 {
     amount.to_units(DECIMALS).unwrap()
 }
 
-pub(super) struct Shop {
-    pub(super) log: EmbeddedLog,
-    pub(super) clock: Arc<ManualClock>,
+pub(crate) struct Shop {
+    pub(crate) log: EmbeddedLog,
+    pub(crate) clock: Arc<ManualClock>,
     store: Arc<EmbeddedStore>,
     deposits: Box<dyn Tail>,
     stop: CancellationToken,
@@ -59,12 +60,12 @@ pub(super) struct Shop {
     /// Where and how much each order asks for, and until when.
     orders: BTreeMap<OrderId, (Address, Amount, UnixSeconds)>,
     /// The deposits of orders, as last published.
-    pub(super) opened: BTreeMap<OrderId, Deposit>,
+    opened: BTreeMap<OrderId, Deposit>,
     _dir: tempfile::TempDir,
 }
 
 impl Shop {
-    pub(super) fn open(clock: Arc<ManualClock>) -> Self {
+    pub(crate) fn open(clock: Arc<ManualClock>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let log = EmbeddedLog::open(&dir.path().join("log"), LAYOUT, clock.clone()).unwrap();
         let store = Arc::new(EmbeddedStore::open(&dir.path().join("tables")).unwrap());
@@ -93,10 +94,21 @@ impl Shop {
     }
 
     /// A new order of its own amount.
-    pub(super) async fn order(&mut self, wallet: Address, ttl_seconds: i64) -> OrderId {
+    pub(crate) async fn order(&mut self, wallet: Address, ttl_seconds: i64) -> OrderId {
+        let amount = 11 + self.orders.len() as u128;
+        self.order_of(wallet, amount, ttl_seconds).await
+    }
+
+    /// A new order of a whole amount.
+    pub(crate) async fn order_of(
+        &mut self,
+        wallet: Address,
+        amount: u128,
+        ttl_seconds: i64,
+    ) -> OrderId {
         let number = self.orders.len() as u128 + 1;
         let order_id = OrderId(uuid::Uuid::from_u128(number << 64 | 0x7000_8000_0000_0000_0000));
-        let amount = Amount::parse(&format!("{}", 10 + number)).unwrap();
+        let amount = Amount::parse(&amount.to_string()).unwrap();
         let issued_at = self.clock.now();
         let expires_at = issued_at.seconds().plus(ttl_seconds);
         self.orders.insert(order_id, (wallet, amount, expires_at));
@@ -131,36 +143,44 @@ impl Shop {
         order_id
     }
 
-    /// The deposits that opened since the last call.
-    pub(super) fn new_deposits(&mut self) -> Vec<Deposit> {
+    /// Takes note of what was published of deposits since the last call.
+    fn read_deposits(&mut self) {
         let wait = Duration::from_millis(5);
         let records = tokio::task::block_in_place(|| self.deposits.poll(wait)).unwrap();
-        let decode = |value: &Vec<u8>| schemas::decode::<Deposit>(value).unwrap();
-        let deposits: Vec<_> =
-            records.iter().filter_map(|record| record.value.as_ref()).map(decode).collect();
-        let mut new = Vec::new();
-        for deposit in deposits {
-            if deposit.state == DepositState::Open && !self.opened.contains_key(&deposit.order_id) {
-                new.push(deposit.clone());
-            }
+        for value in records.iter().filter_map(|record| record.value.as_ref()) {
+            let deposit = schemas::decode::<Deposit>(value).unwrap();
             self.opened.insert(deposit.order_id, deposit);
         }
-        new
+    }
+
+    /// The deposit of a new order, once it has opened.
+    pub(crate) async fn opened(&mut self, id: OrderId) -> Result<Deposit, String> {
+        let started = Instant::now();
+        loop {
+            if let Some(deposit) = self.opened.get(&id) {
+                return Ok(deposit.clone());
+            }
+            if started.elapsed() > DEADLINE {
+                return Err(format!("the deposit of order {id} does not open"));
+            }
+            self.read_deposits();
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Deposits that a payment could be for.
-    pub(super) fn open_deposits(&self) -> Vec<Deposit> {
+    pub(crate) fn open_deposits(&self) -> Vec<Deposit> {
         let open = self.opened.values().filter(|deposit| deposit.state == DepositState::Open);
         open.cloned().collect()
     }
 
     /// Whether payments are seen: the tables show that a lane has read what is watched.
-    pub(super) async fn is_ready(&mut self) -> bool {
+    pub(crate) async fn is_ready(&mut self) -> bool {
         self.store.chains().await.unwrap().iter().any(|row| row.lane.is_some())
     }
 
     /// What the tables say. An order whose deposit never opened is one that nothing pays.
-    pub(super) async fn books(&mut self) -> Booked {
+    pub(crate) async fn books(&mut self) -> Booked {
         let mut booked = Booked::default();
         for wallet in wallets() {
             for offset in (0..).step_by(200) {
@@ -172,7 +192,6 @@ impl Shop {
                 }
                 booked.claims.extend(rows.into_iter().map(|row| Claim {
                     tx: row.observation.tx_hash.to_string(),
-                    log_index: u64::from(row.observation.log_index.unsigned_abs()),
                     to: text(&row.observation.to_address),
                     units: units(row.observation.value),
                     is_confirmed: row.blockchain_confirmed,
@@ -183,7 +202,7 @@ impl Shop {
             }
         }
         // As far as deposits opened meanwhile: nobody pays them any more.
-        self.new_deposits();
+        self.read_deposits();
         for (id, asked) in &self.orders {
             let opened = self.opened.get(id);
             let opened = opened.map(|own| (own.wallet_address, own.value, own.expires_at));

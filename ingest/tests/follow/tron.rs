@@ -191,6 +191,29 @@ async fn late_find_needs_success_at_the_first_endpoint() {
     assert!(world.alerts().iter().any(|alert| alert.kind == AlertKind::LateFind));
 }
 
+/// A hole in the index of logs, which the outcomes of the same node do not have.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn what_the_index_lacks_is_found_by_outcomes() {
+    let devnet = node(40).await;
+    let (chain, mut world) = (devnet.chain(), World::new());
+    let run = world.run(followed(&devnet));
+    world.until_head(TRON, &chain);
+    let sent = pay(&chain, 0, 5);
+    chain.leave_unindexed(alloy_primitives::B256::new(sent.0));
+    chain.mine(1).unwrap();
+    let paid_at = height(&chain);
+    world.until_head(TRON, &chain);
+    assert_eq!(world.published(TRON).transactions(), []);
+    chain.mine(SOLID).unwrap();
+    world.until("confirmed", |world| {
+        chain.mine(1).unwrap();
+        confirmed(world) >= paid_at
+    });
+    run.stop().await;
+    assert_eq!(world.published(TRON).transactions(), [sent]);
+    assert!(world.alerts().iter().any(|alert| alert.kind == AlertKind::LateFind));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn rescan_does_not_outvote_a_failed_outcome() {
     let nodes = [node(40).await, node(40).await, node(40).await];

@@ -1,6 +1,8 @@
 //! One endpoint: an HTTP JSON-RPC server in front of a real node.
 
+use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
@@ -8,9 +10,10 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::fault::whole;
+use super::distort::{BLOCK_RECEIPTS, RECEIPT, each_log, whole};
+use super::scene::hex_number;
 use super::server::{Reply, serve};
-use super::{Behaviour, Fault, Gate, Scene};
+use super::{Behaviour, Fault, Gate, Numbering, Scene};
 
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +22,7 @@ pub enum Kind {
     Tip,
     /// A range of logs.
     Scan,
-    /// A range of logs that was scanned before.
+    /// A range of logs that was scanned before, or the receipts of a block.
     Check,
     /// The logs of single blocks.
     Verify,
@@ -36,7 +39,8 @@ impl Kind {
         let logs = calls.iter().filter(|call| call["method"] == "eth_getLogs");
         let ranges = logs.clone().any(|call| call["params"][0].get("toBlock").is_some());
         match (ranges, newest) {
-            _ if asks("eth_getTransactionReceipt") => Self::Receipts,
+            _ if asks(RECEIPT) => Self::Receipts,
+            _ if asks(BLOCK_RECEIPTS) => Self::Check,
             (true, true) => Self::Check,
             (true, false) => Self::Scan,
             _ if logs.count() > 0 => Self::Verify,
@@ -56,6 +60,8 @@ struct Shared {
     gate: Option<Arc<Gate>>,
     behaviour: Mutex<Behaviour>,
     hold: Mutex<Hold>,
+    /// Requests so far.
+    requests: AtomicUsize,
     client: reqwest::Client,
 }
 
@@ -81,7 +87,8 @@ impl Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         let (behaviour, hold) = (Mutex::default(), Mutex::default());
-        let shared = Arc::new(Shared { scene, gate, behaviour, hold, client });
+        let requests = AtomicUsize::default();
+        let shared = Arc::new(Shared { scene, gate, behaviour, hold, requests, client });
         let (of_resets, of_answers) = (shared.clone(), shared.clone());
         let resets = move || of_resets.resets();
         let answer = move |body| {
@@ -98,6 +105,11 @@ impl Proxy {
 
     pub fn behaviour(&self) -> MutexGuard<'_, Behaviour> {
         self.shared.behaviour()
+    }
+
+    /// How many requests it had so far.
+    pub fn requests(&self) -> usize {
+        self.shared.requests.load(Ordering::SeqCst)
     }
 
     /// Lets the next request of a kind wait for ever, and returns once there is one.
@@ -146,18 +158,19 @@ impl Shared {
         if self.is_held(Kind::of(&calls)) {
             return Reply::Silence;
         }
-        let (fault, behaviour) = {
-            let mut behaviour = self.behaviour();
-            (behaviour.take(), behaviour.clone())
-        };
+        let request = self.requests.fetch_add(1, Ordering::SeqCst);
+        let (fault, behaviour) = self.behaviour().turn(request);
+        self.scene.head_is_old(behaviour.answers_after).await;
         if let Some(reply) = whole(fault) {
             return reply;
         }
         let Some(mut replies) = self.replies(fault, &behaviour, &calls).await else {
             return Reply::Answer(502, "", "the node does not answer".into());
         };
-        if fault == Some(Fault::PartialBatch) {
-            replies.truncate(replies.len() / 2);
+        match fault {
+            Some(Fault::PartialBatch) => replies.truncate(replies.len() / 2),
+            Some(Fault::Loose) => loosen(&mut replies, is_batch),
+            _ => {}
         }
         let body = if is_batch { Value::Array(replies) } else { replies.pop().unwrap_or_default() };
         match fault {
@@ -183,11 +196,9 @@ impl Shared {
             };
             (parts.chain.clone(), other)
         };
-        let asked = self.as_seen(fault, calls);
-        let mut replies = match &other {
-            Some(other) if fault != Some(Fault::Mixed) => self.forward(other, &asked).await?,
-            _ => self.forward(&chain, &asked).await?,
-        };
+        let asked = behaviour.as_seen(fault, calls, &self.scene);
+        let node = other.as_deref().filter(|_| fault != Some(Fault::Mixed)).unwrap_or(&chain);
+        let mut replies = self.forward(node, &asked).await?;
         if let (Some(Fault::Mixed), Some(other)) = (fault, &other) {
             let stale = self.forward(other, &asked).await?;
             for ((reply, stale), call) in replies.iter_mut().zip(stale).zip(calls) {
@@ -196,26 +207,40 @@ impl Shared {
                 }
             }
         }
+        let first = match behaviour.numbering {
+            Numbering::Transaction => self.first_logs(node, &mut replies).await?,
+            Numbering::Block | Numbering::Zero => HashMap::new(),
+        };
         let distorted = replies.into_iter().zip(calls).map(|(reply, call)| {
             let mut reply = behaviour.distort(fault, call, reply, &self.scene);
             (reply["jsonrpc"], reply["id"]) = (json!("2.0"), call["id"].clone());
             reply
         });
-        Some(distorted.collect())
+        let mut replies: Vec<_> = distorted.collect();
+        behaviour.renumber(&mut replies, &first);
+        Some(replies)
     }
 
-    /// The calls as a node that lags understands them.
-    fn as_seen(&self, fault: Option<Fault>, calls: &[Value]) -> Vec<Value> {
-        let mut calls = calls.to_vec();
-        if let Some(Fault::Behind(blocks)) = fault {
-            let height = self.scene.height().saturating_sub(blocks);
-            for call in calls.iter_mut().filter(|call| call["method"] == "eth_getBlockByNumber") {
-                if call["params"][0] == "latest" {
-                    call["params"][0] = json!(format!("{height:#x}"));
-                }
-            }
+    /// The place of the first log of each transaction in the blocks of some answers.
+    async fn first_logs(&self, node: &str, replies: &mut [Value]) -> Option<HashMap<String, u64>> {
+        let mut blocks = HashSet::new();
+        each_log(replies, &mut |log| {
+            blocks.extend(log["blockHash"].as_str().map(str::to_owned));
+        });
+        let call =
+            |hash: &String| json!({ "jsonrpc": "2.0", "method": BLOCK_RECEIPTS, "params": [hash] });
+        let calls: Vec<_> = blocks.iter().map(call).collect();
+        let mut first = HashMap::new();
+        if calls.is_empty() {
+            return Some(first);
         }
-        calls
+        each_log(&mut self.forward(node, &calls).await?, &mut |log| {
+            let transaction = log["transactionHash"].as_str().unwrap_or_default().to_owned();
+            let place = hex_number(&log["logIndex"]).unwrap_or_default();
+            let lowest = first.entry(transaction).or_insert(place);
+            *lowest = place.min(*lowest);
+        });
+        Some(first)
     }
 
     async fn forward(&self, url: &str, calls: &[Value]) -> Option<Vec<Value>> {
@@ -228,5 +253,15 @@ impl Shared {
         let response = self.client.post(url).json(&body).send().await.ok()?;
         let Value::Array(replies) = response.json().await.ok()? else { return None };
         (replies.len() == calls.len()).then_some(replies)
+    }
+}
+
+/// Ids are text, and a batch has an element more.
+fn loosen(replies: &mut Vec<Value>, is_batch: bool) {
+    for reply in replies.iter_mut() {
+        reply["id"] = json!(reply["id"].to_string());
+    }
+    if is_batch {
+        replies.push(Value::Null);
     }
 }

@@ -4,11 +4,14 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 /// What the endpoints of a chain have in common.
 #[derive(Debug, Default)]
 pub struct Scene {
     parts: Mutex<Parts>,
+    /// Time has passed, or a block has come.
+    changed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -22,6 +25,8 @@ pub(super) struct Parts {
     /// The chain's time.
     now: i64,
     height: u64,
+    /// When the newest block came.
+    newest: i64,
     /// Height of each block, and when it came.
     born: HashMap<String, (u64, i64)>,
     removed: Option<Value>,
@@ -54,6 +59,7 @@ impl Scene {
 
     pub fn set_now(&self, now: i64) {
         self.parts().now = now;
+        self.changed.notify_waiters();
     }
 
     pub(super) fn now(&self) -> i64 {
@@ -75,7 +81,24 @@ impl Scene {
         let mut parts = self.parts();
         let now = parts.now;
         parts.height = number;
+        parts.newest = now;
         parts.born.insert(hash.to_owned(), (number, now));
+    }
+
+    /// Waits until the newest block is as old as this, in seconds.
+    pub(super) async fn head_is_old(&self, seconds: i64) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            let age = {
+                let parts = self.parts();
+                parts.now - parts.newest
+            };
+            if age >= seconds {
+                return;
+            }
+            changed.await;
+        }
     }
 
     pub(super) fn born(&self, hash: &str) -> Option<(u64, i64)> {

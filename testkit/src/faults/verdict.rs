@@ -14,8 +14,6 @@ const BATCH_BLOCKS: u64 = 200;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Payment {
     pub tx: String,
-    /// The place of its log in its block: two transfers of one transaction may be equal otherwise.
-    pub log_index: u64,
     pub to: String,
     /// In the smallest units of the coin.
     pub units: u128,
@@ -27,7 +25,6 @@ pub struct Payment {
 #[derive(Debug, Clone)]
 pub struct Claim {
     pub tx: String,
-    pub log_index: u64,
     pub to: String,
     pub units: u128,
     pub is_confirmed: bool,
@@ -74,17 +71,19 @@ impl Verdict {
     }
 }
 
-type Key<'a> = (&'a str, u64, &'a str, u128);
+/// What tells a transfer from others. Equal ones of a transaction are counted: a place in the block is no part of it, as
+/// nodes differ about that.
+type Key<'a> = (&'a str, &'a str, u128);
 
 impl Payment {
     fn key(&self) -> Key<'_> {
-        (&self.tx, self.log_index, &self.to, self.units)
+        (&self.tx, &self.to, self.units)
     }
 }
 
 impl Claim {
     fn key(&self) -> Key<'_> {
-        (&self.tx, self.log_index, &self.to, self.units)
+        (&self.tx, &self.to, self.units)
     }
 }
 
@@ -175,7 +174,6 @@ fn payment(log: &Value, token: &str, wallets: &[String], time: i64) -> Option<Pa
         && units > 0;
     is_ours.then(|| Payment {
         tx: log["transactionHash"].as_str().unwrap_or_default().to_owned(),
-        log_index: hex_number(&log["logIndex"]).expect("a place in the block"),
         to,
         units,
         time,
@@ -189,13 +187,12 @@ mod tests {
     const WALLET: &str = "0x11";
 
     fn payment(tx: &str, units: u128, time: i64) -> Payment {
-        Payment { tx: tx.into(), log_index: 3, to: WALLET.into(), units, time }
+        Payment { tx: tx.into(), to: WALLET.into(), units, time }
     }
 
     fn claim(tx: &str, units: u128, order: Option<&str>) -> Claim {
         Claim {
             tx: tx.into(),
-            log_index: 3,
             to: WALLET.into(),
             units,
             is_confirmed: true,
@@ -250,25 +247,20 @@ mod tests {
 
     #[test]
     fn equal_transfers_of_a_transaction_each_count() {
-        let second = Payment { log_index: 4, ..payment("t", 5, 100) };
-        let payments = [payment("t", 5, 100), second];
-        let other = Claim { log_index: 4, ..claim("t", 5, None) };
+        let payments = [payment("t", 5, 100), payment("t", 5, 100)];
+        let other = claim("t", 5, None);
         let pays = claim("t", 5, Some("A"));
         let paid = || vec![order("paid")];
         assert_eq!(problems(&payments, vec![pays.clone(), other], paid()), [""; 0]);
-        // One is doubled, the other is lost.
-        let doubled = vec![pays, claim("t", 5, None)];
-        assert_eq!(problems(&payments, doubled, paid()), ["invention", "omission"]);
+        assert_eq!(problems(&payments, vec![pays.clone()], paid()), ["omission"]);
+        let thrice = vec![pays, claim("t", 5, None), claim("t", 5, None)];
+        assert_eq!(problems(&payments, thrice, paid()), ["invention"]);
     }
 
     #[test]
     fn dust_in_the_transaction_of_a_payment_pays_nothing() {
-        let dust = Payment { log_index: 4, ..payment("t", 1, 100) };
-        let payments = [payment("t", 5, 100), dust];
-        let books = |payer, dust| {
-            let dust = Claim { log_index: 4, ..claim("t", 1, dust) };
-            vec![claim("t", 5, payer), dust]
-        };
+        let payments = [payment("t", 5, 100), payment("t", 1, 100)];
+        let books = |payer, dust| vec![claim("t", 5, payer), claim("t", 1, dust)];
         let paid = || vec![order("paid")];
         assert_eq!(problems(&payments, books(Some("A"), None), paid()), [""; 0]);
         assert_eq!(problems(&payments, books(None, Some("A")), paid()), ["payer"]);

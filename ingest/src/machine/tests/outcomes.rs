@@ -106,7 +106,7 @@ fn after_a_restart_two_endpoints_prove_what_waits() {
     }
     assert_eq!(asked[..2], [Role::Second, Role::Witness]);
     assert_eq!(notes, ["disputed"]);
-    assert!(super::checks::holds(&cursor, paid));
+    assert!(checks::holds(&cursor, paid));
     a.failed.clear();
     for _ in 0..20 {
         mine([&mut a, &mut b], &[]);

@@ -1,0 +1,106 @@
+//! An ingest over the endpoints of a chain and the log of a shop.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use runtime::Readiness;
+use schemas::{Stablecoin, StablecoinContract};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::chain::{CHAIN_ID, Chain, DEPTH};
+use super::shop::{BLOCKCHAIN, Shop, contract, wallets};
+use crate::endpoints::{Endpoints, Pauses};
+use crate::runner::Runner;
+use crate::sabotage::Defect;
+use crate::{ChainConfig, EndpointConfig, Error, Policy, RpcUrl};
+
+/// An ingest that runs.
+pub(crate) struct Run {
+    stop: CancellationToken,
+    task: JoinHandle<Result<(), Error>>,
+}
+
+impl Run {
+    pub(crate) fn start(
+        config: &ChainConfig,
+        pauses: Pauses,
+        defect: Defect,
+        shop: &Shop,
+        readiness: &Readiness,
+    ) -> Self {
+        let (chain, stop) = (Arc::new(config.clone()), CancellationToken::new());
+        let mut endpoints = Endpoints::new(chain.clone(), pauses).unwrap();
+        endpoints.sabotage = defect;
+        let (readiness, log) = (readiness.clone(), Arc::new(shop.log.clone()));
+        let (clock, until) = (shop.clock.clone(), stop.clone());
+        let runner = Runner::new(chain, endpoints, readiness, log, clock, until);
+        Self { stop, task: tokio::spawn(runner.run()) }
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.task.is_finished()
+    }
+
+    /// In order; what it waits for must come.
+    pub(crate) async fn stop(self) -> Result<(), String> {
+        self.stop.cancel();
+        self.ended().await
+    }
+
+    /// Why it ended.
+    pub(crate) async fn ended(self) -> Result<(), String> {
+        let ended = self.task.await.map_err(|error| error.to_string())?;
+        ended.map_err(|error| format!("ingest ended: {error}"))
+    }
+
+    /// The process is gone between two instructions.
+    pub(crate) async fn kill(self) {
+        self.task.abort();
+        drop(self.task.await);
+    }
+}
+
+/// Pauses between requests that take no time.
+pub(crate) fn pauses() -> Pauses {
+    let millis = Duration::from_millis;
+    Pauses {
+        first: millis(1),
+        max: millis(20),
+        repair: millis(20),
+        sole_max: millis(10),
+        recheck: millis(5),
+        // Of two endpoints both answer again, however long it takes.
+        alone: Duration::from_secs(3600),
+        stuck: Duration::from_secs(3600),
+        stalled: Duration::from_secs(3600),
+    }
+}
+
+/// The chain through its proxies, for the wallets of the shop.
+pub(crate) fn config(chain: &Chain) -> ChainConfig {
+    let endpoint =
+        |proxy: &testkit::faults::Proxy| EndpointConfig::new(RpcUrl::parse(proxy.url()).unwrap());
+    let stablecoin = Stablecoin::Usdt;
+    let usdt =
+        StablecoinContract { blockchain: BLOCKCHAIN, stablecoin, address: contract(), decimals: 6 };
+    ChainConfig {
+        blockchain: BLOCKCHAIN,
+        chain_id: CHAIN_ID,
+        endpoints: chain.proxies.iter().map(endpoint).collect(),
+        request_timeout: Duration::from_millis(400),
+        contracts: vec![usdt],
+        stablecoins: BTreeSet::from([stablecoin]),
+        wallets: wallets(),
+        own: wallets(),
+        policy: Policy::flat(Some(DEPTH), None),
+        start_block: None,
+        poll_interval: Duration::from_millis(2),
+        range_max: 30,
+        reorg_window: 16,
+        alone: schemas::Amount::ZERO,
+        lag: 0,
+        match_window: Duration::from_secs(20),
+    }
+}

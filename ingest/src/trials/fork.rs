@@ -1,0 +1,124 @@
+//! Endpoints on a fork, endpoints that invent blocks, and tags that are believed too early: how far a block is confirmed is
+//! what two of them have shown.
+
+use devnet::Reorg;
+use schemas::{AlertKind, Amount};
+use testkit::faults::Fault;
+
+use super::world::{World, payment};
+use crate::{Policy, Tag, Tier};
+
+/// Blocks by which a fork grows: more than any tier asks for.
+const GROWTH: u64 = 30;
+
+/// Both forks grow, each by a block.
+fn grow(world: &mut World) {
+    world.mine();
+    world.chain.stale().unwrap().mine_at(world.chain.now).unwrap();
+}
+
+/// The first endpoint stays on its fork while both grow, for so long that all of it could be confirmed.
+async fn grown(world: &mut World) {
+    for _ in 0..GROWTH {
+        grow(world);
+        world.look().await;
+    }
+    world.asked(200, grow).await;
+}
+
+/// Greater amounts ask for more blocks, and the first endpoint alone shows those.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn deep_tier_of_a_fork_pays_nothing() {
+    let mut world = World::new(20, 2).await;
+    let small = Tier { below: Amount::parse("1000").ok(), depth: Some(3), tag: None };
+    let large = Tier { below: None, depth: Some(14), tag: None };
+    world.config.policy = Policy { tiers: vec![small, large] };
+    world.follow();
+    world.opens().await;
+    let (small, large) = (world.order(0, 20).await, world.order(1, 5000).await);
+    world.pay(&small);
+    let sent = world.chain.send(vec![payment(&large)]);
+    world.mine();
+    let paid_at = world.chain.head().number;
+    world.paid(&[&small]).await;
+    let depth = world.chain.head().number - paid_at + 1;
+    assert!(depth < 14, "the greater amount is not confirmed yet");
+    world.chain.reorg(depth, Reorg::Drop(sent), true).await;
+    world.fault(0, Fault::Stale);
+    grown(&mut world).await;
+    let books = world.books().await;
+    world.assert_unpaid(&books, &large);
+    world.heal(0);
+    world.ends_well().await;
+}
+
+/// The key of the second endpoint is no longer good.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn alone_on_a_fork_pays_nothing_above_the_bound() {
+    let mut world = World::open(21, 2).await;
+    let (small, large) = (world.order(0, 50).await, world.order(1, 900).await);
+    world.fault(1, Fault::Unauthorized);
+    world.pay(&small);
+    world.paid(&[&small]).await;
+    assert!(world.has_alert(AlertKind::ConfirmingAlone), "{}", world.shown());
+    world.chain.leave_stale().await;
+    world.chain.stale().unwrap().batch(vec![payment(&large)]).unwrap();
+    world.fault(0, Fault::Stale);
+    grown(&mut world).await;
+    let books = world.books().await;
+    world.assert_unpaid(&books, &large);
+    world.heal(0);
+    world.heal(1);
+    world.ends_well().await;
+}
+
+/// The liar answers when the other one's head is old, and has blocks above it whose times have not come yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_liar_that_waits_for_an_old_head_pays_nothing() {
+    const INTERVAL: u64 = 12;
+    const AHEAD: u64 = 6;
+    let mut world = World::open(22, 2).await;
+    let deposit = world.order(0, 500).await;
+    world.chain.leave_stale().await;
+    let fork = world.chain.stale().unwrap();
+    fork.batch(vec![payment(&deposit)]).unwrap();
+    world.fault(0, Fault::Stale);
+    world.behaviour(0).answers_after = 7;
+    let mut seconds = 0;
+    let second = |world: &mut World| {
+        seconds += 1;
+        world.pass(1);
+        if seconds % INTERVAL == 0 {
+            world.chain.mine(0);
+        }
+        while fork.head().number < world.chain.head().number + AHEAD {
+            fork.mine_at(fork.head().timestamp.max(world.chain.now) + 10).unwrap();
+        }
+    };
+    world.asked(300, second).await;
+    let books = world.books().await;
+    world.assert_unpaid(&books, &deposit);
+    world.heal(0);
+    world.ends_well().await;
+}
+
+/// The newest block is final, says the first endpoint.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_young_tag_pays_nothing() {
+    let mut world = World::new(23, 2).await;
+    world.config.policy = Policy::flat(None, Some(Tag::Finalized));
+    world.follow();
+    world.opens().await;
+    let deposit = world.order(0, 20_000).await;
+    world.behaviour(0).tags_are_young = true;
+    world.pay(&deposit);
+    world.mine();
+    world.mine();
+    // Old enough for every check, with one block on top.
+    world.asked(200, |world| world.pass(1)).await;
+    let books = world.books().await;
+    world.assert_unpaid(&books, &deposit);
+    world.paid(&[&deposit]).await;
+    world.heal(0);
+    world.ends_well().await;
+}

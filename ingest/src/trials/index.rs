@@ -1,0 +1,65 @@
+//! Endpoints that count the logs of a block in another way: the place of a log is no part of what a transfer is.
+
+use testkit::faults::{Behaviour, Numbering};
+
+use super::world::World;
+
+/// A payment behind a transfer between strangers in its block, as one endpoint shows it.
+async fn paid_behind_a_stranger(world: &mut World) -> String {
+    let deposit = world.order(0, 20).await;
+    world.pay_stranger();
+    let sent = world.pay(&deposit);
+    world.paid(&[&deposit]).await;
+    sent
+}
+
+/// How often a transaction is in the books.
+async fn booked(world: &mut World, transaction: &str) -> usize {
+    world.books().await.claims.iter().filter(|claim| claim.tx == transaction).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_corrected_index_is_no_second_payment() {
+    let mut world = World::open(1, 1).await;
+    world.behaviour(0).numbering = Numbering::Transaction;
+    let sent = paid_behind_a_stranger(&mut world).await;
+    world.heal(0);
+    // Until all of it was asked for once more, as final.
+    let requests = 400;
+    world.asked(requests, World::mine).await;
+    assert_eq!(booked(&mut world, &sent).await, 1);
+    world.ends_well().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn two_indices_by_turns_are_one_payment() {
+    let mut world = World::open(2, 1).await;
+    let wrong = Behaviour { numbering: Numbering::Transaction, ..Behaviour::default() };
+    world.behaviour(0).backend = Some(Box::new(wrong));
+    let sent = paid_behind_a_stranger(&mut world).await;
+    world.asked(400, World::mine).await;
+    assert_eq!(booked(&mut world, &sent).await, 1);
+    world.heal(0);
+    world.ends_well().await;
+}
+
+/// Two orders that are paid in one block, in which the first endpoint gives each log the same index.
+async fn paid_at_one_index(endpoints: usize) {
+    let mut world = World::open(3, endpoints).await;
+    world.behaviour(0).numbering = Numbering::Zero;
+    let (one, other) = (world.order(0, 20).await, world.order(1, 30).await);
+    world.pay(&one);
+    world.pay(&other);
+    world.paid(&[&one, &other]).await;
+    world.ends_well().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn payments_at_one_index_are_both_paid() {
+    paid_at_one_index(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn one_index_at_one_of_two_endpoints_is_no_stall() {
+    paid_at_one_index(2).await;
+}

@@ -1,0 +1,80 @@
+//! What proves a payment, what denies it, and what says nothing.
+
+use testkit::faults::Behaviour;
+
+use super::world::{World, only};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_ranges_omit_is_paid() {
+    let mut world = World::open(10, 1).await;
+    let deposit = world.order(0, 20).await;
+    let sent = world.pay(&deposit);
+    world.behaviour(0).ranges_omit = only(&sent);
+    world.paid(&[&deposit]).await;
+    world.ends_well().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_hashes_omit_is_paid() {
+    let mut world = World::open(11, 1).await;
+    let deposit = world.order(0, 20).await;
+    let sent = world.pay(&deposit);
+    world.behaviour(0).hashes_omit = only(&sent);
+    world.paid(&[&deposit]).await;
+    world.ends_well().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn one_endpoint_without_a_receipt_is_paid() {
+    let mut world = World::open(12, 1).await;
+    let deposit = world.order(0, 20).await;
+    let sent = world.pay(&deposit);
+    world.behaviour(0).lacks_receipts = only(&sent);
+    world.paid(&[&deposit]).await;
+    world.ends_well().await;
+}
+
+/// The second endpoint leaves the log out, and neither has a receipt.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_receipt_takes_nothing_back() {
+    let mut world = World::open(13, 2).await;
+    let deposit = world.order(0, 20).await;
+    let sent = world.pay(&deposit);
+    let lacking = Behaviour { lacks_receipts: only(&sent), ..Behaviour::default() };
+    *world.behaviour(1) = Behaviour { omits: only(&sent), ..lacking.clone() };
+    *world.behaviour(0) = lacking;
+    world.asked(600, World::mine).await;
+    let books = world.books().await;
+    let claims: Vec<_> = books.claims.iter().filter(|claim| claim.tx == sent).collect();
+    assert!(matches!(claims[..], [claim] if !claim.has_left), "{claims:?}; {}", world.shown());
+    world.heal(0);
+    world.heal(1);
+    world.paid(&[&deposit]).await;
+    world.ends_well().await;
+}
+
+/// One endpoint has a payment and its receipt, the other one denies both.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_dispute_holds_no_other_order() {
+    const OTHERS: usize = 100;
+    let mut world = World::open(14, 2).await;
+    let held = world.order(0, 500).await;
+    world.mine();
+    let invented = world.invented(&held);
+    world.behaviour(0).invents = vec![(invented, true)];
+    let mut others = Vec::new();
+    for number in 0..OTHERS {
+        others.push(world.order(1, 1000 + number as u128).await);
+    }
+    for deposits in others.chunks(10) {
+        for deposit in deposits {
+            world.pay(deposit);
+        }
+        world.step().await;
+    }
+    world.paid(&others.iter().collect::<Vec<_>>()).await;
+    let books = world.books().await;
+    world.assert_unpaid(&books, &held);
+    world.heal(0);
+    world.ends_well().await;
+}

@@ -1,0 +1,277 @@
+//! The shop, its chain and the endpoints of a trial.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use alloy_primitives::{Address, TxHash, U256};
+use devnet::TransferCall;
+use log::{Log, TopicPartition};
+use runtime::{ManualClock, Readiness};
+use schemas::record::{Alert, ChainBody, ChainRecord, Deposit, Head, Record};
+use schemas::{AlertKind, OrderId, Partition, Topic, UnixMicros};
+use testkit::faults::{Behaviour, Booked, Fault, Verdict, invented};
+
+use crate::ChainConfig;
+use crate::endpoints::Pauses;
+use crate::rehearsal::chain::{Chain, PAYER, TOKEN};
+use crate::rehearsal::run::{Run, config, pauses};
+use crate::rehearsal::shop::{Shop, text, units, wallet, wallets};
+use crate::sabotage::Defect;
+
+/// Between two steps of a trial.
+const STEP: Duration = Duration::from_millis(20);
+/// How long a condition may take: it costs only when red.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two blocks.
+pub(super) const BLOCK_SECONDS: u64 = 2;
+/// Orders outlast what a trial does before it lets them expire.
+const TTL_SECONDS: i64 = 20_000;
+/// Without an answer of the others for so long an endpoint is alone.
+const ALONE: Duration = Duration::from_millis(100);
+/// A fault that lasts until it is healed.
+pub(super) const LASTING: u32 = u32::MAX;
+
+pub(super) struct World {
+    pub(super) chain: Chain,
+    pub(super) shop: Shop,
+    pub(super) config: ChainConfig,
+    readiness: Readiness,
+    run: Option<Run>,
+}
+
+impl World {
+    /// A chain with so many endpoints, which is not followed yet.
+    pub(super) async fn new(seed: u64, endpoints: usize) -> Self {
+        let chain = Chain::start(seed, endpoints).await;
+        chain.gate.let_through(usize::MAX >> 4);
+        let clock = Arc::new(ManualClock::new(UnixMicros(chain.now.cast_signed() * 1_000_000)));
+        let (shop, mut config) = (Shop::open(clock), config(&chain));
+        config.reorg_window = 256;
+        Self { chain, shop, config, readiness: Readiness::default(), run: None }
+    }
+
+    /// The same with a chain that is followed, and a shop that takes payments.
+    pub(super) async fn open(seed: u64, endpoints: usize) -> Self {
+        let mut world = Self::new(seed, endpoints).await;
+        world.follow();
+        world.opens().await;
+        world
+    }
+
+    pub(super) fn follow(&mut self) {
+        let pauses = Pauses { alone: ALONE, ..pauses() };
+        let run = Run::start(&self.config, pauses, Defect::None, &self.shop, &self.readiness);
+        self.run = Some(run);
+    }
+
+    pub(super) async fn stop_following(&mut self) {
+        if let Some(run) = self.run.take() {
+            run.kill().await;
+        }
+    }
+
+    /// Until payments are seen.
+    pub(super) async fn opens(&mut self) {
+        let started = Instant::now();
+        while !self.shop.is_ready().await {
+            assert!(started.elapsed() < PATIENCE, "the chain is not followed");
+            self.step().await;
+        }
+    }
+
+    pub(super) fn behaviour(&self, endpoint: usize) -> impl std::ops::DerefMut<Target = Behaviour> {
+        self.chain.proxies[endpoint].behaviour()
+    }
+
+    pub(super) fn fault(&self, endpoint: usize, fault: Fault) {
+        self.behaviour(endpoint).fault = Some((fault, LASTING));
+    }
+
+    /// An endpoint without faults from now on.
+    pub(super) fn heal(&self, endpoint: usize) {
+        *self.behaviour(endpoint) = Behaviour::default();
+    }
+
+    /// Requests to all endpoints so far.
+    pub(super) fn requests(&self) -> usize {
+        self.chain.proxies.iter().map(testkit::faults::Proxy::requests).sum()
+    }
+
+    /// A new order, whose deposit is open.
+    pub(super) async fn order(&mut self, position: u8, amount: u128) -> Deposit {
+        let id = self.shop.order_of(wallet(position), amount, TTL_SECONDS).await;
+        self.shop.opened(id).await.unwrap()
+    }
+
+    /// The payment of a deposit, in the next block.
+    pub(super) fn pay(&mut self, deposit: &Deposit) -> String {
+        self.chain.send(vec![payment(deposit)]).to_string()
+    }
+
+    /// A transfer between strangers, in the next block.
+    pub(super) fn pay_stranger(&mut self) -> TxHash {
+        let to = Address::repeat_byte(0x99);
+        self.chain.send(vec![TransferCall { token: TOKEN, from: PAYER, to, value: U256::from(5) }])
+    }
+
+    /// The payment of a deposit, invented as one in the newest block.
+    pub(super) fn invented(&self, deposit: &Deposit) -> serde_json::Value {
+        let (head, to) = (self.chain.head(), text(&deposit.wallet_address));
+        let transaction = format!("0x{:064x}", 0xf0_0000);
+        let parties = [&TOKEN.to_string(), &PAYER.to_string(), to.as_str()];
+        let hash = head.hash.to_string();
+        invented((head.number, &hash), &transaction, parties, units(deposit.value))
+    }
+
+    pub(super) fn mine(&mut self) {
+        self.chain.mine(BLOCK_SECONDS);
+        self.set_clock();
+    }
+
+    /// Time passes without a block.
+    pub(super) fn pass(&mut self, seconds: u64) {
+        self.chain.pass(seconds);
+        self.set_clock();
+    }
+
+    fn set_clock(&self) {
+        use runtime::Clock;
+        let ahead = self.chain.now.cast_signed() * 1_000_000 - self.shop.clock.now().0;
+        self.shop.clock.advance(Duration::from_micros(u64::try_from(ahead).unwrap_or(0)));
+    }
+
+    /// A block, and the time in which it is looked at.
+    pub(super) async fn step(&mut self) {
+        self.mine();
+        self.look().await;
+    }
+
+    /// What ingest does between two blocks.
+    pub(super) async fn look(&mut self) {
+        if self.run.as_ref().is_some_and(Run::has_ended)
+            && let Some(run) = self.run.take()
+        {
+            panic!("ingest ended: {:?}", run.ended().await);
+        }
+        tokio::time::interval_at(tokio::time::Instant::now() + STEP, STEP).tick().await;
+    }
+
+    /// Blocks are mined until all of these orders are paid.
+    pub(super) async fn paid(&mut self, deposits: &[&Deposit]) {
+        let started = Instant::now();
+        loop {
+            let waiting = self.unpaid(deposits).await;
+            if waiting.is_empty() {
+                return;
+            }
+            assert!(started.elapsed() < PATIENCE, "not paid: {waiting:?}; {}", self.shown());
+            self.step().await;
+        }
+    }
+
+    /// Those of the orders that are not paid.
+    async fn unpaid(&mut self, deposits: &[&Deposit]) -> Vec<OrderId> {
+        let paid = self.paid_orders().await;
+        let ids = deposits.iter().map(|deposit| deposit.order_id);
+        ids.filter(|id| !paid.contains(&id.to_string())).collect()
+    }
+
+    async fn paid_orders(&mut self) -> BTreeSet<String> {
+        let orders = self.books().await.orders;
+        orders.into_iter().filter(|order| order.status == "paid").map(|order| order.id).collect()
+    }
+
+    #[track_caller]
+    pub(super) fn assert_unpaid(&self, books: &Booked, deposit: &Deposit) {
+        let id = deposit.order_id.to_string();
+        let order = books.orders.iter().find(|order| order.id == id).unwrap();
+        let payer = books.claims.iter().find(|claim| claim.order.as_ref() == Some(&id));
+        assert_eq!(order.status, "pending", "{order:?} by {payer:?}; {}", self.shown());
+    }
+
+    pub(super) async fn books(&mut self) -> Booked {
+        self.shop.books().await
+    }
+
+    /// Steps go on until the endpoints had so many further requests.
+    pub(super) async fn asked(&mut self, requests: usize, mut step: impl FnMut(&mut Self)) {
+        let (started, before) = (Instant::now(), self.requests());
+        while self.requests() < before + requests {
+            assert!(started.elapsed() < PATIENCE, "too little is asked; {}", self.shown());
+            step(self);
+            self.look().await;
+        }
+    }
+
+    /// The next order is paid as usual; in the end the tables say what the chain says.
+    pub(super) async fn ends_well(&mut self) {
+        let last = self.order(2, 7).await;
+        self.pay(&last);
+        self.paid(&[&last]).await;
+        self.pass(TTL_SECONDS.unsigned_abs());
+        let (url, token) = (self.chain.url().to_owned(), TOKEN.to_string().to_lowercase());
+        let wallets: Vec<_> = wallets().iter().map(text).collect();
+        let started = Instant::now();
+        loop {
+            let verdict = Verdict::of(&url, &token, &wallets, &self.books().await).await;
+            if verdict.problems.is_empty() {
+                break;
+            }
+            let problems = verdict.problems;
+            assert!(started.elapsed() < PATIENCE, "{problems:?}; {}", self.shown());
+            self.step().await;
+        }
+        self.stop_following().await;
+    }
+
+    /// What a person is shown of the chain.
+    pub(super) fn shown(&self) -> String {
+        let details: Vec<_> = self.readiness.details().iter().map(ToString::to_string).collect();
+        format!("{details:?} {:?}", self.readiness.alarms())
+    }
+
+    pub(super) fn records<T: Record>(&self, topic: Topic) -> Vec<T> {
+        let of = TopicPartition { topic, partition: Partition(0) };
+        let records = tokio::task::block_in_place(|| {
+            let bounds = self.shop.log.bounds(of).unwrap();
+            self.shop.log.read(of, bounds.start, 10_000).unwrap()
+        });
+        records.iter().map(|r| schemas::decode(r.value.as_deref().unwrap()).unwrap()).collect()
+    }
+
+    /// Whether there is an alert of this kind.
+    pub(super) fn has_alert(&self, kind: AlertKind) -> bool {
+        self.records::<Alert>(Topic::Alerts).iter().any(|alert| alert.kind == kind)
+    }
+
+    /// The last head, with its height.
+    pub(super) fn head(&self) -> (i64, Head) {
+        let records = self.records::<ChainRecord>(Topic::TransfersRaw);
+        let head = records.into_iter().rev().find_map(|record| match record.body {
+            ChainBody::Head(head) => Some((record.block.number, head)),
+            _ => None,
+        });
+        head.unwrap()
+    }
+
+    /// Blocks are mined until a condition holds.
+    pub(super) async fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let started = Instant::now();
+        while !is_so(self) {
+            assert!(started.elapsed() < PATIENCE, "not in time: {what}; {}", self.shown());
+            self.step().await;
+        }
+    }
+}
+
+/// The transfer that pays a deposit.
+pub(super) fn payment(deposit: &Deposit) -> TransferCall {
+    let to = Address::from(*deposit.wallet_address.bytes());
+    TransferCall { token: TOKEN, from: PAYER, to, value: U256::from(units(deposit.value)) }
+}
+
+/// One transaction, as an endpoint is told of it.
+pub(super) fn only(transaction: &str) -> std::collections::HashSet<String> {
+    [transaction.to_owned()].into()
+}
