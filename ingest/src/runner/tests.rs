@@ -154,6 +154,8 @@ async fn removed_log_in_a_second_check_confirms_nothing() {
     world.pay();
     world.shows("scanned", 21).await;
     world.keep_removed(21);
+    // It serves no receipts of whole blocks, so it is asked for logs again.
+    world.proxy.behaviour().lacks_receipts = [format!("0x{:064x}", 0xdead)].into();
     world.devnet.chain().mine(5).unwrap();
     let alarm = world.alarm().await;
     assert!(alarm.contains("nothing of eth was confirmed"), "{alarm}");

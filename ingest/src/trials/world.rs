@@ -9,7 +9,7 @@ use devnet::TransferCall;
 use log::{Log, TopicPartition};
 use runtime::{ManualClock, Readiness};
 use schemas::record::{Alert, ChainBody, ChainRecord, Deposit, Head, Record};
-use schemas::{AlertKind, OrderId, Partition, Topic, UnixMicros};
+use schemas::{AlertKind, Amount, OrderId, Partition, Topic, UnixMicros};
 use testkit::faults::{Behaviour, Booked, Fault, Verdict, invented};
 
 use crate::ChainConfig;
@@ -48,6 +48,7 @@ impl World {
         let clock = Arc::new(ManualClock::new(UnixMicros(chain.now.cast_signed() * 1_000_000)));
         let (shop, mut config) = (Shop::open(clock), config(&chain));
         config.reorg_window = 256;
+        config.alone = Amount::parse("100").unwrap();
         Self { chain, shop, config, readiness: Readiness::default(), run: None }
     }
 
@@ -220,7 +221,9 @@ impl World {
             }
             let problems = verdict.problems;
             assert!(started.elapsed() < PATIENCE, "{problems:?}; {}", self.shown());
-            self.step().await;
+            // What was taken back fails when its block is final.
+            (0..8).for_each(|_| self.mine());
+            self.look().await;
         }
         self.stop_following().await;
     }

@@ -218,15 +218,14 @@ fn a_late_find_takes_no_position_of_another() {
     assert_eq!(live.collect::<Vec<_>>(), [(0, 1), (1, 0)]);
 }
 
-/// They are one coin to a payment's key.
 #[test]
-fn ordinals_count_across_the_contracts_of_a_coin() {
+fn each_contract_of_a_coin_has_positions_of_its_own() {
     let (_, cursor) = followed(10);
     let history = cursor.history().unwrap();
     let (block, seen) = (history.last(), example::transfer().observation);
     let bridged = Observation { contract: seen.to_address, log_index: seen.log_index + 1, ..seen };
-    let ordinal = next_ordinal(history, block.number, &bridged, &[(block, seen)]);
-    assert_eq!(ordinal, seen.ordinal + 1);
+    let ordinal = |new: &Observation| next_ordinal(history, block.number, new, &[(block, seen)]);
+    assert_eq!((ordinal(&seen), ordinal(&bridged)), (seen.ordinal + 1, 0));
 }
 
 /// By such a time deposits would expire too early, or too late.
