@@ -113,6 +113,14 @@ fn includes<'a>(
     contents(some).into_iter().all(|(content, count)| all.get(&content) >= Some(&count))
 }
 
+/// Takes the further copies of sorted logs out.
+pub(crate) fn repeated(logs: &mut Vec<EventLog>) -> Vec<EventLog> {
+    let copies = logs.iter().zip(logs.iter().skip(1)).filter(|(a, b)| a == b);
+    let copies = copies.map(|(_, copy)| copy.clone()).collect();
+    logs.dedup();
+    copies
+}
+
 /// The logs that only one of two answers about a block has, each as often as it has it more.
 pub(crate) fn only_in_one(first: &[EventLog], second: &[EventLog]) -> Vec<EventLog> {
     let more = |one: &[EventLog], other: &[EventLog]| {

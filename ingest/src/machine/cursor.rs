@@ -61,6 +61,8 @@ struct Scanned {
     /// Whether there is more to ask at once after it.
     again: bool,
     logs: Vec<EventLog>,
+    /// Further copies of them: a stutter, or equal transfers under one number.
+    repeated: Vec<EventLog>,
     /// The blocks to fetch again: each with logs, the end, and in a short range all others too.
     blocks: Vec<Block>,
     transactions: Vec<Outcome>,
@@ -431,10 +433,12 @@ impl Cursor {
         let others = blocks::before_end(from, to).map(|_| headers.next().flatten());
         let headers: Option<Vec<Header>> = others.chain(std::iter::once(Some(end))).collect();
         let Some(headers) = headers else { return Next::Behind };
-        let logs = match self.rules.watch.sift(answer.logs.into_iter().flatten(), from, to) {
+        let logs = self.rules.watch.sift_all(answer.logs.into_iter().flatten(), from, to);
+        let mut logs = match logs {
             Ok(logs) => logs,
             Err(reason) => return Next::Retry(reason),
         };
+        let repeated = compare::repeated(&mut logs);
         let blocks = match blocks::to_verify(from, last.block, &headers, end.block, &logs) {
             Ok(blocks) => blocks,
             Err(next) => return next,
@@ -449,7 +453,8 @@ impl Cursor {
             transactions.dedup();
         }
         let (to, held) = (end.block, Vec::new());
-        self.phase = Phase::Verify(Scanned { to, again, logs, blocks, transactions, held });
+        self.phase =
+            Phase::Verify(Scanned { to, again, logs, repeated, blocks, transactions, held });
         Next::Ask
     }
 
@@ -491,6 +496,7 @@ impl Cursor {
             Unexplained::Lacking => Next::Retry("a receipt lacks a log of its transaction"),
         })?;
         scanned.logs.retain(|log| !failed.contains(&log.tx_hash));
+        doubted.extend(scanned.repeated.iter().cloned());
         doubted.retain(|log| !failed.contains(&log.tx_hash));
         Ok((Scanned { blocks, ..scanned }, doubted))
     }

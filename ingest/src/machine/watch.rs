@@ -55,12 +55,27 @@ impl Watch {
         Self { blockchain, contracts, wallets: topics(wallets), own: topics(own) }
     }
 
-    /// The logs that are Transfer events of our contracts to our wallets, in order, each once. Foreign
-    /// ones are ignored: the endpoint answered more than was asked.
+    /// The logs that are Transfer events of our contracts to our wallets, in order, each once: the same log twice is a
+    /// stutter. Foreign ones are ignored: the endpoint answered more than was asked.
     ///
     /// # Errors
     /// What contradicts the question or itself: nothing of such an answer can be used.
     pub(crate) fn sift(
+        &self,
+        logs: impl IntoIterator<Item = EventLog>,
+        from: i64,
+        to: i64,
+    ) -> Result<Vec<EventLog>, &'static str> {
+        let mut ours = self.sift_all(logs, from, to)?;
+        ours.dedup();
+        Ok(ours)
+    }
+
+    /// The same with every copy of a log: in the outcomes of transactions nothing stutters.
+    ///
+    /// # Errors
+    /// As [`Watch::sift`].
+    pub(crate) fn sift_all(
         &self,
         logs: impl IntoIterator<Item = EventLog>,
         from: i64,
@@ -80,8 +95,7 @@ impl Watch {
             ours.push(log);
         }
         ours.sort_by_key(|log| (log.block_number, log.log_index, log.tx_hash));
-        // The same log twice is a stutter. Two logs under one number are a fault of the node's numbering, and both count.
-        ours.dedup();
+        // Two logs under one number are a fault of the node's numbering, and both count.
         let mut neighbours = ours.iter().zip(ours.iter().skip(1));
         if neighbours.any(|(a, b)| {
             a.block_number == b.block_number && a.block_hash != b.block_hash

@@ -11,14 +11,8 @@ use crate::machine::{Answer, Ask, Decision, EventLog, Next, Note, Outcome, Point
 
 impl Cursor {
     pub(super) fn ask_doubted(&self, scanned: &Scanned, doubted: &[EventLog]) -> Ask {
-        let mut receipts: Vec<Outcome> = Vec::new();
-        for log in doubted {
-            receipts.push(self.outcome(log));
-        }
-        let blocks = vec![
-            Point::Number(self.last().number),
-            Point::Number(scanned.to.number),
-        ];
+        let receipts: Vec<Outcome> = doubted.iter().map(|log| self.outcome(log)).collect();
+        let blocks = vec![Point::Number(self.last().number), Point::Number(scanned.to.number)];
         Ask { blocks, receipts, ..Ask::default() }
     }
 
@@ -26,7 +20,9 @@ impl Cursor {
     pub(super) fn doubt(&mut self, scanned: Scanned, doubted: Vec<EventLog>) -> Decision {
         let highest = doubted.iter().map(|log| log.block_number).max();
         self.doubted_to = self.doubted_to.max(highest.unwrap_or(-1));
+        let differ = doubted.iter().any(|log| !scanned.repeated.contains(log));
         let block = scanned.blocks.iter().find(|block| Some(block.number) == highest).copied();
+        let block = block.filter(|_| differ);
         let notes = block.map(|block| Note::Contradiction { block }).into_iter().collect();
         self.phase = Phase::Doubt { scanned, doubted };
         Decision { notes, ..Next::Ask.into() }
@@ -47,35 +43,36 @@ impl Cursor {
         if answer.receipts.len() < doubted.len() {
             return Next::Retry("the answer is incomplete").into();
         }
-        let mut logs = scanned.logs.clone();
-        for log in doubted.iter().filter(|log| !scanned.logs.contains(log)) {
-            logs.push(log.clone());
-        }
-        let Ok(logs) = self.rules.watch.sift(logs, self.last().number + 1, scanned.to.number) else {
-            return Next::Retry("logs of two forks are in one answer").into();
-        };
-        scanned.logs = logs;
         for (log, proof) in doubted.iter().zip(&answer.receipts) {
             let block = scanned.blocks.iter().find(|block| block.number == log.block_number);
             let (seen, _) = self.rules.watch.observe(std::slice::from_ref(log));
             let (Some(block), Some(seen)) = (block, seen.first()) else { continue };
-            let equal = |other: &&EventLog| {
+            let is_copy = scanned.repeated.contains(log);
+            let equal = |other: &EventLog| {
                 (other.tx_hash, other.address, &other.topics, &other.data)
                     == (log.tx_hash, log.address, &log.topics, &log.data)
             };
-            let count = scanned.logs.iter().filter(equal).count();
+            let known = scanned.logs.iter().filter(|other| equal(other)).count();
+            let is_known = scanned.logs.contains(log) && !is_copy;
             // Of equal ones the last is in doubt.
-            let rank = count.saturating_sub(1);
-            match Verdict::of(proof, &self.rules.watch, block, seen, rank) {
-                Verdict::Proven => {}
-                Verdict::Unknown => scanned.held.push(log.tx_hash),
-                Verdict::Denied => {
-                    if let Some(at) = scanned.logs.iter().rposition(|other| equal(&other)) {
+            let rank = if is_known { known.saturating_sub(1) } else { known };
+            let verdict = Verdict::of(proof, &self.rules.watch, block, seen, rank);
+            match verdict {
+                Verdict::Proven | Verdict::Unknown if is_known => {}
+                Verdict::Unknown if is_copy => {}
+                Verdict::Proven | Verdict::Unknown => scanned.logs.push(log.clone()),
+                Verdict::Denied if is_known => {
+                    if let Some(at) = scanned.logs.iter().rposition(equal) {
                         scanned.logs.remove(at);
                     }
                 }
+                Verdict::Denied => {}
+            }
+            if verdict == Verdict::Unknown && !is_copy {
+                scanned.held.push(log.tx_hash);
             }
         }
+        scanned.logs.sort_by_key(|log| (log.block_number, log.log_index, log.tx_hash));
         self.publish_step(&scanned, now)
     }
 }

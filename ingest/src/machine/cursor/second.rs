@@ -511,7 +511,12 @@ impl Cursor {
     fn compare_range(&mut self, check: Check, answer: Answer, now: UnixMicros) -> Decision {
         let (from, to) = (check.from, check.to);
         let by_receipts = answer.by_receipts;
-        let sifted = self.rules.watch.sift(answer.logs.into_iter().flatten(), from, to);
+        let logs = answer.logs.into_iter().flatten();
+        let sifted = if by_receipts {
+            self.rules.watch.sift_all(logs, from, to)
+        } else {
+            self.rules.watch.sift(logs, from, to)
+        };
         let Ok(logs) = sifted else {
             return self.check_later(check, Difference::Contradiction, now);
         };
