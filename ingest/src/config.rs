@@ -198,7 +198,8 @@ impl ChainConfig {
         let reorg_window = whole("reorg_window", 1..=1_000_000, defaults.reorg_window);
         let lag = whole("lag", 0..=LAG_MAX, defaults.lag);
         let alone = section.optional_text("alone").unwrap_or_else(|| ALONE.to_owned());
-        let alone = Amount::parse(&alone).map_err(|error| section.problem("alone", &error.to_string()));
+        let alone =
+            Amount::parse(&alone).map_err(|error| section.problem("alone", &error.to_string()));
         let start_block = section
             .optional_integer("start_block", 0..=u64::from(u32::MAX))
             .and_then(|number| i64::try_from(number).ok());

@@ -32,10 +32,10 @@ use schemas::record::{Block, ChainRecord};
 use schemas::{Amount, Blockchain, Epoch, TxHash, UnixMicros};
 
 pub(crate) use compare::{next_ordinal, payments};
-pub(crate) use evidence::Verdict;
 pub(crate) use cursor::Cursor;
 #[cfg(test)]
 pub(crate) use defects::Defects;
+pub(crate) use evidence::Verdict;
 pub(crate) use history::History;
 pub(crate) use policy::Tags;
 pub use policy::{Policy, Tag, Tier};

@@ -17,7 +17,8 @@ use schemas::{
 
 use crate::endpoints::clients;
 use crate::machine::{
-    Answer, Ask, EventLog, History, Outcome, Point, Refusal, Rules, Span, Verdict, next_ordinal, payments,
+    Answer, Ask, EventLog, History, Outcome, Point, Refusal, Rules, Span, Verdict, next_ordinal,
+    payments,
 };
 use crate::rpc::{Endpoint, Failure};
 use crate::{ChainConfig, Error, publish, restore, watched};
@@ -164,9 +165,7 @@ impl Rescan {
         if history.epoch() != self.epoch {
             return Err(RescanError::Reorganised);
         }
-        let is_missing = |(block, seen): &&(Block, Observation)| {
-            !history.has(block, seen)
-        };
+        let is_missing = |(block, seen): &&(Block, Observation)| !history.has(block, seen);
         let missing: Vec<_> = self.missing.iter().filter(is_missing).copied().collect();
         for some in missing.chunks(STEP_MAX) {
             let records = records(chain, &history, some, now);
@@ -189,7 +188,8 @@ fn add(found: &mut Found, history: &History, rules: &Rules, logs: &[EventLog]) {
     for (number, seen) in payments(&rules.watch, logs) {
         let Some(hash) = hashes.get(&number).copied() else { continue };
         let candidates = found.entry((number, seen.log_index)).or_default();
-        let is_new = !history.has(&Block { number, hash, timestamp: history.last().timestamp }, &seen);
+        let is_new =
+            !history.has(&Block { number, hash, timestamp: history.last().timestamp }, &seen);
         if is_new && !candidates.contains(&(hash, seen)) {
             candidates.push((hash, seen));
         }
@@ -356,7 +356,8 @@ async fn prove(
         let is_here = receipt.is_some_and(|receipt| receipt.block_hash == hash);
         let succeeded = receipt.is_some_and(|receipt| receipt.succeeded);
         proof.failures += usize::from(is_here && !succeeded);
-        let verdict = answered.map(|answered| Verdict::of(&answered, &rules.watch, &block, seen, 0));
+        let verdict =
+            answered.map(|answered| Verdict::of(&answered, &rules.watch, &block, seen, 0));
         proof.successes += usize::from(verdict == Some(Verdict::Proven));
     }
     proof

@@ -2,26 +2,30 @@
 //! a reorganisation in [`reorg`], the second check in [`second`], what two answers differ in in [`settle`].
 
 mod begin;
+mod checks;
 mod doubt;
+mod due;
 mod publish;
 mod reorg;
+mod scan;
 mod second;
 mod settle;
 
 use schemas::record::Watch as Announced;
 use schemas::record::{Block, ChainBody};
-use schemas::{TxHash, UnixMicros, UnixSeconds};
+use schemas::{UnixMicros, UnixSeconds};
 
 use super::blocks;
-use super::compare::{self, Unexplained};
 use super::evidence::Evidence;
 use super::range::RangeSize;
 use super::{
-    Answer, Ask, Decision, Difference, EventLog, Header, History, Next, Note, Outcome, Point, Refusal,
-    Rules, Span, Tag, Tags,
+    Answer, Ask, Decision, Difference, EventLog, Header, History, Next, Note, Outcome, Point,
+    Refusal, Rules, Span, Tag, Tags,
 };
 
-use second::{Check, Checks, Found};
+use checks::Checks;
+use scan::Scanned;
+use second::{Check, Found};
 use settle::{LateWatch, Question};
 
 /// Most blocks to verify in one step: bounds the records of a step and the requests to verify it.
@@ -52,22 +56,6 @@ enum Phase {
     Settle { found: Found, questions: Vec<Question> },
     /// Do receipts have the logs in which an endpoint contradicted itself?
     Doubt { scanned: Scanned, doubted: Vec<EventLog> },
-}
-
-/// A range as it was scanned.
-#[derive(Debug)]
-struct Scanned {
-    to: Block,
-    /// Whether there is more to ask at once after it.
-    again: bool,
-    logs: Vec<EventLog>,
-    /// Further copies of them: a stutter, or equal transfers under one number.
-    repeated: Vec<EventLog>,
-    /// The blocks to fetch again: each with logs, the end, and in a short range all others too.
-    blocks: Vec<Block>,
-    transactions: Vec<Outcome>,
-    /// Transactions whose transfers are held: an endpoint contradicted itself about them, and has no receipt.
-    held: Vec<TxHash>,
 }
 
 #[derive(Debug)]
@@ -286,9 +274,7 @@ impl Cursor {
             },
             Phase::Search { below } => self.search(below, &answer.blocks, now),
             Phase::Check(check) => self.compare(check, answer, now),
-            Phase::Common { check, blocks, why } => {
-                self.common((check, blocks, why), &answer, now)
-            }
+            Phase::Common { check, blocks, why } => self.common((check, blocks, why), &answer, now),
             Phase::Settle { found, questions } => self.receipts(found, questions, &answer, now),
             Phase::Doubt { scanned, doubted } => self.resolve(scanned, doubted, &answer, now),
         }
@@ -300,7 +286,8 @@ impl Cursor {
         let phase = std::mem::replace(&mut self.phase, start);
         let scanned = match phase {
             Phase::Scan { from, to, .. } => Some((from, to)),
-            Phase::Verify(Scanned { to, .. }) | Phase::Doubt { scanned: Scanned { to, .. }, .. } => {
+            Phase::Verify(Scanned { to, .. })
+            | Phase::Doubt { scanned: Scanned { to, .. }, .. } => {
                 Some((self.last().number + 1, to.number))
             }
             Phase::Begin | Phase::Base { .. } | Phase::Tip | Phase::Search { .. } => None,
@@ -418,125 +405,5 @@ impl Cursor {
         }
         let record = self.record(epoch, last, now, ChainBody::Head(head));
         self.publish(vec![record], Next::AtTip)
-    }
-
-    fn scan(&mut self, (from, to, again): (i64, i64, bool), answer: Answer) -> Next {
-        let mut headers = answer.blocks.into_iter();
-        let (end, last) = (headers.next().flatten(), headers.next().flatten());
-        let (Some(end), Some(last)) = (end, last) else { return Next::Behind };
-        if last.block.hash != self.last().hash {
-            return Next::Retry("the last scanned block changed during the step");
-        }
-        if end.block.number != to {
-            return Next::Retry("the endpoint answered with another block");
-        }
-        let others = blocks::before_end(from, to).map(|_| headers.next().flatten());
-        let headers: Option<Vec<Header>> = others.chain(std::iter::once(Some(end))).collect();
-        let Some(headers) = headers else { return Next::Behind };
-        let logs = self.rules.watch.sift_all(answer.logs.into_iter().flatten(), from, to);
-        let mut logs = match logs {
-            Ok(logs) => logs,
-            Err(reason) => return Next::Retry(reason),
-        };
-        let repeated = compare::repeated(&mut logs);
-        let blocks = match blocks::to_verify(from, last.block, &headers, end.block, &logs) {
-            Ok(blocks) => blocks,
-            Err(next) => return next,
-        };
-        if blocks.len() > HIT_BLOCKS_MAX && self.range.shrink(to - from + 1, None) {
-            return Next::Ask;
-        }
-        let mut transactions = Vec::new();
-        if self.rules.needs_receipts {
-            transactions.extend(logs.iter().map(|log| self.outcome(log)));
-            // Logs are in order, so those of a transaction follow each other.
-            transactions.dedup();
-        }
-        let (to, held) = (end.block, Vec::new());
-        self.phase =
-            Phase::Verify(Scanned { to, again, logs, repeated, blocks, transactions, held });
-        Next::Ask
-    }
-
-    /// The range with the times of its blocks and without failed transactions, if the blocks are as they were when
-    /// scanned; and the logs that only one of the two answers has.
-    fn verify(
-        &self,
-        mut scanned: Scanned,
-        answer: Answer,
-    ) -> Result<(Scanned, Vec<EventLog>), Next> {
-        let mut headers = answer.blocks.into_iter();
-        let Some(last) = headers.next().flatten() else { return Err(Next::Behind) };
-        if last.block.hash != self.last().hash {
-            return Err(Next::Retry("the last scanned block changed during the step"));
-        }
-        let mut blocks = Vec::with_capacity(scanned.blocks.len());
-        let mut doubted = Vec::new();
-        for ((block, header), logs) in scanned.blocks.iter().zip(headers).zip(answer.logs) {
-            let Some(header) = header else { return Err(Next::Behind) };
-            if (header.block.number, header.block.hash) != (block.number, block.hash) {
-                return Err(Next::Retry("a block changed during the step"));
-            }
-            let again = self.rules.watch.sift(logs, block.number, block.number);
-            let again = again.map_err(Next::Retry)?;
-            let start = scanned.logs.partition_point(|log| log.block_number < block.number);
-            let end = scanned.logs.partition_point(|log| log.block_number <= block.number);
-            let before = scanned.logs.get(start..end).unwrap_or_default();
-            doubted.extend(compare::only_in_one(before, &again));
-            blocks.push(header.block);
-        }
-        let receipts = answer.receipts;
-        if blocks.len() < scanned.blocks.len() || receipts.len() < scanned.transactions.len() {
-            return Err(Next::Retry("the answer is incomplete"));
-        }
-        let failed = compare::failed(&scanned.transactions, &receipts, &scanned.logs);
-        let failed = failed.map_err(|cause| match cause {
-            Unexplained::Missing => Next::Behind,
-            Unexplained::Moved => Next::Retry("a transaction moved during the step"),
-            Unexplained::Lacking => Next::Retry("a receipt lacks a log of its transaction"),
-        })?;
-        scanned.logs.retain(|log| !failed.contains(&log.tx_hash));
-        doubted.extend(scanned.repeated.iter().cloned());
-        doubted.retain(|log| !failed.contains(&log.tx_hash));
-        Ok((Scanned { blocks, ..scanned }, doubted))
-    }
-
-    fn publish_step(&mut self, step: &Scanned, now: UnixMicros) -> Decision {
-        let (epoch, to) = (self.known().epoch(), step.to);
-        let used = to.number - self.last().number;
-        let (mut records, mut notes) = (Vec::new(), Vec::new());
-        for block in &step.blocks {
-            let start = step.logs.partition_point(|log| log.block_number < block.number);
-            let end = step.logs.partition_point(|log| log.block_number <= block.number);
-            let logs = step.logs.get(start..end).unwrap_or_default();
-            let (seen, skipped) = self.rules.watch.observe(logs);
-            notes.extend(skipped.into_iter().map(Note::Skipped));
-            for seen in &seen {
-                if step.held.contains(&seen.tx_hash) {
-                    self.hold(*block, *seen);
-                }
-            }
-            let transfers = seen.into_iter().map(ChainBody::Transfer);
-            records.extend(transfers.map(|body| self.record(epoch, *block, now, body)));
-        }
-        self.range.grow(used);
-        self.refused = 0;
-        self.exempt(self.last().number + 1, to);
-        self.vouch_shown(to);
-        self.has_gap = false;
-        self.checks.scanned_final(to.number - used + 1, to.number.min(self.final_to));
-        self.checks.scanned(to.number, now);
-        self.blocks_ahead.extend(&step.blocks);
-        if records.is_empty() && !step.again && self.hold_back() {
-            self.ahead = Some(to);
-            return Decision { notes, ..Next::AtTip.into() };
-        }
-        let mut anchors: Vec<Block> = records.iter().map(|record| record.block).collect();
-        anchors.push(to);
-        let head = ChainBody::Head(self.head(to.number, &anchors, &self.blocks_ahead));
-        records.push(self.record(epoch, to, now, head));
-        let decision = self.publish(records, Next::Ask);
-        let next = if step.again || self.is_check_due(now) { Next::Ask } else { Next::AtTip };
-        Decision { notes, next, ..decision }
     }
 }

@@ -55,8 +55,7 @@ impl History {
                 insert(&mut self.live, (block, *seen));
             }
             ChainBody::Retract(seen) => {
-                let is_other =
-                    |live: &(Block, Observation)| live.1.payment() != seen.payment();
+                let is_other = |live: &(Block, Observation)| live.1.payment() != seen.payment();
                 if let Some(live) = self.live.get_mut(&number) {
                     live.retain(is_other);
                     if live.is_empty() {

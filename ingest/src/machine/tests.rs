@@ -103,7 +103,9 @@ fn drive_by(cursor: &mut Cursor, first: &Node, second: &Node) -> (Decision, Vec<
 fn second_check(cursor: &Cursor) -> Option<(i64, i64)> {
     let ask = cursor.ask();
     match ask.logs.first() {
-        Some(Span::Range { from, to } | Span::Receipts { from, to }) if ask.role == Role::Second => {
+        Some(Span::Range { from, to } | Span::Receipts { from, to })
+            if ask.role == Role::Second =>
+        {
             Some((*from, *to))
         }
         _ => None,

@@ -97,9 +97,8 @@ impl Watch {
         ours.sort_by_key(|log| (log.block_number, log.log_index, log.tx_hash));
         // Two logs under one number are a fault of the node's numbering, and both count.
         let mut neighbours = ours.iter().zip(ours.iter().skip(1));
-        if neighbours.any(|(a, b)| {
-            a.block_number == b.block_number && a.block_hash != b.block_hash
-        }) {
+        if neighbours.any(|(a, b)| a.block_number == b.block_number && a.block_hash != b.block_hash)
+        {
             return Err("logs of two forks are in one answer");
         }
         Ok(ours)

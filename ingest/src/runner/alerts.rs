@@ -66,7 +66,9 @@ impl Runner {
                 ),
                 Note::Alone { begins: false } => (
                     AlertKind::ConfirmingAlone,
-                    format!("a second endpoint of {name} answers again, and has checked what one confirmed alone"),
+                    format!(
+                        "a second endpoint of {name} answers again, and has checked what one confirmed alone"
+                    ),
                 ),
                 Note::Skipped(_)
                 | Note::Contradiction { .. }

@@ -53,6 +53,7 @@ pub(crate) fn config(blockchain: Blockchain, url: &str) -> ChainConfig {
         poll_interval: Duration::from_millis(10),
         range_max: 50,
         reorg_window: 16,
+        alone: schemas::Amount::ZERO,
         lag: 0,
         match_window: Duration::from_secs(3600),
     }

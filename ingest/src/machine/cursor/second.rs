@@ -1,4 +1,4 @@
-//! The second check: what is due, how the answers of two endpoints are compared, and what waits for that. What it proves is
+//! The second check ([`super::due`] says when): how the answers of two endpoints are compared, and what waits for that. What it proves is
 //! noted in [`crate::machine::evidence`]; differences are settled by receipts ([`super::settle`]).
 //!
 //! One request asks another endpoint for the transfers of a range at its depth, for a block near the tip, and for its
@@ -6,31 +6,17 @@
 //! that both have bounds what is confirmed from then on. One that is behind is asked for the same block until it has it.
 //! Nothing here stops the scan: what fails is asked again later, and the heads confirm less.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
-
 use schemas::record::{Block, Observation};
-use schemas::{BlockHash, PaymentKey, UnixMicros, UnixSeconds};
+use schemas::{BlockHash, PaymentKey, UnixMicros};
 
 use super::settle::Question;
 use super::{Cursor, Phase, REFUSED_MAX};
 use crate::machine::compare::{self, payments};
-use crate::machine::range::RangeSize;
 use crate::machine::{
-    Answer, Ask, Decision, Difference, EventLog, Header, History, Next, Note, Point, Refusal, Role,
-    Span, Tag, Tags,
+    Answer, Ask, Decision, Difference, EventLog, Header, Next, Note, Point, Refusal, Role, Span,
+    Tag, Tags,
 };
 
-/// How long ago a block must have been scanned for its logs to be believed complete. Nodes, and the backends of one address, show
-/// a header before its logs: mostly by less than a second, by 3 s at worst. A block's own time says the same only if it was final
-/// when it was scanned: any other may have come a moment ago, with a reorganisation.
-const CHECK_AGE_SECONDS: i64 = 6;
-const CHECK_AGE_MICROS: i64 = CHECK_AGE_SECONDS * 1_000_000;
-/// How often blocks are asked for once more when they are final, by the chain's time.
-const RESCAN_SECONDS: i64 = 60;
-/// How often what is held is asked about, and whether another endpoint is back.
-const AGAIN_MICROS: i64 = 15_000_000;
-/// Most blocks with transfers in one check, where each needs the receipts of its transactions.
-const PROVEN_BLOCKS_MAX: usize = 20;
 /// Most blocks of a check that asks for the outcomes of all transactions of each; more are asked for by their logs, as
 /// after an outage.
 const RECEIPT_BLOCKS_MAX: i64 = 16;
@@ -65,7 +51,7 @@ pub(super) struct Check {
 }
 
 impl Check {
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.to < self.from
     }
 }
@@ -75,130 +61,6 @@ impl Check {
 pub(super) struct Found {
     pub(super) check: Check,
     pub(super) notes: Vec<Note>,
-}
-
-/// Which checks were made, and when.
-#[derive(Debug)]
-pub(super) struct Checks {
-    /// Every block up to this one was asked for when it was final.
-    rescanned: i64,
-    /// The chain's time when no block was left to be asked for so.
-    rescanned_at: i64,
-    range: RangeSize,
-    pub(super) failures: u32,
-    /// When the chain was scanned up to a block, of late.
-    scanned_at: VecDeque<(i64, UnixMicros)>,
-    /// The last blocks in a row that were final when they were scanned: the first and the last of them.
-    scanned_final: (i64, i64),
-    /// Steps to begin without a check.
-    pub(super) wait: u32,
-    /// How often in a row every endpoint denied a transfer.
-    pub(super) denied: BTreeMap<(i64, BlockHash, PaymentKey), u32>,
-    /// The held transfers that were reported.
-    pub(super) reported: HashSet<(BlockHash, PaymentKey)>,
-    /// When held transfers were last asked about.
-    held_at: UnixMicros,
-    /// When the blocks that one endpoint checked alone were last asked for of another one.
-    alone_at: UnixMicros,
-    /// The height that another endpoint is to show, while it is behind.
-    candidate: Option<i64>,
-    /// What another endpoint showed above our last block.
-    shown: Option<Block>,
-    /// Whether one was asked to vouch since the last tip.
-    pub(super) is_asked: bool,
-    /// The last blocks before another endpoint took over the scan: a check ends there, as it is another one's than the scan.
-    switches: VecDeque<i64>,
-    /// Nobody knows which endpoint scanned the blocks up to this one: two are asked for them.
-    unknown_to: i64,
-    /// The newest time that a second answer has confirmed, of a block or of one after it.
-    pub(super) time: Option<UnixSeconds>,
-}
-
-/// The newest time by which something was confirmed.
-fn confirmed_time(history: &History) -> Option<UnixSeconds> {
-    history.head().confirmed.iter().filter_map(|tier| tier.timestamp).max()
-}
-
-impl Checks {
-    /// Continues where the last head ends.
-    pub(super) fn new(history: Option<&History>, range_max: i64) -> Self {
-        Self {
-            rescanned: history.map_or(-1, |history| history.head().finalized),
-            rescanned_at: 0,
-            range: RangeSize::new(range_max),
-            failures: 0,
-            scanned_at: VecDeque::new(),
-            scanned_final: (0, -1),
-            wait: 0,
-            denied: BTreeMap::new(),
-            reported: HashSet::new(),
-            held_at: UnixMicros(0),
-            alone_at: UnixMicros(0),
-            candidate: None,
-            shown: None,
-            is_asked: false,
-            switches: VecDeque::new(),
-            unknown_to: history.map_or(-1, |history| history.last().number),
-            time: history.and_then(confirmed_time),
-        }
-    }
-
-    /// Nothing up to the block before the first one is scanned, so nothing is missed there.
-    pub(super) fn begin(&mut self, number: i64) {
-        self.rescanned = number;
-    }
-
-    /// What lies above is another chain now.
-    pub(super) fn rewind(&mut self, number: i64) {
-        self.rescanned = self.rescanned.min(number);
-        self.denied.clear();
-        self.reported.clear();
-        (self.candidate, self.shown) = (None, None);
-        self.scanned_at.clear();
-        self.scanned_final.1 = self.scanned_final.1.min(number);
-        self.switches.retain(|last| *last <= number);
-        self.unknown_to = self.unknown_to.min(number);
-    }
-
-    /// Another endpoint scans what follows this block.
-    pub(super) fn switch(&mut self, checked: i64, last: i64) {
-        self.switches.retain(|switch| *switch > checked && *switch < last);
-        self.switches.push_back(last);
-    }
-
-    /// Notes that the chain is scanned up to a block.
-    pub(super) fn scanned(&mut self, number: i64, now: UnixMicros) {
-        let is_old = |at: &(i64, UnixMicros)| at.1.0 <= now.0.saturating_sub(CHECK_AGE_MICROS);
-        while self.scanned_at.get(1).is_some_and(is_old) {
-            self.scanned_at.pop_front();
-        }
-        self.scanned_at.push_back((number, now));
-    }
-
-    /// Notes that these blocks were final when they were scanned; none if the last is before the first.
-    pub(super) fn scanned_final(&mut self, from: i64, to: i64) {
-        if to < from {
-            return;
-        }
-        let is_next = self.scanned_final.1 >= from - 1;
-        self.scanned_final = (if is_next { self.scanned_final.0 } else { from }, to);
-    }
-
-    /// Whether a block was scanned long enough ago.
-    fn is_old(&self, number: i64, now: UnixMicros) -> bool {
-        let old = now.0.saturating_sub(CHECK_AGE_MICROS);
-        self.scanned_at.iter().any(|(to, at)| number <= *to && at.0 <= old)
-    }
-
-    /// Whether all from a block to another were final when they were scanned.
-    fn were_final(&self, from: i64, to: i64) -> bool {
-        self.scanned_final.0 <= from && to <= self.scanned_final.1
-    }
-
-    fn failed(&mut self, wait_max: u32) {
-        self.failures = self.failures.saturating_add(1);
-        self.wait = 1_u32.checked_shl(self.failures).unwrap_or(wait_max).min(wait_max);
-    }
 }
 
 impl Cursor {
@@ -224,171 +86,12 @@ impl Cursor {
         Ask { role: check.role, about, blocks, logs, ..Ask::default() }
     }
 
-    /// What another endpoint is to be asked next, if anything: for transfers that wait or a head that is due, whether it
-    /// has our block at their depth, and what it has in the blocks up to there that were not checked.
-    fn next_check(&self, then: Then, now: UnixMicros) -> Option<Check> {
-        let last = self.last().number;
-        let reach = then.map_or(last, |(_, to, _)| to);
-        let wanted = self.evidence.wanted(reach);
-        let is_quiet = self.quiet >= self.rules.idle_polls;
-        let is_head_due = then.is_some_and(|(.., again)| again) || !self.may_hold_back() || is_quiet;
-        let checked = self.evidence.checked().max(self.known().complete_above());
-        let is_alone = self.evidence.is_alone();
-        let is_probe = is_alone && now.0 >= self.checks.alone_at.0.saturating_add(AGAIN_MICROS);
-        let from = if is_alone && !is_probe { self.evidence.checked_by_any() } else { checked };
-        let due = wanted.iter().map(|tier| tier.number).max()?.min(last);
-        let anchor = self.old_anchor(due, checked, now).filter(|anchor| anchor.number > from);
-        let waits = |anchor: &Block| {
-            let mut live = self.known().above(from);
-            live.next().is_some_and(|(block, _)| block.number <= anchor.number)
-        };
-        let anchor = anchor.filter(|anchor| waits(anchor) || is_head_due);
-        let may_vouch = self.rules.has_second && !self.checks.is_asked && (!is_alone || is_probe);
-        let candidate = self.checks.candidate.unwrap_or(reach);
-        match anchor {
-            Some(anchor) => {
-                let candidate = may_vouch.then_some(candidate);
-                Some(Check { candidate, ..self.plan_check(from + 1, anchor, false, then) })
-            }
-            None if may_vouch && self.waits_for_vouching(reach) => Some(Check {
-                from: last + 1,
-                to: last,
-                anchor: self.last(),
-                candidate: Some(candidate),
-                is_rescan: false,
-                is_alone: false,
-                then,
-                role: Role::Second,
-            }),
-            None => None,
-        }
-    }
-
-    /// The newest known block up to a height that was scanned long enough ago.
-    fn old_anchor(&self, due: i64, checked: i64, now: UnixMicros) -> Option<Block> {
-        // A block's time counts by our clock: another one's may be invented.
-        let present = self.newest?.min(now.seconds());
-        let is_old = |block: &Block| {
-            let is_settled = block.timestamp.plus(CHECK_AGE_SECONDS) <= present
-                && self.checks.were_final(checked + 1, block.number);
-            is_settled || self.checks.is_old(block.number, now)
-        };
-        let ahead = self.blocks_ahead.iter().copied();
-        let ahead = ahead.filter(|block| block.number <= due && is_old(block));
-        let ahead = ahead.max_by_key(|block| block.number);
-        let anchors = [ahead, self.known().anchor_where(due, is_old)].into_iter().flatten();
-        anchors.max_by_key(|block| block.number)
-    }
-
-    /// Whether a transfer would be confirmed if another endpoint had shown the chain as far as we have.
-    fn waits_for_vouching(&self, reach: i64) -> bool {
-        let (wanted, now) = (self.evidence.wanted(reach), self.evidence.confirmed(reach));
-        let lowest = now.iter().map(|tier| tier.number).min().unwrap_or(-1);
-        let checked = self.evidence.checked();
-        self.known().above(lowest).any(|(block, seen)| {
-            let fits = |below: Option<_>| below.is_none_or(|below| seen.value < below);
-            let tiers = wanted.iter().zip(&now).find(|(tier, _)| fits(tier.below));
-            let is_next = tiers.is_some_and(|(wanted, now)| {
-                block.number <= wanted.number.min(checked) && block.number > now.number
-            });
-            is_next && !self.evidence.holds(&block, &seen)
-        })
-    }
-
-    /// The next range that is due for a check of what is final, if any.
-    fn next_rescan(&self, then: Then) -> Option<Check> {
-        let is_due = self.newest?.0 >= self.checks.rescanned_at.saturating_add(RESCAN_SECONDS);
-        if !is_due || !self.rules.policy.is_shallow() {
-            return None;
-        }
-        let rescanned = self.checks.rescanned.max(self.known().complete_above());
-        let anchor = self.known().anchor_at_or_below(self.final_to.min(self.evidence.checked()))?;
-        (anchor.number > rescanned).then(|| self.plan_check(rescanned + 1, anchor, true, then))
-    }
-
-    fn plan_check(&self, from: i64, anchor: Block, is_rescan: bool, then: Then) -> Check {
-        let to = anchor.number.min(from.saturating_add(self.checks.range.blocks() - 1));
-        let mut switches = self.checks.switches.iter().copied();
-        let mut to = switches.find(|last| *last >= from).map_or(to, |last| to.min(last));
-        if from <= self.checks.unknown_to {
-            to = to.min(self.checks.unknown_to);
-        }
-        if self.rules.needs_receipts && !is_rescan {
-            let mut hits = self.known().between(from, to);
-            hits.dedup_by_key(|(block, _)| block.number);
-            to = hits.get(PROVEN_BLOCKS_MAX).map_or(to, |(block, _)| block.number - 1);
-        }
-        let (candidate, is_alone, role) = (None, false, Role::Second);
-        Check { from, to, anchor, candidate, is_rescan, is_alone, then, role }
-    }
-
-    /// Asks about what is held, now and then.
-    fn next_held(&mut self, then: Then, now: UnixMicros) -> Option<(Found, Vec<Question>)> {
-        let is_due = now.0 >= self.checks.held_at.0.saturating_add(AGAIN_MICROS);
-        if !is_due || self.evidence.held().is_empty() {
-            return None;
-        }
-        self.checks.held_at = now;
-        let (last, anchor) = (self.last().number, self.last());
-        let held = self.evidence.held().iter().filter(|held| held.block.number <= last);
-        let question = |held: &schemas::record::Held| Question {
-            block: held.block,
-            seen: held.transfer,
-            rank: usize::try_from(held.transfer.ordinal).unwrap_or(0),
-            is_published: true,
-            is_held: true,
-            is_missing: false,
-            own: None,
-        };
-        let questions: Vec<_> = held.map(question).collect();
-        let (from, to) = (last + 1, last);
-        let (candidate, is_rescan, is_alone) = (None, false, false);
-        let role = Role::Second;
-        let check = Check { from, to, anchor, candidate, is_rescan, is_alone, then, role };
-        Some((Found { check, notes: Vec::new() }, questions))
-    }
-
-    /// Whether a transfer is deep enough already, as after an outage: it does not wait for the next poll.
-    pub(super) fn is_check_due(&self, now: UnixMicros) -> bool {
-        self.checks.wait == 0 && self.next_check(None, now).is_some()
-    }
-
-    /// Checks what is due before the step continues.
-    pub(super) fn check_or_proceed(&mut self, then: Then, now: UnixMicros) -> Decision {
-        #[cfg(test)]
-        if self.defects.is_blind {
-            self.evidence.begin(self.last().number);
-        }
-        if let Some(wait) = self.checks.wait.checked_sub(1) {
-            self.checks.wait = wait;
-            return self.proceed(then, now);
-        }
-        if self.checks.scanned_at.is_empty() {
-            self.checks.scanned(self.last().number, now);
-        }
-        if let Some((found, questions)) = self.next_held(then, now) {
-            return self.settle(found, questions, now);
-        }
-        match self.next_check(then, now).or_else(|| self.next_rescan(then)) {
-            Some(check) => {
-                self.checks.is_asked |= check.candidate.is_some();
-                if self.evidence.is_alone() && check.from <= self.evidence.checked_by_any() {
-                    self.checks.alone_at = now;
-                }
-                self.phase = Phase::Check(check);
-                Next::Ask.into()
-            }
-            None => self.proceed(then, now),
-        }
-    }
-
-    fn proceed(&mut self, then: Then, now: UnixMicros) -> Decision {
-        let Some((from, to, again)) = then else { return self.publish_tip(now) };
-        self.phase = Phase::Scan { from, to, again };
-        Next::Ask.into()
-    }
-
-    pub(super) fn compare(&mut self, mut check: Check, answer: Answer, now: UnixMicros) -> Decision {
+    pub(super) fn compare(
+        &mut self,
+        mut check: Check,
+        answer: Answer,
+        now: UnixMicros,
+    ) -> Decision {
         check.is_alone |= answer.is_alone && self.rules.has_second;
         let mut headers = answer.blocks.iter().copied();
         let (header, newest) = (headers.next().flatten(), headers.next().flatten());
@@ -447,7 +150,7 @@ impl Cursor {
     }
 
     /// Our block at a height, where it is known.
-    fn block_at(&self, number: i64) -> Option<Block> {
+    pub(super) fn block_at(&self, number: i64) -> Option<Block> {
         let is = |block: &Block| block.number == number;
         let ahead = self.blocks_ahead.iter().copied().find(|block| is(block));
         Some(self.last()).filter(is).or(ahead).or_else(|| self.known().anchor_at(number))
@@ -624,54 +327,6 @@ impl Cursor {
     pub(super) fn is_half(&self, check: Check) -> bool {
         let is_unknown = self.rules.has_second && check.to <= self.checks.unknown_to;
         is_unknown && !check.is_empty() && !check.is_rescan && check.role == Role::Second
-    }
-
-    /// Notes how far the check came.
-    pub(super) fn count_check(&mut self, check: Check) {
-        self.checks.failures = 0;
-        if check.is_empty() {
-            return;
-        }
-        if check.is_rescan {
-            self.checks.rescanned = self.checks.rescanned.max(check.to);
-            if check.to == check.anchor.number {
-                self.checks.rescanned_at = self.newest.map_or(0, |newest| newest.0);
-            }
-        } else if check.from <= self.evidence.checked().saturating_add(1) || check.is_alone {
-            self.evidence.check(check.to, check.is_alone);
-            if !check.is_alone {
-                self.checks.alone_at = UnixMicros(0);
-            }
-            self.checks.time = self.checks.time.max(Some(check.anchor.timestamp));
-            if !check.is_alone {
-                self.count_final(check.from, check.to);
-            }
-        } else {
-            // Another endpoint is back: what was checked by one alone is next.
-            self.checks.alone_at = UnixMicros(0);
-        }
-        self.checks.range.grow(check.to - check.from + 1);
-    }
-
-    /// Blocks that are final at this check need no other.
-    fn count_final(&mut self, from: i64, to: i64) {
-        if self.checks.rescanned >= from - 1 {
-            self.checks.rescanned = self.checks.rescanned.max(to.min(self.final_to));
-        }
-    }
-
-    /// A range that was old and final when it was scanned needs no second check, where it would be the same endpoint's.
-    pub(super) fn exempt(&mut self, from: i64, to: Block) {
-        if self.rules.has_second {
-            return;
-        }
-        let is_old =
-            self.newest.is_some_and(|newest| to.timestamp.plus(CHECK_AGE_SECONDS) <= newest);
-        if self.evidence.checked() >= from - 1 && is_old && to.number <= self.final_to {
-            self.evidence.check(to.number, false);
-            self.checks.time = self.checks.time.max(Some(to.timestamp));
-            self.count_final(from, to.number);
-        }
     }
 
     /// The answer cannot be used: the step continues, and the check is tried again later.

@@ -173,10 +173,11 @@ impl Cursor {
         let own = question.own.unwrap_or(Unknown);
         let key = (block.number, block.hash, seen.payment());
         let denials = self.checks.denied.remove(&key).unwrap_or(0);
+        // Where the other endpoint is only away, what was held waits for it.
+        let waits = self.rules.has_second && *is_held;
         match (own, other) {
             (Proven, None) if *is_published && !*is_held => Settled::Counts,
-            // With one endpoint; where the other one is only away, what was held waits for it.
-            (Proven, None) if !has_other && !(self.rules.has_second && *is_held) => Settled::Counts,
+            (Proven, None) if !(has_other || waits) => Settled::Counts,
             (Proven, Some(Proven)) => Settled::Counts,
             // A transaction that failed, or a log that its endpoint takes back.
             (Denied, _) if !*is_published => Settled::Dropped,
@@ -251,9 +252,12 @@ impl Cursor {
         let mut records = Vec::with_capacity(finds.len() + taken.len() + 1);
         // Those that are gone first: a transfer of the new epoch is none of theirs.
         records.extend(
-            taken.into_iter().map(|(at, seen)| self.record(epoch, at, now, ChainBody::Retract(seen))),
+            taken
+                .into_iter()
+                .map(|(at, seen)| self.record(epoch, at, now, ChainBody::Retract(seen))),
         );
-        let late = |(at, seen)| self.record(self.known().epoch(), at, now, ChainBody::Transfer(seen));
+        let late =
+            |(at, seen)| self.record(self.known().epoch(), at, now, ChainBody::Transfer(seen));
         records.splice(..0, finds.into_iter().map(late).collect::<Vec<_>>());
         let head = ChainBody::Head(self.head(last.number, &[last], &self.blocks_ahead));
         records.push(self.record(epoch, last, now, head));

@@ -192,7 +192,11 @@ impl State {
 
     /// A rewind of more than a day takes back what is forgotten, and may have paid. Its transaction may come again in a new
     /// block, and must not pay a second time: what is left of it is that it is no new payment.
-    fn retract_forgotten(&mut self, record: &ChainRecord, seen: &Observation) -> Result<(), Broken> {
+    fn retract_forgotten(
+        &mut self,
+        record: &ChainRecord,
+        seen: &Observation,
+    ) -> Result<(), Broken> {
         if record.epoch <= self.lane.epoch || !self.is_stale(record) {
             return Ok(());
         }

@@ -1,0 +1,193 @@
+//! Which checks were made, and when: what is due follows from it ([`super::due`]).
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+
+use schemas::record::Block;
+use schemas::{BlockHash, PaymentKey, UnixMicros, UnixSeconds};
+
+use super::Cursor;
+use super::second::Check;
+use crate::machine::History;
+use crate::machine::range::RangeSize;
+
+/// How long ago a block must have been scanned for its logs to be believed complete. Nodes, and the backends of one
+/// address, show a header before its logs: mostly by less than a second, by 3 s at worst. A block's own time says the same
+/// only if it was final when it was scanned: any other may have come a moment ago, with a reorganisation.
+pub(super) const CHECK_AGE_SECONDS: i64 = 6;
+const CHECK_AGE_MICROS: i64 = CHECK_AGE_SECONDS * 1_000_000;
+/// How often what is held is asked about, and whether another endpoint is back.
+pub(super) const AGAIN_MICROS: i64 = 15_000_000;
+
+/// Which checks were made, and when.
+#[derive(Debug)]
+pub(super) struct Checks {
+    /// Every block up to this one was asked for when it was final.
+    pub(super) rescanned: i64,
+    /// The chain's time when no block was left to be asked for so.
+    pub(super) rescanned_at: i64,
+    pub(super) range: RangeSize,
+    pub(super) failures: u32,
+    /// When the chain was scanned up to a block, of late.
+    pub(super) scanned_at: VecDeque<(i64, UnixMicros)>,
+    /// The last blocks in a row that were final when they were scanned: the first and the last of them.
+    scanned_final: (i64, i64),
+    /// Steps to begin without a check.
+    pub(super) wait: u32,
+    /// How often in a row every endpoint denied a transfer.
+    pub(super) denied: BTreeMap<(i64, BlockHash, PaymentKey), u32>,
+    /// The held transfers that were reported.
+    pub(super) reported: HashSet<(BlockHash, PaymentKey)>,
+    /// When held transfers were last asked about.
+    pub(super) held_at: UnixMicros,
+    /// When the blocks that one endpoint checked alone were last asked for of another one.
+    pub(super) alone_at: UnixMicros,
+    /// The height that another endpoint is to show, while it is behind.
+    pub(super) candidate: Option<i64>,
+    /// What another endpoint showed above our last block.
+    pub(super) shown: Option<Block>,
+    /// Whether one was asked to vouch since the last tip.
+    pub(super) is_asked: bool,
+    /// The last blocks before another endpoint took over the scan: a check ends there, as it is another one's than the scan.
+    pub(super) switches: VecDeque<i64>,
+    /// Nobody knows which endpoint scanned the blocks up to this one: two are asked for them.
+    pub(super) unknown_to: i64,
+    /// The newest time that a second answer has confirmed, of a block or of one after it.
+    pub(super) time: Option<UnixSeconds>,
+}
+
+/// The newest time by which something was confirmed.
+fn confirmed_time(history: &History) -> Option<UnixSeconds> {
+    history.head().confirmed.iter().filter_map(|tier| tier.timestamp).max()
+}
+
+impl Checks {
+    /// Continues where the last head ends.
+    pub(super) fn new(history: Option<&History>, range_max: i64) -> Self {
+        Self {
+            rescanned: history.map_or(-1, |history| history.head().finalized),
+            rescanned_at: 0,
+            range: RangeSize::new(range_max),
+            failures: 0,
+            scanned_at: VecDeque::new(),
+            scanned_final: (0, -1),
+            wait: 0,
+            denied: BTreeMap::new(),
+            reported: HashSet::new(),
+            held_at: UnixMicros(0),
+            alone_at: UnixMicros(0),
+            candidate: None,
+            shown: None,
+            is_asked: false,
+            switches: VecDeque::new(),
+            unknown_to: history.map_or(-1, |history| history.last().number),
+            time: history.and_then(confirmed_time),
+        }
+    }
+
+    /// Nothing up to the block before the first one is scanned, so nothing is missed there.
+    pub(super) fn begin(&mut self, number: i64) {
+        self.rescanned = number;
+    }
+
+    /// What lies above is another chain now.
+    pub(super) fn rewind(&mut self, number: i64) {
+        self.rescanned = self.rescanned.min(number);
+        self.denied.clear();
+        self.reported.clear();
+        (self.candidate, self.shown) = (None, None);
+        self.scanned_at.clear();
+        self.scanned_final.1 = self.scanned_final.1.min(number);
+        self.switches.retain(|last| *last <= number);
+        self.unknown_to = self.unknown_to.min(number);
+    }
+
+    /// Another endpoint scans what follows this block.
+    pub(super) fn switch(&mut self, checked: i64, last: i64) {
+        self.switches.retain(|switch| *switch > checked && *switch < last);
+        self.switches.push_back(last);
+    }
+
+    /// Notes that the chain is scanned up to a block.
+    pub(super) fn scanned(&mut self, number: i64, now: UnixMicros) {
+        let is_old = |at: &(i64, UnixMicros)| at.1.0 <= now.0.saturating_sub(CHECK_AGE_MICROS);
+        while self.scanned_at.get(1).is_some_and(is_old) {
+            self.scanned_at.pop_front();
+        }
+        self.scanned_at.push_back((number, now));
+    }
+
+    /// Notes that these blocks were final when they were scanned; none if the last is before the first.
+    pub(super) fn scanned_final(&mut self, from: i64, to: i64) {
+        if to < from {
+            return;
+        }
+        let is_next = self.scanned_final.1 >= from - 1;
+        self.scanned_final = (if is_next { self.scanned_final.0 } else { from }, to);
+    }
+
+    /// Whether a block was scanned long enough ago.
+    pub(super) fn is_old(&self, number: i64, now: UnixMicros) -> bool {
+        let old = now.0.saturating_sub(CHECK_AGE_MICROS);
+        self.scanned_at.iter().any(|(to, at)| number <= *to && at.0 <= old)
+    }
+
+    /// Whether all from a block to another were final when they were scanned.
+    pub(super) fn were_final(&self, from: i64, to: i64) -> bool {
+        self.scanned_final.0 <= from && to <= self.scanned_final.1
+    }
+
+    pub(super) fn failed(&mut self, wait_max: u32) {
+        self.failures = self.failures.saturating_add(1);
+        self.wait = 1_u32.checked_shl(self.failures).unwrap_or(wait_max).min(wait_max);
+    }
+}
+
+impl Cursor {
+    /// Notes how far the check came.
+    pub(super) fn count_check(&mut self, check: Check) {
+        self.checks.failures = 0;
+        if check.is_empty() {
+            return;
+        }
+        if check.is_rescan {
+            self.checks.rescanned = self.checks.rescanned.max(check.to);
+            if check.to == check.anchor.number {
+                self.checks.rescanned_at = self.newest.map_or(0, |newest| newest.0);
+            }
+        } else if check.from <= self.evidence.checked().saturating_add(1) || check.is_alone {
+            self.evidence.check(check.to, check.is_alone);
+            if !check.is_alone {
+                self.checks.alone_at = UnixMicros(0);
+            }
+            self.checks.time = self.checks.time.max(Some(check.anchor.timestamp));
+            if !check.is_alone {
+                self.count_final(check.from, check.to);
+            }
+        } else {
+            // Another endpoint is back: what was checked by one alone is next.
+            self.checks.alone_at = UnixMicros(0);
+        }
+        self.checks.range.grow(check.to - check.from + 1);
+    }
+
+    /// Blocks that are final at this check need no other.
+    fn count_final(&mut self, from: i64, to: i64) {
+        if self.checks.rescanned >= from - 1 {
+            self.checks.rescanned = self.checks.rescanned.max(to.min(self.final_to));
+        }
+    }
+
+    /// A range that was old and final when it was scanned needs no second check, where it would be the same endpoint's.
+    pub(super) fn exempt(&mut self, from: i64, to: Block) {
+        if self.rules.has_second {
+            return;
+        }
+        let is_old =
+            self.newest.is_some_and(|newest| to.timestamp.plus(CHECK_AGE_SECONDS) <= newest);
+        if self.evidence.checked() >= from - 1 && is_old && to.number <= self.final_to {
+            self.evidence.check(to.number, false);
+            self.checks.time = self.checks.time.max(Some(to.timestamp));
+            self.count_final(from, to.number);
+        }
+    }
+}

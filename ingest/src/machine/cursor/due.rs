@@ -1,0 +1,182 @@
+//! Which question another endpoint is asked next, and when.
+
+use schemas::UnixMicros;
+use schemas::record::{Block, Held};
+
+use super::checks::{AGAIN_MICROS, CHECK_AGE_SECONDS};
+use super::second::{Check, Found, Then};
+use super::settle::Question;
+use super::{Cursor, Phase};
+use crate::machine::{Decision, Next, Role};
+
+/// How often blocks are asked for once more when they are final, by the chain's time.
+const RESCAN_SECONDS: i64 = 60;
+/// Most blocks with transfers in one check, where each needs the receipts of its transactions.
+const PROVEN_BLOCKS_MAX: usize = 20;
+
+impl Cursor {
+    /// What another endpoint is to be asked next, if anything: for transfers that wait or a head that is due, whether it
+    /// has our block at their depth, and what it has in the blocks up to there that were not checked.
+    fn next_check(&self, then: Then, now: UnixMicros) -> Option<Check> {
+        let last = self.last().number;
+        let reach = then.map_or(last, |(_, to, _)| to);
+        let wanted = self.evidence.wanted(reach);
+        let is_quiet = self.quiet >= self.rules.idle_polls;
+        let is_head_due =
+            then.is_some_and(|(.., again)| again) || !self.may_hold_back() || is_quiet;
+        let checked = self.evidence.checked().max(self.known().complete_above());
+        let is_alone = self.evidence.is_alone();
+        let is_probe = is_alone && now.0 >= self.checks.alone_at.0.saturating_add(AGAIN_MICROS);
+        let from = if is_alone && !is_probe { self.evidence.checked_by_any() } else { checked };
+        let due = wanted.iter().map(|tier| tier.number).max()?.min(last);
+        let anchor = self.old_anchor(due, checked, now).filter(|anchor| anchor.number > from);
+        let waits = |anchor: &Block| {
+            let mut live = self.known().above(from);
+            live.next().is_some_and(|(block, _)| block.number <= anchor.number)
+        };
+        let anchor = anchor.filter(|anchor| waits(anchor) || is_head_due);
+        let may_vouch = self.rules.has_second && !self.checks.is_asked && (!is_alone || is_probe);
+        let candidate = self.checks.candidate.unwrap_or(reach);
+        match anchor {
+            Some(anchor) => {
+                let candidate = may_vouch.then_some(candidate);
+                Some(Check { candidate, ..self.plan_check(from + 1, anchor, false, then) })
+            }
+            None if may_vouch && self.waits_for_vouching(reach) => Some(Check {
+                from: last + 1,
+                to: last,
+                anchor: self.last(),
+                candidate: Some(candidate),
+                is_rescan: false,
+                is_alone: false,
+                then,
+                role: Role::Second,
+            }),
+            None => None,
+        }
+    }
+
+    /// The newest known block up to a height that was scanned long enough ago.
+    fn old_anchor(&self, due: i64, checked: i64, now: UnixMicros) -> Option<Block> {
+        // A block's time counts by our clock: another one's may be invented.
+        let present = self.newest?.min(now.seconds());
+        let is_old = |block: &Block| {
+            let is_settled = block.timestamp.plus(CHECK_AGE_SECONDS) <= present
+                && self.checks.were_final(checked + 1, block.number);
+            is_settled || self.checks.is_old(block.number, now)
+        };
+        let ahead = self.blocks_ahead.iter().copied();
+        let ahead = ahead.filter(|block| block.number <= due && is_old(block));
+        let ahead = ahead.max_by_key(|block| block.number);
+        let anchors = [ahead, self.known().anchor_where(due, is_old)].into_iter().flatten();
+        anchors.max_by_key(|block| block.number)
+    }
+
+    /// Whether a transfer would be confirmed if another endpoint had shown the chain as far as we have.
+    fn waits_for_vouching(&self, reach: i64) -> bool {
+        let (wanted, now) = (self.evidence.wanted(reach), self.evidence.confirmed(reach));
+        let lowest = now.iter().map(|tier| tier.number).min().unwrap_or(-1);
+        let checked = self.evidence.checked();
+        self.known().above(lowest).any(|(block, seen)| {
+            let fits = |below: Option<_>| below.is_none_or(|below| seen.value < below);
+            let tiers = wanted.iter().zip(&now).find(|(tier, _)| fits(tier.below));
+            let is_next = tiers.is_some_and(|(wanted, now)| {
+                block.number <= wanted.number.min(checked) && block.number > now.number
+            });
+            is_next && !self.evidence.holds(&block, &seen)
+        })
+    }
+
+    /// The next range that is due for a check of what is final, if any.
+    fn next_rescan(&self, then: Then) -> Option<Check> {
+        let is_due = self.newest?.0 >= self.checks.rescanned_at.saturating_add(RESCAN_SECONDS);
+        if !is_due || !self.rules.policy.is_shallow() {
+            return None;
+        }
+        let rescanned = self.checks.rescanned.max(self.known().complete_above());
+        let anchor = self.known().anchor_at_or_below(self.final_to.min(self.evidence.checked()))?;
+        (anchor.number > rescanned).then(|| self.plan_check(rescanned + 1, anchor, true, then))
+    }
+
+    fn plan_check(&self, from: i64, anchor: Block, is_rescan: bool, then: Then) -> Check {
+        let to = anchor.number.min(from.saturating_add(self.checks.range.blocks() - 1));
+        let mut switches = self.checks.switches.iter().copied();
+        let mut to = switches.find(|last| *last >= from).map_or(to, |last| to.min(last));
+        if from <= self.checks.unknown_to {
+            to = to.min(self.checks.unknown_to);
+        }
+        if self.rules.needs_receipts && !is_rescan {
+            let mut hits = self.known().between(from, to);
+            hits.dedup_by_key(|(block, _)| block.number);
+            to = hits.get(PROVEN_BLOCKS_MAX).map_or(to, |(block, _)| block.number - 1);
+        }
+        let (candidate, is_alone, role) = (None, false, Role::Second);
+        Check { from, to, anchor, candidate, is_rescan, is_alone, then, role }
+    }
+
+    /// Asks about what is held, now and then.
+    fn next_held(&mut self, then: Then, now: UnixMicros) -> Option<(Found, Vec<Question>)> {
+        let is_due = now.0 >= self.checks.held_at.0.saturating_add(AGAIN_MICROS);
+        if !is_due || self.evidence.held().is_empty() {
+            return None;
+        }
+        self.checks.held_at = now;
+        let (last, anchor) = (self.last().number, self.last());
+        let held = self.evidence.held().iter().filter(|held| held.block.number <= last);
+        let question = |held: &Held| Question {
+            block: held.block,
+            seen: held.transfer,
+            rank: usize::try_from(held.transfer.ordinal).unwrap_or(0),
+            is_published: true,
+            is_held: true,
+            is_missing: false,
+            own: None,
+        };
+        let questions: Vec<_> = held.map(question).collect();
+        let (from, to) = (last + 1, last);
+        let (candidate, is_rescan, is_alone) = (None, false, false);
+        let role = Role::Second;
+        let check = Check { from, to, anchor, candidate, is_rescan, is_alone, then, role };
+        Some((Found { check, notes: Vec::new() }, questions))
+    }
+
+    /// Whether a transfer is deep enough already, as after an outage: it does not wait for the next poll.
+    pub(super) fn is_check_due(&self, now: UnixMicros) -> bool {
+        self.checks.wait == 0 && self.next_check(None, now).is_some()
+    }
+
+    /// Checks what is due before the step continues.
+    pub(super) fn check_or_proceed(&mut self, then: Then, now: UnixMicros) -> Decision {
+        #[cfg(test)]
+        if self.defects.is_blind {
+            self.evidence.begin(self.last().number);
+        }
+        if let Some(wait) = self.checks.wait.checked_sub(1) {
+            self.checks.wait = wait;
+            return self.proceed(then, now);
+        }
+        if self.checks.scanned_at.is_empty() {
+            self.checks.scanned(self.last().number, now);
+        }
+        if let Some((found, questions)) = self.next_held(then, now) {
+            return self.settle(found, questions, now);
+        }
+        match self.next_check(then, now).or_else(|| self.next_rescan(then)) {
+            Some(check) => {
+                self.checks.is_asked |= check.candidate.is_some();
+                if self.evidence.is_alone() && check.from <= self.evidence.checked_by_any() {
+                    self.checks.alone_at = now;
+                }
+                self.phase = Phase::Check(check);
+                Next::Ask.into()
+            }
+            None => self.proceed(then, now),
+        }
+    }
+
+    pub(super) fn proceed(&mut self, then: Then, now: UnixMicros) -> Decision {
+        let Some((from, to, again)) = then else { return self.publish_tip(now) };
+        self.phase = Phase::Scan { from, to, again };
+        Next::Ask.into()
+    }
+}
