@@ -108,9 +108,9 @@ pub(super) fn results(body: &[u8], count: usize) -> Result<Vec<Result<Value, Fai
 
 /// The call that a reply is to, by its id. Some send it back as text.
 fn position(id: &Value) -> Option<usize> {
-    match id {
-        Value::String(text) => text.parse().ok(),
-        number => usize::try_from(number.as_u64()?).ok(),
+    match id.as_str() {
+        Some(text) => text.parse().ok(),
+        None => usize::try_from(id.as_u64()?).ok(),
     }
 }
 
