@@ -386,3 +386,6 @@ impl Doctor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

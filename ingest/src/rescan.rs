@@ -5,20 +5,21 @@
 //! find. Nothing is fenced before that; the writer is opened for that step alone, and what was published meanwhile is
 //! compared again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use log::{Log, NewRecord};
 use schemas::record::{Alert, Block, ChainBody, ChainRecord, Observation};
 use schemas::{
-    AlertKind, BlockHash, Epoch, FORGET_SECONDS, Partition, Topic, UnixMicros, UnixSeconds,
+    Address, AlertKind, BlockHash, Epoch, FORGET_SECONDS, Partition, PaymentKey, Topic, UnixMicros,
+    UnixSeconds,
 };
 
 use crate::endpoints::clients;
 use crate::machine::{
-    Answer, Ask, EventLog, History, Outcome, Point, Refusal, Rules, Span, Verdict, next_ordinal,
-    payments,
+    Answer, Ask, EventLog, History, Outcome, Point, Refusal, Rules, Span, Verdict, Watch,
+    next_ordinal, payments,
 };
 use crate::rpc::{Endpoint, Failure};
 use crate::{ChainConfig, Error, publish, restore, watched};
@@ -68,8 +69,42 @@ pub struct Rescan {
     epoch: Epoch,
 }
 
-/// What endpoints have and the log has not, by height and index of the log: in one place they may differ.
-type Found = BTreeMap<(i64, i32), Vec<(BlockHash, Observation)>>;
+/// A transfer in its block, by all but the index of its log: nodes correct that.
+type Place = (i64, BlockHash, Address, PaymentKey);
+
+fn place(number: i64, hash: BlockHash, seen: &Observation) -> Place {
+    (number, hash, seen.contract, seen.payment())
+}
+
+/// Transfers by place, the equal ones of a transaction numbered from 0 in each block.
+fn numbered(
+    transfers: impl IntoIterator<Item = (i64, BlockHash, Observation)>,
+) -> BTreeMap<Place, Observation> {
+    let mut equal: HashMap<Place, i32> = HashMap::new();
+    let mut number_of = |(number, hash, seen): (i64, BlockHash, Observation)| {
+        let first = Observation { ordinal: 0, ..seen };
+        let count = equal.entry(place(number, hash, &first)).or_default();
+        let seen = Observation { ordinal: *count, ..seen };
+        *count = count.saturating_add(1);
+        (place(number, hash, &seen), seen)
+    };
+    transfers.into_iter().map(&mut number_of).collect()
+}
+
+/// The places of what was published from one height to another.
+fn published(history: &History, from: i64, to: i64) -> BTreeSet<Place> {
+    let transfers = history.between(from, to).into_iter();
+    let transfers = transfers.map(|(block, seen)| (block.number, block.hash, seen));
+    numbered(transfers).into_keys().collect()
+}
+
+/// The transfers among sifted logs, by place.
+fn shown(watch: &Watch, logs: &[EventLog]) -> BTreeMap<Place, Observation> {
+    let hashes: BTreeMap<i64, BlockHash> =
+        logs.iter().map(|log| (log.block_number, log.block_hash)).collect();
+    let transfers = payments(watch, logs).into_iter();
+    numbered(transfers.filter_map(|(number, seen)| Some((number, *hashes.get(&number)?, seen))))
+}
 
 /// What the log knows of a chain, from a height on.
 async fn known(log: &Arc<dyn Log>, chain: &ChainConfig, from: i64) -> Result<History, RescanError> {
@@ -109,7 +144,8 @@ impl Rescan {
             }
         }
         let all = (to - from + 1) * i64::try_from(useful.len()).unwrap_or(1);
-        let (mut found, mut asked, mut complete) = (Found::new(), 0, Vec::new());
+        let known = published(&history, from, to);
+        let (mut found, mut asked, mut complete) = (BTreeMap::new(), 0, Vec::new());
         for endpoint in useful {
             let mut next = |blocks: i64| {
                 asked += blocks;
@@ -117,7 +153,8 @@ impl Rescan {
             };
             match scan(&endpoint, &rules, chain.range_max, (from, to), &mut next).await {
                 Ok(logs) => {
-                    add(&mut found, &history, &rules, &logs);
+                    let new = shown(&rules.watch, &logs).into_iter();
+                    found.extend(new.filter(|(place, _)| !known.contains(place)));
                     complete.push(endpoint);
                 }
                 Err(cause) => left_out.push(format!("{}: {cause}", endpoint.name())),
@@ -129,20 +166,20 @@ impl Rescan {
         // A second endpoint that is down must not make the first one believed alone.
         let needed = chain.endpoints.len().min(2);
         let (mut missing, mut unproven) = (Vec::new(), Vec::new());
-        for ((number, _), candidates) in found {
-            for (hash, seen) in candidates {
-                let asked = (finalized, &mut left_out);
-                let proof = prove(&complete, &rules, (number, hash), &seen, asked).await;
-                if proof.failures >= needed && proof.successes == 0 {
-                    continue;
-                }
-                let unknown = Block { number, hash, timestamp: last.timestamp };
-                let is_disputed = proof.failures > 0;
-                let is_proven = proof.block.is_some() && proof.successes >= needed && !is_disputed;
-                let list = if is_proven { &mut missing } else { &mut unproven };
-                list.push((proof.block.unwrap_or(unknown), seen));
+        for ((number, hash, ..), seen) in found {
+            let asked = (last, finalized, &mut left_out);
+            let tally = prove(&complete, &rules, (number, hash), &seen, asked).await;
+            if tally.denials >= needed && tally.proofs == 0 {
+                continue;
             }
+            let unknown = Block { number, hash, timestamp: last.timestamp };
+            let is_proven = tally.proofs >= needed && tally.denials == 0;
+            let list = if is_proven { &mut missing } else { &mut unproven };
+            list.push((tally.block.unwrap_or(unknown), seen));
         }
+        let in_order = |(block, seen): &(Block, Observation)| (block.number, seen.log_index);
+        missing.sort_by_key(in_order);
+        unproven.sort_by_key(in_order);
         let (endpoints, epoch) = (complete.len(), history.epoch());
         let stale_before = last.timestamp.plus(-FORGET_SECONDS);
         Ok(Self { from, to, endpoints, left_out, missing, unproven, stale_before, epoch })
@@ -165,7 +202,10 @@ impl Rescan {
         if history.epoch() != self.epoch {
             return Err(RescanError::Reorganised);
         }
-        let is_missing = |(block, seen): &&(Block, Observation)| !history.has(block, seen);
+        let known = published(&history, self.from, self.to);
+        let is_missing = |(block, seen): &&(Block, Observation)| {
+            !known.contains(&place(block.number, block.hash, seen))
+        };
         let missing: Vec<_> = self.missing.iter().filter(is_missing).copied().collect();
         for some in missing.chunks(STEP_MAX) {
             let records = records(chain, &history, some, now);
@@ -178,21 +218,6 @@ impl Rescan {
             records.iter().for_each(|record| history.apply(record));
         }
         Ok(missing.len())
-    }
-}
-
-/// Adds what the log has not.
-fn add(found: &mut Found, history: &History, rules: &Rules, logs: &[EventLog]) {
-    let hashes: BTreeMap<i64, BlockHash> =
-        logs.iter().map(|log| (log.block_number, log.block_hash)).collect();
-    for (number, seen) in payments(&rules.watch, logs) {
-        let Some(hash) = hashes.get(&number).copied() else { continue };
-        let candidates = found.entry((number, seen.log_index)).or_default();
-        let is_new =
-            !history.has(&Block { number, hash, timestamp: history.last().timestamp }, &seen);
-        if is_new && !candidates.contains(&(hash, seen)) {
-            candidates.push((hash, seen));
-        }
     }
 }
 
@@ -316,23 +341,25 @@ struct Tally {
     /// Its block.
     block: Option<Block>,
     /// How many receipts have it.
-    successes: usize,
-    /// How many receipts say that its transaction failed: some nodes of Tron keep the logs.
-    failures: usize,
+    proofs: usize,
+    /// How many endpoints have its block without it, or with a transaction that failed: some nodes of Tron keep the logs.
+    denials: usize,
 }
 
 /// Asks each endpoint for the block of a transfer and the outcome of its transaction: of Tron's own interface, where
-/// one of them calls the block final. An endpoint that is behind that proves nothing, and what has no answer is noted.
+/// one of them calls the block final. An endpoint that is behind that proves nothing, as one that has left the chain that
+/// was scanned; and what has no answer is noted.
 async fn prove(
     endpoints: &[Endpoint],
     rules: &Rules,
     (number, hash): (i64, BlockHash),
     seen: &Observation,
-    (finalized, left_out): (i64, &mut Vec<String>),
+    (last, finalized, left_out): (Block, i64, &mut Vec<String>),
 ) -> Tally {
-    let mut proof = Tally::default();
-    let (blocks, is_final) = (vec![Point::Number(number)], number <= finalized);
-    let receipts = vec![Outcome { transaction: seen.tx_hash, number, block_hash: hash, is_final }];
+    let mut tally = Tally::default();
+    let blocks = vec![Point::Number(number), Point::Number(last.number)];
+    let (transaction, is_final) = (seen.tx_hash, number <= finalized);
+    let receipts = vec![Outcome { transaction, number, block_hash: hash, is_final }];
     let asked = Ask { blocks, receipts, ..Ask::default() };
     for endpoint in endpoints {
         let answer = match ask(endpoint, &asked).await {
@@ -345,29 +372,26 @@ async fn prove(
                 continue;
             }
         };
-        let header = answer.blocks.into_iter().next().flatten();
-        let Some(block) = header.map(|header| header.block).filter(|block| block.hash == hash)
-        else {
+        let blocks: Vec<_> = answer.blocks.iter().flatten().map(|header| header.block).collect();
+        let [block, newest] = blocks.as_slice() else { continue };
+        if (block.hash, newest.hash) != (hash, last.hash) {
             continue;
-        };
-        proof.block = Some(block);
-        let answered = answer.receipts.into_iter().next();
-        let receipt = answered.as_ref().and_then(|proof| proof.receipt());
-        let is_here = receipt.is_some_and(|receipt| receipt.block_hash == hash);
-        let succeeded = receipt.is_some_and(|receipt| receipt.succeeded);
-        proof.failures += usize::from(is_here && !succeeded);
-        let verdict =
-            answered.map(|answered| Verdict::of(&answered, &rules.watch, &block, seen, 0));
-        proof.successes += usize::from(verdict == Some(Verdict::Proven));
+        }
+        tally.block = Some(*block);
+        let rank = usize::try_from(seen.ordinal).unwrap_or(0);
+        let says = answer.receipts.first();
+        let says = says.map(|proof| Verdict::of(proof, &rules.watch, block, seen, rank));
+        tally.proofs += usize::from(says == Some(Verdict::Proven));
+        tally.denials += usize::from(says == Some(Verdict::Denied));
     }
-    proof
+    tally
 }
 
 /// Asks until there is an answer, or the endpoint is given up.
 async fn ask(endpoint: &Endpoint, asked: &Ask) -> Result<Answer, Failure> {
     for _ in 1..ATTEMPTS {
         match endpoint.fetch(asked).await {
-            Err(failure) if failure.refusal != Refusal::Fatal => {
+            Err(failure) if !matches!(failure.refusal, Refusal::Fatal | Refusal::Pruned) => {
                 tokio::time::sleep(failure.retry_after.unwrap_or(PAUSE)).await;
             }
             ended => return ended,
@@ -375,3 +399,6 @@ async fn ask(endpoint: &Endpoint, asked: &Ask) -> Result<Answer, Failure> {
     }
     endpoint.fetch(asked).await
 }
+
+#[cfg(test)]
+mod tests;

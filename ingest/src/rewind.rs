@@ -274,3 +274,6 @@ fn head_at(to: Block, last: &Head) -> Head {
     head.held.retain(|held| held.block.number <= to.number);
     head
 }
+
+#[cfg(test)]
+mod tests;

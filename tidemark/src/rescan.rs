@@ -105,7 +105,8 @@ fn describe(chain: &ChainConfig, found: &Rescan) -> Vec<String> {
         )
     };
     lines.extend(missing.iter().map(|one| line(one, "missing")));
-    let what = "NOT PROVEN and not published, as receipts of too few endpoints have it, or one says that it failed";
+    let what =
+        "NOT PROVEN and not published, as too few endpoints have a receipt of it, or one denies it";
     lines.extend(unproven.iter().map(|one| line(one, what)));
     lines
 }

@@ -179,14 +179,6 @@ impl History {
         self.anchors.get(&number).copied()
     }
 
-    /// The transfer of a record.
-    pub(crate) fn has(&self, block: &Block, seen: &Observation) -> bool {
-        let is = |live: &(Block, Observation)| {
-            live.0.hash == block.hash && live.1.payment() == seen.payment()
-        };
-        self.live.get(&block.number).is_some_and(|live| live.iter().any(is))
-    }
-
     /// The transfers from one height to another, in order.
     pub(crate) fn between(&self, from: i64, to: i64) -> Vec<(Block, Observation)> {
         if from > to {

@@ -108,10 +108,10 @@ pub(super) fn results(body: &[u8], count: usize) -> Result<Vec<Result<Value, Fai
 
 /// The call that a reply is to, by its id. Some send it back as text.
 fn position(id: &Value) -> Option<usize> {
-    if let Value::String(text) = id {
-        return text.parse().ok();
+    match id.as_str() {
+        Some(text) => text.parse().ok(),
+        None => usize::try_from(id.as_u64()?).ok(),
     }
-    usize::try_from(id.as_u64()?).ok()
 }
 
 /// The result of a single call, parsed as what it is to be, or none for `null`.

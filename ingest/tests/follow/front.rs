@@ -25,6 +25,7 @@ struct Shared {
     rule: Option<Rule>,
     hides_logs: bool,
     hides_receipts: bool,
+    hides_transactions: bool,
     orphaned: Option<Orphaned>,
     /// The requests so far.
     asked: Vec<String>,
@@ -43,11 +44,12 @@ impl Front {
         let shared: Arc<Mutex<Shared>> = Arc::default();
         let (seen, behind) = (shared.clone(), devnet.to_owned());
         let answer = move |body: String| {
-            let (replaced, hides_logs, hides_receipts, orphaned) = {
+            let (replaced, [hides_logs, hides_receipts, hides_transactions], orphaned) = {
                 let mut seen = seen.lock().unwrap();
                 seen.asked.push(body.clone());
                 let replaced = seen.rule.as_ref().and_then(|rule| rule(&body));
-                (replaced, seen.hides_logs, seen.hides_receipts, seen.orphaned.clone())
+                let hides = [seen.hides_logs, seen.hides_receipts, seen.hides_transactions];
+                (replaced, hides, seen.orphaned.clone())
             };
             let behind = behind.clone();
             async move {
@@ -75,6 +77,9 @@ impl Front {
                         }
                         if hides_receipts {
                             replace(&mut replies, |result| result["logs"].is_array(), &Value::Null);
+                        }
+                        if hides_transactions {
+                            empty(&mut replies);
                         }
                         (200, replies.to_string())
                     }
@@ -119,11 +124,26 @@ impl Front {
         (shared.hides_logs, shared.hides_receipts) = (true, true);
     }
 
+    /// Has the logs of transactions that are in no block.
+    pub(crate) fn unlist(&self) {
+        let mut shared = self.shared.lock().unwrap();
+        (shared.hides_transactions, shared.hides_receipts) = (true, true);
+    }
+
+    /// Finds no logs any more, and serves nothing else by which there are some.
+    pub(crate) fn blind(&self) {
+        self.hide_logs();
+        let error = r#"{"id":0,"error":{"code":-32601,"message":"Method not found"}}"#;
+        let is_asked = |body: &str| body.contains("eth_getBlockReceipts");
+        self.answer(move |body| is_asked(body).then(|| (200, error.to_owned())));
+    }
+
     /// Ends all of these.
     pub(crate) fn admit(&self) {
         let mut shared = self.shared.lock().unwrap();
         shared.orphaned = None;
         (shared.hides_logs, shared.hides_receipts) = (false, false);
+        shared.hides_transactions = false;
     }
 
     pub(crate) fn pass(&self) {
@@ -145,6 +165,19 @@ fn replace(replies: &mut Value, is_one: impl Fn(&Value) -> bool, with: &Value) {
     };
     for reply in replies.iter_mut().filter(|reply| is_one(&reply["result"])) {
         reply["result"] = with.clone();
+    }
+}
+
+/// Takes the transactions and receipts out of blocks.
+fn empty(replies: &mut Value) {
+    let none = Value::Array(Vec::new());
+    replace(replies, |result| result[0]["status"].is_string(), &none);
+    let replies = match replies {
+        Value::Array(replies) => replies.as_mut_slice(),
+        reply => std::slice::from_mut(reply),
+    };
+    for reply in replies.iter_mut().filter(|reply| reply["result"]["transactions"].is_array()) {
+        reply["result"]["transactions"] = none.clone();
     }
 }
 

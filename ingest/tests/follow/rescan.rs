@@ -2,31 +2,42 @@
 
 use std::sync::Arc;
 
+use devnet::{Devnet, Reorg};
 use log::Log;
 use runtime::{Clock, SystemClock};
-use schemas::AlertKind;
-use tidemark_ingest::{EndpointConfig, Rescan, RescanError, RpcUrl};
+use schemas::{AlertKind, Hash};
+use tidemark_ingest::{ChainConfig, EndpointConfig, Rescan, RescanError, RpcUrl};
+use tokio::task::block_in_place;
 
 use crate::ETH;
 use crate::front::Front;
 use crate::world::{World, config, devnet, pay};
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn rescan_needs_the_receipts_of_two_endpoints() {
-    let devnet = devnet(20).await;
-    let (node, mut world) = (devnet.chain(), World::new());
-    node.lag_logs(1000);
-    let run = world.run(config(ETH, devnet.url()));
+/// Lets ingest scan and confirm block 21, and miss the two payments in it.
+async fn miss(devnet: &Devnet, world: &mut World) -> [Hash; 2] {
+    let (node, front) = (devnet.chain(), Front::of(devnet.url()).await);
+    front.blind();
+    let run = world.run(config(ETH, &front.url));
     world.until_head(ETH, &node);
     let sent = [pay(&node, 0, 5), pay(&node, 1, 5)];
-    node.mine(10).unwrap();
-    world.until_head(ETH, &node);
+    for _ in 0..2 {
+        node.mine(5).unwrap();
+        world.until_head(ETH, &node);
+    }
     world.until("confirmed", |world| {
         world.published(ETH).progress.as_ref().is_some_and(|progress| progress.confirmed >= 21)
     });
     run.stop().await;
     assert_eq!(world.published(ETH).transactions(), []);
+    sent
+}
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn rescan_needs_the_receipts_of_two_endpoints() {
+    let devnet = devnet(20).await;
+    let (node, mut world) = (devnet.chain(), World::new());
+    let sent = miss(&devnet, &mut world).await;
+    node.lag_logs(1000);
     let log: Arc<dyn Log> = Arc::new(world.log.clone());
     let (a, b) = (Front::of(devnet.url()).await, Front::of(devnet.url()).await);
     let mut chain = config(ETH, &a.url);
@@ -38,6 +49,15 @@ async fn rescan_needs_the_receipts_of_two_endpoints() {
     b.deny();
     let found = ask(1, 99).await.unwrap();
     assert_eq!((found.missing.len(), found.unproven.len(), found.endpoints), (0, 2, 2));
+    // It denies them, or the other one does as well: they are as good as invented.
+    b.admit();
+    b.unlist();
+    let found = ask(1, 99).await.unwrap();
+    assert_eq!((found.missing.len(), found.unproven.len(), found.endpoints), (0, 2, 2));
+    a.unlist();
+    let found = ask(1, 99).await.unwrap();
+    assert_eq!((found.missing.len(), found.unproven.len(), found.endpoints), (0, 0, 2));
+    a.admit();
     b.admit();
     b.answer(|body| body.contains("eth_chainId").then(|| (401, String::new())));
     let found = ask(1, 99).await.unwrap();
@@ -52,9 +72,12 @@ async fn rescan_needs_the_receipts_of_two_endpoints() {
 
     let write = |found: &Rescan| {
         let now = SystemClock.now();
-        tokio::task::block_in_place(|| found.write(&*log, &chain, now)).unwrap()
+        block_in_place(|| found.write(&*log, &chain, now)).unwrap()
     };
-    assert_eq!((write(&found), write(&found)), (2, 0));
+    // Somebody else found a part of it at the same time.
+    let mut some = ask(21, 21).await.unwrap();
+    some.missing.truncate(1);
+    assert_eq!((write(&some), write(&found), write(&some), write(&found)), (1, 1, 0, 0));
     assert_eq!(ask(1, 99).await.unwrap().missing, []);
     let run = world.run(config(ETH, devnet.url()));
     node.mine(1).unwrap();
@@ -74,21 +97,63 @@ async fn rescan_fences_a_follower_only_when_it_writes() {
     let chain = config(ETH, devnet.url());
     let none = Rescan::find(&log, &chain, (1, 5), |_, _| {}).await;
     assert!(matches!(none, Err(RescanError::Unknown)), "{none:?}");
-    node.lag_logs(1000);
-    let run = world.run(chain.clone());
+    let front = Front::of(devnet.url()).await;
+    front.blind();
+    let run = world.run(config(ETH, &front.url));
     world.until_head(ETH, &node);
     let sent = pay(&node, 0, 5);
     node.mine(10).unwrap();
     world.until_head(ETH, &node);
-    node.clear_faults();
     let found = Rescan::find(&log, &chain, (21, 21), |_, _| {}).await.unwrap();
     assert!(!run.task.is_finished());
     let now = SystemClock.now();
-    tokio::task::block_in_place(|| found.write(&*log, &chain, now)).unwrap();
+    block_in_place(|| found.write(&*log, &chain, now)).unwrap();
     node.mine(1).unwrap();
     assert!(run.task.await.unwrap().unwrap_err().is_fenced());
     let run = world.run(chain);
     world.until_head(ETH, &node);
     run.stop().await;
     assert_eq!(world.published(ETH).transactions(), [sent], "once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_find_is_void_after_a_reorganisation() {
+    // Block 21 of 30 stays, or is replaced.
+    for (depth, is_replaced) in [(5, false), (12, true)] {
+        let devnet = devnet(20).await;
+        let (node, mut world) = (devnet.chain(), World::new());
+        let sent = miss(&devnet, &mut world).await;
+        let (log, chain) = (Arc::new(world.log.clone()), config(ETH, devnet.url()));
+        let shared: Arc<dyn Log> = log.clone();
+        let found = Rescan::find(&shared, &chain, (1, 99), |_, _| {}).await.unwrap();
+        assert_eq!(found.missing.len(), 2);
+        node.reorg(depth, Reorg::Keep).unwrap();
+        let run = world.run(chain.clone());
+        world.until_head(ETH, &node);
+        run.stop().await;
+        let written = block_in_place(|| found.write(&*log, &chain, SystemClock.now()));
+        assert!(matches!(written, Err(RescanError::Reorganised)), "{depth}: {written:?}");
+        let expected = if is_replaced { sent.to_vec() } else { Vec::new() };
+        assert_eq!(world.published(ETH).transactions(), expected, "{depth}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn an_endpoint_that_left_the_chain_proves_nothing() {
+    let devnet = devnet(20).await;
+    let (node, mut world) = (devnet.chain(), World::new());
+    miss(&devnet, &mut world).await;
+    let log: Arc<dyn Log> = Arc::new(world.log.clone());
+    let find = async |chain: &ChainConfig, reorg: bool| {
+        let scanned = |asked, all| {
+            if reorg && asked == all {
+                node.reorg(5, Reorg::Keep).unwrap();
+            }
+        };
+        let found = Rescan::find(&log, chain, (21, 21), scanned).await.unwrap();
+        (found.missing.len(), found.unproven.len())
+    };
+    let chain = config(ETH, devnet.url());
+    assert_eq!(find(&chain, false).await, (2, 0));
+    assert_eq!(find(&chain, true).await, (0, 2));
 }

@@ -1,0 +1,53 @@
+//! What the doctor believes about logs.
+
+use runtime::SystemClock;
+use schemas::{Hash, UnixSeconds};
+
+use super::*;
+use crate::machine::Policy;
+use crate::simulation::{Answers, Served, chain};
+
+/// A node of which no block has logs where they are asked for; each has a receipt with these.
+fn without_logs(logs: Value) -> Answers {
+    Arc::new(move |calls: &[Value]| {
+        let call = &calls[0];
+        let hash = Hash([5; 32]);
+        let result = match call["method"].as_str().unwrap() {
+            "eth_getBlockByNumber" => json!({
+                "number": call["params"][0], "hash": hash, "parentHash": hash, "timestamp": "0x1",
+                "logsBloom": format!("0x{}", "f".repeat(512)), "transactions": [hash],
+            }),
+            "eth_getBlockReceipts" => json!([{ "logs": logs }]),
+            "eth_getLogs" => json!([]),
+            _ => json!("0x0"),
+        };
+        (200, json!({ "id": call["id"], "result": result }).to_string())
+    })
+}
+
+#[tokio::test]
+async fn logs_are_missing_where_receipts_have_some() {
+    for (logs, level, words) in [
+        (json!([]), Level::Fine, "back to block 1, 49 deep"),
+        (
+            json!([{}]),
+            Level::Warning,
+            "back to block 50, 0 deep, and not to block 42 (its logs are left out without a word)",
+        ),
+    ] {
+        let served = Served::start(without_logs(logs)).await;
+        let chain = chain(Policy::flat(Some(3), None));
+        let mut doctor = Doctor {
+            endpoint: Endpoint::new(&chain, &served.endpoint(), 0).unwrap(),
+            chain,
+            wallets: Vec::new(),
+            clock: Arc::new(SystemClock),
+            findings: Vec::new(),
+        };
+        let head = Block { number: 50, hash: Hash([5; 32]), timestamp: UnixSeconds(1) };
+        doctor.depth(head).await;
+        let found = &doctor.findings[0];
+        assert_eq!((found.check, found.level), ("logs_depth", level));
+        assert!(found.text.starts_with(words), "{}", found.text);
+    }
+}

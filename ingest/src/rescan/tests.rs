@@ -1,0 +1,129 @@
+//! What is missing, and what an endpoint says of it.
+
+use schemas::Hash;
+use schemas::record::Head;
+
+use super::*;
+use crate::machine::{Policy, TRANSFER_TOPIC, topic};
+use crate::simulation::{Shelf, chain, wallet};
+
+const HASH: BlockHash = Hash([5; 32]);
+const PAID: schemas::TxHash = Hash([1; 32]);
+
+fn block(number: i64) -> Block {
+    Block { number, hash: HASH, timestamp: UnixSeconds(1000 + number) }
+}
+
+fn event(log_index: i32, units: u8) -> EventLog {
+    let mut data = vec![0; 32];
+    data[31] = units;
+    EventLog {
+        address: [0xaa; 20],
+        topics: vec![TRANSFER_TOPIC, topic(&wallet(9)), topic(&wallet(1))],
+        data,
+        block_number: 5,
+        block_hash: HASH,
+        tx_hash: PAID,
+        log_index,
+        removed: false,
+    }
+}
+
+fn record(chain: &ChainConfig, block: Block, body: ChainBody) -> ChainRecord {
+    ChainRecord {
+        blockchain: chain.blockchain,
+        epoch: Epoch(0),
+        block,
+        observed_at: UnixMicros(block.number),
+        body,
+        confirmed: false,
+    }
+}
+
+fn head(chain: &ChainConfig, number: i64) -> ChainRecord {
+    let policy = &chain.rules().policy;
+    let head = Head {
+        confirmed: policy.confirmed(number, crate::machine::Tags::default()),
+        finalized: -1,
+        match_window_seconds: 1,
+        held: Vec::new(),
+        has_gap: false,
+    };
+    record(chain, block(number), ChainBody::Head(head))
+}
+
+/// What was published after some payments of block 5.
+fn history(chain: &ChainConfig, logs: &[EventLog]) -> History {
+    let payments = payments(&chain.rules().watch, logs).into_iter();
+    let payments = payments.map(|(_, seen)| record(chain, block(5), ChainBody::Transfer(seen)));
+    let records = [head(chain, 4)].into_iter().chain(payments).chain([head(chain, 6)]);
+    records.fold(None, |history, record| History::fold(history, &record)).unwrap()
+}
+
+#[test]
+fn transfers_are_missing_whatever_their_index() {
+    let chain = chain(Policy::flat(Some(3), None));
+    let watch = &chain.rules().watch;
+    let missing = |had: &[EventLog], shows: &[EventLog]| {
+        let known = published(&history(&chain, had), 1, 9);
+        let new = shown(watch, shows).into_iter().filter(|(place, _)| !known.contains(place));
+        new.map(|(_, seen)| (seen.log_index, seen.ordinal)).collect::<Vec<_>>()
+    };
+    assert_eq!(missing(&[], &[event(0, 7), event(1, 7)]), [(0, 0), (1, 1)]);
+    // A node that numbers logs otherwise shows no other payment.
+    assert_eq!(missing(&[event(3, 7)], &[event(0, 7)]), []);
+    assert_eq!(missing(&[event(3, 7)], &[event(0, 8), event(3, 9)]), [(0, 0), (3, 0)]);
+    // Of two equal ones one is missing, wherever the other is.
+    assert_eq!(missing(&[event(0, 7)], &[event(0, 7), event(1, 7)]), [(1, 1)]);
+    assert_eq!(missing(&[event(1, 7)], &[event(0, 7), event(1, 7)]), [(1, 1)]);
+    assert_eq!(missing(&[event(0, 7), event(1, 7)], &[event(0, 7)]), []);
+    let other_block = EventLog { block_hash: Hash([6; 32]), ..event(0, 7) };
+    assert_eq!(missing(&[event(0, 7)], &[other_block]), [(0, 0)]);
+}
+
+#[test]
+fn proof_and_denial_are_told_from_silence() {
+    let chain = chain(Policy::flat(Some(3), None));
+    let watch = &chain.rules().watch;
+    let seen: Vec<_> = shown(watch, &[event(0, 7), event(1, 7)]).into_values().collect();
+    let receipt =
+        |logs: &[EventLog]| Receipt { block_hash: HASH, succeeded: true, logs: logs.to_vec() };
+    let (one, two) = (receipt(&[event(4, 7)]), receipt(&[event(4, 7), event(6, 7)]));
+    let failed = Receipt { succeeded: false, ..two.clone() };
+    let moved = Receipt { block_hash: Hash([6; 32]), ..two.clone() };
+    let orphaned = receipt(&[EventLog { removed: true, ..event(4, 7) }]);
+    for (proof, first, second) in [
+        (Proof::Receipt(two), Some(true), Some(true)),
+        (Proof::Receipt(one), Some(true), Some(false)),
+        (Proof::Receipt(receipt(&[event(4, 8)])), Some(false), Some(false)),
+        (Proof::Receipt(failed), Some(false), Some(false)),
+        (Proof::Receipt(moved), Some(false), Some(false)),
+        (Proof::Receipt(orphaned), None, None),
+        (Proof::Unlisted, Some(false), Some(false)),
+        (Proof::Unknown, None, None),
+    ] {
+        let said = [0, 1].map(|position| says(watch, &proof, block(5), &seen[position]));
+        assert_eq!(said, [first, second], "{proof:?}");
+    }
+}
+
+#[tokio::test]
+async fn blocks_before_the_log_are_not_compared() {
+    let chain = chain(Policy::flat(Some(3), None));
+    let mut shelf = Shelf::new();
+    for number in 1..=40 {
+        let step = publish::step(&[head(&chain, number)], Vec::new(), &shelf.layout).unwrap();
+        shelf.commit(step);
+    }
+    let known = async |shelf: &Shelf, from| {
+        let log: Arc<dyn Log> = Arc::new(shelf.clone());
+        known(&log, &chain, from).await.map(|history| history.last().number)
+    };
+    assert_eq!(known(&shelf, 2).await.unwrap(), 40);
+    shelf.expire(10);
+    assert_eq!(known(&shelf, 32).await.unwrap(), 40);
+    for from in [2, 31] {
+        let gone = known(&shelf, from).await;
+        assert!(matches!(gone, Err(RescanError::Gone(31))), "{gone:?}");
+    }
+}
