@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Record, plain_record};
 use crate::{
-    Address, Amount, BlockHash, Blockchain, ChainRecordKind, Epoch, PaymentKey,
-    SchemaName, Stablecoin, TxHash, UnixMicros, UnixSeconds,
+    Address, Amount, BlockHash, Blockchain, ChainRecordKind, Epoch, PaymentKey, SchemaName,
+    Stablecoin, TxHash, UnixMicros, UnixSeconds,
 };
 
 /// A block, by everything that orders and identifies it.

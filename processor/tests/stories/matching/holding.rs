@@ -104,10 +104,7 @@ fn another_payment_pays_the_order_meanwhile() {
             pay(2, "10.00").at(121),
             "to A: seen #3; detected #3 waiting_for_confirmation @121 for #1",
         )
-        .then(
-            holding(131),
-            "confirmed #3 waiting_for_match @121 for #1; to A: settle #3 /0 #1",
-        )
+        .then(holding(131), "confirmed #3 waiting_for_match @121 for #1; to A: settle #3 /0 #1")
         .then(
             settled('A', 3),
             "matched #3 matched @121 for #1 paid A by #4; deposit #1 closed settled for A/0",

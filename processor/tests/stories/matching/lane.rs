@@ -1,8 +1,8 @@
 //! The matching machine as the stories use it.
 
 use schemas::record::{
-    ChainBody, ChainProgress, ChainRecord, Deposit, DepositCommandBody, MatchingEntry, OrderCommand,
-    OrderCommandBody, Transfer,
+    ChainBody, ChainProgress, ChainRecord, Deposit, DepositCommandBody, MatchingEntry,
+    OrderCommand, OrderCommandBody, Transfer,
 };
 use schemas::{AlertKind, Blockchain, Epoch, Partition, TransferId, TransferStatus, UnixMicros};
 use tidemark_processor::machine::Machine;
