@@ -61,6 +61,7 @@ mod publish;
 #[cfg(test)]
 mod rehearsal;
 mod rescan;
+mod resolve;
 mod restore;
 mod rewind;
 mod rpc;
@@ -80,6 +81,7 @@ pub use doctor::{Examination, Finding, Level, examine};
 pub use error::{Error, RestoreError};
 pub use machine::{Policy, Tag, Tier};
 pub use rescan::{Rescan, RescanError};
+pub use resolve::{Resolution, ResolveError, Verdict};
 pub use rewind::{Rewind, RewindError, Target};
 pub use runner::follow;
 pub use share::run;

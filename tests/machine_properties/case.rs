@@ -93,6 +93,23 @@ pub(crate) enum Happening {
     },
     /// A payment leaves the chain for hours or days, most often while its order reads nothing.
     Away(Away),
+    /// Endpoints disagree about a transfer that is not confirmed yet.
+    Dispute {
+        chain: usize,
+        transfer: usize,
+    },
+    /// A dispute ends: what was held is there, or the first of it is not.
+    Decide {
+        chain: usize,
+        rejects: bool,
+    },
+    /// Blocks that were never scanned are gone from every endpoint, or they are not.
+    Gap {
+        chain: usize,
+        begins: bool,
+    },
+    /// An operator takes a chain back by more than a day.
+    Rewind(Rewind),
     /// Ingest watches the second wallet, too.
     Watch {
         chain: usize,
@@ -132,6 +149,21 @@ pub(crate) struct Away {
     /// What is in the mempool comes back in the first of these blocks, which may leave the chain, too.
     pub(crate) back: usize,
     pub(crate) again: bool,
+}
+
+/// A rewind below finality, after the payments of an order were settled and forgotten.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rewind {
+    pub(crate) chain: usize,
+    pub(crate) price: usize,
+    /// For this many days nothing happens before it.
+    pub(crate) days: usize,
+    /// What is taken back is named.
+    pub(crate) named: bool,
+    /// The branch is the same as before, as one must be of which nothing is named; else its transactions are in a new block.
+    pub(crate) same: bool,
+    /// Before that there is another order of this price.
+    pub(crate) rival: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -211,6 +243,30 @@ fn away() -> impl Strategy<Value = Away> {
         })
 }
 
+/// About what endpoints have.
+fn doubt() -> impl Strategy<Value = Happening> {
+    prop_oneof![
+        3 => (chain(), 0..4_usize)
+            .prop_map(|(chain, transfer)| Happening::Dispute { chain, transfer }),
+        2 => (chain(), any::<bool>())
+            .prop_map(|(chain, rejects)| Happening::Decide { chain, rejects }),
+        1 => (chain(), any::<bool>()).prop_map(|(chain, begins)| Happening::Gap { chain, begins }),
+    ]
+}
+
+fn rewind() -> impl Strategy<Value = Rewind> {
+    (chain(), 0..3_usize, 1..4_usize, any::<[bool; 3]>()).prop_map(
+        |(chain, price, days, [named, same, rival])| Rewind {
+            chain,
+            price,
+            days,
+            named,
+            same,
+            rival,
+        },
+    )
+}
+
 /// On a chain, or in the configuration.
 fn event(world: World) -> impl Strategy<Value = Happening> {
     let seconds = match world {
@@ -237,7 +293,11 @@ fn event(world: World) -> impl Strategy<Value = Happening> {
                 Happening::Fork { chain, depth, further, fates, seconds, back: back == 0 }
             }
         ),
-        2 * days => away().prop_map(Happening::Away),
+        3 * days => prop_oneof![
+            2 => away().prop_map(Happening::Away),
+            1 => rewind().prop_map(Happening::Rewind),
+        ],
+        5 => doubt(),
         1 => any::<bool>().prop_map(|long| Happening::Rest { long }),
         6 => chain().prop_map(|chain| Happening::Watch { chain }),
         1 => (chain(), wait_seconds)

@@ -72,6 +72,7 @@ fn sabotage_is_found() {
         (Sabotage::SwallowReorgs, 3, ""),
         (Sabotage::ConfirmEarly, 3, ""),
         (Sabotage::ConfirmAtSight, 3, ""),
+        (Sabotage::ForgetHolds, 3, "holds it"),
         (Sabotage::HideOrphans, 3, "on the chain"),
         (Sabotage::CancelAlways, 4, ""),
         (Sabotage::ForgetEarly, 4, "no answer to"),
@@ -86,6 +87,9 @@ fn sabotage_is_found() {
         (Sabotage::HideWatched, 11, "publishes of itself"),
         (Sabotage::HideUnconfirmed, 11, "publishes of itself"),
         (Sabotage::BelieveOldHeads, 11, "opened at"),
+        (Sabotage::IgnoreGaps, 11, "has a gap"),
+        (Sabotage::ForgetNewest, 13, "has paid, and is new"),
+        (Sabotage::NameTakenBack, 13, "has paid, and is new"),
         (Sabotage::ReuseAtOnce, 10, "share an amount"),
         (Sabotage::ClaimLoose, 10, "was given the amount of"),
         (Sabotage::IgnoreSender, 10, "is not what"),
@@ -134,7 +138,7 @@ fn the_model_finds_wrong_outcomes() {
         Sabotage::LoseInBatch,
     ] {
         let tricks = Tricks { batches: true, ..Tricks::NONE };
-        let found = fixed_cases(World::Settled, 400).any(|case| {
+        let found = fixed_cases(World::Settled, 1000).any(|case| {
             let mut play = Play::new(World::Settled, tricks, sabotage);
             let has_run = play.run(&case).is_ok();
             has_run && play.ledger().is_ok_and(|ledger| play.compare_with_model(&ledger).is_err())

@@ -13,7 +13,7 @@ use schemas::{Address, Amount, Draws, OrderId, OrderStatus, UnixMicros, UnixSeco
 use testkit::Dice;
 use uuid::Uuid;
 
-use crate::case::{Away, Case, Choice, Happening};
+use crate::case::{Away, Case, Choice, Happening, Rewind};
 use crate::world::{CHAINS, DAY, LEAP, PRICES, SENDERS, START, TOKENS, Terms, World, sender_of};
 
 struct Sold {
@@ -87,6 +87,10 @@ impl Play {
                 }
             }
             if let Happening::Rest { long } = happening {
+                if self.world == World::Settled {
+                    // Orders are forgotten meanwhile, and what they answer then is not determined.
+                    self.agree();
+                }
                 let days = std::iter::repeat_n(2 * DAY, if *long { 5 } else { 0 });
                 self.pass_time(std::iter::repeat_n(LEAP, 11).chain(days), &mut dice)?;
             }
@@ -96,8 +100,12 @@ impl Play {
                 }
                 self.pipeline.drain(&mut dice)?;
             }
-            if let Happening::Away(away) = happening {
-                self.away(away, &mut dice)?;
+            match happening {
+                // Who shrinks a case of the other world may come upon them.
+                _ if self.world == World::Settled => {}
+                Happening::Away(away) => self.away(away, &mut dice)?,
+                Happening::Rewind(rewind) => self.rewind(rewind, &mut dice)?,
+                _ => {}
             }
             self.happen(happening);
             self.publish();
@@ -110,12 +118,21 @@ impl Play {
 
     fn finish(&mut self) -> Result<(), Violation> {
         self.pipeline.end_silence();
+        self.pipeline.drain(&mut Dice(7))?;
+        self.chains.iter_mut().for_each(|chain| chain.has_gap = false);
+        self.agree();
         let blocks = usize::try_from(self.world.policy().finality + 2).unwrap();
         let calm = std::iter::repeat_n(1, blocks);
         let leaps = || std::iter::repeat_n(LEAP, 11);
         // The chain may be weeks behind: forks take long blocks back.
         let ended = leaps().chain([30 * DAY]).chain(leaps()).chain([2 * DAY; 2]);
         self.pass_time(calm.chain(ended).chain([30 * DAY; 2]), &mut Dice(7))
+    }
+
+    /// Endpoints of all chains have the same.
+    fn agree(&mut self) {
+        self.chains.iter_mut().for_each(Chain::agree);
+        self.publish();
     }
 
     fn pass_time(
@@ -151,7 +168,11 @@ impl Play {
             | Happening::PayAll { .. }
             | Happening::Send { .. }
             | Happening::Configure { .. } => Kind::Neutral,
-            Happening::Watch { chain } | Happening::Fork { chain, .. } => Kind::Of(chain),
+            Happening::Watch { chain }
+            | Happening::Fork { chain, .. }
+            | Happening::Dispute { chain, .. }
+            | Happening::Decide { chain, .. }
+            | Happening::Gap { chain, .. } => Kind::Of(chain),
             Happening::Mine { chain, seconds, .. } if !self.is_leap(chain, seconds) => {
                 Kind::Of(chain)
             }
@@ -227,7 +248,14 @@ impl Play {
             Happening::Fork { chain, depth, further, fates, seconds, back } => {
                 self.fork(chain, (depth, further), fates, seconds, back);
             }
-            Happening::Rest { .. } | Happening::Away(_) => {}
+            Happening::Rest { .. } | Happening::Away(_) | Happening::Rewind(_) => {}
+            Happening::Dispute { chain, transfer } => self.chains[chain].dispute(transfer),
+            Happening::Decide { chain, rejects: false } => self.chains[chain].agree(),
+            Happening::Decide { chain, rejects: true } => self.chains[chain].reject(),
+            Happening::Gap { chain, begins } => {
+                self.chains[chain].has_gap = begins;
+                self.chains[chain].beat();
+            }
             Happening::Watch { chain } => self.chains[chain].watch(WALLETS[1]),
             Happening::Wait { chain, seconds } => {
                 self.now = UnixMicros(self.now.0 + seconds * 1_000_000);
@@ -422,6 +450,37 @@ impl Play {
         }
         self.pipeline.release();
         Ok(())
+    }
+
+    /// An order is paid, and days pass. Then the chain is taken back to before its payment.
+    fn rewind(&mut self, rewind: &Rewind, dice: &mut Dice) -> Result<(), Violation> {
+        let Rewind { chain, price, days, named, same, rival } = *rewind;
+        self.mine_and_read(chain, (1, 12, 0), dice)?;
+        self.create(PRICES[price], None, DAY / 24, Some((chain, 0, 0)));
+        self.pipeline.drain(dice)?;
+        self.pay(0, 0, 0, SENDERS[0], false, false);
+        let depth = usize::try_from(self.chains[chain].policy.finality).unwrap() + 1;
+        self.mine_and_read(chain, (depth, 12, 9), dice)?;
+        self.mine_and_read(chain, (days + 1, DAY, 0), dice)?;
+        self.tick();
+        let branch = self.chains[chain].rewind_by_hand(depth + days + 1, named);
+        self.publish();
+        self.pipeline.drain(dice)?;
+        if rival {
+            self.create(PRICES[price], None, DAY, Some((chain, 0, 0)));
+        }
+        if same || !named {
+            self.chains[chain].take_back_fork();
+            self.chains[chain].scan();
+        } else {
+            let transactions = branch.into_iter().flatten().collect();
+            let time = self.chains[chain].time().max(self.now.seconds()).plus(12);
+            self.chains[chain].mine(transactions, time);
+            // What replaces it would be as old as what was taken back: too old to be seen.
+            self.mine_and_read(chain, (depth, 12, 0), dice)?;
+        }
+        self.publish();
+        self.pipeline.drain(dice)
     }
 
     fn mine_and_read(

@@ -1,15 +1,16 @@
-//! `tidemark chain`: how far chains are, and taking one back by hand after a reorganisation below its finalized height.
+//! `tidemark chain`: how far chains are, taking one back by hand after a reorganisation below its finalized height, and
+//! deciding about transfers that endpoints disagree about.
 
 use std::io::{BufRead, Write};
 use std::sync::Arc;
 
 use anyhow::bail;
 use clap::Args;
-use ingest::{ChainConfig, Rewind, RewindError, Target};
+use ingest::{ChainConfig, Resolution, Rewind, RewindError, Target, Verdict};
 use log::{Log, TopicPartition};
 use runtime::{Clock, Readiness, SystemClock, telemetry};
-use schemas::record::{Alert, ChainProgress};
-use schemas::{AlertKind, Blockchain, Partition, Topic, UnixMicros};
+use schemas::record::{Alert, ChainProgress, Held};
+use schemas::{AlertKind, Blockchain, Partition, Topic, TxHash, UnixMicros};
 use serde_json::{Value, json};
 
 use crate::back_end::open_existing_log;
@@ -28,6 +29,21 @@ pub(crate) struct Options {
     /// Do not ask.
     #[arg(long)]
     yes: bool,
+}
+
+/// What an operator decides about a transaction.
+#[derive(Debug, Args)]
+pub(crate) struct Dispute {
+    /// The chain, for example eth.
+    chain: Blockchain,
+    /// The transaction of the held transfers.
+    transaction: TxHash,
+    /// The chain has it: its transfers are confirmed, and pay.
+    #[arg(long, required_unless_present = "reject", conflicts_with = "reject")]
+    accept: bool,
+    /// The chain does not have it: its transfers are taken back.
+    #[arg(long)]
+    reject: bool,
 }
 
 /// How far a chain is.
@@ -201,4 +217,39 @@ fn is_agreed(chain: &ChainConfig, planned: &Rewind) -> anyhow::Result<bool> {
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     Ok(answer.trim() == "yes")
+}
+
+/// Writes what the operator decided about the held transfers of a transaction.
+///
+/// # Errors
+/// None of them is held, or the log cannot be read or written.
+pub(crate) async fn resolve(settings: Settings, dispute: Dispute) -> anyhow::Result<Outcome> {
+    telemetry::init_log(&settings.telemetry)?;
+    let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());
+    let Dispute { chain: name, transaction, accept, .. } = dispute;
+    let verdict = if accept { Verdict::Accept } else { Verdict::Reject };
+    let chain = settings.chain(name)?;
+    let log = open_existing_log(&settings, &clock, &readiness).await?;
+    let now = clock.now();
+    let write = move || Resolution::write(&*log, &chain, transaction, verdict, now);
+    let resolution = tokio::task::spawn_blocking(write).await??;
+    Ok(Outcome::success(told(name, &resolution), ""))
+}
+
+fn told(chain: Blockchain, resolution: &Resolution) -> Vec<String> {
+    let Resolution { verdict, transfers, left, epoch } = resolution;
+    let what = match verdict {
+        Verdict::Accept => "accepted: confirmed with the blocks around it",
+        Verdict::Reject => "rejected: taken back",
+    };
+    let mut lines: Vec<_> = transfers
+        .iter()
+        .map(|Held { block, transfer }| {
+            let (value, coin, to) = (transfer.value, transfer.stablecoin, transfer.to_address);
+            let tx_hash = transfer.tx_hash;
+            format!("{chain}: block {} {value} {coin} to {to} in {tx_hash} {what}", block.number)
+        })
+        .collect();
+    lines.push(format!("written in epoch {}; {left} more held", epoch.0));
+    lines
 }

@@ -51,7 +51,8 @@ enum Command {
     /// Show what stages could not process, or put it back.
     #[command(subcommand)]
     DeadLetters(DeadLetters),
-    /// Show how far chains are, or take one back after a reorganisation below its finalized height.
+    /// Show how far chains are, take one back after a reorganisation below its finalized height, or decide about a transfer
+    /// that endpoints disagree about.
     #[command(subcommand)]
     Chain(ChainCommand),
     /// Ask the endpoints of a chain again for blocks that were scanned, and publish what is missing. With the embedded
@@ -137,6 +138,14 @@ enum ChainCommand {
     Rewind {
         #[command(flatten)]
         options: chain::Options,
+        #[command(flatten)]
+        file: File,
+    },
+    /// Decide about a transaction that endpoints disagree about: its transfers pay nothing until then. With the embedded
+    /// log: while no process runs.
+    Resolve {
+        #[command(flatten)]
+        options: chain::Dispute,
         #[command(flatten)]
         file: File,
     },
@@ -270,6 +279,9 @@ impl Command {
             }
             Self::Chain(ChainCommand::Rewind { options, file }) => {
                 report(block_on(chain::rewind(file.read(&[])?, options)))
+            }
+            Self::Chain(ChainCommand::Resolve { options, file }) => {
+                report(block_on(chain::resolve(file.read(&[])?, options)))
             }
             Self::Rescan { options, file } => {
                 report(block_on(rescan::run(file.read(&[])?, options)))

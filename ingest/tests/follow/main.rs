@@ -7,6 +7,7 @@ mod cut;
 mod failover;
 mod front;
 mod rescan;
+mod resolve;
 mod share;
 mod tron;
 mod watched;

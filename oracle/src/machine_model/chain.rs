@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use schemas::record::{Block, ChainBody, ChainRecord, ConfirmedTier, Head, Observation, Watch};
+use schemas::record::{
+    Block, ChainBody, ChainRecord, ConfirmedTier, Head, Held, Observation, Watch,
+};
 use schemas::{
     Address, AddressFamily, Amount, BlockHash, Blockchain, Epoch, Hash, PaymentKey, Stablecoin,
     UnixMicros, UnixSeconds,
@@ -83,6 +85,10 @@ pub struct Chain {
     /// Transactions that are in no block yet.
     pub mempool: Vec<Transaction>,
     blocks: Vec<Mined>,
+    /// Transfers that endpoints disagree about.
+    disputed: Vec<Held>,
+    /// Whether ingest has blocks to scan that no endpoint has any more.
+    pub has_gap: bool,
     /// The wallets that ingest watches, and the last block in which it did not.
     watched: Vec<(Address, usize)>,
     parents: HashMap<BlockHash, BlockHash>,
@@ -113,6 +119,8 @@ impl Chain {
             facts: Vec::new(),
             mempool: Vec::new(),
             blocks: Vec::new(),
+            disputed: Vec::new(),
+            has_gap: false,
             watched: Vec::new(),
             parents: HashMap::new(),
             times: HashMap::new(),
@@ -200,7 +208,8 @@ impl Chain {
         for number in found.into_iter().chain(shown) {
             for (block, seen) in self.seen_in(number).collect::<Vec<_>>() {
                 let payment = seen.payment();
-                let confirmed = head - block.number + 1 >= self.policy.depth_of(seen.value);
+                let is_deep = head - block.number + 1 >= self.policy.depth_of(seen.value);
+                let confirmed = is_deep && !self.is_disputed(&block, &seen);
                 self.write(block, ChainBody::Transfer(seen), confirmed);
                 let blockchain = self.blockchain;
                 self.facts.push(Fact::Included { blockchain, payment, block, confirmed });
@@ -246,6 +255,82 @@ impl Chain {
         }
         self.blocks.append(&mut self.abandoned);
         true
+    }
+
+    /// An operator takes the chain back, also below what is final: as ingest does for a fork. Or, where records are gone,
+    /// without naming what is taken back.
+    ///
+    /// Returns the transactions that are in no block now, by the block they were in.
+    pub fn rewind_by_hand(&mut self, depth: usize, is_named: bool) -> Vec<Vec<Transaction>> {
+        let ancestor = (self.blocks.len() - 1).saturating_sub(depth);
+        self.finalized = self.finalized.min(i64::try_from(ancestor).unwrap());
+        self.scanned_max = self.scanned_max.min(ancestor);
+        if !is_named {
+            self.scanned = ancestor;
+            self.unseen = self.unseen.take_if(|unseen| *unseen <= ancestor);
+            self.epoch += 1;
+            self.write_head();
+        }
+        self.fork(depth, 0)
+    }
+
+    /// Endpoints disagree about a transfer that is not confirmed yet, one of them.
+    pub fn dispute(&mut self, number: usize) {
+        // The highest head may have confirmed what a lower one does not.
+        let tip = i64::try_from(self.scanned_max).unwrap();
+        let waits = |(block, seen): &(Block, Observation)| {
+            tip - block.number + 1 < self.policy.depth_of(seen.value)
+                && Some(usize::try_from(block.number).unwrap()) != self.unseen
+                && !self.is_disputed(block, seen)
+        };
+        let mut waiting: Vec<_> =
+            (0..=self.scanned).flat_map(|n| self.seen_in(n)).filter(waits).collect();
+        if !waiting.is_empty() {
+            let (block, transfer) = waiting.swap_remove(number % waiting.len());
+            self.disputed.push(Held { block, transfer });
+            self.write_head();
+        }
+    }
+
+    /// They agree: all that was disputed is there.
+    pub fn agree(&mut self) {
+        self.disputed.clear();
+        self.write_head();
+    }
+
+    /// A transaction of which all was disputed is not there: it is taken back, and no block is scanned again.
+    pub fn reject(&mut self) {
+        let of = |held: &Held| {
+            let number = usize::try_from(held.block.number).unwrap();
+            let seen =
+                self.seen_in(number).filter(|(_, seen)| seen.tx_hash == held.transfer.tx_hash);
+            (number, seen.collect::<Vec<_>>())
+        };
+        let is_disputed = |(block, seen): &(Block, Observation)| self.is_disputed(block, seen);
+        let whole = |(_, seen): &(usize, Vec<_>)| seen.iter().all(is_disputed);
+        let Some((number, gone)) = self.held().iter().map(of).find(whole) else { return };
+        self.epoch += 1;
+        for (block, seen) in gone {
+            self.write(block, ChainBody::Retract(seen), false);
+            self.facts.push(Fact::Orphaned { payment: seen.payment() });
+            self.blocks[number].transactions.retain(|transaction| transaction.hash != seen.tx_hash);
+            self.disputed.retain(|held| held.transfer.tx_hash != seen.tx_hash);
+        }
+        self.write_head();
+    }
+
+    fn is_disputed(&self, block: &Block, seen: &Observation) -> bool {
+        let payment = seen.payment();
+        self.disputed.iter().any(|held| held.block == *block && held.transfer.payment() == payment)
+    }
+
+    /// What is disputed in the blocks that are scanned.
+    fn held(&self) -> Vec<Held> {
+        let is_there = |held: &&Held| {
+            let scanned = self.blocks.iter().take(self.scanned + 1);
+            scanned.map(|mined| mined.block).any(|block| block == held.block)
+        };
+        self.disputed.iter().filter(is_there).copied().collect()
     }
 
     /// How many confirmations `block` has on the chain that ends in `head`, itself counted; none if
@@ -312,6 +397,7 @@ impl Chain {
 
     fn transfers_of(&self, number: usize) -> Vec<(Block, Observation)> {
         let mined = &self.blocks[number];
+        let epoch = i32::try_from(self.epoch % 3).unwrap();
         let mut seen = Vec::new();
         for transaction in &mined.transactions {
             for (i, movement) in transaction.movements.iter().enumerate() {
@@ -322,7 +408,8 @@ impl Chain {
                     from_address: movement.from,
                     to_address: movement.to,
                     tx_hash: transaction.hash,
-                    log_index: i32::try_from(seen.len()).unwrap() * 3,
+                    // In each epoch another endpoint is asked, with a numbering of its own.
+                    log_index: i32::try_from(seen.len()).unwrap() * 3 + epoch,
                     ordinal: i32::try_from(equal).unwrap(),
                     value: movement.value,
                     from_own_wallet: WALLETS.contains(&movement.from),
@@ -347,8 +434,8 @@ impl Chain {
             ],
             finalized: self.finalized,
             match_window_seconds: self.policy.match_window_seconds,
-            held: Vec::new(),
-            has_gap: false,
+            held: self.held(),
+            has_gap: self.has_gap,
         };
         let blockchain = self.blockchain;
         self.facts.push(Fact::Scanned { blockchain, block, head: head.clone() });

@@ -16,6 +16,8 @@ use processor::machine::matching::{self, TransferStage};
 use schemas::record::{ChainBody, ChainProgress, ChainRecord, Transfer, Watch};
 use schemas::{Address, AlertKind, PaymentKey, TransferStatus};
 
+use answer::KNOWN_SECONDS;
+
 use super::chain::{CONTRACT, Chain};
 use super::delivered::Delivered;
 use super::ledger::Ledger;
@@ -58,20 +60,22 @@ impl<'a> Ledger<'a> {
                 self.included.insert(seen.payment(), Some(record.block));
             }
             ChainBody::Retract(seen) => {
-                let payment = seen.payment();
-                self.included.insert(payment, None);
-                if let Some(transfer) = self.transfers.get(&payment)
-                    && transfer.blockchain_confirmed
-                {
-                    self.alerts_due.insert(transfer.transfer_id);
-                }
+                self.note_gone(seen.payment());
             }
             ChainBody::Watch(watch) => {
                 lane.watched.insert(watch.wallet_address);
                 lane.seen_after.entry(watch.wallet_address).or_insert(record.block.number);
             }
-            ChainBody::Head(_) => {
+            ChainBody::Head(head) => {
+                if record.epoch > lane.epoch {
+                    lane.epoch = record.epoch;
+                    self.note_rewind(record);
+                }
+                let lane = self.lanes.get_mut(&record.blockchain).expect("a lane");
                 lane.head = Some(record.block);
+                let held = head.held.iter();
+                lane.held = held.map(|h| (h.block.hash, h.transfer.payment())).collect();
+                lane.has_gap = head.has_gap;
                 lane.policy = lane.chain.policy_of(record);
                 lane.time_max = lane.time_max.max(record.block.timestamp);
                 for transfer in std::mem::take(&mut lane.at_sight) {
@@ -80,6 +84,31 @@ impl<'a> Ledger<'a> {
             }
         }
         Ok(())
+    }
+
+    /// What a rewind did not name is gone as well.
+    fn note_rewind(&mut self, record: &ChainRecord) {
+        let is_above = |(payment, transfer): (&PaymentKey, &Transfer)| {
+            let block = self.included.get(payment).copied().flatten();
+            let is_above = transfer.blockchain == record.blockchain
+                && block.is_some_and(|block| block.number > record.block.number);
+            is_above.then_some(*payment)
+        };
+        let above: Vec<_> = self.transfers.iter().filter_map(is_above).collect();
+        above.into_iter().for_each(|payment| self.note_gone(payment));
+    }
+
+    /// Its block left the chain. That is reported, unless it may be forgotten.
+    fn note_gone(&mut self, payment: PaymentKey) {
+        self.included.insert(payment, None);
+        let Some(transfer) = self.transfers.get(&payment) else { return };
+        let known_to = transfer.block.timestamp.plus(KNOWN_SECONDS);
+        let is_old = known_to < self.lane(transfer.blockchain).time_max;
+        if is_old && has_ended(transfer) {
+            self.left_alone.insert(payment);
+        } else if transfer.blockchain_confirmed {
+            self.alerts_due.insert(transfer.transfer_id);
+        }
     }
 
     /// `at_sight`: a transfer in the chain led to it, not a head.
@@ -132,4 +161,8 @@ impl<'a> Ledger<'a> {
         }
         Ok(())
     }
+}
+
+fn has_ended(transfer: &Transfer) -> bool {
+    matches!(transfer.status, TransferStatus::Matched | TransferStatus::NoMatchedDeposit)
 }

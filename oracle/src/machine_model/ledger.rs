@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use schemas::record::{Block, Deposit, OpenDeposit, Order, Transfer};
 use schemas::{
-    Address, Amount, BlockHash, Blockchain, DepositId, OrderId, OrderStatus, PaymentKey,
+    Address, Amount, BlockHash, Blockchain, DepositId, Epoch, OrderId, OrderStatus, PaymentKey,
     Stablecoin, TransferId, UnixSeconds,
 };
 
@@ -19,6 +19,11 @@ pub(super) fn place(deposit: &Deposit) -> (Blockchain, Address, Stablecoin, Amou
 pub(super) struct Lane<'a> {
     pub(super) chain: &'a Chain,
     pub(super) head: Option<Block>,
+    pub(super) epoch: Epoch,
+    /// The transfers that it holds, each with its block.
+    pub(super) held: HashSet<(BlockHash, PaymentKey)>,
+    /// Whether it has a gap.
+    pub(super) has_gap: bool,
     /// What counts as confirmed at this head.
     pub(super) policy: Policy,
     pub(super) time_max: UnixSeconds,
@@ -40,6 +45,10 @@ pub struct Ledger<'a> {
     pub(super) payments: HashMap<TransferId, PaymentKey>,
     /// Those that were published as confirmed.
     pub(super) confirmed: HashSet<PaymentKey>,
+    /// The newest record of each payment that has paid.
+    pub(super) settled: HashMap<PaymentKey, Transfer>,
+    /// Those that were taken back when their lane might have forgotten them.
+    pub(super) left_alone: HashSet<PaymentKey>,
     /// The newest record of each deposit.
     pub deposits: HashMap<DepositId, Deposit>,
     pub(super) opened: HashMap<(OrderId, i32), OpenDeposit>,
@@ -91,6 +100,9 @@ impl<'a> Ledger<'a> {
         let lane = |chain: &'a Chain| Lane {
             chain,
             head: None,
+            epoch: Epoch(0),
+            held: HashSet::new(),
+            has_gap: false,
             policy: chain.policy,
             time_max: UnixSeconds(0),
             watched: HashSet::new(),

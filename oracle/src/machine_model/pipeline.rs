@@ -390,7 +390,10 @@ impl Pipeline {
         let is_answer = |effect: &matching::Effect| match effect {
             matching::Effect::Alert(alert) => matches!(
                 alert.kind,
-                AlertKind::AmountsTaken | AlertKind::HeadWentBack | AlertKind::HeadTooFar
+                AlertKind::AmountsTaken
+                    | AlertKind::HeadWentBack
+                    | AlertKind::HeadTooFar
+                    | AlertKind::StaleTransfer
             ),
             effect => matches!(effect, matching::Effect::Command(_)),
         };

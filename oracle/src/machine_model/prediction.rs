@@ -126,7 +126,7 @@ impl Shop {
         if order.status != OrderStatus::Pending || chosen_before || !in_time || count >= 3 {
             return;
         }
-        if time.plus(i64::from(request.head_age_max_seconds)) < at {
+        if lane.has_gap || time.plus(i64::from(request.head_age_max_seconds)) < at {
             return;
         }
         let choice = Choice { order, request, at };
@@ -206,7 +206,8 @@ impl Shop {
     }
 
     fn scan(&mut self, blockchain: Blockchain, block: Block, head: &Head) {
-        self.lanes.entry(blockchain).or_default().time = Some(block.timestamp);
+        let lane = self.lanes.entry(blockchain).or_default();
+        (lane.time, lane.has_gap) = (Some(block.timestamp), head.has_gap);
         self.heads += 1;
         let unconfirmed = |t: &&mut ModelTransfer| {
             t.blockchain == blockchain && t.status == TransferStatus::WaitingForConfirmation
@@ -217,6 +218,12 @@ impl Shop {
                 .iter()
                 .find(|tier| tier.below.is_none_or(|below| transfer.payment.value < below));
             let confirmed = tier.is_some_and(|tier| transfer.block.number <= tier.number);
+            let is_held = head.held.iter().any(|held| {
+                held.block == transfer.block && held.transfer.payment() == transfer.payment
+            });
+            if transfer.on_chain && is_held {
+                continue;
+            }
             if transfer.on_chain && confirmed {
                 transfer.status = TransferStatus::WaitingForMatch;
                 transfer.confirmed_by = self.heads;

@@ -127,6 +127,8 @@ pub(super) struct ModelLane {
     pub(super) watched: BTreeSet<Address>,
     /// That of the last head; none before the first.
     pub(super) time: Option<UnixSeconds>,
+    /// Whether that head has a gap.
+    pub(super) has_gap: bool,
 }
 
 impl Shop {

@@ -27,6 +27,14 @@ pub enum Sabotage {
     SwallowReorgs,
     /// Matching gets a head with one more confirmed block.
     ConfirmEarly,
+    /// Matching reads no list of held transfers.
+    ForgetHolds,
+    /// Matching does not read that a chain has a gap.
+    IgnoreGaps,
+    /// Matching takes what it had forgotten when it was taken back for one that it knows.
+    NameTakenBack,
+    /// Matching takes the last head's time for its newest.
+    ForgetNewest,
     /// Matching takes every transfer for confirmed when it sees it.
     ConfirmAtSight,
     /// Matching believes the chain's time to be later.
@@ -133,6 +141,8 @@ impl Sabotaged for matching::State {
                 (ChainBody::Head(head), Sabotage::ConfirmEarly) => {
                     head.confirmed.iter_mut().for_each(|tier| tier.number += 1);
                 }
+                (ChainBody::Head(head), Sabotage::ForgetHolds) => head.held.clear(),
+                (ChainBody::Head(head), Sabotage::IgnoreGaps) => head.has_gap = false,
                 (ChainBody::Transfer(_), Sabotage::ConfirmAtSight) => record.confirmed = true,
                 (ChainBody::Head(head), Sabotage::ExpireEarly) => {
                     record.block.timestamp = record.block.timestamp.plus(2_000);
@@ -180,6 +190,11 @@ impl Sabotaged for matching::State {
     }
 
     fn corrupt(entry: &mut MatchingEntry, sabotage: Sabotage) -> bool {
+        if let MatchingEntry::Lane(lane) = entry
+            && sabotage == Sabotage::ForgetNewest
+        {
+            return lane.newest.take().is_some();
+        }
         let MatchingEntry::Transfer(kept) = entry else { return false };
         let before = kept.clone();
         let has_failed = kept.status == TransferStatus::FailedToConfirm;
@@ -192,6 +207,9 @@ impl Sabotaged for matching::State {
             }
             Sabotage::ForgetCountedOn if has_failed && kept.candidate_order_id.is_some() => {
                 kept.block_timestamp = UnixSeconds(0);
+            }
+            Sabotage::NameTakenBack if kept.status == TransferStatus::NoMatchedDeposit => {
+                kept.reason = kept.reason.or(Some(UnknownReason::Late));
             }
             Sabotage::AttachOwnMoney => kept.from_own_wallet = false,
             Sabotage::FailAtOnce if kept.settling && has_left => {

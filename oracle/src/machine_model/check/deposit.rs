@@ -24,6 +24,7 @@ impl Ledger<'_> {
             let (wallet, lane) = (command.wallet_address, self.lane(command.blockchain));
             let is_watched = lane.watched.contains(&wallet) && open.contract == CONTRACT;
             holds!(11, is_watched, "opened at {wallet}, which is not watched: {open:?}");
+            holds!(11, !lane.has_gap, "opened while the chain has a gap: {open:?}");
             let (head, limit) = (lane.head, i64::from(open.head_age_max_seconds));
             let issued_at = command.issued_at.seconds();
             let is_fresh = head.is_some_and(|head| issued_at <= head.timestamp.plus(limit));

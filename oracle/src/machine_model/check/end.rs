@@ -27,7 +27,9 @@ impl Ledger<'_> {
             let failed = transfer.status == TransferStatus::FailedToConfirm;
             let on_chain = canonical.contains(payment);
             let shown = transfer.orphaned_at.is_none();
-            holds!(3, !confirmed || shown == on_chain, "on the chain: {on_chain}; {transfer:?}");
+            let is_left = self.left_alone.contains(payment);
+            let is_true = !confirmed || is_left || shown == on_chain;
+            holds!(3, is_true, "on the chain: {on_chain}; {transfer:?}");
             holds!(1, on_chain || confirmed || failed, "gone from the chain: {transfer:?}");
             let order = transfer.order_id.and_then(|order| self.orders.get(&order));
             if transfer.status == TransferStatus::Matched {

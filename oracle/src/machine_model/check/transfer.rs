@@ -19,6 +19,10 @@ impl Ledger<'_> {
         let named = *self.payments.entry(transfer.transfer_id).or_insert(payment);
         holds!(2, named == payment, "one id for {named:?} and {payment:?}");
         let last = self.transfers.get(&payment);
+        let paid = self.settled.get(&payment);
+        let paid = paid.filter(|paid| paid.transfer_id != transfer.transfer_id);
+        let again = paid.filter(|paid| !self.is_forgotten(paid));
+        holds!(13, again.is_none(), "{again:?} has paid, and is new as {transfer:?}");
         let is_new = last.is_some_and(|last| {
             last.transfer_id != transfer.transfer_id && self.is_forgotten(last)
         });
@@ -62,6 +66,9 @@ impl Ledger<'_> {
             }
         }
         self.transfers.insert(payment, transfer.clone());
+        if transfer.status == TransferStatus::Matched {
+            self.settled.insert(payment, transfer.clone());
+        }
         Ok(())
     }
 
@@ -128,9 +135,11 @@ impl Ledger<'_> {
         self.ended_at.insert(transfer.transfer_id, at);
     }
 
-    /// 3: in the chain of the head that confirmed it, as deep as its amount needs.
+    /// 3: in the chain of the head that confirmed it, as deep as its amount needs, and not held by it.
     pub(super) fn check_depth(&self, transfer: &Transfer) -> Result<(), Violation> {
-        let Lane { chain, head, policy, .. } = self.lane(transfer.blockchain);
+        let Lane { chain, head, held, policy, .. } = self.lane(transfer.blockchain);
+        let place = (transfer.block.hash, transfer.observation.payment());
+        holds!(3, !held.contains(&place), "confirmed while {head:?} holds it: {transfer:?}");
         let depth = policy.depth_of(transfer.observation.value);
         let confirmations =
             head.and_then(|head| chain.confirmations(transfer.block.hash, head.hash));

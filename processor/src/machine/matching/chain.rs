@@ -154,9 +154,10 @@ impl State {
         Ok(())
     }
 
-    /// Whether what was in a block may be forgotten: also where a rewind took the lane's own time back.
+    /// Whether what was in a block may be forgotten: also where a rewind below what was final took the lane's time back.
     fn is_stale(&self, record: &ChainRecord) -> bool {
-        let newest = self.lane.newest.max(self.chain_time());
+        let was_final = record.block.number <= self.lane.finalized;
+        let newest = self.lane.newest.filter(|_| was_final).max(self.chain_time());
         newest.is_some_and(|newest| record.block.timestamp.plus(FORGET_SECONDS) < newest)
     }
 

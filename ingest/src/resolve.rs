@@ -1,0 +1,107 @@
+//! Decides about transfers that endpoints disagree about, by hand: each head holds them until the endpoints agree.
+//!
+//! One atomic step. What is accepted is in the last head no more, and so confirmed by its height. What is rejected is
+//! retracted, and a head at the same block in the next epoch follows. Opening the chain's writer fences a running ingest.
+
+use log::Log;
+use schemas::record::{ChainBody, ChainRecord, Head, Held};
+use schemas::{Epoch, TxHash, UnixMicros};
+
+use crate::machine::History;
+use crate::{ChainConfig, Error, publish, restore, watched};
+
+/// Why there is nothing to decide.
+#[derive(Debug, thiserror::Error)]
+pub enum ResolveError {
+    #[error(transparent)]
+    Ingest(#[from] Error),
+    #[error("the log has no record of the chain: it holds nothing")]
+    Unknown,
+    #[error("no transfer of transaction {0} is held; {1}")]
+    NotHeld(TxHash, String),
+}
+
+/// What an operator found out about a disputed transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The chain has it.
+    Accept,
+    /// The chain does not have it.
+    Reject,
+}
+
+/// What was decided about a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolution {
+    pub verdict: Verdict,
+    /// Its transfers that were held.
+    pub transfers: Vec<Held>,
+    /// How many transfers are held still.
+    pub left: usize,
+    /// Of the head that was written.
+    pub epoch: Epoch,
+}
+
+impl Resolution {
+    /// Fences the ingest of the chain and writes the verdict. Blocks.
+    ///
+    /// # Errors
+    /// [`ResolveError`]; nothing was written then.
+    pub fn write(
+        log: &dyn Log,
+        chain: &ChainConfig,
+        tx_hash: TxHash,
+        verdict: Verdict,
+        now: UnixMicros,
+    ) -> Result<Self, ResolveError> {
+        let history = || restore::restore(log, chain)?.ok_or(ResolveError::Unknown);
+        // Before anybody is fenced.
+        Self::of(&history()?, tx_hash, verdict)?;
+        let mut writer = log.writer(&chain.writer()).map_err(Error::from)?;
+        let history = history()?;
+        let resolution = Self::of(&history, tx_hash, verdict)?;
+        let watched = watched::known(log, chain.blockchain).map_err(Error::from)?;
+        let records = resolution.records(chain, &history, now);
+        let step = publish::step(&records, watched, &log.layout()).map_err(Error::Encode)?;
+        writer.commit(step).map_err(Error::from)?;
+        Ok(resolution)
+    }
+
+    fn of(history: &History, tx_hash: TxHash, verdict: Verdict) -> Result<Self, ResolveError> {
+        let held = &history.head().held;
+        let transfers: Vec<_> =
+            held.iter().filter(|held| held.transfer.tx_hash == tx_hash).copied().collect();
+        if transfers.is_empty() {
+            return Err(ResolveError::NotHeld(tx_hash, names(held)));
+        }
+        let epoch = history.epoch();
+        let epoch = match verdict {
+            Verdict::Accept => epoch,
+            Verdict::Reject => Epoch(epoch.0.saturating_add(1)),
+        };
+        Ok(Self { verdict, left: held.len().saturating_sub(transfers.len()), transfers, epoch })
+    }
+
+    fn records(&self, chain: &ChainConfig, history: &History, now: UnixMicros) -> Vec<ChainRecord> {
+        let record = |block, body| ChainRecord {
+            blockchain: chain.blockchain,
+            epoch: self.epoch,
+            block,
+            observed_at: history.observed_at().next(now),
+            body,
+            confirmed: false,
+        };
+        let retracted = self.transfers.iter().filter(|_| self.verdict == Verdict::Reject);
+        let retracts = retracted.map(|held| record(held.block, ChainBody::Retract(held.transfer)));
+        let mut head: Head = history.head().clone();
+        head.held.retain(|held| !self.transfers.contains(held));
+        retracts.chain([record(history.last(), ChainBody::Head(head))]).collect()
+    }
+}
+
+/// The transactions of which something is held.
+fn names(held: &[Held]) -> String {
+    let mut names: Vec<_> = held.iter().map(|held| held.transfer.tx_hash.to_string()).collect();
+    names.dedup();
+    if names.is_empty() { "nothing is".to_owned() } else { format!("held: {}", names.join(", ")) }
+}
