@@ -25,7 +25,7 @@ pub(crate) enum Verdict {
     Proven,
     /// A receipt lacks it, failed or is in another block; or the block does not list the transaction.
     Denied,
-    /// Neither.
+    /// Neither; or a receipt that contradicts itself.
     Unknown,
 }
 
@@ -47,7 +47,7 @@ impl Verdict {
             return Self::Denied;
         }
         let logs = watch.sift_all(receipt.logs.iter().cloned(), block.number, block.number);
-        let Ok(logs) = logs else { return Self::Denied };
+        let Ok(logs) = logs else { return Self::Unknown };
         let (seen, _) = watch.observe(&logs);
         let equal = seen.iter().filter(|seen| seen.is_equal(transfer)).count();
         if equal > rank { Self::Proven } else { Self::Denied }
@@ -57,6 +57,7 @@ impl Verdict {
 /// How far each kind of proof goes.
 #[derive(Debug)]
 pub(crate) struct Evidence {
+    /// Split where one endpoint alone is enough.
     policy: Policy,
     has_second: bool,
     /// Amounts below this need one endpoint while no other answers.
@@ -88,7 +89,7 @@ impl Evidence {
             alone_below,
             checked,
             vouched: checked,
-            alone: checked,
+            alone: -1,
             own_tags: Tags::default(),
             other_tags: Tags::default(),
             held,
@@ -155,7 +156,7 @@ impl Evidence {
 
     /// Nothing up to the block before the first one is scanned, so nothing is missed there.
     pub(crate) fn begin(&mut self, number: i64) {
-        (self.checked, self.vouched, self.alone) = (number, number, number);
+        (self.checked, self.vouched, self.alone) = (number, number, -1);
     }
 
     /// Two answers about every block up to this height were compared.
@@ -217,4 +218,147 @@ impl Evidence {
 
 fn is_held(held: &Held, block: &Block, transfer: &Observation) -> bool {
     held.block.hash == block.hash && held.transfer.payment() == transfer.payment()
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::record::{Head, example};
+    use schemas::{BlockHash, Hash, TxHash, UnixSeconds};
+
+    use super::*;
+    use crate::machine::{EventLog, Receipt, TRANSFER_TOPIC, Tag, Tier, topic};
+    use crate::simulation::{chain, wallet};
+
+    const HASH: BlockHash = Hash([5; 32]);
+    const BLOCK: Block = Block { number: 5, hash: HASH, timestamp: UnixSeconds(1005) };
+    const PAID: TxHash = Hash([1; 32]);
+
+    fn event(log_index: i32, units: u8) -> EventLog {
+        let mut data = vec![0; 32];
+        data[31] = units;
+        EventLog {
+            address: [0xaa; 20],
+            topics: vec![TRANSFER_TOPIC, topic(&wallet(9)), topic(&wallet(1))],
+            data,
+            block_number: 5,
+            block_hash: HASH,
+            tx_hash: PAID,
+            log_index,
+            removed: false,
+        }
+    }
+
+    #[test]
+    fn proof_and_denial_are_told_from_silence() {
+        use Verdict::{Denied, Proven, Unknown};
+        let chain = chain(Policy::flat(Some(3), None));
+        let watch = &chain.rules().watch;
+        let (seen, _) = watch.observe(&[event(0, 7)]);
+        let receipt =
+            |logs: &[EventLog]| Receipt { block_hash: HASH, succeeded: true, logs: logs.to_vec() };
+        let (one, two) = (receipt(&[event(4, 7)]), receipt(&[event(4, 7), event(6, 7)]));
+        let unnumbered = receipt(&[event(0, 7), event(0, 7)]);
+        let failed = Receipt { succeeded: false, ..two.clone() };
+        let moved = Receipt { block_hash: Hash([6; 32]), ..two.clone() };
+        let orphaned = receipt(&[EventLog { removed: true, ..event(4, 7) }]);
+        for (proof, first, second) in [
+            (Proof::Receipt(two), Proven, Proven),
+            (Proof::Receipt(unnumbered), Proven, Proven),
+            (Proof::Receipt(one), Proven, Denied),
+            (Proof::Receipt(receipt(&[event(4, 8)])), Denied, Denied),
+            (Proof::Receipt(failed), Denied, Denied),
+            (Proof::Receipt(moved), Denied, Denied),
+            (Proof::Receipt(orphaned), Unknown, Unknown),
+            (Proof::Unlisted, Denied, Denied),
+            (Proof::Unknown, Unknown, Unknown),
+        ] {
+            let said = [0, 1].map(|rank| Verdict::of(&proof, watch, &BLOCK, &seen[0], rank));
+            assert_eq!(said, [first, second], "{proof:?}");
+        }
+    }
+
+    fn amount(text: &str) -> Amount {
+        Amount::parse(text).unwrap()
+    }
+
+    /// Below 1000 by a depth of 3, above by what is final; below 100 one endpoint is enough.
+    fn evidence(has_second: bool) -> Evidence {
+        let small = Tier { below: Some(amount("1000")), depth: Some(3), tag: None };
+        let large = Tier { below: None, depth: None, tag: Some(Tag::Finalized) };
+        let policy = Policy { tiers: vec![small, large] };
+        let mut evidence = Evidence::new(&policy, has_second, amount("100"), None);
+        evidence.begin(10);
+        evidence
+    }
+
+    fn tags(finalized: i64) -> Tags {
+        Tags { safe: None, finalized: Some(finalized) }
+    }
+
+    fn heights(evidence: &Evidence, number: i64) -> Vec<i64> {
+        evidence.confirmed(number).iter().map(|tier| tier.number).collect()
+    }
+
+    #[test]
+    fn each_tier_ends_at_the_lowest_proof() {
+        let mut evidence = evidence(true);
+        evidence.scanner_says(tags(40));
+        assert_eq!(heights(&evidence, 50), [8, 8, -1], "nothing is vouched for");
+        evidence.check(30, false);
+        evidence.vouch(25, tags(20));
+        assert_eq!(heights(&evidence, 50), [23, 23, 20], "two more blocks on top");
+        evidence.vouch(50, tags(35));
+        assert_eq!(heights(&evidence, 50), [30, 30, 30], "as far as it was checked");
+        evidence.check(48, false);
+        assert_eq!(heights(&evidence, 50), [48, 48, 35], "the lower of the tags");
+        // The other endpoint shows a fork: neither depth nor tags count beyond it, for any amount.
+        evidence.contest(33);
+        assert_eq!(heights(&evidence, 60), [31, 31, -1]);
+        evidence.vouch(60, tags(36));
+        evidence.switch();
+        assert_eq!(heights(&evidence, 60), [48, 48, -1], "tags are an endpoint's own");
+        evidence.rewind(45);
+        assert_eq!(heights(&evidence, 60), [43, 43, -1]);
+    }
+
+    #[test]
+    fn one_endpoint_alone_confirms_small_amounts() {
+        let mut evidence = evidence(true);
+        evidence.scanner_says(tags(50));
+        evidence.check(46, true);
+        assert_eq!((heights(&evidence, 50), evidence.is_alone()), (vec![46, 8, -1], true));
+        evidence.check(46, false);
+        evidence.vouch(50, tags(50));
+        assert_eq!((heights(&evidence, 50), evidence.is_alone()), (vec![46, 46, 46], false));
+        let bounds: Vec<_> = evidence.confirmed(50).iter().map(|tier| tier.below).collect();
+        assert_eq!(bounds, [Some(amount("100")), Some(amount("1000")), None]);
+    }
+
+    #[test]
+    fn one_configured_endpoint_vouches_for_itself() {
+        let mut evidence = evidence(false);
+        evidence.scanner_says(tags(40));
+        evidence.check(48, false);
+        assert_eq!(heights(&evidence, 50), [48, 40]);
+    }
+
+    #[test]
+    fn what_is_held_survives_a_restart() {
+        let mut evidence = evidence(true);
+        let transfer = example::transfer().observation;
+        assert!(evidence.hold(BLOCK, transfer) && !evidence.hold(BLOCK, transfer));
+        let confirmed = evidence.confirmed(50);
+        let held = evidence.held().to_vec();
+        let head = Head { confirmed, finalized: 3, match_window_seconds: 1, held, has_gap: false };
+        let body = schemas::record::ChainBody::Head(head);
+        let record = schemas::record::ChainRecord { body, ..example::chain_record() };
+        let history = History::fold(None, &record);
+        let policy = Policy::flat(Some(3), None);
+        let mut after = Evidence::new(&policy, true, Amount::ZERO, history.as_ref());
+        assert!(after.holds(&BLOCK, &transfer));
+        // In another block it is not the same.
+        assert!(!after.holds(&Block { hash: Hash([6; 32]), ..BLOCK }, &transfer));
+        after.release(&BLOCK, &transfer);
+        assert_eq!(after.held(), []);
+    }
 }

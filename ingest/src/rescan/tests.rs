@@ -81,32 +81,6 @@ fn transfers_are_missing_whatever_their_index() {
     assert_eq!(missing(&[event(0, 7)], &[other_block]), [(0, 0)]);
 }
 
-#[test]
-fn proof_and_denial_are_told_from_silence() {
-    let chain = chain(Policy::flat(Some(3), None));
-    let watch = &chain.rules().watch;
-    let seen: Vec<_> = shown(watch, &[event(0, 7), event(1, 7)]).into_values().collect();
-    let receipt =
-        |logs: &[EventLog]| Receipt { block_hash: HASH, succeeded: true, logs: logs.to_vec() };
-    let (one, two) = (receipt(&[event(4, 7)]), receipt(&[event(4, 7), event(6, 7)]));
-    let failed = Receipt { succeeded: false, ..two.clone() };
-    let moved = Receipt { block_hash: Hash([6; 32]), ..two.clone() };
-    let orphaned = receipt(&[EventLog { removed: true, ..event(4, 7) }]);
-    for (proof, first, second) in [
-        (Proof::Receipt(two), Some(true), Some(true)),
-        (Proof::Receipt(one), Some(true), Some(false)),
-        (Proof::Receipt(receipt(&[event(4, 8)])), Some(false), Some(false)),
-        (Proof::Receipt(failed), Some(false), Some(false)),
-        (Proof::Receipt(moved), Some(false), Some(false)),
-        (Proof::Receipt(orphaned), None, None),
-        (Proof::Unlisted, Some(false), Some(false)),
-        (Proof::Unknown, None, None),
-    ] {
-        let said = [0, 1].map(|position| says(watch, &proof, block(5), &seen[position]));
-        assert_eq!(said, [first, second], "{proof:?}");
-    }
-}
-
 #[tokio::test]
 async fn blocks_before_the_log_are_not_compared() {
     let chain = chain(Policy::flat(Some(3), None));
