@@ -15,8 +15,12 @@ use crate::machine::range::RangeSize;
 /// only if it was final when it was scanned: any other may have come a moment ago, with a reorganisation.
 pub(super) const CHECK_AGE_SECONDS: i64 = 6;
 const CHECK_AGE_MICROS: i64 = CHECK_AGE_SECONDS * 1_000_000;
-/// How often what is held is asked about, and whether another endpoint is back.
-pub(super) const AGAIN_MICROS: i64 = 15_000_000;
+/// How often what is held is asked about at first, and whether another endpoint is back; as long as a node may trail.
+pub(super) const AGAIN_MICROS: i64 = CHECK_AGE_MICROS;
+/// How often what is held for long is asked about.
+const HELD_WAIT_MAX_MICROS: i64 = 300_000_000;
+/// Questions about what is held before they become rarer.
+const HELD_ASKS_OFTEN: u32 = 4;
 
 /// Which checks were made, and when.
 #[derive(Debug)]
@@ -38,7 +42,9 @@ pub(super) struct Checks {
     /// The held transfers that were reported.
     pub(super) reported: HashSet<(BlockHash, PaymentKey)>,
     /// When held transfers were last asked about.
-    pub(super) held_at: UnixMicros,
+    held_at: UnixMicros,
+    /// How often in a row, with nothing new among it.
+    held_asks: u32,
     /// When the blocks that one endpoint checked alone were last asked for of another one.
     pub(super) alone_at: UnixMicros,
     /// The height that another endpoint is to show, while it is behind.
@@ -74,6 +80,7 @@ impl Checks {
             denied: BTreeMap::new(),
             reported: HashSet::new(),
             held_at: UnixMicros(0),
+            held_asks: 0,
             alone_at: UnixMicros(0),
             candidate: None,
             shown: None,
@@ -123,6 +130,22 @@ impl Checks {
         }
         let is_next = self.scanned_final.1 >= from - 1;
         self.scanned_final = (if is_next { self.scanned_final.0 } else { from }, to);
+    }
+
+    /// Whether what is held is to be asked about; counts as asked then.
+    pub(super) fn ask_held(&mut self, now: UnixMicros) -> bool {
+        let doublings = self.held_asks.saturating_sub(HELD_ASKS_OFTEN).min(16);
+        let wait = AGAIN_MICROS.saturating_mul(1 << doublings).min(HELD_WAIT_MAX_MICROS);
+        let is_due = now.0 >= self.held_at.0.saturating_add(wait);
+        if is_due {
+            (self.held_at, self.held_asks) = (now, self.held_asks.saturating_add(1));
+        }
+        is_due
+    }
+
+    /// Something is held that was not.
+    pub(super) fn held(&mut self, now: UnixMicros) {
+        (self.held_at, self.held_asks) = (now, 0);
     }
 
     /// Whether a block was scanned long enough ago.

@@ -116,11 +116,9 @@ impl Cursor {
 
     /// Asks about what is held, now and then.
     fn next_held(&mut self, then: Then, now: UnixMicros) -> Option<(Found, Vec<Question>)> {
-        let is_due = now.0 >= self.checks.held_at.0.saturating_add(AGAIN_MICROS);
-        if !is_due || self.evidence.held().is_empty() {
+        if self.evidence.held().is_empty() || !self.checks.ask_held(now) {
             return None;
         }
-        self.checks.held_at = now;
         let (last, anchor) = (self.last().number, self.last());
         let held = self.evidence.held().iter().filter(|held| held.block.number <= last);
         let question = |held: &Held| Question {

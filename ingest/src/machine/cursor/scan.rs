@@ -118,7 +118,7 @@ impl Cursor {
             notes.extend(skipped.into_iter().map(Note::Skipped));
             for seen in &seen {
                 if step.held.contains(&seen.tx_hash) {
-                    self.hold(*block, *seen);
+                    self.hold(*block, *seen, now);
                 }
             }
             let transfers = seen.into_iter().map(ChainBody::Transfer);

@@ -215,7 +215,7 @@ impl Cursor {
             let tx_hash = seen.tx_hash;
             match settled {
                 Settled::Held | Settled::Doubted => {
-                    let is_new = self.hold(block, seen);
+                    let is_new = self.hold(block, seen, now);
                     is_changed |= is_new;
                     // Once it lasts: a node that lags may differ once.
                     let is_dispute = !is_new && settled == Settled::Held;
@@ -264,12 +264,16 @@ impl Cursor {
         Decision { notes: found.notes, ..self.publish(records, Next::Ask) }
     }
 
-    pub(super) fn hold(&mut self, block: Block, seen: Observation) -> bool {
+    pub(super) fn hold(&mut self, block: Block, seen: Observation, now: UnixMicros) -> bool {
         #[cfg(test)]
         if self.defects.forgets_holds {
             return false;
         }
-        self.evidence.hold(block, seen)
+        let is_new = self.evidence.hold(block, seen);
+        if is_new {
+            self.checks.held(now);
+        }
+        is_new
     }
 }
 
