@@ -265,9 +265,9 @@ async fn lone_endpoints_late_find_must_be_in_its_block() {
     front.admit();
     front.orphan(&hash, &Hash([7; 32]).to_string());
     front.asked("");
+    devnet.chain().mine(8).unwrap();
     let mut asked = 0;
     world.until("asked for its block again", |_| {
-        devnet.chain().mine(1).unwrap();
         asked += front.asked(RECEIPTS);
         asked > 1
     });
