@@ -30,7 +30,7 @@ pub(super) fn range(dice: &mut Dice) -> (u64, usize) {
 /// A fault, and how many requests have it.
 pub(super) fn fault(dice: &mut Dice) -> (Fault, u32) {
     let requests = |most: usize, dice: &mut Dice| 1 + u32::try_from(dice.below(most)).unwrap();
-    match dice.below(32) {
+    match dice.below(33) {
         0 | 1 => (Fault::Refuses(words(dice, false)), requests(4, dice)),
         2 => (Fault::RefusesBatch(words(dice, false)), requests(3, dice)),
         3 => (Fault::RefusesLogs(words(dice, false)), requests(4, dice)),
@@ -54,7 +54,7 @@ pub(super) fn fault(dice: &mut Dice) -> (Fault, u32) {
         21 => (Fault::Collides, requests(8, dice)),
         22 | 23 => (Fault::Stale, requests(LONG, dice)),
         24 | 25 => (Fault::Mixed, requests(LONG, dice)),
-        26 | 27 => (Fault::Removed, requests(LONG, dice)),
+        26 | 27 | 30 => (Fault::Removed, requests(LONG, dice)),
         28 => (Fault::Unauthorized, requests(LONG, dice)),
         29 => (Fault::Loose, requests(8, dice)),
         _ => (Fault::Foreign, requests(LONG, dice)),
@@ -67,13 +67,20 @@ pub(super) fn omission(dice: &mut Dice) -> (Fault, u32) {
     (if dice.below(2) == 0 { Fault::NoLogs } else { Fault::PartialLogs }, requests)
 }
 
-/// Another way of counting logs; all that is behind the address counts so, or every second answer.
+/// Another way of counting logs, in all or in every second answer; or the right one again.
 pub(super) fn renumber(dice: &mut Dice, behaviour: &mut Behaviour) {
-    let numbering = dice.of(&[Numbering::Transaction, Numbering::Zero]);
-    if dice.below(2) == 0 {
+    // Equal places are seen for what they are, where there are two payments in a block.
+    let numbering = if dice.below(4) > 0 { Numbering::Transaction } else { Numbering::Zero };
+    let is_wrong = behaviour.numbering != Numbering::Block || behaviour.backend.is_some();
+    behaviour.numbering = Numbering::Block;
+    behaviour.backend = None;
+    if is_wrong {
+        return;
+    }
+    if dice.below(4) > 0 {
         behaviour.numbering = numbering;
     } else {
-        let other = Behaviour { fault: None, numbering, backend: None, ..behaviour.clone() };
+        let other = Behaviour { fault: None, numbering, ..behaviour.clone() };
         behaviour.backend = Some(Box::new(other));
     }
 }

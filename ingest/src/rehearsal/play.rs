@@ -182,6 +182,11 @@ impl Play {
         let (ready, due) =
             std::mem::take(&mut self.due).into_iter().partition(|(at, _)| *at <= now);
         self.due = due;
+        let ready: Vec<_> = ready;
+        if !ready.is_empty() {
+            // The logs of what follows have later places in the block.
+            self.chain.send(vec![stranger()]);
+        }
         for (_, calls) in ready {
             let sent = self.chain.send(calls).to_string();
             if self.chain.proxies.len() > 1 && self.dice.below(4) == 0 {
@@ -231,7 +236,7 @@ impl Play {
             18 => self.trail(),
             19 => self.lie(),
             20 => self.heal(),
-            21 | 22 => self.deviate(),
+            21..=23 => self.deviate(),
             _ => {}
         }
         let requests = 1 + self.dice.below(14);
@@ -263,14 +268,17 @@ impl Play {
             _ => Reorg::Keep,
         };
         let leaves_stale = self.dice.below(2) == 0;
+        let grows = leaves_stale && self.chain.proxies.len() > 1 && self.dice.below(2) == 0;
+        // A fork that grows has a payment which the chain has not.
+        let reorg = transaction.filter(|_| grows).map_or(reorg, Reorg::Drop);
         self.chain.reorg(depth, reorg, leaves_stale).await;
         self.set_clock();
         self.count("reorganised");
         if leaves_stale {
             self.growth = None;
-            if self.chain.proxies.len() > 1 && self.dice.below(3) == 0 {
-                self.grow_fork();
-            }
+        }
+        if grows {
+            self.grow_fork();
         }
     }
 
@@ -285,28 +293,36 @@ impl Play {
         self.count("fork grown");
     }
 
-    /// An endpoint counts logs in another way, has no receipts of the last transactions, or has tags that are too young.
+    /// An endpoint counts logs in another way or is repaired, none has receipts of the last transactions, or tags are too
+    /// young.
     fn deviate(&mut self) {
-        let index = self.endpoint();
-        let may_lie = self.chain.proxies.len() > 1;
-        let what = match self.dice.below(4) {
-            0 | 1 => {
+        let is_alone = self.chain.proxies.len() == 1;
+        match self.dice.below(6) {
+            0..=2 => {
+                let index = self.endpoint();
                 let mut behaviour = self.chain.proxies[index].behaviour();
                 renumber(&mut self.dice, &mut behaviour);
-                "renumbered"
+                drop(behaviour);
+                self.count("renumbered");
             }
-            2 if may_lie => {
+            3 if !is_alone => {
                 self.chain.proxies[self.liar].behaviour().tags_are_young = true;
-                "young tags"
+                self.count("young tags");
             }
-            _ => {
-                let last = self.chain.sent.iter().rev().take(3);
-                let last = last.map(ToString::to_string).collect();
-                self.chain.proxies[index].behaviour().lacks_receipts = last;
-                "no receipts"
-            }
-        };
-        self.count(what);
+            _ => self.lose_receipts(),
+        }
+    }
+
+    /// No endpoint has receipts of the last transactions, and of two the liar leaves their logs out.
+    fn lose_receipts(&mut self) {
+        let last: Vec<_> = self.chain.sent.iter().rev().take(3).map(ToString::to_string).collect();
+        for proxy in &self.chain.proxies {
+            proxy.behaviour().lacks_receipts = last.iter().cloned().collect();
+        }
+        if self.chain.proxies.len() > 1 {
+            self.chain.proxies[self.liar].behaviour().omits.extend(last);
+        }
+        self.count("no receipts");
     }
 
     fn endpoint(&mut self) -> usize {
@@ -330,8 +346,12 @@ impl Play {
             }
             other => other,
         };
-        let removed = self.forged();
-        self.chain.scene.set_removed(removed);
+        if fault.0 == Fault::Removed {
+            // In a block that nobody has seen.
+            self.mine(1);
+            let removed = self.forged();
+            self.chain.scene.set_removed(removed);
+        }
         self.count("faults");
         let range = (self.dice.below(3) == 0).then(|| range(&mut self.dice));
         let mut behaviour = self.chain.proxies[index].behaviour();
@@ -366,6 +386,8 @@ impl Play {
             return;
         }
         let has_receipt = self.dice.below(3) == 0;
+        // In a block that nobody has seen.
+        self.mine(1);
         if let Some(log) = self.forged() {
             let mut behaviour = self.chain.proxies[self.liar].behaviour();
             behaviour.invents = vec![(log, has_receipt)];
@@ -430,6 +452,12 @@ impl Play {
     }
 }
 
+/// A transfer that is not to us.
+fn stranger() -> TransferCall {
+    let (to, value) = (Address::repeat_byte(0x99), U256::from(5));
+    TransferCall { token: TOKEN, from: PAYER, to, value }
+}
+
 /// What the customer of a deposit does.
 fn pay(dice: &mut Dice, now: u64, deposit: &Deposit) -> Vec<(u64, Vec<TransferCall>)> {
     let to = Address::from(*deposit.wallet_address.bytes());
@@ -447,9 +475,8 @@ fn pay(dice: &mut Dice, now: u64, deposit: &Deposit) -> Vec<(u64, Vec<TransferCa
         _ => vec![(now + dice.below(12) as u64, vec![call(exact)])],
     };
     if dice.below(3) == 0 {
-        let stranger = Address::repeat_byte(0x99);
         for (_, calls) in &mut payments {
-            calls.push(TransferCall { to: stranger, ..call(exact) });
+            calls.push(stranger());
             calls.push(TransferCall { token: COUNTERFEIT, ..call(exact) });
             calls.push(call(U256::ZERO));
             calls.push(call(U256::from(1 + dice.below(5))));

@@ -1,6 +1,8 @@
 //! Endpoints on a fork, endpoints that invent blocks, and tags that are believed too early: how far a block is confirmed is
 //! what two of them have shown.
 
+use std::time::Duration;
+
 use devnet::Reorg;
 use schemas::{AlertKind, Amount};
 use testkit::faults::Fault;
@@ -11,19 +13,14 @@ use crate::{Policy, Tag, Tier};
 /// Blocks by which a fork grows: more than any tier asks for.
 const GROWTH: u64 = 30;
 
-/// Both forks grow, each by a block.
-fn grow(world: &mut World) {
-    world.mine();
-    world.chain.stale().unwrap().mine_at(world.chain.now).unwrap();
-}
-
-/// The first endpoint stays on its fork while both grow, for so long that all of it could be confirmed.
+/// The first endpoint stays on its fork while both grow, and all of it is looked at for so long that it could be confirmed.
 async fn grown(world: &mut World) {
     for _ in 0..GROWTH {
-        grow(world);
+        world.mine();
+        world.chain.stale().unwrap().mine_at(world.chain.now).unwrap();
         world.look().await;
     }
-    world.asked(200, grow).await;
+    world.asked(200, |world| world.pass(1)).await;
 }
 
 /// Greater amounts ask for more blocks, and the first endpoint alone shows those.
@@ -60,42 +57,46 @@ async fn alone_on_a_fork_pays_nothing_above_the_bound() {
     world.fault(1, Fault::Unauthorized);
     world.pay(&small);
     world.paid(&[&small]).await;
-    assert!(world.has_alert(AlertKind::ConfirmingAlone), "{}", world.shown());
     world.chain.leave_stale().await;
     world.chain.stale().unwrap().batch(vec![payment(&large)]).unwrap();
     world.fault(0, Fault::Stale);
     grown(&mut world).await;
     let books = world.books().await;
     world.assert_unpaid(&books, &large);
+    assert!(world.has_alert(AlertKind::ConfirmingAlone), "{}", world.shown());
     world.heal(0);
     world.heal(1);
     world.ends_well().await;
 }
 
-/// The liar answers when the other one's head is old, and has blocks above it whose times have not come yet.
+/// The liar answers when the head of the other one is old, and has blocks above it whose times have not come yet.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_liar_that_waits_for_an_old_head_pays_nothing() {
-    const INTERVAL: u64 = 12;
     const AHEAD: u64 = 6;
-    let mut world = World::open(22, 2).await;
+    const OLD: i64 = 7;
+    let mut world = World::new(22, 2).await;
+    // One that is behind again and again is hardly asked any more.
+    world.pauses.max = Duration::from_millis(400);
+    world.follow();
+    world.opens().await;
     let deposit = world.order(0, 500).await;
     world.chain.leave_stale().await;
     let fork = world.chain.stale().unwrap();
     fork.batch(vec![payment(&deposit)]).unwrap();
     world.fault(0, Fault::Stale);
-    world.behaviour(0).answers_after = 7;
-    let mut seconds = 0;
-    let second = |world: &mut World| {
-        seconds += 1;
-        world.pass(1);
-        if seconds % INTERVAL == 0 {
-            world.chain.mine(0);
-        }
+    for _ in 0..60 {
+        // Nothing is under way while the chain grows.
+        world.behaviour(0).answers_after = i64::MAX;
+        world.until_still("it waits", |world| world.chain.proxies[0].is_holding()).await;
+        world.mine();
         while fork.head().number < world.chain.head().number + AHEAD {
             fork.mine_at(fork.head().timestamp.max(world.chain.now) + 10).unwrap();
         }
-    };
-    world.asked(300, second).await;
+        world.behaviour(0).answers_after = OLD;
+        world.pass(OLD.unsigned_abs());
+        let due = world.requests() + 20;
+        world.until_still("its step is over", |world| world.requests() >= due).await;
+    }
     let books = world.books().await;
     world.assert_unpaid(&books, &deposit);
     world.heal(0);

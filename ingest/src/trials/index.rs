@@ -20,13 +20,15 @@ async fn booked(world: &mut World, transaction: &str) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_corrected_index_is_no_second_payment() {
-    let mut world = World::open(1, 1).await;
+    let mut world = World::new(1, 1).await;
+    // It is soon final, and asked for once more.
+    world.config.reorg_window = 8;
+    world.follow();
+    world.opens().await;
     world.behaviour(0).numbering = Numbering::Transaction;
     let sent = paid_behind_a_stranger(&mut world).await;
     world.heal(0);
-    // Until all of it was asked for once more, as final.
-    let requests = 400;
-    world.asked(requests, World::mine).await;
+    world.asked(400, World::mine).await;
     assert_eq!(booked(&mut world, &sent).await, 1);
     world.ends_well().await;
 }

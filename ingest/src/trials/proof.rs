@@ -1,5 +1,7 @@
 //! What proves a payment, what denies it, and what says nothing.
 
+use schemas::Topic;
+use schemas::record::{ChainBody, ChainRecord};
 use testkit::faults::Behaviour;
 
 use super::world::{World, only};
@@ -44,9 +46,9 @@ async fn no_receipt_takes_nothing_back() {
     *world.behaviour(1) = Behaviour { omits: only(&sent), ..lacking.clone() };
     *world.behaviour(0) = lacking;
     world.asked(600, World::mine).await;
-    let books = world.books().await;
-    let claims: Vec<_> = books.claims.iter().filter(|claim| claim.tx == sent).collect();
-    assert!(matches!(claims[..], [claim] if !claim.has_left), "{claims:?}; {}", world.shown());
+    let records = world.records::<ChainRecord>(Topic::TransfersRaw);
+    let is_retract = |record: &&ChainRecord| matches!(record.body, ChainBody::Retract(_));
+    assert_eq!(records.iter().find(is_retract), None, "{}", world.shown());
     world.heal(0);
     world.heal(1);
     world.paid(&[&deposit]).await;

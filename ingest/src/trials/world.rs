@@ -21,6 +21,8 @@ use crate::sabotage::Defect;
 
 /// Between two steps of a trial.
 const STEP: Duration = Duration::from_millis(20);
+/// Between two looks at a condition for which nothing happens.
+const TICK: Duration = Duration::from_millis(1);
 /// How long a condition may take: it costs only when red.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Between two blocks.
@@ -36,6 +38,7 @@ pub(super) struct World {
     pub(super) chain: Chain,
     pub(super) shop: Shop,
     pub(super) config: ChainConfig,
+    pub(super) pauses: Pauses,
     readiness: Readiness,
     run: Option<Run>,
 }
@@ -47,9 +50,11 @@ impl World {
         chain.gate.let_through(usize::MAX >> 4);
         let clock = Arc::new(ManualClock::new(UnixMicros(chain.now.cast_signed() * 1_000_000)));
         let (shop, mut config) = (Shop::open(clock), config(&chain));
-        config.reorg_window = 256;
         config.alone = Amount::parse("100").unwrap();
-        Self { chain, shop, config, readiness: Readiness::default(), run: None }
+        // Deeper than any fork here.
+        config.reorg_window = 64;
+        let pauses = Pauses { alone: ALONE, ..pauses() };
+        Self { chain, shop, config, pauses, readiness: Readiness::default(), run: None }
     }
 
     /// The same with a chain that is followed, and a shop that takes payments.
@@ -61,8 +66,7 @@ impl World {
     }
 
     pub(super) fn follow(&mut self) {
-        let pauses = Pauses { alone: ALONE, ..pauses() };
-        let run = Run::start(&self.config, pauses, Defect::None, &self.shop, &self.readiness);
+        let run = Run::start(&self.config, self.pauses, Defect::None, &self.shop, &self.readiness);
         self.run = Some(run);
     }
 
@@ -166,7 +170,8 @@ impl World {
             if waiting.is_empty() {
                 return;
             }
-            assert!(started.elapsed() < PATIENCE, "not paid: {waiting:?}; {}", self.shown());
+            let (count, of) = (waiting.len(), deposits.len());
+            assert!(started.elapsed() < PATIENCE, "{count} of {of} not paid; {}", self.shown());
             self.step().await;
         }
     }
@@ -256,6 +261,15 @@ impl World {
             _ => None,
         });
         head.unwrap()
+    }
+
+    /// Until a condition holds, without a block.
+    pub(super) async fn until_still(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let (started, mut ticks) = (Instant::now(), tokio::time::interval(TICK));
+        while !is_so(self) {
+            assert!(started.elapsed() < PATIENCE, "not in time: {what}; {}", self.shown());
+            ticks.tick().await;
+        }
     }
 
     /// Blocks are mined until a condition holds.

@@ -89,7 +89,8 @@ pub struct Behaviour {
     pub lacks_receipts: HashSet<String>,
     /// `safe` and `finalized` are its newest block.
     pub tags_are_young: bool,
-    /// It holds its answers back until the newest block of the chain is as old as this, in seconds.
+    /// It holds its answers back until the newest block of the chain is as old as this, in seconds. Time must pass for a
+    /// change to be seen.
     pub answers_after: i64,
     /// Logs and receipts of the blocks below this height are deleted.
     pub pruned_below: u64,

@@ -62,6 +62,8 @@ struct Shared {
     hold: Mutex<Hold>,
     /// Requests so far.
     requests: AtomicUsize,
+    /// Requests that wait for an old head.
+    held: AtomicUsize,
     client: reqwest::Client,
 }
 
@@ -87,8 +89,8 @@ impl Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         let (behaviour, hold) = (Mutex::default(), Mutex::default());
-        let requests = AtomicUsize::default();
-        let shared = Arc::new(Shared { scene, gate, behaviour, hold, requests, client });
+        let (requests, held) = (AtomicUsize::default(), AtomicUsize::default());
+        let shared = Arc::new(Shared { scene, gate, behaviour, hold, requests, held, client });
         let (of_resets, of_answers) = (shared.clone(), shared.clone());
         let resets = move || of_resets.resets();
         let answer = move |body| {
@@ -110,6 +112,11 @@ impl Proxy {
     /// How many requests it had so far.
     pub fn requests(&self) -> usize {
         self.shared.requests.load(Ordering::SeqCst)
+    }
+
+    /// Whether a request waits for an old head.
+    pub fn is_holding(&self) -> bool {
+        self.shared.held.load(Ordering::SeqCst) > 0
     }
 
     /// Lets the next request of a kind wait for ever, and returns once there is one.
@@ -160,7 +167,9 @@ impl Shared {
         }
         let request = self.requests.fetch_add(1, Ordering::SeqCst);
         let (fault, behaviour) = self.behaviour().turn(request);
-        self.scene.head_is_old(behaviour.answers_after).await;
+        self.held.fetch_add(1, Ordering::SeqCst);
+        self.scene.head_is_old(|| self.behaviour().answers_after).await;
+        self.held.fetch_sub(1, Ordering::SeqCst);
         if let Some(reply) = whole(fault) {
             return reply;
         }

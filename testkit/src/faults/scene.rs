@@ -85,8 +85,8 @@ impl Scene {
         parts.born.insert(hash.to_owned(), (number, now));
     }
 
-    /// Waits until the newest block is as old as this, in seconds.
-    pub(super) async fn head_is_old(&self, seconds: i64) {
+    /// Waits until the newest block is as old as is asked for, in seconds. That may change meanwhile.
+    pub(super) async fn head_is_old(&self, seconds: impl Fn() -> i64) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
@@ -94,7 +94,7 @@ impl Scene {
                 let parts = self.parts();
                 parts.now - parts.newest
             };
-            if age >= seconds {
+            if age >= seconds() {
                 return;
             }
             changed.await;
