@@ -13,24 +13,25 @@
 //!   opens after that record misses none. What was watched once may not leave the configuration.
 //! - A head is published in one atomic step with every transfer up to it, so no head
 //!   ever covers a range that was not published whole.
-//! - No head confirms a block that was not asked for twice, unless it was final and old at first sight.
+//! - No head confirms a block that was not asked for twice; with one endpoint, unless it was final and old at first sight.
 //! - A range starts where the last one ended and ends at or below the endpoint's own head; a step
 //!   counts only if the last scanned block is still there before and after it.
 //! - On a reorganisation one atomic step retracts exactly the orphaned transfers and begins a new
 //!   epoch at a block that both chains have. Below the published finalized height nothing is ever
 //!   taken back: a chain that would need it is halted with an alarm, until an operator takes it back ([`Rewind`]).
 //!
-//! **What one endpoint can hide.** The logs of a range are published only where a second answer agrees:
+//! **What one endpoint can hide.** No payment is confirmed by one answer (decision 69):
 //! - In a range of at most 16 blocks, as at the tip, every block is fetched again by number and
-//!   its logs by hash. Logs that the answer about the range left out, or added, make the two answers
-//!   differ; the step is retried until they agree.
+//!   its logs by hash. What only one of the two answers has is settled by receipts of the same endpoint;
+//!   what has none is published and held. Until then ranges stay as short.
 //! - In a longer range, as when catching up, only the blocks in which the range had logs, its first and its
 //!   end are fetched again.
-//! - Before a block is confirmed its logs are asked for a second time, at its depth and 6 s of age, from an
-//!   endpoint that did not scan it, where there is one. What is found late is published, what no receipt
-//!   has is taken back, and where endpoints disagree nothing is confirmed (decision 35).
-//! - Not covered: what all endpoints leave out or invent, and what one does in blocks that were final and old
-//!   when they were scanned.
+//! - Before a block is confirmed its transfers are asked for a second time, at its depth and 6 s of age, of an
+//!   endpoint that did not scan it, where there is one, and by the receipts of whole blocks, where those are served. What is
+//!   found late and proven is published, what both endpoints deny is taken back, and anything else is held.
+//! - Depth and tags count as far as two endpoints have shown the chain (`machine/evidence.rs`).
+//! - Not covered: what all endpoints leave out or invent, amounts below a bound while no other endpoint answers, and
+//!   what the only endpoint of a chain does in blocks that were final and old when they were scanned.
 //!
 //! **Which endpoint is asked** (`endpoints.rs`): the same one for a whole step, the best of those that work. When it
 //! fails the next one takes over from the last scanned block; if that one shows another block there, the others are
@@ -42,9 +43,9 @@
 //! endpoints serve another chain or other contracts, which is checked again every 30 s. An alarm without a halt is
 //! raised while nothing could be scanned, or checked twice, for five minutes (`runner/stall.rs`): no answer is used in part.
 //!
-//! On Tron, whose nodes keep some logs of failed transactions, the receipt of each hit is fetched with it, and again by
-//! the second check. About what is solidified the node's own HTTP interface is asked, where there is one: it must have
-//! the outcome of every transaction of the block (decision 37).
+//! On Tron, whose nodes keep some logs of failed transactions, the receipt of each hit is fetched with it. The second check
+//! reads each solidified block by the node's own HTTP interface, where there is one: it must have the outcome of every
+//! transaction of the block (decision 37).
 //!
 //! Deliberately not here: which order a transfer pays, and when it counts as confirmed for an order.
 

@@ -1,7 +1,7 @@
 //! A proxy in front of the nodes of a chain that answers as endpoints are known to, and an oracle that reads the
 //! chain itself.
 //!
-//! **What it promises**, so that there is one truth to find (decision 35): a block that an endpoint serves is one of the
+//! **What it promises**, so that there is one truth to find (decision 69): a block that an endpoint serves is one of the
 //! chain or, for a while, of a fork that the chain left, unless the endpoint is of another chain altogether for a
 //! while. Of two endpoints at most one lies about a transaction, by inventing it or by leaving its log out, be it for a
 //! moment, by serving a fork that grows, or by tags that are too young. One that is alone does not lie: what it leaves out

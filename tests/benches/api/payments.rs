@@ -10,7 +10,7 @@ use testkit::measure::{percent, percentile};
 const BLOCKS: usize = 30;
 const IN_BLOCK: usize = 5;
 /// By how many seconds the newest block is later than that of a payment: final and 6 s old by the chain's time, its logs
-/// are checked at once. Any other block waits 6 s for that (decision 35), and what is measured is the pipeline.
+/// are checked at once. Any other block waits 6 s for that (decision 69), and what is measured is the pipeline.
 const AGE: u64 = 7;
 
 /// An order that awaits its payment.
