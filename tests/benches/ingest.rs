@@ -90,6 +90,7 @@ impl Run {
             poll_interval,
             range_max: 2000,
             reorg_window: 128,
+            alone: schemas::Amount::ZERO,
             lag: 0,
             match_window: Duration::from_secs(3600),
         };

@@ -12,21 +12,14 @@ use tokio::net::TcpListener;
 /// The answer to a request in place of the chain's.
 type Rule = Box<dyn Fn(&str) -> Option<(u16, String)> + Send>;
 
-/// A block whose logs do not fit it.
-#[derive(Clone)]
-struct Orphaned {
-    hash: String,
-    /// The hash of the block that its logs name; none for one that has no logs where it is asked for by its hash.
-    other: Option<String>,
-}
-
 #[derive(Default)]
 struct Shared {
     rule: Option<Rule>,
     hides_logs: bool,
     hides_receipts: bool,
     hides_transactions: bool,
-    orphaned: Option<Orphaned>,
+    /// The hash of a block, and that of the one that its logs name.
+    orphaned: Option<(String, String)>,
     /// The requests so far.
     asked: Vec<String>,
 }
@@ -44,7 +37,7 @@ impl Front {
         let shared: Arc<Mutex<Shared>> = Arc::default();
         let (seen, behind) = (shared.clone(), devnet.to_owned());
         let answer = move |body: String| {
-            let (replaced, [hides_logs, hides_receipts, hides_transactions], orphaned) = {
+            let (replaced, [hides_logs, hides_receipts, hides_transactions], renamed) = {
                 let mut seen = seen.lock().unwrap();
                 seen.asked.push(body.clone());
                 let replaced = seen.rule.as_ref().and_then(|rule| rule(&body));
@@ -57,10 +50,6 @@ impl Front {
                     Some(replaced) => replaced,
                     None => {
                         let client = reqwest::Client::new();
-                        let hides_hits = orphaned
-                            .as_ref()
-                            .is_some_and(|one| one.other.is_none() && body.contains(&one.hash));
-                        let renamed = orphaned.and_then(|one| Some((one.hash, one.other?)));
                         let body = match &renamed {
                             Some((hash, other)) => body.replace(other, hash),
                             None => body,
@@ -72,7 +61,7 @@ impl Front {
                         if let Some((hash, other)) = &renamed {
                             rename(&mut replies, hash, other);
                         }
-                        if hides_logs || hides_hits {
+                        if hides_logs {
                             replace(&mut replies, Value::is_array, &Value::Array(Vec::new()));
                         }
                         if hides_receipts {
@@ -106,16 +95,9 @@ impl Front {
         self.shared.lock().unwrap().hides_logs = true;
     }
 
-    /// Has no logs of a block where it is asked for by its hash.
-    pub(crate) fn hide_hits(&self, hash: &str) {
-        let orphaned = Orphaned { hash: hash.to_owned(), other: None };
-        self.shared.lock().unwrap().orphaned = Some(orphaned);
-    }
-
     /// Has the logs of a block as those of another one at its height, by the other one's hash too.
     pub(crate) fn orphan(&self, hash: &str, other: &str) {
-        let orphaned = Orphaned { hash: hash.to_owned(), other: Some(other.to_owned()) };
-        self.shared.lock().unwrap().orphaned = Some(orphaned);
+        self.shared.lock().unwrap().orphaned = Some((hash.to_owned(), other.to_owned()));
     }
 
     /// Knows of no transfer any more, without a word.
