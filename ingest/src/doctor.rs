@@ -15,7 +15,7 @@ use schemas::{Amount, Stablecoin, TxHash, Wallet};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::endpoints::{clients, unlike};
+use crate::endpoints::clients;
 use crate::machine::{Ask, Header, Point, Tag};
 use crate::rpc::{Endpoint, Failure, Probed};
 use crate::{ChainConfig, Error};
@@ -251,7 +251,7 @@ impl Doctor {
                     let symbol = shown.symbol.clone().unwrap_or_else(|| "none".to_owned());
                     let decimals = shown.decimals;
                     let values = value(json!({ "decimals": decimals, "symbol": symbol }));
-                    match unlike(&shown, contract.decimals) {
+                    match shown.unlike(contract.decimals) {
                         None => {
                             let text = format!(
                                 "{coin} at {address}: decimals {}, symbol {symbol}",

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use self::health::Health;
 use crate::machine::{Answer, Ask, Cursor, Point, Refusal, Role};
 use crate::metrics as names;
-use crate::rpc::{Contract, Endpoint, Failure};
+use crate::rpc::{Endpoint, Failure};
 use crate::{ChainConfig, Error};
 
 pub(crate) struct Endpoints {
@@ -83,16 +83,6 @@ pub(crate) fn clients(chain: &ChainConfig) -> Result<Vec<Endpoint>, Error> {
         list.push(Endpoint::new(chain, config, same.count())?);
     }
     Ok(list)
-}
-
-/// How a contract differs from one of a stablecoin with these decimals, in words.
-pub(crate) fn unlike(shown: &Contract, decimals: u8) -> Option<String> {
-    match shown.decimals {
-        _ if !shown.has_code => Some("has no code".to_owned()),
-        None => Some("has no decimals()".to_owned()),
-        Some(found) if found != decimals => Some(format!("has decimals() = {found}")),
-        Some(_) => None,
-    }
 }
 
 impl Endpoints {
@@ -362,7 +352,7 @@ impl Endpoints {
         let contracts = self.chain.taken().filter(|_| self.health.is_new(index));
         for StablecoinContract { stablecoin, address, decimals, .. } in contracts {
             let shown = endpoint.fetch_contract(*address).await?;
-            let Some(found) = unlike(&shown, *decimals) else {
+            let Some(found) = shown.unlike(*decimals) else {
                 tracing::info!(
                     blockchain = blockchain.as_str(),
                     endpoint = endpoint.name(),

@@ -28,7 +28,7 @@ use crate::sabotage::Defect;
 const SEEDS: u64 = 24;
 /// Played at the same time: they mostly wait.
 const AT_ONCE: usize = 4;
-/// What so many seeds have of each kind, at least: half of what they had when this was written.
+/// Minimum counts of a full run by kind: half of the counts of the day they were set.
 const COUNTS_MIN: [(&str, usize); 13] = [
     ("payments", 190),
     ("paid", 80),

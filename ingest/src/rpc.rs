@@ -55,6 +55,18 @@ pub(crate) struct Contract {
     pub(crate) symbol: Option<String>,
 }
 
+impl Contract {
+    /// How it differs from one of a stablecoin with these decimals, in words.
+    pub(crate) fn unlike(&self, decimals: u8) -> Option<String> {
+        match self.decimals {
+            _ if !self.has_code => Some("has no code".to_owned()),
+            None => Some("has no decimals()".to_owned()),
+            Some(found) if found != decimals => Some(format!("has decimals() = {found}")),
+            Some(_) => None,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     blockchain: Blockchain,

@@ -15,13 +15,13 @@ use crate::{Address, Amount, Partition, Stablecoin};
 /// 2^53, so JSON keeps every id exactly.
 pub const SEQUENCE_BITS: u32 = 40;
 
+/// How much of a digest names a payment among those of its transaction.
+const DIGEST_BYTES: usize = 8;
+
 /// The text is no UUID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be a UUID")]
 pub struct NotAUuid;
-
-/// How much of a digest names a payment among those of its transaction.
-const DIGEST_BYTES: usize = 8;
 
 macro_rules! text_id {
     ($($(#[$doc:meta])* $name:ident)+) => {$(
@@ -131,8 +131,8 @@ pub struct PaymentKey {
 }
 
 impl PaymentKey {
-    /// The payment in the key of a record, as 16 hex digits: the first 8 bytes of a SHA-256 of what tells the transfers of
-    /// its transaction apart.
+    /// The payment in the key of a record, as 16 hex digits: the first 8 bytes of a SHA-256 of its fields
+    /// other than its transaction.
     #[must_use]
     pub fn digest(&self) -> String {
         let Self { contract, from, to, value, ordinal, .. } = self;

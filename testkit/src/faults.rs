@@ -6,8 +6,8 @@
 //! while. Of two endpoints at most one lies about a transaction, by inventing it or by leaving its log out, be it for a
 //! moment, by serving a fork that grows, or by tags that are too young. One that is alone does not lie: what it leaves out
 //! is there 5 s after the block came, by the chain's time. A reorganisation is less deep than what confirms a block.
-//! Everything else may happen at any time, to any request, and ends. How logs are counted is no lie: a transfer is told
-//! from others by its transaction, its parties and its value.
+//! Everything else may happen at any time, to any request, and ends. The numbers of logs are no lie: the identity of
+//! a transfer is its transaction, its parties and its value.
 //!
 //! All choices are the caller's: equal seeds give equal faults. The proxy reads JSON as any client would, and shares no
 //! code with ingest.

@@ -72,6 +72,13 @@ async fn ended(client: &Client, node: &Node, order: &str, status: &str) {
 }
 
 fn command(dir: &Path, arguments: &[&str]) -> String {
+    let (succeeded, printed, errors) = run(dir, arguments);
+    assert!(succeeded, "{errors}");
+    printed
+}
+
+/// Whether `tidemark chain` succeeds, and what it prints on both streams.
+fn run(dir: &Path, arguments: &[&str]) -> (bool, String, String) {
     let config = dir.join("tidemark.toml");
     let output = Command::new(executable())
         .arg("chain")
@@ -80,8 +87,8 @@ fn command(dir: &Path, arguments: &[&str]) -> String {
         .arg(config)
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.success(), String::from_utf8(output.stdout).unwrap(), errors)
 }
 
 /// Deletes what the log keeps for 91 days.
@@ -126,6 +133,11 @@ async fn chain_without_records_continues_where_it_was_final() {
     pay(&client, &node, &later).await;
     paid(&client, &node, &later).await;
     assert!(tidemark.stop().await.success());
+
+    let transaction = TxHash::repeat_byte(0xab).to_string();
+    let (succeeded, _, errors) = run(dir.path(), &["resolve", "eth", &transaction, "--accept"]);
+    let expected = format!("no transfer of transaction {transaction} is held; nothing is");
+    assert!(!succeeded && errors.contains(&expected), "{errors}");
 }
 
 /// What is left of the records of a chain when it is taken back.

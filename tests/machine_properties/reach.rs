@@ -1,6 +1,6 @@
 //! Which states the cases lead to.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use oracle::machine_model::delivered::Delivered;
 use processor::machine::matching::{self, TransferStage};
@@ -18,6 +18,10 @@ pub(crate) const AT_SIGHT: &str = "confirmed at sight";
 pub(crate) const REMEMBERED: &str = "remembered";
 /// An order that waits for nothing else is answered that a payment may still come.
 pub(crate) const ASKED_ABOUT: &str = "asked about";
+/// A transfer that heads held, and then did not.
+pub(crate) const HELD: [&str; 2] = ["held, then confirmed", "held, then gone"];
+/// A payment that a lane has forgotten comes again.
+pub(crate) const STALE: &str = "stale_transfer";
 /// Transfers that leave the chain and come back, and answers to those that failed meanwhile. An order counts on a
 /// transfer that failed before its answer was read.
 pub(crate) const RETURNS: [&str; 22] = [
@@ -103,6 +107,7 @@ impl Reached {
             }
         }
         self.note_returns(delivered);
+        self.note_holds(delivered);
     }
 
     fn note_lane(&mut self, input: &matching::Input, effect: &matching::Effect) {
@@ -125,6 +130,29 @@ impl Reached {
                 }
                 _ => {}
             },
+        }
+    }
+
+    fn note_holds(&mut self, delivered: &[Delivered]) {
+        let mut held: HashSet<PaymentKey> = HashSet::new();
+        for delivered in delivered {
+            let Delivered::Lane(input, effects) = delivered else { continue };
+            if let matching::Input::Chain(record) = input {
+                match &record.body {
+                    ChainBody::Head(head) => {
+                        held.extend(head.held.iter().map(|held| held.transfer.payment()));
+                    }
+                    ChainBody::Retract(seen) if held.remove(&seen.payment()) => self.note(HELD[1]),
+                    ChainBody::Retract(_) | ChainBody::Transfer(_) | ChainBody::Watch(_) => {}
+                }
+            }
+            for effect in effects {
+                if let matching::Effect::Transfer(TransferStage::Confirmed, transfer) = effect
+                    && held.remove(&transfer.observation.payment())
+                {
+                    self.note(HELD[0]);
+                }
+            }
         }
     }
 

@@ -233,10 +233,10 @@ pub(crate) async fn resolve(settings: Settings, dispute: Dispute) -> anyhow::Res
     let now = clock.now();
     let write = move || Resolution::write(&*log, &chain, transaction, verdict, now);
     let resolution = tokio::task::spawn_blocking(write).await??;
-    Ok(Outcome::success(told(name, &resolution), ""))
+    Ok(Outcome::success(lines_of(name, &resolution), ""))
 }
 
-fn told(chain: Blockchain, resolution: &Resolution) -> Vec<String> {
+fn lines_of(chain: Blockchain, resolution: &Resolution) -> Vec<String> {
     let Resolution { verdict, transfers, left, epoch } = resolution;
     let what = match verdict {
         Verdict::Accept => "accepted: confirmed with the blocks around it",

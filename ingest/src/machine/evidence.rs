@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn proof_and_denial_are_told_from_silence() {
+    fn silence_is_neither_proof_nor_denial() {
         use Verdict::{Denied, Proven, Unknown};
         let chain = chain(Policy::flat(Some(3), None));
         let watch = &chain.rules().watch;

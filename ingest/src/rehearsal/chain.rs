@@ -138,7 +138,7 @@ impl Chain {
         self.note(&reorged.unwrap().added);
     }
 
-    /// Leaves a node behind that shows the present blocks for ever, and mines what it is told to.
+    /// Leaves a node behind that keeps the present blocks, and mines by hand.
     pub(crate) async fn leave_stale(&mut self) {
         let twin = serve(config(self.seed, CHAIN_ID)).await;
         let chain = twin.chain();

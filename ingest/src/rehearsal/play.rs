@@ -143,7 +143,7 @@ impl Play {
         }
     }
 
-    /// Ingest goes on until it is told to stop.
+    /// Ingest runs until a stop.
     async fn check_run(&mut self) -> Result<(), String> {
         if self.run.as_ref().is_some_and(Run::has_ended)
             && let Some(run) = self.run.take()

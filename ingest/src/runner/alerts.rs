@@ -22,7 +22,7 @@ impl Runner {
                     AlertKind::LateFind,
                     format!(
                         "{} was missing when {name} was scanned, and is in a second answer of {endpoint}. It is \
-                         published now, and pays its order. The endpoint that was asked first shows logs too late, \
+                         published now, and pays its order when it is confirmed. The endpoint that was asked first shows logs too late, \
                          or leaves them out: if this comes again, set a greater chains.{name}.lag, or replace that \
                          endpoint",
                         place(block, tx_hash)

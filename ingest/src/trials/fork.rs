@@ -13,12 +13,12 @@ use crate::{Policy, Tag, Tier};
 /// Blocks by which a fork grows: more than any tier asks for.
 const GROWTH: u64 = 30;
 
-/// The first endpoint stays on its fork while both grow, and all of it is looked at for so long that it could be confirmed.
+/// The first endpoint stays on its fork while both grow, long enough for all of it to be confirmed.
 async fn grown(world: &mut World) {
     for _ in 0..GROWTH {
         world.mine();
         world.chain.stale().unwrap().mine_at(world.chain.now).unwrap();
-        world.look().await;
+        world.settle().await;
     }
     world.asked(200, |world| world.pass(1)).await;
 }

@@ -21,7 +21,7 @@ use crate::sabotage::Defect;
 
 /// Between two steps of a trial.
 const STEP: Duration = Duration::from_millis(20);
-/// Between two looks at a condition for which nothing happens.
+/// Between two reads of a condition.
 const TICK: Duration = Duration::from_millis(1);
 /// How long a condition may take: it costs only when red.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -44,7 +44,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// A chain with so many endpoints, which is not followed yet.
+    /// A chain with a number of endpoints, which is not followed yet.
     pub(super) async fn new(seed: u64, endpoints: usize) -> Self {
         let chain = Chain::start(seed, endpoints).await;
         chain.gate.let_through(usize::MAX >> 4);
@@ -146,14 +146,14 @@ impl World {
         self.shop.clock.advance(Duration::from_micros(u64::try_from(ahead).unwrap_or(0)));
     }
 
-    /// A block, and the time in which it is looked at.
+    /// A block, and time for ingest to follow it.
     pub(super) async fn step(&mut self) {
         self.mine();
-        self.look().await;
+        self.settle().await;
     }
 
     /// What ingest does between two blocks.
-    pub(super) async fn look(&mut self) {
+    pub(super) async fn settle(&mut self) {
         if self.run.as_ref().is_some_and(Run::has_ended)
             && let Some(run) = self.run.take()
         {
@@ -200,13 +200,13 @@ impl World {
         self.shop.books().await
     }
 
-    /// Steps go on until the endpoints had so many further requests.
+    /// Takes steps until the endpoints had a number of further requests.
     pub(super) async fn asked(&mut self, requests: usize, mut step: impl FnMut(&mut Self)) {
         let (started, before) = (Instant::now(), self.requests());
         while self.requests() < before + requests {
             assert!(started.elapsed() < PATIENCE, "too little is asked; {}", self.shown());
             step(self);
-            self.look().await;
+            self.settle().await;
         }
     }
 
@@ -228,7 +228,7 @@ impl World {
             assert!(started.elapsed() < PATIENCE, "{problems:?}; {}", self.shown());
             // What was taken back fails when its block is final.
             (0..8).for_each(|_| self.mine());
-            self.look().await;
+            self.settle().await;
         }
         self.stop_following().await;
     }
@@ -288,7 +288,7 @@ pub(super) fn payment(deposit: &Deposit) -> TransferCall {
     TransferCall { token: TOKEN, from: PAYER, to, value: U256::from(units(deposit.value)) }
 }
 
-/// One transaction, as an endpoint is told of it.
+/// One transaction, in the form of a proxy's lists.
 pub(super) fn only(transaction: &str) -> std::collections::HashSet<String> {
     [transaction.to_owned()].into()
 }

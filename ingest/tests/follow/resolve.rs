@@ -1,4 +1,4 @@
-//! Disputes that an operator decides: what is written, and that ingest goes on from there.
+//! Disputes that an operator decides: what is written, and that ingest continues from there.
 
 use log::{Log, NewRecord};
 use runtime::{Clock, SystemClock};
@@ -14,7 +14,7 @@ fn hold(world: &World, transactions: &[TxHash]) {
     let published = world.published(ETH);
     let is_head = |record: &&ChainRecord| matches!(record.body, ChainBody::Head(_));
     let mut last = published.records.iter().rfind(is_head).unwrap().clone();
-    let ChainBody::Head(head) = &mut last.body else { unreachable!() };
+    let ChainBody::Head(head) = &mut last.body else { unreachable!("it is a head") };
     let live = published.live.values().filter(|(_, seen)| transactions.contains(&seen.tx_hash));
     head.held = live.map(|(block, transfer)| Held { block: *block, transfer: *transfer }).collect();
     assert_eq!(head.held.len(), transactions.len());

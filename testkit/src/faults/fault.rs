@@ -56,7 +56,7 @@ pub enum Fault {
 /// How an endpoint counts the logs of a block.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Numbering {
-    /// Through the whole block, as is right.
+    /// Through the whole block: the standard form.
     #[default]
     Block,
     /// From 0 in each transaction.

@@ -71,7 +71,7 @@ impl Verdict {
     }
 }
 
-/// What tells a transfer from others. Equal ones of a transaction are counted: a place in the block is no part of it, as
+/// The identity of a transfer. Equal ones of a transaction are counted: a place in the block is no part of it, as
 /// nodes differ about that.
 type Key<'a> = (&'a str, &'a str, u128);
 

@@ -92,7 +92,7 @@ def lane(chain, wallet, lanes):
 
 
 def digest(transfer):
-    """What distinguishes the transfers of a transaction. Their positions in the block do not: nodes correct those."""
+    """A payment among those of its transaction. No position in the block: nodes correct those."""
     seen = transfer["transfer"]
     names = [seen["contract"], seen["from_address"], seen["to_address"], transfer["value_text"], str(seen["ordinal"])]
     return hashlib.sha256("/".join(names).encode()).hexdigest()[:16]
