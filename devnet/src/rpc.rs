@@ -1,6 +1,8 @@
 //! The JSON-RPC methods: one request in, one answer out.
 
-use alloy_primitives::{Address, U256};
+use std::collections::HashSet;
+
+use alloy_primitives::{Address, B256, U256};
 use serde_json::{Value, json};
 
 use crate::block::{Block, hex_of};
@@ -135,24 +137,34 @@ fn logs(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> {
 
 fn transaction_receipt(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> {
     let hash = parse_hash(params.required(0)?)?;
-    let failed = chain.switches().failed.contains(&hash);
+    let failed = chain.switches().failed.clone();
     let ledger = chain.ledger();
     let mut receipt = ledger.place(hash).and_then(|(block, index)| view::receipt(block, index));
-    if let Some(receipt) = receipt.as_mut().filter(|_| failed) {
-        receipt["status"] = json!("0x0");
-    }
+    fail(receipt.as_mut_slice(), &failed);
     Ok(receipt.unwrap_or(Value::Null))
+}
+
+/// Gives the receipts of transactions that failed their status.
+fn fail(receipts: &mut [Value], failed: &HashSet<B256>) {
+    for receipt in receipts {
+        if parse_hash(&receipt["transactionHash"]).is_ok_and(|hash| failed.contains(&hash)) {
+            receipt["status"] = json!("0x0");
+        }
+    }
 }
 
 /// Takes a number, a tag or a block hash.
 fn block_receipts(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> {
     let which = params.required(0)?;
+    let failed = chain.switches().failed.clone();
     let ledger = chain.ledger();
     let block: Option<&Block> = match parse_hash(which) {
         Ok(hash) => ledger.block_by_hash(hash),
         Err(_) => ledger.block(BlockTag::parse(which)?.number(&ledger)),
     };
-    Ok(block.map_or(Value::Null, |block| Value::Array(view::receipts(block))))
+    let mut receipts = block.map(view::receipts);
+    fail(receipts.as_deref_mut().unwrap_or_default(), &failed);
+    Ok(receipts.map_or(Value::Null, Value::Array))
 }
 
 /// Only whether there is code means anything: the bytes are `PUSH0 PUSH0 REVERT`.
@@ -327,6 +339,10 @@ mod tests {
             let receipts = ask(&chain, "eth_getBlockReceipts", json!([which]));
             assert_eq!(receipts, Ok(json!([receipt])));
         }
+        chain.fail_transaction(parse_hash(&tx).unwrap());
+        let failed = ask(&chain, "eth_getTransactionReceipt", json!([tx])).unwrap();
+        assert_eq!(failed["status"], "0x0");
+        assert_eq!(ask(&chain, "eth_getBlockReceipts", json!(["0x1"])), Ok(json!([failed])));
         let added = ask(&chain, "devnet_reorg", json!(["0x1"])).unwrap();
         assert_eq!(added.as_array().unwrap().len(), 2);
         let moved = ask(&chain, "eth_getTransactionReceipt", json!([tx])).unwrap();

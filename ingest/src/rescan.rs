@@ -12,7 +12,7 @@ use std::time::Duration;
 use log::{Log, NewRecord};
 use schemas::record::{Alert, Block, ChainBody, ChainRecord, Observation};
 use schemas::{
-    Address, AlertKind, BlockHash, Epoch, FORGET_SECONDS, Partition, PaymentKey, Topic, UnixMicros,
+    AlertKind, BlockHash, Epoch, FORGET_SECONDS, Partition, PaymentKey, Topic, UnixMicros,
     UnixSeconds,
 };
 
@@ -70,10 +70,10 @@ pub struct Rescan {
 }
 
 /// A transfer in its block, by all but the index of its log: nodes correct that.
-type Place = (i64, BlockHash, Address, PaymentKey);
+type Place = (i64, BlockHash, PaymentKey);
 
 fn place(number: i64, hash: BlockHash, seen: &Observation) -> Place {
-    (number, hash, seen.contract, seen.payment())
+    (number, hash, seen.payment())
 }
 
 /// Transfers by place, the equal ones of a transaction numbered from 0 in each block.
