@@ -45,6 +45,8 @@ pub(crate) struct Switches {
     pub(crate) failed: HashSet<TxHash>,
     /// Transactions that the index of logs does not have.
     pub(crate) unindexed: HashSet<TxHash>,
+    /// There is no `eth_getBlockReceipts`.
+    pub(crate) refuses_block_receipts: bool,
     pub(crate) native: Option<NativeFault>,
     /// Calls by method. The keys are from the list of methods, so the map is bounded.
     pub(crate) counts: BTreeMap<&'static str, u64>,

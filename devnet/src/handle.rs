@@ -142,6 +142,11 @@ impl Chain {
         self.switches().unindexed.insert(hash);
     }
 
+    /// Serves no `eth_getBlockReceipts`, as some nodes and plans do not.
+    pub fn refuse_block_receipts(&self) {
+        self.switches().refuses_block_receipts = true;
+    }
+
     /// Switches all faults off. The counters stay.
     pub fn clear_faults(&self) {
         self.switches().clear();

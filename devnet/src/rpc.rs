@@ -22,6 +22,7 @@ pub(crate) type Method = fn(&Chain, &Value) -> Result<Value, RpcError>;
 
 type Handler = fn(&Chain, Params<'_>) -> Result<Value, RpcError>;
 
+const BLOCK_RECEIPTS: &str = "eth_getBlockReceipts";
 /// Every method that the chain answers.
 const METHODS: [(&str, Handler); 16] = [
     ("eth_chainId", |chain, _| Ok(json!(view::quantity(chain.ledger().config().chain_id)))),
@@ -35,7 +36,7 @@ const METHODS: [(&str, Handler); 16] = [
     ("eth_getBlockByHash", block_by_hash),
     ("eth_getLogs", logs),
     ("eth_getTransactionReceipt", transaction_receipt),
-    ("eth_getBlockReceipts", block_receipts),
+    (BLOCK_RECEIPTS, block_receipts),
     ("eth_getCode", code),
     ("eth_call", call),
     ("devnet_transfer", transfer),
@@ -102,7 +103,8 @@ fn find_method(name: &str) -> Option<&'static (&'static str, Handler)> {
 pub(crate) fn call_method(chain: &Chain, request: &Value) -> Result<Value, RpcError> {
     let name = request.get("method").and_then(Value::as_str);
     let name = name.ok_or_else(|| RpcError::new(-32600, "invalid request"))?;
-    let (_, method) = find_method(name).ok_or_else(|| {
+    let is_refused = name == BLOCK_RECEIPTS && chain.switches().refuses_block_receipts;
+    let (_, method) = find_method(name).filter(|_| !is_refused).ok_or_else(|| {
         let message = format!("the method {name} does not exist/is not available");
         RpcError::new(-32601, message)
     })?;

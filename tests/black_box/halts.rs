@@ -204,8 +204,9 @@ async fn a_chain_is_taken_back_with_and_without_its_records() {
 async fn rescan_publishes_beside_a_running_ingest() {
     let mut world = World::start().await;
     let (order, next) = (world.order("A-1").await, world.order("B-1").await);
-    // Its logs trail by more than any check.
+    // Its logs trail by more than any check, and nothing else shows them.
     world.node.lag_logs(1_000_000);
+    world.node.refuse_block_receipts();
     let transaction = world.pay(&order).await.to_string();
     world.mine();
     let block = world.node.head().number;

@@ -66,8 +66,9 @@ async fn what_was_left_out_is_published_once_and_pays() {
     let deposit = client.deposit(&order).await;
     let units = units(&deposit["value"]);
 
-    // Its logs trail by more than any check.
+    // Its logs trail by more than any check, and nothing else shows them.
     node.lag_logs(1_000_000);
+    node.refuse_block_receipts();
     let (token, to) = (USDT.parse().unwrap(), WALLET.parse().unwrap());
     node.transfer(token, [0x22; 20].into(), to, U256::from(units)).unwrap();
     let paid_in = node.head().number + 1;
@@ -165,6 +166,9 @@ async fn on_tron_its_own_interface_proves_what_was_missing() {
     let (dir, rpc) = (tempfile::tempdir().unwrap(), devnet.url().to_owned());
     let chains = [Chain { blockchain: "tron", rpc, wallet, more: String::new() }];
     let tidemark = Tidemark::start(dir.path(), &chains, WEBHOOK, "").await;
+    confirmed(&tidemark.client(), &node, node.head().number).await;
+    assert!(tidemark.stop().await.success());
+    // After a long outage logs are asked for alone.
     node.lag_logs(1_000_000);
     let token = (*usdt.address.bytes()).into();
     let pay = || node.transfer(token, [0x22; 20].into(), evm, U256::from(10_000_000)).unwrap();
@@ -172,6 +176,10 @@ async fn on_tron_its_own_interface_proves_what_was_missing() {
     node.fail_transaction(pay());
     let paid = pay().to_string();
     let block = node.head().number + 1;
+    for _ in 0..1300 {
+        node.mine_at(node.head().timestamp + 3).unwrap();
+    }
+    let tidemark = Tidemark::start(dir.path(), &chains, WEBHOOK, "").await;
     confirmed(&tidemark.client(), &node, block + 2).await;
     assert!(tidemark.stop().await.success());
 

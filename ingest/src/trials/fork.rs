@@ -37,7 +37,8 @@ async fn deep_tier_of_a_fork_pays_nothing() {
     let sent = world.chain.send(vec![payment(&large)]);
     world.mine();
     let paid_at = world.chain.head().number;
-    world.paid(&[&small]).await;
+    (0..4).for_each(|_| world.mine());
+    world.paid_in_time(&small).await;
     let depth = world.chain.head().number - paid_at + 1;
     assert!(depth < 14, "the greater amount is not confirmed yet");
     world.chain.reorg(depth, Reorg::Drop(sent), true).await;

@@ -176,6 +176,16 @@ impl World {
         }
     }
 
+    /// Time passes without blocks until an order is paid.
+    pub(super) async fn paid_in_time(&mut self, deposit: &Deposit) {
+        let started = Instant::now();
+        while !self.unpaid(&[deposit]).await.is_empty() {
+            assert!(started.elapsed() < PATIENCE, "not paid; {}", self.shown());
+            self.pass(1);
+            self.settle().await;
+        }
+    }
+
     /// Those of the orders that are not paid.
     async fn unpaid(&mut self, deposits: &[&Deposit]) -> Vec<OrderId> {
         let paid = self.paid_orders().await;

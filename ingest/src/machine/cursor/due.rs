@@ -4,7 +4,7 @@ use schemas::UnixMicros;
 use schemas::record::{Block, Held};
 
 use super::checks::{AGAIN_MICROS, CHECK_AGE_SECONDS};
-use super::second::{Check, Found, Then};
+use super::second::{Check, Found, RECEIPT_BLOCKS_MAX, Then};
 use super::settle::Question;
 use super::{Cursor, Phase};
 use crate::machine::{Decision, Next, Role};
@@ -13,6 +13,8 @@ use crate::machine::{Decision, Next, Role};
 const RESCAN_SECONDS: i64 = 60;
 /// Most blocks with transfers in one check, where each needs the receipts of its transactions.
 const PROVEN_BLOCKS_MAX: usize = 20;
+/// Most blocks that are checked by the outcomes of all transactions where logs alone prove nothing: an hour of Tron's.
+const OUTCOME_BLOCKS_MAX: i64 = 1200;
 
 impl Cursor {
     /// What another endpoint is to be asked next, if anything: for transfers that wait or a head that is due, whether it
@@ -104,6 +106,10 @@ impl Cursor {
         let mut to = switches.find(|last| *last >= from).map_or(to, |last| to.min(last));
         if from <= self.checks.unknown_to {
             to = to.min(self.checks.unknown_to);
+        }
+        // What fails there keeps its logs, and indexes of logs have holes: only after a long outage are these asked.
+        if self.rules.needs_receipts && anchor.number - from < OUTCOME_BLOCKS_MAX {
+            to = to.min(from.saturating_add(RECEIPT_BLOCKS_MAX - 1));
         }
         if self.rules.needs_receipts && !is_rescan {
             let mut hits = self.known().between(from, to);

@@ -17,9 +17,8 @@ use crate::machine::{
     Tag, Tags,
 };
 
-/// Most blocks of a check that asks for the outcomes of all transactions of each; more are asked for by their logs, as
-/// after an outage.
-const RECEIPT_BLOCKS_MAX: i64 = 16;
+/// Most blocks of a check that asks for the outcomes of all transactions of each; more are asked for by their logs.
+pub(super) const RECEIPT_BLOCKS_MAX: i64 = 16;
 /// Most steps that begin before a check that failed is tried again.
 const WAIT_MAX: u32 = 16;
 /// The same where the endpoint does not have the block yet.

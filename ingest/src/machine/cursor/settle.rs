@@ -9,7 +9,7 @@ use super::second::{Check, Found};
 use super::{Cursor, Phase};
 use crate::machine::compare::next_ordinal;
 use crate::machine::evidence::Verdict;
-use crate::machine::{Answer, Ask, Decision, Difference, Next, Note, Outcome, Point};
+use crate::machine::{Answer, Ask, Decision, Difference, Next, Note, Outcome, Point, Proof};
 
 /// How many times in a row all endpoints must deny a transfer: a node that lags may do so once.
 const DENIALS_MIN: u32 = 3;
@@ -160,6 +160,10 @@ impl Cursor {
             question.block = shown;
             let (block, seen, rank) = (&question.block, &question.seen, question.rank);
             let verdict = Verdict::of(proof, &self.rules.watch, block, seen, rank);
+            // Some nodes serve the log of a transaction that no block of theirs lists: the log is not denied by that.
+            let shows = !question.is_published && question.own.is_none();
+            let is_listed = *proof != Proof::Unlisted;
+            let verdict = if shows && !is_listed { Verdict::Unknown } else { verdict };
             #[cfg(test)]
             let verdict = self.defects.verdict(verdict);
             verdicts.push(verdict);
