@@ -195,6 +195,6 @@ async fn on_tron_its_own_interface_proves_what_was_missing() {
     assert!(found.status.success() && text(&found).contains(summary), "{}", text(&found));
     assert!(text(&found).contains("written: 1 transfers"), "{}", text(&found));
     let tidemark = Tidemark::start(dir.path(), &chains, WEBHOOK, "").await;
-    tidemark.client().transfer_with_status(wallet, &paid, "waiting_for_match").await;
+    tidemark.client().transfer_with_status(wallet, &paid, "no_matched_deposit").await;
     assert!(tidemark.stop().await.success());
 }
