@@ -248,3 +248,34 @@ fn short_chain_begins_at_its_first_block() {
     (0..8).for_each(|_| node.mine(&[]));
     assert_eq!(short(&drive(&mut cursor, &node).0), [('t', 0, 1), ('h', 0, 1)]);
 }
+
+/// Questions until there is a reason to wait.
+fn questions(cursor: &mut Cursor, node: &Node) -> usize {
+    (1..100).find(|_| turn(cursor, node).next != Next::Ask).unwrap()
+}
+
+#[test]
+fn a_live_block_costs_three_questions_an_idle_poll_one() {
+    let mut node = Node::new(20);
+    let mut cursor = cursor_with(|rules| (rules.policy, rules.idle_polls) = (depth(12), 5));
+    drive(&mut cursor, &node);
+    while questions(&mut cursor, &node) > 1 {}
+    assert_eq!(questions(&mut cursor, &node), 1);
+    node.mine(&[pay(1)]);
+    assert_eq!(questions(&mut cursor, &node), 3);
+    // It waits for its depth: nothing is asked about it before that.
+    for _ in 0..3 {
+        assert_eq!(questions(&mut cursor, &node), 1);
+    }
+    // Without anything that waits, another endpoint is asked with every fifth poll at most.
+    let mut node = Node::new(60);
+    let mut cursor = cursor_with(|rules| rules.idle_polls = 5);
+    drive(&mut cursor, &node);
+    let polls: Vec<_> = (0..12)
+        .map(|_| {
+            node.mine(&[]);
+            questions(&mut cursor, &node)
+        })
+        .collect();
+    assert!(polls.iter().filter(|count| **count > 3).count() <= 3, "{polls:?}");
+}
