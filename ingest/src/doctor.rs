@@ -15,6 +15,7 @@ use schemas::{Amount, Stablecoin, TxHash, Wallet};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use crate::config::tag_age_min;
 use crate::endpoints::clients;
 use crate::machine::{Ask, Header, Point, Tag};
 use crate::rpc::{Endpoint, Failure, Probed};
@@ -170,6 +171,19 @@ impl Doctor {
         self.note("latency", level, text, json!({ "millis": u64::try_from(median).ok() }));
     }
 
+    /// A tag that is served, and whether the chain can have made it by now.
+    fn served_tag(&self, head: Block, block: Block, tag: Tag) -> (Level, String) {
+        let behind = head.number.saturating_sub(block.number);
+        let text = format!("block {}, {behind} behind the newest", block.number);
+        let age = head.timestamp.0.saturating_sub(block.timestamp.0);
+        let least = tag_age_min(self.chain.blockchain, self.chain.chain_id, tag);
+        if age >= least {
+            return (Level::Fine, text);
+        }
+        let young = format!("{age} s old, and the chain makes none in less than {least} s");
+        (Level::Warning, format!("{text}: {young}; it is not believed"))
+    }
+
     /// The newest block, and the tags.
     async fn blocks(&mut self) -> Option<Block> {
         let head = match self.endpoint.block(Point::Latest).await {
@@ -192,9 +206,8 @@ impl Doctor {
             let found = answer.map(|answer| answer.blocks.into_iter().next().flatten());
             let (level, text, value) = match found {
                 Ok(Some(Header { block, .. })) => {
-                    let behind = head.number.saturating_sub(block.number);
-                    let text = format!("block {}, {behind} behind the newest", block.number);
-                    (Level::Fine, text, json!(block.number))
+                    let (level, text) = self.served_tag(head, block, tag);
+                    (level, text, json!(block.number))
                 }
                 absent => {
                     let cause = absent.err().map(|failure| format!(" ({})", words(&failure)));

@@ -25,6 +25,39 @@ fn without_logs(logs: Value) -> Answers {
     })
 }
 
+fn doctor(served: &Served) -> Doctor {
+    let chain = chain(Policy::flat(Some(3), None));
+    Doctor {
+        endpoint: Endpoint::new(&chain, &served.endpoint(), 0).unwrap(),
+        chain,
+        wallets: Vec::new(),
+        clock: Arc::new(SystemClock),
+        findings: Vec::new(),
+    }
+}
+
+/// What is called final within the two epochs that Ethereum needs for that.
+#[tokio::test]
+async fn a_young_tag_is_a_warning() {
+    for (seconds, level) in [(768, Level::Fine), (767, Level::Warning)] {
+        let answers: Answers = Arc::new(move |calls: &[Value]| {
+            let call = &calls[0];
+            let age = if call["params"][0] == "latest" { 0 } else { seconds };
+            let (time, hash) = (format!("{:#x}", 10_000 - age), Hash([5; 32]));
+            let block = json!({
+                "number": "0x32", "hash": hash, "parentHash": hash, "timestamp": time,
+                "logsBloom": format!("0x{}", "f".repeat(512)), "transactions": [],
+            });
+            (200, json!({ "id": call["id"], "result": block }).to_string())
+        });
+        let served = Served::start(answers).await;
+        let mut doctor = doctor(&served);
+        doctor.blocks().await;
+        let found = doctor.findings.iter().find(|found| found.check == "finalized").unwrap();
+        assert_eq!(found.level, level, "{}", found.text);
+    }
+}
+
 #[tokio::test]
 async fn logs_are_missing_where_receipts_have_some() {
     for (logs, level, words) in [
@@ -36,14 +69,7 @@ async fn logs_are_missing_where_receipts_have_some() {
         ),
     ] {
         let served = Served::start(without_logs(logs)).await;
-        let chain = chain(Policy::flat(Some(3), None));
-        let mut doctor = Doctor {
-            endpoint: Endpoint::new(&chain, &served.endpoint(), 0).unwrap(),
-            chain,
-            wallets: Vec::new(),
-            clock: Arc::new(SystemClock),
-            findings: Vec::new(),
-        };
+        let mut doctor = doctor(&served);
         let head = Block { number: 50, hash: Hash([5; 32]), timestamp: UnixSeconds(1) };
         doctor.depth(head).await;
         let found = &doctor.findings[0];

@@ -64,10 +64,11 @@ async fn alone_on_a_fork_pays_nothing_above_the_bound() {
     grown(&mut world).await;
     let books = world.books().await;
     world.assert_unpaid(&books, &large);
-    assert!(world.has_alert(AlertKind::ConfirmingAlone), "{}", world.shown());
+    assert!(world.alerts(AlertKind::ConfirmingAlone) == 1, "{}", world.shown());
     world.heal(0);
     world.heal(1);
     world.ends_well().await;
+    assert_eq!(world.alerts(AlertKind::ConfirmingAlone), 2, "that it ended, too");
 }
 
 /// The liar answers when the head of the other one is old, and has blocks above it whose times have not come yet.

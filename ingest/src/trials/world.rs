@@ -258,9 +258,9 @@ impl World {
         records.iter().map(|r| schemas::decode(r.value.as_deref().unwrap()).unwrap()).collect()
     }
 
-    /// Whether there is an alert of this kind.
-    pub(super) fn has_alert(&self, kind: AlertKind) -> bool {
-        self.records::<Alert>(Topic::Alerts).iter().any(|alert| alert.kind == kind)
+    /// Alerts of a kind so far.
+    pub(super) fn alerts(&self, kind: AlertKind) -> usize {
+        self.records::<Alert>(Topic::Alerts).iter().filter(|alert| alert.kind == kind).count()
     }
 
     /// The last head, with its height.
