@@ -10,6 +10,7 @@
 //! `TIDEMARK_FAULT_SEEDS` is how many seeds are played, or a range such as `17..18`.
 
 pub(crate) mod chain;
+mod customer;
 mod faults;
 mod play;
 pub(crate) mod run;
@@ -31,18 +32,18 @@ const AT_ONCE: usize = 4;
 /// Minimum counts of a full run by kind: half of the counts of the day they were set.
 const COUNTS_MIN: [(&str, usize); 13] = [
     ("payments", 190),
-    ("paid", 80),
-    ("expired", 45),
-    ("reorganised", 60),
-    ("started again", 30),
-    ("omitted", 5),
-    ("omitted in one form", 5),
-    ("invented", 10),
-    ("fork grown", 9),
-    ("renumbered", 45),
-    ("no receipts", 30),
+    ("paid", 86),
+    ("expired", 41),
+    ("reorganised", 52),
+    ("started again", 28),
+    ("omitted", 7),
+    ("omitted in one form", 7),
+    ("invented", 13),
+    ("fork grown", 10),
+    ("renumbered", 47),
+    ("no receipts", 37),
     ("young tags", 6),
-    ("faults", 110),
+    ("faults", 106),
 ];
 
 fn seeds() -> Range<u64> {
@@ -137,11 +138,6 @@ async fn another_chain_after_the_start_is_found() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn logs_that_were_removed_are_found() {
     found(Defect::Removed, &["invention", "unpaid", "payer"]).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_vouched_height_that_never_falls_is_found() {
-    found(Defect::VouchedNeverFalls, &["invention", "unpaid", "payer", "halted"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

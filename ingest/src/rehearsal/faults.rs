@@ -54,7 +54,8 @@ pub(super) fn fault(dice: &mut Dice) -> (Fault, u32) {
         21 => (Fault::Collides, requests(8, dice)),
         22 | 23 => (Fault::Stale, requests(LONG, dice)),
         24 | 25 => (Fault::Mixed, requests(LONG, dice)),
-        26 | 27 | 30 => (Fault::Removed, requests(LONG, dice)),
+        // Until the block of the log could be confirmed.
+        26 | 27 | 30 => (Fault::Removed, 100 + requests(LONG, dice)),
         28 => (Fault::Unauthorized, requests(LONG, dice)),
         29 => (Fault::Loose, requests(8, dice)),
         _ => (Fault::Foreign, requests(LONG, dice)),

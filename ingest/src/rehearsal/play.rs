@@ -4,20 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use alloy_primitives::{Address, U256};
 use devnet::{Reorg, TransferCall};
 use runtime::{ManualClock, Readiness};
-use schemas::UnixMicros;
-use schemas::record::Deposit;
+use schemas::{Amount, UnixMicros};
 use testkit::Dice;
 use testkit::faults::{Behaviour, Fault, Verdict, invented};
 
-use super::chain::{COUNTERFEIT, Chain, DEPTH, PAYER, REORG_MAX, TOKEN};
+use super::chain::{Chain, DEPTH, PAYER, REORG_MAX, TOKEN};
+use super::customer::{exact, pay, stranger};
 use super::faults::{LONG, fault, omission, range, renumber};
 use super::run::{self, Run, pauses};
 use super::shop::{Shop, text, units, wallet, wallets};
 use crate::sabotage::Defect;
-use crate::{ChainConfig, Policy, Tag};
+use crate::{ChainConfig, Policy, Tag, Tier};
 
 /// What happens in a run before all faults end.
 const EVENTS: usize = 60;
@@ -58,10 +57,15 @@ fn config(dice: &mut Dice, chain: &Chain) -> ChainConfig {
     if let Some(second) = config.endpoints.get_mut(1) {
         second.weight += dice.below(2) as u64;
     }
-    config.policy = match dice.below(4) {
+    config.policy = match dice.below(5) {
         0 => Policy::flat(None, Some(Tag::Finalized)),
         1 => Policy::flat(None, Some(Tag::Safe)),
-        _ => Policy::flat(Some(DEPTH), None),
+        2 => Policy::flat(Some(DEPTH), None),
+        // Dust is checked before a fork can have left, and payments are not confirmed then.
+        _ => {
+            let dust = Tier { below: Amount::parse("1").ok(), depth: Some(1), tag: None };
+            Policy { tiers: vec![dust, Tier { below: None, depth: Some(DEPTH), tag: None }] }
+        }
     };
     config.range_max = 1 + dice.below(30) as i64;
     config.lag = dice.below(2) as i64;
@@ -224,7 +228,8 @@ impl Play {
                     self.mine(seconds);
                 }
             }
-            7 | 8 => self.reorg().await,
+            7 => self.reorg().await,
+            8 => self.fork().await?,
             9..=11 => self.order().await?,
             12 => {
                 let seconds = 1 + self.dice.below(5) as u64;
@@ -268,29 +273,40 @@ impl Play {
             _ => Reorg::Keep,
         };
         let leaves_stale = self.dice.below(2) == 0;
-        let grows = leaves_stale && self.chain.proxies.len() > 1 && self.dice.below(2) == 0;
-        // A fork that grows has a payment which the chain has not.
-        let reorg = transaction.filter(|_| grows).map_or(reorg, Reorg::Drop);
         self.chain.reorg(depth, reorg, leaves_stale).await;
         self.set_clock();
+        self.growth = self.growth.filter(|_| !leaves_stale);
         self.count("reorganised");
-        if leaves_stale {
-            self.growth = None;
-        }
-        if grows {
-            self.grow_fork();
-        }
     }
 
-    /// The liar stays on the left fork, which grows. Were the other one there, that fork would be confirmed.
-    fn grow_fork(&mut self) {
+    /// The liar stays on the left fork, which grows and has a payment that the chain has no more. Were the other one there,
+    /// that fork would be confirmed.
+    async fn fork(&mut self) -> Result<(), String> {
+        let open = self.shop.open_deposits();
+        if self.chain.proxies.len() == 1 || open.is_empty() {
+            self.reorg().await;
+            return Ok(());
+        }
+        let sent = self.chain.send(vec![exact(&open[self.dice.below(open.len())])]);
+        self.mine(2);
+        self.go(20).await?;
+        // Old enough to be checked.
+        self.chain.pass(7);
+        self.set_clock();
+        self.go(20).await?;
+        self.chain.reorg(1, Reorg::Drop(sent), true).await;
+        self.set_clock();
         self.growth = Some(GROWTH);
         let requests = 1 + u32::try_from(self.dice.below(LONG)).unwrap();
         self.chain.proxies[self.liar].behaviour().fault = Some((Fault::Stale, requests));
         let mut other = self.chain.proxies[1 - self.liar].behaviour();
         other.fault.take_if(|(fault, _)| *fault == Fault::Stale);
         drop(other);
+        for _ in 0..DEPTH {
+            self.mine(2);
+        }
         self.count("fork grown");
+        Ok(())
     }
 
     /// An endpoint counts logs in another way or is repaired, none has receipts of the last transactions, or tags are too
@@ -331,6 +347,9 @@ impl Play {
 
     fn misbehave(&mut self) {
         let index = self.endpoint();
+        if matches!(self.chain.proxies[index].behaviour().fault, Some((Fault::Removed, _))) {
+            return;
+        }
         let is_alone = self.chain.proxies.len() == 1;
         let is_liar = !is_alone && index == self.liar;
         let fault = if is_liar && self.dice.below(5) == 0 {
@@ -450,37 +469,4 @@ impl Play {
         }
         if verdict.problems.is_empty() { Ok(()) } else { Err(format!("{:?}", verdict.problems)) }
     }
-}
-
-/// A transfer that is not to us.
-fn stranger() -> TransferCall {
-    let (to, value) = (Address::repeat_byte(0x99), U256::from(5));
-    TransferCall { token: TOKEN, from: PAYER, to, value }
-}
-
-/// What the customer of a deposit does.
-fn pay(dice: &mut Dice, now: u64, deposit: &Deposit) -> Vec<(u64, Vec<TransferCall>)> {
-    let to = Address::from(*deposit.wallet_address.bytes());
-    let exact = U256::from(units(deposit.value));
-    let call = |value| TransferCall { token: TOKEN, from: PAYER, to, value };
-    let left = u64::try_from(deposit.expires_at.0).unwrap().saturating_sub(now);
-    let mut payments = match dice.below(10) {
-        0 => vec![(now + left + 2, vec![call(exact)])],
-        1 => vec![(now + left.saturating_sub(dice.below(6) as u64), vec![call(exact)])],
-        2 => vec![(now, vec![call(exact - U256::from(1))])],
-        3 => vec![(now, vec![call(exact)]), (now + 4, vec![call(exact)])],
-        // Twice in one transaction.
-        4 => vec![(now, vec![call(exact); 2])],
-        5 => vec![],
-        _ => vec![(now + dice.below(12) as u64, vec![call(exact)])],
-    };
-    if dice.below(3) == 0 {
-        for (_, calls) in &mut payments {
-            calls.push(stranger());
-            calls.push(TransferCall { token: COUNTERFEIT, ..call(exact) });
-            calls.push(call(U256::ZERO));
-            calls.push(call(U256::from(1 + dice.below(5))));
-        }
-    }
-    payments
 }

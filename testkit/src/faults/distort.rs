@@ -53,7 +53,9 @@ impl Behaviour {
         let method = call["method"].as_str().unwrap_or_default();
         match method {
             BLOCK_BY_NUMBER if fault == Some(Fault::NullBlocks) => reply["result"] = Value::Null,
-            BLOCK_BY_NUMBER | BLOCK_BY_HASH => self.list_invented(&mut reply["result"]),
+            BLOCK_BY_NUMBER | BLOCK_BY_HASH => {
+                list(&mut reply["result"], &self.with_receipt(fault, scene));
+            }
             LOGS => {
                 if let Some(logs) = reply.get_mut("result").and_then(Value::as_array_mut) {
                     self.distort_logs(fault, asked, logs, scene);
@@ -65,12 +67,14 @@ impl Behaviour {
                     let is_here = |log: &&Value| {
                         is_of(asked, log) && block.as_ref().is_none_or(|b| *b == log["blockHash"])
                     };
-                    receipts.extend(self.with_receipt().filter(is_here).map(receipt));
+                    let invented = self.with_receipt(fault, scene);
+                    receipts.extend(invented.iter().filter(is_here).map(receipt));
                 }
             }
             RECEIPT => {
                 let transaction = asked.as_str().unwrap_or_default();
-                let invented = self.with_receipt().find(|log| log["transactionHash"] == *asked);
+                let invented = self.with_receipt(fault, scene);
+                let invented = invented.iter().find(|log| log["transactionHash"] == *asked);
                 if self.lacks_receipts.contains(transaction) {
                     reply["result"] = Value::Null;
                 } else if let Some(log) = invented {
@@ -85,18 +89,11 @@ impl Behaviour {
         reply
     }
 
-    /// The invented logs of which there are receipts.
-    fn with_receipt(&self) -> impl Iterator<Item = &Value> {
-        self.invents.iter().filter(|(_, has_receipt)| *has_receipt).map(|(log, _)| log)
-    }
-
-    /// A block has the transactions of which there are receipts.
-    fn list_invented(&self, block: &mut Value) {
-        let hash = block["hash"].clone();
-        if let Some(listed) = block.get_mut("transactions").and_then(Value::as_array_mut) {
-            let here = self.with_receipt().filter(|log| log["blockHash"] == hash);
-            listed.extend(here.map(|log| log["transactionHash"].clone()));
-        }
+    /// The logs that the block does not have and of which there are receipts: invented ones, and one of a left fork.
+    fn with_receipt(&self, fault: Option<Fault>, scene: &Scene) -> Vec<Value> {
+        let invented = self.invents.iter().filter(|(_, has_receipt)| *has_receipt);
+        let removed = scene.removed().filter(|_| fault == Some(Fault::Removed));
+        invented.map(|(log, _)| log.clone()).chain(removed).collect()
     }
 
     /// Code and words of a refusal.
@@ -212,6 +209,15 @@ fn receipt(log: &Value) -> Value {
         "status": "0x1", "blockHash": log["blockHash"], "logs": [log],
         "blockNumber": log["blockNumber"], "transactionHash": log["transactionHash"],
     })
+}
+
+/// A block has the transactions of these logs.
+fn list(block: &mut Value, logs: &[Value]) {
+    let hash = block["hash"].clone();
+    if let Some(listed) = block.get_mut("transactions").and_then(Value::as_array_mut) {
+        let here = logs.iter().filter(|log| log["blockHash"] == hash);
+        listed.extend(here.map(|log| log["transactionHash"].clone()));
+    }
 }
 
 /// The lowest block whose logs or receipts a call asks for.
