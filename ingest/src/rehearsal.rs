@@ -151,6 +151,11 @@ async fn a_null_receipt_that_denies_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_vouched_height_that_never_falls_is_found() {
+    found(Defect::VouchedNeverFalls, &["invention", "unpaid", "payer"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_hold_that_is_forgotten_is_found() {
     found(Defect::HoldForgotten, &["invention", "unpaid", "payer"]).await;
 }

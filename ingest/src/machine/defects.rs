@@ -10,7 +10,7 @@ use super::evidence::Verdict;
 pub(crate) struct Defects {
     /// There is no second check.
     pub(crate) is_blind: bool,
-    /// A fork that another endpoint shows does not lower what was vouched for.
+    /// The vouched height is above every block, and no fork that another endpoint shows lowers it.
     pub(crate) never_falls: bool,
     /// A log under another number is another transfer.
     pub(crate) index_in_identity: bool,

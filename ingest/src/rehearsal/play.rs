@@ -26,6 +26,8 @@ const TURN: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How long it may take where it is to be red.
 const PATIENCE_IF_PLANTED: Duration = Duration::from_secs(6);
+/// Seconds in which a block is checked, while nothing is in the way.
+const CHECK_SECONDS: u64 = 12;
 /// Blocks that a left fork grows by, of one endpoint of two: more than confirm a block.
 const GROWTH: usize = 8;
 
@@ -287,26 +289,39 @@ impl Play {
             self.reorg().await;
             return Ok(());
         }
+        (0..2).for_each(|index| self.heal_one(index));
         let sent = self.chain.send(vec![exact(&open[self.dice.below(open.len())])]);
         self.mine(2);
-        self.go(20).await?;
-        // Old enough to be checked.
-        self.chain.pass(7);
-        self.set_clock();
-        self.go(20).await?;
-        self.chain.reorg(1, Reorg::Drop(sent), true).await;
+        let paid_in = self.chain.head().number.cast_signed();
+        // Some stay a block behind.
+        self.mine(2);
+        // Old enough to be checked, where dust needs no depth.
+        for _ in 0..CHECK_SECONDS {
+            self.go(10).await?;
+            if self.checked() >= paid_in {
+                break;
+            }
+            self.chain.pass(1);
+            self.set_clock();
+        }
+        self.chain.reorg(2, Reorg::Drop(sent), true).await;
         self.set_clock();
         self.growth = Some(GROWTH);
-        let requests = 1 + u32::try_from(self.dice.below(LONG)).unwrap();
+        // Until all of it could be confirmed.
+        let requests = 60 + u32::try_from(self.dice.below(LONG)).unwrap();
         self.chain.proxies[self.liar].behaviour().fault = Some((Fault::Stale, requests));
-        let mut other = self.chain.proxies[1 - self.liar].behaviour();
-        other.fault.take_if(|(fault, _)| *fault == Fault::Stale);
-        drop(other);
         for _ in 0..DEPTH {
             self.mine(2);
+            self.go(12).await?;
         }
         self.count("fork grown");
         Ok(())
+    }
+
+    /// The height up to which two endpoints were asked.
+    fn checked(&self) -> i64 {
+        let details = self.readiness.details();
+        details.first().and_then(|detail| detail["checked"].as_i64()).unwrap_or(-1)
     }
 
     /// An endpoint counts logs in another way or is repaired, none has receipts of the last transactions, or tags are too

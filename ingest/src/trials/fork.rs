@@ -4,12 +4,10 @@
 use std::time::Duration;
 
 use devnet::Reorg;
-use schemas::record::Deposit;
 use schemas::{AlertKind, Amount};
 use testkit::faults::Fault;
 
 use super::world::{World, payment};
-use crate::sabotage::Defect;
 use crate::{Policy, Tag, Tier};
 
 /// Blocks by which a fork grows: more than any tier asks for.
@@ -25,10 +23,10 @@ async fn grown(world: &mut World) {
     world.asked(200, |world| world.pass(1)).await;
 }
 
-/// Greater amounts ask for more blocks, and the first endpoint alone shows those. What is paid only there.
-async fn deep_tier_of_a_fork(defect: Defect) -> (World, Deposit) {
+/// Greater amounts ask for more blocks, and the first endpoint alone shows those.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn deep_tier_of_a_fork_pays_nothing() {
     let mut world = World::new(20, 2).await;
-    world.defect = defect;
     let small = Tier { below: Amount::parse("1000").ok(), depth: Some(3), tag: None };
     let large = Tier { below: None, depth: Some(14), tag: None };
     world.config.policy = Policy { tiers: vec![small, large] };
@@ -46,23 +44,10 @@ async fn deep_tier_of_a_fork(defect: Defect) -> (World, Deposit) {
     world.chain.reorg(depth, Reorg::Drop(sent), true).await;
     world.fault(0, Fault::Stale);
     grown(&mut world).await;
-    (world, large)
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn deep_tier_of_a_fork_pays_nothing() {
-    let (mut world, large) = deep_tier_of_a_fork(Defect::None).await;
     let books = world.books().await;
     world.assert_unpaid(&books, &large);
     world.heal(0);
     world.ends_well().await;
-}
-
-/// No seed of the rehearsal finds it: there no reorganisation is as deep as what confirms a payment.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_vouched_height_that_never_falls_is_found() {
-    let (mut world, large) = deep_tier_of_a_fork(Defect::VouchedNeverFalls).await;
-    assert!(world.is_paid(&large).await);
 }
 
 /// The key of the second endpoint is no longer good.

@@ -39,7 +39,6 @@ pub(super) struct World {
     pub(super) shop: Shop,
     pub(super) config: ChainConfig,
     pub(super) pauses: Pauses,
-    pub(super) defect: Defect,
     readiness: Readiness,
     run: Option<Run>,
 }
@@ -55,8 +54,7 @@ impl World {
         // Deeper than any fork here.
         config.reorg_window = 64;
         let pauses = Pauses { alone: ALONE, ..pauses() };
-        let (defect, readiness) = (Defect::None, Readiness::default());
-        Self { chain, shop, config, pauses, defect, readiness, run: None }
+        Self { chain, shop, config, pauses, readiness: Readiness::default(), run: None }
     }
 
     /// The same with a chain that is followed, and a shop that takes payments.
@@ -68,7 +66,7 @@ impl World {
     }
 
     pub(super) fn follow(&mut self) {
-        let run = Run::start(&self.config, self.pauses, self.defect, &self.shop, &self.readiness);
+        let run = Run::start(&self.config, self.pauses, Defect::None, &self.shop, &self.readiness);
         self.run = Some(run);
     }
 
@@ -198,10 +196,6 @@ impl World {
     async fn paid_orders(&mut self) -> BTreeSet<String> {
         let orders = self.books().await.orders;
         orders.into_iter().filter(|order| order.status == "paid").map(|order| order.id).collect()
-    }
-
-    pub(super) async fn is_paid(&mut self, deposit: &Deposit) -> bool {
-        self.unpaid(&[deposit]).await.is_empty()
     }
 
     #[track_caller]

@@ -152,6 +152,10 @@ impl Cursor {
     /// Checks what is due before the step continues.
     pub(super) fn check_or_proceed(&mut self, then: Then, now: UnixMicros) -> Decision {
         #[cfg(test)]
+        if self.defects.never_falls {
+            self.evidence.vouch(i64::MAX, self.evidence.own_tags());
+        }
+        #[cfg(test)]
         if self.defects.is_blind {
             self.evidence.begin(self.last().number);
         }

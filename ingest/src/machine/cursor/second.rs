@@ -194,7 +194,7 @@ impl Cursor {
         let newest = blocks.iter().find(|block| shown(block)).map(|block| block.number);
         let below = blocks.last().map_or(-1, |oldest| oldest.number - 1);
         #[cfg(test)]
-        let newest = newest.or(self.defects.never_falls.then_some(i64::MAX));
+        let newest = if self.defects.never_falls { Some(i64::MAX) } else { newest };
         self.evidence.contest(newest.unwrap_or(below));
         match why {
             Some(why) => self.check_later(check, why, now),

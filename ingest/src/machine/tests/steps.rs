@@ -255,7 +255,7 @@ fn questions(cursor: &mut Cursor, node: &Node) -> usize {
 }
 
 #[test]
-fn a_live_block_costs_three_questions_an_idle_poll_one() {
+fn live_block_costs_three_questions_idle_poll_one() {
     let mut node = Node::new(20);
     let mut cursor = cursor_with(|rules| (rules.policy, rules.idle_polls) = (depth(12), 5));
     drive(&mut cursor, &node);
